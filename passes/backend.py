@@ -223,10 +223,10 @@ class Code(Protocol):
         """The kinds of text that the code can be written as, and patterns of the names of their files."""
 
     def write_sources(self, folder: Path) -> list[Path]:
-        """Write what the linker needs besides the objects; returns the files that it is given."""
+        """Writes what the linker needs besides the objects; returns the files that it is given."""
 
     def write_text(self, kind: str, folder: Path) -> list[Path]:
-        """Write the code as text of one of the kinds; returns the files.
+        """Writes the code as text of one of the kinds; returns the files.
 
         Raises:
             CompileError: it cannot be had any more.
@@ -274,7 +274,7 @@ class Backend(ABC):
 
     @abstractmethod
     def check(self) -> None:
-        """Refuse to begin what cannot be finished here.
+        """Rejects to begin what cannot be finished here.
 
         Raises:
             CompileError: something has to be installed first.

@@ -388,7 +388,7 @@ class PassManager:
         return after
 
     def report(self, run: PassRun) -> None:
-        """Tell the observers of a run."""
+        """Notifies the observers of a run."""
         for observe in self._observers:
             observe(run)
 

@@ -174,7 +174,7 @@ def _noted(name: str, legalize: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def register_operators() -> None:
-    """Make TVM know the operators of kernels that are this compiler's own, in this process."""
+    """Registers with TVM the operators of kernels that are this compiler's own, in this process."""
     use_vector_math()
     use_dot_products()
     use_packed_elements()

@@ -49,7 +49,7 @@ def unblock(data: te.Tensor, channels: int) -> te.Tensor:
 
 
 def block_array(array: np.ndarray, axis: int, size: int) -> np.ndarray:
-    """Split `axis` of a constant into blocks of `size`, filled up with zeros; the position in the block comes last."""
+    """Splits `axis` of a constant into blocks of `size`, filled up with zeros; the position in the block comes last."""
     length = array.shape[axis]
     missing = -length % size
     if missing:

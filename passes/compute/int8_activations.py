@@ -59,7 +59,7 @@ def _call(function: str, x: tirx.Expr, scales: bool) -> tirx.Expr:
 
 @functools.cache  # TVM refuses a second registration
 def use_byte_functions() -> None:
-    """Make the operators known to TVM, and its code generator for CPUs, in this process."""
+    """Registers the operators with TVM and its code generator for CPUs, in this process."""
     for function, lower in (("sigmoid", _sigmoid), ("erf", _one_and_erf)):
         for ending, power in (("", _by_adding), (_BY_SCALING, _by_scaling)):
             name = _NAMES[function] + ending

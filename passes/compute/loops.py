@@ -89,7 +89,7 @@ def transposed(square: tirx.Var, lanes: int) -> Iterator[tirx.Stmt]:
 
 
 def summed_rows(square: tirx.Var, lanes: int) -> Iterator[tirx.Stmt]:
-    """Make the first row of `[lanes, lanes]` the sums of all rows, by the steps of :func:`transposed`."""
+    """Makes the first row of `[lanes, lanes]` the sums of all rows, by the steps of :func:`transposed`."""
     for distance, row, order in _steps(lanes):
         if row < distance:
             upper, lower = (lanes_at(r * lanes, lanes) for r in (row, row + distance))
@@ -100,7 +100,7 @@ def summed_rows(square: tirx.Var, lanes: int) -> Iterator[tirx.Stmt]:
 def over_lanes(
     value: tirx.Expr, join: Callable[[tirx.Expr, tirx.Expr], tirx.Expr], buffer: tirx.Var
 ) -> Iterator[tirx.Stmt]:
-    """Put the sum, or the like, of all lanes of a vector in each lane of a buffer of one vector."""
+    """Puts the sum, or the like, of all lanes of a vector in each lane of a buffer of one vector."""
     lanes = int(buffer.shape[0])
     position = lanes_at(0, lanes)
     yield tirx.BufferStore(buffer, value, [position])

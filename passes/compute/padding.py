@@ -37,7 +37,9 @@ class Border:
 
 
 def write_inside(shape: Sequence[Dimension], dtype: str, border: Border) -> tirx.PrimFunc:
-    """Returns the kernel `(X, P)` that copies X, of this shape, into the middle of P; the border of P is left as it is."""
+    """Returns the kernel `(X, P)` that copies X, of this shape, into the middle of P; the border of P is not
+    written.
+    """
     note = {PADDING: [int64(width) for width in (*border.before, border.value)]}
     return _copy(shape, border.around(shape), border.before, dtype, note)
 

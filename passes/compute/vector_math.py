@@ -283,7 +283,7 @@ def _lowering(name: str, function: Callable[[tirx.Expr], tirx.Expr]) -> Callable
 
 @functools.cache  # TVM refuses a second registration
 def use_vector_math() -> None:
-    """Make TVM's code generator for CPUs use these functions in this process."""
+    """Makes TVM's code generator for CPUs use these functions in this process."""
     for name, function in _FUNCTIONS.items():
         tirx.register_intrin_lowering(f"tirx.{name}", target="llvm", f=_lowering(name, function), level=100)
     for name in ("cosh", "sinh"):  # TVM lowers the others of the C library's functions itself

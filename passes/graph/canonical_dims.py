@@ -84,7 +84,9 @@ class _Renamer(Rewriter):
 
 
 def _in_simplest_form(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Returns the kernel with the sizes of its operands in one form, `n + 15` for `n + 1 + 14`: fusion compares forms."""
+    """Returns the kernel with the sizes of its operands in one form, `n + 15` for `n + 1 + 14`: fusion
+    compares forms.
+    """
     found: list[tuple[tirx.Expr, tirx.Expr]] = []
     for param in func.params:
         for size, simple in zip(param.shape, map(expression, dimensions(param.shape)), strict=True):

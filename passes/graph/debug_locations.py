@@ -42,7 +42,7 @@ class NamingBuilder(relax.BlockBuilder):  # type: ignore[misc]
     rewritten = ""
 
     def emit(self, expr: relax.Expr, name_hint: str = "") -> relax.Var:
-        """Bind a new variable to an expression."""
+        """Binds a new variable to an expression."""
         return super().emit(expr, name_hint or _MADE.sub("", self.rewritten) + _MARK)
 
 

@@ -32,7 +32,7 @@ __all__ = ["FoldConstants"]
 
 @tvm.transform.module_pass(opt_level=0, name="FoldConstants")
 class FoldConstants:
-    """Replace calls whose operands are all constant by their results.
+    """Replaces calls whose operands are all constant by their results.
 
     Args:
         keep: operators whose calls stay.

@@ -61,7 +61,7 @@ def _limits_of(part: Network | Body) -> Limits:
 
 
 def _go_back(part: Network | Body, value: relax.Expr, limit: int | None, limits: Limits) -> None:
-    """Note what a value, whose own limit is `limit`, asks of its operands."""
+    """Records what a value, whose own limit is `limit`, asks of its operands."""
     index = control_index(value)
     if index is not None:
         _into_control(part.controls[index], list(value.args[1].fields), limits)

@@ -73,7 +73,7 @@ class Moves:
         return tuple(made) if not waiting else None
 
     def _pieces(self, waiting: list[_Piece], wanted: Dimension) -> list[_Piece] | None:
-        """Take indices that together have so many values, from the end of `waiting`."""
+        """Takes indices that together have so many values, from the end of `waiting`."""
         taken: list[_Piece] = []
         have: Dimension = 1
         while have != wanted:

@@ -125,7 +125,7 @@ class Rewriter:
         name: str | None = None,
         attrs: Mapping[str, int] = MappingProxyType({}),
     ) -> relax.Var:
-        """Bind a variable to the TE computation `function(*args)`.
+        """Binds a variable to the TE computation `function(*args)`.
 
         What `builder.emit_te` does, in less time: equal computations are made once.
 

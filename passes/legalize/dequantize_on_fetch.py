@@ -30,7 +30,7 @@ __all__ = ["FetchBlocks"]
 
 @tvm.transform.module_pass(opt_level=0, name="FetchBlocks")
 class FetchBlocks:
-    """Lower matrix products with constants that are quantized in blocks, and gathers of their rows."""
+    """Lowers matrix products with constants that are quantized in blocks, and gathers of their rows."""
 
     def transform_module(self, mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
         if not any(func.attrs and DEQUANTIZES_BLOCKS in func.attrs for func in mod.functions.values()):

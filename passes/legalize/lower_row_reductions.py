@@ -29,7 +29,7 @@ __all__ = ["LowerRowReductions"]
 
 @tvm.transform.module_pass(opt_level=0, name="LowerRowReductions")
 class LowerRowReductions:
-    """Lower reductions over the last axes, and the operations made of them, so that they can be joined."""
+    """Lowers reductions over the last axes, and the operations made of them, so that they can be joined."""
 
     def __init__(self, target: Machine) -> None:
         self._target = target
@@ -59,7 +59,7 @@ _BY = {"mean": "sum", "max": "maximum", "min": "minimum"}
 
 
 def reduce_row_wise(data: te.Tensor, count: int, reducer: _Reducer, lanes: int) -> te.Tensor:
-    """Reduce the last `count` axes of `data`; they stay, with size 1.
+    """Reduces the last `count` axes of `data`; they stay, with size 1.
 
     Of rows that are not full vectors, what follows the last whole one is reduced by itself.
     """

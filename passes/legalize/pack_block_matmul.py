@@ -39,7 +39,7 @@ __all__ = ["BlockMatrix", "PackBlockMatmul", "WidenBlocks", "matrix_in_blocks"]
 
 @tvm.transform.module_pass(opt_level=0, name="PackBlockMatmul")
 class PackBlockMatmul:
-    """Lower matrix products with constants that are quantized in blocks.
+    """Lowers matrix products with constants that are quantized in blocks.
 
     Args:
         strict: round the other factor only where the model lets that be done.
@@ -56,7 +56,7 @@ class PackBlockMatmul:
 
 @tvm.transform.module_pass(opt_level=0, name="WidenBlocks")
 class WidenBlocks:
-    """Let matrices that may be wide be computed at compile time: those that products with blocks have not taken."""
+    """Allows matrices that may be wide be computed at compile time: those that products with blocks have not taken."""
 
     def transform_module(self, mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
         found = {gv: func for gv, func in mod.functions.items() if func.attrs and MAY_BE_WIDE in func.attrs}

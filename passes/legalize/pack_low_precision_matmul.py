@@ -35,7 +35,7 @@ _SIDE_BY_SIDE = 8
 
 @tvm.transform.module_pass(opt_level=0, name="PackNarrowMatmul")
 class PackNarrowMatmul:
-    """Lower matrix products of narrow numbers to packed ones."""
+    """Lowers matrix products of narrow numbers to packed ones."""
 
     def __init__(self, target: Target) -> None:
         self._target = target

@@ -34,7 +34,7 @@ _MIN_ROWS = 4  # that make packing a computed factor worth its while
 
 @tvm.transform.module_pass(opt_level=0, name="PackMatmul")
 class PackMatmul:
-    """Lower matrix products of floats to packed ones."""
+    """Lowers matrix products of floats to packed ones."""
 
     def __init__(self, target: Target, algorithms: FastAlgorithms) -> None:
         self._target = target

@@ -39,7 +39,7 @@ def _reduction(builder: relax.BlockBuilder, call: relax.Call, maximum: bool) -> 
 
 
 def reduce_axes(data: te.Tensor, axes: Sequence[int], over: Callable[..., tirx.Expr], keepdims: bool) -> te.Tensor:
-    """Reduce some axes of `data` by a reducer; with `keepdims` they stay, with size 1."""
+    """Reduces some axes of `data` by a reducer; with `keepdims` they stay, with size 1."""
     along = {axis: te.reduce_axis((0, data.shape[axis]), f"k{axis}") for axis in axes}
     rank = len(data.shape)
     kept = [axis for axis in range(rank) if keepdims or axis not in along]

@@ -177,7 +177,7 @@ class _Writer:
     def _counted(
         self, buffers: Iterable[Buffer], plan: MemoryPlan, areas: dict[tuple[str, int], Area]
     ) -> list[tirx.Stmt]:
-        """Read the sizes that some of these buffers tell; `areas` then has the parts that waited for them.
+        """Reads the sizes that some of these buffers tell; `areas` then has the parts that waited for them.
 
         The run ends where a kernel has refused a size: what has that size would not have the room that steps need.
         """
@@ -284,7 +284,7 @@ class _Writer:
         return declared, tirx.all(*conditions)
 
     def _first_states(self, step: LoopStep, plan: MemoryPlan, areas: LoopAreas) -> list[tirx.Stmt]:
-        """Bring the states' first values to where the states live, but for those that are there."""
+        """Brings the states' first values to where the states live, but for those that are there."""
         return [
             self._copy(first, area, before.bytes)
             for before, after, first, area in zip(

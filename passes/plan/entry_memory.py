@@ -21,7 +21,7 @@ class Memory(Protocol):
     """The function of the runtime that says whether something of this run has failed."""
 
     def copy(self, source: tirx.Expr, target: tirx.Expr, count: Dimension) -> tirx.Stmt:
-        """Move bytes from an address to another."""
+        """Moves bytes from an address to another."""
 
     def item(self, address: tirx.Expr, dtype: str) -> tuple[list[tirx.Stmt], tirx.Expr]:
         """Returns the one element of this type at an address: what declares it, and the expression that reads it."""
@@ -37,7 +37,7 @@ class Counter(Protocol):
     value: tirx.Expr
 
     def become(self, value: tirx.Expr) -> tirx.Stmt:
-        """Write it."""
+        """Stores the number."""
 
 
 class HostMemory:

@@ -63,7 +63,7 @@ class Table:
     positions: Mapping[tirx.Var, tirx.Expr]
 
     def read(self, part: int) -> list[tirx.Stmt]:
-        """Bind what is known with a part of the workspace: the first time the sizes of inputs, then offsets."""
+        """Binds what is known with a part of the workspace: the first time the sizes of inputs, then offsets."""
         later = {storage.offset for storage in self.plan.storages if storage.part != part}
         later |= self.program.parts.keys()
         offsets = {storage.offset for storage in self.plan.storages}

@@ -134,7 +134,7 @@ def _maximum(shape: Sequence[Dimension]) -> int:
 
 
 def _read(pointer: tirx.Var, into: Sequence[tirx.Var]) -> list[tirx.Stmt]:
-    """Bind variables to the int64 numbers that a pointer points to."""
+    """Binds variables to the int64 numbers that a pointer points to."""
     numbers = tirx.decl_buffer((len(into),), "int64", name="numbers", data=pointer)
     declared = tirx.DeclBuffer(numbers, data=pointer)
     return [declared, *(tirx.Bind(var, numbers[int64(index)]) for index, var in enumerate(into))]

@@ -219,7 +219,7 @@ class _Aliases:
         self._parts: dict[Buffer, list[Buffer]] = {}  # of each root that has any
 
     def join(self, part: Buffer, whole: Buffer, offset: Dimension) -> None:
-        """Let a root be a part of another buffer, `offset` bytes from its beginning."""
+        """Makes a root a part of another buffer, `offset` bytes from its beginning."""
         self._whole[part] = (whole, offset)
         root, _ = self.root(whole)
         self._parts.setdefault(root, []).extend((part, *self._parts.pop(part, ())))
@@ -410,7 +410,7 @@ class _Storages:
             self._storages[root] = Storage(root.bytes, *self._lives[root], self._outputs.get(root))
 
     def _start_result(self, step: Action, position: int, root: Buffer, time: int) -> None:
-        """Give a result the storage of an operand that dies here, where the kernel allows it, or one of its own."""
+        """Gives a result the storage of an operand that dies here, where the kernel allows it, or one of its own."""
         dying = self._dying_operand(step, position, root, time)
         if dying is None or root is not step.writes[position] or root in self._outputs:
             self._start(root)
@@ -492,7 +492,7 @@ def _in_workspace(storage: Storage, offset: int = 0) -> MemoryLocation:
 
 
 def _output_copies(program: Program, positions: Mapping[Buffer, MemoryLocation]) -> Iterator[Copy]:
-    """Bring outputs to the caller's memory that do not live there."""
+    """Copies outputs to the caller's memory that do not live there."""
     for index, buffer in enumerate(program.outputs):
         if positions[buffer] != MemoryLocation("output", index, 0):
             yield Copy(buffer, MemoryLocation("output", index, 0), buffer.bytes)
@@ -513,7 +513,7 @@ def _states_to_save(program: Program, aliases: _Aliases, time: int) -> dict[Buff
 def _state_updates(
     program: Program, positions: Mapping[Buffer, MemoryLocation], saved: Mapping[Buffer, Buffer]
 ) -> list[Copy]:
-    """Bring the states' new values to their position, after everything that reads the old ones."""
+    """Brings the states' new values to their position, after everything that reads the old ones."""
     copies = [Copy(new, positions[copy], new.bytes) for new, copy in saved.items()]
     for index, new in enumerate(program.new_states):
         if positions[new] != MemoryLocation("state", index, 0):

@@ -83,7 +83,7 @@ _MAX_TRIES, _MAX_PLACED = 16, 8192
 
 
 def assign_offsets(storages: Collection[Storage]) -> int:
-    """Choose offsets so that storages alive at the same time do not overlap; returns the bytes in all.
+    """Chooses offsets so that storages alive at the same time do not overlap; returns the bytes in all.
 
     Each comes into the first gap that it fits into; the order decides. Where one leaves gaps, others are tried.
     """

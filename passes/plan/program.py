@@ -240,7 +240,7 @@ def _elements(step: LoopStep) -> tuple[Buffer, ...]:
 
 
 def program_of(network: Network, earlier: Pool | None = None) -> Program:
-    """Read the steps off a module whose `main` only calls kernels, choices and loops.
+    """Reads the steps off a module whose `main` only calls kernels, choices and loops.
 
     Args:
         earlier: constants and names of kernels of other programs in the same library.
@@ -330,7 +330,7 @@ class Pool:
         return buffer
 
     def add(self, module: tvm.IRModule) -> dict[tvm.ir.GlobalVar, _CalledKernel]:
-        """Take in the kernels of a module; returns what is called for each."""
+        """Takes in the kernels of a module; returns what is called for each."""
         return {gv: self._kernel(gv, f) for gv, f in module.functions.items() if isinstance(f, tirx.PrimFunc)}
 
     def _kernel(self, var: tvm.ir.GlobalVar, given: tirx.PrimFunc) -> _CalledKernel:
@@ -360,7 +360,9 @@ _CalledKernel = tuple[tvm.ir.GlobalVar, SizeArguments]
 
 
 def _nameless(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Returns a kernel without what does not count where two are compared: its symbol, and what its sizes are called."""
+    """Returns a kernel without what does not count where two are compared: its symbol, and what its sizes are
+    called.
+    """
     func, sizes = func.without_attr("global_symbol"), dynamic_sizes_of(func)
     if not sizes:
         return func

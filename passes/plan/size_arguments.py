@@ -130,7 +130,9 @@ def _as_size(func: tirx.PrimFunc, quotient: _Quotient, taken: int) -> _Quotient:
 
 
 def _taken_always(func: tirx.PrimFunc, variables: Sequence[tirx.Var]) -> Mapping[tirx.Var, int]:
-    """Returns the variables that a number is taken from wherever a kernel uses them, and the largest of these numbers."""
+    """Returns the variables that a number is taken from wherever a kernel uses them, and the largest of these
+    numbers.
+    """
     uses = dict.fromkeys(variables, 0)
     taken: dict[tirx.Var, list[int]] = {var: [] for var in variables}
 

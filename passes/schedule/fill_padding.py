@@ -28,7 +28,9 @@ class Machine(Protocol):
 
 
 def fill_border(sch: s_tir.Schedule, target: Machine) -> tirx.PrimFunc:
-    """Returns the scheduled function; if a step of it is one that writes what is inside, with the border filled before."""
+    """Returns the scheduled function; if a step of it is one that writes what is inside, with the border
+    filled before.
+    """
     func = sch.mod["main"]
     for block in root_blocks(sch):
         node = sch.get(block)

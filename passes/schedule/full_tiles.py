@@ -198,7 +198,7 @@ def _with_extent(stmt: tirx.Stmt, extent: tirx.Expr, axis: int, change: _Change)
 
 
 def _limited(step: ScheduleBlock, end: tirx.Expr) -> _Change | None:
-    """Reduce what is before the end; None for reductions whose first value is not known."""
+    """Reduces what is before the end; None for reductions whose first value is not known."""
     reducer = reducer_of(step.node)
     if reducer is None or len(reducer.elements) != 1:
         return None
@@ -216,5 +216,5 @@ def _unchanged(body: tirx.Stmt) -> tirx.Stmt:
 
 
 def _guarded(var: tirx.Var, end: tirx.Expr) -> _Change:
-    """Do nothing beyond the end."""
+    """Does nothing beyond the end."""
     return lambda body: tirx.IfThenElse(var < end, body, None)

@@ -73,7 +73,7 @@ class _Joining:
     moved: set[tirx.Var] = field(default_factory=set)
 
     def start(self, step: ScheduleBlock, axis: int) -> bool:
-        """Join two axes of a step, and all that it reads or writes along them."""
+        """Fuses two axes of a step, and all that it reads or writes along them."""
         if PERIODS in step.node.annotations or step.sizes[axis : axis + 2] != self.sizes:
             return False
         self.axes[step.name] = axis
@@ -99,7 +99,7 @@ class _Joining:
         )
 
     def spread(self, steps: Sequence[ScheduleBlock]) -> bool:
-        """Join the axes of all steps that read or write joined dimensions."""
+        """Fuses the axes of all steps that read or write joined dimensions."""
         waiting = [step for step in steps if step.name not in self.axes]
         for _ in steps:
             for step in list(waiting):

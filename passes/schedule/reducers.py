@@ -45,7 +45,7 @@ class Reducer:
 
 
 def register_reducer(node: s_tir.SBlock) -> None:
-    """Tell TVM about the reduction of a block, if how it combines can be read off; simple sums it knows anyhow."""
+    """Registers with TVM the reduction of a block, if how it combines can be read off; simple sums it knows anyhow."""
     reducer = reducer_of(node)
     if reducer is None:
         return

@@ -124,7 +124,7 @@ def vector_lanes(size: Size, lanes: int) -> int:
 
 
 def epilogue_into_one_block(sch: s_tir.Schedule, block: SBlockRV) -> SBlockRV | None:
-    """Join all element-wise steps after `block` into one; None if there are none.
+    """Fuses all element-wise steps after `block` into one; None if there are none.
 
     Returns:
         The block that reads the result of `block` and writes the function's output.

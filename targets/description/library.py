@@ -386,7 +386,7 @@ def declarations(description: LibraryDescription) -> str:
 
 
 def check_prefix(prefix: str) -> None:
-    """Refuse what C could not call a function."""
+    """Rejects what C could not call a function."""
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,63}", prefix):
         raise CompileError(
             f"{prefix!r} cannot begin the names of C functions",
@@ -397,7 +397,7 @@ def check_prefix(prefix: str) -> None:
 
 
 def check_description(description: LibraryDescription, size: int) -> None:
-    """Refuse descriptions that would make a library lie or read beyond its constants, which have `size` bytes."""
+    """Rejects descriptions that would make a library lie or read beyond its constants, which have `size` bytes."""
     if size != description.constant_bytes:
         raise CompileError(f"the constants have {size} bytes, but the description says {description.constant_bytes}")
     sizes = ("workspace_bytes", "scratch_bytes", "constant_bytes", "state_bytes", "state_initial_offset")

@@ -58,7 +58,7 @@ class Constants:
             at = offset + array.nbytes
 
     def write(self, file: BinaryIO) -> None:
-        """Write all of them from the present end of `file` on, which is where it stands; the end is then theirs."""
+        """Writes all of them from the present end of `file` on, which is where it stands; the end is then theirs."""
         start = file.tell()
         for offset, array in self.arrays:
             file.seek(start + offset)
@@ -66,7 +66,7 @@ class Constants:
         file.truncate(start + self.size)
 
     def save(self, path: Path) -> Path:
-        """Write a file of nothing else; returns where it is."""
+        """Writes a file of nothing else; returns where it is."""
         with path.open("wb") as file:
             self.write(file)
         return path

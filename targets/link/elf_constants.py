@@ -30,7 +30,7 @@ _READ = 4  # the flags of a segment
 
 
 def append_constants(library: Path, constants: Constants) -> None:
-    """Fill the room for `constants` that the linker left in `library`.
+    """Fills the room for `constants` that the linker left in `library`.
 
     Raises:
         CompileError: the linker did not lay out the library as above.
@@ -48,7 +48,7 @@ def append_constants(library: Path, constants: Constants) -> None:
 
 
 def _make_segment(library: ElfFile, size: int) -> int:
-    """Make the room for `size` bytes a segment; returns its position in the file, the next page after the end.
+    """Makes the room for `size` bytes a segment; returns its position in the file, the next page after the end.
 
     Raises:
         ValueError: there is no such room.

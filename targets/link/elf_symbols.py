@@ -29,7 +29,7 @@ _RELOCATIONS = {True: ({_REL: 16, _RELA: 24}, ("<u8", 8, 32)), False: ({_REL: 8,
 
 
 def hide_symbols(path: Path, public: Collection[str]) -> None:
-    """Make every symbol local that the relocatable object at `path` defines, but those in `public`.
+    """Makes every symbol local that the relocatable object at `path` defines, but those in `public`.
 
     Groups of sections that linkers would keep once a program become ordinary ones: their names are shared no longer.
 
@@ -75,7 +75,7 @@ def _hide(file_name: str, file: ElfFile, index: int, public: Collection[bytes]) 
 
 
 def _renumber(file: ElfFile, section: np.void, order: NDArray[np.intp], numbers: NDArray[np.uint64]) -> None:
-    """Give what refers to symbols by number their new numbers."""
+    """Gives what refers to symbols by number their new numbers."""
     steps, (form, at, shift) = _RELOCATIONS[file.is_64]
     match int(section["type"]):
         case type_ if type_ in steps:

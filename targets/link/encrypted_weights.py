@@ -48,7 +48,7 @@ def read_key(path: Path) -> bytes:
 
 
 def write_encrypted_weights(constants: Constants, key: bytes, path: Path) -> None:
-    """Write the file `path` with `constants`, of which nothing is in any file that is not encrypted.
+    """Writes the file `path` with `constants`, of which nothing is in any file that is not encrypted.
 
     Raises:
         CompileError: a key of another size than 32 bytes, constants of more than 64 GiB, or there is no `cryptography`.

@@ -49,7 +49,7 @@ def write_freestanding_archive(
     zig_cpu: str,
     cc: Sequence[str] = (),
 ) -> None:
-    """Write the archive at `path`, and the header next to it, into a folder that is whole or not at all.
+    """Writes the archive at `path`, and the header next to it, into a folder that is whole or not at all.
 
     The arguments are those of :func:`nnefc.targets.link.outputs.write_network`.
 

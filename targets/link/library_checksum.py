@@ -37,7 +37,7 @@ _Image = NDArray[np.uint8]
 
 
 def add_seal(library: Path, constants: Constants | None) -> None:
-    """Add the checksum to the file of a library that holds `constants`."""
+    """Adds the checksum to the file of a library that holds `constants`."""
     with library.open("rb") as file:
         length = file.seek(0, os.SEEK_END)
         start, size = _position(file, length, constants) if constants is not None else (0, 0)

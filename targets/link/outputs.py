@@ -84,7 +84,7 @@ _KINDS = (
 
 
 def check_output(path: Path, zig_target: str) -> None:
-    """Refuse a name whose end asks for no file that can be made for the target.
+    """Rejects a name whose end asks for no file that can be made for the target.
 
     Raises:
         CompileError: an unknown end, or that of another system's shared libraries.
@@ -115,7 +115,7 @@ def write_network(
     key: bytes | None = None,
     zig_cpu: str = "baseline",
 ) -> None:
-    """Write a network as the file that the end of `path` asks for, with what belongs to it; all or nothing.
+    """Writes a network as the file that the end of `path` asks for, with what belongs to it; all or nothing.
 
     Object files and archives get a header next to them, called like the description's prefix. With `weights`
     "separate" the constants are in a file next to it whose name ends with `.weights` instead.

@@ -96,7 +96,7 @@ def _kept(digest: str) -> Path | None:
 
 
 def _unpacked(kept: Path, objects: Sequence[Path]) -> bool:
-    """Write the objects that are in `kept`; False if it is not there, or not whole."""
+    """Writes the objects that are in `kept`; False if it is not there, or not whole."""
     try:
         content = kept.read_bytes()
     except OSError:
@@ -112,7 +112,7 @@ def _unpacked(kept: Path, objects: Sequence[Path]) -> bool:
 
 
 def _keep(objects: Sequence[Path], kept: Path) -> None:
-    """Put the objects into the cache, whole or not at all: others may read and write it at the same time."""
+    """Puts the objects into the cache, whole or not at all: others may read and write it at the same time."""
     contents = [path.read_bytes() for path in objects]
     body = b"".join(len(content).to_bytes(_SIZE_BYTES, "little") + content for content in contents)
     with contextlib.suppress(OSError):  # a full disk, or a folder of another user: then they are compiled again

@@ -34,7 +34,7 @@ def without_unwind_tables(content: bytes) -> bytes:
 
 
 def without_section_table(library: Path) -> None:
-    """Cut off what follows the last segment of a shared library, and the header's fields for it."""
+    """Cuts off what follows the last segment of a shared library, and the header's fields for it."""
     image = np.fromfile(library, np.uint8)
     file = ElfFile(image, DYNAMIC)
     loaded = file.segments[file.segments["type"] == _LOAD]

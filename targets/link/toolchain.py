@@ -92,7 +92,7 @@ def link_library(
     zig_cpu: str = "baseline",
     cc: Sequence[str] = (),
 ) -> None:
-    """Link a network's objects into the shared library `output`.
+    """Links a network's objects into the shared library `output`.
 
     Args:
         objects: object files for the target; one of them defines `nnefc_network`. For a GPU, sources in C and assembly
@@ -148,7 +148,7 @@ def _link(
     constants: Constants | None,
     append: Callable[[Path, Constants], None] | None,
 ) -> None:
-    """Link a shared library.
+    """Links a shared library.
 
     Args:
         ways: what comes after the inputs, of which the first is taken that leaves no name undefined.
@@ -199,7 +199,7 @@ def link_object(
     zig_cpu: str = "baseline",
     cc: Sequence[str] = (),
 ) -> None:
-    """Link a network and its runtime into one relocatable object, to be linked into programs.
+    """Links a network and its runtime into one relocatable object, to be linked into programs.
 
     The functions of `nnefc.h`, with the description's prefix, are the only symbols that other objects see, so that
     several networks go into one program. The arguments are those of :func:`link_library`.
@@ -234,7 +234,7 @@ def link_object(
 
 
 def archive(members: Sequence[Path], output: Path) -> None:
-    """Write a static library, of `members` in their order; the same members give the same bytes."""
+    """Writes a static library, of `members` in their order; the same members give the same bytes."""
     with temporary_folder("nnefc-archive-") as folder:
         run_compiler([*zig(), "ar", "rcsD", str(output), *map(str, members)], folder, output=output)
 
@@ -367,7 +367,7 @@ def _page_flags(zig_target: str) -> tuple[str, ...]:
 
 
 def check_compiler(zig_target: str, command: str | None) -> None:
-    """Check that there is a compiler for a target before work is done for it.
+    """Checks that there is a compiler for a target before work is done for it.
 
     Raises:
         CompileError: the user's command does not run, or zig does not have the target's C library.

@@ -35,7 +35,7 @@ def room_for(size: int) -> list[str]:
 
 
 def append_constants(library: Path, constants: Constants) -> None:
-    """Add the section to a module that has room for `constants`."""
+    """Adds the section to a module that has room for `constants`."""
     head = number(len(_SECTION)) + _SECTION + struct.pack("<I", STACK_BYTES)
     tail = bytes(-constants.size % 8) + struct.pack("<Q", constants.checksum)
     with library.open("r+b") as file:

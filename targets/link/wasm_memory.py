@@ -23,7 +23,7 @@ _SECTION = b"nnefc.memory"
 
 
 def note_memory(library: Path) -> None:
-    """Add the section to a module that imports a memory, as the last one.
+    """Adds the section to a module that imports a memory, as the last one.
 
     Raises:
         CompileError: it imports nothing, or anything before a memory.

@@ -14,7 +14,7 @@ _BLOCK = 64
 
 
 def write_weights(constants: Constants, model: str, path: Path) -> None:
-    """Write the file `path` with `constants`, for the network called `model`."""
+    """Writes the file `path` with `constants`, for the network called `model`."""
     name = model.encode()[: _NAME_BYTES - 1].decode(errors="ignore").encode()
     with path.open("wb") as file:
         file.seek(_HEADER_BYTES)

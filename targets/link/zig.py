@@ -55,7 +55,7 @@ def zig() -> tuple[str, ...]:
 def run_compiler(
     command: Sequence[str], folder: Path, failure: str = "the linker failed", output: Path | None = None
 ) -> None:
-    """Run a compiler, zig or another; zig with its local cache in `folder`: only the C library's stubs are kept.
+    """Runs a compiler, zig or another; zig with its local cache in `folder`: only the C library's stubs are kept.
 
     Args:
         command: its words.
@@ -92,7 +92,7 @@ def run_compiler(
 
 
 def _check_disks(positions: Sequence[Path], cache: Path | None, done: CompletedProcess[str]) -> None:
-    """Find out whether a compiler failed because of a disk, of which it says little: linkers die of a signal.
+    """Finds out whether a compiler failed because of a disk, of which it says little: linkers die of a signal.
 
     Raises:
         OSError: the disk of one of `positions`, where it writes, is full or cannot be written.

@@ -56,7 +56,7 @@ def byte_parts_of(expr: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr]:
 
 @functools.cache  # TVM refuses a second registration
 def use_byte_split() -> None:
-    """Make the operator known to TVM, and its code generator for CPUs, in this process."""
+    """Registers the operator with TVM and its code generator for CPUs, in this process."""
     register_pure_operator(_NAME, "a number of two digits", _sum)
 
 

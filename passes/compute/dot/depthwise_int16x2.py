@@ -83,7 +83,7 @@ def convolve_rows(
 
 @functools.cache  # TVM refuses a second registration
 def use_int16x2() -> None:
-    """Make the operator known to TVM, and its code generator for CPUs, in this process."""
+    """Registers the operator with TVM and its code generator for CPUs, in this process."""
     register_pure_operator(_NAME, "two bytes as two numbers of 16 bits in a word", _pair)
 
 

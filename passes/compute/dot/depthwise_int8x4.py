@@ -125,7 +125,7 @@ def convolve_int8x4(
 
 @functools.cache  # TVM refuses a second registration
 def use_int8x4() -> None:
-    """Make the operator known to TVM, and its code generator for CPUs, in this process."""
+    """Registers the operator with TVM and its code generator for CPUs, in this process."""
     register_pure_operator(_NAME, "four bytes as a word", _word)
 
 

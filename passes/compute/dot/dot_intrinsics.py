@@ -30,7 +30,7 @@ __all__ = ["llvm_text", "use_dot_products"]
 
 @functools.cache  # TVM refuses a second registration
 def use_dot_products() -> None:
-    """Make the operators known to TVM, and its code generator for CPUs, in this process."""
+    """Registers the operators with TVM and its code generator for CPUs, in this process."""
     use_riscv_vectors()
     for product in PRODUCTS.values():
         if product in RISCV_PRODUCTS.values():

@@ -41,7 +41,7 @@ def bytes_of(word: tirx.Expr, position: tirx.Expr, bits: int) -> tirx.Expr:
 
 @functools.cache  # TVM refuses a second registration
 def use_packed_elements() -> None:
-    """Make the operators known to TVM, and its code generator for CPUs, in this process."""
+    """Registers the operators with TVM and its code generator for CPUs, in this process."""
     for bits, name in _ELEMENTS.items():
         register_pure_operator(name, "elements of few bits", functools.partial(_shifted, bits))
     for bits, name in _BYTES.items():

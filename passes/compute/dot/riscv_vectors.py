@@ -40,7 +40,7 @@ def byte_pair(target: Target, *operands: tirx.Expr) -> tirx.Expr:
 
 @functools.cache  # TVM refuses a second registration
 def use_riscv_vectors() -> None:
-    """Make the operators known to TVM, and its code generator for CPUs, in this process."""
+    """Registers the operators with TVM and its code generator for CPUs, in this process."""
     for bits in RISCV_LENGTHS:
         product, pair = f"{_PRODUCT}{bits}", f"{_PAIR}{bits}"
         register_pure_operator(product, "a sum and a product of int16", functools.partial(_product, bits))

@@ -144,7 +144,9 @@ def columns_to_add(height: int, width: int, vectors: int, target: Target) -> int
 
 
 def blocks_to_add(height: int, width: int, out_blocks: int, target: Target) -> int:
-    """Returns the same of blocks of output channels: where few pixels are a tile, it takes several blocks not to wait."""
+    """Returns the same of blocks of output channels: where few pixels are a tile, it takes several blocks not
+    to wait.
+    """
 
     if isinstance(width, Size) or isinstance(height, Size):
         return 0

@@ -155,7 +155,7 @@ class _Reader:
         return tirx.BufferLoad(buffer, [QUERY])
 
     def _compare(self, difference: tirx.Expr) -> None:
-        """Note that something is below zero."""
+        """Records that something is below zero."""
         if not _is_of_integers(difference):
             return
         key, base = _coefficient(difference, KEY)

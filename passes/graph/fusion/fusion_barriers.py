@@ -58,7 +58,9 @@ def values_between(group: relax.Function, mod: tvm.IRModule) -> set[relax.Var]:
 
 
 def values_spread(group: relax.Function, mod: tvm.IRModule) -> set[relax.Var]:
-    """Returns the values of a group of `call_tir`s that take work, and have fewer rows than what is computed of them."""
+    """Returns the values of a group of `call_tir`s that take work, and have fewer rows than what is computed
+    of them.
+    """
     found: set[relax.Var] = set()
     sizes: dict[relax.Expr, Size] = {}
     for block in group.body.blocks:

@@ -27,7 +27,7 @@ class OpPattern:
 
 @tvm.transform.module_pass(opt_level=0, name="AnnotatePatterns")
 class AnnotatePatterns:
-    """Set the attribute that fusion reads by TVM's analysis, where no pass has set it.
+    """Sets the attribute that fusion reads by TVM's analysis, where no pass has set it.
 
     An element-wise step that spreads a computed operand over a larger result is set apart from what computes it:
     joined, a convolution of one pixel would write a whole image for it. Other calls of the same kernel, which spread

@@ -33,7 +33,7 @@ _GROUP = 16
 
 @tvm.transform.module_pass(opt_level=0, name="GroupParts")
 class GroupParts:
-    """Give concatenations and splits no more than `MAX_PARTS` parts."""
+    """Gives concatenations and splits no more than `MAX_PARTS` parts."""
 
     def transform_module(self, mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
         bindings = [binding for block in mod["main"].body.blocks for binding in block.bindings]

@@ -44,7 +44,7 @@ _DEEPEST = 128
 
 @tvm.transform.module_pass(opt_level=0, name="SplitGroups")
 class SplitGroups:
-    """Replace calls of groups that are too large, or that a rule cuts, by calls of several groups and kernels."""
+    """Replaces calls of groups that are too large, or that a rule cuts, by calls of several groups and kernels."""
 
     def __init__(self, rules: Sequence[CutRule] = ()) -> None:
         self._rules = rules

@@ -62,7 +62,7 @@ _NARROW_RULES = {**_RULES, **narrow_convolution.RULES}
 
 @tvm.transform.module_pass(opt_level=0, name="AssignLayouts")
 class AssignLayouts:
-    """Lower convolutions and poolings to blocked computations, and keep what follows them blocked."""
+    """Lowers convolutions and poolings to blocked computations, and keeps what follows them blocked."""
 
     def __init__(self, target: Target, algorithms: FastAlgorithms, strict: bool = False) -> None:
         self._target = target

@@ -62,7 +62,9 @@ def to_plain(builder: relax.BlockBuilder, data: relax.Expr, channels: int) -> re
 
 
 def seen_as(builder: relax.BlockBuilder, data: relax.Expr, shape: tuple[int, ...]) -> relax.Var:
-    """Returns the same bytes in another shape; not joined with other computations, whose indices it would complicate."""
+    """Returns the same bytes in another shape; not joined with other computations, whose indices it would
+    complicate.
+    """
     return emit_te(
         builder,
         lambda t: topi.reshape(t, [expression(size) for size in shape]),

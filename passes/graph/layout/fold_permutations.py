@@ -30,7 +30,7 @@ _Step = Callable[[np.ndarray], np.ndarray]
 
 @tvm.transform.module_pass(opt_level=0, name="FoldPermutations")
 class FoldPermutations:
-    """Replace chains of reshapes, transposes and slices that move whole channels by `take`."""
+    """Replaces chains of reshapes, transposes and slices that move whole channels by `take`."""
 
     def transform_module(self, mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
         return relax.transform.DeadCodeElimination()(_Folder(mod).transform())

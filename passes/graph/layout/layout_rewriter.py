@@ -78,11 +78,13 @@ class LayoutRewriter(Rewriter):
         return self._layout.get(expr)
 
     def as_blocked(self, expr: relax.Var, channels: int, groups: int = 1) -> relax.Var:
-        """Note that `expr` is in blocked layout, each of `groups` equal parts of its channels in blocks of its own."""
+        """Records that `expr` is in blocked layout, each of `groups` equal parts of its channels in blocks of
+        its own.
+        """
         return self.having(expr, Blocked.of(channels, self.size, groups))
 
     def having(self, expr: relax.Var, layout: Blocked) -> relax.Var:
-        """Note that `expr` has the layout `layout`."""
+        """Records that `expr` has the layout `layout`."""
         self._layout[expr] = layout
         return expr
 
@@ -91,7 +93,7 @@ class LayoutRewriter(Rewriter):
         return expr if self._layout[expr] == layout else self.having(self.builder.emit(expr), layout)
 
     def like(self, source: relax.Expr, result: relax.Var) -> relax.Var:
-        """Note that `result` has the layout and the channels of `source`."""
+        """Records that `result` has the layout and the channels of `source`."""
         if source in self._layout:
             self._layout[result] = self._layout[source]
         return result
@@ -193,11 +195,11 @@ class LayoutRewriter(Rewriter):
         return self.builder.emit(relax.op.strided_slice(data, list(axes), begin, end))
 
     def kernel(self, function: Callable[..., object], *args: object, name: str) -> relax.Var:
-        """Emit a computation that element-wise steps after it are joined with."""
+        """Emits a computation that element-wise steps after it are joined with."""
         return self.emit(function, *args, pattern=OpPattern.OUT_FUSABLE, name=name)
 
     def emit(
         self, function: Callable[..., object], *args: object, pattern: int | None = None, name: str | None = None
     ) -> relax.Var:
-        """Emit the TE computation `function(*args)`; the tensors come first in `args`."""
+        """Emits the TE computation `function(*args)`; the tensors come first in `args`."""
         return self.emit_te(function, *args, name=name, attrs={} if pattern is None else {FUSION: pattern})

@@ -50,7 +50,7 @@ _MOVES = frozenset(
 
 @tvm.transform.module_pass(opt_level=0, name="ComputeInSingle")
 class ComputeInSingle:
-    """Widen the operands of what is computed in 16-bit floats."""
+    """Widens the operands of what is computed in 16-bit floats."""
 
     def transform_module(self, mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
         bindings = [binding for block in mod["main"].body.blocks for binding in block.bindings]

@@ -291,7 +291,7 @@ def powers_for(columns: np.ndarray, sums: Float16Sums) -> np.ndarray:
 
 
 def check_names(modules: Sequence[tvm.IRModule], keep_wide: Collection[str]) -> None:
-    """Check that there are contractions of these names in a network.
+    """Checks that there are contractions of these names in a network.
 
     Raises:
         CompileError: a pattern is no contraction's.

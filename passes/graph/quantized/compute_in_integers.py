@@ -40,7 +40,7 @@ _Rule = Callable[[IntegerRewriter, relax.Call], "relax.Expr | None"]
 
 @tvm.transform.module_pass(opt_level=0, name="ComputeInIntegers")
 class ComputeInIntegers:
-    """Compute convolutions and matrix products of dequantized operands in integers.
+    """Computes convolutions and matrix products of dequantized operands in integers.
 
     Args:
         strict: leave them in floats.

@@ -50,7 +50,7 @@ _TRANSPOSED = tuple(f"{name}_transpose" for name in _CONVOLUTIONS)
 
 @tvm.transform.module_pass(opt_level=0, name="NarrowConstants")
 class NarrowConstants:
-    """Widen large constants where they are read, if the readers can do it on the way.
+    """Widens large constants where they are read, if the readers can do it on the way.
 
     Args:
         target: what the kernels run on; None if convolutions and matrix products are left with float32.

@@ -31,7 +31,7 @@ _ONE_BY_ONE = 1  # TVM's patterns up to this one: each result depends on the sam
 
 @tvm.transform.module_pass(opt_level=0, name="NarrowResults")
 class NarrowResults:
-    """Move the last steps of groups to their only reader, if a value before them is narrower."""
+    """Moves the last steps of groups to their only reader, if a value before them is narrower."""
 
     def transform_module(self, mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
         return relax.transform.DeadCodeElimination(["main"])(_Mover(mod).transform())

@@ -88,12 +88,16 @@ class ScaledSum:
 
 
 def _operand(value: np.ndarray) -> relax.Expr:
-    """Returns a constant in float32, never without axes: that would become part of the code, and kernels would differ."""
+    """Returns a constant in float32, never without axes: that would become part of the code, and kernels
+    would differ.
+    """
     return constant(np.atleast_1d(value).astype(np.float32))
 
 
 def grid_of(call: relax.Call) -> Grid | None:
-    """Returns the grid of a `quantize` or `dequantize`; None if it is not known, or has other steps than positive ones."""
+    """Returns the grid of a `quantize` or `dequantize`; None if it is not known, or has other steps than
+    positive ones.
+    """
     _, scale, zero = call.args
     if not is_constant(scale) or not is_constant(zero):
         return None

@@ -61,7 +61,7 @@ _COSTS = {
 
 @tvm.transform.module_pass(opt_level=0, name="TabulateBytes")
 class TabulateBytes:
-    """Compute functions of one tensor of bytes, whose results are bytes, while compiling.
+    """Computes functions of one tensor of bytes, whose results are bytes, while compiling.
 
     Args:
         target: whose vectors compute what is not looked up.

@@ -33,7 +33,7 @@ _PIECE = 8
 def sum_block_by_block(
     sch: s_tir.Schedule, block: SBlockRV, apart: bool = False
 ) -> tuple[s_tir.Schedule, SBlockRV, list[SBlockRV]]:
-    """Sum each block up by itself, along the first of the reduced axes, as a new schedule.
+    """Sums each block up by itself, along the first of the reduced axes, as a new schedule.
 
     Args:
         apart: whether a single sum is in registers: each of its terms waits for the one before, so that few of a block

@@ -67,7 +67,7 @@ class ColumnReductionRule:
 
 
 def _vectorize(sch: s_tir.Schedule, block: SBlockRV, lanes: int) -> None:
-    """Vectorize the innermost loop, if full vectors fill it."""
+    """Vectorizes the innermost loop, if full vectors fill it."""
     *_, inner = sch.get_loops(block)
     if trip_count(sch, inner) % lanes == 0:
         _, lane = sch.split(inner, [None, lanes])
@@ -75,7 +75,7 @@ def _vectorize(sch: s_tir.Schedule, block: SBlockRV, lanes: int) -> None:
 
 
 def _join_producers(sch: s_tir.Schedule, kernel: KernelAnalysis, step: ScheduleBlock) -> bool:
-    """Compute an operand where it is read, which is once for each element; whether that is all that is before."""
+    """Computes an operand where it is read, which is once for each element; whether that is all that is before."""
     waiting = list(step.producers)
     before: list[ScheduleBlock] = []
     while waiting:

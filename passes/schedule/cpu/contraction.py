@@ -368,7 +368,9 @@ def _bytes_of_factors(step: ScheduleBlock, roles: Contraction) -> tuple[int, int
 
 
 def _vector_length(step: ScheduleBlock, vector: int, lanes: int) -> int:
-    """Returns the longest vector, at most `lanes`, that an axis is a multiple of; of an open one, that it is packed in."""
+    """Returns the longest vector, at most `lanes`, that an axis is a multiple of; of an open one, that it is
+    packed in.
+    """
     extent, var = step.sizes[vector], step.axes[vector].var
     if not isinstance(extent, Size):
         while extent % lanes:
@@ -384,7 +386,7 @@ def _vector_length(step: ScheduleBlock, vector: int, lanes: int) -> int:
 def _schedule_parts(
     sch: s_tir.Schedule, within: Sequence[SBlockRV], rows: Sequence[int], column: int, vector: int, lanes: int
 ) -> list[LoopRV]:
-    """Compute the tile of one part as that of an undivided sum: in registers, its reduced loops outermost.
+    """Computes the tile of one part as that of an undivided sum: in registers, its reduced loops outermost.
 
     Args:
         within: the computation of the parts, in the loop over them; that of their own parts, if they have any.
@@ -433,7 +435,7 @@ def _unroll_and_vectorize(sch: s_tir.Schedule, block: SBlockRV, unrolled: int) -
 
 
 def _write_back(sch: s_tir.Schedule, epilogue: SBlockRV, around: LoopRV, lanes: int) -> None:
-    """Vectorize the innermost loop of the epilogue and unroll the others of the tile, which are inside of `around`.
+    """Vectorizes the innermost loop of the epilogue and unrolls the others of the tile, which are inside of `around`.
 
     One over elements of which the last tile has fewer is not split: smaller tiles have fewer iterations of it.
     """

@@ -86,7 +86,7 @@ class FallbackRule:
         return around[: min(tiled)] if tiled else around  # the loops over tiles that the last one of is smaller stay
 
     def _vectorize(self, sch: s_tir.Schedule, step: ScheduleBlock, loops: list[LoopRV], target: Target) -> list[LoopRV]:
-        """Vectorize the last loop where full vectors fit; LLVM may still do it elsewhere. Returns the loops around."""
+        """Vectorizes the last loop where full vectors fit; LLVM may still do it elsewhere. Returns the loops around."""
         *outer, last = loops
         size = step.trip_counts[-1]
         lanes = vector_lanes(size, target.lanes(step.dtype))
@@ -203,7 +203,7 @@ def _choices(step: ScheduleBlock) -> list[Call] | None:
 
 
 def _bring_forward(sch: s_tir.Schedule, loops: list[LoopRV]) -> list[LoopRV]:
-    """Make the last loop the third, so that the inner ones step through both tensors at a fixed distance."""
+    """Makes the last loop the third, so that the inner ones step through both tensors at a fixed distance."""
     if len(loops) < 5:
         return loops
     *outer, last = loops

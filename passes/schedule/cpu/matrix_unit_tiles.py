@@ -195,7 +195,7 @@ def _unit(sch: s_tir.Schedule, loop: LoopRV) -> LoopRV:
 
 
 def _write_back(sch: s_tir.Schedule, epilogue: SBlockRV, around: LoopRV, lanes: int) -> None:
-    """Vectorize the innermost loop of the epilogue; its rows are a loop."""
+    """Vectorizes the innermost loop of the epilogue; its rows are a loop."""
     loops = sch.get_loops(epilogue)
     first = next(i for i, loop in enumerate(loops) if sch.get(loop).same_as(sch.get(around))) + 1
     inner = loops[first:]

@@ -102,7 +102,7 @@ def _is_of_rows(step: ScheduleBlock, rows: tuple[Size, ...], made: Collection[ti
 
 
 def _inline_operands_of_all_rows(sch: s_tir.Schedule, rows: tuple[Size, ...]) -> None:
-    """Compute cheap steps on operands that all rows share, or several, where they are used."""
+    """Computes cheap steps on operands that all rows share, or several, where they are used."""
     for block in root_blocks(sch):
         step = step_of(sch, block)
         if step.is_reduction or step.producers or not step.consumers or not step.trip_counts:
@@ -112,7 +112,7 @@ def _inline_operands_of_all_rows(sch: s_tir.Schedule, rows: tuple[Size, ...]) ->
 
 
 def _inline_cheap_blocks(sch: s_tir.Schedule, output: str) -> None:
-    """Compute cheap steps where they are used; costly ones only if they are used once."""
+    """Computes cheap steps where they are used; costly ones only if they are used once."""
     for block in root_blocks(sch):
         step = step_of(sch, block)
         if not step.is_reduction and step.name != output and (len(step.consumers) == 1 or not _is_costly(step)):
@@ -141,7 +141,7 @@ def _compute_row_by_row(sch: s_tir.Schedule, output: SBlockRV, rows: tuple[Size,
 
 
 def _reduce_in_lanes(sch: s_tir.Schedule, lanes: int) -> tuple[Size, set[str]]:
-    """Give reductions of rows of several full vectors a partial result for each lane.
+    """Gives reductions of rows of several full vectors a partial result for each lane.
 
     Returns:
         The length of the longest row, and the names of the new steps that compute partial results.
@@ -183,7 +183,7 @@ def _row_loop(sch: s_tir.Schedule, output: SBlockRV, rank: int) -> LoopRV:
 
 
 def _accumulate_in_vectors(sch: s_tir.Schedule, block: SBlockRV, loops: Sequence[LoopRV]) -> LoopRV:
-    """Order the loops of a block made by `rfactor`: along the row outside, which is returned, the lanes inside."""
+    """Orders the loops of a block made by `rfactor`: along the row outside, which is returned, the lanes inside."""
     axes = step_of(sch, block).axes
     steps = [loop for axis, loop in zip(axes, loops, strict=True) if axis.is_reduced]
     lane = next(loop for axis, loop in zip(axes, loops, strict=True) if axis.is_spatial and trip_count(sch, loop) != 1)

@@ -71,7 +71,7 @@ class StrassenProductsRule:
 
 
 def _sums_in_registers(sch: s_tir.Schedule, block: SBlockRV, position: LoopRV, lanes: int) -> LoopRV:
-    """Compute a tile of sums inside `position`, its reduced loops outermost.
+    """Computes a tile of sums inside `position`, its reduced loops outermost.
 
     Returns:
         The outermost reduced loop.

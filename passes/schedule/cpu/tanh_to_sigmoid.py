@@ -49,7 +49,9 @@ def _twice(expr: tirx.Expr) -> tirx.Expr:
 
 
 def _with_factor_outside(expr: tirx.Mul) -> tirx.Expr:
-    """Returns a product with twice a sigmoid as twice a product, or without the factor where another number takes it."""
+    """Returns a product with twice a sigmoid as twice a product, or without the factor where another number
+    takes it.
+    """
     for one, other in ((expr.a, expr.b), (expr.b, expr.a)):
         if not _is_twice_a_sigmoid(one):
             continue

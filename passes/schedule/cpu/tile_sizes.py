@@ -111,7 +111,9 @@ class Tile:
 def choose_tile(
     outer_extent: int, extent: int, columns: int, target: Target, steps: int = 0, spread: float = 0.0
 ) -> Tile:
-    """Returns the best tile whose sides divide the extents and which fits into the registers; see :meth:`Tile.cycles`."""
+    """Returns the best tile whose sides divide the extents and which fits into the registers; see
+    :meth:`Tile.cycles`.
+    """
 
     def rank(tile: Tile) -> tuple[float, int]:
         # Columns come from an outer cache, rows mostly from the first.

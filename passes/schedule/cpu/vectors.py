@@ -20,7 +20,7 @@ _AT_ONCE = 4
 
 
 def in_vectors(sch: s_tir.Schedule, loop: LoopRV, lanes: int, value: tirx.Expr | None, target: Target) -> LoopRV:
-    """Split a loop over a multiple of `lanes` elements into vectors, and return the loop over them.
+    """Splits a loop over a multiple of `lanes` elements into vectors, and returns the loop over them.
 
     Args:
         value: of an element; None where that is none.

@@ -151,7 +151,7 @@ def _is_too_large(tensor: tirx.Var) -> bool:
 
 
 def _inline_producers(sch: s_tir.Schedule, block: SBlockRV) -> None:
-    """Compute what the block reads where it reads it: paddings, and conversions of types."""
+    """Computes what the block reads where it reads it: paddings, and conversions of types."""
     while producers := sch.get_producers(block):
         for producer in producers:
             sch.compute_inline(producer)

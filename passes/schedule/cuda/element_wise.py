@@ -47,7 +47,7 @@ class ElementWiseRule:
 
 
 def bind_elements(sch: s_tir.Schedule, block: SBlockRV, target: CudaTarget) -> None:
-    """Bind a simple block without reductions to threads."""
+    """Binds a simple block without reductions to threads."""
     lanes = _lanes(step_of(sch, block), target)
     bind_flat(sch, sch.get_loops(block) or [sch.add_unit_loop(block)], target, lanes)
 

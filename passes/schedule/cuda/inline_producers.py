@@ -23,7 +23,7 @@ _MAX_WORK = 64  # for an element: about as many instructions as a position in me
 
 
 def inline_producers(sch: s_tir.Schedule) -> None:
-    """Move steps without reductions into those that read them, the first ones first."""
+    """Moves steps without reductions into those that read them, the first ones first."""
     for block in root_blocks(sch):
         step = step_of(sch, block)
         if step.consumers and not step.is_reduction and step.value is not None:

@@ -247,7 +247,7 @@ class _ByDepth(_VectorProduct):
         )
 
     def _step(self, batch: tirx.Expr, position: tirx.Expr, depth: tirx.Expr) -> tirx.Stmt:
-        """Fetch some depths of the position, multiply them by those of all vectors."""
+        """Fetches some depths of the position and multiplies them by those of all vectors."""
         nest = self._nest
         inside_depth, present = depth < number(self._depth), position < number(self._positions)
 

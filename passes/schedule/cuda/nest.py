@@ -57,7 +57,7 @@ class Nest:
         return var
 
     def bound(self, var: tirx.Var, count: Dimension) -> None:
-        """Tell that a variable is in [0, count)."""
+        """States that a variable is in [0, count)."""
         if isinstance(count, Size):
             self._know_sizes(count)
         self._analyzer.bind(var, Range(number(0), number(count)))

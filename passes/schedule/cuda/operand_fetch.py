@@ -60,7 +60,7 @@ def commit_copies() -> tirx.Stmt:
 
 
 def wait_for_copies(count: int) -> tirx.Stmt:
-    """Wait for the thread's copies, but for those of the last `count` groups."""
+    """Waits for the thread's copies, but for those of the last `count` groups."""
     source = _WAIT.format(count=count)
     return tirx.Evaluate(cuda_func_call(f"nnefc_wait_for_copies_{count}", source_code=source))
 
@@ -131,7 +131,7 @@ class OperandFetch:
         return tirx.IfThenElse(tirx.all(*common), all_fetched, zeros)
 
     def copy(self, shared: tirx.Var, base: tirx.Expr, tile: tirx.Expr, tiles: Size) -> tirx.Stmt:
-        """Begin to copy a tile, as :meth:`fetch` has it, into shared memory from the position `base` on.
+        """Begins to copy a tile, as :meth:`fetch` has it, into shared memory from the position `base` on.
 
         Vectors are 16 bytes, and :func:`is_loaded` holds.
         """

@@ -233,7 +233,7 @@ class _Trial:
         return results or [self.sch.add_unit_loop(entries[0])], entries
 
     def _in_registers(self, block: SBlockRV, last: str | None, own_results_too: bool) -> list[SBlockRV]:
-        """Keep results in registers that nothing but the step `last` reads; returns it, and what writes the others.
+        """Keeps results in registers that nothing but the step `last` reads; returns it, and what writes the others.
 
         Args:
             own_results_too: those that are the function's, too, which another step then copies.
@@ -253,14 +253,14 @@ class _Trial:
         return writers
 
     def _write_once(self, writers: list[SBlockRV], loop: LoopRV, axis: str, threads: int) -> None:
-        """Let the first of the threads along an axis, which all know a result, write what is made of it."""
+        """Lets the first of the threads along an axis, which all know a result, write what is made of it."""
         for writer in writers:
             self._move(writer, loop)
             _, first = self.sch.split(self.sch.add_unit_loop(writer), [None, threads])
             self.sch.bind(first, axis)
 
     def _move(self, writer: SBlockRV, loop: LoopRV) -> None:
-        """Compute a step that reads the results where these are computed."""
+        """Computes a step that reads the results where these are computed."""
         self.sch.reverse_compute_at(writer, loop)
         if not covers_result(self.sch, writer):
             raise s_tir.ScheduleError("a step would be computed in part only")

@@ -117,7 +117,7 @@ def _share_rows(sch: s_tir.Schedule, output: SBlockRV, axes: list[int], target: 
 def _inline_what_need_not_be_kept(
     sch: s_tir.Schedule, output: SBlockRV, elements: Size, of_a_block: Size, free: int
 ) -> None:
-    """Compute steps again for each of their readers that are of rows as a whole, or too large for shared memory.
+    """Computes steps again for each of their readers that are of rows as a whole, or too large for shared memory.
 
     How much of that a block takes must be known: steps of rows of dynamic length are computed again, too.
     """
@@ -151,7 +151,7 @@ def _a_thread_each(sch: s_tir.Schedule, output: SBlockRV, axes: list[int], targe
 
 
 def _compute_once(sch: s_tir.Schedule, block: SBlockRV, loop: LoopRV, rows: Size) -> None:
-    """Move a block to the loop over rows, unless some of it would be computed for more than one of them."""
+    """Moves a block to the loop over rows, unless some of it would be computed for more than one of them."""
     work = step_of(sch, block).rounds
     sch.compute_at(block, loop)
     _, _, *inner = sch.get_loops(block)

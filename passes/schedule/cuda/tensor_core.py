@@ -268,11 +268,11 @@ class _TensorLaunch(TiledLaunch):
 
     @abstractmethod
     def _read_left(self, thread: tirx.Expr, half: tirx.Expr, row: tirx.Expr, depth: tirx.Expr) -> tirx.Stmt:
-        """Fetch the warp's rows at a position of the depth."""
+        """Fetches the warp's rows at a position of the depth."""
 
     @abstractmethod
     def _read_right(self, thread: tirx.Expr, half: tirx.Expr, column: tirx.Expr, depth: tirx.Expr) -> tirx.Stmt:
-        """Fetch the warp's columns at a position of the depth."""
+        """Fetches the warp's columns at a position of the depth."""
 
     def write(
         self,

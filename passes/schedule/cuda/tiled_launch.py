@@ -129,7 +129,7 @@ class TiledLaunch(ABC):
 
     @abstractmethod
     def multiply(self, thread: tirx.Expr, half: tirx.Expr) -> tirx.Stmt:
-        """Add the products of a tile of the depth, from one half of the shared memory."""
+        """Adds the products of a tile of the depth, from one half of the shared memory."""
 
     @abstractmethod
     def write(
@@ -140,7 +140,7 @@ class TiledLaunch(ABC):
         first_column: tirx.Expr,
         which: tirx.Expr,
     ) -> tirx.Stmt:
-        """Returns the thread's sums to where they belong: the tile begins at a row and a column; the slice is `which`."""
+        """Stores the thread's accumulators: the tile begins at a row and a column; the slice is `which`."""
 
     def nest(self) -> tirx.Stmt:
         """Returns the loops."""

@@ -28,7 +28,7 @@ def write(
     which: tirx.Expr | None = None,
     width: int = _LANES,
 ) -> tirx.Stmt:
-    """Write `width` neighbouring columns of a row, as far as the result has them.
+    """Writes `width` neighbouring columns of a row, as far as the result has them.
 
     Args:
         column: a multiple of `width`.
@@ -72,7 +72,7 @@ def write_one(
     slices: tirx.Var | None = None,
     which: tirx.Expr | None = None,
 ) -> tirx.Stmt:
-    """Write what comes of one sum, if the result has it; `slices` and `which` as for :func:`write`."""
+    """Writes what comes of one sum, if the result has it; `slices` and `which` as for :func:`write`."""
     rows, columns = product.rows.size, product.columns.size
     if slices is None:
         position, value = product.stored(nest, batch, row, column, total)

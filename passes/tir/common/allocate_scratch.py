@@ -65,7 +65,7 @@ BARE = Frames(256, 1 << 10, scratch=False)
 
 
 def keep_small_buffers_on_stack(func: tirx.PrimFunc, frames: Frames) -> tirx.PrimFunc:
-    """Keep small buffers from becoming scratch memory.
+    """Keeps small buffers from becoming scratch memory.
 
     LLVM can hold in registers what lies on the stack, as the tiles of contractions do from their first zero to their
     epilogue; what lies elsewhere it writes there and reads back.

@@ -228,7 +228,9 @@ def linear_strides(position: tirx.Expr, variables: Sequence[tirx.Var]) -> list[S
 
 
 def in_floats(expr: tirx.Expr) -> tirx.Expr:
-    """Returns an expression of integers, computed in float64: inexact, but where integers would overflow it is large."""
+    """Returns an expression of integers, computed in float64: inexact, but where integers would overflow it
+    is large.
+    """
 
     def change(part: tirx.Expr) -> tirx.Expr:
         match part:

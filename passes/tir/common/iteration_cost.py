@@ -113,7 +113,7 @@ class _Iteration:
     pointers: set[tirx.Var] = field(default_factory=set)
 
     def add_loop(self, loop: tirx.For) -> None:
-        """Add one iteration of the loop that is distributed."""
+        """Adds one iteration of the loop that is distributed."""
         self._define(loop.loop_var, loop.min, frozenset())
         self._add(loop.body)
 
@@ -184,7 +184,7 @@ class _Iteration:
         return frozenset(loop for var in variables_of(exprs) for loop in self.moves.get(var, ()))
 
     def _compute(self, value: tirx.Expr) -> None:
-        """Count what a statement computes, and reads from memory."""
+        """Counts what a statement computes, and reads from memory."""
         number = self._instructions(value) * self._vectors(value)
         if number:
             rounds = [extent for var, extent in self.loops.items() if var not in self.lanes]
@@ -219,7 +219,7 @@ class _Iteration:
         return -(-lanes * element_bytes(dtype) // self.target.vectors.bytes)
 
     def _touch(self, tensor: tirx.Var, indices: Sequence[tirx.Expr], lanes: int) -> None:
-        """Count what loops read or write of a tensor in memory, each element once."""
+        """Counts what loops read or write of a tensor in memory, each element once."""
         if tensor in self.own:
             return
         used = self._moving(indices)

@@ -119,7 +119,7 @@ class _Limits:
     count: int = 0
 
     def read(self, stmt: tirx.Stmt) -> None:
-        """Note what the values stored by a statement choose by."""
+        """Records what the values stored by a statement choose by."""
         tvm_ffi.structural_walk(stmt, (tirx.BufferStore, lambda store: self._value(store.value)))
 
     def _value(self, expr: tirx.Expr) -> None:
@@ -145,7 +145,7 @@ class _Limits:
                 self._note(extreme, high - low)
 
     def _note(self, part: tirx.Expr, slack: tirx.Expr | None) -> None:
-        """Note that a part is decided where its slack is not negative."""
+        """Records that a part is decided where its slack is not negative."""
         if slack is None or any(tvm_ffi.structural_equal(part, known) for known in (*self.along, *self.across)):
             return
         names = [self.var, *self.inner]

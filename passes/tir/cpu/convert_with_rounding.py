@@ -205,7 +205,7 @@ def _cut_to_bytes(expr: tirx.Expr, nan_is_large: bool) -> tirx.Expr | None:
 
 @functools.cache  # TVM refuses a second registration
 def use_rounding_conversions() -> None:
-    """Make the operator known to TVM, and its code generator for CPUs, in this process."""
+    """Registers the operator with TVM and its code generator for CPUs, in this process."""
     lowerings: dict[str, Callable[[tvm.ir.Call], tirx.Expr]] = {
         _NAMES["x86_64"].format(lanes=lanes): functools.partial(_on_x86, lanes) for lanes in _X86
     }

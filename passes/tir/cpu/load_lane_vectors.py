@@ -104,7 +104,9 @@ def _along_the_sum(
 def _loading(
     store: tirx.BufferStore, vector: tirx.For, along: tirx.For, first: tirx.Expr, together: int, lanes: int
 ) -> tirx.Stmt:
-    """Returns the vector statement on numbers from vectors, which begin with what is read when the loop is at `first`."""
+    """Returns the vector statement on numbers from vectors, which begin with what is read when the loop is at
+    `first`.
+    """
     known, bound = [], []
     for load in _neighbours(store, vector, along, lanes):
         start = substituted(load.indices[0], {along.loop_var: first})

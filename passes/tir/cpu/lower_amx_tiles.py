@@ -36,7 +36,7 @@ def lower_matrix_tiles(stmt: tirx.Stmt) -> tirx.Stmt:
 
 
 def _released(stmt: tirx.Stmt) -> tirx.Stmt:
-    """Leave the unit unused at the end of the statements, or of each iteration of the parallel loops in them: the
+    """Leaves the unit unused at the end of the statements, or of each iteration of the parallel loops in them: the
     system then need not save its registers. Where all tiles of an iteration have the same shapes, it is configured
     once."""
     rounds: list[tirx.For] = []

@@ -100,7 +100,7 @@ def _chosen_sum(sums: Sequence[tirx.Expr], position: tirx.Expr) -> tirx.Expr:
 
 @functools.cache  # TVM refuses a second registration
 def use_dot_accumulate() -> None:
-    """Make the operator known to TVM, and its code generator for CPUs, in this process."""
+    """Registers the operator with TVM and its code generator for CPUs, in this process."""
     register_pure_operator(_NAME, "a sum, and the products of the lanes of two vectors", _lowered)
     register_pure_operator(_CHOICE, "one of several sums", _chosen)
 

@@ -44,7 +44,7 @@ def lower_fmin_fmax(func: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
 
 @functools.cache  # TVM refuses a second registration
 def use_fmin_fmax() -> None:
-    """Make the operators known to TVM, and its code generator for CPUs, in this process."""
+    """Registers the operators with TVM and its code generator for CPUs, in this process."""
     for name, (kind, function) in _OPERATORS.items():
         register_pure_operator(name, "one of two floats", functools.partial(_instruction, kind, function))
 

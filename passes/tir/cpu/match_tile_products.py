@@ -40,7 +40,9 @@ outermost first: the statements of the whole sum, from zero on; None to leave th
 
 
 def with_products(stmt: tirx.Stmt, summed: Summed) -> tirx.Stmt:
-    """Returns the body of a flat kernel whose products in tiles are computed by other statements; else the same object."""
+    """Returns the body of a flat kernel whose products in tiles are computed by other statements; else the
+    same object.
+    """
     found: list[tirx.For] = []
     tvm_ffi.structural_walk(stmt, (tirx.For, lambda loop: found.append(loop) if _is(loop, TileLoop.TILE) else None))
     if not found:

@@ -66,7 +66,7 @@ def _load(load: TensorLoad, loop: tirx.For) -> tirx.Expr:
 
 
 def use_permuted_loads() -> None:
-    """Make the operator known to TVM, and its code generator for CPUs, in this process."""
+    """Registers the operator with TVM and its code generator for CPUs, in this process."""
     register_pure_operator(_NAME, "a vector with lane i where lane i ^ n was", _lowered)
 
 

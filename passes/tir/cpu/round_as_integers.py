@@ -54,7 +54,7 @@ def _integer(expr: tirx.Expr, name: str) -> tirx.Expr | None:
 
 @functools.cache  # TVM refuses a second registration
 def use_rounding() -> None:
-    """Make the operators known to TVM, and its code generator for CPUs, in this process."""
+    """Registers the operators with TVM and its code generator for CPUs, in this process."""
     for name, meaning, lowering in (
         (_BY_VECTORS, "a float32 rounded to int32", _by_unit),
         (_BY_UNIT, "a float32 rounded to int32", _by_unit),

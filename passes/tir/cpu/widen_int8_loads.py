@@ -63,7 +63,7 @@ def _function(dtype: str) -> str:
 
 @functools.cache  # TVM refuses a second registration
 def use_int8_widening() -> None:
-    """Make the operators known to TVM, and its code generator for CPUs, in this process."""
+    """Registers the operators with TVM and its code generator for CPUs, in this process."""
     for dtype, name in _NAMES.items():
         register_pure_operator(name, "bytes as numbers of 16 bits", _wider(dtype))
 

@@ -37,7 +37,7 @@ class IsaLevelsCode:
         return []
 
     def write_text(self, kind: str, folder: Path) -> list[Path]:
-        """Write the text of all levels; see :meth:`MachineCode.write_text`."""
+        """Writes the text of all levels; see :meth:`MachineCode.write_text`."""
         files = []
         for number, level in enumerate(self.levels):
             for file in level.write_text(kind, folder):

@@ -92,7 +92,7 @@ class CodeGenerator:
         self._folder.cleanup()
 
     def add(self, kernel: tirx.PrimFunc) -> None:
-        """Compile `kernel`, a flat function with a symbol, some time before :meth:`finish` returns."""
+        """Compiles `kernel`, a flat function with a symbol, some time before :meth:`finish` returns."""
         self._waiting.append(kernel)
         size = sum(_OPEN if DYNAMIC_SHAPES in other.attrs else 1 for other in self._waiting)
         if size >= _PARTS[min(len(self._parts), len(_PARTS) - 1)]:
@@ -148,7 +148,7 @@ class MachineCode:
         return []
 
     def write_text(self, kind: str, folder: Path) -> list[Path]:
-        """Write the entries, and the kernels by modules of LLVM's, as text of a kind of CODE_SUFFIXES.
+        """Writes the entries, and the kernels by modules of LLVM's, as text of a kind of CODE_SUFFIXES.
 
         Raises:
             CompileError: this was pickled.
@@ -208,7 +208,7 @@ def file_content(module: tvm.runtime.Module, target: Target, path: Path) -> byte
 
 @contextmanager
 def _in_memory(path: Path) -> Iterator[None]:
-    """Make the path of a file that does not exist a link to memory, where the system can; and remove it in the end.
+    """Makes the path of a file that does not exist a link to memory, where the system can; removes it in the end.
 
     LLVM ends the process where the disk is full.
     """

@@ -180,7 +180,7 @@ def _functions_in(node: tirx.Stmt | tirx.Expr) -> list[str]:
 
 
 def check_functions(funcs: Iterable[tirx.PrimFunc]) -> None:
-    """Refuse functions whose results depend on the C library.
+    """Rejects functions whose results depend on the C library.
 
     Raises:
         CompileError: one has.

@@ -35,7 +35,7 @@ class CudaCode:
     texts: ClassVar[Mapping[str, Sequence[str]]] = {"cuda": ("kernels.cu",)}
 
     def write_sources(self, folder: Path) -> list[Path]:
-        """Write what the linker compiles besides the objects; returns the files among them that it is to be given."""
+        """Writes what the linker compiles besides the objects; returns the files among them that it is to be given."""
         image, assembly, launches = (folder / name for name in ("device.fatbin", "device.S", "launches.c"))
         image.write_bytes(self.image.image)
         assembly.write_text(_ASSEMBLY.format(symbol=IMAGE, file=c_string(str(image).encode())))
@@ -43,7 +43,7 @@ class CudaCode:
         return [assembly, launches]
 
     def write_text(self, _kind: str, folder: Path) -> list[Path]:
-        """Write the CUDA source."""
+        """Writes the CUDA source."""
         (folder / "kernels.cu").write_text(self.kernels.source)
         return [folder / "kernels.cu"]
 

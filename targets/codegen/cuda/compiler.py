@@ -88,7 +88,7 @@ class Compiler(Protocol):
 
 
 def compile_image(source: str, architectures: Sequence[int], compiler: Compiler | None = None) -> DeviceImage:
-    """Compile `source` for each of the architectures, ascending, at the same time.
+    """Compiles `source` for each of the architectures, ascending, at the same time.
 
     Raises:
         CompileError: no compiler is installed, or it does not know an architecture; the compiler's own errors.
@@ -188,7 +188,7 @@ class _Nvcc:
 
 
 def _run(command: Sequence[str], folder: Path) -> str:
-    """Run one of the toolkit's programs; returns what it writes."""
+    """Runs one of the toolkit's programs; returns what it writes."""
     try:
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace", check=False)
     except OSError as error:

@@ -18,7 +18,9 @@ _ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.FloorDiv, tirx.Bitwi
 
 
 def truncate_promoted_integers(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Returns a function of the device's, whose results of such types are cut to them one by one; vectors are already."""
+    """Returns a function of the device's, whose results of such types are cut to them one by one; vectors are
+    already.
+    """
 
     def cut(expr: tirx.Expr) -> tirx.Expr:
         dtype = str(expr.ty.dtype)

@@ -413,7 +413,7 @@ def _launch(
 
 
 def _check(launch: Launch, target: CudaTarget) -> None:
-    """Refuse a launch that a device would refuse."""
+    """Rejects a launch that a device would refuse."""
     sizes = zip((*launch.grid, *launch.block), (*LARGEST_GRID, *LARGEST_BLOCK), strict=True)
     if (
         any(not isinstance(size, Formula) and size > largest for size, largest in sizes)

@@ -19,7 +19,7 @@ _PRESENT = 0xFFFFFFFF
 
 
 def _with_same_addresses() -> None:
-    """Start this program once more, with addresses that do not vary, if that is possible and not the case already."""
+    """Starts this program once more, with addresses that do not vary, if that is possible and not the case already."""
     try:
         personality = ctypes.CDLL(None).personality
     except (OSError, AttributeError, TypeError):  # not Linux

@@ -221,7 +221,7 @@ def _lines(
 
 
 def _load(vector: Loaded, registers: _Registers, made: list[Line], kept: set[Loaded], maximum: int) -> bool:
-    """Load a vector, with those after it that are needed too as far as there is room."""
+    """Loads a vector, with those after it that are needed too as far as there is room."""
     idle = registers.without_use(vector)
     following = [vector]
     while vector.size == QUAD_BYTES and len(following) < maximum:
@@ -252,7 +252,7 @@ def _in_a_row(idle: Sequence[int]) -> list[int]:
 
 
 def _load_next(upcoming: Upcoming, product: int, registers: _Registers, made: list[Line], way: Way) -> int:
-    """Load what is needed next and in no register, if there is room for it; and tell how many vectors that are."""
+    """Loads what is needed next and in no register, if there is room for it; returns the number of vectors."""
     soon = upcoming.after(registers.position, product)
     if not soon:
         return 0

@@ -123,7 +123,9 @@ OPERATORS = frozenset(name for name in (*_NEON, *_SVE) if name.startswith("nnefc
 
 
 def product_of(kind: str, scale: int = 0) -> Product | None:
-    """Returns the instruction for a kind of product on vectors of NEON, or on those of SVE of `scale` times 128 bits."""
+    """Returns the instruction for a kind of product on vectors of NEON, or on those of SVE of `scale` times
+    128 bits.
+    """
     if not scale:
         return _NEON.get(kind)
     return Product(*_SVE[kind], low=_LOW_OF_SVE, scale=scale) if kind in _SVE else None
