@@ -108,7 +108,7 @@ _LIBRARIES = (".so", ".dylib", ".dll")
 
 
 def hint_for_option(option: str, words: Sequence[str]) -> str | None:
-    """What to do in place of an option of another compiler; None where it is not known.
+    """Suggests what to use instead of an option of another compiler; None where it is unknown.
 
     Args:
         option: as the parser has it, which of `-O3` is `-O`.
@@ -126,7 +126,7 @@ def _spellings(word: str) -> tuple[str, ...]:
 
 
 def hint_for_command(name: str) -> str | None:
-    """What to do in place of a command of another program, or of a file where a command should be."""
+    """Suggests what to use instead of a command of another program, or of a file where a command should be."""
     path = PurePath(name)
     if path.suffix.lower() in _LIBRARIES:
         return f"a command comes first: nnefc run {name}, or nnefc inspect {name}"

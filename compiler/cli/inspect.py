@@ -109,7 +109,7 @@ def library_lines(path: Path) -> list[str]:
 
 
 def metadata_texts(metadata: Mapping[str, str]) -> list[str]:
-    """What a model says of itself: a line an entry, the first ones of many."""
+    """Returns the metadata of a model, one line per entry, truncated to the first entries."""
     lines = [f"{on_a_line(key)}: {on_a_line(value)}" for key, value in islice(metadata.items(), MAX_ENTRIES)]
     more = len(metadata) - len(lines)
     return [*lines, f"{more:,} more"] if more else lines
@@ -136,7 +136,7 @@ def special_lines(found: LibraryDescription) -> list[str]:
 
 
 def workspace(found: LibraryDescription) -> str:
-    """Memory between kernels; where sizes are open, at the typical and at the greatest ones."""
+    """Returns the memory of intermediate tensors; with dynamic dimensions, for size hints and for the max."""
     if not found.dimensions:
         return memory(found.workspace_bytes)
     size_hint, maximum = found.dynamic_workspaces
@@ -145,7 +145,7 @@ def workspace(found: LibraryDescription) -> str:
 
 
 def needs(found: LibraryDescription) -> str:
-    """What a machine must have for a library."""
+    """Returns the requirements of a library on the machine."""
     instructions = " ".join(found.cpu_features) or "no particular instructions"
     if found.device == "cpu":
         return instructions

@@ -133,7 +133,7 @@ def told_of_random(drawn: Sequence[Port]) -> Iterator[None]:
 
 
 def said_of_inputs(library: Path) -> tuple[dict[str, int], dict[str, Formula]]:
-    """What inputs must be below that the network uses as positions, and how dynamic dimensions follow from others."""
+    """Returns the exclusive upper bounds of inputs that are used as indices, and the formulas of derived dimensions."""
     from nnefc.targets.description.library_file import read_metadata
 
     metadata = read_metadata(library) if library.is_file() else None
@@ -158,7 +158,7 @@ def describe(results: Mapping[str, np.ndarray[Any, Any]], types: Mapping[str, st
 
 
 def summary(array: np.ndarray[Any, Any]) -> tuple[str, str, str]:
-    """The least, the mean and the largest of an array's elements, as far as there are such."""
+    """Returns the min, mean and max of an array's elements, where they exist."""
     if array.size == 0:
         return "-", "-", "-"
     if array.dtype.hasobject:

@@ -40,7 +40,7 @@ def columns(rows: Sequence[Sequence[str]], right: Iterable[int] = ()) -> list[st
 
 
 def interface(inputs: Iterable[Declared], outputs: Iterable[Declared], states: Iterable[Declared] = ()) -> list[str]:
-    """What a caller sees of a network: a line a tensor."""
+    """Formats the inputs, outputs and states of a network, one line per tensor."""
     kinds = (("input", inputs), ("output", outputs), ("state", states))
     return columns([(kind, p.name, str(p.dtype), sizes(p.shape)) for kind, ps in kinds for p in ps])
 
@@ -80,7 +80,7 @@ def size_line(path: Path, description: LibraryDescription, *, beside: bool) -> s
 
 
 def trial_lines(trials: Sequence[Trial]) -> list[str]:
-    """What `--precision auto` tried, a line a precision; nothing without trials."""
+    """Formats the trials of `--precision auto`, one line per precision; empty without trials."""
     rows = [("precision", "error", "ms", "")] if trials else []
     for each in trials:
         spelled = "" if each.seconds is None else f"{1e3 * each.seconds:.3g}"

@@ -56,7 +56,7 @@ class ComparedTensor:
 
     Attributes:
         name: as the model calls it.
-        place: what of the model computes it; empty for outputs.
+        location: where the model computes it; empty for outputs.
         dtype, shape: of the reference.
         difference: from the reference.
     """

@@ -251,7 +251,7 @@ def _level(
     device: str,
     special: Specializations,
 ) -> LibraryDescription:
-    """What a library says of itself on one kind of processor; `last` has the constants of all programs."""
+    """Returns the library's metadata for one ISA level; `last` has the constants of all programs."""
     description = replace(
         _description(network, target, programs[0], last.plan, device),
         scratch_bytes=max(program.scratch_bytes for program in programs),
@@ -293,7 +293,7 @@ def _described_kernel(timed: TimedKernel) -> KernelDescription:
 
 
 def _features(target: Target, programs: Sequence[Lowered]) -> tuple[str, ...]:
-    """What a library looks for: those of the matrix unit only where its code uses it."""
+    """Returns the CPU features that the library checks for; those of the matrix unit only where its code uses it."""
     of_kernels = {feature for program in programs for kernel in program.kernels for feature in kernel.features}
     return (*target.features, *(feature for feature in target.tiles if feature in of_kernels))
 
@@ -301,7 +301,7 @@ def _features(target: Target, programs: Sequence[Lowered]) -> tuple[str, ...]:
 def _with_specializations(
     description: LibraryDescription, programs: Sequence[Lowered], special: Specializations
 ) -> LibraryDescription:
-    """With what the programs for some sizes need; those that leave sizes open have storages in the workspace, too.
+    """Adds the metadata of specialized programs; those with dynamic dimensions have buffers in the workspace, too.
 
     These come before the last one, which has room for the other programs, and are alive when no others are.
     """
@@ -332,7 +332,7 @@ def _with_specializations(
 
 
 def _limits(dimensions: Sequence[DynamicDimension]) -> tuple[tuple[Formula, int, int], ...]:
-    """What a program needs besides the ranges of its dimensions: formulas of these that may not be all they could."""
+    """Returns formulas with a min and max that the ranges of their dimensions do not already imply."""
     found = []
     with ranges({dimension.var: dimension.values for dimension in dimensions}):
         for each in dimensions:
@@ -406,7 +406,7 @@ def _description(
 def _formulas(
     dimensions: Sequence[DynamicDimension], inputs: Mapping[str, tuple[Dimension, ...]]
 ) -> tuple[FormulaDescription, ...]:
-    """How a library checks the dimensions that follow from others, and finds those that no input has by itself.
+    """Returns how a library checks derived dimensions, and solves for those that no input has by itself.
 
     Raises:
         CompileError: the inputs do not tell the size of a dimension.
@@ -444,7 +444,7 @@ def compiler_version() -> str:
 
 
 def _initial_bytes(network: Network, plan: MemoryPlan) -> int:
-    """How much of the states' memory a library must bring: without the bytes of zero at its end, which -0.0 has not."""
+    """Returns the bytes of initial states to store in the library, without trailing zero bytes."""
     kept = zip(network.states, plan.state_offsets, strict=True)
     ends = (offset + state.initial.nbytes for state, offset in kept if state.initial.reshape(-1).view(np.uint8).any())
     return max(ends, default=0)

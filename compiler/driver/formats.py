@@ -176,7 +176,7 @@ def _with_known(
     shapes: Mapping[str, tuple[int | DynamicSize, ...]],
     dimensions: Collection[str] | None = None,
 ) -> dict[str, Any]:
-    """What a user gives, with these shapes in place of sizes that stay open; of these dimensions, or of all."""
+    """Returns the user's shapes with these shapes instead of the dynamic sizes of these dimensions, or of all."""
 
     def is_other(name: str, shape: Any) -> bool:
         is_dynamic = any(isinstance(size, DynamicSize) for size in shape or ())

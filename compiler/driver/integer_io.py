@@ -71,7 +71,7 @@ class _Rewriter(Rewriter):
         return params
 
     def _grids(self, name: str, first: relax.Var) -> list[Grid]:
-        """How all that is made of an input is quantized."""
+        """Returns the quantization parameters of everything computed from an input."""
         grids, waiting = [], [first]
         while waiting:
             var = waiting.pop()

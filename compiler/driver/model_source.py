@@ -32,7 +32,7 @@ class Tensor:
     Attributes:
         name: as the model calls it.
         variable: the name of the variable that has it.
-        place: what of the model computes it, as messages say it; empty if that is not known.
+        location: where the model computes it, as messages show it; empty if unknown.
     """
 
     name: str
@@ -62,11 +62,13 @@ class Source:
         return Source(network, kept, self.recording)
 
     def operators(self) -> dict[str, str]:
-        """What the model computes tensors by, by the names of their variables, and of those on the way to them."""
+        """Returns the operators that compute tensors and intermediate results, by the names of their variables."""
         return {name: operator_of(location) for name, location in self.locations().items()}
 
     def locations(self) -> dict[str, str]:
-        """What of the model computes tensors, as messages say it; by the same names."""
+        """Returns the locations in the model, as messages show them, of tensors and intermediate results, by variable
+        name.
+        """
         found: dict[str, str] = {}
         waiting: list[str] = []
         for block in self.network.module["main"].body.blocks:
@@ -88,7 +90,7 @@ class Source:
         return _variables(self.network)[tensor.variable]
 
     def between_kernels(self, backend: Backend, strict: bool, memory_budget: float) -> tuple[Tensor, ...]:
-        """The tensors that kernels leave in memory; the others are known inside of kernels alone."""
+        """Returns the tensors that kernels write to memory; the others exist only inside of fused kernels."""
         network = self.network
         opened = dynamic_shape_context(
             network.dynamic_dimensions, network.input_shapes, network.all_data_dependent_sizes

@@ -41,7 +41,7 @@ class UnknownOption(CompileError, TypeError):
 
 @dataclass(frozen=True)
 class Documentation:
-    """What users read of one option.
+    """Documentation of one option.
 
     Attributes:
         group: its heading, one of `GROUPS`.

@@ -55,7 +55,7 @@ def lowered_isa_levels(
     Args:
         managers: of the passes of each level's backend.
         profile: whether kernels are timed.
-        place: of each program, but for its symbol.
+        library_context: of each program, but for its symbol.
         generators: where the code generators are entered, which begin to work at once; all with the same threads.
     """
     levels: list[IsaLevelPrograms] = []

@@ -118,8 +118,8 @@ def _fits_into(part: Network, network: Network) -> bool:
 
 
 def _differences(network: Network, part: Network) -> tuple[Formula, ...]:
-    """By how much the sizes of a network's inputs differ from those of one in which some are equal, as far as they do;
-    nothing if that cannot be told by its dimensions.
+    """Returns the formulas that are zero where the sizes of two networks' inputs are equal; none if the dimensions do
+    not determine them.
     """
     found: dict[Formula, None] = {}
     known = {dimension.name for dimension in network.dynamic_dimensions}
@@ -219,7 +219,7 @@ def _shapes_at(network: Network, sizes: Sizes) -> dict[str, tuple[int | DynamicS
 
 
 def _check_dynamic(part: Network, sizes: Sizes, network: Network) -> None:
-    """Refuse a program whose dynamic dimensions are not those of the network that were left open.
+    """Refuses a program whose dynamic dimensions are not the expected ones of the network.
 
     Raises:
         CompileError: they are more, or some are known now, or equal.

@@ -55,7 +55,7 @@ def unpacked(
     Args:
         path: how messages call the file.
         content: what it holds.
-        most: bytes that it may unpack to.
+        maximum: number of bytes that it may unpack to.
         hint: what to do with a file that unpacks to more.
         check: raises an error for the first bytes of what cannot be the content.
 

@@ -41,7 +41,7 @@ def axis_name(tensor: str, axis: int) -> str:
 
 
 def likely_sizes(tensors: Iterable[DynamicTensor]) -> dict[str, int]:
-    """For estimates, sizes of what inputs leave open, by the names of the dimensions."""
+    """Returns size hints for the unspecified dimensions of inputs, by name."""
     found: dict[str, int] = {}
     for tensor in tensors:
         for axis, size in enumerate(tensor.shape or ()):
@@ -86,7 +86,7 @@ class DynamicDimensions:
         return self.made[name].size
 
     def _joined(self, name: str) -> Dimension:
-        """What two sizes broadcast to when a library runs: a number, one of them, or a dimension of its own."""
+        """Returns the size that two sizes broadcast to at run time: a number, one of them, or a new dimension."""
         if name in self.made:
             return self.made[name].size
         one, other = self._operands(name)
@@ -144,7 +144,7 @@ class DynamicDimensions:
 
 
 class DynamicInputs:
-    """Makes dynamic dimensions of what the inputs of a network without names of dimensions leave open.
+    """Creates dynamic dimensions for the unspecified sizes of inputs whose dimensions have no names.
 
     Args:
         narrowing: what is known of them.
@@ -159,7 +159,7 @@ class DynamicInputs:
         return self._dimensions.all()
 
     def shape(self, name: str, wanted: Sequence[int | DynamicSize | None]) -> tuple[Dimension, ...]:
-        """The shape of an input, of which sizes are known, open in a range, or just open."""
+        """Returns the shape of an input, with known sizes, sizes in a given range, and dynamic sizes."""
         declared = DynamicTensor(name, "", tuple(size if isinstance(size, int) else None for size in wanted))
         return tuple(self._size(declared, axis, size) for axis, size in enumerate(wanted))
 
@@ -206,7 +206,7 @@ def check_ranges(dimensions: Sequence[DynamicDimension]) -> None:
 
 
 class DynamicSizesError(CompileError):
-    """A network cannot be compiled while sizes are open.
+    """A network cannot be compiled with dynamic sizes.
 
     Attributes:
         shapes: of all inputs, with likely numbers in place of what is open.
@@ -232,7 +232,8 @@ def dynamic_shape_context(
     inputs: Mapping[str, tuple[Dimension, ...]],
     counts: Sequence[DataDependentSize] = (),
 ) -> Iterator[None]:
-    """Inside, the ranges of these dimensions and counts hold; `inputs` are the shapes of all inputs, by name.
+    """Sets the ranges of these dimensions and data-dependent sizes inside the context; `inputs` are the shapes of all
+    inputs, by name.
 
     Raises:
         DynamicSizesError: in place of all errors, if any dimension is open.
@@ -252,7 +253,7 @@ def dynamic_shape_context(
 
 
 def _allowed(inputs: Mapping[str, tuple[Dimension, ...]], dimensions: Sequence[DynamicDimension]) -> Allowed:
-    """The ranges of what is open in the shapes of inputs."""
+    """Returns the ranges of the dynamic sizes in the shapes of inputs."""
     return {
         (name, axis): DynamicSize(
             each.minimum, each.maximum if each.maximum < LARGEST else None, each.multiple, each.size_hint

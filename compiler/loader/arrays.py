@@ -71,7 +71,7 @@ def returned(out: Sequence[Any], results: list[Any]) -> list[Any]:
 
 
 def copied(tensor: Tensor, found: Any) -> np.ndarray:
-    """An output in memory of the session's, as an array of its own."""
+    """Copies an output from the session's memory to a new array."""
     shape = tuple(found.shape[: len(tensor.shape)])
     if tensor.dtype == "string":
         strings = room_for(Tensor(tensor.name, tensor.dtype, shape))
@@ -84,7 +84,7 @@ def copied(tensor: Tensor, found: Any) -> np.ndarray:
 
 
 def counted(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """The part of an output that a run has written."""
+    """Returns the part of an output that a run has written."""
     return array if array.shape == shape else array.reshape(-1)[: math.prod(shape)].reshape(shape)
 
 

@@ -187,7 +187,9 @@ class _Queue:
     found: dict[int, list[int]] = field(default_factory=dict)
 
     def tokens(self) -> Iterator[tuple[int, int]]:
-        """A prompt is read when a sequence is free; all that have one go on together."""
+        """Generates tokens for all prompts: a prompt is read when a sequence is free, and all active sequences advance
+        together.
+        """
         waiting = iter(range(len(self.prompts) if self.most > 0 else 0))
         locations: dict[int, int] = {}  # the prompts that have sequences
         while True:

@@ -55,7 +55,7 @@ class Gpu:
         self._call("cuDevicePrimaryCtxRetain", byref(self._context), self._device)
 
     def allocate(self, size: int) -> int:
-        """The address of so many new bytes, which keep the context alive: this object may end before they do."""
+        """Allocates device memory that keeps the context alive, since this object may be deleted first."""
         memory = c_uint64()
         with self._current():
             self._call("cuMemAlloc_v2", byref(memory), max(size, 1))

@@ -198,5 +198,5 @@ def _as_tuple(result: Any) -> tuple[Any, ...]:
 
 
 def usable_processors() -> set[int]:
-    """The numbers of those that this process may use."""
+    """Returns the numbers of the processors that this process may use."""
     return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))

@@ -22,7 +22,7 @@ def room_for(tensor: Tensor) -> np.ndarray:
 
 
 def encoded(tensor: Tensor, array: np.ndarray) -> np.ndarray:
-    """An input of strings as nnefc_string, with the bytes behind them in the same memory."""
+    """Encodes an input of strings as nnefc_string, followed by the bytes in the same memory."""
     if array.dtype.kind not in "OSTU":
         raise RunError(
             f'input "{tensor.name}" is an array of {array.dtype}, but the model has strings: use .astype(str)'

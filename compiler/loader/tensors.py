@@ -41,7 +41,7 @@ class RunError(RuntimeError):
 
 @dataclass(frozen=True)
 class Dimension:
-    """A dynamic dimension: its name, the sizes that it may have, which are multiples of a number, and a typical one."""
+    """A dynamic dimension: its name, its min and max, the number that divides it, and a size hint."""
 
     name: str
     minimum: int
@@ -87,7 +87,7 @@ MAX_COMPARED = 100
 
 
 def listed(tensors: Sequence[object]) -> str:
-    """The tensors in one line, or as many of them as one reads."""
+    """Formats tensors in one line, or as many of them as fit."""
     if len(tensors) > MAX_LISTED + 1:
         return f"{listed(tensors[:MAX_LISTED])} and {len(tensors) - MAX_LISTED} more"
     return ", ".join(map(str, tensors)) or "none"

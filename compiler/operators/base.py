@@ -150,8 +150,8 @@ class _Frame:
         captured: variables of the functions around it that the body uses, and the parameters that stand for them here.
         controls: the choices and loops that it calls.
         counts: data-dependent sizes, each with the tensor that has it.
-        sizes: those that elements of tensors are, by the item's place and by what chooses what is built.
-        places: of the elements that are not zero among the first of a flat tensor, by what chooses what is built too.
+        sizes: sizes read from tensors, by tensor, element index, and the conditions of the enclosing branches.
+        positions: of nonzero elements in the first part of a flat tensor, by tensor, size, and those conditions.
     """
 
     builder: relax.BlockBuilder
@@ -198,12 +198,12 @@ class Emitter:
 
     @property
     def controls(self) -> tuple[Control, ...]:
-        """The choices and loops that the function that is being built calls."""
+        """The Ifs and Loops that the function being built calls."""
         return tuple(self.frames[-1].controls)
 
     @property
     def counts(self) -> dict[DataDependentSize, relax.Expr]:
-        """The data-dependent sizes of the function that is being built, each with the tensor that has it."""
+        """The data-dependent sizes of the function being built, each with the tensor that holds it."""
         return self.frames[-1].counts
 
     def expr(self, operand: Operand) -> relax.Expr:
@@ -223,7 +223,7 @@ class Emitter:
         return self._constants[key][1]
 
     def visible(self, expr: relax.Expr) -> relax.Expr:
-        """The expression, or in a body the parameter that stands for a variable of the functions around it."""
+        """Returns the expression, or in a body the parameter that stands for a variable of an enclosing function."""
         frame = self.frames[-1]
         if len(self.frames) == 1 or not isinstance(expr, relax.Var) or frame.owns(expr):
             return expr
@@ -302,7 +302,7 @@ class Emitter:
         return len(self.frames) > 1
 
     def chosen(self, condition: relax.Expr, one: Dimension, other: Dimension) -> relax.Expr:
-        """One of two sizes as an int64 without axes: the first if a condition, of one element, holds."""
+        """Returns one of two sizes as an int64 scalar: the first if a condition of one element holds."""
 
         def compute(condition: te.Tensor, one: tirx.Expr, other: tirx.Expr) -> te.Tensor:
             return te.compute((), lambda: tirx.Select(condition(*location), one, other), name="chosen")

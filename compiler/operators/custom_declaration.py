@@ -124,7 +124,7 @@ class Declared:
         return Custom(self, self.call(lambda: self.kind(**given), "failed"))
 
     def call(self, made: Callable[[], Any], what: str) -> Any:
-        """What a user's code makes; its failures with their position."""
+        """Calls user code, and adds the location to its errors."""
         try:
             return made()
         except CompileError:

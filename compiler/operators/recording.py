@@ -39,7 +39,7 @@ class Application:
     Attributes:
         operator: with its attributes.
         operands: arrays, expressions, and None for those that are left out.
-        place: what asked for it in the model, for messages.
+        location: of the model node that it was built for, for messages.
     """
 
     operator: Any
@@ -54,7 +54,7 @@ class Recording:
     Attributes:
         applications: of an expression, each with the number of its result, or None if it has one; outermost first.
         names: what the model calls expressions.
-        place: what of the model is being built.
+        location: of the model node being built.
     """
 
     applications: dict[relax.Expr, list[tuple[Application, int | None]]] = field(default_factory=dict)
@@ -67,7 +67,7 @@ class Recording:
     _running: list[Application] = field(default_factory=list)
 
     def constant_name(self, array: Array) -> str | None:
-        """What the model calls a constant, if it is one of the model's."""
+        """Returns the model's name of a constant, if it is one of the model's."""
         found = self._constants.get(_offset_in_memory(array))
         return None if found is None else found[1]
 
@@ -111,7 +111,7 @@ def recording() -> Iterator[Recording]:
 
 
 def recorded(lower: Lower) -> Lower:
-    """The method `lower` of an operator, which notes what it makes where there is a recording."""
+    """Wraps the method `lower` of an operator to record its result where a recording is active."""
 
     @wraps(lower)
     def applied(operator: Any, at: Any, *operands: Any, **options: Any) -> Any:

@@ -99,12 +99,12 @@ def each(count: Dimension, work: Dimension) -> Any:
 
 
 def columns(count: Dimension) -> Any:
-    """A loop whose iterations are independent of each other, inside one whose order matters."""
+    """Returns a loop with independent iterations, inside one whose order matters."""
     return T.serial(0, expression(count), annotations={INDEPENDENT: True})
 
 
 def told(count: Any, usual: int) -> Any:
-    """A loop of as many iterations as the data tell, and how many these usually are."""
+    """Returns a loop with a trip count known only at run time, and its usual trip count as a hint."""
     return T.serial(0, count, annotations={SIZE_HINT: max(1, usual)})
 
 

@@ -96,16 +96,16 @@ class Connection(asyncio.Protocol):
         self._handler.connection_lost(error)
 
     def begun(self) -> None:
-        """A request's header has arrived."""
+        """Marks that a request's header has arrived."""
         self._idle = self._silent = False
         self._no_deadline()
 
     def arrived(self) -> None:
-        """All of a request has arrived."""
+        """Marks that a request has arrived completely."""
         self._forget()
 
     def answered(self, request: web.Request) -> None:
-        """A request has its answer; what of it has not arrived is thrown away by aiohttp, for some seconds."""
+        """Marks that a request is answered; aiohttp discards the unread part of it for some seconds."""
         if self._transport not in self._opened:
             return
         self._forget()

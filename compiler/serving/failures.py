@@ -8,7 +8,7 @@ __all__ = ["Kind", "Refused"]
 
 
 class Kind(Enum):
-    """What is wrong: the status of HTTP, the name of gRPC's status, and the word that metrics count it by."""
+    """Kind of failure: HTTP status, gRPC status, and label in metrics."""
 
     INVALID = 400, "INVALID_ARGUMENT", "invalid"
     NOT_FOUND = 404, "NOT_FOUND", "not_found"
@@ -33,7 +33,7 @@ class Kind(Enum):
 
 
 class Refused(Exception):
-    """A request that is not answered. The message says what is wrong, and what would be right."""
+    """A refused request. The message says what is wrong, and what would be right."""
 
     def __init__(self, kind: Kind, message: str) -> None:
         super().__init__(message)

@@ -21,7 +21,7 @@ class Incoming:
 
     Args:
         per_address: how many may arrive from one address at a time; 0: any number.
-        most: how many from all addresses.
+        maximum: how many from all addresses.
         max_bytes: of what has arrived of them.
     """
 
@@ -93,10 +93,10 @@ class Arriving:
 
 
 class Unread:
-    """Answers that clients have not read, of each address: those of one that reads nothing must not be all there are.
+    """Limits the unread answers of each address, so that a client that reads nothing cannot take up the server.
 
     Args:
-        most: of an address; 0: any number.
+        maximum: per address; 0: any number.
     """
 
     def __init__(self, maximum: int) -> None:
@@ -122,7 +122,7 @@ class Unread:
 
 
 def network_of(address: str) -> str:
-    """What the limit for an address counts by: the address, of IPv6 the network."""
+    """Returns the key of the limit per address: the address; for IPv6, its network."""
     try:
         parsed = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:

@@ -22,7 +22,7 @@ _ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 
 
 class Metrics:
-    """The metrics of a server, in a registry of their own. No label is of what a client can make up."""
+    """The metrics of a server, in a registry of their own. No label comes from client input."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
@@ -55,7 +55,7 @@ class Metrics:
         )  # fmt: skip
 
     def text(self) -> tuple[bytes, str]:
-        """All of it as Prometheus reads it, and the type of this text."""
+        """Returns the metrics in Prometheus's format, and the media type of that text."""
         return generate_latest(self._registry), CONTENT_TYPE_LATEST
 
 
@@ -75,12 +75,12 @@ class NetworkMetrics:
         self._admitted.inc(more)
 
     def ended(self, protocol: str, result: str, seconds: float) -> None:
-        """A request has its answer: "ok", or the word for why it was refused."""
+        """Counts an answered request: "ok", or the kind of failure."""
         self._requests.labels(*self._label, protocol, result).inc()
         self._seconds.observe(seconds)
 
     def ran(self, waits: Sequence[float], rows: int, seconds: float) -> None:
-        """A run is over."""
+        """Counts a finished run."""
         for wait in waits:
             self._waits.observe(wait)
         self._rows.observe(rows)

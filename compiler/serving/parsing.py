@@ -77,7 +77,7 @@ class _Process:
         self._ended = self._asked = False
 
     def asked(self, kind: bytes, text: bytes | memoryview) -> tuple[bytes, bytes, memoryview]:
-        """An answer's three parts.
+        """Returns the three parts of an answer.
 
         Raises:
             OSError, EOFError: the process cannot be started, or has ended.

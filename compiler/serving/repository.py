@@ -20,7 +20,7 @@ _READY, _UNAVAILABLE = "READY", "UNAVAILABLE"
 
 @dataclass
 class Entry:
-    """A version of a network: its library, and the network if it is loaded, else why it is not."""
+    """A version of a network: its library, and the network if it is loaded, else the reason why not."""
 
     name: str
     version: str
@@ -77,15 +77,15 @@ class Repository:
 
     @property
     def is_ready(self) -> bool:
-        """Whether of each network some version is there."""
+        """Returns whether each network has a loaded version."""
         return all(any(entry.served for entry in versions.values()) for versions in self._entries.values())
 
     def versions(self, name: str) -> Sequence[str]:
-        """Those of a network that are loaded."""
+        """Returns the loaded versions of a network."""
         return [entry.version for entry in self._named(name).values() if entry.served]
 
     def find(self, name: str, version: str = "") -> tuple[Entry, Served]:
-        """A network that is loaded.
+        """Returns a loaded network.
 
         Raises:
             Refused: there is none, or it is not loaded.

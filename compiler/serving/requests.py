@@ -144,7 +144,7 @@ class Service:
             yield entry, served
 
     def seconds_left(self, until: float, asked: object = None) -> float:
-        """What is left of a request's time; `asked` are microseconds that the client allows, if it says so."""
+        """Returns the remaining time of a request; `asked` is the client's limit in microseconds, if any."""
         left = until - asyncio.get_running_loop().time()
         if type(asked) is int and asked > 0:
             left = min(left, asked * 1e-6)

@@ -209,7 +209,7 @@ class _Answers:
         return message(INFERENCE, "RepositoryModelUnloadResponse")()
 
     async def health(self, request: Any, _: Any) -> Any:
-        """Of the server if no service is named, else of a network by its name."""
+        """Returns the health of the server, or of the named network."""
         try:
             is_ready = (
                 self._service.is_model_ready(request.service, "")

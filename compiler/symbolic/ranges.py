@@ -46,9 +46,9 @@ class DynamicSize:
     """User's range of a dynamic dimension: `min..max:multiple`.
 
     Attributes:
-        least, most: the smallest and the largest size; without `maximum`, it is `LARGEST`.
-        multiple: what every size is a multiple of.
-        likely: a size for estimates, where there is no `maximum` below `LARGEST` to tell it from.
+        minimum, maximum: of the size; None means `LARGEST`.
+        multiple: divides every size.
+        likely: a size hint, where there is no `maximum` below `LARGEST` to derive it from.
     """
 
     minimum: int = 1

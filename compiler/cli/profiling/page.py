@@ -41,7 +41,7 @@ class _Timed:
 
     @property
     def hint(self) -> str:
-        """What a browser says where the kernel is pointed at."""
+        """Returns the tooltip of a kernel."""
         return f"{title_of(self.said)}: {', '.join(self.said.tensors[:6]) or self.said.kernel}"
 
 

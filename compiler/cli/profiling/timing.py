@@ -58,7 +58,7 @@ class Times:
         return len(self.runs) / self.elapsed
 
     def percentile(self, percent: float) -> float:
-        """The least time, in seconds, that so many percent of the runs do not exceed."""
+        """Returns a percentile of the run times, in seconds."""
         ordered = sorted(self.runs)
         return ordered[max(0, math.ceil(percent / 100 * len(ordered)) - 1)]
 

@@ -66,12 +66,12 @@ class TracedRun:
 
     @cached_property
     def seconds_of(self) -> Sequence[float]:
-        """What the calls of each kernel took."""
+        """Returns the time of each kernel's calls."""
         return self._sums([self.calls])
 
     @cached_property
     def busy_in(self) -> Sequence[float]:
-        """How many threads computed in the calls of each kernel, on average; 0 if it was not called."""
+        """Returns the average number of threads that computed during each kernel's calls; 0 if it was not called."""
         return [a / b if b else 0.0 for a, b in zip(self._sums(self.threads), self.seconds_of, strict=True)]
 
     def _sums(self, rows: Sequence[Sequence[Piece]]) -> list[float]:
@@ -82,7 +82,7 @@ class TracedRun:
 
     @cached_property
     def stays(self) -> Sequence[tuple[Lifetime, float, float]]:
-        """What lies in the workspace, with the seconds from the run's begin between which it does."""
+        """Returns the buffers in the workspace, with their lifetimes in seconds from the begin of the run."""
         spans: dict[int, tuple[float, float]] = {}
         for call in self.calls:
             begin, end = call.begin - self.begin, call.begin + call.seconds - self.begin

@@ -26,7 +26,7 @@ _MAX_LINES = 5
 
 
 def with_values_as_tensors(document: syntax.Document) -> tuple[syntax.Document, list[str]]:
-    """A document with tensors and pairs in place of such arrays, and notes of what was read so."""
+    """Rewrites a document with tensors and pairs instead of such arrays, and records the changes."""
     rewriting = _Rewriting(document)
     graphs = tuple(replace(each, body=rewriting.body(each.body)) for each in document.graphs)
     fragments = tuple(
@@ -110,7 +110,7 @@ class _Rewriting:
         return given
 
     def _types(self, invocation: syntax.Invocation) -> dict[str | int, Type]:
-        """Of the parameters of what is invoked, by their names and places; none if it is not known."""
+        """Returns the types of an invocation's parameters, by name and position; none if the operation is unknown."""
         fragment = next((each for each in self._document.fragments if each.name == invocation.name), None)
         operation = STANDARD.lookup(invocation.name, self._document.dialect)
         declared: list[tuple[str, Type]] = []

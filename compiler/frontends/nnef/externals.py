@@ -35,8 +35,7 @@ def declared_inputs(graph: syntax.Graph, given: Mapping[str, tuple[int, ...]]) -
 def dynamic_shapes(
     graph: syntax.Graph, given: Mapping[str, tuple[int | DynamicSize, ...]], narrowing: Refinement
 ) -> tuple[dict[str, tuple[Dimension, ...]], tuple[DynamicDimension, ...]]:
-    """The shapes of inputs that are given or that the document leaves open, by name; and the dynamic dimensions in
-    them.
+    """Returns the shapes of inputs that are given or unspecified, by name, and their dynamic dimensions.
 
     An input whose shape is written as it is has no location among them.
     """

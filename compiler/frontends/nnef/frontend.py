@@ -385,7 +385,7 @@ def _is_rounded(by: QuantizedBy) -> bool:
 
 
 def _by_definition(lowering: Lowering, tensor: Tensor, value: Operand, by: QuantizedBy) -> Operand:
-    """What a quantize operation makes of a tensor, by the standard's definition of it."""
+    """Applies a quantize operation to a tensor, by the standard's definition."""
     given = {name: argument for name, argument in by.arguments.items() if isinstance(argument, list)}
     operands = [value, *(_parameter(by, name, argument) for name, argument in given.items())]
     names = ["x", *given]

@@ -78,9 +78,9 @@ def invoke(
     """Invoke an operation with checked types.
 
     Args:
-        content: what `?` stands for; "" if the operation is not generic.
-        location: the location of the invocation; its results have it too.
-        place: the location of a parameter's argument, for errors about it; that of the invocation if it has none.
+        content: what `?` stands for; "" if the operation is not generic. location: the location of the invocation; its
+        results have it too. index: returns the location of a parameter's argument, for errors about it; that of the
+        invocation if it has none.
 
     Raises:
         CompileError: the shape rule refuses the arguments, or a result is larger than any memory.

@@ -63,7 +63,7 @@ class InvocationRules(Reporter):
         self._generic = generic
 
     def assign(self, invocation: syntax.Invocation, callee: Callee) -> dict[str, syntax.Argument]:
-        """Which argument goes to which parameter, in the order of the arguments."""
+        """Assigns arguments to parameters, in the order of the arguments."""
         signature = callee.signature
         assigned: dict[str, syntax.Argument] = {}
         named: syntax.Argument | None = None

@@ -14,7 +14,7 @@ __all__ = ["Names", "rename"]
 
 @dataclass
 class Names:
-    """What is known about names during evaluation.
+    """Names that are known during evaluation.
 
     Attributes:
         reserved: all identifiers of the graph's body.

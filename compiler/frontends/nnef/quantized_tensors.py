@@ -30,7 +30,7 @@ _OFF = 1e-4
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """What integers stand for: `(code - zero) * scale`.
+    """Quantization parameters: a code represents `(code - zero) * scale`.
 
     Attributes:
         scale, zero: float32 and the integers' type; one, or one for each location along `axis`.

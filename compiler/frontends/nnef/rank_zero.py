@@ -21,7 +21,7 @@ NumberOf = Callable[[str], float | None]
 
 
 def with_numbers(document: syntax.Document, number_of: NumberOf) -> tuple[syntax.Document, list[str]]:
-    """A document with the numbers of such tensors in place of them, and notes of what was read so."""
+    """Rewrites a document with numbers instead of such tensors, and records the changes."""
     reading = _Reading(document, number_of)
     graphs = tuple(replace(graph, body=reading.body(graph.body)) for graph in document.graphs)
     if not reading.names:
@@ -92,7 +92,7 @@ class _Reading:
         return None
 
     def _types(self, invocation: syntax.Invocation) -> dict[str | int | None, Type]:
-        """Of the parameters of what is invoked, by their names and places; none if it is not known."""
+        """Returns the types of an invocation's parameters, by name and position; none if the operation is unknown."""
         fragment = next((each for each in self.document.fragments if each.name == invocation.name), None)
         operation = STANDARD.lookup(invocation.name, self.document.dialect)
         declared: list[tuple[str, Type]] = []

@@ -104,7 +104,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Run:
-    """Where the elements of an attribute are in a message: from `begin` to `end`; `kind` is the attribute's type."""
+    """Range of a message with the elements of an attribute: from `begin` to `end`; `kind` is the attribute's type."""
 
     kind: int
     begin: int

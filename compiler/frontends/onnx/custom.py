@@ -35,7 +35,7 @@ def is_custom(domain: str, op_type: str) -> bool:
 
 
 def custom_schema(node: NodeDef) -> onnx.defs.OpSchema | None:
-    """What the user's operator of a node takes, as ONNX says such things; None if there is none."""
+    """Returns the ONNX schema of a node's custom operator; None if there is none."""
     declared = _find(node.domain, node.op_type)
     if declared is None:
         return None
@@ -63,7 +63,7 @@ def _attribute(attribute: Attribute) -> onnx.defs.OpSchema.Attribute:
 
 
 def custom_lowering(node: NodeDef) -> Lowering | None:
-    """How the user's operator of a node is lowered; None if there is none."""
+    """Returns the lowering of a node's custom operator; None if there is none."""
     declared = _find(node.domain, node.op_type)
     if declared is None:
         return None

@@ -92,7 +92,7 @@ _MADE_BY: ContextVar[str] = ContextVar("nnefc.onnx.producer", default="")
 
 @contextmanager
 def made_by(producer: str) -> Iterator[None]:
-    """Inside, models are by the program of this name."""
+    """Sets the program that wrote the models read inside the context."""
     token = _MADE_BY.set(producer)
     try:
         yield
@@ -101,7 +101,7 @@ def made_by(producer: str) -> Iterator[None]:
 
 
 def _advice_on_onnxruntime(op_type: str) -> str:
-    """Which tool wrote an operator of onnxruntime's domain, and the way out."""
+    """Returns which tool wrote an operator of onnxruntime's domain, and the way out."""
     named = [(pattern, op_type) for pattern in _WRITERS] + [(pattern, _MADE_BY.get()) for pattern in _PRODUCERS]
     found = next((tool for (pattern, tool), name in named if re.fullmatch(pattern, name)), None)
     if found is not None:

@@ -353,7 +353,7 @@ class Interpreter:
 def _of_sizes(
     node: NodeDef, operands: SequenceOf[AnyValue | None], attributes: Mapping[str, Any]
 ) -> list[Value] | None:
-    """What a node makes of tensors of dynamic sizes, if that is known at compile time."""
+    """Evaluates a node on tensors of dynamic sizes, if the result is known at compile time."""
     given = [operand for operand in operands if isinstance(operand, Value)]
     if node.domain or not any(value.sizes is not None for value in given):
         return None

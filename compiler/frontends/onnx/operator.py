@@ -371,7 +371,7 @@ class Context:
         return self._value(operand, dtype) if isinstance(operand, relax.Var) else self.emit(operand, dtype)
 
     def _visible(self, expr: relax.Expr, value: Value) -> relax.Expr:
-        """What stands for the variable of a value here: itself, or in a body a constant or a parameter."""
+        """Returns the variable of a value as seen here: itself, or in a body a constant or a parameter."""
         frame = self.at.frames[-1]
         if len(self.at.frames) > 1 and isinstance(expr, relax.Var) and not frame.owns(expr):
             array = None if expr in frame.captured else self.constant(value)

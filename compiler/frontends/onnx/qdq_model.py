@@ -89,7 +89,7 @@ def rounded_model(path: Path, tensors: Sequence[RoundedTensor], layers: Sequence
 
 
 def layers_without_a_node(path: Path, outputs: Mapping[str, bool]) -> list[str]:
-    """Of the names of layers' results, those that no layer of the file makes: they cannot be rounded there.
+    """Returns the layer results that no node of the file computes, so that they cannot be quantized there.
 
     Args:
         outputs: whether the layer is a transposed convolution, by name.
@@ -266,7 +266,7 @@ def _has_graphs(node: onnx.NodeProto) -> bool:
 
 
 def _read(node: onnx.NodeProto) -> Iterator[str]:
-    """What a node reads, in its subgraphs too."""
+    """Returns the tensors that a node reads, also in its subgraphs."""
     yield from node.input
     for attribute in node.attribute:
         for graph in (attribute.g, *attribute.graphs):

@@ -242,7 +242,7 @@ def _variables(type_: Type | None) -> Iterator[str]:
 
 
 def _sizes(given: Any, what: str, symbols: Symbols | None = None, names: SequenceOf[str] = ()) -> tuple[Dimension, ...]:
-    """Sizes that a user gives; those that stay open get these names."""
+    """Returns the sizes that a user gives; dynamic ones get these names."""
     elements = tuple(given) if isinstance(given, Iterable) else (given,)
     if symbols is not None:
         pairs = zip(elements, (*names, *(f"{what}_{axis}" for axis in range(len(names), len(elements)))), strict=False)
@@ -296,7 +296,7 @@ def _bind_value(type_: Type | None, given: Any, what: str, symbols: Symbols) -> 
 
 
 def _regular(given: Any, what: str) -> Array:
-    """What a user gives, as an array.
+    """Converts the values that a user gives to an array.
 
     Raises:
         CompileError: lists of different lengths stand next to each other.
@@ -337,7 +337,7 @@ def _refuse_map(info: ValueInfo) -> None:
 
 
 def _unknown(info: ValueInfo, given: Mapping[str, Any]) -> list[str]:
-    """What has to be known of an input's shape, in words."""
+    """Describes what is missing to determine an input's shape."""
     match info.type:
         case None:
             return [f"'{info.name}' has no type"]
@@ -475,7 +475,7 @@ def check_declared(
 def _possible(
     declared: tuple[DeclaredSize, ...] | None, found: tuple[Dimension, ...], symbols: Symbols
 ) -> tuple[DeclaredSize, ...] | None:
-    """A declared shape without the numbers, and dimensions, that sizes which are open may turn out to be."""
+    """Returns a declared shape without the sizes that a dynamic size of the input may turn out to have."""
     if declared is None or len(declared) != len(found):
         return declared
     wanted = (symbols.sizes.get(stated) if isinstance(stated, str) else stated for stated in declared)

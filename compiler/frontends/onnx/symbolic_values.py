@@ -85,7 +85,7 @@ def result_type(op_type: str, attributes: _Attributes, operands: Sequence[str]) 
 
 
 def computed(op_type: str, attributes: _Attributes, operands: _Operands) -> list[Array] | None:
-    """What an operator of ai.onnx makes of tensors of sizes; None if that is not known at compile time.
+    """Evaluates an ONNX operator on tensors of sizes; None if the result is not known at compile time.
 
     Args:
         attributes: with `num_outputs` of a `Split`, which older versions of it do not have.

@@ -174,7 +174,7 @@ def parse(text: str, location: ExpressionLocation | None = None, *, operands: in
 
     Args:
         text: the expression.
-        place: where it stands, for errors.
+        location: of the expression in its file, for errors.
         operands: how many operands there are; None: any number.
 
     Raises:

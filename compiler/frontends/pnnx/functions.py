@@ -29,7 +29,7 @@ class Function:
     """A function of expressions.
 
     Attributes:
-        fewest, most: how many arguments it takes.
+        fewest, maximum: min and max number of arguments.
         rule: how its result is typed.
         name: what the library calls it; of conversions the type that they give.
         number: the same of plain numbers.

@@ -216,7 +216,7 @@ def tuple_length(size: Dimension, maximum: int, wanted: int | None = None) -> in
 
     Args:
         size: of that dimension.
-        most: how many dimensions there are to index.
+        maximum: the number of dimensions that can be indexed.
         wanted: the length that other operands or the rank of the result ask for, where they are known.
 
     Raises:

@@ -88,14 +88,14 @@ def _int64(value: int) -> tirx.Expr:
 
 @dataclass(frozen=True, eq=False)
 class _Heap:
-    """A binary heap of elements and their positions, in places `first + node · stride` of two buffers.
+    """A binary heap of elements and their positions, at indices `first + node · stride` of two buffers.
 
     The children of a node come before it.
 
     Attributes:
         values, indices: the buffers.
         first, stride: where the nodes are.
-        most: how many nodes there are at most.
+        maximum: max number of nodes.
         largest: whether larger elements come before others.
     """
 

@@ -27,7 +27,7 @@ class Tokens(Operator):
         patterns: regular expressions of RE2's. A token is what matches the one, or what is between matches: what the
             first one leaves is cut by the second, and so on.
         keeps_matches: which of both.
-        least: characters that a token has at least.
+        minimum: min number of characters of a token.
         marks: whether the tokens of each string are between U+0002 and U+0003.
         pad: what stands behind the last token of strings that have fewer.
     """

@@ -53,10 +53,10 @@ class NonMaxSuppression(Operator):
     Of equal scores the first box comes first.
 
     Attributes:
-        most: how many boxes are kept for each class of each batch element; None if an operand says it.
+        maximum: how many boxes are kept for each class of each batch element; None if an operand says it.
         overlap: two boxes overlap much if their intersection is more than this part of their union; None if an operand
             says it.
-        least: what scores must be above; None for all of them, or if an operand says it.
+        minimum: what scores must be above; None for all of them, or if an operand says it.
         centred: whether boxes are (centre x, centre y, width, height), else two corners (y1, x1, y2, x2).
     """
 

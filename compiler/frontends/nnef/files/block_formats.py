@@ -32,7 +32,7 @@ class BlockFormat:
         name: as messages show it.
         block_bytes: of one block.
         bits: of an element.
-        elements: codes, `[blocks, 32]` uint8, of blocks, `[blocks, block_bytes]`.
+        items: returns codes, `[blocks, 32]` uint8, of blocks, `[blocks, block_bytes]`.
         offset_at: where the number is that is added to what the scale is applied to, if there is one.
     """
 

@@ -53,7 +53,7 @@ class Unsayable(Exception):
 
     Attributes:
         reason: a clause without a location, such as "NNEF has no operation 'Erf'".
-        place: what of the model it is, once that is known.
+        location: in the model, once it is known.
         no_rule: whether there is no rule for an operator, which may be made of others that have one.
     """
 

@@ -21,7 +21,7 @@ __all__ = ["check_call", "check_combined", "check_graph", "check_model"]
 
 @dataclass(frozen=True)
 class _Scope:
-    """What the nodes of a graph see.
+    """Names visible to the nodes of a graph.
 
     Attributes:
         names: defined so far, here; filled as the nodes are read.

@@ -30,7 +30,7 @@ def in_topological_order(nodes: tuple[NodeDef, ...], given: Iterable[str]) -> tu
 
 
 def _sorted(nodes: Sequence[NodeDef], needs: Sequence[set[int]]) -> list[int]:
-    """The least order by number in which each comes after what it needs."""
+    """Returns the lexicographically smallest topological order."""
     readers: list[list[int]] = [[] for _ in nodes]
     for index, others in enumerate(needs):
         for maker in others:

@@ -41,7 +41,7 @@ __all__ = ["Assumed", "Assumption", "SeenInside"]
 
 @dataclass(frozen=True, eq=False)
 class Assumption:
-    """One thing that holds of dynamic dimensions in a branch.
+    """One constraint on dynamic dimensions that holds in a branch.
 
     Attributes:
         found: what asked for it.
@@ -66,7 +66,7 @@ class Assumption:
 
 
 class Assumed:
-    """What holds in a branch: each assumption is one about the sizes that the earlier ones leave."""
+    """Constraints that hold in a branch, each on the sizes that the earlier ones leave."""
 
     def __init__(self, assumptions: tuple[Assumption, ...] = ()) -> None:
         self.assumptions = assumptions

@@ -69,7 +69,7 @@ NO_FORMS = Forms()
 
 
 def one_element(empty: Value) -> Value:
-    """Zeros in place of a tensor without elements: as few as there may be."""
+    """Returns zeros with sizes of 1 where a tensor without elements has sizes of 0."""
     return Value(tuple(size or 1 for size in empty.shape), empty.dtype)
 
 

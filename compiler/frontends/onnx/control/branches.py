@@ -297,5 +297,5 @@ def _failing(ctx: Context, graph: Subgraph, error: CompileError, like: list[AnyV
 
 
 def _agreed(a: Value, b: Value, result: Value) -> Value:
-    """The result of a choice, or what both branches have in its place if that is the same thing."""
+    """Returns the result of an If, or the value of both branches if they are the same."""
     return a if a is b or same_values(a.array, b.array) else result

@@ -143,7 +143,7 @@ class _OtherLength(Exception):
 
 
 class _LoopBody:
-    """One attempt to build the body of a loop.
+    """One attempt at building the body of a loop.
 
     Args:
         first: the condition and the tensors that the states are made of, before the first iteration.

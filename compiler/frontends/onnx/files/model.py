@@ -118,7 +118,7 @@ class Function:
 
 @dataclass(frozen=True, eq=False)
 class Training:
-    """What a model says about its training.
+    """Training information of a model.
 
     Attributes:
         initialization: computes first values; it has no inputs.

@@ -376,7 +376,7 @@ def _is_column(proto: onnx.TensorProto, kind: int) -> bool:
 
 
 def _metadata(proto: onnx.ModelProto) -> MetadataEntries:
-    """What the model says of itself, in its own fields and in entries of its author's."""
+    """Returns the model's metadata, from its own fields and from its author's entries."""
     fields = {
         "producer_name": proto.producer_name,
         "producer_version": proto.producer_version,

@@ -155,7 +155,7 @@ def _requantized(ctx: Context, node: Node, sums: Value, scales: Sequence[Value],
 
 
 def _grid(node: Node, x: Value, scale: Value) -> dict[str, Any]:
-    """Which elements of `x` share a scale."""
+    """Returns which elements of `x` share a scale."""
     block = node.attributes.get("block_size") or 0
     if math.prod(shape_of(scale)) == 1 and not block:
         return {}

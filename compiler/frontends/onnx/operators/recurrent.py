@@ -89,7 +89,7 @@ _CELLS: dict[str, tuple[Callable[..., Cell], tuple[str, ...]]] = {
 
 
 def _cells(node: Node) -> list[Cell]:
-    """What each direction computes."""
+    """Returns the cell of each direction."""
     direction = node.attributes["direction"].replace("foward", "forward")  # the default of GRU's first version
     count = {"forward": 1, "reverse": 1, "bidirectional": 2}.get(direction)
     if count is None:
@@ -108,7 +108,7 @@ def _element(ctx: Context, x: Value, direction: int) -> Any:
 
 
 def _lengths(ctx: Context, node: Node, time: Dimension) -> Value | None:
-    """Where sequences end, `[B]` int32, cut to the steps that there are; None if all of them last to the end."""
+    """Returns the lengths of sequences, `[B]` int32, clamped to the number of steps; None if all have full length."""
     lengths = optional_input(node, 4)
     if lengths is None:
         return None

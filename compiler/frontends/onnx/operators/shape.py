@@ -212,7 +212,7 @@ def _slice(ctx: Context, node: Node) -> Any:
 def _positions(
     ctx: Context, node: Node, index: int, sizes: list[Dimension], steps: list[int] | None
 ) -> list[Dimension]:
-    """Where slices begin or end; what the data tell is a size in the range of the dimension."""
+    """Returns the starts or ends of slices; data-dependent ones are clamped to the range of the dimension."""
     value, name = input_at(node, index), ("starts", "ends")[index - 1]
     known = value.sizes is not None or ctx.constant(value) is not None
     if known or min(steps or [1]) < 1 or not is_known(*shape_of(value)):

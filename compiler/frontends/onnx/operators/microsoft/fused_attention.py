@@ -280,7 +280,7 @@ def _whole_length(ctx: Context, total: Value, maximum: Dimension) -> Dimension:
 
 
 def _as_wide(ctx: Context, bias: Value | None, keys: Dimension) -> Value | None:
-    """What is added to scores, with zeros for the rest of the cache, which no query sees."""
+    """Pads the bias of scores with zeros for the rest of the cache, which is masked for all queries."""
     if bias is None or bias.shape[-1] == keys:
         return bias
     made: Value = ctx.apply(Pad((*no_padding(bias.rank - 1), (0, keys - bias.shape[-1]))), bias)

@@ -48,8 +48,7 @@ def _attended(
     """The result `[T, H V]` of queries, keys and values `[T, …]`.
 
     Args:
-        places: of the elements in padded sequences `[N, L]`, and where each sequence begins among the elements, `[N +
-            1]`.
+        positions: indices of the elements in padded sequences, `[N, L]`, and of the start of each sequence, `[N + 1]`.
         bias: what is added to scores, `[N, H, L, L]`.
     """
     offsets, starts = positions

@@ -18,7 +18,7 @@ _ML = "ai.onnx.ml"
 
 
 def class_labels(node: Node, integers: str, strings: str) -> Array:
-    """What the classes of a classifier are called: integers or strings.
+    """Returns the labels of a classifier's classes: integers or strings.
 
     Raises:
         CompileError: there are none.
@@ -30,7 +30,7 @@ def class_labels(node: Node, integers: str, strings: str) -> Array:
 
 
 def labelled(ctx: Context, made: list[Value], labels: Array) -> list[Value]:
-    """A classifier's results with labels `[classes]` in place of the numbers of classes."""
+    """Replaces class numbers in a classifier's results by labels `[classes]`."""
     numbers, scores = made
     if labels.dtype != object and np.array_equal(labels, np.arange(len(labels))):
         return made

@@ -19,7 +19,9 @@ _KINDS = {"strings": object, "int64s": np.int64, "floats": np.float32}
 
 
 def positions(ctx: Context, x: Value, keys: Array) -> Value:
-    """Where elements are among keys of their type, int64; the number of keys for one that is none of them."""
+    """Returns the indices of elements among keys of their type, int64; the number of keys for an element that is no
+    key.
+    """
     made: Value = ctx.apply(Positions(keys), x)
     return made
 
@@ -45,7 +47,7 @@ def _listed(node: Node, role: str) -> Array | None:
 
 
 def _default(node: Node, values: Array) -> Any:
-    """What an encoder gives for elements that are no keys."""
+    """Returns an encoder's default for elements that are no keys."""
     given = node.attributes
     tensor = given.get("default_tensor")
     if tensor is not None:
