@@ -57,16 +57,20 @@ files, not what is in other folders there."""
 
 
 def modules() -> dict[str, Path]:
-    """The files of all modules with something in them, by the names that they are imported by."""
+    """The files of all modules with more in them than a docstring, by the names that they are imported by."""
     found = {}
     for folder, package in _FOLDERS.items():
         for path in sorted((ROOT / folder).rglob("*.py")):
-            if not path.stat().st_size:
+            if path.name == "__init__.py" and not _has_code(path):
                 continue
             names = path.relative_to(ROOT / folder).with_suffix("").parts
             names = names[:-1] if names[-1] == "__init__" else names
             found[".".join([package, *names])] = path
     return found
+
+
+def _has_code(path: Path) -> bool:
+    return any(not isinstance(node, ast.Expr) for node in ast.parse(path.read_text(encoding="utf-8")).body)
 
 
 def imports(files: Mapping[str, Path]) -> dict[str, set[str]]:

@@ -18,7 +18,6 @@ FRONTENDS = ("frontends/nnef", "frontends/onnx", "frontends/pnnx")
 
 ALLOWED: dict[str, Set[str]] = {
     "cli": {
-        "backends",
         "driver",
         "frontends/nnef",
         "frontends/pnnx",

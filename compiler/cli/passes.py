@@ -17,14 +17,11 @@ def pass_lines(keywords: Mapping[str, Any]) -> Iterator[str]:
     Raises:
         CompileError: the target or an option is invalid.
     """
-    from nnefc.backends import backend_of
-    from nnefc.driver.compile import machine_of
+    from nnefc.driver.compile import passes_of
     from nnefc.driver.option_keywords import compile_options
 
     others = {name: value for name, value in keywords.items() if name != "target"}
-    options = compile_options("nnefc.compile", others, keywords.get("target", "llvm"))
-    backend = backend_of(machine_of(options))
-    passes = backend.passes.for_settings(backend.settings(options.code.strict, options.code.memory_budget))
+    passes = passes_of(compile_options("nnefc.compile", others, keywords.get("target", "llvm")))
     width = max(len(step.name) for step in passes)
     yield f"{'number':>6}  {'phase':9} {'pass':{width}}  runs on"
     for number, step in enumerate(passes, 1):

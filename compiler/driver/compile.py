@@ -42,7 +42,7 @@ from nnefc.ir.network import Network
 from nnefc.loader import LoadError, RunError
 from nnefc.passes.backend import Backend, Code
 from nnefc.passes.dump import dump_of
-from nnefc.passes.manager import Insertion, Observer, PassManager
+from nnefc.passes.manager import Insertion, Observer, PassList, PassManager
 from nnefc.passes.pipeline import LibraryContext, joined
 from nnefc.passes.spec.verifier import Verifier, verifier_is_on
 from nnefc.quantizer.calibration import samples_of
@@ -55,7 +55,15 @@ from nnefc.targets.machine.any_target import AnyTarget, parse_any_target
 from nnefc.targets.machine.cpu.multiversioning import MULTI
 from nnefc.targets.machine.cpu.target import KEPT_WIDE
 
-__all__ = ["Progress", "compile", "compile_model", "compile_network", "machine_of", "quantization_of"]
+__all__ = [
+    "Progress",
+    "compile",
+    "compile_model",
+    "compile_network",
+    "machine_of",
+    "passes_of",
+    "quantization_of",
+]
 
 
 @with_documented_options(CompileKeywords)
@@ -157,6 +165,16 @@ def _compile_file(path: Path, options: CompileOptions, progress: Progress) -> Ar
             )
             described = replace(artifact.description, source=source.result())
             return replace(artifact, description=described, files=network.files)
+
+
+def passes_of(options: CompileOptions) -> PassList:
+    """Returns the passes that run with these options, in order.
+
+    Raises:
+        CompileError: there is no such machine, or it does not have what the options ask for.
+    """
+    backend = backend_of(machine_of(options))
+    return backend.passes.for_settings(backend.settings(options.code.strict, options.code.memory_budget))
 
 
 def machine_of(options: CompileOptions) -> AnyTarget:
