@@ -303,7 +303,7 @@ class Backend(ABC):
 
     @abstractmethod
     def memory(self) -> Memory:
-        """How the entry reads and writes the memory that its pointers point to."""
+        """Returns the builder of the entry's loads, stores and copies."""
 
     @abstractmethod
     def finish(

@@ -159,7 +159,7 @@ def _modules(part: Network | Body) -> Iterator[tvm.IRModule]:
 
 
 def legalizations(own: Mapping[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
-    """How operators of Relax become computations, by their names, with those of a backend's `own`."""
+    """Returns the legalizations of Relax operators by name, with those of a backend's `own`."""
     return {name: _noted(name, legalize) for name, legalize in {**_LEGALIZATIONS, **own}.items()}
 
 

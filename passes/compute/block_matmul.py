@@ -38,7 +38,7 @@ _STEPS = 3  # to move the bits, to convert them
 
 @dataclass(frozen=True)
 class Blocks:
-    """How a matrix is packed.
+    """The packed form of a matrix.
 
     Attributes:
         bits: of an integer.

@@ -19,7 +19,7 @@ def multiply(value: tirx.Expr, weight: tirx.Expr) -> tirx.Expr:
 
 
 def blocks(channels: int, size: int) -> int:
-    """How many blocks of `size` hold `channels`."""
+    """Returns the number of blocks of `size` that hold `channels`."""
     return ceil_div(channels, size)
 
 

@@ -177,7 +177,7 @@ def _across_lines(source: tirx.Var, target: tirx.Var, scan: Scan, machine: Targe
 
 
 def _strip_width(outer: int, inner: int, dtype: str, machine: Target) -> int:
-    """How many lines are a strip: long reads, sums that stay in the first cache, and enough strips for all threads."""
+    """Returns the lines of a strip: long reads, sums that stay in the L1 cache, and enough strips for all threads."""
     width = 1 << min(max(bounds(inner)[0], 1), machine.resident).bit_length() - 1
     while width > _VECTORS * machine.lanes(dtype) and size_hint(outer * ceil_div(inner, width)) < _MIN_STRIPS:
         width //= 2
@@ -185,7 +185,7 @@ def _strip_width(outer: int, inner: int, dtype: str, machine: Target) -> int:
 
 
 def _shared(source: tirx.Var, machine: Target) -> int:
-    """How a loop over lines runs: by all threads, if it is worth waking them."""
+    """Returns the kind of a loop over lines: parallel, if it is worth waking the threads."""
     work = size_hint(element_count(dimensions(source.shape)))
     kind: int = tirx.ForKind.PARALLEL if work >= machine.parallel_grain else tirx.ForKind.SERIAL
     return kind

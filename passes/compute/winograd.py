@@ -76,12 +76,12 @@ _FILTER_ROWS = {
 
 
 def tiles_of(size: Dimension, results: int) -> Dimension:
-    """How many tiles of so many results cover a dimension of the result."""
+    """Returns the number of tiles of so many results that cover a dimension of the result."""
     return ceil_div(size, results)
 
 
 def points_of(tile: Tile) -> int:
-    """How many products a tile takes for each pair of channels, and how many numbers its transformed filter has."""
+    """Returns the products of a tile for each pair of channels, and the size of its transformed filter."""
     rows, columns = tile
     return (rows + _TAPS - 1) * (columns + _TAPS - 1)
 

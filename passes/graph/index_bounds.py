@@ -135,7 +135,7 @@ def _is_integer(var: relax.Var) -> bool:
 
 
 def _uses(function: tirx.PrimFunc) -> tuple[dict[int, int], set[int]]:
-    """How a kernel uses its parameters: limits of those that are positions, and those that it only moves; by number."""
+    """Returns by number the bounds of parameters that are indices, and the parameters that are only moved."""
     offsets = {param: offset for offset, param in enumerate(function.params)}
     positions: dict[int, int] = {}
     moved: set[int] = set()

@@ -196,7 +196,7 @@ class Rewriter:
 
     @cached_property
     def _old_uses(self) -> Counter[relax.Var]:
-        """How many users the variables of the old function have."""
+        """Returns the number of users of the old function's variables."""
         return _count_uses(self.old)
 
     def _bind(self, binding: relax.Binding) -> relax.Expr:

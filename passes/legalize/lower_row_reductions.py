@@ -40,7 +40,7 @@ class LowerRowReductions:
 
 @dataclass(frozen=True)
 class _Reducer:
-    """How the elements of a row become one, and how two such results do."""
+    """The reduction of a row's elements, and the combination of two such results."""
 
     over: Callable[..., tirx.Expr]
     join: Callable[[tirx.Expr, tirx.Expr], tirx.Expr]
@@ -183,7 +183,7 @@ class _Lowerer(Rewriter):
         return rank > 0 and int(axis) % rank == rank - 1 and "float" in str(data.ty.dtype)
 
     def _trailing(self, data: relax.Expr, axes: Iterable[object]) -> int | None:
-        """How many axes `axes` are, if they are the last ones."""
+        """Returns the number of axes in `axes`, if they are the last ones."""
         rank = len(shape_of(data))
         wanted = sorted(int(str(axis)) % rank for axis in axes) if rank else []
         return len(wanted) if wanted and wanted == list(range(rank - len(wanted), rank)) else None

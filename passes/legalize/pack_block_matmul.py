@@ -165,7 +165,7 @@ class _Packer(Rewriter):
         return [self._packed[data, order], *(self._packed[part, None] for part in others)]
 
     def _multiplication(self, matrix: BlockMatrix) -> tuple[Multiplication | None, int]:
-        """How bytes are multiplied, if one instruction multiplies four of them, and how many the other factor takes."""
+        """Returns the dot product of four bytes, if there is one, and the bytes per element of the other factor."""
         found = [multiplication_of(self._target, "int8", weights) for weights in ("uint8", "int8")]
         how = next((how for how in found if how.terms == 4 and not how.offset), None)
         if how is None or matrix.kernel[ROW_BYTES] == 1:

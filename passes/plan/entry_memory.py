@@ -15,7 +15,7 @@ _FAILED = "nnefc_run_failed"  # of the runtime: whether a kernel of this run has
 
 
 class Memory(Protocol):
-    """How the entry itself reads and writes the memory that its pointers point to."""
+    """The builder of the entry's own loads, stores and copies."""
 
     failed: str
     """The function of the runtime that says whether something of this run has failed."""

@@ -212,7 +212,7 @@ def _not_negative(size: Dimension) -> Dimension:
 
 
 class _Aliases:
-    """Which buffers are parts of others, and where they begin there; all others are roots."""
+    """The buffers that are parts of others, and their offsets; all others are roots."""
 
     def __init__(self) -> None:
         self._whole: dict[Buffer, tuple[Buffer, Dimension]] = {}
@@ -289,7 +289,7 @@ def _without_views(
 
 
 class _StateUpdates:
-    """Which results of a program may be written over the state whose new value they are."""
+    """The results of a program that may overwrite the state whose new value they are."""
 
     def __init__(self, program: Program, in_place: Mapping[GlobalVar, InPlace], aliases: _Aliases) -> None:
         self._aliases = aliases

@@ -91,7 +91,7 @@ def in_patches(program: Program, pool: Pool) -> Program:
 
 @dataclass(frozen=True, eq=False)
 class _Plan:
-    """How some steps are computed in parts.
+    """The division of some steps into parts.
 
     Attributes:
         first, last: the steps, by their numbers.

@@ -113,12 +113,12 @@ class ScheduleBlock:
 
     @property
     def elements(self) -> Size:
-        """How many results it has."""
+        """Returns the number of its results."""
         return math.prod(axis.size for axis in self.spatial)
 
     @property
     def rounds(self) -> Size:
-        """How often it is computed: elements, times the elements of each sum."""
+        """Returns its iterations: elements, times the elements of each sum."""
         return math.prod(self.sizes)
 
     @property

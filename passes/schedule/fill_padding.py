@@ -45,7 +45,7 @@ def fill_border(sch: s_tir.Schedule, target: Machine) -> tirx.PrimFunc:
 
 
 def _extent(axis: tirx.IterVar, body: tirx.Stmt) -> Size:
-    """How far a step writes along an axis, which may be computed in full tiles."""
+    """Returns the extent that a block writes along an axis, which may be computed in full tiles."""
     while isinstance(body, tirx.IfThenElse):
         if isinstance(body.condition, tirx.LT) and body.condition.a.same_as(axis.var):
             return size_of(body.condition.b)

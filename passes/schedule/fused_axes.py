@@ -56,7 +56,7 @@ def fuse_row_axes(
 
 @dataclass
 class _Joining:
-    """Which axes of steps, and which dimensions of tensors, are joined with the next one.
+    """The axes of blocks, and the dimensions of tensors, that are fused with the next one.
 
     Attributes:
         sizes: of both.

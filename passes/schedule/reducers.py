@@ -27,7 +27,7 @@ _COMMUTATIVE = (tirx.Add, tirx.Mul, tirx.Max, tirx.Min, tirx.And, tirx.Or)
 
 @dataclass(frozen=True)
 class Reducer:
-    """How two partial results, `left` and `right`, become one; `first` changes nothing when it is one of them.
+    """The combiner of two partial results, `left` and `right`; `first` is its identity.
 
     `elements` are what the results so far are combined with.
     """
@@ -82,7 +82,7 @@ def _register(reducer: Reducer) -> None:
 
 
 def reducer_of(node: s_tir.SBlock) -> Reducer | None:
-    """How a block combines what it reduces, if that can be read off."""
+    """Returns the combiner of a block's reduction, if it can be derived."""
     updates, first = _stores(node.body), _stores(node.init)
     buffers = list(updates)
     if list(first) != buffers or not buffers:

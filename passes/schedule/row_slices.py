@@ -111,7 +111,7 @@ class KernelRows:
         return int(sizes_of(self.result)[ROWS])
 
     def needs(self, rows: Rows) -> Mapping[tirx.Var, Rows] | None:
-        """Which rows of each tensor are read, or computed, for some of the result; None if a step would have none."""
+        """Returns the rows of each tensor that some rows of the result need; None if a block would have none."""
         if rows not in self._needs:
             self._needs[rows] = self._found(rows)
         return self._needs[rows]
@@ -239,7 +239,7 @@ def _with_rows(tensor: tirx.Var, rows: int) -> tirx.Var:
 
 
 def rows_of(kernel: KernelAnalysis) -> KernelRows | None:
-    """How a kernel computes rows of its one result; None if these depend on more than rows of what it reads."""
+    """Returns the row accesses of a kernel with one result; None if rows depend on more than rows of its operands."""
     func = kernel.func
     result = func.params[-1]
     if dynamic_sizes_of(func) or len(sizes_of(result)) not in _RANKS or func.body.block.match_buffers:

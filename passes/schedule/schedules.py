@@ -90,7 +90,7 @@ def is_reduction(sch: s_tir.Schedule, block: SBlockRV) -> bool:
 
 
 def trip_count(sch: s_tir.Schedule, *loops: LoopRV) -> Size:
-    """How often the body of some nested loops runs."""
+    """Returns the number of iterations of some nested loops."""
     return math.prod(size_of(sch.get(loop).extent) for loop in loops)
 
 

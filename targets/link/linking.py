@@ -44,7 +44,7 @@ class Alone:
 
 @dataclass(frozen=True)
 class Linking:
-    """How libraries of a format are linked.
+    """The linker options for libraries of a format.
 
     Attributes:
         compile_flags: for the runtime.

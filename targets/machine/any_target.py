@@ -20,7 +20,7 @@ class AnyTarget(Protocol):
 
     @property
     def name(self) -> str:
-        """How the user called it, in the library's description."""
+        """Returns the name that the user gave, for the library's description."""
 
     @property
     def backend(self) -> str:
@@ -32,7 +32,7 @@ class AnyTarget(Protocol):
 
     @property
     def format(self) -> FileFormat:
-        """How its libraries are stored."""
+        """Returns the file format of its libraries."""
 
     @property
     def zig_target(self) -> str:

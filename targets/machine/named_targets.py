@@ -51,7 +51,7 @@ class NamedTarget:
 
     @property
     def format(self) -> FileFormat:
-        """How its libraries are stored."""
+        """Returns the file format of its libraries."""
         return system_of(self.triple).format
 
 

@@ -1,4 +1,4 @@
-/* What callers may give, and what they are told if they give something else. */
+/* Checks callers' arguments, and writes the error messages. */
 #include "checks.h"
 
 #include <errno.h>

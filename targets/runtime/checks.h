@@ -1,4 +1,4 @@
-/* What the functions of nnefc.h and the engines ask of their arguments. */
+/* Checks of the arguments of nnefc.h's functions and of the engines. */
 #ifndef NNEFC_CHECKS_H
 #define NNEFC_CHECKS_H
 

@@ -1,4 +1,4 @@
-/* What tells whether the trained values are as the compiler wrote them. */
+/* A checksum of the trained values, which detects damage. */
 #ifndef NNEFC_CHECKSUM_H
 #define NNEFC_CHECKSUM_H
 

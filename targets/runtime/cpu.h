@@ -1,4 +1,4 @@
-/* What the processor is asked. */
+/* Detection of processor features. */
 #ifndef NNEFC_CPU_H
 #define NNEFC_CPU_H
 

@@ -1,4 +1,4 @@
-/* Features of Arm processors, as the operating system tells them. */
+/* Features of Arm processors, as the operating system reports them. */
 #include "cpu.h"
 
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* Features of RISC-V processors, as Linux tells them. */
+/* Features of RISC-V processors, as Linux reports them. */
 #if !defined(_GNU_SOURCE)
 #define _GNU_SOURCE /* syscall */
 #endif

@@ -1,4 +1,4 @@
-/* Runs the network on the processors of this machine. */
+/* Runs the network on the CPU. */
 #include "engine.h"
 
 #include <stdbool.h>

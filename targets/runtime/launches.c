@@ -26,7 +26,7 @@ static int32_t take(nnefc_pool *pool, uint32_t index, uint64_t announced, bool f
     uint64_t known = atomic_load_explicit(range, memory_order_relaxed);
     for (;;) {
         uint64_t begin = known >> 16 & NNEFC_PIECES, end = known & NNEFC_PIECES;
-        if (nnefc_epoch_of(known) != nnefc_epoch_of(announced)) { /* nobody has taken any; or it is over, and there was another */
+        if (nnefc_epoch_of(known) != nnefc_epoch_of(announced)) { /* no chunk is taken; or another launch began */
             if (atomic_load(&pool->announced) != announced) return -1;
             begin = (announced & NNEFC_PIECES) * index / pool->threads;
             end = (announced & NNEFC_PIECES) * (index + 1) / pool->threads;
@@ -45,7 +45,7 @@ static int run_tasks(const nnefc_job *job, int64_t first, int64_t end) {
     return status;
 }
 
-/* Runs tasks that a thread does at one stretch, and takes their time where somebody wants to know it. */
+/* Runs tasks that a thread does at one stretch, and takes their time if profiling is on. */
 static int run_piece(nnefc_worker *worker, const nnefc_job *job, int64_t first, int64_t end) {
 #ifdef NNEFC_PROFILE
     int64_t begin = nnefc_profile_piece_begin();

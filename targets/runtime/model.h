@@ -1,4 +1,4 @@
-/* What the file generated for each network tells the runtime. */
+/* The description of a network, from its generated C file, for the runtime. */
 #ifndef NNEFC_MODEL_H
 #define NNEFC_MODEL_H
 
@@ -14,7 +14,7 @@
 /* A dynamic dimension that follows from others. */
 typedef struct nnefc_formula {
     uint32_t dimension;
-    int64_t solved; /* the number of the dimension that is found by it, where no input tells that; else -1 */
+    int64_t solved; /* the number of the dimension that is solved from it, if no input has that dimension; else -1 */
     int64_t factor; /* what the value of that one is multiplied with */
     /* The size that follows from the values of dimensions; with 0 for the one that is to be found, all besides it. */
     int64_t (*compute)(const int64_t *values);
@@ -34,10 +34,10 @@ typedef struct nnefc_open_sizes {
      * too small, and the most elements of any of them that might have too many, or 0. A value is a size divided by the dimension's multiple. What does not fit into 62 bits is
      * INT64_MAX. */
     void (*derive)(const int64_t *values, int64_t *derived);
-    int64_t most_items; /* of a tensor: places in it are 32-bit numbers in the network's code */
+    int64_t most_items; /* of a tensor: the network's code indexes it by 32-bit numbers */
     int32_t (*special)(const int64_t *values); /* 0 for values that there is no code for; null if there is for all */
     const char *only;                          /* the sizes that there is code for, for messages; null likewise */
-    uint32_t counted_count; /* dimensions of outputs that only the data tell */
+    uint32_t counted_count; /* data-dependent dimensions of outputs */
     const uint32_t *counted; /* their positions among the shapes of all outputs, which derive gives as large as they may be */
     /* The workspace has parts. The first is laid out for the sizes of the inputs; each further one during the run, when a size
      * is known that only the data tell and that has no limit. These sizes are the last of the description's dimensions. */

@@ -1,4 +1,4 @@
-/* Open addressing: a thread's value is within a few places of where its number says. When all of these are other threads',
+/* Open addressing: a thread's value is within a few slots of its hash. When all of these are other threads',
  * there is one more table, a larger one. Nobody but the thread itself makes or ends its entry, so that what a thread looks for
  * stands still, and no table is freed while there is an entry. */
 #include "per_thread.h"

@@ -12,7 +12,7 @@
 #include "system.h"
 
 typedef struct nnefc_thread_value {
-    atomic_uintptr_t thread; /* whose value it is; 0 for nobody's. Only the thread itself touches the rest, and ends it */
+    atomic_uintptr_t thread; /* the owner's number; 0 for none. Only the thread itself touches the rest, and ends it */
     void *value;
 } nnefc_thread_value;
 

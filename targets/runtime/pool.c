@@ -1,4 +1,4 @@
-/* A pool's beginning and end, with its threads. How they share work out is in launches.c. */
+/* Creates and destroys a pool with its threads. launches.c distributes work among them. */
 #include <stddef.h>
 #include <string.h>
 
@@ -93,7 +93,7 @@ nnefc_pool *nnefc_pool_create(const nnefc_options *options, uint32_t threads, ui
 }
 
 void nnefc_pool_destroy(nnefc_pool *pool) {
-    if (nnefc_process_is_own(pool->owner)) { /* a child has no threads to join, and its copies of the locks may be held by nobody */
+    if (nnefc_process_is_own(pool->owner)) { /* a child has no threads to join, and its copies of the locks may have no owner */
         if (pool->started > 0) nnefc_launch_stop(pool);
         for (uint32_t i = 1; i <= pool->started; i++) pthread_join(pool->slots[i].thread, NULL);
         pthread_cond_destroy(&pool->finished);

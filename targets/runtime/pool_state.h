@@ -27,7 +27,7 @@ enum { NNEFC_STOP = 1 << 17, NNEFC_WORKERS_OWN_ONLY = 1 << 16, NNEFC_PIECES = (1
 static inline uint32_t nnefc_epoch_of(uint64_t number) { return (uint32_t)(number >> 32); }
 
 typedef struct nnefc_slot {
-    _Alignas(NNEFC_LINE) atomic_uint_least64_t range; /* the first piece that nobody has taken, and the end: 16 bits each */
+    _Alignas(NNEFC_LINE) atomic_uint_least64_t range; /* the first free chunk, and the end: 16 bits each */
     atomic_uint_least64_t done;                       /* how many pieces this worker has done, its own or others' */
     int status;                                       /* the failure of one of these, 0 if none */
     int32_t processor;                                /* the only one that its thread may run on; -1 for no such */

@@ -1,4 +1,4 @@
-/* Which worker a thread is, and what workers note of failures. */
+/* Maps threads to workers, and records their failures. */
 #include <stdarg.h>
 
 #include "float_mode.h"

@@ -26,7 +26,7 @@ typedef struct nnefc_condition {
 #define pthread_cond_signal nnefc_condition_signal
 #define pthread_cond_broadcast nnefc_condition_broadcast
 
-/* As those of POSIX; they succeed, and return 0. There are no attributes and no results of threads: null in their places. */
+/* As those of POSIX; they succeed, and return 0. There are no attributes and no results of threads: null instead of them. */
 int pthread_join(pthread_t thread, void **result);
 int pthread_mutex_init(pthread_mutex_t *mutex, const void *attributes);
 int pthread_mutex_destroy(pthread_mutex_t *mutex);

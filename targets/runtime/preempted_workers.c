@@ -29,7 +29,7 @@ void nnefc_look_at(nnefc_movable *movable, pthread_t thread) {
     movable->ran = atomic_load(&movable->number) > 0 ? processor_time(thread) : -1;
 }
 
-/* Where clocks go by large steps, both threads' stand still: then nobody knows. */
+/* Where clocks go by large steps, both threads' stand still: then the result is unknown. */
 static bool is_stopped(nnefc_movable *movable, pthread_t thread, int64_t own) {
     int64_t before = movable->ran;
     movable->ran = -1;

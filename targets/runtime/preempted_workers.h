@@ -26,14 +26,14 @@ enum { NNEFC_AT_HOME, NNEFC_BEING_BROUGHT, NNEFC_AWAY };
 typedef struct nnefc_movable {
     atomic_int place;
     atomic_int number;               /* of the thread, as the system counts; 0 if it stays where it is */
-    int64_t ran;                     /* the processor time that it had taken when it was looked at last; -1: nobody looked since */
+    int64_t ran;                     /* the processor time that it had taken when it was looked at last; -1: not looked at since */
     _Alignas(8) unsigned char home[NNEFC_SET_BYTES]; /* of a thread that is away: the processors that it may run on otherwise */
 } nnefc_movable;
 
 /* Says that the calling thread may be brought to another one's processor. */
 void nnefc_may_be_brought(nnefc_movable *own);
 
-/* The processor time that the calling thread has taken, in nanoseconds; -1 if nobody knows. */
+/* Returns the processor time of the calling thread, in nanoseconds; -1 if unknown. */
 int64_t nnefc_own_processor_time(void);
 
 /* Notes how much a thread has taken, for nnefc_bring_if_stopped. */
@@ -43,7 +43,7 @@ void nnefc_look_at(nnefc_movable *movable, pthread_t thread);
  * run for so many nanoseconds; whether that was done. The thread has not ended. */
 bool nnefc_bring_if_stopped(nnefc_movable *movable, pthread_t thread, int64_t own);
 
-/* To be called by a thread that may be brought, when nobody waits for it: it returns to another processor if it was. */
+/* To be called by a thread that may be brought, when no thread waits for it: it returns to another processor if it was. */
 void nnefc_go_home(nnefc_movable *own);
 
 #endif

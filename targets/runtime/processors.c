@@ -1,4 +1,4 @@
-/* How many processors a session may use. */
+/* Determines the number of processors that a session may use. */
 #if defined(__linux__) && !defined(_GNU_SOURCE)
 #define _GNU_SOURCE /* sched_getaffinity */
 #endif
@@ -86,7 +86,7 @@ static bool names_cpu(const char *list, size_t length) {
     return false;
 }
 
-/* The least quota of all groups of this process. Each line says "number:controllers:path"; version 2 has none. */
+/* Returns the min quota of all groups of this process. Each line says "number:controllers:path"; version 2 has none. */
 static uint32_t quota(void) {
     FILE *file = fopen(NNEFC_OWN_GROUPS, "r");
     if (file == NULL) return UINT32_MAX;

@@ -18,7 +18,7 @@ enum { KEPT_ERRORS = 8 }; /* one page of memory */
 
 /* Why nnefc_create or nnefc_destroy failed: the last failures in the process, and whose they are. */
 static struct {
-    atomic_uintptr_t thread; /* 0 for nobody's, or while the text is written */
+    atomic_uintptr_t thread; /* 0 for none, or while the text is written */
     char text[NNEFC_ERROR_BYTES];
 } create_errors[KEPT_ERRORS];
 static atomic_uint create_failures;

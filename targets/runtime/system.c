@@ -41,7 +41,7 @@ int64_t nnefc_nanoseconds(void) {
 static int64_t process_number(void) { return GetCurrentProcessId(); }
 
 bool nnefc_start_thread(pthread_t *thread, void *(*body)(void *), void *argument) {
-    /* a thread's function returns 32 bits, which nobody asks for; it is called in the same way */
+    /* a thread's function returns 32 bits, which no caller uses; it is called in the same way */
     LPTHREAD_START_ROUTINE start = (LPTHREAD_START_ROUTINE)(void (*)(void))body;
     *thread = CreateThread(NULL, NNEFC_STACK_BYTES, start, argument, STACK_SIZE_PARAM_IS_A_RESERVATION, NULL);
     return *thread != NULL;

@@ -1,4 +1,4 @@
-/* What operating systems do differently: processors, memory, time and threads. */
+/* The interface to the operating system: processors, memory, time and threads. */
 #ifndef NNEFC_SYSTEM_H
 #define NNEFC_SYSTEM_H
 

@@ -85,7 +85,7 @@ int32_t nnefc_kernel_error(const char *text) {
     return -1;
 }
 
-/* Called before a parallel loop of so many iterations is launched, each of which takes about so many cycles; 0 if nobody knows. */
+/* Called before a parallel loop of so many iterations is launched, each of which takes about so many cycles; 0 if unknown. */
 int32_t nnefc_rounds(int64_t rounds, int64_t cycles);
 
 int32_t nnefc_rounds(int64_t rounds, int64_t cycles) {

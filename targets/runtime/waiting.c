@@ -9,7 +9,7 @@
 #include "pool_state.h"
 
 enum {
-    WATCH_NANOSECONDS = 50000, /* longer than most gaps between kernels, shorter than anybody would notice as load */
+    WATCH_NANOSECONDS = 50000, /* longer than most gaps between kernels, too short to show as load */
     WATCH_ROUND = 64,          /* looks between two readings of the clock */
     LOOK_NANOSECONDS = 25000,  /* longer than most waits for the end of a launch */
     LOOKS = nnefc_tells_stopped ? 80 : WATCH_NANOSECONDS / LOOK_NANOSECONDS /* for longer than pieces take */

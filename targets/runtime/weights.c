@@ -53,7 +53,7 @@ __attribute__((format(printf, 3, 4))) static nnefc_status refuse(char *error, si
 
 static const char magic[8] = {'N', 'N', 'E', 'F', 'C', 'W', 'T', 'S'};
 
-/* The path of the file that this code was loaded from, in `path`; false if it cannot be told. */
+/* The path of the file that this code was loaded from, in `path`; false if it is unknown. */
 #if defined(__linux__)
 static bool own_path(char *path) {
     FILE *maps = fopen("/proc/self/maps", "re");

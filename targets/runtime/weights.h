@@ -1,4 +1,4 @@
-/* Trained values in a file of their own, beside the library, or in memory of the caller's. */
+/* Trained values in a file next to the library, or in the caller's memory. */
 #ifndef NNEFC_WEIGHTS_H
 #define NNEFC_WEIGHTS_H
 

@@ -13,7 +13,7 @@ static int64_t pieces_of_cycles(int64_t cycles) {
     return pieces < 1 ? 1 : pieces < NNEFC_MOST_PIECES ? pieces : NNEFC_MOST_PIECES;
 }
 
-/* Whether nobody knows how many cycles all iterations take, or they are more than can be counted. */
+/* Whether the cycles of all iterations are unknown, or overflow. */
 static bool are_countless(int64_t rounds, int64_t cycles) { return cycles <= 0 || rounds > INT64_MAX / cycles; }
 
 int64_t nnefc_pieces_each(int64_t rounds, int64_t cycles, uint32_t threads) {

@@ -1,4 +1,4 @@
-/* Into how many pieces a launch is cut, of which each thread takes one after the other. */
+/* Chooses the number of chunks of a launch, which threads take one after another. */
 #ifndef NNEFC_PIECES_H
 #define NNEFC_PIECES_H
 
@@ -6,7 +6,7 @@
 
 enum { NNEFC_MOST_PIECES = 16 }; /* of a launch for each thread */
 
-/* How many pieces for each thread a loop is worth whose rounds take so many cycles; none if other threads are not worth it. */
+/* Returns the chunks per thread for a loop of so many cycles per iteration; 0 if other threads are not worth waking. */
 int64_t nnefc_pieces_each(int64_t rounds, int64_t cycles, uint32_t threads);
 
 /* How many pieces a loop of so many iterations has: `each` for each thread at most, about half of them if there are more

@@ -96,7 +96,7 @@ static void wait_while(atomic_uint *word, uint32_t value) {
 }
 
 /* The address is hidden from the compiler, which would make an offset of what is added to it: the first code that V8 of 2023
- * makes for memory.atomic.notify with an offset may wake nobody. */
+ * makes for memory.atomic.notify with an offset may wake no thread. */
 static void wake(atomic_uint *word, uint32_t threads) {
     __asm__("" : "+r"(word));
     __builtin_wasm_memory_atomic_notify((int *)word, threads);

@@ -118,7 +118,7 @@ def _digits(number: tirx.Expr, sizes: Sequence[Dimension]) -> list[tirx.Expr]:
 
 
 def _tile_counts(queries: Dimension, tiles: AttentionTiles) -> list[Dimension]:
-    """How many tiles of each size the queries of a head have."""
+    """Returns the number of tiles of each size for the queries of a head."""
     counts: list[Dimension] = []
     for vectors, _ in tiles.sizes[:-1]:
         counts.append(queries // (vectors * tiles.lanes))

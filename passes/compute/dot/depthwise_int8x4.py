@@ -35,7 +35,7 @@ _WRITTEN_OUT = 16  # results of a row, at any positions of which words are known
 
 @dataclass(frozen=True)
 class Words:
-    """How windows along the last spatial axis are words.
+    """The packing of windows along the last spatial axis into words.
 
     Attributes:
         how: bytes are multiplied.
@@ -71,7 +71,7 @@ class Words:
 def words_of(
     target: Target, data: str, filters: np.ndarray, strides: Sequence[int], dilation: Sequence[int], width: Dimension
 ) -> Words | None:
-    """How windows are multiplied as words; None where that is not possible, or not faster.
+    """Returns the packing of windows into words; None where that is not possible, or not faster.
 
     Args:
         data: the type of the data.

@@ -33,7 +33,7 @@ def _lengths(vector: int) -> tuple[int, int, int]:
 
 
 def vector_elements(count: int, vector: int, same_sign: bool = True) -> int:
-    """How many neighbours one instruction takes where there are `count`; 1 if these do not fill vectors.
+    """Returns the elements, of `count` contiguous ones, that one instruction takes; 1 if they do not fill vectors.
 
     Args:
         vector: bytes of one, see `Target.summed_bytes`.

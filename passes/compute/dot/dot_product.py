@@ -60,7 +60,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Multiplication:
-    """How a target sums up products of narrow data and weights: of 8-bit ones in int32, of floats in float32.
+    """A target's sum of products of narrow data and weights: of 8-bit ones in int32, of floats in float32.
 
     Attributes:
         data, weights: the types that they are brought to.

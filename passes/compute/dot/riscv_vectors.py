@@ -85,7 +85,7 @@ def _lanes(bits: int) -> list[int]:
 
 
 def _minimum(bits: int, lanes: int) -> int:
-    """How many lanes a scalable vector that holds so many has at least."""
+    """Returns the min number of lanes of a scalable vector that holds so many elements."""
     return lanes * _GRANULE // bits
 
 

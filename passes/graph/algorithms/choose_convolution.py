@@ -97,7 +97,7 @@ def _transform_arithmetic(tile: Tile) -> int:
 
 
 def winograd_bytes(shape: Shape, tile: Tile, size: int, speed: float = 1) -> int:
-    """How much larger the transformed filter is than the packed one, whose last block of inputs is not filled up.
+    """Returns the growth of the filter by the transformation, compared with the packed one without padding.
 
     Args:
         size: channels of a block.
@@ -122,7 +122,7 @@ def _exchange_rate(size: int, both: int, target: Target) -> float:
 
 
 def columns_to_add(height: int, width: int, vectors: int, target: Target) -> int:
-    """How many columns a result needs more, to be cut off again, so that tiles of registers divide it well; often 0.
+    """Returns the columns to add to a result, and crop later, so that register tiles divide it well; often 0.
 
     A prime width leaves tiles of one column, which wait for loads most of the time.
 

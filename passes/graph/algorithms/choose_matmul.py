@@ -46,7 +46,7 @@ def strassen_saving(left: Sequence[int], depth: int, columns: int, dtype: str, t
 
 
 def strassen_bytes(factor: np.ndarray) -> int:
-    """How much larger the seven sums of submatrices of a constant factor are."""
+    """Returns the growth of a constant factor by its seven sums of submatrices."""
     return factor.nbytes * 3 // 4
 
 

@@ -79,7 +79,7 @@ class Terms:
 
 
 def heads_sharing(terms: Terms) -> int:
-    """How many heads next to each other read the same keys and values, if these lie along memory; else 0."""
+    """Returns the number of adjacent heads that share keys and values, if these lie along memory; otherwise 0."""
     for element in (terms.key, terms.value):
         if not element.indices[-1].same_as(PLACE) and not _goes_along(element.indices[-1]):
             return 0

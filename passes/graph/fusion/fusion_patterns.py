@@ -17,7 +17,7 @@ FUSION = "op_pattern"
 
 
 class OpPattern:
-    """How a kernel may be joined with others; the numbers are TVM's."""
+    """The fusion pattern of a kernel; the numbers are TVM's."""
 
     ELEMENT_WISE = 0  # each result depends on the same element of an operand; joined with what makes the operand
     INJECTIVE = 2  # each result depends on few operands; not joined with a convolution before it

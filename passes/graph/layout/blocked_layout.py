@@ -48,7 +48,7 @@ class Blocked:
 
     @cached_property
     def channels(self) -> int:
-        """How many channels there are."""
+        """Returns the number of channels."""
         return max(self.order) + 1
 
     @property

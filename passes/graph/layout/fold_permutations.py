@@ -146,7 +146,7 @@ def _may_be_gathered(source: relax.Expr, result: relax.Var) -> bool:
 
 
 def _gathered_channels(shape: tuple[int, ...], steps: list[_Step]) -> np.ndarray | None:
-    """Which channel each channel of the result was, int32; None if the steps do not move whole channels."""
+    """Returns each result channel's source channel, int32; None if the steps do not move whole channels."""
     start = np.arange(math.prod(shape), dtype=np.int32).reshape(shape)
     end = start
     for step in steps:

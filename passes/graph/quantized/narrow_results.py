@@ -102,7 +102,7 @@ class _Mover(Rewriter):
         return None, {}
 
     def _cut(self, var: relax.Var, bindings: Sequence[relax.Binding]) -> int | None:
-        """How many steps to leave where they are, so that the narrowest value is the result; None for all."""
+        """Returns the number of steps to keep, so that the narrowest value is the result; None for all."""
         reader = self._readers.get(var)
         if self._old_uses[var] != 1 or reader is None or not self._takes_steps(reader, var):
             return None
@@ -140,7 +140,7 @@ class _Mover(Rewriter):
         return len(sums) == 1 and len({load.source for load in sums[0].loads} - {sums[0].result}) == 1
 
     def _pattern(self, call: relax.Call) -> int:
-        """How a kernel may be joined with others."""
+        """Returns the fusion pattern of a kernel."""
         return int(self._mod[call.args[0]].attrs.get(FUSION, OpPattern.OPAQUE))
 
 

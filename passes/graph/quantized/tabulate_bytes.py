@@ -95,7 +95,7 @@ def _is_narrow(expr: relax.Expr) -> bool:
 
 
 class _Chains:
-    """Which tensors are functions of one tensor of bytes, element by element.
+    """The tensors that are element-wise functions of one tensor of bytes.
 
     Attributes:
         source: that tensor, of each of them.

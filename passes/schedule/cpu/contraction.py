@@ -269,7 +269,7 @@ def _tiled(
 def _panels_apart(
     sch: s_tir.Schedule, right: Sequence[LoopRV], left: Sequence[LoopRV], terms: int, tile: Tile, target: Target
 ) -> int | None:
-    """How many iterations of the parallel loop read one panel of B, if the next one is to be fetched meanwhile.
+    """Returns the iterations of the parallel loop that read one panel of B, if the next one is to be prefetched.
 
     That needs several tiles of rows for each panel, a factor that does not stay in the first cache anyway, lines of the
     cache that are one vector each, and time for one load more in each step of the sum.
@@ -329,7 +329,7 @@ def _keeps_line(sch: s_tir.Schedule, line: LoopRV, step: ScheduleBlock, terms: i
 
 
 def _window(step: ScheduleBlock, roles: Contraction) -> int:
-    """How many lines of an image a line of the result is computed of."""
+    """Returns the number of image lines from which a line of the result is computed."""
     outer = {step.axes[axis].var for axis in roles.only_left[:-1]}
     reduced = {axis.var: size_hint(axis.size) for axis in step.reduced}
     found = 1

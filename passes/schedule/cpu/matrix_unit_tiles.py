@@ -63,7 +63,7 @@ def _indivisible(size: Size | int, divisor: int) -> bool:
 
 @dataclass(frozen=True)
 class _Tiling:
-    """How a product is divided.
+    """The tiling of a product.
 
     Attributes:
         tiles, rows, columns, terms: of what is multiplied in a step: see `TileLoop`.

@@ -124,7 +124,7 @@ def choose_tile(
 
 
 def full_blocks(columns: int, target: Target) -> int:
-    """How many of `columns` vectors tiles are chosen for, whose sides divide that.
+    """Returns how many of `columns` vectors to choose tiles for, so that their sides divide that number.
 
     Blocks of what levels of a library share may be several vectors of a level: 2, 4 or 8. The edge of a tile that has
     as many columns, or a power of two less or more, does not cut them.
@@ -359,7 +359,7 @@ def _cycles(
 def _numbers(
     extents: range, columns: tuple[int, ...], target: Target, steps: int, spread: Spread | None
 ) -> list[np.ndarray]:
-    """How many tiles of its first size each candidate computes each extent in, how many of its second, and so on."""
+    """Returns the numbers of tiles of each size, by candidate and extent."""
     candidates = _candidates(columns, target, steps, spread)
     maximum = max(len(smaller) for _, smaller in candidates)
     sizes = [(tile.rows, *smaller, *[0] * (maximum + 1 - len(smaller))) for tile, smaller in candidates]

@@ -23,7 +23,7 @@ class Axes:
 
     @property
     def size(self) -> Size:
-        """How many values the fused index has."""
+        """Returns the number of values of the fused index."""
         return math.prod(self.sizes)
 
     def is_fastest(self, var: tirx.Var) -> bool:

@@ -86,7 +86,7 @@ def _is_whole(step: ScheduleBlock, loads: Sequence[TensorLoad], lanes: int) -> b
         analyzer.bind(own.var, own.dom)
 
     def steps(position: tirx.Expr) -> list[Size] | None:
-        """How far the position moves with each of the axes, if it begins at a multiple of the lanes or never moves."""
+        """Returns the stride of the index along each axis, if it begins at a multiple of the lanes or never moves."""
         linear = detect_linear_equation(analyzer.simplify(position), [axis.var for axis in moving])
         if not linear or not all(isinstance(step, tirx.IntImm) for step in linear[:-1]):
             return None

@@ -127,7 +127,7 @@ class _Digit:
 
     @property
     def values(self) -> int:
-        """How many values the number has, if it begins with 0."""
+        """Returns the number of values that the number has, if it begins with 0."""
         return self.high + 1
 
     @property

@@ -41,7 +41,7 @@ def is_simple(step: ScheduleBlock) -> bool:
 
 
 def _reads(reader: ScheduleBlock, tensor: tirx.Var) -> int:
-    """How many elements of a tensor the reader reads for one of its own; one that it reads twice counts as one."""
+    """Returns the elements of a tensor that the reader reads for one of its own; repeated reads count once."""
     positions: int = sum(load.source.same_as(tensor) for load in reader.loads)
     sizes = [position.extent for read in reader.reads if read.source.same_as(tensor) for position in read.region]
     if not all(isinstance(size, tirx.IntImm) for size in sizes):  # depends on data

@@ -39,7 +39,7 @@ _NEAR = (
 
 @dataclass(frozen=True)
 class OperandTile:
-    """How the threads of a block share a tile out; it lies in shared memory depth by depth.
+    """The distribution of a tile among the threads of a block; the tile lies in shared memory depth by depth.
 
     Attributes:
         positions, depths: of a tile.
@@ -69,7 +69,7 @@ class OperandTile:
 
     @property
     def vectors(self) -> int:
-        """How many vectors a thread fetches of a tile."""
+        """Returns the number of vectors of a tile that a thread fetches."""
         return -(-self.positions * self.depths // (self.lanes * self.threads))
 
     @property
@@ -121,7 +121,7 @@ class OperandTile:
 
     @property
     def _lane_distance(self) -> int:
-        """How far apart in shared memory the elements of a vector lie."""
+        """Returns the stride in shared memory between the elements of a vector."""
         return self.stride if self.along_depth else 1
 
 

@@ -113,7 +113,7 @@ def _ways(step: ScheduleBlock, gpu: Gpu) -> Iterator[Callable[[_Trial], None]]:
 
 
 def _elements(step: ScheduleBlock) -> Size:
-    """How many elements each result is of."""
+    """Returns the number of elements that each result reduces."""
     return math.prod(axis.size for axis in step.reduced)
 
 
@@ -123,7 +123,7 @@ def _lies_in_rows(step: ScheduleBlock) -> bool:
 
 
 def _distance_along(step: ScheduleBlock, axes: Sequence[Axis]) -> int:
-    """How far apart in memory neighbours along the nearest of the axes lie, in the largest tensor that is read."""
+    """Returns the stride along the innermost of the axes in the largest tensor that is read."""
     written = {write.source for write in step.writes}
     loads = [load for load in step.loads if load.source not in written]
     moving = [axis.var for axis in axes if may_exceed(axis.size, 1)]

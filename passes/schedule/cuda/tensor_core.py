@@ -386,7 +386,7 @@ _LAUNCHES: Mapping[str, type[_Float16Launch]] = {"float16": _Float16Launch, "bfl
 
 
 def _of_lane(thread: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr, tirx.Expr]:
-    """Which row of a block of 8 by 8 a thread has to name, and which block: its position along both axes."""
+    """Returns the row that a thread addresses in a block of 8 by 8, and the block's position along both axes."""
     lane = tirx.floormod(thread, number(WARP))
     eighth = tirx.floormod(lane, number(8))
     return eighth, tirx.floormod(tirx.floordiv(lane, number(8)), number(2)), tirx.floordiv(lane, number(16))

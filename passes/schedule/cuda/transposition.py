@@ -140,7 +140,7 @@ class _Tiled:
 
     @property
     def _tiles(self) -> list[Size]:
-        """How many tiles there are along each group; of a group that is no side there is one for each value."""
+        """Returns the number of tiles along each group; a group that is no side has one for each value."""
         return [-(-size // _TILE) if g in self._sides else size for g, size in enumerate(self._sizes)]
 
     def _phase(self, name: str, along: int) -> tirx.Stmt:

@@ -220,7 +220,7 @@ def flat_offset(tensor: tirx.Var, indices: Sequence[tirx.Expr]) -> tirx.Expr:
 
 
 def linear_strides(position: tirx.Expr, variables: Sequence[tirx.Var]) -> list[Size] | None:
-    """How far a position moves with each of the variables; None if that is not always the same."""
+    """Returns the stride of an index along each variable; None if it is not constant."""
     linear = detect_linear_equation(position, list(variables))
     if not linear or not all(map(is_size, linear[:-1])):
         return None

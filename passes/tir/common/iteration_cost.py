@@ -52,7 +52,7 @@ def cycles_of_iteration(loop: tirx.For, target: Target) -> tirx.Expr:
 
 
 class _NotKnownError(Exception):
-    """How often a statement runs, or how long it takes, is not known before."""
+    """Raised if the trip count or the cost of a statement is unknown before the kernel runs."""
 
 
 class _Terms:

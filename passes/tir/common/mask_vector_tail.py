@@ -105,7 +105,7 @@ class _Vector:
 
 
 def _lanes_before(condition: tirx.Expr, loop: tirx.For) -> tirx.Expr | None:
-    """How many lanes come before the first that a condition does not hold for."""
+    """Returns the number of lanes before the first for which a condition does not hold."""
     if not isinstance(condition, tirx.LT):
         return None
     linear = detect_linear_equation(condition.a - condition.b, [loop.loop_var])

@@ -183,7 +183,7 @@ def _buffer(access: TensorLoad | tirx.BufferStore) -> tirx.Var:
 
 
 def _steps(index: tirx.Expr, var: tirx.Var) -> list[tirx.IntImm]:
-    """How far an index goes with each step of a variable, if that is always as far."""
+    """Returns the stride of an index along a variable, if it is constant."""
     return [step for step in detect_linear_equation(index, [var])[:1] if isinstance(step, tirx.IntImm)]
 
 

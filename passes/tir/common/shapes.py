@@ -20,7 +20,7 @@ def sizes_of(tensor: tirx.Var) -> tuple[Size, ...]:
 
 
 def elements_of(tensor: tirx.Var) -> Size:
-    """How many elements a tensor has."""
+    """Returns the number of elements of a tensor."""
     return math.prod(sizes_of(tensor))
 
 
@@ -30,5 +30,5 @@ def tensor_bytes(tensor: tirx.Var) -> Size:
 
 
 def strides_of(sizes: Sequence[Size]) -> list[Size]:
-    """How far apart neighbours along each dimension lie, in elements."""
+    """Returns the row-major strides of a shape, in elements."""
     return [math.prod(sizes[axis + 1 :]) for axis in range(len(sizes))]

@@ -193,7 +193,7 @@ class Product:
 
     @property
     def counts(self) -> list[list[int]]:
-        """How many rows its tiles have; and how many the last ones, if these have fewer."""
+        """Returns the rows of its tiles, and those of the last ones if these have fewer."""
         counts, left = [], self.tail
         while left > 0:
             counts.append(min(left, self.rows))
@@ -206,7 +206,7 @@ def _load(expr: tirx.Expr) -> TensorLoad | None:
 
 
 def _steps(indices: Sequence[tirx.Expr], variables: Sequence[tirx.Var]) -> list[tirx.Expr] | None:
-    """How far a position moves with each variable, then where it is without them; None if that is not always as far."""
+    """Returns the stride of an index along each variable, and the constant part; None if it is not linear."""
     if len(indices) != 1:
         return None
     linear = detect_linear_equation(Analyzer().simplify(indices[0]), list(variables))

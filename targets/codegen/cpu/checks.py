@@ -59,7 +59,7 @@ _NOTHING = -1  # of no tensor: it has no elements to be compared with
 
 @dataclass
 class Checks:
-    """How many accesses to tensors, and divisions by what is not constant, kernels have.
+    """The numbers of accesses to tensors, and of divisions by variables, in kernels.
 
     Attributes:
         proved: that cannot go wrong.
@@ -351,7 +351,7 @@ def _all(conditions: Sequence[tirx.Expr]) -> tirx.Expr:
 
 
 def _extent(tensor: tirx.Var) -> tirx.Expr | None:
-    """How many elements a flat tensor has; None where it is a view that does not say."""
+    """Returns the number of elements of a flat tensor; None for a view of unknown extent."""
     size = math.prod(tensor.shape[1:], start=tensor.shape[0]) if len(tensor.shape) else tirx.IntImm("int64", 1)
     return None if isinstance(size, tirx.IntImm) and int(size) >= _ANYWHERE else size
 

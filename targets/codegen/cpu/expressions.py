@@ -39,7 +39,7 @@ def dtype_of(expr: tirx.Expr) -> str:
 
 
 def lanes_of(expr: tirx.Expr) -> int:
-    """How many numbers an expression is."""
+    """Returns the number of lanes of an expression."""
     return int(tvm.DataType(dtype_of(expr)).lanes)
 
 

@@ -45,6 +45,6 @@ class IsaLevelsCode:
         return files
 
     def summary(self) -> str:
-        """How much code each level has of its own."""
+        """Returns the size of each ISA level's own code."""
         sizes = (f"{level.target.name} {sum(map(len, level.objects)):,}" for level in self.levels)
         return f"objects of {', '.join(sizes)} bytes"

@@ -93,7 +93,7 @@ class _Masked:
 
 
 def _below(left: tirx.Expr, lanes: int) -> tirx.Expr:
-    """Which lanes are below a number."""
+    """Returns the mask of lanes below a number."""
     return tirx.Ramp(tirx.const(0, "int32"), tirx.const(1, "int32"), lanes) < tirx.Broadcast(left, lanes)
 
 

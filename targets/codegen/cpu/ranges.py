@@ -243,7 +243,7 @@ class Ranges:
         return found
 
     def _width(self, value: tirx.Expr, factor: Fraction) -> float:
-        """How far multiples of an integer may be apart."""
+        """Returns the max distance between multiples of an integer."""
         bound = self._analyzer.const_int_bound(value)
         is_bounded = abs(bound.min_value) < _SURE and abs(bound.max_value) < _SURE
         return float(abs(factor) * (bound.max_value - bound.min_value)) if is_bounded else math.inf

@@ -270,7 +270,7 @@ def device_kernel(
     sizes: Sequence[tirx.Var] = (),
     named: Sequence[tuple[tirx.Var, tirx.Expr]] = (),
 ) -> DeviceKernel:
-    """How a kernel is launched, and its device's functions.
+    """Returns the launch of a kernel, and its device functions.
 
     Args:
         kernel: its loops are bound to threads.

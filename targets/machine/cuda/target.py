@@ -76,7 +76,7 @@ class CudaTarget:
 
     @property
     def format(self) -> FileFormat:
-        """How its libraries are stored."""
+        """Returns the file format of its libraries."""
         return self.host.format
 
     @property

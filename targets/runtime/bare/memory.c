@@ -1,4 +1,4 @@
-/* What LLVM calls on Arm in place of memcpy and memset, which programs have in any case. */
+/* Defines the functions that LLVM calls on Arm instead of memcpy and memset, which every program has. */
 #include <stddef.h>
 
 #ifdef __arm__

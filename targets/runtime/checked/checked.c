@@ -1,4 +1,4 @@
-/* What kernels call that check what they do, in libraries that were compiled so. */
+/* Functions that kernels with run-time checks call. */
 #include "pool.h"
 
 /* Called by the entry before each kernel, with what of the model it computes. */

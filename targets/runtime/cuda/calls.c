@@ -1,4 +1,4 @@
-/* What the network's code calls while a run is put on a stream. */
+/* Functions that the network's code calls while a run is enqueued on a stream. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* What all sessions of a library share on one GPU: the primary context, the code and the trained values. */
+/* State that all sessions of a library share on one GPU: the primary context, the code and the trained values. */
 #ifndef NNEFC_CUDA_DEVICE_H
 #define NNEFC_CUDA_DEVICE_H
 

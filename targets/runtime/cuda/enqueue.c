@@ -1,4 +1,4 @@
-/* The functions of nnefc.h that libraries for GPUs have besides. */
+/* The functions of nnefc.h that only libraries for GPUs have. */
 #include "checks.h"
 #include "gpu_engine.h"
 #include "session.h"

@@ -1,4 +1,4 @@
-/* What a session of a network for a GPU consists of. */
+/* The state of a session on a GPU. */
 #ifndef NNEFC_CUDA_GPU_ENGINE_H
 #define NNEFC_CUDA_GPU_ENGINE_H
 
@@ -165,7 +165,7 @@ CUdeviceptr nnefc_cuda_workspace(const nnefc_engine *engine, uint32_t part);
 /* Gives each tensor of a part its position, for the sizes that were set last. */
 void nnefc_cuda_place_tensors(nnefc_engine *engine, uint32_t part);
 
-/* Takes the positions of outputs away whose shapes a run tells. */
+/* Removes the positions of outputs whose shapes are data-dependent. */
 void nnefc_cuda_forget_counted(nnefc_engine *engine);
 
 /* Frees memory of dynamic sizes. */
@@ -187,7 +187,7 @@ nnefc_status nnefc_cuda_put(nnefc_engine *engine, CUstream stream, char *error);
 /* What the runs that are done have failed with; it is forgotten then. */
 nnefc_status nnefc_cuda_collect(nnefc_engine *engine, char *error);
 
-/* Waits for all runs that were begun, and tells what they failed with. */
+/* Waits for all runs that were begun, and returns their error. */
 nnefc_status nnefc_cuda_settle(nnefc_engine *engine, char *error);
 
 /* nnefc_enqueue and nnefc_synchronize, of an engine; the pointers have been checked for null and alignment. */

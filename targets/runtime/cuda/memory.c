@@ -1,4 +1,4 @@
-/* What a session has for itself: memory of the GPU and of the host, a stream, threads. */
+/* Allocates a session's resources: GPU and host memory, a stream, threads. */
 #include <stdlib.h>
 
 #include "checks.h"
@@ -19,7 +19,7 @@ static const nnefc_tensor *tensor_of(uint32_t index) {
                                             : &description->outputs[index - description->input_count];
 }
 
-/* The place of so many bytes at the end of an area that grows by them. */
+/* Returns the offset of so many bytes appended to an area. */
 static uint64_t reserve(uint64_t *area, uint64_t bytes, uint64_t alignment) {
     uint64_t start = *area, rounded = bytes + (alignment - 1);
     *area = rounded < bytes || start > UINT64_MAX - rounded ? UINT64_MAX : start + rounded / alignment * alignment;

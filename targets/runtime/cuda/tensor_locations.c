@@ -3,7 +3,7 @@
 #include "gpu_engine.h"
 #include "model.h"
 
-enum { VECTOR_BYTES = 16 }; /* the most that a kernel reads or writes at a time */
+enum { VECTOR_BYTES = 16 }; /* the max bytes that a kernel reads or writes at a time */
 
 /* What the driver knows of an address. */
 typedef struct memory_kind {

@@ -1,4 +1,4 @@
-/* What kernels call: a file in a tensor becomes pixels in the session's memory, then in a tensor of their size. */
+/* Decodes an image file in a tensor to pixels in the session's memory, then to a tensor of their size; called by kernels. */
 #include <string.h>
 
 #include "images/images.h"

@@ -42,7 +42,7 @@ nnefc_image_status nnefc_read_bmp(nnefc_bytes file, nnefc_picture *picture);
 nnefc_image_status nnefc_read_pnm(nnefc_bytes file, nnefc_picture *picture);
 nnefc_image_status nnefc_read_tiff(nnefc_bytes file, nnefc_picture *picture);
 
-/* Decompresses a zlib stream; whether it gives as many bytes as there is room for, at least. */
+/* Decompresses a zlib stream; returns whether it fills the buffer. */
 bool nnefc_inflate(nnefc_bytes stream, uint8_t *out, size_t room);
 
 /* Numbers of a file; 0 for what is behind its end. */

@@ -35,7 +35,7 @@ typedef struct nnefc_jpeg {
     nnefc_huffman codes[2][4]; /* of first coefficients, and of the others */
 } nnefc_jpeg;
 
-/* The place of a coefficient in its block, by its number in the file. */
+/* The index of a coefficient in its block, by its number in the file. */
 extern const uint8_t nnefc_jpeg_order[NNEFC_BLOCK];
 
 bool nnefc_huffman_read(nnefc_huffman *made, const uint8_t counts[NNEFC_CODE_BITS], nnefc_bytes symbols);

@@ -176,7 +176,7 @@ static bool read_strip(const file_order *file, const header *head, uint32_t stri
     size_t rows = head->height - first < head->rows ? head->height - first : head->rows;
     nnefc_bytes in = nnefc_bytes_from(file->bytes, value(file, head->offsets, strip));
     size_t size = value(file, head->sizes, strip), room = rows * stride, most = 4 * room + 256;
-    if (size > most) size = most; /* nobody packs so badly; and strips that share bytes cost no more than the image */
+    if (size > most) size = most; /* no encoder packs so badly; and strips that share bytes cost no more than the image */
     if (size < in.size) in.size = size;
     if (!unpack(head, in, data, room)) return false;
     for (size_t y = 0; y < rows; y++) {

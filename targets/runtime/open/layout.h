@@ -1,4 +1,4 @@
-/* Where buffers whose sizes are known at run time lie in a workspace. */
+/* Offsets in a workspace of buffers with dynamic dimensions. */
 #ifndef NNEFC_LAYOUT_H
 #define NNEFC_LAYOUT_H
 

@@ -14,7 +14,7 @@ typedef struct nnefc_own_output {
 
 typedef struct nnefc_outputs {
     nnefc_own_output *own;       /* one for each output; never smaller than before */
-    nnefc_own_output *reserved;  /* what changes places with it when the next run begins: the last results stay until then */
+    nnefc_own_output *reserved;  /* swapped with it when the next run begins: the last results stay until then */
     uint64_t *wanted;            /* bytes of each output */
     void **pointers;             /* room for one to each output */
     const void **inputs;         /* room for one to each input */

@@ -1,4 +1,4 @@
-/* The functions of nnefc.h that libraries with dynamic dimensions have besides. */
+/* The functions of nnefc.h that only libraries with dynamic dimensions have. */
 #include "checks.h"
 #include "model.h"
 #include "session.h"
@@ -72,7 +72,7 @@ static nnefc_status run_sized(nnefc_session *session, const nnefc_input *inputs,
     const uint64_t *bytes = nnefc_engine_tensor_bytes(session->engine);
     status = check_inputs(inputs, bytes, error);
     session->outputs.given = outputs;
-    for (uint32_t i = 0; i < description->output_count && status == NNEFC_OK; i++) { /* of those that the run will tell */
+    for (uint32_t i = 0; i < description->output_count && status == NNEFC_OK; i++) { /* of data-dependent dimensions */
         session->outputs.pointers[i] = outputs[i].data = NULL;
         outputs[i].bytes = 0;
         outputs[i].shape = nnefc_engine_output_shape(session->engine, i);

@@ -122,7 +122,7 @@ static nnefc_status check_broadcast(const nnefc_sizes *sizes, const nnefc_formul
     return NNEFC_OK;
 }
 
-/* Checks the dimensions that follow from others, and finds those that no input tells by itself. */
+/* Checks the dimensions that follow from others, and solves for those that no input has by itself. */
 static nnefc_status check_formulas(nnefc_sizes *sizes, char *error) {
     for (uint32_t i = 0; i < open_sizes->formula_count; i++) {
         const nnefc_formula *formula = &open_sizes->formulas[i];
@@ -212,7 +212,7 @@ static bool measure(const nnefc_sizes *sizes, const nnefc_tensor *tensor, const 
     return fits;
 }
 
-/* Checks the tensors of one part: the least dimension, the most elements, the bytes of outputs and storages. */
+/* Checks the tensors of one part: the min dimension, the max elements, the bytes of outputs and storages. */
 static nnefc_status check_part(nnefc_sizes *sizes, const int64_t *derived, uint64_t *output_bytes, uint32_t part, char *error) {
     char too_many[64];
     nnefc_snprintf(too_many, sizeof too_many, "a tensor would have more than %lld elements", (long long)open_sizes->most_items);

@@ -1,4 +1,4 @@
-/* The memory of a workspace whose parts are laid out when their sizes are known. */
+/* The memory of a workspace whose layout depends on dynamic dimensions. */
 #ifndef NNEFC_WORKSPACE_H
 #define NNEFC_WORKSPACE_H
 

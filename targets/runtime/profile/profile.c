@@ -7,13 +7,13 @@
 
 static const nnefc_profile_table *const table = &nnefc_this_model.profile;
 
-/* The caller's memory for pieces, null if nobody wants to know of them; who notes one takes the next place. */
+/* The caller's memory for chunks, null if they are not recorded; each record takes the next slot. */
 static struct {
     nnefc_piece *_Atomic pieces;
     uint64_t room;
     atomic_uint_least64_t count;
     atomic_uint_least32_t noting; /* threads that look at the memory, or write there */
-    atomic_flag changing;         /* somebody takes the memory away, or gives other memory */
+    atomic_flag changing;         /* the caller removes or replaces the memory */
 } trace = {.changing = ATOMIC_FLAG_INIT};
 
 static void note(int32_t kernel, int32_t thread, int64_t begin, uint64_t took) {

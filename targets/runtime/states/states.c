@@ -1,4 +1,4 @@
-/* The functions of nnefc.h that libraries of networks with states have besides. */
+/* The functions of nnefc.h that only libraries of networks with states have. */
 #include "checks.h"
 #include "model.h"
 #include "session.h"

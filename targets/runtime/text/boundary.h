@@ -10,7 +10,7 @@
 typedef struct nnefc_texts {
     nnefc_text_arena arena;
     nnefc_text_arena *outside; /* of a run that the thread of this run is in besides, for it waits there; null for none */
-    const void **inputs; /* what the network's code gets in place of what the caller gives */
+    const void **inputs; /* passed to the network's code instead of the caller's tensors */
     void **outputs;
 } nnefc_texts;
 

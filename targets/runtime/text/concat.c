@@ -1,4 +1,4 @@
-/* Strings one behind the other. */
+/* Concatenates strings. */
 #include <string.h>
 
 #include "text/text.h"

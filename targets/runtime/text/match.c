@@ -1,4 +1,4 @@
-/* Whether regular expressions match whole strings. */
+/* Matches regular expressions against whole strings. */
 #include "text/automaton.h"
 #include "text/text.h"
 

@@ -1,4 +1,4 @@
-/* Numbers as strings, and strings as numbers, whatever the locale of the process is. */
+/* Converts numbers to strings and back, independent of the process's locale. */
 #include <errno.h>
 #include <inttypes.h>
 #include <locale.h>

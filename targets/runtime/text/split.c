@@ -1,4 +1,4 @@
-/* Strings cut into pieces, as Python's str.split does. Pieces are parts of the bytes of what is cut. */
+/* Splits strings, as Python's str.split does. The parts are slices of the string's bytes. */
 #include <string.h>
 
 #include "text/text.h"

@@ -45,7 +45,7 @@ void *nnefc_text_allocate(uint64_t bytes);
 /* A new text of so many bytes, to be written by the caller; null as nnefc_text_allocate. */
 nnefc_counted_text *nnefc_text_new(uint64_t size);
 
-/* Whether a kernel of this run has failed: handles may then be anything, and nobody may look at what they refer to. */
+/* Whether a kernel of this run has failed: handles may then be anything, and must not be dereferenced. */
 int32_t nnefc_run_failed(void);
 
 /* Lets the run fail with this message. */

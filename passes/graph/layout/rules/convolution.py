@@ -69,7 +69,7 @@ def split_padding(values: Sequence[Any], rank: int) -> tuple[tuple[int, ...], tu
 
 @dataclass(frozen=True)
 class Sliding:
-    """How a filter moves over the spatial dimensions."""
+    """The window attributes of a convolution: strides, dilations and padding of the spatial dimensions."""
 
     before: tuple[int, ...]
     after: tuple[int, ...]
@@ -80,7 +80,7 @@ class Sliding:
 
 @dataclass(frozen=True)
 class Winograd:
-    """How Winograd's algorithm computes a convolution.
+    """The tiles and transforms of Winograd's algorithm for a convolution.
 
     Attributes:
         tile: results that are computed together.
@@ -100,7 +100,7 @@ def _from_call(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
 
 
 def winograd_of(layouts: LayoutRewriter, filters: np.ndarray) -> Winograd | None:
-    """How Winograd's algorithm computes the convolution with these filters, if it does."""
+    """Returns the tiles of Winograd's algorithm for the convolution with these filters, if it is used."""
     tile = layouts.algorithms.tile(filters)
     if tile is None:
         return None

@@ -46,7 +46,7 @@ class Interleaving:
 
     @property
     def count(self) -> int:
-        """How many phases there are."""
+        """Returns the number of phases."""
         return math.prod(self.strides)
 
     def emit(self, builder: relax.BlockBuilder, phases: relax.Expr) -> relax.Var:
@@ -108,7 +108,7 @@ class Geometry:
 
 
 def geometry_of(call: relax.Call, sizes: Sequence[int], size: int) -> Geometry | None:
-    """How a transposed convolution of an input of these spatial sizes is computed, in blocks of `size`.
+    """Returns the geometry of a transposed convolution of an input of these spatial sizes, in blocks of `size`.
 
     None if it is not one of float32, is dilated or in groups, or so much is cut off that part of
     the input is not needed.
@@ -136,7 +136,7 @@ def geometry_of(call: relax.Call, sizes: Sequence[int], size: int) -> Geometry |
 def _sliding(
     kernel: Sequence[int], sizes: Sequence[int], outputs: Sequence[int], strides: Sequence[int], before: Sequence[int]
 ) -> Sliding | None:
-    """How the phases' filters move over the input; None if part of the input is not needed."""
+    """Returns the window of the phases' filters over the input; None if part of the input is not needed."""
     taps = tuple(-(-k // s) for k, s in zip(kernel, strides, strict=True))
     steps = tuple((o - 1 + b) // s + 1 for o, b, s in zip(outputs, before, strides, strict=True))
     if any(step < size for step, size in zip(steps, sizes, strict=True)):

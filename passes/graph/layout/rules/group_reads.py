@@ -125,13 +125,13 @@ def _candidates(layout: Blocked, groups: int, how: Multiplication, target: Targe
 
 
 def _lengths(runs: np.ndarray) -> set[int]:
-    """How many runs of some group lie one behind the other; and one."""
+    """Returns the lengths of sequences of adjacent runs in groups; and 1."""
     ends = (np.diff(runs, axis=1, append=-1) != 1) & (runs >= 0)
     return {1, *(int(n) for row in ends for n in np.diff(np.flatnonzero(row), prepend=-1))}
 
 
 def groups_in_a_block(outputs: int, groups: int, size: int) -> int:
-    """How many groups fit into the blocks that one needs: with zeros for what they do not share they cost the same."""
+    """Returns the groups that fit into the blocks that one needs: padded with zeros, they cost the same."""
     room = blocks(outputs, size) * size
     return next(count for count in range(room // outputs, 0, -1) if groups % count == 0)
 

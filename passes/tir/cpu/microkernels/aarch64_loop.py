@@ -203,7 +203,7 @@ def ahead(lines: Sequence[Line]) -> list[Line]:
 
 
 def _in_order(lines: Sequence[Line], pointer: int) -> int:
-    """How many bytes of what a pointer points to are loaded, if none is passed over or loaded twice; else 0."""
+    """Returns the bytes that are loaded through a pointer, if they are contiguous and loaded once; else 0."""
     end = 0
     for vector in (vector for line in lines for vector in line.loads if vector.pointer == pointer):
         if vector.position != end:

@@ -191,7 +191,7 @@ def _begins(lines: Sequence[Line]) -> list[int]:
 
 
 def _moves(lines: Sequence[Line], begins: Sequence[int], right_step: int | None, once: bool) -> list[_Move]:
-    """How far each line moves its pointer on."""
+    """Returns the bytes by which each line advances its pointer."""
     made: list[_Move] = [None] * len(lines)
     after: dict[int, int] = {}
     for number in reversed(range(len(lines))):

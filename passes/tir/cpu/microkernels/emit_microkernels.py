@@ -386,7 +386,7 @@ def _split(position: tirx.Expr) -> tuple[tirx.Expr, int]:
 
 
 def _moves(position: tirx.Expr, variables: Sequence[tirx.Var]) -> tuple[list[tirx.Expr], tirx.Expr] | None:
-    """How far a position moves in each iteration of the loops, and where it is in the first."""
+    """Returns the stride of an index in each of the loops, and its value in the first iteration."""
     linear = detect_linear_equation(position, list(variables))
     if not linear or set(variables) & variables_of(list(linear)):
         return None

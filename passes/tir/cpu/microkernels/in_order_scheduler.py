@@ -32,7 +32,7 @@ _ALL = 64
 
 @dataclass(frozen=True)
 class Way:
-    """How loads are placed.
+    """The placement of loads.
 
     Attributes:
         at_need: loads at once, where something is missing.
