@@ -34,10 +34,10 @@ _READERS = {
 _READERS_TEXT = (
     "    python tests/fuzz/readers --minutes 10        # nnef, onnx, pnnx, library, or some of these",
     "",
-    "Every reader of files takes them for hostile. The fuzzer changes valid inputs by what it knows of their form,",
-    "and, with `atheris` installed, keeps those that reach new code. An input may be refused with an error, in a",
-    "moment and in little memory; everything else is a finding. Minutes are those of the later runs: they were not",
-    "counted at first.",
+    "Every reader of files treats them as hostile. The fuzzer mutates valid inputs by the structure of their format",
+    "and, with `atheris` installed, keeps those that reach new code. A reader may refuse an input with an error, in",
+    "little time and memory; everything else is a finding. Minutes are those of later runs: the first runs did not",
+    "record them.",
     "",
 )
 _GRAPHS_TEXT = (
@@ -47,8 +47,8 @@ _GRAPHS_TEXT = (
     "sequences, optional values and strings between tensors, of the operator sets 13 to 28, compared with float64",
     "within bounds that follow from each graph. Floats are float32, float16, bfloat16 or float64, and products may",
     "be of bfloat16 or float16. Several graphs are one library; one that is wrong is halved. Where inputs hold",
-    "special values (NaN, infinities, zeros of both signs) results shall be of the kinds that float64 or",
-    "onnxruntime gives.",
+    "special values (NaN, infinities, zeros of both signs), results must be of the same kind (NaN, infinity, sign)",
+    "as those of float64 or onnxruntime.",
     "",
 )
 
@@ -73,7 +73,7 @@ def _graphs(record: Record) -> Iterator[str]:
         yield f"No graph has {len(untried)} others: {', '.join(untried)}."
     yield f"{runs:,} runs: with one thread and with three, once where another machine or a GPU is emulated (\\*),"
     yield "and those of reproducible libraries for two kinds of processors, with the same bits."
-    yield f"{refused:,} were refused: NNEF has no operation for them, nothing says how large a result is, or operators"
+    yield f"{refused:,} were refused: NNEF has no operation for them, a result has no known size, or operators"
     yield "need a relation between dynamic or data-dependent dimensions, such as that they are equal or multiples of a"
     yield "number."
     if stopped:
@@ -96,11 +96,11 @@ def _graphs(record: Record) -> Iterator[str]:
         yield f"| {name}{mark} | {own:,} | {counts['refused']:,} | {counts['runs']:,} |"
     validated = sum(record["validated"].values())
     if validated:
-        yield from ("", f"After {validated:,} passes and steps of kernels the results were computed and found right.")
+        yield from ("", f"Results after {validated:,} passes and kernel passes were computed, and were correct.")
 
 
 def _untried(nodes: Mapping[str, int]) -> list[str]:
-    """The operators of the library that no graph has."""
+    """Returns the operators of the library that no graph has."""
     rows = re.findall(r"^\| (\w+)(?: \(([\w.]+)\))? \|", operators_table(), re.MULTILINE)[1:]
     standard = {name for name, domain in rows if not domain}
     told = {f"{domain}.{name}" if domain and name in standard else name: name for name, domain in rows}
@@ -108,14 +108,18 @@ def _untried(nodes: Mapping[str, int]) -> list[str]:
 
 
 def _asked(record: Record) -> Iterator[str]:
-    """Of what share of the results nothing is asked, where that was counted."""
+    """Says which share of the results is not compared, where that was counted."""
     elements, spared, graphs = (record.total("graphs", what) for what in ("items", "not asked", "not judged"))
     if elements:
         yield (
-            f"Of {elements:,} elements of results, nothing is asked of {spared / elements:.2%}, which "
+            f"Of {elements:,} elements of results, {spared / elements:.2%} are not compared, because "
             f"roundings or comparisons"
         )
-        yield f"before them may turn, nor of any element of {graphs:,} graphs." if graphs else "before them may turn."
+        yield (
+            f"before them may change them, nor is any element of {graphs:,} graphs."
+            if graphs
+            else "before them may change them."
+        )
 
 
 def _left_dynamic(record: Record) -> Iterator[str]:
@@ -131,13 +135,13 @@ def _runtime(record: Mapping[str, Any]) -> Iterator[str]:
     yield f"{', '.join(f'{count:,} {what}' for what, count in counts.items())}: no failure."
     if record.get("stressed"):
         minutes = record["stressed"]["minutes"]
-        yield f"They took {minutes:,} minutes, most of them of up to eleven processes side by side on two processors, a"
-        yield "minute of each counting as one; and those of the first runs, which were not counted."
-    yield f"The protocol of its threads in every order of steps: {sum(states.values()):,} states."
+        yield f"They took {minutes:,} minutes, summed over up to eleven processes that share two processors; the"
+        yield "first runs did not record theirs."
+    yield f"The protocol of its threads in every interleaving: {sum(states.values()):,} states."
 
 
 def page() -> str:
-    """The text of the page, with the sections of this record."""
+    """Returns the text of the page, with the sections of this record."""
     record = Record.of(RECORD)
     sections = {
         "Fuzzed readers": (*_READERS_TEXT, *_readers(record)),

@@ -35,10 +35,10 @@ MAX_NAMED = 20
 _BEGIN, _END = "<!-- nightly -->\n", "<!-- end of nightly -->\n"
 _WRITTEN = (":!docs/what-works.md", ":!tests/nightly.json")
 _HEAD = (
-    "    make nightly LOCKED=1 PART=1/4        # without PART: all, one after the other",
+    "    make nightly LOCKED=1 PART=1/4        # without PART: all parts in turn",
     "",
     "All tests, also those that `make test` leaves out: whole networks, tests of ONNX with dynamic shapes, commands",
-    "of all pages, the runtime's threads in all orders. With `LOCKED=1` packages are those of `packaging/locked.txt`.",
+    "of all pages, all interleavings of threads. With `LOCKED=1` packages are those of `packaging/locked.txt`.",
     "",
 )
 
