@@ -304,7 +304,7 @@ def _at_known_sizes(source: Source, read: Callable[..., Network], arrays: Arrays
 def _at_known_sizes_plainly(
     subject: Source, read: Callable[..., Network], arrays: Arrays, precision: str | None
 ) -> Network:
-    """What is computed plainly after each pass.
+    """Returns the network, with known sizes, to be evaluated without schedules after each pass.
 
     Raises:
         CompileError: it cannot be.

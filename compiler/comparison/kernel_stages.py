@@ -105,7 +105,7 @@ def _operands(module: tvm.IRModule, given: Sequence[Array]) -> dict[GlobalVar, l
 
 
 def _read_results(main: relax.Function) -> dict[GlobalVar, set[int]]:
-    """Which results of kernels with several are read; the others are memory that they work in."""
+    """Returns which results of multi-result kernels are read; the others are scratch memory."""
     makers: dict[relax.Var, GlobalVar] = {}
     found: dict[GlobalVar, set[int]] = {}
     for block in main.body.blocks:

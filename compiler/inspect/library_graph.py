@@ -106,7 +106,7 @@ _WHOLE = 1 << 62
 
 
 def _bytes(operand: OperandDescription) -> int:
-    """Of an input or an output whose size is open, all."""
+    """Returns the size of an operand; for inputs and outputs of dynamic size, all bytes."""
     return operand.bytes or _WHOLE
 
 

@@ -249,7 +249,7 @@ def _operators(bindings: Sequence[relax.Binding]) -> list[str]:
 
 
 def _attributes(applied: Sequence[Application]) -> Iterator[tuple[str, str]]:
-    """Those of the operators that the model asks for."""
+    """Yields the class name and the attributes of each operator."""
     for application in applied:
         operator = application.operator
         text = "\n".join(f"{key} = {_value(value)}" for key, value in _fields(operator))

@@ -138,7 +138,7 @@ class Graph:
         self.parts = self._joined()
 
     def sole_user(self, var: relax.Var) -> relax.Var | None:
-        """What alone reads a variable; None if there are more or it is a result."""
+        """Returns the only user of a variable; None if there are several or it is a result."""
         users = self.users.get(var, [])
         return users[0] if len(users) == 1 and var not in self.results else None
 

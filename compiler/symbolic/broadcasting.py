@@ -79,7 +79,7 @@ def joined_sizes(size: Dimension) -> tuple[Dimension, ...]:
 
 
 def _narrowed(one: Dimension, other: Dimension) -> Dimension | None:
-    """What sizes broadcast to that may not be left open: equal ones, or 1 for one of them."""
+    """Broadcasts two sizes at compile time: unifies them, or one of them with 1."""
     if unify_dims(one, other) or unify_dims(other, 1):
         return one
     return other if unify_dims(one, 1) else None

@@ -261,7 +261,7 @@ class Known:
 
 
 def _exchange(part: tirx.Expr, other: tirx.Expr) -> Callable[[tirx.Expr], tirx.Expr]:
-    """What makes another expression of one that is equal to a part, and leaves others as they are."""
+    """Returns a rewriter that replaces an expression equal to a part, and leaves others unchanged."""
     return lambda found: other if tvm_ffi.structural_equal(found, part) else found
 
 

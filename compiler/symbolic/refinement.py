@@ -89,7 +89,7 @@ class Refined(Exception):
 
 @dataclass
 class Refinement:
-    """What is known of dynamic dimensions after some attempts to build a network.
+    """Constraints of dynamic dimensions after some attempts to build a network.
 
     Attributes:
         same: the name of the dimension that another one is the same as.
@@ -123,7 +123,7 @@ class Refinement:
         return name, self.sizes.setdefault(name, size)
 
     def simpler(self) -> Refinement | None:
-        """Where to begin again, with fewer sizes, if the network cannot be built so; None: nothing is simpler."""
+        """Returns simpler constraints to restart with, if the network cannot be built so; None if there are none."""
         if self.apart:
             return Refinement(apart=None, is_tied=self.is_tied, is_filled=self.is_filled)
         if self.may_be_empty and not self.is_filled:

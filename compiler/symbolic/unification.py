@@ -291,7 +291,7 @@ def _computed(difference: Size) -> Refined | None:
 
 
 def _ordered(difference: Size) -> Refined | None:
-    """Which of two sums of dimensions is the smaller one, where there is no difference then."""
+    """Returns which of two sums of dimensions is the smaller one, where their difference is zero."""
     min_max: list[tirx.Min | tirx.Max] = []
 
     def no_difference() -> bool:

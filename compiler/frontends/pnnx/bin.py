@@ -164,6 +164,6 @@ class Weights:
 
 
 def _reason(error: BaseException) -> str:
-    """What is wrong with an archive, whose own names may be of any length."""
+    """Describes what is wrong with an archive; names in it are shortened."""
     reason = str(error) or type(error).__name__
     return reason if len(reason) <= _LONGEST_REASON else f"{reason[:_LONGEST_REASON]}…"

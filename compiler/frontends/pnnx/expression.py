@@ -34,7 +34,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class ExpressionLocation:
-    """Where the text of an expression begins: `line` is the whole line, `column` counts from 1."""
+    """Location of an expression's text: `line` is the whole line, `column` counts from 1."""
 
     file: str
     number: int
@@ -47,7 +47,7 @@ class ExpressionLocation:
 
 
 class TokenKind(Enum):
-    """What a token is; the values are what errors call it."""
+    """Kind of a token; the values are its names in errors."""
 
     NUMBER = "a number"
     WORD = "a boolean or None"
@@ -118,7 +118,7 @@ def _misspelt(text: str, position: int) -> str:
 
 
 class Kind(Enum):
-    """What a node of the tree is."""
+    """Kind of a tree node."""
 
     NUMBER = "number"
     OPERAND = "operand"

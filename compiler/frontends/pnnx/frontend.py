@@ -173,7 +173,7 @@ def _check_names(graph: Graph, shapes: Mapping[str, Shape]) -> None:
 
 
 def _spelled(shape: tuple[int | None, ...]) -> str:
-    """As the file spells it, `(1,3,?,?)`."""
+    """Formats a shape as in the file, `(1,3,?,?)`."""
     return f"({','.join('?' if size is None else str(size) for size in shape)})"
 
 

@@ -15,7 +15,7 @@ _SIGNED = ("int8", "int16", "int32", "int64")
 
 @dataclass(frozen=True)
 class Typed:
-    """What the rules ask of an operand: its element type, and whether it is a number or has no dimensions."""
+    """Operand of type promotion: its element type, and whether it is a number or has no dimensions."""
 
     dtype: str
     rank: int

@@ -66,7 +66,7 @@ def _path(points: Sequence[tuple[float, float]]) -> str:
 
 
 def colour(kind: str) -> str:
-    """The same for all boxes of a kind; borders of the network are grey."""
+    """Returns the colour of a kind of box; inputs and outputs are grey."""
     if kind in ("input", "output"):
         return "#e3e6ea"
     number = zlib.crc32(kind.encode())

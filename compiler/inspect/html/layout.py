@@ -88,7 +88,7 @@ def _rows(above: Sequence[Sequence[int]], below: Sequence[Sequence[int]]) -> lis
 def _middles(
     rows: Sequence[list[int]], above: Sequence[Sequence[int]], below: Sequence[Sequence[int]], widths: Sequence[float]
 ) -> list[float]:
-    """Where the middle of each box is; `rows` are sorted from left to right."""
+    """Returns the middle of each box; `rows` are sorted from left to right."""
     middles = [0.0] * len(widths)
     for sweep in range(_SWEEPS):
         downwards = sweep % 2 == 0

@@ -185,7 +185,7 @@ def _power_code(form: _Format, value: tirx.Expr, saturate: bool, rounding: str) 
 
 
 def cast_array(array: Array, dtype: str, saturate: bool = True, rounding: str = "up") -> Array:
-    """What `Cast` makes of a value known at compile time, in the element type itself."""
+    """Casts a value known at compile time as `Cast` does at run time."""
     if dtype == "float8_e8m0fnu":
         return _powers_known(array.astype(np.float32), saturate, rounding)
     with np.errstate(all="ignore"):

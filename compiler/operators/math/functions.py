@@ -216,7 +216,7 @@ def _floor_divide_integers(x: tirx.Expr, y: tirx.Expr) -> tirx.Expr:
 
 
 def _floor_divide_floats(x: tirx.Expr, y: tirx.Expr) -> tirx.Expr:
-    """As Python does it: from the remainder, so that the quotient is exact where x / y would be rounded up."""
+    """Divides as Python does: from the remainder, so that the quotient is exact where x / y would be rounded up."""
     zero = number(0, x)
     tail = _truncated_remainder(x, y)
     quotient = (x - tail) / y - _as(_crosses(tail, y), element_dtype(x))
@@ -354,7 +354,7 @@ def _all_sign(x: tirx.Expr) -> tirx.Expr:
 
 
 def _shift_known(shift: Callable[..., Array]) -> Callable[[Array, Array], Array]:
-    """As many single steps as needed: NumPy's shifts by the width and more are not defined."""
+    """Shifts step by step: NumPy's shifts by the width and more are undefined."""
 
     def known(x: Array, y: Array) -> Array:
         bits = 8 * x.dtype.itemsize
@@ -392,7 +392,7 @@ def _not_negated(comparison: tirx.Expr) -> tirx.Expr:
 
 
 def _equal(x: tirx.Expr, y: tirx.Expr) -> tirx.Expr:
-    """Of floats two comparisons, of which LLVM makes one: TVM knows that `x == x`, even of NaN."""
+    """Compares floats twice, which LLVM merges to one comparison: TVM folds `x == x` to true, even for NaN."""
     return tirx.all(tirx.LE(x, y), tirx.GE(x, y)) if _kind(x) == "float" else tirx.EQ(x, y)
 
 

@@ -23,12 +23,12 @@ __all__ = [
 
 
 def minimum_reducer(dtype: Any) -> tirx.Expr:
-    """What no element is smaller than."""
+    """Returns the identity of max: the lowest value of a type."""
     return tirx.const(-math.inf, dtype) if is_float(str(dtype)) else tirx.min_value(dtype)
 
 
 def maximum_reducer(dtype: Any) -> tirx.Expr:
-    """What no element is larger than."""
+    """Returns the identity of min: the highest value of a type."""
     return tirx.const(math.inf, dtype) if is_float(str(dtype)) else tirx.max_value(dtype)
 
 
@@ -37,7 +37,7 @@ largest = te.comm_reducer(lambda a, b: tirx.Select(b > a, b, a), minimum_reducer
 
 
 def more_extreme(maximum: bool) -> Callable[[Any, Any], tirx.Expr]:
-    """The larger or the smaller of two values; NaN if one is."""
+    """Returns the max or the min of two values; NaN if one is."""
 
     def better(a: Any, b: Any) -> tirx.Expr:
         ahead = a > b if maximum else a < b
@@ -47,7 +47,7 @@ def more_extreme(maximum: bool) -> Callable[[Any, Any], tirx.Expr]:
 
 
 def extreme(maximum: bool) -> Any:
-    """A reducer to the largest or the smallest value; to NaN where one is."""
+    """Returns a max or min reducer that propagates NaN."""
     better = more_extreme(maximum)
     name = "largest" if maximum else "smallest"
     # TE counts arguments
@@ -55,7 +55,7 @@ def extreme(maximum: bool) -> Any:
 
 
 def extreme_position(maximum: bool, nowhere: int, last: bool = False) -> Any:
-    """A reducer of pairs (position, value) to the largest or smallest value; NaN is beyond all others.
+    """Returns an argmax or argmin reducer of pairs (index, value); NaN is beyond all other values.
 
     Of equal ones it takes that with the smallest position, or with the largest. It starts at the position `nowhere`,
     which must come after all others in this order, so that it loses to every element.

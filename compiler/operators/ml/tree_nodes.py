@@ -348,7 +348,7 @@ class _Expansion:
 
 
 def _heights(trees: Trees, tests: _Tests) -> Array:
-    """Of each tree, the tests on its longest path at most."""
+    """Returns an upper bound of the tests on the longest path of each tree."""
     cost = np.ones(len(trees.features), np.int64)
     for node, more in tests.more.items():
         cost[node] = more

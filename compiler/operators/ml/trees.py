@@ -153,7 +153,7 @@ class _Walk:
 
     @property
     def _steps(self) -> int:
-        """Of all trees, for one sample."""
+        """Returns the number of node tests in all trees for one sample."""
         few = self.trees.few
         return int(self.trees.steps[:few].sum()) * self.trees.lanes + int(self.trees.steps[few:].sum()) * LANES
 

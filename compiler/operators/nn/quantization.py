@@ -320,7 +320,7 @@ class _Scaled(Operator):
         self.shape(shape_of(x), shape_of(scale), None if zero is None else shape_of(zero))
 
     def _position(self, index: tuple[Any, ...], rank: int) -> tuple[Any, ...]:
-        """Where the scale, which has this rank, of the element at `index` is."""
+        """Returns the index of an element's scale, which has this rank."""
         if self.axis is None:
             return (0,) * rank
         if self.block:

@@ -144,7 +144,7 @@ class SpreadWindows(Operator):
 def _sources(
     window: Window, at: Sequence[Any], offsets: Sequence[Any], sizes: Sequence[Any]
 ) -> tuple[list[Any], list[Any]]:
-    """Which windows write at a position with an offset, and the conditions that there are such windows."""
+    """Returns the windows that write at a position with an offset, and the conditions that they exist."""
     positions, hits = [], []
     axes = zip(at, offsets, window.stride, window.dilation, window.before, sizes, strict=True)
     for i, offset, stride, dilation, before, size in axes:

@@ -121,7 +121,7 @@ def _inside(axes: Sequence[_Axis]) -> Any:
 
 
 def _source(position: tirx.Expr, size: int, pair: tuple[int, int], mode: str) -> tirx.Expr:
-    """Where the position `position`, which may be outside, reads from."""
+    """Returns the source index of an index that may be outside of the tensor."""
     if mode == "edge":
         return tirx.max(tirx.min(position, size - 1), 0)
     if mode == "wrap":
@@ -140,7 +140,7 @@ def _source(position: tirx.Expr, size: int, pair: tuple[int, int], mode: str) ->
 
 
 def _cropped(at: Emitter, x: Operand, padding: Padding) -> Operand:
-    """What negative amounts leave of a tensor."""
+    """Crops a tensor by negative amounts of padding."""
     parts = {}
     for axis, (size, (before, after)) in enumerate(zip(shape_of(x), padding, strict=True)):
         if known_less(0, -before) or known_less(0, -after) or not is_known(before, after):

@@ -173,7 +173,7 @@ class _Determined:
         self.starts = [self._number(first, side) for side in Side]
 
     def tables(self) -> tuple[Array, Array, Array]:
-        """Of each state, those after a byte of each class, and a bit for each side that may follow a match.
+        """Returns for each state the next states by byte class, and a bit for each side that may follow a match.
 
         The third array has the class of each byte.
         """

@@ -119,7 +119,7 @@ _QUOTED = r"\\(?:Q(?P<text>.*?)(?:\\E|$)|.)"
 
 
 def _unquoted(found: re.Match[str]) -> str:
-    """The same with a backslash before each character that needs one."""
+    """Inserts a backslash before each character that needs one."""
     text = found["text"]
     return found[0] if text is None else "".join(f"\\{c}" if c in "\\.+*?()|[]{}^$" else c for c in text)
 
@@ -176,7 +176,7 @@ class _Parser:
         return self.pattern[self.position - 1]
 
     def choice(self, flags: _Flags) -> Tree:
-        """What stands between `|`, up to a `)` or the end."""
+        """Parses alternatives between `|`, up to a `)` or the end."""
         self._depth += 1
         if self._depth > _MAX_NESTED:
             raise self.wrong(f"groups are nested more than {_MAX_NESTED} times")
@@ -228,7 +228,7 @@ class _Parser:
         return tree
 
     def _one(self, flags: _Flags) -> Tree:
-        """What a repetition is of."""
+        """Parses one operand of a repetition."""
         character = self._take()
         match character:
             case "(":
@@ -384,7 +384,7 @@ def _letters(ranges: list[Range], flags: _Flags) -> Letters:
 
 
 def _joined(ranges: list[Range]) -> list[Range]:
-    """The same characters, in ascending order."""
+    """Merges character ranges, in ascending order."""
     made: list[Range] = []
     for low, high in sorted(ranges):
         if made and low <= made[-1][1] + 1:

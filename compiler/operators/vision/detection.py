@@ -100,7 +100,7 @@ class RoiResample(Regions):
         return clamped(_integer(batch[0](n) if batch else rois(n, 0)), 0, images - 1)
 
     def _edges(self, n: Any, axis: int, rois: te.Tensor, batch: Sequence[te.Tensor]) -> tuple[Any, Any]:
-        """Where region `n` begins and ends along a spatial axis (0: y, 1: x)."""
+        """Returns the begin and end of region `n` along a spatial axis (0: y, 1: x)."""
         first = 0 if batch else 1
         return rois(n, first + 1 - axis), rois(n, first + 3 - axis)
 

@@ -217,7 +217,7 @@ class Interpolation:
         return made
 
     def source(self, axis: Scaling, at: tirx.Expr) -> tirx.Expr:
-        """Where the result at a position lies, float64."""
+        """Returns the source coordinate of the result at an index, float64."""
         # Already whole: without the call, TVM's analysis of intervals fails for reals times and over dynamic sizes.
         made: tirx.Expr = COORDINATES[self.coordinates](axis, tirx.trunc(at.astype("float64")))
         return made
@@ -263,7 +263,7 @@ class Interpolation:
         return min(axis.scale, 1.0)
 
     def taps_at(self, axis: Scaling, at: tirx.Expr) -> list[tuple[tirx.Expr, tirx.Expr]]:
-        """The same as `taps` of one result: the elements that it reads, int32, and their weights, float64."""
+        """Returns the taps of one result: the indices that it reads, int32, and their weights, float64."""
         source = self.source(axis, at)
         elements = expression(axis.elements)
 

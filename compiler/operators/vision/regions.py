@@ -128,7 +128,7 @@ class _Axis:
     position: Any
 
     def of(self, bin_: Any, field: int) -> Any:
-        """Where a field of a bin is in the table."""
+        """Returns the index of a bin's field in the table."""
         return self.first + bin_ * _FIELDS + field
 
 

@@ -76,7 +76,7 @@ class Resize(Operator):
         return self._extrapolated(at, made)
 
     def _kernels(self, at: Emitter, dtype: str) -> list[list[_Step]]:
-        """What is resized at once; what stays as it is is left out."""
+        """Returns groups of axes, each resized by one kernel; unchanged axes are left out."""
         steps = [self._step(at, axis, scaling, dtype) for axis, scaling in self.axes]
         left = [step for step in steps if step is not None]
         if self.interpolation.mode == "nearest" or math.prod(step.taps for step in left) <= _MAX_TAPS:

@@ -171,7 +171,7 @@ class DynamicEmitter(Lowering):
         return self.state_variables[name]
 
     def update(self, state: relax.Var, value: Operand) -> None:
-        """What a state is after the run."""
+        """Sets the value of a state after the run."""
         self.updates[str(state.name)] = self.updates[str(state.name)][0], value
 
     def length(self, name: str, maximum: int) -> Dimension:
@@ -188,7 +188,8 @@ class DynamicEmitter(Lowering):
         return data_dependent_size(self, count, None, name)
 
     def kept(self, initial: Operand) -> tuple[Operand, relax.Var]:
-        """What is `initial` before the first run, and before others what it was updated to; and the state to update.
+        """Returns a state, which is `initial` before the first run and later the value of its last update; and its
+        handle for the update.
 
         Where no constant says what it is at first, the first run takes that from its inputs.
 

@@ -50,7 +50,7 @@ Submodels = Callable[["Interpreter", ModelFiles, str, Sequence[Value]], list[Val
 
 @dataclass(frozen=True)
 class Limits:
-    """What a document may ask for: how deep fragments are expanded, calls in all, expressions evaluated."""
+    """Limits of a document: depth of fragment expansion, number of calls, number of evaluated expressions."""
 
     depth: int
     operations: int
@@ -378,7 +378,7 @@ class Interpreter:
         return self._placed(frame, invocation.at, self._resolved, name, given, invocation.content or "")
 
     def _custom(self, name: str) -> ExtensionOperator | None:
-        """What a user registered under a name."""
+        """Returns the custom operator that a user registered under a name."""
         if name not in self._customs:
             self._customs[name] = custom_extension(name, self._fragments.get(name), self._registries)
         return self._customs[name]
@@ -421,7 +421,7 @@ class Interpreter:
     # Errors
 
     def _placed(self, frame: _Frame, at: int, function: Callable[..., Any], *args: Any) -> Any:
-        """What a function returns; errors without a location get this one, others a note that this led to them."""
+        """Calls a function; errors without a location get this one, others a note that this call led to them."""
         try:
             return function(*args)
         except CompileError as error:

@@ -45,7 +45,7 @@ _ALWAYS = ("standard", "tract_core")
 
 @dataclass
 class _Network:
-    """What is collected while a graph is evaluated."""
+    """Collects the inputs and the values of variables while a graph is evaluated."""
 
     files: ModelFiles
     entries: Quantization

@@ -35,7 +35,7 @@ _FURTHEST = 1 << 24
 
 @dataclass(frozen=True)
 class _Grid:
-    """What integers stand for: `(element - zero) * scale`.
+    """Quantization parameters: an integer represents `(element - zero) * scale`.
 
     Attributes:
         scale, zero: float32 and integers, of one element or one for each along an axis.
@@ -99,7 +99,7 @@ class QuantizedTensors:
         return made
 
     def rounded(self, value: Operand, scale: float, zero: int, dtype: str) -> Operand:
-        """What integers of 8 bits stand for that are nearest to reals."""
+        """Rounds reals to the values that 8-bit integers represent."""
         grid = _Grid(np.array(scale, np.float32), zero_points(zero, dtype), dtype)
         codes = self._at.apply(Quantization(dtype=dtype), value, grid.scale, grid.zero)
         return self._standing_for(codes, grid, None)
@@ -109,7 +109,7 @@ class QuantizedTensors:
         return next((codes for known, _, codes in self._known if known is value), value)
 
     def result(self, name: str, value: Value) -> Value:
-        """What the graph returns under a name: with an entry, the integers."""
+        """Returns the graph's result under a name: with a quantization entry, the integers."""
         return self.codes_of(value) if name in self._grids else value
 
     def dtype_of(self, value: Value) -> str | None:

@@ -32,7 +32,7 @@ Lower = Callable[..., Any]
 
 
 class Context(Protocol):
-    """What an operator is lowered with: the emitter, and what the document says besides the operator's arguments.
+    """Context of an operator's lowering: the emitter, and the properties of the document.
 
     Attributes:
         at: the emitter.

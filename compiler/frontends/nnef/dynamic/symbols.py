@@ -34,7 +34,7 @@ _COMPARISON = re.compile(r"(?:([A-Za-z_]\w*)\s*:)?([^<>=:]+)(<=|>=|==|<|>)([^<>=
 
 @dataclass(frozen=True)
 class Assertions:
-    """What a document says of its symbols.
+    """Assertions of a document about its symbols.
 
     Attributes:
         symbols: their names.
@@ -50,7 +50,7 @@ class Assertions:
 
 
 def read_assertions(document: syntax.Document) -> Assertions:
-    """What the extensions of a document say of symbols.
+    """Reads the extensions of a document that are about symbols.
 
     Raises:
         CompileError: a symbol without a name.

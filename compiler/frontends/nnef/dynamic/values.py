@@ -91,7 +91,7 @@ def of_elements(elements: Sequence[Any], shape: Sequence[int]) -> Sizes:
 
 
 def content_of(operand: Operand) -> str:
-    """What NNEF calls the elements of a tensor."""
+    """Returns NNEF's name for the element type of a tensor."""
     return CONTENTS[numpy_dtype(dtype_of(operand)).kind if dtype_of(operand) != "bfloat16" else "f"]
 
 

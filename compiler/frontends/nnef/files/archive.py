@@ -230,7 +230,7 @@ class _Archive:
         self._members[name] = (member.offset_data, member.size)
 
     def _find_folder(self) -> str:
-        """Where the document is: at the top or in the only folder that has one."""
+        """Finds the folder of the document: the top, or the only folder that has one."""
         if DOCUMENT in self._members:
             return ""
         folders = [name.removesuffix(DOCUMENT) for name in self._members if name.endswith("/" + DOCUMENT)]

@@ -32,7 +32,7 @@ _MAX_PROVISIONAL_RANK = 32
 
 
 class ElementType(Enum):
-    """What the elements of a file are; the values are the final header's codes."""
+    """Element type of a tensor file; the values are the codes of the final header."""
 
     FLOAT = 0
     UNSIGNED = 1

@@ -99,7 +99,7 @@ def _check_assignments(body: Iterable[syntax.Assignment], inference: Inference, 
 
 
 def _assigned_at(body: Iterable[syntax.Assignment], name: str) -> int:
-    """Where an identifier is assigned."""
+    """Returns the location where an identifier is assigned."""
     for assignment in body:
         for identifier in syntax.identifiers_of(assignment.target):
             if identifier.name == name:

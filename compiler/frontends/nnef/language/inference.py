@@ -49,7 +49,7 @@ _LOGIC = frozenset(("&&", "||"))
 
 @dataclass
 class Annotations:
-    """What the types say about nodes of the tree, for the evaluation.
+    """Results of type inference by node, for the evaluation.
 
     Attributes:
         contents: for each invocation of a generic operation, what `?` stands for ("?": as in the enclosing fragment).

@@ -117,7 +117,7 @@ _READABLE = {
 def _unexpected(
     source: Source, error: UnexpectedToken, previous: Token | None, dialect: Dialect | None
 ) -> CompileError:
-    """What the parser could not go on with, and what it waited for."""
+    """Describes the unexpected token and the tokens that were expected."""
     token, expected = error.token, error.expected
     location = source.location(token.at)
     after = 0 if previous is None else previous.at + len(previous.text)

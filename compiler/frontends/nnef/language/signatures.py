@@ -61,7 +61,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Signature:
-    """What a fragment's declaration says: `fragment name<? = generic_default>(parameters) -> (results)`."""
+    """Signature of a fragment: `fragment name<? = generic_default>(parameters) -> (results)`."""
 
     name: str
     generic: bool

@@ -33,7 +33,7 @@ def _gates(context: Context, x: Operand, hidden: int, count: int) -> list[Operan
     "-> (ht: tensor<scalar>, ct: tensor<scalar>)"
 )
 def _lstm_epilogue(context: Context, args: Arguments) -> tuple[Operand, Operand]:
-    """What follows the products of an LSTM: the hidden state and the cell."""
+    """Computes the hidden state and the cell of an LSTM from its products."""
     at = context.at
     gates = _gates(context, args.preact, args.hidden, 4)
     entry, exit_, forget = (apply(at, "sigmoid", gate) for gate in gates[:3])
@@ -47,7 +47,7 @@ def _lstm_epilogue(context: Context, args: Arguments) -> tuple[Operand, Operand]
     "-> (ht: tensor<scalar>)"
 )
 def _gru_epilogue(context: Context, args: Arguments) -> Operand:
-    """What follows the products of a GRU with the input and with the hidden state."""
+    """Computes the hidden state of a GRU from the products with its input and hidden state."""
     return _gru_step(context, args.xh, args.rh, args.h_prev, args.hidden)
 
 

@@ -91,7 +91,7 @@ def _einsum_q(context: Context, args: Arguments) -> Value:
 
 
 def _reals(context: Context, args: Arguments, a: Value, b: Value, bias: Value) -> list[Operand]:
-    """What the integers of both operands and of the bias stand for, as float32."""
+    """Dequantizes both operands and the bias to float32."""
     operands = [_real(context, a, args.a_scale, args.a0), _real(context, b, args.b_scale, args.b0)]
     return [*operands, _real(context, bias, args.a_scale * args.b_scale, 0)]
 

@@ -31,7 +31,7 @@ _PULSE = registry("tract_pulse")
     promotes=False,
 )
 def _delay(context: Context, args: Arguments) -> Operand:
-    """What came before, then the input: the last `delay + overlap` elements are kept, zeros at first."""
+    """Concatenates the kept elements and the input; the last `delay + overlap` elements are kept, zeros at first."""
     at, x = context.at, args.input
     shape, kept = list(shape_of(x)), args.delay + args.overlap
     if kept == 0:
@@ -55,7 +55,7 @@ def _delay(context: Context, args: Arguments) -> Operand:
     limits="borders `constant` and `replicated`",
 )
 def _pulse_pad(context: Context, args: Arguments) -> Operand:
-    """What lies before `begin_input` and from `end_input` on in the stream is padding.
+    """Replaces elements of the stream before `begin_input` and from `end_input` on by padding.
 
     Args:
         args: a run goes on `overlap` elements before the end of the last one; a stream whose end no input tells has

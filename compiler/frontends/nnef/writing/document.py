@@ -78,7 +78,7 @@ def content_of(dtype: str) -> str:
 
 @dataclass
 class Document:
-    """What has been written.
+    """A document that is being written.
 
     Attributes:
         invocations: in order.
@@ -190,7 +190,7 @@ class Document:
         return value.content in ("logical", "bool") if isinstance(value, Tensor) else isinstance(value, bool)
 
     def say(self, operator: object, *operands: Any) -> Any:
-        """What an operator of the library makes of operands, by its rule.
+        """Writes an operator of the library by its rule, and returns its result.
 
         Raises:
             Unsayable: there is none, or it cannot say this.

@@ -117,7 +117,7 @@ def _replace_folder(folder: Path, output: Path, old: Path) -> None:
 
 
 def _write_archive(folder: Path, archive: Path, compression: str) -> None:
-    """The same files give the same bytes: no times, no owners, sorted."""
+    """Writes a reproducible archive: without times and owners, and sorted."""
     with _opened(archive, compression) as tar:
         for path in sorted(path for path in folder.rglob("*") if path.is_file()):
             member = tarfile.TarInfo(path.relative_to(folder).as_posix())

@@ -224,7 +224,7 @@ class _Writer:
             raise found from None
 
     def _applied(self, application: Application) -> Any:
-        """What an application makes; written once where it has several results."""
+        """Writes an application of an operator; once where it has several results."""
         known = self._made.get(application)
         if known is not None:
             return known
@@ -377,7 +377,7 @@ def _extensions(network: Network) -> Iterator[str]:
 
 
 def _needed(invocations: list[Invocation], wanted: list[Tensor]) -> list[Invocation]:
-    """Those that the tensors wanted need, in their order."""
+    """Returns the bindings that the wanted tensors depend on, in their order."""
     needed, kept = set(wanted), []
     for invocation in reversed(invocations):
         if any(tensor in needed for tensor in invocation.tensors):

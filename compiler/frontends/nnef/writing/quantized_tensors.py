@@ -30,7 +30,7 @@ _NARROW = ("uint8", "int8")
 
 
 class Rounded:
-    """What of a network's function is rounded.
+    """The quantized tensors of a network's function.
 
     Attributes:
         entries: of `graph.quant`, without the name, by the tensors of the document.
@@ -45,7 +45,7 @@ class Rounded:
         self.entries: dict[Tensor, str] = {}
 
     def said(self, value: relax.Expr) -> Tensor | None:
-        """What is written for a binding; None where it is not a tensor that is rounded.
+        """Writes a binding of a quantized tensor; returns None for other bindings.
 
         Raises:
             Unsayable: what is rounded cannot be written.
