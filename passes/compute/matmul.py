@@ -1,6 +1,6 @@
 """Computes matrix products with a packed right factor: `[…, K, N]` as `[…, N / b, K, b]`, zero-padded to full blocks.
 
-A kernel then reads `b` columns as full vectors, and one row of them after the other.
+A kernel then reads full vectors of `b` columns, row after row.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
     Y[O, m × n per tile] = Aᵀ M A
 
 m and n are 2 or 4. Of 9 multiplications for each result and pair of channels F(4 × 4) leaves 36/16, and F(2 × 2) 16/4;
-their transformed filters have 36 and 16 numbers instead of 9.
+their transformed filters have 36 and 16 elements instead of 9.
 
 The tiles are seen as polynomials, multiplied at a few points and at infinity: 0, ±1 for two results, 0, ±p, ±q for
 four. Rounding errors grow with how unlike the powers of the points are: with the usual 1 and 2 they are three times as

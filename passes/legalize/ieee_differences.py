@@ -4,9 +4,9 @@
     not x < y        →      int(x < y) == 0
 
 TVM's analyzer makes `x` of the first one, 0 of `x - x`, and `y <= x` of the last one, wherever it meets them in a
-kernel. Of floats these are others: sums are rounded, which programs use that round by adding a large number and taking
-it away; what is infinite or no number has no difference of 0; NaN is neither less nor more than any. LLVM
-and compilers for GPUs make one subtraction, and one comparison, of the second forms.
+kernel. For floats these rewrites are wrong: sums are rounded, and programs round by adding and subtracting a large
+number; `inf - inf` and NaN differences are NaN; every comparison with NaN is false. LLVM and GPU compilers turn the
+second forms into one subtraction and one comparison.
 """
 
 from __future__ import annotations

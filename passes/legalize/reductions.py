@@ -1,6 +1,6 @@
 """Legalizes max and min reductions that propagate NaN, as ONNX runtimes and PyTorch do.
 
-TVM's own lose it, and start from the largest finite numbers, so that infinities get lost too.
+TVM's own reductions drop NaN, and start from the largest finite numbers, so that they also lose infinities.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Checks whether control flow and memory accesses of a program are independent of tensor values.
 
-    y[i] = x[i] * w[i]                      does
-    y[i] = table[index[i]]                  reads where a tensor says
-    for i in range(int32(count[0])): …      takes as long as one says
+    y[i] = x[i] * w[i]                      independent
+    y[i] = table[index[i]]                  the index depends on a tensor
+    for i in range(int32(count[0])): …      the trip count depends on a tensor
 
-Such a program may run before its inputs and its trained values are there.
+An independent program can run before its inputs and its trained values are available.
 """
 
 from __future__ import annotations

@@ -165,7 +165,7 @@ class LoopAreas:
 
 
 def workspace_of(body: MemoryPlan, areas: Areas, own: Area | None) -> dict[tuple[str, int], Area]:
-    """Where the workspace of a body begins: in the step's own, or the whole one's for dynamic dimensions."""
+    """Returns where a body's workspace begins: in the step's own, or in the whole one for dynamic dimensions."""
     if body.storages:
         return {key: area for key, area in areas.items() if key[0] == "workspace"}
     return {} if own is None else {("workspace", 0): own}

@@ -37,7 +37,7 @@ def _without_sign(product: tirx.Mul) -> tirx.Expr:
 
 
 def _term_by_term(call: Call) -> tirx.Expr:
-    """As many multiplications and additions as a dot product has, of its operands; any other call as it is."""
+    """Expands a dot product into its multiplications and additions; returns any other call unchanged."""
     if not is_dot_product(call):
         return call
     _, left, right = call.args

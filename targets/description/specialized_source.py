@@ -71,7 +71,7 @@ def _dynamic_parts(description: LibraryDescription) -> Iterator[tuple[int, Speci
 
 
 def _first_storages(description: LibraryDescription) -> int:
-    """How many storages the program for all sizes has, without the last one, which has room for others."""
+    """Returns the number of storages of the program for all sizes, except the last one, which has room for others."""
     return len(description.lifetimes) - 1 - sum(part.storages for part in description.specializations)
 
 

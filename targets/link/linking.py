@@ -26,7 +26,7 @@ def _left_as_it_is(_library: Path, _constants: Constants | None) -> None:
 
 @dataclass(frozen=True)
 class Alone:
-    """How libraries are linked with what the system itself has, and with nothing that zig would compile first.
+    """Links libraries with the system's own libraries only, without any that zig would compile first.
 
     That is its part of the C library, for Windows, or all of it, for WebAssembly, and what compilers call for
     arithmetic that the processor does not have. Most networks need neither.
@@ -222,8 +222,8 @@ LINKING: Mapping[FileFormat, Linking] = {
 
 
 def linking_for(form: FileFormat, zig_cpu: str = "baseline", small: bool = False) -> Linking:
-    """How libraries of a format are linked, for a processor by zig's name of it: modules of WebAssembly that several
-    threads run are linked in their own way. `small` says that the library is compiled for size."""
+    """Returns the linker options of a format, for a processor by zig's name of it: WebAssembly modules for several
+    threads have their own. `small`: the library is compiled for size."""
     if form is FileFormat.WASM and "+atomics" in zig_cpu:
         return _SHARED_WASM
     return (LINKING[form].small if small else None) or LINKING[form]

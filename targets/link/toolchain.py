@@ -356,7 +356,7 @@ def compiler_for(zig_target: str, zig_cpu: str, cc: Sequence[str] = ()) -> Seque
 
 
 def _page_flags(zig_target: str) -> tuple[str, ...]:
-    """What tells the linker the largest pages that systems have, where its own answer makes files larger than need be.
+    """Returns the option for the max page size of systems, where the linker's default makes files larger than needed.
 
     Segments begin at such pages, so a file carries zeros in between. 32-bit Arm has pages of 4 KiB, and 16 KiB under
     some 64-bit kernels; 64 KiB, which the linker takes, are for 64-bit Arm alone. Android has 4 or 16 KiB, of which

@@ -11,7 +11,7 @@ __all__ = ["SYSTEMS", "FileFormat", "System", "format_of", "is_hosted", "system_
 
 
 class FileFormat(Enum):
-    """How libraries are stored; the linker's options for each are in `targets/link/linking.py`.
+    """The file format of libraries; the linker's options for each are in `targets/link/linking.py`.
 
     Attributes:
         suffix: of a library's name.

@@ -3,8 +3,8 @@
     for t in k: C += int32(A[t]) W[t]
     → for p in k / 2: C += dot([A[2p], A[2p + 1]], [W[2p], W[2p + 1]])
 
-The two elements of a product are of neighbouring rows: those of a pixel and of the one below it, brought together
-channel by channel, are multiplied by other columns of the filter for the pixel's neighbours.
+The two elements of a product come from adjacent rows: a pixel and the one below it, interleaved channel by channel.
+The same pair is multiplied by other columns of the filter for the pixel's neighbours.
 """
 
 from __future__ import annotations

@@ -273,7 +273,7 @@ FLOAT_MACHINES: dict[str, tuple[tuple[str, frozenset[str], DotProduct], ...]] = 
 
 
 def instructions() -> Iterator[tuple[str, frozenset[str], str, str]]:
-    """What each instruction set sums up products by, the best first: its name, the features needed, the type of the
+    """The dot products of each instruction set, the best first: name, features needed, type of the
     weights, and the name of the operator of TIR."""
     for name, features, products in MACHINES:
         yield from ((name, features, weights, product.name) for weights, product in products.items())

@@ -3,9 +3,8 @@
     widened_product(sum, a, w)     a, w: int16         sum + a · w        vwmacc: into int32, a from a scalar register
     byte_pair(a, w, b, v)          all of them int8    a · w + b · v      vwmul, vwmacc: into int16
 
-Each is an operator of TIR that vectorizes. LLVM would find these instructions in sums of products too, but it moves
-what makes numbers wider away from the products, out of loops, where it takes registers. So they are asked for by name:
-see `sve.py`.
+Each is an operator of TIR that vectorizes. LLVM selects these instructions for sums of products too, but it hoists
+the extensions out of loops, where they take registers. The instructions are therefore called by name; see `sve.py`.
 """
 
 from __future__ import annotations

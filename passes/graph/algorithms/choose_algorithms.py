@@ -131,9 +131,9 @@ def _bindings(module: tvm.IRModule) -> Iterator[tuple[relax.Var, relax.Expr]]:
 
 
 def _candidates(module: tvm.IRModule, rate: float, target: Target) -> Iterator[Candidate]:
-    """What each computation of a module gains by other algorithms, if constants are read at this rate, in bytes in a
-    cycle. It may be less than nothing: a constant has one form for all that read it. So one that is read by a
-    computation that stays wide is not narrowed for the others."""
+    """Returns the gain of each computation of a module by other algorithms, if constants are read at this rate, in
+    bytes per cycle. It may be negative: a constant has one form for all its readers, so one that is read by a float32
+    computation is not narrowed for the others."""
     definitions = dict(_bindings(module))
     bindings = [binding for block in module["main"].body.blocks for binding in block.bindings]
     half = {binding.var for binding in narrowable(bindings, target.keep_wide)} if target.float16_type else set()

@@ -159,7 +159,7 @@ class Found:
 
 
 class Program:
-    """What a function binds its variables to, and how often it uses them; and which of them are made of one product."""
+    """The bindings and use counts of a function's variables, and the variables that derive from one product."""
 
     def __init__(self, func: relax.Function) -> None:
         self.definitions: dict[relax.Var, relax.Expr] = {}

@@ -1,6 +1,6 @@
 """Rewrites operations between the softmax of an attention and its second product as operations on unnormalized powers.
 
-A weight is `power / total`, and kernels divide when all is summed up. So what is done to a weight must be linear in it:
+A weight is `power / total`, and kernels divide after summation, so operations on weights must be linear in them:
 
     w * kept[query, key]                     power * kept[query, key]
     where(seen[query, key], w, 0)            select(seen[query, key], power, 0)

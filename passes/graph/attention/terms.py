@@ -3,7 +3,7 @@
     q = permute_dims(reshape(x, [n, l, 12, 64]), [0, 2, 1, 3])     element e of query i, head h: x[n, i, 64 h + e]
     t = where(mask, multiply(matmul(q, kᵀ), 0.125), -inf)          score j: select(mask[n, 0, i, j], p * 0.125, -inf)
 
-So a kernel reads what is in memory, whatever moved its elements since.
+The kernel then reads the operands from memory directly, without the reshapes and transpositions in between.
 """
 
 from __future__ import annotations

@@ -257,8 +257,8 @@ class _Narrower(Rewriter):
 
 
 class Float16Sums(NamedTuple):
-    """What sums in 16-bit floats ask of weights: sums stay finite if data are below the 16-bit float's largest number
-    divided by `maximum`.
+    """The condition on weights for 16-bit accumulators: sums stay finite if data are below the 16-bit float's largest
+    number divided by `maximum`.
 
     Attributes:
         terms: the most of one sum.

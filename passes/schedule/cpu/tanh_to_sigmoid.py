@@ -3,7 +3,7 @@
     0.5 * x * (1 + tanh(0.8 * x))      →      x * sigmoid(1.6 * x)           for 1 + tanh(u) = 2 sigmoid(2u)
     x * (1 + tanh(u))                  →      2 * (x * sigmoid(2 * u))
 
-Factors of 2 are put into numbers that are there anyway: they are exact.
+Factors of 2 are exact, and are folded into other constants.
 """
 
 from __future__ import annotations

@@ -221,7 +221,7 @@ def _code_of(product: Product, steps: tuple[Step, ...], right_step: int, target:
 
 
 def _divisors(extent: int) -> list[int]:
-    """Those of a size that a tile may have; 1 of an open one that is typically 0."""
+    """Returns the divisors of a size that a tile may have; 1 for a dynamic size with the hint 0."""
     return [d for d in range(1, max(1, min(size_hint(extent), _MAX_ROWS)) + 1) if extent % d == 0]
 
 
@@ -337,7 +337,7 @@ def _smaller_than(rows: int) -> list[tuple[int, ...]]:
 def _cycles(
     extents: range, columns: tuple[int, ...], terms: int, target: Target, steps: int, spread: Spread | None
 ) -> np.ndarray:
-    """Of all rows of each extent and one vector of columns, by each candidate: see
+    """Returns by candidate the cycles of all rows of each extent and one vector of columns; see
     `passes/tir/common/peel_tail_tiles.py`.
 
     All columns of a tile are read again for each tile of rows, from a cache of which they fill no more than half.

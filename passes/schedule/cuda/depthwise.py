@@ -5,7 +5,7 @@
         for the window: sum += left * right     # unrolled; what neighbours fetch too comes from the first cache
         C = epilogue(sum)
 
-Such sums wait for memory: each element of the data is used by few threads, which run side by side.
+Such sums are bound by memory: each element of the data is used by few threads, which run at the same time.
 """
 
 from __future__ import annotations

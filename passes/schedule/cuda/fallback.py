@@ -6,8 +6,7 @@
             for reduced axes: sum += …    # in a register
             C[block * 256 + thread] = sum
 
-Each computation that is left after joining is a launch of its own. What has no loops that may run side by side runs in
-one thread.
+Each block that is left after inlining is a launch of its own. Blocks without parallel loops run in one thread.
 """
 
 from __future__ import annotations

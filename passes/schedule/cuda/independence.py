@@ -49,7 +49,7 @@ class _Unknown(Exception):
 
 
 def independent_loops(nest: Sequence[tirx.For]) -> list[tirx.For]:
-    """Those of some perfectly nested loops, the last of which holds the statements, whose iterations are independent.
+    """Returns the loops with independent iterations, of perfectly nested loops whose last one holds the statements.
 
     Iterations of different loops among them are independent of each other, too. The order of the others' must be kept.
     """

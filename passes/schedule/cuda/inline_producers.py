@@ -3,7 +3,7 @@
     B = f(A)            # a launch, and two ways through memory
     C = g(B)            →      C = g(f(A))
 
-A step stays by itself if its readers would do its work many times over.
+A producer is not inlined if its readers would recompute it many times.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Builds loop nests for a GPU statement by statement.
 
-Contractions need more than schedules of TVM's can say: tiles that are fetched ahead into registers, conditions on whole
-vectors, sums that are distributed among several launches. Rules for them write their loops with a :class:`Nest`.
+Contractions need more than TVM's schedules can express: tiles that are prefetched into registers, predicates on full
+vectors, sums that are split among several launches. Rules for them write their loops with a :class:`Nest`.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
     columns                     32 of them a block; each 32 threads of it go through every n-th line
     few results of many elements   parts of them in a first launch, which a second one joins
 
-The element-wise steps before and after are part of the same launch.
+The element-wise blocks before and after are part of the same launch.
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ __all__ = ["sizes_of_one_row"]
 
 
 def sizes_of_one_row(kernel: KernelAnalysis, sizes: Collection[tirx.Var], target: CudaTarget) -> dict[tirx.Var, int]:
-    """Those of a kernel's dynamic sizes with which it multiplies one row; none if it is no product, or has known
-    rows."""
+    """Returns the values of a kernel's dynamic dimensions for which it multiplies one row; empty if it is no product,
+    or its row count is static."""
     try:
         product = product_of(kernel, target)
     except s_tir.ScheduleError:

@@ -3,8 +3,8 @@
     for i in s // 24 + 1: B[min(s // 24 * 24 + 24, 12)]         with s of 0 to 4,095
         →    if 0 <= s <= 4095: for i in s // 24 + 1: B[12]
 
-The condition always holds. Under it, TVM's passes know that quotients of sizes are not rounded away from zero, which
-would else cost instructions wherever an index is computed, and simplify what they cannot otherwise.
+The condition always holds. It lets TVM prove that dividends are not negative, so that flooring divisions need no
+correction of signs, and simplify further.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@
         for i in q: …               →            o = g / p
                                                  for i from q (g % p) / p to q (g % p + 1) / p: …
 
-That is for axes that two were joined to, the first of which threads would else share: see
-`passes/schedule/fused_axes.py`. Two threads may then write the same values to the same position, where the last tile
-begins earlier.
+This applies to fused axes, the first of which would otherwise be distributed among threads: see
+`passes/schedule/fused_axes.py`. Where the last tile overlaps its predecessor, two threads may write the same values to
+the same elements.
 """
 
 from __future__ import annotations

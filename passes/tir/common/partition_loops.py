@@ -4,7 +4,7 @@
         P[i] = X[i - a] if a <= i and i < b else 0  →  for i in a … b: P[i] = X[i - a]
                                                        for i in b … n: P[i] = 0
 
-So the long part in the middle has no conditions, and LLVM makes vectors of it. Of loops inside each other with one
+The long middle part then has no conditions, and LLVM vectorizes it. Of loops inside each other with one
 assignment in the innermost, each is cut by what depends on its variable and on none of those inside. Independent
 choices multiply the loops: where there would be too many, the parts where conditions hold are cut first.
 """

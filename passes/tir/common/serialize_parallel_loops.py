@@ -2,7 +2,7 @@
 
     for i in parallel(n): …     →     for i in range(n): …
 
-A launch of one thread would pack the operands of the loop into memory and call a function.
+This avoids the launch: packing the operands of the loop into memory, and calling a function.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
             S                                else:
                                                  for lane in unrolled(16): if 16 i + lane < 197: S
 
-TVM computes what stands behind a condition on a vector's lanes one lane at a time, whatever the condition's value.
+TVM scalarizes statements under a condition on a vector's lanes, even where the condition holds for all lanes.
 """
 
 from __future__ import annotations

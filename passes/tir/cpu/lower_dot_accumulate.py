@@ -7,7 +7,7 @@ The instruction is Helium's `vmladava`, whose sum is in a register for integers:
 
     sum = vmladava(sum, A[k : k + 16], B[k : k + 16])
 
-So each sum is a variable of its own until all are needed.
+Each accumulator is therefore a separate variable until all are needed.
 """
 
 from __future__ import annotations

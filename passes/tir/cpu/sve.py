@@ -1,7 +1,7 @@
 """Writes LLVM IR functions on fixed vectors for scalable instructions (SVE, RVV).
 
-Instructions on vectors of a length that code need not know are functions on scalable vectors in LLVM, such as
-`<vscale x 4 x i32>`. Kernels compute with fixed ones, which lie in the same registers, so that nothing is moved.
+Length-agnostic instructions are functions on scalable vectors in LLVM, such as `<vscale x 4 x i32>`. Kernels compute
+with fixed vectors, which lie in the same registers, so that the conversion moves nothing.
 """
 
 from __future__ import annotations

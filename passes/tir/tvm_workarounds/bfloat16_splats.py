@@ -2,7 +2,7 @@
 
     for lane in vectorized(8): y[8 i + lane] = x[0]     →     for lane in range(8): y[8 i + lane] = x[0]
 
-Numbers that are widened before they are repeated, as those that a row of a product has, stay in vectors.
+Values that are converted to float32 before they are broadcast, such as row elements of a product, stay in vectors.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Writes float64 constants for GPUs by their bits.
 
-TVM's code generator for CUDA writes them with 15 digits after the point, so that 2⁻⁵³ would be nothing.
+TVM's code generator for CUDA writes them with 15 digits after the point, so that 2⁻⁵³ would become 0.
 """
 
 from __future__ import annotations
