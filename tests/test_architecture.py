@@ -287,3 +287,20 @@ def test_kernels_are_made_where_their_sizes_are_kept_apart() -> None:
     files = [file for folder in ("compiler", "passes") for file in (ROOT / folder).rglob("*.py")]
     found = [file.name for file in files if direct.search(re.sub(r'""".*?"""', "", file.read_text(), flags=re.DOTALL))]
     assert found == []
+
+
+README_FROM = 4
+"""A folder of the compiler with this number of Python files or more has a README that names each of them."""
+
+
+def test_folders_of_many_files_have_a_readme_that_names_each() -> None:
+    missing: dict[str, list[str]] = {}
+    for folder in ("compiler", "passes", "targets"):
+        for path in [ROOT / folder, *sorted(p for p in (ROOT / folder).rglob("*") if p.is_dir())]:
+            files = sorted(file.name for file in path.glob("*.py") if not file.name.startswith("__"))
+            readme = path / "README.md"
+            text = readme.read_text(encoding="utf-8") if readme.exists() else ""
+            absent = [name for name in files if name not in text]
+            if len(files) >= README_FROM and absent:
+                missing[path.relative_to(ROOT).as_posix()] = absent
+    assert missing == {}
