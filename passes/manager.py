@@ -358,7 +358,7 @@ class PassManager:
         return inserted.name in self._numbers
 
     def unobserved(self) -> PassManager:
-        """Returns a manager of the same passes that reports to nobody."""
+        """Returns a manager of the same passes without observers."""
         return PassManager(self.backend, self.settings, self.passes)
 
     def of(self, *phases: Phase) -> tuple[Pass, ...]:

@@ -184,8 +184,8 @@ def register_operators() -> None:
 
 
 def without_code(network: Network, receive: Receiver, library_context: LibraryContext) -> Lowered:
-    """Returns a network of whose sizes only those of programs beside it have code: its face, and room for their
-    workspaces.
+    """Returns a network without code, for sizes that only specialized programs have: its interface, and room for
+    their workspaces.
     """
     program = interface_of(network)
     plan = MemoryPlan((), {}, {}, {}, 0, (), (), (), 0, 0).with_room()
@@ -236,7 +236,7 @@ class ProgramContext:
 
     Attributes:
         backend: what the program is for.
-        place: where the program stands among those of its library.
+        library_context: the program's position among those of its library.
     """
 
     backend: Backend
@@ -317,7 +317,7 @@ def lower(
     Args:
         manager: runs the passes of a backend.
         receive: given each kernel of the host, so that code generation need not wait for the others.
-        place: where the program stands among several of one library.
+        library_context: the program's position among several of one library.
 
     The ranges of the network's dynamic dimensions hold around the call: see :func:`nnefc.symbolic.dims.ranges`.
 

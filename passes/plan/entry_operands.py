@@ -87,7 +87,7 @@ class Parts:
         """Requests the workspace part that waited for a size, and outputs whose shapes are known now; returns their
         areas.
 
-        sizes[place] = count
+        sizes[position] = count
         part = nnefc_run_counted(run, number)
         if part is null: return, for the runtime knows why
         """

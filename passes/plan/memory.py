@@ -86,14 +86,14 @@ class MemoryPlan:
 
     Attributes:
         actions: kernels, choices, loops and copies, in order.
-        places: where each buffer lives.
+        positions: the location of each buffer.
         step_workspaces: for each of the actions that has one, by its position, where its private workspace begins.
         bodies: the plans of the bodies of each choice and loop.
         workspace_bytes: the size of the workspace.
         alive: the bytes of the workspace that are in use while each of the actions runs.
         constant_offsets, state_offsets: where each constant and each state begins in its area.
         constant_bytes, state_bytes: the sizes of these areas.
-        storages: what lies in the workspace, where sizes that are open leave the offsets to the library; the workspace
+        storages: what lies in the workspace, where dynamic dimensions leave the offsets to the library; the workspace
             has no size then.
     """
 

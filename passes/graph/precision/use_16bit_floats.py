@@ -261,8 +261,8 @@ class Float16Sums(NamedTuple):
     number divided by `maximum`.
 
     Attributes:
-        terms: the most of one sum.
-        least, most: what the largest `terms` weights of a channel may sum up to as they are; others are scaled.
+        terms: the max number in one sum.
+        minimum, maximum: bounds of the sum of a channel's largest `terms` weights; channels beyond them are scaled.
     """
 
     terms: int

@@ -67,7 +67,7 @@ class Product:
         depth: axes summed over.
         left, right: what is multiplied, given values of the axes; of type `dtype` where no cast is taken away.
         dtype: of the sum as the computation has it.
-        output, place, value: what is written and where, given values of the axes and the sum, `total`.
+        output, position, value: what is written and where, given values of the axes and the sum, `total`.
         aligned: whether tensors begin at multiples of a vector's size.
     """
 

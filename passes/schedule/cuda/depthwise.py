@@ -93,7 +93,7 @@ def _summed(
     turns: int,
     position: Callable[[tirx.Expr], tuple[tirx.Expr, tirx.Expr]],
 ) -> tirx.Stmt:
-    """Returns the sums of one thread, whose batch and column in each turn are `place(turn)`."""
+    """Returns the sums of one thread, whose batch and column in each turn are `position(turn)`."""
     left, right = product.operands
     columns, dtype = product.columns.size, product.accumulator
 

@@ -156,7 +156,7 @@ def _maximum(loop: tirx.For) -> int:
 
 
 def _can_be_read(digit: _Digit, positions: Iterable[Sequence[_Digit]]) -> bool:
-    """Whether a digit is `place % period // digit.step`, whatever the other digits of the positions are.
+    """Whether a digit is `position % period // digit.step`, whatever the other digits of the positions are.
 
     The higher ones must be multiples of the period, and the sum of the lower ones less than the digit's step.
     """

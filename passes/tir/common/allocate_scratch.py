@@ -45,7 +45,7 @@ class Frames:
 
     Attributes:
         largest: bytes of one buffer on the stack.
-        most: bytes of all of a kernel's.
+        maximum: bytes of all of a kernel's.
         scratch: whether threads have memory for larger ones; else there is one thread, and the workspace has them.
     """
 

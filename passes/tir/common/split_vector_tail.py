@@ -23,7 +23,7 @@ def split_loop_tails(stmt: tirx.Stmt, tail: int = tirx.ForKind.UNROLLED) -> tirx
     """Returns the same statements, with vectorized loops over conditions on their lanes in two versions.
 
     Args:
-        rest: how the lanes of vectors that are not whole are computed. Unrolled, they are as many copies of the loop's
+        tail: how the lanes of vectors that are not full are computed. Unrolled, they are as many copies of the loop's
             body; with dynamic dimensions, nearly every kernel has them.
     """
     return tvm_ffi.structural_map(stmt, (tirx.For, lambda loop: _in_two_versions(loop, tail)))

@@ -121,7 +121,7 @@ class _Byte:
         dtype: its type.
         number: the float32.
         zero: what is added to it.
-        least, most: what the byte may be.
+        minimum, maximum: bounds of the byte.
     """
 
     dtype: str

@@ -130,7 +130,7 @@ class Product:
         left, right: A and B.
         sums: S, by its tiles of rows; those of columns are `sums_apart` elements apart.
         full: whether no row is beyond the end; None if that is always so.
-        rest: how many rows there are where it is not.
+        tail: how many rows there are where it is not.
     """
 
     name: str

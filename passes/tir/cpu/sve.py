@@ -20,7 +20,7 @@ class Vector:
     Attributes:
         dtype: LLVM's type of an element.
         lanes: of the fixed vector.
-        least: of the scalable vector, if registers are as short as they may be.
+        minimum: lanes of the scalable vector in registers of the min length.
     """
 
     dtype: str

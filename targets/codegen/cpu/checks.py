@@ -261,7 +261,7 @@ class _Kernel:
         """That an index is inside of a tensor; None if that is sure.
 
         Args:
-            place: the index as it was, of which something may be proved.
+            position: the original index, for proofs.
             index: the same, to be computed.
         """
         name = tensor.name

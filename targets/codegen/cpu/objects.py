@@ -234,7 +234,7 @@ def _of_length(module: tvm.runtime.Module, scale: int, path: Path) -> tvm.runtim
 
     Args:
         scale: times 128 bits.
-        path: beside this, a file is written and removed again.
+        path: a file is written next to this path, and removed again.
     """
     text = path.with_suffix(".known.ll")
     with _in_memory(text):

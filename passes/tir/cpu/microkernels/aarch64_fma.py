@@ -140,7 +140,7 @@ class _Registers:
         in_low: what the first so many pointers point to has to be in some of the first `low`.
         uses: when each vector is needed, the next time last.
         holds: the vector in each.
-        place: of the vectors that are in one.
+        position: of the vectors that are in one.
     """
 
     free: int

@@ -186,7 +186,7 @@ def _in_one_loop(
 
     Args:
         together: vectors that one instruction loads.
-        most: terms of each sum that are written out.
+        maximum: terms of each sum that are unrolled.
     """
     one, variables = found[0], [loop.loop_var for loop in nest]
     analyzer = Analyzer()
