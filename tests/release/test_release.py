@@ -55,6 +55,14 @@ def test_the_bill_of_materials_names_what_is_installed(files: dict[str, Path]) -
     assert f"numpy=={version('numpy')}" in depends[bill["metadata"]["component"]["bom-ref"]]
 
 
+def test_the_readmes_of_folders_are_in_the_archive_of_sources_alone(files: dict[str, Path]) -> None:
+    wheels = [path for name, path in files.items() if name.endswith(".whl")]
+    assert [name for path in wheels for name in zipfile.ZipFile(path).namelist() if name.endswith("README.md")] == []
+    (archive,) = (path for name, path in files.items() if name.endswith(".tar.gz"))
+    with tarfile.open(archive) as opened:
+        assert any(name.endswith("/compiler/ir/README.md") for name in opened.getnames())
+
+
 def test_the_archive_has_no_dates_and_no_owners(files: dict[str, Path]) -> None:
     (archive,) = (path for name, path in files.items() if name.endswith(".tar.gz"))
     with tarfile.open(archive) as opened:
