@@ -71,6 +71,7 @@ pages: $(INSTALLED)-test
 lint: $(INSTALLED)-dev
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
+	@$(BIN)/python packaging/words.py
 	@rm -rf build/lib build/bdist.* build/lint
 	@$(PIP) install --no-deps --target build/lint .
 	@cd build/lint && ../../$(BIN)/mypy --strict --config-file ../../pyproject.toml -p nnefc

@@ -28,7 +28,7 @@ MAX_ROWS = 1 << 20
 
 
 class OnnxRuntime:
-    """A session of onnxruntime with the face of `nnefc.Model`, as far as the server asks for it."""
+    """A session of onnxruntime with the interface of `nnefc.Model`, as far as the server asks for it."""
 
     def __init__(self, path: Path, **_: Any) -> None:
         options = onnxruntime.SessionOptions()

@@ -316,7 +316,7 @@ def optimizer_fused_product(g: Graph) -> str:
 
 
 def joined_flux(g: Graph) -> str:
-    """Tokens of a text before those of an image, as they come; rotated; the results apart again."""
+    """Tokens of a text before those of an image, as they come; rotated; the results as two tensors again."""
     pairs = [[g.given(f"{part}_{name}", "b", part, HEADS, SIZE) for part in ("t", "i")] for name in "qkv"]
     q, k, v = (g.permuted(g.do("Concat", *pair, axis=1), 0, 2, 1, 3) for pair in pairs)
     cosine, sine = (g.given(name, "t + i", SIZE) for name in ("cos", "sin"))

@@ -128,7 +128,9 @@ LEGALIZE = (
     legalize("lower scans", lambda c: LowerScans(c.settings.graph)),
     legalize("legalize", lambda c: relax.transform.LegalizeOps(legalizations({})), ensures=[Property.KERNELS]),
     legalize("plain differences", lambda c: PlainDifferences(), requires=[Property.KERNELS]),
-    legalize("own sizes", lambda c: CanonicalizeDims(), requires=[Property.KERNELS], ensures=[Property.DIMENSIONS]),
+    legalize(
+        "canonical dimensions", lambda c: CanonicalizeDims(), requires=[Property.KERNELS], ensures=[Property.DIMENSIONS]
+    ),
     legalize("fold packed constants", lambda c: FoldConstants()),
     legalize(
         "fuse",

@@ -125,7 +125,9 @@ LEGALIZE = (
         "legalize", lambda c: relax.transform.LegalizeOps(legalizations(COMPUTATIONS)), ensures=[Property.KERNELS]
     ),
     legalize("plain differences", lambda c: PlainDifferences(), requires=[Property.KERNELS]),
-    legalize("own sizes", lambda c: CanonicalizeDims(), requires=[Property.KERNELS], ensures=[Property.DIMENSIONS]),
+    legalize(
+        "canonical dimensions", lambda c: CanonicalizeDims(), requires=[Property.KERNELS], ensures=[Property.DIMENSIONS]
+    ),
     legalize("fold packed constants", lambda c: FoldConstants()),
     legalize("fuse", lambda c: fuse(), requires=[Property.KERNELS], ensures=[Property.FUSED]),
     legalize("fold widened constants", lambda c: FoldConstants(widened=True)),

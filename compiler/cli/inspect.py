@@ -167,7 +167,7 @@ def flat_lines(path: Path, options: ReadOptions) -> list[str]:
 
 
 def model_lines(path: Path, options: ReadOptions) -> list[str]:
-    """The face of the model, its size, how often each operator occurs, and what the file leaves open."""
+    """The interface of the model, its size, how often each operator occurs, and what the file leaves open."""
     from nnefc.driver.formats import load_outline
 
     found = load_outline(path, options)

@@ -7,8 +7,8 @@ element scales[N / b, K / block, b], zero points or offsets the same
 
 What is taken away from the elements when they are packed, so that they are signed, is added to what the offsets are.
 
-Where the target sums up products of bytes, both factors are integers; those of the other one have two digits, so that
-little is lost, or one, where the model lets it be rounded to 8 bits:
+Where the target sums up products of bytes, both factors are integers; those of the other one have a high and a low
+byte, so that little is lost, or one byte, where the model lets it be rounded to 8 bits:
 
 x[M, K] = q[m, k] * r[m, k / block]            y[M, N] = sum over blocks of (q W)[m, n] * r * scale + sums[m] * offset
 """
@@ -121,7 +121,7 @@ def multiply_blocks(*given: Any) -> te.Tensor:
     """`[…, M, K]` times a quantized `[K, N]`: `[…, M, N]`, float32.
 
     Args:
-        given: the left factor, K a whole number of blocks, or packed dot operands `[…, M, K / 4]`, of two digits
+        given: the left factor, K a whole number of blocks, or packed dot operands `[…, M, K / 4]`, of two bytes
             `[…, M, 2, K / 4]`; the packed matrix and its scales; what is stored besides them; if there are offsets,
             the sums of the blocks of `left`, `[…, M, K / block]`; if bytes are multiplied, their scales, of the same
             shape; a `Blocks`; and M, or a little more, as for `multiply_packed`.

@@ -144,8 +144,8 @@ def plan_memory(
     Args:
         program: the steps.
         in_place: what each kernel allows.
-        kernel_workspaces: bytes of each kernel's private workspace, in its own sizes; kernels without one may be
-            missing.
+        kernel_workspaces: bytes of each kernel's private workspace, in its canonical dimensions; kernels without one
+            may be missing.
         alignment: bytes, of what kernels read and write.
         counts: the data-dependent sizes; of a body, those of the program around it.
     """

@@ -273,7 +273,7 @@ class Contraction:
         reduced: the axes summed over.
         All are positions among the step's axes.
         steps: instructions that an element of B is computed with; 0 if it is stored.
-        sums: in registers for each element of C: one, or those of two digits.
+        sums: in registers for each element of C: one, or one for each byte of an int16.
     """
 
     only_left: tuple[int, ...]

@@ -101,7 +101,7 @@ class Library {
     this.constantBytes = Number(this.view().getBigUint64(at + DESCRIPTION.constantBytes, true));
   }
 
-  // Anew each time: memory that has grown is another buffer.
+  // Made again each time: memory that has grown is another buffer.
   view() {
     return new DataView(this.functions.memory.buffer);
   }

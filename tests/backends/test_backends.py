@@ -86,7 +86,7 @@ class BoardBackend(Backend):
             graph("lower scans", lambda c: LowerScans(c.settings.target.host)),
             graph("legalize", lambda c: LegalizeOps(legalizations(CONTRACTIONS))),
             graph("plain differences", lambda c: PlainDifferences()),
-            graph("own sizes", lambda c: CanonicalizeDims()),
+            graph("canonical dimensions", lambda c: CanonicalizeDims()),
             graph("fuse", lambda c: fuse()),
             *cpu_passes.PROGRAM,
             cpu_passes.APPLY_RULE,

@@ -59,7 +59,7 @@ def test_random_input_and_latency(library: Path) -> None:
     assert re.search(r"^milliseconds a run; 2 threads, 1 session$", done.stdout, re.MULTILINE)
 
 
-def test_inspecting_the_library_shows_the_same_face_as_the_model(library: Path) -> None:
+def test_inspecting_the_library_shows_the_same_interface_as_the_model(library: Path) -> None:
     of_library, of_model = nnefc("inspect", library), nnefc_here("inspect", DIGITS / "model.nnef")
     for line in ("input   image        float32  [1, 1, 8, 8]", "output  probability  float32  [1, 10]"):
         assert line in of_library.stdout.splitlines()

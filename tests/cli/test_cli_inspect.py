@@ -35,7 +35,7 @@ def document(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_face_the_size_and_the_operations_of_a_model() -> None:
+def test_the_interface_the_size_and_the_operations_of_a_model() -> None:
     status, text, _ = inspect(DIGITS)
     assert status == 0
     lines = [line.split() for line in text.splitlines()]

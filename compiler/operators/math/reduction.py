@@ -179,7 +179,7 @@ class AllTrue(_Quantifier):
 def _along(x: te.Tensor, axes: Shape, scalar: Callable[..., Any]) -> Any:
     """A reduction in TE that keeps its axes, with the size 1.
 
-    `item(value, position, axes)` makes the reduced value of an element, its position, row-major along the axes, as
+    `element(value, position, axes)` makes the reduced value of an element, its position, row-major along the axes, as
     int32, and the reduction's variables.
     """
     along = {axis: te.reduce_axis((0, x.shape[axis]), f"along{axis}") for axis in axes}

@@ -93,7 +93,7 @@ class FirstPositions(Operator):
 
 @dataclass(frozen=True)
 class AppendToCache(Operator):
-    """Each batch item's positions of a cache up to the first new one, the new ones, then zeros.
+    """Each batch element's positions of a cache up to the first new one, the new ones, then zeros.
 
     Attributes:
         total: how many positions the result has.

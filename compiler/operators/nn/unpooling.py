@@ -158,11 +158,11 @@ def _sources(
 class MaxUnpool(Operator):
     """Each element at the position where a pooling found it; zeros elsewhere. ONNX `MaxUnpool`.
 
-    Of several elements at one position the last stays. What lies outside of the item's own channel is left out.
+    Of several elements at one position the last stays. What lies outside of the element's own channel is left out.
 
     Attributes:
         sizes: the spatial sizes that positions count in, after batch and channels.
-        result: the shape of the result; a larger one keeps each item's coordinates.
+        result: the shape of the result; a larger one keeps each element's coordinates.
     """
 
     sizes: Shape

@@ -2,7 +2,7 @@
 
 x = 256 high + low          Σ x w = 256 Σ high w + Σ low w          high, low: int8
 
-`nnefc.two_digits(high, low)` joins both products of a term. The accumulators of high and low products stay separate
+`nnefc.join_bytes(high, low)` joins both products of a term. The accumulators of high and low products stay separate
 until the complete sum is read: see `passes/schedule/cpu/fold_dot_accumulators.py`.
 """
 
@@ -19,9 +19,9 @@ from nnefc.symbolic.dims import dimensions
 __all__ = ["LARGEST", "byte_parts_of", "is_byte_split", "join_bytes", "split_bytes", "use_byte_split"]
 
 LARGEST = 127 * 256 + 127
-"""What two digits hold at most; the least is no nearer to zero."""
+"""What a high and a low byte hold at most; the least is no nearer to zero."""
 
-_NAME = "nnefc.two_digits"
+_NAME = "nnefc.join_bytes"
 _BASE = 256
 
 
@@ -57,7 +57,7 @@ def byte_parts_of(expr: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr]:
 @functools.cache  # TVM refuses a second registration
 def use_byte_split() -> None:
     """Registers the operator with TVM and its code generator for CPUs, in this process."""
-    register_pure_operator(_NAME, "a number of two digits", _sum)
+    register_pure_operator(_NAME, "a number of two bytes", _sum)
 
 
 def _sum(call: tvm.ir.Call) -> tirx.Expr:

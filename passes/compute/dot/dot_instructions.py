@@ -1,4 +1,4 @@
-"""Lists the dot-product instructions of targets: each lane sums two or four products of narrow types.
+"""Lists the dot-product instructions of targets: each lane adds up two or four products of narrow types.
 
 A *packed dot operand* is an int32 that holds the operands of one lane: four bytes, or two numbers of 16 bits. An
 instruction adds `Σ left[t] · right[t]` over the terms t of two of them to a sum; of integers modulo 2³²:

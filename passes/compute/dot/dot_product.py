@@ -146,7 +146,7 @@ def multiplication_of(target: Target, data: str, weights: str) -> Multiplication
     if weights in FLOAT_MACHINES:
         return Multiplication(data, weights, 0, _pairs_of(target, weights))
     architecture, features = target.triple.split("-")[0], set(target.features)
-    if target.summed_bytes:  # see `lane_sums.py`; vectors of int32 take fewer instructions than halves of words
+    if target.summed_bytes:  # see `dot_accumulate.py`; vectors of int32 take fewer instructions than halves of words
         return Multiplication(data, weights)
     dot = next((d[weights] for name, needed, d in MACHINES if name == architecture and needed <= features), None)
     if dot is None:

@@ -4,11 +4,11 @@
 
 TE has no such reduction, and schedules divide only sums that are additions, so that it becomes one here. Where an
 instruction keeps two float16 instead of a float32 sum, what reads the sum gets both together. So does what reads a
-sum of numbers of two digits, which becomes two sums:
+sum of numbers of two bytes, which becomes two sums:
 
-    sum[i] = sum[i] + two_digits(dot(0, h, b), dot(0, l, b))     →     high[i] = dot(high[i], h, b)
+    sum[i] = sum[i] + join_bytes(dot(0, h, b), dot(0, l, b))     →     high[i] = dot(high[i], h, b)
                                                                        sum[i] = dot(sum[i], l, b)
-    … sum[i] …                                                   →     … two_digits(high[i], sum[i]) …
+    … sum[i] …                                                   →     … join_bytes(high[i], sum[i]) …
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _accumulating(stmt: tirx.BufferStore) -> tirx.BufferStore:
 
 
 def _with_byte_products(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Each sum of numbers of two digits as a sum of high ones, in a tensor of its own, and one of low ones."""
+    """Each sum of numbers of two bytes as a sum of high ones, in a tensor of its own, and one of low ones."""
     found: list[tuple[tirx.Var, tirx.Var]] = []
 
     def find(stmt: tirx.BufferStore) -> None:

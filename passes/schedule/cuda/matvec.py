@@ -1,7 +1,7 @@
 """Schedules products of a matrix and few vectors, which are bound by fetching each element of the matrix once.
 
-Where positions lie side by side in memory, threads of a warp take neighbouring positions and the warps of a block share
-out the depth:
+Where positions lie side by side in memory, threads of a warp take neighbouring positions and the warps of a block
+divide the depth:
 
     for positions in blockIdx.x, threadIdx.x % 32:
         for depth = warp, warp + 8, …: sums += vectors[depth] * matrix[depth, positions]

@@ -15,8 +15,8 @@ static uint32_t bits_of(float x) {
     return both.bits;
 }
 
-/* To even where it is halfway: adding 2^23 leaves no bits for a fraction. Numbers without one, infinities and what is not a
- * number stay as they are; so does the sign of zero. */
+/* To even where it is halfway: adding 2^23 leaves no bits for a fraction. Numbers without one, infinities and NaN
+ * stay as they are; so does the sign of zero. */
 float roundevenf(float x) {
     uint32_t bits = bits_of(x);
     if ((bits & 0x7FFFFFFFU) >= 0x4B000000U) return x;

@@ -1,6 +1,6 @@
 """ONNX's node tests with all sizes open, compiled and run at the test's own.
 
-`open_refused.txt` lists those that are read with the test's own sizes and not with open ones, and why.
+`open_refused.txt` lists those that are read with the test's sizes and not with open ones, and why.
 `python test_conformance_onnx_dynamic.py` writes it. Each reason is of a kind in `REASONS`.
 """
 
@@ -42,7 +42,7 @@ def read_refused() -> dict[str, str]:
 
 
 def found_refused() -> Iterator[tuple[str, str]]:
-    """Tests that are read with their own sizes, and not with open ones; and why."""
+    """Tests that are read with their sizes, and not with open ones; and why."""
     from nnefc.support.diagnostics import CompileError
 
     for case in collect():

@@ -48,13 +48,13 @@ def kinds_of(shape: tuple[int, ...], tensors: int = 1, before: int = 0) -> set[t
     return {loop.kind for loop in found}
 
 
-def test_lines_are_shared_out_and_each_is_cut() -> None:
+def test_lines_are_distributed_and_each_is_cut() -> None:
     assert kinds_of((64, 4800)) == {tirx.ForKind.PARALLEL, tirx.ForKind.SERIAL}
 
 
 @pytest.mark.parametrize("before", [0, 2])
 @pytest.mark.parametrize("shape", [(480000,), (1, 1, 480000)])
-def test_a_single_long_line_is_shared_out_in_parts_that_are_cut(shape: tuple[int, ...], before: int) -> None:
+def test_a_single_long_line_is_distributed_in_parts_that_are_cut(shape: tuple[int, ...], before: int) -> None:
     assert kinds_of(shape, before=before) == {tirx.ForKind.PARALLEL, tirx.ForKind.SERIAL}
 
 

@@ -50,7 +50,7 @@ static void runs(nnefc::Session session) {
     refused(NNEFC_BAD_ARGUMENT, "given a shape of 3 sizes, but the network has 2", [&] { run({1, 2, 8}); });
     refused(NNEFC_BAD_ARGUMENT, "input \"x\" has 64 bytes, but 32 by its shape", [&] { run({1, 8}); });
     refused(NNEFC_BAD_ARGUMENT, "dimension 0 of input \"x\" is 9, but the network takes 1 to 8", [&] { run({9, 8}); });
-    refused(NNEFC_BAD_ARGUMENT, "1 sizes are given, but the network has 2 open", [&] { session.reserve({1}); });
+    refused(NNEFC_BAD_ARGUMENT, "1 sizes are given, but the network has 2 dynamic", [&] { session.reserve({1}); });
     refused(NNEFC_BAD_ARGUMENT, "a size is 3, but the network takes 8 to 256", [&] { session.reserve({1, 3}); });
     std::vector<double> few;
     refused(NNEFC_TOO_SMALL, "output \"sums\" has 16 bytes, but memory for 0", [&] { session.run({{x, {2, 8}}, scale}, {y, few}); });
