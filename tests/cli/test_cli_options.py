@@ -71,7 +71,9 @@ def test_options_become_keywords(
     result = CliRunner().invoke(main, ["compile", "net.nnef", "-o", str(tmp_path / "net.so"), *arguments])
     assert result.exit_code == 0, result.output
     assert recorder.model == Path("net.nnef")
-    assert {name: value for name, value in recorder.keywords.items() if name not in ("progress", "observers")} == keywords
+    assert {
+        name: value for name, value in recorder.keywords.items() if name not in ("progress", "observers")
+    } == keywords
     assert result.output == ""
     assert (tmp_path / "net.so").read_bytes() == b"library"
 
