@@ -158,9 +158,13 @@ def test_the_page_on_serving(folder: Path, library: Path) -> None:
 
 
 def test_the_page_on_looking_inside(folder: Path) -> None:
-    view, compare, checked = blocks(ROOT / "docs" / "how-to" / "look-inside.md", "sh")
+    view, passes, compare, checked = blocks(ROOT / "docs" / "how-to" / "look-inside.md", "sh")
     run(["sh", "-e", "-c", view], folder)
     assert "as compiled" in (folder / "digits.html").read_text()
+    output = run(["sh", "-e", "-c", passes], folder)
+    assert re.search(r"^ +\d+  legalize +fuse$", output, re.M)  # the list
+    assert "R.call_tir(" in output  # the program after fusion
+    assert (folder / "phases" / "000_network.py").exists()
     output = run(["sh", "-e", "-c", compare], folder)
     assert re.search(
         r"^compared with each operator by itself: \d+ tensors and 1 outputs, 0 of them too far", output, re.M
@@ -276,7 +280,7 @@ def test_the_page_on_programs_with_scikit_learn(folder: Path, monkeypatch: pytes
 
 
 def test_the_pass_of_the_page_on_passes_does_what_it_says() -> None:
-    (program,) = blocks(ROOT / "docs" / "how-to" / "add-a-pass.md", "python")
+    *_, program = blocks(ROOT / "docs" / "how-to" / "add-a-pass.md", "python")
     example = types.ModuleType("example")
     exec(compile(program, "add-a-pass.md", "exec"), example.__dict__)
 
@@ -290,6 +294,27 @@ def test_the_pass_of_the_page_on_passes_does_what_it_says() -> None:
     text = example.DropDoubleNegation()(builder.get()).script()
     assert text.count("R.negative") == 0
     assert text.count("R.exp(x)") == 1
+
+
+def test_a_users_pass_of_the_page_on_passes_does_what_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program, times, _ = blocks(ROOT / "docs" / "how-to" / "add-a-pass.md", "python")
+    nodes = [onnx.helper.make_node(name, *edges) for name, *edges in NEGATED]
+    given, result = (onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [3]) for name in "xy")
+    onnx.save(onnx.helper.make_model(onnx.helper.make_graph(nodes, "g", [given], [result])), tmp_path / "model.onnx")
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    exec(compile(program, "add-a-pass.md", "exec"), names)
+    exec(compile(times, "add-a-pass.md", "exec"), names)
+    (after,) = Path("dump").glob("*_drop_double_negation.py")
+    assert "R.negative" not in after.read_text()
+    assert "fold affine" in capsys.readouterr().out
+    x = np.array([-1, 0, 2], np.float32)
+    np.testing.assert_allclose(load("model.so")(x), np.exp(x), rtol=1e-6)
+
+
+NEGATED = [("Neg", ["x"], ["a"]), ("Neg", ["a"], ["b"]), ("Exp", ["b"], ["y"])]
 
 
 @pytest.mark.parametrize(("columns", "vectors"), [(32, True), (33, False)])
