@@ -16,7 +16,7 @@ from nnefc.targets.codegen.cuda.compiler import COMPILER_VARIABLE
 TESTS = Path(__file__).parents[1]
 
 # Kinds of computations that differ most from each other.
-SAMPLE = ("onnx/test_operators_families.py::test_a_family_of_operators_agrees_with_onnxruntime[reductions]",)
+SAMPLE = ("onnx/operators/test_operators_families.py::test_a_family_of_operators_agrees_with_onnxruntime[reductions]",)
 
 
 def _swept(report: Path, *tests: str) -> dict[str, Any]:

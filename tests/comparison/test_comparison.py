@@ -74,7 +74,7 @@ def test_tensors_agree_with_onnxruntime_in_the_order_of_the_network(path: Path) 
     assert {"kept", "y"} <= set(names)
     assert [(output.name, output.shape) for output in found.outputs] == [("y", (2, 5, 11))]
     assert all(0 < tensor.difference.relative < 1e-5 for tensor in found.tensors if tensor.name != "y")
-    assert all("Relu" in tensor.position for tensor in found.tensors if tensor.name == "kept")
+    assert all("Relu" in tensor.location for tensor in found.tensors if tensor.name == "kept")
     assert json.loads(json.dumps(found.record()))["tensors"][0]["name"] == "first"
 
 

@@ -222,14 +222,14 @@ _ONNX = "tests/frontends/onnx"
 ELSEWHERE: Mapping[str, tuple[str, str]] = {
     **dict.fromkeys(
         ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"),
-        (f"{_ONNX}/test_operators_random.py", "random: the generator's words, and how numbers are spread"),
+        (f"{_ONNX}/operators/test_operators_random.py", "random: the generator's words, and how numbers are spread"),
     ),
     "ImageDecoder": (f"{_ONNX}/test_onnx_images.py", "takes files of images"),
     "StringNormalizer": (f"{_ONNX}/test_onnx_text.py", "strings"),
     "com.microsoft.Tokenizer": (f"{_ONNX}/test_onnx_text.py", "strings"),
     "ai.onnx.ml.CategoryMapper": (f"{_ONNX}/test_onnx_labels.py", "strings"),
-    "ai.onnx.ml.CastMap": (f"{_ONNX}/test_operators_classical.py", "takes a map"),
-    "ai.onnx.ml.DictVectorizer": (f"{_ONNX}/test_operators_classical.py", "takes a map"),
-    "ai.onnx.ml.ZipMap": (f"{_ONNX}/test_operators_classical.py", "gives maps"),
+    "ai.onnx.ml.CastMap": (f"{_ONNX}/operators/test_operators_classical.py", "takes a map"),
+    "ai.onnx.ml.DictVectorizer": (f"{_ONNX}/operators/test_operators_classical.py", "takes a map"),
+    "ai.onnx.ml.ZipMap": (f"{_ONNX}/operators/test_operators_classical.py", "gives maps"),
 }
 """Operators whose results are no function of numbers: the file of the tests that compare them, and why."""

@@ -121,7 +121,7 @@ def test_no_operation_of_nnef_is_without_a_case() -> None:
     called = {name for table in tables for case in table for name in called_in(case.statements)}
     called |= called_in(inspect.getsource(compound.test_layers_declare_their_own_variables))
     assert {operation.name for operation in STANDARD} - called - WITHOUT_RESULTS == set(), (
-        "add a case to the tables of tests/frontends/nnef/test_operations_*.py"
+        "add a case to the tables of tests/frontends/nnef/operations/test_operations_*.py"
     )
 
 
@@ -132,7 +132,7 @@ def called_in(statements: str) -> set[str]:
 
 def test_no_operator_of_tract_is_without_a_case() -> None:
     called = {name for case in tract_operators.CASES for name in tract_operators.names_called(case.call)}
-    others = "".join(path.read_text() for path in (TESTS / "frontends" / "nnef").glob("*.py"))
+    others = "".join(path.read_text() for path in (TESTS / "frontends" / "nnef").rglob("*.py"))
     called |= set(re.findall(r"\b([a-z_0-9]+)[(\"]", others)) | tract_operators.ELSEWHERE.keys()
     registered = {name for registry in REGISTRIES.values() for name, _ in registry}
     assert registered - called == set(), "add a case to tests/operators/tract_operators.py"
