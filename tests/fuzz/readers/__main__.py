@@ -34,7 +34,8 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 TESTS = HERE.parents[1]
-sys.path += [str(HERE), str(HERE.parent), str(TESTS / "helpers"), str(TESTS / "frontends" / "nnef")]
+_FOLDERS = ("helpers", "frontends/nnef", "frontends/nnef/dynamic")
+sys.path += [str(HERE), str(HERE.parent), *(str(TESTS / folder) for folder in _FOLDERS)]
 
 from execution import READERS, execute, inputs_of  # noqa: E402
 from record import Record  # noqa: E402
