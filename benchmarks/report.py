@@ -13,7 +13,7 @@ from pathlib import Path
 from conditions import RESULTS, Conditions, write_page
 from measure import Measurement, Plan
 from peers import STRICT
-from picture import picture
+from picture import image
 
 __all__ = ["TITLE", "markdown", "table", "tables", "time_spelled", "write_report"]
 
@@ -34,7 +34,7 @@ def write_report(
         click.ClickException: the conditions are not those of a page that is published.
     """
     written = write_page(name, TITLE, conditions, markdown(measurements, plan, failed), results)
-    written.with_suffix(".svg").write_text(picture(measurements, plan.threads))
+    written.with_suffix(".svg").write_text(image(measurements, plan.threads))
     document = {
         "conditions": asdict(conditions),
         "failed": dict(failed),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import ray
-from held_back import pictures, tell
+from held_back import images, tell
 
 import nnefc
 
@@ -27,8 +27,7 @@ class Classifier:
 
 
 def main(library: str) -> None:
-    images = pictures()
-    rows = [{"number": number, "image": image} for number, image in enumerate(images)]
+    rows = [{"number": number, "image": image} for number, image in enumerate(images())]
     answers = ray.data.from_items(rows).map_batches(
         Classifier,
         fn_constructor_args=(str(Path(library).resolve()),),
@@ -36,7 +35,7 @@ def main(library: str) -> None:
         compute=ray.data.ActorPoolStrategy(size=1),
         num_cpus=1,
     )
-    digits = np.empty(len(images), np.int64)
+    digits = np.empty(len(rows), np.int64)
     for row in answers.iter_rows():  # in any order
         digits[row["number"]] = row["digit"]
     tell("Ray Data", digits)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import ray
-from held_back import pictures, tell
+from held_back import images, tell
 from ray import serve
 
 import nnefc
@@ -35,7 +35,7 @@ class Digits:
 
 def main(library: str) -> None:
     handle = serve.run(Digits.bind(str(Path(library).resolve())), route_prefix=None)
-    answers = [handle.remote(image) for image in pictures()]
+    answers = [handle.remote(image) for image in images()]
     tell("Ray Serve", np.array([answer.result() for answer in answers]))
     serve.shutdown()
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from held_back import pictures, tell
+from held_back import images, tell
 from pyspark.sql import Column, SparkSession
 from pyspark.sql.functions import pandas_udf
 
@@ -41,7 +41,7 @@ def main(library: str) -> None:
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("ERROR")
-    rows = [(number, image.reshape(-1).tolist()) for number, image in enumerate(pictures())]
+    rows = [(number, image.reshape(-1).tolist()) for number, image in enumerate(images())]
     frame = spark.createDataFrame(rows, "number long, image array<float>").repartition(2)
     classify = classifier(str(Path(library).resolve()))
     found = frame.select("number", classify("image").alias("digit")).orderBy("number").collect()

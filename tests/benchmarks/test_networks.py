@@ -23,7 +23,7 @@ from models import networks
 from models.onnx_graph import OnnxGraph
 from onnx import numpy_helper
 from peak import build_peak, bytes_per_second, multiply_adds_per_second
-from picture import picture
+from picture import image
 
 import nnefc
 from nnefc.frontends import nnef
@@ -177,7 +177,7 @@ def measurement(network: str, own: float) -> Measurement:
 def test_the_image_has_a_bar_as_long_as_each_ratio() -> None:
     measurements = [measurement("slow", 4.0), measurement("quick", 0.5)]
     assert [m.ratio(1, attrgetter("median")) for m in measurements] == [0.5, 4.0]
-    root = ElementTree.fromstring(picture(measurements, (1,)))
+    root = ElementTree.fromstring(image(measurements, (1,)))
     lengths = [float(bar.get("width", "0")) for bar in root.iter("{http://www.w3.org/2000/svg}rect")][2:]
     assert lengths[1] == pytest.approx(8 * lengths[0])
     texts = [text.text for text in root.iter("{http://www.w3.org/2000/svg}text")]
