@@ -233,7 +233,7 @@ def _strings(data: Bytes, what: str) -> Array:
     parts, last = list[Array](), 0
     for end, content, begins, ends in _texts(data):
         texts = [content[begin:stop] for begin, stop in zip(begins.tolist(), ends.tolist(), strict=True)]
-        for text in set(texts) - known.keys():
+        for text in dict.fromkeys(text for text in texts if text not in known):
             try:
                 known[text] = text.decode("utf-8")
             except UnicodeDecodeError:

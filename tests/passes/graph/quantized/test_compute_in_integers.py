@@ -432,7 +432,7 @@ def test_reals_with_other_scales_than_the_result_keep_their_steps() -> None:
     with HOST.to_tvm():
         module = module_after(network, backend_of(HOST), "compute in integers")
     machine = tvm.relax.VirtualMachine(tvm.compile(module, target="llvm"), tvm.cpu())
-    made = machine["main"](tvm.runtime.tensor(values)).numpy()
+    made = machine["main"](tvm.runtime.tensor(values))[0].numpy()
     reals = (values.astype(np.float32) - 3) * np.float32(0.3)
     np.testing.assert_array_equal(made, np.clip(np.rint(reals / np.float32(0.5)) + 7, 0, 255).astype(np.uint8))
 
@@ -440,10 +440,11 @@ def test_reals_with_other_scales_than_the_result_keep_their_steps() -> None:
 _REQUANTIZED = """@I.ir_module
 class Module:
     @R.function
-    def main(x: R.Tensor((256,), "uint8")) -> R.Tensor((256,), "uint8"):
+    def main(x: R.Tensor((256,), "uint8")) -> R.Tuple(R.Tensor((256,), "uint8")):
         with R.dataflow():
             a = R.dequantize(x, R.const(0.3, "float32"), R.const(3, "uint8"), out_dtype="float32")
             b = R.quantize(a, R.const(0.5, "float32"), R.const(7, "uint8"), out_dtype="uint8")
-            R.output(b)
-        return b
+            c = (b,)
+            R.output(c)
+        return c
 """
