@@ -292,7 +292,7 @@ fragment step( element: tensor<scalar>, total: tensor<scalar>, w: tensor<scalar>
 @pytest.mark.parametrize("size", ["6", "2", "S"])
 def test_a_scan_goes_over_chunks_forwards_and_backwards(pace: int, size: str, tmp_path: Path) -> None:
     body = f"""    x = tract_core_external(shape = [3, {size}], datum_type = 'f32');
-        a, b = tract_core_scan(body = "step", scan = [("item", x, 1, {pace})], full = [("w", 2.0)],
+        a, b = tract_core_scan(body = "step", scan = [("element", x, 1, {pace})], full = [("w", 2.0)],
             state = [("total", [[0.0], [1.0], [2.0]], "next")],
             output = [("out", "full", 1, {pace}), ("next", "last", 0, 1)], skip = 0);
         y = concat([a, b], axis = 1);"""

@@ -121,7 +121,7 @@ def test_documents_are_read_from_bytes_with_any_line_ends() -> None:
 
 
 def test_the_grammar_is_lalr_without_conflicts(caplog: pytest.LogCaptureFixture) -> None:
-    grammar = files("nnefc.frontends.nnef").joinpath("grammar.lark").read_text()
+    grammar = files("nnefc.frontends.nnef.language").joinpath("grammar.lark").read_text()
     caplog.set_level(logging.DEBUG, logger=lark.logger.name)
     lark.Lark(grammar, start=["document", "fragment"], parser="lalr", lexer="basic", debug=True)
     assert not [record.message for record in caplog.records if "onflict" in record.message]
