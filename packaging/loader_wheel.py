@@ -107,7 +107,7 @@ def _data() -> dict[str, Path]:
     found = {"nnefc/py.typed": ROOT / "compiler" / "py.typed"}
     for package in WHOLE:
         for pattern in patterns.get(package, ()):
-            for path in sorted((ROOT / "compiler" / package.removeprefix("nnefc.")).glob(pattern)):
+            for path in sorted((ROOT / "compiler" / package.removeprefix("nnefc.").replace(".", "/")).glob(pattern)):
                 found[f"{package.replace('.', '/')}/{path.name}"] = path
     return found
 

@@ -114,7 +114,7 @@ def side_by_side(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, np
     values = write_model(folder / "m.gguf", tied=True)
     convert(folder / "m.gguf", folder / "m", 512, "--sequences", "3")
     artifact = nnefc.compile(folder / "m", dump=folder / "dump")
-    (joined,) = (folder / "dump").glob("*fuse_attention.py")
+    (joined,) = (folder / "dump").glob("*join_attention.py")
     assert joined.read_text().count("R.take(") == 4  # tokens, their places: keys and values are read where they lie
     return values, artifact
 

@@ -57,7 +57,7 @@ RANGED = [
 FOUND = [
     node("NonZero", "row", "places"),
     node("Squeeze", "places zero", "flat"),
-    node("Gather", "row flat", "items"),
+    node("Gather", "row flat", "elements"),
     node("Unsqueeze", "elements zero", "line"),
     node("Transpose", "line", "column"),
     node("MatMul", "line column", "product"),

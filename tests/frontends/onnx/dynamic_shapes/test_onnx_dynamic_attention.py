@@ -101,7 +101,7 @@ def test_attention_of_dynamic_lengths_agrees_with_onnxruntime(
     path.write_bytes(model().SerializeToString())
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     artifact = nnefc.compile(path, dump=tmp_path / "dump")
-    (after,) = (tmp_path / "dump").glob("*fuse_attention.py")
+    (after,) = (tmp_path / "dump").glob("*join_attention.py")
     assert "cls.attention" in after.read_text()
     with artifact.load(threads=2) as library:
         for given in inputs:

@@ -46,7 +46,7 @@ ROUNDS = {
 }
 ON = {
     "": [node("Identity", "c", "on")],
-    "ends": [node("Gather", "row none", "item"), node("Less", "element high", "on")],
+    "ends": [node("Gather", "row none", "element"), node("Less", "element high", "on")],
 }
 
 

@@ -11,8 +11,7 @@ import pytest
 from onnx import AttributeProto, helper
 from onnx_models import FLOAT, INT64, graph, info, loaded, model, node, results, save, tensor
 
-from nnefc.frontends.onnx import load
-from nnefc.frontends.onnx.files import outline
+from nnefc.frontends.onnx import load, outline
 from nnefc.support.diagnostics import CompileError
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3) - 2
