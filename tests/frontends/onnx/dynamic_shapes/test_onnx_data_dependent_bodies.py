@@ -91,7 +91,7 @@ def test_loops_inside_loops_with_counted_rounds(tmp_path: Path) -> None:
     """The inner one runs as often as the row has elements that are not zero, and gives as many outputs."""
     inner = helper.make_graph(
         [
-            node("Gather", "row j", "item"),
+            node("Gather", "row j", "element"),
             node("Unsqueeze", "element zero", "line"),
             node("NonZero", "line", "there"),
             node("Shape", "there", "extent", start=1, end=2),
