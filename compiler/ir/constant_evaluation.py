@@ -187,7 +187,7 @@ def _run(
             for binding in bindings:
                 value = _aligned(binding.value)
                 same = value.same_as(binding.value)
-                builder.emit_normalized(binding if same else relax.VarBinding(binding.var, value))
+                builder.emit_normalized(binding if same else relax.VarBinding(binding.var, builder.normalize(value)))
             made_of = builder.emit_output(relax.Tuple(results))
         builder.emit_func_output(made_of)
     module = relax.transform.LegalizeOps()(relax.transform.DeadCodeElimination(["main"])(builder.finalize()))
