@@ -75,7 +75,7 @@ def test_strings_that_the_data_select(tmp_path: Path) -> None:
         node("Unique", "kept", "elements first which often"),
         node("Equal", "elements comma", "equal"),
     ]
-    kinds = {"kept": STRING, "items": STRING, "first": INT64, "which": INT64, "often": INT64, "equal": BOOL}
+    kinds = {"kept": STRING, "elements": STRING, "first": INT64, "which": INT64, "often": INT64, "equal": BOOL}
     proto = model_of(nodes, {"x": (STRING, ["n"]), "keep": (BOOL, ["n"])}, kinds, comma=np.array("a", object))
     feeds = [{"x": texts(size), "keep": np.arange(size) % 3 > 0} for size in (20, 7, 50)]
     check(proto, tmp_path, *feeds)

@@ -176,7 +176,7 @@ def test_groups_and_blocks_of_trees_come_to_what_single_nodes_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, aggregate: str, targets: int
 ) -> None:
     """All comparisons, with numbers that are missing, infinite, and met exactly, on both sides."""
-    monkeypatch.setattr("nnefc.operators.ml.trees._LEAST_STEPS", 100)
+    monkeypatch.setattr("nnefc.operators.ml.trees._MIN_STEPS", 100)
     forest = Forest(7, 5, targets)
     given = forest.attributes("target", 75)
     for position in forest.random.integers(len(given["nodes_values"]), size=60):
