@@ -96,7 +96,7 @@ def compile_many(
     _check(targets, jobs)
     chosen = compile_options("nnefc.compile_many", options)
     if told is not None:
-        warn_of_deprecation("the option told of nnefc.compile_many is called on_result now; the old name will go")
+        warn_of_deprecation("nnefc.compile_many: the option 'told' is now 'on_result'; the old name will be removed")
         on_result = on_result or told
     location = None if folder is None else Path(folder)
     found: dict[str, Compiled] = {}

@@ -86,7 +86,7 @@ def test_a_library_for_windows_is_entered_and_left(tmp_path: Path) -> None:
     description = LibraryDescription(
         "entered", machine.target, "nnefc test", (), (TensorDescription("y", "float32", (1,)),), workspace_bytes=64
     )
-    machine_code = MachineCode((code.read_bytes(),), target(machine.target), None, ())
+    machine_code = MachineCode((code.read_bytes(),), target(machine.target), None, (), None)
     outputs = run_on(machine, Artifact(description, target(machine.target), 0, machine_code, None), {})
     assert outputs["y"] == 1
     assert left.exists()

@@ -64,7 +64,7 @@ def test_a_model_describes_itself(digits: Path) -> None:
 @pytest.mark.parametrize(
     "source", ["'{path}'", "new URL('file://{path}')", "(await import('node:fs')).readFileSync('{path}')"]
 )
-@pytest.mark.parametrize("inputs", ["{image: image}", "[picture]"])
+@pytest.mark.parametrize("inputs", ["{image: image}", "[image]"])
 def test_results_are_those_of_the_library_here(digits: Path, source: str, inputs: str) -> None:
     image = np.load(DIGITS / "test.npz")["images"][:1].astype(np.float32) / 16
     found = answer(
@@ -361,7 +361,7 @@ def test_states_belong_to_a_session_and_go_back_to_their_start(tmp_path: Path) -
         ("m.run({})", 'input "image" is missing'),
         ("m.run({image: new Float32Array(63)})", "has 63 elements"),
         ("m.run({image: new Float64Array(64)})", "is a Float64Array, but the model has float32"),
-        ("m.run({image: new Float32Array(64)})", 'has no input "picture", but image'),
+        ("m.run({picture: new Float32Array(64)})", 'has no input "picture", but image'),
         ("m.close(); m.close(); m.run([new Float32Array(64)])", "is closed: load it again"),
         ("await load('none.wasm')", "no such file"),
         ("await load([{source: 'none.wasm', needs: ['simd']}])", 'unknown feature "simd"'),

@@ -18,7 +18,7 @@ from nnefc.targets.machine.cpu.parsing import parse_target
 ZIG = ZIG_CC
 
 
-SAMPLES = {"open": DYNAMIC_SAMPLE, "counted": DATA_DEPENDENT_SAMPLE}
+SAMPLES = {"dynamic": DYNAMIC_SAMPLE, "data_dependent": DATA_DEPENDENT_SAMPLE}
 each_sample = pytest.mark.parametrize("kind", SAMPLES)
 
 

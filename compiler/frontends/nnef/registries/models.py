@@ -59,5 +59,5 @@ def _nnef(value: Value, key: str) -> Value:
     if isinstance(value, list):
         return [_nnef(element, key) for element in value]
     if value is None or isinstance(value, dict):
-        raise CompileError(f"what is at '{key}' is no number, boolean, string or list of these")
+        raise CompileError(f"the value at '{key}' is not a number, boolean, string or list of these")
     return value
