@@ -89,6 +89,6 @@ def test_what_an_executor_raises_is_the_error_of_its_target() -> None:
             return future
 
     seen: list[nnefc.Compiled] = []
-    with pytest.warns(FutureWarning, match="called on_result now"):
+    with pytest.warns(FutureWarning, match="'told' is now 'on_result'"):
         found = nnefc.compile_many(DIGITS, ["llvm"], executor=Failing(), told=seen.append)["llvm"]
     assert isinstance(found.error, OSError) and seen == [found]
