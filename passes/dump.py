@@ -120,5 +120,7 @@ def _text_of(program: Any) -> str | None:
     """Returns a program as text; None for machine code, and what is no program yet."""
     if isinstance(program, tvm.IRModule | tirx.PrimFunc):
         return f"{program.script()}\n"
+    if isinstance(program, tvm.runtime.Module):  # LLVM IR: to read an attribute of it would look up a function in it
+        return None
     module = getattr(program, "module", None)  # of the program of a network
     return f"{module.script()}\n" if isinstance(module, tvm.IRModule) and module.functions else None

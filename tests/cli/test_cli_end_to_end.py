@@ -74,6 +74,7 @@ def test_verbose_shows_the_phases_and_dump_writes_the_program_after_each(tmp_pat
     dumped = sorted((tmp_path / "dump").glob("*.py"))
     assert len(dumped) > 3
     assert "conv2d" in dumped[0].read_text()
+    assert "JIT" not in done.stderr
 
 
 def test_a_batch_by_shape(tmp_path: Path) -> None:
