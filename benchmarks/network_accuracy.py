@@ -4,7 +4,7 @@
 
 compiles the networks of the benchmarks in `fp32`, `bf16`, `fp16` and `int8` for this machine, and compares their
 results with those in float64; integers are scaled by random inputs, as the networks' own values are random. Trained
-networks, `PRETRAINED` of unification.py, tell more of integers: with their folder, the page says how often each
+networks, `PRETRAINED` of agreement.py, tell more of integers: with their folder, the page says how often each
 precision
 answers as float32 does. Without names it measures all networks and writes results/network_accuracy.md.
 """
