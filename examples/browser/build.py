@@ -62,7 +62,7 @@ def main() -> None:
     parser.add_argument("--pictures", type=Path, metavar="MODEL")
     parser.add_argument("--labels", type=Path, metavar="FILE")
     arguments = parser.parse_args()
-    build(arguments.folder, arguments.images, arguments.labels)
+    build(arguments.folder, arguments.pictures, arguments.labels)
 
 
 if __name__ == "__main__":
