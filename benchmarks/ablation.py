@@ -82,7 +82,7 @@ def _without_padding_in_place(_pipeline: Any) -> None:
     layout_rewriter.OpPattern = Patterns
 
 
-_CONVOLUTION = "graph.layout_rules.convolution"
+_CONVOLUTION = "graph.layout.rules.convolution"
 
 _EXPLANATION = [
     "The least processor time of a run on one thread, and how many times as long the network takes with one",
@@ -92,8 +92,8 @@ _EXPLANATION = [
 
 LEVERS: dict[str, tuple[str, Callable[[Any], None]]] = {
     "all": ("nothing", lambda pipeline: None),
-    "winograd": ("Winograd's algorithm", _never("graph.choose_algorithms", "winograd_saving", 0)),
-    "strassen": ("Strassen's algorithm", _never("graph.choose_algorithms", "strassen_saving", 0)),
+    "winograd": ("Winograd's algorithm", _never("graph.algorithms.choose_algorithms", "winograd_saving", 0)),
+    "strassen": ("Strassen's algorithm", _never("graph.algorithms.choose_algorithms", "strassen_saving", 0)),
     "widths": ("columns added to prime widths", _never(_CONVOLUTION, "columns_to_add", 0)),
     "padding": ("results written into the padding that follows", _without_padding_in_place),
     "permutations": ("channels renamed instead of moved", _without_passes("fold permutations")),
