@@ -106,9 +106,6 @@ _FIELDS = option_fields(CompileOptions) | {
 }
 """All options of the compiler by name."""
 
-_RENAMED = {"scan_states": ("anew",)}
-"""Values under their old names."""
-
 
 def _names(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, ...] | None:
     """Splits names at commas; the callback of an option."""
@@ -173,7 +170,7 @@ def _option(name: str, spellings: Sequence[str] | None) -> Decorator:
     words = documentation_of(_FIELDS[name])
     attributes: dict[str, Any] = dict(_VALUES.get(name, {}))
     if words.choices:
-        attributes["type"] = Choice(words.choices, _RENAMED.get(name, ()))
+        attributes["type"] = Choice(words.choices, tuple(words.renamed))
     elif words.minimum is not None:
         attributes |= {"type": click.IntRange(min=words.minimum), "metavar": "N"}
     elif not attributes:

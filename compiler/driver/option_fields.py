@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
 from difflib import get_close_matches
 from operator import index
+from types import MappingProxyType
 from typing import Any
 
 from nnefc.support.diagnostics import CompileError, warn_of_deprecation
@@ -19,6 +20,7 @@ __all__ = [
     "GROUPS",
     "Documentation",
     "UnknownOption",
+    "check_options",
     "default_text",
     "documentation_of",
     "documented",
@@ -27,8 +29,6 @@ __all__ = [
     "help_of",
     "option_fields",
     "python_help",
-    "refuse_unless",
-    "with_current_spelling",
 ]
 
 GROUPS = ("Model", "Sizes", "Precision", "Output", "Speed against size", "Debugging")
@@ -50,6 +50,7 @@ class Documentation:
         python: the same for Python.
         default_words: the default, where the field's default value does not say it.
         choices: the values that it may have.
+        renamed: of values that were renamed, the current ones by the old ones, which are still taken.
         minimum: of a number.
         flag: its name on the command line without dashes.
         common: whether `--help` shows it; `--help-all` shows all options.
@@ -61,6 +62,7 @@ class Documentation:
     python: str
     default_words: str
     choices: tuple[str, ...]
+    renamed: Mapping[str, str]
     minimum: int | None
     flag: str
     common: bool
@@ -76,6 +78,7 @@ def documented(
     default: Any = None,
     default_words: str = "",
     choices: tuple[str, ...] = (),
+    renamed: Mapping[str, str] = MappingProxyType({}),
     minimum: int | None = None,
     command_line: str = "",
     python: str = "",
@@ -83,7 +86,7 @@ def documented(
     common: bool = False,
 ) -> Any:
     """Returns a field of a dataclass that is an option; the arguments are those of :class:`Documentation`."""
-    words = Documentation(group, meaning, command_line, python, default_words, choices, minimum, flag, common)
+    words = Documentation(group, meaning, command_line, python, default_words, choices, renamed, minimum, flag, common)
     return field(default=default, metadata={_KEY: words})
 
 
@@ -115,15 +118,15 @@ def _is_default(value: Any, default: Any) -> bool:
     return type(value) is type(default) and bool(value == default)
 
 
-def with_current_spelling(options: Any, name: str, renamed: Mapping[str, str]) -> None:
-    """Replaces a value of an option that was renamed, with a warning; for `__post_init__`."""
-    value = getattr(options, name)
-    if isinstance(value, str) and value in renamed:
-        warn_of_deprecation(f"{name} {value!r} is called {renamed[value]!r} now; the old name will go")
-        object.__setattr__(options, name, renamed[value])
+def _current_value(name: str, value: Any, renamed: Mapping[str, str]) -> Any:
+    """Returns the value of an option, with a warning in place of one that was renamed."""
+    if not isinstance(value, str) or value not in renamed:
+        return value
+    warn_of_deprecation(f"{name} {value!r} is called {renamed[value]!r} now; the old name will go")
+    return renamed[value]
 
 
-def refuse_unless(options: Any) -> None:
+def check_options(options: Any) -> None:
     """Checks the options of an object by their types, choices and minimums, and stores them as tuples and numbers of
     Python; for `__post_init__`. None stands for the default.
 
@@ -131,7 +134,8 @@ def refuse_unless(options: Any) -> None:
         CompileError: a value is of a wrong type, not among the choices, or too small.
     """
     for name, option in option_fields(type(options)).items():
-        value, words = getattr(options, name), documentation_of(option)
+        words = documentation_of(option)
+        value = _current_value(name, getattr(options, name), words.renamed)
         if value is None:
             value = option.default
         elif option.type in _READERS:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias
 
-from nnefc.driver.option_fields import documented, refuse_unless, with_current_spelling
+from nnefc.driver.option_fields import check_options, documented
 from nnefc.support.diagnostics import CompileError
 
 if TYPE_CHECKING:
@@ -96,6 +96,7 @@ class ReadOptions:
         "Model",
         "For tract's dialect of NNEF: `keep` the states of scans for the next run, or `reset` them in each run.",
         choices=("keep", "reset"),
+        renamed={"anew": "reset"},
         default_words="keep for streaming models, else reset",
     )
     entry: str | None = documented(
@@ -138,8 +139,7 @@ class ReadOptions:
         Raises:
             CompileError: a value is of a wrong type or out of range.
         """
-        with_current_spelling(self, "scan_states", {"anew": "reset"})
-        refuse_unless(self)
+        check_options(self)
         if self.shape is not None and not isinstance(self.shape, Mapping):
             raise CompileError(
                 f"shape is a {type(self.shape).__name__}, not shapes by the names of inputs",
@@ -224,7 +224,7 @@ class CodeOptions:
         Raises:
             CompileError: a value is of a wrong type or out of range, or two options exclude each other.
         """
-        refuse_unless(self)
+        check_options(self)
         if not self.memory_budget >= 1:
             raise CompileError(
                 f"the memory budget {self.memory_budget} is less than 1",
@@ -299,7 +299,7 @@ class PrecisionOptions:
         Raises:
             CompileError: a value is of a wrong type or not among the choices, or options do not fit together.
         """
-        refuse_unless(self)
+        check_options(self)
         if self.precision == AUTO:
             self._check_auto()
         elif self.max_error is not None or (
@@ -350,7 +350,7 @@ class DebugOptions:
         Raises:
             CompileError: a value is of a wrong type.
         """
-        refuse_unless(self)
+        check_options(self)
 
 
 DEFAULT_READ, DEFAULT_CODE = ReadOptions(), CodeOptions()
@@ -390,4 +390,4 @@ class CompileOptions:
         Raises:
             CompileError: it is no text.
         """
-        refuse_unless(self)
+        check_options(self)
