@@ -64,7 +64,7 @@ ALLOWED: dict[str, Set[str]] = {
     "frontends/pnnx": {"frontends", "ir", "operators", "support", "symbolic"},
     "inspect/html": set(),
     "loader": set(),
-    "passes/spec": {"ir", "passes", "symbolic"},
+    "passes/spec": {"ir", "passes", "support", "symbolic"},
     "targets/link": {"ir", "support", "targets/description", "targets/machine"},
     "frontends": {"ir", "support", "symbolic"},
     "passes": {

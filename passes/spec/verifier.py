@@ -26,6 +26,7 @@ from nnefc.ir.attributes import RULE, Form
 from nnefc.passes.manager import PassRun, Phase, Property
 from nnefc.passes.spec.kernels import KERNEL_RULES, Kernel
 from nnefc.passes.spec.modules import MODULE_RULES, Module
+from nnefc.support.diagnostics import CompileError
 
 __all__ = ["VERIFY", "Broken", "InvalidProgram", "Verifier", "broken_rules", "form_of", "verifier_is_on"]
 
@@ -111,10 +112,18 @@ class Verifier:
 
         Raises:
             InvalidProgram: see :meth:`check`.
+            CompileError: the same of a pass of the user's.
         """
         form = form_of(run)
-        if form is not None:
+        if form is None:
+            return
+        try:
             self.check(run.after, form, run.step.name, run.unit)
+        except InvalidProgram as error:
+            if not run.step.inserted_after:
+                raise
+            hint = f"it is your pass after '{run.step.inserted_after}': passes that follow need valid programs"
+            raise CompileError(str(error), hint=hint) from error
 
     def check(self, program: tvm.IRModule | tirx.PrimFunc, form: Form, after: str, name: str = "main") -> None:
         """Checks a program that a pass has made.

@@ -268,8 +268,9 @@ def with_unheard_of(func: tirx.PrimFunc) -> tirx.PrimFunc:
 @pytest.mark.parametrize("name", ["schedule", "opaque constants", "align stack frames", "loop pointers"])
 def test_a_pass_that_makes_an_invalid_kernel_is_named(name: str) -> None:
     rule = r"fused_\w+: every attribute is declared for where it is, but a function has 'nnefc.unheard_of'"
-    with pytest.raises(CompileError, match=rf"after the pass 'corrupt', {rule}"):
+    with pytest.raises(CompileError, match=rf"after the pass 'corrupt', {rule}") as error:
         nnefc.compile(DIGITS, passes=[after(name, with_unheard_of, called="corrupt")])
+    assert error.value.hint is not None and error.value.hint.startswith(f"it is your pass after '{name}'")
 
 
 def test_checked_libraries_are_compiled_with_the_verifier(monkeypatch: pytest.MonkeyPatch) -> None:
