@@ -1,0 +1,222 @@
+"""Reads programs of tests as :mod:`program_text` prints them, and computations that are written as formulas.
+
+A program is one of three:
+
+    def kernel(A: float32[9], B: float32[9]):     a kernel, in TVMScript whose integers are of 64 bits
+        for i in range(9):
+            B[i] = A[i] + 1.0
+
+    x: float32[1, 9]                              a network
+    w: const float32[1, 9] = 1 2                  a constant; its elements are repeated to its end
+    y = R.add(x, w)
+    -> y
+
+    A: float32[9, 5]                              a kernel without a schedule, one formula for each tensor
+    B[i: 9] = sum[k: 5](A[i, k])
+
+Names in shapes that are nothing else are dynamic dimensions.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import tvm
+import tvm.script
+from tvm import te, tirx
+
+from nnefc.ir.attributes import DYNAMIC_DIMENSIONS
+from nnefc.passes.graph.rewriter import constant
+
+__all__ = ["dimensions_of", "parse_program"]
+
+_TENSOR = re.compile(r"(\w+): (\w+)\[([^\]]*)\]")
+_CONSTANT = re.compile(r"(\w+): const (\w+)\[([^\]]*)\] = (.+)")
+_BINDING = re.compile(r"(\w+)(?:: [^=]*)? = (.+)")
+
+
+def parse_program(text: str, dims: Mapping[str, tirx.Var]) -> tvm.IRModule | tirx.PrimFunc:
+    """Returns a network or a kernel.
+
+    Args:
+        dims: the dynamic dimensions that the text names.
+
+    Raises:
+        ValueError: says what is wrong with the text.
+    """
+    if re.search(r"^def ", text, re.MULTILINE):
+        return _kernel(text, dims)
+    if re.search(r"^-> ", text, re.MULTILINE):
+        return _network(text, dims)
+    return _computation(text, dims)
+
+
+def dimensions_of(text: str) -> dict[str, tuple[int, int]]:
+    """Returns dynamic dimensions with their ranges, written as `n 1..64, m 0..9`."""
+    found = (re.fullmatch(r"(\w+) (\d+)\.\.(\d+)", each.strip()) for each in text.split(",") if each.strip())
+    return {each[1]: (int(each[2]), int(each[3])) for each in found if each is not None}
+
+
+# Kernels.
+
+
+def _kernel(text: str, dims: Mapping[str, tirx.Var]) -> tirx.PrimFunc:
+    source = _TENSOR.sub(lambda found: f'{found[1]}: T.Buffer(({found[3]},), "{found[2]}")', text)
+    source = ast.unparse(_WithTypes().visit(ast.parse(source)))
+    source = source.replace("def ", "@T.prim_func(s_tir=True)\ndef ", 1)
+    scope = {"T": tvm.script.tirx, **dims}  # which TVM has not seen defined
+    func = tvm.script.from_source(source, extra_vars=scope, check_well_formed=not dims)
+    func = func.without_attr("global_symbol")
+    return func.with_attr(DYNAMIC_DIMENSIONS, list(dims.values())) if dims else func
+
+
+_OF_INTEGERS = {
+    *("Buffer", "alloc_buffer", "sblock_alloc_buffer", "decl_buffer"),
+    *("range", "grid", "serial", "parallel", "vectorized", "unroll", "thread_binding"),
+    *("max", "min", "if_then_else", "Select", "Div", "truncdiv", "truncmod", "floordiv", "floormod", "likely"),
+    *("spatial", "reduce", "where", "remap"),
+}
+_INDEXED = {"Ramp", "Broadcast"}
+"""Functions whose last argument is a number of lanes."""
+
+
+class _WithTypes(ast.NodeTransformer):
+    """Gives integers 64 bits, in shapes, extents, indices and arithmetic; arguments of other calls stay."""
+
+    def visit_Constant(self, node: ast.Constant) -> ast.AST:
+        if type(node.value) is not int:
+            return node
+        return ast.parse(f"T.int64({node.value})", mode="eval").body
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        node.func = self.visit(node.func) if not isinstance(node.func, ast.Name | ast.Attribute) else node.func
+        name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+        if name in _OF_INTEGERS:
+            node.args = [self.visit(arg) for arg in node.args]
+        elif name in _INDEXED:
+            node.args = [*(self.visit(arg) for arg in node.args[:-1]), node.args[-1]]
+        else:
+            node.args = [arg if isinstance(arg, ast.Constant) else self.visit(arg) for arg in node.args]
+        return node  # arguments by name are types, scopes and annotations
+
+
+# Networks.
+
+
+def _network(text: str, dims: Mapping[str, tirx.Var]) -> tvm.IRModule:
+    params, values, body, results = [], {}, [], ""
+    for line in filter(None, map(str.strip, text.splitlines())):
+        if found := _CONSTANT.fullmatch(line):
+            shape = tuple(int(size) for size in found[3].split(",") if size.strip())
+            values[found[1]] = constant(_elements(found[4], shape, found[2]))
+        elif found := _TENSOR.fullmatch(line):
+            sizes = "".join(f"{size}, " for size in _split(found[3]))
+            params.append(f'{found[1]}: R.Tensor(({sizes}), "{found[2]}")')
+        elif line.startswith("-> "):
+            results = line.removeprefix("-> ")
+        elif found := _BINDING.fullmatch(line):
+            body.append(f"{found[1]} = {found[2]}")
+        else:
+            raise ValueError(f"not a line of a network: {line}")
+    lines = ["@I.ir_module", "class Module:", "    @R.function", f"    def main({', '.join(params)}):"]
+    lines += ["        with R.dataflow():", *(f"            {line}" for line in body)]
+    lines += [f"            result = ({results},)", "            R.output(result)", "        return result"]
+    scope = {"I": tvm.script.ir, "R": tvm.script.relax, "T": tvm.script.tirx, **values, **dims}
+    return tvm.script.from_source("\n".join(lines), extra_vars=scope)
+
+
+def _split(shape: str) -> list[str]:
+    return [size for size in shape.split(",") if size.strip()]
+
+
+def _elements(text: str, shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    """Returns an array of the elements that a text lists, repeated to the end; `random` is the same noise always."""
+    count = int(np.prod(shape, dtype=np.int64))
+    if text == "random":
+        return np.random.default_rng(count).standard_normal(shape).astype(dtype)
+    listed = np.array([float(element) for element in text.split()])
+    return np.resize(listed, count).reshape(shape).astype(dtype)
+
+
+# Computations.
+
+
+def _computation(text: str, dims: Mapping[str, tirx.Var]) -> tirx.PrimFunc:
+    scope: dict[str, Any] = {**_FUNCTIONS, **dims}
+    tensors: dict[str, te.Tensor] = {}
+    read: set[te.Tensor] = set()
+    for line in filter(None, map(str.strip, text.splitlines())):
+        if found := _TENSOR.fullmatch(line):
+            shape = [_size(size, dims) for size in _split(found[3])]
+            tensors[found[1]] = te.placeholder(shape, found[2], found[1])
+        else:
+            name, tensor = _formula(line, {**scope, **tensors}, dims)
+            tensors[name] = tensor
+            read.update(tensor.op.input_tensors)
+    inputs = [tensor for tensor in tensors.values() if isinstance(tensor.op, te.PlaceholderOp)]
+    results = [t for t in tensors.values() if not isinstance(t.op, te.PlaceholderOp) and t not in read]
+    func = te.create_prim_func([*inputs, *results]).without_attr("global_symbol")
+    return func.with_attr(DYNAMIC_DIMENSIONS, list(dims.values())) if dims else func
+
+
+def _size(text: str, dims: Mapping[str, tirx.Var]) -> tirx.Expr:
+    value = eval(text, {}, dict(dims))
+    return tirx.IntImm("int64", value) if isinstance(value, int) else value
+
+
+def _formula(line: str, scope: Mapping[str, Any], dims: Mapping[str, tirx.Var]) -> tuple[str, te.Tensor]:
+    """Returns the tensor of `C[i: 4, j: 5] = sum[k: 3](A[i, k] * B[k, j])`."""
+    (statement,) = ast.parse(line).body
+    assert isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Subscript), line
+    target = statement.targets[0]
+    axes = dict(_axes(target.slice, dims))
+    reduced: dict[str, te.IterVar] = {}
+
+    class Reductions(ast.NodeTransformer):
+        """Makes `sum[k: 3](value)` the call `sum(value, axis=[k])`."""
+
+        def visit_Call(self, node: ast.Call) -> ast.AST:
+            self.generic_visit(node)
+            if isinstance(node.func, ast.Subscript):
+                own = dict(_axes(node.func.slice, dims))
+                zero = tirx.IntImm("int64", 0)
+                reduced.update({name: te.reduce_axis((zero, size), name) for name, size in own.items()})
+                names = ast.List([ast.Name(name, ast.Load()) for name in own], ast.Load())
+                reducer = ast.Name(f"{ast.unparse(node.func.value)}_over", ast.Load())
+                node = ast.Call(reducer, [*node.args, names], [])
+            return node
+
+    value = ast.Expression(ast.fix_missing_locations(Reductions().visit(statement.value)))
+    code = compile(ast.fix_missing_locations(value), line, "eval")
+
+    def element(*index: tirx.Var) -> tirx.Expr:
+        return eval(code, {**scope, **reduced, **dict(zip(axes, index, strict=True))})
+
+    name = ast.unparse(target.value)
+    return name, te.compute(list(axes.values()), element, name=name, varargs_names=list(axes))
+
+
+def _axes(node: ast.expr, dims: Mapping[str, tirx.Var]) -> Iterator[tuple[str, tirx.Expr]]:
+    for each in node.elts if isinstance(node, ast.Tuple) else [node]:
+        assert isinstance(each, ast.Slice) and each.lower is not None and each.upper is not None
+        yield ast.unparse(each.lower), _size(ast.unparse(each.upper), dims)
+
+
+def _constant_or_cast(dtype: str) -> Callable[[Any], tirx.Expr]:
+    return lambda value: tirx.const(value, dtype) if isinstance(value, int | float) else tirx.Cast(dtype, value)
+
+
+_TYPES = ("bool", "int8", "uint8", "int16", "uint16", "int32", "int64", "float16", "bfloat16", "float32", "float64")
+_OF_ELEMENTS = ("max", "min", "exp", "log", "tanh", "sigmoid", "erf", "sqrt", "rsqrt", "abs", "round", "all", "any")
+_FUNCTIONS: dict[str, Any] = {
+    **{name: getattr(tirx, name) for name in _OF_ELEMENTS},
+    **{f"{name}_over": getattr(te, name) for name in ("sum", "max", "min")},
+    **{dtype: _constant_or_cast(dtype) for dtype in _TYPES},
+    "where": tirx.if_then_else,
+    "select": tirx.Select,
+}
+"""What formulas may call, besides reductions."""
