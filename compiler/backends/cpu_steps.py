@@ -11,8 +11,9 @@ from typing import Any
 import tvm
 from tvm import tirx
 
-from nnefc.backends.kernel_context import KernelContext, with_body
+from nnefc.backends.kernel_context import KernelContext
 from nnefc.ir.attributes import CHECKED, DYNAMIC_SHAPES, ELEMENT_RANGES, JOINED_ROWS
+from nnefc.ir.rebuild import with_fields
 from nnefc.passes.backend import Settings
 from nnefc.passes.graph.algorithms.choose_algorithms import choose_algorithms
 from nnefc.passes.graph.algorithms.fast_algorithms import FastAlgorithms
@@ -146,13 +147,13 @@ def peel_tail_tiles(func: tirx.PrimFunc, context: KernelContext) -> tirx.PrimFun
     """Splits loops over tiles into full tiles and smaller ones for the tail."""
     once = bool(context.use.in_place.overwritable)
     body = peel_tails(func.body, tiled_axes(func), once)
-    return with_body(func, body if context.sizes else with_values(body, dict(named_sizes(func))))
+    return with_fields(func, body=body if context.sizes else with_values(body, dict(named_sizes(func))))
 
 
 def split_vector_tails(func: tirx.PrimFunc, context: KernelContext) -> tirx.PrimFunc:
     """Splits vectorized loops with a condition on lanes into full vectors and their tail."""
     tail = tirx.ForKind.SERIAL if context.sizes else tirx.ForKind.UNROLLED
-    return with_body(func, split_loop_tails(func.body, tail))
+    return with_fields(func, body=split_loop_tails(func.body, tail))
 
 
 def add_row_versions(func: tirx.PrimFunc, context: KernelContext) -> tirx.PrimFunc:

@@ -11,6 +11,7 @@ from tvm import tirx
 
 from nnefc.ir.attributes import RULE
 from nnefc.ir.empty_reductions import fold_empty_reductions
+from nnefc.ir.rebuild import with_fields
 from nnefc.passes.backend import KernelUse, Settings
 from nnefc.passes.manager import Condition, PassManager, Phase
 from nnefc.passes.schedule.analysis import KernelAnalysis
@@ -32,7 +33,6 @@ __all__ = [
     "on_body",
     "on_function",
     "tvm_pass",
-    "with_body",
 ]
 
 
@@ -221,19 +221,14 @@ def on_function(change: Callable[[tirx.PrimFunc], tirx.PrimFunc]) -> Callable[[t
 
 def on_body(change: Callable[[tirx.Stmt], tirx.Stmt]) -> Callable[[tirx.PrimFunc, Any], tirx.PrimFunc]:
     """Returns the run of a pass that needs the statements alone."""
-    return lambda func, _context: with_body(func, change(func.body))
+    return lambda func, _context: with_fields(func, body=change(func.body))
 
 
 def on_axes(
     change: Callable[[tirx.Stmt, Sequence[TiledAxis]], tirx.Stmt],
 ) -> Callable[[tirx.PrimFunc, Any], tirx.PrimFunc]:
     """Returns the run of a pass that needs the statements and the axes that are computed in tiles."""
-    return lambda func, _context: with_body(func, change(func.body, tiled_axes(func)))
-
-
-def with_body(func: tirx.PrimFunc, body: tirx.Stmt) -> tirx.PrimFunc:
-    """Returns a function with other statements."""
-    return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
+    return lambda func, _context: with_fields(func, body=change(func.body, tiled_axes(func)))
 
 
 def tvm_pass(change: tvm.transform.Pass) -> Callable[[tirx.PrimFunc, Any], tirx.PrimFunc]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import tvm_ffi
 from tvm import s_tir, tirx
 
+from nnefc.ir.rebuild import with_fields
 from nnefc.symbolic.dims import variables
 
 __all__ = ["fold_empty_reductions"]
@@ -47,7 +48,7 @@ def fold_empty_reductions(func: tirx.PrimFunc) -> tirx.PrimFunc:
         return body if loop.loop_var in gone else loop
 
     body = tvm_ffi.structural_map(func.body, ((s_tir.SBlockRealize, first_values), (tirx.For, without_iterations)))
-    return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
+    return with_fields(func, body=body)
 
 
 def _is_empty_sum(block: s_tir.SBlock) -> bool:

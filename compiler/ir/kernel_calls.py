@@ -1,25 +1,28 @@
-"""Marks kernels that use symbolic variables beyond their operands' shapes, so that TVM does not merge two of them.
+"""Makes kernels of functions of TE and calls them, also for functions that capture dynamic dimensions.
+
+A kernel is written with the network's own dynamic dimensions. An attribute lists those beyond its operands' shapes:
 
     kernel(x[m, 4], y[m, 4]): t = buffer[n, 4] …         made for x[n, 4], with the network's own variable n inside
     kernel(x[m, 4], y[m, 4]): t = buffer[k, 4] …         the same, made for x[k, 4]
 
 TVM's builder merges kernels that differ only in the names of such variables, even where they stand for different sizes.
-An attribute of each kernel that lists its variables prevents the merge.
+The attribute prevents the merge.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import tvm
-from tvm import relax, tirx
-from tvm.relax.utils import gen_call_tir_inputs
+from tvm import relax, te, tirx
 
 from nnefc.ir.attributes import CAPTURED_DIMENSIONS
-from nnefc.symbolic.dims import dynamic_variables, variables
+from nnefc.ir.rebuild import with_fields
+from nnefc.symbolic.dims import Size, dynamic_variables, variables
 
-__all__ = ["call_te", "emit_te", "kept_apart"]
+__all__ = ["TeKernel", "call_te", "emit_te", "kept_apart", "te_kernel"]
 
 
 def call_te(
@@ -29,7 +32,7 @@ def call_te(
     name: str,
     attrs: Mapping[str, Any] | None = None,
 ) -> relax.Call:
-    """Wraps `builder.call_te` for functions that capture dynamic dimensions.
+    """Returns a call of a function of TE as a kernel of its own.
 
     Args:
         builder: takes in the kernel.
@@ -38,8 +41,8 @@ def call_te(
         name: of the kernel.
         attrs: of the kernel.
     """
-    kernel, operands, results = gen_call_tir_inputs(function, *args, primfunc_attrs=dict(attrs) if attrs else None)
-    return relax.call_tir(builder.add_func(kept_apart(kernel), name), operands, results)
+    made = te_kernel(function, args, attrs or {})
+    return relax.call_tir(builder.add_func(made.kernel, name), relax.Tuple([*made.tensors, *made.sizes]), made.types)
 
 
 def emit_te(
@@ -51,6 +54,52 @@ def emit_te(
 ) -> relax.Var:
     """The variable that is bound to a call; see :func:`call_te`."""
     return builder.emit(call_te(builder, function, *args, name=name, attrs=attrs))
+
+
+@dataclass(frozen=True)
+class TeKernel:
+    """A kernel made of a function of TE, and what it is called with.
+
+    Attributes:
+        tensors: the operands among the arguments.
+        sizes: dynamic dimensions that the arguments mention, scalar operands after the tensors.
+        types: of the results.
+    """
+
+    kernel: tirx.PrimFunc
+    tensors: list[relax.Expr]
+    sizes: list[tirx.Var]
+    types: list[relax.TensorType]
+
+
+def te_kernel(function: Callable[..., Any], args: Sequence[Any], attrs: Mapping[str, Any]) -> TeKernel:
+    """Returns the kernel of a function, with placeholders for the tensors among its arguments."""
+    tensors: list[relax.Expr] = []
+    operands: list[te.Tensor] = []
+    sizes: dict[tirx.Var, None] = {}
+
+    def given(arg: Any) -> Any:
+        if isinstance(arg, relax.Expr) and isinstance(arg.ty, relax.TensorType):
+            name = str(arg.name) if isinstance(arg, relax.Var) else f"operand{len(tensors)}"
+            tensors.append(arg)
+            operands.append(te.placeholder(list(arg.ty.shape.values), str(arg.ty.dtype), name))
+            return operands[-1]
+        if isinstance(arg, relax.ShapeExpr):
+            return list(map(given, arg.values))
+        if isinstance(arg, list | tuple):
+            return getattr(arg, "_make", type(arg))(map(given, arg))
+        if isinstance(arg, Size | tirx.Expr):
+            sizes.update(dict.fromkeys(variables(arg.expr if isinstance(arg, Size) else arg)))
+        return arg
+
+    made = function(*map(given, args))
+    results = [made] if isinstance(made, te.Tensor) else list(made)
+    kernel = te.create_prim_func([*operands, *results], "int64").without_attr("global_symbol")
+    if sizes:
+        count = len(operands)
+        kernel = with_fields(kernel, params=[*kernel.params[:count], *sizes, *kernel.params[count:]])
+    types = [relax.TensorType(result.shape, result.dtype) for result in results]
+    return TeKernel(kept_apart(kernel.with_attrs(attrs) if attrs else kernel), tensors, list(sizes), types)
 
 
 def kept_apart(kernel: tirx.PrimFunc) -> tirx.PrimFunc:

@@ -17,6 +17,7 @@ from tvm.ir import Range
 from tvm.ir.expr import TensorRegion
 
 from nnefc.ir.attributes import PADDING
+from nnefc.ir.rebuild import loop_nest, root_block
 from nnefc.passes.tir.common.expressions import int64
 from nnefc.symbolic.dims import Dimension, expression
 
@@ -66,11 +67,8 @@ def _copy(
     copy = tirx.BufferStore(padded, data[tuple(source)], target)
     step = s_tir.SBlock(axes, [_element(data, source)], [_element(padded, target)], "pad", copy, annotations=dict(note))
     loops = [tirx.Var(f"i{i}", "int64") for i in range(len(sizes))]
-    body: tirx.Stmt = s_tir.SBlockRealize(loops, True, step)
-    for loop, size in reversed(list(zip(loops, sizes, strict=True))):
-        body = tirx.For(loop, int64(0), size, tirx.ForKind.SERIAL, body)
-    root = s_tir.SBlock([], [], [], "root", body)
-    return tirx.PrimFunc([data, padded], s_tir.SBlockRealize([], True, root)).with_attr("tirx.noalias", True)
+    body = loop_nest(loops, sizes, s_tir.SBlockRealize(loops, True, step))
+    return tirx.PrimFunc([data, padded], root_block(body)).with_attr("tirx.noalias", True)
 
 
 def _axis(size: tirx.Expr, name: str) -> tirx.IterVar:

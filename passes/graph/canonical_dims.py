@@ -17,6 +17,7 @@ from tvm import relax, s_tir, tirx
 from tvm.ir import PrimType
 
 from nnefc.ir.attributes import CAPTURED_DIMENSIONS, DYNAMIC_DIMENSIONS, OPERAND_SHAPES
+from nnefc.ir.rebuild import with_fields
 from nnefc.passes.graph.rewriter import Rewriter, is_call
 from nnefc.symbolic.dims import dimensions, dynamic_variables, expression, is_known, structural_key, variables
 
@@ -148,5 +149,5 @@ def _with_sizes(func: tirx.PrimFunc, sizes: Mapping[tirx.Var, tirx.Expr]) -> tir
     tensors = [param for param in func.params if isinstance(param.ty, tirx.BufferType)]
     others = {var: value for var, value in sizes.items() if not var.same_as(value)}
     if others or len(tensors) < len(func.params):
-        func = tirx.PrimFunc([*tensors, *sizes], func.body, func.ret_type, func.attrs).specialize(sizes)
+        func = with_fields(func, params=[*tensors, *sizes]).specialize(sizes)
     return func

@@ -10,15 +10,15 @@ from typing import Any, TypeGuard
 
 import numpy as np
 import tvm
-from tvm import relax, te, tirx
+from tvm import relax, tirx
 from tvm.ir import GenericConst
 
 from nnefc.ir.dataflow import variables_read
-from nnefc.ir.kernel_calls import kept_apart
+from nnefc.ir.kernel_calls import te_kernel
 from nnefc.passes.graph.debug_locations import NamingBuilder, debug_locations
 from nnefc.support.internal_errors import working_on
 from nnefc.support.mapped_files import ALIGNMENT, LARGE, VIEWED, release_pages
-from nnefc.symbolic.dims import Size, dimensions, variables
+from nnefc.symbolic.dims import dimensions
 
 __all__ = ["Rewriter", "array_of", "constant", "is_call", "is_constant", "operands", "shape_of"]
 
@@ -87,7 +87,7 @@ class Rewriter:
         self._uses: Counter[relax.Var] = Counter()
         self._not_counted: list[tuple[relax.Var, relax.Var]] = []
         self._new: dict[relax.Var, relax.Expr] = {}
-        self._computations: dict[object, tuple[tvm.ir.GlobalVar, list[relax.TensorType]]] = {}
+        self._computations: dict[object, tuple[tvm.ir.GlobalVar, list[tirx.Var], list[relax.TensorType]]] = {}
 
     def rewrite(self, var: relax.Var, call: relax.Call) -> relax.Expr:
         """Returns what `var` is bound to in the new function; `call` has the new function's variables as operands."""
@@ -127,36 +127,23 @@ class Rewriter:
     ) -> relax.Var:
         """Binds a variable to the TE computation `function(*args)`.
 
-        What `builder.emit_te` does, in less time: equal computations are made once.
+        Equal computations become one kernel, which is made once.
 
         Args:
             function: returns a tensor, or several.
-            args: tensors first, then what can be told apart by its hash. Variables of dynamic sizes among them become
-                scalar operands.
+            args: tensors first, then values that are equal where their hashes are.
             name: of the kernel; the function's own without it.
             attrs: of the kernel.
         """
         tensors = [arg for arg in args if isinstance(arg, relax.Expr)]
         tail = args[len(tensors) :]
-        sizes = list(dict.fromkeys(var for size in tail if isinstance(size, Size) for var in variables(size.expr)))
         key = (function, tuple((shape_of(t), str(t.ty.dtype)) for t in tensors), tail, name, tuple(attrs.items()))
         if key not in self._computations:
-            operands = [_placeholder(tensor, number) for number, tensor in enumerate(tensors)]
-            made = function(*operands, *tail)
-            results = [made] if isinstance(made, te.Tensor) else list(made)
-            kernel = te.create_prim_func([*operands, *results], "int64").without_attr("global_symbol")
-            if sizes:
-                given, count = list(kernel.params), len(operands)
-                params = [*given[:count], *sizes, *given[count:]]
-                kernel = tirx.PrimFunc(params, kernel.body, kernel.ret_type, kernel.attrs)
-            types = [relax.TensorType(result.shape, result.dtype) for result in results]
-            kernel = kept_apart(kernel.with_attrs(attrs) if attrs else kernel)
-            gv = self.builder.add_func(kernel, name or function.__name__)
-            self._computations[key] = gv, types
-        kernel, types = self._computations[key]
-        return self.builder.emit(
-            relax.call_tir(kernel, relax.Tuple([*tensors, *sizes]), types[0] if len(types) == 1 else types)
-        )
+            made = te_kernel(function, args, attrs)
+            gv = self.builder.add_func(made.kernel, name or function.__name__)
+            self._computations[key] = gv, made.sizes, made.types
+        kernel, sizes, types = self._computations[key]
+        return self.builder.emit(relax.call_tir(kernel, relax.Tuple([*tensors, *sizes]), types))
 
     def replaced(self, expr: relax.Expr) -> relax.Expr:
         """`expr` with the new function's variables."""
@@ -218,11 +205,6 @@ class Rewriter:
 def _tensors_of(name: str) -> str:
     """Returns the model's tensors that a variable stands for, for messages."""
     return "the tensor " + ", ".join(f"'{tensor}'" for tensor in debug_locations(name) or (name,))
-
-
-def _placeholder(tensor: relax.Expr, number: int) -> te.Tensor:
-    name = tensor.name if isinstance(tensor, relax.Var) else f"operand{number}"
-    return te.placeholder(list(tensor.ty.shape.values), str(tensor.ty.dtype), name)
 
 
 def _count_uses(func: relax.Function) -> Counter[relax.Var]:

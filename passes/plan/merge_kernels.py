@@ -25,6 +25,7 @@ from tvm import tirx
 from tvm.ir import GlobalVar
 from tvm.ir.expr import Call, TensorLoad
 
+from nnefc.ir.rebuild import with_fields
 from nnefc.passes.tir.common.expressions import IF_THEN_ELSE
 
 __all__ = ["MergedKernel", "merged_kernels"]
@@ -97,7 +98,7 @@ class _Shape:
             return tirx.IntImm(str(node.ty.dtype), 1)
 
         body = _changed(func.body, note)
-        bare = tirx.PrimFunc(func.params, body, func.ret_type, func.attrs).without_attr("global_symbol")
+        bare = with_fields(func, body=body).without_attr("global_symbol")
         return cls(func, found, bare)
 
 
@@ -123,7 +124,7 @@ def _merged(kernels: Mapping[GlobalVar, _Shape], dtype: str) -> dict[GlobalVar, 
         return (argument if own == dtype else tirx.Cast(own, argument)) * tirx.IntImm(own, factor)
 
     first = next(iter(kernels.values())).function
-    func = tirx.PrimFunc([*first.params, *params], _changed(first.body, number), first.ret_type, first.attrs)
+    func = with_fields(first, params=[*first.params, *params], body=_changed(first.body, number))
     return {
         gv: MergedKernel(func, tuple(tirx.IntImm(dtype, values[index]) for values in arguments))
         for index, gv in enumerate(kernels)
@@ -147,9 +148,7 @@ def _changed(body: tirx.Stmt, number: _Number) -> tirx.Stmt:
         if node.kind not in _WRITTEN_OUT:
             begin, extent = mutator.mutate(begin), mutator.mutate(extent)
         inner = mutator.mutate(node.body)
-        return tirx.For(
-            node.loop_var, begin, extent, node.kind, inner, node.thread_binding, node.annotations, node.step
-        )
+        return with_fields(node, min=begin, extent=extent, body=inner)
 
     def call(node: Call, mutator: Any) -> Any:
         if getattr(node.op, "name", "") in _OF_VALUES:
@@ -199,4 +198,4 @@ def _without_sizes_of_views(func: tirx.PrimFunc) -> tirx.PrimFunc:
         if isinstance(view, tirx.DeclBuffer) and view.buffer not in shaped
     }
     body = tvm_ffi.structural_map(func.body, (tirx.Var, lambda var: views.get(var, var)))
-    return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
+    return with_fields(func, body=body)

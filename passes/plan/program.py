@@ -19,6 +19,7 @@ from tvm import relax, tirx
 from nnefc.ir.attributes import DYNAMIC_DIMENSIONS
 from nnefc.ir.element_types import element_bytes
 from nnefc.ir.network import Body, Control, DataDependentSize, If, Loop, Network, control_index, result_types
+from nnefc.ir.rebuild import with_fields
 from nnefc.passes.graph.debug_locations import debug_locations
 from nnefc.passes.graph.rewriter import array_of, is_constant
 from nnefc.passes.plan.size_arguments import SizeArguments, pass_sizes_as_arguments
@@ -367,7 +368,7 @@ def _nameless(func: tirx.PrimFunc) -> tirx.PrimFunc:
     if not sizes:
         return func
     bare = func.without_attr(DYNAMIC_DIMENSIONS)
-    return tirx.PrimFunc([*sizes, *bare.params], bare.body, bare.ret_type, bare.attrs)
+    return with_fields(bare, params=[*sizes, *bare.params])
 
 
 class _Reader:

@@ -7,6 +7,7 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir.expr import Call
 
+from nnefc.ir.rebuild import with_fields
 from nnefc.passes.compute.dot.dot_product import is_dot_product, terms_of
 from nnefc.passes.schedule.schedules import dynamic_sizes_of
 from nnefc.passes.tir.common.expressions import is_number
@@ -23,7 +24,7 @@ def arithmetic_of(kernel: tirx.PrimFunc) -> int:
     if dynamic_sizes_of(kernel):
         return 0
     body = tvm_ffi.structural_map(kernel.body, [(Call, _term_by_term), (tirx.Mul, _without_sign)])
-    counted = tirx.PrimFunc(kernel.params, body, kernel.ret_type, kernel.attrs)
+    counted = with_fields(kernel, body=body)
     try:
         return int(tvm.s_tir.analysis.estimate_tir_flops(tvm.IRModule({"main": counted})))
     except (tvm.error.InternalError, ValueError, TypeError, OverflowError):

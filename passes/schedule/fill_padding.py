@@ -12,6 +12,7 @@ from typing import Protocol, TypeAlias
 from tvm import s_tir, tirx
 
 from nnefc.ir.attributes import INTERIOR, PADDING
+from nnefc.ir.rebuild import loop_nest, with_fields
 from nnefc.passes.schedule.schedules import root_blocks, vector_lanes
 from nnefc.passes.tir.common.expressions import int64
 from nnefc.passes.tir.common.shapes import Size, size_of, sizes_of
@@ -57,19 +58,9 @@ def _after(stmts: Sequence[tirx.Stmt], func: tirx.PrimFunc) -> tirx.PrimFunc:
     """`func` with these statements before its own."""
     realize = func.body
     root = realize.block
-    block = s_tir.SBlock(
-        root.iter_vars,
-        root.reads,
-        root.writes,
-        root.name_hint,
-        tirx.SeqStmt([*stmts, root.body]),
-        root.init,
-        root.alloc_buffers,
-        root.match_buffers,
-        root.annotations,
-    )
+    block = with_fields(root, body=tirx.SeqStmt([*stmts, root.body]))
     body = s_tir.SBlockRealize(realize.iter_values, realize.predicate, block)
-    return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
+    return with_fields(func, body=body)
 
 
 _Side: TypeAlias = tuple[Size, Size]
@@ -102,10 +93,7 @@ def _fill(buffer: tirx.Var, box: Sequence[_Side], value: int, lanes: int) -> tir
     element: tirx.Expr = tirx.const(value, str(buffer.dtype))
     if lanes > 1:
         index[-1], element = tirx.Ramp(index[-1], int64(1), lanes), tirx.Broadcast(element, lanes)
-    stmt: tirx.Stmt = tirx.BufferStore(buffer, element, index)
-    for loop, extent in reversed(list(zip(loops, extents, strict=True))):
-        stmt = tirx.For(loop, int64(0), expression(extent), tirx.ForKind.SERIAL, stmt)
-    return stmt
+    return loop_nest(loops, extents, tirx.BufferStore(buffer, element, index))
 
 
 _Loops: TypeAlias = tuple[list[tirx.Var], Sequence[Size], list[tirx.Expr]]

@@ -16,6 +16,7 @@ import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir import Range
 
+from nnefc.ir.rebuild import nested, with_fields
 from nnefc.passes.schedule.analysis import ScheduleBlock, steps_of
 from nnefc.passes.schedule.reducers import reducer_of
 from nnefc.passes.schedule.schedules import schedule_of, without_dynamic_dims
@@ -150,11 +151,8 @@ def _statements(func: tirx.PrimFunc) -> list[tirx.Stmt]:
 def _with_steps(func: tirx.PrimFunc, steps: Sequence[tirx.Stmt]) -> tirx.PrimFunc:
     root = func.body.block
     body = tirx.SeqStmt(steps) if len(steps) > 1 else steps[0]
-    made = s_tir.SBlock(
-        [], root.reads, root.writes, root.name_hint, body, None, root.alloc_buffers, root.match_buffers,
-        root.annotations,
-    )  # fmt: skip
-    return tirx.PrimFunc(func.params, s_tir.SBlockRealize([], True, made), func.ret_type, func.attrs)
+    made = with_fields(root, iter_vars=[], body=body, init=None)
+    return with_fields(func, body=s_tir.SBlockRealize([], True, made))
 
 
 def _with_size(func: tirx.PrimFunc, tensor: tirx.Var, dim: int, size: tirx.Expr) -> tirx.PrimFunc:
@@ -187,14 +185,9 @@ def _with_extent(stmt: tirx.Stmt, extent: tirx.Expr, axis: int, change: _Change)
     block = stmt.block
     axes = list(block.iter_vars)
     axes[axis] = tirx.IterVar(Range(int64(0), extent), axes[axis].var, axes[axis].iter_type)
-    made = s_tir.SBlock(
-        axes, block.reads, block.writes, block.name_hint, change(block.body), block.init, block.alloc_buffers,
-        block.match_buffers, block.annotations,
-    )  # fmt: skip
-    stmt = s_tir.SBlockRealize(stmt.iter_values, stmt.predicate, made)
-    for position, loop in reversed(list(enumerate(loops))):
-        stmt = tirx.For(loop.loop_var, loop.min, extent if position == axis else loop.extent, loop.kind, stmt)
-    return stmt
+    made = with_fields(block, iter_vars=axes, body=change(block.body))
+    loops[axis] = with_fields(loops[axis], extent=extent)
+    return nested(loops, s_tir.SBlockRealize(stmt.iter_values, stmt.predicate, made))
 
 
 def _limited(step: ScheduleBlock, end: tirx.Expr) -> _Change | None:

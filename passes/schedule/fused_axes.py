@@ -17,6 +17,7 @@ from tvm.ir import Range
 from tvm.ir.expr import TensorLoad, TensorRegion
 
 from nnefc.ir.attributes import INTERIOR, JOINED_ROWS, PADDING, PERIODS
+from nnefc.ir.rebuild import nested, with_fields
 from nnefc.passes.schedule.analysis import KernelAnalysis, ScheduleBlock
 from nnefc.passes.tir.common.expressions import int64, is_number, substituted, variables_of
 from nnefc.passes.tir.common.shapes import Size, sizes_of
@@ -128,15 +129,16 @@ class _Joining:
             if joined is None:
                 return None
             made.append(joined)
-        block = s_tir.SBlock(
-            [], root.reads, root.writes, root.name_hint, tirx.SeqStmt(made) if len(made) > 1 else made[0], None,
-            [tensors.get(buffer, buffer) for buffer in root.alloc_buffers], root.match_buffers, root.annotations,
-        )  # fmt: skip
+        block = with_fields(
+            root,
+            iter_vars=[],
+            body=tirx.SeqStmt(made) if len(made) > 1 else made[0],
+            init=None,
+            alloc_buffers=[tensors.get(buffer, buffer) for buffer in root.alloc_buffers],
+        )
         params = [tensors.get(param, param) for param in func.params]
         return KernelAnalysis(
-            tirx.PrimFunc(params, s_tir.SBlockRealize([], True, block), func.ret_type, func.attrs).with_attr(
-                JOINED_ROWS, True
-            )
+            with_fields(func, params=params, body=s_tir.SBlockRealize([], True, block)).with_attr(JOINED_ROWS, True)
         )
 
     def _tensor(self, tensor: tirx.Var, dim: int) -> tirx.Var:
@@ -203,19 +205,20 @@ class _Joining:
             annotations[INTERIOR] = [expression(axis.size) for axis in step.axes]
         axes = list(block.iter_vars)
         axes[position : position + 2] = [tirx.IterVar(Range(int64(0), size), var, axes[position].iter_type)]
-        made = s_tir.SBlock(
-            axes, [region(read) for read in block.reads], [region(write) for write in block.writes], block.name_hint,
-            body, init, block.alloc_buffers, block.match_buffers, annotations,
-        )  # fmt: skip
+        made = with_fields(
+            block,
+            iter_vars=axes,
+            reads=[region(read) for read in block.reads],
+            writes=[region(write) for write in block.writes],
+            body=body,
+            init=init,
+            annotations=annotations,
+        )
         values = list(stmt.iter_values)
         values[position : position + 2] = [loop_var]
-        inner: tirx.Stmt = s_tir.SBlockRealize(values, stmt.predicate, made)
-        for loop in reversed([*loops[:position], None, *loops[position + 2 :]]):
-            if loop is None:
-                inner = tirx.For(loop_var, int64(0), size, tirx.ForKind.SERIAL, inner)
-            else:
-                inner = tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, inner)
-        return inner
+        fused = with_fields(loops[position], loop_var=loop_var, extent=size)
+        around = [*loops[:position], fused, *loops[position + 2 :]]
+        return nested(around, s_tir.SBlockRealize(values, stmt.predicate, made))
 
 
 def _without_unit_axes(offset: tirx.Expr, step: ScheduleBlock) -> tirx.Expr:

@@ -19,6 +19,7 @@ from tvm.ir.expr import TensorLoad, TensorRegion
 from tvm.sym import Analyzer
 
 from nnefc.ir.attributes import PADDING, SAME_BYTES
+from nnefc.ir.rebuild import loop_nest, with_fields
 from nnefc.passes.compute.padding import write_beginning
 from nnefc.passes.schedule.analysis import KernelAnalysis, ScheduleBlock
 from nnefc.passes.schedule.schedules import dynamic_sizes_of
@@ -148,13 +149,16 @@ class KernelRows:
         tensors = {tensor: _with_rows(tensor, held.get(tensor, own[1] - own[0])) for tensor, own in needs.items()}
         root = self.kernel.func.body.block
         steps = [self._part_of(step, needs, tensors) for step in self.kernel.steps]
-        block = s_tir.SBlock(
-            [], root.reads, root.writes, root.name_hint, tirx.SeqStmt(steps) if len(steps) > 1 else steps[0], None,
-            [tensors.get(buffer, buffer) for buffer in root.alloc_buffers], root.match_buffers, root.annotations,
-        )  # fmt: skip
+        block = with_fields(
+            root,
+            iter_vars=[],
+            body=tirx.SeqStmt(steps) if len(steps) > 1 else steps[0],
+            init=None,
+            alloc_buffers=[tensors.get(buffer, buffer) for buffer in root.alloc_buffers],
+        )
         func = self.kernel.func
         params = [tensors.get(param, param) for param in func.params]
-        made = tirx.PrimFunc(params, s_tir.SBlockRealize([], True, block), func.ret_type, func.attrs)
+        made = with_fields(func, params=params, body=s_tir.SBlockRealize([], True, block))
         return made.without_attr(SAME_BYTES) if held and SAME_BYTES in made.attrs else made
 
     def _part_of(
@@ -216,15 +220,17 @@ class KernelRows:
             tirx.IterVar(Range(int64(0), size), axis.var, axis.kind)
             for axis, size in zip(step.axes, sizes, strict=True)
         ]
-        made = s_tir.SBlock(
-            axes, [region(read) for read in block.reads], [region(write) for write in block.writes], block.name_hint,
-            body, init, block.alloc_buffers, block.match_buffers, annotations,
-        )  # fmt: skip
+        made = with_fields(
+            block,
+            iter_vars=axes,
+            reads=[region(read) for read in block.reads],
+            writes=[region(write) for write in block.writes],
+            body=body,
+            init=init,
+            annotations=annotations,
+        )
         loops = [tirx.Var(f"i{number}", "int64") for number in range(len(axes))]
-        stmt: tirx.Stmt = s_tir.SBlockRealize(loops, True, made)
-        for loop, size in reversed(list(zip(loops, sizes, strict=True))):
-            stmt = tirx.For(loop, int64(0), size, tirx.ForKind.SERIAL, stmt)
-        return stmt
+        return loop_nest(loops, sizes, s_tir.SBlockRealize(loops, True, made))
 
 
 def _loads(step: ScheduleBlock) -> list[TensorLoad]:

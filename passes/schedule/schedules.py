@@ -10,6 +10,7 @@ from tvm import s_tir, tirx
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from nnefc.ir.attributes import DYNAMIC_DIMENSIONS
+from nnefc.ir.rebuild import root_block, with_fields
 from nnefc.passes.tir.common.name_symbolic_dims import named_sizes
 from nnefc.passes.tir.common.shapes import Size, size_of
 from nnefc.symbolic.dims import may_exceed
@@ -55,9 +56,7 @@ def dynamic_sizes_of(func: tirx.PrimFunc) -> tuple[tirx.Var, ...]:
 def without_dynamic_dims(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """Returns a scheduled kernel with its tensors alone as parameters, as it was before."""
     count = len(func.params) - len(scalars_of(func))
-    return (
-        tirx.PrimFunc(func.params[:count], func.body, func.ret_type, func.attrs) if count < len(func.params) else func
-    )
+    return with_fields(func, params=func.params[:count]) if count < len(func.params) else func
 
 
 def scalars_of(func: tirx.PrimFunc) -> tuple[tirx.Var, ...]:
@@ -70,11 +69,10 @@ def schedule_of(func: tirx.PrimFunc) -> s_tir.Schedule:
     out.
     """
     if func.body.block.name_hint != "root":  # a single opaque computation stands alone; it gets a root of its own
-        root = s_tir.SBlock([], [], [], "root", func.body)
-        func = tirx.PrimFunc(func.params, s_tir.SBlockRealize([], True, root), func.ret_type, func.attrs)
+        func = with_fields(func, body=root_block(func.body))
     sizes = scalars_of(func)
     if sizes:  # as parameters, for TVM wants to know where they come from
-        func = tirx.PrimFunc([*func.params, *sizes], func.body, func.ret_type, func.attrs)
+        func = with_fields(func, params=[*func.params, *sizes])
     module = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
     return _Schedule(s_tir.Schedule(module, error_render_level="none"))
 

@@ -22,7 +22,6 @@ from tvm import relax
 
 from nnefc.frontends.onnx.values import STORAGE, AnyValue, Array, Sequence, Value, dtype_name, numpy_dtype
 from nnefc.ir.constant_evaluation import Budget
-from nnefc.ir.kernel_calls import call_te
 from nnefc.ir.network import Body, Control
 from nnefc.operators.base import Emitter, Operand, Operator, check_size
 from nnefc.operators.tensor.creation import SizeValues
@@ -314,17 +313,6 @@ class Context:
         """Bind an expression of several results; each of them as a value."""
         var = self.bind(expr)
         return [self.emit(relax.TupleGetItem(var, index)) for index in range(len(var.ty.fields))]
-
-    def emit_te(self, function: Callable[..., Any], *values: Value, name: str, dtype: str | None = None) -> Any:
-        """Call a TE computation on tensors, as a kernel of its own called `name`.
-
-        Returns:
-            A `Value`, or a list of them if `function` returns several tensors.
-        """
-        expr = call_te(self.builder, function, *map(self.expr, values), name=name)
-        if isinstance(expr.ty_args[0], relax.TupleType):
-            return self.emit_tuple(expr)
-        return self.emit(expr, dtype)
 
     def apply(self, operator_: Operator, *operands: Value | SequenceOf[Any] | None, dtype: str | None = None) -> Any:
         """Lower an operator of the library; operands may be sequences, and named tuples, of such.

@@ -17,6 +17,7 @@ from tvm import s_tir as structured
 from tvm import tirx
 from tvm.tirx.stmt import BufferRegion
 
+from nnefc.ir.rebuild import loop_nest, root_block
 from nnefc.operators.base import Shape
 from nnefc.operators.math.elementwise import element_at
 from nnefc.operators.math.expression_nodes import ExpressionNode, Given, Made, Number
@@ -189,9 +190,6 @@ def _loops(
     writes = [BufferRegion(output, [tvm.ir.Range.from_min_extent(axis, tirx.const(1, "int64")) for axis in axes])]
     body = statements[0] if len(statements) == 1 else tirx.SeqStmt(statements)
     block = structured.SBlock([*iters, unit], reads, writes, "expression", body, None, local)
-    stmt: tirx.Stmt = structured.SBlockRealize([*loops, zero], True, block)
-    for loop, size in reversed(list(zip(loops, sizes, strict=True))):
-        stmt = tirx.For(loop, tirx.const(0, "int64"), tirx.const(size, "int64"), tirx.ForKind.SERIAL, stmt)
-    root = structured.SBlockRealize([], True, structured.SBlock([], [], [], "root", stmt))
-    func = tirx.PrimFunc([*inputs, output], root)
+    stmt = loop_nest(loops, sizes, structured.SBlockRealize([*loops, zero], True, block))
+    func = tirx.PrimFunc([*inputs, output], root_block(stmt))
     return func.with_attr("tirx.noalias", True).with_attr("op_pattern", _OPAQUE)

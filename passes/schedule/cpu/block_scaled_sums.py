@@ -20,6 +20,7 @@ from tvm.ir import Range
 from tvm.ir.expr import TensorRegion
 from tvm.s_tir.schedule import SBlockRV
 
+from nnefc.ir.rebuild import with_fields
 from nnefc.passes.schedule.analysis import step_of
 from nnefc.passes.schedule.schedules import schedule_of, trip_count, without_dynamic_dims
 from nnefc.passes.tir.common.expressions import int64, loads_of, substituted, variables_of
@@ -115,19 +116,13 @@ def _with_tensor(node: s_tir.SBlock, old: tirx.Var, new: tirx.Var) -> s_tir.SBlo
     """Returns a block with another tensor among its own."""
     if not any(tensor.same_as(old) for tensor in node.alloc_buffers):
         return node
-    return s_tir.SBlock(
-        node.iter_vars, node.reads, node.writes, node.name_hint, node.body, node.init,
-        [new if tensor.same_as(old) else tensor for tensor in node.alloc_buffers], node.match_buffers, node.annotations,
-    )  # fmt: skip
+    return with_fields(node, alloc_buffers=[new if tensor.same_as(old) else tensor for tensor in node.alloc_buffers])
 
 
 def _with_body(node: s_tir.SBlock, store: tirx.BufferStore, init: tirx.Stmt) -> s_tir.SBlock:
     """Returns a block that stores something else."""
     reads = [_region(load.source, load.indices) for load in loads_of(store.value)]
-    return s_tir.SBlock(
-        node.iter_vars, reads, [_region(store.buffer, store.indices)], node.name_hint, store, init, node.alloc_buffers,
-        node.match_buffers, node.annotations,
-    )  # fmt: skip
+    return with_fields(node, reads=reads, writes=[_region(store.buffer, store.indices)], body=store, init=init)
 
 
 def _region(tensor: tirx.Var, indices: Sequence[tirx.Expr]) -> TensorRegion:

@@ -19,6 +19,7 @@ import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir.expr import TensorLoad
 
+from nnefc.ir.rebuild import with_fields
 from nnefc.passes.compute.dot.byte_split import byte_parts_of, is_byte_split, join_bytes
 from nnefc.passes.compute.dot.dot_product import accumulated, is_dot_product, of_float16, whole_sum
 
@@ -112,7 +113,4 @@ def _with_tensors(block: s_tir.SBlock, found: Sequence[tuple[tirx.Var, tirx.Var]
     own = [high for tensor in block.alloc_buffers if (high := _high_of(tensor, found)) is not None]
     if not own:
         return block
-    return s_tir.SBlock(
-        block.iter_vars, block.reads, block.writes, block.name_hint, block.body, block.init,
-        [*block.alloc_buffers, *own], block.match_buffers, block.annotations,
-    )  # fmt: skip
+    return with_fields(block, alloc_buffers=[*block.alloc_buffers, *own])

@@ -18,6 +18,7 @@ from tvm import s_tir, tirx
 from tvm.ir.expr import TensorLoad, TensorRegion
 
 from nnefc.ir.attributes import FP16_ACCUMULATORS
+from nnefc.ir.rebuild import with_fields
 from nnefc.passes.compute.dot.dot_product import float16_multiply_add, is_float16_product
 from nnefc.passes.schedule.analysis import ScheduleBlock
 
@@ -86,16 +87,14 @@ def _widened(value: tirx.Expr, halves: Sequence[tuple[tirx.Var, tirx.Var]]) -> t
 def _with_tensors(block: s_tir.SBlock, halves: Sequence[tuple[tirx.Var, tirx.Var]]) -> s_tir.SBlock:
     """Returns a block that says what it has and what it accesses."""
     annotations = {key: value for key, value in block.annotations.items() if key != FP16_ACCUMULATORS}
-    return s_tir.SBlock(
-        block.iter_vars,
-        [_region(region, halves) for region in block.reads],
-        [_region(region, halves) for region in block.writes],
-        block.name_hint,
-        block.body,
-        block.init,
-        [tensor if (half := _float16_of(tensor, halves)) is None else half for tensor in block.alloc_buffers],
-        block.match_buffers,
-        annotations,
+    return with_fields(
+        block,
+        reads=[_region(region, halves) for region in block.reads],
+        writes=[_region(region, halves) for region in block.writes],
+        alloc_buffers=[
+            tensor if (half := _float16_of(tensor, halves)) is None else half for tensor in block.alloc_buffers
+        ],
+        annotations=annotations,
     )
 
 

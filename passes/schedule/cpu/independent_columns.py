@@ -18,6 +18,7 @@ from collections.abc import Sequence
 
 from tvm import s_tir, tirx
 
+from nnefc.ir.rebuild import root_block, with_fields
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.loop_nests import is_independent, nest_of, statements_of
 from nnefc.passes.schedule.schedules import largest_divisor, schedule_of
@@ -51,8 +52,7 @@ class IndependentColumnsRule:
             for statement, nest in zip(statements, nests, strict=True)
         ]
         body = made[0] if len(made) == 1 else tirx.SeqStmt(made)
-        root = s_tir.SBlock([], [], [], "root", body)
-        return schedule_of(tirx.PrimFunc(func.params, s_tir.SBlockRealize([], True, root), func.ret_type, func.attrs))
+        return schedule_of(with_fields(func, body=root_block(body)))
 
 
 def _has_columns(nest: Sequence[tirx.For]) -> bool:
@@ -73,7 +73,7 @@ def _by_columns(nest: Sequence[tirx.For], target: Target) -> tirx.Stmt:
     shared, column = tirx.Var("part", "int64"), tirx.Var("column", "int64")
     position = tirx.floormod(shared, int64(parts)) * int64(width) + column
     body = _once_for_all(columns, column, width, position)
-    body = tirx.For(rows.loop_var, rows.min, rows.extent, tirx.ForKind.SERIAL, body)
+    body = with_fields(rows, kind=tirx.ForKind.SERIAL, body=body, annotations=None)
     for loop in lines:
         body = tirx.SeqStmt([tirx.Bind(loop.loop_var, tirx.floordiv(shared, int64(parts))), body])
     kind = tirx.ForKind.PARALLEL if large and size_hint(count * parts) > 1 else tirx.ForKind.SERIAL

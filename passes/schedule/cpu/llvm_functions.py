@@ -15,6 +15,7 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
+from nnefc.ir.rebuild import with_fields
 from nnefc.passes.compute.dot.dot_instructions import PRODUCTS
 from nnefc.passes.compute.dot.dot_intrinsics import llvm_text
 from nnefc.passes.schedule.cpu import tile_functions
@@ -42,7 +43,7 @@ def call_llvm_functions(func: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
     body = func.body
     for text in texts:
         body = tirx.AttrStmt("default", "pragma_import_llvm", text, body)
-    func = tirx.PrimFunc(func.params, body, func.ret_type, func.attrs) if texts else func
+    func = with_fields(func, body=body) if texts else func
     return tile_functions.with_tile_functions(func)
 
 

@@ -20,6 +20,7 @@ from tvm.ir import PointerType
 
 from nnefc.ir.attributes import DYNAMIC_DIMENSIONS, FOR_FEW_ROWS
 from nnefc.ir.element_types import bits_of
+from nnefc.ir.rebuild import with_fields
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cpu.tile_sizes import FEW_ROWS
 from nnefc.passes.schedule.schedules import dynamic_sizes_of
@@ -48,7 +49,7 @@ def sizes_of_one_row(kernel: KernelAnalysis) -> dict[tirx.Var, int]:
 def with_sizes(kernel: KernelAnalysis, sizes: Mapping[tirx.Var, int]) -> KernelAnalysis:
     """Returns the kernel for these sizes."""
     func, left = kernel.func, [var for var in dynamic_sizes_of(kernel.func) if var not in sizes]
-    whole = tirx.PrimFunc([*func.params, *sizes], func.body, func.ret_type, func.attrs)
+    whole = with_fields(func, params=[*func.params, *sizes])
     known = whole.specialize({var: int64(size) for var, size in sizes.items()})
     return KernelAnalysis(known.with_attr(DYNAMIC_DIMENSIONS, left) if left else known.without_attr(DYNAMIC_DIMENSIONS))
 
@@ -89,6 +90,6 @@ def with_version(general: Kernel, version: Kernel, chosen: tirx.Expr) -> Kernel:
     both = tirx.SeqStmt([tirx.IfThenElse(chosen, body, None), func.body])
     return replace(
         general,
-        func=tirx.PrimFunc(func.params, both, func.ret_type, func.attrs),
+        func=with_fields(func, body=both),
         scratch_bytes=max(general.scratch_bytes, version.scratch_bytes),
     )

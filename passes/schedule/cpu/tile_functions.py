@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from tvm import tirx
 
+from nnefc.ir.rebuild import with_fields
 from nnefc.passes.tir.cpu.lower_amx_tiles import tile_calls
 from nnefc.targets.machine.cpu.matrix_units import AMX, TILE_PRODUCTS
 from nnefc.targets.machine.cpu.target import Target
@@ -43,7 +44,7 @@ def with_tile_functions(func: tirx.PrimFunc) -> tirx.PrimFunc:
     if not names:
         return func
     body = tirx.AttrStmt("default", "pragma_import_llvm", _text(names), func.body)
-    return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
+    return with_fields(func, body=body)
 
 
 def _text(names: list[str]) -> str:

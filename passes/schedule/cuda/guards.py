@@ -12,6 +12,7 @@ from __future__ import annotations
 import tvm_ffi
 from tvm import s_tir, tirx
 
+from nnefc.ir.rebuild import with_fields
 from nnefc.passes.schedule.schedules import scalars_of
 from nnefc.passes.tir.common.expressions import conjuncts, variables_of
 
@@ -26,7 +27,7 @@ def guard_blocks(func: tirx.PrimFunc) -> tirx.PrimFunc:
     that.
     """
     body = _guarded(func.body, frozenset(scalars_of(func)), {})
-    return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
+    return with_fields(func, body=body)
 
 
 def _guarded(stmt: tirx.Stmt, around: frozenset[tirx.Var], computed: _Computed) -> tirx.Stmt:
@@ -36,9 +37,7 @@ def _guarded(stmt: tirx.Stmt, around: frozenset[tirx.Var], computed: _Computed) 
             return tirx.SeqStmt([_guarded(part, around, computed) for part in stmt.seq])
         case tirx.For():
             body = _guarded(stmt.body, around | {stmt.loop_var}, computed)
-            return tirx.For(
-                stmt.loop_var, stmt.min, stmt.extent, stmt.kind, body, stmt.thread_binding, stmt.annotations, stmt.step
-            )
+            return with_fields(stmt, body=body)
         case s_tir.SBlockRealize() if not stmt.block.iter_vars:
             return s_tir.SBlockRealize([], stmt.predicate, _with_body(stmt.block, around, computed))
         case s_tir.SBlockRealize():
@@ -47,17 +46,7 @@ def _guarded(stmt: tirx.Stmt, around: frozenset[tirx.Var], computed: _Computed) 
 
 
 def _with_body(block: s_tir.SBlock, around: frozenset[tirx.Var], computed: _Computed) -> s_tir.SBlock:
-    return s_tir.SBlock(
-        [],
-        block.reads,
-        block.writes,
-        block.name_hint,
-        _guarded(block.body, around, computed),
-        block.init,
-        block.alloc_buffers,
-        block.match_buffers,
-        block.annotations,
-    )
+    return with_fields(block, iter_vars=[], body=_guarded(block.body, around, computed))
 
 
 def _step(step: s_tir.SBlockRealize, around: frozenset[tirx.Var], computed: _Computed) -> s_tir.SBlockRealize:

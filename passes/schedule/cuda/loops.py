@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from tvm import s_tir, tirx
 from tvm.ir import Range
 
+from nnefc.ir.rebuild import root_block, with_fields
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cuda.independence import independent_loops
 from nnefc.passes.schedule.cuda.threads import threads_for
@@ -50,8 +51,7 @@ class LoopsRule:
             for statement, nest, loops in zip(statements, nests, shared, strict=True)
         ]
         body = launches[0] if len(launches) == 1 else tirx.SeqStmt(launches)
-        root = s_tir.SBlock([], [], [], "root", body)
-        return schedule_of(tirx.PrimFunc(func.params, s_tir.SBlockRealize([], True, root), func.ret_type, func.attrs))
+        return schedule_of(with_fields(func, body=root_block(body)))
 
 
 def _independent(nest: Sequence[tirx.For]) -> list[tirx.For]:
@@ -82,7 +82,7 @@ def _launch(stmt: tirx.Stmt, nest: Sequence[tirx.For], shared: Sequence[tirx.For
     body = nest[-1].body if nest else stmt
     for loop in reversed(nest):
         if not any(loop.same_as(other) for other in shared):
-            body = tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, body)
+            body = with_fields(loop, kind=tirx.ForKind.SERIAL, body=body, annotations=None)
     number = block * int64(threads) + thread
     for index, loop in enumerate(shared):
         position = tirx.floormod(tirx.floordiv(number, int64(_rounds(shared[index + 1 :]))), loop.extent)

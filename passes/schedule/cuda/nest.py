@@ -15,6 +15,7 @@ from tvm.ir.expr import TensorLoad
 from tvm.sym import Analyzer
 
 from nnefc.ir.attributes import SYNCHRONIZED
+from nnefc.ir.rebuild import root_block, with_fields
 from nnefc.passes.schedule.schedules import schedule_of
 from nnefc.passes.tir.common.expressions import int64, number, variables_of
 from nnefc.symbolic.dims import Dimension, Size, bounds, is_known, variables
@@ -215,7 +216,5 @@ def kernel_schedule(
         params: its buffers, flat.
         workspace: buffers between launches.
     """
-    root = s_tir.SBlock([], [], [], "root", sequence(*launches), None, list(workspace))
-    body = s_tir.SBlockRealize([], True, root)
-    made = tirx.PrimFunc(list(params), body, func.ret_type, func.attrs)
+    made = with_fields(func, params=list(params), body=root_block(sequence(*launches), workspace))
     return schedule_of(made.with_attr(SYNCHRONIZED, True))

@@ -30,6 +30,7 @@ from tvm.ir import Range
 from tvm.ir.expr import TensorLoad, TensorRegion
 from tvm.sym import Analyzer
 
+from nnefc.ir.rebuild import root_block, with_fields
 from nnefc.passes.schedule.analysis import KernelAnalysis, ScheduleBlock, steps_of
 from nnefc.passes.schedule.cuda.inline_producers import inline_producers, is_simple
 from nnefc.passes.schedule.schedules import schedule_of
@@ -135,8 +136,7 @@ class _Tiled:
         both = tirx.SeqStmt([self._phase(_FILL, across), self._phase("compute", last)])
         body = _loop(self._line, _LINES, _loop(self._lane, _TILE, both, "threadIdx.x"), "threadIdx.y")
         body = _loop(self._number, math.prod(self._tiles), body, "blockIdx.x")
-        root = s_tir.SBlock([], [], [], "root", body, alloc_buffers=[self._tile])
-        return tirx.PrimFunc(func.params, s_tir.SBlockRealize([], True, root), func.ret_type, func.attrs)
+        return with_fields(func, body=root_block(body, [self._tile]))
 
     @property
     def _tiles(self) -> list[Size]:

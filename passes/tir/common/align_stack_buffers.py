@@ -17,6 +17,7 @@ from tvm import tirx
 from tvm.ir import PointerType, PrimType
 
 from nnefc.ir.attributes import ALIGNED_FRAME
+from nnefc.ir.rebuild import with_fields
 
 __all__ = ["align_stack_buffers"]
 
@@ -31,7 +32,7 @@ def _with_aligned_frame(stmt: tirx.For) -> tirx.For:
         return stmt
     body = tirx.SeqStmt([_touch_frame(), stmt.body])
     tail = {key: value for key, value in stmt.annotations.items() if key != ALIGNED_FRAME}
-    return tirx.For(stmt.loop_var, stmt.min, stmt.extent, stmt.kind, body, stmt.thread_binding, tail, stmt.step)
+    return with_fields(stmt, body=body, annotations=tail)
 
 
 _POINTER = PointerType(PrimType("uint8"))

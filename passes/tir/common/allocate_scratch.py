@@ -18,6 +18,7 @@ from tvm import tirx
 from tvm.ir import PointerType, PrimType
 
 from nnefc.ir.element_types import element_bytes
+from nnefc.ir.rebuild import with_fields
 from nnefc.passes.tir.common.alignment import aligned
 from nnefc.passes.tir.common.shapes import size_of, tensor_bytes
 from nnefc.symbolic.dims import bounds, expression, is_known, variables
@@ -84,7 +85,7 @@ def keep_small_buffers_on_stack(func: tirx.PrimFunc, frames: Frames) -> tirx.Pri
     if sum(aligned(tensor_bytes(buffer)) for buffer in small) > frames.maximum:
         return func
     body = tvm_ffi.structural_map(func.body, (tirx.AllocBuffer, onto_the_stack))
-    return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
+    return with_fields(func, body=body)
 
 
 def move_large_scratch_to_workspace(
@@ -98,7 +99,7 @@ def move_large_scratch_to_workspace(
     """
     found = _LargeScratch(sizes)
     body = found.changed(func.body, None)
-    return tirx.PrimFunc([*func.params, *found.parameters], body, func.ret_type, func.attrs), found.parameters
+    return with_fields(func, params=[*func.params, *found.parameters], body=body), found.parameters
 
 
 class _LargeScratch:
@@ -115,16 +116,7 @@ class _LargeScratch:
                 return tirx.SeqStmt([piece for part in stmt.seq for piece in _pieces(self.changed(part, around))])
             case tirx.For():
                 body = self.changed(stmt.body, stmt if stmt.kind == tirx.ForKind.PARALLEL else around)
-                return tirx.For(
-                    stmt.loop_var,
-                    stmt.min,
-                    stmt.extent,
-                    stmt.kind,
-                    body,
-                    stmt.thread_binding,
-                    stmt.annotations,
-                    stmt.step,
-                )
+                return with_fields(stmt, body=body)
             case tirx.AttrStmt():
                 return tirx.AttrStmt(stmt.node, stmt.attr_key, stmt.value, self.changed(stmt.body, around))
             case tirx.While():
@@ -167,7 +159,7 @@ def without_scratch(func: tirx.PrimFunc) -> tuple[tirx.PrimFunc, list[tirx.Var]]
         return tirx.Evaluate(tirx.IntImm("int32", 0)) if stmt.buffer in buffers else stmt
 
     body = tvm_ffi.structural_map(func.body, (tirx.AllocBuffer, gone)) if buffers else func.body
-    return tirx.PrimFunc([*func.params, *buffers], body, func.ret_type, func.attrs), buffers
+    return with_fields(func, params=[*func.params, *buffers], body=body), buffers
 
 
 def scratch_bytes(body: tirx.Stmt) -> int:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import tvm_ffi
 from tvm import tirx
 
+from nnefc.ir.rebuild import with_fields
 from nnefc.passes.tir.common.iteration_cost import cycles_of_iteration
 from nnefc.targets.machine.cpu.target import Target
 
@@ -28,6 +29,4 @@ def annotate_trip_counts(func: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
         rounds, cycles = tirx.Cast("int64", loop.extent), cycles_of_iteration(loop, target)
         return tirx.SeqStmt([tirx.Evaluate(tirx.call_extern("int32", "nnefc_rounds", rounds, cycles)), loop])
 
-    return tirx.PrimFunc(
-        func.params, tvm_ffi.structural_map(func.body, (tirx.For, annotated)), func.ret_type, func.attrs
-    )
+    return with_fields(func, body=tvm_ffi.structural_map(func.body, (tirx.For, annotated)))

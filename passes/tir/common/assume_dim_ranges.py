@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import tvm_ffi
 from tvm import tirx
 
+from nnefc.ir.rebuild import with_fields
 from nnefc.passes.tir.common.expressions import int64, variables_of
 from nnefc.symbolic.dims import Size, bounds, dimensions, may_exceed
 
@@ -47,4 +48,4 @@ def within_ranges(func: tirx.PrimFunc, sizes: Sequence[tirx.Var]) -> tirx.PrimFu
         minimum, maximum = bounds(Size(size))
         conditions += [size >= int64(minimum), size <= int64(maximum)]
     body = tirx.IfThenElse(tirx.all(*conditions), func.body, None)
-    return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
+    return with_fields(func, body=body)

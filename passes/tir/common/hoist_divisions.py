@@ -16,6 +16,7 @@ from typing import Any
 import tvm_ffi
 from tvm import tirx
 
+from nnefc.ir.rebuild import with_fields
 from nnefc.passes.tir.common.expressions import int64, is_number, variables_of
 from nnefc.passes.tir.tvm_workarounds.opaque import bound_value
 
@@ -66,10 +67,7 @@ def _with_bound(loop: tirx.For, signed: Set[tirx.Var]) -> tirx.For:
     body = tvm_ffi.structural_map(loop.body, (_QUOTIENTS, change))
     if not bound:
         return loop
-    return tirx.For(
-        loop.loop_var, loop.min, loop.extent, loop.kind, tirx.SeqStmt([*bound, body]), loop.thread_binding,
-        loop.annotations, loop.step,
-    )  # fmt: skip
+    return with_fields(loop, body=tirx.SeqStmt([*bound, body]))
 
 
 def _found(stmt: tirx.Stmt) -> list[Any]:

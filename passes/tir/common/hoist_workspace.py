@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from tvm import s_tir, tirx
 
+from nnefc.ir.rebuild import with_fields
+
 __all__ = ["hoist_workspace"]
 
 
@@ -22,9 +24,6 @@ def hoist_workspace(func: tirx.PrimFunc) -> tuple[tirx.PrimFunc, list[tirx.Var]]
     buffers = list(block.alloc_buffers)
     if not buffers:
         return func, []
-    emptied = s_tir.SBlock(
-        block.iter_vars, block.reads, block.writes, block.name_hint, block.body, block.init, [], block.match_buffers,
-        block.annotations,
-    )  # fmt: skip
+    emptied = with_fields(block, alloc_buffers=[])
     body = s_tir.SBlockRealize(root.iter_values, root.predicate, emptied)
-    return tirx.PrimFunc([*func.params, *buffers], body, func.ret_type, func.attrs), buffers
+    return with_fields(func, params=[*func.params, *buffers], body=body), buffers

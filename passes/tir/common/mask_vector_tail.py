@@ -23,6 +23,7 @@ from tvm.ir.expr import Call, TensorLoad
 from tvm.sym import detect_linear_equation
 
 from nnefc.ir.attributes import MASK
+from nnefc.ir.rebuild import with_fields
 from nnefc.passes.tir.common.expressions import IF_THEN_ELSE, conjuncts, int64, is_number, variables_of
 from nnefc.passes.tir.common.peel_tail_tiles import TiledAxis
 
@@ -56,7 +57,7 @@ def _in_two_versions(loop: tirx.For, ends: Set[tirx.Var]) -> tirx.Stmt:
         return loop
     length, last = linear[1], tirx.Var("last", "int64")
     count = tirx.max(tirx.min(tirx.floordiv(length, inner.extent), loop.extent), int64(0))
-    whole = tirx.For(loop.loop_var, loop.min, count, loop.kind, vector.whole, annotations=loop.annotations)
+    whole = with_fields(loop, extent=count, body=vector.whole)
     tail = tvm_ffi.structural_map(vector.masked, (tirx.Var, lambda var: last if var.same_as(loop.loop_var) else var))
     more = tirx.And(last < loop.extent, length > last * inner.extent)
     return tirx.SeqStmt([whole, tirx.Bind(last, count), tirx.IfThenElse(more, tail, None)])
@@ -101,7 +102,7 @@ class _Vector:
         ):
             return None
         known = [n for i, n in enumerate(left) if not any(tvm_ffi.structural_equal(n, other) for other in left[:i])]
-        return _Vector(reduce(tirx.min, known), tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, body))
+        return _Vector(reduce(tirx.min, known), with_fields(loop, body=body))
 
 
 def _lanes_before(condition: tirx.Expr, loop: tirx.For) -> tirx.Expr | None:

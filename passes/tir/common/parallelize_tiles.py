@@ -17,6 +17,7 @@ from typing import Any
 import tvm_ffi
 from tvm import tirx
 
+from nnefc.ir.rebuild import with_fields
 from nnefc.passes.tir.common.expressions import int64
 from nnefc.passes.tir.common.peel_tail_tiles import TiledAxis
 from nnefc.passes.tir.tvm_workarounds.opaque import opaque_binding
@@ -38,7 +39,7 @@ def parallelize_tiles(stmt: tirx.Stmt, axes: Sequence[TiledAxis]) -> tirx.Stmt:
             around.append(loop)
 
     def alone(loop: tirx.For) -> tirx.For:
-        return _loop(loop, loop.min, loop.extent, tirx.ForKind.PARALLEL) if loop.extent in counts else loop
+        return with_fields(loop, kind=tirx.ForKind.PARALLEL) if loop.extent in counts else loop
 
     tvm_ffi.structural_walk(stmt, (tirx.For, note))
     if not around:
@@ -61,7 +62,7 @@ def _shared(loop: tirx.For, counts: set[tirx.Var]) -> tirx.Stmt:
     begin, end = (tirx.Var(name, "int64") for name in ("begin", "end"))
 
     def limited(inner: tirx.For) -> tirx.For:
-        return _loop(inner, begin, end - begin, inner.kind) if inner.extent in counts else inner
+        return with_fields(inner, min=begin, extent=end - begin) if inner.extent in counts else inner
 
     body = [
         opaque_binding(loop.loop_var, tirx.Div(both, parts)),
@@ -70,9 +71,5 @@ def _shared(loop: tirx.For, counts: set[tirx.Var]) -> tirx.Stmt:
         opaque_binding(end, tirx.Div(count * (part + int64(1)), parts)),
         tvm_ffi.structural_map(loop.body, (tirx.For, limited)),
     ]
-    shared = tirx.For(both, int64(0), loop.extent * parts, loop.kind, tirx.SeqStmt(body), annotations=loop.annotations)
+    shared = with_fields(loop, loop_var=both, min=int64(0), extent=loop.extent * parts, body=tirx.SeqStmt(body))
     return tirx.SeqStmt([opaque_binding(parts, tirx.max(int64(1), tirx.min(count, wanted))), shared])
-
-
-def _loop(loop: tirx.For, begin: tirx.Expr, extent: tirx.Expr, kind: int) -> tirx.For:
-    return tirx.For(loop.loop_var, begin, extent, kind, loop.body, loop.thread_binding, loop.annotations, loop.step)

@@ -18,6 +18,7 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir.expr import Call, TensorLoad
 
+from nnefc.ir.rebuild import with_fields
 from nnefc.passes.tir.common.expressions import IF_THEN_ELSE, conjuncts, inside, substituted, variables_of
 
 __all__ = ["is_cut_along", "limits_of", "partition_loops"]
@@ -111,7 +112,7 @@ class _Nest:
         index = [substituted(position, known) for position in self.store.indices]
         stmt: tirx.Stmt = tirx.BufferStore(self.store.buffer, substituted(value, known), index)
         for loop, (var, first, extent) in reversed(list(zip(self.loops, around, strict=True))):
-            stmt = tirx.For(var, first, extent, loop.kind, stmt, annotations=loop.annotations)
+            stmt = with_fields(loop, loop_var=var, min=first, extent=extent, body=stmt)
         return stmt
 
 
@@ -139,7 +140,7 @@ def _cut(stmt: tirx.Stmt, maximum: int) -> tuple[tirx.Stmt, int]:
     body, count = _cut(stmt.body, maximum)
     if body.same_as(stmt.body):
         return stmt, count
-    return tirx.For(stmt.loop_var, stmt.min, stmt.extent, stmt.kind, body, annotations=stmt.annotations), count
+    return with_fields(stmt, body=body), count
 
 
 def _cut_by(loop: tirx.For, nest: _Nest, choice: Call, maximum: int) -> tuple[tirx.Stmt, int] | None:

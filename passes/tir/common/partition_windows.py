@@ -24,6 +24,7 @@ from tvm import tirx
 from tvm.ir.expr import Call, TensorLoad
 from tvm.sym import detect_linear_equation
 
+from nnefc.ir.rebuild import with_fields
 from nnefc.passes.tir.common.expressions import IF_THEN_ELSE, conjuncts, inside, rebuilt, substituted, variables_of
 
 __all__ = ["partition_windows"]
@@ -252,7 +253,7 @@ def _copied(stmt: tirx.Stmt, values: Mapping[tirx.Var, tirx.Expr], decided: Sequ
         case tirx.For():
             var = tirx.Var(stmt.loop_var.name, stmt.loop_var.ty)
             body = _copied(stmt.body, {**values, stmt.loop_var: var}, decided)
-            return tirx.For(var, stmt.min, stmt.extent, stmt.kind, body, annotations=stmt.annotations)
+            return with_fields(stmt, loop_var=var, body=body)
         case tirx.SeqStmt():
             return tirx.SeqStmt([_copied(part, values, decided) for part in stmt.seq])
         case tirx.IfThenElse():

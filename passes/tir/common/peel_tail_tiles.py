@@ -27,6 +27,7 @@ from tvm.ir.expr import TensorLoad
 from tvm.sym import detect_linear_equation
 
 from nnefc.ir.attributes import TAIL_TILE, TILED_AXES
+from nnefc.ir.rebuild import with_fields
 from nnefc.passes.tir.common.expressions import int64, is_number, loads_of, substituted, variables_of
 from nnefc.passes.tir.tvm_workarounds.opaque import opaque_binding
 
@@ -206,4 +207,4 @@ def hoist_condition(loop: tirx.For) -> tirx.Stmt:
 def _loop(loop: tirx.For, var: tirx.Var, extent: tirx.Expr, body: tirx.Stmt) -> tirx.For:
     single = loop.kind == tirx.ForKind.VECTORIZED and is_number(extent, 1)  # TVM knows no vectors of one element
     kind = tirx.ForKind.SERIAL if single else loop.kind
-    return tirx.For(var, loop.min, extent, kind, body, loop.thread_binding, loop.annotations, loop.step)
+    return with_fields(loop, loop_var=var, extent=extent, kind=kind, body=body)

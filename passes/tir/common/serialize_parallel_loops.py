@@ -10,6 +10,8 @@ from __future__ import annotations
 import tvm_ffi
 from tvm import tirx
 
+from nnefc.ir.rebuild import with_fields
+
 __all__ = ["serialize_parallel_loops"]
 
 
@@ -19,8 +21,7 @@ def serialize_parallel_loops(func: tirx.PrimFunc) -> tirx.PrimFunc:
     def serial(loop: tirx.For) -> tirx.For:
         if loop.kind != tirx.ForKind.PARALLEL:
             return loop
-        tail = (loop.thread_binding, loop.annotations, loop.step)
-        return tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, loop.body, *tail)
+        return with_fields(loop, kind=tirx.ForKind.SERIAL)
 
     body = tvm_ffi.structural_map(func.body, (tirx.For, serial))
-    return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
+    return with_fields(func, body=body)

@@ -14,6 +14,7 @@ import tvm_ffi
 from tvm import tirx
 from tvm.sym import detect_linear_equation
 
+from nnefc.ir.rebuild import with_fields
 from nnefc.passes.tir.common.expressions import conjuncts
 
 __all__ = ["split_loop_tails"]
@@ -29,10 +30,6 @@ def split_loop_tails(stmt: tirx.Stmt, tail: int = tirx.ForKind.UNROLLED) -> tirx
     return tvm_ffi.structural_map(stmt, (tirx.For, lambda loop: _in_two_versions(loop, tail)))
 
 
-def _loop(stmt: tirx.For, kind: int, body: tirx.Stmt) -> tirx.For:
-    return tirx.For(stmt.loop_var, stmt.min, stmt.extent, kind, body, stmt.thread_binding, stmt.annotations, stmt.step)
-
-
 def _in_two_versions(stmt: tirx.For, tail: int) -> tirx.Stmt:
     body = stmt.body
     if stmt.kind != tirx.ForKind.VECTORIZED or not isinstance(stmt.extent, tirx.IntImm):
@@ -45,8 +42,8 @@ def _in_two_versions(stmt: tirx.For, tail: int) -> tirx.Stmt:
     all_lanes = last[0]
     for condition in last[1:]:
         all_lanes = tirx.And(all_lanes, condition)
-    whole = _loop(stmt, tirx.ForKind.VECTORIZED, body.then_case)
-    return tirx.IfThenElse(all_lanes, whole, _loop(stmt, tail, body))
+    whole = with_fields(stmt, kind=tirx.ForKind.VECTORIZED, body=body.then_case)
+    return tirx.IfThenElse(all_lanes, whole, with_fields(stmt, kind=tail, body=body))
 
 
 def _of_last_lane(condition: tirx.Expr, loop: tirx.For) -> tirx.Expr | None:

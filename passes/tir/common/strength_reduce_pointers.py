@@ -28,6 +28,7 @@ from tvm.sym import detect_linear_equation
 from tvm.target import codegen
 
 from nnefc.ir.attributes import DYNAMIC_SHAPES
+from nnefc.ir.rebuild import with_fields
 from nnefc.passes.tir.common.expressions import IF_THEN_ELSE, inside, int64, is_number, variables_of
 from nnefc.passes.tir.tvm_workarounds.opaque import bound_value
 
@@ -50,7 +51,7 @@ def strength_reduce_pointers(func: tirx.PrimFunc) -> tirx.PrimFunc:
     if DYNAMIC_SHAPES not in func.attrs:
         return func
     body = _Kernel(_only_read(func.body)).statement(func.body)
-    return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
+    return with_fields(func, body=body)
 
 
 def _only_read(stmt: tirx.Stmt) -> set[tirx.Var]:
@@ -87,12 +88,12 @@ class _Kernel:
             case tirx.For() if stmt.kind == tirx.ForKind.SERIAL:
                 body = self.statement(stmt.body)
                 if not is_number(stmt.min, 0):
-                    return _loop(stmt, body)
+                    return with_fields(stmt, body=body)
                 loop = _Loop(stmt, body, self._read)
-                made = _loop(stmt, _sequence([loop.statement(part) for part in _parts(body)]))
+                made = with_fields(stmt, body=_sequence([loop.statement(part) for part in _parts(body)]))
                 return _sequence([*loop.before, made])
             case tirx.For() if stmt.kind not in _COPIED:
-                return _loop(stmt, self.statement(stmt.body))
+                return with_fields(stmt, body=self.statement(stmt.body))
         return stmt
 
 
@@ -119,7 +120,7 @@ class _Loop:
         """Returns a statement that runs in each iteration; those under conditions are left alone, and so are loops."""
         match stmt:
             case tirx.For() if stmt.kind == tirx.ForKind.UNROLLED:
-                return _loop(stmt, self._copies(stmt.body))
+                return with_fields(stmt, body=self._copies(stmt.body))
             case tirx.Evaluate() | tirx.Bind() if _has_address(stmt.value):  # a pointer, or what is asked for ahead
                 return self._copies(stmt)
         return stmt
@@ -130,7 +131,7 @@ class _Loop:
             case tirx.SeqStmt():
                 return _sequence([self._copies(part) for part in stmt.seq])
             case tirx.For() if stmt.kind in _COPIED:
-                return _loop(stmt, self._copies(stmt.body))
+                return with_fields(stmt, body=self._copies(stmt.body))
             case tirx.BufferStore():
                 return tirx.BufferStore(stmt.buffer, self._value(stmt.value), stmt.indices)
             case tirx.Evaluate():
@@ -214,9 +215,3 @@ def _parts(stmt: tirx.Stmt) -> list[tirx.Stmt]:
 def _sequence(stmts: Sequence[tirx.Stmt]) -> tirx.Stmt:
     parts = [part for stmt in stmts for part in _parts(stmt)]
     return tirx.SeqStmt(parts) if len(parts) > 1 else parts[0]
-
-
-def _loop(loop: tirx.For, body: tirx.Stmt) -> tirx.For:
-    return tirx.For(
-        loop.loop_var, loop.min, loop.extent, loop.kind, body, loop.thread_binding, loop.annotations, loop.step
-    )

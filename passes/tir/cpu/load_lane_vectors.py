@@ -21,6 +21,7 @@ from tvm.ir.expr import TensorLoad
 
 from nnefc.ir.attributes import LANE_FACTORS, MASK
 from nnefc.ir.element_types import bits_of
+from nnefc.ir.rebuild import nested, with_fields
 from nnefc.passes.tir.common.expressions import (
     conditions_of,
     linear_strides,
@@ -56,9 +57,7 @@ def _by_lane(loop: tirx.For) -> tirx.For:
     """Returns the innermost loop of a sum without the annotation, changed if neighbours are known."""
     annotations = dict(loop.annotations)
     lanes = int(annotations.pop(LANE_FACTORS))
-    loop = tirx.For(
-        loop.loop_var, loop.min, loop.extent, loop.kind, loop.body, loop.thread_binding, annotations, loop.step
-    )
+    loop = with_fields(loop, annotations=annotations)
     nest = list(_perfect_nest(loop))
     store, vector = nest[-1].body, nest[-1]
     if not isinstance(store, tirx.BufferStore) or vector.kind != tirx.ForKind.VECTORIZED:
@@ -72,7 +71,7 @@ def _by_lane(loop: tirx.For) -> tirx.For:
         if row.kind == tirx.ForKind.UNROLLED and _extent(row) >= lanes and _neighbours(store, vector, row, lanes):
             last = tirx.const(_extent(row) - lanes, str(row.loop_var.ty.dtype))
             first = tirx.min(row.loop_var // lanes * lanes, last)
-            return _nested(nest[:-1], _loading(store, vector, row, first, lanes, lanes))
+            return nested(nest[:-1], _loading(store, vector, row, first, lanes, lanes))
     return loop
 
 
@@ -88,17 +87,8 @@ def _along_the_sum(
     store = tirx.BufferStore(
         store.buffer, substituted(store.value, moved), [substituted(index, moved) for index in store.indices]
     )
-    rounds = tirx.For(
-        var,
-        loop.min,
-        _extent(loop) // together + zero,
-        loop.kind,
-        store,
-        loop.thread_binding,
-        loop.annotations,
-        loop.step,
-    )
-    return _nested([rounds, part, *inner[:-1]], _loading(store, inner[-1], part, zero, together, lanes))
+    rounds = with_fields(loop, extent=_extent(loop) // together + zero, body=store)
+    return nested([rounds, part, *inner[:-1]], _loading(store, inner[-1], part, zero, together, lanes))
 
 
 def _loading(
@@ -116,7 +106,7 @@ def _loading(
         bound.append(tirx.Bind(factor, tirx.Shuffle([loaded], [along.loop_var - first])))
         known.append((load, factor))
     made = tirx.BufferStore(store.buffer, replaced(store.value, known), store.indices)
-    return tirx.SeqStmt([*bound, _nested([vector], made)])
+    return tirx.SeqStmt([*bound, nested([vector], made)])
 
 
 def _neighbours(store: tirx.BufferStore, vector: tirx.For, along: tirx.For, lanes: int) -> list[TensorLoad]:
@@ -143,12 +133,3 @@ def _perfect_nest(loop: tirx.Stmt) -> Iterator[tirx.For]:
     while isinstance(loop, tirx.For):
         yield loop
         loop = loop.body
-
-
-def _nested(loops: list[tirx.For], body: tirx.Stmt) -> tirx.For:
-    """Such loops around another statement."""
-    for loop in reversed(loops):
-        body = tirx.For(
-            loop.loop_var, loop.min, loop.extent, loop.kind, body, loop.thread_binding, loop.annotations, loop.step
-        )
-    return body

@@ -22,6 +22,7 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir.expr import Call
 
+from nnefc.ir.rebuild import nested, with_fields
 from nnefc.passes.tir.common.expressions import int64
 from nnefc.passes.tir.cpu.match_tile_products import Product, renewed, with_products
 from nnefc.targets.machine.cpu.matrix_units import AMX, TILE_PRODUCTS
@@ -46,9 +47,7 @@ def _released(stmt: tirx.Stmt) -> tirx.Stmt:
             return loop
         rounds.append(loop)
         body = _configured_once(loop.body)
-        return tirx.For(
-            loop.loop_var, loop.min, loop.extent, loop.kind, body, loop.thread_binding, loop.annotations, loop.step
-        )
+        return with_fields(loop, body=body)
 
     changed = tvm_ffi.structural_map(stmt, (tirx.For, release))
     return changed if rounds else _configured_once(changed)
@@ -84,9 +83,7 @@ def _tiles_of(product: Product, rows: Sequence[int], around: Sequence[tirx.For])
         number = of_right[c % len(of_right)]
         step.append(_call(f"load_{number}", *product.right.address(c)))
         step += [_call(f"{name}_{sums[r, c]}_{of_left[r]}_{number}") for r in range(count)]
-    body: tirx.Stmt = tirx.SeqStmt(step)
-    for loop in reversed(around):
-        body = tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, body)
+    body = nested(around, tirx.SeqStmt(step), kind=tirx.ForKind.SERIAL, annotations=None)
     stores = [
         _call(f"store_{number}", *product.sums.address(r, product.sums_apart * int64(c)))
         for (r, c), number in sums.items()

@@ -21,6 +21,7 @@ from tvm import tirx
 from tvm.ir.expr import TensorLoad
 
 from nnefc.ir.attributes import DOT_ACCUMULATE
+from nnefc.ir.rebuild import with_fields
 from nnefc.passes.tir.common.expressions import linear_strides, substituted
 from nnefc.passes.tir.common.intrinsics import register_pure_operator
 
@@ -60,7 +61,7 @@ def _read(loop: tirx.For, sums: list[tirx.Var]) -> tirx.For:
         )
 
     body = tvm_ffi.structural_map(loop.body, (TensorLoad, load))
-    return tirx.For(var, loop.min, loop.extent, loop.kind, body, loop.thread_binding, loop.annotations, loop.step)
+    return with_fields(loop, body=body)
 
 
 def _summed(loop: tirx.For, sums: list[tirx.Var]) -> tirx.Stmt:

@@ -18,6 +18,7 @@ from tvm.ir import PrimType
 from tvm.ir.expr import Call
 from tvm.tirx.stmt import AllocBuffer
 
+from nnefc.ir.rebuild import nested
 from nnefc.passes.tir.common.expressions import int64
 from nnefc.passes.tir.cpu.match_tile_products import Operand, Product, renewed, with_products
 from nnefc.targets.machine.cpu.matrix_units import ROW_PAIRS, TILE_PRODUCTS
@@ -39,9 +40,7 @@ def _summed(product: Product, rows: Sequence[int], around: Sequence[tirx.For]) -
         return None
     name = found.instructions[not product.of_rows]
     sums = _Sums.of(product, rows[0])
-    body: tirx.Stmt = tirx.SeqStmt(list(sums.step(name)))
-    for loop in reversed(around):
-        body = tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, body)
+    body = nested(around, tirx.SeqStmt(list(sums.step(name))), kind=tirx.ForKind.SERIAL, annotations=None)
     return renewed(tirx.SeqStmt([AllocBuffer(sums.buffer), *sums.zeros(), body, *sums.stores()]))
 
 

@@ -15,6 +15,7 @@ from tvm import tirx
 from tvm.ir.expr import TensorLoad
 from tvm.sym import Analyzer
 
+from nnefc.ir.rebuild import with_fields
 from nnefc.passes.tir.common.expressions import linear_strides, variables_of
 from nnefc.passes.tir.common.intrinsics import register_pure_operator
 
@@ -42,9 +43,7 @@ def _turned(loop: tirx.For) -> tirx.For:
     body = tvm_ffi.structural_map(loop.body, (TensorLoad, change))
     if body.same_as(loop.body):
         return loop
-    return tirx.For(
-        loop.loop_var, loop.min, loop.extent, loop.kind, body, loop.thread_binding, loop.annotations, loop.step
-    )
+    return with_fields(loop, body=body)
 
 
 def _load(load: TensorLoad, loop: tirx.For) -> tirx.Expr:

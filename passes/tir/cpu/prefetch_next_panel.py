@@ -20,6 +20,7 @@ from tvm import tirx
 from tvm.ir.expr import TensorLoad
 
 from nnefc.ir.attributes import PREFETCH_NEXT_PANEL
+from nnefc.ir.rebuild import with_fields
 from nnefc.passes.tir.common.expressions import loads_of, number, substituted, variables_of
 
 __all__ = ["prefetch_next_panel"]
@@ -36,7 +37,7 @@ def _visited(stmt: tirx.Stmt, around: list[tirx.For]) -> tirx.Stmt:
         case tirx.For() if PREFETCH_NEXT_PANEL in stmt.annotations:
             return _with_prefetch(stmt, around)
         case tirx.For():
-            return _with_body(stmt, _visited(stmt.body, [*around, stmt]))
+            return with_fields(stmt, body=_visited(stmt.body, [*around, stmt]))
         case tirx.SeqStmt():
             return tirx.SeqStmt([_visited(part, around) for part in stmt.seq])
         case tirx.AttrStmt():
@@ -54,7 +55,8 @@ def _with_prefetch(stmt: tirx.For, around: list[tirx.For]) -> tirx.For:
         body = tirx.SeqStmt(
             [tirx.Evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch", address, read, second, data)), body]
         )
-    return _with_body(stmt, body, {key: value for key, value in stmt.annotations.items() if key != PREFETCH_NEXT_PANEL})
+    annotations = {key: value for key, value in stmt.annotations.items() if key != PREFETCH_NEXT_PANEL}
+    return with_fields(stmt, body=body, annotations=annotations)
 
 
 def _of_next_panel(stmt: tirx.For, around: list[tirx.For]) -> tirx.Expr | None:
@@ -102,8 +104,3 @@ def _panel_load(lanes: tirx.For) -> TensorLoad | None:
         if not load.source.same_as(lanes.body.buffer) and lanes.loop_var in variables_of(load.indices)
     ]
     return found[0] if len(found) == 1 else None
-
-
-def _with_body(stmt: tirx.For, body: tirx.Stmt, annotations: object = None) -> tirx.For:
-    kept = stmt.annotations if annotations is None else annotations
-    return tirx.For(stmt.loop_var, stmt.min, stmt.extent, stmt.kind, body, stmt.thread_binding, kept, stmt.step)

@@ -24,6 +24,7 @@ from tvm.ir.expr import TensorLoad
 
 from nnefc.ir.attributes import PREFETCH_STREAM
 from nnefc.ir.element_types import bits_of
+from nnefc.ir.rebuild import with_fields
 from nnefc.passes.tir.common.expressions import linear_strides, loads_of, number, substituted, variables_of
 from nnefc.symbolic.dims import ceil_div
 
@@ -39,9 +40,9 @@ def prefetch_stream(stmt: tirx.Stmt) -> tirx.Stmt:
         case tirx.For() if PREFETCH_STREAM in stmt.annotations:
             kept = {key: value for key, value in stmt.annotations.items() if key != PREFETCH_STREAM}
             ahead = int(stmt.annotations[PREFETCH_STREAM])
-            return _rebuilt(stmt, _in_panels(stmt.body, stmt, ahead), kept)
+            return with_fields(stmt, body=_in_panels(stmt.body, stmt, ahead), annotations=kept)
         case tirx.For():
-            return _rebuilt(stmt, prefetch_stream(stmt.body), stmt.annotations)
+            return with_fields(stmt, body=prefetch_stream(stmt.body))
         case tirx.SeqStmt():
             return tirx.SeqStmt([prefetch_stream(part) for part in stmt.seq])
         case tirx.AttrStmt():
@@ -94,7 +95,7 @@ def _asking(stmt: tirx.Stmt, panels: tirx.For, later: Mapping[tirx.Var, tirx.Exp
                 for load in found.values()
             ]
             body = _asking(stmt.body, panels, later)
-            return _rebuilt(stmt, tirx.SeqStmt([*asked, body]) if asked else body, stmt.annotations)
+            return with_fields(stmt, body=tirx.SeqStmt([*asked, body]) if asked else body)
     return stmt
 
 
@@ -132,7 +133,3 @@ def _of_load(
     for rounds in itertools.product(*(range(int(loop.extent)) for loop in loops)):
         own = {loop.loop_var: loop.min + n for loop, n in zip(loops, rounds, strict=True)}
         yield tirx.BufferLoad(load.source, [substituted(index, position | own)])
-
-
-def _rebuilt(stmt: tirx.For, body: tirx.Stmt, annotations: object) -> tirx.For:
-    return tirx.For(stmt.loop_var, stmt.min, stmt.extent, stmt.kind, body, stmt.thread_binding, annotations, stmt.step)

@@ -13,6 +13,8 @@ from collections.abc import Sequence
 import tvm
 from tvm import tirx
 
+from nnefc.ir.rebuild import with_fields
+
 __all__ = ["MAX_ELEMENTS", "narrow_index_types"]
 
 MAX_ELEMENTS = 1 << 30
@@ -33,7 +35,7 @@ def narrow_index_types(func: tirx.PrimFunc, sizes: Sequence[tirx.Var] = ()) -> t
         return _NARROW(tvm.IRModule({"main": func}))["main"]
     if any(str(tensor.dtype) in _WIDE for tensor in (*func.params, *func.body.block.alloc_buffers)):
         return func
-    given = tirx.PrimFunc([*func.params, *sizes], func.body, func.ret_type, func.attrs)
+    given = with_fields(func, params=[*func.params, *sizes])
     narrow = _NARROW(tvm.IRModule({"main": given}))["main"]
     own = narrow.params[len(func.params) :]
     return narrow.specialize({var: tirx.Cast("int32", size) for var, size in zip(own, sizes, strict=True)})

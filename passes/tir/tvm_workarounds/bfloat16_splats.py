@@ -11,6 +11,7 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir import Call
 
+from nnefc.ir.rebuild import with_fields
 from nnefc.passes.tir.common.expressions import variables_of
 
 __all__ = ["splat_bfloat16"]
@@ -33,8 +34,7 @@ def _serial_where_repeated(loop: tirx.For) -> tirx.For:
     tvm_ffi.structural_walk(loop.body, (tirx.BufferStore, note))
     if not found:
         return loop
-    tail = (loop.body, loop.thread_binding, loop.annotations, loop.step)
-    return tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, *tail)
+    return with_fields(loop, kind=tirx.ForKind.SERIAL)
 
 
 def _repeats(value: tirx.Expr, lane: tirx.Var) -> bool:

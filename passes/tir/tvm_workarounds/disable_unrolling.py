@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from tvm import tirx
 
 from nnefc.ir.attributes import DYNAMIC_SHAPES, TAIL_TILE
+from nnefc.ir.rebuild import with_fields
 
 __all__ = ["MARK", "MARK_TEXT", "disable_unrolling"]
 
@@ -43,7 +44,7 @@ def disable_unrolling(func: tirx.PrimFunc) -> tirx.PrimFunc:
     if not kernel.changed:
         return func
     body = tirx.AttrStmt("default", "pragma_import_llvm", MARK_TEXT, body)
-    return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
+    return with_fields(func, body=body)
 
 
 @dataclass(frozen=True)
@@ -101,9 +102,7 @@ class _Kernel:
             self.changed = True
             mark = tirx.Evaluate(tirx.call_extern("void", MARK))
             body = tirx.SeqStmt([mark, *(body.seq if isinstance(body, tirx.SeqStmt) else [body])])
-        made = tirx.For(
-            loop.loop_var, loop.min, loop.extent, loop.kind, body, loop.thread_binding, loop.annotations, loop.step
-        )
+        made = with_fields(loop, body=body)
         return made, _Found(loops=True, values=True)
 
 

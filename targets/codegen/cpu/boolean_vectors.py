@@ -11,6 +11,8 @@ from __future__ import annotations
 import tvm_ffi
 from tvm import tirx
 
+from nnefc.ir.rebuild import with_fields
+
 __all__ = ["keep_boolean_vectors"]
 
 
@@ -37,7 +39,7 @@ def keep_boolean_vectors(func: tirx.PrimFunc) -> tirx.PrimFunc:
     body = tvm_ffi.structural_map(func.body, (tirx.Cast, chosen))
     if names:
         body = tvm_ffi.structural_map(tvm_ffi.structural_map(body, (tirx.Bind, renamed)), (tirx.Var, truth))
-    return func if body.same_as(func.body) else tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
+    return func if body.same_as(func.body) else with_fields(func, body=body)
 
 
 def _is_boolean_vector(value: tirx.Expr) -> bool:

@@ -30,6 +30,7 @@ from tvm.ir.expr import Call, StringImm, TensorLoad
 from tvm.target import codegen
 
 from nnefc.ir.attributes import ELEMENT_RANGES
+from nnefc.ir.rebuild import with_fields
 from nnefc.targets.codegen.cpu.expressions import (
     IF_THEN_ELSE,
     dtype_of,
@@ -95,7 +96,7 @@ def insert_checks(func: tirx.PrimFunc) -> tirx.PrimFunc:
     if counts is not None:
         counts.proved += kernel.checks.proved
         counts.checked += kernel.checks.checked
-    return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
+    return with_fields(func, body=body)
 
 
 class _Kernel:
@@ -154,16 +155,7 @@ class _Kernel:
             extent = tirx.if_then_else(_nothing_failed(), extent, tirx.const(0, dtype_of(extent)))
         with self._ranges.within(loop):
             body = self.statement(loop.body)
-        return tirx.For(
-            loop.loop_var,
-            self._value(loop.min),
-            extent,
-            loop.kind,
-            body,
-            loop.thread_binding,
-            loop.annotations,
-            loop.step,
-        )
+        return with_fields(loop, min=self._value(loop.min), extent=extent, body=body)
 
     def _bind(self, stmt: tirx.Bind) -> tirx.Stmt:
         address = stmt.value

@@ -16,6 +16,7 @@ from tvm import tirx
 from tvm.ir.expr import TensorLoad
 
 from nnefc.ir.attributes import MASK
+from nnefc.ir.rebuild import with_fields
 
 __all__ = ["lower_masks"]
 
@@ -89,7 +90,7 @@ class _Masked:
 
     def _loop(self, loop: tirx.For) -> tirx.For:
         body = tirx.IfThenElse(loop.loop_var.astype("int32") < self._left, loop.body, None)
-        return tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, body)
+        return with_fields(loop, body=body)
 
 
 def _below(left: tirx.Expr, lanes: int) -> tirx.Expr:

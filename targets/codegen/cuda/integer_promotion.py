@@ -10,6 +10,8 @@ from __future__ import annotations
 import tvm_ffi
 from tvm import tirx
 
+from nnefc.ir.rebuild import with_fields
+
 __all__ = ["truncate_promoted_integers"]
 
 _NARROW = ("int8", "uint8", "int16", "uint16")
@@ -27,4 +29,4 @@ def truncate_promoted_integers(func: tirx.PrimFunc) -> tirx.PrimFunc:
         return tirx.Cast(dtype, tirx.Cast("int32", expr)) if dtype in _NARROW else expr  # TVM writes no cast to itself
 
     body = tvm_ffi.structural_map(func.body, (_ARITHMETIC, cut))
-    return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
+    return with_fields(func, body=body)

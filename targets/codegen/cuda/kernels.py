@@ -25,6 +25,7 @@ from tvm.ir.expr import Call
 
 from nnefc.ir.attributes import NO_ALIAS, SYNCHRONIZED
 from nnefc.ir.element_types import element_bytes
+from nnefc.ir.rebuild import with_fields
 from nnefc.symbolic.dims import Dimension, bounds, dimension, dimensions, element_count, greatest, substituted
 from nnefc.targets.codegen.cuda.formulas import C_REALS, Formula, Number, number_of
 from nnefc.targets.codegen.cuda.integer_promotion import truncate_promoted_integers
@@ -286,7 +287,7 @@ def device_kernel(
     for var, size in reversed(named):
         workspace_bytes = substituted(workspace_bytes, {var: dimension(size)})
     given = [*kernel.params, *names]
-    func = tirx.PrimFunc(given, kernel.body, kernel.ret_type, kernel.attrs) if sizes else kernel
+    func = with_fields(kernel, params=given) if sizes else kernel
     func = func.with_attr("global_symbol", name)
     module = tirx.transform.BindTarget(target.to_tvm())(tvm.IRModule({name: func}))
     with target.to_tvm():
@@ -346,7 +347,7 @@ def _plainly_named(func: tirx.PrimFunc) -> tirx.PrimFunc:
     if not renamed:
         return func
     body = tvm_ffi.structural_map(func.body, (tirx.Var, lambda var: renamed.get(var, var)))
-    return tirx.PrimFunc([renamed.get(param, param) for param in func.params], body, func.ret_type, func.attrs)
+    return with_fields(func, params=[renamed.get(param, param) for param in func.params], body=body)
 
 
 def _is_plain(var: tirx.Var) -> bool:
@@ -461,7 +462,7 @@ def _with_reports(module: tvm.IRModule, messages: dict[str, int]) -> tuple[tvm.I
         failure = tirx.Var("nnefc_failure", PointerType(PrimType("int32")))
         body = tvm_ffi.structural_map(func.body, (Call, functools.partial(_report, failure, messages)))
         if not body.same_as(func.body):
-            reporting[gv] = tirx.PrimFunc([*func.params, failure], body, func.ret_type, func.attrs)
+            reporting[gv] = with_fields(func, params=[*func.params, failure], body=body)
     return tvm.IRModule({**module.functions, **reporting}), {gv.name_hint for gv in reporting}
 
 

@@ -15,6 +15,8 @@ from tvm import tirx
 from tvm.ir import Range
 from tvm.sym import Analyzer
 
+from nnefc.ir.rebuild import with_fields
+
 __all__ = ["use_truncating_division"]
 
 _MAX = (1 << 31) - 1
@@ -52,7 +54,7 @@ def use_truncating_division(func: tirx.PrimFunc, bounds: Mapping[tirx.Var, tuple
     tvm_ffi.structural_walk(func.body, (tirx.AttrStmt, note_threads))
     tvm_ffi.structural_walk(func.body, (tirx.Bind, note_value))
     body = tvm_ffi.structural_map(func.body, (tuple(_PLAIN), plain))
-    return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
+    return with_fields(func, body=body)
 
 
 def _bind(analyzer: Analyzer, var: tirx.Var, minimum: int, maximum: int) -> None:

@@ -15,7 +15,7 @@ loop is made of.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import tvm
@@ -26,6 +26,7 @@ from tvm.sym import Analyzer, detect_linear_equation
 
 from nnefc.ir.attributes import ASSEMBLY_MICROKERNEL
 from nnefc.ir.element_types import bits_of
+from nnefc.ir.rebuild import with_fields
 from nnefc.passes.tir.common.expressions import conditions_of, int64, is_number, substituted, variables_of
 from nnefc.passes.tir.cpu.microkernels import aarch64_fma as lane_code
 from nnefc.passes.tir.cpu.microkernels import aarch64_smull as pair_code
@@ -67,7 +68,7 @@ def emit_microkernels(func: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
     body = tvm_ffi.structural_map(func.body, (tirx.For, change), order="pre")
     for text in texts:
         body = tirx.AttrStmt("default", "pragma_import_llvm", text, body)
-    return func if body.same_as(func.body) else tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
+    return func if body.same_as(func.body) else with_fields(func, body=body)
 
 
 @dataclass(frozen=True)
@@ -132,10 +133,6 @@ def _nest(loop: tirx.Stmt) -> Iterator[tirx.For]:
         loop = loop.body
 
 
-def _loop(loop: tirx.For, body: tirx.Stmt, annotations: Mapping[str, object]) -> tirx.For:
-    return tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, body, loop.thread_binding, annotations, loop.step)
-
-
 @dataclass(frozen=True)
 class _Added:
     """The product that a statement adds to an accumulator: of an element and a vector."""
@@ -152,7 +149,7 @@ def _assembled(nest: Sequence[tirx.For], writer: _Writer, texts: dict[str, None]
     *around, innermost = nest
     together, maximum = map(int, innermost.annotations[ASSEMBLY_MICROKERNEL])
     annotations = {key: value for key, value in innermost.annotations.items() if key != ASSEMBLY_MICROKERNEL}
-    made: tirx.Stmt = _loop(innermost, innermost.body, annotations)
+    made: tirx.Stmt = with_fields(innermost, annotations=annotations)
     parts = _straight(innermost.body)
     found = None if parts is None else _added(parts, writer)
     text = ""
@@ -167,7 +164,7 @@ def _assembled(nest: Sequence[tirx.For], writer: _Writer, texts: dict[str, None]
         if text:
             texts[text] = None
     for loop in reversed(around):
-        made = _loop(loop, made, loop.annotations)
+        made = with_fields(loop, body=made)
     return made
 
 
