@@ -12,7 +12,7 @@ A program is one of three:
     -> y
 
     A: float32[9, 5]                              a kernel without a schedule, one formula for each tensor
-    B[i: 9] = sum[k: 5](A[i, k])
+    B[i: 9] = sum(A[i, k] for k in 5)
 
 Names in shapes that are nothing else are dynamic dimensions.
 """
@@ -169,7 +169,7 @@ def _size(text: str, dims: Mapping[str, tirx.Var]) -> tirx.Expr:
 
 
 def _formula(line: str, scope: Mapping[str, Any], dims: Mapping[str, tirx.Var]) -> tuple[str, te.Tensor]:
-    """Returns the tensor of `C[i: 4, j: 5] = sum[k: 3](A[i, k] * B[k, j])`."""
+    """Returns the tensor of `C[i: 4, j: 5] = sum(A[i, k] * B[k, j] for k in 3)`."""
     (statement,) = ast.parse(line).body
     assert isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Subscript), line
     target = statement.targets[0]
@@ -177,17 +177,17 @@ def _formula(line: str, scope: Mapping[str, Any], dims: Mapping[str, tirx.Var]) 
     reduced: dict[str, te.IterVar] = {}
 
     class Reductions(ast.NodeTransformer):
-        """Makes `sum[k: 3](value)` the call `sum(value, axis=[k])`."""
+        """Makes `sum(value for k in 3)` the call `sum(value, axis=[k])`."""
 
         def visit_Call(self, node: ast.Call) -> ast.AST:
             self.generic_visit(node)
-            if isinstance(node.func, ast.Subscript):
-                own = dict(_axes(node.func.slice, dims))
-                zero = tirx.IntImm("int64", 0)
+            if node.args and isinstance(node.args[0], ast.GeneratorExp):
+                zero, loops = tirx.IntImm("int64", 0), node.args[0].generators
+                own = {ast.unparse(loop.target): _size(ast.unparse(loop.iter), dims) for loop in loops}
                 reduced.update({name: te.reduce_axis((zero, size), name) for name, size in own.items()})
                 names = ast.List([ast.Name(name, ast.Load()) for name in own], ast.Load())
-                reducer = ast.Name(f"{ast.unparse(node.func.value)}_over", ast.Load())
-                node = ast.Call(reducer, [*node.args, names], [])
+                reducer = ast.Name(f"{ast.unparse(node.func)}_over", ast.Load())
+                node = ast.Call(reducer, [node.args[0].elt, names], [])
             return node
 
     value = ast.Expression(ast.fix_missing_locations(Reductions().visit(statement.value)))
