@@ -50,12 +50,14 @@ def _with_body(block: s_tir.SBlock, around: frozenset[tirx.Var], computed: _Comp
 
 
 def _step(step: s_tir.SBlockRealize, around: frozenset[tirx.Var], computed: _Computed) -> s_tir.SBlockRealize:
-    predicate = step.predicate
+    own = conjuncts(step.predicate)
+    asked = list(own)
     for condition in (condition for read in step.block.reads for condition in computed.get(read.source, ())):
         variables = variables_of([condition])
-        if variables and variables <= around:  # it is not of other loops
-            predicate = tirx.And(predicate, condition)
-    own = conjuncts(step.predicate)
+        is_here = bool(variables) and variables <= around  # it is not of other loops
+        if is_here and not any(tvm_ffi.structural_equal(condition, each) for each in asked):
+            asked.append(condition)
+    predicate = tirx.all(*asked) if len(asked) > len(own) else step.predicate
     for write in step.block.writes:  # of several steps that compute a tensor, what is asked in all of them
         before = computed.get(write.source, own)
         computed[write.source] = [each for each in before if any(tvm_ffi.structural_equal(each, one) for one in own)]

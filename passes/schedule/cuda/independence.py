@@ -72,8 +72,9 @@ def _accesses(stmt: tirx.Stmt, loops: tuple[tirx.For, ...], conditions: tuple[ti
     def reads(*exprs: tirx.Expr) -> Iterator[_Access]:
         for expr in exprs:
             for load in loads_of(expr):
-                (index,) = load.indices  # tensors of such kernels are flat
-                yield _Access(load.source, index, False, loops, conditions)
+                if len(load.indices) != 1:
+                    raise _Unknown
+                yield _Access(load.source, load.indices[0], False, loops, conditions)
 
     match stmt:
         case tirx.SeqStmt():
@@ -235,6 +236,8 @@ def _bounds(expr: tirx.Expr, conditions: Iterable[tirx.Expr], analyzer: Analyzer
         match condition:
             case tirx.GE(b=tirx.IntImm()) if tvm_ffi.structural_equal(condition.a, expr):
                 low = max(low, int(condition.b))
+            case tirx.LE(a=tirx.IntImm()) if tvm_ffi.structural_equal(condition.b, expr):
+                low = max(low, int(condition.a))
             case tirx.LT(b=tirx.IntImm()) if tvm_ffi.structural_equal(condition.a, expr):
                 high = min(high, int(condition.b) - 1)
     return low, high
