@@ -19,8 +19,9 @@
 
 Settings hold for all cases of a file, or for the case that they follow. `passes` are names of the target's list,
 `first .. last` are all from one to another that run for the program. `dims: n 1..64` are dynamic dimensions. `options`
-may be `strict`. With `kernels: hidden`, only the operators of a network are shown. `covers` are other modules, in
-`passes/`, that the cases of the file are about, besides the module that has the file's path.
+may be `strict` and `memory budget 4`. `kernels` names those that are shown: all if the setting is not there, none if it
+is `hidden`. `covers` are other modules, in `passes/`, that the cases of the file are about, besides the module that has
+the file's path.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ import difflib
 import functools
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -38,14 +39,15 @@ from typing import Any
 import tvm
 from pass_runs import manager_of
 from program_parser import dimensions_of, parse_program
-from program_text import kernels_of, program_text
-from tvm import relax, tirx
+from program_text import kernel_text, kernels_of, program_text
+from tvm import relax, s_tir, tirx
 
 from nnefc.backends import backend_of
 from nnefc.backends.cpu import CpuBackend
 from nnefc.backends.cpu_steps import frames_of
 from nnefc.backends.kernel_context import KernelContext
-from nnefc.passes.backend import KernelUse
+from nnefc.ir.attributes import RULE
+from nnefc.passes.backend import MEMORY_BUDGET, KernelUse
 from nnefc.passes.manager import Pass, PassManager, Phase, Property
 from nnefc.passes.pipeline import GraphContext, register_operators
 from nnefc.passes.schedule.analysis import KernelAnalysis
@@ -155,14 +157,16 @@ def write_cases(file: CaseFile, found: Mapping[str, tuple[str, str]]) -> str:
     for case in file.cases:
         lines += ["", f"== {case.title}", *(f"{key}: {value}" for key, value in case.own.items()), ""]
         before, after = found[case.title]
-        lines += ["-- unchanged", after] if before == after else ["-- before", case.before, "", "-- after", after]
+        lines += ["-- unchanged" if before == after else "-- before", case.before]
+        lines += [] if before == after else ["", "-- after", after]
     return "\n".join([*lines, ""]).lstrip("\n")
 
 
 def difference(case: PassCase, before: str, after: str) -> str | None:
     """Returns what is wrong with the program after the passes of a case; None if it is the expected one."""
-    if after != case.after:
-        lines = difflib.unified_diff(case.after.splitlines(), after.splitlines(), "expected", "found", n=4, lineterm="")
+    expected = before if case.is_unchanged else case.after
+    if after != expected:
+        lines = difflib.unified_diff(expected.splitlines(), after.splitlines(), "expected", "found", n=4, lineterm="")
         return "\n".join([f"== {case.title}", *lines])
     if before == after and not case.is_unchanged:
         return f"== {case.title}\nnothing changes: if that is right, write the program once, after '-- unchanged'"
@@ -178,37 +182,38 @@ def run_case(case: PassCase) -> tuple[str, str]:
     Raises:
         ValueError: a pass does not run for the target and the program.
     """
-    dims = {
-        name: (tirx.Var(name, "int64"), limits) for name, limits in dimensions_of(case.settings.get("dims", "")).items()
-    }
-    kernels = case.settings.get("kernels") != "hidden"
-    with ranges({var: Range(low, high, min(high, 64)) for var, (low, high) in dims.values()}):
-        program = parse_program(case.before, {name: var for name, (var, _) in dims.items()})
-        before = program_text(program, kernels)
-        after = _after(program, case.settings)
-        return before, "\n\n".join(program_text(each, kernels) for each in after)
-
-
-def _after(program: Any, settings: Mapping[str, str]) -> list[Any]:
+    settings = case.settings
+    limits = dimensions_of(settings.get("dims", ""))
+    dims = {name: tirx.Var(name, "int64") for name in limits}
+    kernels = None if "kernels" not in settings else [name.strip() for name in settings["kernels"].split(",")]
     register_operators()
-    manager = _manager(settings["target"], "strict" in settings.get("options", ""))
-    steps = list(_steps(manager, settings["passes"]))
+    manager = _manager(settings["target"], settings.get("options", ""))
+    with ranges({dims[name]: Range(low, high, min(high, 64)) for name, (low, high) in limits.items()}):
+        program = parse_program(case.before, dims)
+        before = program_text(program, kernels)
+        steps = list(_steps(manager, settings["passes"]))
+        return before, _text_after(program, manager, steps, kernels)
+
+
+def _text_after(
+    program: tvm.IRModule | tirx.PrimFunc,
+    manager: PassManager,
+    steps: Sequence[tuple[Pass, bool]],
+    kernels: Collection[str] | None,
+) -> str:
+    of_kernels = [each for each in steps if each[0].phase in _OF_KERNELS]
+    if isinstance(program, tirx.PrimFunc):
+        return kernel_text(_after_kernel(manager, of_kernels, _use("kernel", program, 1)))
     context = GraphContext(manager.settings)
-    if isinstance(program, tvm.IRModule):
-        with manager.backend.target.host.to_tvm():
-            for step, _ in steps:
-                if step.phase in _OF_GRAPH:
-                    program = _after_graph(manager, step, program, context)
-        functions = kernels_of(program) if any(step.phase in _OF_KERNELS for step, _ in steps) else {}
-        uses = [
-            _use(name, func, _results(program, name), in_place_of(KernelAnalysis(func)))
-            for name, func in functions.items()
-        ]
-        if not uses:
-            return [program]
-    else:
-        uses = [_use("kernel", program, 1, InPlace())]
-    return [_after_kernel(manager, [each for each in steps if each[0].phase in _OF_KERNELS], use) for use in uses]
+    with manager.backend.target.host.to_tvm():
+        for step, _ in steps:
+            if step.phase in _OF_GRAPH:
+                program = _after_graph(manager, step, program, context)
+    if not of_kernels:
+        return program_text(program, kernels)
+    shown = {name: func for name, func in kernels_of(program).items() if kernels is None or name in kernels}
+    uses = [_use(name, func, _results(program, name)) for name, func in shown.items()]
+    return "\n\n".join(kernel_text(_after_kernel(manager, of_kernels, use), use.name) for use in uses)
 
 
 def _steps(manager: PassManager, names: str) -> Iterator[tuple[Pass, bool]]:
@@ -231,8 +236,11 @@ def _after_graph(manager: PassManager, step: Pass, program: tvm.IRModule, contex
     return manager.apply(step, program, context, "main")
 
 
-def _use(name: str, func: tirx.PrimFunc, results: int, in_place: InPlace) -> KernelUse:
-    return KernelUse(name, KernelAnalysis(func), results, in_place, aligned=True, sizes=dynamic_sizes_of(func))
+def _use(name: str, func: tirx.PrimFunc, results: int) -> KernelUse:
+    kernel = KernelAnalysis(func)
+    has_blocks = isinstance(func.body, s_tir.SBlockRealize)
+    in_place = in_place_of(kernel) if has_blocks and RULE not in (func.attrs or ()) else InPlace()
+    return KernelUse(name, kernel, results, in_place, aligned=True, sizes=dynamic_sizes_of(func))
 
 
 def _results(module: tvm.IRModule, name: str) -> int:
@@ -273,11 +281,12 @@ def _kernel_context(manager: PassManager, use: KernelUse) -> KernelContext:
 
 
 @functools.cache
-def _manager(target: str, strict: bool) -> PassManager:
+def _manager(target: str, options: str) -> PassManager:
     backend = backend_of(parse_any_target(target))
     if isinstance(backend, CpuBackend):
         backend.check()
-    return manager_of(backend, strict)
+    budget = re.search(r"memory budget (\d+)", options)
+    return manager_of(backend, "strict" in options, float(budget[1]) if budget else MEMORY_BUDGET)
 
 
 def modules_run(action: Callable[[], object]) -> set[str]:

@@ -1,6 +1,6 @@
 """Reads programs of tests as :mod:`program_text` prints them, and computations that are written as formulas.
 
-A program is one of three:
+A program is one of four:
 
     def kernel(A: float32[9], B: float32[9]):     a kernel, in TVMScript whose integers are of 64 bits
         for i in range(9):
@@ -14,6 +14,11 @@ A program is one of three:
     A: float32[9, 5]                              a kernel without a schedule, one formula for each tensor
     B[i: 9] = sum(A[i, k] for k in 5)
 
+    graph net(x) -> (y) {                         what NNEF's front end makes of a document
+        x = external<scalar>(shape = [1, 9]);
+        y = relu(x);
+    }
+
 Names in shapes that are nothing else are dynamic dimensions.
 """
 
@@ -22,6 +27,8 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -29,6 +36,8 @@ import tvm
 import tvm.script
 from tvm import te, tirx
 
+from nnefc.driver.formats import load_network
+from nnefc.driver.options import ReadOptions
 from nnefc.ir.attributes import DYNAMIC_DIMENSIONS
 from nnefc.passes.graph.rewriter import constant
 
@@ -50,6 +59,8 @@ def parse_program(text: str, dims: Mapping[str, tirx.Var]) -> tvm.IRModule | tir
     """
     if re.search(r"^def ", text, re.MULTILINE):
         return _kernel(text, dims)
+    if text.startswith("graph "):
+        return _nnef(text)
     if re.search(r"^-> ", text, re.MULTILINE):
         return _network(text, dims)
     return _computation(text, dims)
@@ -66,16 +77,24 @@ def dimensions_of(text: str) -> dict[str, tuple[int, int]]:
 
 def _kernel(text: str, dims: Mapping[str, tirx.Var]) -> tirx.PrimFunc:
     source = _TENSOR.sub(lambda found: f'{found[1]}: T.Buffer(({found[3]},), "{found[2]}")', text)
+    source = source.replace("T.nnefc.", "nnefc.")
     source = ast.unparse(_WithTypes().visit(ast.parse(source)))
     source = source.replace("def ", "@T.prim_func(s_tir=True)\ndef ", 1)
-    scope = {"T": tvm.script.tirx, **dims}  # which TVM has not seen defined
+    scope = {"T": tvm.script.tirx, "nnefc": _Own(), **dims}  # which TVM has not seen defined
     func = tvm.script.from_source(source, extra_vars=scope, check_well_formed=not dims)
     func = func.without_attr("global_symbol")
     return func.with_attr(DYNAMIC_DIMENSIONS, list(dims.values())) if dims else func
 
 
+class _Own:
+    """The compiler's own operators, `nnefc.sdot(sum, a, b)`: a call has the type of its first argument."""
+
+    def __getattr__(self, name: str) -> Callable[..., tirx.Expr]:
+        return lambda *args: tirx.call_intrin(str(args[0].expr_ty().dtype), f"nnefc.{name}", *args)
+
+
 _OF_INTEGERS = {
-    *("Buffer", "alloc_buffer", "sblock_alloc_buffer", "decl_buffer"),
+    *("Buffer", "view", "alloc_buffer", "sblock_alloc_buffer", "decl_buffer"),
     *("range", "grid", "serial", "parallel", "vectorized", "unroll", "thread_binding"),
     *("max", "min", "if_then_else", "Select", "Div", "truncdiv", "truncmod", "floordiv", "floormod", "likely"),
     *("spatial", "reduce", "where", "remap"),
@@ -97,6 +116,8 @@ class _WithTypes(ast.NodeTransformer):
         name = getattr(node.func, "attr", getattr(node.func, "id", ""))
         if name in _OF_INTEGERS:
             node.args = [self.visit(arg) for arg in node.args]
+        elif name == "Shuffle":
+            node.args = [self.visit(node.args[0]), node.args[1]]
         elif name in _INDEXED:
             node.args = [*(self.visit(arg) for arg in node.args[:-1]), node.args[-1]]
         else:
@@ -140,6 +161,13 @@ def _elements(text: str, shape: tuple[int, ...], dtype: str) -> np.ndarray:
         return np.random.default_rng(count).standard_normal(shape).astype(dtype)
     listed = np.array([float(element) for element in text.split()])
     return np.resize(listed, count).reshape(shape).astype(dtype)
+
+
+def _nnef(text: str) -> tvm.IRModule:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "graph.nnef"
+        path.write_text(f"version 1.0;\n{text}\n", encoding="utf-8")
+        return load_network(path, ReadOptions()).module
 
 
 # Computations.
@@ -211,7 +239,7 @@ def _constant_or_cast(dtype: str) -> Callable[[Any], tirx.Expr]:
 
 
 _TYPES = ("bool", "int8", "uint8", "int16", "uint16", "int32", "int64", "float16", "bfloat16", "float32", "float64")
-_OF_ELEMENTS = ("max", "min", "exp", "log", "tanh", "sigmoid", "erf", "sqrt", "rsqrt", "abs", "round", "all", "any")
+_OF_ELEMENTS = ("max", "min", "exp", "log", "tanh", "sigmoid", "erf", "sqrt", "rsqrt", "abs", "nearbyint", "all", "any")
 _FUNCTIONS: dict[str, Any] = {
     **{name: getattr(tirx, name) for name in _OF_ELEMENTS},
     **{f"{name}_over": getattr(te, name) for name in ("sum", "max", "min")},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,28 +13,31 @@ from tvm.ir import GenericConst
 
 from nnefc.ir.attributes import DYNAMIC_DIMENSIONS
 
-__all__ = ["kernel_text", "network_text", "program_text"]
+__all__ = ["kernel_text", "kernels_of", "network_text", "program_text"]
 
 SHOWN_ELEMENTS = 8
 """Elements of a constant up to which all are printed; of others, the first and the last ones."""
 
 _IMPLIED_ATTRIBUTES = {"op_pattern", "tirx.noalias", "global_symbol", "s_tir", "tirx.is_scheduled", DYNAMIC_DIMENSIONS}
 _LAYOUTS = {"NCW", "NCHW", "NCDHW", "OIW", "OIHW", "OIDHW", "IOW", "IOHW", "IODHW"}
-_BUFFER = re.compile(r'T\.Buffer\(\(([^()]*?),?\)(?:, "(\w+)")?\)')
+_BUFFER = re.compile(r'T\.Buffer\(\((.*?),?\)(?:, "(\w+)")?\)')
 _SPECIAL = re.compile(r'(?<!\()"(-?inf|nan)"')
+_POINTER = re.compile(r'T\.handle\("(\w+)", "global"\)')
 _USUAL = re.compile(r', annotations=\{"buffer_allocated_addr": \[\](, "buffer_data_alignment": T\.int32\(64\))?\}')
+_NARROW = re.compile(r"T\.int32\((\d+)\)")
+_NESTED = r"[^()]|\((?:[^()]|\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\))*\)"
+"""A letter, or parentheses inside of each other, four at most."""
+_SOURCE = re.compile(r', source_code="(?:[^"\\]|\\.)*"')
 _MADE = re.compile(r"lv\d*|.*@.*")
 _LEFT_OUT = re.compile(r"\s*(T\.(reads|writes)\(.*|# .*|@T\.prim_func.*|\w+ = (TypeVar\(.*|T\.int64\(\)))?")
 
 
-def program_text(program: tvm.IRModule | tirx.PrimFunc, kernels: bool = True) -> str:
-    """Returns a kernel, or a network followed by its kernels, as text."""
+def program_text(program: tvm.IRModule | tirx.PrimFunc, kernels: Collection[str] | None = None) -> str:
+    """Returns a kernel as text, or a network followed by its kernels: by those with these names if any are given."""
     if isinstance(program, tirx.PrimFunc):
         return kernel_text(program)
-    texts = [network_text(program)]
-    if kernels:
-        texts += [kernel_text(func, name) for name, func in kernels_of(program).items()]
-    return "\n\n".join(texts)
+    shown = [(name, func) for name, func in kernels_of(program).items() if kernels is None or name in kernels]
+    return "\n\n".join([network_text(program), *(kernel_text(func, name) for name, func in shown)])
 
 
 def kernels_of(module: tvm.IRModule) -> dict[str, tirx.PrimFunc]:
@@ -44,16 +47,32 @@ def kernels_of(module: tvm.IRModule) -> dict[str, tirx.PrimFunc]:
 
 
 def kernel_text(func: tirx.PrimFunc, name: str = "kernel") -> str:
-    """Returns a kernel as TVMScript in which integers are of 64 and floats of 32 bits unless they say their type.
+    """Returns a kernel as TVMScript in which integers have one type, the most frequent one, and floats have 32 bits,
+    unless they say their type.
 
     What follows from the statements is left out: the regions that blocks read and write, and common attributes.
     """
     attributes = {key: value for key, value in (func.attrs or {}).items() if key not in _IMPLIED_ATTRIBUTES}
     shown = tirx.PrimFunc(func.params, func.body, func.ret_type, tvm.ir.make_node("ir.DictAttrs", **attributes))
-    text = shown.with_attr({"global_symbol": name, "s_tir": True}).script(int_dtype="int64", float_dtype="float32")
-    text = _USUAL.sub("", _SPECIAL.sub(r'T.float32("\1")', text))
+    func = shown.with_attr({"global_symbol": name, "s_tir": True})
+    texts = (func.script(int_dtype=dtype, float_dtype="float32") for dtype in ("int64", "int32"))
+    text = min(texts, key=len)
+    text = _SOURCE.sub("", text)
+    text = _POINTER.sub(r'T.handle("\1")', _USUAL.sub("", _SPECIAL.sub(r'T.float32("\1")', text)))
     lines = [line for line in text.splitlines() if not _LEFT_OUT.fullmatch(line)]
-    return "\n".join(_BUFFER.sub(lambda found: f"{found[2] or 'float32'}[{found[1]}]", line) for line in lines)
+    return "\n".join(_with_lanes(_BUFFER.sub(_tensor, line)) for line in lines)
+
+
+def _with_lanes(line: str) -> str:
+    """Returns a line in which numbers of lanes, which have 32 bits always, are shown as numbers."""
+    line = re.sub(r"(?<=\], )\[(T\.int32\(\d+\)(, )?)+\](?=\))", lambda found: _NARROW.sub(r"\1", found[0]), line)
+    return re.sub(rf"(T\.(?:Ramp|Broadcast)\((?:{_NESTED})*, ){_NARROW.pattern}\)", r"\1\2)", line)
+
+
+def _tensor(found: re.Match[str]) -> str:
+    """Returns a type of buffers; TVM writes shapes that name dimensions first as strings."""
+    shape = re.sub(r'(?<!\\)"', "", found[1]).replace('\\"', '"')
+    return f"{found[2] or 'float32'}[{shape}]"
 
 
 def network_text(module: tvm.IRModule) -> str:
@@ -133,12 +152,14 @@ class _Function:
             shown = [*map(self._shown, operands.fields), *map(self._shown, sizes)]
             return f"{callee.name_hint}({', '.join(shown)})"
         name = operator.replace("relax.", "R.", 1)
-        attributes = [f"{key}={value}" for key, value in _attributes(call.attrs)]
+        own = str(getattr(call.ty, "dtype", ""))
+        attributes = [f"{key}={value}" for key, value in _attributes(call.attrs) if value != repr(own)]
         return f"{name}({', '.join([*map(self._shown, arguments), *attributes])})"
 
     def _constant(self, const: GenericConst) -> str:
         if not const.ty.shape:
-            return f"const({constant_text(const)})"
+            dtype = str(const.ty.dtype)
+            return f"R.const({const.value.numpy()[()]}" + (")" if dtype == "float32" else f', "{dtype}")')
         if const not in self._constants:
             number = len(self._constants)
             self._constants[const] = f"c{number or ''}"
@@ -185,7 +206,7 @@ def _attributes(attrs: Any) -> Iterator[tuple[str, str]]:
             shown in ("None", "void", "False", "")
             or (key in ("strides", "dilation") and numbers <= {"1"})
             or (key in ("padding", "output_padding") and numbers <= {"0"})
-            or (key == "groups" and shown == "1")
+            or (key, shown) in (("groups", "1"), ("axis", "-1"))
             or shown.strip("'") in _LAYOUTS
         )
         if not is_usual:
