@@ -19,7 +19,6 @@ from difflib import get_close_matches
 from enum import StrEnum
 from typing import Any
 
-import tvm
 import tvm_ffi
 
 from nnefc.support.diagnostics import CompileError
@@ -35,7 +34,6 @@ __all__ = [
     "PassRun",
     "Phase",
     "Property",
-    "graph",
     "of_phase",
 ]
 
@@ -397,28 +395,6 @@ class _Running(threading.local):
     """The pass that runs in a thread: `inside` is the time of the passes that ran inside it."""
 
     inside = 0.0
-
-
-def graph(
-    name: str,
-    make: Callable[[Any], tvm.ir.transform.Pass],
-    *,
-    phase: Phase = Phase.GRAPH,
-    **options: Any,
-) -> Pass:
-    """Returns a pass over modules of Relax, one for all modules of a network.
-
-    Args:
-        make: gives the pass of TVM for a context.
-        options: see :func:`of_phase`.
-    """
-
-    def run(module: tvm.IRModule, context: Any) -> tvm.IRModule:
-        if name not in context.made:
-            context.made[name] = make(context)
-        return context.made[name](module)
-
-    return of_phase(phase, name, run, **options)
 
 
 def of_phase(

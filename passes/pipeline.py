@@ -93,13 +93,11 @@ class GraphContext:
     Attributes:
         settings: the target and options of the compilation.
         modules: the modules of the network and of the bodies in it, as they are before the present pass.
-        made: passes of TVM that were made for this network, by name.
         algorithms: the choice of algorithms, once a pass has made it.
     """
 
     settings: Any
     modules: Sequence[tvm.IRModule] = ()
-    made: dict[str, tvm.ir.transform.Pass] = field(default_factory=dict)
     algorithms: Any = None
 
 

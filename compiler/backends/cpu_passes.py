@@ -15,30 +15,30 @@ from tvm import relax, s_tir, tirx
 from nnefc.backends import cpu_steps as cpu
 from nnefc.backends.kernel_context import DYNAMIC, STATIC, on_axes, on_body, on_function, tvm_pass
 from nnefc.passes import pipeline
-from nnefc.passes.graph.attention.fuse_attention import JoinAttention
-from nnefc.passes.graph.canonical_dims import CanonicalizeDims
-from nnefc.passes.graph.fold_affine import FoldAffine
-from nnefc.passes.graph.fold_constants import FoldConstants
-from nnefc.passes.graph.fuse_local_response import JoinLocalResponse
+from nnefc.passes.graph.attention.fuse_attention import fuse_attention
+from nnefc.passes.graph.canonical_dims import canonicalize_dims
+from nnefc.passes.graph.fold_affine import fold_affine
+from nnefc.passes.graph.fold_constants import fold_constants
+from nnefc.passes.graph.fuse_local_response import fuse_local_response
 from nnefc.passes.graph.fusion.fuse import fuse
 from nnefc.passes.graph.fusion.fusion_barriers import values_between, values_spread
-from nnefc.passes.graph.fusion.hierarchical_concat import GroupParts
-from nnefc.passes.graph.layout.assign_layouts import AssignLayouts
-from nnefc.passes.graph.layout.fold_permutations import FoldPermutations
-from nnefc.passes.graph.precision.promote_fp16 import ComputeInSingle
-from nnefc.passes.graph.quantized.compute_in_integers import ComputeInIntegers
-from nnefc.passes.graph.quantized.narrow_constants import NarrowConstants
-from nnefc.passes.graph.quantized.narrow_results import NarrowResults
-from nnefc.passes.graph.quantized.tabulate_bytes import TabulateBytes
+from nnefc.passes.graph.fusion.hierarchical_concat import group_parts
+from nnefc.passes.graph.layout.assign_layouts import assign_layouts
+from nnefc.passes.graph.layout.fold_permutations import fold_permutations
+from nnefc.passes.graph.precision.promote_fp16 import promote_fp16
+from nnefc.passes.graph.quantized.compute_in_integers import compute_in_integers
+from nnefc.passes.graph.quantized.narrow_constants import narrow_constants
+from nnefc.passes.graph.quantized.narrow_results import narrow_results
+from nnefc.passes.graph.quantized.tabulate_bytes import tabulate_bytes
 from nnefc.passes.legalize.element_wise import ELEMENT_WISE
-from nnefc.passes.legalize.ieee_differences import PlainDifferences
-from nnefc.passes.legalize.lower_row_reductions import LowerRowReductions
-from nnefc.passes.legalize.lower_scans import LowerScans
-from nnefc.passes.legalize.pack_block_matmul import PackBlockMatmul, WidenBlocks
-from nnefc.passes.legalize.pack_low_precision_matmul import PackNarrowMatmul
-from nnefc.passes.legalize.pack_matmul import PackMatmul
+from nnefc.passes.legalize.ieee_differences import rewrite_differences
+from nnefc.passes.legalize.lower_row_reductions import lower_row_reductions
+from nnefc.passes.legalize.lower_scans import lower_scans
+from nnefc.passes.legalize.pack_block_matmul import pack_block_matmul, widen_blocks
+from nnefc.passes.legalize.pack_low_precision_matmul import pack_low_precision_matmul
+from nnefc.passes.legalize.pack_matmul import pack_matmul
 from nnefc.passes.legalize.quantization import QUANTIZATION
-from nnefc.passes.manager import PassList, Phase, Property, graph, of_phase
+from nnefc.passes.manager import PassList, Phase, Property, of_phase
 from nnefc.passes.pipeline import legalizations
 from nnefc.passes.schedule.cpu.fold_dot_accumulators import fold_dot_accumulators
 from nnefc.passes.schedule.cpu.fp16_accumulators import accumulate_in_fp16
@@ -88,57 +88,61 @@ from nnefc.targets.codegen.cpu.portable_arithmetic import (
 __all__ = ["BLOCKS", "FLAT", "GRAPH", "LEGALIZE", "OBJECT", "PASSES", "PLAN", "POINTERS", "PROGRAM", "SCHEDULE"]
 
 # A network of operators: a module of Relax. `c.settings.graph` is the machine that the passes plan for.
+graph = partial(of_phase, Phase.GRAPH)
 GRAPH = (
     # What is known at compile time is computed. Computations on dequantized values become computations in integers.
-    graph("fold constants", lambda c: FoldConstants(keep=("dequantize",)), ensures=[Property.CONSTANTS]),
-    graph("compute in single", lambda c: ComputeInSingle()),
-    graph("tabulate bytes", lambda c: TabulateBytes(c.settings.graph, {**ELEMENT_WISE, **QUANTIZATION})),
+    graph("fold constants", lambda m, c: fold_constants(m, keep=("dequantize",)), ensures=[Property.CONSTANTS]),
+    graph("compute in single", on_function(promote_fp16)),
+    graph("tabulate bytes", lambda m, c: tabulate_bytes(m, c.settings.graph, {**ELEMENT_WISE, **QUANTIZATION})),
     graph(
         "compute in integers",
-        lambda c: ComputeInIntegers(c.settings.strict, c.settings.graph.quirks.keeps_ranges),
+        lambda m, c: compute_in_integers(m, c.settings.strict, c.settings.graph.quirks.keeps_ranges),
     ),
-    graph("fold moved constants", lambda c: FoldConstants(keep=("dequantize",))),
-    graph("narrow constants", lambda c: NarrowConstants(c.settings.graph, c.settings.strict)),
-    graph("fold dequantized constants", lambda c: FoldConstants()),
+    graph("fold moved constants", lambda m, c: fold_constants(m, keep=("dequantize",))),
+    graph("narrow constants", lambda m, c: narrow_constants(m, c.settings.graph, c.settings.strict)),
+    graph("fold dequantized constants", on_function(fold_constants)),
     # Fewer operators: scales and shifts go into the weights before them, shuffles become gathers.
-    graph("fold affine", lambda c: FoldAffine()),
-    graph("join local response", lambda c: JoinLocalResponse()),
-    graph("fold permutations", lambda c: FoldPermutations()),
-    graph("group parts", lambda c: GroupParts()),
+    graph("fold affine", on_function(fold_affine)),
+    graph("join local response", on_function(fuse_local_response)),
+    graph("fold permutations", on_function(fold_permutations)),
+    graph("group parts", on_function(group_parts)),
     # Element types, layouts and, with them, the algorithms of convolutions, poolings and matrix products.
-    of_phase(Phase.GRAPH, "choose algorithms", cpu.choose, analyzes=True, ensures=[Property.CHOSEN]),
-    graph("join attention", lambda c: JoinAttention(c.settings.graph), when=cpu.NOT_STRICT),
+    graph("choose algorithms", cpu.choose, analyzes=True, ensures=[Property.CHOSEN]),
+    graph("join attention", lambda m, c: fuse_attention(m, c.settings.graph), when=cpu.NOT_STRICT),
     graph("use narrow floats", cpu.narrow_floats, when=cpu.NARROW, requires=[Property.CHOSEN]),
     graph(
         "assign layouts",
-        lambda c: AssignLayouts(c.settings.graph, c.algorithms, c.settings.strict),
+        lambda m, c: assign_layouts(m, c.settings.graph, c.algorithms, c.settings.strict),
         requires=[Property.CHOSEN],
         ensures=[Property.LAYOUTS],
     ),
-    graph("pack block matmul", lambda c: PackBlockMatmul(c.settings.graph, c.settings.strict)),
-    graph("widen blocks", lambda c: WidenBlocks()),
-    graph("pack matmul", lambda c: PackMatmul(c.settings.graph, c.algorithms), requires=[Property.CHOSEN]),
-    graph("pack narrow matmul", lambda c: PackNarrowMatmul(c.settings.graph)),
+    graph("pack block matmul", lambda m, c: pack_block_matmul(m, c.settings.graph, c.settings.strict)),
+    graph("widen blocks", on_function(widen_blocks)),
+    graph("pack matmul", lambda m, c: pack_matmul(m, c.settings.graph, c.algorithms), requires=[Property.CHOSEN]),
+    graph("pack narrow matmul", lambda m, c: pack_low_precision_matmul(m, c.settings.graph)),
 )
 
 # Every operator becomes a call of a kernel; element-wise kernels are fused with the kernel before them.
-legalize = partial(graph, phase=Phase.LEGALIZE)
+legalize = partial(of_phase, Phase.LEGALIZE)
 LEGALIZE = (
-    legalize("lower rows", lambda c: LowerRowReductions(c.settings.graph)),
-    legalize("lower scans", lambda c: LowerScans(c.settings.graph)),
-    legalize("legalize", lambda c: relax.transform.LegalizeOps(legalizations({})), ensures=[Property.KERNELS]),
-    legalize("plain differences", lambda c: PlainDifferences(), requires=[Property.KERNELS]),
+    legalize("lower rows", lambda m, c: lower_row_reductions(m, c.settings.graph)),
+    legalize("lower scans", lambda m, c: lower_scans(m, c.settings.graph)),
+    legalize("legalize", lambda m, c: relax.transform.LegalizeOps(legalizations({}))(m), ensures=[Property.KERNELS]),
+    legalize("plain differences", on_function(rewrite_differences), requires=[Property.KERNELS]),
     legalize(
-        "canonical dimensions", lambda c: CanonicalizeDims(), requires=[Property.KERNELS], ensures=[Property.DIMENSIONS]
+        "canonical dimensions",
+        on_function(canonicalize_dims),
+        requires=[Property.KERNELS],
+        ensures=[Property.DIMENSIONS],
     ),
-    legalize("fold packed constants", lambda c: FoldConstants()),
+    legalize("fold packed constants", on_function(fold_constants)),
     legalize(
         "fuse",
-        lambda c: fuse([values_between, values_spread], [] if c.settings.target.hosted else [NarrowResults()]),
+        lambda m, c: fuse(m, [values_between, values_spread], [] if c.settings.target.hosted else [narrow_results]),
         requires=[Property.KERNELS],
         ensures=[Property.FUSED],
     ),
-    legalize("fold widened constants", lambda c: FoldConstants(widened=True)),
+    legalize("fold widened constants", lambda m, c: fold_constants(m, widened=True)),
 )
 
 # The network is a list of calls of kernels.

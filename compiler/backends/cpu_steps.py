@@ -18,7 +18,7 @@ from nnefc.passes.backend import Settings
 from nnefc.passes.graph.algorithms.choose_algorithms import choose_algorithms
 from nnefc.passes.graph.algorithms.fast_algorithms import FastAlgorithms
 from nnefc.passes.graph.precision.choose_precision import moves_on, sums_on, uses_on
-from nnefc.passes.graph.precision.use_16bit_floats import UseNarrowFloats, check_names
+from nnefc.passes.graph.precision.use_16bit_floats import check_names, use_16bit_floats
 from nnefc.passes.manager import Condition, PassManager, Phase
 from nnefc.passes.pipeline import GraphContext
 from nnefc.passes.plan.symbols import exported, kernel_symbol
@@ -119,13 +119,13 @@ def choose(module: tvm.IRModule, context: GraphContext) -> tvm.IRModule:
     return module
 
 
-def narrow_floats(context: GraphContext) -> tvm.ir.transform.Pass:
-    """Returns the pass that converts operands of convolutions and matrix products to 16-bit floats."""
+def narrow_floats(module: tvm.IRModule, context: GraphContext) -> tvm.IRModule:
+    """Converts operands of convolutions and matrix products to 16-bit floats."""
     machine: Target = context.settings.graph
     dtype = machine.float16_type
     assert dtype is not None
     use = uses_on(machine, dtype, context.algorithms)
-    return UseNarrowFloats(dtype, use, moves_on(machine, dtype), machine.keep_wide, sums_on(machine))
+    return use_16bit_floats(module, dtype, use, moves_on(machine, dtype), machine.keep_wide, sums_on(machine))
 
 
 # Passes over kernels.

@@ -18,21 +18,21 @@ from nnefc.backends.kernel_context import DYNAMIC, KernelContext, on_function
 from nnefc.ir.attributes import NO_ALIAS
 from nnefc.passes import pipeline
 from nnefc.passes.backend import Settings
-from nnefc.passes.graph.canonical_dims import CanonicalizeDims
-from nnefc.passes.graph.fold_affine import FoldAffine
-from nnefc.passes.graph.fold_constants import FoldConstants
-from nnefc.passes.graph.fuse_local_response import JoinLocalResponse
+from nnefc.passes.graph.canonical_dims import canonicalize_dims
+from nnefc.passes.graph.fold_affine import fold_affine
+from nnefc.passes.graph.fold_constants import fold_constants
+from nnefc.passes.graph.fuse_local_response import fuse_local_response
 from nnefc.passes.graph.fusion.fuse import fuse
-from nnefc.passes.graph.fusion.hierarchical_concat import GroupParts
-from nnefc.passes.graph.precision.use_16bit_floats import UseNarrowFloats, check_names
+from nnefc.passes.graph.fusion.hierarchical_concat import group_parts
+from nnefc.passes.graph.precision.use_16bit_floats import check_names, use_16bit_floats
 from nnefc.passes.legalize.contiguous_slices import WHOLE_SLICES
-from nnefc.passes.legalize.dequantize_on_fetch import FetchBlocks
-from nnefc.passes.legalize.ieee_differences import PlainDifferences
-from nnefc.passes.legalize.lower_row_reductions import LowerRowReductions
-from nnefc.passes.legalize.lower_scans import LowerScans
-from nnefc.passes.legalize.pack_block_matmul import WidenBlocks
+from nnefc.passes.legalize.dequantize_on_fetch import fetch_blocks
+from nnefc.passes.legalize.ieee_differences import rewrite_differences
+from nnefc.passes.legalize.lower_row_reductions import lower_row_reductions
+from nnefc.passes.legalize.lower_scans import lower_scans
+from nnefc.passes.legalize.pack_block_matmul import widen_blocks
 from nnefc.passes.legalize.row_major_contractions import CONTRACTIONS
-from nnefc.passes.manager import Condition, Pass, PassList, Phase, Property, graph, of_phase
+from nnefc.passes.manager import Condition, Pass, PassList, Phase, Property, of_phase
 from nnefc.passes.pipeline import GraphContext, legalizations
 from nnefc.passes.plan.symbols import exported
 from nnefc.passes.schedule.cuda.guards import guard_blocks
@@ -68,10 +68,10 @@ def check_kept(module: tvm.IRModule, context: GraphContext) -> tvm.IRModule:
     return module
 
 
-def narrow_floats(context: GraphContext) -> tvm.ir.transform.Pass:
-    """Returns the pass that converts operands of convolutions and matrix products to 16-bit floats."""
+def narrow_floats(module: tvm.IRModule, context: GraphContext) -> tvm.IRModule:
+    """Converts operands of convolutions and matrix products to 16-bit floats."""
     target: CudaTarget = context.settings.target
-    return UseNarrowFloats(FLOAT16_TYPES[target.precision], keep_wide=target.keep_wide)
+    return use_16bit_floats(module, FLOAT16_TYPES[target.precision], keep_wide=target.keep_wide)
 
 
 def mark_aliases(func: tirx.PrimFunc, _context: KernelContext) -> tirx.PrimFunc:
@@ -102,35 +102,39 @@ def on_device(*passes: Pass) -> Iterable[Pass]:
 
 
 # A network of operators: a module of Relax.
+graph = partial(of_phase, Phase.GRAPH)
 GRAPH = (
-    graph("fold constants", lambda c: FoldConstants(keep=("dequantize",)), ensures=[Property.CONSTANTS]),
-    graph("fold dequantized constants", lambda c: FoldConstants()),
-    graph("fold affine", lambda c: FoldAffine()),
-    graph("join local response", lambda c: JoinLocalResponse()),
-    graph("group parts", lambda c: GroupParts()),
-    graph("fetch blocks", lambda c: FetchBlocks(), when=~NARROW),
-    graph("widen blocks", lambda c: WidenBlocks()),
+    graph("fold constants", lambda m, c: fold_constants(m, keep=("dequantize",)), ensures=[Property.CONSTANTS]),
+    graph("fold dequantized constants", on_function(fold_constants)),
+    graph("fold affine", on_function(fold_affine)),
+    graph("join local response", on_function(fuse_local_response)),
+    graph("group parts", on_function(group_parts)),
+    graph("fetch blocks", on_function(fetch_blocks), when=~NARROW),
+    graph("widen blocks", on_function(widen_blocks)),
     # tf32 is a matter of instructions alone.
-    of_phase(Phase.GRAPH, "check kept names", check_kept, when=NARROW, analyzes=True),
+    graph("check kept names", check_kept, when=NARROW, analyzes=True),
     graph("use narrow floats", narrow_floats, when=NARROW),
 )
 
 # Every operator becomes a call of a kernel; element-wise kernels are fused with the kernel before them.
-legalize = partial(graph, phase=Phase.LEGALIZE)
+legalize = partial(of_phase, Phase.LEGALIZE)
 LEGALIZE = (
     # Threads share rows of any length.
-    legalize("lower rows", lambda c: LowerRowReductions(replace(c.settings.target, load_bytes=1))),
-    legalize("lower scans", lambda c: LowerScans(c.settings.target.gpu.busy_threads)),
+    legalize("lower rows", lambda m, c: lower_row_reductions(m, replace(c.settings.target, load_bytes=1))),
+    legalize("lower scans", lambda m, c: lower_scans(m, c.settings.target.gpu.busy_threads)),
     legalize(
-        "legalize", lambda c: relax.transform.LegalizeOps(legalizations(COMPUTATIONS)), ensures=[Property.KERNELS]
+        "legalize", lambda m, c: relax.transform.LegalizeOps(legalizations(COMPUTATIONS))(m), ensures=[Property.KERNELS]
     ),
-    legalize("plain differences", lambda c: PlainDifferences(), requires=[Property.KERNELS]),
+    legalize("plain differences", on_function(rewrite_differences), requires=[Property.KERNELS]),
     legalize(
-        "canonical dimensions", lambda c: CanonicalizeDims(), requires=[Property.KERNELS], ensures=[Property.DIMENSIONS]
+        "canonical dimensions",
+        on_function(canonicalize_dims),
+        requires=[Property.KERNELS],
+        ensures=[Property.DIMENSIONS],
     ),
-    legalize("fold packed constants", lambda c: FoldConstants()),
-    legalize("fuse", lambda c: fuse(), requires=[Property.KERNELS], ensures=[Property.FUSED]),
-    legalize("fold widened constants", lambda c: FoldConstants(widened=True)),
+    legalize("fold packed constants", on_function(fold_constants)),
+    legalize("fuse", on_function(fuse), requires=[Property.KERNELS], ensures=[Property.FUSED]),
+    legalize("fold widened constants", lambda m, c: fold_constants(m, widened=True)),
 )
 
 PROGRAM = (

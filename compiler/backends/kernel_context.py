@@ -214,9 +214,9 @@ DYNAMIC = Condition("kernels with dynamic dimensions", lambda context: bool(cont
 STATIC = Condition("kernels of known shapes", lambda context: not context.sizes)
 
 
-def on_function(change: Callable[[tirx.PrimFunc], tirx.PrimFunc]) -> Callable[[tirx.PrimFunc, Any], tirx.PrimFunc]:
-    """Returns the run of a pass that needs the function alone."""
-    return lambda func, _context: change(func)
+def on_function(change: Callable[[_Made], _Made]) -> Callable[[_Made, Any], _Made]:
+    """Returns the run of a pass that needs the function or the module alone."""
+    return lambda program, _context: change(program)
 
 
 def on_body(change: Callable[[tirx.Stmt], tirx.Stmt]) -> Callable[[tirx.PrimFunc, Any], tirx.PrimFunc]:

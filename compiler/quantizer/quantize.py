@@ -17,15 +17,14 @@ from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
-import tvm
 from tvm import relax
 
 from nnefc.driver.options import MINMAX
 from nnefc.frontends.dynamic_shapes import dynamic_shape_context
 from nnefc.ir.network import Network, size_by_name
 from nnefc.operators.base import dtype_of
-from nnefc.passes.graph.fold_affine import FoldAffine
-from nnefc.passes.graph.fold_constants import FoldConstants
+from nnefc.passes.graph.fold_affine import fold_affine
+from nnefc.passes.graph.fold_constants import fold_constants
 from nnefc.passes.graph.rewriter import constant, shape_of
 from nnefc.quantizer.calibration import Samples
 from nnefc.quantizer.equalization import equalized, has_pairs, with_values
@@ -47,8 +46,6 @@ __all__ = [
 ]
 
 Array = np.ndarray[Any, Any]
-
-_SIMPLIFICATIONS: tuple[tvm.ir.transform.Pass, ...] = (FoldConstants(keep=("dequantize",)), FoldAffine())
 
 
 @dataclass(frozen=True)
@@ -117,10 +114,8 @@ def input_types(network: Network) -> list[TensorDescription]:
 
 def simplified(network: Network) -> Network:
     """A network whose layers have taken in what scales and shifts their results."""
-    module = network.module
     with dynamic_shape_context(network.dynamic_dimensions, network.input_shapes, network.all_data_dependent_sizes):
-        for transform in _SIMPLIFICATIONS:
-            module = transform(module)
+        module = fold_affine(fold_constants(network.module, keep=("dequantize",)))
     return replace(network, module=module)
 
 

@@ -21,17 +21,14 @@ from nnefc.ir.rebuild import with_fields
 from nnefc.passes.graph.rewriter import Rewriter, is_call
 from nnefc.symbolic.dims import dimensions, dynamic_variables, expression, is_known, structural_key, variables
 
-__all__ = ["CanonicalizeDims"]
+__all__ = ["canonicalize_dims"]
 
 
-@tvm.transform.module_pass(opt_level=0, name="CanonicalizeDims")
-class CanonicalizeDims:
-    """Kernels of all calls with the sizes of their operands; a network without dynamic dimensions stays as it is."""
-
-    def transform_module(self, mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-        if not any(isinstance(f, tirx.PrimFunc) and _is_dynamic(f) for f in mod.functions.values()):
-            return mod
-        return relax.transform.DeadCodeElimination()(_Renamer(mod).transform())
+def canonicalize_dims(mod: tvm.IRModule) -> tvm.IRModule:
+    """Writes the kernel of each call with the sizes of its operands; keeps a network without dynamic dimensions."""
+    if not any(isinstance(f, tirx.PrimFunc) and _is_dynamic(f) for f in mod.functions.values()):
+        return mod
+    return relax.transform.DeadCodeElimination()(_Renamer(mod).transform())
 
 
 def _is_dynamic(func: tirx.PrimFunc) -> bool:

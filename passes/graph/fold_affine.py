@@ -23,17 +23,14 @@ from nnefc.passes.graph.debug_locations import joined_name
 from nnefc.passes.graph.reassociate_constants import grows, shifts_round
 from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_call, is_constant, shape_of
 
-__all__ = ["FoldAffine"]
+__all__ = ["fold_affine"]
 
 _CONVOLUTIONS = ("nn.conv1d", "nn.conv2d", "nn.conv3d")
 
 
-@tvm.transform.module_pass(opt_level=0, name="FoldAffine")
-class FoldAffine:
-    """Scale the weights of convolutions instead of their results, and join additions of constants."""
-
-    def transform_module(self, mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-        return relax.transform.DeadCodeElimination()(_Folder(mod).transform())
+def fold_affine(mod: tvm.IRModule) -> tvm.IRModule:
+    """Scales the weights of convolutions instead of their results, and joins additions of constants."""
+    return relax.transform.DeadCodeElimination()(_Folder(mod).transform())
 
 
 class _Folder(Rewriter):

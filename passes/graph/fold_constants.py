@@ -27,11 +27,10 @@ from nnefc.passes.graph.rewriter import Rewriter, array_of, is_call, is_constant
 from nnefc.support.mapped_files import release_pages
 from nnefc.symbolic.dims import mentions_dynamic_dim
 
-__all__ = ["FoldConstants"]
+__all__ = ["fold_constants"]
 
 
-@tvm.transform.module_pass(opt_level=0, name="FoldConstants")
-class FoldConstants:
+def fold_constants(mod: tvm.IRModule, keep: tuple[str, ...] = (), widened: bool = False) -> tvm.IRModule:
     """Replaces calls whose operands are all constant by their results.
 
     Args:
@@ -39,29 +38,23 @@ class FoldConstants:
         widened: whether constants that were kept narrow for kernels to widen become wide, where none was joined with
             the widening.
     """
-
-    def __init__(self, keep: tuple[str, ...] = (), widened: bool = False) -> None:
-        self._keep = keep
-        self._widened = widened
-
-    def transform_module(self, mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-        bindings = _constant_bindings(mod, self._keep, self._widened)
-        if not bindings:
-            return mod
-        wanted = _used_outside(mod["main"], bindings)
-        kernels = _kernels(mod)
-        staying = values_not_stored(mod["main"], bindings, wanted, kernels)
-        if staying:
-            wanted = _used_outside(mod["main"], {var: each for var, each in bindings.items() if var not in staying})
-            bindings = _read_by(wanted, bindings)
-        if not wanted:
-            return mod
-        values: dict[relax.Var, GenericConst] = {}
-        for parts, results in _batches(bindings, wanted):
-            computed = evaluate(parts, results, kernels)
-            values |= {var: relax.const(value) for var, value in zip(results, computed, strict=True)}
-            release_pages()
-        return relax.transform.DeadCodeElimination()(_Folder(mod, values).transform())
+    bindings = _constant_bindings(mod, keep, widened)
+    if not bindings:
+        return mod
+    wanted = _used_outside(mod["main"], bindings)
+    kernels = _kernels(mod)
+    staying = values_not_stored(mod["main"], bindings, wanted, kernels)
+    if staying:
+        wanted = _used_outside(mod["main"], {var: each for var, each in bindings.items() if var not in staying})
+        bindings = _read_by(wanted, bindings)
+    if not wanted:
+        return mod
+    values: dict[relax.Var, GenericConst] = {}
+    for parts, results in _batches(bindings, wanted):
+        computed = evaluate(parts, results, kernels)
+        values |= {var: relax.const(value) for var, value in zip(results, computed, strict=True)}
+        release_pages()
+    return relax.transform.DeadCodeElimination()(_Folder(mod, values).transform())
 
 
 def _read_by(wanted: list[relax.Var], bindings: dict[relax.Var, relax.Binding]) -> dict[relax.Var, relax.Binding]:

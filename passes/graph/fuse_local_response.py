@@ -19,17 +19,14 @@ from nnefc.ir.kernel_calls import emit_te
 from nnefc.passes.compute.local_response import LocalResponse, normalize_plain
 from nnefc.passes.graph.rewriter import Rewriter, array_of, is_call, is_constant, shape_of
 
-__all__ = ["JoinLocalResponse"]
+__all__ = ["fuse_local_response"]
 
 _LARGEST_WINDOW = 64
 
 
-@tvm.transform.module_pass(opt_level=0, name="JoinLocalResponse")
-class JoinLocalResponse:
-    """One kernel for each local response normalization."""
-
-    def transform_module(self, mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-        return relax.transform.DeadCodeElimination()(_Joiner(mod).transform())
+def fuse_local_response(mod: tvm.IRModule) -> tvm.IRModule:
+    """Fuses each local response normalization into one kernel."""
+    return relax.transform.DeadCodeElimination()(_Joiner(mod).transform())
 
 
 @dataclass(frozen=True)

@@ -25,17 +25,14 @@ from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_call, s
 from nnefc.passes.legalize.pack_block_matmul import BlockMatrix, matrix_in_blocks
 from nnefc.symbolic.dims import Dimension
 
-__all__ = ["FetchBlocks"]
+__all__ = ["fetch_blocks"]
 
 
-@tvm.transform.module_pass(opt_level=0, name="FetchBlocks")
-class FetchBlocks:
+def fetch_blocks(mod: tvm.IRModule) -> tvm.IRModule:
     """Lowers matrix products with constants that are quantized in blocks, and gathers of their rows."""
-
-    def transform_module(self, mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-        if not any(func.attrs and DEQUANTIZES_BLOCKS in func.attrs for func in mod.functions.values()):
-            return mod
-        return relax.transform.DeadCodeElimination()(_Fetcher(mod).transform())
+    if not any(func.attrs and DEQUANTIZES_BLOCKS in func.attrs for func in mod.functions.values()):
+        return mod
+    return relax.transform.DeadCodeElimination()(_Fetcher(mod).transform())
 
 
 @dataclass(frozen=True)

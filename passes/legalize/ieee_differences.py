@@ -17,20 +17,17 @@ from tvm import tirx
 
 from nnefc.operators.dtypes import is_float
 
-__all__ = ["PlainDifferences"]
+__all__ = ["rewrite_differences"]
 
 
-@tvm.transform.module_pass(opt_level=0, name="PlainDifferences")
-class PlainDifferences:
-    """All kernels without differences of floats, and without negations of their comparisons."""
-
-    def transform_module(self, mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-        changes = [(tirx.Sub, _sum), (tirx.Not, _negation)]
-        changed = {
-            gv: tvm_ffi.structural_map(func, changes) if isinstance(func, tirx.PrimFunc) else func
-            for gv, func in mod.functions.items()
-        }
-        return tvm.IRModule(changed, mod.attrs)
+def rewrite_differences(mod: tvm.IRModule) -> tvm.IRModule:
+    """Rewrites differences of floats, and negations of their comparisons, in all kernels."""
+    changes = [(tirx.Sub, _sum), (tirx.Not, _negation)]
+    changed = {
+        gv: tvm_ffi.structural_map(func, changes) if isinstance(func, tirx.PrimFunc) else func
+        for gv, func in mod.functions.items()
+    }
+    return tvm.IRModule(changed, mod.attrs)
 
 
 def _sum(node: tirx.Sub) -> tirx.Expr:

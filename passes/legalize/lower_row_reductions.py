@@ -24,18 +24,12 @@ from nnefc.passes.legalize.reductions import reduce_axes
 from nnefc.passes.schedule.fill_padding import Machine
 from nnefc.symbolic.dims import Dimension, Size, dimension, dimensions, element_count, expression, is_known
 
-__all__ = ["LowerRowReductions"]
+__all__ = ["lower_row_reductions"]
 
 
-@tvm.transform.module_pass(opt_level=0, name="LowerRowReductions")
-class LowerRowReductions:
+def lower_row_reductions(mod: tvm.IRModule, target: Machine) -> tvm.IRModule:
     """Lowers reductions over the last axes, and the operations made of them, so that they can be joined."""
-
-    def __init__(self, target: Machine) -> None:
-        self._target = target
-
-    def transform_module(self, mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-        return relax.transform.DeadCodeElimination()(_Lowerer(mod, self._target).transform())
+    return relax.transform.DeadCodeElimination()(_Lowerer(mod, target).transform())
 
 
 @dataclass(frozen=True)

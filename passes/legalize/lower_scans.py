@@ -19,22 +19,16 @@ from nnefc.passes.graph.fusion.fusion_patterns import FUSION, OpPattern
 from nnefc.passes.graph.rewriter import Rewriter, is_call, shape_of
 from nnefc.targets.machine.cpu.target import Target
 
-__all__ = ["LowerScans"]
+__all__ = ["lower_scans"]
 
 
-@tvm.transform.module_pass(opt_level=0, name="LowerScans")
-class LowerScans:
+def lower_scans(mod: tvm.IRModule, machine: Target | int) -> tvm.IRModule:
     """Lowers `cumsum` and `cumprod`: for a CPU, or for a device with many threads.
 
     Args:
         machine: the CPU, or how many threads keep the device busy.
     """
-
-    def __init__(self, machine: Target | int) -> None:
-        self._machine = machine
-
-    def transform_module(self, mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-        return relax.transform.DeadCodeElimination()(_Lowerer(mod, self._machine).transform())
+    return relax.transform.DeadCodeElimination()(_Lowerer(mod, machine).transform())
 
 
 class _Lowerer(Rewriter):

@@ -34,37 +34,28 @@ from nnefc.targets.machine.cpu.target import Target
 _MIN = 1e-30  # the largest number of a block is taken to be no less
 
 
-__all__ = ["BlockMatrix", "PackBlockMatmul", "WidenBlocks", "matrix_in_blocks"]
+__all__ = ["BlockMatrix", "matrix_in_blocks", "pack_block_matmul", "widen_blocks"]
 
 
-@tvm.transform.module_pass(opt_level=0, name="PackBlockMatmul")
-class PackBlockMatmul:
+def pack_block_matmul(mod: tvm.IRModule, target: Target, strict: bool = False) -> tvm.IRModule:
     """Lowers matrix products with constants that are quantized in blocks.
 
     Args:
         strict: round the other factor only where the model lets that be done.
     """
-
-    def __init__(self, target: Target, strict: bool = False) -> None:
-        self._target, self._strict = target, strict
-
-    def transform_module(self, mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-        if not any(func.attrs and DEQUANTIZES_BLOCKS in func.attrs for func in mod.functions.values()):
-            return mod
-        return relax.transform.DeadCodeElimination()(_Packer(mod, self._target, self._strict).transform())
-
-
-@tvm.transform.module_pass(opt_level=0, name="WidenBlocks")
-class WidenBlocks:
-    """Allows matrices that may be wide be computed at compile time: those that products with blocks have not taken."""
-
-    def transform_module(self, mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-        found = {gv: func for gv, func in mod.functions.items() if func.attrs and MAY_BE_WIDE in func.attrs}
-        if found:
-            mod = tvm.IRModule(dict(mod.functions), attrs=mod.attrs)
-        for gv, func in found.items():
-            mod.update_func(gv, func.without_attr(MAY_BE_WIDE).without_attr(DEQUANTIZES_BLOCKS))
+    if not any(func.attrs and DEQUANTIZES_BLOCKS in func.attrs for func in mod.functions.values()):
         return mod
+    return relax.transform.DeadCodeElimination()(_Packer(mod, target, strict).transform())
+
+
+def widen_blocks(mod: tvm.IRModule) -> tvm.IRModule:
+    """Allows matrices that may be wide be computed at compile time: those that products with blocks have not taken."""
+    found = {gv: func for gv, func in mod.functions.items() if func.attrs and MAY_BE_WIDE in func.attrs}
+    if found:
+        mod = tvm.IRModule(dict(mod.functions), attrs=mod.attrs)
+    for gv, func in found.items():
+        mod.update_func(gv, func.without_attr(MAY_BE_WIDE).without_attr(DEQUANTIZES_BLOCKS))
+    return mod
 
 
 @dataclass(frozen=True)

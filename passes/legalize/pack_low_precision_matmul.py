@@ -27,21 +27,15 @@ from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_call, i
 from nnefc.symbolic.dims import Dimension, Size, dimension, expression, is_known
 from nnefc.targets.machine.cpu.target import Target
 
-__all__ = ["PackNarrowMatmul"]
+__all__ = ["pack_low_precision_matmul"]
 
 _SIDE_BY_SIDE = 8
 """Elements of a row that one instruction should sum up at least: a copy of the row with zeros behind costs less."""
 
 
-@tvm.transform.module_pass(opt_level=0, name="PackNarrowMatmul")
-class PackNarrowMatmul:
+def pack_low_precision_matmul(mod: tvm.IRModule, target: Target) -> tvm.IRModule:
     """Lowers matrix products of narrow numbers to packed ones."""
-
-    def __init__(self, target: Target) -> None:
-        self._target = target
-
-    def transform_module(self, mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-        return relax.transform.DeadCodeElimination()(_Packer(mod, self._target).transform())
+    return relax.transform.DeadCodeElimination()(_Packer(mod, target).transform())
 
 
 class _Packer(Rewriter):

@@ -27,21 +27,14 @@ from nnefc.passes.schedule.cpu.tile_sizes import choose_tile
 from nnefc.symbolic.dims import element_count, size_hint
 from nnefc.targets.machine.cpu.target import Target
 
-__all__ = ["PackMatmul"]
+__all__ = ["pack_matmul"]
 
 _MIN_ROWS = 4  # that make packing a computed factor worth its while
 
 
-@tvm.transform.module_pass(opt_level=0, name="PackMatmul")
-class PackMatmul:
+def pack_matmul(mod: tvm.IRModule, target: Target, algorithms: FastAlgorithms) -> tvm.IRModule:
     """Lowers matrix products of floats to packed ones."""
-
-    def __init__(self, target: Target, algorithms: FastAlgorithms) -> None:
-        self._target = target
-        self._algorithms = algorithms
-
-    def transform_module(self, mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-        return relax.transform.DeadCodeElimination()(_Packer(mod, self._target, self._algorithms).transform())
+    return relax.transform.DeadCodeElimination()(_Packer(mod, target, algorithms).transform())
 
 
 class _Packer(Rewriter):

@@ -18,7 +18,7 @@ from small_networks import Net
 import nnefc
 from nnefc.driver.artifact import Artifact
 from nnefc.passes.graph.rewriter import is_call, shape_of
-from nnefc.passes.legalize.pack_low_precision_matmul import PackNarrowMatmul
+from nnefc.passes.legalize.pack_low_precision_matmul import pack_low_precision_matmul
 from nnefc.passes.pipeline import register_operators
 from nnefc.targets.machine.cpu.parsing import parse_target
 
@@ -108,7 +108,7 @@ def test_two_matrices_have_the_same_number_of_dot_operands(depth: int, target: s
             z = R.matmul(a, W, out_dtype="int32")""",
         W=np.ones((2, depth, 32), np.int8),
     )
-    bindings = PackNarrowMatmul(parse_target(target))(module)["main"].body.blocks[0].bindings
+    bindings = pack_low_precision_matmul(module, parse_target(target))["main"].body.blocks[0].bindings
     calls = [binding.value for binding in bindings if is_call(binding.value, "call_tir")]
     products = [call.args[1].fields for call in calls if call.args[0].name_hint.startswith("integer_matmul")]
     assert len(products) == 2

@@ -8,6 +8,7 @@ import sys
 import types
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,19 +18,19 @@ from tvm.relax.transform import LegalizeOps
 
 from nnefc.backends import backend_of, cpu_passes
 from nnefc.backends.cpu_steps import Objects
-from nnefc.backends.kernel_context import KernelContext
+from nnefc.backends.kernel_context import KernelContext, on_function
 from nnefc.driver.compile import compile_network
 from nnefc.driver.formats import load_network
 from nnefc.driver.options import DebugOptions, ReadOptions
 from nnefc.passes.backend import Backend, KernelUse, Lowered, LoweredKernel
-from nnefc.passes.graph.canonical_dims import CanonicalizeDims
-from nnefc.passes.graph.fold_constants import FoldConstants
+from nnefc.passes.graph.canonical_dims import canonicalize_dims
+from nnefc.passes.graph.fold_constants import fold_constants
 from nnefc.passes.graph.fusion.fuse import fuse
-from nnefc.passes.legalize.ieee_differences import PlainDifferences
-from nnefc.passes.legalize.lower_row_reductions import LowerRowReductions
-from nnefc.passes.legalize.lower_scans import LowerScans
+from nnefc.passes.legalize.ieee_differences import rewrite_differences
+from nnefc.passes.legalize.lower_row_reductions import lower_row_reductions
+from nnefc.passes.legalize.lower_scans import lower_scans
 from nnefc.passes.legalize.row_major_contractions import CONTRACTIONS
-from nnefc.passes.manager import PassList, PassManager, Phase, graph
+from nnefc.passes.manager import PassList, PassManager, Phase, of_phase
 from nnefc.passes.pipeline import legalizations
 from nnefc.passes.plan.entry_memory import HostMemory, Memory
 from nnefc.passes.schedule.cpu.fallback import FallbackRule
@@ -74,6 +75,9 @@ class BoardCode:
         return f"{len(self.kernels)} kernels"
 
 
+graph = partial(of_phase, Phase.GRAPH)
+
+
 class BoardBackend(Backend):
     """The row-major layout, and one schedule rule for all computations."""
 
@@ -81,13 +85,13 @@ class BoardBackend(Backend):
     computations = CONTRACTIONS
     passes = PassList(
         [
-            graph("fold constants", lambda c: FoldConstants()),
-            graph("lower rows", lambda c: LowerRowReductions(c.settings.target.host)),
-            graph("lower scans", lambda c: LowerScans(c.settings.target.host)),
-            graph("legalize", lambda c: LegalizeOps(legalizations(CONTRACTIONS))),
-            graph("plain differences", lambda c: PlainDifferences()),
-            graph("canonical dimensions", lambda c: CanonicalizeDims()),
-            graph("fuse", lambda c: fuse()),
+            graph("fold constants", on_function(fold_constants)),
+            graph("lower rows", lambda m, c: lower_row_reductions(m, c.settings.target.host)),
+            graph("lower scans", lambda m, c: lower_scans(m, c.settings.target.host)),
+            graph("legalize", lambda m, c: LegalizeOps(legalizations(CONTRACTIONS))(m)),
+            graph("plain differences", on_function(rewrite_differences)),
+            graph("canonical dimensions", on_function(canonicalize_dims)),
+            graph("fuse", on_function(fuse)),
             *cpu_passes.PROGRAM,
             cpu_passes.APPLY_RULE,
             cpu_passes.TENSOR_PARAMETERS,

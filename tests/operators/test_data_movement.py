@@ -30,7 +30,7 @@ from nnefc.operators.tensor.shape import (
     Unstack,
 )
 from nnefc.passes.graph.algorithms.fast_algorithms import FastAlgorithms
-from nnefc.passes.graph.layout.assign_layouts import AssignLayouts
+from nnefc.passes.graph.layout.assign_layouts import assign_layouts
 from nnefc.support.diagnostics import CompileError
 from nnefc.symbolic.dims import Range, Size, ranges
 
@@ -159,7 +159,7 @@ def test_chosen_channels_stay_in_the_layout_of_convolutions() -> None:
         return graph.convolve(chosen, weights)
 
     case = Case([RNG.standard_normal((1, 16, 4, 4)).astype(np.float32)], make)
-    after = summary(AssignLayouts(target("llvm -mcpu=x86-64-v3"), FastAlgorithms())(build([case]).network.module))
+    after = summary(assign_layouts(build([case]).network.module, target("llvm -mcpu=x86-64-v3"), FastAlgorithms()))
     assert (after.count(" block("), after.count("unblock(")) == (1, 1)
 
 

@@ -27,27 +27,22 @@ from nnefc.passes.tir.common.expressions import loads_of, substituted
 from nnefc.symbolic.dims import Size, bounds, is_known
 from nnefc.targets.machine.cpu.target import Target
 
-__all__ = ["JoinAttention"]
+__all__ = ["fuse_attention"]
 
 
-@tvm.transform.module_pass(opt_level=0, name="JoinAttention")
-class JoinAttention:
-    """One kernel for each attention of float32."""
+def fuse_attention(mod: tvm.IRModule, target: Target) -> tvm.IRModule:
+    """Fuses each attention of float32 into one kernel."""
+    kernels = {gv: func for gv, func in mod.functions.items() if isinstance(func, tirx.PrimFunc)}
+    program, found = find_attention(mod["main"], kernels)
+    terms = [made for each in found if (made := terms_of(each, program, kernels)) is not None and _fits(made)]
+    tiles = {made.last: (made, sizes) for made in terms if (sizes := _tiles(made, target)) is not None}
+    return relax.transform.DeadCodeElimination()(_Joiner(mod, tiles).transform()) if tiles else mod
 
-    def __init__(self, target: Target) -> None:
-        self._target = target
 
-    def transform_module(self, mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-        kernels = {gv: func for gv, func in mod.functions.items() if isinstance(func, tirx.PrimFunc)}
-        program, found = find_attention(mod["main"], kernels)
-        terms = [made for each in found if (made := terms_of(each, program, kernels)) is not None and _fits(made)]
-        tiles = {made.last: (made, sizes) for made in terms if (sizes := self._tiles(made)) is not None}
-        return relax.transform.DeadCodeElimination()(_Joiner(mod, tiles).transform()) if tiles else mod
-
-    def _tiles(self, terms: Terms) -> AttentionTiles | None:
-        batch = tuple(size for _, size in terms.batch)
-        lengths = terms.queries, terms.keys, int(terms.size), int(terms.width)
-        return attention_tiles(batch, *lengths, heads_sharing(terms), self._target)
+def _tiles(terms: Terms, target: Target) -> AttentionTiles | None:
+    batch = tuple(size for _, size in terms.batch)
+    lengths = terms.queries, terms.keys, int(terms.size), int(terms.width)
+    return attention_tiles(batch, *lengths, heads_sharing(terms), target)
 
 
 def _fits(terms: Terms) -> bool:

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import tvm
 from tvm import relax
 
-from nnefc.passes.graph.canonical_dims import CanonicalizeDims
+from nnefc.passes.graph.canonical_dims import canonicalize_dims
 from nnefc.passes.graph.debug_locations import group_names
-from nnefc.passes.graph.fusion.fusion_patterns import AnnotatePatterns
-from nnefc.passes.graph.fusion.split_large_groups import CutRule, SplitGroups
-from nnefc.passes.graph.fusion.tuple_fusion_barriers import add_tuple_fusion_barriers
+from nnefc.passes.graph.fusion.fusion_patterns import annotate_patterns
+from nnefc.passes.graph.fusion.split_large_groups import CutRule, split_large_groups
+from nnefc.passes.graph.fusion.tuple_fusion_barriers import hide_elements, show_elements
 from nnefc.passes.graph.rewriter import Rewriter
 
 __all__ = ["fuse"]
 
 
-def fuse(cuts: Sequence[CutRule] = (), moves: Sequence[tvm.ir.transform.Pass] = ()) -> tvm.ir.transform.Pass:
-    """Returns the pass that turns kernels of single operations into kernels of several, each called where it was.
+GraphPass: TypeAlias = Callable[[tvm.IRModule], tvm.IRModule]
+
+
+def fuse(mod: tvm.IRModule, cuts: Sequence[CutRule] = (), moves: Sequence[GraphPass] = ()) -> tvm.IRModule:
+    """Turns kernels of single operations into kernels of several, each called where it was.
 
     Kernels are written with the network's own variables of sizes before the pass and after it.
 
@@ -26,28 +30,15 @@ def fuse(cuts: Sequence[CutRule] = (), moves: Sequence[tvm.ir.transform.Pass] = 
         cuts: where else to split the groups that become kernels.
         moves: passes that move steps from group to group.
     """
-    return _Fuse(cuts, moves)
-
-
-@tvm.transform.module_pass(opt_level=0, name="Fuse")
-class _Fuse:
-    def __init__(self, cuts: Sequence[CutRule], moves: Sequence[tvm.ir.transform.Pass]) -> None:
-        self._annotate: tvm.ir.transform.Pass = AnnotatePatterns()
-        self._restore_dims: tvm.ir.transform.Pass = CanonicalizeDims()
-        self._group = tvm.ir.transform.Sequential(
-            [add_tuple_fusion_barriers(relax.transform.FuseOps()), SplitGroups(cuts), *moves]
-        )
-        self._join = tvm.ir.transform.Sequential(
-            [relax.transform.FuseTIR(), relax.transform.DeadCodeElimination(["main"])]
-        )
-
-    def transform_module(self, mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-        annotated = self._annotate(mod)
-        grouped = self._group(annotated)
-        names = group_names(annotated, grouped)
-        fused = _Namer(self._join(grouped), names).transform()
-        # TVM gives kernels variables of their own, and no shape to results whose sizes no operand's shape shows.
-        return self._restore_dims(fused)
+    annotated = annotate_patterns(mod)
+    grouped = show_elements(relax.transform.FuseOps()(hide_elements(annotated)))
+    grouped = split_large_groups(grouped, cuts)
+    for move in moves:
+        grouped = move(grouped)
+    names = group_names(annotated, grouped)
+    joined = relax.transform.DeadCodeElimination(["main"])(relax.transform.FuseTIR()(grouped))
+    # TVM gives kernels variables of their own, and no shape to results whose sizes no operand's shape shows.
+    return canonicalize_dims(_Namer(joined, names).transform())
 
 
 class _Namer(Rewriter):

@@ -10,7 +10,7 @@ from tvm import relax, tirx
 from nnefc.passes.graph.rewriter import Rewriter, is_call, is_constant, shape_of
 from nnefc.symbolic.dims import element_count, size_hint
 
-__all__ = ["FUSION", "AnnotatePatterns", "OpPattern"]
+__all__ = ["FUSION", "OpPattern", "annotate_patterns"]
 
 # Attribute of a kernel with its :class:`OpPattern`, where its maker knows better than TVM's analysis.
 FUSION = "op_pattern"
@@ -25,8 +25,7 @@ class OpPattern:
     OPAQUE = 8  # stays alone
 
 
-@tvm.transform.module_pass(opt_level=0, name="AnnotatePatterns")
-class AnnotatePatterns:
+def annotate_patterns(mod: tvm.IRModule) -> tvm.IRModule:
     """Sets the attribute that fusion reads by TVM's analysis, where no pass has set it.
 
     An element-wise step that spreads a computed operand over a larger result is set apart from what computes it:
@@ -34,25 +33,23 @@ class AnnotatePatterns:
     nothing or constants, keep their own, that joins. What computes a scalar for a tensor stays
     alone: TVM can neither inline a scalar nor move it, and so not schedule the rest.
     """
-
-    def transform_module(self, mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-        annotated = relax.transform.AnnotateTIROpPattern()(mod)
-        kernels = {gv: func for gv, func in mod.functions.items() if isinstance(func, tirx.PrimFunc)}
-        known = {gv: int(func.attrs[FUSION]) for gv, func in kernels.items() if func.attrs and FUSION in func.attrs}
-        for gv, pattern in known.items():
-            annotated.update_func(gv, annotated[gv].with_attr(FUSION, pattern))
-        for gv in _scalars_of_tensors(mod["main"]):
-            if gv in known:
-                continue
-            annotated.update_func(gv, annotated[gv].with_attr(FUSION, OpPattern.OPAQUE))
-        spreading = {
-            var
-            for var, call in _calls(annotated["main"])
-            if call.args[0] not in known
-            and int(annotated[call.args[0]].attrs[FUSION]) < OpPattern.INJECTIVE
-            and _spreads(var, call)
-        }
-        return _SetApart(annotated, spreading).transform() if spreading else annotated
+    annotated = relax.transform.AnnotateTIROpPattern()(mod)
+    kernels = {gv: func for gv, func in mod.functions.items() if isinstance(func, tirx.PrimFunc)}
+    known = {gv: int(func.attrs[FUSION]) for gv, func in kernels.items() if func.attrs and FUSION in func.attrs}
+    for gv, pattern in known.items():
+        annotated.update_func(gv, annotated[gv].with_attr(FUSION, pattern))
+    for gv in _scalars_of_tensors(mod["main"]):
+        if gv in known:
+            continue
+        annotated.update_func(gv, annotated[gv].with_attr(FUSION, OpPattern.OPAQUE))
+    spreading = {
+        var
+        for var, call in _calls(annotated["main"])
+        if call.args[0] not in known
+        and int(annotated[call.args[0]].attrs[FUSION]) < OpPattern.INJECTIVE
+        and _spreads(var, call)
+    }
+    return _SetApart(annotated, spreading).transform() if spreading else annotated
 
 
 class _SetApart(Rewriter):

@@ -20,7 +20,7 @@ from tvm import relax
 
 from nnefc.passes.graph.rewriter import Rewriter, is_call, shape_of
 
-__all__ = ["MAX_PARTS", "GroupParts"]
+__all__ = ["MAX_PARTS", "group_parts"]
 
 _Element = TypeVar("_Element")
 
@@ -31,14 +31,11 @@ _GROUP = 16
 """Tensors of a group, where there are more: what TVM takes to join a step with a concatenation grows with its parts."""
 
 
-@tvm.transform.module_pass(opt_level=0, name="GroupParts")
-class GroupParts:
+def group_parts(mod: tvm.IRModule) -> tvm.IRModule:
     """Gives concatenations and splits no more than `MAX_PARTS` parts."""
-
-    def transform_module(self, mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-        bindings = [binding for block in mod["main"].body.blocks for binding in block.bindings]
-        many = any(_has_many_parts(binding.var, binding.value) for binding in bindings)
-        return _Grouper(mod).transform() if many else mod
+    bindings = [binding for block in mod["main"].body.blocks for binding in block.bindings]
+    many = any(_has_many_parts(binding.var, binding.value) for binding in bindings)
+    return _Grouper(mod).transform() if many else mod
 
 
 def _has_many_parts(var: relax.Var, call: relax.Expr) -> bool:

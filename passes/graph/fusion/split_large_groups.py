@@ -24,7 +24,7 @@ from nnefc.passes.graph.fusion.expression_size import READ, KernelSize, Size, ke
 from nnefc.passes.graph.fusion.group_calls import call_of_group, tensors_read
 from nnefc.passes.graph.rewriter import Rewriter, is_call, operands
 
-__all__ = ["MAX_REPEATED", "CutRule", "SplitGroups"]
+__all__ = ["MAX_REPEATED", "CutRule", "split_large_groups"]
 
 # The values of a group, all of whose steps are `call_tir`s of one result, that must be written to memory.
 CutRule = Callable[[relax.Function, tvm.IRModule], set[relax.Var]]
@@ -42,22 +42,16 @@ _DEEPEST = 128
 """From an expression down to what it reads: passes over expressions call themselves for each step down."""
 
 
-@tvm.transform.module_pass(opt_level=0, name="SplitGroups")
-class SplitGroups:
+def split_large_groups(mod: tvm.IRModule, rules: Sequence[CutRule] = ()) -> tvm.IRModule:
     """Replaces calls of groups that are too large, or that a rule cuts, by calls of several groups and kernels."""
-
-    def __init__(self, rules: Sequence[CutRule] = ()) -> None:
-        self._rules = rules
-
-    def transform_module(self, mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-        sizes: dict[tvm.ir.GlobalVar, KernelSize] = {}
-        cuts = {
-            gv: found
-            for gv, func in mod.functions.items()
-            if isinstance(func, relax.Function) and func.attrs and "Primitive" in func.attrs
-            if (found := _cuts(func, mod, sizes, self._rules))
-        }
-        return relax.transform.DeadCodeElimination(["main"])(_Splitter(mod, cuts).transform()) if cuts else mod
+    sizes: dict[tvm.ir.GlobalVar, KernelSize] = {}
+    cuts = {
+        gv: found
+        for gv, func in mod.functions.items()
+        if isinstance(func, relax.Function) and func.attrs and "Primitive" in func.attrs
+        if (found := _cuts(func, mod, sizes, rules))
+    }
+    return relax.transform.DeadCodeElimination(["main"])(_Splitter(mod, cuts).transform()) if cuts else mod
 
 
 def _bindings(func: relax.Function) -> list[relax.Binding]:

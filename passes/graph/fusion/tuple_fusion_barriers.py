@@ -18,27 +18,20 @@ from tvm import relax
 from nnefc.ir.attributes import ELEMENT_OF_TUPLE
 from nnefc.passes.graph.rewriter import Rewriter, is_call
 
-__all__ = ["add_tuple_fusion_barriers"]
+__all__ = ["hide_elements", "show_elements"]
 
 
-def add_tuple_fusion_barriers(fusion: tvm.ir.transform.Pass) -> tvm.ir.transform.Pass:
-    """`fusion`, a pass, for which elements of tuples are not steps that it may join."""
-    return tvm.ir.transform.Sequential([_HideElements(), fusion, _ShowElements()])
+def hide_elements(mod: tvm.IRModule) -> tvm.IRModule:
+    """Replaces accesses of tuples by calls that no step joins."""
+    bindings = [binding for block in mod["main"].body.blocks for binding in block.bindings]
+    some = any(isinstance(binding.value, relax.TupleGetItem) for binding in bindings)
+    return _Hider(mod).transform() if some else mod
 
 
-@tvm.transform.module_pass(opt_level=0, name="HideElements")
-class _HideElements:
-    def transform_module(self, mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-        bindings = [binding for block in mod["main"].body.blocks for binding in block.bindings]
-        some = any(isinstance(binding.value, relax.TupleGetItem) for binding in bindings)
-        return _Hider(mod).transform() if some else mod
-
-
-@tvm.transform.module_pass(opt_level=0, name="ShowElements")
-class _ShowElements:
-    def transform_module(self, mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-        some = any(_is_hidden(binding.value) for block in mod["main"].body.blocks for binding in block.bindings)
-        return _Shower(mod).transform() if some else mod
+def show_elements(mod: tvm.IRModule) -> tvm.IRModule:
+    """Restores accesses of tuples."""
+    some = any(_is_hidden(binding.value) for block in mod["main"].body.blocks for binding in block.bindings)
+    return _Shower(mod).transform() if some else mod
 
 
 def _is_hidden(value: relax.Expr) -> bool:

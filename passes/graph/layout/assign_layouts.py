@@ -34,7 +34,7 @@ from nnefc.passes.graph.layout.rules import low_precision_convolution as narrow_
 from nnefc.passes.graph.quantized.packed_operands import NARROW
 from nnefc.targets.machine.cpu.target import Target
 
-__all__ = ["AssignLayouts"]
+__all__ = ["assign_layouts"]
 
 
 _KERNEL_RULES = (deconvolution.RULES, local_response.RULES, resize.RULES, items_of_channels.RULES)
@@ -60,19 +60,11 @@ _RULES: dict[str, LayoutRule] = {
 _NARROW_RULES = {**_RULES, **narrow_convolution.RULES}
 
 
-@tvm.transform.module_pass(opt_level=0, name="AssignLayouts")
-class AssignLayouts:
+def assign_layouts(mod: tvm.IRModule, target: Target, algorithms: FastAlgorithms, strict: bool = False) -> tvm.IRModule:
     """Lowers convolutions and poolings to blocked computations, and keeps what follows them blocked."""
-
-    def __init__(self, target: Target, algorithms: FastAlgorithms, strict: bool = False) -> None:
-        self._target = target
-        self._strict = strict
-        self._algorithms = algorithms
-
-    def transform_module(self, mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-        size = channels_of_a_block(mod, self._target)
-        mod = LayoutRewriter(mod, self._target, _rule_of, self._strict, self._algorithms, size).transform()
-        return relax.transform.DeadCodeElimination()(mod)
+    size = channels_of_a_block(mod, target)
+    mod = LayoutRewriter(mod, target, _rule_of, strict, algorithms, size).transform()
+    return relax.transform.DeadCodeElimination()(mod)
 
 
 def _rule_of(call: relax.Call) -> LayoutRule | None:

@@ -20,7 +20,7 @@ from tvm import relax, tirx
 from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_call, is_constant, shape_of
 from nnefc.symbolic.dims import is_known, may_exceed
 
-__all__ = ["FoldPermutations"]
+__all__ = ["fold_permutations"]
 
 _LONGEST = 8  # operations that are looked at together
 _LARGEST = 1 << 24  # elements of a tensor whose way is followed
@@ -28,12 +28,9 @@ _LARGEST = 1 << 24  # elements of a tensor whose way is followed
 _Step = Callable[[np.ndarray], np.ndarray]
 
 
-@tvm.transform.module_pass(opt_level=0, name="FoldPermutations")
-class FoldPermutations:
+def fold_permutations(mod: tvm.IRModule) -> tvm.IRModule:
     """Replaces chains of reshapes, transposes and slices that move whole channels by `take`."""
-
-    def transform_module(self, mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-        return relax.transform.DeadCodeElimination()(_Folder(mod).transform())
+    return relax.transform.DeadCodeElimination()(_Folder(mod).transform())
 
 
 class _Folder(Rewriter):

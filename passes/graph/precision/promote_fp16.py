@@ -19,7 +19,7 @@ from tvm import relax
 from nnefc.passes.graph.precision.use_16bit_floats import CONVOLUTIONS, summing_in_single
 from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_constant
 
-__all__ = ["ComputeInSingle"]
+__all__ = ["promote_fp16"]
 
 _FLOAT16_TYPES = ("float16", "bfloat16")
 
@@ -48,15 +48,12 @@ _MOVES = frozenset(
 """Operators whose results are some of their operands' elements."""
 
 
-@tvm.transform.module_pass(opt_level=0, name="ComputeInSingle")
-class ComputeInSingle:
+def promote_fp16(mod: tvm.IRModule) -> tvm.IRModule:
     """Widens the operands of what is computed in 16-bit floats."""
-
-    def transform_module(self, mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-        bindings = [binding for block in mod["main"].body.blocks for binding in block.bindings]
-        if not any(_float16_type(binding.var) for binding in bindings):
-            return mod
-        return relax.transform.DeadCodeElimination()(_Widener(mod).transform())
+    bindings = [binding for block in mod["main"].body.blocks for binding in block.bindings]
+    if not any(_float16_type(binding.var) for binding in bindings):
+        return mod
+    return relax.transform.DeadCodeElimination()(_Widener(mod).transform())
 
 
 def _float16_type(expr: relax.Expr) -> str | None:

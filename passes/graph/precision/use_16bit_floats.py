@@ -39,12 +39,12 @@ __all__ = [
     "Chooser",
     "Float16Sums",
     "Use",
-    "UseNarrowFloats",
     "at_the_ends",
     "check_names",
     "narrowable",
     "powers_for",
     "summing_in_single",
+    "use_16bit_floats",
 ]
 
 CONVOLUTIONS = tuple(f"nn.conv{rank}d{kind}" for rank in (1, 2, 3) for kind in ("", "_transpose"))
@@ -88,9 +88,15 @@ def _everywhere(_call: relax.Call, _weights: np.ndarray | None) -> Use:
     return Use.MULTIPLIED
 
 
-@tvm.transform.module_pass(opt_level=0, name="UseNarrowFloats")
-class UseNarrowFloats:
-    """Narrow the operands of contractions.
+def use_16bit_floats(
+    mod: tvm.IRModule,
+    dtype: str,
+    use: Chooser = _everywhere,
+    moves: Sequence[str] = MOVES,
+    keep_wide: Collection[str] = (),
+    sums: Float16Sums | None = None,
+) -> tvm.IRModule:
+    """Narrows the operands of contractions.
 
     Args:
         dtype: the 16-bit float.
@@ -100,24 +106,8 @@ class UseNarrowFloats:
             into no other one, and patterns of names: these stay as they are.
         sums: of contractions that sum up in 16-bit floats.
     """
-
-    def __init__(
-        self,
-        dtype: str,
-        use: Chooser = _everywhere,
-        moves: Sequence[str] = MOVES,
-        keep_wide: Collection[str] = (),
-        sums: Float16Sums | None = None,
-    ) -> None:
-        self._dtype = dtype
-        self._use = use
-        self._moves = moves
-        self._keep_wide = frozenset(keep_wide)
-        self._sums = sums or SUMS_OF_PAIRS
-
-    def transform_module(self, mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-        rewriter = _Narrower(mod, self._dtype, self._use, self._moves, self._keep_wide, self._sums)
-        return relax.transform.DeadCodeElimination()(rewriter.transform())
+    rewriter = _Narrower(mod, dtype, use, moves, frozenset(keep_wide), sums or SUMS_OF_PAIRS)
+    return relax.transform.DeadCodeElimination()(rewriter.transform())
 
 
 class _Narrower(Rewriter):

@@ -29,7 +29,7 @@ from nnefc.passes.graph.reassociate_constants import grows, shifts_round
 from nnefc.passes.graph.rewriter import array_of, constant, is_call, is_constant, shape_of
 from nnefc.symbolic.dims import may_exceed
 
-__all__ = ["MAX_PRODUCTS", "ComputeInIntegers"]
+__all__ = ["MAX_PRODUCTS", "compute_in_integers"]
 
 _MAX_TERMS = 4  # of a sum that is computed while it is quantized
 MAX_PRODUCTS = ((1 << 31) - 1) // (255 * 128)  # in a sum that int32 surely holds, with one for the zero point
@@ -38,28 +38,21 @@ _SAME = 1e-5  # relative difference of scales that are meant to be equal
 _Rule = Callable[[IntegerRewriter, relax.Call], "relax.Expr | None"]
 
 
-@tvm.transform.module_pass(opt_level=0, name="ComputeInIntegers")
-class ComputeInIntegers:
+def compute_in_integers(mod: tvm.IRModule, strict: bool = False, with_limits: bool = False) -> tvm.IRModule:
     """Computes convolutions and matrix products of dequantized operands in integers.
 
     Args:
         strict: leave them in floats.
         with_limits: whether limits and zero points are numbers in the code, for which the schedule rounds to integers.
     """
-
-    def __init__(self, strict: bool = False, with_limits: bool = False) -> None:
-        self._strict = strict
-        self._with_limits = with_limits
-
-    def transform_module(self, mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-        bindings = [binding for block in mod["main"].body.blocks for binding in block.bindings]
-        if not any(_is_narrow(binding.var) or is_call(binding.value, "dequantize") for binding in bindings):
-            return mod
-        # Quantizers write one quantization of a tensor for each of its readers.
-        mod = relax.transform.EliminateCommonSubexpr()(mod)
-        if self._strict or not any(is_call(binding.value, "dequantize") for binding in bindings):
-            return mod
-        return relax.transform.DeadCodeElimination()(_Rewriter(mod, self._with_limits).transform())
+    bindings = [binding for block in mod["main"].body.blocks for binding in block.bindings]
+    if not any(_is_narrow(binding.var) or is_call(binding.value, "dequantize") for binding in bindings):
+        return mod
+    # Quantizers write one quantization of a tensor for each of its readers.
+    mod = relax.transform.EliminateCommonSubexpr()(mod)
+    if strict or not any(is_call(binding.value, "dequantize") for binding in bindings):
+        return mod
+    return relax.transform.DeadCodeElimination()(_Rewriter(mod, with_limits).transform())
 
 
 def _is_narrow(expr: relax.Expr) -> bool:

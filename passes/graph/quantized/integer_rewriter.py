@@ -22,7 +22,7 @@ class IntegerRewriter(Rewriter):
     """Rebuilds `main`, and knows of tensors which integers they stand for.
 
     Attributes:
-        with_limits: see :class:`ComputeInIntegers`.
+        with_limits: see :class:`compute_in_integers`.
         old_result: the old function's variable of the call that is rewritten.
     """
 

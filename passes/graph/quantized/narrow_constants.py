@@ -29,7 +29,7 @@ from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_call, i
 from nnefc.symbolic.dims import element_count, size_hint
 from nnefc.targets.machine.cpu.target import Target
 
-__all__ = ["NarrowConstants", "narrow_weights", "weights_of", "widened_for"]
+__all__ = ["narrow_constants", "narrow_weights", "weights_of", "widened_for"]
 
 
 _MIN_ELEMENTS = 1 << 10
@@ -48,22 +48,15 @@ _CONVOLUTIONS = ("nn.conv1d", "nn.conv2d", "nn.conv3d")
 _TRANSPOSED = tuple(f"{name}_transpose" for name in _CONVOLUTIONS)
 
 
-@tvm.transform.module_pass(opt_level=0, name="NarrowConstants")
-class NarrowConstants:
+def narrow_constants(mod: tvm.IRModule, target: Target | None, strict: bool = False) -> tvm.IRModule:
     """Widens large constants where they are read, if the readers can do it on the way.
 
     Args:
         target: what the kernels run on; None if convolutions and matrix products are left with float32.
         strict: whether scales must not be moved behind sums.
     """
-
-    def __init__(self, target: Target | None, strict: bool = False) -> None:
-        self._target = target
-        self._strict = strict
-
-    def transform_module(self, mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-        rewriter = _Narrower(mod, self._target, self._strict)
-        return relax.transform.DeadCodeElimination()(rewriter.transform()) if rewriter.needed() else mod
+    rewriter = _Narrower(mod, target, strict)
+    return relax.transform.DeadCodeElimination()(rewriter.transform()) if rewriter.needed() else mod
 
 
 def weights_of(definition: relax.Expr | None) -> np.ndarray | None:

@@ -24,17 +24,14 @@ from nnefc.passes.graph.fusion.group_calls import call_of_group, tensors_read, w
 from nnefc.passes.graph.rewriter import Rewriter, is_call, shape_of
 from nnefc.passes.schedule.analysis import KernelAnalysis
 
-__all__ = ["NarrowResults"]
+__all__ = ["narrow_results"]
 
 _ONE_BY_ONE = 1  # TVM's patterns up to this one: each result depends on the same element of an operand
 
 
-@tvm.transform.module_pass(opt_level=0, name="NarrowResults")
-class NarrowResults:
+def narrow_results(mod: tvm.IRModule) -> tvm.IRModule:
     """Moves the last steps of groups to their only reader, if a value before them is narrower."""
-
-    def transform_module(self, mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-        return relax.transform.DeadCodeElimination(["main"])(_Mover(mod).transform())
+    return relax.transform.DeadCodeElimination(["main"])(_Mover(mod).transform())
 
 
 @dataclass(frozen=True, eq=False)

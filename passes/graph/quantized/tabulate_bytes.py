@@ -28,7 +28,7 @@ from nnefc.passes.graph.quantized.integer_rewriter import NARROW
 from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_call, is_constant, shape_of
 from nnefc.targets.machine.cpu.target import Target
 
-__all__ = ["TabulateBytes"]
+__all__ = ["tabulate_bytes"]
 
 _VALUES = 256
 _LOOKUP = 3
@@ -59,30 +59,24 @@ _COSTS = {
 """Element-wise operators, and roughly how many instructions each takes for a vector."""
 
 
-@tvm.transform.module_pass(opt_level=0, name="TabulateBytes")
-class TabulateBytes:
+def tabulate_bytes(mod: tvm.IRModule, target: Target, computations: Mapping[str, Callable[..., Any]]) -> tvm.IRModule:
     """Computes functions of one tensor of bytes, whose results are bytes, while compiling.
 
     Args:
         target: whose vectors compute what is not looked up.
         computations: how operators are computed, by their names.
     """
-
-    def __init__(self, target: Target, computations: Mapping[str, Callable[..., Any]]) -> None:
-        self._computations = dict(computations)
-        self._minimum = max(_MIN, _LOOKUP * target.lanes("float32"))
-
-    def transform_module(self, mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-        if not any(_is_narrow(binding.var) for binding in _bindings(mod)):
-            return mod
-        # Quantizers write one quantization of a tensor for each of its readers.
-        joined = relax.transform.EliminateCommonSubexpr()(mod)
-        chains = _Chains(joined)
-        wanted = [var for var in chains.needed() if chains.cost(var) > self._minimum]
-        if not wanted:
-            return mod
-        tables = dict(zip(wanted, _tables(chains, wanted, self._computations), strict=True))
-        return relax.transform.DeadCodeElimination()(_Rewriter(joined, chains, tables).transform())
+    if not any(_is_narrow(binding.var) for binding in _bindings(mod)):
+        return mod
+    # Quantizers write one quantization of a tensor for each of its readers.
+    joined = relax.transform.EliminateCommonSubexpr()(mod)
+    chains = _Chains(joined)
+    minimum = max(_MIN, _LOOKUP * target.lanes("float32"))
+    wanted = [var for var in chains.needed() if chains.cost(var) > minimum]
+    if not wanted:
+        return mod
+    tables = dict(zip(wanted, _tables(chains, wanted, computations), strict=True))
+    return relax.transform.DeadCodeElimination()(_Rewriter(joined, chains, tables).transform())
 
 
 def _bindings(mod: tvm.IRModule) -> Iterator[relax.Binding]:
@@ -176,7 +170,7 @@ def _elements(expr: relax.Expr) -> int | None:
 
 
 def _tables(
-    chains: _Chains, wanted: Sequence[relax.Var], computations: dict[str, Callable[..., Any]]
+    chains: _Chains, wanted: Sequence[relax.Var], computations: Mapping[str, Callable[..., Any]]
 ) -> list[np.ndarray]:
     """Returns the values of functions for all values of their sources.
 

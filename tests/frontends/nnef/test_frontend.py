@@ -13,7 +13,7 @@ from tvm import relax
 
 from nnefc.frontends.nnef import document_of, load, print_flat
 from nnefc.frontends.nnef.files.tensor_file import write_tensor
-from nnefc.passes.graph.fuse_local_response import JoinLocalResponse
+from nnefc.passes.graph.fuse_local_response import fuse_local_response
 from nnefc.support.diagnostics import CompileError
 
 RNG = np.random.default_rng(18)
@@ -351,5 +351,5 @@ def test_changed_documents_are_errors_or_networks_and_never_crash(tmp_path):
 def test_local_response_normalization_is_found_in_the_steps_that_define_it(tmp_path):
     text = "y = local_response_normalization(x, size = [1, 5, 1, 1], alpha = 0.1, beta = 0.75, bias = 1.0);"
     made = load_text(f"version 1.0; graph g(x) -> (y) {{ x = external(shape = [1, 64, 8, 8]); {text} }}", tmp_path)
-    functions = JoinLocalResponse()(made.module).functions
+    functions = fuse_local_response(made.module).functions
     assert any("nnefc.local_response" in (function.attrs or {}) for function in functions.values())

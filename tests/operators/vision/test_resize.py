@@ -10,7 +10,7 @@ from nnefc.operators.base import Emitter
 from nnefc.operators.vision.interpolation import Interpolation, Scaling
 from nnefc.operators.vision.resize import Resize
 from nnefc.passes.graph.algorithms.fast_algorithms import FastAlgorithms
-from nnefc.passes.graph.layout.assign_layouts import AssignLayouts
+from nnefc.passes.graph.layout.assign_layouts import assign_layouts
 
 RNG = np.random.default_rng(8)
 TARGET = target("llvm -mcpu=x86-64-v3")
@@ -61,7 +61,7 @@ def test_enlarged_tensors_agree_with_numpy() -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_nothing_is_laid_out_again_between_two_convolutions(case: Case) -> None:
-    after = summary(AssignLayouts(TARGET, FastAlgorithms())(build([case]).network.module))
+    after = summary(assign_layouts(build([case]).network.module, TARGET, FastAlgorithms()))
     assert after.count(" block(") == 1
     assert after.count("unblock(") == 1
     assert after.count("= resize") == 1

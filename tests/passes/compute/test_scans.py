@@ -16,7 +16,7 @@ from relax_programs import program, summary, target
 import nnefc
 from nnefc.backends import backend_of
 from nnefc.driver.formats import load_network
-from nnefc.passes.legalize.lower_scans import LowerScans
+from nnefc.passes.legalize.lower_scans import lower_scans
 
 SHAPES = [
     ((5, 37), 1), ((5, 37), 0), ((3, 50, 7), 1), ((2, 16), 1), ((1, 1000), 1), ((4, 70, 33), 1), ((70, 130), 0),
@@ -159,6 +159,6 @@ def test_sums_from_the_end_turn_nothing_round() -> None:
         b = R.cumsum(a, axis=1)
         c = R.flip(b, axis=-1)
     """)
-    after = summary(LowerScans(target("llvm"))(before)).splitlines()
+    after = summary(lower_scans(before, target("llvm"))).splitlines()
     assert [line.split(" = ")[1].split("(")[0] for line in after[:-1]] == ["reshape", "scan1", "reshape"]
     assert "reshape(x" in after[0]

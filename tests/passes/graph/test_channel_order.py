@@ -23,10 +23,10 @@ from nnefc.passes.compute.channel_order import (
 from nnefc.passes.compute.dot.dot_instructions import FLOAT16_PART
 from nnefc.passes.compute.dot.dot_product import Multiplication, multiplication_of
 from nnefc.passes.graph.algorithms.fast_algorithms import FastAlgorithms
-from nnefc.passes.graph.layout.assign_layouts import AssignLayouts
+from nnefc.passes.graph.layout.assign_layouts import assign_layouts
 from nnefc.passes.graph.layout.blocked_layout import EMPTY, FOREIGN, Blocked
 from nnefc.passes.graph.layout.choose_block_size import channels_of_a_block
-from nnefc.passes.graph.layout.fold_permutations import FoldPermutations
+from nnefc.passes.graph.layout.fold_permutations import fold_permutations
 from nnefc.passes.graph.layout.rules.group_reads import reads_of
 from nnefc.passes.graph.layout.rules.low_precision_convolution import fills_blocks
 from nnefc.passes.schedule.analysis import KernelAnalysis
@@ -195,7 +195,7 @@ SHUFFLES = {
 
 @pytest.mark.parametrize(("text", "order"), SHUFFLES.values(), ids=SHUFFLES)
 def test_what_moves_whole_channels_becomes_one_gather(text: str, order: list[int] | None) -> None:
-    folded = FoldPermutations()(program(text))
+    folded = fold_permutations(program(text))
     bindings = [binding.value for block in folded["main"].body.blocks for binding in block.bindings]
     gathers = [call for call in bindings if getattr(call, "op", None) is not None and call.op.name == "relax.take"]
     if order is None:
@@ -217,7 +217,7 @@ def test_a_shuffle_between_grouped_convolutions_leaves_no_kernel() -> None:
     e = R.nn.conv2d(d, D, groups=18)
     f = R.nn.conv2d(e, H, groups=2)"""
     module = program(text, G=filters(18, 3, 1, 1), D=filters(18, 1, 3, 3), H=filters(6, 9, 1, 1))
-    changed = AssignLayouts(target("llvm -mcpu=x86-64-v3"), FastAlgorithms())(FoldPermutations()(module))
+    changed = assign_layouts(fold_permutations(module), target("llvm -mcpu=x86-64-v3"), FastAlgorithms())
     kernels = [line.split(" = ")[1].split("(")[0] for line in summary(changed).splitlines()[:-1]]
     assert [name for name in kernels if not name.startswith("lv")] == [
         "block", "convolution", "depthwise_convolution", "convolution1", "unblock",

@@ -52,13 +52,13 @@ def names(mod: tvm.IRModule) -> list[str]:
 
 
 def test_groups_are_named_after_their_steps() -> None:
-    assert names(fuse()(chain(3))) == ["y1_", "y2_", "y3_"]
+    assert names(fuse(chain(3))) == ["y1_", "y2_", "y3_"]
 
 
 @pytest.mark.parametrize("length", [100, 1000])
 def test_no_step_of_a_long_chain_is_lost(length: int) -> None:
     before = chain(length)
-    after = fuse()(before)
+    after = fuse(before)
     calls = [b for block in after["main"].body.blocks for b in block.bindings if isinstance(b.value, relax.Call)]
     found = [debug_locations(b.var.name) for b in calls]
     assert found[0][0] == "y1_" and found[-1][-1] == f"y{length}_"

@@ -9,7 +9,7 @@ import tvm
 from relax_programs import Case, Graph, Value, build, check, program, summary
 from tvm.ir import assert_structural_equal
 
-from nnefc.passes.graph.fold_affine import FoldAffine
+from nnefc.passes.graph.fold_affine import fold_affine
 
 # Powers of two, so that products are exact.
 W = np.arange(1, 3 * 2 * 1 * 1 + 1, dtype=np.float32).reshape(3, 2, 1, 1)
@@ -181,14 +181,14 @@ VALUES = {
 
 @pytest.mark.parametrize(("before", "after"), FOLDED.values(), ids=FOLDED)
 def test_scales_and_shifts_are_folded(before: str, after: str) -> None:
-    folded = FoldAffine()(program(before, **VALUES))
+    folded = fold_affine(program(before, **VALUES))
     assert_structural_equal(folded, program(after, **VALUES))
 
 
 @pytest.mark.parametrize("text", KEPT.values(), ids=KEPT)
 def test_what_means_something_else_is_kept(text: str) -> None:
     module = program(text, **VALUES)
-    assert summary(FoldAffine()(module)) == summary(module)
+    assert summary(fold_affine(module)) == summary(module)
 
 
 def normalized(rank: int, groups: int) -> Case:
@@ -210,7 +210,7 @@ NORMALIZED = [normalized(rank, groups) for rank in (1, 2, 3) for groups in (1, 2
 
 @pytest.mark.parametrize("case", NORMALIZED, ids=[case.name for case in NORMALIZED])
 def test_normalized_convolutions_of_every_kind_fold_to_one_addition(case: Case) -> None:
-    module: tvm.IRModule = FoldAffine()(build([case]).network.module)
+    module: tvm.IRModule = fold_affine(build([case]).network.module)
     operations = [line.split(" = ")[1].split("(")[0] for line in summary(module).splitlines()[:-1]]
     assert operations == [f"nn.conv{case.name[0]}d", "add", "nn.relu"]
 
@@ -226,6 +226,6 @@ _TYPES = {"bfloat16": np.dtype(ml_dtypes.bfloat16), "float16": np.dtype(np.float
 def test_factors_of_float16_are_joined(dtype: str) -> None:
     scales = {"A": np.array(0.5).astype(_TYPES[dtype]), "B": np.array(3).astype(_TYPES[dtype])}
     text = f"x: {dtype}[4] -> b\na = R.multiply(x, A)\nb = R.multiply(a, B)"
-    folded = FoldAffine()(program(text, **scales))
+    folded = fold_affine(program(text, **scales))
     after = f"x: {dtype}[4] -> b\nb = R.multiply(x, AB)"
     assert_structural_equal(folded, program(after, AB=np.array(1.5).astype(_TYPES[dtype])))

@@ -12,7 +12,7 @@ from tvm.ir import assert_structural_equal
 from nnefc.driver.compile import compile_network
 from nnefc.ir import constant_evaluation as evaluation
 from nnefc.ir.constant_evaluation import Budget
-from nnefc.passes.graph.fold_constants import FoldConstants
+from nnefc.passes.graph.fold_constants import fold_constants
 
 A = np.array([1.0, 4.0, 9.0], np.float32)
 B = np.array([2, 3, 5], np.int32)
@@ -81,7 +81,7 @@ PROGRAMS = {
 
 @pytest.mark.parametrize(("before", "after", "values"), PROGRAMS.values(), ids=PROGRAMS)
 def test_constant_parts_become_constants(before: str, after: str, values: dict[str, np.ndarray]) -> None:
-    folded = FoldConstants()(program(before, A=A, B=B))
+    folded = fold_constants(program(before, A=A, B=B))
     assert_structural_equal(folded, program(after, A=A, B=B, **values))
 
 
@@ -93,7 +93,7 @@ def test_parts_of_a_constant_are_constants() -> None:
         d = R.add(x, b)""",
         A=A,
     )
-    folded = FoldConstants()(module)
+    folded = fold_constants(module)
     assert summary(folded) == "d[1] = add(x, const[1])\n-> d"
     outputs = compile_network(network_of(folded), target("llvm")).run({"x": np.zeros(1, np.float32)})
     assert outputs["y0"] == A[1]
@@ -107,14 +107,14 @@ def test_what_depends_on_an_input_is_kept() -> None:
         c = R.multiply(b, A)""",
         A=A,
     )
-    assert summary(FoldConstants()(module)) == summary(module)
+    assert summary(fold_constants(module)) == summary(module)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int8", "uint8", "int16", "int64", "bool"])
 def test_every_type_is_folded_to_itself(dtype: str) -> None:
     value = np.array([1, 0, 3]).astype(dtype)
     module = program(f"x: {dtype}[2, 3] -> a\na = R.concat((x, R.reshape(V, R.shape([1, 3]))), axis=0)", V=value)
-    outputs = compile_network(network_of(FoldConstants()(module)), target("llvm")).run({"x": np.ones((2, 3), dtype)})
+    outputs = compile_network(network_of(fold_constants(module)), target("llvm")).run({"x": np.ones((2, 3), dtype)})
     assert np.array_equal(outputs["y0"], np.concatenate([np.ones((2, 3), dtype), value[None]]))
 
 
@@ -152,7 +152,7 @@ CHAIN = """x[3] -> e
 def test_no_more_is_folded_than_the_budget_allows(monkeypatch: pytest.MonkeyPatch, steps: int, left: int) -> None:
     """Each root reads three elements and writes as many."""
     monkeypatch.setattr(Budget, "for_constants", lambda elements: Budget(steps, 3))
-    folded = FoldConstants()(program(CHAIN, A=A))
+    folded = fold_constants(program(CHAIN, A=A))
     assert len(calls(folded)) == left
 
 
@@ -163,7 +163,7 @@ def test_nothing_is_folded_that_is_much_larger_than_the_constants(monkeypatch: p
         c = R.add(x, b)"""
     for largest, left in ((5, 3), (6, 1)):
         monkeypatch.setattr(Budget, "for_constants", lambda elements, largest=largest: Budget(1000, largest))
-        folded = FoldConstants()(program(text, A=A))
+        folded = fold_constants(program(text, A=A))
         assert len(calls(folded)) == left
 
 
@@ -179,6 +179,6 @@ def test_large_products_between_other_steps(monkeypatch: pytest.MonkeyPatch, rou
         lines += [f"m{k} = R.matmul({last}, V)", f"h{k + 1} = R.add(m{k}, q)"]
         last, expected = f"h{k + 1}", expected @ v + w[:, 3:]
     text = "\n".join(["x[4, 3] -> z", *lines, f"z = R.multiply(x, {last})"])
-    folded = FoldConstants()(program(text, W=w, V=v))
+    folded = fold_constants(program(text, W=w, V=v))
     (call,) = calls(folded)
     np.testing.assert_allclose(call.args[1].value.numpy(), expected, rtol=1e-4, atol=1e-5)

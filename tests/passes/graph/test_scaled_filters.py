@@ -10,7 +10,7 @@ import pytest
 from relax_programs import Case, Graph, Value, build, check, summary, target
 
 from nnefc.passes.graph.algorithms.fast_algorithms import FastAlgorithms
-from nnefc.passes.graph.layout.assign_layouts import AssignLayouts
+from nnefc.passes.graph.layout.assign_layouts import assign_layouts
 
 
 def values(*shape: int, scale: float = 1.0) -> np.ndarray:
@@ -67,7 +67,7 @@ LEFT = [
 
 
 def laid_out(case: Case, strict: bool = False) -> str:
-    return summary(AssignLayouts(target("llvm"), FastAlgorithms(), strict)(build([case]).network.module))
+    return summary(assign_layouts(build([case]).network.module, target("llvm"), FastAlgorithms(), strict))
 
 
 @pytest.mark.parametrize("case", JOINED, ids=lambda case: case.name)

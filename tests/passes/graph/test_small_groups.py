@@ -13,7 +13,7 @@ from relax_programs import Case, Graph, Value, build, check, program, summary, t
 from nnefc.driver.compile import compile_network
 from nnefc.passes.compute.permuted_lanes import permuted_filters
 from nnefc.passes.graph.algorithms.fast_algorithms import FastAlgorithms
-from nnefc.passes.graph.layout.assign_layouts import AssignLayouts
+from nnefc.passes.graph.layout.assign_layouts import assign_layouts
 
 
 def values(*shape: int, seed: int = 0) -> np.ndarray:
@@ -30,7 +30,7 @@ def kernels(channels: int, inputs: int, machine: str) -> list[str]:
     b = R.nn.conv2d(a, G, groups={channels // inputs})
     c = R.nn.conv2d(b, E)"""
     arrays = {"D": filters(channels, 24, 1, 1), "G": filters(channels, inputs, 3, 3), "E": filters(8, channels, 1, 1)}
-    changed = AssignLayouts(target(machine), FastAlgorithms())(program(text, **arrays))
+    changed = assign_layouts(program(text, **arrays), target(machine), FastAlgorithms())
     named = [line.split(" = ")[1].split("(")[0] for line in summary(changed).splitlines()[:-1]]
     return [name for name in named if not name.startswith("lv")]
 

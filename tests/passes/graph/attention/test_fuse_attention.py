@@ -16,7 +16,7 @@ from tvm import relax, te, tirx
 from tvm.sym import Analyzer
 
 from nnefc.backends import backend_of
-from nnefc.passes.graph.attention.fuse_attention import JoinAttention
+from nnefc.passes.graph.attention.fuse_attention import fuse_attention
 from nnefc.passes.graph.attention.mask_bounds import with_mask_bounds
 from nnefc.passes.graph.attention.match_attention import find_attention
 from nnefc.passes.graph.attention.terms import QUERY, heads_sharing, terms_of
@@ -285,14 +285,14 @@ def with_later_hidden(graph: Graph, scores: Value) -> Value:
 def test_attention_of_all_forms_agrees_with_numpy_and_is_one_kernel_each(machine: str) -> None:
     given = cases()
     check(given, machine)
-    joined = JoinAttention(target(machine))(build(given).network.module)
+    joined = fuse_attention(build(given).network.module, target(machine))
     assert len(re.findall(r"= attention\d*\(", summary(joined))) == len(given)
     assert "softmax" not in summary(joined) and "matmul" not in summary(joined)
 
 
 def test_transpositions_around_it_become_how_it_reads_and_writes() -> None:
     case = Case([numbers(2, 50, 60), numbers(2, 37, 60), numbers(2, 37, 60), numbers(2, 1, 1, 37)], with_added_mask)
-    joined = JoinAttention(target("llvm"))(build([case]).network.module)
+    joined = fuse_attention(build([case]).network.module, target("llvm"))
     lines = summary(joined).splitlines()
     assert [line.split(" = ")[1].split("(")[0] for line in lines[:-1]] == ["attention", "reshape"]
 
@@ -300,7 +300,7 @@ def test_transpositions_around_it_become_how_it_reads_and_writes() -> None:
 def test_keys_and_values_of_other_batch_elements_are_read_where_they_lie() -> None:
     k, positions = numbers(5, 2, 40, 16), np.array([3, 1], np.int64)
     case = Case([numbers(2, 6, 1, 16), k, k, positions], of_chosen)
-    lines = summary(JoinAttention(target("llvm"))(build([case]).network.module)).splitlines()
+    lines = summary(fuse_attention(build([case]).network.module, target("llvm"))).splitlines()
     assert [line.split(" = ")[1].split("(")[0] for line in lines[:-1]] == ["attention"]
 
 
@@ -315,7 +315,7 @@ y = R.matmul(w, v)
 @pytest.mark.parametrize("text", [TWICE.format("y, w", 2), TWICE.format("y, s", 2), TWICE.format("y", 1)])
 def test_what_else_needs_scores_or_weights_keeps_them(text: str) -> None:
     module = program(text)
-    assert JoinAttention(target("llvm"))(module).same_as(module)
+    assert fuse_attention(module, target("llvm")).same_as(module)
 
 
 @pytest.mark.parametrize(
@@ -329,12 +329,12 @@ def test_it_stays_products_where_these_are_faster(queries: int, size: int, joine
         w = R.nn.softmax(s, axis=2)
         y = R.matmul(w, v)
     """)
-    assert ("attention" in summary(JoinAttention(target("llvm"))(module))) == joined
+    assert ("attention" in summary(fuse_attention(module, target("llvm")))) == joined
 
 
 def test_doubles_and_strict_code_keep_their_scores() -> None:
     text = TWICE.format("y", 2).replace("q[", "q: float64[").replace("k[", "k: float64[").replace("v[", "v: float64[")
-    assert "softmax" in summary(JoinAttention(target("llvm"))(program(text)))
+    assert "softmax" in summary(fuse_attention(program(text), target("llvm")))
     passes = manager_of(backend_of(target("llvm")), strict=True).passes
     assert "join attention" not in {step.name for step in passes}
 
@@ -360,7 +360,7 @@ def test_nan_stays_so_where_scores_are_limited() -> None:
 
     case = Case([q, k, v, maximum], limited)
     check([case])
-    assert "attention" in summary(JoinAttention(target("llvm"))(build([case]).network.module))
+    assert "attention" in summary(fuse_attention(build([case]).network.module, target("llvm")))
 
 
 def test_nan_spoils_its_own_row_alone() -> None:
@@ -408,7 +408,7 @@ def test_a_long_chain_of_steps_takes_time_in_proportion_to_its_length() -> None:
         text = "\n".join(["q[4, 5]; k[5, 6]; v[6, 4] -> y", "x0 = R.matmul(q, k)", *lines,
                           f"w = R.nn.softmax(x{steps}, axis=-1)", "y = R.matmul(w, v)"])  # fmt: skip
         module = program(text)
-        return lambda: JoinAttention(target("llvm"))(module)
+        return lambda: fuse_attention(module, target("llvm"))
 
     short, long = (calls_of(chain(steps)) for steps in (500, 1000))
     assert long < 2.2 * short

@@ -11,7 +11,7 @@ from tvm import relax
 
 from nnefc.backends import backend_of
 from nnefc.driver.compile import compile_network
-from nnefc.passes.graph.fusion.hierarchical_concat import MAX_PARTS, GroupParts
+from nnefc.passes.graph.fusion.hierarchical_concat import MAX_PARTS, group_parts
 from nnefc.passes.graph.rewriter import is_call
 from nnefc.passes.plan.memory import Copy
 
@@ -36,20 +36,20 @@ def _max_parts(module: tvm.IRModule) -> int:
 
 @pytest.mark.parametrize("make", [_concatenation, _split])
 def test_no_kernel_has_many_parts(make: object) -> None:
-    assert _max_parts(GroupParts()(make(600))) <= MAX_PARTS  # type: ignore[operator]
+    assert _max_parts(group_parts(make(600))) <= MAX_PARTS  # type: ignore[operator]
 
 
 @pytest.mark.parametrize("make", [_concatenation, _split])
 def test_few_parts_are_left_alone(make: object) -> None:
     few = make(MAX_PARTS)  # type: ignore[operator]
-    assert GroupParts()(few).same_as(few)
+    assert group_parts(few).same_as(few)
 
 
 @pytest.mark.parametrize("make", [_concatenation, _split])
 def test_groups_of_slices_that_lie_one_after_the_other_are_no_work(make: object) -> None:
     """What is left are copies of the inputs, or to the outputs, each once."""
     module = make(300, rows=1)  # type: ignore[operator]
-    assert _max_parts(GroupParts()(module)) <= MAX_PARTS
+    assert _max_parts(group_parts(module)) <= MAX_PARTS
     lowered = lower(network_of(module), backend_of(target("llvm")))
     assert len(lowered.plan.actions) == 300
     assert all(isinstance(action, Copy) for action in lowered.plan.actions)

@@ -8,8 +8,8 @@ from relax_programs import Case, Graph, Value, check, program, summary, target
 from tvm import relax
 
 from nnefc.passes.graph.algorithms.fast_algorithms import FastAlgorithms
-from nnefc.passes.graph.layout.assign_layouts import AssignLayouts
-from nnefc.passes.legalize.pack_matmul import PackMatmul
+from nnefc.passes.graph.layout.assign_layouts import assign_layouts
+from nnefc.passes.legalize.pack_matmul import pack_matmul
 
 TARGET = target("llvm -mcpu=x86-64-v3")
 
@@ -147,7 +147,7 @@ PROGRAMS = {
 
 @pytest.mark.parametrize(("before", "after"), PROGRAMS.values(), ids=PROGRAMS)
 def test_layouts_are_chosen_by_region(before: str, after: str) -> None:
-    changed = AssignLayouts(TARGET, FastAlgorithms())(program(before, **CONSTANTS))
+    changed = assign_layouts(program(before, **CONSTANTS), TARGET, FastAlgorithms())
     assert summary(changed) == "\n".join(line.strip() for line in after.splitlines())
 
 
@@ -166,7 +166,7 @@ PRODUCTS = {
 @pytest.mark.parametrize(("before", "after"), PRODUCTS.values(), ids=PRODUCTS)
 def test_constant_factors_are_packed(before: str, after: str) -> None:
     constants = {"W24": values(19, 24), "W17": values(19, 17), "T24": values(24, 19), "I": np.ones((19, 8), np.int32)}
-    assert summary(PackMatmul(TARGET, FastAlgorithms())(program(before, **constants))).startswith(after)
+    assert summary(pack_matmul(program(before, **constants), TARGET, FastAlgorithms())).startswith(after)
 
 
 def after_convolution(name: str, channels: int, function: object) -> Case:

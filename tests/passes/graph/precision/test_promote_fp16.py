@@ -8,7 +8,7 @@ from relax_programs import network_of, program, summary, target
 from tvm import relax
 
 from nnefc.driver.compile import compile_network
-from nnefc.passes.graph.precision.promote_fp16 import ComputeInSingle
+from nnefc.passes.graph.precision.promote_fp16 import promote_fp16
 
 HOST = target("llvm")
 RANDOM = np.random.default_rng(11)
@@ -33,7 +33,7 @@ def _types(module: tvm.IRModule) -> dict[str, str]:
 
 
 def test_operators_compute_in_float32_and_results_have_the_types_of_the_model() -> None:
-    module = ComputeInSingle()(program(CHAIN, K=K, W=W))
+    module = promote_fp16(program(CHAIN, K=K, W=W))
     types = _types(module)
     del types["astype"]
     assert set(types.values()) == {"float32"}
@@ -58,7 +58,7 @@ a = R.astype(x, "float16")
 b = R.multiply(a, R.const(0.5, "float16"))
 y = R.astype(b, "float32")
 t = R.permute_dims(h)"""
-    assert "t[3, 2] = permute_dims(h)" in summary(ComputeInSingle()(program(text)))
+    assert "t[3, 2] = permute_dims(h)" in summary(promote_fp16(program(text)))
     given = {"x": np.array([70000, -1e30, 2049, 1e-9], np.float32), "h": np.ones((2, 3), np.float16)}
     made = compile_network(network_of(program(text)), HOST).run(given)
     np.testing.assert_array_equal(made["y0"], [np.inf, -np.inf, 1024, 0])

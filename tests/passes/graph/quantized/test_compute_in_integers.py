@@ -26,7 +26,7 @@ from relax_programs import network_of, program, summary
 import nnefc
 from nnefc.backends import backend_of
 from nnefc.driver.formats import load_network
-from nnefc.passes.graph.quantized.compute_in_integers import ComputeInIntegers
+from nnefc.passes.graph.quantized.compute_in_integers import compute_in_integers
 from nnefc.targets.machine.cpu.parsing import parse_target
 
 HOST = parse_target("llvm")
@@ -408,7 +408,7 @@ def test_a_quantization_after_many_limits_looks_through_some_of_them() -> None:
     limits = [f"x{n + 1} = R.nn.relu(x{n})" for n in range(1200)]
     ends = f'q = R.quantize(x1200, {grid}, out_dtype="uint8")', f"y = R.dequantize(q, {grid})"
     module = program("\n".join(["x0[4] -> y", *limits, *ends]))
-    assert summary(ComputeInIntegers()(module)).count("nn.relu") == 1200
+    assert summary(compute_in_integers(module)).count("nn.relu") == 1200
 
 
 def test_a_number_of_more_axes_than_its_product_gives_these_to_the_result(tmp_path: Path) -> None:

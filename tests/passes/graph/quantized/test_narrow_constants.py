@@ -16,8 +16,8 @@ from relax_programs import program, summary, target
 from tvm import relax
 
 import nnefc
-from nnefc.passes.graph.fold_constants import FoldConstants
-from nnefc.passes.graph.quantized.narrow_constants import NarrowConstants
+from nnefc.passes.graph.fold_constants import fold_constants
+from nnefc.passes.graph.quantized.narrow_constants import narrow_constants
 from nnefc.passes.graph.rewriter import array_of, is_constant, operands
 
 _HALVES = {"float16": np.dtype(np.float16), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
@@ -131,7 +131,7 @@ def _bytes(mod: tvm.IRModule) -> int:
 def test_each_reader_widens_a_constant_by_itself() -> None:
     halves = np.random.default_rng(0).standard_normal((32, 64)).astype(np.float16).astype(np.float32)
     module = program("x[32, 64] -> c, d\nc = R.multiply(x, H)\nd = R.add(c, H)", H=halves)
-    narrow = FoldConstants()(NarrowConstants(target("x86-64-v3"))(module))
+    narrow = fold_constants(narrow_constants(module, target("x86-64-v3")))
     expected = """widen[32, 64] = widen(const[32, 64])
 c[32, 64] = multiply(x, widen)
 widen1[32, 64] = widen(const[32, 64])
@@ -144,13 +144,13 @@ d[32, 64] = add(c, widen1)
 def test_constants_stay_wide_for_readers_that_cannot_widen(text: str) -> None:
     halves = np.ones((32, 64), np.float32)
     module = program(f"x[32, 64] -> d\n{text}", H=halves)
-    assert _bytes(NarrowConstants(target("x86-64-v3"))(module)) == halves.nbytes
+    assert _bytes(narrow_constants(module, target("x86-64-v3"))) == halves.nbytes
 
 
 @pytest.mark.parametrize(("value", "machine"), [(0.1, "x86-64-v3"), (1 + 2**-10, "x86-64")])
 def test_constants_stay_wide_that_no_narrow_type_of_the_machine_holds(value: float, machine: str) -> None:
     module = program("x[32, 64] -> d\nd = R.add(x, H)", H=np.full((32, 64), value, np.float32))
-    assert _bytes(NarrowConstants(target(machine))(module)) == 32 * 64 * 4
+    assert _bytes(narrow_constants(module, target(machine))) == 32 * 64 * 4
 
 
 def test_steps_stay_in_the_kernels_of_what_they_come_after(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from relax_programs import program, summary, target
 from tvm import relax
 
 import nnefc
-from nnefc.passes.graph.quantized.tabulate_bytes import TabulateBytes
+from nnefc.passes.graph.quantized.tabulate_bytes import tabulate_bytes
 from nnefc.passes.graph.rewriter import array_of, is_call
 from nnefc.passes.legalize.element_wise import ELEMENT_WISE
 from nnefc.passes.legalize.quantization import QUANTIZATION
@@ -23,7 +23,7 @@ ZERO = {"zero": np.array(0, np.uint8)}
 
 
 def tabulated(text: str, machine: str = "llvm -mcpu=x86-64-v3") -> str:
-    return summary(TabulateBytes(target(machine), COMPUTATIONS)(program(text, **ZERO)))
+    return summary(tabulate_bytes(program(text, **ZERO), target(machine), COMPUTATIONS))
 
 
 def test_a_chain_that_rounds_between_its_operators_is_one_table() -> None:
@@ -84,7 +84,7 @@ def test_tables_hold_what_the_operators_compute() -> None:
         b = R.tanh(a)
         y = R.quantize(b, R.const(0.009, "float32"), R.const(-7, "int8"), axis=0, out_dtype="int8")"""
     )
-    made = TabulateBytes(target("llvm"), COMPUTATIONS)(module)
+    made = tabulate_bytes(module, target("llvm"), COMPUTATIONS)
     (call,) = (b.value for b in made["main"].body.blocks[0].bindings if is_call(b.value, "call_tir"))
     assert isinstance(call.args[1], relax.Tuple)
     x = (np.arange(-128, 128) - 3) * np.float32(0.05)

@@ -10,8 +10,8 @@ from emulate import run_kernel
 from tvm import relax, tirx
 
 from nnefc.ir.attributes import RULE
-from nnefc.passes.graph.fold_constants import FoldConstants
-from nnefc.passes.graph.fusion.fusion_patterns import AnnotatePatterns
+from nnefc.passes.graph.fold_constants import fold_constants
+from nnefc.passes.graph.fusion.fusion_patterns import annotate_patterns
 from nnefc.passes.graph.rewriter import array_of, constant, shape_of
 from nnefc.passes.legalize.element_wise import ELEMENT_WISE
 from nnefc.passes.legalize.row_major_contractions import CONTRACTIONS
@@ -45,7 +45,7 @@ def lowered(operation: Operation, data: Sequence[np.ndarray], constants: Sequenc
             result = builder.emit_output(builder.normalize(operation(*params, *map(constant, constants))))
         builder.emit_func_output(result)
     module = relax.transform.LegalizeOps({**ELEMENT_WISE, **CONTRACTIONS})(builder.finalize())
-    module = AnnotatePatterns()(FoldConstants()(module))
+    module = annotate_patterns(fold_constants(module))
     module = relax.transform.FuseTIR()(relax.transform.FuseOps()(module))
     return relax.transform.DeadCodeElimination(["main"])(module)
 

@@ -12,7 +12,7 @@ from small_networks import Net
 from tvm import relax, tirx
 
 import nnefc
-from nnefc.passes.graph.precision.use_16bit_floats import UseNarrowFloats
+from nnefc.passes.graph.precision.use_16bit_floats import use_16bit_floats
 from nnefc.passes.graph.rewriter import array_of, constant
 
 SHAPE = (1, 4, 6, 6)
@@ -66,19 +66,19 @@ def _types(module: tvm.IRModule) -> list[tuple[str, str]]:
     ],
 )
 def test_contractions_read_half_and_give_single_precision(tail: str, operations: str) -> None:
-    found = _types(UseNarrowFloats("float16")(_program(tail)))
+    found = _types(use_16bit_floats(_program(tail), "float16"))
     assert " ".join(f"{name}{dtype.removeprefix('float')}" for name, dtype in found) == operations
 
 
 def test_trained_values_are_narrowed_at_once() -> None:
-    before, after = _program("softmax"), UseNarrowFloats("float16")(_program("softmax"))
+    before, after = _program("softmax"), use_16bit_floats(_program("softmax"), "float16")
     wide, narrow = (_filter_of(module) for module in (before, after))
     assert narrow.dtype == np.float16
     np.testing.assert_array_equal(narrow, wide.astype(np.float16))
 
 
 def test_what_half_precision_cannot_hold_stays_as_it_is() -> None:
-    assert _types(UseNarrowFloats("float16")(_program("softmax", scale=1e6))) == [
+    assert _types(use_16bit_floats(_program("softmax", scale=1e6), "float16")) == [
         ("conv2d", "float32"),
         ("softmax", "float32"),
     ]
