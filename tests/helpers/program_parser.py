@@ -1,6 +1,6 @@
 """Reads programs of tests as :mod:`program_text` prints them, and computations that are written as formulas.
 
-A program is one of four:
+A program is one of five:
 
     def kernel(A: float32[9], B: float32[9]):     a kernel, in TVMScript whose integers are of 64 bits
         for i in range(9):
@@ -19,6 +19,10 @@ A program is one of four:
         y = relu(x);
     }
 
+    net (float[1, 9] x) => (float[1, 9] y) {      what ONNX's front end makes of a graph in ONNX's syntax; elements of
+        y = Relu(x)                               constants are repeated to their end
+    }
+
 Names in shapes that are nothing else are dynamic dimensions.
 """
 
@@ -32,9 +36,12 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+import onnx
+import onnx.parser
 import tvm
 import tvm.script
-from tvm import te, tirx
+from tvm import relax, te, tirx
+from tvm.script import tirx as T
 
 from nnefc.driver.formats import load_network
 from nnefc.driver.options import ReadOptions
@@ -61,6 +68,8 @@ def parse_program(text: str, dims: Mapping[str, tirx.Var]) -> tvm.IRModule | tir
         return _kernel(text, dims)
     if text.startswith("graph "):
         return _nnef(text)
+    if " => " in text:
+        return _onnx(text)
     if re.search(r"^-> ", text, re.MULTILINE):
         return _network(text, dims)
     return _computation(text, dims)
@@ -79,11 +88,22 @@ def _kernel(text: str, dims: Mapping[str, tirx.Var]) -> tirx.PrimFunc:
     source = _TENSOR.sub(lambda found: f'{found[1]}: T.Buffer(({found[3]},), "{found[2]}")', text)
     source = source.replace("T.nnefc.", "nnefc.")
     source = ast.unparse(_WithTypes().visit(ast.parse(source)))
-    source = source.replace("def ", "@T.prim_func(s_tir=True)\ndef ", 1)
-    scope = {"T": tvm.script.tirx, "nnefc": _Own(), **dims}  # which TVM has not seen defined
+    source = source.replace("def ", "@quick.prim_func(s_tir=True)\ndef ", 1)
+    scope = {"T": tvm.script.tirx, "nnefc": _Own(), "quick": _Quick, **dims}  # which TVM has not seen defined
     func = tvm.script.from_source(source, extra_vars=scope, check_well_formed=not dims)
     func = func.without_attr("global_symbol")
     return func.with_attr(DYNAMIC_DIMENSIONS, list(dims.values())) if dims else func
+
+
+class _Quick:
+    """Stands for `T`, whose decorator of functions looks for the sources of all functions on the stack."""
+
+    class prim_func:
+        """The parser reads the options in the text."""
+
+        dispatch_token = T.prim_func.dispatch_token
+
+        def __init__(self, **_options: bool) -> None: ...
 
 
 class _Own:
@@ -129,25 +149,32 @@ class _WithTypes(ast.NodeTransformer):
 
 
 def _network(text: str, dims: Mapping[str, tirx.Var]) -> tvm.IRModule:
-    params, values, body, results = [], {}, [], ""
+    scope: dict[str, Any] = {"R": tvm.script.relax, **dims}
+    builder = relax.BlockBuilder()
+    params: list[relax.Var] = []
+    bindings: list[tuple[str, str]] = []
+    results = ""
     for line in filter(None, map(str.strip, text.splitlines())):
         if found := _CONSTANT.fullmatch(line):
-            shape = tuple(int(size) for size in found[3].split(",") if size.strip())
-            values[found[1]] = constant(_elements(found[4], shape, found[2]))
+            shape = tuple(int(size) for size in _split(found[3]))
+            scope[found[1]] = constant(_elements(found[4], shape, found[2]))
         elif found := _TENSOR.fullmatch(line):
-            sizes = "".join(f"{size}, " for size in _split(found[3]))
-            params.append(f'{found[1]}: R.Tensor(({sizes}), "{found[2]}")')
+            sizes = [_size(size, dims) for size in _split(found[3])]
+            scope[found[1]] = relax.Var(found[1], relax.TensorType(sizes, found[2]))
+            params.append(scope[found[1]])
         elif line.startswith("-> "):
             results = line.removeprefix("-> ")
         elif found := _BINDING.fullmatch(line):
-            body.append(f"{found[1]} = {found[2]}")
+            bindings.append((found[1], found[2]))
         else:
             raise ValueError(f"not a line of a network: {line}")
-    lines = ["@I.ir_module", "class Module:", "    @R.function", f"    def main({', '.join(params)}):"]
-    lines += ["        with R.dataflow():", *(f"            {line}" for line in body)]
-    lines += [f"            result = ({results},)", "            R.output(result)", "        return result"]
-    scope = {"I": tvm.script.ir, "R": tvm.script.relax, "T": tvm.script.tirx, **values, **dims}
-    return tvm.script.from_source("\n".join(lines), extra_vars=scope)
+    with builder.function("main", params):
+        with builder.dataflow():
+            for name, value in bindings:
+                scope[name] = builder.emit(eval(value, scope), name)
+            output = builder.emit_output(relax.Tuple([*eval(f"({results},)", scope)]))
+        builder.emit_func_output(output)
+    return builder.finalize()
 
 
 def _split(shape: str) -> list[str]:
@@ -164,9 +191,24 @@ def _elements(text: str, shape: tuple[int, ...], dtype: str) -> np.ndarray:
 
 
 def _nnef(text: str) -> tvm.IRModule:
+    return _read("graph.nnef", f"version 1.0;\n{text}\n".encode())
+
+
+def _onnx(text: str) -> tvm.IRModule:
+    head = '<ir_version: 8, opset_import: ["" : 18, "com.microsoft" : 1]>'
+    model = onnx.parser.parse_model(f"{head}\n{text}")
+    for tensor in model.graph.initializer:
+        listed = tensor.int32_data or tensor.int64_data or tensor.float_data
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
+        array = np.resize(np.array(list(listed)).astype(dtype), tuple(tensor.dims))
+        tensor.CopyFrom(onnx.numpy_helper.from_array(array, tensor.name))
+    return _read("graph.onnx", model.SerializeToString())
+
+
+def _read(name: str, content: bytes) -> tvm.IRModule:
     with TemporaryDirectory() as folder:
-        path = Path(folder) / "graph.nnef"
-        path.write_text(f"version 1.0;\n{text}\n", encoding="utf-8")
+        path = Path(folder) / name
+        path.write_bytes(content)
         return load_network(path, ReadOptions()).module
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import tvm
+import tvm_ffi
 from tvm import relax, tirx
 from tvm.ir import GenericConst
 
@@ -18,7 +19,15 @@ __all__ = ["kernel_text", "kernels_of", "network_text", "program_text"]
 SHOWN_ELEMENTS = 8
 """Elements of a constant up to which all are printed; of others, the first and the last ones."""
 
-_IMPLIED_ATTRIBUTES = {"op_pattern", "tirx.noalias", "global_symbol", "s_tir", "tirx.is_scheduled", DYNAMIC_DIMENSIONS}
+_IMPLIED_ATTRIBUTES = {
+    "op_pattern",
+    "tirx.noalias",
+    "global_symbol",
+    "s_tir",
+    "tirx.is_scheduled",
+    "target",
+    DYNAMIC_DIMENSIONS,
+}
 _LAYOUTS = {"NCW", "NCHW", "NCDHW", "OIW", "OIHW", "OIDHW", "IOW", "IOHW", "IODHW"}
 _BUFFER = re.compile(r'T\.Buffer\(\((.*?),?\)(?:, "(\w+)")?\)')
 _SPECIAL = re.compile(r'(?<!\()"(-?inf|nan)"')
@@ -28,8 +37,11 @@ _NARROW = re.compile(r"T\.int32\((\d+)\)")
 _NESTED = r"[^()]|\((?:[^()]|\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\))*\)"
 """A letter, or parentheses inside of each other, four at most."""
 _SOURCE = re.compile(r', source_code="(?:[^"\\]|\\.)*"')
+_OTHER_TEXT = re.compile(r'metadata\["ir.StringImm"\]\[(\d+)\]')
 _MADE = re.compile(r"lv\d*|.*@.*")
 _LEFT_OUT = re.compile(r"\s*(T\.(reads|writes)\(.*|# .*|@T\.prim_func.*|\w+ = (TypeVar\(.*|T\.int64\(\)))?")
+_AREA = re.compile(r'\n *(\w+) = T\.decl_buffer\(\(1099511627776,\), "uint8", data=(\w+).*')
+"""Bytes of any number at an address."""
 
 
 def program_text(program: tvm.IRModule | tirx.PrimFunc, kernels: Collection[str] | None = None) -> str:
@@ -55,12 +67,32 @@ def kernel_text(func: tirx.PrimFunc, name: str = "kernel") -> str:
     attributes = {key: value for key, value in (func.attrs or {}).items() if key not in _IMPLIED_ATTRIBUTES}
     shown = tirx.PrimFunc(func.params, func.body, func.ret_type, tvm.ir.make_node("ir.DictAttrs", **attributes))
     func = shown.with_attr({"global_symbol": name, "s_tir": True})
-    texts = (func.script(int_dtype=dtype, float_dtype="float32") for dtype in ("int64", "int32"))
-    text = min(texts, key=len)
-    text = _SOURCE.sub("", text)
+    texts = (_shortened(func.script(int_dtype=dtype, float_dtype="float32")) for dtype in ("int64", "int32"))
+    imported = [f"LLVM{number}:\n{text}" for number, text in enumerate(_imported(func), 1)]
+    return "\n\n".join([min(texts, key=len), *imported])
+
+
+def _shortened(text: str) -> str:
+    """Returns TVMScript of a kernel without what is implied."""
+    text = _OTHER_TEXT.sub(lambda found: f"LLVM{int(found[1]) + 1}", _SOURCE.sub("", text))
     text = _POINTER.sub(r'T.handle("\1")', _USUAL.sub("", _SPECIAL.sub(r'T.float32("\1")', text)))
+    for area, address in _AREA.findall(text):
+        text = text.replace(f"{area}[", f"{address}[")
+    text = _AREA.sub("", text)
     lines = [line for line in text.splitlines() if not _LEFT_OUT.fullmatch(line)]
     return "\n".join(_with_lanes(_BUFFER.sub(_tensor, line)) for line in lines)
+
+
+def _imported(func: tirx.PrimFunc) -> list[str]:
+    """Returns the LLVM IR that a kernel imports."""
+    found: list[str] = []
+
+    def note(stmt: tirx.AttrStmt) -> None:
+        if stmt.attr_key == "pragma_import_llvm":
+            found.append(str(stmt.value.value).strip().replace("\\0A", "\n    "))
+
+    tvm_ffi.structural_walk(func.body, (tirx.AttrStmt, note))
+    return found
 
 
 def _with_lanes(line: str) -> str:
@@ -159,7 +191,7 @@ class _Function:
     def _constant(self, const: GenericConst) -> str:
         if not const.ty.shape:
             dtype = str(const.ty.dtype)
-            return f"R.const({const.value.numpy()[()]}" + (")" if dtype == "float32" else f', "{dtype}")')
+            return f"R.const({const.value.numpy()[()]!s}" + (")" if dtype == "float32" else f', "{dtype}")')
         if const not in self._constants:
             number = len(self._constants)
             self._constants[const] = f"c{number or ''}"

@@ -8,16 +8,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from pass_cases import case_files, difference, modules_run, read_cases, run_case
+from pass_cases import case_files, difference, read_cases, run_case
 
 FOLDER = Path(__file__).parent
 
 
 @pytest.mark.parametrize("path", case_files(FOLDER), ids=lambda path: str(path.relative_to(FOLDER).with_suffix("")))
 def test_passes_make_the_programs_that_the_file_expects(path: Path) -> None:
-    file, found = read_cases(path), []
-    run = modules_run(lambda: found.extend(run_case(case) for case in file.cases))
-    wrong = filter(None, (difference(case, *programs) for case, programs in zip(file.cases, found, strict=True)))
+    file, run = read_cases(path), set[str]()
+    wrong = filter(None, (difference(case, *run_case(case, run)) for case in file.cases))
     if text := "\n\n".join(wrong):
         pytest.fail(f"{path.relative_to(FOLDER)}: update.py writes what is found\n{text}", pytrace=False)
     unused = [module for module in file.modules(FOLDER) if str(module) not in run]
