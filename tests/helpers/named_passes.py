@@ -224,6 +224,6 @@ def _plan_text(lowered: Lowered) -> str:
     lines = [f"workspace: {plan.workspace_bytes} bytes"]
     for buffer, location in plan.positions.items():
         type_ = f"{buffer.dtype}[{', '.join(map(str, buffer.shape))}]"
-        place = f"{location.base} {location.index}, byte {location.offset}"
-        lines.append(f"{buffer.kind.value} {buffer.index}: {type_} at {place}")
+        position = f"{location.base} {location.index}, byte {location.offset}"
+        lines.append(f"{buffer.kind.value} {buffer.index}: {type_} at {position}")
     return "\n".join([*lines, "", kernel_text(lowered.entry, "entry")])
