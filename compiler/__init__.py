@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from nnefc.driver.compile_many import Compiled, compile_many
     from nnefc.driver.conversion import convert
     from nnefc.driver.quantize_model import quantize
-    from nnefc.integrations.onnxruntime_api import InferenceSession, SessionOptions
+    from nnefc.integrations.onnxruntime import InferenceSession, SessionOptions
     from nnefc.loader import LoadError, Model, RunError, SessionPool, load
 
     from . import passes
@@ -52,7 +52,7 @@ __all__ = [
 ]
 
 _LOADER = "nnefc.loader"
-_SESSION = "nnefc.integrations.onnxruntime_api"
+_SESSION = "nnefc.integrations.onnxruntime"
 _LAZY = {
     "Artifact": "nnefc.driver.artifact",
     "Compiled": "nnefc.driver.compile_many",

@@ -22,7 +22,14 @@ _FOLDERS = {"compiler": "nnefc", "passes": "nnefc.passes", "targets": "nnefc.tar
 
 PARTS: Mapping[str, tuple[str, ...]] = {
     "cli": ("nnefc.cli", "nnefc.__main__"),
-    "integrations": ("nnefc", "nnefc.integrations", "nnefc.torch", "nnefc.sklearn", "nnefc.onnx_backend"),
+    "integrations": (
+        "nnefc",
+        "nnefc.integrations",
+        "nnefc.onnx_backend",
+        "nnefc.onnxruntime",
+        "nnefc.sklearn",
+        "nnefc.torch",
+    ),
     "driver": ("nnefc.driver", "nnefc.comparison", "nnefc.quantizer", "nnefc.inspect"),
     "serving": ("nnefc.serving",),
     "loader": ("nnefc.loader",),

@@ -31,7 +31,7 @@ ROOTS = (
     "nnefc",
     "nnefc.__main__",
     "nnefc.cli",
-    "nnefc.integrations.onnxruntime_api",
+    "nnefc.onnxruntime",
     "nnefc.inspect.library_graph",
     "nnefc.loader",
     "nnefc.inspect.html",

@@ -45,6 +45,7 @@ class Gpu:
             "cuMemAlloc_v2": [POINTER(c_uint64), c_size_t],
             "cuMemFree_v2": [c_uint64],
             "cuMemcpyDtoH_v2": [c_void_p, c_uint64, c_size_t],
+            "cuMemcpyHtoD_v2": [c_uint64, c_void_p, c_size_t],
             "cuStreamSynchronize": [c_void_p],
         }
         for name, arguments in signatures.items():
@@ -77,6 +78,11 @@ class Gpu:
         """Copy from the GPU."""
         with self._current():
             self._call("cuMemcpyDtoH_v2", array.ctypes.data, address, array.nbytes)
+
+    def store(self, address: int, array: np.ndarray) -> None:
+        """Copy a dense array to the GPU."""
+        with self._current():
+            self._call("cuMemcpyHtoD_v2", address, array.ctypes.data, array.nbytes)
 
     def __del__(self) -> None:
         if getattr(self, "_context", None):
@@ -140,6 +146,11 @@ class DeviceArray:
         array = np.empty(self.shape, self.dtype)
         self._gpu.fetch(self.address, array)
         return array
+
+    def store(self, array: np.ndarray) -> None:
+        """Copies a dense array of the host, with as many elements of the same type, to the GPU."""
+        self._wait()
+        self._gpu.store(self.address, array)
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:

@@ -18,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
-from nnefc.frontends.onnx.wire_format import BYTES, FIXED32, VARINT, MalformedError, key_of, read_varint
 from nnefc.support.diagnostics import CompileError
 from nnefc.support.mapped_files import release_pages
+from nnefc.support.wire_format import BYTES, FIXED32, VARINT, MalformedError, key_of, read_varint
 
 __all__ = ["KINDS", "Column", "Run", "field_run"]
 

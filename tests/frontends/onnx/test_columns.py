@@ -12,8 +12,8 @@ from onnx import TensorProto, helper
 from nnefc.frontends.onnx.columns import KINDS, Column, field_run
 from nnefc.frontends.onnx.files.large_tensors import ITSELF, without_large_tensors
 from nnefc.frontends.onnx.files.reading import read_model
-from nnefc.frontends.onnx.wire_format import BYTES, MalformedError, field_head
 from nnefc.support.diagnostics import CompileError
+from nnefc.support.wire_format import BYTES, MalformedError, field_head
 
 A = onnx.AttributeProto
 

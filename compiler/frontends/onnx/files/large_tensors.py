@@ -22,8 +22,8 @@ import numpy.typing as npt
 import onnx
 
 from nnefc.frontends.onnx.columns import KINDS, field_run
-from nnefc.frontends.onnx.wire_format import BYTES, MalformedError, field_head, fields
 from nnefc.support.mapped_files import LARGE, map_file, release_pages
+from nnefc.support.wire_format import BYTES, MalformedError, field_head, fields
 
 __all__ = ["ITSELF", "LOCATIONS", "Message", "mapped_message", "without_large_tensors"]
 

@@ -1,4 +1,4 @@
-"""The calls of onnxruntime's sessions, beside onnxruntime itself."""
+"""Sessions in the form of onnxruntime: models, libraries, threads, and the folder of libraries."""
 
 from __future__ import annotations
 
@@ -11,36 +11,14 @@ import onnx
 import onnx.parser
 import onnxruntime
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
+from onnxruntime_calls import CPU, WEIGHTS, given, linear
 
 import nnefc
 from nnefc.driver import cache as library_cache
 from nnefc.driver.option_keywords import compile_options
 from nnefc.frontends.nnef.files.tensor_file import write_tensor
-from nnefc.integrations.onnxruntime_api import get_available_providers
-
-CPU = ["CPUExecutionProvider"]
-WEIGHTS = np.random.default_rng(0).standard_normal((5, 4)).astype(np.float32)
-
-
-def linear(weights: np.ndarray = WEIGHTS) -> onnx.ModelProto:
-    """Products with weights, of any number of rows, and where each is largest."""
-    text = """<ir_version: 8, opset_import: ["" : 17]>
-    linear (float[batch, 5] x, int64 k) => (float[batch, 4] y, int64[batch] best) {
-        scale = Cast <to = 1> (k)
-        xs = Mul (x, scale)
-        y = MatMul (xs, w)
-        best = ArgMax <axis = 1, keepdims = 0> (y)
-    }"""
-    proto = onnx.parser.parse_model(text)
-    proto.graph.initializer.append(numpy_helper.from_array(weights, "w"))
-    proto.producer_name, proto.domain, proto.doc_string = "tests", "ai.test", "«ä»\nlines"
-    helper.set_model_props(proto, {"names": "{0: 'cat'}", "doc_string": "own", "metadata_props.x": "y", "empty": ""})
-    return proto
-
-
-def given(rows: int = 3) -> dict[str, np.ndarray]:
-    return {"x": np.random.default_rng(rows).random((rows, 5), np.float32), "k": np.array(2, np.int64)}
+from nnefc.onnxruntime import get_available_providers
 
 
 @pytest.fixture(scope="module")
@@ -132,12 +110,12 @@ def test_a_callback_gets_the_results_or_the_error(session: nnefc.InferenceSessio
 
     session.run_async(["y"], given(), callback, "first")
     assert done.acquire(timeout=10)
-    session.run_async(None, {}, callback, "second")
+    session.run_async(None, given() | {"x": given()["x"][0]}, callback, "second")
     assert done.acquire(timeout=10)
     (results, data, error), (none, other, reason) = got
     np.testing.assert_allclose(results[0], peer.run(["y"], given())[0], rtol=1e-5)
     assert (data, error, none, other) == ("first", "", [], "second")
-    assert '"x" is missing' in reason
+    assert 'input "x" has the shape [5]' in reason
 
 
 def test_a_run_that_fails_in_any_way_is_reported(
@@ -149,7 +127,7 @@ def test_a_run_that_fails_in_any_way_is_reported(
     said: list[str] = []
     done = threading.Event()
     monkeypatch.setattr(session, "run", without_memory)
-    session.run_async(None, {}, lambda _, __, error: (said.append(error), done.set()), None)
+    session.run_async(None, given(), lambda _, __, error: (said.append(error), done.set()), None)
     assert done.wait(10) and said == ["MemoryError"]
 
 
@@ -167,12 +145,14 @@ def test_rows_of_classes_come_by_name(tmp_path: Path) -> None:
     assert session.get_outputs()[0].type == peer.get_outputs()[0].type
 
 
-def test_providers() -> None:
-    with pytest.raises(nnefc.LoadError, match="none of the providers TensorrtExecutionProvider"):
-        nnefc.InferenceSession("model.onnx", providers=["TensorrtExecutionProvider"])
-    with pytest.raises(nnefc.LoadError, match="options of 1 providers, but 2"):
-        nnefc.InferenceSession("model.onnx", providers=[*CPU, "X"], provider_options=[{}])
-    assert get_available_providers()[0] == CPU[0]
+def test_a_provider_that_is_not_here_is_left_out(path: Path, cache: Path) -> None:
+    assert get_available_providers()[-1] == CPU[0]
+    missing = "TensorrtExecutionProvider"
+    with pytest.warns(UserWarning, match=f"{missing} is not available on this machine"):
+        session = nnefc.InferenceSession(path, providers=[missing, *CPU], cache=cache)
+    assert session.get_providers() == CPU
+    with pytest.warns(UserWarning, match="options of 1 providers, but 2"):
+        nnefc.InferenceSession(path, providers=[*CPU, "X"], provider_options=[{}], cache=cache)
 
 
 def test_a_target_is_refused(path: Path) -> None:
@@ -265,7 +245,7 @@ def test_tensors_beside_a_document_count(tmp_path: Path, compiled: Any) -> None:
         write_tensor(document.with_name("w.dat"), np.full((1, 2), weight, np.float32))
         session = nnefc.InferenceSession(model, cache=tmp_path / "cache")
         np.testing.assert_array_equal(session.run(None, {"x": np.ones((1, 2), np.float32)})[0], [[weight] * 2])
-        sources.add(session._model.source)
+        sources.add(session._libraries.first.model.source)
     assert len(compiled) == 4  # the third is known again
     assert len(sources) == 3  # a folder and its document are the same model
 

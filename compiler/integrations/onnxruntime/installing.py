@@ -1,0 +1,129 @@
+"""Puts the modules of this package in place of `onnxruntime`, for programs that cannot be edited."""
+
+from __future__ import annotations
+
+import importlib.abc
+import os
+import runpy
+import sys
+import warnings
+from collections.abc import Iterable, Sequence
+from email.message import Message
+from importlib.machinery import ModuleSpec
+from importlib.metadata import Distribution, DistributionFinder
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from .environment import VERSION
+from .namespace import modules
+from .tools import TOOLS, tool_module
+
+__all__ = ["install", "main", "uninstall"]
+
+_NAME = "onnxruntime"
+
+_USAGE = """usage: python -m nnefc.onnxruntime PROGRAM [ARGUMENTS]
+       python -m nnefc.onnxruntime -m MODULE [ARGUMENTS]
+       python -m nnefc.onnxruntime -c CODE [ARGUMENTS]
+
+Runs a Python program with nnefc in place of onnxruntime: `import onnxruntime` gives nnefc.onnxruntime.
+"""
+
+
+def install() -> None:
+    """Has `import onnxruntime` give this package, in all of the process. Installing twice does nothing.
+
+    Modules that have imported onnxruntime before keep it: call this first.
+    """
+    if any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        return
+    loaded = [name for name in sys.modules if name == _NAME or name.startswith(f"{_NAME}.")]
+    if loaded:
+        warnings.warn("onnxruntime is imported already: modules that have it keep it", RuntimeWarning, stacklevel=2)
+    for name in loaded:
+        del sys.modules[name]
+    sys.meta_path.insert(0, _Finder())
+
+
+def uninstall() -> None:
+    """Has `import onnxruntime` give onnxruntime again, if it is installed."""
+    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        return
+    sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _Finder)]
+    for name in [name for name in sys.modules if name == _NAME or name.startswith(f"{_NAME}.")]:
+        del sys.modules[name]
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Runs a program with these modules in place of onnxruntime's.
+
+    Args:
+        arguments: the program or `-m` and a module, and its own arguments.
+    """
+    if not arguments or arguments[0] in ("-h", "--help") or (arguments[0] in ("-m", "-c") and len(arguments) < 2):
+        print(_USAGE, end="", file=sys.stdout if arguments[:1] in (["-h"], ["--help"]) else sys.stderr)
+        raise SystemExit(0 if arguments[:1] in (["-h"], ["--help"]) else 2)
+    install()
+    match arguments:
+        case ["-m", module, *rest]:
+            sys.argv = [module, *rest]
+            sys.path[0] = os.getcwd()
+            runpy.run_module(module, run_name="__main__", alter_sys=True)
+        case ["-c", code, *rest]:
+            sys.argv = ["-c", *rest]
+            sys.path[0] = ""
+            exec(compile(code, "<string>", "exec"), {"__name__": "__main__"})
+        case [program, *rest]:
+            if not Path(program).exists():
+                print(f"error: there is no program {program}", file=sys.stderr)
+                raise SystemExit(2)
+            sys.argv = [program, *rest]
+            sys.path[0] = str(Path(program).resolve().parent)
+            runpy.run_path(program, run_name="__main__")
+
+
+class _Finder(DistributionFinder, importlib.abc.Loader):
+    """Finds the modules, and the distribution that they would belong to."""
+
+    def __init__(self) -> None:
+        self._modules: dict[str, ModuleType] = {}
+
+    def find_spec(self, name: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        """Returns the spec of a module of onnxruntime; None for all others, and for those that do not exist."""
+        if name != _NAME and not name.startswith(f"{_NAME}."):
+            return None
+        if not self._modules:
+            self._modules = modules()
+        known = self._modules.get(name)
+        if known is None and name.startswith(tuple(f"{tool}." for tool in TOOLS)):
+            known = self._modules[name] = tool_module(name)
+        return None if known is None else ModuleSpec(name, self, is_package=hasattr(known, "__path__"))
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """Returns the module, whose names are there already."""
+        return self._modules[spec.name]
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Does nothing."""
+
+    def find_distributions(self, context: DistributionFinder.Context = DistributionFinder.Context()) -> Iterable[Any]:  # noqa: B008
+        """Returns the distribution `onnxruntime`, which programs ask for its version."""
+        return [_Distribution()] if context.name in (None, _NAME) else []
+
+
+class _Distribution(Distribution):
+    """The distribution of the version whose interface this is."""
+
+    def read_text(self, filename: str) -> str | None:
+        """Returns the metadata, and nothing for other files."""
+        if filename != "METADATA":
+            return None
+        message = Message()
+        message["Metadata-Version"], message["Name"], message["Version"] = "2.1", _NAME, VERSION
+        message["Summary"] = "The interface of onnxruntime, by nnefc"
+        return message.as_string()
+
+    def locate_file(self, path: Any) -> Any:
+        """Returns where a file would be."""
+        return Path(__file__).parent / path

@@ -1,0 +1,359 @@
+"""What a session does once it has a network: it describes itself, and runs."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+
+from nnefc.loader import DeviceArray, Model, RunError
+
+from .binding import IOBinding, SessionIOBinding
+from .declared import Declared
+from .devices import OrtEpDevice, OrtMemoryInfo, get_ep_devices
+from .enums import OrtAllocatorType, OrtMemType
+from .errors import Fail, InvalidArgument, NotImplemented, refusal
+from .fields import ignored
+from .inputs import Feed, check_names, converted, described, refuse_shape
+from .libraries import Libraries
+from .metadata import ModelMetadata, NodeArg
+from .options import RunOptions, SessionOptions
+from .profiling import Profiler
+from .providers import CUDA, Provider
+from .raw_values import OrtValueVector, RawOrtValue
+from .values import OrtValue
+
+__all__ = ["Session"]
+
+
+class Session:
+    """Runs a network. Several threads may call `run` at the same time, unless the network has states.
+
+    Attributes:
+        declared_inputs: all inputs that a run takes.
+    """
+
+    _libraries: Libraries
+    _sess_options: SessionOptions
+    _used: list[Provider]
+    _inputs_meta: list[NodeArg]
+    _outputs_meta: list[NodeArg]
+    _overridable_initializers: list[NodeArg]
+    _model_meta: ModelMetadata
+    _required: tuple[Declared, ...]
+    _overridable: tuple[Declared, ...]
+    _declared_outputs: dict[str, Declared]
+    _profiler: Profiler | None
+
+    # --- runs
+
+    def run(
+        self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: Any = None
+    ) -> list[Any]:
+        """Runs the network and returns the outputs of these names, in this order; all outputs for None.
+
+        Args:
+            output_names: names of outputs.
+            input_feed: arrays, lists, values or arrays of other libraries, by the names of inputs.
+            run_options: a :class:`RunOptions`.
+
+        Raises:
+            ValueError: inputs are missing.
+            InvalidArgument: inputs do not fit, or the model has no such input or output.
+            RuntimeError: an input is nothing that can be one.
+            Fail: the run fails.
+        """
+        return self.results(output_names, input_feed, run_options)
+
+    def results(
+        self,
+        output_names: Sequence[str] | None,
+        given: Mapping[str, Any],
+        run_options: Any = None,
+        out: Mapping[str, Any] | None = None,
+        on_gpu: bool = False,
+    ) -> list[Any]:
+        """Runs the network; `out` has arrays to write outputs into, as far as the library can.
+
+        Arguments, results and errors are those of :meth:`run`; with `on_gpu`, results stay in the memory of the GPU.
+        """
+        names, feed = self._names(output_names), self._feed(given)
+        _check_run_options(run_options)
+        begin = time.perf_counter_ns() if self._profiler is not None else 0
+        runner, own = self._libraries.of_inputs(feed)
+        try:
+            found = runner.run(own, _targets(runner.model, own, out, on_gpu))
+        except RunError as error:
+            raise refuse_shape(feed, self._required, error) from error
+        _check_run_options(run_options)
+        if self._profiler is not None:
+            self._profiler.add("model_run", begin)
+        declared = self._declared_outputs
+        return [self._libraries.result(declared[name], runner, found) for name in names]
+
+    def run_async(
+        self,
+        output_names: Sequence[str] | None,
+        input_feed: Mapping[str, Any],
+        callback: Callable[[list[Any], Any, str], None],
+        user_data: Any,
+        run_options: Any = None,
+    ) -> None:
+        """Starts a run and returns; `callback(results, user_data, error)` is called in another thread when it ends.
+
+        `error` is "" after a run without an error; else `results` is empty.
+
+        Raises:
+            ValueError: inputs are missing.
+            RunError: the network has states.
+        """
+        check_names(input_feed, self._required, ())
+
+        def run() -> None:
+            try:
+                results, error = self.run(output_names, input_feed, run_options), ""
+            except Exception as failure:  # there is no future that would hold it
+                results, error = [], str(failure) or type(failure).__name__
+            callback(results, user_data, error)
+
+        first = self._libraries.first
+        if first is None:
+            threading.Thread(target=run, daemon=True).start()
+        elif first.pool is None:
+            raise refusal(NotImplemented, "runs of a network with states follow each other: use run")
+        else:
+            first.pool.begin(run)
+
+    def run_with_ort_values(
+        self, output_names: Sequence[str] | None, input_dict_ort_values: Mapping[str, OrtValue], run_options: Any = None
+    ) -> list[OrtValue]:
+        """Runs on values, and returns values; arguments and errors of :meth:`run`."""
+        for name, value in input_dict_ort_values.items():
+            if not isinstance(value, OrtValue | RawOrtValue):
+                raise refusal(AttributeError, f'input "{name}" is a {type(value).__name__}, and not an OrtValue')
+        results = self.results(output_names, input_dict_ort_values, run_options)
+        return [OrtValue(RawOrtValue(result)) for result in results]
+
+    def run_with_iobinding(self, iobinding: IOBinding | SessionIOBinding, run_options: Any = None) -> None:
+        """Runs on the memory that inputs and outputs are bound to.
+
+        Raises:
+            ValueError: the binding is of another session.
+            RuntimeError: inputs or outputs are missing, or do not fit.
+        """
+        if iobinding._session is not self:
+            raise ValueError("the binding is of another session: session.io_binding() makes one")
+        binding = iobinding if isinstance(iobinding, SessionIOBinding) else iobinding._iobinding
+        binding.run(run_options)
+
+    def run_with_ortvaluevector(
+        self,
+        run_options: Any,
+        feed_names: Sequence[str],
+        feeds: Sequence[RawOrtValue],
+        fetch_names: Sequence[str],
+        fetches: OrtValueVector,
+        fetch_devices: Sequence[Any],
+    ) -> None:
+        """Runs on values by names, and appends the results to `fetches`."""
+        results = self.results(fetch_names, dict(zip(feed_names, feeds, strict=True)), run_options)
+        fetches.extend(RawOrtValue(result) for result in results)
+
+    def io_binding(self) -> IOBinding:
+        """Returns a binding of inputs and outputs to memory."""
+        return IOBinding(self)
+
+    # --- descriptions
+
+    @property
+    def declared_inputs(self) -> tuple[Declared, ...]:
+        """All inputs that a run takes, initializers among them."""
+        return self._required + self._overridable
+
+    def get_inputs(self) -> list[NodeArg]:
+        """Returns the inputs in their order."""
+        return list(self._inputs_meta)
+
+    def get_outputs(self) -> list[NodeArg]:
+        """Returns the outputs in their order."""
+        return list(self._outputs_meta)
+
+    def get_overridable_initializers(self) -> list[NodeArg]:
+        """Returns the initializers that a run may give other values."""
+        return list(self._overridable_initializers)
+
+    def get_modelmeta(self) -> ModelMetadata:
+        """Returns the model's metadata."""
+        return self._model_meta
+
+    def get_session_options(self) -> SessionOptions:
+        """Returns a copy of the options."""
+        return self._sess_options.copy()
+
+    def get_providers(self) -> list[str]:
+        """Returns the execution providers that the session uses."""
+        return [provider.name for provider in self._used]
+
+    def get_provider_options(self) -> dict[str, dict[str, str]]:
+        """Returns the options of each execution provider: the number of the GPU."""
+        return {each.name: {"device_id": str(each.device)} if each.name == CUDA else {} for each in self._used}
+
+    def get_input_memory_infos(self) -> list[OrtMemoryInfo]:
+        """Returns the memory of each input."""
+        return [_memory() for _ in self._inputs_meta]
+
+    def get_output_memory_infos(self) -> list[OrtMemoryInfo]:
+        """Returns the memory of each output."""
+        return [_memory() for _ in self._outputs_meta]
+
+    def get_input_epdevices(self) -> list[OrtEpDevice]:
+        """Returns the device that reads each input."""
+        devices = {device.ep_name: device for device in get_ep_devices()}
+        return [devices[self._used[0].name]] * len(self._inputs_meta)
+
+    def get_provider_graph_assignment_info(self) -> NoReturn:
+        """Refuses: kernels are made of several nodes.
+
+        Raises:
+            Fail: always.
+        """
+        raise refusal(Fail, "the kernels of a compiled network are made of several nodes: nnefc view shows which")
+
+    # --- profiles and tuning
+
+    def end_profiling(self) -> str:
+        """Writes the profile as a Chrome trace, and returns the name of its file; "" if no profile was wanted."""
+        profiler, self._profiler = self._profiler, None
+        if profiler is None:
+            return ""
+        first = self._libraries.first
+        if first is not None and self._times_kernels:
+            profiler.add_kernels(first.model)
+        return profiler.write()
+
+    def get_profiling_start_time_ns(self) -> int:
+        """Returns when the profile began, in nanoseconds of a monotonic clock; 0 if there is none."""
+        return self._profiler.start if self._profiler is not None else 0
+
+    def get_tuning_results(self) -> list[Any]:
+        """Returns no results: kernels are not tuned by measurements."""
+        return []
+
+    def set_tuning_results(self, results: Sequence[Any], *, error_on_invalid: bool = False) -> None:
+        """Is accepted, and has no effect."""
+        ignored("InferenceSession.set_tuning_results")
+
+    def set_ep_dynamic_options(self, options: Mapping[str, str]) -> None:
+        """Is accepted, and has no effect."""
+        ignored("InferenceSession.set_ep_dynamic_options")
+
+    def release_captured_graph(self, graph_annotation_id: int = 0) -> None:
+        """Does nothing: no graph is captured."""
+
+    def create_ortvalue_from_shape_and_type(
+        self, shape: Sequence[int], element_type: Any, device_type: str, device_id: int = 0, vendor_id: int = -1
+    ) -> OrtValue:
+        """Returns a tensor of zeros."""
+        return OrtValue.ortvalue_from_shape_and_type(shape, element_type, device_type, device_id, vendor_id)
+
+    # --- inside
+
+    def __reduce__(self) -> NoReturn:
+        """Refuses copies: two objects would free one library."""
+        raise TypeError("a session cannot be copied or pickled: another process makes its own of the model's path")
+
+    @property
+    def _sess(self) -> Session:
+        """onnxruntime's session of C++, which some programs call."""
+        return self
+
+    @property
+    def _providers(self) -> list[str]:
+        return self.get_providers()
+
+    @property
+    def _times_kernels(self) -> bool:
+        first = self._libraries.first
+        return first is not None and bool(first.model._library.takes_times)
+
+    def _names(self, output_names: Sequence[str] | None) -> list[str]:
+        """Returns names of outputs, all for none.
+
+        Raises:
+            TypeError: they are no names.
+            InvalidArgument: the model has no such output.
+        """
+        if not output_names:
+            return list(self._declared_outputs)
+        if isinstance(output_names, str) or not all(isinstance(name, str) for name in output_names):
+            raise TypeError(f"output_names is {output_names!r}, and not a list of names")
+        for name in output_names:
+            if name not in self._declared_outputs:
+                known = ", ".join(self._declared_outputs)
+                raise refusal(InvalidArgument, f'the model has no output "{name}"; its outputs are {known}')
+        return list(output_names)
+
+    def _feed(self, given: Mapping[str, Any]) -> Feed:
+        if not isinstance(given, Mapping):
+            kind = type(given).__name__
+            raise refusal(
+                AttributeError, f"inputs are a {kind}, and not arrays by names; they are {described(self._required)}"
+            )
+        check_names(given, self._required, self._overridable)
+        feed = {each.name: converted(each, given.get(each.name)) for each in self._required}
+        for each in self._overridable:
+            if each.name in given:
+                feed[each.name] = converted(each, given[each.name])
+        return feed
+
+
+def _check_run_options(options: Any) -> None:
+    """Checks the options of a run.
+
+    Raises:
+        TypeError: they are none.
+        Fail: the run shall end.
+    """
+    if options is None:
+        return
+    if not isinstance(options, RunOptions) and not hasattr(options, "terminate"):
+        raise TypeError(f"run_options is a {type(options).__name__}, and not a RunOptions")
+    if options.terminate:
+        raise refusal(Fail, "the run was ended: terminate is set in its options")
+
+
+def _targets(model: Model, feed: Feed, out: Mapping[str, Any] | None, on_gpu: bool) -> Mapping[str, Any] | str | None:
+    """Returns arrays that the library writes to: those that no input shares memory with, where sizes are not
+    data-dependent. Other outputs are copied after the run.
+    """
+    if on_gpu and model.device != "cpu":
+        return "device"
+    if not out or model._library.is_data_dependent or model._library.finds_sizes:
+        return None
+    return None if any(isinstance(array, list | None) for array in out.values()) or _overlap(feed, out) else out
+
+
+def _overlap(feed: Feed, out: Mapping[str, Any]) -> bool:
+    ranges = [_span(array) for array in out.values()]
+    others = [_span(array) for array in feed.values()]
+    return any(a < d and c < b for a, b in ranges for c, d in others)
+
+
+def _span(array: Any) -> tuple[int, int]:
+    """Returns the addresses of the first element of an array and of what follows its last one."""
+    if isinstance(array, DeviceArray):
+        return array.address, array.address + array.nbytes
+    if hasattr(array, "__cuda_array_interface__"):
+        return 0, 1 << 62
+    try:
+        first, last = np.lib.array_utils.byte_bounds(np.asarray(array))
+    except (TypeError, ValueError, RuntimeError):
+        return 0, 1 << 62
+    return int(first), int(last)
+
+
+def _memory() -> OrtMemoryInfo:
+    return OrtMemoryInfo("Cpu", OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, OrtMemType.DEFAULT)
