@@ -34,7 +34,7 @@ else:
 
 
 def __dir__() -> list[str]:
-    """Returns the names of onnxruntime, and those for its place."""
+    """Returns the names of onnxruntime, and those that install it."""
     return sorted({*public_names(), *__all__, "capi"})
 
 

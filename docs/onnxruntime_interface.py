@@ -64,7 +64,7 @@ _STATES = {
 _BEGIN = """# onnxruntime's interface
 
 `import nnefc.onnxruntime as ort` has the Python interface of onnxruntime {version} for inference
-([how to use it](how-to/python.md#in-place-of-onnxruntime)). Of its {count} public names:
+([how to use it](how-to/python.md#instead-of-onnxruntime)). Of its {count} public names:
 
 {states}
 

@@ -1,4 +1,4 @@
-"""Calls of onnxruntime's interface, to be made with onnxruntime and with nnefc in its place.
+"""Calls of onnxruntime's interface, to be made with onnxruntime and with nnefc instead of it.
 
 A call is a function of the module and of one session; its outcome is comparable: arrays with their types, the names of
 members of enumerations, the names of classes of errors.
@@ -102,7 +102,7 @@ def fields(made: Any, *names: str) -> list[Any]:
     return [getattr(made, name) for name in names]
 
 
-def told(made: Any, *names: str) -> list[Any]:
+def called(made: Any, *names: str) -> list[Any]:
     return [getattr(made, name)() for name in names]
 
 
@@ -362,7 +362,7 @@ CALLS: dict[str, list[Call]] = {
     ],
     "InferenceSession.run_with_ort_values": [
         lambda o, s: [each.numpy() for each in s.run_with_ort_values(None, values(o))],
-        lambda o, s: [told(each, *TENSOR) for each in s.run_with_ort_values(["best"], values(o))],
+        lambda o, s: [called(each, *TENSOR) for each in s.run_with_ort_values(["best"], values(o))],
         lambda o, s: s.run_with_ort_values(None, given()),
         lambda o, s: s.run_with_ort_values(None, {"k": values(o)["k"]}),
         lambda o, s: s.run_with_ort_values(["z"], values(o)),
@@ -514,7 +514,7 @@ CALLS: dict[str, list[Call]] = {
     "OrtValue.data_ptr": [lambda o, s: (array := X(), value(o, array).data_ptr() == array.ctypes.data)[1]],
     "OrtValue.ortvalue_from_numpy": [
         *(
-            lambda o, s, kind=kind: told(value(o, X().astype(kind)), *TENSOR)
+            lambda o, s, kind=kind: called(value(o, X().astype(kind)), *TENSOR)
             for kind in (np.float16, np.float64, np.int8, np.uint16, np.int64, np.bool_, np.complex64, str, object)
         ),
         lambda o, s: value(o, np.asfortranarray(X())).numpy(),
@@ -523,18 +523,18 @@ CALLS: dict[str, list[Call]] = {
         lambda o, s: o.OrtValue.ortvalue_from_numpy(X(), "other"),
     ],
     "OrtValue.ortvalue_from_numpy_with_onnx_type": [
-        lambda o, s, n=n: told(with_type(o, n), "data_type", "element_type", "numpy") for n in (16, 17, 4)
+        lambda o, s, n=n: called(with_type(o, n), "data_type", "element_type", "numpy") for n in (16, 17, 4)
     ],
     "OrtValue.ortvalue_from_shape_and_type": [
         *(
-            lambda o, s, kind=kind: told(
+            lambda o, s, kind=kind: called(
                 o.OrtValue.ortvalue_from_shape_and_type([2, 3], kind), "shape", "data_type", "tensor_size_in_bytes"
             )
             for kind in (np.float32, np.dtype("f8"), np.int64, 1, 16, np.str_)
         ),
     ],
     "OrtValue.from_dlpack": [
-        lambda o, s: told(o.OrtValue.from_dlpack(X()), *TENSOR),
+        lambda o, s: called(o.OrtValue.from_dlpack(X()), *TENSOR),
         lambda o, s: (array := X(), o.OrtValue.from_dlpack(array).data_ptr() == array.ctypes.data)[1],
         lambda o, s: o.OrtValue.from_dlpack(np.ones(3, np.bool_)).numpy(),
         lambda o, s: np.from_dlpack(value(o)),
@@ -552,7 +552,7 @@ CALLS: dict[str, list[Call]] = {
         lambda o, s: o.OrtValue.ort_value_from_sparse_tensor(coordinates(o)).as_sparse_tensor().values(),
     ],
     "OrtValue.ort_value_from_sparse_tensor": [
-        lambda o, s: told(
+        lambda o, s: called(
             o.OrtValue.ort_value_from_sparse_tensor(rows(o)),
             *("device_name", "shape", "data_type", "element_type", "has_value", "is_tensor", "is_sparse_tensor"),
         ),
@@ -585,7 +585,7 @@ CALLS: dict[str, list[Call]] = {
     ],
     "IOBinding.copy_outputs_to_cpu": [lambda o, s: run_bound(s, bound(o, s, ("best",)))],
     "IOBinding.get_outputs": [
-        lambda o, s: run_bound(s, b := bound(o, s)) and [told(each, *TENSOR) for each in b.get_outputs()]
+        lambda o, s: run_bound(s, b := bound(o, s)) and [called(each, *TENSOR) for each in b.get_outputs()]
     ],
     "IOBinding.get_outputs_as_ortvaluevector": [
         lambda o, s: run_bound(s, b := bound(o, s)) and [v.numpy() for v in b.get_outputs_as_ortvaluevector()]
@@ -595,7 +595,7 @@ CALLS: dict[str, list[Call]] = {
     "OrtDevice": [lambda o, s: o.OrtDevice(3)],
     "OrtDevice.make": [
         *(
-            lambda o, s, n=n: told(device(o, n, 1), "device_id", "device_type", "device_vendor_id", "device_mem_type")
+            lambda o, s, n=n: called(device(o, n, 1), "device_id", "device_type", "device_vendor_id", "device_mem_type")
             for n in ("cpu", "cuda", "dml", "gpu", "npu", "webgpu", "cann")
         ),
         lambda o, s: device(o, "other"),
@@ -613,19 +613,19 @@ CALLS: dict[str, list[Call]] = {
     ],
     "SparseTensor": [lambda o, s: o.SparseTensor(3)],
     "SparseTensor.sparse_coo_from_numpy": [
-        lambda o, s: told(coordinates(o), "values", "dense_shape", "data_type", "device_name", "format"),
+        lambda o, s: called(coordinates(o), "values", "dense_shape", "data_type", "device_name", "format"),
         lambda o, s: coordinates(o, 0, 0, 1, 1).as_coo_view().indices().size,
         lambda o, s: coordinates(o, 0, 1, 2),
     ],
     "SparseTensor.sparse_csr_from_numpy": [
-        lambda o, s: told(rows(o), "values", "dense_shape", "data_type", "device_name", "format")
+        lambda o, s: called(rows(o), "values", "dense_shape", "data_type", "device_name", "format")
     ],
     "SparseTensor.as_coo_view": [
         lambda o, s: coordinates(o).as_coo_view().indices(),
         lambda o, s: rows(o).as_coo_view(),
     ],
     "SparseTensor.as_csrc_view": [
-        lambda o, s: told(rows(o).as_csrc_view(), "inner", "outer"),
+        lambda o, s: called(rows(o).as_csrc_view(), "inner", "outer"),
         lambda o, s: coordinates(o).as_csrc_view(),
     ],
     "SparseTensor.as_blocksparse_view": [lambda o, s: rows(o).as_blocksparse_view()],
@@ -633,7 +633,7 @@ CALLS: dict[str, list[Call]] = {
     "capi": [
         lambda o, s: sorted(kind.__name__ for kind in vars(raw(o)).values() if is_error(kind)),
         lambda o, s: raw(o).OrtValueVector.__name__,
-        lambda o, s: told(raw(o).OrtValue.ortvalue_from_numpy(X(), device(o)._get_c_device()), *TENSOR),
+        lambda o, s: called(raw(o).OrtValue.ortvalue_from_numpy(X(), device(o)._get_c_device()), *TENSOR),
         lambda o, s: np.from_dlpack(Capsule(value(o)._get_c_value().to_dlpack())),
     ],
 }

@@ -33,7 +33,7 @@ IMPORTS = {
     "basic-pitch": "import onnxruntime as ort; ort.InferenceSession",
     "ddddocr": "import onnxruntime; onnxruntime.set_default_logger_severity(3)",
     "detectors": "from onnxruntime import GraphOptimizationLevel, InferenceSession, SessionOptions",
-    "face analysis": "import onnxruntime; onnxruntime.get_available_providers()",
+    "analyzers": "import onnxruntime; onnxruntime.get_available_providers()",
     "fastembed": "import onnxruntime as ort; ort.ExecutionMode.ORT_SEQUENTIAL; ort.GraphOptimizationLevel",
     "faster-whisper": "import onnxruntime; onnxruntime.SessionOptions().log_severity_level = 4",
     "gfpgan": "import onnxruntime.backend",

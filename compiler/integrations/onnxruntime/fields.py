@@ -28,7 +28,7 @@ def ignored(name: str) -> None:
 class Field(Generic[T]):
     """An attribute of one type; without `used`, another value than the default is logged as one without an effect.
 
-    Integers take whatever has `__index__`, booleans whatever has a truth value but strings, as in onnxruntime.
+    Integers take whatever has `__index__`, booleans whatever `bool` takes but strings, as in onnxruntime.
 
     Attributes:
         is_used: whether it has an effect.

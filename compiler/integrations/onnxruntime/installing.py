@@ -66,19 +66,19 @@ def main(arguments: Sequence[str]) -> None:
         raise SystemExit(0 if arguments[:1] in (["-h"], ["--help"]) else 2)
     install()
     match arguments:
-        case ["-m", module, *rest]:
-            sys.argv = [module, *rest]
+        case ["-m", module, *others]:
+            sys.argv = [module, *others]
             sys.path[0] = os.getcwd()
             runpy.run_module(module, run_name="__main__", alter_sys=True)
-        case ["-c", code, *rest]:
-            sys.argv = ["-c", *rest]
+        case ["-c", code, *others]:
+            sys.argv = ["-c", *others]
             sys.path[0] = ""
             exec(compile(code, "<string>", "exec"), {"__name__": "__main__"})
-        case [program, *rest]:
+        case [program, *others]:
             if not Path(program).exists():
                 print(f"error: there is no program {program}", file=sys.stderr)
                 raise SystemExit(2)
-            sys.argv = [program, *rest]
+            sys.argv = [program, *others]
             sys.path[0] = str(Path(program).resolve().parent)
             runpy.run_path(program, run_name="__main__")
 
