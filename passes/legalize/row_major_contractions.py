@@ -86,9 +86,12 @@ def _deconvolution(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
                 name="deconvolution_phases",
                 attrs=_FUSABLE,
             )
+            way = phases.way
+            if way.is_identity:
+                return made
             return call_te(
                 builder,
-                lambda phases: interleave_plain(phases, strides, before, outputs),
+                lambda phases: interleave_plain(phases, way.strides, way.before, way.outputs),
                 builder.emit(made),
                 name="interleave",
             )

@@ -22,7 +22,7 @@ from tvm import relax
 
 from nnefc.operators.math.elementwise import broadcast_shapes
 from nnefc.passes.graph.layout.rules.convolution import Sliding, integers, sliding_of, split_padding
-from nnefc.passes.graph.layout.rules.deconvolution import Interleaving, phases_of
+from nnefc.passes.graph.layout.rules.deconvolution import phases_of
 from nnefc.passes.graph.quantized.integer_rewriter import MOVING, NARROW, IntegerRewriter, QuantizedSums
 from nnefc.passes.graph.quantized.quantized_values import Grid, Quantized, ScaledSum, axis_after_reshape, grid_of
 from nnefc.passes.graph.reassociate_constants import grows, shifts_round
@@ -166,15 +166,15 @@ def _deconvolution(rewriter: IntegerRewriter, call: relax.Call) -> relax.Expr | 
     if scaling.axis not in (None, 1) or any(step != 1 for step in integers(call.attrs.dilation)):
         return None
     before, _ = split_padding(call.attrs.padding, rank)
-    way = Interleaving(strides, before, shape_of(rewriter.old_result)[2:])
-    phases = phases_of(weights, shape_of(data.data)[2:], way.outputs, strides, before, 1)
+    phases = phases_of(weights, shape_of(data.data)[2:], shape_of(rewriter.old_result)[2:], strides, before, 1)
     if phases is None or math.prod(phases.filters.shape[1:]) >= MAX_PRODUCTS:
         return None
     sums = _sums_of_products(rewriter, data, phases.filters, phases.sliding)
     scale = scaling.scale.astype(np.float64)
     if scaling.axis is not None:
-        scale = np.tile(scale, way.count).reshape(1, -1, *[1] * rank)
-    return rewriter.interleaved(ScaledSum(((sums, scale * np.float64(data.grid.scale)),), np.zeros(())), way)
+        scale = np.tile(scale, phases.way.count).reshape(1, -1, *[1] * rank)
+    made = ScaledSum(((sums, scale * np.float64(data.grid.scale)),), np.zeros(()))
+    return rewriter.summed(made) if phases.way.is_identity else rewriter.interleaved(made, phases.way)
 
 
 def _sums_of_products(rewriter: IntegerRewriter, data: Quantized, filters: np.ndarray, sliding: Sliding) -> relax.Expr:

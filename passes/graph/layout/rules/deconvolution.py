@@ -49,6 +49,11 @@ class Interleaving:
         """Returns the number of phases."""
         return math.prod(self.strides)
 
+    @property
+    def is_identity(self) -> bool:
+        """Whether there is one phase, and nothing of it is cut off."""
+        return self.count == 1 and not any(self.before)
+
     def emit(self, builder: relax.BlockBuilder, phases: relax.Expr) -> relax.Var:
         """Returns the variable of a kernel, which takes part in layouts."""
         return emit_te(
@@ -68,8 +73,10 @@ def _deconvolution(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | No
     strides = integers(call.attrs.strides)
     made = _phase_filters(filters, strides, geometry.taps, layouts.size)
     phases = convolution(layouts, data, made, geometry.sliding, winograd_of(layouts, filters))
-    before, _ = split_padding(call.attrs.padding, len(strides))
-    result = layouts.emit(interleave, phases, strides, before, geometry.outputs)
+    way = Interleaving(strides, geometry.before, geometry.outputs)
+    if way.is_identity:
+        return layouts.as_blocked(phases, filters.shape[1])
+    result = layouts.emit(interleave, phases, way.strides, way.before, way.outputs)
     return layouts.as_blocked(result, filters.shape[1])
 
 
@@ -98,12 +105,14 @@ class Geometry:
         taps: spatial sizes of its filter.
         channels: of its result: those of each phase, in full blocks.
         sliding: over the input.
+        before: elements of the interleaved phases that are cut off at the beginning.
         outputs: spatial sizes of the transposed convolution's result.
     """
 
     taps: tuple[int, ...]
     channels: int
     sliding: Sliding
+    before: tuple[int, ...]
     outputs: tuple[int, ...]
 
 
@@ -126,32 +135,52 @@ def geometry_of(call: relax.Call, sizes: Sequence[int], size: int) -> Geometry |
         (e - 1) * s + k - b - a + o
         for e, s, k, b, a, o in zip(sizes, strides, kernel, before, after, beyond, strict=True)
     )
-    sliding = _sliding(kernel, sizes, outputs, strides, before)
-    if sliding is None:
+    found = _sliding(kernel, sizes, outputs, strides, before)
+    if found is None:
         return None
-    taps = tuple(b + 1 for b in sliding.before)
-    return Geometry(taps, math.prod(strides) * blocks(channels, size) * size, sliding, outputs)
+    channels = math.prod(strides) * blocks(channels, size) * size
+    return Geometry(_taps(kernel, strides), channels, *found, outputs)
+
+
+def _taps(kernel: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
+    """Returns the spatial sizes of the phases' filters."""
+    return tuple(-(-k // s) for k, s in zip(kernel, strides, strict=True))
 
 
 def _sliding(
     kernel: Sequence[int], sizes: Sequence[int], outputs: Sequence[int], strides: Sequence[int], before: Sequence[int]
-) -> Sliding | None:
-    """Returns the window of the phases' filters over the input; None if part of the input is not needed."""
-    taps = tuple(-(-k // s) for k, s in zip(kernel, strides, strict=True))
+) -> tuple[Sliding, tuple[int, ...]] | None:
+    """Returns the window of the phases' filters over the input, and what is cut off of the interleaved phases.
+
+    Steps that would be cut off as a whole are not computed.
+
+    Returns:
+        None if part of the input is not needed.
+    """
+    taps = _taps(kernel, strides)
     steps = tuple((o - 1 + b) // s + 1 for o, b, s in zip(outputs, before, strides, strict=True))
     if any(step < size for step, size in zip(steps, sizes, strict=True)):
         return None
     ones = (1,) * len(taps)
     after = tuple(m - e for m, e in zip(steps, sizes, strict=True))
-    return Sliding(tuple(t - 1 for t in taps), after, strides=ones, dilation=ones, groups=1)
+    skipped = tuple(min(b // s, t - 1) for b, s, t in zip(before, strides, taps, strict=True))
+    first = tuple(t - 1 - skip for t, skip in zip(taps, skipped, strict=True))
+    cut = tuple(b - skip * s for b, skip, s in zip(before, skipped, strides, strict=True))
+    return Sliding(first, after, strides=ones, dilation=ones, groups=1), cut
 
 
 @dataclass(frozen=True)
 class Phases:
-    """A transposed convolution as a convolution whose output channels are those of all phases, phase by phase."""
+    """A transposed convolution as a convolution whose output channels are those of all phases, phase by phase.
+
+    Attributes:
+        sliding: over the input.
+        way: how the phases become the result.
+    """
 
     filters: np.ndarray
     sliding: Sliding
+    way: Interleaving
 
 
 def phases_of(
@@ -170,10 +199,13 @@ def phases_of(
         before: what is cut off at the beginning.
         size: the output channels of a phase are filled up to a multiple of it.
     """
-    sliding = _sliding(filters.shape[2:], sizes, outputs, strides, before)
-    if sliding is None:
+    kernel = filters.shape[2:]
+    found = _sliding(kernel, sizes, outputs, strides, before)
+    if found is None:
         return None
-    return Phases(_phase_filters(filters, strides, tuple(b + 1 for b in sliding.before), size), sliding)
+    sliding, cut = found
+    way = Interleaving(strides, cut, tuple(outputs))
+    return Phases(_phase_filters(filters, strides, _taps(kernel, strides), size), sliding, way)
 
 
 def _phase_filters(filters: np.ndarray, strides: tuple[int, ...], taps: tuple[int, ...], size: int) -> np.ndarray:
