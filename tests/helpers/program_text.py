@@ -167,7 +167,7 @@ class _Function:
             case relax.Var():
                 return self._named(expr)
             case relax.Tuple():
-                return f"({', '.join(map(self._shown, expr.fields))})"
+                return f"({', '.join(map(self._shown, expr.fields))}{',' if len(expr.fields) == 1 else ''})"
             case relax.TupleGetItem():
                 return f"{self._shown(expr.tuple_value)}[{expr.index}]"
             case relax.ShapeExpr():
