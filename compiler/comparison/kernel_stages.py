@@ -21,6 +21,7 @@ from tvm.ir.expr import Call
 from nnefc.comparison.reference import PlainEvaluation, one_by_one
 from nnefc.driver.locks import in_turn
 from nnefc.ir.constant_evaluation import external_calls
+from nnefc.ir.dataflow import bindings_of
 from nnefc.ir.error_metrics import Difference, difference
 from nnefc.ir.network import Network
 from nnefc.passes.backend import Backend, KernelUse, ObjectCompiler, Settings
@@ -80,11 +81,10 @@ def _operands(module: tvm.IRModule, given: Sequence[Array]) -> dict[GlobalVar, l
     """Returns the operands of the first call of each kernel."""
     main = module["main"]
     calls: dict[GlobalVar, list[relax.Expr]] = {}
-    for block in main.body.blocks:
-        for binding in block.bindings:
-            call = binding.value
-            if isinstance(call, relax.Call) and call.op == _CALL and call.args[0] not in calls:
-                calls[call.args[0]] = list(call.args[1].fields)
+    for binding in bindings_of(main):
+        call = binding.value
+        if isinstance(call, relax.Call) and call.op == _CALL and call.args[0] not in calls:
+            calls[call.args[0]] = list(call.args[1].fields)
     known = {param: np.asarray(value) for param, value in zip(main.params, given, strict=True)}
     wanted = {
         str(operand.name)
@@ -92,7 +92,7 @@ def _operands(module: tvm.IRModule, given: Sequence[Array]) -> dict[GlobalVar, l
         for operand in operands
         if isinstance(operand, relax.Var) and operand not in known
     }
-    order = [str(b.var.name) for block in main.body.blocks for b in block.bindings if str(b.var.name) in wanted]
+    order = [str(b.var.name) for b in bindings_of(main) if str(b.var.name) in wanted]
     found = PlainEvaluation(module, given, wanted).of(order)
 
     def value(operand: relax.Expr) -> Array:
@@ -108,13 +108,12 @@ def _read_results(main: relax.Function) -> dict[GlobalVar, set[int]]:
     """Returns which results of multi-result kernels are read; the others are scratch memory."""
     makers: dict[relax.Var, GlobalVar] = {}
     found: dict[GlobalVar, set[int]] = {}
-    for block in main.body.blocks:
-        for binding in block.bindings:
-            value = binding.value
-            if isinstance(value, relax.Call) and value.op == _CALL:
-                makers[binding.var] = value.args[0]
-            elif isinstance(value, relax.TupleGetItem) and value.tuple_value in makers:
-                found.setdefault(makers[value.tuple_value], set()).add(int(value.index))
+    for binding in bindings_of(main):
+        value = binding.value
+        if isinstance(value, relax.Call) and value.op == _CALL:
+            makers[binding.var] = value.args[0]
+        elif isinstance(value, relax.TupleGetItem) and value.tuple_value in makers:
+            found.setdefault(makers[value.tuple_value], set()).add(int(value.index))
     return found
 
 

@@ -14,6 +14,7 @@ import tvm
 from tvm import relax, tirx
 
 from nnefc.ir.constant_evaluation import evaluate, external_calls
+from nnefc.ir.dataflow import bindings_of
 from nnefc.ir.network import Network, control_index
 from nnefc.passes.graph.rewriter import constant
 from nnefc.passes.pipeline import legalizations, register_operators
@@ -31,7 +32,7 @@ _TOGETHER = 48
 def cannot_be_plain(network: Network) -> str | None:
     """Why a network cannot be computed without the compiler's runtime; None if it can."""
     main = network.module["main"]
-    if any(control_index(binding.value) is not None for block in main.body.blocks for binding in block.bindings):
+    if any(control_index(binding.value) is not None for binding in bindings_of(main)):
         return "it has choices or loops"
     if network.has_text:
         return "it computes with strings"
@@ -78,7 +79,7 @@ class PlainEvaluation:
         self._kernels = {
             gv: one_by_one(func) for gv, func in plain.functions.items() if isinstance(func, tirx.PrimFunc)
         }
-        self._bindings = [binding for block in self._main.body.blocks for binding in block.bindings]
+        self._bindings = bindings_of(self._main)
         self._known: dict[relax.Var, Any] = {
             param: constant(np.array(value, order="C")).value
             for param, value in zip(self._main.params, inputs, strict=True)

@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from tvm import relax
 
+from nnefc.ir.dataflow import bindings_of
 from nnefc.ir.network import Network, Scaling
 from nnefc.passes.graph.quantized.quantized_values import Grid, grid_of, quantized_of
 from nnefc.passes.graph.rewriter import Rewriter, is_call, operands
@@ -45,10 +46,9 @@ class _Rewriter(Rewriter):
         super().__init__(network.module)
         self._network, self._dtype = network, dtype
         self._users: dict[relax.Var, list[relax.Binding]] = {}
-        for block in self.old.body.blocks:
-            for binding in block.bindings:
-                for var in _read(binding.value):
-                    self._users.setdefault(var, []).append(binding)
+        for binding in bindings_of(self.old):
+            for var in _read(binding.value):
+                self._users.setdefault(var, []).append(binding)
         self._integers: set[relax.Expr] = set()
         self.scalings: dict[str, Scaling] = {}
 

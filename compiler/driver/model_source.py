@@ -14,6 +14,7 @@ from tvm import relax
 
 from nnefc.driver.locks import in_turn
 from nnefc.frontends.dynamic_shapes import dynamic_shape_context
+from nnefc.ir.dataflow import bindings_of
 from nnefc.ir.network import Network
 from nnefc.operators.recording import Application, Recording, recording
 from nnefc.passes.backend import Backend
@@ -71,13 +72,12 @@ class Source:
         """
         found: dict[str, str] = {}
         waiting: list[str] = []
-        for block in self.network.module["main"].body.blocks:
-            for binding in block.bindings:
-                waiting.append(str(binding.var.name))
-                application = application_of(self.recording, binding)
-                if application is not None:
-                    found |= dict.fromkeys(waiting, application.location)
-                    waiting = []
+        for binding in bindings_of(self.network.module["main"]):
+            waiting.append(str(binding.var.name))
+            application = application_of(self.recording, binding)
+            if application is not None:
+                found |= dict.fromkeys(waiting, application.location)
+                waiting = []
         return found
 
     def returning(self, tensors: Sequence[Tensor]) -> Network:
@@ -102,7 +102,7 @@ class Source:
 
 
 def _all_variables(network: Network) -> list[str]:
-    return [str(binding.var.name) for block in network.module["main"].body.blocks for binding in block.bindings]
+    return [str(binding.var.name) for binding in bindings_of(network.module["main"])]
 
 
 def operator_of(location: str) -> str:
@@ -125,13 +125,13 @@ def _variables(network: Network) -> dict[str, relax.Var]:
     main = network.module["main"]
     kept = list(main.body.body.fields)[len(network.outputs) :] if isinstance(main.body.body, relax.Tuple) else []
     taken = {field for field in kept if isinstance(field, relax.Var)}  # a library returns each once
-    bound = [binding.var for block in main.body.blocks for binding in block.bindings]
+    bound = [binding.var for binding in bindings_of(main)]
     return {str(v.name): v for v in bound if isinstance(v.ty, relax.TensorType) and v not in taken}
 
 
 def _tensors(network: Network, found: Recording) -> list[Tensor]:
     names = {str(var.name): name for var, name in found.names.items() if isinstance(var, relax.Var)}
-    bindings = [binding for block in network.module["main"].body.blocks for binding in block.bindings]
+    bindings = bindings_of(network.module["main"])
     made = {str(binding.var.name): application_of(found, binding) for binding in bindings}
     return [
         Tensor(names[variable], variable, "" if (application := made[variable]) is None else application.location)

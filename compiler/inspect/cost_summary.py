@@ -7,13 +7,14 @@ scales and shifts, nothing is fused yet. Where sizes are open, they are those of
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
 
 import tvm
 from tvm import relax
 
+from nnefc.ir.dataflow import bindings_of
 from nnefc.ir.element_types import element_bytes
 from nnefc.ir.network import Body, Control, DynamicDimension, Loop, Network, control_index, result_types, size_by_name
 from nnefc.symbolic.dims import dimensions, ranges, size_hint
@@ -90,7 +91,7 @@ def _count(part: Network | Body, constants: dict[tvm.ir.GenericConst, None]) -> 
     """Add the constants of a network or of a body in it; returns its multiply-adds."""
     function, total = part.module["main"], 0
     constants |= dict.fromkeys(_constants(function))
-    for binding in _bindings(function):
+    for binding in bindings_of(function):
         index = control_index(binding.value)
         if index is not None:
             control = part.controls[index]
@@ -112,11 +113,6 @@ def _border_names(network: Network) -> tuple[str, ...]:
 def _tensor(network: Network, name: str, ty: relax.TensorType) -> Tensor:
     shape = tuple(size_by_name(size, network.dynamic_dimensions) for size in dimensions(ty.shape.values))
     return Tensor(name, "string" if name in network.texts else str(ty.dtype), shape)
-
-
-def _bindings(function: relax.Function) -> Iterator[relax.VarBinding]:
-    for block in function.body.blocks:
-        yield from block.bindings
 
 
 def _constants(function: relax.Function) -> list[tvm.ir.GenericConst]:
@@ -181,7 +177,7 @@ def _live_bytes(part: Network | Body, own: list[relax.Var]) -> int:
     last = dict.fromkeys(function.params, 0)
     inside: dict[int, int] = {}  # what bodies need for themselves, by time
     end = 1
-    for binding in _bindings(function):
+    for binding in bindings_of(function):
         read = [owner for var in _tensors_of(binding.value) for owner in owners[var]]
         last.update(dict.fromkeys(read, end))
         if _has_own_memory(binding.value):

@@ -18,6 +18,7 @@ from tvm import relax
 
 from nnefc.driver.model_source import Source, application_of, operator_of
 from nnefc.inspect.html.graph import Edge, Graph, Node
+from nnefc.ir.dataflow import bindings_of
 from nnefc.ir.element_types import element_bytes
 from nnefc.ir.network import Body, Loop, Network, called_controls, control_index
 from nnefc.operators.recording import Application, Recording
@@ -123,25 +124,24 @@ def _grouped(part: Network | Body, place_of: _PlaceOf) -> list[_Group]:
     """Bindings one after the other of the same location; parts of tuples belong to what makes the tuple."""
     groups: list[_Group] = []
     owners: dict[relax.Var, _Group] = {}
-    for block in part.module["main"].body.blocks:
-        for binding in block.bindings:
-            value = binding.value
-            last = groups[-1] if groups else None
-            location = place_of(binding, last.location if last is not None else None)
-            if isinstance(value, relax.TupleGetItem) and value.tuple_value in owners:
-                group = owners[value.tuple_value]
-            elif not isinstance(value, relax.Call):
-                continue  # the results, or another name of a variable
-            elif control_index(value) is not None:
-                group = _Group(_control_name(part, value))
-                groups.append(group)
-            elif last is not None and last.location in (None, location):
-                group, last.location = last, location
-            else:
-                group = _Group(location)
-                groups.append(group)
-            group.bindings.append(binding)
-            owners[binding.var] = group
+    for binding in bindings_of(part.module["main"]):
+        value = binding.value
+        last = groups[-1] if groups else None
+        location = place_of(binding, last.location if last is not None else None)
+        if isinstance(value, relax.TupleGetItem) and value.tuple_value in owners:
+            group = owners[value.tuple_value]
+        elif not isinstance(value, relax.Call):
+            continue  # the results, or another name of a variable
+        elif control_index(value) is not None:
+            group = _Group(_control_name(part, value))
+            groups.append(group)
+        elif last is not None and last.location in (None, location):
+            group, last.location = last, location
+        else:
+            group = _Group(location)
+            groups.append(group)
+        group.bindings.append(binding)
+        owners[binding.var] = group
     return groups
 
 
@@ -175,7 +175,7 @@ def _results(main: relax.Function) -> list[relax.Expr]:
     body = main.body.body
     if isinstance(body, relax.Tuple):
         return list(body.fields)
-    bound = {b.var: b.value for block in main.body.blocks for b in block.bindings}
+    bound = {b.var: b.value for b in bindings_of(main)}
     value = bound.get(body)
     return list(value.fields) if isinstance(value, relax.Tuple) else []
 

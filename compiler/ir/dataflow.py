@@ -6,7 +6,12 @@ from collections.abc import Callable
 
 from tvm import relax
 
-__all__ = ["variables_read"]
+__all__ = ["bindings_of", "variables_read"]
+
+
+def bindings_of(func: relax.Function) -> list[relax.Binding]:
+    """Returns the bindings of a function, in order."""
+    return [binding for block in func.body.blocks for binding in block.bindings]
 
 
 def variables_read(expr: relax.Expr) -> list[relax.Var]:

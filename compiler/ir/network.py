@@ -18,6 +18,7 @@ import tvm
 from tvm import relax, tirx
 
 from nnefc.ir.attributes import CONTROL
+from nnefc.ir.dataflow import bindings_of
 from nnefc.support.diagnostics import CompileError
 from nnefc.symbolic.dims import (
     MAX_ELEMENTS,
@@ -294,7 +295,7 @@ class Network:
 
 def called_controls(part: Network | Body) -> set[int | None]:
     """Returns the indices of the `controls` that a network or a body calls."""
-    return {control_index(binding.value) for block in part.module["main"].body.blocks for binding in block.bindings}
+    return {control_index(binding.value) for binding in bindings_of(part.module["main"])}
 
 
 def _all_counts(part: Network | Body) -> Iterator[DataDependentSize]:
@@ -332,7 +333,7 @@ def check_sizes(part: Network | Body) -> None:
         CompileError: one has.
     """
     main = part.module["main"]
-    for var in (*main.params, *(binding.var for block in main.body.blocks for binding in block.bindings)):
+    for var in (*main.params, *(binding.var for binding in bindings_of(main))):
         for ty in _tensor_types(var.ty):
             shape = dimensions(ty.shape)
             if is_known(*shape) and element_count(shape) > MAX_ELEMENTS:

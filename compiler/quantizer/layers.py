@@ -14,7 +14,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from nnefc.ir.dataflow import variables_read
+from nnefc.ir.dataflow import bindings_of, variables_read
 from nnefc.passes.graph.precision.use_16bit_floats import at_the_ends
 from nnefc.passes.graph.quantized.compute_in_integers import MAX_PRODUCTS
 from nnefc.passes.graph.rewriter import array_of, is_call, is_constant, shape_of
@@ -125,7 +125,7 @@ class Graph:
 
     def __init__(self, module: tvm.IRModule) -> None:
         main = module["main"]
-        bindings = [binding for block in main.body.blocks for binding in block.bindings]
+        bindings = bindings_of(main)
         self._bindings = bindings
         self.definitions: Mapping[relax.Var, relax.Expr] = {b.var: b.value for b in bindings}
         self.users: dict[relax.Var, list[relax.Var]] = {}

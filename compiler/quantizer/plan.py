@@ -17,6 +17,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from nnefc.ir.dataflow import bindings_of
 from nnefc.passes.graph.rewriter import Rewriter, constant, is_call
 from nnefc.quantizer.layers import MOVES, Graph, Layer
 from nnefc.support.diagnostics import CompileError
@@ -139,7 +140,7 @@ class _Quantizing(Rewriter):
         self._with_bias = {layer.var for layer in graph.layers if layer.bias_var is not None}
         self._biases = {layer.bias_var: bias for layer in graph.layers if (bias := plan[layer.var].bias) is not None}
         self.read, self._features = tensors_read(graph, [plan[layer.var] for layer in graph.layers])
-        self._old = {binding.var: binding.value for block in self.old.body.blocks for binding in block.bindings}
+        self._old = {binding.var: binding.value for binding in bindings_of(self.old)}
         self._made: dict[relax.Var, relax.Var] = {}
 
     def rewrite(self, var: relax.Var, call: relax.Call) -> relax.Expr:

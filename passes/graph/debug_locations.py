@@ -10,10 +10,12 @@ TVM's passes keep the names of bindings, but for fusion, which makes new ones: s
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import tvm
 from tvm import relax
+
+from nnefc.ir.dataflow import bindings_of
 
 __all__ = ["NamingBuilder", "debug_locations", "group_names", "joined_name"]
 
@@ -59,11 +61,11 @@ def group_names(before: tvm.IRModule, grouped: tvm.IRModule) -> list[str]:
         grouped: the same, with calls of groups: functions whose bindings are such calls, in the same order.
     """
     known: dict[object, list[relax.Var]] = {}
-    for binding in _bindings(before["main"]):
+    for binding in bindings_of(before["main"]):
         known.setdefault(_key(binding.value, {}), []).append(binding.var)
     values: dict[relax.Var, relax.Var] = {}
     names = []
-    for binding in _bindings(grouped["main"]):
+    for binding in bindings_of(grouped["main"]):
         found = _joined_from(binding.value, grouped, known, values)
         if found:
             values[binding.var] = found[-1]
@@ -86,7 +88,7 @@ def _joined_from(
     group = grouped[value.op]
     inner = {param: values.get(arg, arg) for param, arg in zip(group.params, value.args, strict=True)}
     found = []
-    for binding in _bindings(group):
+    for binding in bindings_of(group):
         vars_ = _taken(known, _key(binding.value, inner))
         if vars_:
             inner[binding.var] = vars_[-1]
@@ -127,8 +129,3 @@ def _together(parts: Sequence[str]) -> str:
     if len(unique) > _MAX:
         unique = [*unique[: _MAX - 1], unique[-1]]
     return _TOGETHER.join(unique) + _MARK if unique else ""
-
-
-def _bindings(func: relax.Function) -> Iterator[relax.Binding]:
-    for block in func.body.blocks:
-        yield from block.bindings

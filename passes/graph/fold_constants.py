@@ -18,7 +18,7 @@ from tvm.ir import GenericConst
 
 from nnefc.ir.attributes import CONVERTS_CONSTANTS, DEQUANTIZES_BLOCKS, UPDATES
 from nnefc.ir.constant_evaluation import Budget, Kernels, evaluate, external_calls
-from nnefc.ir.dataflow import variables_read
+from nnefc.ir.dataflow import bindings_of, variables_read
 from nnefc.ir.network import control_index
 from nnefc.passes.graph.fusion.fusion_patterns import FUSION, OpPattern
 from nnefc.passes.graph.generated_constants import values_not_stored
@@ -152,14 +152,13 @@ def _constant_bindings(mod: tvm.IRModule, keep: tuple[str, ...], widened: bool) 
                 return all(known(t) for t in tensors) and not any(_stays(mod[k], widened) for k in called)
         return True
 
-    for block in func.body.blocks:
-        for binding in block.bindings:
-            if not known(binding.value) or (binding.var in packed and _transposes_constant(binding.value)):
-                continue
-            if binding.var in narrow or _is_dynamic(binding, kernels):
-                continue
-            if budget.covers(binding, kernels):
-                found[binding.var] = binding
+    for binding in bindings_of(func):
+        if not known(binding.value) or (binding.var in packed and _transposes_constant(binding.value)):
+            continue
+        if binding.var in narrow or _is_dynamic(binding, kernels):
+            continue
+        if budget.covers(binding, kernels):
+            found[binding.var] = binding
     return found
 
 
@@ -187,7 +186,7 @@ def _kernels(mod: tvm.IRModule) -> Kernels:
 
 def _constant_elements(func: relax.Function) -> int:
     """Returns the elements of all constants that calls read."""
-    calls = [b.value for block in func.body.blocks for b in block.bindings if isinstance(b.value, relax.Call)]
+    calls = [b.value for b in bindings_of(func) if isinstance(b.value, relax.Call)]
     constants = {operand for call in calls for operand in operands(call) if is_constant(operand)}
     return sum(math.prod(shape_of(constant)) for constant in constants)
 
@@ -198,7 +197,7 @@ def _transposes_constant(expr: relax.Expr) -> bool:
 
 def _right_factors(func: relax.Function) -> set[relax.Var]:
     """Variables that are read as the right factor of matrix products only."""
-    readers = [binding.value for block in func.body.blocks for binding in block.bindings]
+    readers = [binding.value for binding in bindings_of(func)]
     factors = {expr.args[1] for expr in readers if is_call(expr, "matmul")}
     elsewhere: set[relax.Var] = set(variables_read(func.body.body))
     for expr in readers:
@@ -208,7 +207,7 @@ def _right_factors(func: relax.Function) -> set[relax.Var]:
 
 def _used_outside(func: relax.Function, inside: dict[relax.Var, relax.Binding]) -> list[relax.Var]:
     """Returns the variables of `inside` that other bindings or the function's result read: tensors only."""
-    outside = [b.value for block in func.body.blocks for b in block.bindings if b.var not in inside]
+    outside = [b.value for b in bindings_of(func) if b.var not in inside]
     read = (var for expr in (*outside, func.body.body) for var in variables_read(expr))
     wanted = dict.fromkeys(var for var in read if var in inside)
     return [var for var in wanted if isinstance(var.ty, relax.TensorType)]

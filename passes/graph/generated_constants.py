@@ -19,7 +19,7 @@ import tvm_ffi
 from tvm import relax, s_tir
 
 from nnefc.ir.constant_evaluation import Kernels
-from nnefc.ir.dataflow import variables_read
+from nnefc.ir.dataflow import bindings_of, variables_read
 from nnefc.passes.graph.rewriter import is_call, is_constant, operands
 
 __all__ = ["values_not_stored"]
@@ -109,7 +109,7 @@ def _sources(found: Mapping[relax.Var, relax.Binding], stored: int) -> dict[rela
 
 def _stored_bytes(func: relax.Function) -> int:
     """Returns the size of all constants of the function."""
-    calls = [b.value for block in func.body.blocks for b in block.bindings if isinstance(b.value, relax.Call)]
+    calls = [b.value for b in bindings_of(func) if isinstance(b.value, relax.Call)]
     constants = dict.fromkeys(operand for call in calls for operand in operands(call) if is_constant(operand))
     return sum(map(_bytes, constants))
 
@@ -129,10 +129,9 @@ def _type_bytes(ty: relax.Type) -> int:
 
 def _readers(func: relax.Function) -> dict[relax.Var, list[relax.Binding]]:
     readers: dict[relax.Var, list[relax.Binding]] = {}
-    for block in func.body.blocks:
-        for binding in block.bindings:
-            for var in variables_read(binding.value):
-                readers.setdefault(var, []).append(binding)
+    for binding in bindings_of(func):
+        for var in variables_read(binding.value):
+            readers.setdefault(var, []).append(binding)
     return readers
 
 

@@ -16,6 +16,7 @@ from tvm import relax, s_tir, tirx
 from tvm.ir.expr import Call, TensorLoad
 
 from nnefc.ir.constant_evaluation import external_calls
+from nnefc.ir.dataflow import bindings_of
 from nnefc.ir.network import Body, Control, If, Loop, Network, control_index
 from nnefc.symbolic.dims import dimension, is_known
 
@@ -48,7 +49,7 @@ def index_limits(network: Network) -> dict[str, int]:
 def _limits_of(part: Network | Body) -> Limits:
     """Returns the limits of the variables of a network or of a body in it."""
     function = part.module["main"]
-    bindings = [binding for block in function.body.blocks for binding in block.bindings]
+    bindings = bindings_of(function)
     reached = {var for var in function.params if _is_integer(var)}
     for binding in bindings:  # forward, so that nothing is looked at that integer inputs do not reach
         if _is_integer(binding.var) and any(var in reached for var in relax.analysis.free_vars(binding.value)):

@@ -13,7 +13,7 @@ import tvm
 from tvm import relax, tirx
 from tvm.ir import GenericConst
 
-from nnefc.ir.dataflow import variables_read
+from nnefc.ir.dataflow import bindings_of, variables_read
 from nnefc.ir.kernel_calls import te_kernel
 from nnefc.passes.graph.debug_locations import NamingBuilder, debug_locations
 from nnefc.support.internal_errors import working_on
@@ -98,14 +98,13 @@ class Rewriter:
         func = self.old
         with self.builder.function("main", self.parameters(), attrs=dict((func.attrs or {}).items())):
             with self.builder.dataflow():
-                for block in func.body.blocks:
-                    for binding in block.bindings:
-                        old = binding.var
-                        new = self._bind(binding)
-                        if not new.same_as(old):
-                            self._new[old] = new
-                        if isinstance(new, relax.Var):
-                            self._not_counted.append((new, old))
+                for binding in bindings_of(func):
+                    old = binding.var
+                    new = self._bind(binding)
+                    if not new.same_as(old):
+                        self._new[old] = new
+                    if isinstance(new, relax.Var):
+                        self._not_counted.append((new, old))
                 result = self.builder.emit_output(self.result(func.body.body))
             self.builder.emit_func_output(result)
         return self.builder.finalize()
@@ -208,5 +207,5 @@ def _tensors_of(name: str) -> str:
 
 
 def _count_uses(func: relax.Function) -> Counter[relax.Var]:
-    values = [binding.value for block in func.body.blocks for binding in block.bindings]
+    values = [binding.value for binding in bindings_of(func)]
     return Counter(var for expr in (*values, func.body.body) for var in variables_read(expr))

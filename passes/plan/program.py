@@ -17,6 +17,7 @@ import tvm_ffi
 from tvm import relax, tirx
 
 from nnefc.ir.attributes import DYNAMIC_DIMENSIONS
+from nnefc.ir.dataflow import bindings_of
 from nnefc.ir.element_types import element_bytes
 from nnefc.ir.network import Body, Control, DataDependentSize, If, Loop, Network, control_index, result_types
 from nnefc.ir.rebuild import with_fields
@@ -399,9 +400,8 @@ class _Reader:
 
     def program(self) -> Program:
         """Returns the steps of `main` and its borders; constants and kernels are in the pool."""
-        for block in self._main.body.blocks:
-            for binding in block.bindings:
-                self._value[binding.var] = self._bind(binding.var, binding.value)
+        for binding in bindings_of(self._main):
+            self._value[binding.var] = self._bind(binding.var, binding.value)
         results = self.buffers(self._main.body.body)
         end = len(results) - len(self._counts)
         count = end - len(self._states)

@@ -10,6 +10,7 @@ import tvm
 from tvm import relax, tirx
 
 from nnefc.ir.attributes import CONTROL, ELEMENT_OF_TUPLE, Form
+from nnefc.ir.dataflow import bindings_of
 from nnefc.passes.spec.rules import GRAPH, KERNELS, Rule
 
 __all__ = ["MODULE_RULES", "Module"]
@@ -30,7 +31,7 @@ class Module:
     @cached_property
     def bindings(self) -> Sequence[relax.Binding]:
         """All bindings of `main`, in order."""
-        return [binding for block in self.main.body.blocks for binding in block.bindings]
+        return bindings_of(self.main)
 
     @cached_property
     def kernel_calls(self) -> Sequence[tuple[str, relax.Call, tirx.PrimFunc | None]]:

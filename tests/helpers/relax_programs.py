@@ -16,6 +16,7 @@ from tvm.ir import GenericConst
 
 from nnefc.driver.compile import compile_network
 from nnefc.driver.options import CodeOptions
+from nnefc.ir.dataflow import bindings_of
 from nnefc.ir.network import DynamicDimension, Network, State
 from nnefc.operators.base import Emitter
 from nnefc.operators.nn.normalization import LocalResponse
@@ -121,15 +122,14 @@ def summary(module: tvm.IRModule) -> str:
                 return f"{expr.op.name.removeprefix('relax.')}({', '.join(map(shown, expr.args))})"
         return str(expr)
 
-    for block in module["main"].body.blocks:
-        for binding in block.bindings:
-            if isinstance(binding.var.ty, relax.TensorType):
-                shape = [int(size) for size in binding.var.ty.shape]
-                lines.append(f"{named(binding.var)}{shape} = {shown(binding.value)}")
-            elif not isinstance(binding.value, relax.Tuple):
-                lines.append(f"{named(binding.var)} = {shown(binding.value)}")
-            else:
-                lines.append(f"-> {', '.join(map(shown, binding.value.fields))}")
+    for binding in bindings_of(module["main"]):
+        if isinstance(binding.var.ty, relax.TensorType):
+            shape = [int(size) for size in binding.var.ty.shape]
+            lines.append(f"{named(binding.var)}{shape} = {shown(binding.value)}")
+        elif not isinstance(binding.value, relax.Tuple):
+            lines.append(f"{named(binding.var)} = {shown(binding.value)}")
+        else:
+            lines.append(f"-> {', '.join(map(shown, binding.value.fields))}")
     return "\n".join(lines)
 
 

@@ -18,6 +18,7 @@ from computations import COMPUTATIONS
 from formats import Computation, network_from_onnx
 
 from nnefc.frontends.nnef.writing import written
+from nnefc.ir.dataflow import bindings_of
 from nnefc.ir.network import Network
 from nnefc.operators.math.elementwise import Elementwise
 from nnefc.operators.recording import Recording, recording
@@ -56,7 +57,7 @@ def page(folder: Path) -> str:
 def _operator(network: Network, found: Recording) -> str:
     """The outermost operator that gave the network's first output."""
     main = network.module["main"]
-    bindings = {binding.var: binding.value for block in main.body.blocks for binding in block.bindings}
+    bindings = {binding.var: binding.value for binding in bindings_of(main)}
     result = bindings[main.body.body].fields[0]
     applications = [*found.applications.get(result, []), *found.applications.get(bindings[result], [])]
     operator = applications[0][0].operator

@@ -15,6 +15,7 @@ from small_networks import Net
 import nnefc
 from nnefc.driver.compile import compile_network
 from nnefc.driver.formats import load_network
+from nnefc.ir.dataflow import bindings_of
 from nnefc.ir.network import Network
 from nnefc.passes.graph.rewriter import is_call
 from nnefc.quantizer.calibration import samples_of
@@ -117,8 +118,8 @@ def test_layers_stay_in_floats_by_name_and_by_place(network: Network) -> None:
 def test_what_only_moves_elements_is_stored_as_integers(network: Network, plan: QuantizationPlan) -> None:
     """The pooling between the first layers is of bytes: they are quantized before it."""
     module = quantized(network, plan).module
-    calls = [binding.value for block in module["main"].body.blocks for binding in block.bindings]
-    definitions = {b.var: b.value for block in module["main"].body.blocks for b in block.bindings}
+    calls = [binding.value for binding in bindings_of(module["main"])]
+    definitions = {b.var: b.value for b in bindings_of(module["main"])}
     (pool,) = [call for call in calls if is_call(call, "nn.max_pool2d")]
     assert is_call(definitions[pool.args[0]], "dequantize")
 

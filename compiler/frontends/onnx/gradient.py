@@ -11,6 +11,7 @@ from tvm import relax
 
 from nnefc.frontends.onnx.operator import Context, Node, Value, operator
 from nnefc.frontends.refusals import REFUSALS
+from nnefc.ir.dataflow import bindings_of
 from nnefc.support.diagnostics import CompileError
 
 __all__: list[str] = []
@@ -129,9 +130,8 @@ class _Substitution(relax.expr_functor.PyExprMutator):  # type: ignore[misc]
 def _inlined(ctx: Context, function: relax.Function, arguments: list[relax.Expr]) -> list[relax.Expr]:
     """The second part of the function's result, its gradients, for these arguments."""
     replaced: dict[relax.Var, relax.Expr] = dict(zip(function.params, arguments, strict=True))
-    for block in function.body.blocks:
-        for binding in block.bindings:
-            replaced[binding.var] = ctx.builder.emit(_substituted(binding.value, replaced), ctx.at.hint)
+    for binding in bindings_of(function):
+        replaced[binding.var] = ctx.builder.emit(_substituted(binding.value, replaced), ctx.at.hint)
     result = _substituted(function.body.body, replaced)
     pair = ctx.builder.emit(result)
     gradients = ctx.builder.emit(relax.TupleGetItem(pair, 1))

@@ -10,6 +10,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from nnefc.ir.dataflow import bindings_of
 from nnefc.passes.compute.blocked import blocks
 from nnefc.passes.compute.dot.dot_product import multiplication_of, pair_speed, sums_in_float16
 from nnefc.passes.compute.dot.matrix_units import in_tiles
@@ -125,9 +126,8 @@ def _constants(module: tvm.IRModule) -> Iterator[relax.Expr]:
 
 
 def _bindings(module: tvm.IRModule) -> Iterator[tuple[relax.Var, relax.Expr]]:
-    for block in module["main"].body.blocks:
-        for binding in block.bindings:
-            yield binding.var, binding.value
+    for binding in bindings_of(module["main"]):
+        yield binding.var, binding.value
 
 
 def _candidates(module: tvm.IRModule, rate: float, target: Target) -> Iterator[Candidate]:
@@ -135,7 +135,7 @@ def _candidates(module: tvm.IRModule, rate: float, target: Target) -> Iterator[C
     bytes per cycle. It may be negative: a constant has one form for all its readers, so one that is read by a float32
     computation is not narrowed for the others."""
     definitions = dict(_bindings(module))
-    bindings = [binding for block in module["main"].body.blocks for binding in block.bindings]
+    bindings = bindings_of(module["main"])
     half = {binding.var for binding in narrowable(bindings, target.keep_wide)} if target.float16_type else set()
     wide = {
         array_of(value.args[1]).ctypes.data

@@ -20,6 +20,7 @@ import numpy as np
 from tvm import relax, tirx
 from tvm.ir.expr import TensorLoad
 
+from nnefc.ir.dataflow import bindings_of
 from nnefc.passes.graph.attention.softmax_weights import condition_in
 from nnefc.passes.graph.fusion.elementwise_kernels import element_of_kernel
 from nnefc.passes.graph.index_maps import SHAPES
@@ -166,12 +167,11 @@ class Program:
         self.uses: Counter[relax.Var] = Counter()
         self.users: dict[relax.Var, relax.Var] = {}
         self.scores: set[relax.Var] = set()
-        for block in func.body.blocks:
-            for binding in block.bindings:
-                self.definitions[binding.var] = binding.value
-                for var in _used(binding.value):
-                    self.uses[var] += 1
-                    self.users[var] = binding.var
+        for binding in bindings_of(func):
+            self.definitions[binding.var] = binding.value
+            for var in _used(binding.value):
+                self.uses[var] += 1
+                self.users[var] = binding.var
         self.uses.update(_used(func.body.body))
 
     def only_user(self, var: relax.Var) -> relax.Var | None:

@@ -8,6 +8,7 @@ from typing import TypeAlias
 import tvm
 from tvm import relax
 
+from nnefc.ir.dataflow import bindings_of
 from nnefc.passes.graph.canonical_dims import canonicalize_dims
 from nnefc.passes.graph.debug_locations import group_names
 from nnefc.passes.graph.fusion.fusion_patterns import annotate_patterns
@@ -46,7 +47,7 @@ class _Namer(Rewriter):
 
     def __init__(self, mod: tvm.IRModule, names: Sequence[str]) -> None:
         super().__init__(mod)
-        calls = [b for block in self.old.body.blocks for b in block.bindings if isinstance(b.value, relax.Call)]
+        calls = [b for b in bindings_of(self.old) if isinstance(b.value, relax.Call)]
         if len(calls) != len(names):
             raise AssertionError(f"fusion made {len(calls)} calls of {len(names)} groups")
         self._names = {binding.var: name for binding, name in zip(calls, names, strict=True)}

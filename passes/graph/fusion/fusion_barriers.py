@@ -18,6 +18,7 @@ from functools import lru_cache
 import tvm
 from tvm import relax, tirx
 
+from nnefc.ir.dataflow import bindings_of
 from nnefc.passes.graph.fusion.expression_size import READ, Size, kernel_size, size_of_call
 from nnefc.passes.graph.fusion.fusion_patterns import FUSION, OpPattern
 from nnefc.passes.graph.rewriter import operands, shape_of
@@ -33,7 +34,7 @@ _MAX_SPREAD = 6
 
 def values_between(group: relax.Function, mod: tvm.IRModule) -> set[relax.Var]:
     """Returns the values of a group of `call_tir`s that separate such steps from the others."""
-    bindings = [binding for block in group.body.blocks for binding in block.bindings]
+    bindings = bindings_of(group)
     if len(bindings) < 2:
         return set()
     steps = {binding.var: _kind(mod[binding.value.args[0]]) for binding in bindings}
@@ -63,13 +64,12 @@ def values_spread(group: relax.Function, mod: tvm.IRModule) -> set[relax.Var]:
     """
     found: set[relax.Var] = set()
     sizes: dict[relax.Expr, Size] = {}
-    for block in group.body.blocks:
-        for binding in block.bindings:
-            read = operands(binding.value)[1:]
-            spread = {value for value in read if value in sizes and _is_spread(value, binding.var)}
-            found |= {value for value in spread if sizes[value].nodes > _MAX_SPREAD}
-            known = [READ if value in found else sizes.get(value, READ) for value in read]
-            sizes[binding.var] = size_of_call(kernel_size(mod[binding.value.args[0]]), known)
+    for binding in bindings_of(group):
+        read = operands(binding.value)[1:]
+        spread = {value for value in read if value in sizes and _is_spread(value, binding.var)}
+        found |= {value for value in spread if sizes[value].nodes > _MAX_SPREAD}
+        known = [READ if value in found else sizes.get(value, READ) for value in read]
+        sizes[binding.var] = size_of_call(kernel_size(mod[binding.value.args[0]]), known)
     return found
 
 

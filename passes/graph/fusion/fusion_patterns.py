@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import tvm
 from tvm import relax, tirx
 
+from nnefc.ir.dataflow import bindings_of
 from nnefc.passes.graph.rewriter import Rewriter, is_call, is_constant, shape_of
 from nnefc.symbolic.dims import element_count, size_hint
 
@@ -72,10 +73,9 @@ class _SetApart(Rewriter):
 
 def _calls(func: relax.Function) -> Iterator[tuple[relax.Var, relax.Call]]:
     """Returns the calls of kernels with one result, with the variables that are bound to it."""
-    for block in func.body.blocks:
-        for binding in block.bindings:
-            if is_call(binding.value, "call_tir") and isinstance(binding.var.ty, relax.TensorType):
-                yield binding.var, binding.value
+    for binding in bindings_of(func):
+        if is_call(binding.value, "call_tir") and isinstance(binding.var.ty, relax.TensorType):
+            yield binding.var, binding.value
 
 
 def _spreads(var: relax.Var, call: relax.Call) -> bool:

@@ -18,6 +18,7 @@ from typing import TypeVar
 import tvm
 from tvm import relax
 
+from nnefc.ir.dataflow import bindings_of
 from nnefc.passes.graph.rewriter import Rewriter, is_call, shape_of
 
 __all__ = ["MAX_PARTS", "group_parts"]
@@ -33,7 +34,7 @@ _GROUP = 16
 
 def group_parts(mod: tvm.IRModule) -> tvm.IRModule:
     """Gives concatenations and splits no more than `MAX_PARTS` parts."""
-    bindings = [binding for block in mod["main"].body.blocks for binding in block.bindings]
+    bindings = bindings_of(mod["main"])
     many = any(_has_many_parts(binding.var, binding.value) for binding in bindings)
     return _Grouper(mod).transform() if many else mod
 

@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 import tvm
 from tvm import relax
 
+from nnefc.ir.dataflow import bindings_of
 from nnefc.passes.graph.fusion.expression_size import READ, KernelSize, Size, kernel_size, size_of_call
 from nnefc.passes.graph.fusion.group_calls import call_of_group, tensors_read
 from nnefc.passes.graph.rewriter import Rewriter, is_call, operands
@@ -54,10 +55,6 @@ def split_large_groups(mod: tvm.IRModule, rules: Sequence[CutRule] = ()) -> tvm.
     return relax.transform.DeadCodeElimination(["main"])(_Splitter(mod, cuts).transform()) if cuts else mod
 
 
-def _bindings(func: relax.Function) -> list[relax.Binding]:
-    return [binding for block in func.body.blocks for binding in block.bindings]
-
-
 def _cuts(
     group: relax.Function,
     mod: tvm.IRModule,
@@ -67,7 +64,7 @@ def _cuts(
     """Returns the values of a group that must be written to memory, besides its result; none of one with several
     results.
     """
-    bindings = _bindings(group)
+    bindings = bindings_of(group)
     reads: Counter[relax.Expr] = Counter()
     if not all(is_call(b.value, "call_tir") and isinstance(b.var.ty, relax.TensorType) for b in bindings):
         return set()
@@ -108,7 +105,7 @@ def _pieces(group: relax.Function, cuts: set[relax.Var]) -> list[list[relax.Bind
 
     A step belongs to the piece of its readers; where they are of several pieces, it ends one of its own.
     """
-    bindings, ends = _bindings(group), cuts | {group.body.body}
+    bindings, ends = bindings_of(group), cuts | {group.body.body}
     readers: dict[relax.Var, set[relax.Var]] = {}  # the ends of the pieces that read a value
     pieces: dict[relax.Var, list[relax.Binding]] = {}
     for binding in reversed(bindings):

@@ -16,6 +16,7 @@ import tvm
 from tvm import relax
 
 from nnefc.ir.attributes import ELEMENT_OF_TUPLE
+from nnefc.ir.dataflow import bindings_of
 from nnefc.passes.graph.rewriter import Rewriter, is_call
 
 __all__ = ["hide_elements", "show_elements"]
@@ -23,14 +24,14 @@ __all__ = ["hide_elements", "show_elements"]
 
 def hide_elements(mod: tvm.IRModule) -> tvm.IRModule:
     """Replaces accesses of tuples by calls that no step joins."""
-    bindings = [binding for block in mod["main"].body.blocks for binding in block.bindings]
+    bindings = bindings_of(mod["main"])
     some = any(isinstance(binding.value, relax.TupleGetItem) for binding in bindings)
     return _Hider(mod).transform() if some else mod
 
 
 def show_elements(mod: tvm.IRModule) -> tvm.IRModule:
     """Restores accesses of tuples."""
-    some = any(_is_hidden(binding.value) for block in mod["main"].body.blocks for binding in block.bindings)
+    some = any(_is_hidden(binding.value) for binding in bindings_of(mod["main"]))
     return _Shower(mod).transform() if some else mod
 
 

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator
 import tvm
 from tvm import relax
 
+from nnefc.ir.dataflow import bindings_of
 from nnefc.ir.element_types import bits_of
 from nnefc.passes.compute.blocked import blocks
 from nnefc.passes.compute.dot.dot_product import Multiplication, multiplication_of
@@ -78,8 +79,7 @@ def _filled_up(call: relax.Call, size: int) -> int:
 
 
 def _convolutions(mod: tvm.IRModule) -> Iterator[relax.Call]:
-    for block in mod["main"].body.blocks:
-        yield from (binding.value for binding in block.bindings if is_call(binding.value, *_CONVOLUTIONS))
+    yield from (binding.value for binding in bindings_of(mod["main"]) if is_call(binding.value, *_CONVOLUTIONS))
 
 
 def _type(call: relax.Call) -> str:

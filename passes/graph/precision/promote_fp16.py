@@ -16,6 +16,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from nnefc.ir.dataflow import bindings_of
 from nnefc.passes.graph.precision.use_16bit_floats import CONVOLUTIONS, summing_in_single
 from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_constant
 
@@ -50,7 +51,7 @@ _MOVES = frozenset(
 
 def promote_fp16(mod: tvm.IRModule) -> tvm.IRModule:
     """Widens the operands of what is computed in 16-bit floats."""
-    bindings = [binding for block in mod["main"].body.blocks for binding in block.bindings]
+    bindings = bindings_of(mod["main"])
     if not any(_float16_type(binding.var) for binding in bindings):
         return mod
     return relax.transform.DeadCodeElimination()(_Widener(mod).transform())

@@ -25,7 +25,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from nnefc.ir.dataflow import variables_read
+from nnefc.ir.dataflow import bindings_of, variables_read
 from nnefc.passes.graph.quantized.narrow_constants import weights_of
 from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_call, is_constant, operands, shape_of
 from nnefc.support.diagnostics import CompileError
@@ -132,7 +132,7 @@ class _Narrower(Rewriter):
         self._dtype = dtype
         self._sums = sums
         self._moves = moves
-        self._bindings = [binding for block in self.old.body.blocks for binding in block.bindings]
+        self._bindings = bindings_of(self.old)
         self._definitions = {binding.var: binding.value for binding in self._bindings}
         narrowed = narrowable(self._bindings, keep_wide)
         self.uses = {b.var: use(b.value, self._weights(b.value)) for b in narrowed if self._fits(b.value)}
@@ -286,13 +286,7 @@ def check_names(modules: Sequence[tvm.IRModule], keep_wide: Collection[str]) -> 
     Raises:
         CompileError: a pattern is no contraction's.
     """
-    found = [
-        binding.var
-        for mod in modules
-        for block in mod["main"].body.blocks
-        for binding in block.bindings
-        if _is_contraction(binding.value)
-    ]
+    found = [binding.var for mod in modules for binding in bindings_of(mod["main"]) if _is_contraction(binding.value)]
     for name in keep_wide:
         if name not in KEPT_WIDE and not any(_is_called(var, [name]) for var in found):
             known = ", ".join(str(var.name) for var in found[:_SHOWN]) + (", …" if len(found) > _SHOWN else "")

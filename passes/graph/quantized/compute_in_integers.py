@@ -20,6 +20,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from nnefc.ir.dataflow import bindings_of
 from nnefc.operators.math.elementwise import broadcast_shapes
 from nnefc.passes.graph.layout.rules.convolution import Sliding, integers, sliding_of, split_padding
 from nnefc.passes.graph.layout.rules.deconvolution import phases_of
@@ -45,7 +46,7 @@ def compute_in_integers(mod: tvm.IRModule, strict: bool = False, with_limits: bo
         strict: leave them in floats.
         with_limits: whether limits and zero points are numbers in the code, for which the schedule rounds to integers.
     """
-    bindings = [binding for block in mod["main"].body.blocks for binding in block.bindings]
+    bindings = bindings_of(mod["main"])
     if not any(_is_narrow(binding.var) or is_call(binding.value, "dequantize") for binding in bindings):
         return mod
     # Quantizers write one quantization of a tensor for each of its readers.

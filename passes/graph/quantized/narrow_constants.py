@@ -21,7 +21,7 @@ import tvm
 from tvm import relax, te, tirx, topi
 
 from nnefc.ir.attributes import CONVERTS_CONSTANTS
-from nnefc.ir.dataflow import variables_read
+from nnefc.ir.dataflow import bindings_of, variables_read
 from nnefc.passes.graph.fusion.expression_size import kernel_size
 from nnefc.passes.graph.fusion.fusion_patterns import FUSION, OpPattern
 from nnefc.passes.graph.quantized.quantized_values import Grid, Quantized, quantized_of
@@ -89,7 +89,7 @@ def widened_for(rewriter: Rewriter, packed: relax.Expr, rows: int, target: Targe
 
 def narrow_weights(func: relax.Function) -> set[relax.Var]:
     """Variables that hold weights of contractions, stored in a narrower type, and are read as nothing else."""
-    bindings = [binding for block in func.body.blocks for binding in block.bindings]
+    bindings = bindings_of(func)
     found = {b.var for b in bindings if not is_constant(b.value) and weights_of(b.value) is not None}
     if not found:
         return found
@@ -112,7 +112,7 @@ class _Narrower(Rewriter):
 
     def needed(self) -> bool:
         """Whether any constant is large, so that there is something to do."""
-        calls = [b.value for block in self.old.body.blocks for b in block.bindings if isinstance(b.value, relax.Call)]
+        calls = [b.value for b in bindings_of(self.old) if isinstance(b.value, relax.Call)]
         return any(is_constant(o) and _is_large(o) for call in calls for o in operands(call))
 
     def rewrite(self, var: relax.Var, call: relax.Call) -> relax.Expr:

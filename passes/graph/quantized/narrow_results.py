@@ -18,6 +18,7 @@ import tvm
 from tvm import relax
 from tvm.relax.utils import copy_with_new_vars
 
+from nnefc.ir.dataflow import bindings_of
 from nnefc.ir.element_types import bits_of
 from nnefc.passes.graph.fusion.fusion_patterns import FUSION, OpPattern
 from nnefc.passes.graph.fusion.group_calls import call_of_group, tensors_read, with_operands
@@ -52,10 +53,9 @@ class _Mover(Rewriter):
         super().__init__(mod)
         self._mod = mod
         self._readers: dict[relax.Var, relax.Call] = {}
-        for block in self.old.body.blocks:
-            for binding in block.bindings:
-                if isinstance(binding.value, relax.Call):
-                    self._readers |= dict.fromkeys(tensors_read(binding.value), binding.value)
+        for binding in bindings_of(self.old):
+            if isinstance(binding.value, relax.Call):
+                self._readers |= dict.fromkeys(tensors_read(binding.value), binding.value)
         self._moved: dict[relax.Expr, _Moved] = {}
 
     def rewrite(self, var: relax.Var, call: relax.Call) -> relax.Expr:
@@ -86,7 +86,7 @@ class _Mover(Rewriter):
         if isinstance(call.op, tvm.ir.GlobalVar) and isinstance(self._mod[call.op], relax.Function):
             # equal groups are one function: its variables stand for other values in each call
             group = copy_with_new_vars(self._mod[call.op])
-            bindings = [binding for block in group.body.blocks for binding in block.bindings]
+            bindings = bindings_of(group)
             if all(is_call(binding.value, "call_tir") for binding in bindings):
                 return bindings, dict(zip(group.params, call.args, strict=True))
         elif is_call(call, "call_tir") and any(operand in self._moved for operand in tensors_read(call)):
@@ -122,7 +122,7 @@ class _Mover(Rewriter):
         if not isinstance(reader.op, tvm.ir.GlobalVar) or not isinstance(self._mod[reader.op], relax.Function):
             return False
         group = self._mod[reader.op]
-        bindings = [binding for block in group.body.blocks for binding in block.bindings]
+        bindings = bindings_of(group)
         params = {param for param, arg in zip(group.params, reader.args, strict=True) if arg.same_as(var)}
         if not all(is_call(binding.value, "call_tir") for binding in bindings):
             return False

@@ -13,7 +13,7 @@ stays as it is where vectors compute it in less time than elements are looked up
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ import tvm
 from tvm import relax, te, tirx
 
 from nnefc.ir.constant_evaluation import evaluate
-from nnefc.ir.dataflow import variables_read
+from nnefc.ir.dataflow import bindings_of, variables_read
 from nnefc.ir.kernel_calls import call_te
 from nnefc.passes.graph.fusion.fusion_patterns import FUSION, OpPattern
 from nnefc.passes.graph.quantized.integer_rewriter import NARROW
@@ -66,7 +66,7 @@ def tabulate_bytes(mod: tvm.IRModule, target: Target, computations: Mapping[str,
         target: whose vectors compute what is not looked up.
         computations: how operators are computed, by their names.
     """
-    if not any(_is_narrow(binding.var) for binding in _bindings(mod)):
+    if not any(_is_narrow(binding.var) for binding in bindings_of(mod["main"])):
         return mod
     # Quantizers write one quantization of a tensor for each of its readers.
     joined = relax.transform.EliminateCommonSubexpr()(mod)
@@ -77,11 +77,6 @@ def tabulate_bytes(mod: tvm.IRModule, target: Target, computations: Mapping[str,
         return mod
     tables = dict(zip(wanted, _tables(chains, wanted, computations), strict=True))
     return relax.transform.DeadCodeElimination()(_Rewriter(joined, chains, tables).transform())
-
-
-def _bindings(mod: tvm.IRModule) -> Iterator[relax.Binding]:
-    for block in mod["main"].body.blocks:
-        yield from block.bindings
 
 
 def _is_narrow(expr: relax.Expr) -> bool:
@@ -101,7 +96,7 @@ class _Chains:
         self.calls: dict[relax.Var, relax.Call] = {}
         self._roundings: dict[relax.Var, int] = {}
         self._readers: defaultdict[relax.Var, list[relax.Var]] = defaultdict(list)
-        for binding in _bindings(mod):
+        for binding in bindings_of(mod["main"]):
             for var in variables_read(binding.value):
                 self._readers[var].append(binding.var)
             if is_call(binding.value, *_COSTS):
@@ -209,7 +204,7 @@ def _tables(
             output = builder.emit_output(relax.Tuple(results))
         builder.emit_func_output(output)
     legal = relax.transform.LegalizeOps(computations)(builder.finalize())
-    bindings = list(_bindings(legal))
+    bindings = bindings_of(legal["main"])
     *steps, last = bindings
     kernels = {gv: func for gv, func in legal.functions.items() if isinstance(func, tirx.PrimFunc)}
     return [tensor.numpy().reshape(-1) for tensor in evaluate(steps, list(last.value.fields), kernels, values)]

@@ -27,6 +27,7 @@ from nnefc.frontends.nnef.writing.document import Document
 from nnefc.frontends.nnef.writing.rules import RULES
 from nnefc.frontends.nnef.writing.tract import TRACT_RULES, TractDocument
 from nnefc.frontends.onnx import load as load_onnx
+from nnefc.ir.dataflow import bindings_of
 from nnefc.ir.network import Network
 from nnefc.operators.math.reduction import ArgMinMax
 from nnefc.operators.tensor.shape import Split
@@ -54,7 +55,7 @@ def test_networks_of_onnx_are_the_same_program(name: str, tmp_path: Path) -> Non
 
 
 def bindings(network: Network) -> list[object]:
-    return [binding for block in network.module["main"].body.blocks for binding in block.bindings]
+    return bindings_of(network.module["main"])
 
 
 def weights(folder: Path) -> list[Path]:

@@ -14,6 +14,7 @@ from onnx import TensorProto
 from onnx_models import FLOAT, INT64, graph, info, loaded, model, node, results, tensor
 
 import nnefc
+from nnefc.ir.dataflow import bindings_of
 from nnefc.ir.network import Network
 
 HALF, BFLOAT = TensorProto.FLOAT16, TensorProto.BFLOAT16
@@ -61,7 +62,7 @@ def _blocks(dtype: int) -> onnx.ModelProto:
 
 
 def _operators(network: Network) -> list[str]:
-    bindings = [binding for block in network.module["main"].body.blocks for binding in block.bindings]
+    bindings = bindings_of(network.module["main"])
     return [str(getattr(binding.value.op, "name", "")) for binding in bindings if hasattr(binding.value, "op")]
 
 

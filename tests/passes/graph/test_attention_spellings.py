@@ -20,6 +20,7 @@ from nnefc.backends import backend_of
 from nnefc.driver.formats import load_network
 from nnefc.driver.options import ReadOptions
 from nnefc.frontends.dynamic_shapes import dynamic_shape_context
+from nnefc.ir.dataflow import bindings_of
 from nnefc.symbolic.dims import DynamicSize
 from nnefc.targets.machine.cpu.parsing import parse_target
 
@@ -39,14 +40,13 @@ def kernels(path: Path, shape: dict[str, DynamicSize] | None = None) -> dict[str
         network = optimized(network, backend_of(parse_target("llvm -mcpu=haswell")))
     names = {prefix: name for name, prefix in PREFIXES.items()}
     found = {name: Counter[str]() for name in SPELLINGS}
-    for block in network.module["main"].body.blocks:
-        for binding in block.bindings:
-            prefix = re.match(r"s\d+_", str(binding.var.name))
-            if prefix is None or not isinstance(binding.value, relax.Call) or not binding.value.args:
-                continue
-            kernel = str(getattr(binding.value.args[0], "name_hint", ""))
-            for kind in ("attention", "matmul", "softmax"):
-                found[names[prefix[0]]][kind] += kind in kernel
+    for binding in bindings_of(network.module["main"]):
+        prefix = re.match(r"s\d+_", str(binding.var.name))
+        if prefix is None or not isinstance(binding.value, relax.Call) or not binding.value.args:
+            continue
+        kernel = str(getattr(binding.value.args[0], "name_hint", ""))
+        for kind in ("attention", "matmul", "softmax"):
+            found[names[prefix[0]]][kind] += kind in kernel
     return found
 
 

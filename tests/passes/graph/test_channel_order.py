@@ -12,6 +12,7 @@ from tvm import te
 
 from nnefc.driver.compile import compile_network
 from nnefc.driver.options import CodeOptions
+from nnefc.ir.dataflow import bindings_of
 from nnefc.passes.compute.channel_order import (
     arrange_array,
     chains_of_operands,
@@ -196,7 +197,7 @@ SHUFFLES = {
 @pytest.mark.parametrize(("text", "order"), SHUFFLES.values(), ids=SHUFFLES)
 def test_what_moves_whole_channels_becomes_one_gather(text: str, order: list[int] | None) -> None:
     folded = fold_permutations(program(text))
-    bindings = [binding.value for block in folded["main"].body.blocks for binding in block.bindings]
+    bindings = [binding.value for binding in bindings_of(folded["main"])]
     gathers = [call for call in bindings if getattr(call, "op", None) is not None and call.op.name == "relax.take"]
     if order is None:
         assert not gathers

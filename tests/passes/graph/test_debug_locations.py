@@ -8,6 +8,7 @@ import pytest
 import tvm
 from tvm import relax
 
+from nnefc.ir.dataflow import bindings_of
 from nnefc.passes.graph.debug_locations import NamingBuilder, debug_locations, group_names
 from nnefc.passes.graph.fusion.fuse import fuse
 
@@ -47,7 +48,7 @@ def chain(operations: int, shape: tuple[int, ...] = (8,)) -> tvm.IRModule:
 
 
 def names(mod: tvm.IRModule) -> list[str]:
-    bindings = [b for block in mod["main"].body.blocks for b in block.bindings]
+    bindings = bindings_of(mod["main"])
     return [name for b in bindings if isinstance(b.value, relax.Call) for name in debug_locations(b.var.name)]
 
 
@@ -59,7 +60,7 @@ def test_groups_are_named_after_their_steps() -> None:
 def test_no_step_of_a_long_chain_is_lost(length: int) -> None:
     before = chain(length)
     after = fuse(before)
-    calls = [b for block in after["main"].body.blocks for b in block.bindings if isinstance(b.value, relax.Call)]
+    calls = [b for b in bindings_of(after["main"]) if isinstance(b.value, relax.Call)]
     found = [debug_locations(b.var.name) for b in calls]
     assert found[0][0] == "y1_" and found[-1][-1] == f"y{length}_"
     assert all(0 < len(each) <= MAX for each in found)

@@ -12,6 +12,7 @@ from tvm.ir import assert_structural_equal
 from nnefc.driver.compile import compile_network
 from nnefc.ir import constant_evaluation as evaluation
 from nnefc.ir.constant_evaluation import Budget
+from nnefc.ir.dataflow import bindings_of
 from nnefc.passes.graph.fold_constants import fold_constants
 
 A = np.array([1.0, 4.0, 9.0], np.float32)
@@ -137,7 +138,7 @@ def test_equal_constants_of_different_types_stay_apart() -> None:
 
 
 def calls(module: tvm.IRModule) -> list[relax.Call]:
-    return [b.value for block in module["main"].body.blocks for b in block.bindings if isinstance(b.value, relax.Call)]
+    return [b.value for b in bindings_of(module["main"]) if isinstance(b.value, relax.Call)]
 
 
 CHAIN = """x[3] -> e

@@ -39,6 +39,7 @@ from nnefc.frontends.nnef.writing.relax_calls import operator_of
 from nnefc.frontends.nnef.writing.rules import RULES
 from nnefc.frontends.nnef.writing.scans import scanned_loop
 from nnefc.frontends.nnef.writing.tract import TRACT_RULES, Fragment, TractDocument
+from nnefc.ir.dataflow import bindings_of
 from nnefc.ir.network import Control, Loop, Network, control_index
 from nnefc.operators.base import dtype_of, shape_of
 from nnefc.operators.recording import Application, Recording
@@ -278,9 +279,8 @@ def _most_telling(applied: list[Unsayable], called: Unsayable) -> Unsayable:
 
 
 def _bindings(main: relax.Function) -> Iterator[tuple[relax.Expr, relax.Expr]]:
-    for block in main.body.blocks:
-        for binding in block.bindings:
-            yield binding.var, binding.value
+    for binding in bindings_of(main):
+        yield binding.var, binding.value
 
 
 def _finished(

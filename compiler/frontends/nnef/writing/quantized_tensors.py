@@ -20,7 +20,7 @@ from tvm.ir import GenericConst
 from nnefc.frontends.nnef.language.signatures import spell_value
 from nnefc.frontends.nnef.values import Tensor
 from nnefc.frontends.nnef.writing.document import Document
-from nnefc.ir.dataflow import variables_read
+from nnefc.ir.dataflow import bindings_of, variables_read
 
 __all__ = ["Rounded"]
 
@@ -38,7 +38,7 @@ class Rounded:
 
     def __init__(self, document: Document, main: relax.Function) -> None:
         self._document = document
-        bindings = [binding for block in main.body.blocks for binding in block.bindings]
+        bindings = bindings_of(main)
         self._definitions = {binding.var: binding.value for binding in bindings}
         values = [*self._definitions.values(), main.body.body]
         self._uses = Counter(var for value in values for var in variables_read(value))

@@ -12,6 +12,7 @@ from collections.abc import Sequence as SequenceOf
 from tvm import relax
 
 from nnefc.frontends.onnx.values import AnyValue, Map, Optional, Sequence, Stacked, Value
+from nnefc.ir.dataflow import bindings_of
 from nnefc.ir.network import Body
 from nnefc.support.diagnostics import CompileError
 from nnefc.symbolic.dims import Dimension, Size, dimensions, expression, variables
@@ -29,17 +30,16 @@ def sizes_inside(body: Body) -> Iterator[Dimension]:
     """The dynamic sizes of what a body computes, but for those that only its own data tell, and those of bodies in
     it."""
     own = {count.var for count in body.counts}
-    for block in body.module["main"].body.blocks:
-        for binding in block.bindings:
-            types = [binding.var.ty]
-            while types:
-                match types.pop():
-                    case relax.TensorType() as tensor:
-                        for size in dimensions(tensor.shape):
-                            if isinstance(size, Size) and own.isdisjoint(variables(size.expr)):
-                                yield size
-                    case relax.TupleType() as several:
-                        types.extend(several.fields)
+    for binding in bindings_of(body.module["main"]):
+        types = [binding.var.ty]
+        while types:
+            match types.pop():
+                case relax.TensorType() as tensor:
+                    for size in dimensions(tensor.shape):
+                        if isinstance(size, Size) and own.isdisjoint(variables(size.expr)):
+                            yield size
+                case relax.TupleType() as several:
+                    types.extend(several.fields)
 
 
 def leaves(values: Iterable[AnyValue]) -> Iterator[Value]:

@@ -11,6 +11,7 @@ from tvm import relax
 
 from nnefc.backends import backend_of
 from nnefc.driver.compile import compile_network
+from nnefc.ir.dataflow import bindings_of
 from nnefc.passes.graph.fusion.hierarchical_concat import MAX_PARTS, group_parts
 from nnefc.passes.graph.rewriter import is_call
 from nnefc.passes.plan.memory import Copy
@@ -29,7 +30,7 @@ def _split(count: int, rows: int = 2) -> tvm.IRModule:
 
 
 def _max_parts(module: tvm.IRModule) -> int:
-    calls = [binding.value for block in module["main"].body.blocks for binding in block.bindings]
+    calls = [binding.value for binding in bindings_of(module["main"])]
     joined = [len(call.args[0].fields) for call in calls if is_call(call, "concat")]
     return max(joined + [len(call.ty.fields) for call in calls if is_call(call, "split")])
 

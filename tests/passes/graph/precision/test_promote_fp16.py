@@ -8,6 +8,7 @@ from relax_programs import network_of, program, summary, target
 from tvm import relax
 
 from nnefc.driver.compile import compile_network
+from nnefc.ir.dataflow import bindings_of
 from nnefc.passes.graph.precision.promote_fp16 import promote_fp16
 
 HOST = target("llvm")
@@ -24,7 +25,7 @@ f = R.astype(p, "float32")"""
 
 def _types(module: tvm.IRModule) -> dict[str, str]:
     """The element types of what operators compute, by their names; without conversions and tuples."""
-    bindings = [binding for block in module["main"].body.blocks for binding in block.bindings]
+    bindings = bindings_of(module["main"])
     return {
         b.value.op.name.removeprefix("relax."): str(b.var.ty.dtype)
         for b in bindings

@@ -16,6 +16,7 @@ from relax_programs import program, summary, target
 from tvm import relax
 
 import nnefc
+from nnefc.ir.dataflow import bindings_of
 from nnefc.passes.graph.fold_constants import fold_constants
 from nnefc.passes.graph.quantized.narrow_constants import narrow_constants
 from nnefc.passes.graph.rewriter import array_of, is_constant, operands
@@ -124,7 +125,7 @@ def test_groups_of_transposed_convolutions_have_the_same_scales(tmp_path: Path) 
 
 
 def _bytes(mod: tvm.IRModule) -> int:
-    calls = [b.value for block in mod["main"].body.blocks for b in block.bindings if isinstance(b.value, relax.Call)]
+    calls = [b.value for b in bindings_of(mod["main"]) if isinstance(b.value, relax.Call)]
     return sum(array_of(o).nbytes for call in calls for o in operands(call) if is_constant(o))
 
 

@@ -10,6 +10,7 @@ from emulate import run_kernel
 from tvm import relax, tirx
 
 from nnefc.ir.attributes import RULE
+from nnefc.ir.dataflow import bindings_of
 from nnefc.passes.graph.fold_constants import fold_constants
 from nnefc.passes.graph.fusion.fusion_patterns import annotate_patterns
 from nnefc.passes.graph.rewriter import array_of, constant, shape_of
@@ -52,7 +53,7 @@ def lowered(operation: Operation, data: Sequence[np.ndarray], constants: Sequenc
 
 def kernels(module: tvm.IRModule, target: CudaTarget = TARGET) -> list[tirx.PrimFunc]:
     """The kernels of a module, in the order of their calls, with their schedules."""
-    calls = [binding.value for block in module["main"].body.blocks for binding in block.bindings]
+    calls = [binding.value for binding in bindings_of(module["main"])]
     return [
         scheduled(KernelAnalysis(module[call.args[0]]), CUDA_RULES, target)
         for call in calls
@@ -74,7 +75,7 @@ def execute(
     """
     module = lowered(operation, data, constants)
     values = dict(zip(module["main"].params, data, strict=True))
-    bindings = [binding for block in module["main"].body.blocks for binding in block.bindings]
+    bindings = bindings_of(module["main"])
     calls = [binding for binding in bindings if isinstance(binding.value, relax.Call)]
     rules = []
     for binding, func in zip(calls, kernels(module, target), strict=True):

@@ -12,6 +12,7 @@ from small_networks import Net
 from tvm import relax, tirx
 
 import nnefc
+from nnefc.ir.dataflow import bindings_of
 from nnefc.passes.graph.precision.use_16bit_floats import use_16bit_floats
 from nnefc.passes.graph.rewriter import array_of, constant
 
@@ -85,7 +86,7 @@ def test_what_half_precision_cannot_hold_stays_as_it_is() -> None:
 
 
 def _filter_of(module: tvm.IRModule) -> np.ndarray:
-    bindings = [binding for block in module["main"].body.blocks for binding in block.bindings]
+    bindings = bindings_of(module["main"])
     call = next(b.value for b in bindings if isinstance(b.value, relax.Call) and b.value.op.name == "relax.nn.conv2d")
     return array_of(call.args[1])
 
