@@ -15,10 +15,11 @@ from tvm import relax
 
 from nnefc.frontends.onnx.files.model import NodeDef
 from nnefc.frontends.onnx.operator import Context, Origin
-from nnefc.frontends.onnx.symbolic_values import computed, sizes_array
+from nnefc.frontends.onnx.symbolic_values import computed
 from nnefc.frontends.onnx.values import AnyValue, Array, Value
 from nnefc.operators.tensor.data_dependent_sizes import data_dependent_size
 from nnefc.operators.tensor.shape import Reshape, Slice
+from nnefc.symbolic.arrays import of_elements
 from nnefc.symbolic.dims import Dimension, Size, any_number, expression, is_known, narrower_ranges, variables
 
 __all__ = ["distance_of", "note_integers", "sizes_of"]
@@ -68,7 +69,7 @@ def distance_of(ctx: Context, start: Value, limit: Value) -> Dimension | None:
         for key in keys:
             if key not in numbers:
                 numbers[key] = any_number(f"number{len(numbers)}")
-        return sizes_array([numbers[key] for key in keys], told.shape)
+        return of_elements([numbers[key] for key in keys], told.shape)
 
     with narrower_ranges({}):
         first, last = (_followed(ctx, end, number) for end in (start, limit))
@@ -111,4 +112,4 @@ def _taken(ctx: Context, value: Value, name: str) -> Array:
             found = data_dependent_size(ctx.at, ctx.expr(ctx.apply(Slice({0: (location, 1, 1)}), flat)), None, name)
             ctx.at.frames[-1].sizes[key] = found
         elements.append(found)
-    return sizes_array(elements, value.shape)
+    return of_elements(elements, value.shape)

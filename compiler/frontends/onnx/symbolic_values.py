@@ -17,32 +17,15 @@ from functools import partial, reduce
 from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from nnefc.frontends.refusals import REFUSALS
 from nnefc.operators.dtypes import dtype_name, is_float
-from nnefc.symbolic.dims import Size, bounds, ceil_div, greatest, may_exceed, minimum
-from nnefc.symbolic.values import (
-    Condition,
-    Quotient,
-    both,
-    chosen,
-    each_choice,
-    either,
-    elementwise,
-    equal,
-    less,
-    less_or_equal,
-    negated,
-    quotient,
-    rounded,
-    truncated,
-    whole_quotient,
-)
+from nnefc.symbolic.arrays import ELEMENTWISE, Array, converted, of_elements, reduced
+from nnefc.symbolic.dims import Size, ceil_div
+from nnefc.symbolic.values import Quotient, elementwise, quotient
 
-__all__ = ["computed", "is_dynamic", "result_type", "sizes_array"]
+__all__ = ["computed", "result_type"]
 
-Array: TypeAlias = npt.NDArray[Any]
 _Operands: TypeAlias = Sequence[Array | None]
 _Attributes: TypeAlias = Mapping[str, Any]
 _Rule: TypeAlias = Callable[[_Attributes, _Operands], "Array | list[Array] | None"]
@@ -52,27 +35,8 @@ _TYPES = {1: "float32", 6: "int32", 7: "int64", 9: "bool", 10: "float16", 11: "f
 _COMPARISONS = frozenset({"And", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Not", "Or"})
 _MAX_ELEMENTS = 1 << 8
 """Of an operand and of a result: kernels compute larger ones of these."""
-_MAX_FACTORS = 62
-"""Of a power: one of more is beyond 64 bits, save where it is 0 or 1."""
 _UNLIMITED = float(np.finfo(np.float32).max)
 """What `Clip` limits to where it does not limit, in versions that have its bounds as attributes."""
-
-
-def sizes_array(elements: Sequence[Any], shape: Sequence[int]) -> Array:
-    """An array of numbers and sizes."""
-    made = np.empty(len(elements), object)
-    made[:] = list(elements)
-    return made.reshape(tuple(shape))
-
-
-def is_dynamic(array: Array) -> bool:
-    """Returns whether an array has elements that are known at run time only."""
-    if array.dtype != object:
-        return False
-    return any(
-        isinstance(element, Size | Condition) or (isinstance(element, Quotient) and not element.is_known)
-        for element in array.reshape(-1)
-    )
 
 
 def result_type(op_type: str, attributes: _Attributes, operands: Sequence[str]) -> str:
@@ -124,18 +88,7 @@ def _exact(array: Array) -> Array:
 
 def _cast(attributes: _Attributes, operands: _Operands) -> Array | None:
     data, to = operands[0], _TYPES.get(attributes["to"])
-    if data is None or to is None:
-        return None
-
-    def element(value: Any) -> Any:
-        if to == "bool":
-            return value if isinstance(value, bool | Condition) else negated(equal(value, 0))
-        number = value.size if isinstance(value, Condition) else int(value) if isinstance(value, bool) else value
-        if to.startswith("int"):
-            return truncated(number) if isinstance(number, Quotient) else number
-        return quotient(number)
-
-    return _itemwise(lambda value: element(value), data)
+    return None if data is None or to is None else converted(data, to)
 
 
 def _gather(attributes: _Attributes, operands: _Operands) -> Array | None:
@@ -193,57 +146,16 @@ def _reshape(_: _Attributes, operands: _Operands) -> Array | None:
     return data.reshape([data.shape[axis] if size == 0 else int(size) for axis, size in enumerate(shape)])
 
 
-def _quotient_of(one: Any, other: Any) -> Any:
-    """Integers are divided towards zero, as it is downwards where nothing is negative."""
-    if isinstance(one, Quotient) or isinstance(other, Quotient):
-        return quotient(one) / quotient(other)
-    return whole_quotient(one, other)
-
-
-def _tail_of(attributes: _Attributes, operands: _Operands) -> Array | None:
-    """With the sign of the divisor, or with `fmod` that of the dividend; no divisor may be 0."""
-    left, right = operands[:2]
-    if left is None or right is None:
-        return None
-    truncates = bool(attributes.get("fmod"))
-    return _itemwise(lambda a, b: _tail(a, b, truncates), left.astype(object), right.astype(object))
-
-
-def _tail(one: Any, other: Any, truncates: bool) -> Any:
-    dividend, divisor = quotient(one), quotient(other)
-    minimum, maximum = bounds(divisor.above)
-    if minimum <= 0 <= maximum or (truncates and (minimum < 0 or may_exceed(0, dividend.above))):
-        raise ValueError("the remainder depends on a sign, or a size that may be 0 is divided by")
-    if not isinstance(one, Quotient) and not isinstance(other, Quotient):
-        return one % other
-    return dividend - divisor * quotient((dividend / divisor).floor)
-
-
-def _power(one: Any, other: Any) -> Any:
-    exponent = int(float(other)) if isinstance(other, Quotient) else int(other)
-    if not 0 <= exponent <= _MAX_FACTORS or exponent != (float(other) if isinstance(other, Quotient) else other):
-        raise ValueError("only powers of sizes by small positive integers are sizes")
-    return reduce(lambda x, y: x * y, [one] * exponent, quotient(1) if isinstance(one, Quotient) else 1)
-
-
-def _larger(one: Any, other: Any) -> Any:
-    return chosen(less(one, other), other, one) if isinstance(one, Quotient) else greatest(one, other)
-
-
-def _smaller(one: Any, other: Any) -> Any:
-    return chosen(less(one, other), one, other) if isinstance(one, Quotient) else minimum(one, other)
-
-
 def _clip(attributes: _Attributes, operands: _Operands) -> Array | None:
     data, low, high = [*operands, None, None][:3]
     if data is None:
         return None
     if attributes.get("min", -_UNLIMITED) > -_UNLIMITED:
-        low = sizes_array([quotient(attributes["min"])], ())
+        low = of_elements([quotient(attributes["min"])], ())
     if attributes.get("max", _UNLIMITED) < _UNLIMITED:
-        high = sizes_array([quotient(attributes["max"])], ())
-    data = data if low is None else _itemwise(_larger, data, low)
-    return data if high is None else _itemwise(_smaller, data, high)
+        high = of_elements([quotient(attributes["max"])], ())
+    data = data if low is None else _itemwise(ELEMENTWISE["max"], data, low)
+    return data if high is None else _itemwise(ELEMENTWISE["min"], data, high)
 
 
 def _range(_: _Attributes, operands: _Operands) -> Array | None:
@@ -255,7 +167,7 @@ def _range(_: _Attributes, operands: _Operands) -> Array | None:
     if isinstance(count, Size):
         return None
     _limited(count)
-    return sizes_array([start + step * location for location in range(count)], (max(count, 0),))
+    return of_elements([start + step * location for location in range(count)], (max(count, 0),))
 
 
 def _expand(_: _Attributes, operands: _Operands) -> Array | None:
@@ -358,15 +270,8 @@ def _elements(function: Callable[..., Any]) -> _Rule:
     return rule
 
 
-def _folded(function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
-    joined = np.frompyfunc(function, 2, 1)
-
-    def along(data: Array, axis: tuple[int, ...], keepdims: bool) -> Array:
-        for each in sorted((number % data.ndim for number in axis), reverse=True):
-            data = joined.reduce(data, each, keepdims=keepdims)
-        return data
-
-    return along
+def _remainder(attributes: _Attributes, operands: _Operands) -> Array | list[Array] | None:
+    return _elements(ELEMENTWISE["fmod" if attributes.get("fmod") else "mod"])(attributes, operands)
 
 
 def _reduce(function: Callable[..., Any]) -> Callable[[_Attributes, _Operands], Array | None]:
@@ -377,11 +282,35 @@ def _reduce(function: Callable[..., Any]) -> Callable[[_Attributes, _Operands], 
         if not axes and attributes.get("noop_with_empty_axes"):
             return data
         along = tuple(axes or range(data.ndim))
-        made: Array = function(data, axis=along, keepdims=bool(attributes.get("keepdims", 1)))
-        return made
+        return reduced(function, data, along, bool(attributes.get("keepdims", 1)))
 
     return rule
 
+
+_ELEMENTWISE = {
+    "Add": "add",
+    "Sub": "sub",
+    "Mul": "mul",
+    "Div": "div",
+    "Pow": "pow",
+    "Neg": "neg",
+    "Abs": "abs",
+    "Max": "max",
+    "Min": "min",
+    "Floor": "floor",
+    "Ceil": "ceil",
+    "Round": "round",
+    "Equal": "eq",
+    "Less": "lt",
+    "LessOrEqual": "le",
+    "Greater": "gt",
+    "GreaterOrEqual": "ge",
+    "Not": "not",
+    "And": "and",
+    "Or": "or",
+    "Where": "select",
+}
+"""Operators of elements, by the names of their functions."""
 
 _RULES: Mapping[str, _Rule] = {
     "Identity": lambda _, operands: operands[0],
@@ -403,31 +332,11 @@ _RULES: Mapping[str, _Rule] = {
     "ScatterElements": _scatter(_write_elements),
     "ScatterND": _scatter(_write_values),
     "CumSum": _cumulated,
-    "Add": _elements(lambda a, b: each_choice(operator.add, a, b)),
-    "Sub": _elements(lambda a, b: each_choice(operator.sub, a, b)),
-    "Mul": _elements(lambda a, b: each_choice(operator.mul, a, b)),
-    "Div": _elements(_quotient_of),
-    "Mod": _tail_of,
-    "Pow": _elements(_power),
-    "Neg": _elements(lambda a: each_choice(operator.mul, a, -1) if isinstance(a, Size) else -a),
-    "Abs": _elements(lambda a: _larger(a, -a)),
-    "Max": _elements(_larger),
-    "Min": _elements(_smaller),
+    "Mod": _remainder,
     "Clip": _clip,
-    "Floor": _elements(lambda a: quotient(a.floor)),
-    "Ceil": _elements(lambda a: quotient(-(-a).floor)),
-    "Round": _elements(lambda a: quotient(rounded(a))),
-    "Equal": _elements(equal),
-    "Less": _elements(less),
-    "LessOrEqual": _elements(less_or_equal),
-    "Greater": _elements(lambda a, b: less(b, a)),
-    "GreaterOrEqual": _elements(lambda a, b: less_or_equal(b, a)),
-    "Not": _elements(negated),
-    "And": _elements(both),
-    "Or": _elements(either),
-    "Where": _elements(chosen),
-    "ReduceProd": _reduce(np.prod),
-    "ReduceSum": _reduce(np.sum),
-    "ReduceMax": _reduce(_folded(_larger)),
-    "ReduceMin": _reduce(_folded(_smaller)),
+    **{name: _elements(ELEMENTWISE[function]) for name, function in _ELEMENTWISE.items()},
+    "ReduceProd": _reduce(operator.mul),
+    "ReduceSum": _reduce(operator.add),
+    "ReduceMax": _reduce(ELEMENTWISE["max"]),
+    "ReduceMin": _reduce(ELEMENTWISE["min"]),
 }

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 from tvm import relax
 
-from nnefc.frontends.onnx.symbolic_values import is_dynamic
 from nnefc.operators.dtypes import FLOAT16_TYPES, STORAGE, dtype_name, numpy_dtype
 from nnefc.support.diagnostics import CompileError
+from nnefc.symbolic.arrays import is_dynamic
 from nnefc.symbolic.dims import Dimension, is_known
 
 __all__ = [

@@ -12,7 +12,7 @@ from nnefc.frontends.nnef.declarations import MISSING, Operation
 from nnefc.frontends.nnef.dynamic.emitter import DynamicEmitter
 from nnefc.frontends.nnef.dynamic.registry import Context, ExtensionOperator
 from nnefc.frontends.nnef.dynamic.sizes import SIZE_FUNCTIONS
-from nnefc.frontends.nnef.dynamic.values import Value, coerced, is_sizes, is_tensor, of_elements
+from nnefc.frontends.nnef.dynamic.values import Value, coerced, is_sizes, is_tensor
 from nnefc.frontends.nnef.language.signatures import Parameter, Signature
 from nnefc.frontends.nnef.language.types import ArrayType, TensorType
 from nnefc.frontends.nnef.relaxed_shapes import allowing
@@ -21,6 +21,7 @@ from nnefc.operators.base import Operand, dtype_of, numpy_dtype
 from nnefc.operators.dtypes import FLOAT16_TYPES
 from nnefc.operators.math.casting import Cast
 from nnefc.support.diagnostics import CompileError
+from nnefc.symbolic.arrays import of_elements
 
 __all__ = ["as_tensors", "call_extension", "call_standard"]
 

@@ -13,13 +13,11 @@ from tvm.ir import GenericConst
 from nnefc.frontends.constant_folding import evaluate
 from nnefc.frontends.nnef.dynamic.sizes import simplified
 from nnefc.frontends.nnef.dynamic.values import (
-    Array,
     Sizes,
     Value,
     common_type,
     content_of,
     is_sizes,
-    of_elements,
     spelled,
 )
 from nnefc.frontends.nnef.operations.lowering import Lowering
@@ -32,6 +30,7 @@ from nnefc.operators.tensor.creation import SizeValues
 from nnefc.operators.tensor.data_dependent_sizes import data_dependent_size
 from nnefc.operators.tensor.shape import Stack
 from nnefc.support.diagnostics import CompileError, Location
+from nnefc.symbolic.arrays import Array, of_elements
 from nnefc.symbolic.dims import Dimension, DynamicSize, Size, is_known
 from nnefc.symbolic.values import Quotient, integer_parts
 

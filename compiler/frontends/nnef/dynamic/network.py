@@ -20,7 +20,7 @@ from nnefc.frontends.nnef.dynamic.quantized import QuantizedTensors
 from nnefc.frontends.nnef.dynamic.registry import REGISTRIES, Registry
 from nnefc.frontends.nnef.dynamic.submodels import run_submodel
 from nnefc.frontends.nnef.dynamic.symbols import INPUTS, Symbols, declared_inputs, named_in_inputs, read_assertions
-from nnefc.frontends.nnef.dynamic.values import Array, Value, coerced, dtype_named, integers
+from nnefc.frontends.nnef.dynamic.values import Value, coerced, dtype_named, integers
 from nnefc.frontends.nnef.files.archive import ModelFiles
 from nnefc.frontends.nnef.files.quantization import Quantization, parse_quantization
 from nnefc.frontends.nnef.files.tensor_file import parse_tensor
@@ -34,6 +34,7 @@ from nnefc.operators.base import Operand, check_size
 from nnefc.operators.nn.block_quantization import BlockTensor
 from nnefc.operators.tensor.shape import Copy
 from nnefc.support.diagnostics import CompileError
+from nnefc.symbolic.arrays import Array
 from nnefc.symbolic.dims import Dimension, DynamicSize
 from nnefc.symbolic.refinement import Refinement
 

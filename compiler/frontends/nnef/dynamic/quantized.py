@@ -16,13 +16,14 @@ from typing import Any
 import numpy as np
 
 from nnefc.frontends.nnef.dynamic.emitter import DynamicEmitter
-from nnefc.frontends.nnef.dynamic.values import Array, Value, is_tensor
+from nnefc.frontends.nnef.dynamic.values import Value, is_tensor
 from nnefc.frontends.nnef.files.quantization import Quantization as Entries
 from nnefc.frontends.nnef.files.quantization import QuantizedBy
 from nnefc.operators.base import Operand, dtype_of, numpy_dtype, rank_of, shape_of
 from nnefc.operators.dtypes import STORAGE
 from nnefc.operators.nn.quantization import RANGES, Dequantization, Quantization
 from nnefc.support.diagnostics import CompileError
+from nnefc.symbolic.arrays import Array
 
 __all__ = ["QuantizedTensors", "zero_points"]
 

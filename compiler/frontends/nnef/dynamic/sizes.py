@@ -9,70 +9,18 @@ An operation of this table is computed at compile time if its operands are known
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from nnefc.frontends.nnef.dynamic.values import Array, Sizes, Value, integer, integers
+from nnefc.frontends.nnef.dynamic.values import Sizes, Value, integer, integers
 from nnefc.support.diagnostics import CompileError
-from nnefc.symbolic.dims import greatest, minimum
-from nnefc.symbolic.values import (
-    Condition,
-    Quotient,
-    both,
-    chosen,
-    either,
-    elementwise,
-    equal,
-    less,
-    less_or_equal,
-    negated,
-    quotient,
-    rounded,
-    truncated,
-    whole_quotient,
-)
+from nnefc.symbolic.arrays import ELEMENTWISE, Array, converted, is_dynamic, reduced
+from nnefc.symbolic.values import Quotient, elementwise
 
 __all__ = ["SIZE_FUNCTIONS", "cast_sizes", "simplified"]
-
-
-def _real(*elements: Any) -> bool:
-    return any(isinstance(element, Quotient) for element in elements)
-
-
-def _arithmetic(function: Callable[[Any, Any], Any]) -> Callable[..., Sizes]:
-    """A function of two numbers, of quotients if one of them is a quotient."""
-
-    def element(one: Any, other: Any) -> Any:
-        return function(quotient(one), quotient(other)) if _real(one, other) else function(one, other)
-
-    return elementwise(element)
-
-
-def _quotient(one: Any, other: Any) -> Any:
-    if _real(one, other):
-        return quotient(one) / quotient(other)
-    return whole_quotient(one, other)
-
-
-def _extreme(function: Callable[[Any, Any], Any], first: Callable[[Any, Any], Any]) -> Callable[..., Sizes]:
-    def element(one: Any, other: Any) -> Any:
-        return chosen(first(one, other), one, other) if _real(one, other) else function(one, other)
-
-    return elementwise(element)
-
-
-def _floor(element: Any) -> Any:
-    return Quotient(element.floor, 1) if isinstance(element, Quotient) else element
-
-
-def _ceiling(element: Any) -> Any:
-    return Quotient(-(-element).floor, 1) if isinstance(element, Quotient) else element
-
-
-def _even(element: Any) -> Any:
-    return Quotient(rounded(element), 1) if isinstance(element, Quotient) else element
 
 
 def _slice(args: Mapping[str, Value]) -> Sizes:
@@ -112,39 +60,22 @@ def _gather(args: Mapping[str, Value]) -> Sizes:
 
 
 def _reduced(function: Callable[[Any, Any], Any]) -> Callable[[Mapping[str, Value]], Sizes]:
-    def whole(args: Mapping[str, Value]) -> Sizes:
-        x = np.asarray(args["input"], object)
-        for axis in integers(args["axes"]):
-            x = np.asarray(np.frompyfunc(function, 2, 1).reduce(x, axis=axis, keepdims=True), object)
-        return x
-
-    return whole
+    return lambda args: reduced(function, np.asarray(args["input"], object), integers(args["axes"]))
 
 
-_X, _XY = ("x",), ("x", "y")
+_ELEMENTWISE: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(
+        ["add", "sub", "mul", "div", "min", "max", "eq", "ne", "lt", "le", "gt", "ge", "and", "or"], ("x", "y")
+    ),
+    **dict.fromkeys(("neg", "floor", "ceil", "not"), ("x",)),
+    "select": ("condition", "true_value", "false_value"),
+}
+"""Parameters of operations of elements."""
 
 SIZE_FUNCTIONS: dict[str, Callable[[Mapping[str, Value]], Any]] = {
-    "add": _of(_arithmetic(lambda one, other: one + other), *_XY),
-    "sub": _of(_arithmetic(lambda one, other: one - other), *_XY),
-    "mul": _of(_arithmetic(lambda one, other: one * other), *_XY),
-    "div": _of(elementwise(_quotient), *_XY),
-    "min": _of(_extreme(minimum, less), *_XY),
-    "max": _of(_extreme(greatest, lambda one, other: less(other, one)), *_XY),
-    "neg": _of(elementwise(lambda element: -element), *_X),
-    "copy": _of(np.copy, *_X),
-    "floor": _of(elementwise(_floor), *_X),
-    "ceil": _of(elementwise(_ceiling), *_X),
-    "tract_core_round_even": _of(elementwise(_even), *_X),
-    "eq": _of(elementwise(equal), *_XY),
-    "ne": _of(elementwise(lambda one, other: negated(equal(one, other))), *_XY),
-    "lt": _of(elementwise(less), *_XY),
-    "le": _of(elementwise(less_or_equal), *_XY),
-    "gt": _of(elementwise(lambda one, other: less(other, one)), *_XY),
-    "ge": _of(elementwise(lambda one, other: less_or_equal(other, one)), *_XY),
-    "and": _of(elementwise(both), *_XY),
-    "or": _of(elementwise(either), *_XY),
-    "not": _of(elementwise(negated), *_X),
-    "select": _of(elementwise(chosen), "condition", "true_value", "false_value"),
+    **{name: _of(elementwise(ELEMENTWISE[name]), *names) for name, names in _ELEMENTWISE.items()},
+    "tract_core_round_even": _of(elementwise(ELEMENTWISE["round"]), "x"),
+    "copy": _of(np.copy, "x"),
     "slice": _slice,
     "reshape": _reshape,
     "unsqueeze": _unsqueeze,
@@ -152,8 +83,8 @@ SIZE_FUNCTIONS: dict[str, Callable[[Mapping[str, Value]], Any]] = {
     "concat": lambda args: np.concatenate(args["values"], integer(args["axis"])),
     "stack": lambda args: np.stack(args["values"], integer(args["axis"])),
     "unstack": lambda args: [np.asarray(part, object) for part in np.moveaxis(args["value"], integer(args["axis"]), 0)],
-    "sum_reduce": _reduced(lambda one, other: one + other),
-    "tract_core_product_reduce": _reduced(lambda one, other: one * other),
+    "sum_reduce": _reduced(operator.add),
+    "tract_core_product_reduce": _reduced(operator.mul),
     "tract_core_gather": _gather,
 }
 """By the names of operations: what each makes of its arguments, of which tensors are arrays of objects."""
@@ -165,27 +96,14 @@ def cast_sizes(x: Sizes, dtype: str) -> Sizes:
     Raises:
         CompileError: sizes cannot be of that type.
     """
-    if dtype.startswith("float"):
-        return np.asarray(elementwise(lambda i: i if isinstance(i, Quotient) else quotient(_whole(i)))(x), object)
-    if dtype == "bool":
-        return np.asarray(elementwise(lambda i: i if isinstance(i, bool | Condition) else negated(equal(i, 0)))(x))
-    if dtype == "tdim" or dtype.startswith(("int", "uint")):
-        return np.asarray(elementwise(_whole)(x), object)
-    raise CompileError(f"sizes cannot be converted to {dtype}")
-
-
-def _whole(element: Any) -> Any:
-    if isinstance(element, Quotient):
-        return truncated(element)
-    return element.size if isinstance(element, Condition) else element
+    if dtype not in ("bool", "tdim") and not dtype.startswith(("float", "int", "uint")):
+        raise CompileError(f"sizes cannot be converted to {dtype}")
+    return converted(x, dtype)
 
 
 def simplified(x: Sizes) -> Array:
     """The array of numbers, where all elements are; else the tensor of sizes."""
-    elements = list(x.reshape(-1))
-    if all(
-        isinstance(element, bool | int | np.generic) or (_real(element) and element.is_known) for element in elements
-    ):
-        numbers = [float(element) if _real(element) else element for element in elements]
-        return np.array(numbers).reshape(x.shape)
-    return x
+    if is_dynamic(x):
+        return x
+    numbers = [float(element) if isinstance(element, Quotient) else element for element in x.reshape(-1)]
+    return np.array(numbers).reshape(x.shape)

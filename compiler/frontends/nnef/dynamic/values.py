@@ -19,13 +19,13 @@ from nnefc.frontends.nnef.language.types import ArrayType, GenericType, Primitiv
 from nnefc.operators.base import Operand, dtype_of, shape_of
 from nnefc.operators.dtypes import numpy_dtype
 from nnefc.support.diagnostics import CompileError
+from nnefc.symbolic.arrays import of_elements
 from nnefc.symbolic.dims import Dimension, Size, bounds
 from nnefc.symbolic.values import Condition, Quotient, truncated
 
 __all__ = [
     "CONTENTS",
     "DATUM_TYPES",
-    "Array",
     "Sizes",
     "Value",
     "coerced",
@@ -37,12 +37,10 @@ __all__ = [
     "is_sizes",
     "is_tensor",
     "number",
-    "of_elements",
     "spelled",
     "truth",
 ]
 
-Array: TypeAlias = npt.NDArray[Any]
 Sizes: TypeAlias = npt.NDArray[np.object_]
 """A tensor of sizes."""
 Value: TypeAlias = Any
@@ -81,13 +79,6 @@ def is_tensor(value: Value) -> bool:
 def is_sizes(value: Value) -> bool:
     """Returns whether a value is a tensor of sizes, or a size."""
     return isinstance(value, Size) or (isinstance(value, np.ndarray) and value.dtype == object)
-
-
-def of_elements(elements: Sequence[Any], shape: Sequence[int]) -> Sizes:
-    """A tensor of sizes."""
-    made = np.empty(len(elements), object)
-    made[:] = list(elements)
-    return made.reshape(tuple(shape))
 
 
 def content_of(operand: Operand) -> str:

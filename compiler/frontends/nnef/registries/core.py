@@ -9,7 +9,7 @@ import numpy as np
 
 from nnefc.frontends.nnef.dynamic.registry import Context, registry
 from nnefc.frontends.nnef.dynamic.sizes import cast_sizes
-from nnefc.frontends.nnef.dynamic.values import Value, dtype_named, is_sizes, is_tensor, of_elements
+from nnefc.frontends.nnef.dynamic.values import Value, dtype_named, is_sizes, is_tensor
 from nnefc.frontends.nnef.registries.axes import axes_of
 from nnefc.frontends.nnef.values import Arguments
 from nnefc.operators.base import Operand, dtype_of, rank_of, shape_of
@@ -23,6 +23,7 @@ from nnefc.operators.nn.normalization import RootMeanSquare
 from nnefc.operators.tensor.creation import Arange
 from nnefc.operators.tensor.shape import Expand, Transpose
 from nnefc.support.diagnostics import CompileError
+from nnefc.symbolic.arrays import of_elements
 
 __all__ = ["cast_result", "product_along"]
 

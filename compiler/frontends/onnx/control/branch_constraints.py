@@ -16,8 +16,8 @@ from typing import Any
 
 from nnefc.frontends.onnx.control.bodies import leaves, rebuilt
 from nnefc.frontends.onnx.operator import Context
-from nnefc.frontends.onnx.symbolic_values import sizes_array
 from nnefc.frontends.onnx.values import AnyValue, Map, Value
+from nnefc.symbolic.arrays import of_elements
 from nnefc.symbolic.dims import (
     Dimension,
     Range,
@@ -153,7 +153,7 @@ class SeenInside:
             return value
         if value.sizes is not None:
             return Value.of_sizes(
-                sizes_array([self._element(element) for element in value.sizes.flat], value.shape), value.dtype
+                of_elements([self._element(element) for element in value.sizes.flat], value.shape), value.dtype
             )
         shape = tuple(map(self._assumed.size, value.shape))
         if all(map(_is_same, shape, value.shape)):

@@ -10,12 +10,12 @@ from nnefc.frontends.onnx.control.bodies import data_dependent_inside, leaves, r
 from nnefc.frontends.onnx.control.branch_constraints import Assumed, SeenInside
 from nnefc.frontends.onnx.control.branch_results import NO_FORMS, Forms, one_element
 from nnefc.frontends.onnx.operator import Context, Subgraph
-from nnefc.frontends.onnx.symbolic_values import sizes_array
 from nnefc.frontends.onnx.values import STORAGE, AnyValue, Array, Value, same_values
 from nnefc.ir.network import Body, If
 from nnefc.operators.statements import Failure
 from nnefc.operators.tensor.data_dependent_sizes import before_the_run, data_dependent_size
 from nnefc.support.diagnostics import CompileError
+from nnefc.symbolic.arrays import of_elements
 from nnefc.symbolic.dims import Dimension, Range, element_count, greatest, may_exceed, narrower_ranges
 from nnefc.symbolic.refinement import MAX_RUNS_APART, Refined, empty_undecided
 from nnefc.symbolic.values import Boolean, chosen, negated, possible_ranges, single_size
@@ -257,7 +257,7 @@ def _within(ctx: Context, path: _Path, assumed: Assumed) -> list[AnyValue]:
     first = replace(first, outputs=_of_any_sizes(first.outputs))
     error = CompileError(f"its operators do not take {assumed.contrary}")
     second = _failing(ctx, path.graph, error, first.outputs, f" with {assumed.contrary}")
-    return _chosen(ctx, Value.of_sizes(sizes_array([assumed.holds], ()), "bool"), first, second)
+    return _chosen(ctx, Value.of_sizes(of_elements([assumed.holds], ()), "bool"), first, second)
 
 
 def _of_any_sizes(values: list[AnyValue]) -> list[AnyValue]:

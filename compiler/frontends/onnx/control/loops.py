@@ -17,7 +17,6 @@ from nnefc.frontends.onnx.control.growing_states import Axis, Growth, bounded, f
 from nnefc.frontends.onnx.control.tensor_sequences import stacked
 from nnefc.frontends.onnx.data_dependent_sizes import sizes_of
 from nnefc.frontends.onnx.operator import Context
-from nnefc.frontends.onnx.symbolic_values import sizes_array
 from nnefc.frontends.onnx.values import AnyValue, Array, Sequence, Stacked, Value, same_values
 from nnefc.ir.network import Loop
 from nnefc.operators.math.elementwise import Elementwise
@@ -25,6 +24,7 @@ from nnefc.operators.tensor.data_dependent_selection import first_of
 from nnefc.operators.tensor.data_dependent_sizes import data_dependent_size
 from nnefc.operators.tensor.shape import Reshape
 from nnefc.support.diagnostics import CompileError
+from nnefc.symbolic.arrays import of_elements
 from nnefc.symbolic.dims import (
     Dimension,
     element_count,
@@ -227,7 +227,7 @@ class _LoopBody:
         after = [_shaped(self._ctx, running, self._first[0].shape), *leaves(states)]
         self._compare(after)
         self.settled_after = {k: self._ctx.constant(after[k]) for k in self._settled}
-        sizes_after = [sizes_array([self.sizes_after[growth.axes[0]]], ()) for growth in self._held]
+        sizes_after = [of_elements([self.sizes_after[growth.axes[0]]], ()) for growth in self._held]
         return [
             *(element for element in self.outputs if 0 not in element.shape),
             *(after[k] for k in self._moving),
@@ -294,7 +294,7 @@ class _LoopBody:
             tuple(loop.reversed_outputs[k] for k in kept),
         )
         zero = ctx.known(np.int64(0))
-        held = [Value.of_sizes(sizes_array([growth.first], ()), "int64") for growth in self._held]
+        held = [Value.of_sizes(of_elements([growth.first], ()), "int64") for growth in self._held]
         states = [*(self._first[k] for k in self._moving), *held]
         operands = [*self._captured, *states, *(loop.scanned[k] for k in self._scanned)]
         if loop.count is not None:

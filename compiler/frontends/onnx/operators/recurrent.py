@@ -19,7 +19,6 @@ from nnefc.frontends.onnx.operators.tensors import (
     shape_of,
     spell,
 )
-from nnefc.frontends.onnx.symbolic_values import sizes_array
 from nnefc.operators.math.casting import Cast
 from nnefc.operators.nn.quantization import DynamicQuantization, QuantizedTensor
 from nnefc.operators.nn.recurrent import (
@@ -35,6 +34,7 @@ from nnefc.operators.nn.recurrent import (
 )
 from nnefc.operators.tensor.creation import Full
 from nnefc.operators.tensor.shape import Concat, Reshape, Slice, Transpose
+from nnefc.symbolic.arrays import of_elements
 from nnefc.symbolic.dims import Dimension, may_exceed
 from nnefc.symbolic.unification import unify_shapes
 
@@ -115,7 +115,7 @@ def _lengths(ctx: Context, node: Node, time: Dimension) -> Value | None:
     array = ctx.constant(lengths)
     if array is not None and not any(may_exceed(time, int(length)) for length in array.flat):
         return None
-    end = Value.of_sizes(sizes_array([time], ()), "int32")
+    end = Value.of_sizes(of_elements([time], ()), "int32")
     below = binary(ctx, "Min", ctx.apply(Cast("int32"), lengths), end)
     return binary(ctx, "Max", below, known(ctx, np.array(0, np.int32)))
 

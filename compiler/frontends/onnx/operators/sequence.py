@@ -20,9 +20,9 @@ from nnefc.frontends.onnx.operators.tensors import (
     required_value,
     shape_of,
 )
-from nnefc.frontends.onnx.symbolic_values import sizes_array
 from nnefc.frontends.onnx.values import Optional, Stacked
 from nnefc.operators.tensor.shape import Concat, Split, Squeeze, Stack
+from nnefc.symbolic.arrays import of_elements
 from nnefc.symbolic.dims import is_known
 from nnefc.symbolic.unification import unify_dims
 
@@ -128,7 +128,7 @@ def _erase(ctx: Context, node: Node) -> AnyValue:
 def _length(ctx: Context, node: Node) -> AnyValue:
     sequence = _sequence(node)
     length = sequence.length if isinstance(sequence, Stacked) else len(sequence.elements)
-    return Value.of_sizes(sizes_array([length], ()), "int64")
+    return Value.of_sizes(of_elements([length], ()), "int64")
 
 
 @operator("SplitToSequence", since=(11, 24))

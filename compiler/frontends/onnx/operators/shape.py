@@ -27,7 +27,6 @@ from nnefc.frontends.onnx.operators.tensors import (
     spell,
     tells_at_run_time,
 )
-from nnefc.frontends.onnx.symbolic_values import sizes_array
 from nnefc.frontends.onnx.values import SparseTensor, dtype_name, numpy_dtype
 from nnefc.operators.math.casting import Cast
 from nnefc.operators.math.elementwise import Elementwise, broadcast_shapes
@@ -51,6 +50,7 @@ from nnefc.operators.tensor.shape import (
     Unsqueeze,
 )
 from nnefc.support.diagnostics import CompileError
+from nnefc.symbolic.arrays import of_elements
 from nnefc.symbolic.dims import Dimension, ceil_div, greatest, is_known, known_less, may_exceed, minimum
 from nnefc.symbolic.refinement import MAX_RUNS_APART, Refined
 from nnefc.symbolic.values import Quotient, choice_of, chosen, equal, is_negative_unless, less, quotient, single_size
@@ -156,12 +156,12 @@ def _shape(ctx: Context, node: Node) -> Value:
     shape = shape_of(input_at(node, 0))
     end = node.attributes.get("end")
     part = shape[node.attributes.get("start", 0) or 0 : len(shape) if end is None else end]
-    return Value.of_sizes(sizes_array(part, (len(part),)), "int64")
+    return Value.of_sizes(of_elements(part, (len(part),)), "int64")
 
 
 @operator("Size", since=(1, 13, 19, 21, 23, 24, 25))
 def _size(ctx: Context, node: Node) -> Value:
-    return Value.of_sizes(sizes_array([math.prod(shape_of(input_at(node, 0)))], ()), "int64")
+    return Value.of_sizes(of_elements([math.prod(shape_of(input_at(node, 0)))], ()), "int64")
 
 
 @operator("Concat", since=(1, 4, 11, 13))

@@ -15,7 +15,8 @@ from onnx import TensorProto, helper, numpy_helper
 from tvm import tirx
 
 import nnefc
-from nnefc.frontends.onnx.symbolic_values import computed, sizes_array
+from nnefc.frontends.onnx.symbolic_values import computed
+from nnefc.symbolic.arrays import of_elements
 from nnefc.symbolic.dims import Range, Size, ranges, substituted
 from nnefc.symbolic.values import quotient, rounded, truncated, whole_quotient
 
@@ -259,7 +260,7 @@ def test_sizes_are_limited_by_bounds_that_are_attributes(tmp_path: Path) -> None
 def test_remainders_of_sizes_that_may_be_0_are_not_sizes() -> None:
     size = tirx.Var("size", "int64")
     with ranges({size: Range(1, 40, 8)}):
-        rests = [computed("Mod", {}, [np.array([40]), sizes_array([Size(size) - k], (1,))]) for k in (0, 1)]
+        rests = [computed("Mod", {}, [np.array([40]), of_elements([Size(size) - k], (1,))]) for k in (0, 1)]
     assert rests[0] is not None
     assert rests[1] is None
 
@@ -309,7 +310,7 @@ def test_tensors_that_sizes_are_spread_to_are_computed_at_run_time(tmp_path: Pat
 def test_results_of_many_elements_are_refused_before_they_are_made(op_type: str, operands: list[Any]) -> None:
     size = tirx.Var("size", "int64")
     with ranges({size: Range(1, 40, 8)}):
-        named = {"n": sizes_array([Size(size)], (1,)), "n + 2**40": sizes_array([Size(size) + (1 << 40)], (1,))}
+        named = {"n": of_elements([Size(size)], (1,)), "n + 2**40": of_elements([Size(size) + (1 << 40)], (1,))}
         given = [named[operand] if isinstance(operand, str) else operand for operand in operands]
         assert computed(op_type, {}, given) is None
 
