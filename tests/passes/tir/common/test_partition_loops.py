@@ -17,12 +17,6 @@ from tvm.ir.expr import TensorLoad
 import nnefc
 from nnefc.passes.tir.common.partition_loops import partition_loops
 
-PADDED = """
-    X: T.Buffer((T.int64(99),)), P: T.Buffer((T.int64(999),)), n: T.int64, w: T.int64
-    for i in range(n):
-        P[i] = T.if_then_else(T.int64(2) <= i and i < w and {tail}, X[i - T.int64(2)], T.float32(0))
-"""
-
 
 def loops_in(stmt: tirx.Stmt) -> list[tirx.For]:
     found: list[tirx.For] = []
@@ -40,30 +34,6 @@ def choices_in(stmt: tirx.Stmt) -> int:
     found: list[tvm.ir.Call] = []
     tvm_ffi.structural_walk(stmt, (tvm.ir.Call, found.append))
     return sum(call.op.name.endswith("if_then_else") for call in found)
-
-
-def test_what_is_around_has_loops_of_its_own() -> None:
-    made = partition_loops(function(PADDED.format(tail="T.bool(True)").replace(" and T.bool(True)", "")).body)
-    assert len(loops_in(made)) == 3
-    assert not choices_in(made)
-
-
-def test_what_depends_on_no_place_is_asked_before_the_loop() -> None:
-    made = partition_loops(function(PADDED.format(tail="n < w")).body)
-    assert len(loops_in(made)) == 4
-    assert not choices_in(made)
-
-
-@pytest.mark.parametrize("tail", ["X[i] < T.float32(1)", "i * i < w"])
-def test_other_conditions_stay_in_the_middle(tail: str) -> None:
-    made = partition_loops(function(PADDED.format(tail=tail)).body)
-    assert len(loops_in(made)) == 3
-    assert choices_in(made) == 1
-
-
-def test_limits_that_data_tell_cut_nothing() -> None:
-    text = PADDED.replace("T.int64(2) <= i and i < w and {tail}", 'i < T.Cast("int64", X[T.int64(0)])')
-    assert len(loops_in(partition_loops(function(text).body))) == 1
 
 
 def summed(count: int, *axes: str) -> tirx.Stmt:

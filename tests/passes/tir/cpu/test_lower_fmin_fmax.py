@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import numpy as np
@@ -57,11 +56,3 @@ def test_limits_and_bytes_are_those_of_numpy(machine: Machine, tmp_path: Path) -
     for name, zero, limits in (("u", 3, np.iinfo(np.uint8)), ("s", -5, np.iinfo(np.int8))):
         wanted = np.clip(np.rint(known.astype(np.float64)) + zero, limits.min, limits.max)
         np.testing.assert_array_equal(found[name][: known.size], wanted)
-
-
-def test_one_instruction_takes_the_greater(tmp_path: Path) -> None:
-    nnefc.compile(model(tmp_path, 1 << 12), A53.target).emit("asm", tmp_path)
-    text = "".join(path.read_text() for path in tmp_path.glob("kernels*.s"))
-    vectors = set(re.findall(r"^\s+(\w+)\s+v\d+\.4s", text, re.MULTILINE))
-    assert {"fmax", "fmin"} <= vectors
-    assert not vectors & {"fcmgt", "bit", "bsl"}
