@@ -16,6 +16,7 @@ from nnefc.cli.minimal_tvm import import_tvm
 from nnefc.targets.codegen.cuda.compiler import COMPILER_VARIABLE
 
 os.environ.setdefault(COMPILER_VARIABLE, "nvrtc")  # which is several times as fast as nvcc
+os.environ["NNEFC_CACHE"] = "0"  # else sessions load what other versions of the compiler have made
 import_tvm()  # before anything imports all of it, which takes seconds where torch is installed
 VERIFY = "NNEFC_VERIFY"
 gc.disable()  # until all modules of tests are there: see below

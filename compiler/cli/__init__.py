@@ -1,5 +1,5 @@
 """Command line: `nnefc compile | compare | convert | quantize | run | bench | profile | serve | sign | verify | inspect
-| view | targets`.
+| view | cache | targets`.
 
 Every option is a keyword of the same name in Python.
 
@@ -31,6 +31,7 @@ _COMMANDS = {
     "serve": LazyCommand("serve", "serve_libraries", "Serve libraries over HTTP and gRPC."),
     "sign": LazyCommand("sign", "sign_library", "Sign a library with a private key."),
     "verify": LazyCommand("sign", "verify_library", "Check the signature of a library."),
+    "cache": LazyCommand("cache", "cached_libraries", "Show or empty the cache of libraries that sessions keep."),
     "targets": LazyCommand("targets", "list_targets", "List the targets that have a name."),
 }
 

@@ -155,7 +155,7 @@ def needs(found: LibraryDescription) -> str:
 
 def flat_lines(path: Path, options: ReadOptions) -> list[str]:
     """Returns the document after evaluation: one graph, one operation a line, every value known."""
-    from nnefc.driver.formats import format_of
+    from nnefc.driver.model_format import format_of
     from nnefc.frontends.nnef import document_of, print_flat
 
     if format_of(path).name != "NNEF":
@@ -239,7 +239,8 @@ def counts(path: Path, options: ReadOptions) -> tuple[Inspection | None, Compile
     Raises:
         CompileError: the network with the shapes that the user gives is none.
     """
-    from nnefc.driver.formats import format_of, load_network
+    from nnefc.driver.formats import load_network
+    from nnefc.driver.model_format import format_of
     from nnefc.inspect.cost_summary import inspect_network
 
     if format_of(path).name == "NNEF" and options.random_weights is None:  # for weights that have no file
@@ -263,7 +264,7 @@ def operation_lines(found: Outline) -> list[str]:
 
 def expression_lines(path: Path) -> list[str]:
     """The expressions of a PNNX network, each as infix and as a tree."""
-    from nnefc.driver.formats import format_of
+    from nnefc.driver.model_format import format_of
 
     if format_of(path).name != "PNNX":
         return []

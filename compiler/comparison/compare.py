@@ -20,7 +20,8 @@ from nnefc.comparison.passes import check_plain, first_wrong_pass
 from nnefc.comparison.reference import cannot_be_plain
 from nnefc.driver.artifact import Artifact
 from nnefc.driver.compile import compile_network, machine_of, quantization_of
-from nnefc.driver.formats import format_of, load_network, load_operator_files
+from nnefc.driver.formats import load_network, load_operator_files
+from nnefc.driver.model_format import format_of
 from nnefc.driver.model_source import Source, Tensor
 from nnefc.driver.option_keywords import CompareKeywords, compile_options, with_documented_options
 from nnefc.driver.options import AUTO, INT8, CodeOptions, ReadOptions

@@ -1,107 +1,233 @@
-"""Caches compiled libraries in a folder, so that a model is compiled once."""
+"""Caches compiled libraries in a folder of the user's, so that a session compiles each model once.
+
+    NNEFC_CACHE=0             no cache
+    NNEFC_CACHE=/some/folder  another folder than nnefc/libraries in the user's folder of caches
+    NNEFC_CACHE_SIZE=500M     another limit than 4G
+
+A library is found by the contents of the model's files, the options, the target, the processor, and the compiler. A
+session whose library is there needs neither TVM nor a front end.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping
+import platform
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache as computed_once
 from functools import partial
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from nnefc.driver.artifact import Artifact, compiler_version
-from nnefc.driver.compile import compile_model
 from nnefc.driver.option_fields import given_values
 from nnefc.driver.options import CompileOptions, DebugOptions
 from nnefc.driver.progress import Progress
 from nnefc.driver.provenance import source_digest
-from nnefc.frontends.nnef.files.archive import DOCUMENT
+from nnefc.frontends.file_names import NNEF_DOCUMENT
 from nnefc.loader import Model
 from nnefc.loader import load as load_library
-from nnefc.operators.custom import FORMATS, custom_operators
-from nnefc.support.output_files import write_error, write_together
-from nnefc.targets.machine.any_target import parse_any_target
+from nnefc.support.diagnostics import CompileError
+from nnefc.support.file_cache import FileCache
+from nnefc.support.user_folders import user_cache
 
-__all__ = ["load_model"]
+if TYPE_CHECKING:
+    from nnefc.driver.artifact import Artifact
 
-_FOLDER_VARIABLE = "NNEFC_CACHE"
+__all__ = ["Cache", "library_cache", "load_model"]
+
+Cache: TypeAlias = "str | os.PathLike[str] | bool | None"
+"""A folder; False: no cache; True or None: the folder in NNEFC_CACHE, or the user's."""
+
+_FOLDER, _SIZE = "NNEFC_CACHE", "NNEFC_CACHE_SIZE"
+
+_OFF = ("0", "off", "no", "false")
+
+_MAX_BYTES = 4 << 30
+
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 _DIGITS = 32
 """Of the digest that a library is named by."""
+
+_PACKAGES = ("apache-tvm", "ziglang", "onnx")
+"""Those that a library depends on, besides nnefc."""
+
+_PROCESSOR = re.compile(
+    r"^(vendor_id|cpu family|model|model name|stepping|cache size|flags|Features|CPU \w+|isa|uarch)\s*:.*$", re.MULTILINE
+)
+"""Lines of /proc/cpuinfo that are the same whenever they are read."""
 
 
 def load_model(
     model: str | os.PathLike[str],
     options: CompileOptions,
-    cache: str | os.PathLike[str] | None,
+    cache: Cache = None,
     progress: Progress | None = None,
     **load: Any,
 ) -> Model:
-    """Compiles a model and loads its library.
+    """Compiles a model, unless its library is in the cache, and loads it.
 
-    Libraries are not kept where the program is dumped, where there are custom operators, whose code may be anywhere, or
-    where options have values of unknown types.
+    Libraries are not cached where the program is dumped, where there are custom operators, whose code may be anywhere,
+    or where options have values of unknown types.
 
     Args:
         model: as of `nnefc.compile`.
         options: how it is compiled.
+        cache: see :data:`Cache`.
         progress: called at the beginning and end of every phase.
-        cache: a folder that keeps libraries; None: the one that the environment variable NNEFC_CACHE names, or none.
         load: options of `nnefc.load`.
+
+    Raises:
+        CompileError: the model cannot be read or compiled, the folder that `cache` or NNEFC_CACHE names cannot be
+            written, or NNEFC_CACHE_SIZE is not a size.
+        LoadError: the library cannot be loaded.
     """
-    folder = cache or os.environ.get(_FOLDER_VARIABLE)
-    said = _said(options) if folder else None
-    compiled = partial(compile_model, model, options, progress)
-    if not folder or said is None:
+    files = library_cache(cache)
+    text = _options_text(options) if files is not None else None
+    compiled = partial(_compiled, model, options, progress)
+    if files is None or text is None:
         return compiled().load(**load)
-    return load_library(_cached_library(Path(model), options.target, compiled, said, Path(folder)), **load)
+    return load_library(_cached_library(Path(model), options.target, compiled, text, files), **load)
 
 
-def _cached_library(model: Path, target: str, compiled: Callable[[], Artifact], said: str, folder: Path) -> Path:
-    """Returns the library of a model from the folder, and compiles it if it is not there.
+def library_cache(cache: Cache = None) -> FileCache | None:
+    """Returns the cache of libraries; None if it is switched off, or if the user has no folder of caches.
 
-    It is known again by the contents of the model's files, the target with its features, the options, as `said`, and
-    the version of the compiler. Which files next to the model are read follows from the contents of those before: a
-    list of their names is kept for what else is known. Processes may share a folder: files are written whole or not at
-    all. Nothing is ever removed.
+    Raises:
+        CompileError: NNEFC_CACHE_SIZE is not a size.
+    """
+    named = os.environ.get(_FOLDER, "")
+    if cache is False or (not isinstance(cache, str | os.PathLike) and named.lower() in _OFF):
+        return None
+    if isinstance(cache, str | os.PathLike):
+        return FileCache(Path(cache), _max_bytes())
+    if named:
+        return FileCache(Path(named), _max_bytes())
+    folder = user_cache()
+    return None if folder is None else FileCache(folder / "nnefc" / "libraries", _max_bytes())
+
+
+def _max_bytes() -> int:
+    """Returns the limit of the sizes of all libraries.
+
+    Raises:
+        CompileError: the environment names something else than a size.
+    """
+    given = os.environ.get(_SIZE, "")
+    if not given:
+        return _MAX_BYTES
+    found = re.fullmatch(r"(\d{1,9})([KMGT]?)(i?B)?", given.strip(), re.IGNORECASE)
+    if found is None:
+        raise CompileError(f"{_SIZE} is {given!r}, which is not a size", hint="such as 500M or 4G")
+    return int(found[1]) * _UNITS[found[2].upper()]
+
+
+def _compiled(model: str | os.PathLike[str], options: CompileOptions, progress: Progress | None) -> Artifact:
+    from nnefc.driver.compile import compile_model  # TVM comes with it
+
+    return compile_model(model, options, progress)
+
+
+def _cached_library(
+    model: Path, target: str, compiled: Callable[[], Artifact], options: str, files: FileCache
+) -> Path:
+    """Returns the library of a model from the cache, and compiles it if it is not there.
+
+    Which files next to the model are read follows from the contents of those before: a list of their names is kept
+    for all else that a library depends on.
+
+    Args:
+        options: as text.
 
     Raises:
         CompileError: the model cannot be read or compiled, or the folder cannot be written.
     """
-    machine = parse_any_target(target)
-    document = model / DOCUMENT
-    known = [compiler_version(), repr(machine), said, source_digest(document if document.is_file() else model)]
-    listed = folder / f"files-{_digest(known)}.json"
+    document = model / NNEF_DOCUMENT
+    own = source_digest(document if document.is_file() else model)
+    known = [_compiler(), target, _processor(target), options, own]
+    listed = f"files-{_digest(known)}.json"
 
-    def library(source: str) -> Path:
-        return folder / f"{model.stem[:40]}-{_digest([*known, source])}{machine.format.suffix}"
+    def library(source: str) -> str:
+        return f"{re.sub(r'[^0-9A-Za-z_]', '_', model.stem)[:40]}-{_digest([*known, source])}{_suffix(target)}"
 
-    if listed.exists():
-        found = library(source_digest(model, json.loads(listed.read_text(encoding="utf-8"))))
-        if found.exists():
+    names = files.find(listed)
+    if names is not None:
+        found = files.find(library(source_digest(model, json.loads(names.read_text(encoding="utf-8")))))
+        if found is not None:
             return found
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise write_error(folder, error) from error
     artifact = compiled()
-    made = library(artifact.description.source)
-    artifact.export(made)
-    write_together(folder, lambda new: (new / listed.name).write_text(json.dumps(artifact.files), encoding="utf-8"))
+    made = files.add(library(artifact.description.source), artifact.export)
+    files.add(listed, lambda new: new.write_text(json.dumps(artifact.files), encoding="utf-8"))
     return made
+
+
+@computed_once
+def _compiler() -> str:
+    """Returns the versions of nnefc and of what it compiles with, and the state of its own files."""
+    digest = hashlib.sha256()
+    for path, size, changed in sorted(_own_files()):
+        digest.update(f"{path} {size} {changed}\n".encode(errors="surrogateescape"))
+    return " ".join([*map(_version, ("nnefc", *_PACKAGES)), digest.hexdigest()])
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "-"
+
+
+def _own_files() -> Iterator[tuple[str, int, int]]:
+    """Yields the files of the compiler: path, size, and the time of the last change."""
+    folders = [
+        folder
+        for package in ("nnefc", "nnefc.passes", "nnefc.targets")
+        for spec in [find_spec(package)]
+        for folder in (spec.submodule_search_locations or () if spec is not None else ())
+    ]
+    while folders:
+        with os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    folders += [entry.path] * (entry.name != "__pycache__")
+                else:
+                    state = entry.stat()
+                    yield entry.path, state.st_size, state.st_mtime_ns
+
+
+@computed_once
+def _processor(target: str) -> str:
+    """Returns what a library for this machine depends on of it."""
+    try:
+        content = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        from nnefc.targets.machine.any_target import parse_any_target  # which asks LLVM
+
+        return repr(parse_any_target(target))
+    lines = dict.fromkeys(found[0] for found in _PROCESSOR.finditer(content))  # processors may be of several kinds
+    return "\n".join((platform.machine(), *platform.libc_ver(), *lines))
+
+
+def _suffix(target: str) -> str:
+    """Returns how the name of a library ends that runs here: the target of a session is this machine."""
+    return {"win32": ".dll", "darwin": ".dylib"}.get(sys.platform, ".so")
 
 
 def _digest(lines: list[str]) -> str:
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:_DIGITS]
 
 
-def _said(options: CompileOptions) -> str | None:
+def _options_text(options: CompileOptions) -> str | None:
     """Returns a text that identifies the options; None where they do not determine the library."""
     watched = options.debug != DebugOptions() or options.passes or options.observers
-    if watched or options.read.operators or any(map(custom_operators, FORMATS)):
+    if watched or options.read.operators or _has_custom_operators():
         return None
     given = given_values(options.read) | given_values(options.code) | given_values(options.precision)
     calibrate = given.get("calibrate")
@@ -113,8 +239,14 @@ def _said(options: CompileOptions) -> str | None:
         return None
 
 
+def _has_custom_operators() -> bool:
+    """Returns whether the program has registered operators, for which it has imported their module."""
+    custom = sys.modules.get("nnefc.operators.custom")
+    return custom is not None and any(map(custom.custom_operators, custom.FORMATS))
+
+
 def _text(value: Any) -> str:
-    """A value as text.
+    """Returns a value as text.
 
     Raises:
         TypeError: it is of no type that options have.

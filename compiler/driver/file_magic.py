@@ -14,6 +14,7 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
+from nnefc.frontends.file_names import NNEF_DOCUMENT
 from nnefc.support.diagnostics import CompileError
 
 __all__ = ["check_known", "is_onnx", "is_pnnx"]
@@ -341,7 +342,7 @@ def _varint(data: mmap.mmap | bytes, at: int) -> tuple[int, int]:
 
 def _check_folder(path: Path) -> None:
     """A folder without an NNEF document: what else is in it."""
-    if (path / "graph.nnef").exists():
+    if (path / NNEF_DOCUMENT).exists():
         return
     for name, what, hint in _FOLDERS:
         found = next(iter(sorted(path.glob(name))), None)

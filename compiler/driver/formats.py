@@ -1,20 +1,16 @@
-"""Selects the front end for a model: by its first bytes, or by its file extension where they are ambiguous."""
+"""Reads a model of any format with the front end of its format."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Set
-from dataclasses import dataclass
-from difflib import get_close_matches
-from importlib import import_module
 from inspect import signature
-from itertools import islice
 from operator import index
 from pathlib import Path
 from typing import Any
 
-from nnefc.driver.file_magic import check_known, is_onnx, is_pnnx
 from nnefc.driver.locks import in_turn
+from nnefc.driver.model_format import ONNX, Format, format_of
 from nnefc.driver.option_fields import flag_of, given_values, option_fields
 from nnefc.driver.options import DEFAULT_READ, ReadOptions
 from nnefc.frontends.dynamic_shapes import DynamicSizesError, naming_sum_dims
@@ -23,72 +19,10 @@ from nnefc.ir.outline import Outline
 from nnefc.support.diagnostics import CompileError, memory_errors
 from nnefc.symbolic.dims import DynamicSize
 
-__all__ = ["Format", "format_of", "load_network", "load_operator_files", "load_outline"]
-
-
-@dataclass(frozen=True)
-class Format:
-    """An exchange format and the module with its `load(path, **options) -> Network`.
-
-    `has_sequences` says whether inputs may be sequences, and absent.
-    """
-
-    name: str
-    module: str
-    has_sequences: bool = False
-
-    def loader(self) -> Callable[..., Network]:
-        """The front end, imported when it is needed: each brings libraries of its own."""
-        load: Callable[..., Network] = import_module(self.module).load
-        return load
-
-    def outliner(self) -> Callable[..., Outline]:
-        """The front end's `outline(path, **options) -> Outline`."""
-        outline: Callable[..., Outline] = import_module(self.module).outline
-        return outline
-
-
-_NNEF = Format("NNEF", "nnefc.frontends.nnef")
-_ONNX = Format("ONNX", "nnefc.frontends.onnx", has_sequences=True)
-_PNNX = Format("PNNX", "nnefc.frontends.pnnx")
-_BY_SUFFIX = {".onnx": _ONNX, ".param": _PNNX}
-"""Every other name is NNEF's: a folder, an archive or a document."""
+__all__ = ["load_network", "load_operator_files", "load_outline"]
 
 
 _TOO_LARGE = "{} takes more memory to read than there is"
-
-
-def format_of(path: Path) -> Format:
-    """The format of a model.
-
-    Raises:
-        CompileError: there is no such file, or it is known to be something else; with the way to a model from it.
-    """
-    if not path.exists():
-        raise _missing(path)
-    if not path.is_dir() and not path.is_file():
-        raise CompileError(f"'{path}' is neither a file nor a folder")
-    try:
-        check_known(path)
-    except OSError as error:
-        raise CompileError(f"cannot read '{path}': {error.strerror or error}") from error
-    if path.is_dir():
-        return _NNEF
-    if is_onnx(path):
-        return _ONNX
-    return _PNNX if is_pnnx(path) else _BY_SUFFIX.get(path.suffix.lower(), _NNEF)
-
-
-def _missing(path: Path) -> CompileError:
-    """With the file of a like name that may be meant."""
-    try:
-        names = [element.name for element in islice(path.parent.iterdir(), 10_000)]
-    except OSError:
-        return CompileError(f"there is no file '{path}': its folder does not exist")
-    close = get_close_matches(path.name, names, 1)
-    return CompileError(
-        f"there is no file or folder '{path}'", hint=f"did you mean '{path.parent / close[0]}'?" if close else None
-    )
 
 
 def load_operator_files(files: Iterable[str | os.PathLike[str]]) -> None:
@@ -148,7 +82,7 @@ def load_network(
     if "shape" in given:
         given["shape"] = {n: _sizes(n, shape, format_.has_sequences) for n, shape in given["shape"].items()}
     given["is_tied"] = is_tied
-    if format_ is _ONNX:
+    if format_ is ONNX:
         given["is_apart"] = is_apart
     if fixed is not None:
         given["shape"] = _with_known(given.get("shape", {}), fixed, fixed_dimensions)

@@ -8,7 +8,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, TypeAlias
 
-from nnefc.frontends.compressed import GZIP, largest_content, unpacked
 from nnefc.support.diagnostics import CompileError
 from nnefc.support.output_files import temporary_errors
 
@@ -79,6 +78,8 @@ def _write(model: onnx.ModelProto, path: Path) -> None:
 
 def _plain(model: bytes) -> bytes:
     """The bytes of a model that may be compressed with gzip."""
+    from nnefc.frontends.compressed import GZIP, largest_content, unpacked
+
     if not model.startswith(GZIP):
         return model
     hint = "pass what gzip.decompress gives for it"

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable
 from pathlib import Path
 
-from nnefc.driver.formats import format_of
+from nnefc.driver.model_format import format_of
 from nnefc.support.diagnostics import CompileError
 
 __all__ = ["source_digest"]

@@ -11,7 +11,8 @@ from typing import Any, Unpack
 import numpy as np
 
 from nnefc.driver.compile import compile_network
-from nnefc.driver.formats import format_of, load_network, load_operator_files
+from nnefc.driver.formats import load_network, load_operator_files
+from nnefc.driver.model_format import format_of
 from nnefc.driver.option_keywords import ReadKeywords, read_options, with_documented_options
 from nnefc.driver.options import INT8, MINMAX, Calibration, PrecisionOptions
 from nnefc.frontends.nnef.writing import check_output, write_model, written

@@ -11,12 +11,13 @@ import mmap
 import os
 import weakref
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import tvm
-import tvm_ffi
+
+if TYPE_CHECKING:
+    import tvm
 
 __all__ = [
     "ALIGNMENT",
@@ -83,6 +84,9 @@ def tensor_of(array: Array) -> tvm.runtime.Tensor:
 
     It begins where the array does, in files at any byte: what runs code of TVM's on it calls :func:`aligned` first.
     """
+    import tvm
+    import tvm_ffi
+
     viewed = VIEWED.get(str(array.dtype))
     if array.nbytes < LARGE or (array.dtype.kind not in "biuf" and viewed is None):
         return tvm.runtime.tensor(array)
@@ -101,6 +105,8 @@ def aligned(tensor: tvm.runtime.Tensor) -> tvm.runtime.Tensor:
     """Returns the tensor itself, or a copy that code of TVM's may read if it begins elsewhere."""
     if tensor.data_ptr() % ALIGNMENT == 0:
         return tensor
+    import tvm
+
     return tvm.runtime.empty(tensor.shape, tensor.dtype).copyfrom(tensor)
 
 

@@ -18,6 +18,7 @@ from nnefc.support.diagnostics import CompileError
 
 __all__ = [
     "naming",
+    "readable_bytes",
     "scratch_beside",
     "temporary_errors",
     "temporary_folder",
@@ -65,14 +66,18 @@ def _existing(folder: Path) -> Path:
 def _free(folder: Path) -> str:
     """Returns the free space of a folder's disk for this user, as text."""
     try:
-        free = float(shutil.disk_usage(folder).free)
+        return readable_bytes(shutil.disk_usage(folder).free)
     except OSError:
         return "an unknown amount"
+
+
+def readable_bytes(count: float) -> str:
+    """Returns a number of bytes as text, in units of 1,000: `345 KB`, `4.3 GB`."""
     for unit in ("bytes", "KB", "MB"):
-        if free < 1000:
-            return f"{free:.0f} {unit}"
-        free /= 1000
-    return f"{free:.1f} GB"
+        if count < 1000:
+            return f"{count:.0f} {unit}"
+        count /= 1000
+    return f"{count:.1f} GB"
 
 
 @contextmanager

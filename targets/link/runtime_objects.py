@@ -17,7 +17,8 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from nnefc.targets.link.zig import run_compiler, user_cache, zig
+from nnefc.support.user_folders import user_cache
+from nnefc.targets.link.zig import run_compiler, zig
 
 __all__ = ["runtime_objects"]
 

@@ -16,8 +16,9 @@ from subprocess import CompletedProcess, run
 
 from nnefc.support.diagnostics import CompileError
 from nnefc.support.output_files import write_error
+from nnefc.support.user_folders import user_cache
 
-__all__ = ["OTHER_COMPILERS", "run_compiler", "user_cache", "zig"]
+__all__ = ["OTHER_COMPILERS", "run_compiler", "zig"]
 
 _TEMPORARY = ("TMPDIR", "TMP", "TEMP")
 """Variables that name the folder for temporary files."""
@@ -118,17 +119,3 @@ def _refused(folder: Path) -> int | None:
     except OSError as error:
         return error.errno
     return None
-
-
-def user_cache() -> Path | None:
-    """Returns the folder under which zig keeps the stubs of C libraries by default; None if it cannot write there.
-
-    In containers there may be no home; under systemd the system knows one, but not the environment, which is all that
-    zig asks.
-    """
-    try:
-        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-        cache.mkdir(parents=True, exist_ok=True)
-    except (OSError, RuntimeError):
-        return None
-    return cache if os.access(cache, os.W_OK | os.X_OK) else None

@@ -13,7 +13,7 @@ import pytest
 from cli_mistakes import field, message, safetensors, write, zipped
 from onnx import TensorProto, helper
 
-from nnefc.driver.formats import format_of
+from nnefc.driver.model_format import format_of
 
 ROOT = Path(__file__).parents[2]
 EXPORT = "torch.onnx.export(model.eval(), (example,), 'model.onnx')"

@@ -167,13 +167,13 @@ def test_a_target_is_refused(path: Path) -> None:
 def compiled(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The models that are compiled while a test runs."""
     seen: list[Path] = []
-    compile_model = library_cache.compile_model
+    compile_model = library_cache._compiled
 
-    def counting(model: Path, *args: Any, **options: Any) -> nnefc.Artifact:
+    def counting(model: Path, *args: Any) -> nnefc.Artifact:
         seen.append(model)
-        return compile_model(model, *args, **options)
+        return compile_model(model, *args)
 
-    monkeypatch.setattr(library_cache, "compile_model", counting)
+    monkeypatch.setattr(library_cache, "_compiled", counting)
     return seen
 
 
@@ -216,7 +216,7 @@ def test_options_are_known_by_what_they_say(tmp_path: Path) -> None:
     data = tmp_path / "images.npz"
 
     def said(keywords: dict[str, Any]) -> str | None:
-        return library_cache._said(compile_options("f", {"precision": "int8", **keywords}))
+        return library_cache._options_text(compile_options("f", {"precision": "int8", **keywords}))
 
     seen = []
     for value in (1, 2):

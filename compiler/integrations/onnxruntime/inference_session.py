@@ -37,6 +37,7 @@ from .providers import CPU, CUDA, Provider, providers_of
 from .session import Session
 
 if TYPE_CHECKING:
+    from nnefc.driver.cache import Cache
     from nnefc.driver.option_keywords import CompileKeywords
     from nnefc.driver.progress import Progress
 
@@ -62,7 +63,7 @@ class InferenceSession(Session):
         providers: Sequence[Any] | None = None,
         provider_options: Sequence[Mapping[Any, Any]] | None = None,
         *,
-        cache: str | os.PathLike[str] | None = None,
+        cache: Cache = None,
         progress: Progress | None = None,
         **options: Unpack[CompileKeywords],
     ) -> None:
@@ -73,8 +74,8 @@ class InferenceSession(Session):
             sess_options: a :class:`SessionOptions`, or onnxruntime's.
             providers: names, or pairs of a name and options; the first one that this machine has is used, else the CPU.
             provider_options: options of each of `providers`; `device_id` is the number of the GPU.
-            cache: a folder that keeps compiled libraries, so that a model is compiled once; None: the folder in the
-                environment variable NNEFC_CACHE, or no folder.
+            cache: a folder that keeps compiled libraries, so that a model is compiled once; None: the one in the
+                environment variable NNEFC_CACHE, or one in the user's folder of caches; False: no folder.
             progress: called at the beginning and end of every phase of a compilation.
             options: of `nnefc.compile`, for a model.
 

@@ -18,13 +18,11 @@ import numpy as np
 import numpy.typing as npt
 
 from nnefc.frontends.compressed import GZIP, MAX_RATIO, largest_content, unpacked
+from nnefc.frontends.file_names import NNEF_DOCUMENT, NNEF_QUANTIZATION
 from nnefc.support.diagnostics import CompileError
 from nnefc.support.mapped_files import map_path, stream_of
 
-__all__ = ["DOCUMENT", "ModelFiles", "open_model"]
-
-DOCUMENT = "graph.nnef"
-QUANTIZATION = "graph.quant"
+__all__ = ["ModelFiles", "open_model"]
 
 MAX_TEXT_BYTES = 64 << 20
 """A document larger than this is refused: a network of 100,000 operations takes about 20 MB."""
@@ -80,7 +78,7 @@ def open_model(path: Path | str) -> Iterator[ModelFiles]:
     path = Path(path)
     try:
         if path.is_dir():
-            yield _Folder(path, path / DOCUMENT)
+            yield _Folder(path, path / NNEF_DOCUMENT)
         elif not path.exists():
             raise CompileError(f"there is no file or folder '{path}'")
         elif path.stat().st_size == 0:
@@ -159,20 +157,20 @@ class _Folder:
     def text(self) -> str:
         if not self.path.is_file():
             raise CompileError(
-                f"the folder '{self.root}' holds no '{DOCUMENT}'", hint="give the folder that holds the document"
+                f"the folder '{self.root}' holds no '{NNEF_DOCUMENT}'", hint="give the folder that holds the document"
             )
         return _decode(np.fromfile(self.path, np.uint8), self.document)
 
     def quantization(self) -> str | None:
-        return self.text_of(QUANTIZATION)
+        return self.text_of(NNEF_QUANTIZATION)
 
     def text_of(self, name: str) -> str | None:
         content = self.find(name)
         return None if content is None else _decode(content, self.describe(name))
 
     def inner(self, label: str) -> ModelFiles | None:
-        if self.find(f"{label}/{DOCUMENT}") is not None:
-            return _Folder(self.root / label, self.root / label / DOCUMENT, f"{self.inside}{label}/", self.names)
+        if self.find(f"{label}/{NNEF_DOCUMENT}") is not None:
+            return _Folder(self.root / label, self.root / label / NNEF_DOCUMENT, f"{self.inside}{label}/", self.names)
         return _inner_archive(self, label)
 
 
@@ -231,17 +229,17 @@ class _Archive:
 
     def _find_folder(self) -> str:
         """Finds the folder of the document: the top, or the only folder that has one."""
-        if DOCUMENT in self._members:
+        if NNEF_DOCUMENT in self._members:
             return ""
-        folders = [name.removesuffix(DOCUMENT) for name in self._members if name.endswith("/" + DOCUMENT)]
+        folders = [name.removesuffix(NNEF_DOCUMENT) for name in self._members if name.endswith("/" + NNEF_DOCUMENT)]
         if len(folders) != 1:
             found = "none" if not folders else f"{len(folders)}: {', '.join(sorted(folders)[:5])}"
-            raise CompileError(f"'{self._path}' should hold one '{DOCUMENT}', it holds {found}")
+            raise CompileError(f"'{self._path}' should hold one '{NNEF_DOCUMENT}', it holds {found}")
         return folders[0]
 
     @property
     def document(self) -> str:
-        return self.describe(DOCUMENT)
+        return self.describe(NNEF_DOCUMENT)
 
     def describe(self, name: str) -> str:
         return f"{self._path}/{self._folder}{name}"
@@ -253,19 +251,19 @@ class _Archive:
         return None if location is None else self._bytes[location[0] : location[0] + location[1]]
 
     def text(self) -> str:
-        content = self.find(DOCUMENT)
+        content = self.find(NNEF_DOCUMENT)
         assert content is not None
         return _decode(content, self.document)
 
     def quantization(self) -> str | None:
-        return self.text_of(QUANTIZATION)
+        return self.text_of(NNEF_QUANTIZATION)
 
     def text_of(self, name: str) -> str | None:
         content = self.find(name)
         return None if content is None else _decode(content, self.describe(name))
 
     def inner(self, label: str) -> ModelFiles | None:
-        if self.find(f"{label}/{DOCUMENT}") is None:
+        if self.find(f"{label}/{NNEF_DOCUMENT}") is None:
             return _inner_archive(self, label)
         folder = copy(self)
         folder._folder = f"{self._folder}{PurePosixPath(label)}/"

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from nnefc.frontends.nnef.files.archive import DOCUMENT, QUANTIZATION
+from nnefc.frontends.file_names import NNEF_DOCUMENT, NNEF_QUANTIZATION
 from nnefc.frontends.nnef.files.tensor_file import write_tensor
 from nnefc.frontends.nnef.flat import print_flat, print_fragment
 from nnefc.frontends.nnef.properties import spelled_comments, spelled_properties
@@ -46,7 +46,7 @@ def check_output(output: Path) -> None:
         if output.exists() and not output.is_file():
             raise CompileError(f"cannot write {output}: it exists and is not a regular file")
     elif output.is_dir():
-        if any(output.iterdir()) and not (output / DOCUMENT).is_file():
+        if any(output.iterdir()) and not (output / NNEF_DOCUMENT).is_file():
             raise CompileError(
                 f"cannot write {output}: it is a folder with other files in it, and would be replaced",
                 hint="give the name of a new folder, or of an archive, such as model.nnef.tgz",
@@ -79,9 +79,9 @@ def write_model(written: Written, output: Path) -> None:
 
 def _write_folder(written: Written, folder: Path) -> None:
     folder.mkdir()
-    (folder / DOCUMENT).write_text(document_text(written), encoding="utf-8")
+    (folder / NNEF_DOCUMENT).write_text(document_text(written), encoding="utf-8")
     if written.quantization:
-        (folder / QUANTIZATION).write_text(written.quantization, encoding="utf-8")
+        (folder / NNEF_QUANTIZATION).write_text(written.quantization, encoding="utf-8")
     for label, array in written.values.items():
         path = folder / f"{label}.dat"
         path.parent.mkdir(parents=True, exist_ok=True)

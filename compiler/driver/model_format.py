@@ -1,0 +1,85 @@
+"""Says which format a model has: by its first bytes, or by its file extension where they are ambiguous.
+
+Nothing here imports a front end or TVM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from importlib import import_module
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nnefc.driver.file_magic import check_known, is_onnx, is_pnnx
+from nnefc.support.diagnostics import CompileError
+
+if TYPE_CHECKING:
+    from nnefc.ir.network import Network
+    from nnefc.ir.outline import Outline
+
+__all__ = ["NNEF", "ONNX", "PNNX", "Format", "format_of"]
+
+
+@dataclass(frozen=True)
+class Format:
+    """An exchange format and the module with its `load(path, **options) -> Network`.
+
+    `has_sequences` says whether inputs may be sequences, and absent.
+    """
+
+    name: str
+    module: str
+    has_sequences: bool = False
+
+    def loader(self) -> Callable[..., Network]:
+        """The front end, imported when it is needed: each brings libraries of its own."""
+        load: Callable[..., Network] = import_module(self.module).load
+        return load
+
+    def outliner(self) -> Callable[..., Outline]:
+        """The front end's `outline(path, **options) -> Outline`."""
+        outline: Callable[..., Outline] = import_module(self.module).outline
+        return outline
+
+
+NNEF = Format("NNEF", "nnefc.frontends.nnef")
+ONNX = Format("ONNX", "nnefc.frontends.onnx", has_sequences=True)
+PNNX = Format("PNNX", "nnefc.frontends.pnnx")
+_BY_SUFFIX = {".onnx": ONNX, ".param": PNNX}
+"""Every other name is NNEF's: a folder, an archive or a document."""
+
+
+def format_of(path: Path) -> Format:
+    """The format of a model.
+
+    Raises:
+        CompileError: there is no such file, or it is known to be something else; with the way to a model from it.
+    """
+    if not path.exists():
+        raise _missing(path)
+    if not path.is_dir() and not path.is_file():
+        raise CompileError(f"'{path}' is neither a file nor a folder")
+    try:
+        check_known(path)
+    except OSError as error:
+        raise CompileError(f"cannot read '{path}': {error.strerror or error}") from error
+    if path.is_dir():
+        return NNEF
+    if is_onnx(path):
+        return ONNX
+    return PNNX if is_pnnx(path) else _BY_SUFFIX.get(path.suffix.lower(), NNEF)
+
+
+def _missing(path: Path) -> CompileError:
+    """With the file of a like name that may be meant."""
+    try:
+        names = [element.name for element in islice(path.parent.iterdir(), 10_000)]
+    except OSError:
+        return CompileError(f"there is no file '{path}': its folder does not exist")
+    close = get_close_matches(path.name, names, 1)
+    return CompileError(
+        f"there is no file or folder '{path}'", hint=f"did you mean '{path.parent / close[0]}'?" if close else None
+    )

@@ -1,0 +1,136 @@
+"""Keeps files in a folder that several processes share: checked when they are found, least recently used ones removed.
+
+Next to each file `NAME` is `NAME.sum`, its size and SHA-256. The time of the last use is the time of modification of
+that small file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from nnefc.support.output_files import write_error, write_together
+
+__all__ = ["CachedFile", "FileCache"]
+
+_SUM = ".sum"
+
+
+@dataclass(frozen=True)
+class CachedFile:
+    """A file of a cache.
+
+    Attributes:
+        path: the file.
+        bytes: its size.
+        used: when it was last written or found, in seconds since 1970.
+    """
+
+    path: Path
+    bytes: int
+    used: float
+
+
+class FileCache:
+    """A folder of files by name, whose sizes together stay below a limit.
+
+    Files are written whole or not at all, so that any number of processes may use a folder at the same time. A file
+    whose content has changed since it was written is not found; the next one of its name replaces it.
+    """
+
+    def __init__(self, folder: Path, max_bytes: int) -> None:
+        """`folder` need not exist; `max_bytes` is the limit of the sizes of all files."""
+        self.folder = folder
+        self.max_bytes = max_bytes
+
+    def find(self, name: str) -> Path | None:
+        """Returns the file of this name, and notes its use; None if there is none, or if its content has changed."""
+        path = self.folder / name
+        sums = _sums(path)
+        try:
+            if sums.read_text(encoding="ascii") != _sum_of(path):
+                return None
+            os.utime(sums)
+        except (OSError, ValueError):
+            return None
+        return path
+
+    def add(self, name: str, write: Callable[[Path], object]) -> Path:
+        """Adds a file, or replaces it; then removes others, least recently used first, while all exceed the limit.
+
+        Args:
+            name: of the file.
+            write: is given the path at which it must write the file.
+
+        Raises:
+            CompileError: the folder or the file cannot be written.
+        """
+
+        def both(new: Path) -> None:
+            write(new / name)
+            _sums(new / name).write_text(_sum_of(new / name), encoding="ascii")
+
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise write_error(self.folder, error) from error
+        write_together(self.folder, both, last=f"{name}{_SUM}")
+        self._shrink(self.folder / name)
+        return self.folder / name
+
+    def files(self) -> list[CachedFile]:
+        """Returns all files, the least recently used first."""
+        return sorted(self._files(), key=lambda file: (file.used, file.path.name))
+
+    def clear(self) -> list[CachedFile]:
+        """Removes all files of the cache, and returns those that were there; other files of the folder stay."""
+        removed = self.files()
+        for file in removed:
+            _remove(file.path)
+        return removed
+
+    def _files(self) -> Iterator[CachedFile]:
+        try:
+            sums = [path for path in self.folder.iterdir() if path.suffix == _SUM]
+        except OSError:
+            return
+        for each in sums:
+            path = each.with_suffix("")
+            with contextlib.suppress(OSError):  # another process has removed it
+                yield CachedFile(path, path.stat().st_size, each.stat().st_mtime)
+
+    def _shrink(self, kept: Path) -> None:
+        """Removes files until the limit holds, but never `kept`."""
+        files = self.files()
+        total = sum(file.bytes for file in files)
+        for file in files:
+            if total <= self.max_bytes:
+                return
+            if file.path != kept:
+                _remove(file.path)
+                total -= file.bytes
+
+
+def _sums(path: Path) -> Path:
+    return path.with_name(f"{path.name}{_SUM}")
+
+
+def _sum_of(path: Path) -> str:
+    """Returns the size and the digest of a file.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        return f"{os.fstat(file.fileno()).st_size} {digest}\n"
+
+
+def _remove(path: Path) -> None:
+    for file in (_sums(path), path):  # in this order, a file without its sum is never found
+        with contextlib.suppress(OSError):  # it is gone, or in use on a system that keeps such files
+            file.unlink()
