@@ -75,7 +75,7 @@ def test_the_bytes_of_a_model(peer: Any, cache: Path) -> None:
 
 
 def test_a_compiled_library(session: nnefc.InferenceSession, cache: Path) -> None:
-    (library,) = cache.glob("linear-*")
+    (library,) = cache.glob("linear-*.so")
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     again = nnefc.InferenceSession(library, options)
