@@ -60,7 +60,8 @@ _PACKAGES = ("apache-tvm", "ziglang", "onnx")
 """Those that a library depends on, besides nnefc."""
 
 _PROCESSOR = re.compile(
-    r"^(vendor_id|cpu family|model|model name|stepping|cache size|flags|Features|CPU \w+|isa|uarch)\s*:.*$", re.MULTILINE
+    r"^(vendor_id|cpu family|model|model name|stepping|cache size|flags|Features|CPU \w+|isa|uarch)\s*:.*$",
+    re.MULTILINE,
 )
 """Lines of /proc/cpuinfo that are the same whenever they are read."""
 
@@ -135,9 +136,7 @@ def _compiled(model: str | os.PathLike[str], options: CompileOptions, progress: 
     return compile_model(model, options, progress)
 
 
-def _cached_library(
-    model: Path, target: str, compiled: Callable[[], Artifact], options: str, files: FileCache
-) -> Path:
+def _cached_library(model: Path, target: str, compiled: Callable[[], Artifact], options: str, files: FileCache) -> Path:
     """Returns the library of a model from the cache, and compiles it if it is not there.
 
     Which files next to the model are read follows from the contents of those before: a list of their names is kept

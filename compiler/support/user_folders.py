@@ -9,7 +9,7 @@ __all__ = ["user_cache"]
 
 
 def user_cache() -> Path | None:
-    """Returns the folder of the user's caches, in which zig keeps its stubs of C libraries; None if it cannot be written.
+    """Returns the folder of the user's caches, where zig keeps stubs of C libraries; None if it cannot be written.
 
     In containers there may be no home; under systemd the system knows one, but not the environment, which is all that
     zig asks.
