@@ -67,7 +67,7 @@ _PYTHON = (
     r"['\"]items?['\"]",
     "TupleGetItem|CompletionItem|from_items|functions_items|PUT_0_ITEMS",
 )
-_AT_MOST = (r"(?i)\bat[ _](?:least|most)\b",)
+_AT_MOST = (r"(?i)\bat[ _](?:least|most)\b", r"(?i)\bleast[ _-]recently\b")
 
 WORDS = (
     Word("item", "items?", "element", _PYTHON),
