@@ -51,7 +51,7 @@ class Way:
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one way; the least of several processes, each number by itself.
+    """Of one way; the minimum of several processes, each number by itself.
 
     Attributes:
         create_ms, wall_ms, processor_ms: until there is a session, until its first result; the last of all processors.
@@ -129,15 +129,15 @@ def measure(network: str, threads: int, processes: int) -> list[Cost]:
 
 
 def cost_of(way: Way, runs: Sequence[Mapping[str, float]]) -> Cost:
-    """The least of each number."""
-    least = {name: min(run[name] for run in runs) for name in runs[0]}
+    """The minimum of each number."""
+    lowest = {name: min(run[name] for run in runs) for name in runs[0]}
     return Cost(
         way,
-        least["create_ms"],
-        least["wall_ms"],
-        least["processor_ms"],
-        int(least["resident_bytes"]),
-        int(least["anonymous_bytes"]),
+        lowest["create_ms"],
+        lowest["wall_ms"],
+        lowest["processor_ms"],
+        int(lowest["resident_bytes"]),
+        int(lowest["anonymous_bytes"]),
     )
 
 
@@ -158,7 +158,7 @@ def table(costs: Mapping[str, Sequence[Cost]]) -> list[str]:
 def body(costs: Mapping[str, Sequence[Cost]], threads: int, processes: int) -> list[str]:
     """How it was measured, and the table."""
     return [
-        f"onnxruntime {onnxruntime.__version__}. The least of {processes} fresh processes, in turns, on {threads}"
+        f"onnxruntime {onnxruntime.__version__}. The minimum of {processes} fresh processes, in turns, on {threads}"
         " threads; the files were in the system's cache.",
         "",
         "*Code* is what is on disk beside the values: of onnxruntime its shared library for C, without the Python"
