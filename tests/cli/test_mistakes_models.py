@@ -72,8 +72,8 @@ def test_shapes_of_an_onnx_model(given: list[str], text: str) -> None:
 
 def test_onnx_models() -> None:
     assert refused([node("Conv", "x f")], [1, 8, 8, 3], f=FILTER) == (
-        "error: node 'ny' (Conv): the filter [8,3,3,3] in 1 group does not fit the input [1,8,8,3]\n"
-        "hint: it would fit with the channels before rows and columns, as ONNX has them: [1,3,8,8]"
+        "error: node 'ny' (Conv): the filter [8, 3, 3, 3] in 1 group does not fit the input [1, 8, 8, 3]\n"
+        "hint: it would fit with the channels before rows and columns: [1, 3, 8, 8]"
     )
     assert refused([node("MatMul", "x f")], [1, 3], f=np.ones((8, 4), np.float32)) == (
         "error: node 'ny' (MatMul): the matrices [1, 3] and [8, 4] do not fit each other"

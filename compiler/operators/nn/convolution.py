@@ -13,10 +13,17 @@ from nnefc.operators.base import Array, Emitter, Operand, Operator, Shape, dtype
 from nnefc.operators.nn.window import Padding, Window, no_padding
 from nnefc.operators.tensor.padding import FoldPadding, Pad
 from nnefc.support.diagnostics import CompileError
-from nnefc.symbolic.dims import dimensions, is_known
+from nnefc.symbolic.dims import Dimension, dimensions, element_count, is_known
 from nnefc.symbolic.unification import unify_dims
 
-__all__ = ["Convolution", "DeformableConvolution", "TransposedConvolution", "gather_transposed"]
+__all__ = [
+    "Convolution",
+    "DeformableConvolution",
+    "TransposedConvolution",
+    "check_filter",
+    "check_ranks",
+    "gather_transposed",
+]
 
 _CONVOLUTIONS = {1: relax.op.nn.conv1d, 2: relax.op.nn.conv2d, 3: relax.op.nn.conv3d}
 _TRANSPOSED = {1: relax.op.nn.conv1d_transpose, 2: relax.op.nn.conv2d_transpose, 3: relax.op.nn.conv3d_transpose}
@@ -41,6 +48,41 @@ def _with_bias(at: Emitter, sums: relax.Expr, bias: Operand | None, rank: int) -
     return relax.op.add(at.emit(sums), at.expr(aligned))
 
 
+def check_ranks(x: Shape, w: Shape, minimum: int = 2) -> None:
+    """Checks that an input and a filter have the same number of spatial dimensions.
+
+    Raises:
+        CompileError: they have not.
+    """
+    if len(x) < minimum or len(x) != len(w):
+        raise CompileError(f"the input {list(x)} and the filter {list(w)} must have the same rank, at least {minimum}")
+
+
+def check_filter(x: Shape, w: Shape, groups: int, channels: Dimension) -> None:
+    """Checks that a filter, which takes this many channels in all groups, fits an input.
+
+    Raises:
+        CompileError: it does not.
+    """
+    if groups < 1 or not (unify_dims(x[1], channels) and unify_dims(w[0] % groups, 0)):
+        fits = len(x) > 3 and x[-1] == channels
+        wanted = [x[0], x[-1], *x[1:-1]]
+        raise CompileError(
+            f"the filter {list(w)} in {groups} group{'s' * (groups != 1)} does not fit the input {list(x)}",
+            hint=f"it would fit with the channels before rows and columns: {wanted}" if fits else None,
+        )
+
+
+def check_bias(bias: Shape | None, channels: Dimension) -> None:
+    """Checks that a bias has an element for each output channel, or one.
+
+    Raises:
+        CompileError: it has not.
+    """
+    if bias is not None and not any(unify_dims(element_count(bias), count) for count in (1, channels)):
+        raise CompileError(f"the bias {list(bias)} does not fit {channels} channels")
+
+
 @dataclass(frozen=True)
 class Convolution(Operator):
     """`y[n, o, i] = b[o] + sum over c, k of x[n, g C + c, i stride + k dilation - before] w[o, c, k]`.
@@ -62,16 +104,14 @@ class Convolution(Operator):
 
     def shape(self, x: Shape, w: Shape, bias: Shape | None = None) -> Shape:
         """`[N, O, *spatial]` from `[N, groups C, *spatial]` and `[O, C, *k]`."""
-        if not (unify_dims(x[1], w[1] * self.groups) and unify_dims(w[0] % self.groups, 0)):
-            raise CompileError(
-                f"the filter {list(w)} in {self.groups} group{'s' * (self.groups > 1)} does not fit the input {list(x)}"
-            )
+        check_filter(x, w, self.groups, w[1] * self.groups)
+        check_bias(bias, w[0])
         return (x[0], w[0], *self.window.results(x[2:]))
 
     def lower(self, at: Emitter, x: Operand, w: Operand, bias: Operand | None = None) -> relax.Expr:
         """`bias` has an element for each output channel, or one."""
         window = self.window
-        result = self.shape(shape_of(x), shape_of(w))
+        result = self.shape(shape_of(x), shape_of(w), None if bias is None else shape_of(bias))
         if is_empty(shape_of(w)):  # no channels to sum over
             return _with_bias(at, at.expr(zeros(result, self.sums or dtype_of(x))), bias, window.rank)
         plain = self.border == "constant" and is_known(*window.widths) and min(window.widths, default=0) >= 0
@@ -146,10 +186,8 @@ class TransposedConvolution(Operator):
 
     def shape(self, x: Shape, w: Shape, bias: Shape | None = None) -> Shape:
         """`[N, groups O, *spatial]` from `[N, groups C, *spatial]` and `[groups C, O, *k]`."""
-        if not (unify_dims(x[1], w[0]) and unify_dims(w[0] % self.groups, 0)):
-            raise CompileError(
-                f"the filter {list(w)} in {self.groups} group{'s' * (self.groups > 1)} does not fit the input {list(x)}"
-            )
+        check_filter(x, w, self.groups, w[0])
+        check_bias(bias, w[1] * self.groups)
         spread = self.window.spread(x[2:])
         spatial = tuple(size + more for size, more in zip(spread, self.beyond, strict=True))
         if any(size < 0 for size in spatial):
@@ -158,6 +196,7 @@ class TransposedConvolution(Operator):
 
     def lower(self, at: Emitter, x: Operand, w: Operand, bias: Operand | None = None) -> relax.Expr:
         """`bias` has an element for each output channel, or one."""
+        check_bias(None if bias is None else shape_of(bias), shape_of(w)[1] * self.groups)
         if self.border == "constant" or not self.window.pads:
             return _with_bias(at, self._sums(at, x, w), bias, self.window.rank)
         # All that the windows write, or less where the result ends before them; then what is outside comes inside.
@@ -284,7 +323,7 @@ class DeformableConvolution(Operator):
             raise CompileError(f"only two spatial dimensions are supported, the input is {list(x)}")
         if self.offset_groups < 1 or x[1] % self.offset_groups:
             raise CompileError(f"{self.offset_groups} offset groups do not divide the {x[1]} channels")
-        result = Convolution(self.window, self.groups).shape(x, w)
+        result = Convolution(self.window, self.groups).shape(x, w, bias)
         channels = self.offset_groups * int(np.prod(self.window.size))
         if offset != (x[0], 2 * channels, *result[2:]):
             raise CompileError(f"the offsets {list(offset)} do not fit the spatial shape {list(result[2:])}")

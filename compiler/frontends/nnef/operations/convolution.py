@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from nnefc.frontends.nnef.declarations import Arguments, Dialect, Shape, ShapeError, operation, shape_of
 from nnefc.frontends.nnef.operations.broadcasting import spell_shape
 from nnefc.frontends.nnef.operations.lowering import Lowering, Operand, by_definition
-from nnefc.frontends.nnef.operations.sliding import BORDERS, downsized, make_window, upsized
+from nnefc.frontends.nnef.operations.sliding import BORDERS, checked, downsized, make_window, upsized
 from nnefc.frontends.nnef.relaxed_shapes import allowed
-from nnefc.operators.nn.convolution import Convolution, TransposedConvolution
+from nnefc.operators.nn.convolution import Convolution, TransposedConvolution, check_filter, check_ranks
 from nnefc.operators.nn.window import Window
 from nnefc.operators.tensor.shape import Reshape
 
@@ -26,12 +26,9 @@ _SEPARABLE = (
 _OUTPUT = "-> (output: tensor<scalar>)"
 
 
-def _check_filter(args: Arguments) -> tuple[Shape, Shape]:
+def _check_ranks(args: Arguments) -> tuple[Shape, Shape]:
     x, w = shape_of(args.input), shape_of(args.filter)
-    if len(x) < 2 or len(x) != len(w):
-        raise ShapeError(
-            f"the input {spell_shape(x)} and the filter {spell_shape(w)} must have the same rank, at least 2", "filter"
-        )
+    checked("filter", check_ranks, x, w)
     return x, w
 
 
@@ -55,16 +52,9 @@ def _conv_groups(args: Arguments) -> int:
 
 
 def _conv_shape(args: Arguments) -> Shape:
-    x, w = _check_filter(args)
+    x, w = _check_ranks(args)
     groups = _conv_groups(args)
-    if w[1] * groups != x[1]:
-        raise ShapeError(
-            f"the filter {spell_shape(w)} in {groups} group{'s' * (groups > 1)} takes {w[1] * groups} channels, "
-            f"the input {spell_shape(x)} has {x[1]}",
-            "filter",
-        )
-    if w[0] % groups:
-        raise ShapeError(f"{groups} groups do not divide the {w[0]} filters of {spell_shape(w)}", "groups")
+    checked("filter", check_filter, x, w, groups, w[1] * groups)
     _check_bias(args, w[0])
     window = make_window(args, w[2:], x[2:], None)
     return (x[0], w[0], *downsized(window, x[2:]))
@@ -118,17 +108,12 @@ def _deconv_window(args: Arguments) -> tuple[Window, Shape]:
 
 
 def _deconv_shape(args: Arguments) -> Shape:
-    x, w = _check_filter(args)
+    x, w = _check_ranks(args)
     fixed = _output_shape(args)
     if fixed and (len(fixed) != len(x) or any(size < 1 for size in fixed)):
         raise ShapeError(f"'output_shape' {spell_shape(fixed)} needs {len(x)} positive sizes", "output_shape")
     groups = _deconv_groups(args, fixed)
-    if w[0] != x[1]:
-        raise ShapeError(
-            f"the filter {spell_shape(w)} takes {w[0]} channels, the input {spell_shape(x)} has {x[1]}", "filter"
-        )
-    if w[0] % groups:
-        raise ShapeError(f"{groups} groups do not divide the {w[0]} channels of the input", "groups")
+    checked("filter", check_filter, x, w, groups, w[0])
     channels = w[1] * groups
     if fixed and fixed[:2] != (x[0], channels):
         raise ShapeError(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from nnefc.frontends.nnef.declarations import Arguments, Shape, ShapeError
 from nnefc.frontends.nnef.operations.broadcasting import spell_shape
@@ -10,7 +11,7 @@ from nnefc.operators.nn.window import Window, no_padding, same_padding
 from nnefc.support.diagnostics import CompileError
 from nnefc.symbolic.dims import ceil_div
 
-__all__ = ["BORDERS", "downsized", "make_window", "upsized"]
+__all__ = ["BORDERS", "checked", "downsized", "make_window", "upsized"]
 
 BORDERS = {
     "constant": "constant",
@@ -20,9 +21,6 @@ BORDERS = {
     "reflect-even": "symmetric",
 }
 """What a position outside the tensor reads, as modes of `Pad`. With "ignore" it does not take part at all."""
-
-_LARGEST = 1 << 29
-"""Windows and paddings beyond this would leave the 32 bits of an index."""
 
 
 def make_window(args: Arguments, size: Sequence[int], large: Shape, small: Shape | None) -> Window:
@@ -38,13 +36,9 @@ def make_window(args: Arguments, size: Sequence[int], large: Shape, small: Shape
     stride, dilation = _complete(args, "stride", rank), _complete(args, "dilation", rank)
     if any(length < 1 for length in size):
         raise ShapeError(f"the window {spell_shape(size)} must be positive", "size")
-    if any(
-        abs(number) > _LARGEST for number in (*size, *stride, *dilation, *(p for pair in args.padding for p in pair))
-    ):
-        raise ShapeError(f"the sizes, strides, dilations and paddings of a window must not exceed {_LARGEST:,}")
     if args.border not in BORDERS:
         raise ShapeError(f"unknown border '{args.border}'", "border", hint=f"known are {', '.join(BORDERS)}")
-    window = Window(tuple(size), stride, dilation, tuple(args.padding) or no_padding(rank))
+    window: Window = checked("size", Window, tuple(size), stride, dilation, tuple(args.padding) or no_padding(rank))
     if args.padding:
         if len(args.padding) != rank:
             raise ShapeError(
@@ -67,10 +61,16 @@ def _complete(args: Arguments, parameter: str, rank: int) -> Shape:
 
 def downsized(window: Window, sizes: Shape) -> Shape:
     """The sizes of the result of a window that slides over `sizes`."""
+    made: Shape = checked("padding", window.results, sizes)
+    return made
+
+
+def checked(parameter: str, check: Callable[..., Any], *args: Any) -> Any:
+    """Returns what a function of the operator library does; its errors are about a parameter."""
     try:
-        return window.results(sizes)
+        return check(*args)
     except CompileError as error:
-        raise ShapeError(error.message, "padding") from None
+        raise ShapeError(error.message, parameter, hint=error.hint) from None
 
 
 def upsized(window: Window, sizes: Shape) -> Shape:

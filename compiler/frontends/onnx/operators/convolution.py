@@ -7,12 +7,12 @@ from typing import Any
 
 from nnefc.frontends.onnx.operator import Context, Node, Value, operator
 from nnefc.frontends.onnx.operators.tensors import fail, input_at, optional_input, shape_of, spell
-from nnefc.operators.nn.convolution import Convolution, DeformableConvolution, TransposedConvolution
+from nnefc.operators.nn.convolution import Convolution, DeformableConvolution, TransposedConvolution, check_ranks
 from nnefc.operators.nn.window import Window, same_padding
 from nnefc.symbolic.dims import ceil_div
-from nnefc.symbolic.unification import unify_dims, unify_shapes
+from nnefc.symbolic.unification import unify_shapes
 
-__all__ = ["check_bias", "check_convolution", "convolve", "kernel_shape", "make_window", "spatial_attribute"]
+__all__ = ["convolve", "kernel_shape", "make_window", "spatial_attribute"]
 
 _AUTO_PAD = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
 
@@ -63,31 +63,6 @@ def kernel_shape(node: Node, filter_shape: Sequence[int]) -> tuple[int, ...]:
     return actual
 
 
-def check_convolution(node: Node, x: Sequence[int], w: Sequence[int]) -> int:
-    """The number of groups, after a look at the shapes of input and filter.
-
-    Raises:
-        CompileError: they do not fit each other.
-    """
-    groups = node.attributes["group"]
-    if len(x) < 3 or len(x) != len(w):
-        raise fail(node, f"the input {spell(x)} and the filter {spell(w)} must have the same rank, at least 3")
-    if groups < 1 or not (unify_dims(x[1], w[1] * groups) and unify_dims(w[0] % groups, 0)):
-        what = f"the filter {spell(w)} in {groups} group{'s' if groups != 1 else ''} does not fit the input {spell(x)}"
-        hint = None
-        if x[-1] == w[1] * groups:
-            wanted = spell((x[0], x[-1], *x[1:-1]))
-            hint = f"it would fit with the channels before rows and columns, as ONNX has them: {wanted}"
-        raise fail(node, what, hint)
-    return int(groups)
-
-
-def check_bias(node: Node, bias: Value | None, channels: int) -> None:
-    """Refuse a bias without an element for each channel."""
-    if bias is not None and not unify_shapes(shape_of(bias), (channels,)):
-        raise fail(node, f"the bias {spell(shape_of(bias))} should be [{channels}]")
-
-
 @operator("Conv", since=(1, 11, 22))
 def _conv(ctx: Context, node: Node) -> Any:
     return convolve(ctx, node, input_at(node, 0), input_at(node, 1), optional_input(node, 2))
@@ -95,10 +70,9 @@ def _conv(ctx: Context, node: Node) -> Any:
 
 def convolve(ctx: Context, node: Node, x: Value, w: Value, bias: Value | None) -> Value:
     """A convolution as the node's attributes describe it."""
-    groups = check_convolution(node, shape_of(x), shape_of(w))
-    check_bias(node, bias, shape_of(w)[0])
+    check_ranks(shape_of(x), shape_of(w), 3)
     window = make_window(node, kernel_shape(node, shape_of(w)), shape_of(x)[2:])
-    made: Value = ctx.apply(Convolution(window, groups), x, w, bias)
+    made: Value = ctx.apply(Convolution(window, node.attributes["group"]), x, w, bias)
     return made
 
 
@@ -107,13 +81,7 @@ def _conv_transpose(ctx: Context, node: Node) -> Any:
     x, w, bias = input_at(node, 0), input_at(node, 1), optional_input(node, 2)
     x_shape, w_shape = shape_of(x), shape_of(w)
     groups = node.attributes["group"]
-    if len(x_shape) < 3 or len(x_shape) != len(w_shape):
-        raise fail(
-            node, f"the input {spell(x_shape)} and the filter {spell(w_shape)} must have the same rank, at least 3"
-        )
-    if groups < 1 or not (unify_dims(x_shape[1], w_shape[0]) and unify_dims(x_shape[1] % groups, 0)):
-        raise fail(node, f"the filter {spell(w_shape)} in {groups} groups does not fit the input {spell(x_shape)}")
-    check_bias(node, bias, w_shape[1] * groups)
+    check_ranks(x_shape, w_shape, 3)
     window, sizes = _transposed_window(node, kernel_shape(node, w_shape), x_shape[2:])
     spread = window.spread(x_shape[2:])
     beyond = tuple(size - whole for size, whole in zip(sizes, spread, strict=True))
@@ -153,8 +121,7 @@ def _transposed_window(node: Node, size: Sequence[int], lengths: Sequence[int]) 
 @operator("DeformConv", since=(19, 22))
 def _deform_conv(ctx: Context, node: Node) -> Any:
     x, w, offset = (input_at(node, i) for i in range(3))
-    groups = check_convolution(node, shape_of(x), shape_of(w))
-    check_bias(node, optional_input(node, 3), shape_of(w)[0])
+    check_ranks(shape_of(x), shape_of(w), 3)
     window = make_window(node, kernel_shape(node, shape_of(w)), shape_of(x)[2:])
-    convolution = DeformableConvolution(window, groups, node.attributes["offset_group"])
+    convolution = DeformableConvolution(window, node.attributes["group"], node.attributes["offset_group"])
     return ctx.apply(convolution, x, w, offset, optional_input(node, 3), optional_input(node, 4))

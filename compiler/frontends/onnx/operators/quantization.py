@@ -12,7 +12,7 @@ import numpy as np
 from nnefc.frontends.onnx.checks.extensions import DOMAIN
 from nnefc.frontends.onnx.operator import Context, Node, Value, operator
 from nnefc.frontends.onnx.operators.casting import converted, element_type
-from nnefc.frontends.onnx.operators.convolution import check_convolution, kernel_shape, make_window
+from nnefc.frontends.onnx.operators.convolution import kernel_shape, make_window
 from nnefc.frontends.onnx.operators.elementwise import binary
 from nnefc.frontends.onnx.operators.tensors import (
     channels_first,
@@ -28,6 +28,7 @@ from nnefc.frontends.onnx.operators.tensors import (
 from nnefc.operators.math.elementwise import Clip, Elementwise, broadcast_shapes
 from nnefc.operators.math.matrix import MatMul
 from nnefc.operators.nn.block_quantization import BlockDequantization, in_blocks
+from nnefc.operators.nn.convolution import check_ranks
 from nnefc.operators.nn.quantization import (
     RANGES,
     Dequantization,
@@ -53,9 +54,9 @@ def _convolution(ctx: Context, node: Node, positions: tuple[int, int, int, int],
     """The sums of the inputs at these positions: `x`, `w`, and their zero points."""
     x, w = (input_at(node, position) for position in positions[:2])
     zeros = [optional_input(node, position) for position in positions[2:]]
-    groups = check_convolution(node, shape_of(x), shape_of(w))
+    check_ranks(shape_of(x), shape_of(w), 3)
     window = make_window(node, kernel_shape(node, shape_of(w)), shape_of(x)[2:])
-    made: Value = ctx.apply(IntegerConvolution(window, groups), x, w, *zeros, bias)
+    made: Value = ctx.apply(IntegerConvolution(window, node.attributes["group"]), x, w, *zeros, bias)
     return made
 
 

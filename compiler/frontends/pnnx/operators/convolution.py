@@ -30,9 +30,10 @@ def _unbatched(at: Lowering, made: Tensor, added: bool) -> Tensor:
     return Squeeze((0,)).lower(at, at.bound(made)) if added else made
 
 
-def _check_bias(bias: Tensor | None, channels: int) -> None:
-    if bias is not None and shape_of(bias) != (channels,):
-        raise CompileError(f"the bias {list(shape_of(bias))} does not fit {channels} channels")
+def _kernel(weight: Tensor) -> list[int]:
+    if 0 in shape_of(weight):
+        raise CompileError(f"the filter {list(shape_of(weight))} is empty")
+    return list(shape_of(weight)[2:])
 
 
 def _convolve(
@@ -48,13 +49,7 @@ def _convolve(
 ) -> Result:
     rank = len(shape_of(weight)) - 2
     data, unbatched = _batched(at, input, rank)
-    outputs, inputs, *kernel = shape_of(weight)
-    channels = shape_of(data)[1]
-    if groups < 1 or outputs % groups or inputs * groups != channels or 0 in (outputs, inputs, *kernel):
-        raise CompileError(
-            f"the filter {list(shape_of(weight))} in {groups} groups does not fit the {channels} channels of the input"
-        )
-    _check_bias(bias, outputs)
+    kernel = _kernel(weight)
     if dtype_of(input) != dtype_of(weight):
         raise CompileError(f"the input is {dtype_of(input)}, the filter {dtype_of(weight)}")
     strides, dilations = spatial(stride, rank, "stride"), spatial(dilation, rank, "dilation")
@@ -152,13 +147,7 @@ def _transposed(
 ) -> Result:
     rank = len(shape_of(weight)) - 2
     data, unbatched = _batched(at, input, rank)
-    inputs, outputs, *kernel = shape_of(weight)
-    channels = shape_of(data)[1]
-    if groups < 1 or inputs % groups or inputs != channels or 0 in (outputs, *kernel):
-        raise CompileError(
-            f"the filter {list(shape_of(weight))} in {groups} groups does not fit the {channels} channels of the input"
-        )
-    _check_bias(bias, outputs * groups)
+    kernel = _kernel(weight)
     strides, dilations = spatial(stride, rank, "stride"), spatial(dilation, rank, "dilation")
     cut = spatial(padding, rank, "padding", 0)
     extra = spatial(output_padding, rank, "output_padding", 0)
@@ -166,7 +155,7 @@ def _transposed(
         raise CompileError("'output_padding' must be smaller than the stride or the dilation")
     window = Window(tuple(kernel), strides, dilations, tuple((amount, amount) for amount in cut))
     transposed = TransposedConvolution(window, groups, extra)
-    check_size(transposed.shape(shape_of(data), shape_of(weight)))
+    check_size(transposed.shape(shape_of(data), shape_of(weight), None if bias is None else shape_of(bias)))
     return _unbatched(at, transposed.lower(at, data, weight, bias), unbatched)
 
 

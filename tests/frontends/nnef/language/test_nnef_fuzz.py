@@ -29,10 +29,13 @@ def test_random_variables_may_have_rank_0(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("statement", "message"),
     [
-        ("y = max_pool(x, size = [1, 1, 2], stride = [1, 1, 2147483648]);", "must not exceed"),
-        ("y = max_pool(x, size = [1, 1, 2], dilation = [1, 1, 9223372036854775807]);", "must not exceed"),
-        ("y = box(x, size = [1, 1, 4294967296], border = 'ignore');", "must not exceed"),
-        ("y = avg_pool(x, size = [1], padding = [(0, 0), (0, 0), (2147483648, 0)]);", "must not exceed"),
+        ("y = max_pool(x, size = [1, 1, 2], stride = [1, 1, 2147483648]);", "than a window may have"),
+        (
+            "y = max_pool(x, size = [1, 1, 2], dilation = [1, 1, 9223372036854775807]);",
+            "than a window may have",
+        ),
+        ("y = box(x, size = [1, 1, 4294967296], border = 'ignore');", "than a window may have"),
+        ("y = avg_pool(x, size = [1], padding = [(0, 0), (0, 0), (2147483648, 0)]);", "than a window may have"),
         ("y = debox(1.0, size = []);", "at least one dimension"),
         ("y = max_pool(1.0, size = []);", "at least one dimension"),
     ],

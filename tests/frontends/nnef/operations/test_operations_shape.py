@@ -241,7 +241,7 @@ def test_indices_outside_a_tensor_read_nothing_outside_it(tmp_path):
         ("y = add(x, z)", "[2, 3, 4] and [2, 3, 5] do not fit each other: dimension 2"),
         ("y = add_n([x, z])", "[2, 3, 4], [2, 3, 5]"),
         ("y = matmul(x, z)", "4 columns of the first meet 3 rows"),
-        ("y = conv(x, w)", "takes 7 channels"),
+        ("y = conv(x, w)", "in 1 group does not fit the input"),
         ("y = conv(x, x, 0.0, stride = [1, 1])", "'stride' has 2 elements"),
         ("y = max_pool(x, size = [1, 1, 9], padding = [(0,0), (0,0), (0,0)])", "the window covers 9 positions"),
         ("y = max_pool(x, size = [1, 1, 2], border = 'wrong')", "unknown border 'wrong'"),
