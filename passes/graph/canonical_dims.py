@@ -146,5 +146,11 @@ def _with_sizes(func: tirx.PrimFunc, sizes: Mapping[tirx.Var, tirx.Expr]) -> tir
     tensors = [param for param in func.params if isinstance(param.ty, tirx.BufferType)]
     others = {var: value for var, value in sizes.items() if not var.same_as(value)}
     if others or len(tensors) < len(func.params):
-        func = with_fields(func, params=[*tensors, *sizes]).specialize(sizes)
+        # By way of new variables, so that no tensor with a dynamic dimension is one of another kernel's: TVM fails on
+        # modules whose functions share such tensors.
+        new = {var: tirx.Var(str(var.name), var.ty) for var in sizes}
+        func = with_fields(func, params=[*tensors, *sizes]).specialize(new)
+        func = with_fields(func, params=[*func.params, *new.values()]).specialize(
+            {var: sizes[old] for old, var in new.items()}
+        )
     return func

