@@ -13,6 +13,7 @@ import onnx
 import onnx.helper
 import onnx.numpy_helper
 import onnxruntime
+import pytest
 from onnx.reference import ReferenceEvaluator
 
 from nnefc.driver.compile import compile_network
@@ -20,6 +21,11 @@ from nnefc.frontends.onnx import load
 from nnefc.targets.machine.cpu.parsing import parse_target
 
 HOST = parse_target("llvm")
+
+SAMPLE_AND_ALL = pytest.mark.parametrize(
+    "whole", [pytest.param(False, id="sample"), pytest.param(True, id="all", marks=pytest.mark.slow)]
+)
+"""Runs a test on a sample of its cases, and on all of them in `make test-all`."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +46,35 @@ class Case:
     def __str__(self) -> str:
         shapes = [None if x is None else f"{x.dtype}{list(x.shape)}" for x in self.inputs]
         return f"{self.op}({shapes}, {dict(self.attributes)})"
+
+
+def sample(cases: Sequence[Case], whole: bool = False) -> list[int]:
+    """Returns the indices of few cases that have every feature of all of them, or of all cases where `whole` is set.
+
+    The features of an operator are the ranks and element types of its inputs, which of them are constants or left out,
+    and the values of its attributes.
+    """
+    if whole:
+        return list(range(len(cases)))
+    features = [_features(case) for case in cases]
+    missing = set().union(*features)
+    chosen = []
+    while missing:
+        best = max(range(len(cases)), key=lambda index: (len(features[index] & missing), -index))
+        chosen.append(best)
+        missing -= features[best]
+    return sorted(chosen)
+
+
+def _features(case: Case) -> set[tuple[object, ...]]:
+    found: set[tuple[object, ...]] = {(case.op, case.outputs, len(case.inputs))}
+    for index, array in enumerate(case.inputs):
+        found.add((case.op, index, None if array is None else (array.dtype.name, index in case.constant)))
+        if array is not None:
+            found.add((case.op, index, "rank", array.ndim))
+    for name, value in case.attributes.items():
+        found.add((case.op, name, "list" if isinstance(value, list) else value))
+    return found
 
 
 def model_of(cases: Sequence[Case], opset: int) -> onnx.ModelProto:

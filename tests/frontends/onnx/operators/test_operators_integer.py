@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 from exact_products import EXACT_PRODUCTS
-from onnx_operator_cases import Case, by_onnxruntime, by_reference, check, compiled
+from onnx_operator_cases import SAMPLE_AND_ALL, Case, by_onnxruntime, by_reference, check, compiled, sample
 
 from nnefc.support.diagnostics import CompileError
 
@@ -47,8 +47,9 @@ def conv_integer(
     return result.astype(np.int32)
 
 
+@SAMPLE_AND_ALL
 @pytest.mark.parametrize("rank", [1, 2, 3])
-def test_convolutions_of_integers_are_exact_in_every_mix_of_types(rank: int) -> None:
+def test_convolutions_of_integers_are_exact_in_every_mix_of_types(rank: int, whole: bool) -> None:
     rng = np.random.default_rng(rank)
     cases, wanted = [], []
     for x_type, w_type, per_channel, group in product(("int8", "uint8"), ("int8", "uint8"), (False, True), (1, 2)):
@@ -63,6 +64,8 @@ def test_convolutions_of_integers_are_exact_in_every_mix_of_types(rank: int) -> 
         constant = frozenset({1, 3} if group == 1 else ())
         cases.append(Case("ConvInteger", [x, w, np.array(x_zero), np.array(w_zero)], attributes, constant))
         wanted.append([conv_integer(x, w, int(x_zero), np.array(w_zero), pads, strides, dilations, group)])
+    chosen = sample(cases, whole)
+    cases, wanted = [cases[index] for index in chosen], [wanted[index] for index in chosen]
     check(cases, compiled(cases, 10), wanted)
 
 
@@ -77,7 +80,8 @@ def test_zero_points_may_be_left_out() -> None:
     check(cases, compiled(cases, 10), wanted)
 
 
-def test_automatic_padding_is_worth_the_zero_point() -> None:
+@SAMPLE_AND_ALL
+def test_automatic_padding_is_worth_the_zero_point(whole: bool) -> None:
     rng = np.random.default_rng(5)
     cases, wanted = [], []
     for auto, stride, kernel, size in product(("SAME_UPPER", "SAME_LOWER", "VALID"), (1, 2), (2, 3), (5, 6)):
@@ -89,6 +93,8 @@ def test_automatic_padding_is_worth_the_zero_point() -> None:
         cases.append(Case("ConvInteger", [x, w, np.array(zero)], {"auto_pad": auto, "strides": [stride, stride]}))
         none = np.zeros((), np.uint8)
         wanted.append([conv_integer(x, w, int(zero), none, pads, [stride, stride], [1, 1], 1)])
+    chosen = range(len(cases)) if whole else range(0, len(cases), 5)  # each padding, stride and kernel
+    cases, wanted = [cases[index] for index in chosen], [wanted[index] for index in chosen]
     check(cases, compiled(cases, 10), wanted)
 
 
@@ -181,7 +187,8 @@ def test_quantized_convolutions_and_products_agree_with_the_reference() -> None:
         assert (one[0] != other[0]).mean() < 0.01
 
 
-def test_quantization_per_tensor_axis_and_block_agrees_with_the_reference() -> None:
+@SAMPLE_AND_ALL
+def test_quantization_per_tensor_axis_and_block_agrees_with_the_reference(whole: bool) -> None:
     rng = np.random.default_rng(9)
     x = (rng.standard_normal((3, 4, 6)) * 4).astype(np.float32)
     cases = []
@@ -195,6 +202,7 @@ def test_quantization_per_tensor_axis_and_block_agrees_with_the_reference() -> N
         cases.append(Case("QuantizeLinear", [x, blocks, zeros], {"axis": 2, "block_size": 2}))
         q = whole_range(rng, (3, 4, 6), dtype)
         cases += [Case("DequantizeLinear", [q, *case.inputs[1:]], case.attributes) for case in cases[-3:]]
+    cases = [cases[index] for index in sample(cases, whole)]
     check(cases, compiled(cases, 21), by_reference(cases, 21))
 
 

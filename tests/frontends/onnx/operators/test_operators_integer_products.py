@@ -17,7 +17,7 @@ from emulated_amx import EMULATED, emulation
 from emulation import Machine, run_on, with_glibc
 from exact_products import EXACT_PRODUCTS
 from onnx import helper, numpy_helper
-from onnx_operator_cases import Case, check, feeds_of, model_of
+from onnx_operator_cases import SAMPLE_AND_ALL, Case, check, feeds_of, model_of
 from pass_runs import optimized
 from test_operators_integer import conv_integer, whole_range
 
@@ -81,17 +81,19 @@ def products(rng: np.random.Generator) -> tuple[list[Case], list[list[np.ndarray
     return cases, wanted
 
 
-def some_of(family: Family, turn: int) -> tuple[list[Case], list[list[np.ndarray]]]:
-    """Half of the cases, the other one at the next turn: every shape in two mixes of types, and every mix."""
+def some_of(family: Family, turn: int, whole: bool) -> tuple[list[Case], list[list[np.ndarray]]]:
+    """Returns every shape in one mix of types, another one at the next turn; in two mixes where `whole` is set."""
     cases, wanted = family(np.random.default_rng(12))
-    numbers = [number for number in range(len(cases)) if (number // 4 + number + turn) % 2 == 0]
+    period = 2 if whole else 4
+    numbers = [number for number in range(len(cases)) if (number // 4 + number + turn) % period == 0]
     return [cases[number] for number in numbers], [wanted[number] for number in numbers]
 
 
+@SAMPLE_AND_ALL
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in WIDER)) for name in TARGETS])
 @pytest.mark.parametrize("family", [convolutions, products])
-def test_sums_are_exact_by_the_instructions_of_every_target(name: str, family: Family) -> None:
-    cases, wanted = some_of(family, TARGETS.index(name))
+def test_sums_are_exact_by_the_instructions_of_every_target(name: str, family: Family, whole: bool) -> None:
+    cases, wanted = some_of(family, TARGETS.index(name), whole)
     target = parse_target(name.removesuffix(EMULATED))
     flags = Path("/proc/cpuinfo").read_text()
     if "avx512f" in target.features and "avx512f" not in flags:
@@ -142,13 +144,14 @@ def test_products_of_dynamic_sizes_are_exact(name: str, tmp_path: Path) -> None:
             np.testing.assert_array_equal(results["steps"], np.clip(np.rint(wanted / 16384) + 3, -128, 127))
 
 
+@SAMPLE_AND_ALL
 @pytest.mark.parametrize("family", [convolutions, products])
-def test_sums_of_pairs_of_rows_are_exact_on_arm(family: Family, tmp_path: Path) -> None:
+def test_sums_of_pairs_of_rows_are_exact_on_arm(family: Family, whole: bool, tmp_path: Path) -> None:
     """By `smmla` and `ummla`."""
     machine = with_glibc("arm", "llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n2", "qemu-aarch64", "-cpu", "max")
     if machine.missing:
         pytest.skip(f"needs: {machine.missing}")
-    cases, wanted = some_of(family, 1)
+    cases, wanted = some_of(family, 1, whole)
     (tmp_path / "model.onnx").write_bytes(model_of(cases, 10).SerializeToString())
     artifact = compile_network(load_network(tmp_path / "model.onnx"), parse_target(machine.target))
     artifact.emit("asm", tmp_path)
@@ -205,24 +208,27 @@ _DEPTHWISE = (
 )
 
 
+@SAMPLE_AND_ALL
 @pytest.mark.parametrize(
     ("machine", "instruction"),
     [
         (with_glibc("a53", "cortex-a53", "qemu-aarch64", "-cpu", "cortex-a53"), "smlal"),
-        (with_glibc("a76", "cortex-a76", "qemu-aarch64", "-cpu", "cortex-a76"), "smlal"),
+        pytest.param(
+            with_glibc("a76", "cortex-a76", "qemu-aarch64", "-cpu", "cortex-a76"), "smlal", marks=pytest.mark.slow
+        ),
         (with_glibc("armv7", "armv7-linux-gnueabihf", "qemu-arm", "-cpu", "cortex-a7"), "vmlal.s8"),
     ],
     ids=lambda value: getattr(value, "name", ""),
 )
 def test_channels_are_convolved_by_products_of_16_bits_on_arm(
-    machine: Machine, instruction: str, tmp_path: Path
+    machine: Machine, instruction: str, whole: bool, tmp_path: Path
 ) -> None:
     """Exactly, for the extreme weights too, of which two products do not fit into 16 bits."""
     if machine.missing:
         pytest.skip(f"needs: {machine.missing}")
     rng = np.random.default_rng(14)
     cases, wanted = [], []
-    for number, (shape, kernel, pads, strides, dilations) in enumerate(_DEPTHWISE * 2):
+    for number, (shape, kernel, pads, strides, dilations) in enumerate(_DEPTHWISE * (2 if whole else 1)):
         mix, channels = ("uint8", "int8")[number % 2 ^ number // len(_DEPTHWISE)], shape[1]
         x = np.where(rng.random(shape) < 0.5, np.iinfo(mix).min, whole_range(rng, shape, mix)).astype(mix)
         w = np.where(rng.random((channels, 1, *kernel)) < 0.5, -127, whole_range(rng, (channels, 1, *kernel), "int8"))
@@ -236,7 +242,8 @@ def test_channels_are_convolved_by_products_of_16_bits_on_arm(
     artifact = compile_network(load_network(tmp_path / "model.onnx"), parse_target(machine.target))
     artifact.emit("asm", tmp_path)
     text = "".join(path.read_text() for path in tmp_path.glob("kernels*.s"))
-    assert text.split().count(instruction) >= 4 * 9  # of nine taps, four pairs for each result in a row
+    pairs = 4 if whole else 2  # for each result in a row
+    assert text.split().count(instruction) >= pairs * 9  # taps
     results = run_on(machine, artifact, feeds_of(cases))
     check(cases, [[results[f"y{i}_0"]] for i in range(len(cases))], wanted)
 
