@@ -40,6 +40,7 @@ import onnx
 import onnx.parser
 import tvm
 import tvm.script
+from relax_programs import network_from
 from tvm import relax, te, tirx
 from tvm.script import tirx as T
 
@@ -149,10 +150,9 @@ class _WithTypes(ast.NodeTransformer):
 
 
 def _network(text: str, dims: Mapping[str, tirx.Var]) -> tvm.IRModule:
-    scope: dict[str, Any] = {"R": tvm.script.relax, **dims}
-    builder = relax.BlockBuilder()
+    scope: dict[str, Any] = dict(dims)
     params: list[relax.Var] = []
-    bindings: list[tuple[str, str]] = []
+    body: list[str] = []
     results = ""
     for line in filter(None, map(str.strip, text.splitlines())):
         if found := _CONSTANT.fullmatch(line):
@@ -160,21 +160,14 @@ def _network(text: str, dims: Mapping[str, tirx.Var]) -> tvm.IRModule:
             scope[found[1]] = constant(_elements(found[4], shape, found[2]))
         elif found := _TENSOR.fullmatch(line):
             sizes = [_size(size, dims) for size in _split(found[3])]
-            scope[found[1]] = relax.Var(found[1], relax.TensorType(sizes, found[2]))
-            params.append(scope[found[1]])
+            params.append(relax.Var(found[1], relax.TensorType(sizes, found[2])))
         elif line.startswith("-> "):
             results = line.removeprefix("-> ")
         elif found := _BINDING.fullmatch(line):
-            bindings.append((found[1], found[2]))
+            body.append(f"{found[1]} = {found[2]}")
         else:
             raise ValueError(f"not a line of a network: {line}")
-    with builder.function("main", params):
-        with builder.dataflow():
-            for name, value in bindings:
-                scope[name] = builder.emit(eval(value, scope), name)
-            output = builder.emit_output(relax.Tuple([*eval(f"({results},)", scope)]))
-        builder.emit_func_output(output)
-    return builder.finalize()
+    return network_from(params, "\n".join(body), results, scope)
 
 
 def _split(shape: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
@@ -124,6 +125,9 @@ class _Function:
         self._names: dict[relax.Var, str] = {}
         self._taken: set[str] = set()
         self._constants: dict[GenericConst, str] = {}
+        self._number = -1  # of the last constant
+        bindings = (binding for block in func.body.blocks for binding in block.bindings)
+        self._of_variables = {str(var.name) for var in (*func.params, *(binding.var for binding in bindings))}
         self._tuples: dict[relax.Var, relax.Tuple] = {}
 
     def text(self) -> str:
@@ -193,8 +197,8 @@ class _Function:
             dtype = str(const.ty.dtype)
             return f"R.const({const.value.numpy()[()]!s}" + (")" if dtype == "float32" else f', "{dtype}")')
         if const not in self._constants:
-            number = len(self._constants)
-            self._constants[const] = f"c{number or ''}"
+            self._number = next(n for n in itertools.count(self._number + 1) if f"c{n or ''}" not in self._of_variables)
+            self._constants[const] = f"c{self._number or ''}"
         return self._constants[const]
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import numpy_reference as reference
@@ -32,6 +34,7 @@ __all__ = [
     "Value",
     "check",
     "many_parts",
+    "network_from",
     "network_of",
     "opened",
     "program",
@@ -44,23 +47,41 @@ target: Callable[[str], Target] = functools.cache(parse_target)
 
 
 def program(text: str, **constants: np.ndarray) -> tvm.IRModule:
-    """A module from TVMScript: the body of the dataflow block of `main`, after a line `inputs -> outputs`.
+    """A module from text: the body of the dataflow block of `main`, after a line `inputs -> outputs`.
 
-    Inputs are written `name[4, 5]`, or `name: int32[4, 5]`; a constant of Relax is written by its name.
+    Inputs are written `name[4, 5]`, or `name: int32[4, "n"]`; a constant of Relax is written by its name.
     """
     head, *body = (line.strip() for line in text.strip().splitlines())
     inputs, outputs = head.split(" -> ")
-    params = []
+    params: list[relax.Var] = []
+    sizes: dict[str, tirx.Var] = {}
     for element in inputs.split("; "):
         name, _, tail = element.partition("[")
         name, _, dtype = name.partition(": ")
-        params.append(f'{name}: R.Tensor(({tail.rstrip("]")},), "{dtype or "float32"}")')
-    lines = ["@I.ir_module", "class Module:", "    @R.function", f"    def main({', '.join(params)}):"]
-    lines += ["        with R.dataflow():", *(f"            {line}" for line in body if line)]
-    lines += [f"            result = ({outputs},)", "            R.output(result)", "        return result"]
-    values = {name: relax.const(value, str(value.dtype)) for name, value in constants.items()}
-    scope = {"I": tvm.script.ir, "R": tvm.script.relax, **values}
-    return tvm.script.from_source("\n".join(lines), extra_vars=scope)
+        shape = [
+            int(size) if size.strip().isdigit() else sizes.setdefault(size, tirx.Var(size.strip(' "'), "int64"))
+            for size in tail.rstrip("]").split(",")
+            if size.strip()
+        ]
+        params.append(relax.Var(name, relax.TensorType(shape, dtype or "float32")))
+    scope = {name: relax.const(value, str(value.dtype)) for name, value in constants.items()}
+    return network_from(params, "\n".join(body), outputs, scope)
+
+
+def network_from(params: Sequence[relax.Var], body: str, outputs: str, scope: Mapping[str, Any]) -> tvm.IRModule:
+    """A module of assignments of calls of Relax operators, `y = R.add(x, w)`: sooner than TVM reads its script."""
+    known: dict[str, Any] = {"R": tvm.script.relax, "T": tvm.script.tirx, **scope}
+    known |= {str(param.name): param for param in params}
+    builder = relax.BlockBuilder()
+    with builder.function("main", list(params)):
+        with builder.dataflow():
+            for statement in ast.parse(body).body:
+                assert isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name), body
+                name, value = statement.targets[0].id, ast.Expression(statement.value)
+                known[name] = builder.emit(eval(compile(value, name, "eval"), known), name)
+            output = builder.emit_output(relax.Tuple([*eval(f"({outputs},)", known)]))
+        builder.emit_func_output(output)
+    return builder.finalize()
 
 
 def many_parts(operator: str, tensors: int, parts: int) -> tvm.IRModule:

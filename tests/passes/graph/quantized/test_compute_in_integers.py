@@ -204,8 +204,8 @@ def by_onnxruntime(path: Path, feeds: Mapping[str, np.ndarray]) -> list[np.ndarr
     return list(session.run(None, dict(feeds)))
 
 
-def by_nnefc(path: Path, feeds: Mapping[str, np.ndarray], strict: bool = False) -> list[np.ndarray]:
-    with nnefc.compile(path, strict=strict).load() as model:
+def by_nnefc(path: Path, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+    with nnefc.compile(path).load() as model:
         return list(model.run(feeds).values())
 
 
@@ -220,11 +220,16 @@ def step_of(path: Path) -> float:
 @pytest.mark.parametrize(
     ("make", "form", "activations", "weights", "by_channel"),
     [
-        (images, "QDQ", "QUInt8", "QInt8", True),
-        (images, "QDQ", "QInt8", "QInt8", False),
         (images, "QOperator", "QUInt8", "QUInt8", False),
-        (shuffles, "QDQ", "QUInt8", "QInt8", True),
         (shuffles, "QDQ", "QInt8", "QInt8", True),
+        *(
+            pytest.param(*given, marks=pytest.mark.slow)
+            for given in (
+                (images, "QDQ", "QUInt8", "QInt8", True),
+                (images, "QDQ", "QInt8", "QInt8", False),
+                (shuffles, "QDQ", "QUInt8", "QInt8", True),
+            )
+        ),
         pytest.param(sequences, "QDQ", "QInt8", "QInt8", True, marks=pytest.mark.slow),
         (sequences, "QOperator", "QUInt8", "QInt8", True),
     ],
@@ -255,26 +260,14 @@ def test_quantized_networks_take_any_number_of_rows(tmp_path: Path, activations:
             assert np.abs(library(x) - wanted).max() <= 2 * step_of(path) + 1e-6
 
 
-@pytest.mark.parametrize(("make", "weights"), [(images, "QUInt8"), (sequences, "QInt8")])
+@pytest.mark.parametrize(
+    ("make", "weights"), [pytest.param(images, "QUInt8", marks=pytest.mark.slow), (sequences, "QInt8")]
+)
 def test_dynamically_quantized_networks_agree_with_onnxruntime(tmp_path: Path, make: Network, weights: str) -> None:
     path = quantized(tmp_path, make, "dynamic", weights=weights, by_channel=make is sequences)
     feeds = sample_of(path)
     (wanted,), (made,) = by_onnxruntime(path, feeds), by_nnefc(path, feeds)
     np.testing.assert_allclose(made, wanted, rtol=0, atol=0.02 * np.abs(wanted).max())
-
-
-def passed(path: Path, strict: bool) -> str:
-    """The network after the pass."""
-    with HOST.to_tvm():
-        module = module_after(load_network(path), backend_of(HOST), "compute in integers", strict)
-    return str(module["main"].script())
-
-
-def test_every_product_of_a_quantized_network_is_computed_in_integers(tmp_path: Path) -> None:
-    script = passed(quantized(tmp_path, images, "QDQ"), strict=False)
-    products = [line for line in script.splitlines() if "R.nn.conv2d(" in line or "R.matmul(" in line]
-    assert len(products) == 7
-    assert all('dtype="int32"' in line.split(" = ")[0] for line in products)
 
 
 def test_channels_stay_in_the_order_that_shuffles_leave_them_in(tmp_path: Path) -> None:
@@ -284,13 +277,6 @@ def test_channels_stay_in_the_order_that_shuffles_leave_them_in(tmp_path: Path) 
     names = [gv.name_hint for gv in module.get_global_vars()]
     assert sum("integer_convolution" in name for name in names) >= 5
     assert sum("rearrange" in name for name in names) <= 1
-
-
-def test_strict_leaves_a_quantized_network_in_reals(tmp_path: Path) -> None:
-    script = passed(quantized(tmp_path, images, "QDQ"), strict=True)
-    products = [line for line in script.splitlines() if "R.nn.conv2d(" in line or "R.matmul(" in line]
-    assert len(products) == 7
-    assert all('dtype="float32"' in line.split(" = ")[0] for line in products)
 
 
 # Single rules: one layer each, against the reals, in steps of the result.
@@ -395,12 +381,10 @@ def test_layers_differ_from_the_reals_by_one_step_at_most(tmp_path: Path, dtype:
     onnx.save(layers(dtype, zero), path)
     feeds = sample_of(path)
     wanted = by_onnxruntime(path, feeds)
-    made, reals = by_nnefc(path, feeds), by_nnefc(path, feeds, strict=True)
-    for name, integer, real, other in zip(LAYERS, made, reals, wanted, strict=True):
+    for name, integer, real in zip(LAYERS, by_nnefc(path, feeds), wanted, strict=True):
         steps = np.rint((integer - real) / STEP)
         assert np.abs(steps).max() <= 1, name
         assert np.abs(steps).mean() < 0.02, name
-        np.testing.assert_allclose(real, other, rtol=0, atol=1.01 * STEP, err_msg=name)
 
 
 def test_a_quantization_after_many_limits_looks_through_some_of_them() -> None:
