@@ -26,8 +26,7 @@ from nnefc.targets.machine.cpu.parsing import parse_target
 
 PREFIXES = {name: f"s{number}_" for number, name in enumerate(SPELLINGS)}
 OF_EACH_KIND = (
-    "dynamo_sdpa_bool", "safe_softmax", "masked_softmax", "kept_weights", "columns_keys_first", "columns_yolo",
-    "rows_between_heads", "optimum_llama", "joined_flux", "grouped_by_axes",
+    "dynamo_sdpa_bool", "safe_softmax", "masked_softmax", "columns_yolo", "rows_between_heads", "joined_flux",
 )  # fmt: skip
 ZEROS_WHERE_ALL_IS_HIDDEN = ("dynamo_sdpa_bool", "safe_softmax", "masked_softmax")
 OWN_PRODUCTS = {"optimizer_attention"}  # projections, which are products besides
@@ -50,7 +49,7 @@ def kernels(path: Path, shape: dict[str, DynamicSize] | None = None) -> dict[str
     return found
 
 
-@pytest.mark.parametrize("known", ["static", "open", "ranges"])
+@pytest.mark.parametrize("known", ["static", "open", pytest.param("ranges", marks=pytest.mark.slow)])
 def test_each_spelling_is_one_kernel(tmp_path: Path, known: str) -> None:
     path = tmp_path / "spellings.onnx"
     onnx.save(side_by_side(PREFIXES, SIZES if known == "static" else None), path)
