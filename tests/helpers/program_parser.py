@@ -71,7 +71,7 @@ def parse_program(text: str, dims: Mapping[str, tirx.Var]) -> tvm.IRModule | tir
         return _nnef(text)
     if " => " in text:
         return _onnx(text)
-    if re.search(r"^-> ", text, re.MULTILINE):
+    if re.search(r"^ *-> ", text, re.MULTILINE):
         return _network(text, dims)
     return _computation(text, dims)
 

@@ -20,15 +20,15 @@ TARGETS = ["llvm", "llvm -mcpu=x86-64-v3", "llvm -mcpu=x86-64-v2"]
 PARTS = pytest.mark.parametrize(
     ("name", "part"),
     [
-        *(pytest.param(name, slice(first, None, 3), id=name) for first, name in enumerate(TARGETS)),
+        *(pytest.param(name, slice(first, None, 6), id=name) for first, name in enumerate(TARGETS)),
         *(
-            pytest.param(name, slice((first + later) % 3, None, 3), id=f"{name}, part {later}", marks=pytest.mark.slow)
+            pytest.param(name, slice((first + later) % 6, None, 6), id=f"{name}, part {later}", marks=pytest.mark.slow)
             for first, name in enumerate(TARGETS)
-            for later in (1, 2)
+            for later in range(1, 6)
         ),
     ],
 )
-"""Every case at one of the widths; the slow ones are the same cases at the others."""
+"""Half of the cases, each at one of the widths; the slow ones are all others."""
 
 
 def shuffled(cases: list[Case], part: slice) -> list[Case]:
@@ -316,8 +316,6 @@ def test_winograd_at_sizes_that_are_no_multiple_of_its_tiles(
         convolution((n, i, h, w), o, (3, 3), padding=p)
         for n, i, h, w, o, p in [(1, 19, 13, 14, 33, 1), (2, 16, 7, 8, 17, [0, 1, 2, 0]), (1, 33, 4, 19, 8, 0)]
     ]
-    if name == "llvm":
-        assert "TileTransformRule" in rules(cases[0])
     check(cases, name)
 
 
