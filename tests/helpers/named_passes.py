@@ -27,13 +27,14 @@ from nnefc.ir.attributes import DYNAMIC_SHAPES, RULE
 from nnefc.ir.network import DynamicDimension
 from nnefc.passes import pipeline
 from nnefc.passes.backend import MEMORY_BUDGET, KernelUse, Lowered
-from nnefc.passes.manager import Pass, PassManager, Phase, Property
+from nnefc.passes.manager import Pass, PassManager, PassRun, Phase, Property
 from nnefc.passes.pipeline import GraphContext, register_operators
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cpu import CPU_RULES
 from nnefc.passes.schedule.cuda import CUDA_RULES
 from nnefc.passes.schedule.in_place import InPlace, in_place_of
 from nnefc.passes.schedule.schedules import dynamic_sizes_of
+from nnefc.passes.spec.verifier import InvalidProgram, broken_rules, form_of
 from nnefc.symbolic.dims import Range, ranges
 from nnefc.targets.machine.any_target import parse_any_target
 
@@ -79,12 +80,15 @@ class NamedPasses:
             parsed = parse_program(program, dims)
             before = program_text(parsed, self.kernels)
             steps = list(_steps(manager, self.passes))
-            if steps[-1][0].phase is Phase.PLAN:
+            last = steps[-1][0]
+            if last.phase is Phase.PLAN:
                 with _noted(files):
                     lowered = _lowered(parsed, manager, values)
                 return before, _plan_text(lowered)
             with _noted(files):
                 after = self._after(parsed, manager, steps)
+            for name, func in {"main": after}.items() if isinstance(after, tvm.IRModule) else after.items():
+                _verify(last, parsed, func, name)
             if isinstance(after, tvm.IRModule):
                 return before, program_text(after, self.kernels)
             return before, "\n\n".join(kernel_text(func, name) for name, func in after.items())
@@ -120,6 +124,17 @@ def _noted(files: set[str] | None) -> Iterator[None]:
         yield
     finally:
         sys.settrace(before)
+
+
+def _verify(step: Pass, before: Any, after: Any, name: str) -> None:
+    """Checks a program after passes by the rules for all programs, but for those that a short kernel broke before."""
+    form = form_of(PassRun(step, 1, name, before, after, 0))
+    if form is None:
+        return
+    known = {broken.rule for broken in broken_rules(before, form, name)} if isinstance(before, tirx.PrimFunc) else set()
+    for broken in broken_rules(after, form, name):
+        if broken.rule not in known:
+            raise InvalidProgram(f"after the pass '{step.name}', {broken}")
 
 
 @functools.cache
