@@ -67,13 +67,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         weights[file] = weights.get(file, 0) + (SLOW_WEIGHT if item.get_closest_marker("slow") else 1)
     kept = files_of_part(weights, number, count)
     config.hook.pytest_deselected(items=[item for item in items if item.nodeid.partition("::")[0] not in kept])
-    items[:] = [item for item in items if item.nodeid.partition("::")[0] in kept]
+    items[:] = [test for test in items if test.nodeid.partition("::")[0] in kept]
 
 
 _VERIFIED = ("operators", "spec", "test_random_graphs.py", "test_random_networks.py")
 """Tests whose programs are verified after each pass. That takes a sixth of the time of compiling."""
 
-_VERIFIED_BESIDES = "passes"
+_VERIFIED_IF_SLOW = "passes"
 """Tests whose programs are verified where slow tests run too; the cases of passes are verified always."""
 
 
@@ -82,7 +82,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """Verify programs after each pass where tests are about passes and operators, also for what fixtures compile."""
     parts = {*item.path.relative_to(Path(__file__).parent).parts}
     is_quick = item.config.getoption("markexpr", "") == "not slow"
-    os.environ[VERIFY] = "1" if parts & {*_VERIFIED} or (_VERIFIED_BESIDES in parts and not is_quick) else "0"
+    os.environ[VERIFY] = "1" if parts & {*_VERIFIED} or (_VERIFIED_IF_SLOW in parts and not is_quick) else "0"
 
 
 def pytest_collection_finish() -> None:

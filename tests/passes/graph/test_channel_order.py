@@ -296,16 +296,16 @@ def halves(batch: int, half: int) -> Case:
     return Case([values(batch, 7, 6, 5)], make, 1e-4, f"halves of {half} channels")
 
 
-HALVES = [(1, 58), (2, 29), (1, 16), (2, 24), (1, 5)]
+SPLITS = [(1, 58), (2, 29), (1, 16), (2, 24), (1, 5)]
 
 
 @pytest.mark.parametrize(
     ("name", "sizes"),
     [
-        pytest.param("llvm", HALVES[:2], id="llvm"),
-        pytest.param("llvm -mcpu=x86-64-v3", HALVES[2:], id="x86-64-v3"),
-        pytest.param("llvm", HALVES[2:], id="llvm, the others", marks=pytest.mark.slow),
-        pytest.param("llvm -mcpu=x86-64-v3", HALVES[:2], id="v3, the others", marks=pytest.mark.slow),
+        pytest.param("llvm", SPLITS[:2], id="llvm"),
+        pytest.param("llvm -mcpu=x86-64-v3", SPLITS[2:], id="x86-64-v3"),
+        pytest.param("llvm", SPLITS[2:], id="llvm, the others", marks=pytest.mark.slow),
+        pytest.param("llvm -mcpu=x86-64-v3", SPLITS[:2], id="v3, the others", marks=pytest.mark.slow),
     ],
 )
 def test_halves_of_shuffled_channels_have_the_same_values(name: str, sizes: list[tuple[int, int]]) -> None:
