@@ -21,7 +21,7 @@ from nnefc.ir.network import Network
 from nnefc.passes.backend import KernelUse
 from nnefc.passes.manager import PassManager
 from nnefc.passes.pipeline import optimized
-from nnefc.passes.plan.program import Buffer, Kind, Program, kernel_stages, program_of
+from nnefc.passes.plan.program import Buffer, MemoryKind, Program, kernel_stages, program_of
 from nnefc.passes.plan.symbols import exported
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.arithmetic import arithmetic_of
@@ -127,7 +127,7 @@ def _bytes(buffer: tirx.Var) -> int:
 
 def _operand(buffer: Buffer, program: Program) -> np.ndarray:
     """A constant as it is; else zeros for whole numbers, for both may hold indices; anything else at random."""
-    if buffer.kind is Kind.CONSTANT:
+    if buffer.kind is MemoryKind.CONSTANT:
         return program.constants[buffer.index]
     return _random(buffer.bytes) if "float" in buffer.dtype else np.zeros(buffer.bytes + 64, np.uint8)
 

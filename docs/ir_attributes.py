@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from nnefc.ir import attributes
-from nnefc.ir.attributes import ATTRIBUTES, Attribute
+from nnefc.ir.attributes import ATTRIBUTES, AttributeKey
 
 __all__ = ["PAGE", "page", "uses"]
 
@@ -43,7 +43,7 @@ def page() -> str:
     return _HEAD + "".join(map(_row, ATTRIBUTES.values()))
 
 
-def _row(attribute: Attribute) -> str:
+def _row(attribute: AttributeKey) -> str:
     first, last = attribute.forms[0].value, attribute.forms[-1].value
     forms = first if first == last else f"{first} to {last}"
     setters, readers = uses()[attribute.key]

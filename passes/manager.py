@@ -25,10 +25,10 @@ from nnefc.support.diagnostics import CompileError
 
 __all__ = [
     "ALWAYS",
-    "Condition",
     "Insertion",
     "Observer",
     "Pass",
+    "PassCondition",
     "PassList",
     "PassManager",
     "PassRun",
@@ -125,7 +125,7 @@ class Property(StrEnum):
 
 
 @dataclass(frozen=True)
-class Condition:
+class PassCondition:
     """When a pass runs.
 
     Attributes:
@@ -136,26 +136,26 @@ class Condition:
 
     text: str
     holds: Callable[[Any], bool]
-    parts: tuple[Condition, ...] = ()
+    parts: tuple[PassCondition, ...] = ()
 
-    def __and__(self, other: Condition) -> Condition:
+    def __and__(self, other: PassCondition) -> PassCondition:
         """Both conditions."""
         parts = (*self.all_parts, *other.all_parts)
-        return Condition(
+        return PassCondition(
             ", ".join(part.text for part in parts), lambda given: all(part.holds(given) for part in parts), parts
         )
 
-    def __invert__(self) -> Condition:
+    def __invert__(self) -> PassCondition:
         """Returns the opposite."""
-        return Condition(f"not {self.text}", lambda given: not self.holds(given))
+        return PassCondition(f"not {self.text}", lambda given: not self.holds(given))
 
     @property
-    def all_parts(self) -> tuple[Condition, ...]:
+    def all_parts(self) -> tuple[PassCondition, ...]:
         """The conditions that must all hold."""
         return self.parts or ((self,) if self.text else ())
 
 
-ALWAYS = Condition("", lambda _given: True)
+ALWAYS = PassCondition("", lambda _given: True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,8 +179,8 @@ class Pass:
     run: Callable[[Any, Any], Any] = field(repr=False)
     requires: frozenset[Property] = frozenset()
     ensures: frozenset[Property] = frozenset()
-    when: Condition = ALWAYS
-    where: Condition = ALWAYS
+    when: PassCondition = ALWAYS
+    where: PassCondition = ALWAYS
     analyzes: bool = False
     inserted_after: str = ""
 
@@ -320,7 +320,7 @@ class PassList(Sequence[Pass]):
 
         A pass with a condition ensures its properties for passes with the same condition alone.
         """
-        held: list[tuple[Property, tuple[Condition, ...]]] = []
+        held: list[tuple[Property, tuple[PassCondition, ...]]] = []
         for step in self._passes:
             for required in sorted(step.requires):
                 if not any(
@@ -404,8 +404,8 @@ def of_phase(
     *,
     requires: Iterable[Property] = (),
     ensures: Iterable[Property] = (),
-    when: Condition = ALWAYS,
-    where: Condition = ALWAYS,
+    when: PassCondition = ALWAYS,
+    where: PassCondition = ALWAYS,
     analyzes: bool = False,
 ) -> Pass:
     """Returns a pass; see :class:`Pass`."""

@@ -19,7 +19,7 @@ from nnefc.passes.graph.algorithms.choose_algorithms import choose_algorithms
 from nnefc.passes.graph.algorithms.fast_algorithms import FastAlgorithms
 from nnefc.passes.graph.precision.choose_precision import moves_on, sums_on, uses_on
 from nnefc.passes.graph.precision.use_16bit_floats import check_names, use_16bit_floats
-from nnefc.passes.manager import Condition, PassManager, Phase
+from nnefc.passes.manager import PassCondition, PassManager, Phase
 from nnefc.passes.pipeline import GraphContext
 from nnefc.passes.plan.symbols import exported, kernel_symbol
 from nnefc.passes.schedule.analysis import KernelAnalysis
@@ -69,38 +69,42 @@ class CpuSettings(Settings):
         return machine_of_schedules(self.target)
 
 
-NOT_STRICT = Condition("without --strict", lambda s: not s.strict)
-NARROW = Condition("with --precision bf16 or fp16", lambda s: s.graph.float16_type is not None)
-FREE_TO_ROUND = Condition("without --strict and --reproducible", lambda s: not (s.target.host.reproducible or s.strict))
-REPRODUCIBLE = Condition("with --reproducible", lambda s: s.target.host.reproducible)
-SMALL = Condition("with --small", lambda s: s.target.host.small)
-PATCHES = Condition("with --patches", lambda s: s.target.host.patches)
-THREADED = Condition("targets with threads", lambda s: s.target.host.hosted and not s.target.host.small)
-SINGLE_THREADED = Condition("targets with one thread", lambda s: not THREADED.holds(s))
-FREESTANDING = Condition("targets without an operating system", lambda s: not s.target.hosted)
-SOFT_FP16 = Condition("targets that do not convert fp16", lambda s: not s.schedules.widens("float16"))
-SOFT_ROUNDING = Condition("targets without an operating system", lambda s: not s.schedules.hosted)
-ROUNDING_CONVERSIONS = Condition(
+NOT_STRICT = PassCondition("without --strict", lambda s: not s.strict)
+NARROW = PassCondition("with --precision bf16 or fp16", lambda s: s.graph.float16_type is not None)
+FREE_TO_ROUND = PassCondition(
+    "without --strict and --reproducible", lambda s: not (s.target.host.reproducible or s.strict)
+)
+REPRODUCIBLE = PassCondition("with --reproducible", lambda s: s.target.host.reproducible)
+SMALL = PassCondition("with --small", lambda s: s.target.host.small)
+PATCHES = PassCondition("with --patches", lambda s: s.target.host.patches)
+THREADED = PassCondition("targets with threads", lambda s: s.target.host.hosted and not s.target.host.small)
+SINGLE_THREADED = PassCondition("targets with one thread", lambda s: not THREADED.holds(s))
+FREESTANDING = PassCondition("targets without an operating system", lambda s: not s.target.hosted)
+SOFT_FP16 = PassCondition("targets that do not convert fp16", lambda s: not s.schedules.widens("float16"))
+SOFT_ROUNDING = PassCondition("targets without an operating system", lambda s: not s.schedules.hosted)
+ROUNDING_CONVERSIONS = PassCondition(
     "targets whose conversions round", lambda s: s.schedules.quirks.rounding_conversion is not None
 )
-NO_ROUNDING = Condition("targets without an instruction that rounds", lambda s: s.schedules.quirks.calls_rounding)
-FUSED_PRODUCTS = Condition("targets that round a product and a sum once", lambda s: s.schedules.rounds_products_once)
-SCALABLE = Condition("targets with scalable vectors of a known length", lambda s: bool(s.target.host.vectors.scale))
+NO_ROUNDING = PassCondition("targets without an instruction that rounds", lambda s: s.schedules.quirks.calls_rounding)
+FUSED_PRODUCTS = PassCondition(
+    "targets that round a product and a sum once", lambda s: s.schedules.rounds_products_once
+)
+SCALABLE = PassCondition("targets with scalable vectors of a known length", lambda s: bool(s.target.host.vectors.scale))
 
 # Conditions on kernels.
 
-TILED = Condition("kernels with tiled axes", lambda context: bool(context.tiled))
-NOT_TILED = Condition("kernels without tiled axes", lambda context: not context.tiled)
-UNCHECKED = Condition("kernels without checks", lambda context: not context.use.checked)
-CHECKED_KERNELS = Condition("kernels with checks", lambda context: context.use.checked)
-JOINED = Condition("kernels of joined rows", lambda context: context.has_attribute(JOINED_ROWS))
-MERGED = Condition("programs of one level without checks", lambda context: context.merges)
+TILED = PassCondition("kernels with tiled axes", lambda context: bool(context.tiled))
+NOT_TILED = PassCondition("kernels without tiled axes", lambda context: not context.tiled)
+UNCHECKED = PassCondition("kernels without checks", lambda context: not context.use.checked)
+CHECKED_KERNELS = PassCondition("kernels with checks", lambda context: context.use.checked)
+JOINED = PassCondition("kernels of joined rows", lambda context: context.has_attribute(JOINED_ROWS))
+MERGED = PassCondition("programs of one level without checks", lambda context: context.merges)
 
 # Conditions on objects.
 
-DYNAMIC_OBJECTS = Condition("objects with dynamic dimensions", lambda context: context.is_dynamic)
-STATIC_OBJECTS = Condition("objects of known shapes", lambda context: not context.is_dynamic)
-CHECKED_OBJECTS = Condition("objects with checks", lambda context: context.is_checked)
+DYNAMIC_OBJECTS = PassCondition("objects with dynamic dimensions", lambda context: context.is_dynamic)
+STATIC_OBJECTS = PassCondition("objects of known shapes", lambda context: not context.is_dynamic)
+CHECKED_OBJECTS = PassCondition("objects with checks", lambda context: context.is_checked)
 
 
 # Passes over the graph.

@@ -41,7 +41,7 @@ from nnefc.targets.codegen.cuda.kernels import (
     joined,
     with_version,
 )
-from nnefc.targets.codegen.cuda.launches import Access, HostKernel, Operand, launches_source
+from nnefc.targets.codegen.cuda.launches import Access, HostKernel, HostOperand, launches_source
 from nnefc.targets.machine.cuda.gpus import LOAD_BYTES
 from nnefc.targets.machine.cuda.target import CudaTarget
 
@@ -119,10 +119,10 @@ class CudaBackend(Backend):
         written = Access.WRITE if kernel.in_place.updates is None else Access.BOTH  # what is not updated stays
         names = {size: f"size{number}" for number, size in enumerate(kernel.sizes)}
 
-        def operand(size: Dimension, access: Access) -> Operand:
+        def operand(size: Dimension, access: Access) -> HostOperand:
             for var, value in reversed(named_sizes(func)):
                 size = substituted(size, {var: dimension(value)})
-            return Operand(number_of(size, names), access)
+            return HostOperand(number_of(size, names), access)
 
         operands = [
             operand(tensor_bytes(param), Access.READ if position < reads else written)

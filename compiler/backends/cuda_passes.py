@@ -32,7 +32,7 @@ from nnefc.passes.legalize.lower_row_reductions import lower_row_reductions
 from nnefc.passes.legalize.lower_scans import lower_scans
 from nnefc.passes.legalize.pack_block_matmul import widen_blocks
 from nnefc.passes.legalize.row_major_contractions import CONTRACTIONS
-from nnefc.passes.manager import Condition, Pass, PassList, Phase, Property, of_phase
+from nnefc.passes.manager import Pass, PassCondition, PassList, Phase, Property, of_phase
 from nnefc.passes.pipeline import GraphContext, legalizations
 from nnefc.passes.plan.symbols import exported
 from nnefc.passes.schedule.cuda.guards import guard_blocks
@@ -56,10 +56,12 @@ class CudaSettings(Settings):
     target: CudaTarget
 
 
-NARROW = Condition("with --precision bf16 or fp16", lambda s: s.target.precision in FLOAT16_TYPES)
-OVERWRITES = Condition("kernels that may overwrite an operand", lambda context: bool(context.use.in_place.overwritable))
-ON_DEVICE = Condition("kernels of the device", lambda context: not context.on_host)
-ON_HOST = Condition("kernels of the host", lambda context: context.on_host)
+NARROW = PassCondition("with --precision bf16 or fp16", lambda s: s.target.precision in FLOAT16_TYPES)
+OVERWRITES = PassCondition(
+    "kernels that may overwrite an operand", lambda context: bool(context.use.in_place.overwritable)
+)
+ON_DEVICE = PassCondition("kernels of the device", lambda context: not context.on_host)
+ON_HOST = PassCondition("kernels of the host", lambda context: context.on_host)
 
 
 def check_kept(module: tvm.IRModule, context: GraphContext) -> tvm.IRModule:

@@ -13,7 +13,7 @@ from nnefc.ir.attributes import RULE
 from nnefc.ir.empty_reductions import fold_empty_reductions
 from nnefc.ir.rebuild import with_fields
 from nnefc.passes.backend import KernelUse, Settings
-from nnefc.passes.manager import Condition, PassManager, Phase
+from nnefc.passes.manager import PassCondition, PassManager, Phase
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.rule import ScheduleRule, scheduled
 from nnefc.passes.schedule.schedules import dynamic_sizes_of
@@ -210,8 +210,8 @@ class KernelContext:
         return self.scheduled is not None and bool(self.scheduled.attrs) and key in self.scheduled.attrs
 
 
-DYNAMIC = Condition("kernels with dynamic dimensions", lambda context: bool(context.sizes))
-STATIC = Condition("kernels of known shapes", lambda context: not context.sizes)
+DYNAMIC = PassCondition("kernels with dynamic dimensions", lambda context: bool(context.sizes))
+STATIC = PassCondition("kernels of known shapes", lambda context: not context.sizes)
 
 
 def on_function(change: Callable[[_Made], _Made]) -> Callable[[_Made, Any], _Made]:

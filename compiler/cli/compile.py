@@ -144,10 +144,10 @@ def compile_model(
 
     import nnefc
     from nnefc.cli.minimal_tvm import import_tvm
-    from nnefc.cli.progress import Phases
+    from nnefc.cli.progress import ProgressPhases
 
     import_tvm()
-    phases = Phases(Console(stderr=True, quiet=not (verbose or sys.stderr.isatty())))
+    phases = ProgressPhases(Console(stderr=True, quiet=not (verbose or sys.stderr.isatty())))
     if emit is None:
         check_form(output, keywords.get("target", "llvm"), name, cc)
     times = nnefc.passes.PassTimes() if time_passes else None

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from rich.console import Console
 
-__all__ = ["Phases"]
+__all__ = ["ProgressPhases"]
 
 _LOG = logging.getLogger("nnefc")
 
@@ -45,7 +45,7 @@ class _Notes(logging.Handler):
         self._told(record.getMessage())
 
 
-class Phases:
+class ProgressPhases:
     """One line a phase: its name and its seconds. Phases inside a phase are indented under it, after it.
 
     On a terminal the running phase shows as a spinner, with its seconds and how many kernels are done; elsewhere only

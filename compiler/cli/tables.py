@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["amount", "columns", "interface", "memory", "size_line", "trial_lines"]
 
 
-class Declared(Protocol):
+class DeclaredValue(Protocol):
     """An input or output as a model declares it: sizes may be names or unknown, and the shape too."""
 
     @property
@@ -39,7 +39,9 @@ def columns(rows: Sequence[Sequence[str]], right: Iterable[int] = ()) -> list[st
     ]
 
 
-def interface(inputs: Iterable[Declared], outputs: Iterable[Declared], states: Iterable[Declared] = ()) -> list[str]:
+def interface(
+    inputs: Iterable[DeclaredValue], outputs: Iterable[DeclaredValue], states: Iterable[DeclaredValue] = ()
+) -> list[str]:
     """Formats the inputs, outputs and states of a network, one line per tensor."""
     kinds = (("input", inputs), ("output", outputs), ("state", states))
     return columns([(kind, p.name, str(p.dtype), sizes(p.shape)) for kind, ps in kinds for p in ps])

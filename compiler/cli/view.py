@@ -14,7 +14,7 @@ from nnefc.driver.option_keywords import LowerKeywords, compile_options
 from nnefc.support.diagnostics import CompileError
 
 if TYPE_CHECKING:
-    from nnefc.inspect.html.graph import Graph
+    from nnefc.inspect.html.graph import BoxGraph
     from nnefc.targets.description.library import LibraryDescription
 
 __all__ = ["check_page", "described_library", "view_model"]
@@ -95,7 +95,7 @@ def check_page(output: Path) -> None:
         pass
 
 
-def write_page(output: Path, title: str, graphs: list[Graph], report: str = "") -> None:
+def write_page(output: Path, title: str, graphs: list[BoxGraph], report: str = "") -> None:
     """Write a page whole."""
     from nnefc.inspect.html.page import page
     from nnefc.support.output_files import write_text

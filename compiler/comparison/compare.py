@@ -22,7 +22,7 @@ from nnefc.driver.artifact import Artifact
 from nnefc.driver.compile import compile_network, machine_of, quantization_of
 from nnefc.driver.formats import load_network, load_operator_files
 from nnefc.driver.model_format import format_of
-from nnefc.driver.model_source import Source, Tensor
+from nnefc.driver.model_source import ModelSource, ModelTensor
 from nnefc.driver.option_keywords import CompareKeywords, compile_options, with_documented_options
 from nnefc.driver.options import AUTO, INT8, CodeOptions, ReadOptions
 from nnefc.frontends.dynamic_shapes import check_ranges
@@ -175,7 +175,7 @@ def compare(
     machine = machine_of(chosen)
     load_operator_files(reading.operators)
     read = partial(load_network, Path(model), reading)
-    source = Source.read(read)
+    source = ModelSource.read(read)
     check_ranges(source.network.dynamic_dimensions)
     subject = source
     if precision == INT8:
@@ -264,7 +264,7 @@ def _inputs(found: LibraryDescription, given: Inputs | None, seed: int) -> Array
 
 def _reference(
     model: Path,
-    source: Source,
+    source: ModelSource,
     read: Callable[..., Network],
     arrays: Arrays,
     reading: ReadOptions,
@@ -295,15 +295,15 @@ def _reference(
     return name, Built(source, arrays, lambda network: compile_network(network, machine, code))
 
 
-def _at_known_sizes(source: Source, read: Callable[..., Network], arrays: Arrays) -> Source:
+def _at_known_sizes(source: ModelSource, read: Callable[..., Network], arrays: Arrays) -> ModelSource:
     """The network for the sizes of these inputs."""
     if not source.network.dynamic_dimensions:
         return source
-    return Source.read(partial(read, fixed={name: array.shape for name, array in arrays.items()}))
+    return ModelSource.read(partial(read, fixed={name: array.shape for name, array in arrays.items()}))
 
 
 def _at_known_sizes_plainly(
-    subject: Source, read: Callable[..., Network], arrays: Arrays, precision: str | None
+    subject: ModelSource, read: Callable[..., Network], arrays: Arrays, precision: str | None
 ) -> Network:
     """Returns the network, with known sizes, to be evaluated without schedules after each pass.
 
@@ -317,7 +317,9 @@ def _at_known_sizes_plainly(
     return network
 
 
-def _compared(own: Engine, reference: Engine, source: Source, tensors: Sequence[Tensor]) -> Iterator[ComparedTensor]:
+def _compared(
+    own: Engine, reference: Engine, source: ModelSource, tensors: Sequence[ModelTensor]
+) -> Iterator[ComparedTensor]:
     """As many tensors at a time as memory holds."""
     waiting = list(tensors)
     for group in returned_together([source.variable(tensor) for tensor in tensors]):

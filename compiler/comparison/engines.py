@@ -11,7 +11,7 @@ import numpy as np
 from nnefc.comparison.onnx_outputs import computed_names, with_outputs
 from nnefc.comparison.reference import PlainEvaluation
 from nnefc.driver.artifact import Artifact
-from nnefc.driver.model_source import Source, Tensor
+from nnefc.driver.model_source import ModelSource, ModelTensor
 from nnefc.ir.network import Network
 from nnefc.loader import LoadError, Model, RunError
 from nnefc.loader.arrays import widened
@@ -26,10 +26,10 @@ Arrays = Mapping[str, Array]
 class Engine(Protocol):
     """Computes the tensors of a network on one set of inputs."""
 
-    def knows(self, tensor: Tensor) -> bool:
+    def knows(self, tensor: ModelTensor) -> bool:
         """Returns whether it can say what is in a tensor."""
 
-    def values(self, tensors: Sequence[Tensor]) -> list[Array]:
+    def values(self, tensors: Sequence[ModelTensor]) -> list[Array]:
         """What is in these tensors; later calls ask for later ones."""
 
     def outputs(self) -> dict[str, Array]:
@@ -52,17 +52,17 @@ def ran(model: Model, inputs: Arrays, dtypes: Sequence[str]) -> list[Array]:
 class Built:
     """A network as a library of this compiler's computes it."""
 
-    def __init__(self, source: Source, inputs: Arrays, compiled: Callable[[Network], Artifact]) -> None:
+    def __init__(self, source: ModelSource, inputs: Arrays, compiled: Callable[[Network], Artifact]) -> None:
         self._source = source
         self._inputs = inputs
         self._compiled = compiled
         self._known = {tensor.variable for tensor in source.tensors}
 
-    def knows(self, tensor: Tensor) -> bool:
+    def knows(self, tensor: ModelTensor) -> bool:
         """Returns whether the network has it still: in integers some are gone."""
         return tensor.variable in self._known
 
-    def values(self, tensors: Sequence[Tensor]) -> list[Array]:
+    def values(self, tensors: Sequence[ModelTensor]) -> list[Array]:
         """By a library that returns these tensors alone."""
         return list(self._results(self._source.returning(tensors)).values())
 
@@ -85,7 +85,7 @@ class Built:
 class Plain:
     """A network whose operators are computed one by one, by TVM and NumPy."""
 
-    def __init__(self, source: Source, inputs: Arrays) -> None:
+    def __init__(self, source: ModelSource, inputs: Arrays) -> None:
         network = source.network
         states = [state.initial for state in network.states]
         self._names = network.outputs
@@ -94,11 +94,11 @@ class Plain:
         given = [*(inputs[name] for name in network.inputs), *states]
         self._run = PlainEvaluation(network.module, given, variables.values())
 
-    def knows(self, tensor: Tensor) -> bool:
+    def knows(self, tensor: ModelTensor) -> bool:
         """Returns whether the network has it, at the sizes of the inputs."""
         return tensor.name in self._variables
 
-    def values(self, tensors: Sequence[Tensor]) -> list[Array]:
+    def values(self, tensors: Sequence[ModelTensor]) -> list[Array]:
         """In one run, which goes on where it was."""
         return list(self._run.of([self._variables[tensor.name] for tensor in tensors]).values())
 
@@ -139,11 +139,11 @@ class Onnxruntime:
         }
         self._names = [info.name for info in model.graph.output]
 
-    def knows(self, tensor: Tensor) -> bool:
+    def knows(self, tensor: ModelTensor) -> bool:
         """Returns whether it is a tensor of numbers that NumPy has, for onnxruntime."""
         return self._types.get(tensor.name, "").removeprefix("tensor") in _NUMBERS
 
-    def values(self, tensors: Sequence[Tensor]) -> list[Array]:
+    def values(self, tensors: Sequence[ModelTensor]) -> list[Array]:
         """In a run that returns these tensors alone."""
         return self._run([tensor.name for tensor in tensors])
 

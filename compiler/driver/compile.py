@@ -18,7 +18,7 @@ from nnefc.driver.formats import load_network, load_operator_files
 from nnefc.driver.in_memory import AnyModel, file_of
 from nnefc.driver.integer_io import with_integer_io
 from nnefc.driver.locks import in_turn
-from nnefc.driver.model_source import Source
+from nnefc.driver.model_source import ModelSource
 from nnefc.driver.option_keywords import CompileKeywords, compile_options, with_documented_options
 from nnefc.driver.options import (
     AUTO,
@@ -207,7 +207,7 @@ class _ReadModel:
 
     network: Network
     apart: Specializations
-    source: Source | None
+    source: ModelSource | None
     load: Callable[..., Network]
 
 
@@ -216,10 +216,10 @@ def _read(path: Path, options: ReadOptions, code: CodeOptions, backend: Backend)
     load = partial(load_network, path, options, is_tied=not backend.takes_specializations)
     is_apart = backend.takes_specializations and not code.only_specialized
 
-    def first(**how: Any) -> tuple[Network, Source | None]:
+    def first(**how: Any) -> tuple[Network, ModelSource | None]:
         if not (code.profile or code.checked):
             return load(**how), None
-        source = Source.read(partial(load, **how))
+        source = ModelSource.read(partial(load, **how))
         return source.network, source
 
     network, source = first(is_apart=is_apart)

@@ -23,11 +23,11 @@ from nnefc.passes.manager import PassManager
 from nnefc.passes.pipeline import optimized
 from nnefc.quantizer.observation import returning
 
-__all__ = ["Source", "Tensor", "application_of", "operator_of"]
+__all__ = ["ModelSource", "ModelTensor", "application_of", "operator_of"]
 
 
 @dataclass(frozen=True)
-class Tensor:
+class ModelTensor:
     """A tensor that a model computes.
 
     Attributes:
@@ -42,25 +42,25 @@ class Tensor:
 
 
 @dataclass(frozen=True)
-class Source:
+class ModelSource:
     """A network as a front end returns it, and the tensors of its model, in the order in which it computes them."""
 
     network: Network
-    tensors: tuple[Tensor, ...]
+    tensors: tuple[ModelTensor, ...]
     recording: Recording
 
     @classmethod
-    def read(cls, load: Callable[[], Network]) -> Source:
+    def read(cls, load: Callable[[], Network]) -> ModelSource:
         """What `load` reads."""
         with recording() as found:
             network = load()
         return cls(network, tuple(_tensors(network, found)), found)
 
-    def of(self, network: Network) -> Source:
+    def of(self, network: Network) -> ModelSource:
         """The same model as another network, whose variables have the same names."""
         known = set(_variables(network))
         kept = tuple(tensor for tensor in self.tensors if tensor.variable in known)
-        return Source(network, kept, self.recording)
+        return ModelSource(network, kept, self.recording)
 
     def operators(self) -> dict[str, str]:
         """Returns the operators that compute tensors and intermediate results, by the names of their variables."""
@@ -80,16 +80,16 @@ class Source:
                 waiting = []
         return found
 
-    def returning(self, tensors: Sequence[Tensor]) -> Network:
+    def returning(self, tensors: Sequence[ModelTensor]) -> Network:
         """Returns the network with these tensors as its outputs instead of its own."""
         variables = _variables(self.network)
         return returning(self.network, lambda _: [variables[tensor.variable] for tensor in tensors])
 
-    def variable(self, tensor: Tensor) -> relax.Var:
+    def variable(self, tensor: ModelTensor) -> relax.Var:
         """Returns the variable that holds a tensor."""
         return _variables(self.network)[tensor.variable]
 
-    def between_kernels(self, backend: Backend, strict: bool, memory_budget: float) -> tuple[Tensor, ...]:
+    def between_kernels(self, backend: Backend, strict: bool, memory_budget: float) -> tuple[ModelTensor, ...]:
         """Returns the tensors that kernels write to memory; the others exist only inside of fused kernels."""
         network = self.network
         opened = dynamic_shape_context(
@@ -129,12 +129,12 @@ def _variables(network: Network) -> dict[str, relax.Var]:
     return {str(v.name): v for v in bound if isinstance(v.ty, relax.TensorType) and v not in taken}
 
 
-def _tensors(network: Network, found: Recording) -> list[Tensor]:
+def _tensors(network: Network, found: Recording) -> list[ModelTensor]:
     names = {str(var.name): name for var, name in found.names.items() if isinstance(var, relax.Var)}
     bindings = bindings_of(network.module["main"])
     made = {str(binding.var.name): application_of(found, binding) for binding in bindings}
     return [
-        Tensor(names[variable], variable, "" if (application := made[variable]) is None else application.location)
+        ModelTensor(names[variable], variable, "" if (application := made[variable]) is None else application.location)
         for variable in _variables(network)
         if variable in names
     ]

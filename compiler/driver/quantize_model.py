@@ -21,7 +21,7 @@ from nnefc.ir.network import Network
 from nnefc.loader import LoadError, RunError
 from nnefc.operators.recording import Recording, recording
 from nnefc.quantizer.calibration import Samples, samples_of
-from nnefc.quantizer.layers import Graph
+from nnefc.quantizer.layers import LayerGraph
 from nnefc.quantizer.observation import results
 from nnefc.quantizer.plan import tensors_read
 from nnefc.quantizer.quantize import (
@@ -144,7 +144,7 @@ def _names(network: Network, found: Recording) -> dict[str, str]:
 def _unsayable(model: Path, network: Network, found: Recording) -> tuple[str, ...]:
     """Layers that are not nodes of the file, such as those that took in a factor of an activation."""
     names = _names(network, found)
-    layers = {names.get(layer.name, layer.name): layer for layer in Graph(simplified(network).module).layers}
+    layers = {names.get(layer.name, layer.name): layer for layer in LayerGraph(simplified(network).module).layers}
     transposed = {name: layer.transposed for name, layer in layers.items()}
     return tuple(layers[name].name for name in layers_without_a_node(model, transposed))
 
@@ -155,7 +155,7 @@ def _write_onnx(model: Path, network: Network, found: Recording, plan: Quantizat
     Raises:
         CompileError: the model has layers that are not nodes.
     """
-    graph = Graph(simplified(network).module)
+    graph = LayerGraph(simplified(network).module)
     names = _names(network, found)
     read, features = tensors_read(graph, plan.layers)
     tensors = [

@@ -19,14 +19,14 @@ from nnefc.ir.element_types import element_bytes
 from nnefc.ir.network import Body, Control, DynamicDimension, Loop, Network, control_index, result_types, size_by_name
 from nnefc.symbolic.dims import dimensions, ranges, size_hint
 
-__all__ = ["Inspection", "Tensor", "inspect_network"]
+__all__ = ["BoundaryTensor", "Inspection", "inspect_network"]
 
 # Operations whose result is the same bytes in the same order: it needs no memory of its own.
 _VIEWS = {"relax.reshape", "relax.expand_dims", "relax.squeeze", "relax.flatten", "relax.nn.batch_flatten"}
 
 
 @dataclass(frozen=True)
-class Tensor:
+class BoundaryTensor:
     """An input or output of a network; dynamic sizes are names of dimensions, or formulas of them."""
 
     name: str
@@ -50,9 +50,9 @@ class Inspection:
     """
 
     name: str
-    inputs: tuple[Tensor, ...]
-    outputs: tuple[Tensor, ...]
-    states: tuple[Tensor, ...]
+    inputs: tuple[BoundaryTensor, ...]
+    outputs: tuple[BoundaryTensor, ...]
+    states: tuple[BoundaryTensor, ...]
     parameters: int
     parameter_bytes: int
     multiply_adds: int
@@ -110,9 +110,9 @@ def _border_names(network: Network) -> tuple[str, ...]:
     return network.inputs + tuple(state.name for state in network.states)
 
 
-def _tensor(network: Network, name: str, ty: relax.TensorType) -> Tensor:
+def _tensor(network: Network, name: str, ty: relax.TensorType) -> BoundaryTensor:
     shape = tuple(size_by_name(size, network.dynamic_dimensions) for size in dimensions(ty.shape.values))
-    return Tensor(name, "string" if name in network.texts else str(ty.dtype), shape)
+    return BoundaryTensor(name, "string" if name in network.texts else str(ty.dtype), shape)
 
 
 def _constants(function: relax.Function) -> list[tvm.ir.GenericConst]:

@@ -9,7 +9,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from nnefc.inspect.html.graph import Edge, Graph, Node
+from nnefc.inspect.html.graph import BoxGraph, Edge, Node
 from nnefc.targets.description.library import KernelDescription, LibraryDescription, OperandDescription
 
 __all__ = ["Lifetime", "graph_of_library", "lifetimes", "title_of"]
@@ -33,7 +33,7 @@ def title_of(kernel: KernelDescription) -> str:
     return " + ".join(kernel.operators) or kernel.kernel
 
 
-def graph_of_library(found: LibraryDescription, shares: Sequence[float] | None = None) -> Graph:
+def graph_of_library(found: LibraryDescription, shares: Sequence[float] | None = None) -> BoxGraph:
     """A box for each kernel, in the order of their calls, with the network's inputs and outputs.
 
     Args:
@@ -62,7 +62,7 @@ def graph_of_library(found: LibraryDescription, shares: Sequence[float] | None =
         for source in memory.read(OperandDescription("output", index, 0, 0, "")):
             edges[source, len(nodes)] = str(tensor)
         nodes.append(Node("output", "output", tensor.name, (("type", str(tensor)),)))
-    return Graph(f"{found.model}, kernels", tuple(nodes), tuple(Edge(*ends, text) for ends, text in edges.items()))
+    return BoxGraph(f"{found.model}, kernels", tuple(nodes), tuple(Edge(*ends, text) for ends, text in edges.items()))
 
 
 def lifetimes(kernels: Sequence[KernelDescription]) -> list[Lifetime]:

@@ -16,8 +16,8 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from nnefc.driver.model_source import Source, application_of, operator_of
-from nnefc.inspect.html.graph import Edge, Graph, Node
+from nnefc.driver.model_source import ModelSource, application_of, operator_of
+from nnefc.inspect.html.graph import BoxGraph, Edge, Node
 from nnefc.ir.dataflow import bindings_of
 from nnefc.ir.element_types import element_bytes
 from nnefc.ir.network import Body, Loop, Network, called_controls, control_index
@@ -33,7 +33,7 @@ _MAX_TEXT = 400
 _MAX_OPERATORS = 12
 
 
-def graphs_of_model(source: Source) -> list[Graph]:
+def graphs_of_model(source: ModelSource) -> list[BoxGraph]:
     """The network as its model says it: the whole, then what is in its choices and loops."""
     recording = source.recording
     names = _Known(recording.names)
@@ -58,7 +58,7 @@ def graphs_of_model(source: Source) -> list[Graph]:
     return list(_graphs(source.network, source.network.name, place_of, labelled))
 
 
-def graphs_of_passes(network: Network, title: str) -> list[Graph]:
+def graphs_of_passes(network: Network, title: str) -> list[BoxGraph]:
     """The network after passes: a box for each operator of Relax and each call of a kernel."""
 
     def labelled(group: _Group) -> None:
@@ -106,7 +106,7 @@ def _graphs(
     title: str,
     place_of: _PlaceOf,
     labelled: Callable[[_Group], None],
-) -> Iterator[Graph]:
+) -> Iterator[BoxGraph]:
     groups = _grouped(part, place_of)
     for group in groups:
         labelled(group)
@@ -145,7 +145,7 @@ def _grouped(part: Network | Body, place_of: _PlaceOf) -> list[_Group]:
     return groups
 
 
-def _graph(part: Network | Body, title: str, groups: Sequence[_Group]) -> Graph:
+def _graph(part: Network | Body, title: str, groups: Sequence[_Group]) -> BoxGraph:
     main = part.module["main"]
     nodes: list[Node] = []
     edges: dict[tuple[int, int], str] = {}
@@ -168,7 +168,7 @@ def _graph(part: Network | Body, title: str, groups: Sequence[_Group]) -> Graph:
         nodes.append(Node("output", "output", name, (("type", _type(expr.ty)), ("number", str(location)))))
         if var in made_by:
             edges[made_by[var], len(nodes) - 1] = f"{name}: {_type(expr.ty)}"
-    return Graph(title, tuple(nodes), tuple(Edge(*ends, label) for ends, label in edges.items()))
+    return BoxGraph(title, tuple(nodes), tuple(Edge(*ends, label) for ends, label in edges.items()))
 
 
 def _results(main: relax.Function) -> list[relax.Expr]:

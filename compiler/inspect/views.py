@@ -15,10 +15,10 @@ from nnefc.backends import backend_of
 from nnefc.driver.compile import machine_of
 from nnefc.driver.formats import load_network, load_operator_files
 from nnefc.driver.locks import in_turn
-from nnefc.driver.model_source import Source
+from nnefc.driver.model_source import ModelSource
 from nnefc.driver.options import CompileOptions
 from nnefc.frontends.dynamic_shapes import dynamic_shape_context
-from nnefc.inspect.html.graph import Graph
+from nnefc.inspect.html.graph import BoxGraph
 from nnefc.inspect.model_graph import graphs_of_model, graphs_of_passes
 from nnefc.passes.manager import PassManager, PassRun
 from nnefc.passes.pipeline import MAIN, optimized
@@ -30,7 +30,7 @@ COMPILED = "compiled"
 """What the last pass is called besides its name."""
 
 
-def graphs_of(model: str | os.PathLike[str], after: Sequence[str], options: CompileOptions) -> list[Graph]:
+def graphs_of(model: str | os.PathLike[str], after: Sequence[str], options: CompileOptions) -> list[BoxGraph]:
     """Returns the graphs of a model, and after each of the passes named.
 
     Args:
@@ -43,7 +43,7 @@ def graphs_of(model: str | os.PathLike[str], after: Sequence[str], options: Comp
     """
     machine = machine_of(options)
     load_operator_files(options.read.operators)
-    source = Source.read(partial(load_network, Path(model), options.read))
+    source = ModelSource.read(partial(load_network, Path(model), options.read))
     network = source.network
     graphs = graphs_of_model(source)
     if not after:

@@ -28,7 +28,7 @@ from nnefc.driver.compile import compile_model
 from nnefc.driver.formats import load_outline
 from nnefc.driver.in_memory import AnyModel, file_of
 from nnefc.driver.option_keywords import compile_options
-from nnefc.frontends.onnx.checks.types import OptionalType, SequenceType, TensorType, Type, read_type
+from nnefc.frontends.onnx.checks.types import OnnxTensorType, OptionalType, SequenceType, Type, read_type
 from nnefc.frontends.onnx.operator import from_storage, to_storage
 from nnefc.frontends.onnx.values import STORAGE, numpy_dtype
 from nnefc.loader import Model
@@ -91,7 +91,7 @@ class NnefcBackendRep(BackendRep):  # type: ignore[misc]
         self.known: tuple[str, ...] = ()
         self._libraries: OrderedDict[Hashable, Model] = OrderedDict()
         self._step = 0
-        if all(isinstance(self._types[name], TensorType) for name in self.inputs):
+        if all(isinstance(self._types[name], OnnxTensorType) for name in self.inputs):
             self._compile_as_it_stands()
 
     def _compile_as_it_stands(self) -> None:
@@ -110,7 +110,7 @@ class NnefcBackendRep(BackendRep):  # type: ignore[misc]
     def _may_decide(self, name: str) -> bool:
         """Returns whether more is known with the data of an input: a dynamic size, or a value that others depend on."""
         type_ = self._types[name]
-        if not isinstance(type_, TensorType) or type_.shape is None or len(type_.shape) < 2:
+        if not isinstance(type_, OnnxTensorType) or type_.shape is None or len(type_.shape) < 2:
             return True
         return any(not isinstance(size, int) for size in type_.shape)
 
@@ -171,7 +171,7 @@ class NnefcBackendRep(BackendRep):  # type: ignore[misc]
     def _steps(self, given: Mapping[str, Any]) -> Iterator[_Known]:
         """What may be known of the inputs, more at each step."""
         shapes = {name: _shapes(value) for name, value in given.items()}
-        yield _Known({name: shapes[name] for name in given if not isinstance(self._types[name], TensorType)})
+        yield _Known({name: shapes[name] for name in given if not isinstance(self._types[name], OnnxTensorType)})
         yield _Known(shapes)
         values = {name: value for index, (name, value) in enumerate(given.items()) if is_small(value, index == 0)}
         yield _Known({name: shape for name, shape in shapes.items() if name not in values}, values)
@@ -393,7 +393,7 @@ def _gathered(name: str, type_: Type | None, made: Mapping[str, Any]) -> Any:
             while any(key == f"{name}.{len(parts)}" or key.startswith(f"{name}.{len(parts)}.") for key in made):
                 parts.append(_gathered(f"{name}.{len(parts)}", element, made))
             return parts
-        case TensorType(dtype):
+        case OnnxTensorType(dtype):
             array = made[name]
             if dtype == "bfloat16" and array.dtype == np.uint16:
                 return array.view(numpy_dtype(dtype))

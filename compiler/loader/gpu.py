@@ -14,7 +14,7 @@ import numpy as np
 from .dlpack import BFLOAT, CUDA, KINDS, capsule_of
 from .tensors import DTYPES, RunError, Tensor
 
-__all__ = ["DEFAULT_STREAM", "DeviceArray", "Gpu", "Span", "stream_handle"]
+__all__ = ["DEFAULT_STREAM", "DeviceArray", "GpuContext", "Span", "stream_handle"]
 
 DEFAULT_STREAM = 1  # CUDA's number of the stream that programs use which name none
 
@@ -29,7 +29,7 @@ class Span:
     owner: Any
 
 
-class Gpu:
+class GpuContext:
     """NVIDIA's driver, as far as arrays need it, for one GPU. The network's library has opened it before."""
 
     def __init__(self, number: int) -> None:
@@ -126,7 +126,7 @@ class DeviceArray:
         address: of its first element.
     """
 
-    def __init__(self, gpu: Gpu, tensor: Tensor, stream: int | None) -> None:
+    def __init__(self, gpu: GpuContext, tensor: Tensor, stream: int | None) -> None:
         self._gpu = gpu
         self._stream = stream  # on which its elements are made; None if they are there
         self._is_bfloat = tensor.dtype == "bfloat16"

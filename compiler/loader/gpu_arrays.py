@@ -9,7 +9,7 @@ import numpy as np
 
 from .arrays import address_of, counted, source_of, target_for
 from .dlpack import CUDA, CUDA_MANAGED, Shown, shown_by_capsule
-from .gpu import DEFAULT_STREAM, DeviceArray, Gpu, Span
+from .gpu import DEFAULT_STREAM, DeviceArray, GpuContext, Span
 from .tensors import DTYPES, RunError, Tensor
 
 __all__ = ["check_apart", "counted_on_gpu", "gpu_results", "gpu_source", "is_host", "shape_of"]
@@ -24,7 +24,7 @@ def is_host(value: Any) -> bool:
     return not hasattr(value, "__cuda_array_interface__")
 
 
-def gpu_source(gpu: Gpu, tensor: Tensor, value: Any, stream: int | None) -> Span:
+def gpu_source(gpu: GpuContext, tensor: Tensor, value: Any, stream: int | None) -> Span:
     if is_host(value):
         if stream is not None:
             raise RunError(f'input "{tensor.name}" is in the host\'s memory: runs on a stream take arrays on the GPU')
@@ -33,7 +33,7 @@ def gpu_source(gpu: Gpu, tensor: Tensor, value: Any, stream: int | None) -> Span
     return _device_span(gpu, "input", tensor, value, stream)
 
 
-def _gpu_target(gpu: Gpu, tensor: Tensor, value: Any, stream: int | None) -> Span:
+def _gpu_target(gpu: GpuContext, tensor: Tensor, value: Any, stream: int | None) -> Span:
     if not is_host(value):
         return _device_span(gpu, "out for", tensor, value, stream)
     if stream is not None:
@@ -42,7 +42,7 @@ def _gpu_target(gpu: Gpu, tensor: Tensor, value: Any, stream: int | None) -> Spa
 
 
 def gpu_results(
-    gpu: Gpu, outputs: tuple[Tensor, ...], out: Sequence[Any] | str | None, stream: int | None
+    gpu: GpuContext, outputs: tuple[Tensor, ...], out: Sequence[Any] | str | None, stream: int | None
 ) -> tuple[list[Any], list[Span]]:
     """Returns the results of a run and the addresses that it writes to."""
     if out is None and stream is None:
@@ -67,7 +67,7 @@ def shape_of(value: Any) -> tuple[int, ...]:
     return tuple(value.shape if hasattr(value, "shape") else value.__cuda_array_interface__["shape"])
 
 
-def _device_span(gpu: Gpu, role: str, tensor: Tensor, value: Any, stream: int | None) -> Span:
+def _device_span(gpu: GpuContext, role: str, tensor: Tensor, value: Any, stream: int | None) -> Span:
     """Returns the span of an array on the GPU, which must match the model's type and shape."""
     try:
         show = _shown_by_dlpack if hasattr(value, "__dlpack_device__") else _shown_by_interface
@@ -105,7 +105,7 @@ def _is_dense(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
     return True
 
 
-def _shown_by_interface(value: Any, stream: int | None, gpu: Gpu) -> Shown:
+def _shown_by_interface(value: Any, stream: int | None, gpu: GpuContext) -> Shown:
     """By `__cuda_array_interface__`, version 2 or 3."""
     interface = value.__cuda_array_interface__
     if interface.get("mask") is not None:
@@ -120,7 +120,7 @@ def _shown_by_interface(value: Any, stream: int | None, gpu: Gpu) -> Shown:
     return Shown(address or 0, None, dtype.kind, dtype.itemsize, shape, elements, bool(read_only), value)
 
 
-def _shown_by_dlpack(value: Any, stream: int | None, _: Gpu) -> Shown:
+def _shown_by_dlpack(value: Any, stream: int | None, _: GpuContext) -> Shown:
     return shown_by_capsule(value.__dlpack__(stream=DEFAULT_STREAM if stream is None else stream), value)
 
 

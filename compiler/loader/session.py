@@ -13,7 +13,7 @@ from typing import Any
 from .arrays import address_of, as_array, copied, counted, returned, source_of, target_for
 from .checks import check_overlap, refuse_nan
 from .forks import keep_lock
-from .gpu import DEFAULT_STREAM, Gpu, Span, stream_handle
+from .gpu import DEFAULT_STREAM, GpuContext, Span, stream_handle
 from .gpu_arrays import check_apart, counted_on_gpu, gpu_results, gpu_source, is_host, shape_of
 from .interface import NO_AXIS, OK, InputStruct, OutputStruct
 from .library import Library
@@ -52,7 +52,7 @@ class Session:
         self._handle: c_void_p | None = None
         self._handle = library.create(threads, number, flush_subnormals, processors)
         try:
-            self.gpu = None if library.device == "cpu" else Gpu(number)
+            self.gpu = None if library.device == "cpu" else GpuContext(number)
         except RunError as error:
             library.destroy(self._handle)
             self._handle = None
@@ -266,7 +266,7 @@ class Session:
         return f", though no input has one{states}"
 
     def _run_on_gpu(
-        self, gpu: Gpu, values: Sequence[Any], out: Sequence[Any] | str | None, stream: Any, check_nan: bool
+        self, gpu: GpuContext, values: Sequence[Any], out: Sequence[Any] | str | None, stream: Any, check_nan: bool
     ) -> list[Any]:
         """Runs a network on arrays in host or GPU memory."""
         if check_nan and stream is not None:

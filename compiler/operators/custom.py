@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast, dataclass_transform
 
 from nnefc.operators.base import Operator
-from nnefc.operators.custom_declaration import Declared
+from nnefc.operators.custom_declaration import DeclaredOperator
 from nnefc.support.diagnostics import CompileError, Location
 
 __all__ = [
@@ -60,7 +60,7 @@ class CustomOperator(Operator, listed=False):
         super().__init_subclass__(listed=False, **options)
 
 
-_REGISTERED: dict[tuple[str, str], Declared] = {}
+_REGISTERED: dict[tuple[str, str], DeclaredOperator] = {}
 """By format and name."""
 
 
@@ -105,7 +105,7 @@ def register(
             made: _Class = kind if "__dataclass_fields__" in vars(kind) else cast(Any, dataclass(frozen=True)(kind))
         except (TypeError, ValueError) as error:
             raise CompileError(f"the fields of the operator {kind.__name__} are no attributes: {error}") from error
-        declared = replace(Declared.of(made), registry=registry)
+        declared = replace(DeclaredOperator.of(made), registry=registry)
         found = {(format_, _name_of(name)): replace(declared, fragment=_fragment(name)) for format_, name in names}
         for key in found:
             _check_free(key, made)
@@ -121,7 +121,7 @@ def forget(kind: type[CustomOperator]) -> None:
         del _REGISTERED[key]
 
 
-def custom_operator(format_: str, name: str) -> Declared | None:
+def custom_operator(format_: str, name: str) -> DeclaredOperator | None:
     """The operator that is registered under a name of a format; None if there is none."""
     return _REGISTERED.get((format_, name))
 

@@ -19,7 +19,7 @@ from nnefc.operators.base import Emitter, Operand, Operator, Shape, check_size, 
 from nnefc.support.diagnostics import CompileError
 from nnefc.symbolic.dims import Size, known_less
 
-__all__ = ["Attribute", "Custom", "Declared", "Input"]
+__all__ = ["Attribute", "Custom", "DeclaredOperator", "Input"]
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Attribute:
 
 
 @dataclass(frozen=True)
-class Declared:
+class DeclaredOperator:
     """A registered operator: its class, and what the class says of inputs and attributes.
 
     Attributes:
@@ -74,7 +74,7 @@ class Declared:
     registry: str = ""
 
     @classmethod
-    def of(cls, kind: type[Operator]) -> Declared:
+    def of(cls, kind: type[Operator]) -> DeclaredOperator:
         """The operator of a class, a dataclass.
 
         Raises:
@@ -140,7 +140,7 @@ class Declared:
 class Custom(Operator, listed=False):
     """A user's operator with the values of its attributes, and checked; its results are a tuple."""
 
-    declared: Declared
+    declared: DeclaredOperator
     operator: Operator
 
     @property

@@ -19,8 +19,8 @@ import tvm
 from tvm import relax
 
 from nnefc.passes.graph.rewriter import Rewriter, constant, is_call
-from nnefc.quantizer.layers import Graph, Layer
-from nnefc.quantizer.ranges import Range
+from nnefc.quantizer.layers import Layer, LayerGraph
+from nnefc.quantizer.ranges import ValueRange
 
 __all__ = ["Values", "equalized", "has_pairs", "with_values"]
 
@@ -47,13 +47,13 @@ class Values:
     scales: dict[relax.Var, Array] = field(default_factory=dict)
 
 
-def has_pairs(graph: Graph) -> bool:
+def has_pairs(graph: LayerGraph) -> bool:
     """Returns whether there is anything to equalize."""
     return next(_pairs(graph), None) is not None
 
 
 def equalized(
-    graph: Graph, ranges: Mapping[relax.Var, Range], per_channel: bool, kept: Collection[relax.Var] = ()
+    graph: LayerGraph, ranges: Mapping[relax.Var, ValueRange], per_channel: bool, kept: Collection[relax.Var] = ()
 ) -> Values:
     """New values of the layers that follow each other.
 
@@ -108,7 +108,7 @@ class _Replacing(Rewriter):
         return call
 
 
-def _pairs(graph: Graph) -> Iterator[tuple[Layer, Layer]]:
+def _pairs(graph: LayerGraph) -> Iterator[tuple[Layer, Layer]]:
     """Layers that alone read each other's results, in order."""
     readers = {layer.data: layer for layer in graph.layers if graph.sole_user(layer.data) is not None}
     for layer in graph.layers:

@@ -19,7 +19,7 @@ from nnefc.passes.graph.precision.use_16bit_floats import at_the_ends
 from nnefc.passes.graph.quantized.compute_in_integers import MAX_PRODUCTS
 from nnefc.passes.graph.rewriter import array_of, is_call, is_constant, shape_of
 
-__all__ = ["MOVES", "Graph", "Layer"]
+__all__ = ["MOVES", "Layer", "LayerGraph"]
 
 Array = np.ndarray[Any, Any]
 
@@ -110,7 +110,7 @@ class Layer:
         return values.reshape(shape)
 
 
-class Graph:
+class LayerGraph:
     """A network's function, to be asked what its layers are and what surrounds them.
 
     Attributes:

@@ -19,7 +19,7 @@ from tvm import relax
 
 from nnefc.ir.dataflow import bindings_of
 from nnefc.passes.graph.rewriter import Rewriter, constant, is_call
-from nnefc.quantizer.layers import MOVES, Graph, Layer
+from nnefc.quantizer.layers import MOVES, Layer, LayerGraph
 from nnefc.support.diagnostics import CompileError
 
 __all__ = ["LayerPlan", "Read", "apply_plan", "planned", "tensors_read"]
@@ -96,7 +96,7 @@ def apply_plan(module: tvm.IRModule, plan: Sequence[LayerPlan]) -> tvm.IRModule:
     Raises:
         CompileError: it has other layers than the plan.
     """
-    graph = Graph(module)
+    graph = LayerGraph(module)
     if [layer.weights.shape for layer in graph.layers] != [each.weights.shape for each in plan]:
         raise CompileError(
             "the network has other layers at these sizes than at those that it was quantized for",
@@ -106,7 +106,7 @@ def apply_plan(module: tvm.IRModule, plan: Sequence[LayerPlan]) -> tvm.IRModule:
     return relax.transform.DeadCodeElimination()(rewriter.transform())
 
 
-def tensors_read(graph: Graph, plan: Sequence[LayerPlan]) -> tuple[dict[relax.Var, Read], set[relax.Var]]:
+def tensors_read(graph: LayerGraph, plan: Sequence[LayerPlan]) -> tuple[dict[relax.Var, Read], set[relax.Var]]:
     """Returns the quantization parameters of tensors, and which of them convolutions read."""
     read: dict[relax.Var, Read] = {}
     features: set[relax.Var] = set()
@@ -134,7 +134,7 @@ class _Quantizing(Rewriter):
     What only matrix products read, such as the states of a transformer, others read as it is.
     """
 
-    def __init__(self, mod: tvm.IRModule, graph: Graph, plan: Mapping[relax.Var, LayerPlan]) -> None:
+    def __init__(self, mod: tvm.IRModule, graph: LayerGraph, plan: Mapping[relax.Var, LayerPlan]) -> None:
         super().__init__(mod)
         self._plan = plan
         self._with_bias = {layer.var for layer in graph.layers if layer.bias_var is not None}

@@ -28,10 +28,10 @@ from nnefc.passes.graph.fold_constants import fold_constants
 from nnefc.passes.graph.rewriter import constant, shape_of
 from nnefc.quantizer.calibration import Samples
 from nnefc.quantizer.equalization import equalized, has_pairs, with_values
-from nnefc.quantizer.layers import Graph, Layer
+from nnefc.quantizer.layers import Layer, LayerGraph
 from nnefc.quantizer.observation import Compile, observed, returned_together
 from nnefc.quantizer.plan import LayerPlan, Read, apply_plan, planned
-from nnefc.quantizer.ranges import METHODS, Histogram, Range, check_method, grid_of_range
+from nnefc.quantizer.ranges import METHODS, Histogram, ValueRange, check_method, grid_of_range
 from nnefc.support.diagnostics import CompileError
 from nnefc.targets.description.library import TensorDescription
 
@@ -150,7 +150,7 @@ class _Planner:
     def __init__(self, network: Network, samples: Samples, options: QuantizationOptions, compiled: Compile) -> None:
         self._network, self._samples = network, samples
         self._options, self._compiled = options, compiled
-        self._graph = Graph(network.module)
+        self._graph = LayerGraph(network.module)
         self._wide = self._kept_wide()
 
     def plan(self) -> QuantizationPlan:
@@ -189,7 +189,7 @@ class _Planner:
         """Returns the layers to quantize."""
         return [layer for layer in self._graph.layers if layer.var not in self._wide]
 
-    def _ranges(self) -> dict[relax.Var, tuple[Range, Range]]:
+    def _ranges(self) -> dict[relax.Var, tuple[ValueRange, ValueRange]]:
         """Of what each layer reads, by that: the range of the tensor that is stored for it, and its own, by channel.
 
         A tensor of another rank is stored for several channels at once: its range is one for all.
@@ -209,24 +209,26 @@ class _Planner:
                 ends += [relax.op.min(var, others), relax.op.max(var, others)]
             return ends
 
-        found: dict[tuple[relax.Var, int | None], Range] = {}
+        found: dict[tuple[relax.Var, int | None], ValueRange] = {}
         for values in observed(self._network, made, self._compiled, self._samples):
             for number, location in enumerate(asked):
                 low, high = values[2 * number : 2 * number + 2]
                 if location in found:
                     found[location].join(low, high)
                 else:
-                    found[location] = Range(low, high)
+                    found[location] = ValueRange(low, high)
         return {var: (found[stored[var], channels(var)], found[var, axis]) for var, axis in axes.items()}
 
-    def _equalized(self, ranges: Mapping[relax.Var, tuple[Range, Range]]) -> dict[relax.Var, tuple[Range, Range]]:
+    def _equalized(
+        self, ranges: Mapping[relax.Var, tuple[ValueRange, ValueRange]]
+    ) -> dict[relax.Var, tuple[ValueRange, ValueRange]]:
         """The network with other trained values, and the ranges that these make."""
         wide = {layer.name: self._wide[layer.var] for layer in self._graph.layers if layer.var in self._wide}
         own = {var: seen[1] for var, seen in ranges.items()}
         values = equalized(self._graph, own, self._options.per_channel, self._wide)
         before = self._layers()
         self._network = replace(self._network, module=with_values(self._network.module, values))
-        self._graph = Graph(self._network.module)
+        self._graph = LayerGraph(self._network.module)
         self._wide = {layer.var: wide[layer.name] for layer in self._graph.layers if layer.name in wide}
         made = {}
         for old, new in zip(before, self._layers(), strict=True):
@@ -235,7 +237,7 @@ class _Planner:
             made[new.data] = (stored, seen) if scale is None else (stored.divided(scale), seen.divided(scale))
         return made
 
-    def _reads(self, ranges: Mapping[relax.Var, Range]) -> dict[relax.Var, Read]:
+    def _reads(self, ranges: Mapping[relax.Var, ValueRange]) -> dict[relax.Var, Read]:
         """How each layer's operand is quantized, by the layer's variable."""
         stored = {layer.var: self._graph.stored(layer.data) for layer in self._layers()}
         whole: dict[relax.Var, tuple[float, float]] = {}
@@ -324,7 +326,7 @@ def _differences(
             asked += _probes(builder, graph.definitions[layer.var], layer, plan)
         return asked
 
-    graph = Graph(network.module)
+    graph = LayerGraph(network.module)
     sums: list[tuple[list[Array], list[Array], list[Array]]] = [([], [], []) for _ in tried]
     if tried:
         for values in observed(network, made, compiled, samples):

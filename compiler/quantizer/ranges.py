@@ -16,7 +16,7 @@ import numpy as np
 from nnefc.driver.options import MINMAX
 from nnefc.support.diagnostics import CompileError
 
-__all__ = ["METHODS", "Histogram", "Range", "check_method", "grid_of_range"]
+__all__ = ["METHODS", "Histogram", "ValueRange", "check_method", "grid_of_range"]
 
 Array = np.ndarray[Any, Any]
 
@@ -26,7 +26,7 @@ _LEFT_OUT = 1e-4
 
 
 @dataclass
-class Range:
+class ValueRange:
     """The min and max of a tensor, or of each of its channels, over all runs."""
 
     low: Array
@@ -36,9 +36,9 @@ class Range:
         """Take in another run."""
         self.low, self.high = np.minimum(self.low, low), np.maximum(self.high, high)
 
-    def divided(self, scale: Array) -> Range:
+    def divided(self, scale: Array) -> ValueRange:
         """That of the channels divided by factors above zero."""
-        return Range(self.low / scale, self.high / scale)
+        return ValueRange(self.low / scale, self.high / scale)
 
     @property
     def whole(self) -> tuple[float, float]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from aiohttp import web
 
-from nnefc.serving.failures import Kind, Refused
+from nnefc.serving.failures import FailureKind, Refused
 from nnefc.serving.incoming import Arriving, Incoming, network_of
 
 __all__ = ["Connection", "Connections"]
@@ -201,12 +201,12 @@ class Connection(asyncio.Protocol):
 
 
 def _too_large(largest: int) -> Refused:
-    return Refused(Kind.TOO_LARGE, f"the body has more than {largest:,} bytes")
+    return Refused(FailureKind.TOO_LARGE, f"the body has more than {largest:,} bytes")
 
 
 def _too_slow(slowest: int) -> Refused:
     return Refused(
-        Kind.LATE,
+        FailureKind.LATE,
         f"the request takes longer to arrive than there is time for it, or arrives at less than {slowest:,} bytes per "
         "second",
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from nnefc.serving.failures import Kind, Refused
+from nnefc.serving.failures import FailureKind, Refused
 
 __all__ = ["refuse_extensions"]
 
@@ -28,4 +28,4 @@ def refuse_extensions(parameters: Mapping[str, object]) -> None:
     """
     for name, words in _REFUSED.items():
         if parameters.get(name):
-            raise Refused(Kind.UNSUPPORTED, words)
+            raise Refused(FailureKind.UNSUPPORTED, words)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from enum import Enum
 
-__all__ = ["Kind", "Refused"]
+__all__ = ["FailureKind", "Refused"]
 
 
-class Kind(Enum):
+class FailureKind(Enum):
     """Kind of failure: HTTP status, gRPC status, and label in metrics."""
 
     INVALID = 400, "INVALID_ARGUMENT", "invalid"
@@ -35,6 +35,6 @@ class Kind(Enum):
 class Refused(Exception):
     """A refused request. The message says what is wrong, and what would be right."""
 
-    def __init__(self, kind: Kind, message: str) -> None:
+    def __init__(self, kind: FailureKind, message: str) -> None:
         super().__init__(message)
         self.kind = kind

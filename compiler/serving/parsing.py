@@ -10,7 +10,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
-from nnefc.serving.failures import Kind, Refused
+from nnefc.serving.failures import FailureKind, Refused
 
 __all__ = ["LARGE", "Parsed", "Parsers"]
 
@@ -44,7 +44,7 @@ class Parsers:
                 answer = await loop.run_in_executor(self._threads, process.asked, kind, text)
             except (OSError, EOFError) as error:
                 process.end()
-                raise Refused(Kind.FAILED, "the process that reads large requests has ended") from error
+                raise Refused(FailureKind.FAILED, "the process that reads large requests has ended") from error
             except BaseException:
                 process.end()
                 raise
@@ -62,7 +62,7 @@ def _parsed(index: bytes, tail: bytes, values: memoryview) -> Parsed:
     said = json.loads(index)
     if "error" in said:
         kind, words = said["error"]
-        raise Refused(Kind[kind], words)
+        raise Refused(FailureKind[kind], words)
     found: dict[int, memoryview] = {}
     for number, size in said["tensors"]:
         found[number], values = values[:size], values[size:]

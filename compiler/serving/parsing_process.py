@@ -18,7 +18,7 @@ from typing import Any
 
 from nnefc.loader import Tensor
 from nnefc.serving.contents import values_of
-from nnefc.serving.failures import Kind, Refused
+from nnefc.serving.failures import FailureKind, Refused
 from nnefc.serving.values import DATATYPES, from_numbers, to_raw
 
 __all__ = ["answered", "main"]
@@ -54,12 +54,13 @@ def answered(kind: bytes, text: bytes) -> tuple[bytes, bytes, list[bytes]]:
         tail, found = _READERS[kind](text)
         if len(tail) > _MAX_TAIL:
             raise Refused(
-                Kind.TOO_LARGE, f"the request has more than {_MAX_TAIL:,} bytes besides the values of its tensors"
+                FailureKind.TOO_LARGE,
+                f"the request has more than {_MAX_TAIL:,} bytes besides the values of its tensors",
             )
     except Refused as error:
         return json.dumps({"error": [error.kind.name, str(error)]}).encode(), b"", []
     except MemoryError:
-        return json.dumps({"error": [Kind.BUSY.name, "there is no memory for the request"]}).encode(), b"", []
+        return json.dumps({"error": [FailureKind.BUSY.name, "there is no memory for the request"]}).encode(), b"", []
     index = json.dumps({"tensors": [(number, len(blob)) for number, blob in found]}).encode()
     return index, tail, [blob for _, blob in found]
 
@@ -68,9 +69,9 @@ def _of_json(text: bytes) -> _Found:
     try:
         given = json.loads(text)
     except (ValueError, RecursionError) as error:  # UnicodeDecodeError is a ValueError
-        raise Refused(Kind.INVALID, f"the body is not JSON: {error}") from None
+        raise Refused(FailureKind.INVALID, f"the body is not JSON: {error}") from None
     if not isinstance(given, dict):
-        raise Refused(Kind.INVALID, "the body is not an object of JSON")
+        raise Refused(FailureKind.INVALID, "the body is not an object of JSON")
     found: list[tuple[int, bytes]] = []
     inputs = given.get("inputs")
     for number, each in enumerate(inputs if isinstance(inputs, list) else []):
@@ -99,7 +100,7 @@ def _of_message(text: bytes) -> _Found:
     try:
         request = message(INFERENCE, "ModelInferRequest").FromString(text)
     except DecodeError as error:
-        raise Refused(Kind.INVALID, f"the message cannot be read: {error}") from None
+        raise Refused(FailureKind.INVALID, f"the message cannot be read: {error}") from None
     found: list[tuple[int, bytes]] = []
     for number, each in enumerate(request.inputs):
         tensor = _tensor({"name": each.name, "datatype": each.datatype, "shape": list(each.shape)})

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nnefc.loader import LoadError, RunError
-from nnefc.serving.failures import Kind, Refused
+from nnefc.serving.failures import FailureKind, Refused
 from nnefc.serving.metrics import Metrics
 from nnefc.serving.served import Samples, Served
 from nnefc.serving.settings import Policy
@@ -92,12 +92,14 @@ class Repository:
         """
         entries = self._named(name)
         if version and version not in entries:
-            raise Refused(Kind.NOT_FOUND, f'model "{name}" has no version "{version[:20]}", but {", ".join(entries)}')
+            raise Refused(
+                FailureKind.NOT_FOUND, f'model "{name}" has no version "{version[:20]}", but {", ".join(entries)}'
+            )
         chosen = [entries[version]] if version else list(reversed(entries.values()))
         for entry in chosen:
             if entry.served is not None:
                 return entry, entry.served
-        raise Refused(Kind.UNAVAILABLE, f'model "{name}" is not loaded: {chosen[0].reason}')
+        raise Refused(FailureKind.UNAVAILABLE, f'model "{name}" is not loaded: {chosen[0].reason}')
 
     async def load(self, name: str) -> None:
         """Load all versions of a network from their files again; until these are there, requests get the old ones.
@@ -112,7 +114,7 @@ class Repository:
                     new = await asyncio.to_thread(self._loaded, entry)
                 except (LoadError, RunError) as error:
                     raise Refused(
-                        Kind.INVALID, f'version {entry.version} of "{name}" was not loaded: {error}'
+                        FailureKind.INVALID, f'version {entry.version} of "{name}" was not loaded: {error}'
                     ) from error
                 old, entry.served, entry.reason = entry.served, new, ""
                 if old is not None:
@@ -133,7 +135,7 @@ class Repository:
 
     def _named(self, name: str) -> dict[str, Entry]:
         if name not in self._entries:
-            raise Refused(Kind.NOT_FOUND, f'there is no model "{name[:100]}", but {", ".join(self._entries)}')
+            raise Refused(FailureKind.NOT_FOUND, f'there is no model "{name[:100]}", but {", ".join(self._entries)}')
         return self._entries[name]
 
     def _loaded(self, entry: Entry) -> Served:

@@ -10,7 +10,7 @@ from importlib.metadata import version as version_of
 from typing import Any
 
 from nnefc.loader import Tensor
-from nnefc.serving.failures import Kind, Refused
+from nnefc.serving.failures import FailureKind, Refused
 from nnefc.serving.incoming import Incoming
 from nnefc.serving.metrics import Metrics
 from nnefc.serving.parsing import Parsers
@@ -68,7 +68,7 @@ class Service:
         try:
             self.repository.find(name, version)
         except Refused as error:
-            if error.kind is Kind.UNAVAILABLE:
+            if error.kind is FailureKind.UNAVAILABLE:
                 return False
             raise
         return not self.drains
@@ -104,7 +104,7 @@ class Service:
 
     def _check_control(self) -> None:
         if not self._control:
-            raise Refused(Kind.UNSUPPORTED, "clients may not load and unload models here: nnefc serve --control")
+            raise Refused(FailureKind.UNSUPPORTED, "clients may not load and unload models here: nnefc serve --control")
 
     @contextmanager
     def request(self, protocol: str, name: str, version: str) -> Iterator[float]:
@@ -114,10 +114,10 @@ class Service:
             Refused: the server ends, there is no such network, or no room for its requests now.
         """
         if self.drains:
-            raise Refused(Kind.UNAVAILABLE, "the server is shutting down")
+            raise Refused(FailureKind.UNAVAILABLE, "the server is shutting down")
         _, served = self.repository.find(name, version)
         served.check_room()
-        begin, result = time.monotonic(), Kind.FAILED.word
+        begin, result = time.monotonic(), FailureKind.FAILED.word
         self.under_way += 1
         try:
             yield asyncio.get_running_loop().time() + self.timeout

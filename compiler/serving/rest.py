@@ -20,7 +20,7 @@ from aiohttp.http_exceptions import ContentEncodingError, TransferEncodingError
 from nnefc.loader import Tensor
 from nnefc.serving.connections import Connection, Connections
 from nnefc.serving.extensions import refuse_extensions
-from nnefc.serving.failures import Kind, Refused
+from nnefc.serving.failures import FailureKind, Refused
 from nnefc.serving.parsing import LARGE
 from nnefc.serving.requests import Service, aside
 from nnefc.serving.served import Served
@@ -84,13 +84,13 @@ async def _refusals(request: web.Request, handler: _Handler) -> web.StreamRespon
     try:
         return await handler(request)
     except Refused as error:
-        headers = {"Retry-After": "1"} if error.kind in (Kind.BUSY, Kind.UNAVAILABLE) else None
+        headers = {"Retry-After": "1"} if error.kind in (FailureKind.BUSY, FailureKind.UNAVAILABLE) else None
         return _error(error.kind.http, str(error), headers)
     except web.HTTPException as error:
         return _error(error.status, error.reason, {"Allow": error.headers["Allow"]} if error.status == 405 else None)
     except Exception:
         _LOG.exception("a request failed")
-        return _error(Kind.FAILED.http, "the server failed: it has written why to its log")
+        return _error(FailureKind.FAILED.http, "the server failed: it has written why to its log")
 
 
 _refusals.__middleware_version__ = 1  # type: ignore[attr-defined]  # what aiohttp's decorator sets
@@ -152,7 +152,7 @@ class _Handlers:
             head, raw = _divided(body, length)
             if len(head) > self._where.largest_json:
                 raise Refused(
-                    Kind.TOO_LARGE,
+                    FailureKind.TOO_LARGE,
                     f"the request has more than {self._where.largest_json:,} bytes of JSON: send tensors as raw bytes, "
                     "by the extension binary_tensor_data",
                 )
@@ -177,7 +177,7 @@ class _Handlers:
         try:
             return await self._connections.of(request).body(request, largest, self._where.slowest, until)
         except _PAYLOAD_ERRORS as error:
-            raise Refused(Kind.INVALID, f"the body cannot be read: {error}") from None
+            raise Refused(FailureKind.INVALID, f"the body cannot be read: {error}") from None
 
     async def _parsed(self, head: memoryview, until: float) -> tuple[dict[str, Any], Mapping[int, memoryview]]:
         """A request's JSON, and the values of tensors that another process has read, by the inputs' numbers."""
@@ -187,7 +187,7 @@ class _Handlers:
             async with asyncio.timeout_at(until):
                 tail, values = await self._service.parsers.parse(b"J", head)
         except TimeoutError:
-            raise Refused(Kind.LATE, "the request takes longer to be parsed than there is time for it") from None
+            raise Refused(FailureKind.LATE, "the request takes longer to be parsed than there is time for it") from None
         return _json(tail), values
 
 
@@ -197,7 +197,7 @@ def _divided(body: bytearray, length: str | None) -> tuple[memoryview, memoryvie
     if length is None:
         return whole, whole[:0]
     if not (length.isascii() and length.isdigit() and len(length) < 20 and int(length) <= len(body)):
-        raise Refused(Kind.INVALID, f"{_HEADER_LENGTH} is {length[:20]!r}, but the body has {len(body):,} bytes")
+        raise Refused(FailureKind.INVALID, f"{_HEADER_LENGTH} is {length[:20]!r}, but the body has {len(body):,} bytes")
     return whole[: int(length)], whole[int(length) :]
 
 
@@ -205,9 +205,9 @@ def _json(text: bytes | bytearray) -> dict[str, Any]:
     try:
         given = json.loads(text)
     except (ValueError, RecursionError) as error:  # UnicodeDecodeError is a ValueError
-        raise Refused(Kind.INVALID, f"the body is not JSON: {error}") from None
+        raise Refused(FailureKind.INVALID, f"the body is not JSON: {error}") from None
     if not isinstance(given, dict):
-        raise Refused(Kind.INVALID, "the body is not an object of JSON")
+        raise Refused(FailureKind.INVALID, "the body is not an object of JSON")
     return given
 
 
@@ -220,7 +220,7 @@ def _inputs(
     for number, each in enumerate(_objects(given, "inputs")):
         tensor, shape = served.input_for(_text(each, "name"), _text(each, "datatype"), _list(each, "shape"))
         if tensor.name in arrays:
-            raise Refused(Kind.INVALID, f'input "{tensor.name}" is given twice')
+            raise Refused(FailureKind.INVALID, f'input "{tensor.name}" is given twice')
         refuse_extensions(_parameters(each))
         size = _parameters(each).get("binary_data_size")
         if size is None and number in values:
@@ -231,13 +231,13 @@ def _inputs(
             continue
         if type(size) is not int or not 0 <= size <= len(raw) - location:
             raise Refused(
-                Kind.INVALID,
+                FailureKind.INVALID,
                 f'input "{tensor.name}" has binary_data_size {str(size)[:20]!r}, more than the body or no size',
             )
         arrays[tensor.name] = from_raw(tensor, shape, raw[location : location + size])
         location += size
     if location != len(raw):
-        raise Refused(Kind.INVALID, f"the body has {len(raw) - location:,} bytes more than its inputs")
+        raise Refused(FailureKind.INVALID, f"the body has {len(raw) - location:,} bytes more than its inputs")
     return arrays
 
 
@@ -300,27 +300,27 @@ async def _sent(
     except TimeoutError:
         if request.transport is not None:
             request.transport.abort()
-        raise Refused(Kind.LATE, "the answer takes longer to be read than there is time for it") from None
+        raise Refused(FailureKind.LATE, "the answer takes longer to be read than there is time for it") from None
     return response
 
 
 def _objects(given: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
     found = _list(given, name)
     if not all(isinstance(each, dict) for each in found):
-        raise Refused(Kind.INVALID, f'"{name}" has an element that is no object')
+        raise Refused(FailureKind.INVALID, f'"{name}" has an element that is no object')
     return found
 
 
 def _list(given: Mapping[str, Any], name: str) -> list[Any]:
     if not isinstance(given.get(name), list):
-        raise Refused(Kind.INVALID, f'"{name}" is missing, or is no list')
+        raise Refused(FailureKind.INVALID, f'"{name}" is missing, or is no list')
     found: list[Any] = given[name]
     return found
 
 
 def _text(given: Mapping[str, Any], name: str) -> str:
     if not isinstance(given.get(name), str):
-        raise Refused(Kind.INVALID, f'"{name}" is missing, or is no text')
+        raise Refused(FailureKind.INVALID, f'"{name}" is missing, or is no text')
     found: str = given[name]
     return found
 
@@ -328,5 +328,5 @@ def _text(given: Mapping[str, Any], name: str) -> str:
 def _parameters(given: Mapping[str, Any]) -> Mapping[str, Any]:
     found = given.get("parameters", {})
     if not isinstance(found, dict):
-        raise Refused(Kind.INVALID, '"parameters" is no object')
+        raise Refused(FailureKind.INVALID, '"parameters" is no object')
     return found

@@ -20,7 +20,7 @@ from google.protobuf.message import DecodeError
 from nnefc.loader import Tensor
 from nnefc.serving.contents import values_of
 from nnefc.serving.extensions import refuse_extensions
-from nnefc.serving.failures import Kind, Refused
+from nnefc.serving.failures import FailureKind, Refused
 from nnefc.serving.incoming import Incoming, Unread, network_of
 from nnefc.serving.messages import HEALTH, INFERENCE, message
 from nnefc.serving.parsing import LARGE
@@ -93,7 +93,7 @@ class _Clients:
             Refused: it is one.
         """
         if self.unread.has_too_many(address):
-            raise Refused(Kind.BUSY, "too many answers have not been read: read them first")
+            raise Refused(FailureKind.BUSY, "too many answers have not been read: read them first")
 
 
 def _method(package: str, name: str, answer: _Answer, clients: _Clients, seconds: float) -> Any:
@@ -117,9 +117,9 @@ async def _answered(
         try:
             request = await _next(requests, address, clients.arriving, seconds)
         except StopAsyncIteration:
-            raise Refused(Kind.INVALID, "there is no message") from None
+            raise Refused(FailureKind.INVALID, "there is no message") from None
         except TimeoutError:
-            raise Refused(Kind.LATE, "the request takes longer to arrive than there is time for it") from None
+            raise Refused(FailureKind.LATE, "the request takes longer to arrive than there is time for it") from None
         made = await answer(_read(kind, request), context)
         end = clients.unread.begin(address)
         context.add_done_callback(lambda _: end())
@@ -128,7 +128,7 @@ async def _answered(
         await context.abort(grpc.StatusCode[error.kind.grpc], str(error))
     except Exception:  # of which gRPC would tell the client the text
         _LOG.exception("a request failed")
-        await context.abort(grpc.StatusCode[Kind.FAILED.grpc], _FAILED)
+        await context.abort(grpc.StatusCode[FailureKind.FAILED.grpc], _FAILED)
 
 
 async def _next(requests: AsyncIterator[bytes], address: str | None, arriving: Incoming, seconds: float) -> bytes:
@@ -161,7 +161,7 @@ def _read(kind: Any, request: bytes) -> Any:
     if kind is message(INFERENCE, "ModelInferRequest"):
         return request
     if len(request) > _MAX_OTHER:
-        raise Refused(Kind.TOO_LARGE, f"the message has more than {_MAX_OTHER:,} bytes")
+        raise Refused(FailureKind.TOO_LARGE, f"the message has more than {_MAX_OTHER:,} bytes")
     return _message(kind, request)
 
 
@@ -169,7 +169,7 @@ def _message(kind: Any, request: bytes) -> Any:
     try:
         return kind.FromString(request)
     except DecodeError as error:
-        raise Refused(Kind.INVALID, f"the message cannot be read: {error}") from None
+        raise Refused(FailureKind.INVALID, f"the message cannot be read: {error}") from None
 
 
 class _Answers:
@@ -234,7 +234,7 @@ class _Answers:
         size = sum(map(len, parts))
         if size > self._where.largest_json:
             raise Refused(
-                Kind.TOO_LARGE,
+                FailureKind.TOO_LARGE,
                 f"the message has more than {self._where.largest_json:,} bytes besides raw_input_contents: send "
                 "tensors there",
             )
@@ -245,7 +245,7 @@ class _Answers:
             async with asyncio.timeout(self._service.timeout):
                 tail, values = await self._service.parsers.parse(b"G", tail)
         except TimeoutError:
-            raise Refused(Kind.LATE, "the request takes longer to be parsed than there is time for it") from None
+            raise Refused(FailureKind.LATE, "the request takes longer to be parsed than there is time for it") from None
         return _message(kind, tail), raw, values
 
     async def _run(self, request: Any, raw: list[memoryview], values: Mapping[int, memoryview]) -> Any:
@@ -290,7 +290,7 @@ class _Answers:
                 words = (
                     f"the stream had no request for {self._where.idle:g} seconds, or too many wait: begin another one"
                 )
-                await context.abort(grpc.StatusCode[Kind.LATE.grpc], words)
+                await context.abort(grpc.StatusCode[FailureKind.LATE.grpc], words)
             except Refused as error:
                 await context.abort(grpc.StatusCode[error.kind.grpc], str(error))
             made = await self._streamed(given)
@@ -334,7 +334,7 @@ def _divided(request: bytes) -> tuple[list[memoryview], list[memoryview]]:
     start = 0
     while start < len(whole):
         if len(parts) + len(raw) == _MAX_PARTS:
-            raise Refused(Kind.INVALID, f"the message has more than {_MAX_PARTS:,} fields")
+            raise Refused(FailureKind.INVALID, f"the message has more than {_MAX_PARTS:,} fields")
         tag, begin = _varint(whole, start)
         if tag & 7 == _BYTES:
             length, begin = _varint(whole, begin)
@@ -344,7 +344,7 @@ def _divided(request: bytes) -> tuple[list[memoryview], list[memoryview]]:
         else:
             end = begin + _WIDTHS.get(tag & 7, len(whole) + 1)
         if end > len(whole):
-            raise Refused(Kind.INVALID, "the message cannot be read")
+            raise Refused(FailureKind.INVALID, "the message cannot be read")
         if tag == _RAW_CONTENTS:
             raw.append(whole[begin:end])
         else:
@@ -367,7 +367,7 @@ def _varint(whole: memoryview, start: int) -> tuple[int, int]:
         found |= (byte & 127) << 7 * digit
         if byte < 128:
             return found, start + digit + 1
-    raise Refused(Kind.INVALID, "the message cannot be read")
+    raise Refused(FailureKind.INVALID, "the message cannot be read")
 
 
 def _raw(wanted: Sequence[Tensor], outputs: Mapping[str, Array]) -> list[bytes]:
@@ -380,11 +380,11 @@ def _inputs(
     """The arrays of a request by name."""
     arrays: dict[str, Array] = {}
     if raw and len(raw) != len(request.inputs):
-        raise Refused(Kind.INVALID, f"there are {len(request.inputs)} inputs, but raw contents of {len(raw)}")
+        raise Refused(FailureKind.INVALID, f"there are {len(request.inputs)} inputs, but raw contents of {len(raw)}")
     for number, each in enumerate(request.inputs):
         tensor, shape = served.input_for(each.name, each.datatype, list(each.shape))
         if tensor.name in arrays:
-            raise Refused(Kind.INVALID, f'input "{tensor.name}" is given twice')
+            raise Refused(FailureKind.INVALID, f'input "{tensor.name}" is given twice')
         if raw:
             arrays[tensor.name] = from_raw(tensor, shape, raw[number])
         elif number in values:
@@ -392,5 +392,7 @@ def _inputs(
         elif (listed := values_of(each)) is not None:
             arrays[tensor.name] = from_numbers(tensor, shape, list(listed))
         else:
-            raise Refused(Kind.INVALID, f'input "{tensor.name}" of {each.datatype} must come in raw_input_contents')
+            raise Refused(
+                FailureKind.INVALID, f'input "{tensor.name}" of {each.datatype} must come in raw_input_contents'
+            )
     return arrays

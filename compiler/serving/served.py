@@ -11,7 +11,7 @@ from typing import TypeAlias
 import numpy as np
 
 from nnefc.loader import Dimension, Model, RunError, SessionPool, Tensor, load
-from nnefc.serving.failures import Kind, Refused
+from nnefc.serving.failures import FailureKind, Refused
 from nnefc.serving.metrics import NetworkMetrics
 from nnefc.serving.runs import Runs
 from nnefc.serving.settings import Policy
@@ -119,7 +119,7 @@ class Served:
             Refused: they do.
         """
         if self._admitted >= self._max_admitted:
-            raise Refused(Kind.BUSY, f"{self._admitted} requests are run and wait already: try again later")
+            raise Refused(FailureKind.BUSY, f"{self._admitted} requests are run and wait already: try again later")
 
     @contextmanager
     def admitted(self) -> Iterator[None]:
@@ -145,21 +145,23 @@ class Served:
         """
         tensor = next((tensor for tensor in self.inputs if tensor.name == name), None)
         if tensor is None:
-            raise Refused(Kind.INVALID, f'there is no input "{name[:100]}"; {_faces("inputs", self.inputs)}')
+            raise Refused(FailureKind.INVALID, f'there is no input "{name[:100]}"; {_faces("inputs", self.inputs)}')
         if datatype != DATATYPES[tensor.dtype]:
-            raise Refused(Kind.INVALID, f'input "{name}" is of {DATATYPES[tensor.dtype]}, not {datatype[:20]}')
+            raise Refused(FailureKind.INVALID, f'input "{name}" is of {DATATYPES[tensor.dtype]}, not {datatype[:20]}')
         if len(shape) != len(tensor.shape) or not all(type(size) is int for size in shape):
-            raise Refused(Kind.INVALID, f'input "{name}" has {len(tensor.shape)} dimensions: {_interface(tensor)}')
+            raise Refused(
+                FailureKind.INVALID, f'input "{name}" has {len(tensor.shape)} dimensions: {_interface(tensor)}'
+            )
         sizes = tuple(size for size in shape if isinstance(size, int))
         for size, own in zip(sizes, tensor.shape, strict=True):
             if isinstance(own, int) and size != own:
                 raise Refused(
-                    Kind.INVALID, f'input "{name}" has the shape {list(sizes)}, but must be {_interface(tensor)}'
+                    FailureKind.INVALID, f'input "{name}" has the shape {list(sizes)}, but must be {_interface(tensor)}'
                 )
             if (known := self._ranges.get(str(own))) is not None and not _is_in(size, known):
-                raise Refused(Kind.INVALID, f'input "{name}" has the shape {list(sizes)}, but takes {known}')
+                raise Refused(FailureKind.INVALID, f'input "{name}" has the shape {list(sizes)}, but takes {known}')
             if size < 0:
-                raise Refused(Kind.INVALID, f'input "{name}" has the shape {list(sizes)}, with a size below 0')
+                raise Refused(FailureKind.INVALID, f'input "{name}" has the shape {list(sizes)}, with a size below 0')
         return tensor, sizes
 
     def outputs_for(self, names: Sequence[str]) -> tuple[Tensor, ...]:
@@ -171,9 +173,11 @@ class Served:
         known = {tensor.name: tensor for tensor in self.outputs}
         for name in names:
             if name not in known:
-                raise Refused(Kind.INVALID, f'there is no output "{name[:100]}"; {_faces("outputs", self.outputs)}')
+                raise Refused(
+                    FailureKind.INVALID, f'there is no output "{name[:100]}"; {_faces("outputs", self.outputs)}'
+                )
         if len(set(names)) != len(names):
-            raise Refused(Kind.INVALID, "an output is asked for twice")
+            raise Refused(FailureKind.INVALID, "an output is asked for twice")
         return tuple(known[name] for name in names) or self.outputs
 
     async def run(self, inputs: Mapping[str, Array], timeout: float | None = None) -> Mapping[str, Array]:
@@ -185,29 +189,30 @@ class Served:
         """
         missing = [tensor.name for tensor in self.inputs if tensor.name not in inputs]
         if missing:
-            raise Refused(Kind.INVALID, f'input "{missing[0]}" is missing; {_faces("inputs", self.inputs)}')
+            raise Refused(FailureKind.INVALID, f'input "{missing[0]}" is missing; {_faces("inputs", self.inputs)}')
         ordered = {tensor.name: inputs[tensor.name] for tensor in self.inputs}
         sizes: dict[str, int] = {}
         for tensor in self.inputs:
             for own, size in zip(tensor.shape, ordered[tensor.name].shape, strict=True):
                 if isinstance(own, str) and own != "?" and sizes.setdefault(own, size) != size:
                     raise Refused(
-                        Kind.INVALID, f'"{own}" is {sizes[own]} in one input, but {size} in input "{tensor.name}"'
+                        FailureKind.INVALID,
+                        f'"{own}" is {sizes[own]} in one input, but {size} in input "{tensor.name}"',
                     )
         try:
             async with asyncio.timeout(timeout):
                 return await self._runs.run(ordered)
         except TimeoutError:
-            raise Refused(Kind.LATE, "the run takes longer than the request allows") from None
+            raise Refused(FailureKind.LATE, "the run takes longer than the request allows") from None
         except MemoryError:
-            raise Refused(Kind.BUSY, "there is no memory for a run of this size") from None
+            raise Refused(FailureKind.BUSY, "there is no memory for a run of this size") from None
         except RunError as error:
             reason = str(error).partition(": ")[2] or str(error)  # without the library's path, which is not a client's
             if reason.startswith("out of memory"):
-                raise Refused(Kind.BUSY, "there is no memory for a run of this size") from error
+                raise Refused(FailureKind.BUSY, "there is no memory for a run of this size") from error
             if reason.startswith("device error"):
-                raise Refused(Kind.FAILED, "the GPU failed") from error
-            raise Refused(Kind.INVALID, f"the network does not run on these values: {reason}") from error
+                raise Refused(FailureKind.FAILED, "the GPU failed") from error
+            raise Refused(FailureKind.INVALID, f"the network does not run on these values: {reason}") from error
 
     async def retire(self) -> None:
         """Free the sessions when all that is admitted has its answer."""

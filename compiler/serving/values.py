@@ -18,7 +18,7 @@ import numpy as np
 from nnefc.loader import Tensor
 from nnefc.loader.arrays import widened
 from nnefc.loader.tensors import DTYPES
-from nnefc.serving.failures import Kind, Refused
+from nnefc.serving.failures import FailureKind, Refused
 
 __all__ = ["DATATYPES", "Array", "from_numbers", "from_raw", "to_numbers", "to_raw"]
 
@@ -51,14 +51,14 @@ def from_raw(tensor: Tensor, shape: tuple[int, ...], data: bytes | memoryview) -
     dtype = DTYPES[tensor.dtype]
     if len(data) != count * dtype.itemsize:
         raise Refused(
-            Kind.INVALID,
+            FailureKind.INVALID,
             f'input "{tensor.name}" has {len(data):,} bytes, but the shape {list(shape)} of {DATATYPES[tensor.dtype]} '
             f"needs {count * dtype.itemsize:,}",
         )
     if tensor.dtype == "bool":
         bits = np.frombuffer(data, np.uint8)
         if bits.size and bits.max() > 1:
-            raise Refused(Kind.INVALID, f'input "{tensor.name}" of BOOL has bytes that are neither 0 nor 1')
+            raise Refused(FailureKind.INVALID, f'input "{tensor.name}" of BOOL has bytes that are neither 0 nor 1')
         return bits.view(np.bool_).reshape(shape)
     found = np.frombuffer(data, dtype.newbyteorder("<")).reshape(shape)
     return found.astype(dtype, copy=False)
@@ -84,7 +84,7 @@ def _strings(tensor: Tensor, shape: tuple[int, ...], data: memoryview) -> Array:
 
 def _broken_strings(tensor: Tensor, count: int) -> Refused:
     return Refused(
-        Kind.INVALID,
+        FailureKind.INVALID,
         f'input "{tensor.name}" does not hold {count:,} strings, each a length of 4 bytes and as many bytes',
     )
 
@@ -112,18 +112,18 @@ def from_numbers(tensor: Tensor, shape: tuple[int, ...], data: Sequence[Any]) ->
         if not flat or not isinstance(flat[0], list):
             break
         if not all(type(part) is list for part in flat):
-            raise Refused(Kind.INVALID, f'input "{tensor.name}" has lists beside values in its data')
+            raise Refused(FailureKind.INVALID, f'input "{tensor.name}" has lists beside values in its data')
         flat = list(chain.from_iterable(flat))
     if len(flat) != math.prod(shape):
         raise Refused(
-            Kind.INVALID,
+            FailureKind.INVALID,
             f'input "{tensor.name}" has {len(flat):,} elements, but the shape {list(shape)} needs {math.prod(shape):,}',
         )
     taken = _PYTHON_TYPES[tensor.dtype if tensor.dtype in _PYTHON_TYPES else DTYPES[tensor.dtype].kind]
     wrong = set(map(type, flat)) - taken
     if wrong:
         raise Refused(
-            Kind.INVALID,
+            FailureKind.INVALID,
             f'input "{tensor.name}" of {DATATYPES[tensor.dtype]} has an element that is a '
             f"{min(kind.__name__ for kind in wrong)}",
         )
@@ -131,7 +131,7 @@ def from_numbers(tensor: Tensor, shape: tuple[int, ...], data: Sequence[Any]) ->
         return _converted(tensor, flat).reshape(shape)
     except (OverflowError, UnicodeEncodeError) as error:
         raise Refused(
-            Kind.INVALID, f'input "{tensor.name}" has an element that is no {DATATYPES[tensor.dtype]}: {error}'
+            FailureKind.INVALID, f'input "{tensor.name}" has an element that is no {DATATYPES[tensor.dtype]}: {error}'
         ) from error
 
 
@@ -178,6 +178,6 @@ def to_numbers(tensor: Tensor, array: Array) -> list[Any]:
             "".join(flat).encode()
         except UnicodeEncodeError:
             raise Refused(
-                Kind.INVALID, f'output "{tensor.name}" has bytes that are no UTF-8: ask for it as binary data'
+                FailureKind.INVALID, f'output "{tensor.name}" has bytes that are no UTF-8: ask for it as binary data'
             ) from None
     return flat

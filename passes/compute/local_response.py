@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 from tvm import te, tirx
 
-__all__ = ["LocalResponse", "normalize_blocked", "normalize_plain"]
+__all__ = ["ChannelWindow", "normalize_blocked", "normalize_plain"]
 
 
 @dataclass(frozen=True)
-class LocalResponse:
+class ChannelWindow:
     """The window reaches `before` channels back and `after` forward; channels that do not exist count as 0."""
 
     before: int
@@ -40,7 +40,7 @@ def _to_power(base: tirx.Expr, power: float) -> tirx.Expr:
     return tirx.power(base, tirx.const(power, "float32"))
 
 
-def normalize_plain(data: te.Tensor, response: LocalResponse) -> te.Tensor:
+def normalize_plain(data: te.Tensor, response: ChannelWindow) -> te.Tensor:
     """`[N, C, *spatial]` → the same."""
     channels = data.shape[1]
     offset = te.reduce_axis((-response.before, response.after + 1), "offset")
@@ -54,7 +54,7 @@ def normalize_plain(data: te.Tensor, response: LocalResponse) -> te.Tensor:
     return te.compute(data.shape, lambda *i: response.apply(data(*i), sums(*i)), name="local_response")
 
 
-def normalize_blocked(data: te.Tensor, response: LocalResponse, channels: int) -> te.Tensor:
+def normalize_blocked(data: te.Tensor, response: ChannelWindow, channels: int) -> te.Tensor:
     """`[N, C / b, *spatial, b]` → the same, for windows that reach over `b` channels to either side at most.
 
     What fills up the last block after `channels` counts as 0, whatever it is.

@@ -16,7 +16,7 @@ from tvm import relax
 
 from nnefc.ir.attributes import LOCAL_RESPONSE
 from nnefc.ir.kernel_calls import emit_te
-from nnefc.passes.compute.local_response import LocalResponse, normalize_plain
+from nnefc.passes.compute.local_response import ChannelWindow, normalize_plain
 from nnefc.passes.graph.rewriter import Rewriter, array_of, is_call, is_constant, shape_of
 
 __all__ = ["fuse_local_response"]
@@ -55,14 +55,14 @@ class _Joiner(Rewriter):
             attrs={LOCAL_RESPONSE: [float(field) for field in fields]},
         )
 
-    def _response(self, data: relax.Expr, divisor: relax.Expr) -> LocalResponse | None:
+    def _response(self, data: relax.Expr, divisor: relax.Expr) -> ChannelWindow | None:
         power, base = self._power(divisor)
         affine = self._affine(base)
         window = self._window(affine.inner, data)
         if window is None:
             return None
         before, after = window
-        return LocalResponse(before, after, affine.factor / (before + after + 1), affine.shift, power)
+        return ChannelWindow(before, after, affine.factor / (before + after + 1), affine.shift, power)
 
     def _power(self, expr: relax.Expr) -> tuple[float, relax.Expr]:
         call = self.definition(expr)

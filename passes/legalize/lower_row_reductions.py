@@ -21,13 +21,13 @@ from nnefc.operators.math.reducers import extreme, more_extreme
 from nnefc.passes.graph.fusion.fusion_patterns import FUSION, OpPattern
 from nnefc.passes.graph.rewriter import Rewriter, shape_of
 from nnefc.passes.legalize.reductions import reduce_axes
-from nnefc.passes.schedule.fill_padding import Machine
+from nnefc.passes.schedule.fill_padding import VectorMachine
 from nnefc.symbolic.dims import Dimension, Size, dimension, dimensions, element_count, expression, is_known
 
 __all__ = ["lower_row_reductions"]
 
 
-def lower_row_reductions(mod: tvm.IRModule, target: Machine) -> tvm.IRModule:
+def lower_row_reductions(mod: tvm.IRModule, target: VectorMachine) -> tvm.IRModule:
     """Lowers reductions over the last axes, and the operations made of them, so that they can be joined."""
     return relax.transform.DeadCodeElimination()(_Lowerer(mod, target).transform())
 
@@ -82,7 +82,7 @@ def _divided(total: te.Tensor, count: Dimension) -> te.Tensor:
 
 
 class _Lowerer(Rewriter):
-    def __init__(self, mod: tvm.IRModule, target: Machine) -> None:
+    def __init__(self, mod: tvm.IRModule, target: VectorMachine) -> None:
         super().__init__(mod)
         self._target = target
 

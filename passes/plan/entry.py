@@ -41,7 +41,7 @@ from nnefc.passes.plan.entry_operands import (
     byte_pointer,
     workspace_of,
 )
-from nnefc.passes.plan.memory import COUNTER_BYTES, Copy, MemoryPlan
+from nnefc.passes.plan.memory import COUNTER_BYTES, BufferCopy, MemoryPlan
 from nnefc.passes.plan.program import Buffer, IfStep, LoopStep, Program, Step, all_data_dependent_sizes
 from nnefc.passes.plan.symbols import ENTRY, exported, kernel_symbol
 from nnefc.passes.tir.common.expressions import int64
@@ -167,7 +167,7 @@ class _Writer:
                 case LoopStep():
                     assert workspace is not None
                     made += self._loop(action, plan, areas, workspace)
-                case Copy():
+                case BufferCopy():
                     source = area_of(plan.positions[action.source], areas)
                     made.append(self._copy(source, area_of(action.target, areas), action.bytes))
                     continue

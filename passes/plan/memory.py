@@ -29,11 +29,11 @@ from tvm import tirx
 from tvm.ir import GlobalVar
 
 from nnefc.passes.plan.offsets import DynamicStorage, Storage, alive_at, assign_offsets, stacked, with_dynamic_offsets
-from nnefc.passes.plan.program import Buffer, IfStep, Kind, LoopStep, Program, Step
+from nnefc.passes.plan.program import Buffer, IfStep, LoopStep, MemoryKind, Program, Step
 from nnefc.passes.schedule.in_place import InPlace
 from nnefc.symbolic.dims import Dimension, bounds, expression, greatest, substituted, variables, widest
 
-__all__ = ["COUNTER_BYTES", "Copy", "Counts", "MemoryLocation", "MemoryPlan", "plan_memory"]
+__all__ = ["COUNTER_BYTES", "BufferCopy", "Counts", "MemoryLocation", "MemoryPlan", "plan_memory"]
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,8 @@ COUNTER_BYTES = 64
 class MemoryLocation:
     """An address: `offset` bytes into an input, an output, a state, a constant or the workspace.
 
-    `base` is a :class:`Kind`'s value or `output`; `index` counts what there are several of, parts of a workspace too.
+    `base` is the value of a :class:`MemoryKind`, or `output`; `index` counts what there are several of, parts of a
+    workspace too.
     """
 
     base: str
@@ -72,7 +73,7 @@ Action = Step | IfStep | LoopStep
 
 
 @dataclass(frozen=True)
-class Copy:
+class BufferCopy:
     """Bytes that have to move: an operand of a concatenation that lives elsewhere, or an output that is no result."""
 
     source: Buffer
@@ -97,7 +98,7 @@ class MemoryPlan:
             has no size then.
     """
 
-    actions: tuple[Action | Copy, ...]
+    actions: tuple[Action | BufferCopy, ...]
     positions: Mapping[Buffer, MemoryLocation]
     step_workspaces: Mapping[int, MemoryLocation]
     bodies: Mapping[Action, tuple[MemoryPlan, ...]]
@@ -314,7 +315,7 @@ class _StateUpdates:
         Others may have read it before `time`, that of the step.
         """
         root, offset = self._aliases.root(step.reads[position])
-        if root.kind is not Kind.STATE or offset != 0 or self._new.get(root) is not step.writes[0]:
+        if root.kind is not MemoryKind.STATE or offset != 0 or self._new.get(root) is not step.writes[0]:
             return False
         if any(self._aliases.root(read)[0] is root for i, read in enumerate(step.reads) if i != position):
             return False
@@ -340,7 +341,7 @@ def _concatenated(
     """Operands are written to their position in the result, if they are not elsewhere already, and aligned there."""
     for part, offset in _one_after_the_other(parts):
         root, _ = aliases.root(part)
-        is_free = root.kind is Kind.WORKSPACE and root.bytes == part.bytes and root is not whole
+        is_free = root.kind is MemoryKind.WORKSPACE and root.bytes == part.bytes and root is not whole
         is_free = is_free and counts.part(root.bytes) == counts.part(whole.bytes)
         if is_free and _can_begin(offset, alignment, counts):
             aliases.join(root, whole, offset)
@@ -390,7 +391,7 @@ class _Storages:
         self._outputs: dict[Buffer, int] = {}  # roots that can live in the caller's memory, by the first output
         for index, buffer in enumerate(program.outputs):
             root, offset = aliases.root(buffer)
-            if root.kind is Kind.WORKSPACE and offset == 0 and root.bytes == buffer.bytes:
+            if root.kind is MemoryKind.WORKSPACE and offset == 0 and root.bytes == buffer.bytes:
                 self._outputs.setdefault(root, index)
 
     def after(self, steps: _Steps) -> Mapping[Buffer, Storage]:
@@ -401,7 +402,7 @@ class _Storages:
                 continue
             for position, result in enumerate(step.writes):
                 root, _ = self._aliases.root(result)
-                if root.kind is Kind.WORKSPACE and root not in self._storages:
+                if root.kind is MemoryKind.WORKSPACE and root not in self._storages:
                     self._start_result(step, position, root, time)
         return self._storages
 
@@ -424,7 +425,7 @@ class _Storages:
         others = {self._aliases.root(b)[0] for i, b in enumerate(step.reads) if i not in overwritable}
         for index in overwritable:
             root, offset = self._aliases.root(step.reads[index])
-            if root in others or root.kind is not Kind.WORKSPACE or offset:
+            if root in others or root.kind is not MemoryKind.WORKSPACE or offset:
                 continue  # another operand would change too, or it is not the plan's memory
             storage = self._storages[root]
             if root.bytes == result.bytes and self._lives[root][1] == storage.last == time and storage.output is None:
@@ -474,28 +475,28 @@ class _Addresses:
     def of(self, buffer: Buffer) -> MemoryLocation:
         """Returns the location of a buffer."""
         root, offset = self.aliases.root(buffer)
-        if root.kind is not Kind.WORKSPACE:
+        if root.kind is not MemoryKind.WORKSPACE:
             return MemoryLocation(root.kind.value, root.index, offset)
         storage = self.storages[root]
         if storage.output is not None:
             return MemoryLocation("output", storage.output, offset)
         return _in_workspace(storage, offset)
 
-    def copy(self, move: _Move) -> Copy:
+    def copy(self, move: _Move) -> BufferCopy:
         """Returns the copy that a move is."""
         target = self.of(move.target)
-        return Copy(move.source, replace(target, offset=target.offset + move.offset), move.source.bytes)
+        return BufferCopy(move.source, replace(target, offset=target.offset + move.offset), move.source.bytes)
 
 
 def _in_workspace(storage: Storage, offset: int = 0) -> MemoryLocation:
     return MemoryLocation("workspace", storage.part, storage.offset + offset)
 
 
-def _output_copies(program: Program, positions: Mapping[Buffer, MemoryLocation]) -> Iterator[Copy]:
+def _output_copies(program: Program, positions: Mapping[Buffer, MemoryLocation]) -> Iterator[BufferCopy]:
     """Copies outputs to the caller's memory that do not live there."""
     for index, buffer in enumerate(program.outputs):
         if positions[buffer] != MemoryLocation("output", index, 0):
-            yield Copy(buffer, MemoryLocation("output", index, 0), buffer.bytes)
+            yield BufferCopy(buffer, MemoryLocation("output", index, 0), buffer.bytes)
 
 
 def _states_to_save(program: Program, aliases: _Aliases, time: int) -> dict[Buffer, tuple[Buffer, Storage]]:
@@ -504,18 +505,18 @@ def _states_to_save(program: Program, aliases: _Aliases, time: int) -> dict[Buff
     for state, new in zip(program.states, program.new_states, strict=True):
         root, offset = aliases.root(new)
         is_there = root is state and isinstance(offset, int) and offset == 0
-        if root.kind is Kind.STATE and not is_there and new not in saved:
-            copy = Buffer(Kind.WORKSPACE, -1 - len(saved), new.shape, new.dtype)
+        if root.kind is MemoryKind.STATE and not is_there and new not in saved:
+            copy = Buffer(MemoryKind.WORKSPACE, -1 - len(saved), new.shape, new.dtype)
             saved[new] = copy, Storage(new.bytes, time, time)
     return saved
 
 
 def _state_updates(
     program: Program, positions: Mapping[Buffer, MemoryLocation], saved: Mapping[Buffer, Buffer]
-) -> list[Copy]:
+) -> list[BufferCopy]:
     """Brings the states' new values to their position, after everything that reads the old ones."""
-    copies = [Copy(new, positions[copy], new.bytes) for new, copy in saved.items()]
+    copies = [BufferCopy(new, positions[copy], new.bytes) for new, copy in saved.items()]
     for index, new in enumerate(program.new_states):
         if positions[new] != MemoryLocation("state", index, 0):
-            copies.append(Copy(saved.get(new, new), MemoryLocation("state", index, 0), new.bytes))
+            copies.append(BufferCopy(saved.get(new, new), MemoryLocation("state", index, 0), new.bytes))
     return copies

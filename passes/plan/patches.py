@@ -23,7 +23,7 @@ from tvm.ir import GlobalVar
 
 from nnefc.ir.element_types import element_bytes
 from nnefc.passes.plan.memory import MemoryPlan, plan_memory
-from nnefc.passes.plan.program import Buffer, Kind, Pool, Program, Step
+from nnefc.passes.plan.program import Buffer, MemoryKind, Pool, Program, Step
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.arithmetic import arithmetic_of
 from nnefc.passes.schedule.in_place import InPlace, in_place_of
@@ -207,7 +207,7 @@ class _Around:
         before = [buffer for step in self._steps[:first] for buffer in step.writes]
         kept = [result, *(buffer for buffer in before if self._read.get(buffer, 0) >= first)]
         there = {self._positions[buffer]: buffer.bytes for buffer in kept}
-        return sum(size for position, size in there.items() if position.base == Kind.WORKSPACE.value)
+        return sum(size for position, size in there.items() if position.base == MemoryKind.WORKSPACE.value)
 
 
 def _alive_in(
@@ -352,7 +352,7 @@ class _Writer:
         """Returns a tensor from one of its rows on."""
         if row == 0:
             return buffer
-        view = Buffer(Kind.WORKSPACE, buffer.index, buffer.shape, buffer.dtype)
+        view = Buffer(MemoryKind.WORKSPACE, buffer.index, buffer.shape, buffer.dtype)
         self._views[view] = (buffer, row * _row_bytes(buffer))
         return view
 
@@ -389,7 +389,7 @@ class _Writer:
 def _temporary(buffer: Buffer, rows: Rows) -> Buffer:
     """Some rows of a tensor."""
     shape = (*buffer.shape[:ROWS], rows[1] - rows[0], *buffer.shape[ROWS + 1 :])
-    return Buffer(Kind.WORKSPACE, buffer.index, shape, buffer.dtype)
+    return Buffer(MemoryKind.WORKSPACE, buffer.index, shape, buffer.dtype)
 
 
 def _is_written_there(result: Buffer) -> bool:

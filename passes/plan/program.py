@@ -31,8 +31,8 @@ from nnefc.symbolic.dims import Dimension, bounds, dimensions, element_count, ex
 __all__ = [
     "Buffer",
     "IfStep",
-    "Kind",
     "LoopStep",
+    "MemoryKind",
     "Pool",
     "Program",
     "Step",
@@ -45,7 +45,7 @@ __all__ = [
 ]
 
 
-class Kind(Enum):
+class MemoryKind(Enum):
     """The kind of memory in which a buffer is."""
 
     INPUT = "input"
@@ -61,7 +61,7 @@ class Buffer:
     `index` counts the inputs, the states or the constants; for the workspace it is a running number.
     """
 
-    kind: Kind
+    kind: MemoryKind
     index: int
     shape: tuple[Dimension, ...]
     dtype: str
@@ -195,7 +195,7 @@ def element_ranges(program: Program) -> dict[tvm.ir.GlobalVar, dict[int, tuple[i
     for step in kernel_stages(program):
         own = {}
         for position, buffer in enumerate(step.reads):
-            if buffer.kind is Kind.CONSTANT and program.constants[buffer.index].dtype.kind in "iu":
+            if buffer.kind is MemoryKind.CONSTANT and program.constants[buffer.index].dtype.kind in "iu":
                 elements = program.constants[buffer.index]
                 if elements.size:
                     own[position] = (int(elements.min()), int(elements.max()))
@@ -292,11 +292,13 @@ def interface_of(network: Network) -> Program:
     changed.
     """
     main, count = network.module["main"], len(network.outputs)
-    params = [_border(Kind.INPUT, index, param) for index, param in enumerate(main.params)]
-    outputs = [Buffer(Kind.WORKSPACE, i, _shape(ty), str(ty.dtype)) for i, ty in enumerate(result_types(main)[:count])]
+    params = [_border(MemoryKind.INPUT, index, param) for index, param in enumerate(main.params)]
+    outputs = [
+        Buffer(MemoryKind.WORKSPACE, i, _shape(ty), str(ty.dtype)) for i, ty in enumerate(result_types(main)[:count])
+    ]
     inputs = len(network.inputs)
     counts = {
-        Buffer(Kind.WORKSPACE, count + i, (), "int64"): (each,)
+        Buffer(MemoryKind.WORKSPACE, count + i, (), "int64"): (each,)
         for i, each in enumerate(network.all_data_dependent_sizes)
     }
     return Program((), tuple(params[:inputs]), tuple(params[inputs:]), tuple(outputs), (), (), {}, counts)
@@ -326,7 +328,7 @@ class Pool:
         for buffer in self._constants_like.setdefault(key, []):
             if np.array_equal(self.constants[buffer.index].reshape(-1).view(np.uint8), content):
                 return buffer
-        buffer = Buffer(Kind.CONSTANT, len(self.constants), array.shape, str(expr.ty.dtype))
+        buffer = Buffer(MemoryKind.CONSTANT, len(self.constants), array.shape, str(expr.ty.dtype))
         self._constants_like[key].append(buffer)
         self.constants.append(array)
         return buffer
@@ -393,8 +395,8 @@ class _Reader:
         self._value: dict[relax.Var, list[Buffer]] = {}
         params = list(self._main.params)
         count = len(params) - states
-        self._inputs = tuple(_border(Kind.INPUT, i, p) for i, p in enumerate(params[:count]))
-        self._states = tuple(_border(Kind.STATE, i, p) for i, p in enumerate(params[count:]))
+        self._inputs = tuple(_border(MemoryKind.INPUT, i, p) for i, p in enumerate(params[:count]))
+        self._states = tuple(_border(MemoryKind.STATE, i, p) for i, p in enumerate(params[count:]))
         for param, buffer in zip(params, (*self._inputs, *self._states), strict=True):
             self._value[param] = [buffer]
 
@@ -459,10 +461,10 @@ class _Reader:
 
     def _temporary(self, ty: relax.TensorType) -> Buffer:
         self._temporaries += 1
-        return Buffer(Kind.WORKSPACE, self._temporaries - 1, _shape(ty), str(ty.dtype))
+        return Buffer(MemoryKind.WORKSPACE, self._temporaries - 1, _shape(ty), str(ty.dtype))
 
 
-def _border(kind: Kind, index: int, param: relax.Var) -> Buffer:
+def _border(kind: MemoryKind, index: int, param: relax.Var) -> Buffer:
     return Buffer(kind, index, _shape(param.ty), str(param.ty.dtype))
 
 

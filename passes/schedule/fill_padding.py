@@ -18,17 +18,17 @@ from nnefc.passes.tir.common.expressions import int64
 from nnefc.passes.tir.common.shapes import Size, size_of, sizes_of
 from nnefc.symbolic.dims import expression, is_known, may_exceed
 
-__all__ = ["Machine", "fill_border"]
+__all__ = ["VectorMachine", "fill_border"]
 
 
-class Machine(Protocol):
+class VectorMachine(Protocol):
     """The interface that all targets implement."""
 
     def lanes(self, dtype: str) -> int:
         """Elements of `dtype` in what is loaded at once."""
 
 
-def fill_border(sch: s_tir.Schedule, target: Machine) -> tirx.PrimFunc:
+def fill_border(sch: s_tir.Schedule, target: VectorMachine) -> tirx.PrimFunc:
     """Returns the scheduled function; if a step of it is one that writes what is inside, with the border
     filled before.
     """

@@ -9,13 +9,13 @@ from tvm import s_tir, tirx
 
 from nnefc.ir.attributes import RULE
 from nnefc.passes.schedule.analysis import KernelAnalysis
-from nnefc.passes.schedule.fill_padding import Machine, fill_border
+from nnefc.passes.schedule.fill_padding import VectorMachine, fill_border
 from nnefc.passes.schedule.reduction_init import write_first_values
 
 __all__ = ["ScheduleRule", "scheduled"]
 
-_Machine = TypeVar("_Machine", bound=Machine, contravariant=True)
-_Target = TypeVar("_Target", bound=Machine)
+_Machine = TypeVar("_Machine", bound=VectorMachine, contravariant=True)
+_Target = TypeVar("_Target", bound=VectorMachine)
 
 
 class ScheduleRule(Protocol[_Machine]):

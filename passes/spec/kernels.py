@@ -18,14 +18,14 @@ from nnefc.passes.spec.scopes import unbound_variables
 from nnefc.passes.spec.values import IS, is_scalar
 from nnefc.symbolic.dims import dynamic_variables
 
-__all__ = ["KERNEL_RULES", "Kernel"]
+__all__ = ["KERNEL_RULES", "KernelParts"]
 
 _OF_TVM = {"global_symbol", "tirx.noalias", "op_pattern", "calling_conv", "target", "s_tir"}
 """Attributes of functions that are TVM's own."""
 
 
 @dataclass(frozen=True)
-class Kernel:
+class KernelParts:
     """The parts of a TIR function that rules read."""
 
     func: tirx.PrimFunc
@@ -63,7 +63,7 @@ class Kernel:
         return self.func.attrs.get(key) if self.func.attrs else None
 
 
-def _undeclared(kernel: Kernel) -> Iterator[str]:
+def _undeclared(kernel: KernelParts) -> Iterator[str]:
     for site, key, _ in kernel.attributes:
         declared = ATTRIBUTES.get(key)
         if declared is not None and declared.site != site:
@@ -72,21 +72,21 @@ def _undeclared(kernel: Kernel) -> Iterator[str]:
             yield f"a {site.value} has '{key}'"
 
 
-def _of_another_type(kernel: Kernel) -> Iterator[str]:
+def _of_another_type(kernel: KernelParts) -> Iterator[str]:
     for _, key, value in kernel.attributes:
         declared = ATTRIBUTES.get(key)
         if declared is not None and not IS[declared.value](value):
             yield f"'{key}' is {value!r:.80} where its type is: {declared.value.value}"
 
 
-def _of_another_form(kernel: Kernel) -> Iterator[str]:
+def _of_another_form(kernel: KernelParts) -> Iterator[str]:
     for _, key, _ in kernel.attributes:
         declared = ATTRIBUTES.get(key)
         if declared is not None and kernel.form not in declared.forms:
             yield f"'{key}' is in a program of the form {kernel.form.value}"
 
 
-def _free(kernel: Kernel) -> Iterator[str]:
+def _free(kernel: KernelParts) -> Iterator[str]:
     func, known = kernel.func, {*kernel.func.params}
     if kernel.form is not Form.LOWERED:
         known |= {*_dimensions(kernel), *(var for var, _ in kernel.attribute(LET_BOUND_DIMENSIONS) or ())}
@@ -96,7 +96,7 @@ def _free(kernel: Kernel) -> Iterator[str]:
     yield from (f"'{var.name}' is not" for var in unbound_variables(func.body, known))
 
 
-def _dimensions(kernel: Kernel) -> Sequence[tirx.Var]:
+def _dimensions(kernel: KernelParts) -> Sequence[tirx.Var]:
     """Returns the dynamic dimensions that the kernel may use; graph passes list them when they are done with the
     network's.
     """
@@ -104,13 +104,13 @@ def _dimensions(kernel: Kernel) -> Sequence[tirx.Var]:
     return [*own, *dynamic_variables()] if kernel.form in GRAPH else [*own]
 
 
-def _not_a_buffer(kernel: Kernel) -> Iterator[str]:
+def _not_a_buffer(kernel: KernelParts) -> Iterator[str]:
     for param in kernel.func.params:
         if not isinstance(param.ty, tirx.BufferType) and not is_scalar(param):
             yield f"the parameter '{param.name}' is neither a buffer nor an integer"
 
 
-def _not_a_pointer(kernel: Kernel) -> Iterator[str]:
+def _not_a_pointer(kernel: KernelParts) -> Iterator[str]:
     dimensions = False
     for param in kernel.func.params:
         if isinstance(param.ty, PointerType):
@@ -122,44 +122,44 @@ def _not_a_pointer(kernel: Kernel) -> Iterator[str]:
             yield f"the parameter '{param.name}' is a {type(param.ty).__name__}"
 
 
-def _not_in_a_block(kernel: Kernel) -> Iterator[str]:
+def _not_in_a_block(kernel: KernelParts) -> Iterator[str]:
     if not isinstance(kernel.func.body, s_tir.SBlockRealize):
         yield f"the body is a {type(kernel.func.body).__name__}"
 
 
-def _without_rule(kernel: Kernel) -> Iterator[str]:
+def _without_rule(kernel: KernelParts) -> Iterator[str]:
     if kernel.attribute(RULE) is None:
         yield "there is none"
 
 
-def _blocks(kernel: Kernel) -> Iterator[str]:
+def _blocks(kernel: KernelParts) -> Iterator[str]:
     yield from (f"there is '{node.name_hint}'" for node in kernel.nodes if isinstance(node, s_tir.SBlock))
 
 
-def _of_several_indices(kernel: Kernel) -> Iterator[str]:
+def _of_several_indices(kernel: KernelParts) -> Iterator[str]:
     for node in kernel.nodes:
         if isinstance(node, TensorLoad | tirx.BufferStore) and len(node.indices) != 1:
             tensor = node.source if isinstance(node, TensorLoad) else node.buffer
             yield f"'{tensor.name}' is accessed by {len(node.indices)} indices"
 
 
-def _bound_to_threads(kernel: Kernel) -> Iterator[str]:
+def _bound_to_threads(kernel: KernelParts) -> Iterator[str]:
     for node in kernel.nodes:
         if isinstance(node, tirx.For) and node.kind == tirx.ForKind.THREAD_BINDING:
             yield f"the loop over '{node.loop_var.name}' is"
 
 
-def _without_status(kernel: Kernel) -> Iterator[str]:
+def _without_status(kernel: KernelParts) -> Iterator[str]:
     if kernel.func.ret_type != PrimType("int32"):
         yield f"it returns {kernel.func.ret_type}"
 
 
-def _of_another_convention(kernel: Kernel) -> Iterator[str]:
+def _of_another_convention(kernel: KernelParts) -> Iterator[str]:
     if kernel.attribute("global_symbol") is not None and kernel.attribute("calling_conv") != 1:
         yield f"the calling convention of '{kernel.attribute('global_symbol')}' is {kernel.attribute('calling_conv')}"
 
 
-KERNEL_RULES: Sequence[Rule[Kernel]] = (
+KERNEL_RULES: Sequence[Rule[KernelParts]] = (
     Rule("every attribute is declared for where it is", ALL, _undeclared),
     Rule("the value of an attribute has the declared type", ALL, _of_another_type),
     Rule("an attribute is in programs of the declared forms alone", ALL, _of_another_form),

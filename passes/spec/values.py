@@ -10,7 +10,7 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir import PrimType
 
-from nnefc.ir.attributes import Value
+from nnefc.ir.attributes import ValueType
 
 __all__ = ["IS", "is_scalar"]
 
@@ -58,19 +58,19 @@ def _is_range(value: Any) -> bool:
     return len(value) == 2 and all(map(_is_integer, value))
 
 
-IS: Mapping[Value, Callable[[Any], bool]] = {
-    Value.FLAG: lambda value: _integer(value) == 1,
-    Value.BOOLEAN: lambda value: _integer(value) in (0, 1),
-    Value.INTEGER: _is_integer,
-    Value.INTEGERS: _all(_is_integer),
-    Value.FLOATS: _all(lambda value: isinstance(value, int | float | tirx.FloatImm)),
-    Value.TEXT: _is_text,
-    Value.TEXTS: _all(_is_text),
-    Value.DIMENSION: _is_dimension,
-    Value.DIMENSIONS: _all(_is_dimension),
-    Value.VARIABLES: _all(_is_variable),
-    Value.BINDINGS: _all(_is_binding),
-    Value.TILED_AXES: _all(_is_tiled_axis),
-    Value.RANGES: lambda value: isinstance(value, dict | tvm_ffi.Map) and all(map(_is_range, value.values())),
-    Value.NAME: _is_text,
+IS: Mapping[ValueType, Callable[[Any], bool]] = {
+    ValueType.FLAG: lambda value: _integer(value) == 1,
+    ValueType.BOOLEAN: lambda value: _integer(value) in (0, 1),
+    ValueType.INTEGER: _is_integer,
+    ValueType.INTEGERS: _all(_is_integer),
+    ValueType.FLOATS: _all(lambda value: isinstance(value, int | float | tirx.FloatImm)),
+    ValueType.TEXT: _is_text,
+    ValueType.TEXTS: _all(_is_text),
+    ValueType.DIMENSION: _is_dimension,
+    ValueType.DIMENSIONS: _all(_is_dimension),
+    ValueType.VARIABLES: _all(_is_variable),
+    ValueType.BINDINGS: _all(_is_binding),
+    ValueType.TILED_AXES: _all(_is_tiled_axis),
+    ValueType.RANGES: lambda value: isinstance(value, dict | tvm_ffi.Map) and all(map(_is_range, value.values())),
+    ValueType.NAME: _is_text,
 }

@@ -24,7 +24,7 @@ from tvm import s_tir, tirx
 
 from nnefc.ir.attributes import RULE, Form
 from nnefc.passes.manager import PassRun, Phase, Property
-from nnefc.passes.spec.kernels import KERNEL_RULES, Kernel
+from nnefc.passes.spec.kernels import KERNEL_RULES, KernelParts
 from nnefc.passes.spec.modules import MODULE_RULES, Module
 from nnefc.support.diagnostics import CompileError
 
@@ -90,7 +90,7 @@ def form_of(run: PassRun) -> Form | None:
 def broken_rules(program: tvm.IRModule | tirx.PrimFunc, form: Form, name: str = "main") -> Iterator[Broken]:
     """Yields the rules that a program breaks: a kernel called `name`, or a module of Relax with its kernels."""
     if isinstance(program, tirx.PrimFunc):
-        kernel = Kernel(program, form)
+        kernel = KernelParts(program, form)
         for rule in KERNEL_RULES:
             if form in rule.forms:
                 yield from (Broken(name, rule.text, what) for what in rule.broken(kernel))

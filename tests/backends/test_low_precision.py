@@ -18,7 +18,7 @@ from rich.console import Console
 from small_networks import Net
 
 import nnefc
-from nnefc.cli.progress import Phases
+from nnefc.cli.progress import ProgressPhases
 from nnefc.driver import auto_precision as narrowest
 from nnefc.driver.artifact import Artifact
 from nnefc.operators.dtypes import numpy_dtype
@@ -346,7 +346,7 @@ def test_auto_takes_what_is_within_the_error(
     with pytest.raises(CompileError, match=r"no random values of the input input0: float32\[rows, 128\]"):
         nnefc.compile(path, precision="auto")
     text = io.StringIO()
-    phases = Phases(Console(file=text))
+    phases = ProgressPhases(Console(file=text))
     made = nnefc.compile(path, precision="auto", shape={"rows": 3}, progress=phases)
     assert "-precision=" in made.target.name
     assert text.getvalue().startswith("try fp32 ") and f"\ntry {made.trials[1].precision} " in text.getvalue()

@@ -9,14 +9,14 @@ import re
 import pytest
 from rich.console import Console
 
-from nnefc.cli.progress import Phases
+from nnefc.cli.progress import ProgressPhases
 from nnefc.cli.tables import amount, columns, memory, trial_lines
 from nnefc.driver.artifact import Trial
 
 
 def phases_shown(terminal: bool) -> str:
     text = io.StringIO()
-    phases = Phases(Console(file=text, force_terminal=terminal, width=100))
+    phases = ProgressPhases(Console(file=text, force_terminal=terminal, width=100))
     with phases.phase("read the model"):
         pass
     with phases.phase("optimize"):
@@ -45,7 +45,7 @@ def test_the_lines_stay_on_a_terminal() -> None:
 @pytest.mark.parametrize("terminal", [False, True])
 def test_why_a_step_takes_long_is_reported_when_it_begins(terminal: bool) -> None:
     text = io.StringIO()
-    phases = Phases(Console(file=text, force_terminal=terminal, width=40))
+    phases = ProgressPhases(Console(file=text, force_terminal=terminal, width=40))
     log = logging.getLogger("nnefc.targets.link")
     with phases.phase("link"):
         log.info("compiling a library of C: once for each kind of machine")
@@ -57,7 +57,7 @@ def test_why_a_step_takes_long_is_reported_when_it_begins(terminal: bool) -> Non
 
 def test_a_failing_phase_is_shown_and_its_error_goes_on() -> None:
     text = io.StringIO()
-    with pytest.raises(KeyError), Phases(Console(file=text)).phase("fuse"):
+    with pytest.raises(KeyError), ProgressPhases(Console(file=text)).phase("fuse"):
         raise KeyError
     assert text.getvalue().startswith("fuse ")
 

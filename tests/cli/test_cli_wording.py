@@ -17,7 +17,7 @@ from rich.console import Console
 
 import nnefc
 from nnefc.cli import main
-from nnefc.cli.progress import Phases
+from nnefc.cli.progress import ProgressPhases
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "model.nnef"
 
@@ -61,7 +61,7 @@ def test_the_closing_line_says_what_is_how_large(tmp_path: Path) -> None:
 
 def test_the_spinner_tells_how_many_kernels_are_done() -> None:
     text = io.StringIO()
-    phases = Phases(Console(file=text, force_terminal=True, width=100))
+    phases = ProgressPhases(Console(file=text, force_terminal=True, width=100))
     with phases.phase("lower"):
         phases.kernels(12, 80)
         phases._console.print("what is printed moves the spinner down: it is drawn again")

@@ -17,7 +17,7 @@ import nnefc
 from nnefc import CompileError
 from nnefc.backends import backend_of, cpu_passes
 from nnefc.cli import main
-from nnefc.passes.manager import ALWAYS, Condition, Pass, PassList, PassRun, Phase, Property, of_phase
+from nnefc.passes.manager import ALWAYS, Pass, PassCondition, PassList, PassRun, Phase, Property, of_phase
 from nnefc.targets.machine.any_target import parse_any_target
 
 TARGETS = ("llvm -mcpu=x86-64-v3", "aarch64-linux-gnu", "cortex-m7", "wasm32-wasi", "cuda -arch=sm_80")
@@ -55,10 +55,10 @@ def test_a_pass_before_ensures_what_a_pass_requires(name: str, strict: bool) -> 
 
 
 def test_what_no_pass_before_ensures_is_found() -> None:
-    dynamic = Condition("dynamic", lambda _: True)
+    dynamic = PassCondition("dynamic", lambda _: True)
     flat = {"requires": [Property.FLAT]}
 
-    def step(name: str, where: Condition = ALWAYS, **properties: Any) -> Pass:
+    def step(name: str, where: PassCondition = ALWAYS, **properties: Any) -> Pass:
         return of_phase(Phase.FLAT, name, lambda f, _: f, where=where, **properties)
 
     listed = [step("first", **flat), step("flatten", dynamic, ensures=[Property.FLAT]), step("all", **flat)]

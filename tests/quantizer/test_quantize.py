@@ -20,7 +20,7 @@ from nnefc.ir.network import Network
 from nnefc.passes.graph.rewriter import is_call
 from nnefc.quantizer.calibration import samples_of
 from nnefc.quantizer.equalization import equalized, has_pairs, with_values
-from nnefc.quantizer.layers import Graph, Layer
+from nnefc.quantizer.layers import Layer, LayerGraph
 from nnefc.quantizer.plan import Read, planned, tensors_read
 from nnefc.quantizer.quantize import (
     QuantizationOptions,
@@ -31,7 +31,7 @@ from nnefc.quantizer.quantize import (
     quantized,
     simplified,
 )
-from nnefc.quantizer.ranges import METHODS, Histogram, Range, grid_of_range
+from nnefc.quantizer.ranges import METHODS, Histogram, ValueRange, grid_of_range
 from nnefc.support.diagnostics import CompileError
 from nnefc.targets.description.library import TensorDescription
 from nnefc.targets.machine.cpu.parsing import parse_target
@@ -106,7 +106,7 @@ def test_results_are_near_those_of_floats(network: Network, plan: QuantizationPl
 
 
 def test_layers_stay_in_floats_by_name_and_by_place(network: Network) -> None:
-    name = Graph(simplified(network).module).layers[2].name
+    name = LayerGraph(simplified(network).module).layers[2].name
     options = QuantizationOptions(
         method="percentile", per_channel=False, exclude=(name,), keep_wide=("last",), equalize=False, correct=False
     )
@@ -135,7 +135,7 @@ def test_a_part_of_which_a_concatenation_has_only_the_maxima_keeps_its_values(tm
     data[x] = data[x] - 3
     data[x][:, :, ::2, ::2] = 1  # the maxima
     network = load_network(tmp_path / "model.onnx")
-    name = Graph(simplified(network).module).layers[0].name
+    name = LayerGraph(simplified(network).module).layers[0].name
     options = QuantizationOptions(exclude=(name,))
     plan = plan_quantization(network, samples_of(data, input_types(network)), options, compiled)
     assert [each.decibels is None for each in plan.noise] == [True, False]
@@ -151,7 +151,7 @@ def test_a_concatenation_within_another_is_stored_with_its_parts_by_one_scale(tm
     outer = net.do("Concat", inner, c, axis=1)
     ends = [net.do("Conv", outer, net.weight(3, 6, 1, 1)), net.do("Conv", inner, net.weight(3, 4, 1, 1))]
     onnx.save(net.model([*ends, net.do("Add", a, b)]), tmp_path / "model.onnx")
-    graph = Graph(load_network(tmp_path / "model.onnx").module)
+    graph = LayerGraph(load_network(tmp_path / "model.onnx").module)
     first, last = graph.layers
     assert list(graph.parts) == [first.data, last.data]
     read = Read(np.float32(0.1), 0)
@@ -168,7 +168,7 @@ def test_parts_of_a_concatenation_that_only_its_maxima_are_read_of_are_not_store
     pooled = net.do("MaxPool", net.do("Concat", a, b, axis=1), kernel_shape=[2, 2], strides=[2, 2])
     end = net.do("Conv", net.do("Concat", pooled, c, axis=1), net.weight(3, 6, 1, 1))
     onnx.save(net.model([end, net.do("Add", a, b)]), tmp_path / "model.onnx")
-    graph = Graph(load_network(tmp_path / "model.onnx").module)
+    graph = LayerGraph(load_network(tmp_path / "model.onnx").module)
     (layer,) = graph.layers
     read = Read(np.float32(0.1), 0)
     assert tensors_read(graph, [planned(layer, read, None, per_channel=True)])[0] == {layer.data: read}
@@ -191,15 +191,15 @@ def test_networks_of_dynamic_sizes(tmp_path: Path) -> None:
             assert noise(found, wanted) < 0.05
 
 
-def random_range(layer: Layer) -> Range:
+def random_range(layer: Layer) -> ValueRange:
     """What might have been seen of a tensor that a layer reads."""
     count = layer.weights.shape[0] if layer.is_product else layer.weights.shape[1] * layer.groups
-    return Range(np.zeros(count), np.random.default_rng(count).uniform(0.01, 5, count))
+    return ValueRange(np.zeros(count), np.random.default_rng(count).uniform(0.01, 5, count))
 
 
 def test_equalized_channels_have_the_same_results(network: Network) -> None:
     simple = simplified(network)
-    graph = Graph(simple.module)
+    graph = LayerGraph(simple.module)
     assert has_pairs(graph)
     ranges = {layer.data: random_range(layer) for layer in graph.layers}
     data = inputs(2, 3, 17, 17)
@@ -218,7 +218,7 @@ def test_channels_are_not_equalized_through_what_does_not_multiply_with_factors(
         x = net.do(between, *[x, first][: 1 + (between == "Add")])
         x = net.convolution(x, 16, 16, relu=False)
     onnx.save(net.model([x]), tmp_path / "model.onnx")
-    graph = Graph(simplified(load_network(tmp_path / "model.onnx")).module)
+    graph = LayerGraph(simplified(load_network(tmp_path / "model.onnx")).module)
     assert len(graph.layers) == 6
     assert not has_pairs(graph)
 
@@ -237,7 +237,7 @@ def test_ranges_of_an_equalized_network_are_those_that_runs_of_it_have(network: 
 
 
 def test_equalized_weights_have_the_same_range_on_both_sides(network: Network) -> None:
-    graph = Graph(simplified(network).module)
+    graph = LayerGraph(simplified(network).module)
     ranges = {layer.data: random_range(layer) for layer in graph.layers}
     values = equalized(graph, ranges, per_channel=False)
     one, two = (layer for layer in graph.layers if layer.var in values.weights and layer.weights.shape[-1] == 1)
@@ -250,7 +250,7 @@ def test_equalized_weights_have_the_same_range_on_both_sides(network: Network) -
 def test_a_corrected_bias_takes_the_mean_error_away(network: Network, plan: QuantizationPlan) -> None:
     """Of the last layer, beside the same plan with the biases that the network has."""
     data = inputs(6, 3, 17, 17)
-    simple = Graph(simplified(network).module)
+    simple = LayerGraph(simplified(network).module)
     own = [replace(each, bias=layer.bias) for layer, each in zip(simple.layers, plan.layers, strict=True)]
     exact = results(network, data).mean(0)
     errors = [

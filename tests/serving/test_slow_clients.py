@@ -18,7 +18,7 @@ import pytest
 from served_networks import TYPES, post, serving, tensor
 
 from nnefc.serving import connections, parsing, rest, rpc
-from nnefc.serving.failures import Kind, Refused
+from nnefc.serving.failures import FailureKind, Refused
 from nnefc.serving.incoming import Incoming, network_of
 from nnefc.serving.messages import INFERENCE, message
 from nnefc.serving.parsing import Parsers
@@ -310,7 +310,7 @@ def test_parsers_that_are_given_up_or_die_are_replaced() -> None:
 
 def test_much_json_besides_values_is_refused() -> None:
     index, _, _ = answered(b"J", json.dumps({"inputs": [], "parameters": {"a": "b" * 70_000}}).encode())
-    assert json.loads(index)["error"][0] == Kind.TOO_LARGE.name
+    assert json.loads(index)["error"][0] == FailureKind.TOO_LARGE.name
     assert parsing.LARGE <= 1 << 16
 
 

@@ -11,7 +11,7 @@ from nnefc.frontends.nnef.language.types import Dialect, has_tensor
 from nnefc.frontends.nnef.operations.lowering import Lowering, Operand
 from nnefc.frontends.nnef.values import Arguments, Shape, ShapeError, Tensor, shape_of
 from nnefc.operators.custom import custom_operator, custom_operators
-from nnefc.operators.custom_declaration import Custom, Declared
+from nnefc.operators.custom_declaration import Custom, DeclaredOperator
 from nnefc.support.diagnostics import CompileError
 
 __all__ = ["custom_operation", "declared_operations", "taken_apart"]
@@ -33,7 +33,7 @@ def custom_operation(signature: Signature, dialect: Dialect) -> Operation | None
     return None if declared is None else _operation(declared, f"fragment {signature.spell(dialect)}", dialect)
 
 
-def _operation(declared: Declared, text: str, dialect: Dialect) -> Operation:
+def _operation(declared: DeclaredOperator, text: str, dialect: Dialect) -> Operation:
     def shapes(args: Arguments) -> Mapping[str, Shape]:
         try:
             custom, operands = taken_apart(declared, operation.signature, args)
@@ -53,7 +53,7 @@ def _operation(declared: Declared, text: str, dialect: Dialect) -> Operation:
     return operation
 
 
-def taken_apart(declared: Declared, signature: Signature, args: Arguments) -> tuple[Custom, list[Any]]:
+def taken_apart(declared: DeclaredOperator, signature: Signature, args: Arguments) -> tuple[Custom, list[Any]]:
     """The operator with its attributes, and its tensors in order."""
     tensors: list[Any] = []
     attributes: dict[str, Any] = {}

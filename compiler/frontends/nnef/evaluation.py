@@ -26,7 +26,7 @@ from nnefc.frontends.nnef.language.deep_stack import call_with_deep_stack
 from nnefc.frontends.nnef.language.inference import BINARY_OPERATIONS, UNARY_OPERATIONS, Annotations
 from nnefc.frontends.nnef.language.syntax import Expression, Source
 from nnefc.frontends.nnef.language.types import Dialect
-from nnefc.frontends.nnef.naming import Names, rename
+from nnefc.frontends.nnef.naming import TensorNames, rename
 from nnefc.frontends.nnef.values import Tensor, Value, shape_of
 from nnefc.support.diagnostics import CompileError
 
@@ -121,7 +121,7 @@ class _Evaluator:
         self._invocations: list[Invocation] = []
         self._producers: dict[Tensor, Invocation] = {}
         self._variables: dict[str, Tensor] = {}
-        self._names = Names(
+        self._names = TensorNames(
             {identifier.name for statement in graph.body for identifier in syntax.identifiers_of(statement.target)}
         )
         self._statement = ""

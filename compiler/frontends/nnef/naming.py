@@ -9,11 +9,11 @@ from typing import Any
 from nnefc.frontends.nnef.flat import FlatGraph, Invocation
 from nnefc.frontends.nnef.values import Tensor
 
-__all__ = ["Names", "rename"]
+__all__ = ["TensorNames", "rename"]
 
 
 @dataclass
-class Names:
+class TensorNames:
     """Names that are known during evaluation.
 
     Attributes:
@@ -29,7 +29,7 @@ class Names:
     statement: dict[Tensor, str] = field(default_factory=dict)
 
 
-def rename(graph: FlatGraph, names: Names) -> FlatGraph:
+def rename(graph: FlatGraph, names: TensorNames) -> FlatGraph:
     """The graph with final names. Derived ones read `<identifier of the graph>_<identifier of the fragment>`."""
     taken = set(names.reserved)
     counts: dict[str, int] = {}

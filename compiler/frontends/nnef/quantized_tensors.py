@@ -20,7 +20,7 @@ from nnefc.operators.base import Emitter, Operand, rank_of
 from nnefc.operators.math.elementwise import Clip
 from nnefc.operators.nn.quantization import RANGES, Dequantization, Quantization
 
-__all__ = ["Codes", "Grid", "grid_of"]
+__all__ = ["Codes", "QuantizationGrid", "grid_of"]
 
 Array = npt.NDArray[Any]
 
@@ -29,7 +29,7 @@ _OFF = 1e-4
 
 
 @dataclass(frozen=True, eq=False)
-class Grid:
+class QuantizationGrid:
     """Quantization parameters: a code represents `(code - zero) * scale`.
 
     Attributes:
@@ -78,7 +78,7 @@ class Codes:
     """
 
     codes: Array
-    grid: Grid
+    grid: QuantizationGrid
     reals: Array
 
     @property
@@ -100,7 +100,7 @@ class Codes:
         return self.grid.reals(at, self.codes)
 
 
-def grid_of(by: QuantizedBy, shape: Sequence[Any]) -> Grid | None:
+def grid_of(by: QuantizedBy, shape: Sequence[Any]) -> QuantizationGrid | None:
     """The integers of 8 bits that an entry says a tensor is rounded to; None if it says something else."""
     steps = _STEPS.get(by.operation.name)
     arguments = by.arguments
@@ -121,7 +121,9 @@ def grid_of(by: QuantizedBy, shape: Sequence[Any]) -> Grid | None:
         return None
     lowest = low + (signed and bool(arguments.get("symmetric", False)))
     axis, own = (axes[0], (-1,)) if axes else (None, ())
-    return Grid(np.asarray(single.reshape(own)), np.asarray(whole.astype(dtype).reshape(own)), dtype, lowest, axis)
+    return QuantizationGrid(
+        np.asarray(single.reshape(own)), np.asarray(whole.astype(dtype).reshape(own)), dtype, lowest, axis
+    )
 
 
 def _of_zero_point(arguments: Mapping[str, Any]) -> tuple[Array, Array]:

@@ -10,7 +10,7 @@ import onnx.defs
 from nnefc.frontends.onnx.files.model import NodeDef
 from nnefc.frontends.onnx.operator import Context, Lowering, Node, Value
 from nnefc.operators.custom import custom_operator
-from nnefc.operators.custom_declaration import Attribute, Declared, Input
+from nnefc.operators.custom_declaration import Attribute, DeclaredOperator, Input
 
 __all__ = ["custom_lowering", "custom_schema", "is_custom"]
 
@@ -25,7 +25,7 @@ _ANY += [f"tensor(float8{form})" for form in ("e4m3fn", "e4m3fnuz", "e5m2", "e5m
 _KINDS: Mapping[type, str] = {bool: "INT", int: "INT", float: "FLOAT", str: "STRING", np.ndarray: "TENSOR"}
 
 
-def _find(domain: str, op_type: str) -> Declared | None:
+def _find(domain: str, op_type: str) -> DeclaredOperator | None:
     return custom_operator("onnx", f"{domain}::{op_type}" if domain else op_type)
 
 

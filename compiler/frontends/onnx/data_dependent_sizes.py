@@ -7,8 +7,7 @@ other stay so: of `Concat(1, n, Add(n, 1))` only `n` is taken from the data.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from collections.abc import Sequence as SequenceOf
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tvm import relax
@@ -32,8 +31,8 @@ def note_integers(
     ctx: Context,
     node: NodeDef,
     attributes: Mapping[str, Any],
-    operands: SequenceOf[AnyValue | None],
-    results: SequenceOf[AnyValue],
+    operands: Sequence[AnyValue | None],
+    results: Sequence[AnyValue],
 ) -> None:
     """Note how a node has computed small tensors of integers."""
     if node.domain or not all(operand is None or _may_be_sizes(operand) for operand in operands):

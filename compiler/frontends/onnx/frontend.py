@@ -15,22 +15,22 @@ from tvm import relax
 from nnefc.frontends.dynamic_shapes import dynamic_shape_context
 from nnefc.frontends.onnx.checks.scopes import check_model
 from nnefc.frontends.onnx.checks.tolerance import without_dead_nodes
-from nnefc.frontends.onnx.files.model import Graph, Model, NodeDef
+from nnefc.frontends.onnx.files.model import NodeDef, OnnxGraph, OnnxModel
 from nnefc.frontends.onnx.files.reading import read_model
 from nnefc.frontends.onnx.hints import made_by
-from nnefc.frontends.onnx.lowering import Interpreter, Scope, initial_value, is_supported
+from nnefc.frontends.onnx.lowering import GraphLowering, Scope, initial_value, is_supported
 from nnefc.frontends.onnx.shapes import (
     Absent,
     Border,
+    DimensionVariables,
     Leaf,
-    Symbols,
     bind_inputs,
     check_declared,
     item_variables,
     no_such_name,
 )
 from nnefc.frontends.onnx.training import check_trainings, training_step
-from nnefc.frontends.onnx.values import STORAGE, AnyValue, Array, Map, Optional, Sequence, Stacked, Value
+from nnefc.frontends.onnx.values import STORAGE, AnyValue, Array, Map, Optional, Stacked, TensorSequence, Value
 from nnefc.ir.network import Network, State
 from nnefc.operators.base import build_main, is_empty
 from nnefc.operators.math.elementwise import Elementwise
@@ -92,7 +92,7 @@ def load(
     return network
 
 
-def _checked(path: Path, output_tensors: tuple[str, ...]) -> Model:
+def _checked(path: Path, output_tensors: tuple[str, ...]) -> OnnxModel:
     """A model that keeps the rules of the format, or breaks them without harm."""
     try:
         model = read_model(path)
@@ -116,18 +116,18 @@ _BROKEN = (
 )
 
 
-def _is_known(model: Model, node: NodeDef) -> bool:
+def _is_known(model: OnnxModel, node: NodeDef) -> bool:
     known = is_supported(node.domain, node.op_type) or (node.domain, node.op_type, node.overload) in model.functions
     return known or bool(model.trainings)  # whose graphs may need anything
 
 
-def _evaluated(model: Model, graph: Graph, what: str) -> dict[str, Array]:
+def _evaluated(model: OnnxModel, graph: OnnxGraph, what: str) -> dict[str, Array]:
     """The outputs of a graph without inputs, computed now."""
     builder = relax.BlockBuilder()
     found: dict[str, Array] = {}
 
     def make() -> list[relax.Expr]:
-        interpreter = Interpreter(model, builder, Symbols())
+        interpreter = GraphLowering(model, builder, DimensionVariables())
         interpreter.context.runs = interpreter.context.known(np.zeros((), np.int64))  # there is no other run
         scope = Scope(model.opsets, _initial(graph), infos=graph.infos)
         interpreter.run(graph.nodes, scope)
@@ -143,7 +143,7 @@ def _evaluated(model: Model, graph: Graph, what: str) -> dict[str, Array]:
     return found
 
 
-def _initial(graph: Graph) -> dict[str, AnyValue | None]:
+def _initial(graph: OnnxGraph) -> dict[str, AnyValue | None]:
     found: dict[str, AnyValue | None] = {}
     for name, array in graph.initializers.items():
         value = found[name] = initial_value(array)
@@ -159,7 +159,9 @@ class _Builder:
     built, `warnings` say what the user should know.
     """
 
-    def __init__(self, model: Model, graph: Graph, states: Mapping[str, Array], updates: Mapping[str, str]) -> None:
+    def __init__(
+        self, model: OnnxModel, graph: OnnxGraph, states: Mapping[str, Array], updates: Mapping[str, str]
+    ) -> None:
         self._model = model
         self._graph = graph
         self._states = states
@@ -200,7 +202,9 @@ class _Builder:
             symbols.check_formulas()
             return self._built(borders, symbols, output_tensors)
 
-    def _built(self, borders: Mapping[str, Border], symbols: Symbols, output_tensors: tuple[str, ...]) -> Network:
+    def _built(
+        self, borders: Mapping[str, Border], symbols: DimensionVariables, output_tensors: tuple[str, ...]
+    ) -> Network:
         graph = self._graph
         symbols.loose |= item_variables([*graph.inputs, *graph.outputs, *graph.infos.values()])
         leaves = [leaf for border in borders.values() for leaf in _leaves(border)]
@@ -211,7 +215,7 @@ class _Builder:
             raise CompileError("two inputs of the network would have the same name: one is an element of a sequence")
         kept = {name: _parameter(name, array.shape, str(array.dtype)) for name, array in self._states.items()}
         builder = relax.BlockBuilder()
-        interpreter = Interpreter(self._model, builder, symbols)
+        interpreter = GraphLowering(self._model, builder, symbols)
         outputs: dict[str, Value] = {}
 
         def make() -> list[relax.Expr]:
@@ -256,7 +260,7 @@ class _Builder:
             metadata=self._model.metadata,
         )
 
-    def _outputs(self, scope: Scope, symbols: Symbols, wanted: tuple[str, ...]) -> dict[str, Value]:
+    def _outputs(self, scope: Scope, symbols: DimensionVariables, wanted: tuple[str, ...]) -> dict[str, Value]:
         found: dict[str, Value] = {}
         for info in self._graph.outputs:
             value = scope.find(info.name)
@@ -288,7 +292,7 @@ class _Builder:
         return value
 
 
-def _wrong_shapes(symbols: Symbols) -> Iterable[str]:
+def _wrong_shapes(symbols: DimensionVariables) -> Iterable[str]:
     if symbols.contradictions:
         first, *others = symbols.contradictions.values()
         more = f"; {len(others)} more are wrong too" if others else ""
@@ -333,7 +337,7 @@ def _value(border: Border, params: Mapping[str, relax.Var]) -> AnyValue:
         case Value() | Map():
             return border
     elements = tuple(_value(element, params) for element in border)
-    return Sequence(elements, elements[0].dtype if elements and isinstance(elements[0], Value) else "")
+    return TensorSequence(elements, elements[0].dtype if elements and isinstance(elements[0], Value) else "")
 
 
 def _tensors(name: str, value: AnyValue) -> dict[str, Value]:
@@ -347,7 +351,7 @@ def _tensors(name: str, value: AnyValue) -> dict[str, Value]:
             return {name: tensor}
         case Optional(element):
             return {} if element is None else _tensors(name, element)
-        case Sequence(elements):
+        case TensorSequence(elements):
             return {
                 key: part
                 for i, element in enumerate(elements)
@@ -356,7 +360,7 @@ def _tensors(name: str, value: AnyValue) -> dict[str, Value]:
     raise CompileError(f"the output '{name}' is a map, which a library cannot return")
 
 
-def _distinct(interpreter: Interpreter, values: Iterable[Value]) -> list[relax.Var]:
+def _distinct(interpreter: GraphLowering, values: Iterable[Value]) -> list[relax.Var]:
     """Every result as a variable of its own: what is an input, a constant or another result too is copied."""
     results: dict[relax.Var, None] = {}
     for value in values:

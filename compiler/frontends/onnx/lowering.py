@@ -7,8 +7,7 @@ of their node.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from collections.abc import Sequence as SequenceOf
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
@@ -24,9 +23,9 @@ from nnefc.frontends.onnx.checks.schemas import Schema, check_required, check_ty
 from nnefc.frontends.onnx.checks.string_types import check_strings, with_strings
 from nnefc.frontends.onnx.checks.types import (
     MapType,
+    OnnxTensorType,
     OptionalType,
     SequenceType,
-    TensorType,
     Type,
     ValueInfo,
     proto_of,
@@ -35,12 +34,12 @@ from nnefc.frontends.onnx.checks.types import (
 from nnefc.frontends.onnx.control import control_flow as _control_flow  # noqa: F401  (fills REGISTRY)
 from nnefc.frontends.onnx.custom import custom_lowering, is_custom
 from nnefc.frontends.onnx.data_dependent_sizes import note_integers
-from nnefc.frontends.onnx.files.model import AttributeRef, Function, Graph, Model, NodeDef, Opsets
+from nnefc.frontends.onnx.files.model import AttributeRef, NodeDef, OnnxFunction, OnnxGraph, OnnxModel, Opsets
 from nnefc.frontends.onnx.files.reading import read_function
 from nnefc.frontends.onnx.fp16 import lower_in_single
 from nnefc.frontends.onnx.hints import advice_on_operator
 from nnefc.frontends.onnx.operator import REGISTRY, Context, Lowering, Node, Subgraph
-from nnefc.frontends.onnx.shapes import Symbols, check_declared
+from nnefc.frontends.onnx.shapes import DimensionVariables, check_declared
 from nnefc.frontends.onnx.symbolic_values import computed, result_type
 from nnefc.frontends.onnx.values import AnyValue, Array, Optional, SparseTensor, Value
 from nnefc.frontends.refusals import REFUSALS, reason_of
@@ -48,7 +47,7 @@ from nnefc.operators.recording import note_location, note_name
 from nnefc.support.diagnostics import CompileError
 from nnefc.support.internal_errors import InternalError, internal_error, is_mistake
 
-__all__ = ["Interpreter", "Scope", "is_supported"]
+__all__ = ["GraphLowering", "Scope", "is_supported"]
 
 _MAX_NODES = 1 << 16
 """Nodes that loops which are unrolled and functions which are expanded may come to: a minute's work and more."""
@@ -116,7 +115,7 @@ class Scope:
 class _Bound:
     """A graph that is an attribute, with the scope that its names are looked up in, and what values become there."""
 
-    graph: Graph
+    graph: OnnxGraph
     scope: Scope
     change: Callable[[AnyValue], AnyValue] | None = None
 
@@ -145,7 +144,7 @@ class _Bound:
         return replace(self, change=change)
 
 
-class Interpreter:
+class GraphLowering:
     """Lowers nodes into one dataflow block.
 
     Attributes:
@@ -153,7 +152,7 @@ class Interpreter:
         symbols: sizes of dimension variables; those that only outputs have are bound when they are met.
     """
 
-    def __init__(self, model: Model, builder: relax.BlockBuilder, symbols: Symbols) -> None:
+    def __init__(self, model: OnnxModel, builder: relax.BlockBuilder, symbols: DimensionVariables) -> None:
         self.symbols = symbols
         self.context = Context(
             builder,
@@ -215,18 +214,18 @@ class Interpreter:
                 case AttributeRef(name=outer):
                     if outer in scope.attributes:
                         found[name] = scope.attributes[outer]
-                case Graph():
+                case OnnxGraph():
                     found[name] = _Bound(value, scope)
-                case tuple() if value and isinstance(value[0], Graph):
+                case tuple() if value and isinstance(value[0], OnnxGraph):
                     found[name] = tuple(_Bound(graph, scope) for graph in value)
-                case TensorType() | SequenceType() | OptionalType() | MapType():
+                case OnnxTensorType() | SequenceType() | OptionalType() | MapType():
                     found[name] = _element_type(value)
                 case _:
                     found[name] = value
         return found
 
     def _lower(
-        self, node: NodeDef, operands: SequenceOf[AnyValue | None], attributes: dict[str, Any], scope: Scope
+        self, node: NodeDef, operands: Sequence[AnyValue | None], attributes: dict[str, Any], scope: Scope
     ) -> list[AnyValue]:
         custom = custom_lowering(node)
         if custom is not None:
@@ -275,9 +274,9 @@ class Interpreter:
 
     def _call(
         self,
-        function: Function,
+        function: OnnxFunction,
         node: NodeDef,
-        operands: SequenceOf[AnyValue | None],
+        operands: Sequence[AnyValue | None],
         attributes: Mapping[str, Any],
         by_standard: bool = False,
     ) -> list[AnyValue]:
@@ -305,7 +304,7 @@ class Interpreter:
             results.append(value)
         return results
 
-    def _inline(self, graph: Subgraph, values: SequenceOf[AnyValue]) -> list[AnyValue]:
+    def _inline(self, graph: Subgraph, values: Sequence[AnyValue]) -> list[AnyValue]:
         assert isinstance(graph, _Bound)
         inner = graph.graph
         if len(values) != len(inner.inputs):
@@ -336,10 +335,10 @@ class Interpreter:
             return None
         info = self._scope.infos.get(name) or self._scope.outputs.get(name)
         declared = None if info is None else info.type
-        return len(declared.shape) if isinstance(declared, TensorType) and declared.shape is not None else None
+        return len(declared.shape) if isinstance(declared, OnnxTensorType) and declared.shape is not None else None
 
     def _lower_call(
-        self, op_type: str, operands: SequenceOf[AnyValue | None], outputs: int, attributes: Mapping[str, Any]
+        self, op_type: str, operands: Sequence[AnyValue | None], outputs: int, attributes: Mapping[str, Any]
     ) -> list[AnyValue]:
         assert self._scope is not None
         hint = self.context.at.hint
@@ -350,9 +349,7 @@ class Interpreter:
         return self._lower(node, operands, dict(attributes), replace(self._scope, opsets=opsets))
 
 
-def _of_sizes(
-    node: NodeDef, operands: SequenceOf[AnyValue | None], attributes: Mapping[str, Any]
-) -> list[Value] | None:
+def _of_sizes(node: NodeDef, operands: Sequence[AnyValue | None], attributes: Mapping[str, Any]) -> list[Value] | None:
     """Evaluates a node on tensors of dynamic sizes, if the result is known at compile time."""
     given = [operand for operand in operands if isinstance(operand, Value)]
     if node.domain or not any(value.sizes is not None for value in given):
@@ -370,7 +367,7 @@ def _of_sizes(
     return [Value.of_sizes(array, dtype) for array in made]
 
 
-def _size(graph: Graph) -> int:
+def _size(graph: OnnxGraph) -> int:
     return sum(1 + sum(_size(inner) for _, inner in node.subgraphs()) for node in graph.nodes)
 
 
@@ -380,7 +377,7 @@ def initial_value(array: Array | SparseTensor) -> Value:
 
 
 def _checked(
-    node: NodeDef, schema: Schema, operands: SequenceOf[AnyValue | None], attributes: Mapping[str, Any], opsets: Opsets
+    node: NodeDef, schema: Schema, operands: Sequence[AnyValue | None], attributes: Mapping[str, Any], opsets: Opsets
 ) -> Node:
     return Node(
         node.op_type,
@@ -396,8 +393,8 @@ def _checked(
 
 
 def _body(
-    node: NodeDef, schema: Schema, operands: SequenceOf[AnyValue | None], attributes: Mapping[str, Any], opsets: Opsets
-) -> Function | None:
+    node: NodeDef, schema: Schema, operands: Sequence[AnyValue | None], attributes: Mapping[str, Any], opsets: Opsets
+) -> OnnxFunction | None:
     """The function that the standard defines an operator by, if it does."""
     version = opsets[node.domain]
     if schema.has_function:
@@ -420,13 +417,13 @@ def _body(
 
 
 @cache
-def _plain_body(name: str, since: int, domain: str, version: int) -> Function | None:
+def _plain_body(name: str, since: int, domain: str, version: int) -> OnnxFunction | None:
     schema = onnx.defs.get_schema(name, since, domain)
     usable = [element for element in schema.function_opset_versions if element <= version]
     return _parsed(schema.get_function_with_opset_version(max(usable, default=version)))
 
 
-def _parsed(text: bytes) -> Function | None:
+def _parsed(text: bytes) -> OnnxFunction | None:
     if not text:
         return None
     proto = onnx.FunctionProto()
@@ -449,13 +446,13 @@ def _unsupported(node: NodeDef, schema: Schema) -> str:
 
 def _element_type(type_: Type) -> str:
     match type_:
-        case TensorType(dtype):
+        case OnnxTensorType(dtype):
             return dtype
         case SequenceType(element) | OptionalType(element) | MapType(element=element):
             return _element_type(element)
 
 
-def _hint(outputs: SequenceOf[str]) -> str:
+def _hint(outputs: Sequence[str]) -> str:
     """A name that Relax takes: letters, digits and underscores."""
     name = next((name for name in outputs if name), "value")
     plain = "".join(c if c.isascii() and c.isalnum() else "_" for c in name[:64])

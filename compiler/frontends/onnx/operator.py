@@ -10,8 +10,7 @@ them, with every attribute that has a default in `node.attributes`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from collections.abc import Sequence as SequenceOf
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol, TypeAlias
@@ -20,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from tvm import relax
 
-from nnefc.frontends.onnx.values import STORAGE, AnyValue, Array, Sequence, Value, dtype_name, numpy_dtype
+from nnefc.frontends.onnx.values import STORAGE, AnyValue, Array, TensorSequence, Value, dtype_name, numpy_dtype
 from nnefc.ir.constant_evaluation import Budget
 from nnefc.ir.network import Body, Control
 from nnefc.operators.base import Emitter, Operand, Operator, check_size
@@ -38,8 +37,8 @@ __all__ = [
     "Lowering",
     "Node",
     "Origin",
-    "Sequence",
     "Subgraph",
+    "TensorSequence",
     "Value",
     "operator",
 ]
@@ -158,7 +157,7 @@ class Context:
     """
 
     start: InitVar[relax.BlockBuilder]
-    inline: Callable[[Subgraph, SequenceOf[AnyValue]], list[AnyValue]] | None = None
+    inline: Callable[[Subgraph, Sequence[AnyValue]], list[AnyValue]] | None = None
     evaluate: Callable[[relax.BlockBuilder, relax.Expr, Mapping[relax.Var, Array], Budget], Array | None] | None = None
     lower: Callable[..., list[AnyValue]] | None = None
     find: Callable[[str], AnyValue | None] | None = None
@@ -314,7 +313,7 @@ class Context:
         var = self.bind(expr)
         return [self.emit(relax.TupleGetItem(var, index)) for index in range(len(var.ty.fields))]
 
-    def apply(self, operator_: Operator, *operands: Value | SequenceOf[Any] | None, dtype: str | None = None) -> Any:
+    def apply(self, operator_: Operator, *operands: Value | Sequence[Any] | None, dtype: str | None = None) -> Any:
         """Lower an operator of the library; operands may be sequences, and named tuples, of such.
 
         `dtype` names the type of the result where `STORAGE` hides it.
@@ -336,7 +335,7 @@ class Context:
 
         return [value(part) for part in made] if isinstance(made, tuple | list) else value(made)
 
-    def _operand(self, value: Value | SequenceOf[Any] | None, stored: bool, known: bool) -> Any:
+    def _operand(self, value: Value | Sequence[Any] | None, stored: bool, known: bool) -> Any:
         """A tensor, or tensors, for an operator of the library; with `stored`, arrays are of the storage type.
 
         Strings are arrays only where all operands are `known`.
@@ -369,14 +368,14 @@ class Context:
 
     def build_body(
         self,
-        inputs: SequenceOf[Value],
-        states: SequenceOf[Value],
-        make: Callable[[list[Value], list[Value]], SequenceOf[Value]],
+        inputs: Sequence[Value],
+        states: Sequence[Value],
+        make: Callable[[list[Value], list[Value]], Sequence[Value]],
         leading: int = 0,
     ) -> tuple[Body, list[Value]]:
         """Build a body of a choice or a loop, as `Emitter.body` does of values: like those that it will get."""
 
-        def given(like: SequenceOf[Value], params: list[relax.Expr]) -> list[Value]:
+        def given(like: Sequence[Value], params: list[relax.Expr]) -> list[Value]:
             return [Value(v.shape, v.dtype, expr=param) for v, param in zip(like, params, strict=True)]
 
         def lowered(inner: list[relax.Expr], before: list[relax.Expr]) -> list[relax.Expr]:
@@ -388,7 +387,7 @@ class Context:
     def _type(self, value: Value) -> relax.TensorType:
         return relax.TensorType(value.shape, STORAGE.get(value.dtype, value.dtype))
 
-    def emit_control(self, control: Control, operands: SequenceOf[Value], results: SequenceOf[Value]) -> list[Value]:
+    def emit_control(self, control: Control, operands: Sequence[Value], results: Sequence[Value]) -> list[Value]:
         """Call a choice or a loop.
 
         Args:
@@ -397,7 +396,7 @@ class Context:
         made = self.at.control(control, list(map(self.expr, operands)), list(map(self._type, results)))
         return [self._value(part, like.dtype) for part, like in zip(made, results, strict=True)]
 
-    def run_graph(self, graph: Subgraph, values: SequenceOf[AnyValue]) -> list[AnyValue]:
+    def run_graph(self, graph: Subgraph, values: Sequence[AnyValue]) -> list[AnyValue]:
         """Inline a subgraph with `values` for its inputs, in order; returns its outputs."""
         assert self.inline is not None
         return self.inline(graph, values)

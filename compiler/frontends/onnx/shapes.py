@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from collections.abc import Sequence as SequenceOf
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
@@ -15,14 +14,14 @@ from nnefc.frontends.dynamic_shapes import DynamicDimensions, axis_name, likely_
 from nnefc.frontends.onnx.checks.types import (
     DeclaredSize,
     MapType,
+    OnnxTensorType,
     OptionalType,
     SequenceType,
-    TensorType,
     Type,
     ValueInfo,
     spelled,
 )
-from nnefc.frontends.onnx.values import AnyValue, Array, Map, Optional, Sequence, Stacked, Value, numpy_dtype
+from nnefc.frontends.onnx.values import AnyValue, Array, Map, Optional, Stacked, TensorSequence, Value, numpy_dtype
 from nnefc.ir.network import MAX_ELEMENTS
 from nnefc.ir.outline import DynamicTensor, shape_option
 from nnefc.support.diagnostics import CompileError
@@ -33,7 +32,16 @@ from nnefc.symbolic.ranges import may_be_empty
 from nnefc.symbolic.refinement import Refinement
 from nnefc.symbolic.unification import unify_dims
 
-__all__ = ["Absent", "Border", "Leaf", "Symbols", "bind_inputs", "check_declared", "item_variables", "no_such_name"]
+__all__ = [
+    "Absent",
+    "Border",
+    "DimensionVariables",
+    "Leaf",
+    "bind_inputs",
+    "check_declared",
+    "item_variables",
+    "no_such_name",
+]
 
 
 @dataclass(frozen=True)
@@ -57,7 +65,7 @@ Border = Leaf | Value | Map | Absent | tuple["Border", ...]
 
 
 @dataclass
-class Symbols:
+class DimensionVariables:
     """The sizes of dimension variables, by name: one size everywhere in a model.
 
     Variables in the types of sequences stand for a size of each element, whose tensors have the same variable wherever
@@ -129,7 +137,7 @@ def bind_inputs(
     shape: Mapping[str, Any] | None,
     values: Mapping[str, Any] | None,
     narrowing: Refinement,
-) -> tuple[dict[str, Border], Symbols]:
+) -> tuple[dict[str, Border], DimensionVariables]:
     """Find the shapes of all inputs. Dimensions that are not known stay open.
 
     Args:
@@ -159,7 +167,7 @@ def bind_inputs(
                 raise no_such_name(name, known)
             counts[name] = size  # perhaps of a data-dependent size
     likely = likely_sizes(tensor for info in inputs.values() for tensor in _tensors(info))
-    symbols = Symbols(opened=DynamicDimensions(narrowing, likely), counts=counts)
+    symbols = DimensionVariables(opened=DynamicDimensions(narrowing, likely), counts=counts)
     for name in variables:
         if name in shape and name not in inputs:
             sizes = _sizes(shape[name], f"the dimension '{name}'", symbols, [name])
@@ -195,7 +203,7 @@ def bind_inputs(
     }, symbols
 
 
-def no_such_name(name: str, known: SequenceOf[str], kind: str = "input and no dimension") -> CompileError:
+def no_such_name(name: str, known: Sequence[str], kind: str = "input and no dimension") -> CompileError:
     """An error about a name that a user gives, to be raised."""
     close = get_close_matches(name, known, 1)
     return CompileError(
@@ -235,13 +243,15 @@ def item_variables(infos: Iterable[ValueInfo]) -> set[str]:
 
 def _variables(type_: Type | None) -> Iterator[str]:
     match type_:
-        case TensorType(shape=shape):
+        case OnnxTensorType(shape=shape):
             yield from (size for size in shape or () if isinstance(size, str))
         case SequenceType(element) | OptionalType(element) | MapType(element=element):
             yield from _variables(element)
 
 
-def _sizes(given: Any, what: str, symbols: Symbols | None = None, names: SequenceOf[str] = ()) -> tuple[Dimension, ...]:
+def _sizes(
+    given: Any, what: str, symbols: DimensionVariables | None = None, names: Sequence[str] = ()
+) -> tuple[Dimension, ...]:
     """Returns the sizes that a user gives; dynamic ones get these names."""
     elements = tuple(given) if isinstance(given, Iterable) else (given,)
     if symbols is not None:
@@ -267,15 +277,15 @@ def _names(declared: tuple[DeclaredSize, ...] | None, name: str, given: Any) -> 
     return [size if isinstance(size, str) else axis_name(name, axis) for axis, size in enumerate(known)]
 
 
-def _bind_shape(type_: Type | None, given: Any, name: str, what: str, symbols: Symbols) -> None:
+def _bind_shape(type_: Type | None, given: Any, name: str, what: str, symbols: DimensionVariables) -> None:
     match type_:
         case OptionalType(element):
             _bind_shape(element, given, name, what, symbols)
         case SequenceType(element):
             for index, part in enumerate(given):
                 # Variables of elements bind nothing: onnx's own models use them for elements of many sizes.
-                _bind_shape(element, part, name, f"element {index} of {what}", Symbols())
-        case TensorType(shape=declared):
+                _bind_shape(element, part, name, f"element {index} of {what}", DimensionVariables())
+        case OnnxTensorType(shape=declared):
             sizes = _sizes(given, what, symbols, _names(declared, name, given))
             try:
                 unify(declared, sizes, what, symbols)
@@ -284,14 +294,14 @@ def _bind_shape(type_: Type | None, given: Any, name: str, what: str, symbols: S
                 raise CompileError(error.message, hint=f"the model declares it as [{shape}]") from None
 
 
-def _bind_value(type_: Type | None, given: Any, what: str, symbols: Symbols) -> None:
+def _bind_value(type_: Type | None, given: Any, what: str, symbols: DimensionVariables) -> None:
     match type_:
         case OptionalType(element) if given is not None:
             _bind_value(element, given, what, symbols)
         case SequenceType(element):
             for index, part in enumerate(given):
-                _bind_value(element, part, f"element {index} of {what}", Symbols())
-        case TensorType(shape=declared):
+                _bind_value(element, part, f"element {index} of {what}", DimensionVariables())
+        case OnnxTensorType(shape=declared):
             unify(declared, _regular(given, what).shape, what, symbols)
 
 
@@ -307,7 +317,9 @@ def _regular(given: Any, what: str) -> Array:
         raise CompileError(f"the values of {what} do not form a tensor: lists in them differ in length") from error
 
 
-def unify(declared: tuple[DeclaredSize, ...] | None, found: tuple[int, ...], what: str, symbols: Symbols) -> None:
+def unify(
+    declared: tuple[DeclaredSize, ...] | None, found: tuple[int, ...], what: str, symbols: DimensionVariables
+) -> None:
     """Check a shape against the declared one, and bind the dimension variables in that.
 
     Raises:
@@ -341,7 +353,7 @@ def _unknown(info: ValueInfo, given: Mapping[str, Any]) -> list[str]:
     match info.type:
         case None:
             return [f"'{info.name}' has no type"]
-        case TensorType(shape=declared) | OptionalType(TensorType(shape=declared)):
+        case OnnxTensorType(shape=declared) | OptionalType(OnnxTensorType(shape=declared)):
             if info.name in given:
                 return []
             return [f"'{info.name}' has no declared shape"] if declared is None else []
@@ -356,11 +368,13 @@ _NOT_BY_OPTION = "give the shapes of a sequence's elements in Python: nnefc.comp
 def _tensors(info: ValueInfo) -> Iterator[DynamicTensor]:
     """The tensor that an input is declared as, if it is one."""
     match info.type:
-        case TensorType(dtype, shape) | OptionalType(TensorType(dtype, shape)):
+        case OnnxTensorType(dtype, shape) | OptionalType(OnnxTensorType(dtype, shape)):
             yield DynamicTensor(info.name, dtype, shape)
 
 
-def _border(info: ValueInfo, has_shape: bool, shape: Any, values: Mapping[str, Any], symbols: Symbols) -> Border:
+def _border(
+    info: ValueInfo, has_shape: bool, shape: Any, values: Mapping[str, Any], symbols: DimensionVariables
+) -> Border:
     assert info.type is not None or info.name in values
     if info.name in values:
         return _known(info.type, values[info.name])
@@ -371,13 +385,13 @@ def _border(info: ValueInfo, has_shape: bool, shape: Any, values: Mapping[str, A
     return _given(info.type, shape if has_shape else None, info.name, symbols)
 
 
-def _given(type_: Type | None, shape: Any, name: str, symbols: Symbols) -> Border:
+def _given(type_: Type | None, shape: Any, name: str, symbols: DimensionVariables) -> Border:
     match type_:
         case OptionalType(element):
             return _given(element, shape, name, symbols)
         case SequenceType(element):
             return tuple(_given(element, part, f"{name}.{index}", symbols) for index, part in enumerate(shape))
-        case TensorType(dtype, declared, False):
+        case OnnxTensorType(dtype, declared, False):
             if not dtype:
                 raise CompileError(f"the input '{name}' has no declared element type")
             sizes = shape if shape is not None else symbols.keep_dynamic(declared or (), name)
@@ -392,7 +406,7 @@ def _known(type_: Type | None, given: Any) -> Border:
             return Absent(_dtype(type_)) if given is None else _known(element, given)
         case SequenceType(element):
             return tuple(_known(element, part) for part in given)
-        case TensorType(dtype):
+        case OnnxTensorType(dtype):
             return Value.known(_array(given, dtype))
         case MapType(key, element):
             return Map({_key(name, key): _array(value, _dtype(element))[()] for name, value in _pairs(given)})
@@ -431,14 +445,14 @@ def _array(given: Any, dtype: str) -> Array:
 
 def _dtype(type_: Type) -> str:
     match type_:
-        case TensorType(dtype):
+        case OnnxTensorType(dtype):
             return dtype
         case SequenceType(element) | OptionalType(element) | MapType(element=element):
             return _dtype(element)
 
 
 def check_declared(
-    value: AnyValue, info: ValueInfo, symbols: Symbols, what: str, *, strict: bool, inside: bool = False
+    value: AnyValue, info: ValueInfo, symbols: DimensionVariables, what: str, *, strict: bool, inside: bool = False
 ) -> None:
     """Check a computed value against the type that the file declares for its name.
 
@@ -451,7 +465,7 @@ def check_declared(
         CompileError: the kinds or the element types differ.
     """
     match info.type, value:
-        case TensorType(dtype, shape), Value():
+        case OnnxTensorType(dtype, shape), Value():
             if dtype and dtype != value.dtype:
                 text = f"'{info.name}' is declared as {dtype}, but it is {value.dtype}"
                 if not inside:
@@ -462,18 +476,18 @@ def check_declared(
                     unify(_possible(shape, value.shape, symbols), value.shape, f"'{info.name}'", symbols)
                 except CompileError as error:
                     symbols.contradictions.setdefault(info.name, error.message)
-        case (SequenceType(), Sequence() | Stacked()) | (OptionalType(), Optional()) | (None, _):
+        case (SequenceType(), TensorSequence() | Stacked()) | (OptionalType(), Optional()) | (None, _):
             return
         case (SequenceType(MapType()) | MapType(), Value()):
             return  # of ZipMap: the values of its maps
         case (OptionalType(element), _):
             check_declared(value, ValueInfo(info.name, element), symbols, what, strict=strict, inside=inside)
-        case (TensorType() | SequenceType(), _):
+        case (OnnxTensorType() | SequenceType(), _):
             raise CompileError(f"{what}: '{info.name}' is declared as {spelled(info.type)}, but it is a {_kind(value)}")
 
 
 def _possible(
-    declared: tuple[DeclaredSize, ...] | None, found: tuple[Dimension, ...], symbols: Symbols
+    declared: tuple[DeclaredSize, ...] | None, found: tuple[Dimension, ...], symbols: DimensionVariables
 ) -> tuple[DeclaredSize, ...] | None:
     """Returns a declared shape without the sizes that a dynamic size of the input may turn out to have."""
     if declared is None or len(declared) != len(found):

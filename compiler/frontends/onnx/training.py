@@ -13,14 +13,14 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from nnefc.frontends.onnx.checks.scopes import check_combined, check_graph
-from nnefc.frontends.onnx.files.model import Graph, Model, Training
+from nnefc.frontends.onnx.files.model import OnnxGraph, OnnxModel, Training
 from nnefc.frontends.onnx.values import Array, SparseTensor
 from nnefc.support.diagnostics import CompileError
 
 __all__ = ["check_trainings", "training_step"]
 
 
-def check_trainings(model: Model) -> None:
+def check_trainings(model: OnnxModel) -> None:
     """Check all that a model says about its training.
 
     Raises:
@@ -30,7 +30,7 @@ def check_trainings(model: Model) -> None:
         _check(model, training, f"training:{index}")
 
 
-def _check(model: Model, training: Training, what: str) -> None:
+def _check(model: OnnxModel, training: Training, what: str) -> None:
     first = training.initialization
     if first is None:
         if training.initialization_binding:
@@ -47,7 +47,7 @@ def _check(model: Model, training: Training, what: str) -> None:
     _check_binding(combined, training.update_binding, combined.output_names, f"the update binding of {what}")
 
 
-def _check_binding(combined: Graph, binding: Mapping[str, str], outputs: tuple[str, ...], what: str) -> None:
+def _check_binding(combined: OnnxGraph, binding: Mapping[str, str], outputs: tuple[str, ...], what: str) -> None:
     for name, output in binding.items():
         if name not in combined.initializers:
             raise CompileError(f"{what} assigns to '{name}', which is not an initializer")
@@ -57,8 +57,8 @@ def _check_binding(combined: Graph, binding: Mapping[str, str], outputs: tuple[s
             raise CompileError(f"{what} assigns '{output}' to '{name}', but there is no such output")
 
 
-def _combined(graph: Graph, algorithm: Graph) -> Graph:
-    return Graph(
+def _combined(graph: OnnxGraph, algorithm: OnnxGraph) -> OnnxGraph:
+    return OnnxGraph(
         name=graph.name,
         inputs=graph.inputs + algorithm.inputs,
         outputs=graph.outputs + algorithm.outputs,
@@ -69,8 +69,8 @@ def _combined(graph: Graph, algorithm: Graph) -> Graph:
 
 
 def training_step(
-    model: Model, entry: str, evaluate: Callable[[Graph], Mapping[str, Array]]
-) -> tuple[Graph, dict[str, Array], Mapping[str, str]]:
+    model: OnnxModel, entry: str, evaluate: Callable[[OnnxGraph], Mapping[str, Array]]
+) -> tuple[OnnxGraph, dict[str, Array], Mapping[str, str]]:
     """One step of training as a graph.
 
     Args:

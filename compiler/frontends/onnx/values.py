@@ -21,9 +21,9 @@ __all__ = [
     "Array",
     "Map",
     "Optional",
-    "Sequence",
     "SparseTensor",
     "Stacked",
+    "TensorSequence",
     "Value",
     "dtype_name",
     "numpy_dtype",
@@ -93,7 +93,7 @@ class Value:
 
 
 @dataclass(frozen=True, eq=False)
-class Sequence:
+class TensorSequence:
     """A sequence of tensors (or of sequences, …), of a length known at compile time.
 
     Attributes:
@@ -174,4 +174,4 @@ def same_values(one: Array | None, other: Array | None) -> bool:
     return one.tolist() == other.tolist() if one.dtype == object else one.tobytes() == other.tobytes()
 
 
-AnyValue: TypeAlias = "Value | Sequence | Stacked | Optional | Map"
+AnyValue: TypeAlias = "Value | TensorSequence | Stacked | Optional | Map"

@@ -21,12 +21,12 @@ import ml_dtypes
 import numpy as np
 
 from nnefc.frontends.pnnx.lowering import Array
-from nnefc.frontends.pnnx.param import Operator, TensorType, known_shape
+from nnefc.frontends.pnnx.param import ParamOperator, ParamType, known_shape
 from nnefc.support.diagnostics import CompileError
 from nnefc.support.mapped_files import LARGE, map_path, release_pages
 from nnefc.symbolic.dims import MAX_ELEMENTS
 
-__all__ = ["STORED_TYPES", "Weights"]
+__all__ = ["STORED_TYPES", "WeightFile"]
 
 STORED_TYPES: Mapping[str, np.dtype[Any]] = {
     **{name: np.dtype(name) for name in ("float16", "float32", "float64", "uint8", "bool")},
@@ -44,7 +44,7 @@ _UNREADABLE = (
 )  # fmt: skip
 
 
-class Weights:
+class WeightFile:
     """The tensors of an opened file; use as a context."""
 
     def __init__(self, path: Path) -> None:
@@ -71,7 +71,7 @@ class Weights:
                 self._archive.close()
                 raise CompileError(f"{path} has {count} members '{name}'")
 
-    def __enter__(self) -> Weights:
+    def __enter__(self) -> WeightFile:
         return self
 
     def __exit__(
@@ -80,7 +80,7 @@ class Weights:
         if self._archive is not None:
             self._archive.close()
 
-    def read(self, operator: Operator) -> dict[str, Array]:
+    def read(self, operator: ParamOperator) -> dict[str, Array]:
         """The tensors of an operator, by their names without the operator's, in the types that the param file says.
 
         Raises:
@@ -88,7 +88,7 @@ class Weights:
         """
         return {name: self._tensor(operator, name, type) for name, type in operator.attributes.items()}
 
-    def _tensor(self, operator: Operator, name: str, type: TensorType) -> Array:
+    def _tensor(self, operator: ParamOperator, name: str, type: ParamType) -> Array:
         shape, location = known_shape(type), operator.location
         if shape is None or type.dtype is None or type.dtype not in STORED_TYPES:
             what = "an unknown size" if shape is None else f"the element type {type.dtype or 'null'}"
@@ -105,7 +105,7 @@ class Weights:
             raise CompileError(f"{self._path} ('{member}'): booleans must be 0 or 1", location=location)
         return data.view(dtype).reshape(shape)
 
-    def _bytes(self, member: str, size: int, operator: Operator) -> Array:
+    def _bytes(self, member: str, size: int, operator: ParamOperator) -> Array:
         location = operator.location
         if self._archive is None:
             raise CompileError(

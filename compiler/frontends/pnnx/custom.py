@@ -14,9 +14,9 @@ import numpy as np
 
 from nnefc.frontends.pnnx.lowering import Array, Lowering
 from nnefc.frontends.pnnx.operators.declaration import Argument, Declaration, Floats, Ints, arguments_of
-from nnefc.frontends.pnnx.param import Operator
+from nnefc.frontends.pnnx.param import ParamOperator
 from nnefc.operators.custom import custom_operator
-from nnefc.operators.custom_declaration import Attribute, Declared, Input
+from nnefc.operators.custom_declaration import Attribute, DeclaredOperator, Input
 from nnefc.support.diagnostics import CompileError
 
 __all__ = ["is_custom", "lower_custom"]
@@ -33,7 +33,7 @@ def is_custom(type_: str) -> bool:
     return custom_operator("pnnx", type_) is not None
 
 
-def lower_custom(at: Lowering, operator: Operator, operands: Sequence[Any], weights: Mapping[str, Array]) -> Any:
+def lower_custom(at: Lowering, operator: ParamOperator, operands: Sequence[Any], weights: Mapping[str, Array]) -> Any:
     """The results of an operator that is the user's.
 
     Raises:
@@ -57,7 +57,7 @@ def lower_custom(at: Lowering, operator: Operator, operands: Sequence[Any], weig
     return made[0] if len(made) == 1 else made
 
 
-def _declaration(declared: Declared, name: str, weights: Mapping[str, Array]) -> Declaration:
+def _declaration(declared: DeclaredOperator, name: str, weights: Mapping[str, Array]) -> Declaration:
     arguments = [_input(formal) for formal in declared.inputs if formal.name not in weights]
     arguments += [_argument(attribute) for attribute in declared.attributes]
     return Declaration(name, "custom", tuple(arguments), None, lambda *_: None, {}, "")

@@ -18,10 +18,10 @@ from nnefc.support.diagnostics import CompileError, Location
 
 __all__ = [
     "ExpressionLocation",
-    "Kind",
+    "ExpressionToken",
     "Node",
-    "Step",
-    "Token",
+    "NodeKind",
+    "StackStep",
     "TokenKind",
     "Tree",
     "describe_expression",
@@ -60,7 +60,7 @@ class TokenKind(Enum):
 
 
 @dataclass(frozen=True)
-class Token:
+class ExpressionToken:
     """A piece of the text; `text[start:end]` of the expression."""
 
     kind: TokenKind
@@ -83,14 +83,14 @@ _WORDS = {"True": True, "False": False, "true": True, "false": False, "None": No
 _LONGEST_NUMBER = 400  # digits; Python itself takes thousands for integers, and needs quadratic time for them
 
 
-def tokenize(text: str, location: ExpressionLocation | None = None) -> tuple[Token, ...]:
+def tokenize(text: str, location: ExpressionLocation | None = None) -> tuple[ExpressionToken, ...]:
     """The tokens of an expression, the last one of the kind END; blanks between them have no meaning.
 
     Raises:
         CompileError: characters that begin no token, `@` without a number, a malformed number.
     """
     location = location or ExpressionLocation("expression", 1, 1, text)
-    tokens: list[Token] = []
+    tokens: list[ExpressionToken] = []
     position = 0
     while position < len(text):
         match = _TOKENS.match(text, position)
@@ -102,9 +102,9 @@ def tokenize(text: str, location: ExpressionLocation | None = None) -> tuple[Tok
         if kind == "NAME" and match.group() in _WORDS:
             kind = "WORD"
         if kind != "BLANK":
-            tokens.append(Token(TokenKind[kind], match.group(), position, match.end()))
+            tokens.append(ExpressionToken(TokenKind[kind], match.group(), position, match.end()))
         position = match.end()
-    tokens.append(Token(TokenKind.END, "", position, position))
+    tokens.append(ExpressionToken(TokenKind.END, "", position, position))
     return tuple(tokens)
 
 
@@ -117,7 +117,7 @@ def _misspelt(text: str, position: int) -> str:
     return f"the character {text[position]!r} has no meaning here"
 
 
-class Kind(Enum):
+class NodeKind(Enum):
     """Kind of a tree node."""
 
     NUMBER = "number"
@@ -138,7 +138,7 @@ class Node:
         arguments: the nodes below it, as indices into the tree's `nodes`, from left to right.
     """
 
-    kind: Kind
+    kind: NodeKind
     value: int | float | bool | str | None
     position: int
     arguments: tuple[int, ...] = ()
@@ -154,7 +154,7 @@ class Tree:
     @property
     def operands(self) -> tuple[int, ...]:
         """The operands that occur, each once, in the order of their numbers."""
-        return tuple(sorted({int(node.value or 0) for node in self.nodes if node.kind is Kind.OPERAND}))
+        return tuple(sorted({int(node.value or 0) for node in self.nodes if node.kind is NodeKind.OPERAND}))
 
 
 @dataclass
@@ -162,7 +162,7 @@ class _Open:
     """A bracket that is not closed yet: the node that its contents belong to, and what they are so far."""
 
     node: int
-    bracket: Token
+    bracket: ExpressionToken
     arguments: list[int]
 
 
@@ -214,23 +214,23 @@ def parse(text: str, location: ExpressionLocation | None = None, *, operands: in
     return Tree(tuple(nodes), location)
 
 
-def _closes(token: Token) -> bool:
+def _closes(token: ExpressionToken) -> bool:
     return token.kind is TokenKind.CLOSE
 
 
 def _begin(
-    token: Token, following: Token, location: ExpressionLocation, operands: int | None
-) -> tuple[Node, Token | None]:
+    token: ExpressionToken, following: ExpressionToken, location: ExpressionLocation, operands: int | None
+) -> tuple[Node, ExpressionToken | None]:
     """The node that begins with `token`, and the bracket that it opens, if any."""
     match token.kind:
         case TokenKind.NUMBER:
-            return Node(Kind.NUMBER, _number(token, location), token.start), None
+            return Node(NodeKind.NUMBER, _number(token, location), token.start), None
         case TokenKind.WORD:
-            return Node(Kind.NUMBER, _WORDS[token.text], token.start), None
+            return Node(NodeKind.NUMBER, _WORDS[token.text], token.start), None
         case TokenKind.OPERAND:
-            return Node(Kind.OPERAND, _operand(token, location, operands), token.start), None
+            return Node(NodeKind.OPERAND, _operand(token, location, operands), token.start), None
         case TokenKind.OPEN:
-            return Node(Kind.LIST if token.text == "[" else Kind.TUPLE, None, token.start), token
+            return Node(NodeKind.LIST if token.text == "[" else NodeKind.TUPLE, None, token.start), token
         case TokenKind.NAME:
             name = token.text
             if name not in FUNCTIONS:
@@ -247,14 +247,14 @@ def _begin(
                     if following.kind is TokenKind.COMMA
                     else None,
                 )
-            return Node(Kind.CALL, name, token.start), following
+            return Node(NodeKind.CALL, name, token.start), following
     found = "the expression ends" if token.kind is TokenKind.END else f"there is '{_short(token.text)}'"
     raise CompileError(
         f"{found} where a number, an operand, a function or a list should be", location=location.at(token.start)
     )
 
 
-def _number(token: Token, location: ExpressionLocation) -> int | float:
+def _number(token: ExpressionToken, location: ExpressionLocation) -> int | float:
     try:
         number = int(token.text)
     except ValueError:
@@ -264,7 +264,7 @@ def _number(token: Token, location: ExpressionLocation) -> int | float:
     return number
 
 
-def _operand(token: Token, location: ExpressionLocation, operands: int | None) -> int:
+def _operand(token: ExpressionToken, location: ExpressionLocation, operands: int | None) -> int:
     number = int(token.text[1:]) if len(token.text) < 12 else None
     if number is None or (operands is not None and number >= operands):
         have = "" if operands is None else f": there {'is' if operands == 1 else 'are'} {operands}, counted from 0"
@@ -272,7 +272,7 @@ def _operand(token: Token, location: ExpressionLocation, operands: int | None) -
     return number
 
 
-def _after_comma(tokens: Sequence[Token], index: int, inside: _Open, location: ExpressionLocation) -> int:
+def _after_comma(tokens: Sequence[ExpressionToken], index: int, inside: _Open, location: ExpressionLocation) -> int:
     token = tokens[index]
     if token.kind is TokenKind.COMMA:
         return index + 1
@@ -285,7 +285,7 @@ def _after_comma(tokens: Sequence[Token], index: int, inside: _Open, location: E
     )
 
 
-def _close(closed: _Open, token: Token, nodes: list[Node], location: ExpressionLocation) -> None:
+def _close(closed: _Open, token: ExpressionToken, nodes: list[Node], location: ExpressionLocation) -> None:
     """Complete the node whose bracket `token` closes."""
     expected = _CLOSING[closed.bracket.text]
     if token.text != expected:
@@ -295,7 +295,7 @@ def _close(closed: _Open, token: Token, nodes: list[Node], location: ExpressionL
             notes=((f"the '{closed.bracket.text}' is here", location.at(closed.bracket.start)),),
         )
     node = nodes[closed.node]
-    if node.kind is Kind.CALL:
+    if node.kind is NodeKind.CALL:
         function = FUNCTIONS[str(node.value)]
         count = len(closed.arguments)
         if not function.fewest <= count <= function.maximum:
@@ -317,31 +317,31 @@ def _short(text: str) -> str:
 
 
 @dataclass(frozen=True)
-class Step:
+class StackStep:
     """A step of the computation on a stack: push a number or an operand, or replace the `count` topmost by a result."""
 
-    kind: Kind
+    kind: NodeKind
     value: int | float | bool | str | None
     count: int
     position: int
 
     def __str__(self) -> str:
         match self.kind:
-            case Kind.OPERAND:
+            case NodeKind.OPERAND:
                 return f"@{self.value}"
-            case Kind.LIST | Kind.TUPLE:
+            case NodeKind.LIST | NodeKind.TUPLE:
                 return f"{self.kind.value}/{self.count}"
         return str(self.value)
 
 
-def to_rpn(tree: Tree) -> tuple[Step, ...]:
+def to_rpn(tree: Tree) -> tuple[StackStep, ...]:
     """The expression in reverse Polish order: every function after its arguments, arguments from left to right."""
-    steps: list[Step] = []
+    steps: list[StackStep] = []
     # Read from the root, arguments from right to left, and the order is exactly the reverse of what is wanted.
     pending = [0]
     while pending:
         node = tree.nodes[pending.pop()]
-        steps.append(Step(node.kind, node.value, len(node.arguments), node.position))
+        steps.append(StackStep(node.kind, node.value, len(node.arguments), node.position))
         pending.extend(node.arguments)
     return tuple(reversed(steps))
 
@@ -360,15 +360,15 @@ _ATOM = 100
 _PREFIX = 90
 
 
-def _infix_step(step: Step, arguments: list[tuple[str, int]]) -> tuple[str, int]:
+def _infix_step(step: StackStep, arguments: list[tuple[str, int]]) -> tuple[str, int]:
     inner = ", ".join(text for text, _ in arguments)
     match step.kind:
-        case Kind.NUMBER | Kind.OPERAND:
+        case NodeKind.NUMBER | NodeKind.OPERAND:
             negative = str(step).startswith("-")
             return str(step), _PREFIX if negative else _ATOM
-        case Kind.LIST:
+        case NodeKind.LIST:
             return f"[{inner}]", _ATOM
-        case Kind.TUPLE:
+        case NodeKind.TUPLE:
             return f"({inner}{',' if step.count == 1 else ''})", _ATOM
     function = FUNCTIONS[str(step.value)]
     if function.symbol is None or step.count != function.fewest:
@@ -403,7 +403,11 @@ def _tree_lines(tree: Tree) -> Iterator[str]:
     while pending:
         index, before, indent, depth = pending.pop()
         node = tree.nodes[index]
-        label = str(Step(node.kind, node.value, 0, 0)) if node.kind not in (Kind.LIST, Kind.TUPLE) else node.kind.value
+        label = (
+            str(StackStep(node.kind, node.value, 0, 0))
+            if node.kind not in (NodeKind.LIST, NodeKind.TUPLE)
+            else node.kind.value
+        )
         if depth == _DEEPEST_SHOWN and node.arguments:
             yield f"{before}…"
             continue

@@ -12,13 +12,13 @@ from tvm import relax
 
 from nnefc.frontends.dynamic_shapes import DynamicInputs, dynamic_shape_context
 from nnefc.frontends.pnnx import operators as _operators  # noqa: F401  (fills OPERATORS)
-from nnefc.frontends.pnnx.bin import Weights
+from nnefc.frontends.pnnx.bin import WeightFile
 from nnefc.frontends.pnnx.custom import is_custom, lower_custom
 from nnefc.frontends.pnnx.expression import ExpressionLocation, parse
 from nnefc.frontends.pnnx.lowering import MAX_LIST_ELEMENTS, Array, Lowering, Shape, check_list
 from nnefc.frontends.pnnx.lowering_expression import lower
 from nnefc.frontends.pnnx.operators.declaration import NATIVE, OPERATORS, Declaration, arguments_of, nearest
-from nnefc.frontends.pnnx.param import DTYPES, Graph, Operator, read_param
+from nnefc.frontends.pnnx.param import DTYPES, ParamGraph, ParamOperator, read_param
 from nnefc.frontends.refusals import REFUSALS, reason_of
 from nnefc.ir.network import DynamicDimension, Network
 from nnefc.operators.base import build_main, check_size
@@ -57,7 +57,7 @@ def load(
     """
     path = Path(path)
     graph = read_param(path)
-    with Weights(path.with_suffix(".bin")) as weights:
+    with WeightFile(path.with_suffix(".bin")) as weights:
         network, narrowing = narrowed(
             lambda known: _build(graph, weights, dict(shape or {}), output_tensors, name_of(path), known), is_tied
         )
@@ -83,8 +83,8 @@ def name_of(path: Path) -> str:
 
 
 def _build(
-    graph: Graph,
-    weights: Weights,
+    graph: ParamGraph,
+    weights: WeightFile,
     shapes: dict[str, Any],
     output_tensors: tuple[str, ...],
     name: str,
@@ -104,8 +104,8 @@ def _build(
 
 
 def _built(
-    graph: Graph,
-    weights: Weights,
+    graph: ParamGraph,
+    weights: WeightFile,
     inputs: Mapping[str, relax.Var],
     output_tensors: tuple[str, ...],
     name: str,
@@ -135,7 +135,7 @@ def _built(
 
 
 def _lower_all(
-    at: Lowering, graph: Graph, inputs: Mapping[str, relax.Var], weights: Weights
+    at: Lowering, graph: ParamGraph, inputs: Mapping[str, relax.Var], weights: WeightFile
 ) -> tuple[dict[str, Any], list[Any]]:
     """The values of all operands by name, and the network's results."""
     values: dict[str, Any] = dict(inputs)
@@ -155,13 +155,13 @@ def _lower_all(
     return values, results
 
 
-def _one(operator: Operator) -> bool:
+def _one(operator: ParamOperator) -> bool:
     if len(operator.outputs) != 1 or operator.inputs:
         raise CompileError("an input has one output and no inputs", location=operator.location)
     return True
 
 
-def _check_names(graph: Graph, shapes: Mapping[str, Shape]) -> None:
+def _check_names(graph: ParamGraph, shapes: Mapping[str, Shape]) -> None:
     """Refuse shapes for what is no input, by the name of the operator or the operand."""
     inputs = [operator for operator in graph.operators if operator.type == "pnnx.Input"]
     names = [operator.name for operator in inputs]
@@ -177,7 +177,7 @@ def _spelled(shape: tuple[int | None, ...]) -> str:
     return f"({','.join('?' if size is None else str(size) for size in shape)})"
 
 
-def _input(graph: Graph, operator: Operator, shapes: dict[str, Any], opened: DynamicInputs) -> relax.Var:
+def _input(graph: ParamGraph, operator: ParamOperator, shapes: dict[str, Any], opened: DynamicInputs) -> relax.Var:
     """The variable of an input; what `shapes` says of it is taken out there."""
     operand = operator.outputs[0]
     type = graph.types.get(operand)
@@ -208,7 +208,7 @@ def _input(graph: Graph, operator: Operator, shapes: dict[str, Any], opened: Dyn
 # Operators.
 
 
-def _lower(at: Lowering, operator: Operator, operands: list[Any], weights: dict[str, Array]) -> list[Any]:
+def _lower(at: Lowering, operator: ParamOperator, operands: list[Any], weights: dict[str, Array]) -> list[Any]:
     """The values of the operator's results, all bound: TVM checks an expression when it is."""
     at.hint = _identifier(operator.name)
     at.results = len(operator.outputs)
@@ -233,7 +233,7 @@ def _lower(at: Lowering, operator: Operator, operands: list[Any], weights: dict[
         ) from None
 
 
-def _made(at: Lowering, operator: Operator, operands: list[Any], weights: dict[str, Array]) -> Any:
+def _made(at: Lowering, operator: ParamOperator, operands: list[Any], weights: dict[str, Array]) -> Any:
     if is_custom(operator.type):
         return lower_custom(at, operator, operands, weights)
     special = _STRUCTURE.get(operator.type)
@@ -279,7 +279,7 @@ def _identifier(name: str) -> str:
     return "".join(c if c.isascii() and (c.isalnum() or c == "_") else "_" for c in name[:60])
 
 
-def _named(at: Lowering, operator: Operator, made: Any) -> list[Any]:
+def _named(at: Lowering, operator: ParamOperator, made: Any) -> list[Any]:
     """The values of the operator's results; expressions are bound."""
     many = isinstance(made, tuple | list)
     if len(operator.outputs) == 1 and not (many and operator.type in _UNPACKING):
@@ -300,13 +300,13 @@ def _bound(at: Lowering, value: Any) -> Any:
     return value
 
 
-def _attribute(at: Lowering, operator: Operator, operands: list[Any], weights: dict[str, Array]) -> Any:
+def _attribute(at: Lowering, operator: ParamOperator, operands: list[Any], weights: dict[str, Array]) -> Any:
     if len(weights) != 1 or operands:
         raise CompileError(f"an attribute has one tensor, here it has {len(weights)}")
     return next(iter(weights.values()))
 
 
-def _expression_text(operator: Operator) -> tuple[str, ExpressionLocation]:
+def _expression_text(operator: ParamOperator) -> tuple[str, ExpressionLocation]:
     parameter = operator.parameters.get("expr")
     if parameter is None:
         raise CompileError("an expression needs the parameter 'expr'", location=operator.location)
@@ -314,25 +314,25 @@ def _expression_text(operator: Operator) -> tuple[str, ExpressionLocation]:
     return parameter.text, ExpressionLocation(where.file, where.line, where.column, where.text)
 
 
-def _expression(at: Lowering, operator: Operator, operands: list[Any], weights: dict[str, Array]) -> Any:
+def _expression(at: Lowering, operator: ParamOperator, operands: list[Any], weights: dict[str, Array]) -> Any:
     text, location = _expression_text(operator)
     tree = parse(text, location, operands=len(operands))
     return lower(tree, operands, at)
 
 
-def _sequence(at: Lowering, operator: Operator, operands: list[Any], weights: dict[str, Array]) -> Any:
+def _sequence(at: Lowering, operator: ParamOperator, operands: list[Any], weights: dict[str, Array]) -> Any:
     made = tuple(operands)
     check_list(made)
     return made
 
 
-def _unpacked(at: Lowering, operator: Operator, operands: list[Any], weights: dict[str, Array]) -> Any:
+def _unpacked(at: Lowering, operator: ParamOperator, operands: list[Any], weights: dict[str, Array]) -> Any:
     if len(operands) != 1 or not isinstance(operands[0], tuple):
         raise CompileError("there is nothing to unpack: the input is not a sequence")
     return operands[0]
 
 
-def _constant(at: Lowering, operator: Operator, operands: list[Any], weights: dict[str, Array]) -> Any:
+def _constant(at: Lowering, operator: ParamOperator, operands: list[Any], weights: dict[str, Array]) -> Any:
     if "value" not in operator.parameters:
         return _attribute(at, operator, operands, weights)
     return operator.parameters["value"].value
@@ -353,7 +353,7 @@ _UNPACKING = frozenset({"prim::TupleUnpack", "prim::ListUnpack"})
 # Results.
 
 
-def _flat(value: Any, operator: Operator) -> Iterator[Any]:
+def _flat(value: Any, operator: ParamOperator) -> Iterator[Any]:
     """The tensors in a value, in order."""
     match value:
         case tuple():

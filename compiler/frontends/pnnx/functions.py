@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-__all__ = ["FUNCTIONS", "Function", "Rule"]
+__all__ = ["FUNCTIONS", "ExpressionFunction", "TypeRule"]
 
 
-class Rule(Enum):
+class TypeRule(Enum):
     """How the element type of a result follows from the types of the arguments."""
 
     SAME = "the type that the arguments promote to"
@@ -25,7 +25,7 @@ class Rule(Enum):
 
 
 @dataclass(frozen=True)
-class Function:
+class ExpressionFunction:
     """A function of expressions.
 
     Attributes:
@@ -40,7 +40,7 @@ class Function:
 
     fewest: int
     maximum: int
-    rule: Rule
+    rule: TypeRule
     name: str
     number: Callable[..., Any]
     truth: bool = False
@@ -84,34 +84,34 @@ def _to_integer(function: Callable[[float], float]) -> Callable[[float], float]:
     return lambda x: int(function(x)) if math.isfinite(x) else x
 
 
-def _of_one(name: str, number: Callable[..., Any], rule: Rule = Rule.REAL, **tail: Any) -> Function:
-    return Function(1, 1, rule, name, number, **tail)
+def _of_one(name: str, number: Callable[..., Any], rule: TypeRule = TypeRule.REAL, **tail: Any) -> ExpressionFunction:
+    return ExpressionFunction(1, 1, rule, name, number, **tail)
 
 
-def _of_two(name: str, number: Callable[..., Any], rule: Rule = Rule.SAME, **tail: Any) -> Function:
-    return Function(2, 2, rule, name, number, **tail)
+def _of_two(name: str, number: Callable[..., Any], rule: TypeRule = TypeRule.SAME, **tail: Any) -> ExpressionFunction:
+    return ExpressionFunction(2, 2, rule, name, number, **tail)
 
 
 def _infix(
-    name: str, number: Callable[..., Any], symbol: str, binding: int, rule: Rule = Rule.SAME, truth: bool = True
-) -> Function:
-    return Function(2, 2, rule, name, number, truth, symbol=symbol, binding=binding)
+    name: str, number: Callable[..., Any], symbol: str, binding: int, rule: TypeRule = TypeRule.SAME, truth: bool = True
+) -> ExpressionFunction:
+    return ExpressionFunction(2, 2, rule, name, number, truth, symbol=symbol, binding=binding)
 
 
-def _prefix(name: str, number: Callable[..., Any], symbol: str, rule: Rule, truth: bool) -> Function:
-    return Function(1, 1, rule, name, number, truth, symbol=symbol, binding=90)
+def _prefix(name: str, number: Callable[..., Any], symbol: str, rule: TypeRule, truth: bool) -> ExpressionFunction:
+    return ExpressionFunction(1, 1, rule, name, number, truth, symbol=symbol, binding=90)
 
 
-def _compared(name: str, number: Callable[..., Any], symbol: str) -> Function:
-    return _infix(name, number, symbol, 25, Rule.COMPARISON)
+def _compared(name: str, number: Callable[..., Any], symbol: str) -> ExpressionFunction:
+    return _infix(name, number, symbol, 25, TypeRule.COMPARISON)
 
 
-def _logical(name: str, count: int, number: Callable[..., Any]) -> Function:
-    return Function(count, count, Rule.LOGICAL, name, number, truth=True)
+def _logical(name: str, count: int, number: Callable[..., Any]) -> ExpressionFunction:
+    return ExpressionFunction(count, count, TypeRule.LOGICAL, name, number, truth=True)
 
 
-def _conversion(dtype: str, number: Callable[..., Any]) -> Function:
-    return _of_one(dtype, number, Rule.CONVERSION, truth=True)
+def _conversion(dtype: str, number: Callable[..., Any]) -> ExpressionFunction:
+    return _of_one(dtype, number, TypeRule.CONVERSION, truth=True)
 
 
 def _log_add_exp(x: float, y: float) -> float:
@@ -120,30 +120,30 @@ def _log_add_exp(x: float, y: float) -> float:
 
 _greatest, _minimum = _of_two("maximum", max, truth=True), _of_two("minimum", min, truth=True)
 
-FUNCTIONS: Mapping[str, Function] = {
+FUNCTIONS: Mapping[str, ExpressionFunction] = {
     # Arithmetic of two.
     "add": _infix("add", operator.add, "+", 50),
     "sub": _infix("subtract", operator.sub, "-", 50, truth=False),
     "rsub": _of_two("subtract", lambda x, y: y - x, swapped=True),
     "mul": _infix("multiply", operator.mul, "*", 60),
-    "div": _infix("divide", operator.truediv, "/", 60, Rule.REAL),
+    "div": _infix("divide", operator.truediv, "/", 60, TypeRule.REAL),
     "floor_divide": _infix("floor_divide", operator.floordiv, "//", 60, truth=False),
     "remainder": _infix("remainder", operator.mod, "%", 60, truth=False),
     "fmod": _of_two("fmod", math.fmod),
     "pow": _infix("power", _whole_power, "**", 95, truth=False),
-    "atan2": _of_two("atan2", math.atan2, Rule.REAL),
-    "logaddexp": _of_two("logaddexp", _log_add_exp, Rule.REAL),
+    "atan2": _of_two("atan2", math.atan2, TypeRule.REAL),
+    "logaddexp": _of_two("logaddexp", _log_add_exp, TypeRule.REAL),
     "max": _greatest,
     "maximum": _greatest,
     "min": _minimum,
     "minimum": _minimum,
     # Bits.
-    "and": _infix("bitwise_and", operator.and_, "&", 40, Rule.INTEGER),
-    "or": _infix("bitwise_or", operator.or_, "|", 30, Rule.INTEGER),
-    "xor": _infix("bitwise_xor", operator.xor, "^", 35, Rule.INTEGER),
-    "not": _prefix("bitwise_not", operator.invert, "~", Rule.INTEGER, truth=True),
-    "lshift": _infix("left_shift", _shifted, "<<", 45, Rule.INTEGER, truth=False),
-    "rshift": _infix("right_shift", lambda x, y: x >> min(y, 64), ">>", 45, Rule.INTEGER, truth=False),
+    "and": _infix("bitwise_and", operator.and_, "&", 40, TypeRule.INTEGER),
+    "or": _infix("bitwise_or", operator.or_, "|", 30, TypeRule.INTEGER),
+    "xor": _infix("bitwise_xor", operator.xor, "^", 35, TypeRule.INTEGER),
+    "not": _prefix("bitwise_not", operator.invert, "~", TypeRule.INTEGER, truth=True),
+    "lshift": _infix("left_shift", _shifted, "<<", 45, TypeRule.INTEGER, truth=False),
+    "rshift": _infix("right_shift", lambda x, y: x >> min(y, 64), ">>", 45, TypeRule.INTEGER, truth=False),
     # Comparisons and logic.
     "eq": _compared("equal", operator.eq, "=="),
     "ne": _compared("not_equal", operator.ne, "!="),
@@ -156,15 +156,15 @@ FUNCTIONS: Mapping[str, Function] = {
     "logical_xor": _logical("logical_xor", 2, lambda x, y: bool(x) != bool(y)),
     "logical_not": _logical("logical_not", 1, operator.not_),
     # Arithmetic of one.
-    "neg": _prefix("negative", operator.neg, "-", Rule.SAME, truth=False),
-    "abs": _of_one("abs", abs, Rule.SAME),
-    "sign": _of_one("sign_or_zero", _sign_number, Rule.SAME),
-    "square": _of_one("square", lambda x: _whole_power(x, 2), Rule.SAME),
+    "neg": _prefix("negative", operator.neg, "-", TypeRule.SAME, truth=False),
+    "abs": _of_one("abs", abs, TypeRule.SAME),
+    "sign": _of_one("sign_or_zero", _sign_number, TypeRule.SAME),
+    "square": _of_one("square", lambda x: _whole_power(x, 2), TypeRule.SAME),
     "reciprocal": _of_one("reciprocal", lambda x: 1 / x),
-    "floor": _of_one("floor", _to_integer(math.floor), Rule.SAME),
-    "ceil": _of_one("ceil", _to_integer(math.ceil), Rule.SAME),
-    "round": _of_one("round", _rounded(round), Rule.SAME),
-    "trunc": _of_one("trunc", _rounded(math.trunc), Rule.SAME),
+    "floor": _of_one("floor", _to_integer(math.floor), TypeRule.SAME),
+    "ceil": _of_one("ceil", _to_integer(math.ceil), TypeRule.SAME),
+    "round": _of_one("round", _rounded(round), TypeRule.SAME),
+    "trunc": _of_one("trunc", _rounded(math.trunc), TypeRule.SAME),
     # Roots, powers, logarithms, circles and hyperbolas.
     "sqrt": _of_one("sqrt", math.sqrt),
     "rsqrt": _of_one("rsqrt", lambda x: 1 / math.sqrt(x)),
@@ -178,10 +178,10 @@ FUNCTIONS: Mapping[str, Function] = {
     # Others of one.
     "sigmoid": _of_one("sigmoid", lambda x: 0.5 * (1 + math.tanh(0.5 * x))),
     "erf": _of_one("erf", math.erf),
-    "relu": _of_one("relu", lambda x: max(x, type(x)(0)), Rule.SAME),
+    "relu": _of_one("relu", lambda x: max(x, type(x)(0)), TypeRule.SAME),
     # Conversions and shapes.
     "int": _conversion("int64", int),
     "float": _conversion("float32", float),
     "bool": _conversion("bool", bool),
-    "size": Function(1, 2, Rule.SIZE, "size", lambda *_: None),
+    "size": ExpressionFunction(1, 2, TypeRule.SIZE, "size", lambda *_: None),
 }

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from nnefc.frontends.pnnx.expression import Kind, Step, Tree, to_rpn
-from nnefc.frontends.pnnx.functions import FUNCTIONS, Function, Rule
+from nnefc.frontends.pnnx.expression import NodeKind, StackStep, Tree, to_rpn
+from nnefc.frontends.pnnx.functions import FUNCTIONS, ExpressionFunction, TypeRule
 from nnefc.frontends.pnnx.lowering import Lowering, Shape, check_list, dtype_of, shape_of
 from nnefc.frontends.pnnx.promotion import DEFAULT_FLOAT, Typed, category, result_type
 from nnefc.operators.math.elementwise import broadcast_shapes
@@ -89,21 +89,21 @@ class _Typing:
             arguments = tuple(stack[len(stack) - step.count :])
             del stack[len(stack) - step.count :]
             match step.kind:
-                case Kind.NUMBER:
+                case NodeKind.NUMBER:
                     assert not isinstance(step.value, str)
                     stack.append(step.value)
-                case Kind.OPERAND:
+                case NodeKind.OPERAND:
                     stack.append(self._operand(step))
-                case Kind.LIST | Kind.TUPLE:
+                case NodeKind.LIST | NodeKind.TUPLE:
                     stack.append(arguments)
-                case Kind.CALL:
+                case NodeKind.CALL:
                     stack.append(self._call(step, arguments))
         return stack[0]
 
-    def _error(self, step: Step, message: str) -> CompileError:
+    def _error(self, step: StackStep, message: str) -> CompileError:
         return CompileError(message, location=self._tree.location.at(step.position))
 
-    def _operand(self, step: Step) -> _Element:
+    def _operand(self, step: StackStep) -> _Element:
         number = step.value
         assert isinstance(number, int)
         if number >= len(self._operands):
@@ -115,9 +115,9 @@ class _Typing:
             raise self._error(step, f"the operand '@{number}' is neither a tensor nor a number")
         return _Tensor(Given(number), dtype_of(operand), shape_of(operand))
 
-    def _call(self, step: Step, arguments: tuple[_Element, ...]) -> _Element:
+    def _call(self, step: StackStep, arguments: tuple[_Element, ...]) -> _Element:
         function = FUNCTIONS[str(step.value)]
-        if function.rule is Rule.SIZE:
+        if function.rule is TypeRule.SIZE:
             return self._size(step, arguments)
         values: list[_Tensor | Number] = []
         for argument in arguments:
@@ -128,7 +128,7 @@ class _Typing:
             return self._of_numbers(step, function, values)
         return self._of_tensors(step, function, tuple(values))
 
-    def _size(self, step: Step, arguments: tuple[_Element, ...]) -> _Element:
+    def _size(self, step: StackStep, arguments: tuple[_Element, ...]) -> _Element:
         tensor = arguments[0]
         if not isinstance(tensor, _Tensor):
             raise self._error(step, "'size' is for tensors")
@@ -141,8 +141,8 @@ class _Typing:
             raise self._error(step, f"there is no dimension {axis} in a tensor of rank {len(tensor.shape)}")
         return tensor.shape[axis]
 
-    def _of_numbers(self, step: Step, function: Function, values: list[Any]) -> Number:
-        if function.rule is Rule.INTEGER and not all(isinstance(value, int | Size) for value in values):
+    def _of_numbers(self, step: StackStep, function: ExpressionFunction, values: list[Any]) -> Number:
+        if function.rule is TypeRule.INTEGER and not all(isinstance(value, int | Size) for value in values):
             raise self._error(step, f"'{step.value}' is for integers and booleans")
         try:
             result: Number = function.number(*values)
@@ -154,7 +154,9 @@ class _Typing:
             raise self._error(step, f"the result of '{step.value}' does not fit into 64 bits")
         return result
 
-    def _of_tensors(self, step: Step, function: Function, values: tuple[_Tensor | Number, ...]) -> _Tensor:
+    def _of_tensors(
+        self, step: StackStep, function: ExpressionFunction, values: tuple[_Tensor | Number, ...]
+    ) -> _Tensor:
         if any(isinstance(value, Size) for value in values):
             raise self._error(step, f"'{step.value}' takes no sizes that are known at run time beside tensors")
         typed = [_typed(value) for value in values]
@@ -170,23 +172,23 @@ class _Typing:
                 raise self._error(step, f"the number {value} does not fit into the type {computes}")
         arguments = [value.source if isinstance(value, _Tensor) else value for value in values]
         arguments = arguments[::-1] if function.swapped else arguments
-        name = None if function.rule is Rule.CONVERSION else function.name
+        name = None if function.rule is TypeRule.CONVERSION else function.name
         self.computed.append(Computed(name, tuple(arguments), computes))
         return _Tensor(Made(len(self.computed) - 1), dtype, shape)
 
-    def _types(self, step: Step, function: Function, typed: list[Typed]) -> tuple[str, str]:
+    def _types(self, step: StackStep, function: ExpressionFunction, typed: list[Typed]) -> tuple[str, str]:
         """The type in which a function computes, and that of its result."""
         common = result_type(typed)
         match function.rule:
-            case Rule.CONVERSION:
+            case TypeRule.CONVERSION:
                 return function.name, function.name
-            case Rule.LOGICAL:
+            case TypeRule.LOGICAL:
                 return "bool", "bool"
-            case Rule.COMPARISON:
+            case TypeRule.COMPARISON:
                 return common, "bool"
-            case Rule.REAL if category(common) != 2:
+            case TypeRule.REAL if category(common) != 2:
                 return DEFAULT_FLOAT, DEFAULT_FLOAT
-            case Rule.INTEGER if category(common) == 2:
+            case TypeRule.INTEGER if category(common) == 2:
                 raise self._error(step, f"'{step.value}' is for integers and booleans, not for {common}")
         if common == "bool" and not function.truth:
             raise self._error(step, f"'{step.value}' is not for booleans")

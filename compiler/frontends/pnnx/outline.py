@@ -10,7 +10,7 @@ import numpy as np
 
 from nnefc.frontends.pnnx.bin import STORED_TYPES
 from nnefc.frontends.pnnx.frontend import is_supported, name_of
-from nnefc.frontends.pnnx.param import Graph, TensorType, known_shape, read_param
+from nnefc.frontends.pnnx.param import ParamGraph, ParamType, known_shape, read_param
 from nnefc.ir.outline import DynamicTensor, Outline, range_option, shape_option
 
 __all__ = ["outline"]
@@ -47,16 +47,16 @@ def outline(path: Path | str) -> Outline:
     )
 
 
-def _tensor(graph: Graph, name: str, operand: str) -> DynamicTensor:
+def _tensor(graph: ParamGraph, name: str, operand: str) -> DynamicTensor:
     type = graph.types.get(operand)
     if type is None:
         return DynamicTensor(name, "unknown type", None)
     return DynamicTensor(name, type.dtype or "float32", type.shape)
 
 
-def _elements(type: TensorType) -> int:
+def _elements(type: ParamType) -> int:
     return math.prod(known_shape(type) or (0,))
 
 
-def _element_bytes(type: TensorType) -> int:
+def _element_bytes(type: ParamType) -> int:
     return STORED_TYPES.get(type.dtype or "float32", np.dtype("float32")).itemsize

@@ -18,7 +18,7 @@ from typing import TypeAlias
 from nnefc.frontends.pnnx.lowering import Shape
 from nnefc.support.diagnostics import CompileError, Location
 
-__all__ = ["DTYPES", "Graph", "Operator", "Parameter", "TensorType", "Value", "parse_param", "read_param"]
+__all__ = ["DTYPES", "ParamEntry", "ParamGraph", "ParamOperator", "ParamType", "Value", "parse_param", "read_param"]
 
 MAGIC = "7767517"
 
@@ -48,7 +48,7 @@ _GREATEST_SIZE = 1 << 40
 
 
 @dataclass(frozen=True)
-class TensorType:
+class ParamType:
     """The type of a tensor; None in place of a size or of the element type: unknown."""
 
     shape: tuple[int | None, ...]
@@ -56,7 +56,7 @@ class TensorType:
 
 
 @dataclass(frozen=True)
-class Parameter:
+class ParamEntry:
     """A value and the location where it stands; for a string, the column of its first character."""
 
     value: Value
@@ -65,7 +65,7 @@ class Parameter:
 
 
 @dataclass(frozen=True)
-class Operator:
+class ParamOperator:
     """One line of the file.
 
     Attributes:
@@ -82,22 +82,22 @@ class Operator:
     name: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    parameters: Mapping[str, Parameter]
-    attributes: Mapping[str, TensorType]
+    parameters: Mapping[str, ParamEntry]
+    attributes: Mapping[str, ParamType]
     names: Mapping[str, int]
     location: Location
 
 
 @dataclass(frozen=True)
-class Graph:
+class ParamGraph:
     """The operators in the order of the file, and what it says of the types of operands."""
 
     file: str
-    operators: tuple[Operator, ...]
-    types: Mapping[str, TensorType]
+    operators: tuple[ParamOperator, ...]
+    types: Mapping[str, ParamType]
 
 
-def read_param(path: Path) -> Graph:
+def read_param(path: Path) -> ParamGraph:
     """Read a param file.
 
     Raises:
@@ -118,7 +118,7 @@ def read_param(path: Path) -> Graph:
     return parse_param(text, str(path))
 
 
-def parse_param(text: str, file: str = "model.pnnx.param") -> Graph:
+def parse_param(text: str, file: str = "model.pnnx.param") -> ParamGraph:
     """Parse the text of a param file; every operand has one producer, which stands before its consumers.
 
     Raises:
@@ -133,10 +133,10 @@ def parse_param(text: str, file: str = "model.pnnx.param") -> Graph:
             hint=_ncnn_hint(lines),
         )
     operators_expected, operands_expected, location = _counts(lines, file)
-    operators: list[Operator] = []
-    types: dict[str, TensorType] = {}
-    producers: dict[str, Operator] = {}
-    names: dict[str, Operator] = {}
+    operators: list[ParamOperator] = []
+    types: dict[str, ParamType] = {}
+    producers: dict[str, ParamOperator] = {}
+    names: dict[str, ParamOperator] = {}
     for number, line in lines[2:]:
         operator, annotations = _operator(_Line(file, number, line))
         _check_names(operator, names, producers)
@@ -151,7 +151,7 @@ def parse_param(text: str, file: str = "model.pnnx.param") -> Graph:
         raise CompileError(
             f"the file has {len(producers)} operands, but its second line says {operands_expected}", location=location
         )
-    return Graph(file, tuple(operators), types)
+    return ParamGraph(file, tuple(operators), types)
 
 
 def _ncnn_hint(lines: list[tuple[int, str]]) -> str | None:
@@ -172,7 +172,7 @@ def _is_count(word: str) -> bool:
     return word.isascii() and word.isdigit() and len(word) < 10
 
 
-def _check_names(operator: Operator, names: dict[str, Operator], producers: dict[str, Operator]) -> None:
+def _check_names(operator: ParamOperator, names: dict[str, ParamOperator], producers: dict[str, ParamOperator]) -> None:
     if operator.name in names:
         raise CompileError(
             f"there are two operators '{operator.name}'",
@@ -204,7 +204,7 @@ class _Line:
         return Location(self.file, self.number, position + 1, self.text)
 
 
-def _operator(line: _Line) -> tuple[Operator, dict[str, TensorType]]:
+def _operator(line: _Line) -> tuple[ParamOperator, dict[str, ParamType]]:
     words = line.words
     if len(words) < 4:
         raise CompileError(
@@ -220,10 +220,10 @@ def _operator(line: _Line) -> tuple[Operator, dict[str, TensorType]]:
             location=line.at(words[2][1]),
         )
     operands = tuple(word for word, _ in words[4 : 4 + inputs + outputs])
-    parameters: dict[str, Parameter] = {}
-    attributes: dict[str, TensorType] = {}
+    parameters: dict[str, ParamEntry] = {}
+    attributes: dict[str, ParamType] = {}
     names: dict[str, int] = {}
-    types: dict[str, TensorType] = {}
+    types: dict[str, ParamType] = {}
     for word, position in words[4 + inputs + outputs :]:
         key, equals, text = word.partition("=")
         if not equals or key in ("", "@", "#", "$"):
@@ -251,10 +251,10 @@ def _operator(line: _Line) -> tuple[Operator, dict[str, TensorType]]:
                     raise CompileError(f"the operator has no operand '{_short(name)}'", location=line.at(position))
                 types[name] = _type(text, location)
             case _:
-                parameters[name] = Parameter(_value(text, location), text, location)
+                parameters[name] = ParamEntry(_value(text, location), text, location)
     type, name = words[0][0], words[1][0]
     location = line.at(words[0][1])
-    made = Operator(type, name, operands[:inputs], operands[inputs:], parameters, attributes, names, location)
+    made = ParamOperator(type, name, operands[:inputs], operands[inputs:], parameters, attributes, names, location)
     return made, types
 
 
@@ -267,7 +267,7 @@ def _input(text: str, inputs: tuple[str, ...], location: Location) -> int:
 _TYPE = re.compile(r"\(([^()]*)\)([a-z0-9]*)")
 
 
-def _type(text: str, location: Location) -> TensorType:
+def _type(text: str, location: Location) -> ParamType:
     """A type such as `(1,3,?,?)f32`."""
     match = _TYPE.fullmatch(text)
     if match is None or (match[2] or "null") not in DTYPES:
@@ -275,7 +275,7 @@ def _type(text: str, location: Location) -> TensorType:
     words = [word for word in match[1].split(",") if word] if match[1] else []
     if len(words) > _MAX_DIMENSIONS:
         raise CompileError(f"a tensor has at most {_MAX_DIMENSIONS} dimensions, here {len(words)}", location=location)
-    return TensorType(tuple(_size(word, location) for word in words), DTYPES[match[2] or "null"])
+    return ParamType(tuple(_size(word, location) for word in words), DTYPES[match[2] or "null"])
 
 
 def _size(word: str, location: Location) -> int | None:
@@ -321,7 +321,7 @@ def _short(text: str) -> str:
     return text if len(text) <= 60 else f"{text[:60]}…"
 
 
-def known_shape(type: TensorType | None) -> Shape | None:
+def known_shape(type: ParamType | None) -> Shape | None:
     """The shape, if every size is known."""
     if type is None or None in type.shape:
         return None

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from itertools import pairwise
 
-from nnefc.inspect.html.graph import Graph, Node
+from nnefc.inspect.html.graph import BoxGraph, Node
 from nnefc.inspect.html.layout import HEIGHT, Box, layout
 
 __all__ = ["graph_svg"]
@@ -17,7 +17,7 @@ _LETTERS = 34  # of a line in a box
 _BAR = 4
 
 
-def graph_svg(graph: Graph) -> str:
+def graph_svg(graph: BoxGraph) -> str:
     """The drawing, as large as it is."""
     found = layout(graph)
     width, height = found.width + 2 * _BORDER, found.height + 2 * _BORDER

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Edge", "Graph", "Node"]
+__all__ = ["BoxGraph", "Edge", "Node"]
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Edge:
 
 
 @dataclass(frozen=True)
-class Graph:
+class BoxGraph:
     """Boxes, in an order in which each comes after those that it has lines from."""
 
     title: str

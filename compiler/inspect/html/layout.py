@@ -16,7 +16,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nnefc.inspect.html.graph import Graph
+from nnefc.inspect.html.graph import BoxGraph
 
 __all__ = ["Box", "Layout", "layout"]
 
@@ -53,7 +53,7 @@ class Layout:
     height: float
 
 
-def layout(graph: Graph) -> Layout:
+def layout(graph: BoxGraph) -> Layout:
     """A drawing of a graph."""
     above: list[list[int]] = [[] for _ in graph.nodes]
     below: list[list[int]] = [[] for _ in graph.nodes]
@@ -118,7 +118,7 @@ def _put(row: Sequence[int], wanted: dict[int, float], widths: Sequence[float], 
 
 
 def _lines(
-    graph: Graph, boxes: Sequence[Box], rows: Sequence[Sequence[int]], row_of: Sequence[int]
+    graph: BoxGraph, boxes: Sequence[Box], rows: Sequence[Sequence[int]], row_of: Sequence[int]
 ) -> tuple[list[tuple[tuple[float, float], ...]], float]:
     """The lines of all edges, and how far to the right they go."""
     starts = [[boxes[node].x for node in row] for row in rows]

@@ -8,12 +8,12 @@ from html import escape
 from importlib.resources import files
 
 from nnefc.inspect.html.drawing import graph_svg
-from nnefc.inspect.html.graph import Graph
+from nnefc.inspect.html.graph import BoxGraph
 
 __all__ = ["graph_fragment", "page"]
 
 
-def page(title: str, graphs: Sequence[Graph], report: str = "") -> str:
+def page(title: str, graphs: Sequence[BoxGraph], report: str = "") -> str:
     """Returns the text of the HTML file, which fetches nothing from elsewhere.
 
     Args:
@@ -48,7 +48,7 @@ def _facts(title: str, name: str, facts: Sequence[tuple[str, str]]) -> list[tupl
     return [("operator", title), *([("name", name)] if name else []), *facts]
 
 
-def graph_fragment(title: str, graph: Graph) -> str:
+def graph_fragment(title: str, graph: BoxGraph) -> str:
     """A drawing alone, for notebooks: without scripts, in a window that scrolls."""
     return (
         f"<div><b>{escape(title)}</b>"

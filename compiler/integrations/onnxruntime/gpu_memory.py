@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from nnefc.loader import DeviceArray, Tensor
-from nnefc.loader.gpu import Gpu
+from nnefc.loader.gpu import GpuContext
 
 from .element_types import Element
 
@@ -26,7 +26,7 @@ def on_gpu(array: np.ndarray, number: int, loader_name: str) -> DeviceArray:
         ctypes.CDLL("libcuda.so.1").cuInit(0)
     except OSError as error:
         raise RuntimeError(f"memory of a GPU cannot be allocated: {error}") from error
-    made = DeviceArray(Gpu(number), Tensor("value", loader_name, array.shape), None)
+    made = DeviceArray(GpuContext(number), Tensor("value", loader_name, array.shape), None)
     made.store(array)
     return made
 

@@ -18,7 +18,7 @@ from tvm import relax, tirx
 from nnefc.operators.base import Array
 from nnefc.operators.dtypes import Kind, is_float, is_signed, numpy_dtype, widened
 
-__all__ = ["FUNCTIONS", "POWERS", "Function", "converted", "element_dtype", "library", "number", "truth"]
+__all__ = ["FUNCTIONS", "POWERS", "ScalarFunction", "converted", "element_dtype", "library", "number", "truth"]
 
 Scalar = Callable[..., Any]
 
@@ -27,7 +27,7 @@ _LARGE = 448
 
 
 @dataclass(frozen=True)
-class Function:
+class ScalarFunction:
     """One function of scalars.
 
     Attributes:
@@ -315,11 +315,11 @@ def _exp_minus_one(x: tirx.Expr) -> tirx.Expr:
 
 def _rounding(
     definition: str, scalar: Scalar, known: Callable[[Array], Array], relax: Any = None, uses: int = 1
-) -> Function:
+) -> ScalarFunction:
     def known_(x: Array) -> Array:
         return known(x) if is_float(str(x.dtype)) else x
 
-    return Function(definition, _by_kind(bool=_itself, int=_itself, float=scalar), known_, relax, uses)
+    return ScalarFunction(definition, _by_kind(bool=_itself, int=_itself, float=scalar), known_, relax, uses)
 
 
 def _away_from_zero(x: tirx.Expr) -> tirx.Expr:
@@ -408,28 +408,28 @@ def _erf_known(x: Array) -> Array:
     return np.array([math.erf(element) for element in x.reshape(-1)]).reshape(x.shape)
 
 
-def _compares(symbol: str, scalar: Scalar, known: Any, relax: Any, uses: int = 1) -> Function:
-    return Function(f"`x {symbol} y`", _comparison(scalar), known, relax, uses, "bool")
+def _compares(symbol: str, scalar: Scalar, known: Any, relax: Any, uses: int = 1) -> ScalarFunction:
+    return ScalarFunction(f"`x {symbol} y`", _comparison(scalar), known, relax, uses, "bool")
 
 
-def _logic(definition: str, scalar: Scalar, known: Any) -> Function:
-    return Function(definition, scalar, known, None, 1, "bool")
+def _logic(definition: str, scalar: Scalar, known: Any) -> ScalarFunction:
+    return ScalarFunction(definition, scalar, known, None, 1, "bool")
 
 
-def _real(definition: str, scalar: Scalar, known: Any, relax: Any = None, uses: int = 1) -> Function:
-    return Function(definition, scalar, known, relax, uses, takes="floating-point numbers")
+def _real(definition: str, scalar: Scalar, known: Any, relax: Any = None, uses: int = 1) -> ScalarFunction:
+    return ScalarFunction(definition, scalar, known, relax, uses, takes="floating-point numbers")
 
 
-def _of_integers(definition: str, scalar: Scalar, known: Any, relax: Any = None, uses: int = 1) -> Function:
+def _of_integers(definition: str, scalar: Scalar, known: Any, relax: Any = None, uses: int = 1) -> ScalarFunction:
     """A function of integers, too, but not of booleans."""
-    return Function(definition, scalar, known, relax, uses, takes="integers")
+    return ScalarFunction(definition, scalar, known, relax, uses, takes="integers")
 
 
 _op = relax.op
-FUNCTIONS: Mapping[str, Function] = {
-    "add": Function("`x + y`, of booleans whether one is true.", _plus, np.add, _op.add),
+FUNCTIONS: Mapping[str, ScalarFunction] = {
+    "add": ScalarFunction("`x + y`, of booleans whether one is true.", _plus, np.add, _op.add),
     "subtract": _of_integers("`x - y`.", _minus, np.subtract, _op.subtract),
-    "multiply": Function("`x * y`, of booleans whether both are true.", _times, np.multiply, _op.multiply),
+    "multiply": ScalarFunction("`x * y`, of booleans whether both are true.", _times, np.multiply, _op.multiply),
     "divide": _of_integers(
         "`x / y`; integers are divided towards zero.",
         _by_kind(int=_divide_integers, float=operator.truediv), _divide_known, _op.divide, 3,
@@ -444,24 +444,24 @@ FUNCTIONS: Mapping[str, Function] = {
     "fmod": _of_integers(
         "The remainder of the division towards zero, with the dividend's sign.", _truncated_remainder, np.fmod, None, 3
     ),
-    "power": Function("`x` to the power of `y`.", _power, _power_known, _op.power, 8),
-    "maximum": Function("The larger of two.", _maximum, np.maximum, _op.maximum, 2),
-    "minimum": Function("The smaller of two.", _minimum, np.minimum, _op.minimum, 2),
+    "power": ScalarFunction("`x` to the power of `y`.", _power, _power_known, _op.power, 8),
+    "maximum": ScalarFunction("The larger of two.", _maximum, np.maximum, _op.maximum, 2),
+    "minimum": ScalarFunction("The smaller of two.", _minimum, np.minimum, _op.minimum, 2),
     "atan2": _real("The angle of the point (y, x), from -π to π.", tirx.atan2, np.arctan2),
     "logaddexp": _real("`log(e^x + e^y)`.", _log_add_exp, np.logaddexp, None, 8),
-    "bitwise_and": Function(
+    "bitwise_and": ScalarFunction(
         "The bits that both have.", _by_kind(bool=tirx.all, int=tirx.bitwise_and), np.bitwise_and
     ),
-    "bitwise_or": Function("The bits that one has.", _by_kind(bool=tirx.any, int=tirx.bitwise_or), np.bitwise_or),
-    "bitwise_xor": Function(
+    "bitwise_or": ScalarFunction("The bits that one has.", _by_kind(bool=tirx.any, int=tirx.bitwise_or), np.bitwise_or),
+    "bitwise_xor": ScalarFunction(
         "The bits that only one has.", _by_kind(bool=_differs, int=tirx.bitwise_xor), np.bitwise_xor
     ),
-    "bitwise_not": Function("All bits inverted.", _by_kind(bool=tirx.Not, int=tirx.bitwise_not), np.bitwise_not),
-    "left_shift": Function(
+    "bitwise_not": ScalarFunction("All bits inverted.", _by_kind(bool=tirx.Not, int=tirx.bitwise_not), np.bitwise_not),
+    "left_shift": ScalarFunction(
         "The bits of `x` moved left by `y`.",
         _shift(lambda x: number(0, x), tirx.shift_left), _shift_known(np.left_shift), None, 3,
     ),
-    "right_shift": Function(
+    "right_shift": ScalarFunction(
         "The bits of `x` moved right by `y`; the sign is repeated.",
         _shift(_all_sign, tirx.shift_right), _shift_known(np.right_shift), None, 3,
     ),
@@ -490,7 +490,7 @@ FUNCTIONS: Mapping[str, Function] = {
         _only_float(lambda x: tirx.abs(x) < tirx.infinity(element_dtype(x)), True), np.isfinite,
     ),
     "negative": _of_integers("`-x`.", _negative, np.negative, _op.negative),
-    "abs": Function("`x` without its sign.", _absolute, np.abs, _op.abs, 3),
+    "abs": ScalarFunction("`x` without its sign.", _absolute, np.abs, _op.abs, 3),
     "sign": _of_integers("-1, 0 or 1; NaN stays so.", _sign_or_nan, np.sign, None, 4),
     "sign_or_zero": _of_integers(
         "-1, 0 or 1; 0 for NaN.", _sign, lambda x: np.nan_to_num(np.sign(x)), _op.sign, 2

@@ -23,13 +23,13 @@ from nnefc.operators.statements import T, each, looped
 from nnefc.support.diagnostics import CompileError
 from nnefc.symbolic.unification import unify_dims
 
-__all__ = ["KERNELS", "Kernel", "SupportVectorClassifier", "SupportVectorRegressor"]
+__all__ = ["KERNELS", "SimilarityKernel", "SupportVectorClassifier", "SupportVectorRegressor"]
 
 KERNELS = ("LINEAR", "POLY", "RBF", "SIGMOID")
 
 
 @dataclass(frozen=True, eq=False)
-class Kernel:
+class SimilarityKernel:
     """How similar samples are to the support vectors.
 
     Attributes:
@@ -98,7 +98,7 @@ class SupportVectorRegressor(Operator):
         transform: what becomes of the value, one of `TRANSFORMS`.
     """
 
-    kernel: Kernel | None
+    kernel: SimilarityKernel | None
     coefficients: Array
     rho: float
     one_class: bool
@@ -147,7 +147,7 @@ class SupportVectorClassifier(Operator):
         transform: what becomes of scores, one of `TRANSFORMS`.
     """
 
-    kernel: Kernel | None
+    kernel: SimilarityKernel | None
     counts: tuple[int, ...]
     coefficients: Array
     rho: Array

@@ -27,7 +27,7 @@ from nnefc.operators.nn.activation import exponential_minus_one, softplus
 from nnefc.operators.nn.quantization import DynamicQuantization, QuantizedTensor, quantized_product
 from nnefc.operators.tensor.shape import Concat, Slice
 
-__all__ = ["ACTIVATIONS", "Activation", "BeforeTheEnd", "Cell", "Gru", "Lstm", "Recurrence", "Rnn", "Weights"]
+__all__ = ["ACTIVATIONS", "Activation", "BeforeTheEnd", "Cell", "Gru", "Lstm", "Recurrence", "RecurrentWeights", "Rnn"]
 
 
 _OWN: dict[str, Callable[[Any, float, float], Any]] = {
@@ -67,7 +67,7 @@ class Activation:
         return FUNCTIONS[self.name](x) if own is None else own(x, self.alpha, self.beta)
 
 
-class Weights(NamedTuple):
+class RecurrentWeights(NamedTuple):
     """The trained values of a layer: I inputs, G gates of H elements, hidden states of O elements, the cells' H if not
     less.
 
@@ -265,7 +265,7 @@ class Recurrence(Operator):
     backwards: bool = False
     ended_is_zero: bool = False
 
-    def shape(self, x: Shape, weights: Weights, states: Sequence[Shape], lengths: Shape | None = None) -> Any:
+    def shape(self, x: Shape, weights: RecurrentWeights, states: Sequence[Shape], lengths: Shape | None = None) -> Any:
         """`[T, B, O]`, and the shapes of the states."""
         return ((*x[:2], states[0][-1]), *states)
 
@@ -273,7 +273,7 @@ class Recurrence(Operator):
         self,
         at: Emitter,
         x: Operand | QuantizedTensor,
-        weights: Weights,
+        weights: RecurrentWeights,
         states: Sequence[Operand],
         lengths: Operand | None = None,
     ) -> tuple[Operand, ...]:
@@ -305,7 +305,9 @@ class Recurrence(Operator):
             last, (hidden,) = at.scan(iteration, projected, states, self.backwards and turned is None)
         return (hidden if turned is None else _turned(at, hidden, turned), *last)
 
-    def _prepared(self, at: Emitter, x: Operand | QuantizedTensor, weights: Weights) -> tuple[relax.Expr, _Loop]:
+    def _prepared(
+        self, at: Emitter, x: Operand | QuantizedTensor, weights: RecurrentWeights
+    ) -> tuple[relax.Expr, _Loop]:
         """The products with the inputs, biases added, `[T, B, G · H]`; and what steps work with."""
         time, batch, depth = shape_of(x.elements if isinstance(x, QuantizedTensor) else x)
         rows: Operand | QuantizedTensor
@@ -327,7 +329,9 @@ class Recurrence(Operator):
             matrices = [at.apply(Slice({1: (first, count, 1)}), weights.hidden) for first, count in parts]
         return at.expr(projected), _Loop(matrices, apart, weights.peepholes, weights.projection)
 
-    def _biases(self, at: Emitter, weights: Weights, size: int, dtype: str) -> tuple[Operand | None, Operand | None]:
+    def _biases(
+        self, at: Emitter, weights: RecurrentWeights, size: int, dtype: str
+    ) -> tuple[Operand | None, Operand | None]:
         """What is added to the products with the inputs, and the last gate's bias where the cell adds it elsewhere."""
         first, second = weights.input_bias, weights.hidden_bias
         apart: Operand | None = None

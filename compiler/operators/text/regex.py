@@ -10,7 +10,17 @@ from collections.abc import Iterator
 import numpy as np
 
 from nnefc.operators.base import Array
-from nnefc.operators.text.regex_syntax import WORD, Alternation, Anchor, Letters, Repeat, Sequence, Side, Tree, parsed
+from nnefc.operators.text.regex_syntax import (
+    WORD,
+    Alternation,
+    Anchor,
+    Concatenation,
+    Letters,
+    Neighbor,
+    Repeat,
+    Tree,
+    parsed,
+)
 from nnefc.support.diagnostics import CompileError
 
 __all__ = ["automaton"]
@@ -83,7 +93,7 @@ class _Parts:
                         after = end if position == len(path) - 1 else self.state()
                         self.edges[at].append((low, high, after))
                         at = after
-            case Sequence(parts):
+            case Concatenation(parts):
                 for part in parts:
                     after = self.state()
                     self.add(part, start, after)
@@ -118,7 +128,7 @@ class _Parts:
             start = after
         self.free[start].append((end, None))
 
-    def reached(self, states: frozenset[int], sides: tuple[Side, Side] | None = None) -> frozenset[int]:
+    def reached(self, states: frozenset[int], sides: tuple[Neighbor, Neighbor] | None = None) -> frozenset[int]:
         """What is reached without a byte at a position: before the byte that follows is known, or with both sides."""
         found, waiting = set(states), sorted(states)
         while waiting:
@@ -128,14 +138,14 @@ class _Parts:
                     waiting.append(other)
         return frozenset(found)
 
-    def told_apart(self, side: Side) -> Side:
+    def told_apart(self, side: Neighbor) -> Neighbor:
         """The same side, or one for several that no anchor tells apart."""
         needed = {
-            Side.EDGE: {Anchor.BEGIN, Anchor.LINE_BEGIN},
-            Side.WORD: {Anchor.BOUNDARY, Anchor.NO_BOUNDARY},
-            Side.NEWLINE: {Anchor.LINE_BEGIN},
+            Neighbor.EDGE: {Anchor.BEGIN, Anchor.LINE_BEGIN},
+            Neighbor.WORD: {Anchor.BOUNDARY, Anchor.NO_BOUNDARY},
+            Neighbor.NEWLINE: {Anchor.LINE_BEGIN},
         }.get(side, self.anchors)
-        return Side.OTHER if self.anchors.isdisjoint(needed) else side
+        return Neighbor.OTHER if self.anchors.isdisjoint(needed) else side
 
 
 def too_large(pattern: str) -> CompileError:
@@ -167,10 +177,10 @@ class _Determined:
             for low, high, _ in edges:
                 bounds |= {low, high + 1}
         self._firsts = sorted(bounds)[:-1]
-        self._sets: list[tuple[frozenset[int], Side]] = [(frozenset(), Side.OTHER)]
+        self._sets: list[tuple[frozenset[int], Neighbor]] = [(frozenset(), Neighbor.OTHER)]
         self._numbers = {self._sets[0]: 0}
         first = parts.reached(frozenset([start]))
-        self.starts = [self._number(first, side) for side in Side]
+        self.starts = [self._number(first, side) for side in Neighbor]
 
     def tables(self) -> tuple[Array, Array, Array]:
         """Returns for each state the next states by byte class, and a bit for each side that may follow a match.
@@ -179,14 +189,14 @@ class _Determined:
         """
         following = [list(self._after(*state)) for state in self._sets]  # which grows meanwhile
         accepting = [
-            sum((self._end in self._parts.reached(states, (before, after))) << after.value for after in Side)
+            sum((self._end in self._parts.reached(states, (before, after))) << after.value for after in Neighbor)
             for states, before in self._sets
         ]
         class_of = np.searchsorted(self._firsts, np.arange(256), "right") - 1
         return np.array(following), np.array(accepting), class_of.astype(np.uint8)
 
-    def _number(self, states: frozenset[int], before: Side) -> int:
-        key = states, self._parts.told_apart(before) if states else Side.OTHER
+    def _number(self, states: frozenset[int], before: Neighbor) -> int:
+        key = states, self._parts.told_apart(before) if states else Neighbor.OTHER
         if key not in self._numbers:
             if len(self._sets) == _MAX_STATES:
                 raise too_large(self._parts.pattern)
@@ -194,11 +204,11 @@ class _Determined:
             self._sets.append(key)
         return self._numbers[key]
 
-    def _after(self, states: frozenset[int], before: Side) -> Iterator[int]:
+    def _after(self, states: frozenset[int], before: Neighbor) -> Iterator[int]:
         """The state after a byte of each class."""
-        edges: dict[Side, list[tuple[int, int, int]]] = {}
+        edges: dict[Neighbor, list[tuple[int, int, int]]] = {}
         for first in self._firsts:
-            side = _side(first) if self._parts.anchors else Side.OTHER
+            side = _side(first) if self._parts.anchors else Neighbor.OTHER
             if side not in edges:
                 here = self._parts.reached(states, (before, side)) if self._parts.anchors else states
                 edges[side] = [edge for state in sorted(here) for edge in self._parts.edges[state]]
@@ -210,11 +220,11 @@ class _Determined:
             yield self._number(found, _side(first))
 
 
-def _side(byte: int) -> Side:
+def _side(byte: int) -> Neighbor:
     """The kind of a byte; those of a character that is not of ASCII are of no word."""
     if byte == 0x0A:
-        return Side.NEWLINE
-    return Side.WORD if any(low <= byte <= high for low, high in WORD) else Side.OTHER
+        return Neighbor.NEWLINE
+    return Neighbor.WORD if any(low <= byte <= high for low, high in WORD) else Neighbor.OTHER
 
 
 def _smallest(following: Array, accepting: Array) -> tuple[Array, Array, Array]:

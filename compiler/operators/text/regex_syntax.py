@@ -14,7 +14,18 @@ from typing import TypeAlias
 
 from nnefc.support.diagnostics import CompileError
 
-__all__ = ["ANY_BYTE", "WORD", "Alternation", "Anchor", "Letters", "Repeat", "Sequence", "Side", "Tree", "parsed"]
+__all__ = [
+    "ANY_BYTE",
+    "WORD",
+    "Alternation",
+    "Anchor",
+    "Concatenation",
+    "Letters",
+    "Neighbor",
+    "Repeat",
+    "Tree",
+    "parsed",
+]
 
 Range: TypeAlias = tuple[int, int]
 """Code points from the first to the last."""
@@ -36,7 +47,7 @@ ANY_BYTE = Letters(((0, 255),), is_byte=True)
 
 
 @dataclass(frozen=True)
-class Sequence:
+class Concatenation:
     """One after the other."""
 
     parts: tuple[Tree, ...]
@@ -58,7 +69,7 @@ class Repeat:
     maximum: int | None
 
 
-class Side(Enum):
+class Neighbor(Enum):
     """What is on a side of a position in a text: its beginning or end, or a byte of one of three kinds."""
 
     EDGE = 0
@@ -77,21 +88,21 @@ class Anchor(Enum):
     BOUNDARY = "the beginning or the end of a word"
     NO_BOUNDARY = "another place"
 
-    def holds(self, before: Side, after: Side) -> bool:
+    def holds(self, before: Neighbor, after: Neighbor) -> bool:
         """Returns whether a position is one of these."""
         match self:
             case Anchor.BEGIN:
-                return before is Side.EDGE
+                return before is Neighbor.EDGE
             case Anchor.END:
-                return after is Side.EDGE
+                return after is Neighbor.EDGE
             case Anchor.LINE_BEGIN:
-                return before in (Side.EDGE, Side.NEWLINE)
+                return before in (Neighbor.EDGE, Neighbor.NEWLINE)
             case Anchor.LINE_END:
-                return after in (Side.EDGE, Side.NEWLINE)
-        return ((before is Side.WORD) is not (after is Side.WORD)) is (self is Anchor.BOUNDARY)
+                return after in (Neighbor.EDGE, Neighbor.NEWLINE)
+        return ((before is Neighbor.WORD) is not (after is Neighbor.WORD)) is (self is Anchor.BOUNDARY)
 
 
-Tree: TypeAlias = "Letters | Sequence | Alternation | Repeat | Anchor"
+Tree: TypeAlias = "Letters | Concatenation | Alternation | Repeat | Anchor"
 
 
 @dataclass(frozen=True)
@@ -184,7 +195,7 @@ class _Parser:
         branch: list[Tree] = []
         while self.position < len(self.pattern) and self.pattern[self.position] != ")":
             if self._next("|"):
-                parts.append(Sequence(tuple(branch)))
+                parts.append(Concatenation(tuple(branch)))
                 branch = []
             elif self._next("(?P<") or self._next("(?<"):
                 self._name()
@@ -196,7 +207,7 @@ class _Parser:
             else:
                 branch.append(self._repeated(self._one(flags)))
         self._depth -= 1
-        parts.append(Sequence(tuple(branch)))
+        parts.append(Concatenation(tuple(branch)))
         return parts[0] if len(parts) == 1 else Alternation(tuple(parts))
 
     def _flags(self, flags: _Flags) -> tuple[_Flags, Tree | None]:

@@ -18,14 +18,14 @@ from nnefc.operators.base import Array, check_table
 from nnefc.support.diagnostics import CompileError
 from nnefc.symbolic.dims import Dimension, bounds, expression, is_known, size_hint
 
-__all__ = ["COORDINATES", "ROUNDINGS", "Interpolation", "Scaling"]
+__all__ = ["COORDINATES", "ROUNDINGS", "AxisScaling", "Interpolation"]
 
 Real: TypeAlias = Any
 """Reals: an array, a number, or an expression of the type float64."""
 
 
 @dataclass(frozen=True)
-class Scaling:
+class AxisScaling:
     """How one axis is resized.
 
     Attributes:
@@ -42,7 +42,7 @@ class Scaling:
     end: float = 1.0
 
     @classmethod
-    def between(cls, elements: Dimension, results: Dimension) -> Scaling:
+    def between(cls, elements: Dimension, results: Dimension) -> AxisScaling:
         """From one size to another: as much larger as they say."""
         if is_known(elements, results):
             return cls(elements, results, results / elements)
@@ -83,7 +83,7 @@ def _real(size: Dimension) -> Real:
     return size if is_known(size) else expression(size).astype("float64")
 
 
-def _unless_one(axis: Scaling, single: Callable[[], Real], other: Callable[[], Real]) -> Real:
+def _unless_one(axis: AxisScaling, single: Callable[[], Real], other: Callable[[], Real]) -> Real:
     """`single` where there is one result before rounding, else `other`."""
     if axis.is_known:
         return single() if axis.length == 1 else other()
@@ -108,26 +108,26 @@ def _either(numpys: Callable[[Any], Any], own: Callable[[Any], Any]) -> Callable
 _floor, _ceil = _either(np.floor, tirx.floor), _either(np.ceil, tirx.ceil)
 _absolute, _cut_off = _either(np.abs, tirx.abs), _either(np.trunc, tirx.trunc)
 
-_Coordinates: TypeAlias = Callable[[Scaling, Real], Real]
+_Coordinates: TypeAlias = Callable[[AxisScaling, Real], Real]
 
 
-def _half_pixel(axis: Scaling, at: Real) -> Real:
+def _half_pixel(axis: AxisScaling, at: Real) -> Real:
     return (at + 0.5) / axis.factor - 0.5
 
 
-def _half_pixel_symmetric(axis: Scaling, at: Real) -> Real:
+def _half_pixel_symmetric(axis: AxisScaling, at: Real) -> Real:
     return _real(axis.elements) / 2 * (1 - _real(axis.results) / axis.length) + (at + 0.5) / axis.factor - 0.5
 
 
-def _pytorch_half_pixel(axis: Scaling, at: Real) -> Real:
-    return _unless_one(Scaling(axis.results, axis.results, 1.0), lambda: at * 0, lambda: _half_pixel(axis, at))
+def _pytorch_half_pixel(axis: AxisScaling, at: Real) -> Real:
+    return _unless_one(AxisScaling(axis.results, axis.results, 1.0), lambda: at * 0, lambda: _half_pixel(axis, at))
 
 
-def _align_corners(axis: Scaling, at: Real) -> Real:
+def _align_corners(axis: AxisScaling, at: Real) -> Real:
     return _unless_one(axis, lambda: at * 0, lambda: at * axis.last / (axis.length - 1))
 
 
-def _crop_and_resize(axis: Scaling, at: Real) -> Real:
+def _crop_and_resize(axis: AxisScaling, at: Real) -> Real:
     part = (axis.end - axis.begin) * axis.last
     inner = _unless_one(axis, lambda: at * 0 + part / 2, lambda: at * part / (axis.length - 1))
     return inner + axis.begin * axis.last
@@ -136,7 +136,7 @@ def _crop_and_resize(axis: Scaling, at: Real) -> Real:
 def _in_single(offset: float) -> _Coordinates:
     """PyTorch computes the positions of nearest neighbours in single precision."""
 
-    def position(axis: Scaling, at: Real) -> Real:
+    def position(axis: AxisScaling, at: Real) -> Real:
         if isinstance(at, np.ndarray) and axis.scale is not None:
             return (at.astype(np.float32) + np.float32(offset)) * np.float32(1 / axis.scale)
         step = tirx.const(1, "float64") / axis.factor
@@ -210,19 +210,19 @@ class Interpolation:
     antialias: bool = False
     extrapolation: float = 0.0
 
-    def sources(self, axis: Scaling) -> Array:
+    def sources(self, axis: AxisScaling) -> Array:
         """Where each result lies."""
         check_table(axis.results)
         made: Array = COORDINATES[self.coordinates](axis, np.arange(axis.results, dtype=np.float64))
         return made
 
-    def source(self, axis: Scaling, at: tirx.Expr) -> tirx.Expr:
+    def source(self, axis: AxisScaling, at: tirx.Expr) -> tirx.Expr:
         """Returns the source coordinate of the result at an index, float64."""
         # Already whole: without the call, TVM's analysis of intervals fails for reals times and over dynamic sizes.
         made: tirx.Expr = COORDINATES[self.coordinates](axis, tirx.trunc(at.astype("float64")))
         return made
 
-    def taps(self, axis: Scaling) -> tuple[Array, Array]:
+    def taps(self, axis: AxisScaling) -> tuple[Array, Array]:
         """`[results, taps]`: which elements each result reads, and their weights."""
         sources = self.sources(axis)
         if self.mode == "nearest":
@@ -240,7 +240,7 @@ class Interpolation:
         used = np.flatnonzero((weights != 0).any(0))
         return np.clip(positions, 0, axis.elements - 1)[:, used], weights[:, used]
 
-    def tap_count(self, axis: Scaling) -> int:
+    def tap_count(self, axis: AxisScaling) -> int:
         """Returns how many elements a result reads, of an axis whose sizes are known at run time.
 
         Raises:
@@ -250,7 +250,7 @@ class Interpolation:
             return 1
         return 2 * math.ceil(_KERNELS[self.mode][1] / self._narrowed(axis))
 
-    def _narrowed(self, axis: Scaling) -> float:
+    def _narrowed(self, axis: AxisScaling) -> float:
         if not self.antialias:
             return 1.0
         if axis.scale is None:
@@ -262,7 +262,7 @@ class Interpolation:
             )
         return min(axis.scale, 1.0)
 
-    def taps_at(self, axis: Scaling, at: tirx.Expr) -> list[tuple[tirx.Expr, tirx.Expr]]:
+    def taps_at(self, axis: AxisScaling, at: tirx.Expr) -> list[tuple[tirx.Expr, tirx.Expr]]:
         """Returns the taps of one result: the indices that it reads, int32, and their weights, float64."""
         source = self.source(axis, at)
         elements = expression(axis.elements)
@@ -286,7 +286,7 @@ class Interpolation:
             weights = [weight / whole for weight in weights]
         return [(inside(position), weight) for position, weight in zip(positions, weights, strict=True)]
 
-    def repeats_elements(self, axis: Scaling) -> int:
+    def repeats_elements(self, axis: AxisScaling) -> int:
         """Returns how often each element is a result, where results are the elements repeated whatever the sizes are;
         else
         0."""

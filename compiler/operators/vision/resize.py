@@ -16,7 +16,7 @@ from tvm import relax, te, tirx
 
 from nnefc.ir.attributes import RESIZE
 from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, is_empty, shape_of, zeros
-from nnefc.operators.vision.interpolation import Interpolation, Scaling
+from nnefc.operators.vision.interpolation import AxisScaling, Interpolation
 from nnefc.symbolic.dims import expression
 
 __all__ = ["Resize", "interpolate"]
@@ -54,7 +54,7 @@ class Resize(Operator):
         interpolation: what a result between elements is.
     """
 
-    axes: tuple[tuple[int, Scaling], ...]
+    axes: tuple[tuple[int, AxisScaling], ...]
     interpolation: Interpolation
 
     def shape(self, x: Shape) -> Shape:
@@ -83,7 +83,7 @@ class Resize(Operator):
             return [left] if left else []
         return [[step] for step in left]
 
-    def _step(self, at: Emitter, axis: int, scaling: Scaling, dtype: str) -> _Step | None:
+    def _step(self, at: Emitter, axis: int, scaling: AxisScaling, dtype: str) -> _Step | None:
         """How an axis is read; None where each result is the element in its place."""
         nearest = self.interpolation.mode == "nearest"
         if not scaling.is_known:
@@ -103,7 +103,7 @@ class Resize(Operator):
         tables = (positions.astype(np.int32), *([] if nearest else [weights.astype(dtype)]))
         return _Step(axis, -(not nearest), positions.shape[1], tables)
 
-    def _computed(self, at: Emitter, scaling: Scaling, count: int, dtype: str) -> tuple[Operand, ...]:
+    def _computed(self, at: Emitter, scaling: AxisScaling, count: int, dtype: str) -> tuple[Operand, ...]:
         """Tables that the program computes from the sizes."""
 
         def table(part: int, kind: str) -> Operand:
@@ -139,7 +139,7 @@ class Resize(Operator):
 
         return at.elements(shape_of(x), element, x, *(mask for _, mask in outside), name="extrapolate")
 
-    def _outside(self, at: Emitter, scaling: Scaling) -> Operand:
+    def _outside(self, at: Emitter, scaling: AxisScaling) -> Operand:
         """For each result along an axis, whether it lies outside."""
         if scaling.is_known:
             position = self.interpolation.sources(scaling)

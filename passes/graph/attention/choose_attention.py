@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nnefc.passes.compute.attention.problem import AttentionTiles
-from nnefc.passes.schedule.cpu.tile_sizes import Tile, choose_tile
+from nnefc.passes.schedule.cpu.tile_sizes import RegisterTile, choose_tile
 from nnefc.symbolic.dims import Dimension, bounds, element_count, is_known, size_hint
 from nnefc.targets.machine.cpu.target import Target
 
@@ -60,12 +60,14 @@ def _many(size: Dimension, enough: int) -> int:
     return size_hint(size) if is_known(size) else max(size_hint(size), min(bounds(size)[1], enough))
 
 
-def _narrow(vectors: int, target: Target) -> Tile:
+def _narrow(vectors: int, target: Target) -> RegisterTile:
     """Returns a tile of so many vectors, of as many rows as fit."""
-    return next(tile for rows in (8, 6, 4, 3, 2, 1) if (tile := Tile(1, rows, vectors)).fits(target) or rows == 1)
+    return next(
+        tile for rows in (8, 6, 4, 3, 2, 1) if (tile := RegisterTile(1, rows, vectors)).fits(target) or rows == 1
+    )
 
 
-def _cycles(queries: int, tiles: list[Tile], lanes: int, target: Target) -> float:
+def _cycles(queries: int, tiles: list[RegisterTile], lanes: int, target: Target) -> float:
     """Estimates the cycles of all queries, each with one key and one position."""
     whole, left = divmod(queries, lanes * len(tiles))
     used = [len(tiles)] * whole + ([left // lanes] if left >= lanes else []) + ([1] if left % lanes else [])

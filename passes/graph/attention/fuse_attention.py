@@ -20,7 +20,16 @@ from nnefc.passes.graph.attention.choose_attention import attention_tiles
 from nnefc.passes.graph.attention.mask_bounds import with_mask_bounds
 from nnefc.passes.graph.attention.match_attention import find_attention
 from nnefc.passes.graph.attention.softmax_weights import POWER
-from nnefc.passes.graph.attention.terms import KEY, PLACE, PRODUCT, QUERY, Operand, Terms, heads_sharing, terms_of
+from nnefc.passes.graph.attention.terms import (
+    KEY,
+    PLACE,
+    PRODUCT,
+    QUERY,
+    AttentionOperand,
+    Terms,
+    heads_sharing,
+    terms_of,
+)
 from nnefc.passes.graph.fusion.fusion_patterns import FUSION, OpPattern
 from nnefc.passes.graph.rewriter import Rewriter
 from nnefc.passes.tir.common.expressions import loads_of, substituted
@@ -97,7 +106,7 @@ class _Joiner(Rewriter):
         tail = [size for size in shapes if isinstance(size, Size)]
         return self.emit_te(made, *operands, *tail, name="attention", attrs={FUSION: OpPattern.OPAQUE})
 
-    def _operand(self, operand: Operand) -> relax.Expr:
+    def _operand(self, operand: AttentionOperand) -> relax.Expr:
         """Returns an operand with its axes exchanged as terms read it; exchanged once for all readers."""
         expr = self.replaced(operand.expr)
         if not operand.exchanged:

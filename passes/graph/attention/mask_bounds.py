@@ -15,7 +15,7 @@ from tvm import tirx
 from tvm.ir.expr import Call, TensorLoad
 from tvm.sym import detect_linear_equation
 
-from nnefc.passes.graph.attention.terms import KEY, QUERY, Operand, Terms
+from nnefc.passes.graph.attention.terms import KEY, QUERY, AttentionOperand, Terms
 from nnefc.passes.graph.rewriter import array_of, constant, is_constant
 from nnefc.passes.tir.common.expressions import IF_THEN_ELSE, conjuncts, inside, parts_of, variables_of
 
@@ -39,7 +39,7 @@ class _Reader:
         self._arrays = {buffer: operand for operand, buffer in terms.operands if is_constant(operand.expr)}
         self._ends: list[tirx.Expr] = []
         self._firsts: list[tirx.Expr] = []
-        self._operands: list[tuple[Operand, tirx.Var]] = []
+        self._operands: list[tuple[AttentionOperand, tirx.Var]] = []
 
     def terms(self) -> Terms:
         """Returns the terms with what was found."""
@@ -151,7 +151,7 @@ class _Reader:
     def _table(self, values: np.ndarray) -> tirx.Expr:
         """One of some numbers by the query."""
         buffer = tirx.decl_buffer((len(values),), "int64", f"ends{len(self._operands)}")
-        self._operands.append((Operand(constant(values.astype(np.int64)), False), buffer))
+        self._operands.append((AttentionOperand(constant(values.astype(np.int64)), False), buffer))
         return tirx.BufferLoad(buffer, [QUERY])
 
     def _compare(self, difference: tirx.Expr) -> None:

@@ -27,7 +27,7 @@ from nnefc.passes.graph.index_maps import SHAPES
 from nnefc.passes.graph.rewriter import array_of, is_call, is_constant, operands, shape_of
 from nnefc.passes.tir.common.expressions import is_number
 
-__all__ = ["ELEMENT_WISE", "Found", "Program", "find_attention", "number_of"]
+__all__ = ["ELEMENT_WISE", "AttentionProgram", "Found", "find_attention", "number_of"]
 
 _MAX_STEPS = 32
 """Between the product and the softmax."""
@@ -159,7 +159,7 @@ class Found:
     empty: bool
 
 
-class Program:
+class AttentionProgram:
     """The bindings and use counts of a function's variables, and the variables that derive from one product."""
 
     def __init__(self, func: relax.Function) -> None:
@@ -192,9 +192,11 @@ def _used(expr: relax.Expr) -> list[relax.Var]:
     return []
 
 
-def find_attention(func: relax.Function, kernels: Mapping[object, tirx.PrimFunc]) -> tuple[Program, list[Found]]:
+def find_attention(
+    func: relax.Function, kernels: Mapping[object, tirx.PrimFunc]
+) -> tuple[AttentionProgram, list[Found]]:
     """Returns all attentions of a function, in order; `kernels` are those of its module."""
-    program = Program(func)
+    program = AttentionProgram(func)
     facts: dict[relax.Var, _Fact] = {}
     steps: dict[relax.Var, list[relax.Var]] = {}
     found = []
@@ -216,7 +218,7 @@ def find_attention(func: relax.Function, kernels: Mapping[object, tirx.PrimFunc]
     return program, found
 
 
-def _is_alone(weights: _Weights, program: Program) -> bool:
+def _is_alone(weights: _Weights, program: AttentionProgram) -> bool:
     """Whether nothing but these weights needs what they are made of."""
     inner = weights.inner
     return program.uses[weights.scores] == weights.uses and (inner is None or program.uses[inner] == 1)

@@ -16,7 +16,7 @@ from typing import Any
 
 from tvm import relax, tirx
 
-from nnefc.passes.graph.attention.match_attention import ELEMENT_WISE, Found, Program, number_of
+from nnefc.passes.graph.attention.match_attention import ELEMENT_WISE, AttentionProgram, Found, number_of
 from nnefc.passes.graph.attention.softmax_weights import POWER, NoWeight, Weight, weight_of
 from nnefc.passes.graph.fusion.elementwise_kernels import element_of_kernel
 from nnefc.passes.graph.index_maps import Index, Moves
@@ -24,7 +24,7 @@ from nnefc.passes.graph.rewriter import is_call, operands, shape_of
 from nnefc.passes.tir.common.expressions import linear_strides, parts_of, substituted, variables_of
 from nnefc.symbolic.dims import Dimension, expression, is_known
 
-__all__ = ["KEY", "PLACE", "PRODUCT", "QUERY", "Operand", "Terms", "heads_sharing", "terms_of"]
+__all__ = ["KEY", "PLACE", "PRODUCT", "QUERY", "AttentionOperand", "Terms", "heads_sharing", "terms_of"]
 
 QUERY, KEY, PLACE = (tirx.Var(name, "int64") for name in ("query", "key", "place"))
 PRODUCT = tirx.Var("product", "float32")
@@ -34,7 +34,7 @@ _ZERO = tirx.IntImm("int64", 0)
 
 
 @dataclass(frozen=True)
-class Operand:
+class AttentionOperand:
     """A tensor that is read, or the same with its last two axes exchanged, so that queries come last."""
 
     expr: relax.Expr
@@ -58,7 +58,7 @@ class Terms:
     """
 
     last: relax.Var
-    operands: Sequence[tuple[Operand, tirx.Var]]
+    operands: Sequence[tuple[AttentionOperand, tirx.Var]]
     batch: Sequence[tuple[tirx.Var, Dimension]]
     queries: Dimension
     keys: Dimension
@@ -109,7 +109,7 @@ class _NoTerms(Exception):
     """Raised if a matched attention cannot be expressed by terms."""
 
 
-def terms_of(found: Found, program: Program, kernels: Mapping[object, tirx.PrimFunc]) -> Terms | None:
+def terms_of(found: Found, program: AttentionProgram, kernels: Mapping[object, tirx.PrimFunc]) -> Terms | None:
     """Returns an attention as expressions, or None where its axes are not those of one."""
     try:
         return _Reader(program, kernels).terms(found)
@@ -118,10 +118,10 @@ def terms_of(found: Found, program: Program, kernels: Mapping[object, tirx.PrimF
 
 
 class _Reader:
-    def __init__(self, program: Program, kernels: Mapping[object, tirx.PrimFunc]) -> None:
+    def __init__(self, program: AttentionProgram, kernels: Mapping[object, tirx.PrimFunc]) -> None:
         self._program, self._kernels = program, kernels
         self._moves = Moves(program.definitions)
-        self._operands: list[tuple[Operand, tirx.Var]] = []
+        self._operands: list[tuple[AttentionOperand, tirx.Var]] = []
         self._product: tuple[relax.Call, Index] | None = None
 
     def terms(self, found: Found) -> Terms:
@@ -263,7 +263,7 @@ class _Reader:
         exchanged = len(index) >= 2 and _uses(index[-1], KEY) and _uses(index[-2], QUERY)
         if exchanged:
             index = (*index[:-2], index[-1], index[-2])
-        return tirx.BufferLoad(self._buffer(Operand(expr, exchanged)), list(index))
+        return tirx.BufferLoad(self._buffer(AttentionOperand(expr, exchanged)), list(index))
 
     def _datum(self, expr: relax.Expr, index: Index) -> tuple[tirx.Expr, float]:
         """Returns an element of a factor as stored, and the scale that it is multiplied by."""
@@ -282,7 +282,7 @@ class _Reader:
             else:
                 break
             index = _aligned(index, expr)
-        return tirx.BufferLoad(self._buffer(Operand(expr, False)), list(index)), factor
+        return tirx.BufferLoad(self._buffer(AttentionOperand(expr, False)), list(index)), factor
 
     def _unmoved(self, expr: relax.Expr, index: Index) -> tuple[relax.Expr, Index]:
         """Returns the index in memory of an element that operations have only moved."""
@@ -327,7 +327,7 @@ class _Reader:
 
         return substituted(value, {**dict(zip(own, index, strict=True)), **scalars}, load)
 
-    def _buffer(self, operand: Operand) -> tirx.Var:
+    def _buffer(self, operand: AttentionOperand) -> tirx.Var:
         """Returns the buffer that stands for a tensor in the expressions."""
         for known, buffer in self._operands:
             if known.exchanged == operand.exchanged and known.expr.same_as(operand.expr):

@@ -14,7 +14,7 @@ from nnefc.passes.compute.vector_math import VECTOR_FUNCTIONS
 from nnefc.passes.graph.fusion.fusion_patterns import FUSION, OpPattern
 from nnefc.passes.tir.common.expressions import parts_of
 
-__all__ = ["READ", "Size", "kernel_size", "size_of_call"]
+__all__ = ["READ", "ExpressionSize", "kernel_size", "size_of_call"]
 
 _NESTING = {**dict.fromkeys(VECTOR_FUNCTIONS, 1), "tirx.log": 2, "tirx.log1p": 3, "tirx.tan": 1, "tirx.atanh": 2}
 """Functions that TVM takes far longer for when they are inside each other, and how far they count: the logarithm names
@@ -23,7 +23,7 @@ logarithm."""
 
 
 @dataclass(frozen=True)
-class Size:
+class ExpressionSize:
     """The size of an expression.
 
     Attributes:
@@ -37,7 +37,7 @@ class Size:
     functions: int
 
 
-READ = Size(nodes=1, depth=1, functions=0)
+READ = ExpressionSize(nodes=1, depth=1, functions=0)
 """One read of a tensor in memory."""
 
 
@@ -51,18 +51,18 @@ class KernelSize:
         stored: whether the result is written to memory whatever reads it, as sums are.
     """
 
-    own: Size
+    own: ExpressionSize
     reads: tuple[int, ...]
     stored: bool
 
 
-def size_of_call(kernel: KernelSize, operands: list[Size]) -> Size:
+def size_of_call(kernel: KernelSize, operands: list[ExpressionSize]) -> ExpressionSize:
     """Returns the result of a kernel as one expression, whose parameters stand for expressions of these sizes."""
     if kernel.stored:
         return READ
     read = [size for size, times in zip(operands, kernel.reads, strict=True) if times]
     repeated = sum(times * (size.nodes - 1) for size, times in zip(operands, kernel.reads, strict=True))
-    return Size(
+    return ExpressionSize(
         kernel.own.nodes + repeated,
         kernel.own.depth + max((size.depth for size in read), default=0),
         kernel.own.functions + max((size.functions for size in read), default=0),
@@ -91,7 +91,7 @@ def kernel_size(func: tirx.PrimFunc) -> KernelSize:
 class _Step:
     """A block's result as an expression of a kernel's parameters."""
 
-    size: Size
+    size: ExpressionSize
     reads: Counter[tirx.Var] = field(default_factory=Counter)
     stored: bool = False
 
@@ -113,7 +113,7 @@ def _step(block: s_tir.SBlock, steps: Mapping[tirx.Var, _Step]) -> _Step:
                 functions = max(functions, within + step.size.functions)
                 reads.update(step.reads)
     stored = any(axis.iter_type != tirx.IterVar.DataPar for axis in block.iter_vars)
-    return _Step(Size(nodes, depth, functions), reads, stored)
+    return _Step(ExpressionSize(nodes, depth, functions), reads, stored)
 
 
 def _blocks(stmt: tirx.Stmt) -> Iterator[s_tir.SBlock]:

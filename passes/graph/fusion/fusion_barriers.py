@@ -19,7 +19,7 @@ import tvm
 from tvm import relax, tirx
 
 from nnefc.ir.dataflow import bindings_of
-from nnefc.passes.graph.fusion.expression_size import READ, Size, kernel_size, size_of_call
+from nnefc.passes.graph.fusion.expression_size import READ, ExpressionSize, kernel_size, size_of_call
 from nnefc.passes.graph.fusion.fusion_patterns import FUSION, OpPattern
 from nnefc.passes.graph.rewriter import operands, shape_of
 from nnefc.passes.schedule.analysis import Axis, KernelAnalysis, ScheduleBlock
@@ -63,7 +63,7 @@ def values_spread(group: relax.Function, mod: tvm.IRModule) -> set[relax.Var]:
     of them.
     """
     found: set[relax.Var] = set()
-    sizes: dict[relax.Expr, Size] = {}
+    sizes: dict[relax.Expr, ExpressionSize] = {}
     for binding in bindings_of(group):
         read = operands(binding.value)[1:]
         spread = {value for value in read if value in sizes and _is_spread(value, binding.var)}

@@ -21,7 +21,7 @@ import tvm
 from tvm import relax
 
 from nnefc.ir.dataflow import bindings_of
-from nnefc.passes.graph.fusion.expression_size import READ, KernelSize, Size, kernel_size, size_of_call
+from nnefc.passes.graph.fusion.expression_size import READ, ExpressionSize, KernelSize, kernel_size, size_of_call
 from nnefc.passes.graph.fusion.group_calls import call_of_group, tensors_read
 from nnefc.passes.graph.rewriter import Rewriter, is_call, operands
 
@@ -75,7 +75,7 @@ def _cuts(
         for operand, times in zip(operands(binding.value)[1:], sizes[kernel].reads, strict=True):
             reads[operand] += times
     found = {var for rule in rules for var in rule(group, mod)}
-    values: dict[relax.Var, Size] = {}
+    values: dict[relax.Var, ExpressionSize] = {}
     for binding in bindings:
         kernel, read = sizes[binding.value.args[0]], operands(binding.value)[1:]
         size = size_of_call(kernel, [values.get(operand, READ) for operand in read])
@@ -91,11 +91,11 @@ def _cuts(
     return found - {group.body.body}
 
 
-def _is_too_large(size: Size) -> bool:
+def _is_too_large(size: ExpressionSize) -> bool:
     return size.nodes > _MAX_NODES or size.functions > _MAX_NESTED or size.depth > _DEEPEST
 
 
-def _would_be_too_large(kernel: KernelSize, operand: Size) -> bool:
+def _would_be_too_large(kernel: KernelSize, operand: ExpressionSize) -> bool:
     return _is_too_large(size_of_call(kernel, [operand for _ in kernel.reads]))
 
 

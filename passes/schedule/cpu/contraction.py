@@ -39,8 +39,8 @@ from nnefc.passes.schedule.cpu.partial_sums import keep_totals_aligned, sum_in_p
 from nnefc.passes.schedule.cpu.tile_sizes import (
     USUAL_EXTENTS,
     USUAL_IMAGES,
+    RegisterTile,
     Spread,
-    Tile,
     choose_dynamic_tile,
     choose_few_rows,
     choose_tile,
@@ -135,7 +135,7 @@ class ContractionRule:
                 )
             tiled = _tiled(sch, block, epilogue, rows[-1], tile.rows, smaller)
         if streamed:
-            tile = Tile(1, 1, 1)  # one stream from memory: what the next one reads lies behind it
+            tile = RegisterTile(1, 1, 1)  # one stream from memory: what the next one reads lies behind it
         elif tiled is None and (assembled or (target.vectors.by_scalar and not roles.steps)):
             tile, tail = choose_uneven_tile(outer_size, size, columns, target, kind, column != vector)
             tiled = _tiled(sch, block, epilogue, rows[-1], tile.rows, (tail,)) if tail else None
@@ -267,7 +267,7 @@ def _tiled(
 
 
 def _panels_apart(
-    sch: s_tir.Schedule, right: Sequence[LoopRV], left: Sequence[LoopRV], terms: int, tile: Tile, target: Target
+    sch: s_tir.Schedule, right: Sequence[LoopRV], left: Sequence[LoopRV], terms: int, tile: RegisterTile, target: Target
 ) -> int | None:
     """Returns the iterations of the parallel loop that read one panel of B, if the next one is to be prefetched.
 
@@ -293,7 +293,7 @@ def _panels_apart(
     return tiles[0] if loading <= rows * tile.columns / costs.multiply_adds else None
 
 
-def _reads_rows_once(step: ScheduleBlock, roles: Contraction, tile: Tile, target: Target) -> bool:
+def _reads_rows_once(step: ScheduleBlock, roles: Contraction, tile: RegisterTile, target: Target) -> bool:
     """Whether the loop over panels of B is inside of those over tiles of rows.
 
     So it is where the second cache holds all panels, but not what they are multiplied by, which would come from outer
@@ -304,7 +304,9 @@ def _reads_rows_once(step: ScheduleBlock, roles: Contraction, tile: Tile, target
     return several and panels <= target.costs.l2_bytes // 2 and rows > target.costs.l2_bytes
 
 
-def _reads_rows_by_line(step: ScheduleBlock, roles: Contraction, tile: Tile, lines: Size | int, target: Target) -> bool:
+def _reads_rows_by_line(
+    step: ScheduleBlock, roles: Contraction, tile: RegisterTile, lines: Size | int, target: Target
+) -> bool:
     """Whether the loop over panels of B is inside of that over lines of an image, around that over tiles of a line.
 
     So it is where the second cache holds neither the panels nor the image, but what the tiles of a line read: then
@@ -319,7 +321,9 @@ def _reads_rows_by_line(step: ScheduleBlock, roles: Contraction, tile: Tile, lin
     return held and panels * lines < rows * count
 
 
-def _keeps_line(sch: s_tir.Schedule, line: LoopRV, step: ScheduleBlock, terms: int, tile: Tile, target: Target) -> bool:
+def _keeps_line(
+    sch: s_tir.Schedule, line: LoopRV, step: ScheduleBlock, terms: int, tile: RegisterTile, target: Target
+) -> bool:
     """Whether the first cache holds the totals of all tiles of a line, but not a panel, which each tile reads."""
     if not is_known(terms, trip_count(sch, line)):
         return False
@@ -415,7 +419,7 @@ def _schedule_parts(
     return made
 
 
-def _several_iterations(sch: s_tir.Schedule, loop: LoopRV, tile: Tile) -> LoopRV:
+def _several_iterations(sch: s_tir.Schedule, loop: LoopRV, tile: RegisterTile) -> LoopRV:
     """Returns the loop over several iterations of `loop`, written out, where one has few products compared with what
     the loop takes."""
     rounds, products = trip_count(sch, loop), tile.outer_rows * tile.rows * tile.columns

@@ -19,7 +19,7 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 from nnefc.ir.attributes import STRASSEN_PRODUCTS
 from nnefc.passes.schedule.analysis import KernelAnalysis, step_of
 from nnefc.passes.schedule.cpu.partial_sums import keep_totals_aligned, sum_in_parts
-from nnefc.passes.schedule.cpu.tile_sizes import Tile, choose_tile
+from nnefc.passes.schedule.cpu.tile_sizes import RegisterTile, choose_tile
 from nnefc.passes.schedule.schedules import epilogue_into_one_block
 from nnefc.targets.machine.cpu.target import Target
 
@@ -43,7 +43,9 @@ class StrassenProductsRule:
         self._schedule(sch, sch.get_sblock(products.name), tile, lanes, target)
         return sch
 
-    def _schedule(self, sch: s_tir.Schedule, products: SBlockRV, tile: Tile, lanes: int, target: Target) -> None:
+    def _schedule(
+        self, sch: s_tir.Schedule, products: SBlockRV, tile: RegisterTile, lanes: int, target: Target
+    ) -> None:
         parts = sum_in_parts(sch, products, target)
         result = epilogue_into_one_block(sch, products)
         tiles = sch.cache_write(products, 0, "global")

@@ -16,8 +16,8 @@ import numpy as np
 from nnefc.passes.tir.cpu.microkernels import aarch64_fma as lane_code
 from nnefc.passes.tir.cpu.microkernels import aarch64_smull as pair_code
 from nnefc.passes.tir.cpu.microkernels import arm32_smlad as arm32_code
-from nnefc.passes.tir.cpu.microkernels.aarch64_instructions import Product, is_long, product_of
-from nnefc.passes.tir.cpu.microkernels.aarch64_loop import Code, Step
+from nnefc.passes.tir.cpu.microkernels.aarch64_instructions import MultiplyAdd, is_long, product_of
+from nnefc.passes.tir.cpu.microkernels.aarch64_loop import Accumulation, LoopCode
 from nnefc.symbolic.dims import Size, bounds, size_hint
 from nnefc.targets.machine.cpu.target import Target
 
@@ -25,8 +25,8 @@ __all__ = [
     "FEW_ROWS",
     "USUAL_EXTENTS",
     "USUAL_IMAGES",
+    "RegisterTile",
     "Spread",
-    "Tile",
     "choose_dynamic_tile",
     "choose_few_rows",
     "choose_tile",
@@ -55,7 +55,7 @@ USUAL_IMAGES = range(16, 257)
 
 
 @dataclass(frozen=True)
-class Tile:
+class RegisterTile:
     """Rows (of the last two axes of A alone) and columns (vectors of B) that the registers hold."""
 
     outer_rows: int
@@ -110,16 +110,16 @@ class Tile:
 
 def choose_tile(
     outer_extent: int, extent: int, columns: int, target: Target, steps: int = 0, spread: float = 0.0
-) -> Tile:
+) -> RegisterTile:
     """Returns the best tile whose sides divide the extents and which fits into the registers; see
     :meth:`Tile.cycles`.
     """
 
-    def rank(tile: Tile) -> tuple[float, int]:
+    def rank(tile: RegisterTile) -> tuple[float, int]:
         # Columns come from an outer cache, rows mostly from the first.
         return tile.share(target, steps, spread), -(tile.outer_rows * tile.rows + 2 * tile.columns)
 
-    candidates = [Tile(a, b, c) for a, b, c in product(*map(_divisors, (outer_extent, extent, columns)))]
+    candidates = [RegisterTile(a, b, c) for a, b, c in product(*map(_divisors, (outer_extent, extent, columns)))]
     return max((tile for tile in candidates if tile.fits(target, steps, spread)), key=rank)
 
 
@@ -136,7 +136,7 @@ def full_blocks(columns: int, target: Target) -> int:
 
 def choose_uneven_tile(
     outer_extent: int, extent: int, columns: int, target: Target, kind: str = "float32", apart: bool = False
-) -> tuple[Tile, int]:
+) -> tuple[RegisterTile, int]:
     """Returns the tile whose products take least, and the rows of the last one, which may be smaller; 0 where all are
     alike.
 
@@ -149,7 +149,7 @@ def choose_uneven_tile(
         apart: whether columns are in blocks of their own, and the vectors of the next term behind those of this one.
     """
 
-    def cost(tile: Tile) -> float:
+    def cost(tile: RegisterTile) -> float:
         if not target.vectors.by_lane and not is_long(kind):
             rows = tile.outer_rows * tile.rows
             return tile.cycles(target) / (rows * tile.columns) if tile.fits(target) else math.inf
@@ -158,15 +158,15 @@ def choose_uneven_tile(
         found = _in_assembler(tile.outer_rows * tile.rows, tile.columns, 0 if apart else columns, target, kind)
         return found + (tile.outer_rows - 1) / products
 
-    def rank(choice: tuple[Tile, int]) -> tuple[float, int]:
+    def rank(choice: tuple[RegisterTile, int]) -> tuple[float, int]:
         tile, tail = choice
         whole = extent - tail
-        found = whole * cost(tile) + (tail * cost(Tile(1, tail, tile.columns)) if tail else 0)
+        found = whole * cost(tile) + (tail * cost(RegisterTile(1, tail, tile.columns)) if tail else 0)
         return found / extent + _SECOND_TILE * (tail > 0), -tile.rows
 
-    found = [(Tile(a, b, c), 0) for a, b, c in product(*map(_divisors, (outer_extent, extent, columns)))]
+    found = [(RegisterTile(a, b, c), 0) for a, b, c in product(*map(_divisors, (outer_extent, extent, columns)))]
     found += [
-        (Tile(1, rows, count), extent % rows)
+        (RegisterTile(1, rows, count), extent % rows)
         for rows, count in product(range(2, min(extent, _MAX_ROWS)), _divisors(columns))
         if extent % rows and not target.small
     ]
@@ -198,7 +198,7 @@ def _in_assembler(rows: int, columns: int, pitch: int, target: Target, kind: str
     waiting = max(target.costs.latency * target.costs.multiply_adds / len(sums), 1.0)
     for terms in (_TERMS, _FEWER_TERMS):
         steps = tuple(
-            Step(
+            Accumulation(
                 (row * columns + column) * lanes,
                 row * (_APART if rows_apart else terms) + term,
                 (term * (pitch or 1) + column * further) * lanes,
@@ -212,7 +212,7 @@ def _in_assembler(rows: int, columns: int, pitch: int, target: Target, kind: str
     return math.inf
 
 
-def _code_of(product: Product, steps: tuple[Step, ...], right_step: int, target: Target) -> Code | None:
+def _code_of(product: MultiplyAdd, steps: tuple[Accumulation, ...], right_step: int, target: Target) -> LoopCode | None:
     if product.short:
         return arm32_code.code_of(product, steps, right_step, False)
     if product.long:
@@ -237,7 +237,7 @@ class Spread:
     cost: float
     kind: str
 
-    def fits(self, tile: Tile, target: Target) -> bool:
+    def fits(self, tile: RegisterTile, target: Target) -> bool:
         """Whether the registers hold a tile, as `passes/tir/cpu/microkernels/aarch64_smull.py` and `arm32_smlad.py`
         write it, wherever its
         rows are."""
@@ -254,7 +254,7 @@ def choose_dynamic_tile(
     steps: int = 0,
     usual: range = USUAL_EXTENTS,
     spread: Spread | None = None,
-) -> tuple[Tile, tuple[int, ...]]:
+) -> tuple[RegisterTile, tuple[int, ...]]:
     """Returns the best tile of one row of a dynamic extent, and the rows of its tail tiles.
 
     Args:
@@ -272,10 +272,10 @@ def choose_dynamic_tile(
     )
 
 
-def choose_few_rows(columns: int, target: Target, spread: Spread | None = None) -> tuple[Tile, tuple[int, ...]]:
+def choose_few_rows(columns: int, target: Target, spread: Spread | None = None) -> tuple[RegisterTile, tuple[int, ...]]:
     """Returns the same of few rows, each number of which has a tile of its own: B is read once."""
     *smaller, rows = FEW_ROWS
-    tiles = [Tile(1, rows, count) for count in _divisors(columns)]
+    tiles = [RegisterTile(1, rows, count) for count in _divisors(columns)]
     fitting = [tile for tile in tiles if _fits(tile, target, 0, spread)]
     best = max(
         fitting or [tile for tile in tiles if tile.fits(target, 0, _cost(spread))],  # assembler holds fewer rows
@@ -284,7 +284,7 @@ def choose_few_rows(columns: int, target: Target, spread: Spread | None = None) 
     return best, tuple(reversed(smaller))
 
 
-def _fits(tile: Tile, target: Target, steps: int, spread: Spread | None) -> bool:
+def _fits(tile: RegisterTile, target: Target, steps: int, spread: Spread | None) -> bool:
     return tile.fits(target, steps) if spread is None else spread.fits(tile, target)
 
 
@@ -295,7 +295,7 @@ def _cost(spread: Spread | None) -> float:
 @lru_cache(maxsize=1024)
 def _best_for(
     extents: range, columns: tuple[int, ...], terms: int, target: Target, steps: int, spread: Spread | None
-) -> tuple[Tile, tuple[int, ...]]:
+) -> tuple[RegisterTile, tuple[int, ...]]:
     """Returns the tile, and the smaller ones, that come closest to the best of all tiles for each of these extents."""
     candidates = _candidates(columns, target, steps, spread)
     found = _cycles(extents, columns, terms, target, steps, spread)
@@ -313,8 +313,8 @@ def _is_halved_image(extent: int) -> bool:
 @lru_cache
 def _candidates(
     columns: tuple[int, ...], target: Target, steps: int, spread: Spread | None
-) -> list[tuple[Tile, tuple[int, ...]]]:
-    tiles = [Tile(1, rows, count) for rows, count in product(range(1, _MAX_ROWS + 1), columns)]
+) -> list[tuple[RegisterTile, tuple[int, ...]]]:
+    tiles = [RegisterTile(1, rows, count) for rows, count in product(range(1, _MAX_ROWS + 1), columns)]
     return [(tile, sizes) for tile in tiles if _fits(tile, target, steps, spread) for sizes in _smaller_than(tile.rows)]
 
 
@@ -384,5 +384,5 @@ def _tile_cycles(rows: int, columns: int, terms: int, target: Target, steps: int
     costs, line = target.costs, columns * target.vectors.bytes
     panel = 2 * terms * line
     waiting = costs.loops.exposed_share * line / costs.bytes_per_cycle(panel) if panel > costs.l1_bytes else 0.0
-    step = Tile(1, rows, columns).cycles(target, steps, spread) + waiting
+    step = RegisterTile(1, rows, columns).cycles(target, steps, spread) + waiting
     return terms * step + costs.loops.tile_cycles + costs.loops.register_cycles * rows * columns

@@ -18,11 +18,11 @@ from __future__ import annotations
 from tvm import s_tir, tirx
 
 from nnefc.passes.schedule.analysis import KernelAnalysis
-from nnefc.passes.schedule.cuda.contraction_analysis import Product, product_of
+from nnefc.passes.schedule.cuda.contraction_analysis import SumOfProducts, product_of
 from nnefc.passes.schedule.cuda.nest import load, sequence, store
 from nnefc.passes.schedule.cuda.operand_tile import tile_of
-from nnefc.passes.schedule.cuda.tiled_launch import ELEMENTS, Side, TiledLaunch, tiled
-from nnefc.passes.schedule.cuda.tiling import Tile, Tiling, choose_tiling
+from nnefc.passes.schedule.cuda.tiled_launch import ELEMENTS, OperandTiles, TiledLaunch, tiled
+from nnefc.passes.schedule.cuda.tiling import BlockTile, Tiling, choose_tiling
 from nnefc.passes.schedule.cuda.write_back import write
 from nnefc.passes.tir.common.expressions import number
 from nnefc.targets.machine.cuda.target import CudaTarget
@@ -47,9 +47,9 @@ class ContractionRule:
 class _Launch(TiledLaunch):
     """Each thread multiplies rows and columns of its own, every depth of a tile after the other."""
 
-    def __init__(self, product: Product, tiling: Tiling, slices: tirx.Var | None) -> None:
+    def __init__(self, product: SumOfProducts, tiling: Tiling, slices: tirx.Var | None) -> None:
         tile = tiling.tile
-        assert isinstance(tile, Tile)
+        assert isinstance(tile, BlockTile)
         self._tile = tile
         left, right = product.operands
         sides = (
@@ -90,7 +90,7 @@ class _Launch(TiledLaunch):
 
     def _read(
         self,
-        side: Side,
+        side: OperandTiles,
         part: tirx.Var,
         half: tirx.Expr,
         depth: tirx.Expr,

@@ -26,17 +26,17 @@ from nnefc.symbolic.dims import is_known
 from nnefc.targets.machine.cuda.gpus import LOAD_BYTES
 from nnefc.targets.machine.cuda.target import CudaTarget
 
-__all__ = ["Operand", "Product", "product_of"]
+__all__ = ["Factor", "SumOfProducts", "product_of"]
 
 
 @dataclass(frozen=True)
-class Operand:
+class Factor:
     """One of the two factors.
 
     Attributes:
         value: an element of it, given values of the axes.
         positions: rows or columns.
-        aligned: as for :class:`Product`.
+        aligned: as for :class:`SumOfProducts`.
     """
 
     value: tirx.Expr
@@ -56,7 +56,7 @@ class Operand:
 
 
 @dataclass(frozen=True)
-class Product:
+class SumOfProducts:
     """A sum of products, with what surrounds it.
 
     Attributes:
@@ -92,11 +92,11 @@ class Product:
         return "float32" if self.dtype in ("float16", "bfloat16") else self.dtype
 
     @property
-    def operands(self) -> tuple[Operand, Operand]:
+    def operands(self) -> tuple[Factor, Factor]:
         """The left and the right one."""
         return (
-            Operand(self.left, self.batch, self.rows, self.depth, self.aligned),
-            Operand(self.right, self.batch, self.columns, self.depth, self.aligned),
+            Factor(self.left, self.batch, self.rows, self.depth, self.aligned),
+            Factor(self.right, self.batch, self.columns, self.depth, self.aligned),
         )
 
     def stored(
@@ -121,7 +121,7 @@ def simplify_indices(expr: tirx.Expr, nest: Nest) -> tirx.Expr:
 
 
 @lru_cache(maxsize=1)  # several rules ask for one kernel's
-def product_of(kernel: KernelAnalysis, target: CudaTarget) -> Product | None:
+def product_of(kernel: KernelAnalysis, target: CudaTarget) -> SumOfProducts | None:
     """Returns the sum of products that a kernel is, with element-wise steps before and after; None if it is another.
 
     Raises:
@@ -157,7 +157,9 @@ def _inline_producers(sch: s_tir.Schedule, block: SBlockRV) -> None:
             sch.compute_inline(producer)
 
 
-def _product(func: tirx.PrimFunc, step: ScheduleBlock, epilogue: ScheduleBlock | None, aligned: bool) -> Product | None:
+def _product(
+    func: tirx.PrimFunc, step: ScheduleBlock, epilogue: ScheduleBlock | None, aligned: bool
+) -> SumOfProducts | None:
     factors = _factors(step.node)
     roles = None if factors is None else _roles_of(step, *factors)
     write = None if roles is None else _write_of(step, epilogue, roles.values)
@@ -172,7 +174,7 @@ def _product(func: tirx.PrimFunc, step: ScheduleBlock, epilogue: ScheduleBlock |
     def operand(value: tirx.Expr) -> tirx.Expr:
         return simplify_indices(substituted(value, roles.values, load), roles.bounds)
 
-    return Product(
+    return SumOfProducts(
         func,
         tuple(flat[param] for param in func.params),
         roles.batch,

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from tvm import s_tir, tirx
 
 from nnefc.passes.schedule.analysis import KernelAnalysis
-from nnefc.passes.schedule.cuda.contraction_analysis import Product, product_of
+from nnefc.passes.schedule.cuda.contraction_analysis import SumOfProducts, product_of
 from nnefc.passes.schedule.cuda.nest import Nest, kernel_schedule, load, sequence, store
 from nnefc.passes.schedule.cuda.operand_tile import lies_along_depth
 from nnefc.passes.schedule.cuda.write_back import write_one
@@ -51,7 +51,7 @@ class DepthwiseRule:
         return kernel_schedule(product.func, product.params, [launch])
 
 
-def _by_channel(product: Product, gpu: Gpu) -> tirx.Stmt:
+def _by_channel(product: SumOfProducts, gpu: Gpu) -> tirx.Stmt:
     """Blocks that stay in one channel."""
     nest, columns, batch = Nest(product.aligned), product.columns.size, product.batch.size
 
@@ -70,7 +70,7 @@ def _by_channel(product: Product, gpu: Gpu) -> tirx.Stmt:
     return nest.launch(batch * tiles(turns), _THREADS, body)
 
 
-def _by_result(product: Product) -> tirx.Stmt:
+def _by_result(product: SumOfProducts) -> tirx.Stmt:
     """Blocks of threads over channels as they come: for small images."""
     nest, columns = Nest(product.aligned), product.columns.size
     results = product.batch.size * columns
@@ -88,7 +88,7 @@ def _by_result(product: Product) -> tirx.Stmt:
 
 def _summed(
     nest: Nest,
-    product: Product,
+    product: SumOfProducts,
     sums: tirx.Var,
     turns: int,
     position: Callable[[tirx.Expr], tuple[tirx.Expr, tirx.Expr]],

@@ -17,7 +17,7 @@ from __future__ import annotations
 from tvm import s_tir, tirx
 
 from nnefc.passes.schedule.analysis import KernelAnalysis
-from nnefc.passes.schedule.cuda.contraction_analysis import Operand, Product, product_of
+from nnefc.passes.schedule.cuda.contraction_analysis import Factor, SumOfProducts, product_of
 from nnefc.passes.schedule.cuda.nest import (
     Nest,
     buffer,
@@ -70,12 +70,12 @@ class VectorProductRule:
         return way(product, few, many, rows_are_many, target.gpu).schedule()
 
 
-def _are_few(operand: Operand) -> bool:
+def _are_few(operand: Factor) -> bool:
     """Whether an operand is a few vectors; how many must be known, for a thread has a sum for each."""
     return is_known(operand.positions.size) and operand.positions.size <= _MAX_VECTORS
 
 
-def _is_matrix(operand: Operand) -> bool:
+def _is_matrix(operand: Factor) -> bool:
     """Whether no element is fetched twice, but scales that blocks share; of the windows of a convolution most are."""
     elements = operand.batch.size * operand.positions.size * operand.depth.size
     load = main_load(operand.value)
@@ -85,7 +85,7 @@ def _is_matrix(operand: Operand) -> bool:
 class _VectorProduct:
     """The part that both variants share."""
 
-    def __init__(self, product: Product, few: Operand, many: Operand, rows_are_many: bool, gpu: Gpu) -> None:
+    def __init__(self, product: SumOfProducts, few: Factor, many: Factor, rows_are_many: bool, gpu: Gpu) -> None:
         self._blocks = _BLOCKS_OF_PROCESSOR * gpu.processors
         self._product, self._few, self._many, self._rows_are_many = product, few, many, rows_are_many
         self._vectors, self._positions = few.positions.size, many.positions.size
@@ -251,7 +251,7 @@ class _ByDepth(_VectorProduct):
         nest = self._nest
         inside_depth, present = depth < number(self._depth), position < number(self._positions)
 
-        def fetch(operand: Operand, which: tirx.Expr, into: tirx.Var, *conditions: tirx.Expr) -> tirx.Stmt:
+        def fetch(operand: Factor, which: tirx.Expr, into: tirx.Var, *conditions: tirx.Expr) -> tirx.Stmt:
             def one(of: tirx.Expr) -> tirx.Stmt:
                 return store(into, self._guarded(operand.at(nest, batch, which, depth + of), *conditions), of)
 

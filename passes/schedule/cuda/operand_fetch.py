@@ -20,7 +20,7 @@ from tvm import tirx
 from tvm.backend.cuda.op import cuda_func_call
 from tvm.ir.expr import Call, TensorLoad
 
-from nnefc.passes.schedule.cuda.contraction_analysis import Operand
+from nnefc.passes.schedule.cuda.contraction_analysis import Factor
 from nnefc.passes.schedule.cuda.nest import Nest, load, sequence, store
 from nnefc.passes.schedule.cuda.operand_tile import OperandTile
 from nnefc.passes.tir.common.expressions import conjuncts, inside, is_number, number, substituted, variables_of
@@ -49,7 +49,7 @@ __device__ __forceinline__ void nnefc_wait_for_copies_{count}() {{
 """
 
 
-def is_loaded(operand: Operand) -> bool:
+def is_loaded(operand: Factor) -> bool:
     """Whether elements are multiplied as they lie in memory, or zero."""
     return isinstance(_unconditional(operand.value)[1], TensorLoad)
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from tvm import tirx
 from tvm.ir.expr import TensorLoad
 
-from nnefc.passes.schedule.cuda.contraction_analysis import Operand
+from nnefc.passes.schedule.cuda.contraction_analysis import Factor
 from nnefc.passes.schedule.cuda.nest import Nest, load, store
 from nnefc.passes.tir.common.expressions import loads_of, number, substituted, variables_of
 from nnefc.passes.tir.common.shapes import elements_of, size_of
@@ -49,7 +49,7 @@ class OperandTile:
         padding: elements between the rows of the tile in shared memory.
     """
 
-    operand: Operand
+    operand: Factor
     positions: int
     depths: int
     lanes: int
@@ -147,7 +147,7 @@ class PositionTile(OperandTile):
         return 1
 
 
-def tile_of(operand: Operand, positions: int, depths: int, threads: int) -> OperandTile:
+def tile_of(operand: Factor, positions: int, depths: int, threads: int) -> OperandTile:
     """Returns the best way to fetch tiles of an operand."""
     across, along = (lanes_along(operand, positions, depths, way) for way in (False, True))
     if across == 1 and (along > 1 or lies_along_depth(operand)):
@@ -155,7 +155,7 @@ def tile_of(operand: Operand, positions: int, depths: int, threads: int) -> Oper
     return OperandTile(operand, positions, depths, across, False, threads, 0)
 
 
-def lanes_along(operand: Operand, positions: int, depths: int, along_depth: bool, widest: int = 4) -> int:
+def lanes_along(operand: Factor, positions: int, depths: int, along_depth: bool, widest: int = 4) -> int:
     """Elements, at most `widest`, that lie side by side in memory, aligned, wherever a tile begins."""
     size, depth = operand.positions.size, operand.depth.size
     for lanes in (lanes for lanes in (8, 4, 2) if lanes <= widest):
@@ -173,7 +173,7 @@ def lanes_along(operand: Operand, positions: int, depths: int, along_depth: bool
     return 1
 
 
-def lies_along_depth(operand: Operand) -> bool:
+def lies_along_depth(operand: Factor) -> bool:
     """Whether elements of neighbouring depths are neighbours in memory, and those of neighbouring positions are not.
 
     Of dynamic sizes the typical ones count.
@@ -187,7 +187,7 @@ def lies_along_depth(operand: Operand) -> bool:
     return (step == 1 or (step == 0 and shares_bytes(operand))) and abs(next_position - first) > _NEAR
 
 
-def shares_bytes(operand: Operand) -> bool:
+def shares_bytes(operand: Factor) -> bool:
     """Whether elements of neighbouring depths lie in one byte, of which each takes some bits."""
     load = main_load(operand.value)
     first, following = (_offset(operand, 0, depth) for depth in (0, 1))
@@ -204,7 +204,7 @@ def main_load(value: tirx.Expr) -> TensorLoad | None:
     return loads[-1] if is_alone else None
 
 
-def _offset(operand: Operand, position: int, depth: int) -> int | None:
+def _offset(operand: Factor, position: int, depth: int) -> int | None:
     """Where in memory an element lies, if what it is made of is loaded from one position, but for what many share."""
     nest = Nest()
     load = main_load(substituted(operand.value, _values(operand, position, depth)))
@@ -214,6 +214,6 @@ def _offset(operand: Operand, position: int, depth: int) -> int | None:
     return size_hint(size_of(offset)) if is_size(offset) else None
 
 
-def _values(operand: Operand, position: int, depth: int) -> dict[tirx.Var, tirx.Expr]:
+def _values(operand: Factor, position: int, depth: int) -> dict[tirx.Var, tirx.Expr]:
     roles = ((operand.batch, 0), (operand.positions, position), (operand.depth, depth))
     return {var: value for axes, index in roles for var, value in axes.at(number(index), operand.value).items()}

@@ -23,11 +23,11 @@ from tvm import s_tir, tirx
 from tvm.backend.cuda.op import cuda_func_call
 
 from nnefc.passes.schedule.analysis import KernelAnalysis
-from nnefc.passes.schedule.cuda.contraction_analysis import Operand, Product, product_of
+from nnefc.passes.schedule.cuda.contraction_analysis import Factor, SumOfProducts, product_of
 from nnefc.passes.schedule.cuda.nest import load, sequence, store
 from nnefc.passes.schedule.cuda.operand_fetch import is_loaded
 from nnefc.passes.schedule.cuda.operand_tile import OperandTile, PositionTile, lanes_along, lies_along_depth
-from nnefc.passes.schedule.cuda.tiled_launch import Side, TiledLaunch, tiled
+from nnefc.passes.schedule.cuda.tiled_launch import OperandTiles, TiledLaunch, tiled
 from nnefc.passes.schedule.cuda.tiling import AnyTile, Tiling, choose_tiling
 from nnefc.passes.schedule.cuda.write_back import write
 from nnefc.passes.tir.common.expressions import number
@@ -63,7 +63,7 @@ class TensorCoreRule:
         return None
 
 
-def _narrow(operand: Operand) -> Operand | None:
+def _narrow(operand: Factor) -> Factor | None:
     """Returns the operand in 16-bit floats, if that is what it is made single precision from."""
     value = operand.value
     if isinstance(value, tirx.Cast) and str(value.value.expr_ty().dtype) in _LAUNCHES:
@@ -71,7 +71,7 @@ def _narrow(operand: Operand) -> Operand | None:
     return None
 
 
-def _are_copied(halves: Sequence[Operand], target: CudaTarget) -> bool:
+def _are_copied(halves: Sequence[Factor], target: CudaTarget) -> bool:
     """Whether tiles of both operands can be copied, 16 bytes at once, in every tile that there is."""
     if max(tile.shared_bytes for tile in COPIED_TILES) > target.max_shared_bytes or not all(map(is_loaded, halves)):
         return False
@@ -221,7 +221,7 @@ class _TensorLaunch(TiledLaunch):
     _padding: ClassVar[tuple[int, int]]  # of tiles that lie depth by depth, and position by position
     _multiplier: ClassVar[tuple[str, str]]
 
-    def __init__(self, product: Product, tiling: Tiling, slices: tirx.Var | None) -> None:
+    def __init__(self, product: SumOfProducts, tiling: Tiling, slices: tirx.Var | None) -> None:
         tile = tiling.tile
         assert isinstance(tile, _Tile)
         self._tile = tile
@@ -234,7 +234,7 @@ class _TensorLaunch(TiledLaunch):
         self._left = self._nest.buffer("left_part", 4 * self._rows, self._fragment, "local")
         self._right = self._nest.buffer("right_part", 2 * self._columns, self._fragment, "local")
 
-    def _side(self, operand: Operand, positions: int) -> OperandTile:
+    def _side(self, operand: Factor, positions: int) -> OperandTile:
         tile, widest = self._tile, LOAD_BYTES // self._tile.element_bytes
         across, along = (lanes_along(operand, positions, tile.depth, way, widest) for way in (False, True))
         if across == 1 and (along > 1 or lies_along_depth(operand)):
@@ -354,7 +354,7 @@ class _Float16Launch(_TensorLaunch):
 
     def _read(
         self,
-        side: Side,
+        side: OperandTiles,
         half: tirx.Expr,
         position: tirx.Expr,
         depth: tirx.Expr,

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 from tvm import s_tir, tirx
 
-from nnefc.passes.schedule.cuda.contraction_analysis import Product
+from nnefc.passes.schedule.cuda.contraction_analysis import SumOfProducts
 from nnefc.passes.schedule.cuda.nest import Nest, buffer, kernel_schedule, sequence, store, synchronize
 from nnefc.passes.schedule.cuda.operand_fetch import OperandFetch, commit_copies, wait_for_copies
 from nnefc.passes.schedule.cuda.operand_tile import OperandTile
@@ -33,14 +33,14 @@ from nnefc.passes.schedule.cuda.write_back import add_slices
 from nnefc.passes.tir.common.expressions import number
 from nnefc.symbolic.dims import is_known
 
-__all__ = ["ELEMENTS", "Side", "TiledLaunch", "tiled"]
+__all__ = ["ELEMENTS", "OperandTiles", "TiledLaunch", "tiled"]
 
 ELEMENTS = ("float32", "int32", "uint32")
 """Types of sums whose tiles, and vectors of four, have the size that the loops are made for."""
 
 
 def tiled(
-    product: Product, tiling: Tiling, launch: Callable[[Product, Tiling, tirx.Var | None], TiledLaunch]
+    product: SumOfProducts, tiling: Tiling, launch: Callable[[SumOfProducts, Tiling, tirx.Var | None], TiledLaunch]
 ) -> s_tir.Schedule:
     """Returns the product by tiles of the given sizes, each multiplied as `launch` knows."""
     if tiling.slices == 1:
@@ -52,7 +52,7 @@ def tiled(
 
 
 @dataclass(frozen=True)
-class Side:
+class OperandTiles:
     """One operand's tiles in a block.
 
     Attributes:
@@ -83,7 +83,7 @@ class TiledLaunch(ABC):
 
     def __init__(
         self,
-        product: Product,
+        product: SumOfProducts,
         tiling: Tiling,
         slices: tirx.Var | None,
         sides: tuple[OperandTile, OperandTile],
@@ -99,10 +99,10 @@ class TiledLaunch(ABC):
         self._stages = 1 + (min(tiling.tile.ahead, tiles) if is_known(tiles) else tiling.tile.ahead)
         self._sides = self._in_one(sides, element) if self._copies else self._through_registers(sides, element)
 
-    def _through_registers(self, sides: tuple[OperandTile, OperandTile], element: str) -> list[Side]:
+    def _through_registers(self, sides: tuple[OperandTile, OperandTile], element: str) -> list[OperandTiles]:
         nest = self._nest
         return [
-            Side(
+            OperandTiles(
                 side,
                 nest.buffer(f"{name}_tile", 2 * side.size, element, "shared"),
                 0,
@@ -111,12 +111,12 @@ class TiledLaunch(ABC):
             for name, side in zip(("left", "right"), sides, strict=True)
         ]
 
-    def _in_one(self, sides: tuple[OperandTile, OperandTile], element: str) -> list[Side]:
+    def _in_one(self, sides: tuple[OperandTile, OperandTile], element: str) -> list[OperandTiles]:
         """Both in one buffer: blocks have more shared memory than 48 KiB only in one piece."""
         left, right = sides
         size = self._stages * (left.size + right.size)
         shared = self._nest.buffer("tiles", size, element, "shared.dyn")
-        return [Side(left, shared, 0, None), Side(right, shared, self._stages * left.size, None)]
+        return [OperandTiles(left, shared, 0, None), OperandTiles(right, shared, self._stages * left.size, None)]
 
     def begin(self) -> tirx.Stmt:
         """Registers as they must be before the first tile."""

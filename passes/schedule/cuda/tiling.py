@@ -15,7 +15,7 @@ from nnefc.passes.tir.cuda.narrow_indices import MAX_ELEMENTS
 from nnefc.symbolic.dims import bounds, ceil_div, is_known, size_hint
 from nnefc.targets.machine.cuda.gpus import WARP, Gpu
 
-__all__ = ["TILES", "AnyTile", "Tile", "Tiling", "choose_tiling", "fit_in_slices"]
+__all__ = ["TILES", "AnyTile", "BlockTile", "Tiling", "choose_tiling", "fit_in_slices"]
 
 _GROUP = 4  # neighbouring rows, and columns, of a thread
 _INSTRUCTIONS_TO_FETCH = 4  # of one element: its index, condition, load and store
@@ -62,7 +62,7 @@ class AnyTile(ABC):
 
 
 @dataclass(frozen=True)
-class Tile(AnyTile):
+class BlockTile(AnyTile):
     """A tile of which each thread has rows and columns: groups of four neighbours, the groups evenly spread.
 
     Attributes:
@@ -178,7 +178,7 @@ class Tiling:
 
 
 TILES = tuple(
-    Tile(rows, columns, depth, thread_rows, thread_columns)
+    BlockTile(rows, columns, depth, thread_rows, thread_columns)
     for rows, columns, thread_rows, thread_columns, depths in (
         (128, 128, 8, 8, (8, 16)),
         (64, 128, 8, 8, (8, 16)),

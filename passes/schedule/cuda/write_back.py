@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from tvm import tirx
 
-from nnefc.passes.schedule.cuda.contraction_analysis import Product
+from nnefc.passes.schedule.cuda.contraction_analysis import SumOfProducts
 from nnefc.passes.schedule.cuda.nest import Nest, load, sequence, store
 from nnefc.passes.tir.common.expressions import number, substituted
 from nnefc.symbolic.dims import ceil_div
@@ -19,7 +19,7 @@ _THREADS = 256  # of a block that adds up slices
 
 def write(
     nest: Nest,
-    product: Product,
+    product: SumOfProducts,
     batch: tirx.Expr,
     row: tirx.Expr,
     column: tirx.Expr,
@@ -64,7 +64,7 @@ def write(
 
 def write_one(
     nest: Nest,
-    product: Product,
+    product: SumOfProducts,
     batch: tirx.Expr,
     row: tirx.Expr,
     column: tirx.Expr,
@@ -96,7 +96,7 @@ def _if(nest: Nest, conditions: list[tirx.Expr], stmt: tirx.Stmt) -> tirx.Stmt:
     return tirx.IfThenElse(tirx.all(*unknown), stmt, None) if unknown else stmt
 
 
-def add_slices(product: Product, slices: tirx.Var, count: int) -> tirx.Stmt:
+def add_slices(product: SumOfProducts, slices: tirx.Var, count: int) -> tirx.Stmt:
     """Returns a launch that adds up `count` slices of the sums, and writes the results."""
     nest = Nest(product.aligned)
     dtype = product.accumulator

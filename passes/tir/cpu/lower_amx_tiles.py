@@ -24,7 +24,7 @@ from tvm.ir.expr import Call
 
 from nnefc.ir.rebuild import nested, with_fields
 from nnefc.passes.tir.common.expressions import int64
-from nnefc.passes.tir.cpu.match_tile_products import Product, renewed, with_products
+from nnefc.passes.tir.cpu.match_tile_products import ProductLoops, renewed, with_products
 from nnefc.targets.machine.cpu.matrix_units import AMX, TILE_PRODUCTS
 
 __all__ = ["lower_matrix_tiles", "tile_calls"]
@@ -65,7 +65,7 @@ def _configured_once(stmt: tirx.Stmt) -> tirx.Stmt:
     return tirx.SeqStmt([*map(_call, shapes), inner, _call("release")])
 
 
-def _tiles_of(product: Product, rows: Sequence[int], around: Sequence[tirx.For]) -> tirx.Stmt | None:
+def _tiles_of(product: ProductLoops, rows: Sequence[int], around: Sequence[tirx.For]) -> tirx.Stmt | None:
     """Returns the sum of tiles with so many rows."""
     found = TILE_PRODUCTS.get(product.name)
     if found is None or found.unit is not AMX:

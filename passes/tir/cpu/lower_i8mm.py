@@ -20,7 +20,7 @@ from tvm.tirx.stmt import AllocBuffer
 
 from nnefc.ir.rebuild import nested
 from nnefc.passes.tir.common.expressions import int64
-from nnefc.passes.tir.cpu.match_tile_products import Operand, Product, renewed, with_products
+from nnefc.passes.tir.cpu.match_tile_products import ProductLoops, TileOperand, renewed, with_products
 from nnefc.targets.machine.cpu.matrix_units import ROW_PAIRS, TILE_PRODUCTS
 
 __all__ = ["lower_i8mm", "pair_calls"]
@@ -34,7 +34,7 @@ def lower_i8mm(stmt: tirx.Stmt) -> tirx.Stmt:
     return with_products(stmt, _summed)
 
 
-def _summed(product: Product, rows: Sequence[int], around: Sequence[tirx.For]) -> tirx.Stmt | None:
+def _summed(product: ProductLoops, rows: Sequence[int], around: Sequence[tirx.For]) -> tirx.Stmt | None:
     found = TILE_PRODUCTS.get(product.name)
     if found is None or found.unit is not ROW_PAIRS or product.terms != ROW_PAIRS.terms or len(rows) != 1:
         return None
@@ -48,12 +48,12 @@ def _summed(product: Product, rows: Sequence[int], around: Sequence[tirx.For]) -
 class _Sums:
     """Sums of two rows and two columns each, in a buffer that stays in registers."""
 
-    product: Product
+    product: ProductLoops
     rows: int
     buffer: tirx.Var
 
     @staticmethod
-    def of(product: Product, rows: int) -> _Sums:
+    def of(product: ProductLoops, rows: int) -> _Sums:
         size = -(-rows // 2) * 2 * product.columns * _LANES
         return _Sums(product, rows, tirx.decl_buffer((int64(size),), str(product.sums.tensor.dtype), "pairs"))
 
@@ -105,7 +105,7 @@ class _Sums:
                     yield tirx.BufferStore(own.tensor, tirx.Shuffle(parts, order), [tirx.Ramp(begin, int64(1), _LANES)])
 
 
-def _vector(operand: Operand, tile: int, row: int, lanes: int) -> tirx.Expr:
+def _vector(operand: TileOperand, tile: int, row: int, lanes: int) -> tirx.Expr:
     """Elements of a row of a tile."""
     begin = operand.base + operand.apart * int64(tile) + operand.down * int64(row)
     return tirx.BufferLoad(operand.tensor, [tirx.Ramp(begin.astype("int64"), int64(1), lanes)])

@@ -2,7 +2,7 @@
 
     for r in 32, c in 32: S[r, c] = 0
     for k in 64:
-        for tile in 2, column in 2, term in 16, row in 16, lane in 16:     # a `Product`
+        for tile in 2, column in 2, term in 16, row in 16, lane in 16:     # a `ProductLoops`
             S[…] = dot(S[…], A[…], B[…])
 
 The loops carry annotations that name their roles; `passes/schedule/cpu/matrix_unit_tiles.py` makes them. They are
@@ -25,7 +25,7 @@ from nnefc.ir.attributes import TAIL_ROWS, TILE_LOOP
 from nnefc.passes.tir.common.expressions import conjuncts, int64, is_number, substituted, variables_of
 from nnefc.passes.tir.common.peel_tail_tiles import hoist_condition
 
-__all__ = ["Operand", "Product", "TileLoop", "renewed", "with_products"]
+__all__ = ["ProductLoops", "TileLoop", "TileOperand", "renewed", "with_products"]
 
 
 class TileLoop:
@@ -34,7 +34,7 @@ class TileLoop:
     TILE, COLUMN, TERM, ROW, LANE = order = ("tile", "column", "term", "row", "lane")
 
 
-Summed = Callable[["Product", Sequence[int], Sequence[tirx.For]], "tirx.Stmt | None"]
+Summed = Callable[["ProductLoops", Sequence[int], Sequence[tirx.For]], "tirx.Stmt | None"]
 """Given a product, how many rows each of its tiles has, and the loops around it that go on to further terms, the
 outermost first: the statements of the whole sum, from zero on; None to leave the loops."""
 
@@ -79,7 +79,7 @@ def _in_tiles(parts: list[tirx.Stmt], summed: Summed) -> list[tirx.Stmt] | None:
             loop = loop.body
         if not isinstance(loop, tirx.For) or not position or not _is_zero(parts[position - 1]):
             continue
-        product = Product.of(loop)
+        product = ProductLoops.of(loop)
         sums = None if product is None else [summed(product, rows, around) for rows in product.counts]
         if product is None or sums is None or None in sums:
             continue
@@ -98,7 +98,7 @@ def _is_zero(stmt: tirx.Stmt) -> bool:
 
 
 @dataclass(frozen=True)
-class Operand:
+class TileOperand:
     """A tensor that tiles are read from, or written to.
 
     Attributes:
@@ -120,7 +120,7 @@ class Operand:
 
 
 @dataclass(frozen=True)
-class Product:
+class ProductLoops:
     """Loops that a product of tiles stands for.
 
     Attributes:
@@ -139,15 +139,15 @@ class Product:
     columns: int
     terms: int
     rows: int
-    left: Operand
-    right: Operand
-    sums: Operand
+    left: TileOperand
+    right: TileOperand
+    sums: TileOperand
     sums_apart: tirx.Expr
     full: tirx.Expr | None
     tail: int
 
     @staticmethod
-    def of(loop: tirx.For) -> Product | None:
+    def of(loop: tirx.For) -> ProductLoops | None:
         loops: list[tirx.For] = []
         stmt: tirx.Stmt = loop
         for role in TileLoop.order:
@@ -184,10 +184,10 @@ class Product:
         full = [substituted(condition, last) for condition in conditions]
         if variables_of(full) & {column, term, lane}:
             return None
-        return Product(
+        return ProductLoops(
             stmt.value.op.name, of_rows, sizes[0], sizes[1], sizes[2], sizes[3],
-            Operand(a.source, left[-1], left[0], left[2]), Operand(b.source, right[-1], right[0], right[2]),
-            Operand(stmt.buffer, sums[-1], sums[0], sums[2]), sums[3],
+            TileOperand(a.source, left[-1], left[0], left[2]), TileOperand(b.source, right[-1], right[0], right[2]),
+            TileOperand(stmt.buffer, sums[-1], sums[0], sums[2]), sums[3],
             tirx.all(*full) if full else None, int(loops[3].annotations.get(TAIL_ROWS, 0)),
         )  # fmt: skip
 

@@ -40,8 +40,8 @@ __all__ = [
     "DeviceFunction",
     "DeviceKernel",
     "Launch",
+    "LaunchParameter",
     "NotOnDevice",
-    "Parameter",
     "Version",
     "device_kernel",
     "joined",
@@ -50,7 +50,7 @@ __all__ = [
 
 
 @dataclass(frozen=True)
-class Parameter:
+class LaunchParameter:
     """A buffer that a function is given, by its position in device memory.
 
     Attributes:
@@ -125,7 +125,7 @@ class DeviceFunction:
     """
 
     name: str
-    parameters: tuple[Parameter, ...]
+    parameters: tuple[LaunchParameter, ...]
     launches: tuple[Launch, ...]
     sizes: tuple[str, ...] = ()
     named: tuple[tuple[str, Number], ...] = ()
@@ -316,7 +316,7 @@ def device_kernel(
 
 def _parameters(
     kernel: tirx.PrimFunc, workspace_buffers: int, names: Mapping[tirx.Var, str]
-) -> tuple[tuple[Parameter, ...], Dimension]:
+) -> tuple[tuple[LaunchParameter, ...], Dimension]:
     """Returns a kernel's buffers, and what those of its workspace need together."""
     parameters, offset = [], 0
     count = len(kernel.params) - workspace_buffers
@@ -324,7 +324,7 @@ def _parameters(
         size = element_count(dimensions(buffer.shape)) * element_bytes(str(buffer.dtype))
         is_own = position >= count
         own_offset = number_of(offset, names) if is_own else None
-        parameters.append(Parameter(str(buffer.name), number_of(size, names), own_offset))
+        parameters.append(LaunchParameter(str(buffer.name), number_of(size, names), own_offset))
         offset += -(-size // _ALIGNMENT) * _ALIGNMENT if is_own else 0
     return tuple(parameters), offset
 

@@ -20,7 +20,7 @@ from enum import Enum
 from nnefc.targets.codegen.cuda.formulas import C_REALS, FUNCTIONS, Number
 from nnefc.targets.codegen.cuda.kernels import DeviceFunction, Launch, Scalar, Version
 
-__all__ = ["IMAGE", "Access", "HostKernel", "Operand", "launches_source"]
+__all__ = ["IMAGE", "Access", "HostKernel", "HostOperand", "launches_source"]
 
 IMAGE = "nnefc_cuda_image"
 """The symbol of the fat binary."""
@@ -36,7 +36,7 @@ class Access(Enum):
 
 
 @dataclass(frozen=True)
-class Operand:
+class HostOperand:
     """Memory that a kernel of the host is given; with the access NONE, for itself."""
 
     bytes: Number
@@ -55,7 +55,7 @@ class HostKernel:
 
     name: str
     symbol: str
-    operands: tuple[Operand, ...]
+    operands: tuple[HostOperand, ...]
     sizes: tuple[str, ...] = ()
 
 

@@ -10,7 +10,7 @@ import pytest
 from pnnx_files import run, write_network
 
 from nnefc.frontends.pnnx import load
-from nnefc.frontends.pnnx.param import TensorType, parse_param
+from nnefc.frontends.pnnx.param import ParamType, parse_param
 from nnefc.support.diagnostics import CompileError
 
 INPUT = "pnnx.Input in 0 1 0 #0=(1,3)f32"
@@ -58,9 +58,9 @@ def test_types_attributes_and_names_of_inputs() -> None:
     line = "x.Y op 2 1 0 0 1 @weight=(8,3)f16 @scalar=()f64 $input=0 #0=(1,?)f32 #1=(2,%n,-1)null"
     graph = parse_param(parsed("pnnx.Input in 0 1 0 #0=(1,?)f32", line, OUTPUT))
     operator = graph.operators[1]
-    assert operator.attributes == {"weight": TensorType((8, 3), "float16"), "scalar": TensorType((), "float64")}
+    assert operator.attributes == {"weight": ParamType((8, 3), "float16"), "scalar": ParamType((), "float64")}
     assert operator.names == {"input": 0}
-    assert graph.types == {"0": TensorType((1, None), "float32"), "1": TensorType((2, None, None), None)}
+    assert graph.types == {"0": ParamType((1, None), "float32"), "1": ParamType((2, None, None), None)}
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,11 @@ import pytest
 
 from nnefc.inspect.html import layout as module
 from nnefc.inspect.html.drawing import graph_svg
-from nnefc.inspect.html.graph import Edge, Graph, Node
+from nnefc.inspect.html.graph import BoxGraph, Edge, Node
 from nnefc.inspect.html.layout import HEIGHT, layout
 
 
-def made(count: int, seed: int, reach: int) -> Graph:
+def made(count: int, seed: int, reach: int) -> BoxGraph:
     """Boxes with lines from some of the `reach` before each, as networks have them."""
     rng = random.Random(seed)
     nodes = tuple(Node("k", f"operator {i}"[: rng.randrange(3, 12)], f"tensor_{i}") for i in range(count))
@@ -23,7 +23,7 @@ def made(count: int, seed: int, reach: int) -> Graph:
         for target in range(1, count)
         for _ in range(rng.choice((0, 1, 1, 1, 2, 3)))
     }
-    return Graph("g", nodes, tuple(Edge(*ends) for ends in sorted(edges)))
+    return BoxGraph("g", nodes, tuple(Edge(*ends) for ends in sorted(edges)))
 
 
 @pytest.mark.parametrize(("count", "reach"), [(1, 1), (2, 1), (40, 3), (300, 9), (300, 200)])
@@ -63,7 +63,7 @@ def test_the_work_grows_with_the_graph_alone(monkeypatch: pytest.MonkeyPatch) ->
     before, looked = looked, 0
     layout(large)
     assert looked <= 30 * before
-    ladder = Graph(
+    ladder = BoxGraph(
         "g", large.nodes, tuple(Edge(i, i + 1) for i in range(5999)) + tuple(Edge(0, i) for i in range(2, 6000))
     )
     looked = 0
@@ -72,8 +72,8 @@ def test_the_work_grows_with_the_graph_alone(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_drawings_escape_what_models_are_called() -> None:
-    graph = Graph("g", (Node("input", "a<b>", 'x"&'), Node("k", "</svg>", "é" * 90)), (Edge(0, 1, "<i>"),))
+    graph = BoxGraph("g", (Node("input", "a<b>", 'x"&'), Node("k", "</svg>", "é" * 90)), (Edge(0, 1, "<i>"),))
     text = graph_svg(graph)
     assert "<b>" not in text and text.count("</svg>") == 1 and "&lt;i&gt;" in text
     assert len(re.findall(r'class="box"', text)) == 2
-    assert graph_svg(Graph("empty", (), ())).startswith("<svg")
+    assert graph_svg(BoxGraph("empty", (), ())).startswith("<svg")

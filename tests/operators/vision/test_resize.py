@@ -7,7 +7,7 @@ import pytest
 from relax_programs import Case, Graph, Value, build, check, summary, target
 
 from nnefc.operators.base import Emitter
-from nnefc.operators.vision.interpolation import Interpolation, Scaling
+from nnefc.operators.vision.interpolation import AxisScaling, Interpolation
 from nnefc.operators.vision.resize import Resize
 from nnefc.passes.graph.algorithms.fast_algorithms import FastAlgorithms
 from nnefc.passes.graph.layout.assign_layouts import assign_layouts
@@ -23,7 +23,7 @@ def resized(graph: Graph, x: Value, factors: tuple[int, ...], interpolation: Int
     axes, array = [], x.array
     for axis, factor in enumerate(factors, 2):
         size = x.shape[axis]
-        axes.append((axis, Scaling(size, size * factor, factor)))
+        axes.append((axis, AxisScaling(size, size * factor, factor)))
         if interpolation.mode == "nearest":
             array = np.repeat(array, factor, axis)
         else:

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from tvm.ir import GlobalVar
 
 from nnefc.ir.network import Body, Loop
-from nnefc.passes.plan.memory import COUNTER_BYTES, Copy, MemoryLocation, MemoryPlan, plan_memory
+from nnefc.passes.plan.memory import COUNTER_BYTES, BufferCopy, MemoryLocation, MemoryPlan, plan_memory
 from nnefc.passes.plan.offsets import Storage, alive_at, assign_offsets
-from nnefc.passes.plan.program import Buffer, IfStep, Kind, LoopStep, Program, Step
+from nnefc.passes.plan.program import Buffer, IfStep, LoopStep, MemoryKind, Program, Step
 from nnefc.passes.schedule.in_place import InPlace
 
 ALIGNMENT = 64
@@ -35,20 +35,20 @@ class Writer:
     count: int = 0
 
     def input(self, size: int) -> Buffer:
-        self.inputs.append(Buffer(Kind.INPUT, len(self.inputs), (size,), "uint8"))
+        self.inputs.append(Buffer(MemoryKind.INPUT, len(self.inputs), (size,), "uint8"))
         return self.inputs[-1]
 
     def state(self, size: int) -> Buffer:
-        self.states.append(Buffer(Kind.STATE, len(self.states), (size,), "uint8"))
+        self.states.append(Buffer(MemoryKind.STATE, len(self.states), (size,), "uint8"))
         return self.states[-1]
 
     def constant(self, size: int) -> Buffer:
-        self.constants.append(Buffer(Kind.CONSTANT, len(self.constants), (size,), "uint8"))
+        self.constants.append(Buffer(MemoryKind.CONSTANT, len(self.constants), (size,), "uint8"))
         return self.constants[-1]
 
     def step(self, reads: list[Buffer], sizes: list[int], allowed: InPlace, own: int = 0) -> list[Buffer]:
         kernel = GlobalVar(f"kernel{len(self.steps)}")
-        writes = [Buffer(Kind.WORKSPACE, self.count + i, (size,), "uint8") for i, size in enumerate(sizes)]
+        writes = [Buffer(MemoryKind.WORKSPACE, self.count + i, (size,), "uint8") for i, size in enumerate(sizes)]
         self.count += len(sizes)
         self.steps.append(Step(kernel, tuple(reads), tuple(writes)))
         self.in_place[kernel] = allowed
@@ -280,7 +280,7 @@ def test_operands_of_a_concatenation_are_written_to_their_place() -> None:
     source = writer.input(64)
     parts = [writer.compute([source], size) for size in (100, 4, 60)]
     plan = check(writer, [writer.concatenate(parts)])
-    assert not [action for action in plan.actions if isinstance(action, Copy)]
+    assert not [action for action in plan.actions if isinstance(action, BufferCopy)]
     assert [plan.positions[part] for part in parts] == [MemoryLocation("output", 0, offset) for offset in (0, 100, 104)]
     assert plan.workspace_bytes == 0
 
@@ -316,14 +316,14 @@ def test_operands_of_a_concatenation_that_live_elsewhere_are_copied(kind: str) -
     writer = Writer()
     elsewhere = getattr(writer, kind)(64)
     plan = check(writer, [writer.concatenate([elsewhere, writer.compute([writer.input(10)], 64)])])
-    assert [action.source for action in plan.actions if isinstance(action, Copy)] == [elsewhere]
+    assert [action.source for action in plan.actions if isinstance(action, BufferCopy)] == [elsewhere]
 
 
 def test_a_buffer_twice_in_a_concatenation_is_copied_once() -> None:
     writer = Writer()
     part = writer.compute([writer.input(10)], 64)
     plan = check(writer, [writer.concatenate([part, part])])
-    assert sum(isinstance(action, Copy) for action in plan.actions) == 1
+    assert sum(isinstance(action, BufferCopy) for action in plan.actions) == 1
 
 
 def test_outputs_are_written_directly_and_duplicates_copied() -> None:
@@ -332,7 +332,7 @@ def test_outputs_are_written_directly_and_duplicates_copied() -> None:
     value = writer.compute([source], 64)
     plan = check(writer, [value, value, writer.reshape(value), source])
     assert plan.positions[value] == MemoryLocation("output", 0, 0)
-    assert [a.target for a in plan.actions if isinstance(a, Copy)] == [
+    assert [a.target for a in plan.actions if isinstance(a, BufferCopy)] == [
         MemoryLocation("output", i, 0) for i in (1, 2, 3)
     ]
     assert plan.workspace_bytes == 0
@@ -367,7 +367,7 @@ def test_a_state_is_updated_where_it_is_unless_its_old_value_is_needed_later(lat
     new = writer.update(view)
     outputs = [before, writer.compute([new], 8), writer.compute([view if later else new], 8)]
     plan = check(writer, outputs, [writer.reshape(new)])
-    copies = [action for action in plan.actions if isinstance(action, Copy)]
+    copies = [action for action in plan.actions if isinstance(action, BufferCopy)]
     assert [copy.bytes for copy in copies] == ([64, 64] if later else [])
     assert (plan.positions[new] == MemoryLocation("state", 0, 0)) != later
 
@@ -377,7 +377,7 @@ def test_a_long_chain_of_updates_takes_time_in_proportion() -> None:
     states = [writer.state(64) for _ in range(2000)]
     new = [writer.update(state) for state in states]
     plan = check(writer, [writer.compute(new[-1:], 8)], new)
-    assert not any(isinstance(action, Copy) for action in plan.actions)
+    assert not any(isinstance(action, BufferCopy) for action in plan.actions)
     assert plan.workspace_bytes == 0  # the states have memory of their own
 
 
@@ -413,13 +413,13 @@ def test_private_workspaces_reuse_what_is_free() -> None:
 
 def loop_of(writer: Writer, first: Buffer) -> tuple[LoopStep, Buffer]:
     """A loop with one state, which a kernel with 128 bytes of its own computes again in each iteration."""
-    state = Buffer(Kind.STATE, 0, (256,), "uint8")
-    new = Buffer(Kind.WORKSPACE, 0, (256,), "uint8")
+    state = Buffer(MemoryKind.STATE, 0, (256,), "uint8")
+    new = Buffer(MemoryKind.WORKSPACE, 0, (256,), "uint8")
     kernel = GlobalVar("round")
     writer.in_place[kernel], writer.workspaces[kernel] = InPlace(), 128
-    number = Buffer(Kind.INPUT, 0, (), "int64")
+    number = Buffer(MemoryKind.INPUT, 0, (), "int64")
     body = Program((Step(kernel, (state,), (new,)),), (number,), (state,), (), (new,), (), {})
-    last = Buffer(Kind.WORKSPACE, 99, (256,), "uint8")
+    last = Buffer(MemoryKind.WORKSPACE, 99, (256,), "uint8")
     loop = Loop(
         Body(tvm.IRModule({}), 1, ()), 5, counted=False, conditional=False, reversed_inputs=(), reversed_outputs=()
     )
@@ -448,11 +448,11 @@ def test_a_choice_has_the_workspace_of_its_larger_branch() -> None:
     condition, x = writer.input(1), writer.input(64)
     branches = []
     for size in (64, 640):
-        given, result = Buffer(Kind.INPUT, 0, (64,), "uint8"), Buffer(Kind.WORKSPACE, 1, (64,), "uint8")
-        middle = Buffer(Kind.WORKSPACE, 0, (size,), "uint8")
+        given, result = Buffer(MemoryKind.INPUT, 0, (64,), "uint8"), Buffer(MemoryKind.WORKSPACE, 1, (64,), "uint8")
+        middle = Buffer(MemoryKind.WORKSPACE, 0, (size,), "uint8")
         steps = Step(GlobalVar("one"), (given,), (middle,)), Step(GlobalVar("two"), (middle,), (result,))
         branches.append(Program(steps, (given,), (), (result,), (), (), {}))
-    made = Buffer(Kind.WORKSPACE, 99, (64,), "uint8")
+    made = Buffer(MemoryKind.WORKSPACE, 99, (64,), "uint8")
     step = IfStep(branches[0], branches[1], (condition, x, x), (made,))
     writer.steps.append(step)
     _, plan = writer.plan([made])

@@ -24,7 +24,7 @@ from nnefc.passes.schedule.cpu import CPU_RULES
 from nnefc.passes.schedule.cpu.tile_sizes import (
     USUAL_EXTENTS,
     USUAL_IMAGES,
-    Tile,
+    RegisterTile,
     choose_dynamic_tile,
     choose_tile,
     choose_uneven_tile,
@@ -46,8 +46,10 @@ def machine(registers: int, fused: bool = True) -> Target:
     return replace(machine, vectors=replace(machine.vectors, registers=registers, fused=fused))
 
 
-@pytest.mark.parametrize(("core", "tile"), [("cortex-a72", Tile(1, 2, 4)), ("cortex-a53", Tile(1, 4, 2))])
-def test_cores_that_are_in_order_read_fewer_vectors_of_weights(core: str, tile: Tile) -> None:
+@pytest.mark.parametrize(
+    ("core", "tile"), [("cortex-a72", RegisterTile(1, 2, 4)), ("cortex-a53", RegisterTile(1, 4, 2))]
+)
+def test_cores_that_are_in_order_read_fewer_vectors_of_weights(core: str, tile: RegisterTile) -> None:
     """A load takes them a cycle, as a copy of a word does; others execute fewer instructions."""
     assert choose_uneven_tile(1, 56, 4, target(core), "nnefc.smlal") == (tile, 0)
 
@@ -88,8 +90,8 @@ def test_engines_keep_registers_for_what_llvm_reads_after_a_sum_of_integers() ->
     engine = target("wasm32-wasi")
     machines = (engine, engine.for_sums("int32"), engine.made_small().for_sums("int32"))
     floats, integers, small = (choose_tile(14, 14, 2, machine) for machine in machines)
-    assert floats == integers == Tile(2, 2, 2)
-    assert small == Tile(1, 2, 2)  # two columns, which become one vector of narrow numbers
+    assert floats == integers == RegisterTile(2, 2, 2)
+    assert small == RegisterTile(1, 2, 2)  # two columns, which become one vector of narrow numbers
 
 
 def test_a_machine_without_multiply_adds_keeps_a_register_for_products() -> None:
@@ -98,7 +100,7 @@ def test_a_machine_without_multiply_adds_keeps_a_register_for_products() -> None
 
 
 def test_sizes_without_small_divisors_take_tiles_of_columns() -> None:
-    assert choose_tile(1, 37, 4, machine(32)) == Tile(1, 1, 4)
+    assert choose_tile(1, 37, 4, machine(32)) == RegisterTile(1, 1, 4)
 
 
 def unrolled_iterations(stmt: tirx.Stmt) -> int:

@@ -10,7 +10,7 @@ from tvm import relax
 
 from nnefc.frontends.nnef.declarations import MISSING, Operation
 from nnefc.frontends.nnef.dynamic.emitter import DynamicEmitter
-from nnefc.frontends.nnef.dynamic.registry import Context, ExtensionOperator
+from nnefc.frontends.nnef.dynamic.registry import ExtensionContext, ExtensionOperator
 from nnefc.frontends.nnef.dynamic.sizes import SIZE_FUNCTIONS
 from nnefc.frontends.nnef.dynamic.values import Value, coerced, is_sizes, is_tensor
 from nnefc.frontends.nnef.language.signatures import Parameter, Signature
@@ -55,7 +55,7 @@ def call_standard(at: DynamicEmitter, operation: Operation, given: Mapping[str, 
     return _bound(at, operation.lower(at, args), half)
 
 
-def call_extension(context: Context, operator: ExtensionOperator, given: Mapping[str, Value]) -> Value:
+def call_extension(context: ExtensionContext, operator: ExtensionOperator, given: Mapping[str, Value]) -> Value:
     """Call an operator of a registry."""
     at, signature = context.at, operator.signature
     arguments = _complete(at, signature, given)

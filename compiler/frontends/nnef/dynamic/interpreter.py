@@ -20,7 +20,7 @@ from nnefc.frontends.nnef.dynamic.calls import call_extension, call_standard
 from nnefc.frontends.nnef.dynamic.custom import custom_extension
 from nnefc.frontends.nnef.dynamic.emitter import DynamicEmitter
 from nnefc.frontends.nnef.dynamic.quantized import QuantizedTensors
-from nnefc.frontends.nnef.dynamic.registry import ExtensionOperator, Registry, operator_of
+from nnefc.frontends.nnef.dynamic.registry import ExtensionOperator, ExtensionRegistry, operator_of
 from nnefc.frontends.nnef.dynamic.values import Value, integer, is_tensor, spelled, truth
 from nnefc.frontends.nnef.files.archive import ModelFiles
 from nnefc.frontends.nnef.language import syntax
@@ -95,7 +95,7 @@ class Interpreter:
         self,
         document: syntax.Document,
         at: DynamicEmitter,
-        registries: Mapping[str, Registry],
+        registries: Mapping[str, ExtensionRegistry],
         symbols: Mapping[str, Dimension],
         sources: Mapping[str, Source],
         limits: Limits,
@@ -169,7 +169,7 @@ class Interpreter:
     def inside(
         self,
         document: syntax.Document,
-        registries: Mapping[str, Registry],
+        registries: Mapping[str, ExtensionRegistry],
         symbols: Mapping[str, Dimension],
         sources: Mapping[str, Source],
         quantized: QuantizedTensors,

@@ -17,7 +17,7 @@ from nnefc.frontends.nnef.dynamic.custom import custom_registries
 from nnefc.frontends.nnef.dynamic.emitter import DynamicEmitter
 from nnefc.frontends.nnef.dynamic.interpreter import Interpreter, Limits, Source
 from nnefc.frontends.nnef.dynamic.quantized import QuantizedTensors
-from nnefc.frontends.nnef.dynamic.registry import REGISTRIES, Registry
+from nnefc.frontends.nnef.dynamic.registry import REGISTRIES, ExtensionRegistry
 from nnefc.frontends.nnef.dynamic.submodels import run_submodel
 from nnefc.frontends.nnef.dynamic.symbols import INPUTS, Symbols, declared_inputs, named_in_inputs, read_assertions
 from nnefc.frontends.nnef.dynamic.values import Value, coerced, dtype_named, integers
@@ -170,7 +170,7 @@ def _check_given(
             raise CompileError(f"the symbol '{name}' needs one size, {len(given)} are given")
 
 
-def _named_registries(document: syntax.Document) -> dict[str, Registry]:
+def _named_registries(document: syntax.Document) -> dict[str, ExtensionRegistry]:
     """The registries that a document names, and those that are always there.
 
     Raises:

@@ -26,12 +26,12 @@ from nnefc.frontends.nnef.language.signatures import Signature
 from nnefc.frontends.nnef.language.types import Dialect
 from nnefc.symbolic.dims import Dimension
 
-__all__ = ["REGISTRIES", "Context", "ExtensionOperator", "Registry", "operator_of", "registry"]
+__all__ = ["REGISTRIES", "ExtensionContext", "ExtensionOperator", "ExtensionRegistry", "operator_of", "registry"]
 
 Lower = Callable[..., Any]
 
 
-class Context(Protocol):
+class ExtensionContext(Protocol):
     """Context of an operator's lowering: the emitter, and the properties of the document.
 
     Attributes:
@@ -88,7 +88,7 @@ class ExtensionOperator:
 
 
 @dataclass
-class Registry:
+class ExtensionRegistry:
     """Operators by name.
 
     Attributes:
@@ -116,15 +116,15 @@ class Registry:
         return declare
 
 
-REGISTRIES: dict[str, Registry] = {}
+REGISTRIES: dict[str, ExtensionRegistry] = {}
 """By name; filled by importing `nnefc.frontends.nnef.registries`."""
 
 
-def registry(name: str) -> Registry:
+def registry(name: str) -> ExtensionRegistry:
     """The registry of that name, made when it is first asked for."""
-    return REGISTRIES.setdefault(name, Registry(name, {}))
+    return REGISTRIES.setdefault(name, ExtensionRegistry(name, {}))
 
 
-def operator_of(name: str, registries: Mapping[str, Registry]) -> ExtensionOperator | None:
+def operator_of(name: str, registries: Mapping[str, ExtensionRegistry]) -> ExtensionOperator | None:
     """The operator of that name in one of the registries."""
     return next((r.operators[name] for r in registries.values() if name in r.operators), None)

@@ -17,7 +17,7 @@ from lark.grammar import Rule as LarkRule
 from lark.grammar import Terminal
 from lark.parsers.lalr_analysis import Shift
 
-from nnefc.frontends.nnef.language.tables import TABLES, Rule, Tables
+from nnefc.frontends.nnef.language.tables import TABLES, Production, Tables
 
 __all__ = ["made_tables", "text_of"]
 
@@ -30,7 +30,7 @@ def made_tables() -> Tables:
     parser = lark.Lark(GRAMMAR.read_text(encoding="utf-8"), start=list(STARTS), parser="lalr", lexer="basic")
     table = parser.parser.parser._parse_table  # lark's own name: it has no public one
     numbers = _numbers(table.states, (table.start_states[name] for name in STARTS))
-    rules: dict[Rule, int] = {}
+    rules: dict[Production, int] = {}
     states: list[dict[str, int]] = []
     for state in numbers:
         steps = sorted(table.states[state].items())
@@ -60,7 +60,7 @@ def _numbers(states: dict[int, dict[str, Any]], first: Iterable[int]) -> dict[in
     return numbers
 
 
-def _rule(rule: LarkRule) -> Rule:
+def _rule(rule: LarkRule) -> Production:
     """The rule with what lark's options say of its children: signs in quotes are none, brackets give a None."""
     name, right = str(rule.origin.name), rule.expansion
     left_out = rule.options.empty_indices or (False,) * len(right)
@@ -78,11 +78,11 @@ def _rule(rule: LarkRule) -> Rule:
         else:
             children.append(~location if symbol.name.startswith("_") else location)
     if name.startswith("_"):
-        return Rule(name, len(right), "", tuple(children))
+        return Production(name, len(right), "", tuple(children))
     if rule.options.expand1 and not rule.alias:
         assert len(children) == 1, f"a rule with ? has one child or another name: {rule}"
-        return Rule(name, len(right), None, tuple(children))
-    return Rule(name, len(right), str(rule.alias or name), tuple(children))
+        return Production(name, len(right), None, tuple(children))
+    return Production(name, len(right), str(rule.alias or name), tuple(children))
 
 
 def text_of(tables: Tables) -> str:

@@ -9,7 +9,7 @@ from nnefc.frontends.nnef.language import syntax
 from nnefc.frontends.nnef.language.lexer import ALL_KEYWORDS, KEYWORDS, Token, detect_dialect, end_statements, tokenize
 from nnefc.frontends.nnef.language.signatures import Signature, signature_of
 from nnefc.frontends.nnef.language.syntax import Source
-from nnefc.frontends.nnef.language.tables import END, Machine, UnexpectedToken, tables
+from nnefc.frontends.nnef.language.tables import END, Recognizer, UnexpectedToken, tables
 from nnefc.frontends.nnef.language.tree_builder import TreeBuilder
 from nnefc.frontends.nnef.language.types import Dialect
 from nnefc.support.diagnostics import CompileError
@@ -71,7 +71,7 @@ def _parse(
     start: str, source: Source, tokens: Iterable[Token], keywords: dict[str, str], dialect: Dialect | None
 ) -> Any:
     """Feed the tokens to the machine; the tree is built as rules are recognized."""
-    machine = Machine(start, TreeBuilder(source, dialect))
+    machine = Recognizer(start, TreeBuilder(source, dialect))
     previous: Token | None = None
     try:
         for token in _classify(list(tokens), keywords):

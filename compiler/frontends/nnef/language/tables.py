@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from nnefc.frontends.nnef.language.lexer import Token
 
-__all__ = ["END", "TABLES", "Machine", "Rule", "Tables", "UnexpectedToken", "tables"]
+__all__ = ["END", "TABLES", "Production", "Recognizer", "Tables", "UnexpectedToken", "tables"]
 
 TABLES = Path(__file__).with_name("grammar.json")
 
@@ -22,7 +22,7 @@ END = "$END"
 """The terminal after the last token."""
 
 
-class Rule(NamedTuple):
+class Production(NamedTuple):
     """A production of the grammar.
 
     Attributes:
@@ -71,7 +71,7 @@ class Tables:
 
     terminals: dict[str, str]
     start: dict[str, tuple[int, int]]
-    rules: tuple[Rule, ...]
+    rules: tuple[Production, ...]
     states: tuple[dict[str, int], ...]
 
 
@@ -80,7 +80,7 @@ def tables() -> Tables:
     """The tables of the grammar."""
     read = json.loads(TABLES.read_text(encoding="utf-8"))
     start = {name: (first, last) for name, (first, last) in read["start"].items()}
-    return Tables(read["terminals"], start, tuple(Rule(*rule) for rule in read["rules"]), tuple(read["states"]))
+    return Tables(read["terminals"], start, tuple(Production(*rule) for rule in read["rules"]), tuple(read["states"]))
 
 
 class UnexpectedToken(Exception):
@@ -92,7 +92,7 @@ class UnexpectedToken(Exception):
         self.expected = expected
 
 
-class Machine:
+class Recognizer:
     """Recognizes one text; `builder` makes the values of rules while they are recognized, without recursion."""
 
     def __init__(self, start: str, builder: object) -> None:

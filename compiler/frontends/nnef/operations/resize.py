@@ -7,7 +7,7 @@ from nnefc.frontends.nnef.operations.broadcasting import spell_shape
 from nnefc.frontends.nnef.operations.lowering import Lowering, Operand
 from nnefc.frontends.nnef.operations.window import box
 from nnefc.operators.nn.window import Window
-from nnefc.operators.vision.interpolation import Interpolation, Scaling
+from nnefc.operators.vision.interpolation import AxisScaling, Interpolation
 from nnefc.operators.vision.resize import Resize
 
 __all__ = ["METHODS"]
@@ -91,7 +91,7 @@ def _nearest_upsample(lowering: Lowering, args: Arguments) -> Operand:
 def _resized(lowering: Lowering, args: Arguments, interpolation: Interpolation) -> Operand:
     shape, factors = shape_of(args.input), _factors(args)
     axes = tuple(
-        (axis, Scaling(size, size * factor, float(factor)))
+        (axis, AxisScaling(size, size * factor, float(factor)))
         for axis, (size, factor) in enumerate(zip(shape, factors, strict=True))
         if factor != 1
     )

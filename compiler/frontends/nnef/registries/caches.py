@@ -12,7 +12,7 @@ import math
 
 import numpy as np
 
-from nnefc.frontends.nnef.dynamic.registry import Context, registry
+from nnefc.frontends.nnef.dynamic.registry import ExtensionContext, registry
 from nnefc.frontends.nnef.values import Arguments
 from nnefc.operators.base import Operand, dtype_of, numpy_dtype, rank_of, shape_of
 from nnefc.operators.math.elementwise import apply
@@ -41,7 +41,7 @@ _CACHE = (
     promotes=False,
     limits="kept as it is, without loss",
 )
-def _dyn_kv_cache(context: Context, args: Arguments) -> Operand:
+def _dyn_kv_cache(context: ExtensionContext, args: Arguments) -> Operand:
     """All inputs since the session began, one after the other along the axis."""
     at, x = context.at, args.input
     if not 0 <= args.axis < rank_of(x) == len(args.past_sequence_shape):
@@ -76,7 +76,7 @@ def _dyn_kv_cache(context: Context, args: Arguments) -> Operand:
     "fragment tract_transformers_window_kv_sdpa(q: tensor<scalar>, k: tensor<scalar>, v: tensor<scalar>, "
     "axis: integer, window: integer, scale: scalar = 0.0) -> (output: tensor<scalar>)"
 )
-def _window_kv_sdpa(context: Context, args: Arguments) -> Operand:
+def _window_kv_sdpa(context: ExtensionContext, args: Arguments) -> Operand:
     """Attention to the last `window` positions of all runs, those of this run among them, without a causal mask."""
     at, axis, window = context.at, args.axis, args.window
     if window < 1 or axis != rank_of(args.k) - 2 or rank_of(args.k) not in (3, 4):
@@ -90,7 +90,7 @@ def _window_kv_sdpa(context: Context, args: Arguments) -> Operand:
     return at.apply(Squeeze((1,)), made) if axis == 1 else made
 
 
-def _last(context: Context, x: Operand, axis: int, count: int) -> Operand:
+def _last(context: ExtensionContext, x: Operand, axis: int, count: int) -> Operand:
     """The last elements of all runs along an axis: a state, zeros at first."""
     at, shape = context.at, shape_of(x)
     own = [*shape[:axis], count, *shape[axis + 1 :]]

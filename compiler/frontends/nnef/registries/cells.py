@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tvm import relax
 
-from nnefc.frontends.nnef.dynamic.registry import Context, registry
+from nnefc.frontends.nnef.dynamic.registry import ExtensionContext, registry
 from nnefc.frontends.nnef.values import Arguments
 from nnefc.operators.base import Operand, rank_of, shape_of
 from nnefc.operators.math.elementwise import apply
@@ -21,7 +21,7 @@ __all__: list[str] = []
 _CORE = registry("tract_core")
 
 
-def _gates(context: Context, x: Operand, hidden: int, count: int) -> list[Operand]:
+def _gates(context: ExtensionContext, x: Operand, hidden: int, count: int) -> list[Operand]:
     axis = rank_of(x) - 1
     if shape_of(x)[axis] != count * hidden:
         raise CompileError(f"{count} gates of {hidden} are needed, the shape is {list(shape_of(x))}")
@@ -32,7 +32,7 @@ def _gates(context: Context, x: Operand, hidden: int, count: int) -> list[Operan
     "fragment tract_core_lstm_epilogue(preact: tensor<scalar>, c_prev: tensor<scalar>, hidden: integer) "
     "-> (ht: tensor<scalar>, ct: tensor<scalar>)"
 )
-def _lstm_epilogue(context: Context, args: Arguments) -> tuple[Operand, Operand]:
+def _lstm_epilogue(context: ExtensionContext, args: Arguments) -> tuple[Operand, Operand]:
     """Computes the hidden state and the cell of an LSTM from its products."""
     at = context.at
     gates = _gates(context, args.preact, args.hidden, 4)
@@ -46,7 +46,7 @@ def _lstm_epilogue(context: Context, args: Arguments) -> tuple[Operand, Operand]
     "fragment tract_core_gru_epilogue(xh: tensor<scalar>, rh: tensor<scalar>, h_prev: tensor<scalar>, hidden: integer) "
     "-> (ht: tensor<scalar>)"
 )
-def _gru_epilogue(context: Context, args: Arguments) -> Operand:
+def _gru_epilogue(context: ExtensionContext, args: Arguments) -> Operand:
     """Computes the hidden state of a GRU from the products with its input and hidden state."""
     return _gru_step(context, args.xh, args.rh, args.h_prev, args.hidden)
 
@@ -55,14 +55,14 @@ def _gru_epilogue(context: Context, args: Arguments) -> Operand:
     "fragment tract_core_gru_cell(xh: tensor<scalar>, r: tensor<scalar>, rb: tensor<scalar>, h_prev: tensor<scalar>, "
     "hidden: integer) -> (ht: tensor<scalar>)"
 )
-def _gru_cell(context: Context, args: Arguments) -> Operand:
+def _gru_cell(context: ExtensionContext, args: Arguments) -> Operand:
     """A step of a GRU, with the product with the hidden state."""
     at = context.at
     product = at.apply(MatMul(transpose_b=True), args.h_prev, args.r)
     return _gru_step(context, args.xh, apply(at, "add", product, args.rb), args.h_prev, args.hidden)
 
 
-def _gru_step(context: Context, xh: Operand, rh: Operand, before: Operand, hidden: int) -> Operand:
+def _gru_step(context: ExtensionContext, xh: Operand, rh: Operand, before: Operand, hidden: int) -> Operand:
     at = context.at
     inputs, states = _gates(context, xh, hidden, 3), _gates(context, rh, hidden, 3)
     update, reset = (apply(at, "sigmoid", apply(at, "add", x, h)) for x, h in zip(inputs[:2], states[:2], strict=True))
@@ -77,7 +77,7 @@ def _gru_step(context: Context, xh: Operand, rh: Operand, before: Operand, hidde
     "-> (y: tensor<scalar>, y_h: tensor<scalar>)",
     limits="chunks of 1 and -1",
 )
-def _gru_seq(context: Context, args: Arguments) -> tuple[Operand, Operand]:
+def _gru_seq(context: ExtensionContext, args: Arguments) -> tuple[Operand, Operand]:
     """A GRU layer over `[batch, steps, inputs]`; `projected` are the inputs of gates, their bias among them."""
     at, hidden = context.at, args.hidden
     if abs(args.chunk) != 1:

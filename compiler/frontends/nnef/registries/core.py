@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nnefc.frontends.nnef.dynamic.registry import Context, registry
+from nnefc.frontends.nnef.dynamic.registry import ExtensionContext, registry
 from nnefc.frontends.nnef.dynamic.sizes import cast_sizes
 from nnefc.frontends.nnef.dynamic.values import Value, dtype_named, is_sizes, is_tensor
 from nnefc.frontends.nnef.registries.axes import axes_of
@@ -46,7 +46,7 @@ def _functions() -> None:
         ("tract_shr", "right_shift", "xy", "integer"),
     ):
 
-        def lower(context: Context, args: Arguments, function: str = function) -> Operand:
+        def lower(context: ExtensionContext, args: Arguments, function: str = function) -> Operand:
             return apply(context.at, function, *args.values())
 
         declared = ", ".join(f"{parameter}: tensor<{content}>" for parameter in parameters)
@@ -57,7 +57,7 @@ _functions()
 
 
 @_CORE.operator("fragment tract_core_cast<?>(input: tensor<?>, to: string = '') -> (output: tensor<?>)", sizes=True)
-def _cast(context: Context, args: Arguments) -> Value:
+def _cast(context: ExtensionContext, args: Arguments) -> Value:
     """Reals become integers towards zero, within their type. Without a type it is that of `graph.quant`."""
     if not args.to:
         return args.input
@@ -75,13 +75,13 @@ def _cast(context: Context, args: Arguments) -> Value:
 
 
 @_CORE.operator("fragment tract_core_external<?>(datum_type: string, shape: integer[]) -> (output: tensor<?>)")
-def _external(context: Context, args: Arguments) -> Value:
+def _external(context: ExtensionContext, args: Arguments) -> Value:
     """An input; stands for nothing in a fragment."""
     raise CompileError("inputs are made in the graph, not in a fragment that the graph has under this name")
 
 
 @_CORE.operator("fragment tract_core_shape_of<?>(input: tensor<?>) -> (shape: integer[])", sizes=True)
-def _shape_of(context: Context, args: Arguments) -> Value:
+def _shape_of(context: ExtensionContext, args: Arguments) -> Value:
     shape = args.input.shape if isinstance(args.input, np.ndarray) else shape_of(context.at.tensor(args.input))
     return of_elements(list(shape), (len(shape),))
 
@@ -90,7 +90,7 @@ def _shape_of(context: Context, args: Arguments) -> Value:
     "fragment tract_core_range<?>(start: tensor<?>, end: tensor<?>, step: tensor<?> = 1) -> (output: tensor<?>)",
     sizes=True,
 )
-def _range(context: Context, args: Arguments) -> Value:
+def _range(context: ExtensionContext, args: Arguments) -> Value:
     """Integers, or reals if one of the three is real; without the end."""
     at = context.at
     given = [at.known(args[name]) for name in ("start", "end", "step")]
@@ -107,24 +107,24 @@ def _range(context: Context, args: Arguments) -> Value:
 @_CORE.operator(
     "fragment tract_core_broadcast<?>(input: tensor<?>, shape: integer[]) -> (output: tensor<?>)", promotes=False
 )
-def _broadcast(context: Context, args: Arguments) -> Operand:
+def _broadcast(context: ExtensionContext, args: Arguments) -> Operand:
     return context.at.apply(Expand(tuple(args.shape)), args.input)
 
 
 @_CORE.operator(f"fragment tract_core_hard_swish{_X}")
-def _hard_swish(context: Context, args: Arguments) -> Operand:
+def _hard_swish(context: ExtensionContext, args: Arguments) -> Operand:
     return context.at.apply(HardSwish(), args.x)
 
 
 @_CORE.operator("fragment tract_core_silu(x: tensor<scalar>) -> (y: tensor<scalar>)")
-def _silu(context: Context, args: Arguments) -> Operand:
+def _silu(context: ExtensionContext, args: Arguments) -> Operand:
     return context.at.apply(Silu(), args.x)
 
 
 @_CORE.operator(
     "fragment tract_core_gelu_approx(input: tensor<scalar>, fast_impl: logical = false) -> (y: tensor<scalar>)"
 )
-def _gelu_approx(context: Context, args: Arguments) -> Operand:
+def _gelu_approx(context: ExtensionContext, args: Arguments) -> Operand:
     """`x / 2 · (1 + tanh(√(2/π) · (x + 0.044715 · x³)))`, with x² in place of x³ if `fast_impl`."""
     at, x = context.at, args.input
     power = apply(at, "square" if args.fast_impl else "cube", x)
@@ -135,7 +135,7 @@ def _gelu_approx(context: Context, args: Arguments) -> Operand:
 
 
 @_CORE.operator("fragment tract_core_pow_const(input: tensor<scalar>, exponent: scalar) -> (y: tensor<scalar>)")
-def _pow_const(context: Context, args: Arguments) -> Operand:
+def _pow_const(context: ExtensionContext, args: Arguments) -> Operand:
     return apply(context.at, "power", args.input, context.at.number(args.exponent, args.input))
 
 
@@ -143,7 +143,7 @@ def _pow_const(context: Context, args: Arguments) -> Operand:
     "fragment tract_core_is_inf(x: tensor<scalar>, detect_positive: logical = true, detect_negative: logical = true) "
     "-> (y: tensor<logical>)"
 )
-def _is_inf(context: Context, args: Arguments) -> Operand:
+def _is_inf(context: ExtensionContext, args: Arguments) -> Operand:
     at, x = context.at, args.x
     if args.detect_positive and args.detect_negative:
         return apply(at, "isinf", x)
@@ -155,7 +155,7 @@ def _is_inf(context: Context, args: Arguments) -> Operand:
 @_CORE.operator(
     "fragment tract_core_product_reduce(input: tensor<scalar>, axes: integer[]) -> (output: tensor<scalar>)"
 )
-def _product(context: Context, args: Arguments) -> Operand:
+def _product(context: ExtensionContext, args: Arguments) -> Operand:
     return context.at.apply(Product(axes_of(args.axes, args.input), True), args.input)
 
 
@@ -164,7 +164,7 @@ for _name, _largest in (("argmax", True), ("argmin", False)):
     @_CORE.operator(
         f"fragment tract_core_{_name}_reduce_last(input: tensor<scalar>, axes: integer[]) -> (output: tensor<integer>)"
     )
-    def _arg(context: Context, args: Arguments, largest: bool = _largest) -> Operand:
+    def _arg(context: ExtensionContext, args: Arguments, largest: bool = _largest) -> Operand:
         """Of equal elements the last one."""
         operator = ArgMinMax(axes_of(args.axes, args.input), True, largest, last=True)
         return context.at.apply(operator, args.input)
@@ -173,19 +173,19 @@ for _name, _largest in (("argmax", True), ("argmin", False)):
 @_CORE.operator(
     "fragment tract_core_softmax(x: tensor<scalar>, axes: integer[], exp: string = '') -> (y: tensor<scalar>)"
 )
-def _softmax(context: Context, args: Arguments) -> Operand:
+def _softmax(context: ExtensionContext, args: Arguments) -> Operand:
     return context.at.apply(Softmax(axes_of(args.axes, args.x)), args.x)
 
 
 @_CORE.operator("fragment tract_core_log_softmax(x: tensor<scalar>, axes: integer[]) -> (y: tensor<scalar>)")
-def _log_softmax(context: Context, args: Arguments) -> Operand:
+def _log_softmax(context: ExtensionContext, args: Arguments) -> Operand:
     return context.at.apply(Softmax(axes_of(args.axes, args.x), logarithm=True), args.x)
 
 
 @_CORE.operator(
     "fragment tract_core_rms_norm(input: tensor<scalar>, axis: integer, eps: scalar = 1e-6) -> (y: tensor<scalar>)"
 )
-def _rms_norm(context: Context, args: Arguments) -> Operand:
+def _rms_norm(context: ExtensionContext, args: Arguments) -> Operand:
     (axis,) = axes_of([args.axis], args.input)
     return context.at.apply(RootMeanSquare((axis,), args.eps), args.input)
 
@@ -194,7 +194,7 @@ def _rms_norm(context: Context, args: Arguments) -> Operand:
     "fragment tract_core_scaled_rms_norm(input: tensor<scalar>, weight: tensor<scalar>, axis: integer, "
     "eps: scalar = 1e-6, out_dt: string = '') -> (y: tensor<scalar>)"
 )
-def _scaled_rms_norm(context: Context, args: Arguments) -> Operand:
+def _scaled_rms_norm(context: ExtensionContext, args: Arguments) -> Operand:
     """Each position of the axis has a weight."""
     at, (axis,) = context.at, axes_of([args.axis], args.input)
     weights = at.reshaped(
@@ -208,7 +208,7 @@ def _scaled_rms_norm(context: Context, args: Arguments) -> Operand:
     "fragment tract_core_clamped_swiglu(gate: tensor<scalar>, up: tensor<scalar>, alpha: scalar = 1.702, "
     "limit: scalar = 7.0) -> (y: tensor<scalar>)"
 )
-def _clamped_swiglu(context: Context, args: Arguments) -> Operand:
+def _clamped_swiglu(context: ExtensionContext, args: Arguments) -> Operand:
     """`g sigmoid(alpha g) (l + 1)` of both, cut off at the limit: `g` from above, `l` on both sides."""
     at, high = context.at, context.at.number(args.limit, args.gate)
     gate = apply(at, "minimum", args.gate, high)
@@ -220,7 +220,7 @@ def _clamped_swiglu(context: Context, args: Arguments) -> Operand:
     "fragment tract_core_einsum(inputs: tensor<scalar>[], expr: string, acc: string = '', output: string = '') "
     "-> (result: tensor<scalar>)"
 )
-def _einsum(context: Context, args: Arguments) -> Operand:
+def _einsum(context: ExtensionContext, args: Arguments) -> Operand:
     made = context.at.apply(Einsum(args.expr), *args.inputs)
     return context.at.apply(Cast(dtype_named(args.output)), made) if args.output else made
 
@@ -228,11 +228,11 @@ def _einsum(context: Context, args: Arguments) -> Operand:
 @_CORE.operator(
     "fragment tract_core_matmul(A: tensor<scalar>, B: tensor<scalar>, axes: integer[] = []) -> (output: tensor<scalar>)"
 )
-def _matmul(context: Context, args: Arguments) -> Operand:
+def _matmul(context: ExtensionContext, args: Arguments) -> Operand:
     return product_along(context, args.A, args.B, args.axes)
 
 
-def product_along(context: Context, a: Operand, b: Operand, axes: Sequence[int]) -> Operand:
+def product_along(context: ExtensionContext, a: Operand, b: Operand, axes: Sequence[int]) -> Operand:
     """A product; axes are those of rows and sums of A, of sums and columns of B, of rows and columns of the result."""
     at, rank = context.at, rank_of(a)
     if not axes:
@@ -251,12 +251,12 @@ def _last(rank: int, *axes: int) -> tuple[int, ...]:
 
 
 @_CORE.operator("fragment tract_core_properties<?>(input: tensor<?> = 0) -> (properties: string)", sizes=True)
-def _properties(context: Context, args: Arguments) -> Value:
+def _properties(context: ExtensionContext, args: Arguments) -> Value:
     """What a document says of itself is not read."""
     return ""
 
 
-def cast_result(context: Context, made: Operand, datum_type: str) -> Operand:
+def cast_result(context: ExtensionContext, made: Operand, datum_type: str) -> Operand:
     """A result in one of tract's element types; as it is if none is given."""
     if not datum_type or dtype_of(made) == dtype_named(datum_type):
         return made

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nnefc.frontends.nnef.dynamic.registry import Context, registry
+from nnefc.frontends.nnef.dynamic.registry import ExtensionContext, registry
 from nnefc.frontends.nnef.values import Arguments
 from nnefc.operators.base import Operand
 from nnefc.operators.tensor.data_dependent_selection import NonZero
@@ -14,7 +14,7 @@ _ONNX = registry("tract_onnx")
 
 
 @_ONNX.operator("fragment tract_onnx_non_zero(input: tensor<scalar>) -> (output: tensor<integer>)", promotes=False)
-def _non_zero(context: Context, args: Arguments) -> Operand:
+def _non_zero(context: ExtensionContext, args: Arguments) -> Operand:
     """The coordinates of nonzero elements, `[rank, n]`."""
     return context.at.apply(NonZero(), args.input)
 
@@ -24,7 +24,7 @@ def _non_zero(context: Context, args: Arguments) -> Operand:
     "max_output_boxes_per_class: integer, iou_threshold: scalar, score_threshold: scalar = -3.4e38, "
     "center_point_box: logical = false) -> (output: tensor<integer>)",
 )
-def _non_max_suppression(context: Context, args: Arguments) -> Operand:
+def _non_max_suppression(context: ExtensionContext, args: Arguments) -> Operand:
     """Rows of batch element, class and box."""
     operator = NonMaxSuppression(
         args.max_output_boxes_per_class, args.iou_threshold, args.score_threshold, args.center_point_box

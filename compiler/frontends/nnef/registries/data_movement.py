@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nnefc.frontends.nnef.dynamic.registry import Context, registry
+from nnefc.frontends.nnef.dynamic.registry import ExtensionContext, registry
 from nnefc.frontends.nnef.dynamic.values import Value, dtype_named
 from nnefc.frontends.nnef.registries.axes import axis_of
 from nnefc.frontends.nnef.values import Arguments
@@ -28,7 +28,7 @@ _CORE = registry("tract_core")
     "datum_type: string = '') -> (output: tensor<scalar>)",
     promotes=False,
 )
-def _gather(context: Context, args: Arguments) -> Operand:
+def _gather(context: ExtensionContext, args: Arguments) -> Operand:
     """Negative indices count from the end."""
     at = context.at
     made = at.apply(Gather(axis_of(args.axis, rank_of(args.input))), args.input, args.indices)
@@ -40,7 +40,7 @@ def _gather(context: Context, args: Arguments) -> Operand:
     "-> (output: tensor<scalar>)",
     promotes=False,
 )
-def _gather_elements(context: Context, args: Arguments) -> Operand:
+def _gather_elements(context: ExtensionContext, args: Arguments) -> Operand:
     return context.at.apply(GatherElements(axis_of(args.axis, rank_of(args.input))), args.input, args.indices)
 
 
@@ -49,7 +49,7 @@ def _gather_elements(context: Context, args: Arguments) -> Operand:
     "-> (output: tensor<scalar>)",
     promotes=False,
 )
-def _gather_nd(context: Context, args: Arguments) -> Operand:
+def _gather_nd(context: ExtensionContext, args: Arguments) -> Operand:
     return context.at.apply(GatherND(args.batch_dims), args.input, args.indices)
 
 
@@ -57,7 +57,7 @@ def _gather_nd(context: Context, args: Arguments) -> Operand:
     "fragment tract_core_scatter_elements(input: tensor<scalar>, indices: tensor<integer>, updates: tensor<scalar>, "
     "axis: integer = 0, reduction: string = 'none') -> (output: tensor<scalar>)"
 )
-def _scatter_elements(context: Context, args: Arguments) -> Operand:
+def _scatter_elements(context: ExtensionContext, args: Arguments) -> Operand:
     operator = ScatterElements(axis_of(args.axis, rank_of(args.input)), reduction=args.reduction)
     return context.at.apply(operator, args.input, args.indices, args.updates)
 
@@ -66,7 +66,7 @@ def _scatter_elements(context: Context, args: Arguments) -> Operand:
     "fragment tract_core_scatter_nd(input: tensor<scalar>, indices: tensor<integer>, updates: tensor<scalar>, "
     "reduction: string = 'none') -> (output: tensor<scalar>)"
 )
-def _scatter_nd(context: Context, args: Arguments) -> Operand:
+def _scatter_nd(context: ExtensionContext, args: Arguments) -> Operand:
     return context.at.apply(ScatterND(reduction=args.reduction), args.input, args.indices, args.updates)
 
 
@@ -76,7 +76,7 @@ def _scatter_nd(context: Context, args: Arguments) -> Operand:
     promotes=False,
     limits="bounds are known when the model is compiled, or follow from sizes",
 )
-def _dyn_slice(context: Context, args: Arguments) -> Operand:
+def _dyn_slice(context: ExtensionContext, args: Arguments) -> Operand:
     axis = axis_of(args.axis, rank_of(args.input))
     count = args.end - args.start
     return context.at.apply(Slice({axis: (args.start, count, 1)}), args.input)
@@ -87,7 +87,7 @@ def _dyn_slice(context: Context, args: Arguments) -> Operand:
     "-> (output: tensor<?>)",
     promotes=False,
 )
-def _downsample(context: Context, args: Arguments) -> Operand:
+def _downsample(context: ExtensionContext, args: Arguments) -> Operand:
     """Every element at `modulo`, `modulo + stride`, …; a negative stride goes from the end."""
     axis = axis_of(args.axis, rank_of(args.input))
     size, stride = shape_of(args.input)[axis], args.stride
@@ -102,7 +102,7 @@ def _downsample(context: Context, args: Arguments) -> Operand:
     "fragment tract_core_topk(input: tensor<scalar>, k: integer, axis: integer, largest: logical = true) "
     "-> (values: tensor<scalar>, indices: tensor<integer>)"
 )
-def _topk(context: Context, args: Arguments) -> Value:
+def _topk(context: ExtensionContext, args: Arguments) -> Value:
     axis = axis_of(args.axis, rank_of(args.input))
     made = context.at.apply(TopK(axis, minimum(args.k, shape_of(args.input)[axis]), args.largest), args.input)
     return tuple(made)
@@ -112,7 +112,7 @@ def _topk(context: Context, args: Arguments) -> Value:
     "fragment tract_core_one_hot(input: tensor<integer>, axis: integer, dim: integer, value_off: scalar = 0.0, "
     "value_on: scalar = 1.0) -> (output: tensor<scalar>)"
 )
-def _one_hot(context: Context, args: Arguments) -> Operand:
+def _one_hot(context: ExtensionContext, args: Arguments) -> Operand:
     values = np.array([args.value_off, args.value_on], np.float32)
     axis = axis_of(args.axis, rank_of(args.input) + 1)
     return context.at.apply(OneHot(args.dim, axis), values, args.input)
@@ -123,5 +123,5 @@ def _one_hot(context: Context, args: Arguments) -> Operand:
     "-> (output: tensor<scalar>)",
     promotes=False,
 )
-def _trilu(context: Context, args: Arguments) -> Operand:
+def _trilu(context: ExtensionContext, args: Arguments) -> Operand:
     return context.at.apply(Triangle(args.upper, args.k), args.input)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nnefc.frontends.nnef.dynamic.registry import Context, registry
+from nnefc.frontends.nnef.dynamic.registry import ExtensionContext, registry
 from nnefc.frontends.nnef.values import Arguments
 from nnefc.operators.base import Operand, rank_of, shape_of
 from nnefc.operators.math.elementwise import apply
@@ -39,7 +39,7 @@ _BIASES = ", ".join(f"{name}_bias: tensor<scalar> = 0.0" for name in ("wg", "w1"
     f"w3: tensor<scalar> = 0.0, {_BIASES}, k: integer, activation: string = 'swiglu', gate: string = 'softmax_topk', "
     "act_alpha: scalar = 0.0, act_limit: scalar = 0.0, expert_layout: string = 'canonical') -> (y: tensor<scalar>)"
 )
-def _moe_ffn(context: Context, args: Arguments) -> Operand:
+def _moe_ffn(context: ExtensionContext, args: Arguments) -> Operand:
     """Rows `[T, D]` or `[B, S, D]`; the router is `[E, D]`; layers are `[E, in, out]`, if `linear` `[E, out, in]`."""
     at, shape = context.at, shape_of(args.x)
     if args.gate not in _GATES or args.activation not in _ACTIVATIONS:
@@ -73,7 +73,7 @@ def _given(operand: Operand) -> Operand | None:
     return operand if rank_of(operand) else None
 
 
-def _layer(context: Context, weights: Operand, turned: bool) -> Operand | None:
+def _layer(context: ExtensionContext, weights: Operand, turned: bool) -> Operand | None:
     """`[E, out, in]`; None where there is none."""
     if not rank_of(weights):
         return None

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Literal
 
-from nnefc.frontends.nnef.dynamic.registry import Context, registry
+from nnefc.frontends.nnef.dynamic.registry import ExtensionContext, registry
 from nnefc.frontends.nnef.dynamic.values import Value, integers, number
 from nnefc.frontends.nnef.values import Arguments
 from nnefc.operators.base import Operand, shape_of
 from nnefc.operators.nn.normalization import LocalResponse
 from nnefc.operators.vision.detection import GridSample
-from nnefc.operators.vision.interpolation import COORDINATES, ROUNDINGS, Interpolation, Scaling
+from nnefc.operators.vision.interpolation import COORDINATES, ROUNDINGS, AxisScaling, Interpolation
 from nnefc.operators.vision.resize import Resize
 from nnefc.support.diagnostics import CompileError
 from nnefc.symbolic.dims import scaled
@@ -26,7 +26,7 @@ _CORE, _ONNX = registry("tract_core"), registry("tract_onnx")
     "-> (output: tensor<scalar>)",
     sizes=True,
 )
-def _resize(context: Context, args: Arguments) -> Operand:
+def _resize(context: ExtensionContext, args: Arguments) -> Operand:
     return _resized(context, args, Interpolation(*_modes(args)))
 
 
@@ -38,7 +38,7 @@ def _resize(context: Context, args: Arguments) -> Operand:
     sizes=True,
     limits="no roi",
 )
-def _onnx_resize(context: Context, args: Arguments) -> Operand:
+def _onnx_resize(context: ExtensionContext, args: Arguments) -> Operand:
     mode, coordinates, rounding = _modes(args)
     edge = "exclude" if args.exclude_outside else "edge"
     interpolation = Interpolation(
@@ -54,7 +54,7 @@ def _modes(args: Arguments) -> tuple[str, str, str]:
     return mode, coordinates, rounding
 
 
-def _resized(context: Context, args: Arguments, interpolation: Interpolation) -> Operand:
+def _resized(context: ExtensionContext, args: Arguments, interpolation: Interpolation) -> Operand:
     at = context.at
     x = at.tensor(args.input)
     shape, given = shape_of(x), {name: at.known(args[name]) for name in ("scales", "sizes")}
@@ -68,7 +68,7 @@ def _resized(context: Context, args: Arguments, interpolation: Interpolation) ->
     if len(sizes) != len(shape):
         raise CompileError(f"{len(sizes)} sizes are given for {len(shape)} dimensions")
     between = (
-        Scaling.between(size, wanted) if factor is None else Scaling(size, wanted, factor)
+        AxisScaling.between(size, wanted) if factor is None else AxisScaling(size, wanted, factor)
         for size, wanted, factor in zip(shape, sizes, factors, strict=True)
     )
     changed = tuple((axis, each) for axis, each in enumerate(between) if not each.keeps_positions)
@@ -92,7 +92,7 @@ _GRID_MODES: dict[str, Literal["nearest", "linear", "cubic"]] = {
 
 @_ONNX.operator(f"fragment tract_onnx_grid_sample{_GRID}")
 @_CORE.operator(f"fragment tract_core_grid_sample{_GRID}")
-def _grid_sample(context: Context, args: Arguments) -> Operand:
+def _grid_sample(context: ExtensionContext, args: Arguments) -> Operand:
     if args.mode not in _GRID_MODES or args.padding_mode not in ("zeros", "border", "reflection"):
         raise CompileError(f"the mode '{args.mode}' or the padding '{args.padding_mode}' is not supported")
     operator = GridSample(_GRID_MODES[args.mode], args.padding_mode, args.align_corners)
@@ -103,6 +103,6 @@ def _grid_sample(context: Context, args: Arguments) -> Operand:
     "fragment tract_onnx_lrn(input: tensor<scalar>, alpha: scalar = 0.0001, beta: scalar = 0.75, bias: scalar = 1.0, "
     "size: integer) -> (output: tensor<scalar>)"
 )
-def _lrn(context: Context, args: Arguments) -> Operand:
+def _lrn(context: ExtensionContext, args: Arguments) -> Operand:
     operator = LocalResponse((args.size - 1) // 2, args.size // 2, args.alpha, args.beta, args.bias)
     return context.at.apply(operator, args.input)

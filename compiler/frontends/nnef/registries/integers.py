@@ -16,7 +16,7 @@ import re
 import numpy as np
 
 from nnefc.frontends.nnef.dynamic.quantized import zero_points
-from nnefc.frontends.nnef.dynamic.registry import Context, registry
+from nnefc.frontends.nnef.dynamic.registry import ExtensionContext, registry
 from nnefc.frontends.nnef.dynamic.values import Value
 from nnefc.frontends.nnef.registries.core import product_along
 from nnefc.frontends.nnef.registries.standard import as_standard
@@ -44,7 +44,7 @@ _TYPE = re.compile(r"(Q?)([IU])(8|32)(?:\(.*\))?", re.IGNORECASE)
     sizes=True,
     limits=_KNOWN,
 )
-def _qconv(context: Context, args: Arguments) -> Value:
+def _qconv(context: ExtensionContext, args: Arguments) -> Value:
     """A convolution; without a type its result stands for reals, with integers of the input's type."""
     x, w, bias = _reals(context, args, args.input, args.filter, args.bias)
     given = {name: args[name] for name in ("dilation", "stride", "padding", "border")}
@@ -60,7 +60,7 @@ def _qconv(context: Context, args: Arguments) -> Value:
     sizes=True,
     limits=_KNOWN,
 )
-def _qmatmul(context: Context, args: Arguments) -> Value:
+def _qmatmul(context: ExtensionContext, args: Arguments) -> Value:
     """A product along axes as `tract_core_matmul` has them."""
     a, b, bias = _reals(context, args, args.A, args.B, args.bias)
     made = apply(context.at, "add", product_along(context, a, b, args.axes), bias)
@@ -73,7 +73,7 @@ def _qmatmul(context: Context, args: Arguments) -> Value:
     sizes=True,
     limits=_KNOWN,
 )
-def _einsum_q(context: Context, args: Arguments) -> Value:
+def _einsum_q(context: ExtensionContext, args: Arguments) -> Value:
     """A product as an expression says; that has a bias after the operands, and then parameters of both."""
     at = context.at
     found = re.fullmatch(r"([^,]*),([^,]*)((?:,[^,]*)*)->(.*)", args.expr.replace(" ", ""))
@@ -90,13 +90,13 @@ def _einsum_q(context: Context, args: Arguments) -> Value:
     return _result(context, args, apply(at, "add", made, bias), args.output)
 
 
-def _reals(context: Context, args: Arguments, a: Value, b: Value, bias: Value) -> list[Operand]:
+def _reals(context: ExtensionContext, args: Arguments, a: Value, b: Value, bias: Value) -> list[Operand]:
     """Dequantizes both operands and the bias to float32."""
     operands = [_real(context, a, args.a_scale, args.a0), _real(context, b, args.b_scale, args.b0)]
     return [*operands, _real(context, bias, args.a_scale * args.b_scale, 0)]
 
 
-def _real(context: Context, value: Value, scale: float, zero: int) -> Operand:
+def _real(context: ExtensionContext, value: Value, scale: float, zero: int) -> Operand:
     at = context.at
     if not isinstance(value, list) and context.quantized.dtype_of(value) is not None:
         return at.expr(value)  # what an entry of graph.quant or another of these operators says already
@@ -109,7 +109,7 @@ def _real(context: Context, value: Value, scale: float, zero: int) -> Operand:
     return at.apply(Dequantization(), at.expr(operand), np.array(scale, np.float32), zeros)
 
 
-def _result(context: Context, args: Arguments, made: Operand, type_name: str) -> Value:
+def _result(context: ExtensionContext, args: Arguments, made: Operand, type_name: str) -> Value:
     """Reals as integers of a type, or as what such integers stand for."""
     if type_name.lower() == "f32":
         return made

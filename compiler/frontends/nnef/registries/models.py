@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from nnefc.frontends.nnef.dynamic.registry import Context, registry
+from nnefc.frontends.nnef.dynamic.registry import ExtensionContext, registry
 from nnefc.frontends.nnef.dynamic.values import Value
 from nnefc.frontends.nnef.files.resources import read_json
 from nnefc.frontends.nnef.values import Arguments
@@ -22,7 +22,7 @@ _PART = re.compile(r"([\w+=-]+)((?:\[\d+\])*)")
 @registry("tract_core").operator(
     "fragment tract_core_submodel<?>(input: tensor<?>[], label: string) -> (outputs: tensor<?>[])", sizes=True
 )
-def _submodel(context: Context, args: Arguments) -> Value:
+def _submodel(context: ExtensionContext, args: Arguments) -> Value:
     """The graph of a model inside the model, on these inputs; its symbols are sizes of these."""
     made = context.run_model(args.label, args.input)
     return made[0] if len(made) == 1 else tuple(made)
@@ -31,7 +31,7 @@ def _submodel(context: Context, args: Arguments) -> Value:
 @registry("tract_resource").operator(
     "fragment tract_resource_get<?>(label: string, key: string) -> (output: tensor<?>)", sizes=True
 )
-def _resource_get(context: Context, args: Arguments) -> Value:
+def _resource_get(context: ExtensionContext, args: Arguments) -> Value:
     """A value of a file in JSON: names after `$`, with points between them, and numbers of elements in brackets."""
     value = read_json(context.text_of(f"{args.label}.json"), f"{args.label}.json")
     return _nnef(_found(value, args.key), args.key)

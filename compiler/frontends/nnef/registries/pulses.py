@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nnefc.frontends.nnef.dynamic.registry import Context, registry
+from nnefc.frontends.nnef.dynamic.registry import ExtensionContext, registry
 from nnefc.frontends.nnef.registries.axes import axis_of
 from nnefc.frontends.nnef.values import Arguments
 from nnefc.operators.base import Operand, dtype_of, numpy_dtype, rank_of, shape_of
@@ -30,7 +30,7 @@ _PULSE = registry("tract_pulse")
     "-> (output: tensor<scalar>)",
     promotes=False,
 )
-def _delay(context: Context, args: Arguments) -> Operand:
+def _delay(context: ExtensionContext, args: Arguments) -> Operand:
     """Concatenates the kept elements and the input; the last `delay + overlap` elements are kept, zeros at first."""
     at, x = context.at, args.input
     shape, kept = list(shape_of(x)), args.delay + args.overlap
@@ -54,7 +54,7 @@ def _delay(context: Context, args: Arguments) -> Operand:
     promotes=False,
     limits="borders `constant` and `replicated`",
 )
-def _pulse_pad(context: Context, args: Arguments) -> Operand:
+def _pulse_pad(context: ExtensionContext, args: Arguments) -> Operand:
     """Replaces elements of the stream before `begin_input` and from `end_input` on by padding.
 
     Args:
@@ -85,7 +85,7 @@ def _pulse_pad(context: Context, args: Arguments) -> Operand:
     "value: scalar = 0.0) -> (output: tensor<scalar>)",
     promotes=False,
 )
-def _mask(context: Context, args: Arguments) -> Operand:
+def _mask(context: ExtensionContext, args: Arguments) -> Operand:
     """Elements of the stream before `begin` and from `end` on are overwritten."""
     at, x, axis = context.at, args.input, axis_of(args.axis, rank_of(args.input))
     position = _position(context, shape_of(x)[axis])
@@ -97,7 +97,7 @@ def _mask(context: Context, args: Arguments) -> Operand:
     "-> (output: tensor<scalar>)",
     promotes=False,
 )
-def _cumsum(context: Context, args: Arguments) -> Operand:
+def _cumsum(context: ExtensionContext, args: Arguments) -> Operand:
     """The sum of the stream up to each element; the first `skip` elements do not count."""
     at, x, axis = context.at, args.input, axis_of(args.axis, rank_of(args.input))
     if args.skip:
@@ -117,13 +117,19 @@ def _cumsum(context: Context, args: Arguments) -> Operand:
     return at.apply(Slice({axis: (0, size, 1)}), at.apply(Concat(axis), before, sums))
 
 
-def _position(context: Context, step: Dimension) -> Operand:
+def _position(context: ExtensionContext, step: Dimension) -> Operand:
     """Returns how many elements came before this run, an int64 without axes, if each run brings `step`."""
     return context.at.counter("position", step)
 
 
 def _outside(
-    context: Context, x: Operand, axis: int, position: Operand, begin: Dimension, end: Dimension | None, fill: Operand
+    context: ExtensionContext,
+    x: Operand,
+    axis: int,
+    position: Operand,
+    begin: Dimension,
+    end: Dimension | None,
+    fill: Operand,
 ) -> Operand:
     """The elements at positions from `begin` to `end` of the stream, and `fill` instead of others."""
     at, size = context.at, shape_of(x)[axis]
@@ -137,6 +143,6 @@ def _outside(
     return at.apply(Where(), apply(at, "less", locations, at.tensor(end, "int64")), x, fill)
 
 
-def _element(context: Context, x: Operand, axis: int, index: Operand) -> Operand:
+def _element(context: ExtensionContext, x: Operand, axis: int, index: Operand) -> Operand:
     """The element at an index, an int64 without axes, along an axis, which stays; or the nearest one that there is."""
     return context.at.apply(Gather(axis, "clip"), x, context.at.reshaped(index, (1,)))

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from tvm import relax
 
-from nnefc.frontends.nnef.dynamic.registry import Context, registry
+from nnefc.frontends.nnef.dynamic.registry import ExtensionContext, registry
 from nnefc.frontends.nnef.dynamic.values import Value
 from nnefc.frontends.nnef.values import Arguments
 from nnefc.operators.base import Operand, dtype_of, rank_of, shape_of
@@ -43,7 +43,7 @@ def _alike(name: str) -> None:
     "initial_state: tensor<scalar>) -> (output: tensor<scalar>, final_state: tensor<scalar>)",
     sizes=True,
 )
-def _causal_conv1d_update(context: Context, args: Arguments) -> tuple[Operand, Operand]:
+def _causal_conv1d_update(context: ExtensionContext, args: Arguments) -> tuple[Operand, Operand]:
     """A convolution of each channel over the last `k` elements up to each, then `x sigmoid(x)`.
 
     The state `[b, C, k]` is the elements before the input `[b, C, S]`; afterwards it has the last `k` of both.
@@ -76,7 +76,7 @@ _alike("causal_conv1d_update")
     "-> (output: tensor<scalar>, final_state: tensor<scalar>)",
     sizes=True,
 )
-def _gdn_recurrent(context: Context, args: Arguments) -> tuple[Operand, Operand]:
+def _gdn_recurrent(context: ExtensionContext, args: Arguments) -> tuple[Operand, Operand]:
     """The gated delta rule, for each head and one step after the other, with `q` and `k` of length 1, `q` over `√w`:
 
         s = exp(g) s;  s = s + kᵀ (v - k s) beta;  y = q s
@@ -125,7 +125,7 @@ def _checked(query: Operand, key: Operand, value: Operand, state: Operand) -> tu
     return shapes[2]
 
 
-def _of_length_one(context: Context, x: Operand, count: int) -> Operand:
+def _of_length_one(context: ExtensionContext, x: Operand, count: int) -> Operand:
     """Each head `count` times, divided by its length."""
     at = context.at
     squares = at.apply(Sum((3,), True), apply(at, "square", x))
@@ -133,7 +133,7 @@ def _of_length_one(context: Context, x: Operand, count: int) -> Operand:
     return at.apply(RepeatElements(count, 2), apply(at, "divide", x, lengths))
 
 
-def _step(context: Context, element: Operand, state: Operand, width: int) -> tuple[Operand, Operand]:
+def _step(context: ExtensionContext, element: Operand, state: Operand, width: int) -> tuple[Operand, Operand]:
     """The state `[b, h, w, w]` after one step, and its result `[b, h, 1, w]`."""
     at = context.at
     starts = (0, width, 2 * width, 3 * width, 3 * width + 1)
@@ -148,7 +148,7 @@ def _step(context: Context, element: Operand, state: Operand, width: int) -> tup
     return after, at.apply(MatMul(), query, after)
 
 
-def _reals(context: Context, *values: Value) -> tuple[list[Operand], Sequence[str]]:
+def _reals(context: ExtensionContext, *values: Value) -> tuple[list[Operand], Sequence[str]]:
     """Tensors in float32, and the element types that they had."""
     at = context.at
     tensors = [at.tensor(value, "float32") for value in values]

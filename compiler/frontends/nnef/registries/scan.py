@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from tvm import relax
 
-from nnefc.frontends.nnef.dynamic.registry import Context, registry
+from nnefc.frontends.nnef.dynamic.registry import ExtensionContext, registry
 from nnefc.frontends.nnef.dynamic.values import Value
 from nnefc.frontends.nnef.values import Arguments
 from nnefc.ir.network import Loop
@@ -70,7 +70,7 @@ class _Output:
     "external_state: integer = 0) -> (outputs: tensor<scalar>[])",
     sizes=True,
 )
-def _scan(context: Context, args: Arguments) -> Value:
+def _scan(context: ExtensionContext, args: Arguments) -> Value:
     at = context.at
     scanned = [_scanned(context, *each) for each in args.scan]
     if not scanned:
@@ -92,7 +92,7 @@ def _scan(context: Context, args: Arguments) -> Value:
     return made[0] if len(made) == 1 else made
 
 
-def _scanned(context: Context, name: str, value: Value, axis: int, chunk: int) -> _Scanned:
+def _scanned(context: ExtensionContext, name: str, value: Value, axis: int, chunk: int) -> _Scanned:
     """Chunks of `chunk` along an axis, on a new first one."""
     at = context.at
     operand, size = at.tensor(value, "float32"), abs(chunk)
@@ -106,7 +106,7 @@ def _scanned(context: Context, name: str, value: Value, axis: int, chunk: int) -
     return _Scanned(name, at.apply(Transpose(order), parted), chunk < 0)
 
 
-def _joined(context: Context, value: Operand, axis: int) -> Operand:
+def _joined(context: ExtensionContext, value: Operand, axis: int) -> Operand:
     """Chunks along the first axis, put together along another one."""
     at, (count, *shape) = context.at, shape_of(value)
     order = (*range(1, axis + 1), 0, *range(axis + 1, len(shape) + 1))
@@ -128,7 +128,7 @@ class _Body:
 
     def __init__(
         self,
-        context: Context,
+        context: ExtensionContext,
         name: str,
         full: Mapping[str, Operand],
         states: Sequence[tuple[str, Operand, str]],

@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from nnefc.frontends.nnef.dynamic.emitter import Sequences
-from nnefc.frontends.nnef.dynamic.registry import Context, registry
+from nnefc.frontends.nnef.dynamic.registry import ExtensionContext, registry
 from nnefc.frontends.nnef.values import Arguments
 from nnefc.operators.base import Operand, dtype_of, numpy_dtype, rank_of, shape_of
 from nnefc.operators.math.casting import Cast
@@ -40,7 +40,7 @@ _NNEFC = registry("nnefc")
     promotes=False,
     limits="once in a graph",
 )
-def _positions(context: Context, args: Arguments) -> tuple[Operand, Operand]:
+def _positions(context: ExtensionContext, args: Arguments) -> tuple[Operand, Operand]:
     """How many positions came before in each sequence, and how many come now; the state `P` counts them."""
     at, shape, one = context.at, shape_of(args.tokens), rank_of(args.sequences) == 0  # its default
     fits = len(shape) == 2 and (unify_dims(shape[0], 1) if one else unify_shapes(shape_of(args.sequences), shape[:1]))
@@ -76,7 +76,7 @@ def _positions(context: Context, args: Arguments) -> tuple[Operand, Operand]:
     promotes=False,
     limits="`before` is of `nnefc_positions`",
 )
-def _cached_attention(context: Context, args: Arguments) -> Operand:
+def _cached_attention(context: ExtensionContext, args: Arguments) -> Operand:
     """Each query sees the keys up to its own position, the last `window` ones of these if there is one.
 
     Queries are `[B, H, S, E]`, new keys and values `[B, G, S, E]`; `H / G` heads share one of keys and values. Without
@@ -93,7 +93,7 @@ def _cached_attention(context: Context, args: Arguments) -> Operand:
     return made
 
 
-def _kept(context: Context, new: Operand, before: Operand, of: Sequences) -> Operand:
+def _kept(context: ExtensionContext, new: Operand, before: Operand, of: Sequences) -> Operand:
     """The new positions and those before, `[B, G, P + S, E]`, of a state that has them all."""
     at, shape = context.at, shape_of(new)
     if len(shape) != 4 or not is_known(shape[1], shape[3]):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nnefc.frontends.nnef.dynamic.registry import Context, registry
+from nnefc.frontends.nnef.dynamic.registry import ExtensionContext, registry
 from nnefc.frontends.nnef.registries.axes import axis_of
 from nnefc.frontends.nnef.values import Arguments
 from nnefc.operators.base import Operand, rank_of, shape_of
@@ -23,7 +23,7 @@ _CORE = registry("tract_core")
     "fragment tract_core_fft(input: tensor<scalar>, axis: integer, inverse: logical = false) "
     "-> (output: tensor<scalar>)"
 )
-def _fft(context: Context, args: Arguments) -> Operand:
+def _fft(context: ExtensionContext, args: Arguments) -> Operand:
     """The inverse is not divided by the length."""
     at, x = context.at, args.input
     axis = axis_of(args.axis, rank_of(x))
@@ -35,7 +35,7 @@ def _fft(context: Context, args: Arguments) -> Operand:
     "fragment tract_core_stft(input: tensor<scalar>, axis: integer, frame: integer, stride: integer, "
     "window: tensor<scalar> = 1.0) -> (output: tensor<scalar>)"
 )
-def _stft(context: Context, args: Arguments) -> Operand:
+def _stft(context: ExtensionContext, args: Arguments) -> Operand:
     """Frames at the axis, frequencies at the next one; a shorter window is in the middle of the frame."""
     at, x = context.at, args.input
     shape = shape_of(x)
@@ -61,7 +61,7 @@ def _stft(context: Context, args: Arguments) -> Operand:
     return at.apply(Transpose(order), apart)
 
 
-def _frames(context: Context, signals: Operand, window: Operand | None, step: int, length: int) -> Operand:
+def _frames(context: ExtensionContext, signals: Operand, window: Operand | None, step: int, length: int) -> Operand:
     """Spectra of frames. The upper half of a real signal's is the lower one, backwards and conjugated."""
     at = context.at
     if shape_of(signals)[-1] == 2:
@@ -78,14 +78,14 @@ def _frames(context: Context, signals: Operand, window: Operand | None, step: in
     "fragment tract_core_cumsum(input: tensor<scalar>, axis: integer, exclusive: logical = false, "
     "reverse: logical = false) -> (output: tensor<scalar>)"
 )
-def _cumsum(context: Context, args: Arguments) -> Operand:
+def _cumsum(context: ExtensionContext, args: Arguments) -> Operand:
     operator = Cumulative(axis_of(args.axis, rank_of(args.input)), exclusive=args.exclusive, reverse=args.reverse)
     return context.at.apply(operator, args.input)
 
 
 @_CORE.operator("fragment tract_core_complex_to_inner_dim(input: tensor<scalar>) -> (output: tensor<scalar>)")
 @_CORE.operator("fragment tract_core_inner_dim_to_complex(input: tensor<scalar>) -> (output: tensor<scalar>)")
-def _complex(context: Context, args: Arguments) -> Operand:
+def _complex(context: ExtensionContext, args: Arguments) -> Operand:
     """Complex numbers are a last axis of two already."""
     operand: Operand = args.input
     return operand

@@ -6,7 +6,7 @@ import numpy as np
 
 from nnefc.frontends.nnef.declarations import STANDARD
 from nnefc.frontends.nnef.dynamic.calls import as_tensors, call_standard
-from nnefc.frontends.nnef.dynamic.registry import Context, registry
+from nnefc.frontends.nnef.dynamic.registry import ExtensionContext, registry
 from nnefc.frontends.nnef.dynamic.values import Value
 from nnefc.frontends.nnef.language.types import Dialect
 from nnefc.frontends.nnef.operations.window import pooled_window
@@ -30,7 +30,7 @@ _STANDARD = registry("standard")
 @_STANDARD.operator(
     "fragment linear(input: tensor<scalar>, filter: tensor<scalar>, bias: tensor<scalar> = 0.0) -> (y: tensor<scalar>)"
 )
-def _linear(context: Context, args: Arguments) -> Operand:
+def _linear(context: ExtensionContext, args: Arguments) -> Operand:
     """`input · filterᵀ + bias`, of any rank."""
     at = context.at
     made = at.apply(MatMul(transpose_b=True), args.input, args.filter)
@@ -42,7 +42,7 @@ def _linear(context: Context, args: Arguments) -> Operand:
     "-> (output: tensor<?>)",
     promotes=False,
 )
-def _reshape(context: Context, args: Arguments) -> Operand:
+def _reshape(context: ExtensionContext, args: Arguments) -> Operand:
     """A 0 keeps the size, -1 stands for what is left."""
     at, x, start = context.at, shape_of(args.input), args.axis_start
     end = len(x) if args.axis_count == -1 else start + args.axis_count
@@ -53,13 +53,13 @@ def _reshape(context: Context, args: Arguments) -> Operand:
 
 
 @_STANDARD.operator("fragment tile<?>(input: tensor<?>, repeats: integer[]) -> (output: tensor<?>)", promotes=False)
-def _tile(context: Context, args: Arguments) -> Operand:
+def _tile(context: ExtensionContext, args: Arguments) -> Operand:
     """A tensor may be there no time at all."""
     return context.at.apply(Tile(tuple(args.repeats)), args.input)
 
 
 @_STANDARD.operator("fragment softmax(x: tensor<scalar>, axes: integer[] = [1]) -> (y: tensor<scalar>)")
-def _softmax(context: Context, args: Arguments) -> Operand:
+def _softmax(context: ExtensionContext, args: Arguments) -> Operand:
     """Negative axes count from the end."""
     return context.at.apply(Softmax(axes_of(args.axes, args.x)), args.x)
 
@@ -69,7 +69,7 @@ def _softmax(context: Context, args: Arguments) -> Operand:
     "-> (output: tensor<?>)",
     promotes=False,
 )
-def _slice(context: Context, args: Arguments) -> Operand:
+def _slice(context: ExtensionContext, args: Arguments) -> Operand:
     """What is beyond the end is cut off; negative positions count from the end, and so does an end of 0, unless it is
     the beginning, too: then there are no elements.
     """
@@ -99,7 +99,7 @@ def _slice(context: Context, args: Arguments) -> Operand:
 
 
 @_STANDARD.operator("fragment concat<?>(values: tensor<?>[], axis: integer) -> (value: tensor<?>)")
-def _concat(context: Context, args: Arguments) -> Operand:
+def _concat(context: ExtensionContext, args: Arguments) -> Operand:
     """What has no elements is left out."""
     values = [value for value in args["values"] if not is_empty(shape_of(value))] or args["values"][:1]
     return context.at.apply(Concat(axis_of(args.axis, rank_of(values[0]))), *values)
@@ -114,7 +114,7 @@ def _from_front(position: Dimension, size: Dimension) -> Dimension:
     return position
 
 
-def as_standard(context: Context, name: str, args: Arguments, **changed: Value) -> Value:
+def as_standard(context: ExtensionContext, name: str, args: Arguments, **changed: Value) -> Value:
     """A call of the standard's operation of that name, with some arguments changed."""
     operation = STANDARD.lookup(name, Dialect.FINAL)
     assert operation is not None
@@ -129,7 +129,7 @@ _DECONV = (
 
 
 @_STANDARD.operator(_DECONV)
-def _deconv(context: Context, args: Arguments) -> Value:
+def _deconv(context: ExtensionContext, args: Arguments) -> Value:
     """The filter is `[outputs, inputs / groups, …]`, the standard's `[inputs, outputs / groups, …]`."""
     at, shape, groups = context.at, shape_of(args.filter), max(1, args.groups)
     outputs, inputs, *taps = shape
@@ -148,13 +148,13 @@ _POOL = (
 
 
 @_STANDARD.operator(f"fragment max_pool{_POOL}(output: tensor<scalar>)")
-def _max_pool(context: Context, args: Arguments) -> Value:
+def _max_pool(context: ExtensionContext, args: Arguments) -> Value:
     """What lies outside does not count, whatever the border."""
     return as_standard(context, "max_pool", args, border="ignore")
 
 
 @_STANDARD.operator(f"fragment max_pool_with_index{_POOL}(output: tensor<scalar>, index: tensor<integer>)")
-def _max_pool_with_index(context: Context, args: Arguments) -> Value:
+def _max_pool_with_index(context: ExtensionContext, args: Arguments) -> Value:
     """Positions are numbered in the channel, not in the window, and have 64 bits."""
     largest = as_standard(context, "max_pool", args, border="ignore")
     window = pooled_window(Arguments({**args, "input": as_tensors(context.at, args.input)}))
@@ -164,7 +164,7 @@ def _max_pool_with_index(context: Context, args: Arguments) -> Value:
 for _name, _largest in (("argmax_reduce", True), ("argmin_reduce", False)):
 
     @_STANDARD.operator(f"fragment {_name}(input: tensor<scalar>, axes: integer[]) -> (output: tensor<integer>)")
-    def _arg_min_max(context: Context, args: Arguments, largest: bool = _largest) -> Operand:
+    def _arg_min_max(context: ExtensionContext, args: Arguments, largest: bool = _largest) -> Operand:
         """Integers have 64 bits."""
         axes, rank = tuple(sorted(args.axes)), rank_of(args.input)
         if len(set(axes)) < len(axes) or any(not 0 <= axis < rank for axis in axes):
@@ -177,7 +177,7 @@ for _name, _largest in (("argmax_reduce", True), ("argmin_reduce", False)):
     "value: scalar = 0.0) -> (output: tensor<scalar>)",
     promotes=False,
 )
-def _pad(context: Context, args: Arguments) -> Value:
+def _pad(context: ExtensionContext, args: Arguments) -> Value:
     """The border that repeats the last element is called `replicated`, too."""
     border = {"replicated": "replicate"}.get(args.border, args.border)
     made = as_standard(context, "pad", args, border=border)
@@ -191,7 +191,7 @@ def _functions() -> None:
     """Functions that tract has by other names."""
     for name, function in (("square", "square"), ("recip", "reciprocal")):
 
-        def lower(context: Context, args: Arguments, function: str = function) -> Operand:
+        def lower(context: ExtensionContext, args: Arguments, function: str = function) -> Operand:
             return apply(context.at, function, args.x)
 
         _STANDARD.operator(f"fragment {name}(x: tensor<scalar>) -> (y: tensor<scalar>)")(lower)

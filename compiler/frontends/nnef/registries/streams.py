@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from nnefc.frontends.nnef.dynamic.registry import Context, registry
+from nnefc.frontends.nnef.dynamic.registry import ExtensionContext, registry
 from nnefc.frontends.nnef.registries.axes import axis_of
 from nnefc.frontends.nnef.values import Arguments
 from nnefc.operators.base import Operand, rank_of, shape_of
@@ -28,7 +28,7 @@ _NORM = "input: tensor<scalar>, state: tensor<scalar>, axis: integer, alpha: sca
     f"fragment tract_extra_exp_unit_norm({_NORM}stateless: logical = false, complex: logical = false, "
     "epsilon: scalar = 1e-14) -> (output: tensor<scalar>)",
 )
-def _exp_unit_norm(context: Context, args: Arguments) -> Operand:
+def _exp_unit_norm(context: ExtensionContext, args: Arguments) -> Operand:
     """`x / √s` with the running mean `s = alpha · s + (1 - alpha) · max(|x|, epsilon)`."""
 
     def step(x: Operand, mean: Operand) -> tuple[Operand, Operand]:
@@ -51,7 +51,7 @@ def _exp_unit_norm(context: Context, args: Arguments) -> Operand:
     f"fragment tract_extra_exp_mean_norm({_NORM}stateless: logical = false, scaling_factor: scalar = 1.0) "
     "-> (output: tensor<scalar>)",
 )
-def _exp_mean_norm(context: Context, args: Arguments) -> Operand:
+def _exp_mean_norm(context: ExtensionContext, args: Arguments) -> Operand:
     """`(x - s) / scaling_factor` with the running mean `s = alpha · s + (1 - alpha) · x`."""
 
     def step(x: Operand, mean: Operand) -> tuple[Operand, Operand]:
@@ -63,13 +63,13 @@ def _exp_mean_norm(context: Context, args: Arguments) -> Operand:
     return _running(context, args, step)
 
 
-def _mixed(context: Context, mean: Operand, new: Operand, alpha: float) -> Operand:
+def _mixed(context: ExtensionContext, mean: Operand, new: Operand, alpha: float) -> Operand:
     at = context.at
     old = apply(at, "multiply", mean, at.number(alpha, mean))
     return apply(at, "add", old, apply(at, "multiply", new, at.number(1 - alpha, new)))
 
 
-def _running(context: Context, args: Arguments, step: _Step) -> Operand:
+def _running(context: ExtensionContext, args: Arguments, step: _Step) -> Operand:
     """One step after the other along the axis, from the state; it stays for the next run, unless `stateless`."""
     at, x, rank, shape = context.at, args.input, rank_of(args.input), shape_of(args.input)
     axis = axis_of(args.axis, rank)
@@ -91,7 +91,7 @@ def _running(context: Context, args: Arguments, step: _Step) -> Operand:
 
 
 def _stepped(
-    context: Context, elements: Operand, state: Operand, step: _Step, count: Dimension, skipped: Operand | None
+    context: ExtensionContext, elements: Operand, state: Operand, step: _Step, count: Dimension, skipped: Operand | None
 ) -> tuple[Operand, Operand]:
     """All results along a new first axis, and the last state; `skipped` elements, one integer, stay as they are."""
     at = context.at

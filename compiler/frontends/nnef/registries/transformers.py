@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nnefc.frontends.nnef.dynamic.registry import Context, registry
+from nnefc.frontends.nnef.dynamic.registry import ExtensionContext, registry
 from nnefc.frontends.nnef.registries.axes import axis_of
 from nnefc.frontends.nnef.registries.core import cast_result
 from nnefc.frontends.nnef.values import Arguments
@@ -28,7 +28,7 @@ for _name in ("rms_norm", "silu", "gelu_approx"):
     "causal: logical = false) -> (output: tensor<scalar>)",
     sizes=True,
 )
-def _sdpa(context: Context, args: Arguments) -> Operand:
+def _sdpa(context: ExtensionContext, args: Arguments) -> Operand:
     """Attention of rank 3 or 4. Without a scale it is one over the root of the width; `causal` is an older name."""
     at = context.at
     q, k, v = (at.apply(Cast("float32"), x) for x in at.promoted([args.q, args.k, args.v]))
@@ -49,7 +49,7 @@ def _sdpa(context: Context, args: Arguments) -> Operand:
     "fragment tract_transformers_apply_rope(input: tensor<scalar>, cos: tensor<scalar>, sin: tensor<scalar>) "
     "-> (output: tensor<scalar>)"
 )
-def _apply_rope(context: Context, args: Arguments) -> Operand:
+def _apply_rope(context: ExtensionContext, args: Arguments) -> Operand:
     """`x · cos + turned(x) · sin`, where the second half of the last axis, negated, comes before the first."""
     at, x = context.at, args.input
     axis = axis_of(-1, rank_of(x))
@@ -64,7 +64,7 @@ def _apply_rope(context: Context, args: Arguments) -> Operand:
     "post_softmax_mask: logical = false) -> (output: tensor<scalar>)",
     sizes=True,
 )
-def _scaled_masked_softmax(context: Context, args: Arguments) -> Operand:
+def _scaled_masked_softmax(context: ExtensionContext, args: Arguments) -> Operand:
     """Softmax over the last axis of `x · scale`, masked: numbers are added, booleans choose."""
     at = context.at
     x, mask = at.apply(Cast("float32"), at.tensor(args.input)), at.tensor(args.mask)

@@ -7,13 +7,13 @@ from collections.abc import Iterable
 
 from nnefc.frontends.nnef.language.lexer import ALL_KEYWORDS
 
-__all__ = ["Names", "identifier", "label"]
+__all__ = ["UniqueNames", "identifier", "label"]
 
 _LONGEST = 200
 """Characters of a file's name, with room for the ending."""
 
 
-class Names:
+class UniqueNames:
     """Names that are given once each."""
 
     def __init__(self, taken: Iterable[str] = ()) -> None:

@@ -33,12 +33,12 @@ from nnefc.frontends.nnef.writing import (
 )
 from nnefc.frontends.nnef.writing import data_movement as movements
 from nnefc.frontends.nnef.writing.document import Array, Document, Unsayable
-from nnefc.frontends.nnef.writing.names import Names, identifier, label
+from nnefc.frontends.nnef.writing.names import UniqueNames, identifier, label
 from nnefc.frontends.nnef.writing.quantized_tensors import Rounded
 from nnefc.frontends.nnef.writing.relax_calls import operator_of
 from nnefc.frontends.nnef.writing.rules import RULES
 from nnefc.frontends.nnef.writing.scans import scanned_loop
-from nnefc.frontends.nnef.writing.tract import TRACT_RULES, Fragment, TractDocument
+from nnefc.frontends.nnef.writing.tract import TRACT_RULES, TractDocument, TractFragment
 from nnefc.ir.dataflow import bindings_of
 from nnefc.ir.network import Control, Loop, Network, control_index
 from nnefc.operators.base import dtype_of, shape_of
@@ -300,7 +300,7 @@ def _finished(
         own.append(tensor)
     kept = _needed(document.invocations, [*inputs, *own, *updates])
     names, renamed = _names(network, document, kept, inputs, own)
-    taken = Names()
+    taken = UniqueNames()
     labels = _labels(document, kept, names, taken)
     final = {tensor: replace(tensor, name=name) for tensor, name in names.items()}
     graph = FlatGraph(
@@ -330,7 +330,7 @@ def _graph_name(network: Network) -> str:
 
 
 def _fragments(
-    document: TractDocument, kept: list[Invocation], taken: Names, values: dict[str, Array]
+    document: TractDocument, kept: list[Invocation], taken: UniqueNames, values: dict[str, Array]
 ) -> tuple[FlatGraph, ...]:
     """The fragments that what is kept calls, those first that others call; `values` gets those of their variables."""
     named = {fragment.name: fragment for fragment in document.fragments}
@@ -348,10 +348,12 @@ def _fragments(
     return tuple(made.values())
 
 
-def _fragment(fragment: Fragment, kept: list[Invocation], taken: Names, values: dict[str, Array]) -> FlatGraph:
+def _fragment(
+    fragment: TractFragment, kept: list[Invocation], taken: UniqueNames, values: dict[str, Array]
+) -> FlatGraph:
     """A fragment with names."""
     body = fragment.body
-    given = Names(body.fixed.values())
+    given = UniqueNames(body.fixed.values())
     names = dict(body.fixed)
     for tensor in (tensor for invocation in kept for tensor in invocation.tensors if tensor not in names):
         names[tensor] = given.unique(identifier(body.named.get(tensor) or body.hints[tensor] or "t"))
@@ -398,7 +400,7 @@ def _names(
     network: Network, document: Document, kept: list[Invocation], inputs: list[Tensor], outputs: list[Tensor]
 ) -> tuple[dict[Tensor, str], dict[str, str]]:
     """Identifiers: those of inputs and outputs first, then those that the model has, then others."""
-    given = Names(identifier(str(dimension.var.name)) for dimension in network.dynamic_dimensions)
+    given = UniqueNames(identifier(str(dimension.var.name)) for dimension in network.dynamic_dimensions)
     names: dict[Tensor, str] = {}
     renamed: dict[str, str] = {}
 
@@ -419,7 +421,9 @@ def _names(
     return names, renamed
 
 
-def _labels(document: Document, kept: list[Invocation], names: Mapping[Tensor, str], given: Names) -> dict[Tensor, str]:
+def _labels(
+    document: Document, kept: list[Invocation], names: Mapping[Tensor, str], given: UniqueNames
+) -> dict[Tensor, str]:
     """Labels of variables: what the model calls them, as names of files; each once among `given`."""
     variables = [tensor for invocation in kept for tensor in invocation.tensors if tensor in document.variables]
     return {tensor: given.unique(label(document.named.get(tensor, names[tensor]))) for tensor in variables}

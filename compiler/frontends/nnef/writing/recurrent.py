@@ -22,7 +22,7 @@ from nnefc.frontends.nnef.writing.rules import aligned, reshaped, says, shape_of
 from nnefc.operators.math.elementwise import Elementwise
 from nnefc.operators.math.matrix import MatMul
 from nnefc.operators.nn.quantization import QuantizedTensor
-from nnefc.operators.nn.recurrent import Activation, Gru, Lstm, Recurrence, Rnn, Weights
+from nnefc.operators.nn.recurrent import Activation, Gru, Lstm, Recurrence, RecurrentWeights, Rnn
 from nnefc.operators.tensor.shape import Slice
 
 __all__ = ["check", "is_constant", "projected", "recurrence", "step"]
@@ -35,7 +35,12 @@ _FUNCTIONS = ("sigmoid", "tanh", "relu")
 
 @says(Recurrence)
 def recurrence(
-    document: Document, operator: Recurrence, x: Any, weights: Weights, states: Sequence[Any], lengths: Any = None
+    document: Document,
+    operator: Recurrence,
+    x: Any,
+    weights: RecurrentWeights,
+    states: Sequence[Any],
+    lengths: Any = None,
 ) -> list[Any]:
     """The hidden states of all steps, and the last states."""
     check(operator, x, weights, lengths)
@@ -53,7 +58,7 @@ def recurrence(
     return [document.call("stack", values=hidden, axis=0), *now]
 
 
-def check(operator: Recurrence, x: Any, weights: Weights, lengths: Any) -> None:
+def check(operator: Recurrence, x: Any, weights: RecurrentWeights, lengths: Any) -> None:
     """Refuse layers that neither steps nor scans can say."""
     if any(isinstance(part, QuantizedTensor) for part in (x, *weights)):
         raise Unsayable("NNEF has no operation for recurrent layers of integers")
@@ -66,7 +71,7 @@ def is_constant(part: Any) -> bool:
     return part is None or isinstance(part, np.ndarray | GenericConst)
 
 
-def projected(document: Document, operator: Recurrence, x: Any, weights: Weights) -> Any:
+def projected(document: Document, operator: Recurrence, x: Any, weights: RecurrentWeights) -> Any:
     """The products with the inputs, biases added but for one of a GRU."""
     time, batch, depth = shape_of(x)
     width = shape_of(weights.inputs)[1]
@@ -78,7 +83,7 @@ def projected(document: Document, operator: Recurrence, x: Any, weights: Weights
     return reshaped(document, product, (time, batch, width))
 
 
-def _bias(weights: Weights, apart: int) -> Any:
+def _bias(weights: RecurrentWeights, apart: int) -> Any:
     """What is added before the steps: of the hidden state's bias, all but the last `apart` elements."""
     own, of_hidden = weights.input_bias, weights.hidden_bias
     if of_hidden is not None:
@@ -90,7 +95,7 @@ def _bias(weights: Weights, apart: int) -> Any:
     return own
 
 
-def step(document: Document, cell: Any, given: Any, states: list[Any], weights: Weights) -> list[Any]:
+def step(document: Document, cell: Any, given: Any, states: list[Any], weights: RecurrentWeights) -> list[Any]:
     """The states after a step, the hidden one first; `given` is the step's part of the products with the inputs."""
     match cell:
         case Rnn():
@@ -103,7 +108,7 @@ def step(document: Document, cell: Any, given: Any, states: list[Any], weights: 
     raise Unsayable(f"NNEF has no operation for the cell {type(cell).__name__}")
 
 
-def _gru(document: Document, cell: Gru, given: Any, old: Any, weights: Weights) -> Any:
+def _gru(document: Document, cell: Gru, given: Any, old: Any, weights: RecurrentWeights) -> Any:
     """`(1 - z) n + z h`."""
     size = shape_of(old)[1]
     parts = [_gate(document, given, index, size) for index in range(3)]
@@ -130,7 +135,7 @@ def _gru(document: Document, cell: Gru, given: Any, old: Any, weights: Weights) 
     return _sum(document, document.call("mul", x=tail, y=new), document.call("mul", x=update, y=old))
 
 
-def _lstm(document: Document, cell: Lstm, given: Any, states: list[Any], weights: Weights) -> list[Any]:
+def _lstm(document: Document, cell: Lstm, given: Any, states: list[Any], weights: RecurrentWeights) -> list[Any]:
     """`c' = f c + i g(…)`, `h' = o h(c')`."""
     old = states[1]
     size = shape_of(old)[1]

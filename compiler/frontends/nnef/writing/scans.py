@@ -21,9 +21,9 @@ from nnefc.frontends.nnef.values import Tensor
 from nnefc.frontends.nnef.writing import recurrent
 from nnefc.frontends.nnef.writing.document import Document, Unsayable
 from nnefc.frontends.nnef.writing.rules import shape_of
-from nnefc.frontends.nnef.writing.tract import Fragment, TractDocument, tract_says
+from nnefc.frontends.nnef.writing.tract import TractDocument, TractFragment, tract_says
 from nnefc.ir.network import Loop
-from nnefc.operators.nn.recurrent import Recurrence, Weights
+from nnefc.operators.nn.recurrent import Recurrence, RecurrentWeights
 from nnefc.operators.tensor.creation import Arange
 from nnefc.operators.tensor.shape import Squeeze, Unsqueeze
 
@@ -75,7 +75,7 @@ def _scan(
     made = [inner.result(f"next{i}", value) for i, value in enumerate(new, 1)]
     wide = [inner.say(Unsqueeze((0,)), inner.tensor(value)) for value in outputs]
     made += [inner.result(f"out{i}", value) for i, value in enumerate(wide, 1)]
-    fragment = Fragment(f"body{number}", (*parts, *own, *now), tuple(made), inner)
+    fragment = TractFragment(f"body{number}", (*parts, *own, *now), tuple(made), inner)
     document.fragments.append(fragment)
     count = tensors[0].shape[0]
     results = [(t.content, t.shape) for t in made[: len(now)]]
@@ -96,7 +96,12 @@ def _scan(
 
 @tract_says(Recurrence)
 def _recurrence(
-    document: TractDocument, operator: Recurrence, x: Any, weights: Weights, states: Sequence[Any], lengths: Any = None
+    document: TractDocument,
+    operator: Recurrence,
+    x: Any,
+    weights: RecurrentWeights,
+    states: Sequence[Any],
+    lengths: Any = None,
 ) -> list[Any]:
     """A layer of few steps as in the standard, others as a scan over the products with the inputs."""
     recurrent.check(operator, x, weights, lengths)

@@ -45,7 +45,7 @@ from nnefc.operators.tensor.shape import Expand, Slice, Split
 from nnefc.operators.tensor.sorting import TopK
 from nnefc.symbolic.dims import is_known
 
-__all__ = ["TRACT_RULES", "Fragment", "TractDocument", "tract_says"]
+__all__ = ["TRACT_RULES", "TractDocument", "TractFragment", "tract_says"]
 
 _NAMES = {dtype: name for name, dtype in DATUM_TYPES.items()}
 _Function = TypeVar("_Function", bound=Rule)
@@ -54,7 +54,7 @@ _SPELLABLE = re.compile(r"[A-Za-z0-9_+\-*/ ()]+")
 
 
 @dataclass(frozen=True, eq=False)
-class Fragment:
+class TractFragment:
     """A fragment of a document: the body of a scan.
 
     Attributes:
@@ -77,7 +77,7 @@ class TractDocument(Document):
         fixed: the names of tensors that are parameters or results of it, if it is the body of a fragment.
     """
 
-    fragments: list[Fragment] = field(default_factory=list)
+    fragments: list[TractFragment] = field(default_factory=list)
     fixed: dict[Tensor, str] = field(default_factory=dict)
 
     def inside(self) -> TractDocument:

@@ -15,7 +15,7 @@ from nnefc.operators.base import Shape
 from nnefc.operators.nn.pooling import AdaptivePool, ArgMaxPool, AveragePool, LpPool, MaxPool, SumPool
 from nnefc.operators.nn.unpooling import SampleWindows, SpreadWindows
 from nnefc.operators.nn.window import Window
-from nnefc.operators.vision.interpolation import Interpolation, Scaling
+from nnefc.operators.vision.interpolation import AxisScaling, Interpolation
 from nnefc.operators.vision.resize import Resize
 from nnefc.symbolic.dims import is_known
 
@@ -134,7 +134,7 @@ def _resize(document: Document, operator: Resize, x: Any) -> Any:
     raise Unsayable("NNEF makes all dimensions larger, or all smaller")
 
 
-def _factor(scaling: Scaling | None) -> tuple[int, bool]:
+def _factor(scaling: AxisScaling | None) -> tuple[int, bool]:
     """The factor of a dimension, and whether it becomes larger."""
     if scaling is None:
         return 1, True
@@ -150,7 +150,9 @@ def _factor(scaling: Scaling | None) -> tuple[int, bool]:
     raise Unsayable(f"NNEF resizes by whole factors, here {scaling.elements} elements become {scaling.results}")
 
 
-def _upsample(document: Document, how: Interpolation, x: Any, factors: list[int], changed: dict[int, Scaling]) -> Any:
+def _upsample(
+    document: Document, how: Interpolation, x: Any, factors: list[int], changed: dict[int, AxisScaling]
+) -> Any:
     if how.mode == "nearest":
         if not all(_repeats(how, scaling) for scaling in changed.values()):
             raise Unsayable("NNEF repeats elements, here other elements are the nearest")
@@ -164,7 +166,7 @@ def _upsample(document: Document, how: Interpolation, x: Any, factors: list[int]
     return document.call("multilinear_upsample", input=document.tensor(x), factor=factors, method=method, border=border)
 
 
-def _repeats(how: Interpolation, scaling: Scaling) -> bool:
+def _repeats(how: Interpolation, scaling: AxisScaling) -> bool:
     """Returns whether every result is the element that it lies in."""
     if not scaling.is_known:
         return how.repeats_elements(scaling) > 0
@@ -173,8 +175,10 @@ def _repeats(how: Interpolation, scaling: Scaling) -> bool:
     return bool((locations[:, 0] == np.arange(scaling.results) // factor).all())
 
 
-def _downsample(document: Document, how: Interpolation, x: Any, factors: list[int], changed: dict[int, Scaling]) -> Any:
-    def is_first(scaling: Scaling) -> bool:
+def _downsample(
+    document: Document, how: Interpolation, x: Any, factors: list[int], changed: dict[int, AxisScaling]
+) -> Any:
+    def is_first(scaling: AxisScaling) -> bool:
         locations, _ = how.taps(scaling)
         return bool((locations[:, 0] == np.arange(scaling.results) * (scaling.elements // scaling.results)).all())
 

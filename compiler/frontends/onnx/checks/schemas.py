@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from collections.abc import Sequence as SequenceOf
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cache
 from typing import Any, TypeAlias
@@ -17,7 +16,7 @@ from nnefc.frontends.onnx.checks.types import spelled, type_of
 from nnefc.frontends.onnx.custom import custom_schema
 from nnefc.frontends.onnx.files.model import NodeDef, Opsets
 from nnefc.frontends.onnx.hints import advice_on_leftover, advice_on_operator
-from nnefc.frontends.onnx.values import AnyValue, Optional, Sequence
+from nnefc.frontends.onnx.values import AnyValue, Optional, TensorSequence
 from nnefc.support.diagnostics import CompileError
 
 __all__ = ["Schema", "check_node", "check_types", "has_body", "schema_of", "with_defaults"]
@@ -138,7 +137,7 @@ def check_required(node: NodeDef, schema: Any, attributes: Collection[str]) -> N
 
 
 def _check_arity(
-    node: NodeDef, kind: str, names: SequenceOf[str], formals: SequenceOf[Any], minimum: int, maximum: int
+    node: NodeDef, kind: str, names: Sequence[str], formals: Sequence[Any], minimum: int, maximum: int
 ) -> None:
     count = len(names)
     if not minimum <= count <= maximum:
@@ -188,7 +187,7 @@ def _plain(value: Any) -> Any:
     return tuple(map(_plain, value))
 
 
-def check_types(node: NodeDef, schema: Schema, operands: SequenceOf[AnyValue | None]) -> None:
+def check_types(node: NodeDef, schema: Schema, operands: Sequence[AnyValue | None]) -> None:
     """Check the types of a node's operands.
 
     Raises:
@@ -219,7 +218,7 @@ def check_types(node: NodeDef, schema: Schema, operands: SequenceOf[AnyValue | N
             )
 
 
-def _with_formals(schema: Schema, operands: SequenceOf[AnyValue | None]) -> Iterator[tuple[int, Any, AnyValue]]:
+def _with_formals(schema: Schema, operands: Sequence[AnyValue | None]) -> Iterator[tuple[int, Any, AnyValue]]:
     formals = schema.inputs
     for index, operand in enumerate(operands):
         if operand is not None:
@@ -229,7 +228,7 @@ def _with_formals(schema: Schema, operands: SequenceOf[AnyValue | None]) -> Iter
 def _spelled(operand: AnyValue) -> str | None:
     """The operand's type; None if it is empty and so says nothing."""
     match operand:
-        case Sequence(elements, dtype) if not elements and not dtype:
+        case TensorSequence(elements, dtype) if not elements and not dtype:
             return None
         case Optional(element, dtype) if element is None and not dtype:
             return None

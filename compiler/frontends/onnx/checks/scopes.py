@@ -11,9 +11,17 @@ from dataclasses import dataclass, field
 
 from nnefc.frontends.onnx.checks.schemas import check_node, schema_of
 from nnefc.frontends.onnx.checks.tolerance import used_functions
-from nnefc.frontends.onnx.checks.types import MapType, OptionalType, SequenceType, TensorType, Type
+from nnefc.frontends.onnx.checks.types import MapType, OnnxTensorType, OptionalType, SequenceType, Type
 from nnefc.frontends.onnx.custom import is_custom
-from nnefc.frontends.onnx.files.model import AttributeRef, Function, FunctionKey, Graph, Model, NodeDef, Opsets
+from nnefc.frontends.onnx.files.model import (
+    AttributeRef,
+    FunctionKey,
+    NodeDef,
+    OnnxFunction,
+    OnnxGraph,
+    OnnxModel,
+    Opsets,
+)
 from nnefc.support.diagnostics import CompileError
 
 __all__ = ["check_call", "check_combined", "check_graph", "check_model"]
@@ -46,7 +54,7 @@ class _Scope:
         return any(name in scope.names for scope in self.around())
 
 
-def check_model(model: Model) -> None:
+def check_model(model: OnnxModel) -> None:
     """Check the model's graph and its functions.
 
     Raises:
@@ -68,14 +76,14 @@ def check_model(model: Model) -> None:
 def _is_whole(type_: Type | None) -> bool:
     """Returns whether a type says what the elements are."""
     match type_:
-        case TensorType(dtype):
+        case OnnxTensorType(dtype):
             return bool(dtype)
         case SequenceType(element) | OptionalType(element) | MapType(element=element):
             return _is_whole(element)
     return False
 
 
-def check_graph(graph: Graph, model: Model, what: str) -> None:
+def check_graph(graph: OnnxGraph, model: OnnxModel, what: str) -> None:
     """Check a graph that no other one is around."""
     scope = _Scope(model.opsets, None)
     for name in graph.initializers:
@@ -85,7 +93,7 @@ def check_graph(graph: Graph, model: Model, what: str) -> None:
     _check_outputs(graph, scope, what)
 
 
-def check_combined(first: Graph, second: Graph, what: str) -> None:
+def check_combined(first: OnnxGraph, second: OnnxGraph, what: str) -> None:
     """Check that two graphs can be put one after the other: no name may be defined in both."""
     names = {*first.initializers, *first.input_names, *(name for node in first.nodes for name in node.outputs if name)}
     for kind, others in (
@@ -101,7 +109,7 @@ def check_combined(first: Graph, second: Graph, what: str) -> None:
             raise CompileError(f"{what}: the output '{name}' is an output of the model's graph too")
 
 
-def _define_inputs(graph: Graph, scope: _Scope, what: str, *, may_be_initializers: bool) -> None:
+def _define_inputs(graph: OnnxGraph, scope: _Scope, what: str, *, may_be_initializers: bool) -> None:
     seen: set[str] = set()
     for name in graph.input_names:
         if name in seen:
@@ -112,7 +120,9 @@ def _define_inputs(graph: Graph, scope: _Scope, what: str, *, may_be_initializer
     scope.names.update(seen)
 
 
-def _check_nodes(nodes: Iterable[NodeDef], scope: _Scope, functions: Mapping[FunctionKey, Function], what: str) -> None:
+def _check_nodes(
+    nodes: Iterable[NodeDef], scope: _Scope, functions: Mapping[FunctionKey, OnnxFunction], what: str
+) -> None:
     nodes, makers = tuple(nodes), dict[str, NodeDef]()
     for node in nodes:
         for name in filter(None, node.outputs):
@@ -135,7 +145,7 @@ def _check_nodes(nodes: Iterable[NodeDef], scope: _Scope, functions: Mapping[Fun
         scope.names.update(filter(None, node.outputs))
 
 
-def _check_one(node: NodeDef, scope: _Scope, functions: Mapping[FunctionKey, Function]) -> None:
+def _check_one(node: NodeDef, scope: _Scope, functions: Mapping[FunctionKey, OnnxFunction]) -> None:
     for name, value in node.attributes.items():
         if not isinstance(value, AttributeRef):
             continue
@@ -161,7 +171,7 @@ def _check_one(node: NodeDef, scope: _Scope, functions: Mapping[FunctionKey, Fun
         _check_outputs(graph, inner, what)
 
 
-def _check_outputs(graph: Graph, scope: _Scope, what: str) -> None:
+def _check_outputs(graph: OnnxGraph, scope: _Scope, what: str) -> None:
     seen: set[str] = set()
     for name in graph.output_names:
         if not scope.sees(name):
@@ -171,7 +181,7 @@ def _check_outputs(graph: Graph, scope: _Scope, what: str) -> None:
         seen.add(name)
 
 
-def check_call(node: NodeDef, function: Function) -> None:
+def check_call(node: NodeDef, function: OnnxFunction) -> None:
     """Check a node that calls a function.
 
     Raises:
@@ -185,7 +195,7 @@ def check_call(node: NodeDef, function: Function) -> None:
             raise CompileError(f"{node.description}: the function has no attribute '{name}'")
 
 
-def _check_function(function: Function, functions: Mapping[FunctionKey, Function]) -> None:
+def _check_function(function: OnnxFunction, functions: Mapping[FunctionKey, OnnxFunction]) -> None:
     what = f"the function '{function.name}'"
     scope = _Scope(function.opsets, frozenset((*function.required, *function.defaults)))
     scope.names.update(filter(None, function.inputs))
@@ -195,7 +205,7 @@ def _check_function(function: Function, functions: Mapping[FunctionKey, Function
             raise CompileError(f"{what}: no node computes its output '{name}'")
 
 
-def _check_recursion(functions: Mapping[FunctionKey, Function]) -> None:
+def _check_recursion(functions: Mapping[FunctionKey, OnnxFunction]) -> None:
     """No function may call itself, directly or through others."""
     done: set[FunctionKey] = set()
     for start in functions:

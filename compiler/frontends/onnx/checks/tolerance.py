@@ -14,12 +14,12 @@ from typing import Any
 import onnx.defs
 from onnx import helper
 
-from nnefc.frontends.onnx.files.model import Function, Graph, Model, NodeDef
+from nnefc.frontends.onnx.files.model import NodeDef, OnnxFunction, OnnxGraph, OnnxModel
 
 __all__ = ["is_leftover", "used_functions", "with_all_imports", "without_dead_nodes"]
 
 
-def with_all_imports(model: Model, ir_version: int) -> tuple[Model, list[str]]:
+def with_all_imports(model: OnnxModel, ir_version: int) -> tuple[OnnxModel, list[str]]:
     """The model with operator sets imported for all domains that its nodes are of; and warnings.
 
     The standard's own, whose version says what operators mean, is added to functions alone, as the model has it.
@@ -60,9 +60,9 @@ def _version(domain: str, ir_version: int) -> int:
     return max((int(row[3]) for row in rows), default=1)
 
 
-def used_functions(model: Model) -> dict[tuple[str, str, str], Function]:
+def used_functions(model: OnnxModel) -> dict[tuple[str, str, str], OnnxFunction]:
     """The functions that the model's graphs call, and those that these call."""
-    used: dict[tuple[str, str, str], Function] = {}
+    used: dict[tuple[str, str, str], OnnxFunction] = {}
     graphs = [model.graph, *(g for t in model.trainings for g in (t.initialization, t.algorithm) if g is not None)]
     waiting = [node for graph in graphs for node in graph.nodes]
     while waiting:
@@ -76,8 +76,8 @@ def used_functions(model: Model) -> dict[tuple[str, str, str], Function]:
 
 
 def without_dead_nodes(
-    graph: Graph, wanted: Iterable[str], is_supported: Callable[[NodeDef], bool]
-) -> tuple[Graph, list[str]]:
+    graph: OnnxGraph, wanted: Iterable[str], is_supported: Callable[[NodeDef], bool]
+) -> tuple[OnnxGraph, list[str]]:
     """The graph without nodes that have no results, or are not supported and not needed; and warnings.
 
     Args:

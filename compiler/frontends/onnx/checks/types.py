@@ -9,16 +9,16 @@ from typing import TypeAlias
 import numpy as np
 import onnx
 
-from nnefc.frontends.onnx.values import AnyValue, Map, Optional, Sequence, Stacked, Value
+from nnefc.frontends.onnx.values import AnyValue, Map, Optional, Stacked, TensorSequence, Value
 from nnefc.support.diagnostics import CompileError
 
 __all__ = [
     "DTYPES",
     "DeclaredSize",
     "MapType",
+    "OnnxTensorType",
     "OptionalType",
     "SequenceType",
-    "TensorType",
     "Type",
     "ValueInfo",
     "dtype_of_code",
@@ -87,7 +87,7 @@ DeclaredSize: TypeAlias = "int | str | None"
 
 
 @dataclass(frozen=True)
-class TensorType:
+class OnnxTensorType:
     """A tensor; `shape` is None if not even the rank is declared, `dtype` empty if the element type is not."""
 
     dtype: str
@@ -117,7 +117,7 @@ class MapType:
     element: Type
 
 
-Type: TypeAlias = "TensorType | SequenceType | OptionalType | MapType"
+Type: TypeAlias = "OnnxTensorType | SequenceType | OptionalType | MapType"
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ def read_type(proto: onnx.TypeProto, what: str, depth: int = 0) -> Type | None:
             tensor = getattr(proto, kind)
             dtype = dtype_of_code(tensor.elem_type, what) if tensor.elem_type else ""
             shape = _read_shape(tensor.shape, what) if tensor.HasField("shape") else None
-            return TensorType(dtype, shape, sparse=kind == "sparse_tensor_type")
+            return OnnxTensorType(dtype, shape, sparse=kind == "sparse_tensor_type")
         case "sequence_type":
             return SequenceType(_element(proto.sequence_type.elem_type, what, depth))
         case "optional_type":
@@ -168,7 +168,7 @@ def read_type(proto: onnx.TypeProto, what: str, depth: int = 0) -> Type | None:
 
 
 def _element(proto: onnx.TypeProto, what: str, depth: int) -> Type:
-    return read_type(proto, what, depth + 1) or TensorType("", None)
+    return read_type(proto, what, depth + 1) or OnnxTensorType("", None)
 
 
 _OPEN = ("", "?")
@@ -196,23 +196,23 @@ def type_of(value: AnyValue) -> Type:
     """The type of a value that is there."""
     match value:
         case Value():
-            return TensorType(value.dtype, value.shape)
-        case Sequence(elements, dtype):
-            return SequenceType(type_of(elements[0]) if elements else TensorType(dtype, None))
+            return OnnxTensorType(value.dtype, value.shape)
+        case TensorSequence(elements, dtype):
+            return SequenceType(type_of(elements[0]) if elements else OnnxTensorType(dtype, None))
         case Stacked():
             return SequenceType(type_of(value.element))
         case Optional(element, dtype):
-            return OptionalType(type_of(element) if element is not None else TensorType(dtype, None))
+            return OptionalType(type_of(element) if element is not None else OnnxTensorType(dtype, None))
         case Map(elements):
             whole = all(isinstance(key, int) for key in elements)
             first = next(iter(elements.values()), np.float32(0))
-            return MapType("int64" if whole else "string", TensorType(str(np.asarray(first).dtype), ()))
+            return MapType("int64" if whole else "string", OnnxTensorType(str(np.asarray(first).dtype), ()))
 
 
 def spelled(type_: Type) -> str:
     """The type as the schemas of operators spell it, without shapes: `seq(tensor(float))`."""
     match type_:
-        case TensorType(dtype, _, sparse):
+        case OnnxTensorType(dtype, _, sparse):
             return f"{'sparse_tensor' if sparse else 'tensor'}({_SPELLED.get(dtype, dtype)})"
         case SequenceType(element):
             return f"seq({spelled(element)})"
@@ -226,7 +226,7 @@ def proto_of(type_: Type) -> onnx.TypeProto:
     """The type as a message."""
     proto = onnx.TypeProto()
     match type_:
-        case TensorType(dtype, shape, _):
+        case OnnxTensorType(dtype, shape, _):
             proto.tensor_type.elem_type = _CODES.get(dtype, 0)
             if shape is not None:
                 proto.tensor_type.shape.SetInParent()

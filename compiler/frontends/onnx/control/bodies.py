@@ -6,12 +6,11 @@ optionals are as many tensors, and their lengths stay.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from collections.abc import Sequence as SequenceOf
+from collections.abc import Iterable, Iterator, Sequence
 
 from tvm import relax
 
-from nnefc.frontends.onnx.values import AnyValue, Map, Optional, Sequence, Stacked, Value
+from nnefc.frontends.onnx.values import AnyValue, Map, Optional, Stacked, TensorSequence, Value
 from nnefc.ir.dataflow import bindings_of
 from nnefc.ir.network import Body
 from nnefc.support.diagnostics import CompileError
@@ -52,7 +51,7 @@ def leaves(values: Iterable[AnyValue]) -> Iterator[Value]:
         match value:
             case Value():
                 yield value
-            case Sequence(elements):
+            case TensorSequence(elements):
                 yield from leaves(elements)
             case Stacked(tensor):
                 yield tensor
@@ -62,13 +61,13 @@ def leaves(values: Iterable[AnyValue]) -> Iterator[Value]:
                 raise CompileError("a map cannot depend on what is known only at run time")
 
 
-def rebuilt(values: SequenceOf[AnyValue], leaves: Iterator[Value]) -> list[AnyValue]:
+def rebuilt(values: Sequence[AnyValue], leaves: Iterator[Value]) -> list[AnyValue]:
     """Values like these, made of other tensors."""
     made: list[AnyValue] = []
     for value in values:
         match value:
-            case Sequence(elements, dtype):
-                made.append(Sequence(tuple(rebuilt(elements, leaves)), dtype))
+            case TensorSequence(elements, dtype):
+                made.append(TensorSequence(tuple(rebuilt(elements, leaves)), dtype))
             case Stacked():
                 made.append(Stacked(next(leaves)))
             case Optional(element, dtype):
@@ -81,7 +80,7 @@ def rebuilt(values: SequenceOf[AnyValue], leaves: Iterator[Value]) -> list[AnyVa
 def structure(value: AnyValue) -> object:
     """What a value is made of, so that values of one structure differ in their tensors only."""
     match value:
-        case Sequence(elements):
+        case TensorSequence(elements):
             return "sequence", *map(structure, elements)
         case Stacked():
             return "stacked"

@@ -6,14 +6,13 @@ If: x[n, 4]   else: zeros[0, 4]     a tensor without elements: the body writes o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from collections.abc import Sequence as SequenceOf
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from nnefc.frontends.onnx.control.bodies import leaves, structure
 from nnefc.frontends.onnx.control.tensor_sequences import stacked
 from nnefc.frontends.onnx.operator import Context
-from nnefc.frontends.onnx.values import AnyValue, Sequence, Stacked, Value
+from nnefc.frontends.onnx.values import AnyValue, Stacked, TensorSequence, Value
 from nnefc.symbolic.dims import bounds
 
 __all__ = ["NO_FORMS", "Forms", "one_element"]
@@ -31,16 +30,16 @@ class Forms:
     stacks: Mapping[int, Value] = field(default_factory=dict)
     filled: frozenset[int] = frozenset()
 
-    def of(self, ctx: Context, outputs: SequenceOf[AnyValue]) -> list[AnyValue]:
+    def of(self, ctx: Context, outputs: Sequence[AnyValue]) -> list[AnyValue]:
         """A branch's outputs in their forms."""
         return [
             stacked(ctx, value, self.stacks[location])
-            if isinstance(value, Sequence) and location in self.stacks
+            if isinstance(value, TensorSequence) and location in self.stacks
             else value
             for location, value in enumerate(outputs)
         ]
 
-    def tensors(self, ctx: Context, outputs: SequenceOf[AnyValue]) -> list[Value]:
+    def tensors(self, ctx: Context, outputs: Sequence[AnyValue]) -> list[Value]:
         """What the body of a branch with these outputs gives: tensors with elements."""
         return [
             one_element(leaf) if 0 in leaf.shape else leaf
@@ -48,7 +47,7 @@ class Forms:
             if 0 not in leaf.shape or number in self.filled
         ]
 
-    def common(self, one: SequenceOf[AnyValue], other: SequenceOf[AnyValue]) -> Forms:
+    def common(self, one: Sequence[AnyValue], other: Sequence[AnyValue]) -> Forms:
         """The forms in which outputs of both branches are of one kind, as far as there are such; these if they are."""
         stacks = {
             location: like
@@ -80,7 +79,7 @@ def _common_element(one: AnyValue, other: AnyValue) -> Value | None:
     elements: list[AnyValue] = []
     for value in (one, other):
         match value:
-            case Sequence(own):
+            case TensorSequence(own):
                 elements += own
             case Stacked():
                 elements.append(value.element)

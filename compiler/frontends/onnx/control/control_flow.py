@@ -7,13 +7,13 @@ from one to the next. Any other runs as a loop, unless it can only be unrolled: 
 
 from __future__ import annotations
 
-from collections.abc import Sequence as SequenceOf
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import onnx.defs
 
-from nnefc.frontends.onnx.checks.types import TensorType
+from nnefc.frontends.onnx.checks.types import OnnxTensorType
 from nnefc.frontends.onnx.control.branches import choose
 from nnefc.frontends.onnx.control.loops import EndlessLoop, Repetition, repeat
 from nnefc.frontends.onnx.operator import AnyValue, Context, Node, Subgraph, Value, operator
@@ -80,7 +80,7 @@ def _as_declared(ctx: Context, body: Any, index: int, scalar: Value) -> Any:
     The standard has scalars alone; old exporters wrote vectors, and onnxruntime gives them.
     """
     declared = body.graph.inputs[index].type
-    rank = len(declared.shape) if isinstance(declared, TensorType) and declared.shape is not None else 0
+    rank = len(declared.shape) if isinstance(declared, OnnxTensorType) and declared.shape is not None else 0
     return ctx.apply(Reshape((1,)), scalar) if rank == 1 else scalar
 
 
@@ -108,7 +108,7 @@ def _trip_count(ctx: Context, node: Node) -> tuple[Dimension | None, Value | Non
     return None if count >= (1 << 31) - 1 else max(count, 0), None
 
 
-def _run(ctx: Context, loop: Repetition, body: Subgraph, axes: SequenceOf[int]) -> list[AnyValue]:
+def _run(ctx: Context, loop: Repetition, body: Subgraph, axes: Sequence[int]) -> list[AnyValue]:
     """The results of a loop, its outputs along these axes: unrolled if it is short or cannot be had otherwise."""
     forget = ctx.at.checkpoint()
     made = _unrolled(ctx, loop, body, axes, _MAX_SHORT)
@@ -128,7 +128,7 @@ def _run(ctx: Context, loop: Repetition, body: Subgraph, axes: SequenceOf[int]) 
 
 
 def _unrolled(
-    ctx: Context, loop: Repetition, body: Subgraph, axes: SequenceOf[int], maximum: int | None
+    ctx: Context, loop: Repetition, body: Subgraph, axes: Sequence[int], maximum: int | None
 ) -> list[AnyValue] | None:
     """A loop without a loop; None if it may not be unrolled, or comes to more nodes than `maximum`."""
     limit, running, states = loop.limit, loop.running, loop.states
@@ -163,7 +163,7 @@ def _unrolled(
     return [*states, *stacked]
 
 
-def _stacked(ctx: Context, elements: SequenceOf[Value], body: Subgraph, index: int, axis: int) -> Value:
+def _stacked(ctx: Context, elements: Sequence[Value], body: Subgraph, index: int, axis: int) -> Value:
     """The elements of output `index` of a body, of all iterations, along a new axis."""
     if not elements:
         return _no_iterations(body, index, axis)
@@ -184,7 +184,7 @@ def _stacked(ctx: Context, elements: SequenceOf[Value], body: Subgraph, index: i
 def _no_iterations(graph: Any, index: int, axis: int) -> Value:
     """The scan output of a loop without iterations: no elements, of the declared type."""
     declared = graph.graph.outputs[index].type
-    if not isinstance(declared, TensorType) or not declared.dtype:
+    if not isinstance(declared, OnnxTensorType) or not declared.dtype:
         raise CompileError("it has no iterations, and its body does not declare the types of its scan outputs")
     shape = tuple(size if isinstance(size, int) else 0 for size in declared.shape or ())
     axis = _axis(axis, len(shape) + 1)
@@ -196,7 +196,7 @@ def _expanded(ctx: Context, value: Value, axis: int) -> Value:
     return made
 
 
-def _joined(ctx: Context, values: SequenceOf[Value], axis: int) -> Value:
+def _joined(ctx: Context, values: Sequence[Value], axis: int) -> Value:
     return values[0] if len(values) == 1 else ctx.apply(Concat(axis), *values)
 
 
@@ -240,10 +240,10 @@ def _scan(
     ctx: Context,
     node: Node,
     operands: list[Value],
-    directions: SequenceOf[int],
-    axes: SequenceOf[int] | None = None,
-    output_axes: SequenceOf[int] | None = None,
-    output_directions: SequenceOf[int] | None = None,
+    directions: Sequence[int],
+    axes: Sequence[int] | None = None,
+    output_axes: Sequence[int] | None = None,
+    output_directions: Sequence[int] | None = None,
 ) -> list[AnyValue]:
     body, count = node.attributes["body"], node.attributes["num_scan_inputs"]
     axes = axes or (0,) * count

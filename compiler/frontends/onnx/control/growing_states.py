@@ -9,8 +9,7 @@ that is another one after it, until no more are found. What such a variable beco
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from collections.abc import Sequence as SequenceOf
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -75,7 +74,7 @@ class Growth:
 
 
 def found(
-    known: SequenceOf[Growth], changes: Mapping[Axis, tuple[Dimension, Dimension]], after: Mapping[Axis, Dimension]
+    known: Sequence[Growth], changes: Mapping[Axis, tuple[Dimension, Dimension]], after: Mapping[Axis, Dimension]
 ) -> list[Growth] | None:
     """The sizes that change, as far as a body that was lowered with those that are `known` tells; None if no more do.
 

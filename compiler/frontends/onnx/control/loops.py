@@ -6,8 +6,7 @@ known value.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from collections.abc import Sequence as SequenceOf
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,7 +16,7 @@ from nnefc.frontends.onnx.control.growing_states import Axis, Growth, bounded, f
 from nnefc.frontends.onnx.control.tensor_sequences import stacked
 from nnefc.frontends.onnx.data_dependent_sizes import sizes_of
 from nnefc.frontends.onnx.operator import Context
-from nnefc.frontends.onnx.values import AnyValue, Array, Sequence, Stacked, Value, same_values
+from nnefc.frontends.onnx.values import AnyValue, Array, Stacked, TensorSequence, Value, same_values
 from nnefc.ir.network import Loop
 from nnefc.operators.math.elementwise import Elementwise
 from nnefc.operators.tensor.data_dependent_selection import first_of
@@ -137,7 +136,7 @@ def _with_known_trip_counts(ctx: Context, loop: Repetition, conditional: bool) -
 class _OtherLength(Exception):
     """A state is a sequence that has another length after an iteration: `before` one, with elements `like` this one."""
 
-    def __init__(self, index: int, before: Sequence, like: Value) -> None:
+    def __init__(self, index: int, before: TensorSequence, like: Value) -> None:
         super().__init__("a sequence changes its length")
         self.index, self.before, self.like = index, before, like
 
@@ -163,7 +162,7 @@ class _LoopBody:
         loop: Repetition,
         first: list[Value],
         settled: dict[int, Array],
-        growths: SequenceOf[Growth],
+        growths: Sequence[Growth],
     ) -> None:
         self._ctx = ctx
         self._loop = loop
@@ -243,16 +242,16 @@ class _LoopBody:
         """
         if structure(old) == structure(new):
             return new
-        if isinstance(old, Stacked) and isinstance(new, Sequence):
+        if isinstance(old, Stacked) and isinstance(new, TensorSequence):
             return stacked(self._ctx, new, old.element)
-        if isinstance(old, Sequence) and isinstance(new, Sequence | Stacked):
+        if isinstance(old, TensorSequence) and isinstance(new, TensorSequence | Stacked):
             after = stacked(
                 self._ctx, new, old.elements[0] if old.elements and isinstance(old.elements[0], Value) else None
             )
             raise _OtherLength(index, old, after.element)
         raise CompileError(f"its state {index} changes its kind or length from one iteration to the next")
 
-    def _count(self, number: Value, sizes: SequenceOf[Value]) -> None:
+    def _count(self, number: Value, sizes: Sequence[Value]) -> None:
         """Let the body read the sizes that change, or the number of the iteration that they follow from."""
         counts = self._ctx.at.counts
         for growth, size in zip(self._held, sizes, strict=True):
@@ -261,7 +260,7 @@ class _LoopBody:
         if stepping:
             counts[stepping[0].count] = self._ctx.expr(number)
 
-    def _compare(self, after: SequenceOf[Value]) -> None:
+    def _compare(self, after: Sequence[Value]) -> None:
         """Note what sizes of the states an iteration changes.
 
         Raises:
@@ -311,7 +310,7 @@ class _LoopBody:
         outputs = [computed[k] if k in computed else Value.empty(v.shape, v.dtype) for k, v in enumerate(stacked)]
         return rebuilt(loop.states, iter(last[1:])), outputs
 
-    def _last_sizes(self, held: SequenceOf[Dimension]) -> dict[Axis, Dimension]:
+    def _last_sizes(self, held: Sequence[Dimension]) -> dict[Axis, Dimension]:
         """The sizes that change, after the loop, given those that states hold."""
         sizes: dict[Axis, Dimension] = {}
         of_states = iter(held)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from nnefc.frontends.onnx.operator import Context
-from nnefc.frontends.onnx.values import Sequence, Stacked, Value
+from nnefc.frontends.onnx.values import Stacked, TensorSequence, Value
 from nnefc.operators.tensor.indexing import Gather
 from nnefc.operators.tensor.shape import Concat, Reshape, Stack, Transpose, Unsqueeze
 from nnefc.operators.tensor.tensor_sequences import Erase, Insert
@@ -16,7 +16,7 @@ from nnefc.symbolic.unification import unify_shapes
 __all__ = ["at_position", "concatenated", "inserted", "split", "stacked", "without"]
 
 
-def stacked(ctx: Context, sequence: Sequence | Stacked, like: Value | None = None) -> Stacked:
+def stacked(ctx: Context, sequence: TensorSequence | Stacked, like: Value | None = None) -> Stacked:
     """A sequence as one tensor.
 
     Args:

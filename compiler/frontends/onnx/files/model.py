@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from nnefc.frontends.onnx.checks.types import ValueInfo
 from nnefc.frontends.onnx.values import Array, SparseTensor
 
-__all__ = ["AttributeRef", "Function", "FunctionKey", "Graph", "Model", "NodeDef", "Opsets", "Training"]
+__all__ = ["AttributeRef", "FunctionKey", "NodeDef", "OnnxFunction", "OnnxGraph", "OnnxModel", "Opsets", "Training"]
 
 Opsets: TypeAlias = "Mapping[str, int]"
 """Imported versions by domain; ai.onnx is the empty domain."""
@@ -48,18 +48,18 @@ class NodeDef:
         made = next((name for name in self.outputs if name), None)
         return f"the node {operator}" + (f" that makes '{made}'" if made else "")
 
-    def subgraphs(self) -> Iterator[tuple[str, Graph]]:
+    def subgraphs(self) -> Iterator[tuple[str, OnnxGraph]]:
         """The graphs among the attributes, by the attribute's name."""
         for name, value in self.attributes.items():
             match value:
-                case Graph():
+                case OnnxGraph():
                     yield name, value
-                case (Graph(), *_):  # all are then
+                case (OnnxGraph(), *_):  # all are then
                     yield from ((name, element) for element in value)
 
 
 @dataclass(frozen=True, eq=False)
-class Graph:
+class OnnxGraph:
     """A graph: the model's own, or an attribute of a node.
 
     Attributes:
@@ -91,7 +91,7 @@ class Graph:
 
 
 @dataclass(frozen=True, eq=False)
-class Function:
+class OnnxFunction:
     """A function of the model, or the body that the standard gives for an operator.
 
     Attributes:
@@ -126,20 +126,20 @@ class Training:
         initialization_binding, update_binding: outputs of the two by the names of the initializers that take them.
     """
 
-    initialization: Graph | None
-    algorithm: Graph
+    initialization: OnnxGraph | None
+    algorithm: OnnxGraph
     initialization_binding: Mapping[str, str]
     update_binding: Mapping[str, str]
 
 
 @dataclass(frozen=True, eq=False)
-class Model:
+class OnnxModel:
     """A whole model; `files` are the names of those next to it with data of tensors, `producer` is what made it."""
 
     name: str
     opsets: Opsets
-    graph: Graph
-    functions: Mapping[FunctionKey, Function]
+    graph: OnnxGraph
+    functions: Mapping[FunctionKey, OnnxFunction]
     trainings: tuple[Training, ...]
     files: tuple[str, ...] = ()
     producer: str = ""

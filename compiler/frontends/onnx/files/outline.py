@@ -9,7 +9,7 @@ from pathlib import Path
 
 import onnx
 
-from nnefc.frontends.onnx.checks.types import DTYPES, OptionalType, TensorType, read_type, spelled
+from nnefc.frontends.onnx.checks.types import DTYPES, OnnxTensorType, OptionalType, read_type, spelled
 from nnefc.frontends.onnx.files.reading import read_proto
 from nnefc.frontends.onnx.files.tensors import element_count, packed_bytes
 from nnefc.frontends.onnx.lowering import is_supported
@@ -66,7 +66,7 @@ def _tensor(info: onnx.ValueInfoProto, role: str) -> DynamicTensor:
     """An input or output; the type of what is no tensor is spelt with parentheses, as in `seq(tensor(float))`."""
     type_ = read_type(info.type, f"the {role} '{info.name}'")
     match type_:
-        case TensorType(dtype, shape) | OptionalType(TensorType(dtype, shape)):
+        case OnnxTensorType(dtype, shape) | OptionalType(OnnxTensorType(dtype, shape)):
             sizes = None if shape is None else tuple(e if isinstance(e, int | None) else _text(e) for e in shape)
             return DynamicTensor(_text(info.name), dtype, sizes)
     return DynamicTensor(_text(info.name), spelled(type_) if type_ is not None else "()", None)

@@ -17,7 +17,7 @@ from nnefc.frontends.onnx.checks.types import ValueInfo, read_type
 from nnefc.frontends.onnx.columns import Column
 from nnefc.frontends.onnx.files.external_data import ExternalData
 from nnefc.frontends.onnx.files.large_tensors import ITSELF, LOCATIONS, Message, mapped_message, without_large_tensors
-from nnefc.frontends.onnx.files.model import AttributeRef, Function, Graph, Model, NodeDef, Opsets, Training
+from nnefc.frontends.onnx.files.model import AttributeRef, NodeDef, OnnxFunction, OnnxGraph, OnnxModel, Opsets, Training
 from nnefc.frontends.onnx.files.tensors import read_sparse_tensor, read_tensor
 from nnefc.frontends.onnx.values import Array, SparseTensor, same_values
 from nnefc.ir.model_metadata import MetadataEntries, metadata_of
@@ -71,7 +71,7 @@ _ELEMENT: Mapping[int, int] = {
 _SINGULAR = tuple(_ELEMENT.values())
 
 
-def read_model(path: Path) -> Model:
+def read_model(path: Path) -> OnnxModel:
     """Read a model, also one compressed with gzip, with the data in files next to it.
 
     Raises:
@@ -132,7 +132,7 @@ def _unpacked(path: Path, content: Message) -> Message:
     return unpacked(path, content, maximum, hint)
 
 
-def read_function(proto: onnx.FunctionProto) -> Function:
+def read_function(proto: onnx.FunctionProto) -> OnnxFunction:
     """A function that the standard gives as the body of an operator."""
     return _Reader(ExternalData(Path())).function(proto)
 
@@ -149,7 +149,7 @@ class _Reader:
         self._depth = 0
         self.warnings: list[str] = []
 
-    def model(self, proto: onnx.ModelProto, path: Path) -> Model:
+    def model(self, proto: onnx.ModelProto, path: Path) -> OnnxModel:
         version = proto.ir_version or (_FIRST_WITH_OPSETS if proto.opset_import else 1)
         if not proto.ir_version:
             self.warnings.append(f"it does not say which version of the format it is in: {version} is taken")
@@ -168,7 +168,7 @@ class _Reader:
             self.warnings.append(
                 f"it imports operator sets, which version {version} of the format lacks; they are taken"
             )
-        functions: dict[tuple[str, str, str], Function] = {}
+        functions: dict[tuple[str, str, str], OnnxFunction] = {}
         for element in proto.functions:
             function = self.function(element)
             if function.key in functions:
@@ -176,7 +176,7 @@ class _Reader:
             functions[function.key] = function
         metadata = _metadata(proto)
         self.warnings += metadata.warnings
-        model = Model(
+        model = OnnxModel(
             name=proto.graph.name or path.stem.removesuffix(".onnx"),
             opsets=_opsets(proto.opset_import, f"the model {path.name}") or {"": 1},
             graph=self.graph(proto.graph, "the model's graph"),
@@ -190,14 +190,14 @@ class _Reader:
         self.warnings += warnings
         return model
 
-    def graph(self, proto: onnx.GraphProto, what: str) -> Graph:
+    def graph(self, proto: onnx.GraphProto, what: str) -> OnnxGraph:
         if self._depth >= _MAX_DEPTH:
             raise CompileError(f"{what} is nested more than {_MAX_DEPTH} graphs deep")
         self._depth += 1
         try:
             inputs = tuple(self._info(element, "input", what) for element in proto.input)
             initializers = self._initializers(proto, what)
-            return Graph(
+            return OnnxGraph(
                 name=proto.name or what,
                 inputs=inputs,
                 outputs=tuple(self._info(element, "output", what) for element in proto.output),
@@ -330,7 +330,7 @@ class _Reader:
         shared: dict[Any, Any] = {}  # an ensemble of trees has millions, few of them different
         return tuple(shared.setdefault(element, element) for element in elements)
 
-    def function(self, proto: onnx.FunctionProto) -> Function:
+    def function(self, proto: onnx.FunctionProto) -> OnnxFunction:
         """A function; that nodes use only what it imports is checked with its scopes."""
         what = f"the function '{proto.name}'"
         _check_texts(what, proto.name, proto.domain, *proto.input, *proto.output)
@@ -340,7 +340,7 @@ class _Reader:
         _distinct(names, "attribute", what)
         _distinct(proto.input, "input", what)
         _distinct(proto.output, "output", what)
-        return Function(
+        return OnnxFunction(
             name=proto.name,
             domain=_domain(proto.domain),
             overload=getattr(proto, "overload", ""),
@@ -434,5 +434,5 @@ def _distinct(names: Iterable[str], kind: str, what: str) -> None:
         seen.add(name)
 
 
-def _spelled(function: Function) -> str:
+def _spelled(function: OnnxFunction) -> str:
     return ".".join(filter(None, function.key))

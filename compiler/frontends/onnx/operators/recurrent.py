@@ -29,8 +29,8 @@ from nnefc.operators.nn.recurrent import (
     Gru,
     Lstm,
     Recurrence,
+    RecurrentWeights,
     Rnn,
-    Weights,
 )
 from nnefc.operators.tensor.creation import Full
 from nnefc.operators.tensor.shape import Concat, Reshape, Slice, Transpose
@@ -165,7 +165,7 @@ def _lower(
             both, width = _element(ctx, bias, d), cell.gates * size
             first_bias, second_bias = (ctx.apply(Slice({0: (start, width, 1)}), both) for start in (0, width))
         peephole = None if peepholes is None else _element(ctx, peepholes, d)
-        weights = Weights(*pair, first_bias, second_bias, peephole)
+        weights = RecurrentWeights(*pair, first_bias, second_bias, peephole)
         backwards = node.attributes["direction"] == "reverse" or d == 1
         own = [_element(ctx, state, d) for state in first]
         parts.append(ctx.apply(Recurrence(cell, backwards, ended_is_zero), x, weights, own, lengths))

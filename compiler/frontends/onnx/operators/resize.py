@@ -17,7 +17,7 @@ from nnefc.frontends.onnx.operators.tensors import (
     spell,
 )
 from nnefc.operators.base import check_size
-from nnefc.operators.vision.interpolation import COORDINATES, ROUNDINGS, Interpolation, Scaling
+from nnefc.operators.vision.interpolation import COORDINATES, ROUNDINGS, AxisScaling, Interpolation
 from nnefc.operators.vision.resize import Resize
 from nnefc.symbolic.dims import Dimension, scaled, size_hint
 from nnefc.symbolic.values import quotient
@@ -67,7 +67,7 @@ def _resize(ctx: Context, node: Node) -> Any:
             raise fail(node, f"'roi' has {len(roi)} elements for {len(axes)} axes")
         parts = list(zip(roi[: len(axes)], roi[len(axes) :], strict=True))
     resized = tuple(
-        (axis, Scaling(shape[axis], size, scale, *part))
+        (axis, AxisScaling(shape[axis], size, scale, *part))
         for axis, size, scale, part in zip(axes, sizes, factors, parts, strict=True)
         if coordinates == "tf_crop_and_resize" or size != shape[axis] or scale != 1
     )
@@ -98,7 +98,7 @@ def _sizes_of_scales(node: Node, index: int, elements: list[Dimension]) -> list[
 
 def _scales_of(node: Node, sizes: list[int], elements: list[int]) -> tuple[list[float | None], list[int]]:
     """The scales that sizes mean, and the sizes that a kept aspect ratio makes of them."""
-    scales = [Scaling.between(count, size).scale for size, count in zip(sizes, elements, strict=True)]
+    scales = [AxisScaling.between(count, size).scale for size, count in zip(sizes, elements, strict=True)]
     policy = node.attributes.get("keep_aspect_ratio_policy", "stretch")
     if policy == "stretch":
         return scales, sizes
@@ -131,12 +131,12 @@ def _upsample(ctx: Context, node: Node) -> Any:
         raise fail(node, f"the mode '{mode}' is not supported")
     sizes = [] if scales else _sizes_of_scales(node, 1, list(shape))
     if sizes:
-        scalings = [Scaling.between(length, size) for length, size in zip(shape, sizes, strict=True)]
+        scalings = [AxisScaling.between(length, size) for length, size in zip(shape, sizes, strict=True)]
     else:
         scales = scales or [float(s) for s in required_value(ctx, node, 1, "scales").reshape(-1)]
         _check_scales(node, scales, len(shape))
         sizes = [scaled(length, scale) for length, scale in zip(shape, scales, strict=True)]
-        scalings = [Scaling(*each) for each in zip(shape, sizes, scales, strict=True)]
+        scalings = [AxisScaling(*each) for each in zip(shape, sizes, scales, strict=True)]
     check_size(sizes)
     if list(sizes) == list(shape):  # these versions do not say what happens then; others copy
         return x

@@ -9,7 +9,7 @@ import numpy as np
 
 from nnefc.frontends.onnx.control.loops import Repetition, repeat
 from nnefc.frontends.onnx.control.tensor_sequences import at_position, concatenated, inserted, split, stacked, without
-from nnefc.frontends.onnx.operator import AnyValue, Context, Node, Sequence, Value, operator
+from nnefc.frontends.onnx.operator import AnyValue, Context, Node, TensorSequence, Value, operator
 from nnefc.frontends.onnx.operators.casting import element_type
 from nnefc.frontends.onnx.operators.tensors import (
     fail,
@@ -32,14 +32,14 @@ _MAX_PARTS = 16_384
 """Elements of a sequence; how many it would be is not in the model, but in a shape, or the trip count of a loop."""
 
 
-def _sequence(node: Node, index: int = 0) -> Sequence | Stacked:
+def _sequence(node: Node, index: int = 0) -> TensorSequence | Stacked:
     """An input that must be a sequence.
 
     Raises:
         CompileError: it is not.
     """
     value = node.operands[index] if index < len(node.operands) else None
-    if not isinstance(value, Sequence | Stacked):
+    if not isinstance(value, TensorSequence | Stacked):
         raise fail(node, f"input {index} is not a sequence")
     return value
 
@@ -69,19 +69,19 @@ def _given(node: Node, index: int) -> bool:
 
 @operator("SequenceEmpty", since=(11,))
 def _empty(_ctx: Context, node: Node) -> AnyValue:
-    return Sequence((), element_type(node, node.attributes.get("dtype") or 1))
+    return TensorSequence((), element_type(node, node.attributes.get("dtype") or 1))
 
 
 @operator("SequenceConstruct", since=(11,))
 def _construct(_ctx: Context, node: Node) -> AnyValue:
     values = tuple(input_at(node, i) for i in range(len(node.operands)))
-    return Sequence(values, values[0].dtype if values else "")
+    return TensorSequence(values, values[0].dtype if values else "")
 
 
 @operator("SequenceAt", since=(11,))
 def _at(ctx: Context, node: Node) -> AnyValue:
     sequence = _sequence(node)
-    if isinstance(sequence, Sequence):
+    if isinstance(sequence, TensorSequence):
         if not sequence.elements:
             raise fail(node, "the sequence is empty")
         offset = _position(ctx, node, 1, len(sequence.elements), len(sequence.elements))
@@ -96,7 +96,7 @@ def _insert(ctx: Context, node: Node) -> AnyValue:
     if element is None:
         raise fail(node, "there is nothing to insert")
     offset: int | None = None
-    if isinstance(sequence, Sequence):
+    if isinstance(sequence, TensorSequence):
         length = len(sequence.elements)
         offset = _position(ctx, node, 2, length, length + 1) if _given(node, 2) else length
     if isinstance(sequence, Stacked) or offset is None:
@@ -107,20 +107,20 @@ def _insert(ctx: Context, node: Node) -> AnyValue:
     elements = list(sequence.elements)
     _check_count(node, len(elements) + 1)
     elements.insert(offset, element)
-    return Sequence(tuple(elements), sequence.dtype)
+    return TensorSequence(tuple(elements), sequence.dtype)
 
 
 @operator("SequenceErase", since=(11,))
 def _erase(ctx: Context, node: Node) -> AnyValue:
     sequence = _sequence(node)
     position = _position_tensor(node, 1) if _given(node, 1) else known(ctx, np.array(-1))
-    if isinstance(sequence, Sequence):
+    if isinstance(sequence, TensorSequence):
         if not sequence.elements:
             raise fail(node, "the sequence is empty")
         length = len(sequence.elements)
         offset = _position(ctx, node, 1, length, length) if _given(node, 1) else length - 1
         if offset is not None:
-            return Sequence((*sequence.elements[:offset], *sequence.elements[offset + 1 :]), sequence.dtype)
+            return TensorSequence((*sequence.elements[:offset], *sequence.elements[offset + 1 :]), sequence.dtype)
     return without(ctx, stacked(ctx, sequence), position)
 
 
@@ -153,7 +153,7 @@ def _split(ctx: Context, node: Node) -> AnyValue:
         _check_count(node, shape[axis])
         sizes = [1] * shape[axis]
     parts = ctx.apply(Split(axis, tuple(sizes)), x)
-    return Sequence(tuple(parts if keep else [ctx.apply(Squeeze((axis,)), part) for part in parts]), x.dtype)
+    return TensorSequence(tuple(parts if keep else [ctx.apply(Squeeze((axis,)), part) for part in parts]), x.dtype)
 
 
 def _check_count(node: Node, count: int) -> None:
@@ -203,27 +203,29 @@ def _map(ctx: Context, node: Node) -> list[AnyValue]:
     _sequence(node)
     if any(isinstance(operand, Stacked) for operand in node.operands):
         return _mapped_in_a_loop(ctx, node)
-    sequences = [operand for operand in node.operands if isinstance(operand, Sequence)]
+    sequences = [operand for operand in node.operands if isinstance(operand, TensorSequence)]
     length = len(sequences[0].elements)
     for other in sequences[1:]:
         if len(other.elements) != length:
             raise fail(node, f"the sequences have {length} and {len(other.elements)} elements")
     body, made_of_each = node.attributes["body"], []
     for offset in range(length):
-        given = [operand.elements[offset] if isinstance(operand, Sequence) else operand for operand in node.operands]
+        given = [
+            operand.elements[offset] if isinstance(operand, TensorSequence) else operand for operand in node.operands
+        ]
         made_of_each.append(ctx.run_graph(body, [value for value in given if value is not None]))
     made: list[AnyValue] = []
     for index in range(len(node.outputs)):
         elements = tuple(results[index] for results in made_of_each)
-        made.append(Sequence(elements, getattr(elements[0], "dtype", "") if elements else ""))
+        made.append(TensorSequence(elements, getattr(elements[0], "dtype", "") if elements else ""))
     return made
 
 
 def _mapped_in_a_loop(ctx: Context, node: Node) -> list[AnyValue]:
     """As `_map`, where a loop goes over sequences of lengths that are known only at run time."""
     operands = [operand for operand in node.operands if operand is not None]
-    over = [index for index, operand in enumerate(operands) if isinstance(operand, Sequence | Stacked)]
-    sequences = [stacked(ctx, operand) for operand in operands if isinstance(operand, Sequence | Stacked)]
+    over = [index for index, operand in enumerate(operands) if isinstance(operand, TensorSequence | Stacked)]
+    sequences = [stacked(ctx, operand) for operand in operands if isinstance(operand, TensorSequence | Stacked)]
     if not all(unify_dims(sequences[0].length, other.length) for other in sequences):
         raise fail(node, f"the sequences have {' and '.join(str(other.length) for other in sequences)} elements")
 

@@ -21,7 +21,7 @@ import numpy as np
 from tvm import relax
 
 from nnefc.frontends.pnnx.lowering import Array, Shape, Tensor, dtype_of, shape_of
-from nnefc.frontends.pnnx.param import DTYPES, Operator
+from nnefc.frontends.pnnx.param import DTYPES, ParamOperator
 from nnefc.support.diagnostics import CompileError, Location
 from nnefc.symbolic.dims import Size
 
@@ -229,7 +229,7 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 
 
 def arguments_of(
-    declaration: Declaration, operator: Operator, operands: Sequence[Any], weights: Mapping[str, Array]
+    declaration: Declaration, operator: ParamOperator, operands: Sequence[Any], weights: Mapping[str, Array]
 ) -> tuple[list[Any], dict[str, Any]]:
     """The arguments for the lowering of an operator of the file: those by position and those by name.
 
@@ -281,7 +281,7 @@ def arguments_of(
 def _give(
     given: dict[str, tuple[Any, Location]],
     known: Mapping[str, Argument],
-    operator: Operator,
+    operator: ParamOperator,
     name: str,
     value: Any,
     location: Location,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from nnefc.frontends.pnnx.expression import ExpressionLocation, Kind, Node, Tree
-from nnefc.frontends.pnnx.functions import FUNCTIONS, Rule
+from nnefc.frontends.pnnx.expression import ExpressionLocation, Node, NodeKind, Tree
+from nnefc.frontends.pnnx.functions import FUNCTIONS, TypeRule
 from nnefc.frontends.pnnx.lowering import Lowering, Tensor, dtype_of
 from nnefc.frontends.pnnx.lowering_expression import lower
 from nnefc.frontends.pnnx.operators.declaration import Number, Result, operator
@@ -19,8 +19,8 @@ def apply(at: Lowering, name: str, *operands: Any) -> Any:
     """The function `name` of expressions on tensors and numbers."""
     count = len(operands)
     nodes = (
-        Node(Kind.CALL, name, 0, tuple(range(1, count + 1))),
-        *(Node(Kind.OPERAND, i, 0) for i in range(count)),
+        Node(NodeKind.CALL, name, 0, tuple(range(1, count + 1))),
+        *(Node(NodeKind.OPERAND, i, 0) for i in range(count)),
     )
     return lower(_Unplaced(nodes, _NOWHERE), operands, at)
 
@@ -56,7 +56,7 @@ _OWN = frozenset({"add", "sub", "rsub", "div", "min", "max", "size", "int", "flo
 _NAMES = {
     name: name
     for name, function in FUNCTIONS.items()
-    if name not in _OWN and function.rule not in (Rule.CONVERSION, Rule.SIZE)
+    if name not in _OWN and function.rule not in (TypeRule.CONVERSION, TypeRule.SIZE)
 }
 
 

@@ -27,7 +27,7 @@ _GATES = {Lstm: (0, 3, 1, 2), Gru: (1, 0, 2), Rnn: (0,)}
 
 def _weights(
     given: Weights, cell: Cell, inputs: int, hidden: int, projected: int, suffix: str, bias: bool
-) -> recurrent.Weights:
+) -> recurrent.RecurrentWeights:
     """The tensors of one direction of one layer, with the gates in the order of the cell."""
 
     def gates(name: str, *columns: int) -> Array:
@@ -35,7 +35,7 @@ def _weights(
         return taken.reshape(cell.gates, hidden, *columns)[list(_GATES[type(cell)])].reshape(taken.shape)
 
     projection = given.take(f"weight_hr_{suffix}", (projected, hidden)).T if projected else None
-    return recurrent.Weights(
+    return recurrent.RecurrentWeights(
         gates("weight_ih", inputs).T,
         gates("weight_hh", projected or hidden).T,
         gates("bias_ih") if bias else None,

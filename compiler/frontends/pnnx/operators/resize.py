@@ -8,7 +8,7 @@ from nnefc.frontends.pnnx.lowering import Lowering, Tensor, shape_of
 from nnefc.frontends.pnnx.operators.declaration import Floats, Ints, Result, need_real, operator
 from nnefc.frontends.pnnx.operators.pooling import adaptive_average
 from nnefc.operators.base import check_size
-from nnefc.operators.vision.interpolation import Interpolation, Scaling
+from nnefc.operators.vision.interpolation import AxisScaling, Interpolation
 from nnefc.operators.vision.resize import Resize
 from nnefc.support.diagnostics import CompileError
 from nnefc.symbolic.dims import scaled
@@ -58,7 +58,7 @@ def _resize(
     if mode == "area":
         return adaptive_average(at, input, result)
     axes = tuple(
-        (axis, Scaling.between(n, m) if s is None or align_corners else Scaling(n, m, s))
+        (axis, AxisScaling.between(n, m) if s is None or align_corners else AxisScaling(n, m, s))
         for axis, (n, m, s) in enumerate(zip(sizes, result, scales, strict=True), 2)
     )
     return Resize(axes, _interpolation(mode, align_corners)).lower(at, input)

@@ -30,15 +30,15 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from nnefc.passes.tir.cpu.microkernels.aarch64_instructions import QUAD_BYTES, REGISTERS, Product
+from nnefc.passes.tir.cpu.microkernels.aarch64_instructions import QUAD_BYTES, REGISTERS, MultiplyAdd
 from nnefc.passes.tir.cpu.microkernels.aarch64_loop import (
     MAX_LOADED,
     POINTERS,
-    Body,
-    Code,
+    Accumulation,
     Line,
     Loaded,
-    Step,
+    LoopBody,
+    LoopCode,
     body_of,
     covering,
     function_of,
@@ -56,13 +56,13 @@ _MAX_INSTRUCTIONS = 1.03  # for cores that are in order, of the fewest
 
 @functools.lru_cache(1024)
 def code_of(
-    product: Product,
-    steps: tuple[Step, ...],
+    product: MultiplyAdd,
+    steps: tuple[Accumulation, ...],
     right_step: int | None,
     once: bool,
     together: int = 2,
     core: InOrder | None = None,
-) -> Code | None:
+) -> LoopCode | None:
     """Returns the loop of these steps, the right elements of which begin at 0; None where registers or addresses do not
     suffice.
 
@@ -88,7 +88,7 @@ def code_of(
     }
     register = {number: REGISTERS - 1 - position for position, number in enumerate(sums)}
 
-    def plan(order: Sequence[Step], ways: tuple[int, int] | Way) -> Body | None:
+    def plan(order: Sequence[Accumulation], ways: tuple[int, int] | Way) -> LoopBody | None:
         needs = [(elements[step.left][0], vectors[step.right]) for step in order]
         lanes = [elements[step.left][1] for step in order]
         targets = [register[step.sum] for step in order]
@@ -113,7 +113,7 @@ def code_of(
     return function_of(product, sums, register, body, (lefts, rights), free, once)
 
 
-def _orders(steps: Sequence[Step]) -> Iterator[list[Step]]:
+def _orders(steps: Sequence[Accumulation]) -> Iterator[list[Accumulation]]:
     """Orders that the products may be made in: term after term, or all terms of a few rows first."""
     yield list(steps)
     first: dict[int, int] = {}
@@ -175,7 +175,7 @@ class _Registers:
 
 
 def _lines(
-    product: Product,
+    product: MultiplyAdd,
     sums: Sequence[int],
     needs: Sequence[tuple[Loaded, Loaded]],
     lanes: Sequence[int],

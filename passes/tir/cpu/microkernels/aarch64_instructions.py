@@ -17,7 +17,7 @@ __all__ = [
     "OPERATORS",
     "QUAD_BYTES",
     "REGISTERS",
-    "Product",
+    "MultiplyAdd",
     "is_long",
     "product_of",
 ]
@@ -37,7 +37,7 @@ _LOW_OF_SVE = 8  # the same of all elements
 
 
 @dataclass(frozen=True)
-class Product:
+class MultiplyAdd:
     """An instruction that multiplies a vector by one element, and adds to another vector.
 
     Attributes:
@@ -98,16 +98,16 @@ class Product:
 
 
 _NEON = {
-    "float32": Product("fmla v{}.4s, v{}.4s, v{}.s[{}]", "float", 4),
-    "float16": Product("fmla v{}.8h, v{}.8h, v{}.h[{}]", "half", 2, _LOW),
-    "nnefc.sdot": Product("sdot v{}.4s, v{}.16b, v{}.4b[{}]", "i32", 4),
-    "nnefc.udot": Product("udot v{}.4s, v{}.16b, v{}.4b[{}]", "i32", 4),
-    "nnefc.smlal": Product("", "i32", 4, long="s", joined=True),
-    "nnefc.smull": Product("", "i32", 4, long="s"),
-    "nnefc.umull": Product("", "i32", 4, long="u"),
-    "nnefc.vmlal_s8": Product("", "i32", 4, long="s", joined=True, short=True),
-    "nnefc.vmull_s8": Product("", "i32", 4, long="s", short=True),
-    "nnefc.vmull_u8": Product("", "i32", 4, long="u", short=True),
+    "float32": MultiplyAdd("fmla v{}.4s, v{}.4s, v{}.s[{}]", "float", 4),
+    "float16": MultiplyAdd("fmla v{}.8h, v{}.8h, v{}.h[{}]", "half", 2, _LOW),
+    "nnefc.sdot": MultiplyAdd("sdot v{}.4s, v{}.16b, v{}.4b[{}]", "i32", 4),
+    "nnefc.udot": MultiplyAdd("udot v{}.4s, v{}.16b, v{}.4b[{}]", "i32", 4),
+    "nnefc.smlal": MultiplyAdd("", "i32", 4, long="s", joined=True),
+    "nnefc.smull": MultiplyAdd("", "i32", 4, long="s"),
+    "nnefc.umull": MultiplyAdd("", "i32", 4, long="u"),
+    "nnefc.vmlal_s8": MultiplyAdd("", "i32", 4, long="s", joined=True, short=True),
+    "nnefc.vmull_s8": MultiplyAdd("", "i32", 4, long="s", short=True),
+    "nnefc.vmull_u8": MultiplyAdd("", "i32", 4, long="u", short=True),
 }
 """By the type of floats, and by the operators of dot products."""
 
@@ -122,13 +122,13 @@ _SVE = {
 OPERATORS = frozenset(name for name in (*_NEON, *_SVE) if name.startswith("nnefc."))
 
 
-def product_of(kind: str, scale: int = 0) -> Product | None:
+def product_of(kind: str, scale: int = 0) -> MultiplyAdd | None:
     """Returns the instruction for a kind of product on vectors of NEON, or on those of SVE of `scale` times
     128 bits.
     """
     if not scale:
         return _NEON.get(kind)
-    return Product(*_SVE[kind], low=_LOW_OF_SVE, scale=scale) if kind in _SVE else None
+    return MultiplyAdd(*_SVE[kind], low=_LOW_OF_SVE, scale=scale) if kind in _SVE else None
 
 
 def is_long(kind: str) -> bool:

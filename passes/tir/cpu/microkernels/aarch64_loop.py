@@ -10,17 +10,23 @@ import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from nnefc.passes.tir.cpu.microkernels.aarch64_instructions import FAR_PAIR, FAR_QUAD, FAR_VECTOR, QUAD_BYTES, Product
+from nnefc.passes.tir.cpu.microkernels.aarch64_instructions import (
+    FAR_PAIR,
+    FAR_QUAD,
+    FAR_VECTOR,
+    QUAD_BYTES,
+    MultiplyAdd,
+)
 from nnefc.passes.tir.cpu.sve import Vector
 
 __all__ = [
     "MAX_LOADED",
     "POINTERS",
-    "Body",
-    "Code",
+    "Accumulation",
     "Line",
     "Loaded",
-    "Step",
+    "LoopBody",
+    "LoopCode",
     "ahead",
     "body_of",
     "covering",
@@ -36,7 +42,7 @@ _LOOP = 2  # instructions of the loop counter
 
 
 @dataclass(frozen=True)
-class Step:
+class Accumulation:
     """What is added once: to which sum, which element of the left operand, and the vector that begins at which element
     of the right one."""
 
@@ -46,7 +52,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Code:
+class LoopCode:
     """A loop.
 
     Attributes:
@@ -91,7 +97,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Body:
+class LoopBody:
     """The body of a loop, and its prologue and epilogue.
 
     Attributes:
@@ -112,14 +118,14 @@ class Body:
 
 
 def body_of(
-    product: Product,
+    product: MultiplyAdd,
     lines: Sequence[Line],
     lefts: int,
     rights: int,
     right_step: int | None,
     once: bool,
     placed: bool = False,
-) -> Body | None:
+) -> LoopBody | None:
     """Returns the instructions of an iteration; None if an address cannot be encoded.
 
     Args:
@@ -138,10 +144,10 @@ def body_of(
     to_move = [not once and (step is None or step != far) for step, far in zip(steps, moved, strict=True)]
     count = len(lines) + sum(to_move) + (0 if once else _LOOP)
     last = max(number for number, line in enumerate(lines) if line.loads) + 1 if placed else len(lines)
-    return Body(tuple(map(str, texts)), tuple(moved), tuple(to_move), last, count, tuple(lines))
+    return LoopBody(tuple(map(str, texts)), tuple(moved), tuple(to_move), last, count, tuple(lines))
 
 
-def pointers_of(elements: Iterable[int], product: Product, side: int) -> list[list[int]]:
+def pointers_of(elements: Iterable[int], product: MultiplyAdd, side: int) -> list[list[int]]:
     """Left elements, or right ones, those together that are near enough for one pointer."""
     groups: list[list[int]] = []
     whole, far = (product.quad if side == 0 else product.lanes), product.far[side]
@@ -167,7 +173,7 @@ def _runs(elements: Iterable[int], maximum: int | None = None) -> list[list[int]
     return runs
 
 
-def covering(groups: Sequence[Sequence[int]], product: Product) -> Iterator[tuple[Loaded, int, int]]:
+def covering(groups: Sequence[Sequence[int]], product: MultiplyAdd) -> Iterator[tuple[Loaded, int, int]]:
     """Each element with the vector that holds it, and its lane; nothing else than these elements is loaded."""
     for pointer, group in enumerate(groups):
         for run in _runs(group):
@@ -256,15 +262,15 @@ def _of_sve(line: Line, lefts: int) -> str | None:
 
 
 def function_of(
-    product: Product,
+    product: MultiplyAdd,
     sums: Sequence[int],
     register: dict[int, int],
-    body: Body,
+    body: LoopBody,
     sides: tuple[Sequence[Sequence[int]], Sequence[Sequence[int]]],
     free: int,
     once: bool,
     around: tuple[Sequence[str], Sequence[str]] | None = None,
-) -> Code:
+) -> LoopCode:
     """LLVM's function around the loop.
 
     Args:
@@ -320,4 +326,4 @@ def function_of(
     name = f"nnefc_lanes_{hashlib.sha256(inside.encode()).hexdigest()[:16]}"
     head = f"define linkonce_odr hidden void @{name}(ptr %s, {lists}, i64 %left, i64 %right) alwaysinline nounwind"
     left, right = (tuple(group[0] for group in side) for side in sides)
-    return Code(name, f"\n{head} {{\n{inside}\n}}\n", left, right, body.instructions)
+    return LoopCode(name, f"\n{head} {{\n{inside}\n}}\n", left, right, body.instructions)

@@ -29,14 +29,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from nnefc.passes.tir.cpu.microkernels import aarch64_smull_scheduler as pair_order
-from nnefc.passes.tir.cpu.microkernels.aarch64_instructions import QUAD_BYTES, REGISTERS, Product
+from nnefc.passes.tir.cpu.microkernels.aarch64_instructions import QUAD_BYTES, REGISTERS, MultiplyAdd
 from nnefc.passes.tir.cpu.microkernels.aarch64_loop import (
     MAX_LOADED,
     POINTERS,
-    Code,
+    Accumulation,
     Line,
     Loaded,
-    Step,
+    LoopCode,
     body_of,
     covering,
     function_of,
@@ -52,14 +52,18 @@ _WORDS = 2  # registers of words in all lanes
 _PRODUCTS = 4  # registers of products on their way
 _MORE = 1.1  # times as many instructions at most, where they take fewer cycles
 
-Pair = tuple[Step, ...]
+Pair = tuple[Accumulation, ...]
 """Two steps of one sum, or the last one."""
 
 
 @functools.lru_cache(1024)
 def code_of(
-    product: Product, steps: tuple[Step, ...], right_step: int | None, once: bool, core: InOrder | None = None
-) -> Code | None:
+    product: MultiplyAdd,
+    steps: tuple[Accumulation, ...],
+    right_step: int | None,
+    once: bool,
+    core: InOrder | None = None,
+) -> LoopCode | None:
     """Returns the loop of these steps; see :func:`.lane_code.code_of`. None where registers or addresses do not
     suffice.
     """
@@ -116,9 +120,9 @@ def code_of(
     return replace(code, cycles=cycles)
 
 
-def parts_of(steps: Sequence[Step]) -> Iterator[list[Pair]]:
+def parts_of(steps: Sequence[Accumulation]) -> Iterator[list[Pair]]:
     """Two steps of each sum, then the next two, …; sums with the same left elements one behind the other."""
-    of_sum: dict[int, list[Step]] = {}
+    of_sum: dict[int, list[Accumulation]] = {}
     for step in steps:
         of_sum.setdefault(step.sum, []).append(step)
     for begin in range(0, max(map(len, of_sum.values())), 2):
@@ -132,7 +136,7 @@ def _rows(part: Sequence[Pair]) -> list[list[Pair]]:
 
 
 def _in_turn(
-    product: Product,
+    product: MultiplyAdd,
     parts: Sequence[Sequence[Pair]],
     elements: Mapping[int, tuple[Loaded, int]],
     vectors: Mapping[int, Loaded],
@@ -187,7 +191,7 @@ def _loaded(elements: Sequence[int], vectors: Mapping[int, Loaded], together: in
 
 
 def _products(
-    product: Product,
+    product: MultiplyAdd,
     row: Sequence[Pair],
     held: Mapping[int, int],
     sums: tuple[Mapping[int, int], Mapping[int, int]],

@@ -17,7 +17,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from nnefc.passes.tir.cpu.microkernels.aarch64_instructions import QUAD_BYTES, Product
+from nnefc.passes.tir.cpu.microkernels.aarch64_instructions import QUAD_BYTES, MultiplyAdd
 from nnefc.passes.tir.cpu.microkernels.aarch64_loop import Line, Loaded
 
 __all__ = ["Chain", "Registers", "added", "choices", "in_turn", "multiplied"]
@@ -68,7 +68,7 @@ def choices(free: int, rights: int, lefts: int) -> Iterator[Registers]:
 
 
 def in_turn(
-    product: Product,
+    product: MultiplyAdd,
     chains: Sequence[Chain],
     words: Sequence[tuple[Loaded, int]],
     rights: Sequence[Sequence[Loaded]],
@@ -121,14 +121,14 @@ def in_turn(
     return lines
 
 
-def multiplied(product: Product, half: int, joined: bool, made: int, factors: tuple[int, int]) -> Line:
+def multiplied(product: MultiplyAdd, half: int, joined: bool, made: int, factors: tuple[int, int]) -> Line:
     """Products of a half of two vectors, a word in all lanes and another one; added to those before if `joined`."""
     name = f"{product.long}{'mlal' if joined else 'mull'}{'2' * half}"
     word, right = (f"v{factor}.{('8b', '16b')[half]}" for factor in factors)
     return Line(f"{name} v{made}.8h, {word}, {right}", (made,), (*factors, made) if joined else factors)
 
 
-def added(product: Product, total: int, made: int, begun: bool) -> Line:
+def added(product: MultiplyAdd, total: int, made: int, begun: bool) -> Line:
     """Products added in pairs to a sum; where it is not begun, they are the sum."""
     text = f"{product.long}{'adalp' if begun else 'addlp'} v{total}.4s, v{made}.8h"
     return Line(text, (total,), (made, total) if begun else (made,))

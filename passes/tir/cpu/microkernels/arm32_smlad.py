@@ -30,8 +30,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from nnefc.passes.tir.cpu.microkernels.aarch64_instructions import QUAD_BYTES, Product
-from nnefc.passes.tir.cpu.microkernels.aarch64_loop import Code, Line, Loaded, Step, ahead
+from nnefc.passes.tir.cpu.microkernels.aarch64_instructions import QUAD_BYTES, MultiplyAdd
+from nnefc.passes.tir.cpu.microkernels.aarch64_loop import Accumulation, Line, Loaded, LoopCode, ahead
 from nnefc.passes.tir.cpu.microkernels.aarch64_smull import Pair, parts_of
 
 __all__ = ["code_of"]
@@ -50,7 +50,9 @@ _Move = int | tuple[int, int] | None
 
 
 @functools.lru_cache(1024)
-def code_of(product: Product, steps: tuple[Step, ...], right_step: int | None, once: bool) -> Code | None:
+def code_of(
+    product: MultiplyAdd, steps: tuple[Accumulation, ...], right_step: int | None, once: bool
+) -> LoopCode | None:
     """Returns the loop of these steps; see :func:`.lane_code.code_of`. None where registers or addresses do not
     suffice.
     """
@@ -90,7 +92,7 @@ def _vectors(group: Sequence[Pair]) -> list[int]:
     return sorted({step.right for pair in group for step in pair})
 
 
-def _streams(steps: Sequence[Step]) -> dict[int, tuple[int, int]]:
+def _streams(steps: Sequence[Accumulation]) -> dict[int, tuple[int, int]]:
     """Returns the pointers by which each accumulator's elements and vectors are loaded, left elements first.
 
     Sums with the same left elements share one. So do those whose vectors are close together.
@@ -123,7 +125,7 @@ class _Writer:
         begun: sums, and halves of them, that something was added to; where nothing was, they are made of the products.
     """
 
-    product: Product
+    product: MultiplyAdd
     low: Mapping[int, int]
     products: range
     words: int
@@ -233,7 +235,7 @@ def _is_immediate(number: int) -> bool:
 
 
 def _function(
-    product: Product,
+    product: MultiplyAdd,
     low: Mapping[int, int],
     lines: Sequence[Line],
     begins: Sequence[int],
@@ -241,7 +243,7 @@ def _function(
     moves: Sequence[_Move],
     strides: Sequence[_Move],
     once: bool,
-) -> Code:
+) -> LoopCode:
     """LLVM's function around the loop."""
     count, pointers = len(low), len(begins)
     # operands: the sums, the pointers, the iterations; then what is not changed: what pointers are moved on by
@@ -292,7 +294,9 @@ def _function(
     lists = ", ".join([*(f"ptr %a{n}" for n in range(pointers)), "i64 %n", "i64 %left", "i64 %right"])
     head = f"define linkonce_odr hidden void @{name}(ptr %s, {lists}) alwaysinline nounwind"
     elements = [begin // _WORD for begin in begins]
-    return Code(name, f"\n{head} {{\n{inside}\n}}\n", tuple(elements[:lefts]), tuple(elements[lefts:]), instructions)
+    return LoopCode(
+        name, f"\n{head} {{\n{inside}\n}}\n", tuple(elements[:lefts]), tuple(elements[lefts:]), instructions
+    )
 
 
 def _registers(line: Line) -> str:

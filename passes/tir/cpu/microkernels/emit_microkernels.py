@@ -32,8 +32,8 @@ from nnefc.passes.tir.cpu.microkernels import aarch64_fma as lane_code
 from nnefc.passes.tir.cpu.microkernels import aarch64_smull as pair_code
 from nnefc.passes.tir.cpu.microkernels import arm32_smlad as arm32_code
 from nnefc.passes.tir.cpu.microkernels import wasm_simd as wasm_code
-from nnefc.passes.tir.cpu.microkernels.aarch64_instructions import OPERATORS, Product, product_of
-from nnefc.passes.tir.cpu.microkernels.aarch64_loop import Code, Step
+from nnefc.passes.tir.cpu.microkernels.aarch64_instructions import OPERATORS, MultiplyAdd, product_of
+from nnefc.passes.tir.cpu.microkernels.aarch64_loop import Accumulation, LoopCode
 from nnefc.passes.tir.cpu.microkernels.wasm_simd import EngineProduct, engine_product_of
 from nnefc.passes.tir.tvm_workarounds.opaque import bound_value
 from nnefc.targets.machine.cpu.target import Target
@@ -89,20 +89,20 @@ class _Writer:
     iterations_at_once: tuple[int, ...]
 
 
-_Product = Product | EngineProduct
-_Code = Callable[[tuple[Step, ...], _Product, int | None, bool, int], Code | None]
+_Product = MultiplyAdd | EngineProduct
+_Code = Callable[[tuple[Accumulation, ...], _Product, int | None, bool, int], LoopCode | None]
 
 
 def _writer_for(target: Target) -> _Writer:
-    def lanes(kind: str, widening: str, _element_first: bool, bits: int) -> Product | None:
+    def lanes(kind: str, widening: str, _element_first: bool, bits: int) -> MultiplyAdd | None:
         if widening or bits not in (_SHORT, _SHORT * target.vectors.scale):
             return None  # a part of a register of SVE, whose loads are of whole ones
         return product_of(kind, target.vectors.scale if bits > _SHORT else 0)
 
     def by_lane(
-        steps: tuple[Step, ...], product: _Product, right_step: int | None, once: bool, together: int
-    ) -> Code | None:
-        assert isinstance(product, Product)
+        steps: tuple[Accumulation, ...], product: _Product, right_step: int | None, once: bool, together: int
+    ) -> LoopCode | None:
+        assert isinstance(product, MultiplyAdd)
         if product.short:
             return arm32_code.code_of(product, steps, right_step, once)
         if product.long:
@@ -114,8 +114,8 @@ def _writer_for(target: Target) -> _Writer:
         return known if bits == _SHORT else None
 
     def for_engines(
-        steps: tuple[Step, ...], product: _Product, _step: int | None, once: bool, _together: int
-    ) -> Code | None:
+        steps: tuple[Accumulation, ...], product: _Product, _step: int | None, once: bool, _together: int
+    ) -> LoopCode | None:
         assert isinstance(product, EngineProduct)
         return wasm_code.code_of(product, steps, once)
 
@@ -178,7 +178,7 @@ def _is_of_one_kind(found: Sequence[_Added]) -> bool:
 
 def _in_one_loop(
     nest: Sequence[tirx.For], found: Sequence[_Added], writer: _Writer, together: int, maximum: int
-) -> tuple[Code, tirx.Stmt] | None:
+) -> tuple[LoopCode, tirx.Stmt] | None:
     """Emits the loops: unrolls all but the outermost, and that one too if it is short; None if it cannot.
 
     Args:
@@ -213,7 +213,7 @@ def _in_one_loop(
                 break
     first_left, first_right = min(x for _, x, _ in terms), min(y for _, _, y in terms)
     step = int(by_right) * one.product.right_element if isinstance(by_right, tirx.IntImm) else None
-    steps = tuple(Step(position, x - first_left, y - first_right) for position, x, y in terms)
+    steps = tuple(Accumulation(position, x - first_left, y - first_right) for position, x, y in terms)
     code = writer.code(steps, one.product, step, not loops, together)
     if code is None:
         return None
@@ -391,7 +391,7 @@ def _moves(position: tirx.Expr, variables: Sequence[tirx.Var]) -> tuple[list[tir
 
 
 def _call(
-    code: Code,
+    code: LoopCode,
     one: _Added,
     left: tuple[tirx.Expr, int],
     right: tuple[tirx.Expr, int],

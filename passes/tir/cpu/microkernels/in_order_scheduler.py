@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nnefc.passes.tir.cpu.microkernels.aarch64_instructions import QUAD_BYTES, Product
+from nnefc.passes.tir.cpu.microkernels.aarch64_instructions import QUAD_BYTES, MultiplyAdd
 from nnefc.passes.tir.cpu.microkernels.aarch64_loop import MAX_LOADED, Line, Loaded
 from nnefc.targets.machine.cpu.costs import InOrder
 
@@ -85,7 +85,7 @@ class Upcoming:
         return [Loaded(vector.pointer, vector.position + number * QUAD_BYTES, QUAD_BYTES) for number in range(1, count)]
 
 
-def cycles_of(product: Product, lines: Sequence[Line], moved: Sequence[int], core: InOrder) -> int:
+def cycles_of(product: MultiplyAdd, lines: Sequence[Line], moved: Sequence[int], core: InOrder) -> int:
     """Estimates the cycles of an iteration by the core's issue rules.
 
     Args:

@@ -31,7 +31,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from nnefc.passes.tir.cpu.microkernels.aarch64_loop import Code, Step
+from nnefc.passes.tir.cpu.microkernels.aarch64_loop import Accumulation, LoopCode
 
 __all__ = ["OPERATORS", "EngineProduct", "code_of", "engine_product_of"]
 
@@ -110,7 +110,7 @@ def engine_product_of(
 
 
 @functools.lru_cache(1024)
-def code_of(product: EngineProduct, steps: tuple[Step, ...], once: bool) -> Code:
+def code_of(product: EngineProduct, steps: tuple[Accumulation, ...], once: bool) -> LoopCode:
     """Returns the loop of these steps; `once`: whether there is one iteration."""
     sums = sorted({step.sum for step in steps})
     left, right = min(step.left for step in steps), min(step.right for step in steps)
@@ -125,7 +125,7 @@ def code_of(product: EngineProduct, steps: tuple[Step, ...], once: bool) -> Code
         for term, group in enumerate(groups)
         for line in _products(
             product,
-            [Step(position[s.sum] + term % parts * len(sums), s.left - left, s.right - right) for s in group],
+            [Accumulation(position[s.sum] + term % parts * len(sums), s.left - left, s.right - right) for s in group],
             count,
             count + held,
         )
@@ -141,17 +141,17 @@ def _parts(product: EngineProduct, sums: int, terms: int) -> int:
     return parts
 
 
-def _terms(steps: Sequence[Step]) -> Iterator[list[Step]]:
+def _terms(steps: Sequence[Accumulation]) -> Iterator[list[Accumulation]]:
     """The steps in groups: the first of each sum, the second, and so on."""
     seen: Counter[int] = Counter()
-    groups: dict[int, list[Step]] = {}
+    groups: dict[int, list[Accumulation]] = {}
     for step in steps:
         groups.setdefault(seen[step.sum], []).append(step)
         seen[step.sum] += 1
     yield from groups.values()
 
 
-def _products(product: EngineProduct, group: Sequence[Step], held: int, pointers: int) -> Iterator[str]:
+def _products(product: EngineProduct, group: Sequence[Accumulation], held: int, pointers: int) -> Iterator[str]:
     """Instructions of one term of each sum.
 
     Those factors of which there are fewer are kept, in operands from `held + 1` on; the others are loaded one after the
@@ -200,7 +200,7 @@ def _function(
     lines: Sequence[str],
     first: tuple[int, int],
     once: bool,
-) -> Code:
+) -> LoopCode:
     """LLVM's function around the instructions."""
     count, vector = parts * len(sums), product.sum
     results = ", ".join([vector] * (count + held))
@@ -232,4 +232,4 @@ def _function(
     given = "ptr %s, ptr %a0, ptr %b0, i64 %n, i64 %left, i64 %right"
     head = f"define linkonce_odr hidden void @{name}({given}) alwaysinline nounwind"
     instructions = sum(line.count("\\0A") + 1 for line in lines)
-    return Code(name, f"\n{head} {{\n{inside}\n}}\n", (first[0],), (first[1],), instructions)
+    return LoopCode(name, f"\n{head} {{\n{inside}\n}}\n", (first[0],), (first[1],), instructions)

@@ -14,7 +14,7 @@ from nnefc.driver.compile import compile_network
 from nnefc.ir.dataflow import bindings_of
 from nnefc.passes.graph.fusion.hierarchical_concat import MAX_PARTS, group_parts
 from nnefc.passes.graph.rewriter import is_call
-from nnefc.passes.plan.memory import Copy
+from nnefc.passes.plan.memory import BufferCopy
 
 
 def _concatenation(count: int, rows: int = 2) -> tvm.IRModule:
@@ -53,7 +53,7 @@ def test_groups_of_slices_that_lie_one_after_the_other_are_no_work(make: object)
     assert _max_parts(group_parts(module)) <= MAX_PARTS
     lowered = lower(network_of(module), backend_of(target("llvm")))
     assert len(lowered.plan.actions) == 300
-    assert all(isinstance(action, Copy) for action in lowered.plan.actions)
+    assert all(isinstance(action, BufferCopy) for action in lowered.plan.actions)
 
 
 def test_concatenations_and_splits_of_hundreds_are_right() -> None:

@@ -6,7 +6,7 @@ from tvm import tirx
 
 from nnefc.symbolic.dims import Size
 from nnefc.targets.codegen.cuda.formulas import number_of
-from nnefc.targets.codegen.cuda.kernels import DeviceFunction, Launch, Parameter, Scalar
+from nnefc.targets.codegen.cuda.kernels import DeviceFunction, Launch, LaunchParameter, Scalar
 from nnefc.targets.codegen.cuda.launches import launches_source
 
 
@@ -15,7 +15,7 @@ def test_a_size_that_a_kernel_takes_as_a_float_is_one_in_c() -> None:
     n = tirx.Var("n", "int64")
     value = number_of(Size(tirx.Cast("float32", n * 120 + 1)), {n: "size0"})
     launch = Launch("scale_kernel", (1, 1, 1), (32, 1, 1), 0, (0, Scalar("float32", value, (0, 0))))
-    function = DeviceFunction("scale", (Parameter("x", 4),), (launch,), ("size0",))
+    function = DeviceFunction("scale", (LaunchParameter("x", 4),), (launch,), ("size0",))
     source = launches_source(
         [function], [], image_bytes=8, architectures=[80], capturable=True, readers={}, messages=()
     )

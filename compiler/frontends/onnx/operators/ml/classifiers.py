@@ -9,7 +9,12 @@ import numpy as np
 from nnefc.frontends.onnx.operator import Context, Node, Value, operator
 from nnefc.frontends.onnx.operators.tensors import Array, fail, input_at
 from nnefc.operators.ml.linear_models import LinearClassifier, LinearRegressor
-from nnefc.operators.ml.support_vectors import KERNELS, Kernel, SupportVectorClassifier, SupportVectorRegressor
+from nnefc.operators.ml.support_vectors import (
+    KERNELS,
+    SimilarityKernel,
+    SupportVectorClassifier,
+    SupportVectorRegressor,
+)
 from nnefc.operators.tensor.indexing import Gather
 
 __all__ = ["class_labels", "labelled"]
@@ -71,7 +76,7 @@ def _linear_classifier(ctx: Context, node: Node) -> list[Value]:
     return labelled(ctx, made, labels)
 
 
-def _kernel(node: Node, count: int) -> Kernel | None:
+def _kernel(node: Node, count: int) -> SimilarityKernel | None:
     """The kernel of so many support vectors; None if there are none.
 
     Raises:
@@ -87,7 +92,7 @@ def _kernel(node: Node, count: int) -> Kernel | None:
     if given["kernel_type"] not in KERNELS or len(parameters) != 3:
         raise fail(node, f"the kernel '{given['kernel_type']}' with {len(parameters)} parameters is unknown")
     gamma, offset, degree = parameters
-    return Kernel(given["kernel_type"], gamma, offset, float(int(degree)), flat.reshape(count, -1))
+    return SimilarityKernel(given["kernel_type"], gamma, offset, float(int(degree)), flat.reshape(count, -1))
 
 
 def _rho(node: Node) -> Array:

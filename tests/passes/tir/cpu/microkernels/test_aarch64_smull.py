@@ -8,8 +8,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from nnefc.passes.tir.cpu.microkernels.aarch64_instructions import Product, product_of
-from nnefc.passes.tir.cpu.microkernels.aarch64_loop import Code, Step
+from nnefc.passes.tir.cpu.microkernels.aarch64_instructions import MultiplyAdd, product_of
+from nnefc.passes.tir.cpu.microkernels.aarch64_loop import Accumulation, LoopCode
 from nnefc.passes.tir.cpu.microkernels.aarch64_smull import code_of
 from nnefc.targets.machine.cpu.costs import InOrder, microarchitecture_of
 
@@ -17,16 +17,16 @@ _ROUNDS = 3
 _IN_ORDER = microarchitecture_of("aarch64", "cortex-a53").in_order
 
 
-def _product(name: str) -> Product:
+def _product(name: str) -> MultiplyAdd:
     found = product_of(f"nnefc.{name}")
     assert found is not None
     return found
 
 
-def _steps(rows: int, columns: int, terms: int, pitch: int) -> tuple[Step, ...]:
+def _steps(rows: int, columns: int, terms: int, pitch: int) -> tuple[Accumulation, ...]:
     """Of rows whose elements lie `pitch` words apart."""
     return tuple(
-        Step(4 * (row * columns + column), row * pitch + term, 4 * (term * columns + column))
+        Accumulation(4 * (row * columns + column), row * pitch + term, 4 * (term * columns + column))
         for term in range(terms)
         for row in range(rows)
         for column in range(columns)
@@ -44,13 +44,13 @@ def test_all_products_are_added_up(name: str, rows: int, columns: int, terms: in
     _check(name, _steps(rows, columns, terms, pitch), 4 * columns * terms * 4, once)
 
 
-def _check(name: str, steps: tuple[Step, ...], right_step: int, once: bool) -> None:
+def _check(name: str, steps: tuple[Accumulation, ...], right_step: int, once: bool) -> None:
     """By sums of the least and the largest bytes, on all kinds of cores."""
     for core in (None, _IN_ORDER):
         _check_on(core, name, steps, right_step, once)
 
 
-def _check_on(core: InOrder | None, name: str, steps: tuple[Step, ...], right_step: int, once: bool) -> None:
+def _check_on(core: InOrder | None, name: str, steps: tuple[Accumulation, ...], right_step: int, once: bool) -> None:
     product, rng = _product(name), np.random.default_rng(1)
     move = (4 * (max(step.left for step in steps) + 1), right_step)
     code = code_of(product, steps, move[1], once, core)
@@ -99,7 +99,7 @@ def test_cores_that_are_in_order_do_not_wait_for_what_they_multiplied_last(rows:
     assert 2 * _waits(own) < _waits(other)
 
 
-def _waits(code: Code) -> int:
+def _waits(code: LoopCode) -> int:
     """Products and sums that read what one of the last three instructions before has written."""
     lines = code.text.partition('asm "')[2].split("\\0A")
     found = 0
@@ -118,7 +118,7 @@ def test_too_many_sums_have_no_code() -> None:
 
 
 def _executed(
-    code: Code, rounds: int, memory: tuple[np.ndarray, np.ndarray], move: tuple[int, int]
+    code: LoopCode, rounds: int, memory: tuple[np.ndarray, np.ndarray], move: tuple[int, int]
 ) -> dict[int, np.ndarray]:
     """The sums that the function adds to those before, by their places."""
     lines = re.search(r'asm "([^"]*)"', code.text)
@@ -142,7 +142,7 @@ class _Machine:
         self,
         sums: int,
         rounds: int,
-        code: Code,
+        code: LoopCode,
         memory: tuple[np.ndarray, np.ndarray],
         move: tuple[int, int],
         moved: list[int],

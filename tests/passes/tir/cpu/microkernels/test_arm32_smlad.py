@@ -7,24 +7,24 @@ import re
 import numpy as np
 import pytest
 
-from nnefc.passes.tir.cpu.microkernels.aarch64_instructions import Product, product_of
-from nnefc.passes.tir.cpu.microkernels.aarch64_loop import Code, Step
+from nnefc.passes.tir.cpu.microkernels.aarch64_instructions import MultiplyAdd, product_of
+from nnefc.passes.tir.cpu.microkernels.aarch64_loop import Accumulation, LoopCode
 from nnefc.passes.tir.cpu.microkernels.arm32_smlad import code_of
 
 _ROUNDS = 3
 
 
-def _product(name: str) -> Product:
+def _product(name: str) -> MultiplyAdd:
     found = product_of(f"nnefc.{name}")
     assert found is not None
     return found
 
 
-def _steps(rows: int, columns: int, terms: int, pitch: int, apart: int = 0) -> tuple[Step, ...]:
+def _steps(rows: int, columns: int, terms: int, pitch: int, apart: int = 0) -> tuple[Accumulation, ...]:
     """Of rows whose elements lie `pitch` words apart, and of columns in turn, or each `apart` elements behind the
     other."""
     return tuple(
-        Step(
+        Accumulation(
             4 * (row * columns + column),
             row * pitch + term,
             4 * term + apart * column if apart else 4 * (term * columns + column),
@@ -56,7 +56,7 @@ def test_windows_of_neighbours_share_words(once: bool) -> None:
     """Of a filter of 3 x 3 taps over rows of 20 pixels of a word: the second pixel of one is the first of the other."""
     taps = [(y, x) for y in range(3) for x in range(3)]
     steps = tuple(
-        Step(4 * (2 * row + column), 20 * y + x + row, 4 * (2 * number + column))
+        Accumulation(4 * (2 * row + column), 20 * y + x + row, 4 * (2 * number + column))
         for number, (y, x) in enumerate(taps)
         for row in range(2)
         for column in range(2)
@@ -88,7 +88,7 @@ def test_what_registers_do_not_hold_has_no_code() -> None:
     assert code_of(_product("vmlal_s8"), _steps(2, 2, 4, 4), 128, False) is not None
 
 
-def _check(name: str, steps: tuple[Step, ...], once: bool) -> None:
+def _check(name: str, steps: tuple[Accumulation, ...], once: bool) -> None:
     """By sums of the least and the largest bytes; the right step may be known."""
     right_step = 4 * (max(step.right for step in steps) + 4)
     for known in (right_step, None):
@@ -114,7 +114,7 @@ def _check(name: str, steps: tuple[Step, ...], once: bool) -> None:
 
 
 def _executed(
-    code: Code, rounds: int, memory: tuple[np.ndarray, np.ndarray], move: tuple[int, int]
+    code: LoopCode, rounds: int, memory: tuple[np.ndarray, np.ndarray], move: tuple[int, int]
 ) -> dict[int, np.ndarray]:
     """The sums that the function adds to those before, by their places."""
     lines = re.search(r'asm "([^"]*)"', code.text)
@@ -136,7 +136,7 @@ class _Machine:
 
     def __init__(
         self,
-        code: Code,
+        code: LoopCode,
         sums: int,
         rounds: int,
         memory: tuple[np.ndarray, np.ndarray],

@@ -16,8 +16,8 @@ from small_networks import Net
 
 import nnefc
 from nnefc.passes.tir.cpu.microkernels.aarch64_fma import code_of
-from nnefc.passes.tir.cpu.microkernels.aarch64_instructions import Product, product_of
-from nnefc.passes.tir.cpu.microkernels.aarch64_loop import Code, Step
+from nnefc.passes.tir.cpu.microkernels.aarch64_instructions import MultiplyAdd, product_of
+from nnefc.passes.tir.cpu.microkernels.aarch64_loop import Accumulation, LoopCode
 from nnefc.targets.machine.cpu.costs import microarchitecture_of
 
 _MACHINE = with_glibc("arm", "cortex-a76", "qemu-aarch64", "-cpu", "cortex-a76")
@@ -96,15 +96,15 @@ def test_dynamic_sizes_are_computed_by_the_same_loops(tmp_path: Path) -> None:
     assert np.abs(found - expected).max() < 1e-5 * np.abs(expected).max()
 
 
-def _product(scale: int = 0) -> Product:
+def _product(scale: int = 0) -> MultiplyAdd:
     found = product_of("float32", scale)
     assert found is not None
     return found
 
 
-def _steps(rows: int, columns: int, terms: int, lanes: int = 4) -> tuple[Step, ...]:
+def _steps(rows: int, columns: int, terms: int, lanes: int = 4) -> tuple[Accumulation, ...]:
     return tuple(
-        Step(lanes * (row * columns + column), 2 * terms * row + term, lanes * (term * columns + column))
+        Accumulation(lanes * (row * columns + column), 2 * terms * row + term, lanes * (term * columns + column))
         for term in range(terms)
         for row in range(rows)
         for column in range(columns)
@@ -140,7 +140,7 @@ def test_cores_that_are_in_order_find_loaded_what_they_multiply() -> None:
     assert 2 * _late(ahead) < _late(other)
 
 
-def _late(code: Code) -> int:
+def _late(code: LoopCode) -> int:
     """Loads of what one of the next four products reads."""
     lines = code.text.partition('asm "')[2].split("\\0A")
     found = 0
@@ -173,7 +173,7 @@ def test_too_many_sums_have_no_code() -> None:
 _SIZES = {"ld1rqw": 16, "ld1rd": 8, "ld1rw": 4}
 
 
-def executed(code: Code, sums: int, width: int = 16) -> list[tuple[int, int, int]]:
+def executed(code: LoopCode, sums: int, width: int = 16) -> list[tuple[int, int, int]]:
     """The products that a round makes: the sum, and the bytes where the left element and the right vector are."""
     text = code.text
     lines = re.search(r'asm "([^"]*)"', text)

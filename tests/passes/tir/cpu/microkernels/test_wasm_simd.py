@@ -14,16 +14,16 @@ from small_networks import Net
 from test_emit_microkernels import convolved
 
 import nnefc
-from nnefc.passes.tir.cpu.microkernels.aarch64_loop import Step
+from nnefc.passes.tir.cpu.microkernels.aarch64_loop import Accumulation
 from nnefc.passes.tir.cpu.microkernels.wasm_simd import EngineProduct, code_of, engine_product_of
 
 (_MACHINE,) = (machine for machine in MACHINES if machine.name == "wasm32")
 
 
-def steps(rows: int, columns: int, terms: int) -> tuple[Step, ...]:
+def steps(rows: int, columns: int, terms: int) -> tuple[Accumulation, ...]:
     """Of a tile: sums one after the other, rows of as many numbers as there are terms, lines of vectors."""
     return tuple(
-        Step(4 * (row * columns + column), row * terms + term, 4 * (term * columns + column))
+        Accumulation(4 * (row * columns + column), row * terms + term, 4 * (term * columns + column))
         for term in range(terms)
         for row in range(rows)
         for column in range(columns)
@@ -87,7 +87,7 @@ def test_few_sums_have_parts_so_that_none_waits_for_itself(rows: int, columns: i
 
 
 def test_offsets_are_relative_to_the_first_element_that_is_read() -> None:
-    code = code_of(product_of("float32", "", True), (Step(0, 7, 12), Step(4, 9, 12)), True)
+    code = code_of(product_of("float32", "", True), (Accumulation(0, 7, 12), Accumulation(4, 9, 12)), True)
     assert (code.left, code.right) == ((7,), (12,))
     assert re.findall(r"load32_splat (\d+)", code.text) == ["0", "8"]
 
