@@ -118,6 +118,7 @@ assert registry.list_global_func_names is counted
     assert subprocess.run([sys.executable, "-c", program], env=without_settings()).returncode == 0
 
 
+@pytest.mark.slow
 def test_tvm_is_whole_where_the_package_is_imported_by_others() -> None:
     program = "import sys\nsys.modules['torch'] = None\n"
     program += "import nnefc.driver.compile, tvm\nassert tvm.backend.is_loaded('cuda')"

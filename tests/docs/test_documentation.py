@@ -116,6 +116,7 @@ def test_the_cpp_program_of_the_page_on_deploying(folder: Path, library: Path) -
     assert run(["./main"], folder) == "10\n"
 
 
+@pytest.mark.slow
 def test_the_networks_of_the_page_on_deploying_link_into_its_program(folder: Path) -> None:
     commands, _ = blocks(ROOT / "docs" / "deployment.md", "sh")
     (program,) = blocks(ROOT / "docs" / "deployment.md", "c")
@@ -157,6 +158,7 @@ def test_the_page_on_serving(folder: Path, library: Path) -> None:
             server.terminate()
 
 
+@pytest.mark.slow
 def test_the_page_on_looking_inside(folder: Path) -> None:
     view, passes, compare, checked = blocks(ROOT / "docs" / "how-to" / "look-inside.md", "sh")
     run(["sh", "-e", "-c", view], folder)
@@ -173,6 +175,7 @@ def test_the_page_on_looking_inside(folder: Path) -> None:
     assert "every divisor" in run([f"{Path(sys.executable).parent}/nnefc", "inspect", "digits.so"], folder)
 
 
+@pytest.mark.slow
 def test_the_page_on_conversion(folder: Path) -> None:
     page = ROOT / "docs" / "how-to" / "convert.md"
     make, use = blocks(page, "python")
@@ -189,6 +192,7 @@ def test_the_page_on_conversion(folder: Path) -> None:
     assert run([sys.executable, "-c", use], folder) == "True\n"
 
 
+@pytest.mark.slow
 def test_the_digits_are_quantized_as_the_documentation_shows(folder: Path) -> None:
     page = ROOT / "docs" / "how-to" / "quantize.md"
     (program,), (compile_it, quantize_it) = blocks(page, "python"), blocks(page, "sh")
@@ -202,6 +206,7 @@ def test_the_digits_are_quantized_as_the_documentation_shows(folder: Path) -> No
     assert abs(len((folder / "digits.so").read_bytes()) - len(whole)) <= page_of_memory
 
 
+@pytest.mark.slow
 def test_the_page_on_dynamic_sizes_from_the_model_to_the_c_program(folder: Path) -> None:
     page = ROOT / "docs" / "how-to" / "dynamic-shapes.md"
     make, use = blocks(page, "python")

@@ -81,6 +81,7 @@ class Scale(custom.CustomOperator):
 """
 
 
+@pytest.mark.slow
 def test_the_page_on_operators_of_ones_own(folder: Path) -> None:
     (operators,), (commands,) = blocks("custom-operator.md", "python"), blocks("custom-operator.md", "sh")
     network(SCALE, folder / "model.onnx")
@@ -177,6 +178,7 @@ NEGATED = """<ir_version: 8, opset_import: ["" : 17]>
 net (float[6] x) => (float[6] y) { a = Neg (x) b = Neg (a) y = Exp (b) }"""
 
 
+@pytest.mark.slow
 def test_a_pass_of_a_user(folder: Path) -> None:
     network(NEGATED, folder / "model.onnx")
     own, times, _ = blocks("add-a-pass.md", "python")

@@ -32,6 +32,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build(tmp_path_factory.mktemp("site"), "-D", "nb_execution_mode=off")
 
 
+@pytest.mark.slow
 def test_every_link_leads_somewhere_and_nothing_is_fetched(site: Path) -> None:
     pages = list(site.rglob("*.html"))
     assert len(pages) > 50
@@ -40,6 +41,7 @@ def test_every_link_leads_somewhere_and_nothing_is_fetched(site: Path) -> None:
         assert not fetched, f"{page}: {fetched}"
 
 
+@pytest.mark.slow
 def test_the_references_have_all_that_is_public(site: Path) -> None:
     reference = site / "docs" / "site" / "reference"
     python, c, cli = ((reference / f"{name}.html").read_text() for name in ("python", "c", "cli"))

@@ -194,6 +194,7 @@ def peaks(root: Path) -> dict[str, float]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not RESET.exists(), reason="the system does not say how much memory a process took at most")
 def test_compiling_takes_little_more_memory_than_the_constants(tmp_path: Path) -> None:
     """One packed copy of all, and a few matrices as they are read."""

@@ -10,6 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx_models import FLOAT, INT64, info, model, node, save, tensor
 
 import nnefc.onnx_backend as backend
+from nnefc.integrations import onnx_backend as implementation
 from nnefc.support.diagnostics import CompileError
 
 RNG = np.random.default_rng(16)
@@ -125,8 +126,8 @@ def test_devices_are_those_that_are_there() -> None:
 def test_a_driver_is_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Looking takes milliseconds, and ONNX's runner asks for each of its two thousand tests."""
     asked: list[str] = []
-    monkeypatch.setattr(backend, "find_library", lambda name: asked.append(name))
-    backend._has_driver.cache_clear()
+    monkeypatch.setattr(implementation, "find_library", lambda name: asked.append(name))
+    implementation._has_driver.cache_clear()
     assert not any(backend.supports_device("CUDA:0") for _ in range(3))
     assert asked == ["cuda"]
-    backend._has_driver.cache_clear()
+    implementation._has_driver.cache_clear()

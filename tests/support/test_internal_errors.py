@@ -87,8 +87,10 @@ def raising_in(code: CodeType, error: Exception) -> Callable[[CodeType], None]:
 AROUND = ("internal_errors.py", "progress.py", "diagnostics.py", "in_memory.py", "locks.py")
 
 
-@pytest.mark.parametrize("size", [8, "h"])
-def test_an_error_in_any_function_is_a_compile_error(size: int | str) -> None:
+@pytest.mark.parametrize(
+    ("size", "count"), [(8, 6), ("h", 6), *(pytest.param(size, 24, marks=pytest.mark.slow) for size in (8, "h"))]
+)
+def test_an_error_in_any_function_is_a_compile_error(size: int | str, count: int) -> None:
     """Functions are drawn at random, of all that compile a network, and raise errors of all kinds."""
     functions: dict[CodeType, None] = {}
     with calls_seen(lambda code: functions.setdefault(code)):
@@ -97,7 +99,7 @@ def test_an_error_in_any_function_is_a_compile_error(size: int | str) -> None:
     assert len(inner) > 500
     draw = random.Random(str(size))
     escaped = []
-    for code in draw.sample(inner, 24):
+    for code in draw.sample(inner, count):
         error = draw.choice(KINDS)("broken on purpose")
         try:
             with calls_seen(raising_in(code, error)):

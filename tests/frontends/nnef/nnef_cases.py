@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from string import Template
 
 import numpy as np
+import pytest
 import tvm
 from tvm import relax
 from virtual_machine import run_in_virtual_machine
@@ -29,6 +31,20 @@ class Case:
     expected: Mapping[str, np.ndarray]
     tolerance: float = 1e-5
     known: frozenset[str] = field(default_factory=frozenset)  # inputs that become constants of the document
+
+
+def one_of_each(cases: Sequence[Case]) -> list[Case]:
+    """Returns the first of the cases that differ in numbers, shapes and values only."""
+    firsts: dict[object, Case] = {}
+    for case in cases:
+        firsts.setdefault((*re.findall(r"\$?[A-Za-z_]+|[-+*/<>=!&|^?]+", case.statements), case.known), case)
+    return list(firsts.values())
+
+
+with_share = pytest.mark.parametrize(
+    "share", [one_of_each, pytest.param(list, marks=pytest.mark.slow)], ids=["one of each", "all"]
+)
+"""Runs a test with one case of each operation with its options, and as a slow test with all cases."""
 
 
 UNUSED = np.zeros(1, np.float32)

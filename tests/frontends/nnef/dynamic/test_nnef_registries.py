@@ -303,7 +303,7 @@ def clamped(row: np.ndarray, e: int) -> np.ndarray:
     ("gate", "more", "inner"),
     [
         ("softmax_topk", "", swiglu),
-        ("softmax_all", "", swiglu),
+        pytest.param("softmax_all", "", swiglu, marks=pytest.mark.slow),
         ("sigmoid", "act_alpha = 1.7, act_limit = 0.5", clamped),
         ("raw", "expert_layout = 'linear'", swiglu),
     ],

@@ -125,7 +125,7 @@ def test_values_of_a_file(tmp_path: Path) -> None:
         ("config", "width", "does not begin with '\\$'"),
         ("config", "$.sizes[2]", "no '2'"),
         ("config", "$.wide", "no 'wide'"),
-        ("config", "$.none", "no number"),
+        ("config", "$.none", "is not a number"),
         ("config", "$.sizes[x]", "no name with numbers of elements"),
         ("graph.nnef\0", "$.width", "leads out of"),
     ],

@@ -6,7 +6,7 @@ from fractions import Fraction
 import nnef_reference as reference
 import numpy as np
 import pytest
-from nnef_cases import Case, check, check_expanded, load_text, run_network
+from nnef_cases import Case, check, check_expanded, load_text, run_network, with_share
 from tvm import relax
 
 from nnefc.frontends.nnef.files.tensor_file import write_tensor
@@ -255,13 +255,15 @@ PROVISIONAL = [
 
 
 @pytest.mark.parametrize(("dialect", "cases"), [("final", FINAL), ("provisional", PROVISIONAL)])
-def test_operations_agree_with_numpy(tmp_path, dialect, cases):
-    check(cases, tmp_path, dialect)
+@with_share
+def test_operations_agree_with_numpy(tmp_path, dialect, cases, share):
+    check(share(cases), tmp_path, dialect)
 
 
 @pytest.mark.parametrize(("dialect", "cases"), [("final", FINAL), ("provisional", PROVISIONAL)])
-def test_definitions_agree_with_the_direct_lowering(dialect, cases):
-    check_expanded(cases, dialect)
+@with_share
+def test_definitions_agree_with_the_direct_lowering(dialect, cases, share):
+    check_expanded(share(cases), dialect)
 
 
 def test_known_batch_normalization_is_one_product_and_one_sum(tmp_path):

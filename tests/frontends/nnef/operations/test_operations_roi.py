@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from nnef_cases import Case, check, check_expanded, document, inputs_of, load_text, run_network
+from nnef_cases import Case, check, check_expanded, document, inputs_of, load_text, run_network, with_share
 
 RNG = np.random.default_rng(14)
 X = RNG.standard_normal((2, 3, 8, 9)).astype(np.float32)
@@ -91,8 +91,9 @@ def test_regions_agree_with_numpy(tmp_path):
     check(cases(), tmp_path)
 
 
-def test_expanded_regions_agree_with_numpy():
-    check_expanded(cases())
+@with_share
+def test_expanded_regions_agree_with_numpy(share):
+    check_expanded(share(cases()))
 
 
 def onnx_result(operation, rois, *batch, **attributes):
