@@ -159,6 +159,7 @@ class InferenceSession(Session):
             self._describe_library(first.model)
         else:
             self._describe_model(interface, None if first is None else first.model)
+        self._prepare()
 
     @property
     def _has_own_interface(self) -> bool:

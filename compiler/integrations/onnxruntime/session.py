@@ -5,20 +5,23 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import numpy as np
 
-from nnefc.loader import DeviceArray, Model, RunError
+from nnefc.loader import RunError
 
 from .binding import IOBinding, SessionIOBinding
+from .bound_outputs import targets
 from .declared import Declared
 from .devices import OrtEpDevice, OrtMemoryInfo, get_ep_devices
+from .element_types import element_of
 from .enums import OrtAllocatorType, OrtMemType
 from .errors import Fail, InvalidArgument, NotImplemented, refusal
 from .fields import ignored
 from .inputs import Feed, check_names, converted, described, refuse_shape
-from .libraries import Libraries
+from .libraries import Libraries, Runner
 from .metadata import ModelMetadata, NodeArg
 from .options import RunOptions, SessionOptions
 from .profiling import Profiler
@@ -46,6 +49,8 @@ class Session:
     _required: tuple[Declared, ...]
     _overridable: tuple[Declared, ...]
     _declared_outputs: dict[str, Declared]
+    _output_names: list[str]
+    _simple: _Simple | None
     _profiler: Profiler | None
 
     # --- runs
@@ -80,15 +85,25 @@ class Session:
 
         Arguments, results and errors are those of :meth:`run`; with `on_gpu`, results stay in the memory of the GPU.
         """
-        names, feed = self._names(output_names), self._feed(given)
-        _check_run_options(run_options)
+        names = self._names(output_names) if output_names else self._output_names
+        if run_options is not None:
+            _check_run_options(run_options)
+        simple = self._simple
+        if simple is not None and self._profiler is None and out is None and not on_gpu and _fits(simple.inputs, given):
+            try:
+                outputs = simple.runner.run(given)
+            except RunError as error:
+                raise refuse_shape(given, self._required, error) from error
+            return [outputs[name] for name in names]
+        feed = self._feed(given)
         begin = time.perf_counter_ns() if self._profiler is not None else 0
         runner, own = self._libraries.of_inputs(feed)
         try:
-            found = runner.run(own, _targets(runner.model, own, out, on_gpu))
+            found = runner.run(own, targets(runner.model, own, out, on_gpu))
         except RunError as error:
             raise refuse_shape(feed, self._required, error) from error
-        _check_run_options(run_options)
+        if run_options is not None:
+            _check_run_options(run_options)
         if self._profiler is not None:
             self._profiler.add("model_run", begin)
         declared = self._declared_outputs
@@ -279,15 +294,23 @@ class Session:
         first = self._libraries.first
         return first is not None and bool(first.model._library.takes_times)
 
-    def _names(self, output_names: Sequence[str] | None) -> list[str]:
-        """Returns names of outputs, all for none.
+    def _prepare(self) -> None:
+        """Makes what runs of dense arrays of the wanted types need, in which nothing is converted."""
+        self._output_names = list(self._declared_outputs)
+        first = self._libraries.first
+        tensors = all(each.type.startswith("tensor(") for each in (*self._required, *self._declared_outputs.values()))
+        self._simple = None
+        if first is not None and tensors and not any(each.element == _STRING for each in self._required):
+            inputs = [(each.name, element_of(each.element).dtype, each.shape == ()) for each in self._required]
+            self._simple = _Simple(first, inputs)
+
+    def _names(self, output_names: Sequence[str]) -> list[str]:
+        """Returns names of outputs.
 
         Raises:
             TypeError: they are no names.
             InvalidArgument: the model has no such output.
         """
-        if not output_names:
-            return list(self._declared_outputs)
         if isinstance(output_names, str) or not all(isinstance(name, str) for name in output_names):
             raise TypeError(f"output_names is {output_names!r}, and not a list of names")
         for name in output_names:
@@ -310,6 +333,29 @@ class Session:
         return feed
 
 
+@dataclass(frozen=True)
+class _Simple:
+    """A library with the inputs and outputs of the model; of each input the name, the type, whether it is a scalar."""
+
+    runner: Runner
+    inputs: list[tuple[str, np.dtype[Any], bool]]
+
+
+_STRING = 8
+"""ONNX's number of the type."""
+
+
+def _fits(inputs: list[tuple[str, np.dtype[Any], bool]], given: Any) -> bool:
+    """Returns whether inputs are arrays of the wanted types, so that nothing is converted."""
+    if type(given) is not dict or len(given) != len(inputs):
+        return False
+    for name, dtype, is_scalar in inputs:
+        array = given.get(name)
+        if type(array) is not np.ndarray or array.dtype is not dtype or (is_scalar and array.ndim):
+            return False
+    return True
+
+
 def _check_run_options(options: Any) -> None:
     """Checks the options of a run.
 
@@ -323,36 +369,6 @@ def _check_run_options(options: Any) -> None:
         raise TypeError(f"run_options is a {type(options).__name__}, and not a RunOptions")
     if options.terminate:
         raise refusal(Fail, "the run was ended: terminate is set in its options")
-
-
-def _targets(model: Model, feed: Feed, out: Mapping[str, Any] | None, on_gpu: bool) -> Mapping[str, Any] | str | None:
-    """Returns arrays that the library writes to: those that no input shares memory with, where sizes are not
-    data-dependent. Other outputs are copied after the run.
-    """
-    if on_gpu and model.device != "cpu":
-        return "device"
-    if not out or model._library.is_data_dependent or model._library.finds_sizes:
-        return None
-    return None if any(isinstance(array, list | None) for array in out.values()) or _overlap(feed, out) else out
-
-
-def _overlap(feed: Feed, out: Mapping[str, Any]) -> bool:
-    ranges = [_span(array) for array in out.values()]
-    others = [_span(array) for array in feed.values()]
-    return any(a < d and c < b for a, b in ranges for c, d in others)
-
-
-def _span(array: Any) -> tuple[int, int]:
-    """Returns the addresses of the first element of an array and of what follows its last one."""
-    if isinstance(array, DeviceArray):
-        return array.address, array.address + array.nbytes
-    if hasattr(array, "__cuda_array_interface__"):
-        return 0, 1 << 62
-    try:
-        first, last = np.lib.array_utils.byte_bounds(np.asarray(array))
-    except (TypeError, ValueError, RuntimeError):
-        return 0, 1 << 62
-    return int(first), int(last)
 
 
 def _memory() -> OrtMemoryInfo:
