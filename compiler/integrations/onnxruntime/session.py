@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeGuard
 
 import numpy as np
 
@@ -89,7 +89,7 @@ class Session:
         if run_options is not None:
             _check_run_options(run_options)
         simple = self._simple
-        if simple is not None and self._profiler is None and out is None and not on_gpu and _fits(simple.inputs, given):
+        if simple is not None and self._profiler is None and out is None and not on_gpu and _fits(given, simple.inputs):
             try:
                 outputs = simple.runner.run(given)
             except RunError as error:
@@ -345,7 +345,7 @@ _STRING = 8
 """ONNX's number of the type."""
 
 
-def _fits(inputs: list[tuple[str, np.dtype[Any], bool]], given: Any) -> bool:
+def _fits(given: Any, inputs: list[tuple[str, np.dtype[Any], bool]]) -> TypeGuard[dict[str, Any]]:
     """Returns whether inputs are arrays of the wanted types, so that nothing is converted."""
     if type(given) is not dict or len(given) != len(inputs):
         return False
