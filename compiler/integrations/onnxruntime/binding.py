@@ -242,4 +242,6 @@ def _stored(name: str, bound: RawOrtValue | str, value: Any) -> RawOrtValue:
         target[...] = source
     elif isinstance(target, DeviceArray):
         target.store(np.ascontiguousarray(source))
+    else:
+        raise RunError(f'output "{name}" is bound to memory that an input is in: use memory of its own')
     return bound

@@ -9,6 +9,7 @@ import numpy as np
 
 from nnefc.loader import DeviceArray, Model
 
+from .gpu_memory import GpuAddress
 from .inputs import Feed
 
 __all__ = ["targets"]
@@ -34,6 +35,8 @@ def _overlap(feed: Feed, out: Mapping[str, Any]) -> bool:
 def _span(array: Any) -> tuple[int, int]:
     """Returns the addresses of the first element of an array and of what follows its last one."""
     if isinstance(array, DeviceArray):
+        return array.address, array.address + array.nbytes
+    if isinstance(array, GpuAddress):
         return array.address, array.address + array.nbytes
     if hasattr(array, "__cuda_array_interface__"):
         return 0, 1 << 62

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -32,11 +33,16 @@ def on_gpu(array: np.ndarray, number: int, loader_name: str) -> DeviceArray:
 
 
 class GpuAddress:
-    """Memory of a GPU at an address, which the program that gives it keeps alive."""
+    """Memory of a GPU at an address, which the program that gives it keeps alive.
+
+    Attributes:
+        address, shape, nbytes: of the elements.
+    """
 
     def __init__(self, address: int, element: Element, shape: Sequence[int]) -> None:
         data = address, False
-        self.shape = tuple(shape)
+        self.address, self.shape = address, tuple(shape)
+        self.nbytes = math.prod(self.shape) * element.dtype.itemsize
         self.__cuda_array_interface__: dict[str, Any] = {
             "shape": self.shape,
             "typestr": element.dtype.str,

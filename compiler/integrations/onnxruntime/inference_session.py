@@ -157,6 +157,9 @@ class InferenceSession(Session):
         if interface is None:
             assert first is not None
             self._describe_library(first.model)
+            kind, _, number = first.model.device.partition(":")
+            if self._model.is_library and kind == "cuda":
+                self._used = [Provider(CUDA, {"device_id": number}), Provider(CPU, {})]
         else:
             self._describe_model(interface, None if first is None else first.model)
         self._prepare()

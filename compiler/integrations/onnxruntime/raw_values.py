@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -184,9 +185,10 @@ class RawOrtValue:
         """
         source = data.host_array() if isinstance(data, RawOrtValue) else np.asarray(data)
         target = self.array("update_inplace")
-        if source.dtype != target.dtype or source.size != target.size:
+        count = math.prod(target.shape)
+        if source.dtype != target.dtype or source.size != count:
             raise RuntimeError(
-                f"a value with {target.size} elements of {target.dtype} gets {source.size} elements of {source.dtype}"
+                f"a value with {count} elements of {target.dtype} gets {source.size} elements of {source.dtype}"
             )
         source = np.ascontiguousarray(source)
         if isinstance(target, DeviceArray):
