@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx.parser
 import onnxruntime
 import pytest
 from onnxruntime_calls import CALLS, CPU, Failure, attribute, given, linear, options, outcome, profiled, session_of
@@ -92,6 +93,31 @@ def test_errors_are_of_both_packages(sessions: tuple[Any, Any]) -> None:
     with pytest.raises(state.NoSuchFile, match="NO_SUCHFILE") as missing:
         ort.InferenceSession("no.onnx")
     assert isinstance(missing.value, nnefc.CompileError)
+
+
+BROKEN = {
+    "an operator that does not exist": ("float[2]", "float[2]", "y = NoSuchOperator(x)"),
+    "an operator of another domain": ("float[2]", "float[2]", "y = own.Thing(x)"),
+    "two types": ("float[2] x, int64[2]", "float[2]", "y = Add(x, z)"),
+    "two sizes": ("float[2] x, float[3]", "float[2]", "y = Add(x, z)"),
+    "another type of the result": ("float[2]", "int64[2]", "y = Abs(z)"),
+    "an attribute that does not exist": ("float[2]", "float[2]", "y = Softmax <own = 1> (z)"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_models_that_cannot_be_loaded_end_alike(name: str) -> None:
+    given, result, nodes = BROKEN[name]
+    text = f'<ir_version: 8, opset_import: ["" : 17, "own" : 1]> g ({given} z) => ({result} y) {{ {nodes} }}'
+    content = onnx.parser.parse_model(text.replace("(x)", "(z)")).SerializeToString()
+    wanted, found = (outcome(lambda o, _: o.InferenceSession(content, None, CPU), o, None) for o in (onnxruntime, ort))
+    assert isinstance(found, Failure) and found.agrees(wanted), (found, wanted)
+
+
+def test_bytes_that_are_cut_off_end_alike() -> None:
+    content = linear().SerializeToString()[:100]
+    wanted, found = (outcome(lambda o, _: o.InferenceSession(content, None, CPU), o, None) for o in (onnxruntime, ort))
+    assert isinstance(found, Failure) and found.agrees(wanted), (found, wanted)
 
 
 def test_options_of_another_type_are_refused() -> None:

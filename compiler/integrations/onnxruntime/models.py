@@ -204,6 +204,7 @@ def classified(error: CompileError, model: GivenModel) -> Exception:
 
 
 def _kind(given: GivenModel) -> type[Exception]:
+    """Returns the class of the error of a model that cannot be compiled, by what ONNX's checker says of it."""
     import onnx
     from google.protobuf.message import DecodeError
 
@@ -216,11 +217,32 @@ def _kind(given: GivenModel) -> type[Exception]:
         proto = onnx.ModelProto.FromString(model) if isinstance(model, bytes) else model
         if not proto.HasField("graph"):
             return InvalidArgument
+        if _has_unknown_domains(proto):
+            return Fail
         onnx.checker.check_model(proto)
+        onnx.shape_inference.infer_shapes(proto, check_type=True, strict_mode=True)
     except (DecodeError, RecursionError):
         return InvalidProtobuf
     except onnx.checker.ValidationError:
         return InvalidGraph
-    except (OSError, ValueError):
+    except (OSError, ValueError, TypeError, onnx.shape_inference.InferenceError):
         return Fail
     return NotImplemented
+
+
+def _has_unknown_domains(proto: onnx.ModelProto) -> bool:
+    """Returns whether operators are of a domain that neither onnxruntime nor a function of the model defines, or of a
+    later version of the standard.
+    """
+    import onnx
+
+    functions = {(function.domain, function.name) for function in proto.functions}
+    others = {node.domain for node in proto.graph.node if (node.domain, node.op_type) not in functions}
+    newest = onnx.defs.onnx_opset_version()
+    return not others <= _DOMAINS or any(
+        each.version > newest for each in proto.opset_import if each.domain in ("", "ai.onnx")
+    )
+
+
+_DOMAINS = {"", "ai.onnx", "ai.onnx.ml", "ai.onnx.preview.training", "com.microsoft", "com.microsoft.nchwc"}
+"""Those whose operators onnxruntime defines."""
