@@ -296,7 +296,7 @@ def test_the_pass_of_the_page_on_passes_does_what_it_says() -> None:
             b = builder.emit(relax.op.negative(builder.emit(relax.op.negative(x))))
             result = builder.emit_output(relax.Tuple([builder.emit(relax.op.exp(b))]))
         builder.emit_func_output(result)
-    text = example.DropDoubleNegation()(builder.get()).script()
+    text = example.drop_double_negation(builder.get()).script()
     assert text.count("R.negative") == 0
     assert text.count("R.exp(x)") == 1
 
