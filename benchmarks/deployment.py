@@ -21,6 +21,7 @@ import click
 import onnxruntime
 from conditions import Watch, page, write_page
 from models.networks import NAMES, write_twins
+from report import table
 
 import nnefc
 from nnefc.targets.link.toolchain import RUNTIME
@@ -141,18 +142,18 @@ def cost_of(way: Way, runs: Sequence[Mapping[str, float]]) -> Cost:
     )
 
 
-def table(costs: Mapping[str, Sequence[Cost]]) -> list[str]:
+def costs_table(costs: Mapping[str, Sequence[Cost]]) -> list[str]:
     """A row for each network and way."""
     columns = ["network", "way", "code, KB", "values, MB", "session, ms", "first result, ms", "processors, ms"]
     columns += ["resident, MB", "not of files, MB"]
-    lines = [f"| {' | '.join(columns)} |", "| --- | --- |" + " ---: |" * (len(columns) - 2)]
+    lines = []
     for network, rows in costs.items():
         for cost in rows:
             cells = [f"{cost.way.code_bytes / 1e3:,.0f}", f"{cost.way.value_bytes / MEGABYTE:.1f}"]
             cells += [f"{ms:.1f}" for ms in (cost.create_ms, cost.wall_ms, cost.processor_ms)]
             cells += [f"{size / MEGABYTE:.1f}" for size in (cost.resident_bytes, cost.anonymous_bytes)]
-            lines.append(f"| {network} | {cost.way.name} | {' | '.join(cells)} |")
-    return lines
+            lines.append([network, cost.way.name, *cells])
+    return table(columns, lines, names=2)
 
 
 def body(costs: Mapping[str, Sequence[Cost]], threads: int, processes: int) -> list[str]:
@@ -169,7 +170,7 @@ def body(costs: Mapping[str, Sequence[Cost]], threads: int, processes: int) -> l
         " *not of files* the part of it that is no page of a file: pages of files are shared by processes and can be"
         " dropped.",
         "",
-        *table(costs),
+        *costs_table(costs),
     ]
 
 

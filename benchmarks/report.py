@@ -186,7 +186,7 @@ def _errors(measurements: Sequence[Measurement], plan: Plan) -> list[str]:
     return table(["network", *(f"error of {engine}" for engine in engines), *strict], rows)
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """A table of Markdown."""
-    rule = ["---", *["---:"] * (len(head) - 1)]
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], names: int = 1) -> list[str]:
+    """A table of Markdown, whose first columns are names, the others numbers."""
+    rule = ["---"] * names + ["---:"] * (len(head) - names)
     return [f"| {' | '.join(cells)} |" for cells in (head, rule, *rows)]

@@ -25,6 +25,7 @@ import click
 import numpy as np
 import onnxruntime
 from conditions import Watch, page, write_page
+from report import table
 from sklearn.datasets import make_regression
 from sklearn.ensemble import ExtraTreesRegressor
 from sklearn_pipelines import PIPELINES, Pipeline, Trained, train
@@ -123,12 +124,6 @@ def forests(seconds: float) -> Iterator[list[str]]:
                 yield [str(threads), str(batch), *times(made, trained.samples, batch, seconds)]
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]], names: int) -> list[str]:
-    """A table whose first columns are names."""
-    rule = "|---" * names + "|---:" * (len(head) - names) + "|"
-    return [f"| {' | '.join(head)} |", rule, *(f"| {' | '.join(cells)} |" for cells in rows)]
-
-
 def body(text: str, seconds: float) -> list[str]:
     """The page: how it was measured, and two tables."""
     rows = []
@@ -144,7 +139,7 @@ def body(text: str, seconds: float) -> list[str]:
         f" above 1; a label that differs is 1. Times are in µs, for {' and '.join(f'{b:,}' for b in BATCHES)} samples,"
         " the least of many runs in turns, on one thread; they include Python's part of a call.",
         "",
-        *table(head, rows, 1),
+        *table(head, rows),
     ]
     if text:
         return lines
