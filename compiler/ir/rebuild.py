@@ -15,7 +15,7 @@ from tvm import s_tir, tirx
 
 from nnefc.symbolic.dims import Dimension, expression
 
-__all__ = ["loop_nest", "nested", "root_block", "with_fields"]
+__all__ = ["loop_nest", "nested", "perfect_nest", "root_block", "with_fields"]
 
 _Node = TypeVar("_Node", tirx.For, s_tir.SBlock, tirx.PrimFunc)
 
@@ -42,6 +42,15 @@ def with_fields(node: _Node, **fields: Any) -> _Node:
     names = _FIELDS[type(node)]
     assert fields.keys() <= set(names), fields.keys()
     return type(node)(*(fields[name] if name in fields else getattr(node, name) for name in names))
+
+
+def perfect_nest(stmt: tirx.Stmt) -> list[tirx.For]:
+    """Returns the loops that contain nothing but the next one, the outermost first."""
+    loops: list[tirx.For] = []
+    while isinstance(stmt, tirx.For):
+        loops.append(stmt)
+        stmt = stmt.body
+    return loops
 
 
 def nested(loops: Sequence[tirx.For], body: tirx.Stmt, **fields: Any) -> Any:

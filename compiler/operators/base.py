@@ -38,6 +38,7 @@ __all__ = [
     "Emitter",
     "Operand",
     "Operator",
+    "SameShape",
     "Shape",
     "build_main",
     "check_size",
@@ -490,3 +491,11 @@ class Operator:
     def lower(self, at: Emitter, *operands: Any) -> Any:
         """The result, built with `at`."""
         raise NotImplementedError
+
+
+class SameShape(Operator, listed=False):
+    """An operator whose result has the shape of its first operand."""
+
+    def shape(self, x: Shape, *_others: Any) -> Shape:
+        """Returns the shape of the first operand."""
+        return x

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tvm import te, tirx
 
-from nnefc.passes.compute.row_major_convolution import accumulator
+from nnefc.operators.nn.convolution import accumulator
 from nnefc.symbolic.dims import broadcast, dimensions
 
 __all__ = ["multiply_plain"]

@@ -11,14 +11,10 @@ from collections.abc import Sequence
 import numpy as np
 from tvm import te, tirx
 
+from nnefc.operators.nn.convolution import accumulator, converted
 from nnefc.symbolic.dims import dimensions, known_less
 
-__all__ = ["accumulator", "convolve_plain", "interleave_plain", "pack_plain", "pack_plain_array"]
-
-
-def accumulator(dtype: str) -> str:
-    """Returns the type that products of a type are summed up in, where the network does not say."""
-    return "float32" if dtype in ("float16", "bfloat16") else dtype
+__all__ = ["convolve_plain", "interleave_plain", "pack_plain", "pack_plain_array"]
 
 
 def pack_plain_array(filters: np.ndarray) -> np.ndarray:
@@ -84,7 +80,7 @@ def convolve_plain(
             value = tirx.if_then_else(tirx.all(*inside), value, tirx.const(0, data.dtype))
         return te.sum(value.astype(sums) * packed(*taps, channel, o).astype(sums), axis=[*taps, channel])
 
-    return _as(te.compute((batch, outputs, *spatial), element, name="convolution"), dtype)
+    return converted(te.compute((batch, outputs, *spatial), element, name="convolution"), dtype)
 
 
 def interleave_plain(
@@ -103,9 +99,3 @@ def interleave_plain(
         return phases(n, phase * count + o, *[p // s for p, s in zip(shifted, strides, strict=True)])
 
     return te.compute((batch, count, *outputs), element, name="interleave")
-
-
-def _as(sums: te.Tensor, dtype: str) -> te.Tensor:
-    if str(sums.dtype) == dtype:
-        return sums
-    return te.compute(sums.shape, lambda *index: sums(*index).astype(dtype), name="narrow")

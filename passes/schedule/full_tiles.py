@@ -16,7 +16,7 @@ import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir import Range
 
-from nnefc.ir.rebuild import nested, with_fields
+from nnefc.ir.rebuild import nested, perfect_nest, with_fields
 from nnefc.passes.schedule.analysis import ScheduleBlock, steps_of
 from nnefc.passes.schedule.reducers import reducer_of
 from nnefc.passes.schedule.schedules import schedule_of, without_dynamic_dims
@@ -178,10 +178,8 @@ def _with_extent(stmt: tirx.Stmt, extent: tirx.Expr, axis: int, change: _Change)
     """Returns a step as statements, a block in a loop for each of its axes, with another extent of one, and a changed
     body.
     """
-    loops = []
-    while isinstance(stmt, tirx.For):
-        loops.append(stmt)
-        stmt = stmt.body
+    loops = perfect_nest(stmt)
+    stmt = loops[-1].body
     block = stmt.block
     axes = list(block.iter_vars)
     axes[axis] = tirx.IterVar(Range(int64(0), extent), axes[axis].var, axes[axis].iter_type)

@@ -17,7 +17,7 @@ from tvm.ir import Range
 from tvm.ir.expr import TensorLoad, TensorRegion
 
 from nnefc.ir.attributes import INTERIOR, JOINED_ROWS, PADDING, PERIODS
-from nnefc.ir.rebuild import nested, with_fields
+from nnefc.ir.rebuild import nested, perfect_nest, with_fields
 from nnefc.passes.schedule.analysis import KernelAnalysis, ScheduleBlock
 from nnefc.passes.tir.common.expressions import int64, is_number, substituted, variables_of
 from nnefc.passes.tir.common.shapes import Size, sizes_of
@@ -153,10 +153,8 @@ class _Joining:
     def _step(self, stmt: tirx.Stmt, step: ScheduleBlock, tensors: Mapping[tirx.Var, tirx.Var]) -> tirx.Stmt | None:
         """Returns a block with one axis instead of two; None if something but indices depends on them."""
         position = self.axes[step.name]
-        loops: list[tirx.For] = []
-        while isinstance(stmt, tirx.For):
-            loops.append(stmt)
-            stmt = stmt.body
+        loops = perfect_nest(stmt)
+        stmt = loops[-1].body
         block, size = stmt.block, expression(self.sizes[0] * self.sizes[1])
         var, loop_var = tirx.Var(f"{loops[position].loop_var.name}s", "int64"), tirx.Var("f", "int64")
         gone = [axis.var for axis in step.axes[position : position + 2]]

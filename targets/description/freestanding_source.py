@@ -21,6 +21,7 @@ __all__ = [
     "freestanding_functions",
     "freestanding_header",
     "freestanding_source",
+    "printable",
 ]
 
 ARENA_ALIGNMENT = 64
@@ -70,10 +71,10 @@ def freestanding_header(description: LibraryDescription) -> str:
             sizes[f"{role}_{index}_ITEMS"] = (math.prod(map(int, tensor.shape)), _in_comment(tensor))
     scalings = _scalings(prefix, description)
     macros = [f"#define {upper}_{name} {value} /* {comment} */" for name, (value, comment) in sizes.items()]
-    title = "a network compiled by nnefc" + ("" if prefix == PLAIN else f": {_printable(description.model)}")
+    title = "a network compiled by nnefc" + ("" if prefix == PLAIN else f": {printable(description.model)}")
     return "\n".join(
         [
-            f"/* {prefix}.h - {title}, for {_printable(description.target)} */",
+            f"/* {prefix}.h - {title}, for {printable(description.target)} */",
             f"#ifndef NNEFC_NETWORK_{prefix}_H",
             f"#define NNEFC_NETWORK_{prefix}_H",
             "",
@@ -231,11 +232,11 @@ def _parameter_names(description: LibraryDescription) -> list[str]:
 
 def _in_comment(tensor: TensorDescription) -> str:
     return (
-        f"{_printable(tensor.name)}: {tensor.dtype}[{', '.join(map(str, tensor.shape))}], {tensor_bytes(tensor)} bytes"
+        f"{printable(tensor.name)}: {tensor.dtype}[{', '.join(map(str, tensor.shape))}], {tensor_bytes(tensor)} bytes"
     )
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """Returns a name from a model, without what would end a comment or a line."""
     plain = "".join(c if c.isprintable() and c not in "*/\\?" else "_" for c in text)
     return plain.encode("ascii", "replace").decode().replace("?", "_")[:80]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from nnefc.targets.description.freestanding_source import printable
 from nnefc.targets.description.library import PLAIN, LibraryDescription, TensorDescription, declarations
 
 __all__ = ["header_source"]
@@ -25,7 +26,7 @@ def header_source(description: LibraryDescription) -> str:
     ]
     return "\n".join(
         [
-            f"/* {prefix}.h - a network compiled by nnefc: {_printable(description.model)}",
+            f"/* {prefix}.h - a network compiled by nnefc: {printable(description.model)}",
             " *",
             *faces,
             " *",
@@ -52,10 +53,4 @@ def header_source(description: LibraryDescription) -> str:
 
 def _in_comment(tensor: TensorDescription) -> str:
     sizes = ", ".join(map(str, tensor.shape))
-    return f"{_printable(tensor.name)}, {tensor.dtype}[{sizes}]"
-
-
-def _printable(text: str) -> str:
-    """Returns a name from a model, without what would end a comment or a line."""
-    plain = "".join(c if c.isprintable() and c not in "*/\\?" else "_" for c in text)
-    return plain.encode("ascii", "replace").decode().replace("?", "_")[:80]
+    return f"{printable(tensor.name)}, {tensor.dtype}[{sizes}]"

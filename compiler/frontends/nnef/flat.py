@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
@@ -13,7 +13,7 @@ from nnefc.frontends.nnef.language.types import Dialect, has_tensor
 from nnefc.frontends.nnef.values import Arguments, Tensor, Value
 from nnefc.support.diagnostics import Location
 
-__all__ = ["FlatGraph", "Invocation", "Tensor", "print_flat", "print_fragment"]
+__all__ = ["FlatGraph", "Invocation", "Tensor", "print_flat", "print_fragment", "tensors_in"]
 
 
 _CONTENTS = ("scalar", "integer", "logical")
@@ -41,7 +41,7 @@ class Invocation:
     @property
     def tensors(self) -> tuple[Tensor, ...]:
         """All results, arrays taken apart."""
-        return tuple(_tensors(self.results.values()))
+        return tuple(tensors_in(self.results.values()))
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,12 +58,13 @@ class FlatGraph:
     invocations: tuple[Invocation, ...]
 
 
-def _tensors(values: Iterable[Any]) -> Iterable[Tensor]:
+def tensors_in(values: Iterable[Any]) -> Iterator[Tensor]:
+    """Yields the tensors among values, those inside lists and tuples included."""
     for value in values:
         if isinstance(value, Tensor):
             yield value
         elif isinstance(value, list | tuple):
-            yield from _tensors(value)
+            yield from tensors_in(value)
 
 
 def print_flat(graph: FlatGraph) -> str:

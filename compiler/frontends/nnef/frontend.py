@@ -44,7 +44,7 @@ from nnefc.operators.base import shape_of
 from nnefc.operators.math.casting import Cast
 from nnefc.operators.nn.block_quantization import BlockTensor
 from nnefc.operators.recording import note_location, note_name
-from nnefc.operators.tensor.shape import Copy
+from nnefc.operators.tensor.shape import distinct_results
 from nnefc.support.diagnostics import CompileError, warn
 from nnefc.symbolic.dims import Dimension, DynamicSize, known_less
 from nnefc.symbolic.refinement import Refinement, narrowed
@@ -276,7 +276,7 @@ def build_network(
                 _quantize(lowering, invocation, values, states, quantization)
             results = [lowering.operand(tensor) for tensor in outputs.values()]
             results += [_converted(lowering, label, updates[label], values) for label in updates]
-            made = builder.emit_output(relax.Tuple(_distinct(lowering, results)))
+            made = builder.emit_output(relax.Tuple(distinct_results(lowering, results)))
         builder.emit_func_output(made)
     return Network(
         flat.name,
@@ -422,12 +422,3 @@ def _converted(lowering: Lowering, label: str, update: Invocation, values: Mappi
     value, dtype = lowering.operand(update.args.value), str(values[label].dtype)
     made: Operand = lowering.apply(Cast(dtype), value)
     return made
-
-
-def _distinct(lowering: Lowering, operands: list[Operand]) -> list[relax.Var]:
-    """Every result as a variable of its own: what is an input, a constant or another result too is copied."""
-    results: list[relax.Var] = []
-    for operand in operands:
-        made = isinstance(operand, relax.DataflowVar) and not any(operand.same_as(other) for other in results)
-        results.append(operand if made else lowering.builder.emit(Copy().lower(lowering, operand)))
-    return results

@@ -35,7 +35,7 @@ from nnefc.ir.network import Network, State
 from nnefc.operators.base import build_main, is_empty
 from nnefc.operators.math.elementwise import Elementwise
 from nnefc.operators.recording import note_name
-from nnefc.operators.tensor.shape import Copy
+from nnefc.operators.tensor.shape import distinct_results
 from nnefc.support.diagnostics import CompileError, warn
 from nnefc.symbolic.refinement import Refinement, narrowed
 
@@ -233,7 +233,8 @@ class _Builder:
                 kept[_unused_name("runs", {*params, *outputs, *self._states})] = runs.expr
                 new.append(interpreter.context.apply(Elementwise("add"), runs, Value.known(np.int64(1))))
             counts = interpreter.context.at.counts
-            return [*_distinct(interpreter, [*outputs.values(), *new]), *counts.values()]
+            results = map(interpreter.context.expr, [*outputs.values(), *new])
+            return [*distinct_results(interpreter.context.at, results), *counts.values()]
 
         if any(array.dtype == object for array in self._states.values()):
             raise CompileError("a state of strings is not supported: a session keeps numbers between runs")
@@ -358,15 +359,3 @@ def _tensors(name: str, value: AnyValue) -> dict[str, Value]:
                 for key, part in _tensors(f"{name}.{i}", element).items()
             }
     raise CompileError(f"the output '{name}' is a map, which a library cannot return")
-
-
-def _distinct(interpreter: GraphLowering, values: Iterable[Value]) -> list[relax.Var]:
-    """Every result as a variable of its own: what is an input, a constant or another result too is copied."""
-    results: dict[relax.Var, None] = {}
-    for value in values:
-        expr = interpreter.context.expr(value)
-        if not isinstance(expr, relax.DataflowVar) or expr in results:
-            at = interpreter.context.at  # bound by its builder: an empty tensor would become a constant again
-            expr = at.builder.emit(Copy().lower(at, expr), "copy")
-        results[expr] = None
-    return list(results)

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from tvm import relax
 
+from nnefc.frontends.onnx.files.model import node_description
 from nnefc.frontends.onnx.values import STORAGE, AnyValue, Array, TensorSequence, Value, dtype_name, numpy_dtype
 from nnefc.ir.constant_evaluation import Budget
 from nnefc.ir.network import Body, Control
@@ -101,11 +102,7 @@ class Node:
     @property
     def description(self) -> str:
         """The node as messages name it."""
-        operator_ = f"{self.domain}.{self.op_type}" if self.domain else self.op_type
-        if self.name:
-            return f"node '{self.name}' ({operator_})"
-        made = next((name for name in self.outputs if name), None)
-        return f"the node {operator_}" + (f" that makes '{made}'" if made else "")
+        return node_description(self.domain, self.op_type, self.name, self.outputs)
 
     @cached_property  # operators of thousands of tensors ask for one after the other
     def inputs(self) -> tuple[Value | None, ...]:

@@ -23,7 +23,7 @@ from nnefc.frontends.refusals import REFUSALS, reason_of
 from nnefc.ir.network import DynamicDimension, Network
 from nnefc.operators.base import build_main, check_size
 from nnefc.operators.recording import note_location, note_name
-from nnefc.operators.tensor.shape import Copy
+from nnefc.operators.tensor.shape import distinct_results
 from nnefc.support.diagnostics import CompileError, warn
 from nnefc.symbolic.dims import DynamicSize, dimensions
 from nnefc.symbolic.refinement import Refinement, narrowed
@@ -121,7 +121,7 @@ def _built(
             found = {name: _output_tensor(values | outputs, name) for name in output_tensors}
             outputs.clear()
             outputs.update(found)
-        return _distinct(at, list(outputs.values()))
+        return distinct_results(at, list(outputs.values()))
 
     module = build_main(at.builder, make, lambda: list(inputs.values()))
     return Network(
@@ -376,12 +376,3 @@ def _output_tensor(values: Mapping[str, Any], name: str) -> Any:
     if not isinstance(value, relax.Expr | np.ndarray):
         raise CompileError(f"the operand '{name}' is not a tensor")
     return value
-
-
-def _distinct(at: Lowering, tensors: list[Any]) -> list[relax.Var]:
-    """Every result as a variable of its own: what is an input, a constant or another result too is copied."""
-    results: dict[relax.Var, None] = {}
-    for tensor in tensors:
-        made = isinstance(tensor, relax.DataflowVar) and tensor not in results
-        results[tensor if made else at.emit(Copy().lower(at, tensor))] = None
-    return list(results)

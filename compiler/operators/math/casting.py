@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 from tvm import relax, te, tirx
 
-from nnefc.operators.base import Array, Emitter, Operand, Operator, Shape, dtype_of, shape_of
+from nnefc.operators.base import Array, Emitter, Operand, SameShape, dtype_of, shape_of
 from nnefc.operators.dtypes import STORAGE, is_float, numpy_dtype, widened
 from nnefc.operators.math.elementwise import compute
 from nnefc.operators.math.functions import converted, element_dtype
@@ -20,7 +20,7 @@ __all__ = ["BitCast", "Cast", "cast_array"]
 
 
 @dataclass(frozen=True)
-class Cast(Operator):
+class Cast(SameShape):
     """The elements in another element type: reals towards zero where they become integers, and as 0 or 1 from `bool`.
 
     True is what is not zero. Integers that do not fit keep their low bits; reals that do not, and NaN, become integers
@@ -39,10 +39,6 @@ class Cast(Operator):
     saturate: bool = True
     rounding: str = "up"
     limits: bool = False
-
-    def shape(self, x: Shape) -> Shape:
-        """That of the operand."""
-        return x
 
     def lower(self, at: Emitter, x: Operand) -> Operand:
         source, dtype = self.source or dtype_of(x), self.dtype
@@ -220,14 +216,10 @@ def _powers_known(array: Array, saturate: bool, rounding: str) -> Array:
 
 
 @dataclass(frozen=True)
-class BitCast(Operator):
+class BitCast(SameShape):
     """The same bits as another element type of the same width."""
 
     dtype: str
-
-    def shape(self, x: Shape) -> Shape:
-        """That of the operand."""
-        return x
 
     def lower(self, at: Emitter, x: Operand) -> Operand:
         source = dtype_of(x)

@@ -14,7 +14,18 @@ from typing import Any
 import numpy as np
 from tvm import relax, te, tirx
 
-from nnefc.operators.base import Array, Emitter, Operand, Operator, Shape, dtype_of, is_empty, shape_of, zeros
+from nnefc.operators.base import (
+    Array,
+    Emitter,
+    Operand,
+    Operator,
+    SameShape,
+    Shape,
+    dtype_of,
+    is_empty,
+    shape_of,
+    zeros,
+)
 from nnefc.operators.dtypes import FLOAT16_TYPES, is_float
 from nnefc.operators.math.casting import Cast
 from nnefc.operators.math.functions import truth
@@ -228,14 +239,10 @@ class ArgMinMax(Reduction):
 
 
 @dataclass(frozen=True)
-class Hardmax(Operator):
+class Hardmax(SameShape):
     """1 at the first of the largest elements along an axis, 0 elsewhere."""
 
     axis: int
-
-    def shape(self, x: Shape) -> Shape:
-        """That of the operand."""
-        return x
 
     def lower(self, at: Emitter, x: Operand) -> Operand:
         if is_empty(shape_of(x)):
@@ -358,7 +365,7 @@ def _number(at: Emitter, size: Dimension, like: Operand, less: float = 0) -> Ope
 
 
 @dataclass(frozen=True)
-class Cumulative(Operator):
+class Cumulative(SameShape):
     """Running sums or products along an axis, in the type of the elements.
 
     Attributes:
@@ -372,10 +379,6 @@ class Cumulative(Operator):
     product: bool = False
     exclusive: bool = False
     reverse: bool = False
-
-    def shape(self, x: Shape) -> Shape:
-        """That of the operand."""
-        return x
 
     def lower(self, at: Emitter, x: Operand) -> Operand:
         """16-bit floats are added up in float32."""

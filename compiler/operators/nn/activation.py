@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from tvm import relax, tirx
 
-from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, shape_of
+from nnefc.operators.base import Emitter, Operand, Operator, SameShape, Shape, dtype_of, shape_of
 from nnefc.operators.dtypes import Kind
 from nnefc.operators.math.elementwise import fitted
 from nnefc.operators.math.functions import FUNCTIONS, number
@@ -62,17 +62,13 @@ def exponential_minus_one(x: tirx.Expr) -> tirx.Expr:
     return FUNCTIONS["expm1"].scalar(tirx.min(number(0, x), x))  # in this order -0 is less than 0 on all processors
 
 
-class _Activation(Operator):
+class _Activation(SameShape):
     """An operator on each element."""
 
     @property
     def takes(self) -> Kind:
         """Most are of real numbers alone."""
         return "floating-point numbers"
-
-    def shape(self, x: Shape) -> Shape:
-        """That of the operand."""
-        return x
 
 
 def _each(at: Emitter, x: Operand, element: Callable[[tirx.Expr], tirx.Expr], name: str) -> relax.Expr:

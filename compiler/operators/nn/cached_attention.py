@@ -9,7 +9,7 @@ from typing import Any
 from tvm import relax, tirx
 
 from nnefc.ir.attributes import UPDATES
-from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, is_empty, rank_of, shape_of
+from nnefc.operators.base import Emitter, Operand, Operator, SameShape, Shape, dtype_of, is_empty, rank_of, shape_of
 from nnefc.operators.math.elementwise import element_at
 from nnefc.operators.nn.attention import Attention, MergeHeads
 from nnefc.operators.nn.normalization import RootMeanSquare
@@ -71,14 +71,10 @@ class PaddingMask(Operator):
 
 
 @dataclass(frozen=True)
-class FirstPositions(Operator):
+class FirstPositions(SameShape):
     """`[N]`, int64: how many positions come before those of this run, which are `length`; 0 where these are all."""
 
     length: Dimension
-
-    def shape(self, last: Shape, total: Shape) -> Shape:
-        """That of the last positions, `[N]`."""
-        return last
 
     def lower(self, at: Emitter, last: Operand, total: Operand) -> relax.Expr:
         """The last position of each batch element, and how many positions the longest has, an integer."""

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from tvm import relax, te, tirx
 
-from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, shape_of
+from nnefc.operators.base import Emitter, Operand, Operator, SameShape, Shape, dtype_of, shape_of
 from nnefc.operators.math.elementwise import Clip, apply, broadcast_shapes, element_at, fitted
 from nnefc.operators.math.reduction import Sum
 from nnefc.operators.nn.activation import Gelu, Relu, Silu, Softmax
@@ -103,7 +103,7 @@ class NGramBlock(Operator):
 
 
 @dataclass(frozen=True)
-class MurmurHash(Operator):
+class MurmurHash(SameShape):
     """MurmurHash3_x86_32 (Appleby, 2008) of the bytes of each number.
 
     Attributes:
@@ -113,10 +113,6 @@ class MurmurHash(Operator):
 
     seed: int
     positive: bool
-
-    def shape(self, x: Shape) -> Shape:
-        """That of the operand."""
-        return x
 
     def lower(self, at: Emitter, x: Operand) -> relax.Expr:
         bits = np.dtype(dtype_of(x)).itemsize * 8

@@ -20,8 +20,10 @@ __all__ = [
     "Convolution",
     "DeformableConvolution",
     "TransposedConvolution",
+    "accumulator",
     "check_filter",
     "check_ranks",
+    "converted",
     "gather_transposed",
 ]
 
@@ -30,7 +32,7 @@ _TRANSPOSED = {1: relax.op.nn.conv1d_transpose, 2: relax.op.nn.conv2d_transpose,
 _NARROW = ("int8", "uint8")
 
 
-def _sums_of(dtype: str) -> str:
+def accumulator(dtype: str) -> str:
     """The type that sums of a type are computed in."""
     return "float32" if dtype in ("float16", "bfloat16") else dtype
 
@@ -145,7 +147,7 @@ class Convolution(Operator):
 
         def convolution(x: te.Tensor, w: te.Tensor) -> te.Tensor:
             dtype = self.sums or str(x.dtype)
-            work, inputs = _sums_of(dtype), w.shape[1]
+            work, inputs = accumulator(dtype), w.shape[1]
             channel = te.reduce_axis((0, inputs), "channel")
             taps = [te.reduce_axis((0, size), f"tap{axis}") for axis, size in enumerate(window.size)]
 
@@ -154,12 +156,13 @@ class Convolution(Operator):
                 value = x(n, source, *window.positions(index, taps))
                 return te.sum(value.astype(work) * w(o, channel, *taps).astype(work), axis=[channel, *taps])
 
-            return _narrowed(te.compute(result, element, name="convolution"), dtype)
+            return converted(te.compute(result, element, name="convolution"), dtype)
 
         return convolution
 
 
-def _narrowed(sums: te.Tensor, dtype: str) -> te.Tensor:
+def converted(sums: te.Tensor, dtype: str) -> te.Tensor:
+    """Returns a tensor in an element type."""
     if str(sums.dtype) == dtype:
         return sums
     return te.compute(sums.shape, lambda *index: sums(*index).astype(dtype), name="narrow")
@@ -276,7 +279,7 @@ def gather_transposed(
         `[N, groups O, *outputs]`.
     """
     batch, channels, *sizes = dimensions(x.shape)
-    inputs, of_group, work = channels // groups, int(w.shape[1]), _sums_of(dtype)
+    inputs, of_group, work = channels // groups, int(w.shape[1]), accumulator(dtype)
     channel = te.reduce_axis((0, inputs), "channel")
     taps = [te.reduce_axis((0, size), f"tap{axis}") for axis, size in enumerate(window.size)]
 
@@ -298,7 +301,7 @@ def gather_transposed(
         return te.sum(value.astype(work) * weight.astype(work), axis=[channel, *taps])
 
     sums = te.compute((batch, groups * of_group, *outputs), element, name="transposed_convolution")
-    return _narrowed(sums, dtype)
+    return converted(sums, dtype)
 
 
 @dataclass(frozen=True)

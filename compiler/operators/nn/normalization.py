@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from tvm import relax
 
-from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, is_empty, shape_of
+from nnefc.operators.base import Emitter, Operand, Operator, SameShape, Shape, dtype_of, is_empty, shape_of
 from nnefc.operators.math.elementwise import broadcast_shapes, fitted
 from nnefc.operators.math.reduction import Norm
 from nnefc.operators.nn.pooling import mean_of_channels
@@ -47,7 +47,7 @@ def _inverse_root(at: Emitter, variance: Operand, epsilon: float) -> relax.Expr:
 
 
 @dataclass(frozen=True)
-class BatchNormalization(Operator):
+class BatchNormalization(SameShape):
     """`(x - mean) / sqrt(variance + epsilon) * scale + offset` with statistics of the training.
 
     Ioffe, Szegedy, "Batch Normalization" (2015). With constants it is one product and one sum, computed in float64 and
@@ -55,10 +55,6 @@ class BatchNormalization(Operator):
     """
 
     epsilon: float
-
-    def shape(self, x: Shape, *parameters: Shape) -> Shape:
-        """That of the operand."""
-        return x
 
     def lower(
         self,
@@ -168,15 +164,11 @@ class Standardization(Operator):
 
 
 @dataclass(frozen=True)
-class MeanVarianceNormalization(Operator):
+class MeanVarianceNormalization(SameShape):
     """`(x - mean) / (standard deviation + epsilon)`, with the statistics over some axes of the operand."""
 
     axes: Shape
     epsilon: float
-
-    def shape(self, x: Shape) -> Shape:
-        """That of the operand."""
-        return x
 
     def lower(self, at: Emitter, x: Operand) -> relax.Expr:
         _, centred, variance = _moments(at, at.expr(x), self.axes)
@@ -185,7 +177,7 @@ class MeanVarianceNormalization(Operator):
 
 
 @dataclass(frozen=True)
-class LpNormalization(Operator):
+class LpNormalization(SameShape):
     """`x / max(norm + bias, epsilon)` with the norm along axes.
 
     NNEF `l1_normalization` and `l2_normalization`, ONNX `LpNormalization`, `torch.nn.functional.normalize`.
@@ -199,10 +191,6 @@ class LpNormalization(Operator):
     order: float
     epsilon: float | None
     bias: float = 0.0
-
-    def shape(self, x: Shape) -> Shape:
-        """That of the operand."""
-        return x
 
     def lower(self, at: Emitter, x: Operand) -> relax.Expr:
         norm = at.expr(at.apply(Norm(self.axes, keepdims=True, order=self.order), x))
@@ -281,7 +269,7 @@ class RootMeanSquare(Operator):
 
 
 @dataclass(frozen=True)
-class LocalResponse(Operator):
+class LocalResponse(SameShape):
     """`x / (bias + alpha * m)^beta`, where m is the mean of the squares over a window of channels.
 
     Channels that do not exist count as zeros. Krizhevsky, Sutskever, Hinton, "ImageNet Classification with Deep
@@ -296,10 +284,6 @@ class LocalResponse(Operator):
     alpha: float
     beta: float
     bias: float
-
-    def shape(self, x: Shape) -> Shape:
-        """That of the operand, `[N, C, …]`."""
-        return x
 
     def lower(self, at: Emitter, x: Operand) -> relax.Expr:
         data = at.expr(x)

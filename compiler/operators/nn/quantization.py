@@ -18,6 +18,7 @@ from nnefc.operators.base import (
     Emitter,
     Operand,
     Operator,
+    SameShape,
     Shape,
     dtype_of,
     is_empty,
@@ -264,7 +265,7 @@ def quantized_product(at: Emitter, x: QuantizedTensor, w: QuantizedTensor) -> re
 
 
 @dataclass(frozen=True)
-class Requantization(Operator):
+class Requantization(SameShape):
     """`round(sums * (a * b / y)) + zero` clipped to the range of a type, rounded to even, in float32.
 
     Attributes:
@@ -272,10 +273,6 @@ class Requantization(Operator):
     """
 
     dtype: str
-
-    def shape(self, sums: Shape, *others: Shape) -> Shape:
-        """That of the sums."""
-        return sums
 
     def lower(self, at: Emitter, sums: Operand, a: Operand, b: Operand, y: Operand, zero: Operand) -> relax.Expr:
         """The scales of both factors and of the result, float32, and its zero point; all broadcast to the sums."""

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from tvm import relax, te, tirx
 
-from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, is_empty, shape_of
+from nnefc.operators.base import Emitter, Operand, Operator, SameShape, Shape, dtype_of, is_empty, shape_of
 from nnefc.operators.math.elementwise import apply
 from nnefc.operators.math.functions import FUNCTIONS, number
 from nnefc.operators.math.matrix import MatMul
@@ -392,12 +392,8 @@ def _turned(at: Emitter, x: Operand, lengths: Operand) -> relax.Expr:
 
 
 @dataclass(frozen=True)
-class BeforeTheEnd(Operator):
+class BeforeTheEnd(SameShape):
     """Sequences `[T, B, …]` with zeros behind the end of the longest: of `[B]` int32 lengths."""
-
-    def shape(self, x: Shape, lengths: Shape) -> Shape:
-        """That of the sequences."""
-        return x
 
     def lower(self, at: Emitter, x: Operand, lengths: Operand) -> relax.Expr:
         longest = at.emit(relax.op.max(at.expr(lengths)))

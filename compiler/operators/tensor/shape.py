@@ -7,7 +7,7 @@ become aliases of the same memory.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import ClassVar
@@ -54,6 +54,7 @@ __all__ = [
     "Transpose",
     "Unsqueeze",
     "Unstack",
+    "distinct_results",
 ]
 
 _MAX_PARTS = 1024
@@ -103,6 +104,15 @@ class Copy(Movement):
     def lower(self, at: Emitter, x: Operand) -> relax.Expr:
         """An expression, of an array too."""
         return at.elements(shape_of(x), lambda tensors, index: tensors[0](*index), x, name="copy")
+
+
+def distinct_results(at: Emitter, operands: Iterable[Operand]) -> list[relax.Var]:
+    """Returns every result as a variable of its own: an input, a constant or another result is copied."""
+    results: dict[relax.Var, None] = {}
+    for operand in operands:
+        made = isinstance(operand, relax.DataflowVar) and operand not in results
+        results[operand if made else at.builder.emit(Copy().lower(at, operand))] = None
+    return list(results)
 
 
 @dataclass(frozen=True)

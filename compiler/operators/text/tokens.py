@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nnefc.operators.base import Emitter, Operand, Operator, Shape, is_empty, shape_of
+from nnefc.operators.base import Emitter, Operand, SameShape, is_empty, shape_of
 from nnefc.operators.tensor.data_dependent_sizes import data_dependent_size
 from nnefc.operators.text.regex import automaton
 from nnefc.operators.text.strings import TextConstant, called
@@ -20,7 +20,7 @@ _ALIGNMENT = 8
 
 
 @dataclass(frozen=True)
-class Tokens(Operator):
+class Tokens(SameShape):
     """The tokens of strings, `[…, n]`, where `n` is the most that one has. com.microsoft `Tokenizer`.
 
     Attributes:
@@ -37,10 +37,6 @@ class Tokens(Operator):
     minimum: int
     marks: bool
     pad: str
-
-    def shape(self, x: Shape) -> Shape:
-        """Only the data tell how many tokens a string has."""
-        return x
 
     def lower(self, at: Emitter, x: Operand) -> Operand:
         shape, count = shape_of(x), math.prod(shape_of(x))

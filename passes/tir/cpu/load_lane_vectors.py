@@ -13,7 +13,6 @@ the second vector begins at the fourth. All that is loaded is also read without 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import tvm_ffi
 from tvm import tirx
@@ -21,7 +20,7 @@ from tvm.ir.expr import TensorLoad
 
 from nnefc.ir.attributes import LANE_FACTORS, MASK
 from nnefc.ir.element_types import bits_of
-from nnefc.ir.rebuild import nested, with_fields
+from nnefc.ir.rebuild import nested, perfect_nest, with_fields
 from nnefc.passes.tir.common.expressions import (
     conditions_of,
     linear_strides,
@@ -58,7 +57,7 @@ def _by_lane(loop: tirx.For) -> tirx.For:
     annotations = dict(loop.annotations)
     lanes = int(annotations.pop(LANE_FACTORS))
     loop = with_fields(loop, annotations=annotations)
-    nest = list(_perfect_nest(loop))
+    nest = perfect_nest(loop)
     store, vector = nest[-1].body, nest[-1]
     if not isinstance(store, tirx.BufferStore) or vector.kind != tirx.ForKind.VECTORIZED:
         return loop
@@ -126,10 +125,3 @@ def _neighbours(store: tirx.BufferStore, vector: tirx.For, along: tirx.For, lane
 def _extent(loop: tirx.For) -> int:
     """Returns the trip count; 1 where it is not known."""
     return int(loop.extent) if isinstance(loop.extent, tirx.IntImm) else 1
-
-
-def _perfect_nest(loop: tirx.Stmt) -> Iterator[tirx.For]:
-    """The loops right inside each other, the outermost first."""
-    while isinstance(loop, tirx.For):
-        yield loop
-        loop = loop.body

@@ -14,13 +14,11 @@ Tiles beyond the number of columns ask for what is there already, which costs on
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from tvm import tirx
 from tvm.ir.expr import TensorLoad
 
 from nnefc.ir.attributes import PREFETCH_NEXT_PANEL
-from nnefc.ir.rebuild import with_fields
+from nnefc.ir.rebuild import perfect_nest, with_fields
 from nnefc.passes.tir.common.expressions import loads_of, number, substituted, variables_of
 
 __all__ = ["prefetch_next_panel"]
@@ -64,7 +62,7 @@ def _of_next_panel(stmt: tirx.For, around: list[tirx.For]) -> tirx.Expr | None:
     contraction.
     """
     parallel = next((loop for loop in around if loop.kind == tirx.ForKind.PARALLEL), None)
-    inner = list(_inner_loops(stmt.body))
+    inner = perfect_nest(stmt.body)
     if parallel is None or not inner or inner[-1].kind != tirx.ForKind.VECTORIZED:
         return None
     load = _panel_load(inner[-1])
@@ -83,13 +81,6 @@ def _of_next_panel(stmt: tirx.For, around: list[tirx.For]) -> tirx.Expr | None:
         there[columns[-1].loop_var] = tile % columns[-1].extent
     there[parallel.loop_var] = tirx.min(parallel.loop_var + apart, parallel.extent - 1)
     return tirx.address_of(tirx.BufferLoad(load.source, [substituted(index, there)]))
-
-
-def _inner_loops(stmt: tirx.Stmt) -> Iterator[tirx.For]:
-    """The loops of a perfect nest, the outermost first."""
-    while isinstance(stmt, tirx.For):
-        yield stmt
-        stmt = stmt.body
 
 
 def _panel_load(lanes: tirx.For) -> TensorLoad | None:

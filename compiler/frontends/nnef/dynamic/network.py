@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
 
 import tvm
 from tvm import relax
@@ -32,7 +31,7 @@ from nnefc.ir.network import DynamicDimension, Network, State
 from nnefc.ir.outline import DynamicTensor
 from nnefc.operators.base import Operand, check_size
 from nnefc.operators.nn.block_quantization import BlockTensor
-from nnefc.operators.tensor.shape import Copy
+from nnefc.operators.tensor.shape import distinct_results
 from nnefc.support.diagnostics import CompileError
 from nnefc.symbolic.arrays import Array
 from nnefc.symbolic.dims import Dimension, DynamicSize
@@ -230,7 +229,7 @@ def _built(
                 results = [at.tensor(quantized.result(name, _named(values, name, graph))) for name in names]
             except BaseException as error:
                 failure = error
-            distinct = _distinct(at, results + [update for _, update in at.updates.values()])
+            distinct = distinct_results(at, results + [update for _, update in at.updates.values()])
             emitted = builder.emit_output(relax.Tuple([*distinct, *at.counts.values()]))
         order = [made.inputs[each.name] for each in graph.inputs if each.name in made.inputs]
         builder.emit_func_output(emitted, [*order, *at.state_variables.values()])
@@ -329,12 +328,3 @@ def _variable(made: _Network, at: DynamicEmitter, args: Mapping[str, Value], con
             f"the file of the variable labelled '{label}' holds the shape {list(value.shape)}, the variable has {shape}"
         )
     return at.bound(value.lower(at)) if isinstance(value, BlockTensor) else value
-
-
-def _distinct(at: DynamicEmitter, operands: Sequence[Operand]) -> list[relax.Expr]:
-    """Every result as a variable of its own."""
-    results: list[Any] = []
-    for operand in operands:
-        fresh = isinstance(operand, relax.DataflowVar) and not any(operand.same_as(other) for other in results)
-        results.append(operand if fresh else at.builder.emit(Copy().lower(at, operand)))
-    return results

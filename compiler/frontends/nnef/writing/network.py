@@ -15,7 +15,7 @@ from tvm.ir import GenericConst
 
 from nnefc.frontends.dynamic_shapes import dynamic_shape_context
 from nnefc.frontends.nnef.declarations import STANDARD
-from nnefc.frontends.nnef.flat import FlatGraph, Invocation
+from nnefc.frontends.nnef.flat import FlatGraph, Invocation, tensors_in
 from nnefc.frontends.nnef.language.types import Dialect
 from nnefc.frontends.nnef.values import Tensor
 from nnefc.frontends.nnef.writing import (
@@ -384,16 +384,8 @@ def _needed(invocations: list[Invocation], wanted: list[Tensor]) -> list[Invocat
     for invocation in reversed(invocations):
         if any(tensor in needed for tensor in invocation.tensors):
             kept.append(invocation)
-            needed.update(_tensors(invocation.arguments.values()))
+            needed.update(tensors_in(invocation.arguments.values()))
     return kept[::-1]
-
-
-def _tensors(values: Any) -> Iterator[Tensor]:
-    for value in values:
-        if isinstance(value, Tensor):
-            yield value
-        elif isinstance(value, list | tuple):
-            yield from _tensors(value)
 
 
 def _names(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -16,6 +16,15 @@ Opsets: TypeAlias = "Mapping[str, int]"
 
 FunctionKey: TypeAlias = tuple[str, str, str]
 """Domain, name, overload."""
+
+
+def node_description(domain: str, op_type: str, name: str, outputs: Sequence[str]) -> str:
+    """Returns a node as messages name it."""
+    operator = f"{domain}.{op_type}" if domain else op_type
+    if name:
+        return f"node '{name}' ({operator})"
+    made = next((output for output in outputs if output), None)
+    return f"the node {operator}" + (f" that makes '{made}'" if made else "")
 
 
 @dataclass(frozen=True)
@@ -42,11 +51,7 @@ class NodeDef:
     @property
     def description(self) -> str:
         """The node as messages name it."""
-        operator = f"{self.domain}.{self.op_type}" if self.domain else self.op_type
-        if self.name:
-            return f"node '{self.name}' ({operator})"
-        made = next((name for name in self.outputs if name), None)
-        return f"the node {operator}" + (f" that makes '{made}'" if made else "")
+        return node_description(self.domain, self.op_type, self.name, self.outputs)
 
     def subgraphs(self) -> Iterator[tuple[str, OnnxGraph]]:
         """The graphs among the attributes, by the attribute's name."""
