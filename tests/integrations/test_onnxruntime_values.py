@@ -87,6 +87,14 @@ def test_initializers_that_are_inputs_can_be_given() -> None:
     assert [(each.name, each.type, each.shape) for each in found] == [(e.name, e.type, e.shape) for e in wanted]
 
 
+def test_initializers_of_old_models_are_constants() -> None:
+    text = '<ir_version: 3, opset_import: ["" : 9]> g (float[2] x, float[2] w) => (float[2] y) { y = Add(x, w) }'
+    proto = onnx.parser.parse_model(text)
+    proto.graph.initializer.append(numpy_helper.from_array(np.array([2, 3], F), "w"))
+    x = np.ones(2, F)
+    check_alike(both(proto), {"x": x}, {"x": x, "w": x})
+
+
 def test_strings() -> None:
     nodes = [helper.make_node("Identity", ["s"], ["t"])]
     kinds = [helper.make_tensor_value_info(name, TensorProto.STRING, ["n"]) for name in ("s", "t")]
@@ -113,6 +121,12 @@ def test_names_of_dimensions_are_those_of_the_model() -> None:
     }"""
     peer, session = both(text)
     assert described(session) == described(peer)
+
+
+def test_sizes_that_the_compiler_is_given_are_shown() -> None:
+    proto = onnx.parser.parse_model(HEAD + "g (float[N, 3] x) => (float[N, 3] y) { y = Abs(x) }")
+    session = ort.InferenceSession(proto, shape={"N": 2}, cache=False)
+    assert described(session) == [("x", "tensor(float)", [2, 3]), ("y", "tensor(float)", [2, 3])]
 
 
 def test_sizes_by_denotation() -> None:

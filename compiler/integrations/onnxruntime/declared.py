@@ -19,13 +19,16 @@ from .metadata import NodeArg
 
 __all__ = ["Declared", "Interface", "node_arg", "read_interface", "tensor_arg"]
 
-_GRAPH = 7  # of a model
+_VERSION, _GRAPH = 1, 7  # of a model
 _INITIALIZER, _INPUT, _OUTPUT, _SPARSE_INITIALIZER = 5, 11, 12, 15  # of a graph
 _TENSOR_NAME = 8
 _TENSOR_TYPE, _SEQUENCE_TYPE = 1, 4  # of a type; maps are 5, sparse tensors 8, optional values 9
 
 _MAX_DEPTH = 16
 """Types inside each other."""
+
+_FIRST_WITH_DEFAULTS = 4
+"""The version of ONNX's format in which initializers became defaults of inputs; before they were constants."""
 
 
 @dataclass(frozen=True)
@@ -59,11 +62,12 @@ class Declared:
 
 @dataclass(frozen=True)
 class Interface:
-    """The inputs, the outputs and the names of the initializers of a model."""
+    """The inputs, the outputs and the names of the initializers of a model, and the version of its format."""
 
     inputs: tuple[Declared, ...]
     outputs: tuple[Declared, ...]
     initializers: frozenset[str]
+    version: int = _FIRST_WITH_DEFAULTS
 
     @property
     def required(self) -> tuple[Declared, ...]:
@@ -72,7 +76,9 @@ class Interface:
 
     @property
     def overridable(self) -> tuple[Declared, ...]:
-        """The inputs that are initializers."""
+        """The inputs that are initializers, and may have other values in a run."""
+        if self.version < _FIRST_WITH_DEFAULTS:
+            return ()
         return tuple(each for each in self.inputs if each.name in self.initializers)
 
     def with_sizes(self, sizes: Mapping[tuple[str, str], int]) -> Interface:
@@ -103,13 +109,14 @@ def read_interface(model: Path | bytes) -> Interface | None:
         return None
 
 
-def node_arg(declared: Declared, tensor: Tensor | None, names: frozenset[str]) -> NodeArg:
+def node_arg(declared: Declared, tensor: Tensor | None, names: frozenset[str], *, is_fixed: bool = False) -> NodeArg:
     """Returns the description of an input or output.
 
     Args:
         declared: in the model.
         tensor: of the library, for dimensions that are not declared; None if there is none yet.
-        names: of the model's dimensions, which may stand in place of a dimension that is not declared.
+        names: of the model's dimensions, which may stand for a dimension that is not declared.
+        is_fixed: whether the library has sizes where the model declares names.
     """
     known = () if tensor is None else tuple(tensor.shape)
     if declared.is_sequence or not declared.type.removeprefix("optional(").startswith("tensor"):
@@ -119,7 +126,8 @@ def node_arg(declared: Declared, tensor: Tensor | None, names: frozenset[str]) -
         return NodeArg(declared.name, declared.type, found)
     shape = list(declared.shape)
     if len(shape) == len(found):
-        shape = [a if a is not None else b for a, b in zip(shape, found, strict=True)]
+        pairs = zip(shape, found, strict=True)
+        shape = [b if a is None or (is_fixed and isinstance(b, int)) else a for a, b in pairs]
     return NodeArg(declared.name, declared.type, shape)
 
 
@@ -140,6 +148,7 @@ def _interface(model: memoryview) -> Interface | None:
     outputs: list[Declared] = []
     initializers: list[str] = []
     has_graph = False
+    version = _number(model, 0, len(model), _VERSION) or 0
     for number, kind, first, last in _contents(model, 0, len(model)):
         if (number, kind) != (_GRAPH, BYTES):
             continue
@@ -153,7 +162,7 @@ def _interface(model: memoryview) -> Interface | None:
                 initializers.append(_text(model, begin, end, _TENSOR_NAME))
             elif part == _SPARSE_INITIALIZER:
                 initializers += [_text(model, *span, _TENSOR_NAME) for span in _parts(model, begin, end, 1)]
-    return Interface(tuple(inputs), tuple(outputs), frozenset(initializers)) if has_graph else None
+    return Interface(tuple(inputs), tuple(outputs), frozenset(initializers), version) if has_graph else None
 
 
 def _contents(message: memoryview, first: int, last: int) -> Iterator[tuple[int, int, int, int]]:

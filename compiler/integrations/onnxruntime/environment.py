@@ -7,7 +7,6 @@ import operator
 import platform
 import sys
 from collections.abc import Callable
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from .fields import LOG, ignored
@@ -49,6 +48,8 @@ def get_version_string() -> str:
 
 def get_build_info() -> str:
     """Returns the name and version of this package."""
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
         own = version("nnefc")
     except PackageNotFoundError:

@@ -20,7 +20,7 @@ import numpy as np
 
 from nnefc.driver.in_memory import AnyModel, file_of
 from nnefc.ir.model_metadata import own_entries
-from nnefc.loader import LoadError, Model
+from nnefc.loader import LoadError, Model, Tensor
 from nnefc.loader import load as load_library
 from nnefc.support.diagnostics import CompileError, compiler_missing
 
@@ -259,8 +259,13 @@ class InferenceSession(Session):
         names = frozenset(s for each in interface.inputs for s in each.shape or () if isinstance(s, str))
         self._required, self._overridable = interface.required, interface.overridable
         self._declared_outputs = {each.name: each for each in interface.outputs}
-        self._inputs_meta = [node_arg(each, inputs.get(each.name), names) for each in interface.required]
-        self._outputs_meta = [node_arg(each, outputs.get(each.name), names) for each in interface.outputs]
+        fixed = self._keywords.get("shape") is not None
+
+        def described(each: Declared, tensors: Mapping[str, Tensor]) -> NodeArg:
+            return node_arg(each, tensors.get(each.name), names, is_fixed=fixed)
+
+        self._inputs_meta = [described(each, inputs) for each in interface.required]
+        self._outputs_meta = [described(each, outputs) for each in interface.outputs]
         self._overridable_initializers = [node_arg(each, None, names) for each in interface.overridable]
         self._model_meta = self._model.metadata() if model is None else _metadata(model)
 
