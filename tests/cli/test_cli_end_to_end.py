@@ -52,15 +52,15 @@ def test_a_compiled_library_classifies_a_image_from_a_file(library: Path, tmp_pa
 
 
 def test_random_input_and_latency(library: Path) -> None:
-    done = nnefc("run", library, "--random", 1, "--threads", 2)
+    done = nnefc_here("run", library, "--random", 1, "--threads", 2)
     assert done.returncode == 0, done.stderr
-    done = nnefc("bench", library, "--runs", 3, "--threads", 2)
+    done = nnefc_here("bench", library, "--runs", 3, "--threads", 2)
     assert done.returncode == 0, done.stderr
     assert re.search(r"^milliseconds a run; 2 threads, 1 session$", done.stdout, re.MULTILINE)
 
 
 def test_inspecting_the_library_shows_the_same_interface_as_the_model(library: Path) -> None:
-    of_library, of_model = nnefc("inspect", library), nnefc_here("inspect", DIGITS / "model.nnef")
+    of_library, of_model = nnefc_here("inspect", library), nnefc_here("inspect", DIGITS / "model.nnef")
     for line in ("input   image        float32  [1, 1, 8, 8]", "output  probability  float32  [1, 10]"):
         assert line in of_library.stdout.splitlines()
         assert line in of_model.stdout.splitlines()
@@ -80,7 +80,7 @@ def test_verbose_shows_the_phases_and_dump_writes_the_program_after_each(tmp_pat
 def test_a_batch_by_shape(tmp_path: Path) -> None:
     done = nnefc_here("compile", DIGITS / "model.nnef", "-o", tmp_path / "d.so", "--shape", "image=5,1,8,8")
     assert done.returncode == 0, done.stderr
-    assert "[5, 10]" in nnefc("inspect", tmp_path / "d.so").stdout
+    assert "[5, 10]" in nnefc_here("inspect", tmp_path / "d.so").stdout
 
 
 FAILING = pytest.mark.parametrize(
@@ -129,10 +129,10 @@ def check_failing(
 def test_wrong_inputs_name_what_was_given_and_what_is_wanted(library: Path, tmp_path: Path) -> None:
     np.save(tmp_path / "wrong.npy", np.zeros((1, 1, 8, 9), np.float32))
     np.save(tmp_path / "double.npy", np.zeros((1, 1, 8, 8)))
-    wrong = nnefc("run", library, "--input", tmp_path / "wrong.npy")
+    wrong = nnefc_here("run", library, "--input", tmp_path / "wrong.npy")
     assert (wrong.returncode, wrong.stdout) == (1, "")
     assert "9" in wrong.stderr and "8" in wrong.stderr
-    double = nnefc("run", library, "--input", tmp_path / "double.npy")
+    double = nnefc_here("run", library, "--input", tmp_path / "double.npy")
     assert double.returncode == 1
     assert "float64" in double.stderr and "float32" in double.stderr
     assert "Traceback" not in wrong.stderr + double.stderr

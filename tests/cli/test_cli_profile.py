@@ -91,6 +91,7 @@ def test_the_page_shows_where_time_and_memory_go(digits: Path, tmp_path: Path) -
     assert (wrong.exit_code, wrong.stdout) == (1, "")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="needs: chromium")
 def test_the_image_of_a_run_is_stretched_and_moved(digits: Path, tmp_path: Path) -> None:
     page = tmp_path / "report.html"

@@ -83,7 +83,9 @@ def test_results_are_those_of_other_libraries(model: Path, shape: dict[str, int]
         assert np.array_equal(library.run({"x": X})["y"], wanted["y"])
 
 
-@pytest.mark.parametrize("shape", [KNOWN, None], ids=["known", "open"])
+@pytest.mark.parametrize(
+    "shape", [pytest.param(KNOWN, marks=pytest.mark.slow, id="known"), pytest.param(None, id="open")]
+)
 def test_a_schedule_whose_loops_are_too_long_is_found(model: Path, shape: dict[str, int] | None) -> None:
     with mistaken(longer):
         artifact = nnefc.compile(model, checked=True, shape=shape)
@@ -108,6 +110,7 @@ def test_products_of_dynamic_sizes_without_limits_are_checked_for_overflow(tmp_p
     assert np.array_equal(found, x.argmin(1, keepdims=True))
 
 
+@pytest.mark.slow
 def test_checks_of_long_formulas_of_sizes_take_no_longer_than_the_kernel(tmp_path: Path) -> None:
     text = """<ir_version: 10, opset_import: ["" : 21]>
     graph (float[5,h,w] x) => (float[3,rows,columns] y, int64[3,rows,columns] i)
@@ -154,7 +157,7 @@ def test_what_is_read_to_invert_its_bits_is_looked_at(tmp_path: Path) -> None:
         library.run({"x": np.arange(37, dtype=np.int32)})
 
 
-@pytest.mark.parametrize("name", ["aarch64", "armv7"])
+@pytest.mark.parametrize("name", ["aarch64", pytest.param("armv7", marks=pytest.mark.slow)])
 def test_other_machines_find_it_too(model: Path, name: str) -> None:
     machine = next(machine for machine in MACHINES if machine.name == name)
     if machine.missing:

@@ -49,7 +49,7 @@ WORDS = np.array(["ant", "bee", "cat"], object)[NUMBERS]
         (LinearRegression(), NUMBERS, ("predict",)),
         (KMeans(3, n_init=1, random_state=0), None, ("predict", "transform")),
         (make_pipeline(PCA(3)), None, ("transform",)),
-        (IsolationForest(n_estimators=9, random_state=0), None, ("predict", "decision_function")),
+        (IsolationForest(n_estimators=3, max_samples=16, random_state=0), None, ("predict", "decision_function")),
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -82,7 +82,7 @@ TREES = [
     (make_pipeline(StandardScaler(), BOOSTING), np.float64, BOTH),
     (HistGradientBoostingRegressor(max_iter=3), np.float64, ("predict",)),
     (AdaBoostRegressor(n_estimators=2, random_state=0), np.float64, ("predict",)),
-    (IsolationForest(n_estimators=3, random_state=0), np.float64, ("predict", "decision_function")),
+    (IsolationForest(n_estimators=3, max_samples=16, random_state=0), np.float64, ("predict", "decision_function")),
 ]
 
 
@@ -110,7 +110,9 @@ VOTING = {
 
 
 @pytest.mark.filterwarnings("ignore::nnefc.ModelWarning")  # the probabilities of votes for labels, which have no method
-@pytest.mark.parametrize("name", VOTING)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.slow] if n == "in a pipeline" else []) for n in VOTING]
+)
 def test_votes(name: str) -> None:
     given, methods = VOTING[name]
     estimator = clone(given).fit(X[:80], WORDS[:80])

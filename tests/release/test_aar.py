@@ -12,14 +12,21 @@ import pytest
 from aar import write_aar
 from elf import read
 
-DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "model.nnef"
+TEXT = "version 1.0;\ngraph g(x) -> (y) { x = external(shape = [8]); y = relu(x); }\n"
 COMPILER = f"'{sys.executable}' -m ziglang cc -target aarch64-linux-musl"  # in place of the NDK's
 
 
-def test_an_archive_has_what_androids_build_system_and_prefab_look_for(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("model") / "model.nnef"
+    path.write_text(TEXT)
+    return path
+
+
+def test_an_archive_has_what_androids_build_system_and_prefab_look_for(model: Path, tmp_path: Path) -> None:
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
-        write_aar(DIGITS, tmp_path / name / "digits.aar", {"arm64-v8a": COMPILER})
+        write_aar(model, tmp_path / name / "digits.aar", {"arm64-v8a": COMPILER})
     content = (tmp_path / "one" / "digits.aar").read_bytes()
     assert content == (tmp_path / "two" / "digits.aar").read_bytes()
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
@@ -49,7 +56,7 @@ def test_an_archive_has_what_androids_build_system_and_prefab_look_for(tmp_path:
         ("net.aar", "mips", "the ABIs are arm64-v8a, x86_64, not mips"),
     ],
 )
-def test_names_that_cannot_be_are_refused(name: str, abi: str, message: str, tmp_path: Path) -> None:
+def test_names_that_cannot_be_are_refused(name: str, abi: str, message: str, model: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=message):
-        write_aar(DIGITS, tmp_path / name, {abi: COMPILER})
+        write_aar(model, tmp_path / name, {abi: COMPILER})
     assert not list(tmp_path.iterdir())

@@ -15,13 +15,14 @@ pytest.importorskip("cyclonedx", reason="needs: nnefc[dist]")
 
 from release import release
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {path.name: path for path in release(tmp_path_factory.mktemp("release"))}
 
 
-@pytest.mark.slow
 def test_the_same_sources_give_the_same_bytes(files: dict[str, Path], tmp_path: Path) -> None:
     assert {path.name: path.read_bytes() for path in release(tmp_path)} == {
         name: path.read_bytes() for name, path in files.items()

@@ -75,6 +75,7 @@ DOCUMENTED = (
 """Pages whose programs in Python are whole."""
 
 
+@pytest.mark.slow
 def test_documented_programs_pass_pyright(folder: Path) -> None:
     """Those of pages and notebooks, and in the strict mode what users may write; in one run, for it takes seconds."""
     if find_spec("basedpyright") is None:

@@ -96,7 +96,8 @@ def test_requests_that_find_no_place_are_refused_at_once(libraries: dict[str, Pa
         status, said = post(server, INFER, GOOD)
         assert (status, said) == (503, {"error": "3 requests are run and wait already: try again later"})
         assert [future.result()[0] for future in waiting] == [200, 200, 200]
-        assert post(server, INFER, GOOD)[0] == 200
+        whole = {"inputs": [tensor(name, np.ones((2, 3), np.float32)) for name in "xy"]}
+        assert post(server, INFER, whole)[0] == 200
 
 
 def test_a_client_that_sends_slowly_is_given_up(libraries: dict[str, Path]) -> None:

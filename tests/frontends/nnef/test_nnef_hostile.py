@@ -114,8 +114,8 @@ HOSTILE = {
     ),
     "quotes": ("'" * 100_001, "the string is not closed"),
     "names": ("version 1.0\n" + "a " * 50_000, "unexpected identifier 'a'"),
-    "assignments": ("version 1.0\ngraph g(x) -> (y) {" + "a = " * 50_000, "unexpected ';'"),
-    "commas": ("version 1.0\ngraph g(x) -> (y) {" + "a, " * 50_000, "unexpected ';'"),
+    "assignments": ("version 1.0\ngraph g(x) -> (y) {" + "a = " * 10_000, "unexpected ';'"),
+    "commas": ("version 1.0\ngraph g(x) -> (y) {" + "a, " * 10_000, "unexpected ';'"),
     "zeros": ("\0" * 1000, "unexpected character"),
 }
 

@@ -43,7 +43,7 @@ def test_operations_of_the_standard_are_written_as_they_were_read(group: str, tm
     assert made.same_relax, made.text
 
 
-@pytest.mark.parametrize("name", ["shufflenet", "squeezenet"])
+@pytest.mark.parametrize("name", [pytest.param("shufflenet", marks=pytest.mark.slow), "squeezenet"])
 def test_networks_of_onnx_are_the_same_program(name: str, tmp_path: Path) -> None:
     twin = zoo.write_twins(tmp_path, name, divide=8).onnx
     made = round_trip(lambda: load_onnx(twin), tmp_path)

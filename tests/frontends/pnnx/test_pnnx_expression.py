@@ -303,7 +303,9 @@ def deep(kind: str) -> str:
     return text
 
 
-@pytest.mark.parametrize("kind", DEPTHS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=[pytest.mark.slow] if kind in ("left", "right") else []) for kind in DEPTHS]
+)
 def test_thousands_of_nested_functions_become_one_kernel(kind: str, tmp_path: Path) -> None:
     path = network_of(tmp_path, deep(kind), 1 if kind == "squares" else 2)
     compiled = nnefc.compile(path)

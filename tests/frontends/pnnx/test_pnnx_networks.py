@@ -22,7 +22,13 @@ def test_there_are_networks_and_operators() -> None:
     assert {"resnet18", "mobilenet_v2", "unet", "detector", "vit", "tagger", "expressions", "recurrent"} <= set(NAMES)
 
 
-@pytest.mark.parametrize("name", NAMES)
+WHOLE = {"mobilenet_v2", "resnet18", "resolutions", "unet", "vit"}
+"""Networks of whose layers others have each kind."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in WHOLE else []) for name in NAMES]
+)
 def test_compiled_network_agrees_with_pytorch(name: str) -> None:
     model = nnefc.compile(DATA / f"{name}.pnnx.param").load(threads=1)
     results = model(*arrays(name, "input"))
