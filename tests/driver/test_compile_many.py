@@ -19,7 +19,7 @@ TEXT = """version 1.0;
 graph g(x) -> (y)
 {
     x = external(shape = [1, 4]);
-    w = constant(shape = [4], value = [1.0, 2.0, 3.0, 4.0]);
+    w = constant(shape = [1, 4], value = [1.0, 2.0, 3.0, 4.0]);
     y = softmax(x * w);
 }
 """
