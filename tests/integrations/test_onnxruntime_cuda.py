@@ -44,6 +44,11 @@ def test_a_library_for_a_gpu_names_its_provider(session: Any) -> None:
     assert count == INITIAL_COUNT + 1
 
 
+def test_a_number_that_is_no_gpu_leaves_the_session_on_the_cpu(session: Any) -> None:
+    with pytest.raises(ValueError, match="device_id of CUDAExecutionProvider is 'first'"):
+        providers.providers_of([("CUDAExecutionProvider", {"device_id": "first"})], None)
+
+
 def test_values_are_copied_to_the_gpu_and_back(session: Any) -> None:
     value = ort.OrtValue.ortvalue_from_numpy(X, "cuda", 0)
     assert (value.device_name(), value.shape(), value.data_type()) == ("cuda", [1024], "tensor(float)")

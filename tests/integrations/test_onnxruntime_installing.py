@@ -104,6 +104,17 @@ def test_modules_and_mistakes() -> None:
     assert "No module named 'onnxruntime.no_such_module'" in done.stderr
 
 
+def test_child_processes_have_it_too() -> None:
+    code = """
+import subprocess, sys
+own = "import onnxruntime, warnings; print(onnxruntime.InferenceSession.__module__.partition('.')[0])"
+warnings = "-Werror::RuntimeWarning"
+print(subprocess.run([sys.executable, warnings, "-c", own], capture_output=True, text=True).stdout)
+"""
+    done = run("-c", code)
+    assert done.stdout.split() == ["nnefc"], done.stderr
+
+
 def test_onnxruntime_comes_back() -> None:
     code = """
 import warnings; warnings.simplefilter("ignore")

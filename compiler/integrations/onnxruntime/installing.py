@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import importlib.abc
 import os
 import runpy
@@ -12,6 +13,7 @@ from email.message import Message
 from importlib.machinery import ModuleSpec
 from importlib.metadata import Distribution, DistributionFinder
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import ModuleType
 from typing import Any
 
@@ -65,6 +67,7 @@ def main(arguments: Sequence[str]) -> None:
         print(_USAGE, end="", file=sys.stdout if arguments[:1] in (["-h"], ["--help"]) else sys.stderr)
         raise SystemExit(0 if arguments[:1] in (["-h"], ["--help"]) else 2)
     install()
+    _shadow_in_children()
     match arguments:
         case ["-m", module, *others]:
             sys.argv = [module, *others]
@@ -81,6 +84,30 @@ def main(arguments: Sequence[str]) -> None:
             sys.argv = [program, *others]
             sys.path[0] = str(Path(program).resolve().parent)
             runpy.run_path(program, run_name="__main__")
+
+
+_SHADOW = """
+import sys
+sys.path[:] = [folder for folder in sys.path if folder != {folder!r}]
+del sys.modules["onnxruntime"]
+try:
+    from nnefc.onnxruntime import install
+except ImportError:  # another Python
+    pass
+else:
+    install()
+import onnxruntime
+"""
+"""The module that child processes find first: it installs the modules, and leaves the import to them."""
+
+
+def _shadow_in_children() -> None:
+    """Has child processes that are Python programs, but not forked, import this package, too."""
+    folder = TemporaryDirectory(prefix="nnefc-onnxruntime-", ignore_cleanup_errors=True)
+    atexit.register(folder.cleanup)
+    Path(folder.name, f"{_NAME}.py").write_text(_SHADOW.format(folder=folder.name), encoding="utf-8")
+    others = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = folder.name if not others else f"{folder.name}{os.pathsep}{others}"
 
 
 class _Finder(DistributionFinder, importlib.abc.Loader):

@@ -77,7 +77,12 @@ class GivenModel:
 
     def metadata(self) -> ModelMetadata:
         """Returns the metadata of an ONNX model that is not compiled yet."""
-        proto = self._proto(None)
+        import onnx
+
+        if isinstance(self.model, str | os.PathLike):
+            proto = onnx.load(os.fspath(self.model), load_external_data=False)
+        else:
+            proto = self._proto(None)
         return ModelMetadata(
             graph_name=proto.graph.name,
             producer_name=proto.producer_name,
@@ -94,7 +99,7 @@ class GivenModel:
         if isinstance(self.model, str | os.PathLike):
             path = Path(self.model)
             return read_interface(path) if path.is_file() else None
-        return read_interface(self.model.SerializeToString()) if self.model.ByteSize() < 1 << 31 else None
+        return read_interface(_without_weights(self.model).SerializeToString())
 
     def _refuse_own_format(self, options: SessionOptions) -> None:
         if isinstance(self.model, bytes):
@@ -166,6 +171,20 @@ class GivenModel:
 
         proto = self._proto(None)
         onnx.save(proto, str(target), save_as_external_data=proto.ByteSize() >= 1 << 31)
+
+
+def _without_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Returns the inputs, outputs and names of initializers of a model."""
+    import onnx
+
+    made = onnx.ModelProto(ir_version=proto.ir_version)
+    made.graph.input.extend(proto.graph.input)
+    made.graph.output.extend(proto.graph.output)
+    for tensor in proto.graph.initializer:
+        made.graph.initializer.add(name=tensor.name)
+    for sparse in proto.graph.sparse_initializer:
+        made.graph.sparse_initializer.add().values.name = sparse.values.name
+    return made
 
 
 def _with_initializers(proto: onnx.ModelProto, values: Mapping[str, np.ndarray]) -> onnx.ModelProto:

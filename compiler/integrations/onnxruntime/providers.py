@@ -186,6 +186,9 @@ def providers_of(
     for name, given in pairs:
         if name not in _TARGETS:
             raise RuntimeError(f"there is no execution provider {name}")
+        number = given.get("device_id", "0")
+        if name == CUDA and not number.isdecimal():
+            raise ValueError(f"device_id of {CUDA} is {number!r}, and not the number of a GPU")
         for key in given:
             if (name, key) != (CUDA, "device_id"):
                 ignored(f"the option {key} of {name}")
