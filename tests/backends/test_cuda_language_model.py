@@ -39,6 +39,7 @@ def driver() -> Iterator[None]:
         yield
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("driver")
 def test_a_language_model_agrees_with_its_definition(compiled: Compiled) -> None:
     test_llm.test_a_model_agrees_with_its_definition(compiled)

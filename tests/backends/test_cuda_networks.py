@@ -28,9 +28,10 @@ def test_digits_are_the_same_and_no_access_is_wrong() -> None:
     agree(DIGITS, {"image": image}, checks=True)
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in ("resnet", "unet"))) for name in NETWORKS]
-)
+SLOW = ("resnet", "unet", "vision transformer", "bert")  # the last is computed in bfloat16 below
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in NETWORKS])
 def test_a_small_network_is_the_same_and_no_access_is_wrong(name: str, tmp_path: Path) -> None:
     net = Net(seed=len(name))
     path = tmp_path / "network.onnx"
@@ -61,7 +62,9 @@ def test_an_index_out_of_range_fails_the_run_with_a_message(tmp_path: Path) -> N
     np.testing.assert_array_equal(found, net.inputs["input1"][[2, 2, 0]])
 
 
-@pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.uint16, np.int16])
+@pytest.mark.parametrize(
+    "dtype", [np.uint8, np.int16, *(pytest.param(each, marks=pytest.mark.slow) for each in (np.int8, np.uint16))]
+)
 def test_arithmetic_of_narrow_integers_wraps_around(dtype: type, tmp_path: Path) -> None:
     """Before a result is divided or made a float, too: C computes with integers of 32 bits."""
     x = np.random.default_rng(0).integers(1, np.iinfo(dtype).max, 64, dtype)

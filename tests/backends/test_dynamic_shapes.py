@@ -186,7 +186,11 @@ def inputs(model: Model, sizes: Mapping[str, int]) -> list[np.ndarray]:
     return [RNG.standard_normal(shape).astype(np.float32) for shape in shapes]
 
 
-CASES = [(name, sizes) for name, (_, _, examples) in NETWORKS.items() for sizes in examples]
+CASES = [
+    pytest.param(name, sizes, marks=[] if sizes in (examples[0], examples[-1]) else pytest.mark.slow)
+    for name, (_, _, examples) in NETWORKS.items()
+    for sizes in examples
+]
 
 
 @pytest.mark.parametrize(("name", "sizes"), CASES, ids=lambda value: value if isinstance(value, str) else str(value))

@@ -79,7 +79,7 @@ def network(rng: np.random.Generator) -> tuple[onnx.ModelProto, dict[str, np.nda
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), inputs
 
 
-def test_sums_of_summandsare_exact(machine: Machine, tmp_path: Path) -> None:
+def test_sums_of_products_are_exact(machine: Machine, tmp_path: Path) -> None:
     model, inputs = network(np.random.default_rng(20))
     onnx.save(model, tmp_path / "sums.onnx")
     found = run_on(machine, nnefc.compile(tmp_path / "sums.onnx", machine.target), inputs)
@@ -118,8 +118,17 @@ def windows(folder: Path) -> tuple[Path, dict[str, np.ndarray], list[np.ndarray]
     return folder / "windows.onnx", net.inputs, wanted
 
 
-@pytest.mark.parametrize("target", ["llvm", "llvm -mcpu=x86-64-v3 -mattr=+avxvnni", "x86-64-v3", "x86-64-v2"])
-def test_sums_of_windows_of_summandsare_exact(target: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "target",
+    [
+        "x86-64-v3",
+        *(
+            pytest.param(each, marks=pytest.mark.slow)
+            for each in ("llvm", "llvm -mcpu=x86-64-v3 -mattr=+avxvnni", "x86-64-v2")
+        ),
+    ],
+)
+def test_sums_of_windows_are_exact(target: str, tmp_path: Path) -> None:
     """Their pixels are multiplied four at once, or two."""
     network, inputs, wanted = windows(tmp_path)
     try:
@@ -138,8 +147,8 @@ def engine() -> Machine:
     return machine
 
 
-@pytest.mark.parametrize("target", ["wasm32-relaxed-udot", "wasm32-relaxed-sdot"])
-def test_relaxed_dot_products_of_summandsare_exact_or_refused(target: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("target", ["wasm32-relaxed-udot", pytest.param("wasm32-relaxed-sdot", marks=pytest.mark.slow)])
+def test_relaxed_dot_products_are_exact_or_refused(target: str, tmp_path: Path) -> None:
     machine = replace(engine(), command=with_relaxed_simd())
     model, inputs = network(np.random.default_rng(22))
     onnx.save(model, tmp_path / "sums.onnx")
@@ -155,7 +164,8 @@ def test_relaxed_dot_products_of_summandsare_exact_or_refused(target: str, tmp_p
         np.testing.assert_array_equal(found[output.name], wanted, err_msg=output.name)
 
 
-def test_engines_sum_windows_of_summandsexactly(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_engines_sum_windows_exactly(tmp_path: Path) -> None:
     machine = engine()
     network, inputs, wanted = windows(tmp_path)
     found = run_on(machine, nnefc.compile(network, machine.target), inputs)
@@ -182,7 +192,7 @@ def test_neighbouring_windows_share_the_words_of_their_pixels(target: str, maxim
 
 
 @pytest.mark.parametrize(("kernel", "group"), [(3, 1), (1, 1), (1, 2)])
-def test_loops_of_summandsload_little_beside_their_products_on_32_bit_arm(
+def test_loops_of_sums_load_little_compared_with_their_products_on_32_bit_arm(
     kernel: int, group: int, tmp_path: Path
 ) -> None:
     net = Net(seed=8)

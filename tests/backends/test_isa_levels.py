@@ -65,7 +65,11 @@ def agree(found: dict[str, np.ndarray], expected: list[np.ndarray]) -> None:
             np.testing.assert_allclose(result, right, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("machine", EMULATED, ids=lambda machine: machine.name)
+@pytest.mark.parametrize(
+    "machine",
+    [pytest.param(each, marks=[pytest.mark.slow] * (each.name in ("haswell", "cortex-a76"))) for each in EMULATED],
+    ids=lambda machine: machine.name,
+)
 def test_each_processor_gets_right_results(
     machine: Machine,
     network: tuple[Path, dict[str, np.ndarray], list[np.ndarray]],

@@ -49,17 +49,19 @@ _ARM = with_glibc("arm", "llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n2", "q
 class _Contractions:
     """A network of contractions of odd sizes, each with an input of its own."""
 
-    def __init__(self, scale: float = 1.0) -> None:
+    def __init__(self, scale: float = 1.0, step: int = 1) -> None:
+        """Weights times `scale`; every `step`-th of the contractions."""
         net, rng, results = Net(seed=5), np.random.default_rng(6), []
         self.operands: list[tuple[np.ndarray, np.ndarray]] = []
-        for groups, inputs, outputs, size, kernel, stride in _CONVOLUTIONS:
+        for groups, inputs, outputs, size, kernel, stride in _CONVOLUTIONS[::step]:
             x = net.floats(2, inputs, size, size)
             w = (rng.standard_normal((outputs, inputs // groups, kernel, kernel)) * scale).astype(np.float32)
             w = np.full_like(w, scale) if outputs == 1 else w  # adds up what is under its window
             window = {"strides": [stride] * 2, "pads": [kernel // 2] * 4, "group": groups}
             results.append(net.do("Conv", x, net.constant(w), **window))
             self.operands.append((net.inputs[x], w))
-        for rows, depth, columns in _PRODUCTS:
+        self.windows = [(groups, kernel, stride) for groups, *_, kernel, stride in _CONVOLUTIONS[::step]]
+        for rows, depth, columns in _PRODUCTS[::step]:
             x = net.floats(1, rows, depth) if depth == 93 else net.floats(rows, depth)
             w = (rng.standard_normal((depth, columns)) * scale).astype(np.float32)
             w = w[None] if depth == 93 else w
@@ -70,15 +72,15 @@ class _Contractions:
     def exact(self, number: int, change: np.dtype | None, power: int = 1) -> np.ndarray:
         """Result `number` in float64, of operands rounded to a type and taken to a power."""
         data, weights = (a.astype(change or a.dtype).astype(np.float64) ** power for a in self.operands[number])
-        if number >= len(_CONVOLUTIONS):
+        if number >= len(self.windows):
             return data @ weights
-        groups, *_, kernel, stride = _CONVOLUTIONS[number]
+        groups, kernel, stride = self.windows[number]
         return convolve(data, weights, [stride] * 2, [kernel // 2] * 4, [1, 1], groups)
 
 
 @functools.cache
-def _contractions(scale: float = 1.0) -> _Contractions:
-    return _Contractions(scale)
+def _contractions(scale: float = 1.0, step: int = 1) -> _Contractions:
+    return _Contractions(scale, step)
 
 
 def _compiled(case: _Contractions, folder: Path, target: str, precision: str, **options: object) -> Artifact:
@@ -118,7 +120,7 @@ def test_pairs_of_float16_are_multiplied_on_x86(target: str, precision: str, tmp
     _check(case, _run_here(artifact, tmp_path, case.inputs), precision)
 
 
-@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+@pytest.mark.parametrize("precision", ["bf16", pytest.param("fp16", marks=pytest.mark.slow)])
 def test_pairs_of_float16_are_multiplied_on_arm(precision: str, tmp_path: Path) -> None:
     if _ARM.missing:
         pytest.skip(f"needs: {_ARM.missing}")
@@ -129,7 +131,7 @@ def test_pairs_of_float16_are_multiplied_on_arm(precision: str, tmp_path: Path) 
 
 @pytest.mark.parametrize("scale", [1e-7, 1e4])
 def test_weights_of_any_size_stay_in_the_range_of_sums_in_float16(scale: float, tmp_path: Path) -> None:
-    case = _contractions(scale)
+    case = _contractions(scale, 3)
     artifact = _compiled(case, tmp_path, _SAPPHIRE_RAPIDS, "fp16")
     for number, result in enumerate(_run_here(artifact, tmp_path, case.inputs)):
         norm = np.sqrt(case.exact(number, None, power=2))
@@ -171,7 +173,7 @@ def _loops(text: str) -> list[list[str]]:
 
 
 def test_a_processor_without_such_instructions_stores_weights_in_float16(tmp_path: Path) -> None:
-    case = _contractions()
+    case = _contractions(step=3)
     wide, narrow = (_compiled(case, tmp_path, "x86-64-v3", precision) for precision in ("fp32", "bf16"))
     sizes = [artifact.description.constant_bytes for artifact in (wide, narrow)]
     assert sizes[1] < 0.6 * sizes[0]
@@ -179,7 +181,7 @@ def test_a_processor_without_such_instructions_stores_weights_in_float16(tmp_pat
         rounded = case.operands[number][1].astype(_TYPES["bf16"]).astype(np.float32)
         data = case.operands[number][0]
         own = _Contractions.__new__(_Contractions)
-        own.operands = {number: (data, rounded)}  # type: ignore[assignment]
+        own.operands, own.windows = {number: (data, rounded)}, case.windows  # type: ignore[assignment]
         expected, norm = own.exact(number, None), np.sqrt(own.exact(number, None, power=2))
         assert (np.abs(result - expected) / norm).max() < 4e-6
 
@@ -259,7 +261,9 @@ def test_what_is_moved_between_contractions_is_stored_in_float16(tmp_path: Path)
     assert 0 < np.abs(found - expected).max() < 1e-2 * np.abs(expected).max()
 
 
-@pytest.mark.parametrize("bound", [6.0, 1e5, float(np.finfo(np.float32).max)])
+@pytest.mark.parametrize(
+    "bound", [1e5, *(pytest.param(x, marks=pytest.mark.slow) for x in (6.0, float(np.finfo(np.float32).max)))]
+)
 def test_limits_beyond_float16_are_applied_in_float32(bound: float, tmp_path: Path) -> None:
     if _ARM.missing:
         pytest.skip(f"needs: {_ARM.missing}")

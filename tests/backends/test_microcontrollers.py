@@ -21,7 +21,7 @@ def skip_without(target: str) -> None:
         pytest.skip(f"needs {BOARDS[target].missing}")
 
 
-@pytest.mark.parametrize("target", ["cortex-m4", "cortex-m55", "riscv32imc"])
+@pytest.mark.parametrize("target", ["cortex-m4", pytest.param("cortex-m55", marks=pytest.mark.slow), "riscv32imc"])
 def test_digits_are_recognized(target: str) -> None:
     skip_without(target)
     image = np.random.default_rng(0).random((1, 1, 8, 8)).astype(np.float32)
@@ -74,7 +74,10 @@ def quantized(path: Path) -> np.ndarray:
     return random.standard_normal((1, 3, 11, 9)).astype(np.float32)
 
 
-@pytest.mark.parametrize("target", ["cortex-m0plus", "cortex-m4", "cortex-m55", "riscv32imc"])
+@pytest.mark.parametrize(
+    "target",
+    ["cortex-m0plus", *(pytest.param(t, marks=pytest.mark.slow) for t in ("cortex-m4", "cortex-m55")), "riscv32imc"],
+)
 def test_integers_are_those_of_the_host(target: str, tmp_path: Path) -> None:
     skip_without(target)
     model = tmp_path / "small.onnx"
@@ -123,7 +126,7 @@ def branches(path: Path) -> np.ndarray:
     return random.standard_normal((1, 3, 12, 12)).astype(np.float32)
 
 
-@pytest.mark.parametrize("target", ["cortex-m4", "cortex-m55"])
+@pytest.mark.parametrize("target", ["cortex-m4", pytest.param("cortex-m55", marks=pytest.mark.slow)])
 def test_what_is_kept_between_kernels_is_bytes(target: str, tmp_path: Path) -> None:
     """Two tensors of 16 channels, and the image beside them: in float32, one alone would take 9,216 bytes."""
     data = branches(tmp_path / "branches.onnx")
@@ -212,24 +215,25 @@ def test_a_convolution_of_one_channel_multiplies_neighbours_in_a_row(tmp_path: P
     """Random sizes, in integers, are those of the host."""
     skip_without("cortex-m4")
     random = np.random.default_rng(5)
-    for width, stride, dilation in ((4, 2, 1), (3, 1, 2), (9, 3, 1)):
+    nodes, constants = [], []
+    for n, (width, stride, dilation) in enumerate(((4, 2, 1), (3, 1, 2), (9, 3, 1))):
         weights = random.integers(-127, 128, (5, 1, 3, width)).astype(np.int8)
-        pads = [1, 2, 1, 3]
-        node = helper.make_node(
-            "ConvInteger", ["x", "w"], ["y"], pads=pads, strides=[1, stride], dilations=[1, dilation]
-        )
-        graph = helper.make_graph(
-            [node],
-            "one_channel",
-            [helper.make_tensor_value_info("x", TensorProto.INT8, (1, 1, 7, 23))],
-            [helper.make_tensor_value_info("y", TensorProto.INT32, None)],
-            [numpy_helper.from_array(weights, "w")],
-        )
-        model = tmp_path / "one_channel.onnx"
-        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), model)
-        x = random.integers(-128, 128, (1, 1, 7, 23)).astype(np.int8)
-        measured = run_on_board(nnefc.compile(model, "cortex-m4"), {"x": x})
-        np.testing.assert_array_equal(measured.outputs["y"], nnefc.compile(model).run({"x": x})["y"])
+        constants.append(numpy_helper.from_array(weights, f"w{n}"))
+        how = {"pads": [1, 2, 1, 3], "strides": [1, stride], "dilations": [1, dilation]}
+        nodes.append(helper.make_node("ConvInteger", ["x", f"w{n}"], [f"y{n}"], **how))
+    graph = helper.make_graph(
+        nodes,
+        "one_channel",
+        [helper.make_tensor_value_info("x", TensorProto.INT8, (1, 1, 7, 23))],
+        [helper.make_tensor_value_info(f"y{n}", TensorProto.INT32, None) for n in range(len(nodes))],
+        constants,
+    )
+    model = tmp_path / "one_channel.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), model)
+    x = random.integers(-128, 128, (1, 1, 7, 23)).astype(np.int8)
+    measured = run_on_board(nnefc.compile(model, "cortex-m4"), {"x": x})
+    for name, expected in nnefc.compile(model).run({"x": x}).items():
+        np.testing.assert_array_equal(measured.outputs[name], expected, err_msg=name)
 
 
 def test_a_channel_that_a_convolution_has_made_is_read_where_it_lies(tmp_path: Path) -> None:

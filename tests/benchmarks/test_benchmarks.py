@@ -193,6 +193,7 @@ def test_kernels_of_narrow_types_are_timed(precision: str, tmp_path: Path) -> No
     assert found and all(kernel.seconds > 0 for kernel in found)
 
 
+@pytest.mark.slow
 def test_measuring_compiles_runs_every_engine_and_compares(tmp_path: Path) -> None:
     found = measure("squeezenet", tmp_path, PLAN, divide=8)
     assert found.agreement["onnxruntime"] == 0.0

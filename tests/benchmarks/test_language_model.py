@@ -12,7 +12,7 @@ from models.llama_gguf import SIZES, LlamaSizes, write_llama
 import nnefc
 
 
-@pytest.mark.parametrize("kind", ["Q4_0", "Q4_1", "Q8_0"])
+@pytest.mark.parametrize("kind", ["Q4_1", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("Q4_0", "Q8_0"))])
 def test_random_models_run(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(Path(__file__).parents[2] / "examples" / "llm")
     from to_nnef import convert

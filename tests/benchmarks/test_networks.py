@@ -54,12 +54,16 @@ PARAMETERS = {
 # Millions of multiply-adds for one run, from the same sources.
 MULTIPLY_ADDS = {"mobilenet_v1": 568.7, "mobilenet_v2": 300.8, "efficientnet_b0": 385.9, "resnet18_batch8": 8 * 1814.1}
 
-QUICK = ("mlp", "lstm", "gru")  # small enough to be compiled in every run of the tests
+QUICK = ("mlp", "lstm")  # small enough to be compiled in every run of the tests
+LARGE = ("bert_base", "vit_b16", "resnet18_batch8", "unet", "efficientnet_b0", "yolov4_tiny")
 
 Built = tuple[str, onnx.ModelProto, OnnxGraph]
 
 
-@pytest.fixture(scope="module", params=networks.DOCUMENTS)
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(name, marks=[pytest.mark.slow] if name in LARGE else []) for name in networks.DOCUMENTS],
+)
 def built(request: pytest.FixtureRequest) -> Iterator[Built]:
     yield request.param, *networks.build(request.param)
 
@@ -199,6 +203,7 @@ def test_a_network_that_does_not_compile_in_time_does_not_stop_the_others(monkey
     assert "not measured: unet" in result.output
 
 
+@pytest.mark.slow
 def test_what_fits_into_the_first_cache_is_read_faster_than_what_fits_into_none(tmp_path: Path) -> None:
     library = build_peak(tmp_path)
     near, far = bytes_per_second(library, 12 << 10, 1), bytes_per_second(library, 1 << 30, 1)

@@ -13,6 +13,7 @@ from test_on_device import DEVICE, TESTS, environment
 
 import nnefc
 
+pytestmark = pytest.mark.slow
 DIGITS = TESTS.parent / "examples" / "digits" / "model.nnef"
 
 

@@ -73,7 +73,7 @@ def build(command: str, folder: Path) -> None:
 
 
 def check_digits(program: str, folder: Path) -> None:
-    for image, label in zip(DIGITS["images"][:5], DIGITS["labels"][:5], strict=True):
+    for image, label in zip(DIGITS["images"][:2], DIGITS["labels"][:2], strict=True):
         done = run(program, folder, " ".join(map(str, np.ravel(image / 16))))
         assert done.stdout.strip() == str(label), done.stderr
 

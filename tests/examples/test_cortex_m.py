@@ -57,6 +57,7 @@ def walk(commands: str, folder: Path) -> None:
         subprocess.run(command, shell=True, cwd=folder, check=True, timeout=120)
 
 
+@pytest.mark.slow
 def test_the_library_for_arduino_links(tmp_path: Path) -> None:
     shown = re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL)
     walk(next(text for text in shown if "Digits" in text), tmp_path)
@@ -71,6 +72,7 @@ def test_the_library_for_arduino_links(tmp_path: Path) -> None:
     subprocess.run(words, check=True, timeout=120)
 
 
+@pytest.mark.slow
 def test_the_module_for_zephyr_names_files_that_are_there(tmp_path: Path) -> None:
     if shutil.which("cmake") is None:
         pytest.skip("needs cmake")

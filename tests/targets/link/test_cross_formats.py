@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import shutil
 import struct
 import sys
@@ -14,6 +15,7 @@ from mach_o import broken_pages
 from relax_programs import target
 
 import nnefc
+from nnefc.driver.artifact import Artifact
 from nnefc.loader.exports import missing_export
 from nnefc.support.diagnostics import CompileError
 from nnefc.targets.description.library import LibraryDescription, public_symbols
@@ -25,9 +27,14 @@ FUNCTIONS = public_symbols(LibraryDescription("digits", "", "", (), ()))
 DIGITS = Path(__file__).parents[3] / "examples" / "digits" / "model.nnef"
 
 
+@functools.cache
+def compiled(name: str = "llvm") -> Artifact:
+    return nnefc.compile(DIGITS, name)
+
+
 def library_for(name: str, folder: Path) -> Path:
     path = folder / f"digits{target(name).format.suffix}"
-    nnefc.compile(DIGITS, name).export(path)
+    compiled(name).export(path)
     content = path.read_bytes()
     if content[:4] != b"\0asm":
         assert missing_export(content, sorted(FUNCTIONS)) is None
@@ -124,7 +131,7 @@ def test_a_library_for_windows(tmp_path: Path) -> None:
 
 
 def test_android_needs_a_compiler_of_its_own(tmp_path: Path) -> None:
-    artifact = nnefc.compile(DIGITS, "aarch64-linux-android")
+    artifact = compiled("aarch64-linux-android")
     with pytest.raises(CompileError) as raised:
         artifact.export(tmp_path / "digits.so")
     assert "--cc aarch64-linux-android28-clang" in (raised.value.hint or "")
@@ -142,7 +149,7 @@ def test_android_needs_a_compiler_of_its_own(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_a_compiler_that_does_not_work_is_an_error(command: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(CompileError) as raised:
-        nnefc.compile(DIGITS).export(tmp_path / "digits.so", cc=command)
+        compiled().export(tmp_path / "digits.so", cc=command)
     assert message in raised.value.message
     assert not list(tmp_path.iterdir())
 
@@ -156,7 +163,7 @@ def test_a_compiler_without_relaxed_simd_makes_the_trial_of_its_dot_product(tmp_
 
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="needs: gcc")
 def test_the_systems_compiler_can_stand_in_for_zig(tmp_path: Path) -> None:
-    nnefc.compile(DIGITS).export(tmp_path / "digits.so", cc="gcc")
+    compiled().export(tmp_path / "digits.so", cc="gcc")
     with nnefc.load(tmp_path / "digits.so") as model:
         assert model.run({"image": np.zeros((1, 1, 8, 8), np.float32)})["probability"].sum() == pytest.approx(1)
 
@@ -209,7 +216,7 @@ def test_a_module_with_threads_needs_memory_alone_and_says_how_much(tmp_path: Pa
 
 def test_an_archive_for_macos_is_refused_with_a_way_out(tmp_path: Path) -> None:
     with pytest.raises(CompileError) as raised:
-        nnefc.compile(DIGITS, "aarch64-macos").export(tmp_path / "digits.a")
+        compiled("aarch64-macos").export(tmp_path / "digits.a")
     assert ".dylib" in (raised.value.hint or "")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import shutil
 import struct
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from runtime_samples import CONSTANTS, SAMPLE, WEIGHTS, sample_library, shared_library_of
+from runtime_samples import CONSTANTS, SAMPLE, WEIGHTS, folder, sample_library, shared_library_of
 
 from nnefc.loader import load
 from nnefc.support.diagnostics import CompileError
@@ -39,16 +40,23 @@ def machine(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.fixture
-def library(machine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ElfFile:
-    """The sample's constants in a library for each machine, as if they were many."""
-    monkeypatch.setattr("nnefc.targets.link.toolchain._FEW_BYTES", 0)
-    source, part, path = (tmp_path / name for name in ("network.c", "network.o", "model.so"))
+@functools.cache
+def linked(machine: str) -> Path:
+    """Returns a library for the machine with the sample's constants, added as if they were many."""
+    place = folder(f"elf-constants-{machine}")
+    source, part, path = (place / name for name in ("network.c", "network.o", "model.so"))
     source.write_text(NETWORK)
     command = [*zig(), "cc", "-target", machine]
     subprocess.run([*command, "-fPIC", "-c", str(source), "-o", str(part)], check=True)
-    link_library([part], Constants.of(CONSTANTS), SAMPLE, path, zig_target=machine)
-    return ElfFile(np.fromfile(path, np.uint8), DYNAMIC)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("nnefc.targets.link.toolchain._FEW_BYTES", 0)
+        link_library([part], Constants.of(CONSTANTS), SAMPLE, path, zig_target=machine)
+    return path
+
+
+@pytest.fixture
+def library(machine: str) -> ElfFile:
+    return ElfFile(np.fromfile(linked(machine), np.uint8), DYNAMIC)
 
 
 def loaded(library: ElfFile) -> np.ndarray:

@@ -53,7 +53,7 @@ def python(code: str, *arguments: str | Path) -> subprocess.Popen[bytes]:
 def test_a_kill_at_any_moment_leaves_a_whole_library(tmp_path: Path) -> None:
     path, rng = tmp_path / "model.so", random.Random(5)
     write(path, 1)
-    for _ in range(4):
+    for _ in range(2):
         before = path.stat().st_mtime_ns
         child = start(path, 2, 1000)
         while path.stat().st_mtime_ns == before and child.poll() is None:
@@ -66,13 +66,13 @@ def test_a_kill_at_any_moment_leaves_a_whole_library(tmp_path: Path) -> None:
 
 def test_several_write_one_name(tmp_path: Path) -> None:
     path = tmp_path / "model.so"
-    children = [start(path, 100 * number, 2) for number in (1, 2, 3)]
-    assert [child.wait() for child in children] == [0, 0, 0]
-    assert scale_of(path) in (101, 201, 301)
+    children = [start(path, 100 * number, 2) for number in (1, 2)]
+    assert [child.wait() for child in children] == [0, 0]
+    assert scale_of(path) in (101, 201)
     assert os.listdir(tmp_path) == ["model.so"]
 
 
-@pytest.mark.parametrize("weights", ["embedded", "separate"])
+@pytest.mark.parametrize("weights", [pytest.param("embedded", marks=pytest.mark.slow), "separate"])
 def test_no_room_leaves_what_was_there(weights: str, tmp_path: Path) -> None:
     write(tmp_path / "model.so", 1, weights)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}

@@ -207,6 +207,7 @@ def test_failed_link_keeps_the_old_library(tmp_path: Path) -> None:
     assert library.read_bytes() == before
 
 
+@pytest.mark.slow
 def test_user_without_a_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The stubs of the C library are then made again, which takes some seconds."""
     part = object_of(NEGATE_SOURCE, "negate")

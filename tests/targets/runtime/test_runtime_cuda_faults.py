@@ -11,7 +11,7 @@ import pytest
 from cuda_samples import CUDA_SAMPLE, cuda_library, sample_kernels
 from fake_driver import HERE, driver_folder
 from runtime_samples import CONSTANTS, CPP, DYNAMIC_SAMPLE, ZIG_CC, constants_file, sample_library
-from test_runtime_sanitizers import COMPILERS, needs
+from test_runtime_sanitizers import COMPILERS, compiles_without_warnings, needs
 
 from nnefc.targets.link.toolchain import RUNTIME, model_source, runtime_sources
 
@@ -57,6 +57,7 @@ def check_faults(program: Path) -> None:
     assert int(done.stdout) > 3 * (100 + 80)
 
 
+@pytest.mark.slow
 def test_every_failure_of_the_driver_is_a_status(tmp_path: Path) -> None:
     check_faults(build((*ZIG_CC, "-fno-sanitize=all"), "faults", tmp_path))
 
@@ -67,7 +68,7 @@ def test_every_failure_under_sanitizers(tmp_path: Path) -> None:
     check_faults(build(("gcc", *flags), "faults", tmp_path))
 
 
-@pytest.mark.parametrize("sanitizer", ["address,undefined", "thread"])
+@pytest.mark.parametrize("sanitizer", [pytest.param("address,undefined", marks=pytest.mark.slow), "thread"])
 def test_threads_under_sanitizers(sanitizer: str, tmp_path: Path) -> None:
     flag = f"-fsanitize={sanitizer}"
     needs("gcc", flag)
@@ -77,17 +78,13 @@ def test_threads_under_sanitizers(sanitizer: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("compiler", COMPILERS)
 def test_the_runtime_for_gpus_compiles_without_warnings(compiler: str, tmp_path: Path) -> None:
-    needs(compiler, "-O2")
-    flags = ["-std=c11", "-O2", "-fPIC", "-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Wconversion", "-Werror", "-c"]
     is_dynamic = replace(CUDA_SAMPLE, dimensions=DYNAMIC_SAMPLE.dimensions)
     for sample, own in ((CUDA_SAMPLE, []), (is_dynamic, ["-DNNEFC_OPEN"])):
-        for source in (path for path in runtime_sources(sample) if path.parent.name == "cuda"):
-            command = [compiler, *flags, *own, f"-I{RUNTIME}", str(source), "-o", str(tmp_path / "x.o")]
-            made = subprocess.run(command, capture_output=True, text=True)
-            assert made.returncode == 0, made.stderr
+        sources = [path for path in runtime_sources(sample) if path.parent.name == "cuda"]
+        compiles_without_warnings(compiler, sources, tmp_path, *own)
 
 
-@pytest.mark.parametrize("sanitizer", [None, "address,undefined"])
+@pytest.mark.parametrize("sanitizer", [pytest.param(None, marks=pytest.mark.slow), "address,undefined"])
 def test_the_header_of_cpp_knows_gpus(sanitizer: str | None, tmp_path: Path) -> None:
     command = list(CPP)
     if sanitizer is not None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from emulation import MACHINES, Machine
 from runtime_samples import C_SOURCES, DATA_DEPENDENT_SAMPLE, DYNAMIC_SAMPLE, ZIG_CC, ZIG_TARGET
-from test_runtime_sanitizers import COMPILERS, needs
+from test_runtime_sanitizers import COMPILERS, compiles_without_warnings, each_compiler, needs
 
 from nnefc.targets.link.toolchain import RUNTIME, model_source, runtime_sources
 from nnefc.targets.machine.cpu.parsing import parse_target
@@ -44,7 +44,7 @@ def check(command: list[str]) -> None:
 
 
 @each_sample
-@pytest.mark.parametrize("compiler", COMPILERS)
+@each_compiler
 def test_sizes_may_change_in_every_way_under_sanitizers(compiler: str, kind: str, tmp_path: Path) -> None:
     needs(compiler, "-fsanitize=address,undefined")
     check([str(build((compiler, "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"), tmp_path, kind))])
@@ -67,18 +67,6 @@ def test_sizes_change_on_other_machines_too(machine: Machine, kind: str, tmp_pat
 
 @pytest.mark.parametrize("compiler", COMPILERS)
 def test_the_runtime_of_dynamic_sizes_compiles_without_warnings(compiler: str, tmp_path: Path) -> None:
-    needs(compiler, "-O2")
-    flags = [
-        "-std=c11",
-        "-O2",
-        "-Wall",
-        "-Wextra",
-        "-Wpedantic",
-        "-Wshadow",
-        "-Wconversion",
-        "-Werror",
-        "-fsyntax-only",
-    ]
-    sources = map(str, runtime_sources(DYNAMIC_SAMPLE))
-    made = subprocess.run([compiler, *flags, "-DNNEFC_OPEN", f"-I{RUNTIME}", *sources], capture_output=True, text=True)
-    assert made.returncode == 0, made.stderr
+    compiles_without_warnings(
+        compiler, list(runtime_sources(DYNAMIC_SAMPLE)), tmp_path, "-fsyntax-only", "-DNNEFC_OPEN"
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import platform
 import shutil
 import subprocess
@@ -47,8 +48,13 @@ def failing_calls_program() -> Path:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs: glibc's names behind malloc")
-@pytest.mark.parametrize("weights", ["embedded", "separate"])
-@pytest.mark.parametrize("threads", [1, 2, 4, 160])
+@pytest.mark.parametrize(
+    ("threads", "weights"),
+    [
+        pytest.param(*case, marks=[] if case in ((1, "embedded"), (4, "separate")) else pytest.mark.slow)
+        for case in itertools.product((1, 2, 4, 160), ("embedded", "separate"))
+    ],
+)
 def test_every_call_that_fails_is_a_status_or_could_be_done_without(weights: str, threads: int) -> None:
     done = subprocess.run(
         [str(failing_calls_program()), str(sample(weights)), str(threads)], capture_output=True, text=True, timeout=120
@@ -106,6 +112,7 @@ VALGRIND = [
 has_valgrind = pytest.mark.skipif(shutil.which("valgrind") is None, reason="needs: valgrind")
 
 
+@pytest.mark.slow
 @has_valgrind
 def test_valgrind_finds_nothing_in_the_runtime(tmp_path: Path) -> None:
     needs("gcc", "-O1")
@@ -116,7 +123,7 @@ def test_valgrind_finds_nothing_in_the_runtime(tmp_path: Path) -> None:
 
 @has_valgrind
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="needs: x86_64")
-@pytest.mark.parametrize("weights", ["embedded", "separate"])
+@pytest.mark.parametrize("weights", [pytest.param("embedded", marks=pytest.mark.slow), "separate"])
 def test_valgrind_finds_nothing_in_a_compiled_network(weights: str, tmp_path: Path) -> None:
     """For a processor that valgrind knows: not all versions know 512-bit vectors."""
     needs("gcc", "-O1")

@@ -18,7 +18,7 @@ PROGRAM = """
 {declared}
 static int same(float a, float b) {{ return memcmp(&a, &b, 4) == 0 || (a != a && b != b); }}
 int main(void) {{
-    for (unsigned i = 0; i < 40000000u; i += 9) {{
+    for (unsigned i = 0; i < 40000000u; i += 97) {{
         unsigned bits = i < 400000u ? i * 10737u : i * 2654435761u;
         float x = 0;
         if (i < 4000u) x = (float)((int)i - 2000) / 4;

@@ -22,7 +22,7 @@ SETTINGS = {
     "two workers, which are stopped": Setting(2, [Launch(3)], stops=True),
     "one worker, more launches": Setting(1, [WARM_UP, *[Launch(n) for n in (4, 2, 5, 1)]], forks=True, stops=True),
 }
-QUICK = list(SETTINGS)[:4]
+QUICK = list(SETTINGS)[1:4]  # the first is what two workers do as well
 
 ACCESSES = {
     r"pool->job = ": "write job",
@@ -96,7 +96,12 @@ def test_every_order_of_steps_does_each_piece_once_and_ends(name: str) -> None:
     print(f"{name}: {explored.states} states, {explored.steps} steps")
 
 
-@pytest.mark.parametrize("mistake", MISTAKES)
+LONG = ("wakes one", "has not all take part now and then")  # of which the first wrong order of steps comes late
+
+
+@pytest.mark.parametrize(
+    "mistake", [pytest.param(each, marks=[pytest.mark.slow] if each in LONG else []) for each in MISTAKES]
+)
 def test_mistakes_are_found(mistake: str) -> None:
     workers, launches = 1, [Launch(3), Launch(2, True)]
     if mistake == "wakes one":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -18,12 +19,10 @@ SYSTEM = RUNTIME / "system.c"  # whose threads processors.c starts
 pytestmark = pytest.mark.skipif(platform.system() != "Linux", reason="needs: Linux")
 
 
-def workers(folder: Path, own_groups: str, files: dict[str, str]) -> int:
-    """What the runtime counts where `own_groups` is /proc/self/cgroup and `files` are in /sys/fs/cgroup."""
-    for name, text in files.items():
-        (folder / "groups" / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / "groups" / name).write_text(text)
-    (folder / "own").write_text(own_groups)
+@pytest.fixture(scope="module")
+def counting(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The part of the runtime that counts processors, which reads `own` and `groups` in its folder."""
+    folder = tmp_path_factory.mktemp("quota")
     library = folder / "processors.so"
     positions = [f'-DNNEFC_OWN_GROUPS="{folder / "own"}"', f'-DNNEFC_GROUPS="{folder / "groups"}"']
     source = folder / "all.c"
@@ -34,7 +33,18 @@ def workers(folder: Path, own_groups: str, files: dict[str, str]) -> int:
     )
     command = [*ZIG_CC, "-shared", "-fPIC", f"-I{RUNTIME}"]
     subprocess.run([*command, *positions, str(source), str(SYSTEM), "-o", str(library)], check=True)
-    count = ctypes.CDLL(str(library)).nnefc_processor_count
+    return library
+
+
+def workers(counting: Path, own_groups: str, files: dict[str, str]) -> int:
+    """Returns the count where `own_groups` is /proc/self/cgroup and `files` are in /sys/fs/cgroup."""
+    shutil.rmtree(counting.parent / "groups", ignore_errors=True)
+    for name, text in files.items():
+        path = counting.parent / "groups" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    (counting.parent / "own").write_text(own_groups)
+    count = ctypes.CDLL(str(counting)).nnefc_processor_count
     count.restype = ctypes.c_uint32
     return int(count())
 
@@ -79,12 +89,13 @@ def workers(folder: Path, own_groups: str, files: dict[str, str]) -> int:
     ],
 )
 def test_quotas_limit_the_number_of_workers(
-    own_groups: str, files: dict[str, str], expected: int, tmp_path: Path
+    own_groups: str, files: dict[str, str], expected: int, counting: Path
 ) -> None:
-    assert workers(tmp_path, own_groups, files) == expected
+    assert workers(counting, own_groups, files) == expected
 
 
 def test_without_control_groups_the_affinity_counts(tmp_path: Path) -> None:
+    """In a library of its own: with the machine's number of processors."""
     source = f'"{RUNTIME / "processors.c"}"'
     library = tmp_path / "processors.so"
     (tmp_path / "all.c").write_text(f"#include {source}\n")

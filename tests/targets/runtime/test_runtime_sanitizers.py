@@ -15,6 +15,9 @@ from runtime_samples import C_SOURCES, CONSTANTS, SAMPLE, ZIG_CC, ZIG_CPP, const
 from nnefc.targets.link.toolchain import RUNTIME, model_source
 
 COMPILERS = ("gcc", "clang")
+each_compiler = pytest.mark.parametrize("compiler", ["gcc", pytest.param("clang", marks=pytest.mark.slow)])
+"""Runs the same program with sanitizers of both compilers; that of one is enough for most runs of the tests."""
+
 ARM = "aarch64-linux-gnu-gcc"
 ON_ARM = ("setarch", "-R", "qemu-aarch64", "-L", "/usr/aarch64-linux-gnu")
 """What runs a program for Arm; the sanitizer of threads wants addresses that are not random."""
@@ -43,6 +46,16 @@ def needs(compiler: str, flag: str) -> None:
         pytest.skip(f"needs: {compiler} {flag}")
 
 
+def compiles_without_warnings(compiler: str, sources: Sequence[Path], folder: Path, *flags: str) -> None:
+    """Checks C sources with strict warnings. Those of clang come before code is generated, some of gcc after."""
+    needs(compiler, "-O2")
+    strict = ["-std=c11", "-O2", "-fPIC", "-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Wconversion", "-Werror"]
+    only = "-fsyntax-only" if compiler == "clang" else "-c"
+    command = [compiler, *strict, only, f"-I{RUNTIME}", *flags, *map(str, sources)]
+    made = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    assert made.returncode == 0, made.stderr
+
+
 def build_stress(command: list[str], folder: Path) -> Path:
     """The stress program with the runtime's sources, the sample network and its constants, all in one."""
     model = folder / "model.c"
@@ -60,7 +73,7 @@ def build_stress(command: list[str], folder: Path) -> Path:
     return program
 
 
-@pytest.mark.parametrize("compiler", COMPILERS)
+@each_compiler
 @pytest.mark.parametrize("sanitizer", ["address,undefined", "thread"])
 def test_stress_finds_nothing_under_a_sanitizer(compiler: str, sanitizer: str, tmp_path: Path) -> None:
     flag = f"-fsanitize={sanitizer}"
@@ -86,6 +99,7 @@ def passes_a_storm(program: Path, *libraries: str, runs: Sequence[str] = ()) -> 
     assert done.stdout.endswith("ok\n")
 
 
+@pytest.mark.slow
 def test_stress_passes_when_built_like_a_library(tmp_path: Path) -> None:
     program = build_stress([*ZIG_CC, "-O2"], tmp_path)
     done = subprocess.run([str(program)], capture_output=True, text=True, timeout=240)
@@ -97,13 +111,7 @@ def test_stress_passes_when_built_like_a_library(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("compiler", COMPILERS)
 def test_runtime_compiles_without_warnings(compiler: str, tmp_path: Path) -> None:
-    needs(compiler, "-O2")
-    flags = ["-std=c11", "-O2", "-fPIC", "-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Wconversion", "-Werror", "-c"]
-    for source in RUNTIME_SOURCES:
-        made = subprocess.run(
-            [compiler, *flags, str(source), "-o", str(tmp_path / "x.o")], capture_output=True, text=True
-        )
-        assert made.returncode == 0, made.stderr
+    compiles_without_warnings(compiler, RUNTIME_SOURCES, tmp_path)
 
 
 def test_header_compiles_as_cpp(tmp_path: Path) -> None:

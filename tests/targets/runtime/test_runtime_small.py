@@ -58,6 +58,7 @@ def test_it_takes_a_third_of_the_room_beside_the_trained_values(digits: Artifact
     assert library.stat().st_size - digits.description.constant_bytes < 15_000
 
 
+@pytest.mark.slow
 def test_digits_in_integers_take_24_kib_with_their_weights(tmp_path: Path) -> None:
     images = np.load(DIGITS.parent / "test.npz")["images"][:64].reshape(-1, 1, 1, 8, 8) / np.float32(16)
     options = {"target": "x86-64-v3", "precision": "int8", "calibrate": {"image": images}}

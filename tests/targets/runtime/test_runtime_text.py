@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 from runtime_samples import C_SOURCES
-from test_runtime_sanitizers import COMPILERS, needs
+from test_runtime_sanitizers import COMPILERS, compiles_without_warnings, each_compiler, needs
 
 from nnefc.operators.ml.lookup import text_table
 from nnefc.operators.text.case_mapping import case_table
@@ -18,7 +17,7 @@ from nnefc.targets.link.toolchain import RUNTIME
 SOURCES = sorted((RUNTIME / "text").glob("*.c"))
 
 
-@pytest.mark.parametrize("compiler", COMPILERS)
+@each_compiler
 def test_random_bytes_do_no_harm(compiler: str, tmp_path: Path) -> None:
     flag = "-fsanitize=address,undefined"
     needs(compiler, flag)
@@ -41,11 +40,5 @@ def test_random_bytes_do_no_harm(compiler: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("compiler", COMPILERS)
 def test_it_compiles_without_warnings(compiler: str, tmp_path: Path) -> None:
-    if shutil.which(compiler) is None:
-        pytest.skip(f"needs: {compiler}")
-    flags = ["-std=c11", "-O2", "-fPIC", "-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Wconversion", "-Werror", "-c"]
-    flags += ["-DNNEFC_TEXT", "-DNNEFC_OPEN", f"-I{RUNTIME}", f"-I{RUNTIME}/open"]
-    for source in [*SOURCES, RUNTIME / "engine.c", RUNTIME / "checks.c"]:
-        command = [compiler, *flags, str(source), "-o", str(tmp_path / "x.o")]
-        made = subprocess.run(command, capture_output=True, text=True)
-        assert made.returncode == 0, made.stderr
+    sources = [*SOURCES, RUNTIME / "engine.c", RUNTIME / "checks.c"]
+    compiles_without_warnings(compiler, sources, tmp_path, "-DNNEFC_TEXT", "-DNNEFC_OPEN", f"-I{RUNTIME}/open")

@@ -38,12 +38,10 @@ CASES = {"convolution": Case([random(1, 64, 28, 28)], convolution), "product": C
     ("name", "dialect", "sums"),
     [
         ("x86-64-v2", "sse", 8),
-        ("x86-64-v3", "x86_64", 12),
+        pytest.param("x86-64-v3", "x86_64", 12, marks=pytest.mark.slow),
         ("x86-64-v4", "x86_64", 24),
         ("aarch64-linux-gnu", "aarch64", 24),
-        ("cortex-a53", "aarch64", 24),
-        ("cortex-a55", "aarch64", 24),
-        ("cortex-a76", "aarch64", 24),
+        *(pytest.param(f"cortex-a{number}", "aarch64", 24, marks=pytest.mark.slow) for number in (53, 55, 76)),
         ("armv7-linux-gnueabihf", "arm", 8),
         ("riscv64-linux-gnu", "riscv64", 16),
         ("riscv64gcv-linux-gnu", "riscv64v", 6),  # groups of four,
@@ -73,7 +71,7 @@ def test_webassembly_multiplies_and_adds_full_vectors(kernel: str, tmp_path: Pat
     assert lines.count("f32x4.relaxed_madd") == 0  # engines of today need not have it
 
 
-@pytest.mark.parametrize("name", ["x86-64-v3", "x86-64-v4"])
+@pytest.mark.parametrize("name", [pytest.param("x86-64-v3", marks=pytest.mark.slow), "x86-64-v4"])
 @pytest.mark.parametrize("kernel", CASES)
 def test_vectors_that_wait_on_the_stack_are_aligned(name: str, kernel: str, tmp_path: Path) -> None:
     """Of 64 bytes each would otherwise lie in two lines of the cache."""

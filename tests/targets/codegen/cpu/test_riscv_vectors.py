@@ -89,7 +89,11 @@ def expected() -> tuple[bytes, dict[str, np.ndarray], list[np.ndarray]]:
     return model.SerializeToString(), inputs, session.run(None, inputs)
 
 
-@pytest.mark.parametrize("emulated", MACHINES, ids=lambda each: f"{each.target.rpartition('zvl')[2]} on {each.name}")
+@pytest.mark.parametrize(
+    "emulated",
+    [MACHINES[0], *(pytest.param(each, marks=pytest.mark.slow) for each in MACHINES[1:])],
+    ids=lambda each: f"{each.target.rpartition('zvl')[2]} on {each.name}",
+)
 def test_results_are_those_of_every_other_machine(emulated: Machine, tmp_path: Path) -> None:
     if emulated.missing:
         pytest.skip(f"needs: {emulated.missing}")
@@ -136,7 +140,11 @@ HALVES = Dialect(r"vfmacc\.vf\s.*", DIALECTS["riscv64v"].spill, DIALECTS["riscv6
 
 @pytest.mark.parametrize(
     ("attributes", "dialect", "sums", "lines"),
-    [("+zvl128b", BYTES, 12, 40), ("+zvl256b", BYTES, 14, 38), ("+zvl128b,+zvfh", HALVES, 7, 19)],
+    [
+        pytest.param("+zvl128b", BYTES, 12, 40, marks=pytest.mark.slow),
+        ("+zvl256b", BYTES, 14, 38),
+        ("+zvl128b,+zvfh", HALVES, 7, 19),
+    ],
 )
 def test_instructions_multiply_groups_of_registers(
     attributes: str, dialect: Dialect, sums: int, lines: int, tmp_path: Path

@@ -30,9 +30,8 @@ def _check(name: str, precision: str, folder: Path, divide: int = 1) -> None:
     assert len(usage) == 2 * len({launch.kernel for launch in artifact.code.kernels.launches})
 
 
-@pytest.mark.parametrize(
-    ("name", "precision"), [("shufflenet", "fp32"), pytest.param("squeezenet", "fp16", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "precision"), [("shufflenet", "fp32"), ("squeezenet", "fp16")])
 def test_a_small_network_keeps_its_registers(name: str, precision: str, tmp_path: Path) -> None:
     _check(name, precision, tmp_path, 8)
 

@@ -21,7 +21,21 @@ from nnefc.targets.machine.cpu.parsing import parse_target
 
 HOSTED = [architecture for architecture in ARCHITECTURES if architecture.hosted]
 
-DIGITS = Path(__file__).parents[4] / "examples" / "digits" / "model.nnef"
+SOURCE = """version 1.0;
+graph halves(x) -> (y)
+{
+    x = external<scalar>(shape = [4, 5]);
+    y = x * 0.5;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("model")
+    (folder / "graph.nnef").write_text(SOURCE)
+    return folder
+
 
 TRIPLES = {
     "x86_64": "x86_64-linux-gnu",
@@ -256,18 +270,20 @@ def test_detection_agrees_with_the_operating_system(tmp_path: Path) -> None:
     ],
     ids=lambda value: value.target.split("-mcpu=")[-1] if isinstance(value, Machine) else "",
 )  # fmt: skip
-def test_a_library_for_a_richer_processor_says_what_is_missing(machine: Machine, missing: set[str]) -> None:
+def test_a_library_for_a_richer_processor_says_what_is_missing(
+    machine: Machine, missing: set[str], model: Path
+) -> None:
     if machine.missing:
         pytest.skip(f"needs: {machine.missing}")
-    text = refused_by(machine, nnefc.compile(DIGITS, machine.target))
+    text = refused_by(machine, nnefc.compile(model, machine.target))
     assert text.startswith("status 3: compiled for ")
     assert missing <= set(re.split("[ ,]+", text.rpartition("lacks ")[2].partition(";")[0].strip()))
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="needs: x86_64")
 @pytest.mark.parametrize("cpu", ["bdver4", "novalake"])
-def test_what_this_machine_lacks_is_a_load_error(cpu: str) -> None:
+def test_what_this_machine_lacks_is_a_load_error(cpu: str, model: Path) -> None:
     """One that AMD alone made, and one that is to come."""
-    artifact = nnefc.compile(DIGITS, cpu)
+    artifact = nnefc.compile(model, cpu)
     with pytest.raises(nnefc.LoadError, match=f"compiled for {cpu}, but this processor lacks "):
         artifact.load()
