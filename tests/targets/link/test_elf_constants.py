@@ -43,8 +43,8 @@ def machine(request: pytest.FixtureRequest) -> str:
 @functools.cache
 def linked(machine: str) -> Path:
     """Returns a library for the machine with the sample's constants, added as if they were many."""
-    place = folder(f"elf-constants-{machine}")
-    source, part, path = (place / name for name in ("network.c", "network.o", "model.so"))
+    base = folder(f"elf-constants-{machine}")
+    source, part, path = (base / name for name in ("network.c", "network.o", "model.so"))
     source.write_text(NETWORK)
     command = [*zig(), "cc", "-target", machine]
     subprocess.run([*command, "-fPIC", "-c", str(source), "-o", str(part)], check=True)
