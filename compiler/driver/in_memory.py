@@ -6,24 +6,28 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+from nnefc.driver.torch_programs import PROGRAM_SUFFIX, check_functional, is_program, load_program, write_onnx
 from nnefc.support.diagnostics import CompileError
 from nnefc.support.output_files import temporary_errors
 
 if TYPE_CHECKING:
     import onnx
+    import torch
 
 __all__ = ["AnyModel", "file_of"]
 
-AnyModel: TypeAlias = "onnx.ModelProto | bytes | str | os.PathLike[str]"
-"""An ONNX model in memory, its bytes, or the file of a model of any format."""
+AnyModel: TypeAlias = (
+    "onnx.ModelProto | bytes | str | os.PathLike[str] | torch.export.ExportedProgram | torch.onnx.ONNXProgram"
+)
+"""An ONNX model in memory, its bytes, a program of PyTorch, or the file of a model of any format."""
 
 _MAX_BYTES = 1 << 31
 """Of a message of protobuf."""
 
 _WAYS = {
-    "torch": "nnefc.torch.compile(module.eval(), example) compiles modules; programs of torch.onnx have a model_proto",
+    "torch": "nnefc.torch.compile(module.eval(), example) compiles modules",
     "sklearn": "nnefc.sklearn.compile(estimator, samples) compiles estimators",
     "onnx": "onnx.helper.make_model makes a model of a graph",
     "onnx_ir": "onnx_ir.to_proto gives an onnx.ModelProto",
@@ -40,20 +44,36 @@ def file_of(model: AnyModel) -> tuple[Path, TemporaryDirectory[str] | None]:
         CompileError: it is nothing that nnefc compiles, or cannot be written down.
     """
     if isinstance(model, str | os.PathLike):
-        return Path(model), None
+        path = Path(model)
+        if path.suffix != PROGRAM_SUFFIX or not path.is_file():
+            return path, None
+        model, stem = load_program(path), path.stem
+    else:
+        stem = "model"
     with temporary_errors():
         folder = TemporaryDirectory(prefix="nnefc-model-", ignore_cleanup_errors=True)
-        path = Path(folder.name) / "model.onnx"
-        if isinstance(model, bytes):
-            content = _plain(model)
-            _check_complete_bytes(content)
-            path.write_bytes(content)
-        else:
+        path = Path(folder.name) / f"{stem}.onnx"
+        try:
             _write(model, path)
+        except BaseException:
+            folder.cleanup()
+            raise
     return path, folder
 
 
-def _write(model: onnx.ModelProto, path: Path) -> None:
+def _write(model: Any, path: Path) -> None:
+    if isinstance(model, bytes):
+        content = _plain(model)
+        _check_complete_bytes(content)
+        path.write_bytes(content)
+    elif is_program(model):
+        check_functional(model)
+        write_onnx(model, path)
+    else:
+        _write_proto(model, path)
+
+
+def _write_proto(model: onnx.ModelProto, path: Path) -> None:
     import onnx
     from google.protobuf.message import EncodeError
 

@@ -1,0 +1,163 @@
+"""Writes programs of PyTorch as ONNX models: exported programs, their files (`.pt2`), and programs of the ONNX exporter."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nnefc.support.diagnostics import CompileError
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["PROGRAM_SUFFIX", "check_functional", "is_program", "load_program", "not_exported", "write_onnx"]
+
+PROGRAM_SUFFIX = ".pt2"
+
+_PICKLED = "Weights only load failed"
+"""In PyTorch's message on files with pickled objects."""
+
+_COLORS = re.compile(r"\x1b?\[[0-9;]*m")
+"""Sequences that set colours of terminals, in messages of PyTorch."""
+
+_NO_TRANSLATION = re.compile(r"(?:No ONNX function found for|No decompositions registered for).*?op='([\w.]+)'")
+
+_CAUSE = re.compile(r"(?ms)^<class '[\w.]*?(\w+)'>: (.*?)(?:\n\s*\n|\Z)")
+"""The part of a message of the ONNX exporter that says what went wrong: `<class 'ValueError'>: the message`."""
+
+
+_FORCED = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
+"""The environment variable that PyTorch reads whenever it loads a file."""
+
+
+def is_program(model: Any) -> bool:
+    """Returns whether an object is a `torch.export.ExportedProgram` or a `torch.onnx.ONNXProgram`."""
+    names = {f"{kind.__module__.partition('.')[0]}.{kind.__qualname__}" for kind in type(model).__mro__}
+    return not names.isdisjoint({"torch.ExportedProgram", "torch.ONNXProgram"})
+
+
+def load_program(path: Path) -> torch.export.ExportedProgram:
+    """Reads a file that `torch.export.save` wrote, of which no code is run.
+
+    Raises:
+        CompileError: PyTorch is not installed, or cannot read the file.
+    """
+    try:
+        import torch
+    except ImportError as error:
+        raise CompileError(
+            f"'{path}' is a program of torch.export's, which PyTorch alone reads", hint="pip install 'nnefc[torch]'"
+        ) from error
+    try:
+        with _weights_only():
+            return torch.export.load(path)
+    except Exception as error:  # of any kind, for the file may hold anything
+        why = "it holds Python objects, which could run code" if _PICKLED in str(error) else _first_line(error)
+        raise CompileError(f"PyTorch cannot read '{path}': {why}") from error
+
+
+@contextmanager
+def _weights_only() -> Iterator[None]:
+    """Makes PyTorch refuse pickled objects that are not tensors: loading others may run code of the file."""
+    before = os.environ.get(_FORCED)
+    os.environ[_FORCED] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_FORCED]
+        else:
+            os.environ[_FORCED] = before
+
+
+def check_functional(program: Any) -> None:
+    """Refuses an exported program that writes values in place, which a model of ONNX cannot say.
+
+    Raises:
+        CompileError: the names of these values.
+    """
+    if hasattr(program, "model_proto"):
+        return
+    signature = program.run_decompositions({}).graph_signature  # the program itself may hide what it writes
+    changed = [*signature.buffers_to_mutate.values(), *signature.user_inputs_to_mutate.values()]
+    if changed:
+        raise CompileError(
+            f"the program changes {', '.join(changed)} in place",
+            hint="nnefc.torch.compile(program) makes buffers that a program writes states of the library",
+        )
+
+
+def write_onnx(program: Any, path: Path, name: str | None = None) -> None:
+    """Writes a program as an ONNX model, with large weights in a file next to it.
+
+    Args:
+        program: an `ExportedProgram`, or an `ONNXProgram`.
+        path: of the model.
+        name: what errors call it; None: by its type.
+
+    Raises:
+        CompileError: PyTorch cannot export the program, such as for an operator that its exporter does not know.
+    """
+    import torch
+
+    try:
+        with torch.no_grad(), _quiet():
+            if hasattr(program, "model_proto"):
+                program.save(str(path), external_data=True)
+            else:
+                torch.onnx.export(program, (), path, dynamo=True, verbose=False, external_data=True)
+    except Exception as error:  # the exporter's own errors, and those of the translations that it calls
+        raise not_exported(name or f"the {type(program).__name__}", error) from error
+
+
+def not_exported(name: str, error: BaseException) -> CompileError:
+    """Returns the error for a module that PyTorch cannot export: the operator at fault, or PyTorch's own reason."""
+    causes = list(_causes(error))
+    for cause in causes:
+        found = _NO_TRANSLATION.search(_COLORS.sub("", str(cause)))
+        if found is not None:
+            return CompileError(
+                f"PyTorch's ONNX exporter has no translation of the operator {found[1]}, of {name}",
+                hint="write it with other operators; torch.compile runs such parts in PyTorch",
+            )
+    return CompileError(f"PyTorch cannot export {name}: {_first_line(causes[-1])}", hint=_HINT)
+
+
+_HINT = "torch.export.export(module, inputs) says more"
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """Yields an error and what caused it, the first cause last."""
+    seen: set[int] = set()
+    found: BaseException | None = error
+    while found is not None and id(found) not in seen:
+        seen.add(id(found))
+        yield found
+        found = found.__cause__
+
+
+def _first_line(error: BaseException) -> str:
+    text = _COLORS.sub("", str(error)).strip()
+    cause = _CAUSE.search(text)
+    text = cause[2].strip() if cause is not None else text
+    return next(iter(text.splitlines()), type(error).__name__)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Suppresses the exporter's messages on itself and on packages that are not installed."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)

@@ -1,0 +1,215 @@
+"""Implements `torch.compile(module, backend="nnefc")`: compiles captured graphs, and runs in PyTorch what it cannot."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import torch
+from torch.export.graph_signature import OutputKind
+
+from nnefc.driver.option_keywords import compile_options
+from nnefc.loader import LoadError, RunError
+from nnefc.support.diagnostics import CompileError
+from nnefc.targets.machine.any_target import parse_any_target
+
+from .module import CompiledModule, export_module
+
+__all__ = ["backend"]
+
+
+def backend(
+    graph: torch.fx.GraphModule,
+    inputs: Sequence[Any],
+    *,
+    mode: str | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Callable[..., Any]:
+    """Compiles a graph that `torch.compile(module, backend="nnefc", options={…})` captures.
+
+    A graph is compiled when it first runs; symbolic sizes of torch stay dynamic. Parameters are constants: a graph is
+    compiled again after they change. In-place changes through `.data`, which do not increment PyTorch's version
+    counters, are not detected: call `torch._dynamo.reset()` after them. Tensors that the graph changes in place are
+    changed.
+
+    The graph runs in PyTorch where gradients are recorded, where parameters were created in inference mode, which has
+    no version counters, and where PyTorch cannot export it or nnefc cannot compile it; a warning says why, once for each
+    graph.
+
+    Args:
+        graph: the graph of the module or a part of it.
+        inputs: examples of its inputs.
+        mode: ignored: nnefc has one mode.
+        options: options of `nnefc.compile`, and `target` and `threads`.
+
+    Raises:
+        CompileError: there are no such options, or there is no such target.
+    """
+    del inputs, mode
+    return _Captured(graph, dict(options or {}))
+
+
+class _Captured:
+    """Compiles a graph that torch.compile captured for the arguments of its calls."""
+
+    def __init__(self, graph: torch.fx.GraphModule, options: dict[str, Any]) -> None:
+        self._graph = graph
+        self._threads = options.pop("threads", None)
+        target = options.pop("target", "llvm")
+        self._options = compile_options("torch.compile with nnefc", options, target)
+        parse_any_target(target)
+        nodes = graph.graph.find_nodes(op="placeholder")
+        examples = [node.meta.get("example_value") for node in nodes]
+        static = [(node.meta.get("tensor_dict") or {}).get("_dynamo_static_input_type") for node in nodes]
+        self._kinds = [
+            _kind(example, examples, bool(constant)) for example, constant in zip(examples, static, strict=True)
+        ]
+        self._open = [_dynamic_axes(example) for example in examples]
+        self._versions: list[tuple[int, int, int]] = []
+        self._held: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._compiled: list[tuple[list[Any], CompiledModule]] = []
+        self._refused: list[tuple[list[Any], list[torch.Size]]] = []
+        self._warned: set[str] = set()
+
+    def __call__(self, *values: Any) -> Any:
+        if torch.is_grad_enabled() and any(isinstance(v, torch.Tensor) and v.requires_grad for v in values):
+            return self._in_pytorch(values, _RECORDED)
+        if any(constant.is_inference() for constant in self._of_kind(values, _CONSTANT)):
+            return self._in_pytorch(values, _UNCOUNTED)
+        try:
+            compiled = self._for(values)
+            if compiled is not None:
+                return compiled(*self._of_kind(values, _TENSOR))
+        except (CompileError, LoadError, RunError) as error:
+            self._refused.append(self._key(values))
+            return self._in_pytorch(values, _text(error))
+        return self._graph(*values)
+
+    def _for(self, values: Sequence[Any]) -> CompiledModule | None:
+        """Returns the library for these values; None if there is none.
+
+        Raises:
+            CompileError: the graph cannot be compiled.
+        """
+        constants = self._of_kind(values, _CONSTANT)
+        versions = [(id(constant), constant.data_ptr(), constant._version) for constant in constants]
+        if versions != self._versions:
+            self._compiled.clear()
+            self._versions = versions
+            self._held = [(constant, constant.detach()) for constant in constants]  # no other gets their addresses
+        if len(self._refused) >= _ATTEMPTS or self._key(values) in self._refused:
+            return None
+        tensors, numbers = self._of_kind(values, _TENSOR), self._of_kind(values, _NUMBER)
+        for made_for, compiled in self._compiled:
+            if made_for == numbers and compiled.takes(tensors):
+                return compiled
+        self._compiled.append((numbers, self._compile(values)))
+        return self._compiled[-1][1]
+
+    def _of_kind(self, values: Sequence[Any], wanted: object) -> list[Any]:
+        return [value for value, kind in zip(values, self._kinds, strict=True) if kind is wanted]
+
+    def _key(self, values: Sequence[Any]) -> tuple[list[Any], list[torch.Size]]:
+        """Returns what a library depends on, besides the constants."""
+        return self._of_kind(values, _NUMBER), [tensor.shape for tensor in self._of_kind(values, _TENSOR)]
+
+    def _in_pytorch(self, values: Sequence[Any], why: str) -> Any:
+        if why not in self._warned:
+            warnings.warn(f"nnefc runs a part of the program in PyTorch: {why}", stacklevel=3)
+            self._warned.add(why)
+        return self._graph(*values)
+
+    def _compile(self, values: Sequence[Any]) -> CompiledModule:
+        if any(isinstance(value, torch.Tensor) and value.is_complex() for value in values):
+            raise CompileError("nnefc has no complex numbers")
+        program = self._exported(values)
+        changed = _changed_buffers(program)
+        if changed:  # they are no constants
+            self._kinds = [
+                _TENSOR if f"constant{index}" in changed else kind for index, kind in enumerate(self._kinds)
+            ]
+            self._versions = []
+            self._held = []
+            program = self._exported(values)
+        return CompiledModule(program, _NAME, self._threads, self._options)
+
+    def _exported(self, values: Sequence[Any]) -> torch.export.ExportedProgram:
+        axes = [dynamic_axes for dynamic_axes, kind in zip(self._open, self._kinds, strict=True) if kind is _TENSOR]
+        shapes = tuple(dict.fromkeys(own, torch.export.Dim.AUTO) for own in axes)
+        tensors = tuple(self._of_kind(values, _TENSOR))
+        return export_module(_Bound(self._graph, self._kinds, values), tensors, None, {"tensors": shapes})
+
+
+_NAME = "graph"
+"""What errors and libraries call a captured graph."""
+
+_ATTEMPTS = 4
+"""A graph that could not be compiled so many times, for several sizes, is not tried again."""
+
+_RECORDED = "gradients are recorded (torch.no_grad() and torch.inference_mode() switch that off)"
+_UNCOUNTED = "its parameters were made in inference mode, and their changes are not counted (make them outside of it)"
+
+_CONSTANT, _NUMBER, _TENSOR = object(), object(), object()
+"""Kinds of inputs of a captured graph: a parameter, a number, a tensor of the call."""
+
+_Size: TypeAlias = "tuple[int, int]"
+"""A number that is a size of an input: index of the input, and axis."""
+
+
+def _text(error: Exception) -> str:
+    """Returns the first line of an error, without the word that it begins with in a terminal."""
+    return str(getattr(error, "message", error)).strip().partition("\n")[0].replace(_Bound.__name__, _NAME)
+
+
+def _changed_buffers(program: torch.export.ExportedProgram) -> set[str]:
+    """Returns the names of the buffers that a program writes."""
+    kind = OutputKind.BUFFER_MUTATION
+    return {str(spec.target) for spec in program.graph_signature.output_specs if spec.kind is kind}
+
+
+def _kind(example: Any, examples: Sequence[Any], is_constant: bool) -> Any:
+    """Returns one of the kinds above, or a _Size."""
+    if is_constant:
+        return _CONSTANT
+    if isinstance(example, torch.Tensor):
+        return _TENSOR
+    for number, other in enumerate(examples):
+        if isinstance(other, torch.Tensor):
+            for axis in _dynamic_axes(other):
+                if isinstance(example, torch.SymInt) and other.shape[axis].node.expr == example.node.expr:
+                    return number, axis
+    return _NUMBER
+
+
+def _dynamic_axes(example: Any) -> list[int]:
+    """Returns the axes of a tensor whose sizes are symbolic in torch."""
+    if not isinstance(example, torch.Tensor):
+        return []
+    return [axis for axis, size in enumerate(example.shape) if isinstance(size, torch.SymInt)]
+
+
+class _Bound(torch.nn.Module):  # type: ignore[misc, unused-ignore]
+    """Binds the parameters and numbers of a captured graph; called with the other tensors."""
+
+    def __init__(self, graph: torch.fx.GraphModule, kinds: Sequence[Any], values: Sequence[Any]) -> None:
+        super().__init__()
+        self.graph = graph
+        self._kinds = list(kinds)
+        self._numbers = {at: value for at, value in enumerate(values) if kinds[at] is _NUMBER}
+        for at, value in enumerate(values):
+            if kinds[at] is _CONSTANT:
+                self.register_buffer(f"constant{at}", value.detach())
+
+    def forward(self, *tensors: torch.Tensor) -> Any:
+        iterator = iter(tensors)
+        values = [next(iterator) if kind is _TENSOR else None for kind in self._kinds]
+        for at, kind in enumerate(self._kinds):
+            if kind is _CONSTANT:
+                values[at] = getattr(self, f"constant{at}")
+            elif kind is _NUMBER:
+                values[at] = self._numbers[at]
+            elif kind is not _TENSOR:
+                tensor, axis = kind
+                values[at] = values[tensor].shape[axis]
+        return self.graph(*values)
