@@ -32,7 +32,7 @@ ALLOWED: dict[str, Set[str]] = {
         "targets/link",
         "targets/machine",
     },
-    "integrations": {"driver", "frontends/onnx", "ir", "loader", "passes", "support"},
+    "integrations": {"driver", "frontends/onnx", "ir", "loader", "passes", "support", "targets/machine"},
     "serving": {"loader"},
     "driver": {
         "backends",

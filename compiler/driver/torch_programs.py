@@ -1,4 +1,4 @@
-"""Writes programs of PyTorch as ONNX models: exported programs, their files (`.pt2`), and programs of the ONNX exporter."""
+"""Writes programs of PyTorch as ONNX models: exported programs, their files, and programs of the ONNX exporter."""
 
 from __future__ import annotations
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+import io
+import pickle
 import warnings
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -90,8 +94,151 @@ def test_what_cannot_be_exported() -> None:
 
     with pytest.raises(nnefc.CompileError, match="PyTorch cannot export Branches"):
         nnefc.torch.compile(Branches(), torch.ones(2))
-    with pytest.raises(nnefc.CompileError, match="changes"):
-        nnefc.torch.compile(network().train(), torch.randn(2, 3, 8, 8))
+    with pytest.raises(
+        nnefc.CompileError, match=r"no translation of the operator aten\._linalg_svd, of SingularValues"
+    ):
+        nnefc.torch.compile(SingularValues(), torch.ones(3, 3))
+
+
+class SingularValues(torch.nn.Module):  # type: ignore[misc, unused-ignore]
+    def forward(self, x: Any) -> Any:
+        return torch.linalg.svd(x)[1]
+
+
+class Window(torch.nn.Module):  # type: ignore[misc, unused-ignore]
+    """Changes an argument and two buffers; one of its layers updates statistics."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = torch.nn.BatchNorm1d(3)
+        self.register_buffer("cache", torch.zeros(4, 3))
+
+    def forward(self, x: Any, y: Any, k: int = 2) -> Any:
+        x.log_()
+        self.cache[1:3] += x[:2] * k
+        return self.norm(x), y, self.cache.sum(0), 5
+
+
+def test_buffers_that_are_written_are_states(tmp_path: Path) -> None:
+    module = Window().train()
+    y = torch.rand(2)
+    shapes = ({0: torch.export.Dim("rows", min=2, max=64)}, None)
+    compiled = nnefc.torch.compile(module, torch.rand(8, 3) + 1, y, dynamic_shapes=shapes, threads=1)
+
+    def agrees(network: Any, original: Any, rows: int) -> None:
+        x = torch.rand(rows, 3) + 1
+        changed, wanted = x.clone(), x.clone()
+        with torch.no_grad():
+            for found, result in zip(network(changed, y), original(wanted, y), strict=True):
+                check(torch.as_tensor(found), torch.as_tensor(result))
+        check(changed, wanted)
+
+    first = copy.deepcopy(module)
+    for rows in (8, 5):
+        agrees(compiled, module, rows)
+    for copied in (copy.deepcopy(compiled), pickle.loads(pickle.dumps(compiled)), compiled):
+        agrees(copied, copy.deepcopy(module), 4)
+    compiled.reset()
+    agrees(compiled, first, 3)
+    compiled.export(tmp_path / "net.so")
+    assert [state.name for state in nnefc.load(tmp_path / "net.so").states][:2] == ["cache", "norm.running_mean"]
+
+
+def test_programs_are_compiled(tmp_path: Path) -> None:
+    module, x = torch.nn.Linear(3, 4).eval(), torch.randn(5, 3)
+    program = torch.export.export(module, (x[:2],), dynamic_shapes=({0: torch.export.Dim("batch")},))
+    file = tmp_path / "linear.pt2"
+    torch.export.save(program, file)
+    with torch.no_grad():
+        wanted = module(x)
+    for model in (program, torch.onnx.export(program, (), dynamo=True, verbose=False), file):
+        check(torch.from_numpy(nnefc.compile(model).load(threads=1)(x.numpy())), wanted)
+    for model in (program, str(file)):
+        check(nnefc.torch.compile(model, threads=1)(x), wanted)
+    with pytest.raises(nnefc.CompileError, match="give none with it"):
+        nnefc.torch.compile(program, x)
+    with pytest.raises(nnefc.CompileError, match=r"ends with \.pt2"):
+        nnefc.torch.compile("linear.onnx")
+    training = torch.export.export(torch.nn.BatchNorm1d(3).train(), (x,))
+    with pytest.raises(nnefc.CompileError, match="changes running_mean, running_var, num_batches_tracked in place"):
+        nnefc.compile(training)
+
+
+def test_code_of_a_file_is_not_run(tmp_path: Path) -> None:
+    class Harmful:
+        def __reduce__(self) -> Any:
+            return Path.touch, (tmp_path / "ran",)
+
+    good, bad = tmp_path / "good.pt2", tmp_path / "bad.pt2"
+    torch.export.save(torch.export.export(torch.nn.Linear(2, 2), (torch.ones(1, 2),)), good)
+    pickled = io.BytesIO()
+    torch.save(Harmful(), pickled)
+    with zipfile.ZipFile(good) as source, zipfile.ZipFile(bad, "w", zipfile.ZIP_STORED) as target:
+        (sample,) = (name for name in source.namelist() if "sample_inputs" in name)
+        for name in source.namelist():
+            target.writestr(name, pickled.getvalue() if name == sample else source.read(name))
+    with pytest.raises(nnefc.CompileError, match="Python objects, which could run code"):
+        nnefc.compile(bad)
+    assert not (tmp_path / "ran").exists()
+    bad.write_bytes(b"PK\x03\x04nothing")
+    with pytest.raises(nnefc.CompileError, match="PyTorch cannot read"):
+        nnefc.compile(bad)
+
+
+def rows_shifted(x: Any) -> Any:
+    y = x.clone()
+    x[1:] = y[:-1]
+    return x * 2
+
+
+def broken(x: Any) -> Any:
+    return x + 1 if x.sum() > 0 else x - 1
+
+
+def in_bfloat16(x: Any) -> Any:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        return torch.nn.functional.linear(x, torch.eye(4)) + 0
+
+
+PROGRAMS = {
+    "in place": (rows_shifted, torch.arange(8.0)),
+    "training": (torch.nn.BatchNorm1d(3).train(), torch.arange(24.0).reshape(8, 3)),
+    "no translation": (lambda x: torch.cummax(x, 0)[0], torch.arange(5.0)),
+    "no elements": (lambda x: x.reshape(0, 2).sum(), torch.zeros(0)),
+    "complex": (lambda x: torch.fft.fft(x) * 2, torch.ones(8, dtype=torch.complex64)),
+    "float64": (lambda x: torch.linalg.norm(x) * x, torch.arange(8.0, dtype=torch.float64)),
+    "a break": (broken, torch.arange(9.0)),
+    "channels last": (torch.nn.Conv2d(3, 4, 3), torch.ones(2, 3, 8, 8).to(memory_format=torch.channels_last)),
+    "autocast": (in_bfloat16, torch.arange(16.0).reshape(4, 4)),
+    "random": (lambda x: torch.rand_like(x) * 0 + x, torch.arange(4.0)),
+    "a view": (lambda x: (x.view(-1), x), torch.ones(4, 4)),
+    "sizes from data": (torch.nonzero, torch.tensor([0.0, 1, 2])),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_torch_compile_runs_what_pytorch_runs(name: str) -> None:
+    function, x = PROGRAMS[name]
+    given, wanted_given = x.clone(), x.clone()
+    with torch.no_grad():
+        wanted = copy.deepcopy(function)(wanted_given)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            found = torch.compile(function, backend=backend, options={"threads": 1})(given)
+    check(found, wanted)
+    check(given, wanted_given)
+    reasons = [
+        str(each.message) for each in caught if "nnefc runs a part of the program in PyTorch" in str(each.message)
+    ]
+    assert len(reasons) == (name in ("no translation", "complex"))
+    if name == "no translation":
+        assert reasons[0].endswith("PyTorch's ONNX exporter has no translation of the operator aten.cummax, of graph")
+
+
+def test_wrong_options_are_errors() -> None:
+    for options in ({"precison": "fp16"}, {"target": "no-such-processor"}):
+        with pytest.raises(Exception, match=r"precison|no-such-processor"):
+            torch.compile(lambda x: x + 1, backend=backend, options=options)(torch.ones(2))
 
 
 def test_torch_compile_takes_every_size() -> None:

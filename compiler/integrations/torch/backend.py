@@ -34,8 +34,8 @@ def backend(
     changed.
 
     The graph runs in PyTorch where gradients are recorded, where parameters were created in inference mode, which has
-    no version counters, and where PyTorch cannot export it or nnefc cannot compile it; a warning says why, once for each
-    graph.
+    no version counters, and where PyTorch cannot export it or nnefc cannot compile it; a warning says why, once for
+    each graph.
 
     Args:
         graph: the graph of the module or a part of it.
@@ -126,9 +126,7 @@ class _Captured:
         program = self._exported(values)
         changed = _changed_buffers(program)
         if changed:  # they are no constants
-            self._kinds = [
-                _TENSOR if f"constant{index}" in changed else kind for index, kind in enumerate(self._kinds)
-            ]
+            self._kinds = [_TENSOR if f"constant{index}" in changed else kind for index, kind in enumerate(self._kinds)]
             self._versions = []
             self._held = []
             program = self._exported(values)

@@ -32,8 +32,8 @@ class Functional:
     """A program without changes in place.
 
     Attributes:
-        program: takes the buffers of `changed`, then the tensors of the program's user inputs; returns the new values of
-            `changed`, then the program's results that are tensors.
+        program: takes the buffers of `changed`, then the tensors of the program's user inputs; returns the new values
+            of `changed`, then the program's results that are tensors.
         changed: buffers first.
         initial: the values of these buffers.
     """
