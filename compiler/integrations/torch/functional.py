@@ -49,16 +49,16 @@ def functional(program: torch.export.ExportedProgram) -> Functional | None:
     Args:
         program: as of `torch.export.export`.
     """
-    plain = program.run_decompositions(_decompositions())  # the exported program itself may hide what it changes
-    signature = plain.graph_signature
+    decomposed = program.run_decompositions(_decompositions())  # the exported program itself may hide what it changes
+    signature = decomposed.graph_signature
     kinds = (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION)
     written = [spec for spec in signature.output_specs if spec.kind in kinds]
     if not written:
         return None
     changed = [Changed(str(spec.target), spec.kind is OutputKind.BUFFER_MUTATION) for spec in written]
     order = sorted(range(len(changed)), key=lambda index: not changed[index].is_buffer)
-    module = _Lifted(plain, [changed[index].name for index in order if changed[index].is_buffer], order)
-    tensors = [*module.initial, *_example_tensors(plain)]
+    module = _Lifted(decomposed, [changed[index].name for index in order if changed[index].is_buffer], order)
+    tensors = [*module.initial, *_example_tensors(decomposed)]
     axes: list[list[int]] = [*([] for _ in module.initial), *map(_dynamic_axes, module.inputs)]
     shapes = {"tensors": tuple(dict.fromkeys(each, torch.export.Dim.AUTO) for each in axes)}
     made = torch.export.export(module, tuple(tensors), dynamic_shapes=shapes)
