@@ -88,7 +88,7 @@ class _Lifted(torch.nn.Module):  # type: ignore[misc, unused-ignore]
         values = {**program.state_dict, **program.constants}
         nodes = [node for node in program.graph.nodes if node.op == "placeholder"]
         tensors = (InputKind.USER_INPUT, InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
-        self.inputs = []
+        self.inputs: list[torch.fx.Node] = []
         self.initial = [values[name].detach() for name in buffers]
         self._sources: list[tuple[str, Any]] = []
         for number, (node, spec) in enumerate(zip(nodes, program.graph_signature.input_specs, strict=True)):
