@@ -67,20 +67,16 @@ def test_inspecting_the_library_shows_the_same_interface_as_the_model(library: P
     assert re.search(r"^target +llvm$", of_library.stdout, re.MULTILINE)
 
 
-def test_verbose_shows_the_phases_and_dump_writes_the_program_after_each(tmp_path: Path) -> None:
-    done = nnefc_here("compile", DIGITS / "model.nnef", "-o", tmp_path / "d.so", "-v", "--dump", tmp_path / "dump")
+def test_verbose_shows_the_phases_and_dump_writes_the_program_after_each_for_a_batch_by_shape(tmp_path: Path) -> None:
+    words = ("-v", "--dump", tmp_path / "dump", "--shape", "image=5,1,8,8")
+    done = nnefc_here("compile", DIGITS / "model.nnef", "-o", tmp_path / "d.so", *words)
     assert done.returncode == 0, done.stderr
+    assert "[5, 10]" in nnefc_here("inspect", tmp_path / "d.so").stdout
     assert all(re.search(rf"^{phase} +\d+\.\d\d s$", done.stderr, re.MULTILINE) for phase in ("read", "link"))
     dumped = sorted((tmp_path / "dump").glob("*.py"))
     assert len(dumped) > 3
     assert "conv2d" in dumped[0].read_text()
     assert "JIT" not in done.stderr
-
-
-def test_a_batch_by_shape(tmp_path: Path) -> None:
-    done = nnefc_here("compile", DIGITS / "model.nnef", "-o", tmp_path / "d.so", "--shape", "image=5,1,8,8")
-    assert done.returncode == 0, done.stderr
-    assert "[5, 10]" in nnefc_here("inspect", tmp_path / "d.so").stdout
 
 
 FAILING = pytest.mark.parametrize(

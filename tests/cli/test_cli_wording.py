@@ -19,7 +19,14 @@ import nnefc
 from nnefc.cli import main
 from nnefc.cli.progress import ProgressPhases
 
-DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "model.nnef"
+TEXT = """version 1.0;
+graph g(x) -> (y)
+{
+    x = external(shape = [1, 2]);
+    w = constant(shape = [1, 2], value = [1.0, 2.0]);
+    y = mul(x, w);
+}
+"""
 
 
 def test_the_manual_page_has_every_command_and_option() -> None:
@@ -50,12 +57,13 @@ def test_shells_complete_targets_commands_and_options(words: list[str], found: s
 
 
 def test_the_closing_line_says_what_is_how_large(tmp_path: Path) -> None:
-    library = tmp_path / "digits.so"
-    result = CliRunner().invoke(main, ["compile", str(DIGITS), "-o", str(library), "-v"])
+    model, library = tmp_path / "model.nnef", tmp_path / "digits.so"
+    model.write_text(TEXT)
+    result = CliRunner().invoke(main, ["compile", str(model), "-o", str(library), "-v"])
     assert result.exit_code == 0, result.output
     last = result.stderr.splitlines()[-1]
     assert last.startswith(f"wrote {library}: ") and " of constants, " in last and "a session takes" in last
-    beside = CliRunner().invoke(main, ["compile", str(DIGITS), "-o", str(library), "-v", "--weights", "separate"])
+    beside = CliRunner().invoke(main, ["compile", str(model), "-o", str(library), "-v", "--weights", "separate"])
     assert beside.stderr.splitlines()[-1].endswith(" of constants beside it")
 
 

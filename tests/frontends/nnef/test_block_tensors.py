@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,6 +23,11 @@ TARGETS = [
 
 def halves(count: int, scale: float) -> np.ndarray:
     return (RNG.standard_normal((count, 1)) * scale).astype("<f2")
+
+
+def slow_unless(kind: str, *kinds: str) -> Any:
+    """Marks a kind of blocks as slow that is none of `kinds`."""
+    return pytest.param(kind, marks=[] if kind in kinds else [pytest.mark.slow])
 
 
 def blocks(kind: str, rows: int, depth: int) -> tuple[bytes, np.ndarray]:
@@ -58,11 +64,18 @@ def written(folder: Path, kind: str, rows: int, depth: int, body: str, inputs: s
     return values
 
 
-@pytest.mark.parametrize("kind", GGML)
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize(("strict", "error"), [(True, 1e-5), (False, 1e-4)])
-def test_products_read_blocks_as_they_are(kind: str, target: str, strict: bool, error: float, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "strict"),
+    [
+        pytest.param(kind, strict, marks=[] if (kind == "Q4_1") == strict else [pytest.mark.slow])
+        for kind in GGML
+        for strict in (True, False)
+    ],
+)
+def test_products_read_blocks_as_they_are(kind: str, target: str, strict: bool, tmp_path: Path) -> None:
     """Rows are rounded to 16 bits where the processor multiplies bytes, unless the user wants plain sums."""
+    error = 1e-5 if strict else 1e-4
     inputs = "x = external<scalar>(shape = [3, 96]);"
     values = written(tmp_path / "m", kind, 50, 96, "y = matmul(x, w, transposeB = true);", inputs)
     artifact = nnefc.compile(tmp_path / "m", target=target, strict=strict)
@@ -72,7 +85,9 @@ def test_products_read_blocks_as_they_are(kind: str, target: str, strict: bool, 
     assert artifact.description.constant_bytes < 0.5 * values.nbytes  # 50 columns fill up 64
 
 
-@pytest.mark.parametrize("kind", GGML)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=[pytest.mark.slow] if number == 1 else []) for number, kind in enumerate(GGML)]
+)
 def test_gathers_read_blocks_that_a_product_reads_too(kind: str, tmp_path: Path) -> None:
     """As a language model's embeddings, which are its last product's matrix: there is one copy."""
     body = "e = gather(w, x, axis = 0); y = matmul(e, w, transposeB = true);"
@@ -85,7 +100,9 @@ def test_gathers_read_blocks_that_a_product_reads_too(kind: str, tmp_path: Path)
     assert artifact.description.constant_bytes < 0.4 * values.nbytes
 
 
-@pytest.mark.parametrize("kind", GGML)
+@pytest.mark.parametrize(
+    "kind", [kind if number == 1 else pytest.param(kind, marks=pytest.mark.slow) for number, kind in enumerate(GGML)]
+)
 def test_what_else_reads_blocks_has_them_wide(kind: str, tmp_path: Path) -> None:
     inputs = "x = external<scalar>(shape = [4, 64]);"
     values = written(tmp_path / "m", kind, 4, 64, "y = add(x, w);", inputs)

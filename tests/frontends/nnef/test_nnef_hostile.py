@@ -162,6 +162,7 @@ def test_long_lines_are_shown_in_part() -> None:
     assert line[caret.index("^") :].startswith("relux(x);")
 
 
+@pytest.mark.slow
 def test_a_document_of_five_thousand_operations_is_no_problem() -> None:
     body = "".join(
         f"w{i} = variable(shape = [3,3,3,3], label = 'w{i}');\n"

@@ -123,7 +123,7 @@ def test_recursion_a_thousand_deep_works_and_without_end_is_an_error() -> None:
     with pytest.raises(CompileError, match="expanded more than 10 deep") as caught:
         flatten(text, max_depth=10)
     assert len(caught.value.notes) == 6
-    assert operations(flatten(final(fragment, "y = down(x, n = 5000);"), max_depth=6000)) == ["add"] * 5000
+    assert operations(flatten(final(fragment, "y = down(x, n = 2500);"), max_depth=3000)) == ["add"] * 2500
     with pytest.raises(CompileError, match="more than 50 operations"):
         flatten(final(fragment, "y = down(x, n = 100);"), max_operations=50)
 
