@@ -73,8 +73,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 _VERIFIED = ("operators", "spec", "test_random_graphs.py", "test_random_networks.py")
 """Tests whose programs are verified after each pass. That takes a sixth of the time of compiling."""
 
-_VERIFIED_IF_SLOW = "passes"
-"""Tests whose programs are verified where slow tests run too; the cases of passes are verified always."""
+_VERIFIED_IF_SLOW = ("passes", "frontends")
+"""Tests of passes and operators whose programs are verified where slow tests run too.
+
+The cases of passes are verified always, and each operator in `tests/operators`.
+"""
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -82,7 +85,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """Verify programs after each pass where tests are about passes and operators, also for what fixtures compile."""
     parts = {*item.path.relative_to(Path(__file__).parent).parts}
     is_quick = item.config.getoption("markexpr", "") == "not slow"
-    os.environ[VERIFY] = "1" if parts & {*_VERIFIED} or (_VERIFIED_IF_SLOW in parts and not is_quick) else "0"
+    if is_quick and parts & {*_VERIFIED_IF_SLOW} and "spec" not in parts:
+        os.environ[VERIFY] = "0"
+    else:
+        os.environ[VERIFY] = "1" if parts & {"passes", *_VERIFIED} else "0"
 
 
 def pytest_collection_finish() -> None:

@@ -24,8 +24,8 @@ from nnefc.frontends.nnef import load as load_nnef
 from nnefc.frontends.nnef.files.tensor_file import write_tensor
 from nnefc.support.diagnostics import CompileError, ModelWarning
 
-WITHOUT_TRACT = 8
-"""How many of every second operator cannot be said in tract's dialect, at most."""
+WITHOUT_TRACT = 16
+"""How many operators cannot be said in tract's dialect, at most."""
 
 CASES = [computation for computation in COMPUTATIONS if computation.onnx is not None]
 
@@ -57,10 +57,11 @@ for folder in json.loads(sys.argv[1]):
 """
 
 
-def test_tract_runs_what_is_written_in_its_dialect(tmp_path: Path) -> None:
+@pytest.mark.parametrize("step", [6, pytest.param(1, marks=pytest.mark.slow)])
+def test_tract_runs_what_is_written_in_its_dialect(step: int, tmp_path: Path) -> None:
     """As nnefc reads it, and as the network itself computes."""
     expected, folders, refused = {}, [], []
-    for number, computation in enumerate(CASES[::2]):
+    for number, computation in enumerate(CASES[::step]):
         folder = tmp_path / str(number)
         folder.mkdir()
         try:
@@ -76,7 +77,7 @@ def test_tract_runs_what_is_written_in_its_dialect(tmp_path: Path) -> None:
             np.testing.assert_allclose(own, result, 1e-4, 1e-5, err_msg=computation.name)
         np.savez(folder / "inputs.npz", **{f"{i:03d}": value for i, value in enumerate(values)})
         folders.append(str(folder))
-    assert len(refused) <= WITHOUT_TRACT, refused
+    assert len(refused) <= WITHOUT_TRACT / step, refused
     # In a process of its own: tract ends it where it fails an assertion.
     subprocess.run([sys.executable, "-c", RUNNER, json.dumps(folders)], check=True, timeout=120)
     for folder, results in expected.items():

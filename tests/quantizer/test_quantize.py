@@ -13,6 +13,7 @@ from quantized_networks import integer_layers
 from small_networks import Net
 
 import nnefc
+from nnefc.driver.artifact import Artifact
 from nnefc.driver.compile import compile_network
 from nnefc.driver.formats import load_network
 from nnefc.ir.dataflow import bindings_of
@@ -84,9 +85,19 @@ def plan(network: Network) -> QuantizationPlan:
     return plan_of(network, QuantizationOptions())
 
 
-def results(network: Network, given: dict[str, np.ndarray]) -> np.ndarray:
-    with compiled(network).load() as library:
+def results(made: Network | Artifact, given: dict[str, np.ndarray]) -> np.ndarray:
+    with (compiled(made) if isinstance(made, Network) else made).load() as library:
         return np.concatenate([next(iter(library.run(one).values())) for one in samples_of(given, library.inputs)])
+
+
+@pytest.fixture(scope="module")
+def floats(network: Network) -> Artifact:
+    return compiled(network)
+
+
+@pytest.fixture(scope="module")
+def integers(network: Network, plan: QuantizationPlan) -> Artifact:
+    return compiled(quantized(network, plan))
 
 
 def noise(found: np.ndarray, exact: np.ndarray) -> float:
@@ -100,9 +111,9 @@ def test_all_layers_are_computed_in_integers(network: Network, plan: Quantizatio
     assert all(each.decibels is not None and each.decibels > 25 for each in plan.noise)
 
 
-def test_results_are_near_those_of_floats(network: Network, plan: QuantizationPlan) -> None:
+def test_results_are_near_those_of_floats(floats: Artifact, integers: Artifact) -> None:
     data = inputs(4, 3, 17, 17, seed=1)
-    assert noise(results(quantized(network, plan), data), results(network, data)) < 0.05
+    assert noise(results(integers, data), results(floats, data)) < 0.05
 
 
 def test_layers_stay_in_floats_by_name_and_by_place(network: Network) -> None:
@@ -197,13 +208,13 @@ def random_range(layer: Layer) -> ValueRange:
     return ValueRange(np.zeros(count), np.random.default_rng(count).uniform(0.01, 5, count))
 
 
-def test_equalized_channels_have_the_same_results(network: Network) -> None:
+def test_equalized_channels_have_the_same_results(network: Network, floats: Artifact) -> None:
     simple = simplified(network)
     graph = LayerGraph(simple.module)
     assert has_pairs(graph)
     ranges = {layer.data: random_range(layer) for layer in graph.layers}
     data = inputs(2, 3, 17, 17)
-    exact = results(network, data)
+    exact = results(floats, data)
     for per_channel in (True, False):
         values = equalized(graph, ranges, per_channel)
         assert len(values.weights) == 3  # of the bottleneck, whose layers follow each other
@@ -223,7 +234,7 @@ def test_channels_are_not_equalized_through_what_does_not_multiply_with_factors(
     assert not has_pairs(graph)
 
 
-@pytest.mark.parametrize("per_channel", [True, False])
+@pytest.mark.parametrize("per_channel", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_ranges_of_an_equalized_network_are_those_that_runs_of_it_have(network: Network, per_channel: bool) -> None:
     samples = samples_of(inputs(3, 3, 17, 17), input_types(network))
     planner = _Planner(simplified(network), samples, QuantizationOptions(per_channel=per_channel), compiled)
@@ -247,15 +258,17 @@ def test_equalized_weights_have_the_same_range_on_both_sides(network: Network) -
     np.testing.assert_allclose(ratio, ratio[0], rtol=1e-2)
 
 
-def test_a_corrected_bias_takes_the_mean_error_away(network: Network, plan: QuantizationPlan) -> None:
+def test_a_corrected_bias_takes_the_mean_error_away(
+    network: Network, plan: QuantizationPlan, floats: Artifact, integers: Artifact
+) -> None:
     """Of the last layer, beside the same plan with the biases that the network has."""
     data = inputs(6, 3, 17, 17)
     simple = LayerGraph(simplified(network).module)
     own = [replace(each, bias=layer.bias) for layer, each in zip(simple.layers, plan.layers, strict=True)]
-    exact = results(network, data).mean(0)
+    exact = results(floats, data).mean(0)
     errors = [
-        np.abs(results(quantized(network, each), data).mean(0) - exact).mean()
-        for each in (plan, replace(plan, layers=tuple(own)))
+        np.abs(results(made, data).mean(0) - exact).mean()
+        for made in (integers, quantized(network, replace(plan, layers=tuple(own))))
     ]
     assert errors[0] < errors[1]
 
@@ -280,7 +293,7 @@ def test_a_grid_has_zero_in_it() -> None:
         assert -zero * scale <= low + scale
 
 
-@pytest.mark.parametrize("method", ["minmax", "percentile"])
+@pytest.mark.parametrize("method", ["minmax", pytest.param("percentile", marks=pytest.mark.slow)])
 def test_digits_in_integers(method: str) -> None:
     test = np.load(DIGITS / "test.npz")
     images = test["images"].astype(np.float32) / 16

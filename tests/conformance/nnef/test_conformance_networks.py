@@ -17,7 +17,18 @@ import nnefc
 TOLERANCE = 1e-4  # of the largest value of the output
 
 SMALL = 8  # divides the numbers of channels
-SLOW = ("densenet121", "inception_v1", "inception_v2", "resnet", "vgg", "vgg19", "zfnet512")
+SLOW = (
+    "bvlc_alexnet",
+    "densenet121",
+    "googlenet",
+    "inception_v1",
+    "inception_v2",
+    "resnet",
+    "resnet50",
+    "vgg",
+    "vgg19",
+    "zfnet512",
+)
 """Of layers that others have, too."""
 
 

@@ -41,14 +41,12 @@ class Test:
 
     Attributes:
         name: as the runner calls it, with the kind before those that are not `node`.
-        operators: in the model's graph; only known of the kind `node`.
     """
 
     __test__ = False  # pytest asks
 
     kind: str
     method: str
-    operators: frozenset[str] = frozenset()
 
     @property
     def name(self) -> str:
@@ -57,7 +55,7 @@ class Test:
 
 def collect(kinds: Sequence[str] = tuple(KINDS)) -> list[Test]:
     """All tests of some kinds that the installed package onnx has, in its order."""
-    return [Test(kind, case.name, _operators(case)) for kind in kinds for case in cases(kind)]
+    return [Test(kind, case.name) for kind in kinds for case in cases(kind)]
 
 
 def cases(kind: str) -> list[Any]:
@@ -77,20 +75,11 @@ def _quietly() -> Iterator[None]:
         yield
 
 
-def _operators(case: Any) -> frozenset[str]:
-    return frozenset(node.op_type for node in case.model.graph.node) if case.model is not None else frozenset()
-
-
 def sample(tests: list[Test], count: int, always: tuple[str, ...]) -> list[Test]:
-    """`count` tests by the hash of their names, all whose names begin with one of `always`, each operator once."""
+    """Returns `count` tests by the hash of their names, and all whose names begin with one of `always`."""
     ordered = sorted(tests, key=lambda test: hashlib.sha256(test.name.encode()).digest())
     chosen = {test.name for test in ordered[:count]}
     chosen |= {test.name for test in tests if test.name.startswith(always)}
-    covered = {operator for test in tests if test.name in chosen for operator in test.operators}
-    for test in ordered:
-        if not test.operators <= covered:
-            chosen.add(test.name)
-            covered |= test.operators
     return [test for test in tests if test.name in chosen]
 
 

@@ -3,7 +3,7 @@
     python tests/conformance/onnx/run.py                      nnefc, then docs/onnx-conformance.md
     python tests/conformance/onnx/run.py --engine onnxruntime beside it, in the same table
     python tests/conformance/onnx/run.py --only test_scatter  some, printed only
-    python tests/conformance/onnx/run.py --sample 100         those that `make test` runs, printed only
+    python tests/conformance/onnx/run.py --sample 50          those that `make test` runs, printed only
     python tests/conformance/onnx/run.py --kind real          tests of one kind, printed only
     python tests/conformance/onnx/run.py --count              what was found before, counted; nothing is run
     python tests/conformance/onnx/run.py --minutes 30         as many tests as that takes; a later run goes on
@@ -47,7 +47,7 @@ def main() -> None:
     parser.add_argument("--engine", action="append", choices=list(ENGINES), help="default: nnefc")
     parser.add_argument("--kind", action="append", choices=list(KINDS), help="default: all")
     parser.add_argument("--only", metavar="TEXT", help="tests with this in their names; no table is written")
-    parser.add_argument("--sample", type=int, metavar="N", help="N tests by the hash of their names, and each operator")
+    parser.add_argument("--sample", type=int, metavar="N", help="N tests by the hash of their names")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--fresh", action="store_true", help="run again what was run before")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="of each engine; a later run goes on")

@@ -33,8 +33,14 @@ def as_parts(x: np.ndarray) -> np.ndarray:
     return np.stack([x.real, x.imag], -1)
 
 
-@pytest.mark.parametrize("length", [64, 180, 400, 512])
-@pytest.mark.parametrize("kind", ["real, half", "complex", "back"])
+@pytest.mark.parametrize(
+    ("kind", "length"),
+    [
+        pytest.param(kind, length, marks=[pytest.mark.slow] * (length != quick))
+        for kind, quick in (("real, half", 400), ("complex", 180), ("back", 64))
+        for length in (64, 180, 400, 512)
+    ],
+)
 def test_a_transform(length: int, kind: str, tmp_path: Path) -> None:
     attributes = {"real, half": {"onesided": 1}, "complex": {}, "back": {"inverse": 1}}[kind]
     with nnefc.compile(dft(tmp_path, length, 1 if "real" in kind else 2, **attributes)).load() as network:
@@ -79,7 +85,9 @@ def as_complex(x: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.filterwarnings("ignore::nnefc.ModelWarning")  # half a spectrum has two bins at least
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=[pytest.mark.slow] * (kind in ("real", "back"))) for kind in KINDS]
+)
 def test_a_transform_of_a_length_that_is_known_at_run_time(kind: str, tmp_path: Path) -> None:
     """Powers of two, odd and prime ones, of one row, several, and more than there are chunks."""
     parts, attributes, right = KINDS[kind]

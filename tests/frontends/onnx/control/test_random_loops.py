@@ -17,7 +17,7 @@ from random_data_dependent_loops import random_feeds, random_loop
 import nnefc
 
 
-@pytest.mark.parametrize("seed", [0, 17, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(100, 160))])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (17, *range(100, 160)))])
 def test_random_loops(seed: int, tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     path.write_bytes(random_loop(seed).SerializeToString())

@@ -57,7 +57,7 @@ def some(rows: int, columns: int, part: float) -> np.ndarray:
     return (RNG.random((rows, columns)) < part).astype(np.float32)
 
 
-@pytest.mark.parametrize("rows", [4, "n"])
+@pytest.mark.parametrize("rows", [pytest.param(4, marks=pytest.mark.slow), "n"])
 def test_what_is_not_zero_goes_through_a_network(rows: int | str, tmp_path: Path) -> None:
     """A product over as many rows as were found: none, some, and all of them."""
     nodes = [
@@ -78,7 +78,7 @@ def test_what_is_not_zero_goes_through_a_network(rows: int | str, tmp_path: Path
     assert str(artifact.outputs[0]) == "y: float32[nonzero, 9]"
 
 
-@pytest.mark.parametrize("count", [64, "n"])
+@pytest.mark.parametrize("count", [pytest.param(64, marks=pytest.mark.slow), "n"])
 def test_the_best_boxes_are_padded_to_a_fixed_number(count: int | str, tmp_path: Path) -> None:
     """As Ultralytics' detectors are exported with their suppression: fewer boxes than that, as many, and more."""
     constants = {
@@ -190,7 +190,10 @@ def test_what_detectors_do_with_candidates(tmp_path: Path) -> None:
     check(proto, tmp_path, None, feeds)
 
 
-@pytest.mark.parametrize(("axis", "in_order"), [(None, 1), (None, 0), (0, 1), (1, 0)])
+@pytest.mark.parametrize(
+    ("axis", "in_order"),
+    [(None, 1), pytest.param(None, 0, marks=pytest.mark.slow), pytest.param(0, 1, marks=pytest.mark.slow), (1, 0)],
+)
 def test_elements_that_differ(axis: int | None, in_order: int, tmp_path: Path) -> None:
     given = {} if axis is None else {"axis": axis}
     outputs = {"y": TensorProto.FLOAT, **dict.fromkeys(("first", "which", "often"), TensorProto.INT64)}
@@ -472,7 +475,7 @@ def rounds(*, condition: bool) -> onnx.ModelProto:
     return model_of(nodes, {"x": ["n"], "c": [2]}, outputs, **constants)
 
 
-@pytest.mark.parametrize("condition", [False, True])
+@pytest.mark.parametrize("condition", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_loops_give_as_many_rows_as_they_have_rounds(condition: bool, tmp_path: Path) -> None:
     feeds = []
     for size, end in ((3, 5), (1, 1), (7, 40), (7, 2)):

@@ -70,7 +70,13 @@ def uniform(*rows: int, columns: int = 5) -> list[dict[str, np.ndarray]]:
 
 
 @pytest.mark.parametrize(
-    ("rounds", "on", "chosen"), [("shape", "", 0), ("data", "", 0), ("shape", "", 1), ("data", "ends", 1)]
+    ("rounds", "on", "chosen"),
+    [
+        ("shape", "", 0),
+        pytest.param("data", "", 0, marks=pytest.mark.slow),
+        pytest.param("shape", "", 1, marks=pytest.mark.slow),
+        ("data", "ends", 1),
+    ],
 )
 def test_a_tensor_that_grows(rounds: str, on: str, chosen: int, tmp_path: Path) -> None:
     """By as many rows in each iteration, or by as many as the data tell; to an end that is known, or not."""
@@ -94,7 +100,7 @@ def test_a_tensor_that_grows(rounds: str, on: str, chosen: int, tmp_path: Path) 
     )
 
 
-@pytest.mark.parametrize("limit", [1e9, 1.0])
+@pytest.mark.parametrize("limit", [pytest.param(1e9, marks=pytest.mark.slow), 1.0])
 def test_keys_and_values_of_a_decoder(limit: float, tmp_path: Path) -> None:
     """They grow together from nothing, with what is generated; a condition may end it."""
     weights = {name: (RNG.standard_normal((8, 8)) / 4).astype(np.float32) for name in ("wq", "wk", "wv", "wo")}

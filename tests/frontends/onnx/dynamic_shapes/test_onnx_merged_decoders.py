@@ -25,6 +25,17 @@ def compiled(folder: Path, total: str) -> tuple[nnefc.Artifact, onnxruntime.Infe
     return nnefc.compile(path), onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
 
 
+Compiled = tuple[nnefc.Artifact, onnxruntime.InferenceSession, list[str]]
+
+
+@pytest.fixture(scope="module")
+def of_one_name(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
+    """A decoder whose mask has a length of its own, "total"; and the warnings."""
+    with pytest.warns(ModelWarning) as notes:
+        artifact, session = compiled(tmp_path_factory.mktemp("decoder"), "total")
+    return artifact, session, [str(note.message) for note in notes]
+
+
 def check(library: nnefc.Model, session: onnxruntime.InferenceSession, given: dict[str, np.ndarray]) -> None:
     for made, expected in zip(library.run(given).values(), session.run(None, given), strict=True):
         assert made.shape == expected.shape
@@ -38,7 +49,10 @@ def given(batch: int, length: int, past: int, cached: bool) -> dict[str, np.ndar
 
 
 @pytest.mark.filterwarnings("ignore:.*a run that takes the branch")
-@pytest.mark.parametrize("total", ["attention_mask_sequence_length", "past_sequence_length + sequence_length"])
+@pytest.mark.parametrize(
+    "total",
+    [pytest.param("attention_mask_sequence_length", marks=pytest.mark.slow), "past_sequence_length + sequence_length"],
+)
 def test_both_branches_take_every_size(total: str, tmp_path: Path) -> None:
     artifact, session = compiled(tmp_path, total)
     with artifact.load(threads=1) as library:
@@ -47,9 +61,9 @@ def test_both_branches_take_every_size(total: str, tmp_path: Path) -> None:
             check(library, session, given(batch, length, 0, cached=False))
 
 
-def test_a_cache_that_is_not_read_may_have_any_length(tmp_path: Path) -> None:
-    with pytest.warns(ModelWarning, match="the branch 'then_branch' with"):
-        artifact, session = compiled(tmp_path, "total")
+def test_a_cache_that_is_not_read_may_have_any_length(of_one_name: Compiled) -> None:
+    artifact, session, notes = of_one_name
+    assert any("the branch 'then_branch' with" in note for note in notes)
     with artifact.load(threads=1) as library:
         for past in (1, 3):
             check(library, session, given(2, 4, past, cached=False))
@@ -58,10 +72,9 @@ def test_a_cache_that_is_not_read_may_have_any_length(tmp_path: Path) -> None:
             library.run(wrong)
 
 
-@pytest.mark.filterwarnings("ignore:.*a run that takes the branch")
-def test_branches_share_their_weights(tmp_path: Path) -> None:
-    artifact, _ = compiled(tmp_path, "total")
-    weights = onnx.load(tmp_path / "decoder_model_merged.onnx").graph.initializer
+def test_branches_share_their_weights(of_one_name: Compiled) -> None:
+    artifact, _, _ = of_one_name
+    weights = merged_decoder("total").graph.initializer
     whole = sum(np.prod(tensor.dims, dtype=int) * 4 for tensor in weights if tensor.data_type == 1)
     assert artifact.description.constant_bytes < 1.5 * whole
 

@@ -12,7 +12,7 @@ import pytest
 from exact_products import HAS_EXACT_PRODUCTS
 from models.decoders import Heads, decoder, feeds, in_blocks
 from onnx import TensorProto
-from onnx_operator_cases import Case, by_onnxruntime, check, compiled
+from onnx_operator_cases import SAMPLE_AND_ALL, Case, by_onnxruntime, check, compiled, sample
 
 import nnefc
 from nnefc.driver.artifact import Artifact
@@ -55,7 +55,8 @@ def rotated(*shape: int, positions: np.ndarray, pairs: int = 8, **given: Any) ->
     return case("RotaryEmbedding", real(*shape), positions, real(10, pairs), real(10, pairs), **given)
 
 
-def test_attention_agrees_with_onnxruntime() -> None:
+@SAMPLE_AND_ALL
+def test_attention_agrees_with_onnxruntime(whole: bool) -> None:
     past, whole = real(2, BATCH, HEADS, PAST, SIZE), LENGTH + PAST
     bias = real(2 * WIDTH + 12)
     positions = np.array([[0, 1, 2, 3, 4], [3, 4, 5, 6, 7]])
@@ -87,6 +88,7 @@ def test_attention_agrees_with_onnxruntime() -> None:
         rotated(BATCH, 4, LENGTH, 32, positions=positions, rotary_embedding_dim=16, num_heads=4),
         rotated(BATCH, LENGTH, 128, positions=positions, rotary_embedding_dim=16, num_heads=4, interleaved=1),
     ]  # fmt: skip
+    given = [given[index] for index in sample(given, whole)]
     check(given, compiled(given, 17), by_onnxruntime(given, 17), tolerance=1e-4)
 
 
@@ -134,7 +136,8 @@ def grouped(past: int, total: int, last: np.ndarray, *more: np.ndarray | None, *
     return case("GroupQueryAttention", *inputs, constant=constant, **given)
 
 
-def test_attention_in_groups_agrees_with_onnxruntime() -> None:
+@SAMPLE_AND_ALL
+def test_attention_in_groups_agrees_with_onnxruntime(whole: bool) -> None:
     given = [
         grouped(0, 5, int32(4, 4), length=5),
         grouped(0, 5, int32(4, 4), length=5, packed=True, do_rotary=1),
@@ -150,6 +153,7 @@ def test_attention_in_groups_agrees_with_onnxruntime() -> None:
         grouped(0, 5, int32(4, 4), length=5, qk_output=1, outputs=4),
         grouped(0, 5, int32(4, 4), length=5, qk_output=2, outputs=4),
     ]
+    given = [given[index] for index in sample(given, whole)]
     check(given, compiled(given, 17), by_onnxruntime(given, 17), tolerance=1e-4)
 
 

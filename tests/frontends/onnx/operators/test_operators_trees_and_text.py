@@ -171,7 +171,15 @@ def walked(forest: dict[str, Any], x: np.ndarray, targets: int, aggregate: str =
 NAMES = ("treeids", "nodeids", "ids", "weights")
 
 
-@pytest.mark.parametrize(("aggregate", "targets"), [("SUM", 1), ("SUM", 3), ("MIN", 3), ("AVERAGE", 1)])
+@pytest.mark.parametrize(
+    ("aggregate", "targets"),
+    [
+        ("SUM", 1),
+        pytest.param("SUM", 3, marks=pytest.mark.slow),
+        ("MIN", 3),
+        pytest.param("AVERAGE", 1, marks=pytest.mark.slow),
+    ],
+)
 def test_groups_and_blocks_of_trees_come_to_what_single_nodes_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, aggregate: str, targets: int
 ) -> None:
@@ -191,8 +199,10 @@ def test_groups_and_blocks_of_trees_come_to_what_single_nodes_do(
             np.testing.assert_allclose(found, wanted[:count], rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("column", [0, 1])
-@pytest.mark.parametrize("low", [0, -1])
+@pytest.mark.parametrize(
+    ("column", "low"),
+    [(0, -1), (1, 0), pytest.param(0, 0, marks=pytest.mark.slow), pytest.param(1, -1, marks=pytest.mark.slow)],
+)
 def test_weights_of_either_class_agree_with_onnxruntime(tmp_path: Path, column: int, low: int) -> None:
     forest = Forest(8, 5, 1, ("BRANCH_LEQ",), low).attributes("class", 2)
     forest["class_ids"] = [column] * len(forest["class_ids"])
@@ -228,7 +238,7 @@ def test_thresholds_of_double_precision_are_not_rounded(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("mode", "skips", "minimum"), [("TF", 0, 1), ("IDF", 2, 2), ("TFIDF", 5, 1)])
-@pytest.mark.parametrize("shape", [(23,), (4, 19)])
+@pytest.mark.parametrize("shape", [pytest.param((23,), marks=pytest.mark.slow), (4, 19)])
 def test_ngrams_agree_with_onnxruntime(
     tmp_path: Path, mode: str, skips: int, minimum: int, shape: tuple[int, ...]
 ) -> None:
