@@ -114,7 +114,7 @@ def _measured(folder: Path) -> list[str]:
         "-p",
         "no:cacheprovider",
         "tests/symbolic/test_dims.py",
-        "tests/ir/test_element_types.py",
+        "tests/support/test_element_types.py",
     )
     whole.folder = sources
     whole.run("tests from the archive of sources: sizes and element types", "python", *test)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from nnefc.passes.compute.dot.dot_instructions import instructions
+from nnefc.passes.tir.dot.dot_instructions import instructions
 from nnefc.targets.machine.cpu.architecture import RISCV_LENGTHS
 from nnefc.targets.machine.cpu.matrix_units import TILE_PRODUCTS
 

@@ -20,7 +20,6 @@ from tvm.ir import GlobalVar
 from nnefc.ir.attributes import RULE
 from nnefc.ir.network import Body, Control, If, Loop, Network, called_controls
 from nnefc.passes.backend import Backend, KernelUse, Lowered, LoweredKernel, OperandLocation, TimedKernel
-from nnefc.passes.compute.dot.byte_split import use_byte_split
 from nnefc.passes.compute.dot.depthwise_int8x4 import use_int8x4
 from nnefc.passes.compute.dot.depthwise_int16x2 import use_int16x2
 from nnefc.passes.compute.dot.dot_intrinsics import use_dot_products
@@ -53,6 +52,7 @@ from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.arithmetic import arithmetic_of
 from nnefc.passes.schedule.in_place import InPlace, in_place_of
 from nnefc.passes.schedule.schedules import dynamic_sizes_of
+from nnefc.passes.tir.dot.byte_split import use_byte_split
 from nnefc.support.internal_errors import working_in, working_on
 from nnefc.symbolic.dims import is_known
 

@@ -142,16 +142,18 @@ def compile_model(
 
     from rich.console import Console
 
-    import nnefc
     from nnefc.cli.minimal_tvm import import_tvm
     from nnefc.cli.progress import ProgressPhases
 
     import_tvm()
+    from nnefc.driver.compile import compile
+    from nnefc.passes.times import PassTimes
+
     phases = ProgressPhases(Console(stderr=True, quiet=not (verbose or sys.stderr.isatty())))
     if emit is None:
         check_form(output, keywords.get("target", "llvm"), name, cc)
-    times = nnefc.passes.PassTimes() if time_passes else None
-    artifact = nnefc.compile(model, progress=phases, observers=[] if times is None else [times], **keywords)
+    times = PassTimes() if time_passes else None
+    artifact = compile(model, progress=phases, observers=[] if times is None else [times], **keywords)
     with phases.phase("link" if emit is None else "emit"):
         if emit is None:
             artifact.export(output, **form)

@@ -15,8 +15,8 @@ import tvm
 from tvm import relax
 
 from nnefc.ir.dataflow import bindings_of
-from nnefc.ir.element_types import element_bytes
 from nnefc.ir.network import Body, Control, DynamicDimension, Loop, Network, control_index, result_types, size_by_name
+from nnefc.support.element_types import element_bytes
 from nnefc.symbolic.dims import dimensions, ranges, size_hint
 
 __all__ = ["BoundaryTensor", "Inspection", "inspect_network"]

@@ -19,10 +19,10 @@ from tvm import relax
 from nnefc.driver.model_source import ModelSource, application_of, operator_of
 from nnefc.inspect.html.graph import BoxGraph, Edge, Node
 from nnefc.ir.dataflow import bindings_of
-from nnefc.ir.element_types import element_bytes
 from nnefc.ir.network import Body, Loop, Network, called_controls, control_index
 from nnefc.operators.recording import Application, Recording
 from nnefc.passes.graph.debug_locations import debug_locations
+from nnefc.support.element_types import element_bytes
 from nnefc.symbolic.dims import dimensions, element_count, size_hint
 
 __all__ = ["graphs_of_model", "graphs_of_passes"]

@@ -16,11 +16,11 @@ import tvm
 from tvm import relax
 
 from nnefc.driver.artifact import Artifact
-from nnefc.ir.element_types import element_bytes
 from nnefc.ir.network import Network
 from nnefc.passes.graph.rewriter import Rewriter, shape_of
 from nnefc.quantizer.calibration import Samples
 from nnefc.support.diagnostics import CompileError
+from nnefc.support.element_types import element_bytes
 from nnefc.symbolic.dims import size_hint
 
 __all__ = ["Compile", "Made", "observed", "results", "returned_together", "returning"]

@@ -25,9 +25,9 @@ from tvm import te, tirx
 from nnefc.ir.attributes import DEQUANTIZED
 from nnefc.operators.nn.block_quantization import unpacked
 from nnefc.passes.compute.blocked import block_array
-from nnefc.passes.compute.dot.byte_split import join_bytes
 from nnefc.passes.compute.dot.dot_product import Multiplication
 from nnefc.passes.compute.dot.packed_int4 import bytes_of, element_of
+from nnefc.passes.tir.dot.byte_split import join_bytes
 from nnefc.symbolic.dims import dimensions
 
 __all__ = ["Blocks", "gather_rows", "multiply_blocks", "pack_blocks", "sums_of_blocks"]

@@ -21,13 +21,13 @@ from tvm import relax
 
 from nnefc.ir.attributes import ADDS_OFFSETS, DEQUANTIZES_BLOCKS, MAY_BE_WIDE, ROW_BYTES
 from nnefc.passes.compute.block_matmul import Blocks, gather_rows, multiply_blocks, pack_blocks, sums_of_blocks
-from nnefc.passes.compute.dot.byte_split import LARGEST, split_bytes
 from nnefc.passes.compute.dot.dot_product import Multiplication, multiplication_of
 from nnefc.passes.compute.dot.packed_int4 import looks_up_elements
 from nnefc.passes.compute.matmul import padded_rows
 from nnefc.passes.graph.fusion.fusion_patterns import FUSION, OpPattern
 from nnefc.passes.graph.quantized.packed_operands import packed_data
 from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_call, is_constant, shape_of
+from nnefc.passes.tir.dot.byte_split import LARGEST, split_bytes
 from nnefc.symbolic.dims import expression
 from nnefc.targets.machine.cpu.target import Target
 

@@ -18,12 +18,12 @@ from tvm import relax
 
 from nnefc.passes.compute.matmul import multiply_packed, pack_right, pack_right_array, padded_rows, smallest_block
 from nnefc.passes.compute.strassen import combine_left, combine_right, multiply_submatrices
+from nnefc.passes.compute.tile_sizes import choose_tile
 from nnefc.passes.graph.algorithms.choose_matmul import constant_factor
 from nnefc.passes.graph.algorithms.fast_algorithms import FastAlgorithms
 from nnefc.passes.graph.fusion.fusion_patterns import FUSION, OpPattern
 from nnefc.passes.graph.quantized.narrow_constants import widened_for
 from nnefc.passes.graph.rewriter import Rewriter, constant, is_call, shape_of
-from nnefc.passes.schedule.cpu.tile_sizes import choose_tile
 from nnefc.symbolic.dims import element_count, size_hint
 from nnefc.targets.machine.cpu.target import Target
 

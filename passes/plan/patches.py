@@ -21,7 +21,6 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir import GlobalVar
 
-from nnefc.ir.element_types import element_bytes
 from nnefc.passes.plan.memory import MemoryPlan, plan_memory
 from nnefc.passes.plan.program import Buffer, MemoryKind, Pool, Program, Step
 from nnefc.passes.schedule.analysis import KernelAnalysis
@@ -29,6 +28,7 @@ from nnefc.passes.schedule.arithmetic import arithmetic_of
 from nnefc.passes.schedule.in_place import InPlace, in_place_of
 from nnefc.passes.schedule.row_slices import ROWS, KernelRows, Rows, rows_of, write_rows
 from nnefc.passes.tir.common.alignment import aligned
+from nnefc.support.element_types import element_bytes
 
 __all__ = ["in_patches"]
 

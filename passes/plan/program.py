@@ -18,7 +18,6 @@ from tvm import relax, tirx
 
 from nnefc.ir.attributes import DYNAMIC_DIMENSIONS
 from nnefc.ir.dataflow import bindings_of
-from nnefc.ir.element_types import element_bytes
 from nnefc.ir.network import Body, Control, DataDependentSize, If, Loop, Network, control_index, result_types
 from nnefc.ir.rebuild import with_fields
 from nnefc.passes.graph.debug_locations import debug_locations
@@ -26,6 +25,7 @@ from nnefc.passes.graph.rewriter import array_of, is_constant
 from nnefc.passes.plan.size_arguments import SizeArguments, pass_sizes_as_arguments
 from nnefc.passes.schedule.schedules import dynamic_sizes_of
 from nnefc.support.diagnostics import CompileError
+from nnefc.support.element_types import element_bytes
 from nnefc.symbolic.dims import Dimension, bounds, dimensions, element_count, expression, size_hint, variables
 
 __all__ = [

@@ -22,12 +22,12 @@ from tvm.ir.expr import TensorLoad, TensorRegion
 from tvm.s_tir.schedule import SBlockRV
 
 from nnefc.ir.attributes import DEQUANTIZED, PERIODS
-from nnefc.passes.compute.dot.byte_split import byte_parts_of, is_byte_split
-from nnefc.passes.compute.dot.dot_product import is_dot_product, is_widening
 from nnefc.passes.schedule.schedules import root_blocks, schedule_of
 from nnefc.passes.tir.common.expressions import conditions_of, inside, loads_of, variables_of, work_of
 from nnefc.passes.tir.common.shapes import Size, size_of
 from nnefc.passes.tir.common.statements import values_of
+from nnefc.passes.tir.dot.byte_split import byte_parts_of, is_byte_split
+from nnefc.passes.tir.dot.dot_instructions import is_dot_product, is_widening
 
 __all__ = ["Axis", "Contraction", "KernelAnalysis", "ScheduleBlock", "step_of", "steps_of"]
 

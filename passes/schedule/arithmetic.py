@@ -8,9 +8,9 @@ from tvm import tirx
 from tvm.ir.expr import Call
 
 from nnefc.ir.rebuild import with_fields
-from nnefc.passes.compute.dot.dot_product import is_dot_product, terms_of
 from nnefc.passes.schedule.schedules import dynamic_sizes_of
 from nnefc.passes.tir.common.expressions import is_number
+from nnefc.passes.tir.dot.dot_instructions import is_dot_product, terms_of
 
 __all__ = ["arithmetic_of"]
 

@@ -1,4 +1,4 @@
-"""Fills the border of a result whose kernel writes only the interior; see `passes/compute/padding.py`.
+"""Fills the border of a result whose kernel writes only the interior; see `compiler/ir/padding.py`.
 
 for the positions outside, side by side: P = value    # vectors, where the last dimension is not padded
 the scheduled loops, which write what is inside

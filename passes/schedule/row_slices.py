@@ -19,8 +19,8 @@ from tvm.ir.expr import TensorLoad, TensorRegion
 from tvm.sym import Analyzer
 
 from nnefc.ir.attributes import PADDING, SAME_BYTES
+from nnefc.ir.padding import write_beginning
 from nnefc.ir.rebuild import loop_nest, with_fields
-from nnefc.passes.compute.padding import write_beginning
 from nnefc.passes.schedule.analysis import KernelAnalysis, ScheduleBlock
 from nnefc.passes.schedule.schedules import dynamic_sizes_of
 from nnefc.passes.tir.common.expressions import int64, loads_of, variables_of

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 from tvm import tirx
 
-from nnefc.ir.element_types import bits_of
 from nnefc.operators.base import Array, Emitter, Operand, Operator, Shape, dtype_of, is_empty, shape_of, zeros
 from nnefc.operators.math.casting import Cast
 from nnefc.operators.math.elementwise import broadcast_shapes, compute
@@ -23,6 +22,7 @@ from nnefc.operators.tensor.data_dependent_sizes import data_dependent_size
 from nnefc.operators.tensor.shape import Expand
 from nnefc.operators.text.case_mapping import Case, case_table
 from nnefc.operators.text.regex import automaton
+from nnefc.support.element_types import bits_of
 from nnefc.symbolic.dims import Dimension, expression
 
 __all__ = [

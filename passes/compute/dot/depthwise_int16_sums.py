@@ -16,7 +16,7 @@ import numpy as np
 from tvm import te, tirx
 
 from nnefc.ir.attributes import FULL_BLOCKS
-from nnefc.passes.compute.dot.riscv_vectors import byte_pair
+from nnefc.passes.tir.dot.riscv_vectors import byte_pair
 from nnefc.symbolic.dims import dimension
 from nnefc.targets.machine.cpu.target import Target
 

@@ -8,8 +8,9 @@ from collections.abc import Callable
 import tvm
 from tvm import tirx
 
-from nnefc.ir.element_types import bits_of
-from nnefc.passes.compute.dot.dot_instructions import (
+from nnefc.passes.tir.common.intrinsics import register_pure_operator
+from nnefc.passes.tir.cpu.sve import Vector
+from nnefc.passes.tir.dot.dot_instructions import (
     BYTE_PRODUCT,
     FLOAT16_ADD,
     FLOAT16_PAIRS,
@@ -21,9 +22,8 @@ from nnefc.passes.compute.dot.dot_instructions import (
     WIDENING_PAIRS,
     DotProduct,
 )
-from nnefc.passes.compute.dot.riscv_vectors import function_text, use_riscv_vectors
-from nnefc.passes.tir.common.intrinsics import register_pure_operator
-from nnefc.passes.tir.cpu.sve import Vector
+from nnefc.passes.tir.dot.riscv_vectors import function_text, use_riscv_vectors
+from nnefc.support.element_types import bits_of
 
 __all__ = ["llvm_text", "use_dot_products"]
 

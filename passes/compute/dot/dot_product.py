@@ -7,11 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-import tvm
 from tvm import te, tirx
 
-from nnefc.ir.element_types import bits_of
-from nnefc.passes.compute.dot.dot_instructions import (
+from nnefc.passes.tir.dot.dot_instructions import (
     BYTE_PRODUCT,
     FLOAT16_ADD,
     FLOAT16_PAIRS,
@@ -31,7 +29,9 @@ from nnefc.passes.compute.dot.dot_instructions import (
     WASM_DOT,
     WIDENED,
     DotProduct,
+    is_dot_product,
 )
+from nnefc.support.element_types import bits_of
 from nnefc.targets.machine.cpu.matrix_units import TILE_PRODUCTS
 from nnefc.targets.machine.cpu.target import Target
 
@@ -42,9 +42,7 @@ __all__ = [
     "byte_product",
     "convert",
     "float16_multiply_add",
-    "is_dot_product",
     "is_float16_product",
-    "is_widening",
     "lane_type_of",
     "multiplication_of",
     "of_float16",
@@ -53,7 +51,6 @@ __all__ = [
     "pair_speed",
     "spreading",
     "sums_in_float16",
-    "terms_of",
     "whole_sum",
 ]
 
@@ -219,16 +216,6 @@ def convert(data: te.Tensor, dtype: str) -> te.Tensor:
     return te.compute(data.shape, element, name="convert")
 
 
-def is_dot_product(expr: tirx.Expr) -> bool:
-    """Whether `expr` is a call of one of the operators; its operands: the sum, the left and the right one."""
-    return isinstance(expr, tvm.ir.Call) and getattr(expr.op, "name", "") in PRODUCTS
-
-
-def terms_of(call: tirx.Expr) -> int:
-    """Products that a dot product sums up."""
-    return PRODUCTS[call.op.name].terms
-
-
 def operator_of(total: tirx.Expr) -> str:
     """Returns the operator of a sum of dot products; "" for other sums."""
     call = total.b if isinstance(total, tirx.Add) else total
@@ -251,11 +238,6 @@ def spreading(total: tirx.Expr) -> float:
     """Returns the cost of bringing an operand into the form that is multiplied, in products of four lanes."""
     name = operator_of(total)
     return PRODUCTS[name].spreading if name else 0.0
-
-
-def is_widening(expr: tirx.Expr) -> bool:
-    """Whether `expr` is a call of an operator that makes bytes 16 bits wide; its operand is half a packed one."""
-    return isinstance(expr, tvm.ir.Call) and getattr(expr.op, "name", "") in WIDENED.values()
 
 
 def accumulated(call: tirx.Expr, total: tirx.Expr) -> tirx.Expr:

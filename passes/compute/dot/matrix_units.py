@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tvm import tirx
 
-from nnefc.passes.compute.dot.dot_product import Multiplication, is_dot_product
+from nnefc.passes.compute.dot.dot_product import Multiplication
+from nnefc.passes.tir.dot.dot_instructions import is_dot_product
 from nnefc.symbolic.dims import is_known
 from nnefc.targets.machine.cpu.matrix_units import TILE_PRODUCTS, MatrixUnit
 from nnefc.targets.machine.cpu.target import Target

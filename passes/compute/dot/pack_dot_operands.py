@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from tvm import te, tirx
 
-from nnefc.ir.element_types import bits_of
 from nnefc.passes.compute.blocked import blocks
+from nnefc.support.element_types import bits_of
 from nnefc.symbolic.dims import Dimension, dimension
 
 __all__ = ["pack_dot_matrix", "pack_dot_operands", "packed_array"]

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from nnefc.passes.compute.tile_sizes import choose_tile
 from nnefc.passes.compute.winograd import Tile, points_of, tiles_of
-from nnefc.passes.schedule.cpu.tile_sizes import choose_tile
 from nnefc.symbolic.dims import Size
 from nnefc.targets.machine.cpu.target import Target
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nnefc.passes.compute.attention.problem import AttentionTiles
-from nnefc.passes.schedule.cpu.tile_sizes import RegisterTile, choose_tile
+from nnefc.passes.compute.tile_sizes import RegisterTile, choose_tile
 from nnefc.symbolic.dims import Dimension, bounds, element_count, is_known, size_hint
 from nnefc.targets.machine.cpu.target import Target
 

@@ -14,16 +14,16 @@ import tvm
 from tvm import relax
 
 from nnefc.ir.dataflow import bindings_of
-from nnefc.ir.element_types import bits_of
 from nnefc.passes.compute.blocked import blocks
 from nnefc.passes.compute.dot.dot_product import Multiplication, multiplication_of
 from nnefc.passes.compute.dot.matrix_units import unit_of_product
+from nnefc.passes.compute.tile_sizes import loaded_together
 from nnefc.passes.graph.layout.rules.convolution import result_sizes, sliding_of
 from nnefc.passes.graph.layout.rules.group_reads import groups_in_a_block
 from nnefc.passes.graph.layout.rules.low_precision_convolution import fills_blocks
 from nnefc.passes.graph.quantized.packed_operands import NARROW
 from nnefc.passes.graph.rewriter import is_call, shape_of
-from nnefc.passes.schedule.cpu.tile_sizes import loaded_together
+from nnefc.support.element_types import bits_of
 from nnefc.symbolic.dims import Dimension, element_count, size_hint
 from nnefc.targets.machine.cpu.target import Target
 

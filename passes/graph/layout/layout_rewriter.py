@@ -9,8 +9,8 @@ import tvm
 from tvm import relax
 
 from nnefc.ir.kernel_calls import kept_apart
+from nnefc.ir.padding import Border, write_inside
 from nnefc.passes.compute.channel_order import arrange, arrange_array, rearrange, unarrange
-from nnefc.passes.compute.padding import Border, write_inside
 from nnefc.passes.graph.algorithms.fast_algorithms import FastAlgorithms
 from nnefc.passes.graph.fusion.fusion_patterns import FUSION, OpPattern
 from nnefc.passes.graph.layout.blocked_layout import Blocked

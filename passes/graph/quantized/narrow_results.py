@@ -19,11 +19,11 @@ from tvm import relax
 from tvm.relax.utils import copy_with_new_vars
 
 from nnefc.ir.dataflow import bindings_of
-from nnefc.ir.element_types import bits_of
 from nnefc.passes.graph.fusion.fusion_patterns import FUSION, OpPattern
 from nnefc.passes.graph.fusion.group_calls import call_of_group, tensors_read, with_operands
 from nnefc.passes.graph.rewriter import Rewriter, is_call, shape_of
 from nnefc.passes.schedule.analysis import KernelAnalysis
+from nnefc.support.element_types import bits_of
 
 __all__ = ["narrow_results"]
 

@@ -29,14 +29,8 @@ from nnefc.ir.attributes import (
     PREFETCH_NEXT_PANEL,
     PREFETCH_STREAM,
 )
-from nnefc.ir.element_types import bits_of
-from nnefc.passes.compute.dot.dot_instructions import FLOAT16_PART, FLOAT16_TOTAL
 from nnefc.passes.compute.dot.dot_product import accumulates, lane_type_of, operator_of, spreading
-from nnefc.passes.schedule.analysis import Contraction, KernelAnalysis, ScheduleBlock, step_of
-from nnefc.passes.schedule.cpu.block_scaled_sums import sum_block_by_block
-from nnefc.passes.schedule.cpu.fp16_accumulators import type_of_sums
-from nnefc.passes.schedule.cpu.partial_sums import keep_totals_aligned, sum_in_parts
-from nnefc.passes.schedule.cpu.tile_sizes import (
+from nnefc.passes.compute.tile_sizes import (
     USUAL_EXTENTS,
     USUAL_IMAGES,
     RegisterTile,
@@ -48,11 +42,17 @@ from nnefc.passes.schedule.cpu.tile_sizes import (
     full_blocks,
     loaded_together,
 )
+from nnefc.passes.schedule.analysis import Contraction, KernelAnalysis, ScheduleBlock, step_of
+from nnefc.passes.schedule.cpu.block_scaled_sums import sum_block_by_block
+from nnefc.passes.schedule.cpu.fp16_accumulators import type_of_sums
+from nnefc.passes.schedule.cpu.partial_sums import keep_totals_aligned, sum_in_parts
 from nnefc.passes.schedule.full_tiles import goes_to_the_end, in_full_tiles
 from nnefc.passes.schedule.fused_axes import fuse_row_axes
 from nnefc.passes.schedule.schedules import covers_result, epilogue_into_one_block, trip_count
 from nnefc.passes.tir.common.expressions import variables_of
 from nnefc.passes.tir.cpu.microkernels.aarch64_instructions import is_long
+from nnefc.passes.tir.dot.dot_instructions import FLOAT16_PART, FLOAT16_TOTAL
+from nnefc.support.element_types import bits_of
 from nnefc.symbolic.dims import Size, dimension, element_count, is_known, size_hint
 from nnefc.targets.machine.cpu.target import Target
 

@@ -20,8 +20,9 @@ from tvm import s_tir, tirx
 from tvm.ir.expr import TensorLoad
 
 from nnefc.ir.rebuild import with_fields
-from nnefc.passes.compute.dot.byte_split import byte_parts_of, is_byte_split, join_bytes
-from nnefc.passes.compute.dot.dot_product import accumulated, is_dot_product, of_float16, whole_sum
+from nnefc.passes.compute.dot.dot_product import accumulated, of_float16, whole_sum
+from nnefc.passes.tir.dot.byte_split import byte_parts_of, is_byte_split, join_bytes
+from nnefc.passes.tir.dot.dot_instructions import is_dot_product
 
 __all__ = ["fold_dot_accumulators"]
 

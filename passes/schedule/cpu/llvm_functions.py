@@ -16,11 +16,11 @@ import tvm_ffi
 from tvm import tirx
 
 from nnefc.ir.rebuild import with_fields
-from nnefc.passes.compute.dot.dot_instructions import PRODUCTS
 from nnefc.passes.compute.dot.dot_intrinsics import llvm_text
 from nnefc.passes.schedule.cpu import tile_functions
 from nnefc.passes.tir.cpu.lower_i8mm import pair_calls
 from nnefc.passes.tir.cpu.widen_int8_loads import widening_text
+from nnefc.passes.tir.dot.dot_instructions import PRODUCTS
 from nnefc.targets.machine.cpu.matrix_units import ROW_PAIRS, TILE_PRODUCTS
 from nnefc.targets.machine.cpu.target import Target
 

@@ -18,11 +18,11 @@ from tvm import s_tir, tirx
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from nnefc.ir.attributes import ALIGNED_FRAME, LONGEST_PART
-from nnefc.passes.compute.dot.dot_instructions import FLOAT16_PART, FLOAT16_SUM
 from nnefc.passes.compute.dot.dot_product import is_float16_product, of_float16
 from nnefc.passes.schedule.analysis import step_of
 from nnefc.passes.schedule.schedules import trip_count
 from nnefc.passes.tir.common.shapes import Size
+from nnefc.passes.tir.dot.dot_instructions import FLOAT16_PART, FLOAT16_SUM
 from nnefc.symbolic.dims import is_known
 from nnefc.targets.machine.cpu.target import Target
 

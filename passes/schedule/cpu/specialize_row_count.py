@@ -19,13 +19,13 @@ from tvm import tirx
 from tvm.ir import PointerType
 
 from nnefc.ir.attributes import DYNAMIC_DIMENSIONS, FOR_FEW_ROWS
-from nnefc.ir.element_types import bits_of
 from nnefc.ir.rebuild import with_fields
+from nnefc.passes.compute.tile_sizes import FEW_ROWS
 from nnefc.passes.schedule.analysis import KernelAnalysis
-from nnefc.passes.schedule.cpu.tile_sizes import FEW_ROWS
 from nnefc.passes.schedule.schedules import dynamic_sizes_of
 from nnefc.passes.tir.common.expressions import int64, variables_of
 from nnefc.passes.tir.common.lower_kernel import Kernel
+from nnefc.support.element_types import bits_of
 from nnefc.symbolic.dims import Size, bounds, dimension, expression, is_known, substituted
 from nnefc.targets.machine.cpu.target import Target
 

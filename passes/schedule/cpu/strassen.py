@@ -17,9 +17,9 @@ from tvm import s_tir
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from nnefc.ir.attributes import STRASSEN_PRODUCTS
+from nnefc.passes.compute.tile_sizes import RegisterTile, choose_tile
 from nnefc.passes.schedule.analysis import KernelAnalysis, step_of
 from nnefc.passes.schedule.cpu.partial_sums import keep_totals_aligned, sum_in_parts
-from nnefc.passes.schedule.cpu.tile_sizes import RegisterTile, choose_tile
 from nnefc.passes.schedule.schedules import epilogue_into_one_block
 from nnefc.targets.machine.cpu.target import Target
 

@@ -16,8 +16,6 @@ from tvm import s_tir, tirx
 from tvm.ir.expr import TensorRegion
 
 from nnefc.ir.attributes import COMPUTED_OPERANDS, FP16_ACCUMULATORS, FULL_BLOCKS, SHARED_WORDS
-from nnefc.ir.element_types import bits_of
-from nnefc.passes.compute.dot.dot_instructions import FLOAT16_PART
 from nnefc.passes.schedule.analysis import KernelAnalysis, ScheduleBlock
 from nnefc.passes.schedule.cpu.fp16_accumulators import type_of_sums
 from nnefc.passes.schedule.full_tiles import in_full_tiles
@@ -32,6 +30,8 @@ from nnefc.passes.schedule.schedules import (
 from nnefc.passes.tir.common.expressions import is_number
 from nnefc.passes.tir.common.shapes import Size
 from nnefc.passes.tir.cpu.permute_lanes import is_permuted
+from nnefc.passes.tir.dot.dot_instructions import FLOAT16_PART
+from nnefc.support.element_types import bits_of
 from nnefc.symbolic.dims import element_count, is_known
 from nnefc.targets.machine.cpu.target import Target
 

@@ -18,7 +18,6 @@ import math
 from tvm import s_tir
 from tvm.s_tir.schedule import LoopRV
 
-from nnefc.ir.element_types import element_bytes
 from nnefc.passes.schedule.analysis import KernelAnalysis, ScheduleBlock, step_of, steps_of
 from nnefc.passes.schedule.cuda.cross_thread_reductions import can_share_reductions
 from nnefc.passes.schedule.cuda.inline_producers import inline_producers, is_simple
@@ -27,6 +26,7 @@ from nnefc.passes.schedule.reducers import register_reducer
 from nnefc.passes.schedule.schedules import SBlockRV, fused, is_reduction, largest_divisor, root_blocks, trip_count
 from nnefc.passes.tir.common.expressions import loads_of, variables_of
 from nnefc.passes.tir.common.shapes import Size
+from nnefc.support.element_types import element_bytes
 from nnefc.symbolic.dims import is_known, may_exceed, size_hint
 from nnefc.targets.machine.cuda.gpus import WARP
 from nnefc.targets.machine.cuda.target import CudaTarget

@@ -17,10 +17,10 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir import PointerType, PrimType
 
-from nnefc.ir.element_types import element_bytes
 from nnefc.ir.rebuild import with_fields
 from nnefc.passes.tir.common.alignment import aligned
 from nnefc.passes.tir.common.shapes import size_of, tensor_bytes
+from nnefc.support.element_types import element_bytes
 from nnefc.symbolic.dims import bounds, expression, is_known, variables
 
 __all__ = [

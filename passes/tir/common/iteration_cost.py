@@ -23,10 +23,10 @@ from tvm.ir import PointerType
 from tvm.ir.expr import Call, TensorLoad
 from tvm.sym import Analyzer
 
-from nnefc.ir.element_types import element_bytes
 from nnefc.passes.tir.common.expressions import IF_THEN_ELSE, inside, int64, loads_of, parts_of, variables_of
 from nnefc.passes.tir.common.shapes import size_of
 from nnefc.passes.tir.tvm_workarounds.opaque import bound_value
+from nnefc.support.element_types import element_bytes
 from nnefc.symbolic.dims import is_size, size_hint, structural_key
 from nnefc.targets.machine.cpu.target import Target
 

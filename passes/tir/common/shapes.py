@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from tvm import tirx
 
-from nnefc.ir.element_types import element_bytes
+from nnefc.support.element_types import element_bytes
 from nnefc.symbolic.dims import Dimension as Size
 from nnefc.symbolic.dims import dimension as size_of
 

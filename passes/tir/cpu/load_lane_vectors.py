@@ -19,7 +19,6 @@ from tvm import tirx
 from tvm.ir.expr import TensorLoad
 
 from nnefc.ir.attributes import LANE_FACTORS, MASK
-from nnefc.ir.element_types import bits_of
 from nnefc.ir.rebuild import nested, perfect_nest, with_fields
 from nnefc.passes.tir.common.expressions import (
     conditions_of,
@@ -29,6 +28,7 @@ from nnefc.passes.tir.common.expressions import (
     substituted,
     variables_of,
 )
+from nnefc.support.element_types import bits_of
 
 __all__ = ["load_lane_vectors"]
 

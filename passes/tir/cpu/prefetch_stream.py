@@ -23,9 +23,9 @@ from tvm import tirx
 from tvm.ir.expr import TensorLoad
 
 from nnefc.ir.attributes import PREFETCH_STREAM
-from nnefc.ir.element_types import bits_of
 from nnefc.ir.rebuild import with_fields
 from nnefc.passes.tir.common.expressions import linear_strides, loads_of, number, substituted, variables_of
+from nnefc.support.element_types import bits_of
 from nnefc.symbolic.dims import ceil_div
 
 __all__ = ["prefetch_stream"]

@@ -24,8 +24,8 @@ from tvm.ir import GlobalVar, PointerType, PrimType
 from tvm.ir.expr import Call
 
 from nnefc.ir.attributes import NO_ALIAS, SYNCHRONIZED
-from nnefc.ir.element_types import element_bytes
 from nnefc.ir.rebuild import with_fields
+from nnefc.support.element_types import element_bytes
 from nnefc.symbolic.dims import Dimension, bounds, dimension, dimensions, element_count, greatest, substituted
 from nnefc.targets.codegen.cuda.formulas import C_REALS, Formula, Number, number_of
 from nnefc.targets.codegen.cuda.integer_promotion import truncate_promoted_integers

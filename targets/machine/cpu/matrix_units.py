@@ -76,4 +76,4 @@ TILE_PRODUCTS = {
     "nnefc.sdot": TileProduct("i8mm", ROW_PAIRS, ("smmla", "smmla")),
     "nnefc.udot": TileProduct("i8mm", ROW_PAIRS, ("ummla", "ummla")),
 }
-"""By the operator of the instruction for vectors, see `passes/compute/dot/dot_instructions.py`."""
+"""By the operator of the instruction for vectors, see `passes/tir/dot/dot_instructions.py`."""

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 import tvm
 
-from nnefc.ir.element_types import bits_of
 from nnefc.support.diagnostics import CompileError
+from nnefc.support.element_types import bits_of
 from nnefc.targets.machine.cpu.architecture import Vectors, architecture_of
 from nnefc.targets.machine.cpu.costs import Costs
 from nnefc.targets.machine.cpu.llvm import llvm_config

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 
 import tvm
 
-from nnefc.ir.element_types import bits_of
 from nnefc.support.diagnostics import CompileError
+from nnefc.support.element_types import bits_of
 from nnefc.targets.machine.cpu.parsing import baseline_target, parse_target
 from nnefc.targets.machine.cpu.target import PRECISIONS, Target
 from nnefc.targets.machine.cuda.gpus import CAPABILITIES, GPUS, LOAD_BYTES, WARP, Gpu, default_gpu

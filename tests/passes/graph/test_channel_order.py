@@ -21,7 +21,6 @@ from nnefc.passes.compute.channel_order import (
     merge_groups,
     operands_of_groups,
 )
-from nnefc.passes.compute.dot.dot_instructions import FLOAT16_PART
 from nnefc.passes.compute.dot.dot_product import Multiplication, multiplication_of
 from nnefc.passes.graph.algorithms.fast_algorithms import FastAlgorithms
 from nnefc.passes.graph.layout.assign_layouts import assign_layouts
@@ -32,6 +31,7 @@ from nnefc.passes.graph.layout.rules.group_reads import reads_of
 from nnefc.passes.graph.layout.rules.low_precision_convolution import fills_blocks
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cpu.partial_sums import part_of_sum
+from nnefc.passes.tir.dot.dot_instructions import FLOAT16_PART
 
 
 def values(*shape: int, seed: int = 0) -> np.ndarray:

@@ -16,7 +16,7 @@ from relax_programs import Case, Graph, Value, build, check, target
 from tvm import relax, tirx
 
 from nnefc.backends import backend_of
-from nnefc.passes.compute.padding import Border, write_inside
+from nnefc.ir.padding import Border, write_inside
 from nnefc.passes.schedule.fill_padding import fill_border
 from nnefc.passes.schedule.schedules import root_blocks, schedule_of
 

@@ -6,7 +6,7 @@ from relax_programs import Case, Graph, Value, check, program
 from tvm import relax, te, tirx, topi
 
 from nnefc.ir.attributes import CONCATENATION, SPLIT
-from nnefc.passes.compute.padding import Border, write_inside
+from nnefc.ir.padding import Border, write_inside
 from nnefc.passes.legalize.reshape_views import VIEWS
 from nnefc.passes.schedule import in_place
 from nnefc.passes.schedule.analysis import KernelAnalysis

@@ -18,10 +18,7 @@ from tvm.sym import Analyzer
 from nnefc.backends import backend_of
 from nnefc.ir.attributes import DYNAMIC_DIMENSIONS, RULE
 from nnefc.passes.compute.matmul import multiply_packed
-from nnefc.passes.graph.algorithms.choose_convolution import Shape, blocks_to_add, columns_to_add, winograd_saving
-from nnefc.passes.schedule.analysis import KernelAnalysis
-from nnefc.passes.schedule.cpu import CPU_RULES
-from nnefc.passes.schedule.cpu.tile_sizes import (
+from nnefc.passes.compute.tile_sizes import (
     USUAL_EXTENTS,
     USUAL_IMAGES,
     RegisterTile,
@@ -30,6 +27,9 @@ from nnefc.passes.schedule.cpu.tile_sizes import (
     choose_uneven_tile,
     full_blocks,
 )
+from nnefc.passes.graph.algorithms.choose_convolution import Shape, blocks_to_add, columns_to_add, winograd_saving
+from nnefc.passes.schedule.analysis import KernelAnalysis
+from nnefc.passes.schedule.cpu import CPU_RULES
 from nnefc.passes.schedule.rule import scheduled
 from nnefc.passes.tir.common.expressions import int64, substituted, variables_of
 from nnefc.passes.tir.common.peel_tail_tiles import tiled_axes

@@ -13,9 +13,9 @@ from nnefc.backends import cpu_steps
 from nnefc.driver.compile import compile_network
 from nnefc.ir.attributes import DYNAMIC_DIMENSIONS
 from nnefc.passes.compute.matmul import multiply_packed
+from nnefc.passes.compute.tile_sizes import FEW_ROWS, choose_few_rows
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cpu.specialize_row_count import of_few_rows
-from nnefc.passes.schedule.cpu.tile_sizes import FEW_ROWS, choose_few_rows
 from nnefc.symbolic.dims import Range, Size, ranges
 from nnefc.targets.machine.cpu.target import Target
 

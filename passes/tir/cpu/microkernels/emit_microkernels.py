@@ -25,7 +25,6 @@ from tvm.ir.expr import Call, TensorLoad
 from tvm.sym import Analyzer, detect_linear_equation
 
 from nnefc.ir.attributes import ASSEMBLY_MICROKERNEL
-from nnefc.ir.element_types import bits_of
 from nnefc.ir.rebuild import with_fields
 from nnefc.passes.tir.common.expressions import conditions_of, int64, is_number, substituted, variables_of
 from nnefc.passes.tir.cpu.microkernels import aarch64_fma as lane_code
@@ -36,6 +35,7 @@ from nnefc.passes.tir.cpu.microkernels.aarch64_instructions import OPERATORS, Mu
 from nnefc.passes.tir.cpu.microkernels.aarch64_loop import Accumulation, LoopCode
 from nnefc.passes.tir.cpu.microkernels.wasm_simd import EngineProduct, engine_product_of
 from nnefc.passes.tir.tvm_workarounds.opaque import bound_value
+from nnefc.support.element_types import bits_of
 from nnefc.targets.machine.cpu.target import Target
 from nnefc.targets.machine.system import FileFormat
 

@@ -18,7 +18,6 @@ from tvm.ir.expr import TensorRegion
 
 from nnefc.ir.attributes import PADDING
 from nnefc.ir.rebuild import loop_nest, root_block
-from nnefc.passes.tir.common.expressions import int64
 from nnefc.symbolic.dims import Dimension, expression
 
 __all__ = ["Border", "write_inside"]
@@ -41,7 +40,7 @@ def write_inside(shape: Sequence[Dimension], dtype: str, border: Border) -> tirx
     """Returns the kernel `(X, P)` that copies X, of this shape, into the middle of P; the border of P is not
     written.
     """
-    note = {PADDING: [int64(width) for width in (*border.before, border.value)]}
+    note = {PADDING: [expression(width) for width in (*border.before, border.value)]}
     return _copy(shape, border.around(shape), border.before, dtype, note)
 
 
@@ -63,7 +62,7 @@ def _copy(
     padded = tirx.decl_buffer([expression(size) for size in around], dtype, "padded", layout=None)
     axes = [_axis(size, f"v{i}") for i, size in enumerate(sizes)]
     source = [axis.var for axis in axes]
-    target = [v + int64(low) if low else v for v, low in zip(source, before, strict=True)]
+    target = [v + expression(low) if low else v for v, low in zip(source, before, strict=True)]
     copy = tirx.BufferStore(padded, data[tuple(source)], target)
     step = s_tir.SBlock(axes, [_element(data, source)], [_element(padded, target)], "pad", copy, annotations=dict(note))
     loops = [tirx.Var(f"i{i}", "int64") for i in range(len(sizes))]
@@ -72,8 +71,8 @@ def _copy(
 
 
 def _axis(size: tirx.Expr, name: str) -> tirx.IterVar:
-    return tirx.IterVar(Range(int64(0), size), tirx.Var(name, "int64"), tirx.IterVar.DataPar)
+    return tirx.IterVar(Range(expression(0), size), tirx.Var(name, "int64"), tirx.IterVar.DataPar)
 
 
 def _element(buffer: tirx.Var, index: Sequence[tirx.Expr]) -> TensorRegion:
-    return TensorRegion(buffer, [Range.from_min_extent(i, int64(1)) for i in index], buffer.ty)
+    return TensorRegion(buffer, [Range.from_min_extent(i, expression(1)) for i in index], buffer.ty)

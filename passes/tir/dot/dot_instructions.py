@@ -36,10 +36,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import tvm
 from tvm import tirx
 
-from nnefc.ir.element_types import bits_of
-from nnefc.passes.compute.dot.riscv_vectors import widened_product_name
+from nnefc.passes.tir.dot.riscv_vectors import widened_product_name
+from nnefc.support.element_types import bits_of
 from nnefc.targets.machine.cpu.architecture import RISCV_LENGTHS
 
 __all__ = [
@@ -68,6 +69,9 @@ __all__ = [
     "WIDENING_PAIRS",
     "DotProduct",
     "instructions",
+    "is_dot_product",
+    "is_widening",
+    "terms_of",
 ]
 
 
@@ -279,3 +283,18 @@ def instructions() -> Iterator[tuple[str, frozenset[str], str, str]]:
         yield from ((name, features, weights, product.name) for weights, product in products.items())
     for dtype, machines in FLOAT_MACHINES.items():
         yield from ((name, features, dtype, product.name) for name, features, product in machines)
+
+
+def is_dot_product(expr: tirx.Expr) -> bool:
+    """Whether `expr` is a call of one of the operators; its operands: the sum, the left and the right one."""
+    return isinstance(expr, tvm.ir.Call) and getattr(expr.op, "name", "") in PRODUCTS
+
+
+def terms_of(call: tirx.Expr) -> int:
+    """Products that a dot product sums up."""
+    return PRODUCTS[call.op.name].terms
+
+
+def is_widening(expr: tirx.Expr) -> bool:
+    """Whether `expr` is a call of an operator that makes bytes 16 bits wide; its operand is half a packed one."""
+    return isinstance(expr, tvm.ir.Call) and getattr(expr.op, "name", "") in WIDENED.values()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from tvm import te
 
-from nnefc.ir.element_types import bits_of, element_bytes
+from nnefc.support.element_types import bits_of, element_bytes
 
 
 @pytest.mark.parametrize("name", ["bool", "int8", "uint16", "int32", "int64", "float16", "float32", "float64"])

@@ -1,0 +1,1 @@
+"""Declares the dot products that targets compute, as operators of TIR."""
