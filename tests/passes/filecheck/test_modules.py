@@ -9,7 +9,7 @@ from pass_cases import PASSES, case_files, read_cases
 
 FOLDER = Path(__file__).parent
 LISTED = FOLDER / "modules_without_tests.md"
-AT_MOST = 9
+AT_MOST = 8
 """Modules that may be listed: lower it with each that gets a test."""
 
 

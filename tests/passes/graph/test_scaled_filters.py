@@ -85,6 +85,6 @@ def test_strictly_the_product_comes_first() -> None:
     assert "multiply(" in laid_out(JOINED[0], strict=True)
 
 
-@pytest.mark.parametrize("name", ["llvm", "llvm -mcpu=x86-64-v3"])
+@pytest.mark.parametrize("name", ["llvm", pytest.param("llvm -mcpu=x86-64-v3", marks=pytest.mark.slow)])
 def test_the_results_are_the_same(name: str) -> None:
     check([*JOINED, *LEFT], name)

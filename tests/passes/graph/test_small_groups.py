@@ -76,7 +76,7 @@ CASES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("machine", ["llvm", "llvm -mcpu=x86-64-v3"])
+@pytest.mark.parametrize("machine", ["llvm -mcpu=x86-64-v3", pytest.param("llvm", marks=pytest.mark.slow)])
 def test_small_groups_have_the_same_values(machine: str) -> None:
     check([case(*sizes) for sizes in CASES], machine)
 

@@ -35,6 +35,7 @@ OPEN = {
     "vision transformer": ("batch",),
     "recurrent": ("length", "batch"),
 }
+QUICK = ("mobilenet", "bert", "recurrent")
 LIMITED = {"batch": "1..8", "height": "32..512", "width": "32..512", "length": "1..512"}
 
 
@@ -53,7 +54,9 @@ def rules(path: Path, shape: dict[str, DynamicSize]) -> set[tuple[str, str]]:
     return found
 
 
-@pytest.mark.parametrize("name", OPEN)
+@pytest.mark.parametrize(
+    "name", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in OPEN if name not in QUICK)]
+)
 def test_rules_are_those_of_stated_ranges(tmp_path: Path, name: str) -> None:
     net, path = Net(0), tmp_path / "network.onnx"
     model = onnx.shape_inference.infer_shapes(net.model(NETWORKS[name](net)))

@@ -32,14 +32,16 @@ def product(rows: int, depth: int, columns: int) -> list[Case]:
     ]
 
 
-@pytest.mark.parametrize(("name", "first"), [("llvm", 0), ("llvm -mcpu=x86-64-v3", 1)])
+@pytest.mark.parametrize(
+    ("name", "first"), [pytest.param("llvm", 0, marks=pytest.mark.slow), ("llvm -mcpu=x86-64-v3", 1)]
+)
 def test_products_of_any_sizes_are_right(name: str, first: int) -> None:
     rng = np.random.default_rng(0)
     shapes = [tuple(int(size) for size in rng.choice(SIZES, 3)) for _ in range(24)][first::2]
     check([case for shape in shapes for case in product(*shape)], name)
 
 
-@pytest.mark.parametrize("name", ["llvm", "llvm -mcpu=x86-64-v3"])
+@pytest.mark.parametrize("name", ["llvm", pytest.param("llvm -mcpu=x86-64-v3", marks=pytest.mark.slow)])
 def test_rows_of_any_length_are_right(name: str) -> None:
     cases = [Case([values(3, length)], lambda g, x: g.softmax(x, 1), 1e-5, f"softmax of {length}") for length in SIZES]
     for operation in ("sum", "max", "min", "mean"):

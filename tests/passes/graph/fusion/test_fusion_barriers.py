@@ -65,7 +65,7 @@ def test_rows_stay_rows_whatever_stands_around_them(build_case: object, rules: l
     assert rules_of(Case([normal(3, 5, 33)], build_case)) == rules
 
 
-@pytest.mark.parametrize("name", ["llvm", "llvm -mcpu=x86-64-v2"])
+@pytest.mark.parametrize("name", ["llvm", pytest.param("llvm -mcpu=x86-64-v2", marks=pytest.mark.slow)])
 def test_results_are_the_same(name: str) -> None:
     functions = (
         reshaped_softmax,

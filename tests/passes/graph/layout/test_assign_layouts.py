@@ -225,7 +225,7 @@ FUNCTIONS = {
 }
 
 
-@pytest.mark.parametrize("channels", [1, 3, 16, 17])
+@pytest.mark.parametrize("channels", [1, 17, *(pytest.param(channels, marks=pytest.mark.slow) for channels in (3, 16))])
 def test_what_fills_up_a_block_is_never_seen(channels: int) -> None:
     check([after_convolution(name, channels, function) for name, function in FUNCTIONS.items()])
 

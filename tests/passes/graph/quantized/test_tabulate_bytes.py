@@ -130,7 +130,7 @@ def activations(kind: type, minimum: int) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
 
 
-@pytest.mark.parametrize(("kind", "minimum"), [(np.uint8, 0), (np.int8, -128)])
+@pytest.mark.parametrize(("kind", "minimum"), [(np.uint8, 0), pytest.param(np.int8, -128, marks=pytest.mark.slow)])
 def test_results_are_those_of_onnxruntime(tmp_path: Path, kind: type, minimum: int) -> None:
     path = tmp_path / "model.onnx"
     onnx.save(activations(kind, minimum), path)

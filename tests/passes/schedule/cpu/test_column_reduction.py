@@ -40,6 +40,6 @@ def test_whole_lines_are_combined() -> None:
     assert "ColumnReductionRule" in rules
 
 
-@pytest.mark.parametrize("name", ["llvm", "llvm -mcpu=x86-64-v2"])
+@pytest.mark.parametrize("name", ["llvm", pytest.param("llvm -mcpu=x86-64-v2", marks=pytest.mark.slow)])
 def test_results_are_right(name: str) -> None:
     check([Case([normal(*shape)], function, 1e-5) for shape in SHAPES for function in FUNCTIONS], name)

@@ -73,7 +73,10 @@ def test_the_seven_products_give_the_product(rows: int, depth: int, columns: int
 SHAPES = [(96, 256, 256), (97, 256, 288), (197, 288, 224), (211, 224, 352), (128, 320, 256)]
 
 
-@pytest.mark.parametrize("name", ["llvm", "llvm -mcpu=x86-64-v3", "llvm -mcpu=x86-64"])
+@pytest.mark.parametrize(
+    "name",
+    ["llvm -mcpu=x86-64-v3", *(pytest.param(each, marks=pytest.mark.slow) for each in ("llvm", "llvm -mcpu=x86-64"))],
+)
 def test_products_by_strassen_are_right(name: str) -> None:
     check([product(*shape) for shape in SHAPES] + [product(101, 256, 256, 1, 1)], with_fast_memory(target(name)))
 

@@ -94,7 +94,7 @@ def test_kernels_return_a_status() -> None:
     assert "-> T.int32" in lowered(intermediate(100)[0]).func.script()
 
 
-@pytest.mark.parametrize("name", ["llvm", "llvm -mcpu=x86-64-v2"])
+@pytest.mark.parametrize("name", [pytest.param("llvm", marks=pytest.mark.slow), "llvm -mcpu=x86-64-v2"])
 def test_no_function_allocates_more_than_its_kernel_has_said(name: str) -> None:
     """Each function of the machine code frees only at its end what it allocates on the way."""
     rng = np.random.default_rng(0)

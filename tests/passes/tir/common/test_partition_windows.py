@@ -57,8 +57,8 @@ def model(pools: Sequence[tuple[str, list[int], list[int], dict[str, object]]], 
     ("pools", "shape", "sizes"),
     [
         (POOLS, ["n", 3, "h", "w"], [*product((7, 8, 22), (7, 9, 37))]),
-        (LINES, ["n", 2, "w"], [(5,), (6,), (41,)]),
-        (VOLUMES, [1, 2, "d", "h", "w"], [(3, 4, 5), (4, 6, 21)]),
+        pytest.param(LINES, ["n", 2, "w"], [(5,), (6,), (41,)], marks=pytest.mark.slow),
+        pytest.param(VOLUMES, [1, 2, "d", "h", "w"], [(3, 4, 5), (4, 6, 21)], marks=pytest.mark.slow),
     ],
     ids=["planes", "lines", "volumes"],
 )

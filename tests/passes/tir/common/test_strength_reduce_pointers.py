@@ -63,7 +63,7 @@ graph g(x) -> (z)
 """
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("precision", ["fp32", pytest.param("bf16", marks=pytest.mark.slow)])
 def test_the_results_are_those_of_known_sizes(precision: str, tmp_path: Path) -> None:
     model = tmp_path / "g.nnef"
     model.write_text(DOCUMENT.strip())

@@ -51,8 +51,12 @@ def longest(case: Case, name: str, folder: Path) -> list[str]:
 
 @pytest.mark.parametrize(
     "case",
-    [product(28, 96, 64), product(26, 96, 48), convolution(64, 64, 14, 1), convolution(32, 32, 9, 3, strides=2)],
-    ids=["full tiles", "two rows left", "convolution", "strided convolution"],
+    [
+        pytest.param(product(28, 96, 64), id="full tiles", marks=pytest.mark.slow),
+        pytest.param(product(26, 96, 48), id="two rows left"),
+        pytest.param(convolution(64, 64, 14, 1), id="convolution", marks=pytest.mark.slow),
+        pytest.param(convolution(32, 32, 9, 3, strides=2), id="strided convolution"),
+    ],
 )
 @pytest.mark.parametrize("name", ["cortex-a53", "cortex-a76"])
 def test_four_numbers_are_loaded_at_once_and_nothing_is_spilled(case: Case, name: str, tmp_path: Path) -> None:

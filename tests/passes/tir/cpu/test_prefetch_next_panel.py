@@ -80,7 +80,16 @@ def kernels(case: Case, name: str) -> list[tirx.PrimFunc]:
         return [lower_kernel(func).func for func in seen["schedule"].functions.values()]
 
 
-@pytest.mark.parametrize("case", CASES, ids=["product", "in parts", "of odd depth", "convolution", "one channel"])
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(CASES[0], id="product", marks=pytest.mark.slow),
+        pytest.param(CASES[1], id="in parts"),
+        pytest.param(CASES[2], id="of odd depth", marks=pytest.mark.slow),
+        pytest.param(CASES[3], id="convolution"),
+        pytest.param(CASES[4], id="one channel", marks=pytest.mark.slow),
+    ],
+)
 def test_while_a_panel_is_multiplied_all_of_the_next_one_is_asked_for(case: Case) -> None:
     ((loops, index),) = [found for func in kernels(case, "llvm -mcpu=x86-64-v4") for found in prefetches(func.body)]
     assert int(loops[-1].extent) > 1  # LLVM takes what is read out of others

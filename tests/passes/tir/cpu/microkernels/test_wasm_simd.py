@@ -92,7 +92,7 @@ def test_offsets_are_relative_to_the_first_element_that_is_read() -> None:
     assert re.findall(r"load32_splat (\d+)", code.text) == ["0", "8"]
 
 
-@pytest.mark.parametrize("target", ["wasm32-wasi", "wasm32-relaxed"])
+@pytest.mark.parametrize("target", ["wasm32-wasi", pytest.param("wasm32-relaxed", marks=pytest.mark.slow)])
 def test_a_network_is_nearly_the_same(target: str, tmp_path: Path) -> None:
     """Convolutions of odd sizes into the middle of padded images and into plain ones, strided ones, and products."""
     if _MACHINE.missing:
