@@ -77,7 +77,6 @@ MISTAKES = {
     "Libraries": (
         "run none.so",
         "run picture.png",
-        "run digits.nnef --random 0",
         "run text.so --random 0",
         "run digits.so",
         "run digits.so --input picture=image.npy",

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nnefc.cli.grouped import Command, option
+from nnefc.cli.models import opened_libraries
 from nnefc.cli.options import given, session_options, timing_options
 from nnefc.cli.profiling.timing import Amount, Busy, Contender, Times, take_turns
 from nnefc.cli.run import inputs_of, told_of_random
@@ -86,7 +87,10 @@ def bench_libraries(
     against: Path | None,
     as_json: bool,
 ) -> None:
-    """Time runs of each LIBRARY, compiled by nnefc; several take turns, and their results are compared."""
+    """Time runs of each LIBRARY, compiled by nnefc; several take turns, and their results are compared.
+
+    A model in place of a library is compiled for this machine, and its library cached.
+    """
     from nnefc.loader import load
     from nnefc.loader.pool import usable_processors
 
@@ -95,11 +99,12 @@ def bench_libraries(
     threads = threads or max(1, len(usable_processors()) // sessions)
     chosen = given({"weights": weights, "weights_key": weights_key, "key": key, "flush_subnormals": flush_subnormals})
     with ExitStack() as stack:
+        found = stack.enter_context(opened_libraries(key))
         entries: list[_Entry] = []
         left: list[Port] = []
         taken: dict[tuple[tuple[str, tuple[object, ...]], ...], Arrays] = {}
         for library in libraries:
-            model = stack.enter_context(load(library, threads=threads, device=device, **chosen))
+            model = stack.enter_context(load(found(library), threads=threads, device=device, **chosen))
             interface = tuple((tensor.dtype, tuple(tensor.shape)) for tensor in model.inputs)
             # whatever the inputs are called: equal values make results comparable
             if interface in taken and not inputs:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from nnefc.cli.grouped import Command, option
+from nnefc.cli.models import opened_libraries
 from nnefc.cli.options import given, session_options, timing_options
 from nnefc.cli.profiling.timing import Amount, Contender, Times, take_turns
 from nnefc.cli.profiling.traced_run import TracedRun, chrome_trace
@@ -81,13 +82,19 @@ def profile_library(
     trace: Path | None,
     html: Path | None,
 ) -> None:
-    """Time the kernels of LIBRARY, compiled by nnefc with --profile."""
+    """Time the kernels of LIBRARY, compiled by nnefc with --profile.
+
+    A model in place of the library is compiled with --profile, and its library cached.
+    """
     from nnefc.loader import load
 
     if html is not None:
         check_page(html)
     chosen = given({"weights": weights, "weights_key": weights_key, "key": key, "flush_subnormals": flush_subnormals})
-    with load(library, threads=threads, device=device, **chosen) as model:
+    with (
+        opened_libraries(key, profile=True) as found,
+        load(found(library), threads=threads, device=device, **chosen) as model,
+    ):
         model.forget_profile()
         arrays, left = inputs_of(model, inputs, shape or {}, random)
         with told_of_random(left):

@@ -11,6 +11,7 @@ import click
 
 from nnefc.cli.arrays import read_inputs, write_outputs
 from nnefc.cli.grouped import Command, option
+from nnefc.cli.models import opened_libraries
 from nnefc.cli.options import given, session_options
 from nnefc.cli.tables import columns
 from nnefc.ir.sample_inputs import Arrays, Port, chosen_ports, random_inputs
@@ -71,13 +72,16 @@ def run_library(
     check_nan: bool | None,
     threads: int | None,
 ) -> None:
-    """Run LIBRARY, compiled by nnefc, on arrays from files."""
+    """Run LIBRARY, compiled by nnefc, on arrays from files.
+
+    A model in place of the library is compiled for this machine, and its library cached.
+    """
     from nnefc.loader import load
 
     if shape is not None and random is None:
         raise click.UsageError("--shape is of random values: arrays from files have shapes of their own")
     chosen = given({"weights": weights, "weights_key": weights_key, "key": key, "flush_subnormals": flush_subnormals})
-    with load(library, threads=threads, device=device, **chosen) as model:
+    with opened_libraries(key) as found, load(found(library), threads=threads, device=device, **chosen) as model:
         arrays, left = inputs_of(model, inputs, shape or {}, random)
         with told_of_random(left):
             results = model.run(arrays, **given({"check_nan": check_nan}))

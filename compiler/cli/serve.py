@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
 from nnefc.cli.grouped import Command, option
+from nnefc.cli.models import Libraries, opened_libraries
 from nnefc.cli.run import said_of_inputs
 from nnefc.ir.sample_inputs import chosen_ports, random_inputs
 from nnefc.serving.settings import Listening, Policy
@@ -245,6 +248,7 @@ def serve_libraries(
     """Serve each LIBRARY by the Open Inference Protocol (KServe v2), over HTTP and gRPC.
 
     A library is served by its file's name; NAME=FILE gives it another one, and NAME/2=FILE makes it version 2 of NAME.
+    Models are compiled when the server starts, and their libraries cached.
     """
     if not (http or grpc):
         raise click.UsageError("--no-http and --no-grpc leave nothing to listen for")
@@ -275,9 +279,25 @@ def serve_libraries(
         key=tls and tls[1],
         **options,
     )
-    server = Server(paths, policy, where, samples)
-    if not asyncio.run(server.run(lambda line: click.echo(line, err=True))):
+    with opened_libraries(policy.signing_key) as found:
+        server = Server(paths, replace(policy, library=_loadable(found)), where, samples)
+        ended = asyncio.run(server.run(lambda line: click.echo(line, err=True)))
+    if not ended:
         os._exit(_RUNS_LEFT)  # else the process would wait for them
+
+
+def _loadable(found: Libraries) -> Callable[[Path], Path]:
+    """Returns what finds libraries, with errors as those of loading them, which the server answers requests with."""
+
+    from nnefc.loader import LoadError
+
+    def library(path: Path) -> Path:
+        try:
+            return found(path)
+        except CompileError as error:
+            raise LoadError(f"{path} cannot be compiled: {error.message}") from error
+
+    return library
 
 
 def _key(file: BinaryIO) -> bytes:

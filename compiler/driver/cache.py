@@ -40,7 +40,7 @@ from nnefc.support.user_folders import user_cache
 if TYPE_CHECKING:
     from nnefc.driver.artifact import Artifact
 
-__all__ = ["Cache", "library_cache", "load_model"]
+__all__ = ["Cache", "library_cache", "library_of", "load_model"]
 
 Cache: TypeAlias = "str | os.PathLike[str] | bool | None"
 """A folder; False: no cache; True or None: the folder in NNEFC_CACHE, or the user's."""
@@ -96,6 +96,28 @@ def load_model(
     if files is None or text is None:
         return compiled().load(**load)
     return load_library(_cached_library(Path(model), options.target, compiled, text, files), **load)
+
+
+def library_of(
+    model: Path, options: CompileOptions, folder: Path, *, cache: Cache = None, progress: Progress | None = None
+) -> Path:
+    """Returns the library of a model: from the cache, or compiled.
+
+    Args:
+        folder: where the library is written if it is not cached.
+        model, options, cache, progress: as of :func:`load_model`.
+
+    Raises:
+        CompileError: as of :func:`load_model`.
+    """
+    files = library_cache(cache)
+    text = _options_text(options) if files is not None else None
+    compiled = partial(_compiled, model, options, progress)
+    if files is not None and text is not None:
+        return _cached_library(model, options.target, compiled, text, files)
+    path = folder / f"{model.name.partition('.')[0] or 'model'}{_suffix(options.target)}"
+    compiled().export(path)
+    return path
 
 
 def library_cache(cache: Cache = None) -> FileCache | None:

@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nnefc.driver.file_magic import check_known, is_onnx, is_pnnx
+from nnefc.frontends.file_names import NNEF_DOCUMENT
 from nnefc.support.diagnostics import CompileError
 
 if TYPE_CHECKING:
     from nnefc.ir.network import Network
     from nnefc.ir.outline import Outline
 
-__all__ = ["NNEF", "ONNX", "PNNX", "Format", "format_of"]
+__all__ = ["NNEF", "ONNX", "PNNX", "Format", "format_of", "is_model"]
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,24 @@ def format_of(path: Path) -> Format:
     if is_onnx(path):
         return ONNX
     return PNNX if is_pnnx(path) else _BY_SUFFIX.get(path.suffix.lower(), NNEF)
+
+
+_MODEL_SUFFIXES = (".onnx", ".nnef", ".param", ".tgz", ".tar", ".gz", ".pt2")
+
+_LIBRARY_MAGIC = (b"\x7fELF", b"MZ", b"\xcf\xfa\xed\xfe", b"\0asm", b"!<arch>", b"NNEFCWTS")
+"""First bytes of files that are made of models, by any name."""
+
+
+def is_model(path: Path) -> bool:
+    """Returns whether a file or folder may be a model, and is not a library; no errors are raised."""
+    if path.is_dir():
+        return (path / NNEF_DOCUMENT).is_file()
+    try:
+        with path.open("rb") as file:
+            head = file.read(8)
+        return not head.startswith(_LIBRARY_MAGIC) and (path.suffix.lower() in _MODEL_SUFFIXES or is_onnx(path))
+    except OSError:
+        return False
 
 
 def _missing(path: Path) -> CompileError:

@@ -139,4 +139,5 @@ class Repository:
         return self._entries[name]
 
     def _loaded(self, entry: Entry) -> Served:
-        return Served(entry.path, self._policy, self._metrics.of(entry.name, entry.version), self._samples)
+        path = self._policy.library(entry.path)
+        return Served(path, self._policy, self._metrics.of(entry.name, entry.version), self._samples)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,6 +23,7 @@ class Policy:
         flush_subnormals: as in `nnefc.load`.
         weights_key: of those whose weights are encrypted.
         signing_key: a file with the public key that libraries must have been signed for; None: they need not be.
+        library: returns the library of a file that is served, which may be a model.
         limits: the greatest sizes of dynamic dimensions by name, where they shall be less than the library allows.
     """
 
@@ -35,6 +36,7 @@ class Policy:
     flush_subnormals: bool = True
     weights_key: bytes | None = field(default=None, repr=False)
     signing_key: Path | None = None
+    library: Callable[[Path], Path] = field(default=lambda path: path, repr=False)
     limits: Mapping[str, int] = field(default_factory=dict)
 
 

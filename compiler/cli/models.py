@@ -1,0 +1,66 @@
+"""Lets commands that run libraries take models, whose libraries come from the cache or are compiled."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from nnefc.driver.model_format import is_model
+from nnefc.support.diagnostics import CompileError
+from nnefc.support.output_files import temporary_folder
+
+__all__ = ["Libraries", "opened_libraries"]
+
+
+class Libraries:
+    """Finds the library of each file: the file itself, or what its model is compiled to for this machine."""
+
+    def __init__(self, folder: Path, key: Path | None, profile: bool) -> None:
+        """`folder` takes libraries where there is no cache; see :func:`opened_libraries`."""
+        self._folder = folder
+        self._key = key
+        self._profile = profile
+        self._count = 0
+
+    def __call__(self, file: Path) -> Path:
+        """Returns the library of a file.
+
+        Raises:
+            CompileError: the file is a model that cannot be compiled, or libraries must be signed.
+        """
+        if not is_model(file):
+            return file
+        if self._key is not None:
+            raise CompileError(
+                f"{file} is a model, and only libraries are signed",
+                hint=f"nnefc compile {file} -o {file.name.partition('.')[0]}.so, then sign that, or leave out --key",
+            )
+        from rich.console import Console
+
+        from nnefc.cli.progress import ProgressPhases
+        from nnefc.driver.cache import library_of
+        from nnefc.driver.option_keywords import compile_options
+
+        options = compile_options("nnefc.compile", {"profile": True} if self._profile else {}, "llvm")
+        self._count += 1
+        folder = self._folder / str(self._count)
+        folder.mkdir()
+        return library_of(file, options, folder, progress=ProgressPhases(Console(stderr=True, quiet=not _is_watched())))
+
+
+@contextmanager
+def opened_libraries(key: Path | None = None, *, profile: bool = False) -> Iterator[Libraries]:
+    """Gives what finds libraries; those that are not in the cache are there while the body runs.
+
+    Args:
+        key: the file of the key that libraries must be signed for; None: they need not be.
+        profile: whether models are compiled to libraries that time their kernels.
+    """
+    with temporary_folder("nnefc-libraries-") as folder:
+        yield Libraries(folder, key, profile)
+
+
+def _is_watched() -> bool:
+    return sys.stderr.isatty()
