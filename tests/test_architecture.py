@@ -197,11 +197,12 @@ def of_tvm(path: Path) -> Iterator[str]:
         elif isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
     for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute):
-            whole = ast.unparse(node)
-            first, _, tail = whole.partition(".")
-            if first in names:
-                yield f"{names[first]}.{tail}"
+        tail: list[str] = []
+        while isinstance(node, ast.Attribute):
+            tail.insert(0, node.attr)
+            node = node.value
+        if tail and isinstance(node, ast.Name) and node.id in names:
+            yield ".".join([names[node.id], *tail])
 
 
 def test_front_ends_build_no_computations() -> None:

@@ -168,7 +168,9 @@ def _called(node: ast.expr) -> str:
 
 
 def _is_declared(annotation: ast.expr | None) -> bool:
-    return annotation is not None and ast.unparse(annotation).partition("[")[0] in SETS
+    while isinstance(annotation, ast.BinOp | ast.Subscript):  # as `set[int] | None`
+        annotation = annotation.left if isinstance(annotation, ast.BinOp) else annotation.value
+    return isinstance(annotation, ast.Name) and annotation.id in SETS
 
 
 def _declared(scopes: Iterable[_Scope]) -> Iterator[tuple[str, bool]]:

@@ -22,12 +22,15 @@ def test_there_are_networks_and_operators() -> None:
     assert {"resnet18", "mobilenet_v2", "unet", "detector", "vit", "tagger", "expressions", "recurrent"} <= set(NAMES)
 
 
-WHOLE = {"mobilenet_v2", "resnet18", "resolutions", "unet", "vit"}
-"""Networks of whose layers others have each kind."""
+OTHERS_HAVE = {
+    "activations", "convolutions", "indices", "mobilenet_v2", "normalizations", "pools", "reductions", "resnet18",
+    "resolutions", "shapes", "unet", "vit",
+}  # fmt: skip
+"""Networks whose layers, each kind, are in others or in `test_pnnx_operators.py`."""
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in WHOLE else []) for name in NAMES]
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in OTHERS_HAVE else []) for name in NAMES]
 )
 def test_compiled_network_agrees_with_pytorch(name: str) -> None:
     model = nnefc.compile(DATA / f"{name}.pnnx.param").load(threads=1)

@@ -203,7 +203,13 @@ def compiled(folder: Path, body: str, shape: Sequence[int | str], values: Mappin
     return nnefc.compile(model(folder, text, values, before=HEAD))
 
 
-@pytest.mark.parametrize("name", CASES)
+SIMILAR = {"a layer of GRUs with a step of 1", "resizing by less than an element"}
+"""Cases that another one shows too, save for numbers."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in SIMILAR else []) for name in CASES]
+)
 def test_operators_of_registries(name: str, tmp_path: Path) -> None:
     body, shape, expected = CASES[name]
     x = np.abs(real(*shape)) + 0.1 if "mask" in name else real(*shape)

@@ -32,7 +32,9 @@ def convolved(x: np.ndarray, w: np.ndarray) -> np.ndarray:
     return np.einsum("nctk,ock->not", windows.astype(np.float64), w)
 
 
-@pytest.mark.parametrize(("border", "mode"), [("constant", "constant"), ("replicated", "edge")])
+@pytest.mark.parametrize(
+    ("border", "mode"), [pytest.param("constant", "constant", marks=pytest.mark.slow), ("replicated", "edge")]
+)
 def test_a_convolution_of_pulses_is_that_of_the_stream(border: str, mode: str, tmp_path: Path) -> None:
     """The stream ends after 18 elements; the network's delay is 3."""
     body = f"""{BEGIN}
