@@ -30,6 +30,7 @@ class Vectors:
             where these need more, sums are spilled in each iteration. 0 if what is read behind takes none.
         narrows_sums: whether sums are of integers that may become bytes, and LLVM narrows single vectors lane by lane
             (`Quirks.splits_narrowed_vectors`).
+        are_scalars: whether the machine has no vectors: each of these is four scalar registers.
     """
 
     bytes: int
@@ -42,6 +43,7 @@ class Vectors:
     scale: int = 0
     kept_registers: int = 0
     narrows_sums: bool = False
+    are_scalars: bool = False
 
     def grouped(self, size: int) -> Vectors:
         """Returns vectors of `size` bytes, where they are groups of registers: more smaller or fewer larger ones."""
@@ -226,7 +228,7 @@ ARCHITECTURES = (
         extensions=(
             *(VectorExtension(("v", f"zvl{n}b"), _riscv_vectors(n)) for n in RISCV_LENGTHS),
             # no vectors: 32 scalar registers, which LLVM uses four at a time
-            VectorExtension((), Vectors(16, 8, fused=True)),
+            VectorExtension((), Vectors(16, 8, fused=True, are_scalars=True)),
         ),
         checked=(
             *("v", *(f"zvl{2**n}b" for n in range(16, 6, -1))),
@@ -268,8 +270,8 @@ ARCHITECTURES = (
             VectorExtension(("mve.fp",), Vectors(16, 8, fused=True)),
             VectorExtension(("mve",), Vectors(16, 8, fused=False)),
             # no vectors: 32 scalar registers of the floating-point unit, or 13 others, which LLVM uses four at a time
-            VectorExtension(("vfp2sp",), Vectors(16, 8, fused=True)),
-            VectorExtension((), Vectors(16, 6, fused=False)),
+            VectorExtension(("vfp2sp",), Vectors(16, 8, fused=True, are_scalars=True)),
+            VectorExtension((), Vectors(16, 6, fused=False, are_scalars=True)),
         ),
         pointer_bits=32,
         hosted=False,
@@ -282,7 +284,7 @@ ARCHITECTURES = (
         required=("32bit", "m"),
         attributes=("+m", "+c"),
         tuning=r".*",
-        extensions=(VectorExtension((), Vectors(16, 8, fused=False)),),
+        extensions=(VectorExtension((), Vectors(16, 8, fused=False, are_scalars=True)),),
         pointer_bits=32,
         abi="ilp32",
         hosted=False,

@@ -41,3 +41,10 @@ def test_what_is_listed_of_a_target_is_what_llvm_knows_of_it(known: NamedTarget)
         target.vectors.registers,
         target.vectors.fused,
     )
+
+
+def test_machines_without_vectors_have_none_in_the_table() -> None:
+    words = {row.name: row.vectors for row in target_rows()}
+    assert words["cortex-m4"] == words["riscv64-linux-gnu"] == "none, FMA"
+    assert words["cortex-m0plus"] == words["esp32c3"] == "none"
+    assert words["cortex-m55"] == "8 × 128, FMA"
