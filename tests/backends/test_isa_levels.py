@@ -201,6 +201,7 @@ def test_states_are_those_of_every_level(tmp_path: Path, monkeypatch: pytest.Mon
     np.testing.assert_allclose(*results, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 @ON_X86
 def test_precisions_are_those_of_every_level(
     network: tuple[Path, dict[str, np.ndarray], list[np.ndarray]], monkeypatch: pytest.MonkeyPatch

@@ -21,7 +21,9 @@ def skip_without(target: str) -> None:
         pytest.skip(f"needs {BOARDS[target].missing}")
 
 
-@pytest.mark.parametrize("target", ["cortex-m4", pytest.param("cortex-m55", marks=pytest.mark.slow), "riscv32imc"])
+@pytest.mark.parametrize(
+    "target", [*(pytest.param(each, marks=pytest.mark.slow) for each in ("cortex-m4", "cortex-m55")), "riscv32imc"]
+)
 def test_digits_are_recognized(target: str) -> None:
     skip_without(target)
     image = np.random.default_rng(0).random((1, 1, 8, 8)).astype(np.float32)
@@ -309,7 +311,7 @@ def integer_products(path: Path) -> dict[str, np.ndarray]:
     return values
 
 
-@pytest.mark.parametrize("target", ["cortex-m4", "cortex-m55"])
+@pytest.mark.parametrize("target", [pytest.param("cortex-m4", marks=pytest.mark.slow), "cortex-m55"])
 def test_products_of_bytes_of_all_sizes_are_those_of_the_host(target: str, tmp_path: Path) -> None:
     skip_without(target)
     values = integer_products(tmp_path / "products.onnx")

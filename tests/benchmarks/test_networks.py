@@ -54,7 +54,7 @@ PARAMETERS = {
 # Millions of multiply-adds for one run, from the same sources.
 MULTIPLY_ADDS = {"mobilenet_v1": 568.7, "mobilenet_v2": 300.8, "efficientnet_b0": 385.9, "resnet18_batch8": 8 * 1814.1}
 
-QUICK = ("mlp", "lstm")  # small enough to be compiled in every run of the tests
+QUICK = ("mlp",)  # small enough to be compiled in every run of the tests
 LARGE = ("bert_base", "vit_b16", "resnet18_batch8", "unet", "efficientnet_b0", "yolov4_tiny")
 
 Built = tuple[str, onnx.ModelProto, OnnxGraph]

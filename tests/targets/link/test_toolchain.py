@@ -156,15 +156,18 @@ def test_names_of_any_characters_survive(tmp_path: Path) -> None:
         assert model.name == 'mo"del\\ \u2603'
 
 
-def test_temporary_files_under_a_path_with_odd_characters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("cc", [(), pytest.param(ZIG_CC, marks=pytest.mark.slow)], ids=["own", "other"])
+def test_temporary_files_under_a_path_with_odd_characters(
+    cc: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     position = tmp_path / "a b $c ü"
     position.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(position))
-    blob, compiler = Constants.of(CONSTANTS), ZIG_CC
-    for name, cc in (("own.so", ()), ("other.so", compiler)):
-        link_library([object_file("network.c")], blob, SAMPLE, tmp_path / name, zig_target=ZIG_TARGET, cc=cc)
-        with load(tmp_path / name) as model:
-            assert model(np.ones(1024, np.float32))[1].tolist() == [6]
+    library = tmp_path / "model.so"
+    blob = Constants.of(CONSTANTS)
+    link_library([object_file("network.c")], blob, SAMPLE, library, zig_target=ZIG_TARGET, cc=cc)
+    with load(library) as model:
+        assert model(np.ones(1024, np.float32))[1].tolist() == [6]
 
 
 @pytest.mark.parametrize(

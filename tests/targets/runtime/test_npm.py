@@ -40,6 +40,7 @@ def packed(folder: Path) -> Path:
     return Path(package / json.loads(done.stdout)[0]["filename"])
 
 
+@pytest.mark.slow
 def test_a_project_imports_the_package(tmp_path: Path) -> None:
     archive = packed(tmp_path)
     project = tmp_path / "project"

@@ -65,6 +65,7 @@ def test_a_loop_of_a_known_number_of_rounds_is_a_part_of_the_graph(tmp_path: Pat
     assert (names.count("cuStreamBeginCapture_v2"), names.count("cuGraphLaunch")) == (1, 6)
 
 
+@pytest.mark.slow
 def test_a_choice_runs_without_a_graph(tmp_path: Path) -> None:
     net = Net(seed=4)
     x = net.floats(3, 6)
