@@ -103,7 +103,7 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if shutil.which("make") is None:
         pytest.skip("needs: make")
     made = subprocess.run(
-        ["make", f"INCLUDE={RUNTIME}", f"CXX={shlex.join(CPP)}", "CXXFLAGS=-O1 -Wall -Wextra -Werror"],
+        ["make", f"INCLUDE={RUNTIME}", f"CXX={shlex.join(CPP)}", "CXXFLAGS=-O0 -Wall -Wextra -Werror"],
         cwd=folder,
         capture_output=True,
         text=True,
