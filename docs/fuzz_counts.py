@@ -13,10 +13,9 @@ TESTS = HERE.parent / "tests"
 FUZZ = TESTS / "fuzz"
 sys.path += [str(part) for part in (TESTS / "helpers", TESTS / "targets", FUZZ, FUZZ / "graphs")]
 
+from onnx_operators import operators_table  # noqa: E402
 from record import RECORD, Record  # noqa: E402
 from ways import WAYS  # noqa: E402
-
-from nnefc.frontends.onnx import operators_table  # noqa: E402
 
 __all__ = ["FINDINGS", "PAGE", "findings", "page"]
 

@@ -38,7 +38,7 @@ ROOTS = (
     "nnefc.serving",
     "nnefc.targets.description.library_file",
     "nnefc.targets.description.specialized_source",
-    "nnefc.targets.machine.documentation",
+    "nnefc.targets.machine.target_rows",
 )
 """Modules, and of packages all modules, that the commands for libraries import."""
 

@@ -121,7 +121,7 @@ def _sizes_of_specializations(
 
 def known_targets(context: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
     """Returns the named targets that begin with the typed text, for completion in shells."""
-    from nnefc.targets.machine.documentation import target_rows
+    from nnefc.targets.machine.target_rows import target_rows
 
     return [CompletionItem(row.name, help=row.about) for row in target_rows() if row.name.startswith(begun)]
 

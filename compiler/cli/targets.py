@@ -10,7 +10,7 @@ import click
 from nnefc.cli.options import known_targets
 
 if TYPE_CHECKING:
-    from nnefc.targets.machine.documentation import Row
+    from nnefc.targets.machine.target_rows import Row
 
 __all__ = ["list_targets"]
 
@@ -25,7 +25,7 @@ def list_targets(names: tuple[str, ...]) -> None:
     --target also takes LLVM's name of a processor, a triple such as "llvm -mtriple=aarch64-linux-gnu
     -mcpu=cortex-a72", and the name of a JSON file.
     """
-    from nnefc.targets.machine.documentation import target_rows
+    from nnefc.targets.machine.target_rows import target_rows
 
     rows = {row.name: row for row in target_rows()}
     if unknown := [name for name in names if name not in rows]:

@@ -85,7 +85,7 @@ def test_the_package_tells_its_version() -> None:
 
 
 def test_targets_fit_into_80_columns_and_a_name_tells_all_of_one() -> None:
-    from nnefc.targets.machine.documentation import target_rows
+    from nnefc.targets.machine.target_rows import target_rows
 
     listed = CliRunner().invoke(main, ["targets"]).output.splitlines()
     every = CliRunner().invoke(main, ["targets", *(row.name for row in target_rows())]).output.splitlines()

@@ -2,6 +2,5 @@
 
 from nnefc.frontends.onnx.files.outline import outline
 from nnefc.frontends.onnx.frontend import load
-from nnefc.frontends.onnx.operators.table import operators_table
 
-__all__ = ["load", "operators_table", "outline"]
+__all__ = ["load", "outline"]

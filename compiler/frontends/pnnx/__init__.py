@@ -5,6 +5,5 @@ from __future__ import annotations
 from nnefc.frontends.pnnx.expression import describe_expression
 from nnefc.frontends.pnnx.frontend import expressions_of, load
 from nnefc.frontends.pnnx.outline import outline
-from nnefc.frontends.pnnx.table import operators_table
 
-__all__ = ["describe_expression", "expressions_of", "load", "operators_table", "outline"]
+__all__ = ["describe_expression", "expressions_of", "load", "outline"]

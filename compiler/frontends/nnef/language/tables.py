@@ -1,6 +1,7 @@
 """LALR(1) parser for NNEF: loads its tables from `grammar.json`, and runs the parse stack.
 
-The tables are made from `grammar.lark` when the grammar changes, not when a document is read: see `make_tables.py`.
+The tables are made from `grammar.lark` when the grammar changes, not when a document is read: see
+`packaging/nnef_grammar.py`.
 """
 
 from __future__ import annotations

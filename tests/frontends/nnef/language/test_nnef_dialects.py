@@ -8,10 +8,10 @@ from importlib.resources import files
 
 import lark
 import pytest
+from nnef_grammar import made_tables, text_of
 from nnef_language import final, flatten, graph, operations
 
 from nnefc.frontends.nnef.language.lexer import tokenize
-from nnefc.frontends.nnef.language.make_tables import made_tables, text_of
 from nnefc.frontends.nnef.language.parser import parse
 from nnefc.frontends.nnef.language.syntax import Source
 from nnefc.frontends.nnef.language.tables import TABLES
@@ -129,9 +129,7 @@ def test_the_grammar_is_lalr_without_conflicts(caplog: pytest.LogCaptureFixture)
 
 def test_the_tables_are_those_of_the_grammar() -> None:
     made = text_of(made_tables())
-    assert TABLES.read_text() == made, (
-        "after a change of the grammar: python -m nnefc.frontends.nnef.language.make_tables"
-    )
+    assert TABLES.read_text() == made, "after a change of the grammar: python packaging/nnef_grammar.py"
 
 
 def test_mutated_provisional_documents_never_give_a_traceback() -> None:

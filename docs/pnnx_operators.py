@@ -1,8 +1,10 @@
-"""Generates the table of operators in the documentation from their declarations."""
+"""Writes docs/pnnx-operators.md, from the declarations.
+
+python docs/pnnx_operators.py
+"""
 
 from __future__ import annotations
 
-import sys
 from itertools import groupby
 from pathlib import Path
 
@@ -10,12 +12,14 @@ from nnefc.frontends.pnnx import operators as _operators  # noqa: F401  (fills O
 from nnefc.frontends.pnnx.functions import FUNCTIONS
 from nnefc.frontends.pnnx.operators.declaration import OPERATORS
 
-__all__ = ["operators_table"]
+__all__ = ["PAGE", "operators_table"]
+
+PAGE = Path(__file__).with_name("pnnx-operators.md")
 
 _HEAD = """# Operators of PNNX
 
-Made from the declarations in `compiler/frontends/pnnx/operators/` by `python -m nnefc.frontends.pnnx.table
-docs/pnnx-operators.md`; a test checks that it is up to date.
+Made from the declarations in `compiler/frontends/pnnx/operators/` by
+`python docs/pnnx_operators.py`; a test checks that it is up to date.
 
 {operators} operators in {families} families, {functions} functions of expressions, and the structure of the format:
 `pnnx.Input`, `pnnx.Output`, `pnnx.Attribute`, `pnnx.Expression`, `prim::Constant`, `prim::TupleConstruct`,
@@ -58,4 +62,4 @@ def _cell(text: str) -> str:
 
 
 if __name__ == "__main__":
-    Path(sys.argv[1]).write_text(operators_table(), encoding="utf-8")
+    PAGE.write_text(operators_table(), encoding="utf-8")

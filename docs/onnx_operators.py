@@ -1,13 +1,21 @@
-"""Generates the table of operators in the documentation, from the registry and the standard's schemas."""
+"""Writes docs/onnx-operators.md, from the registry and the standard's schemas.
+
+python docs/onnx_operators.py
+"""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import onnx.defs
 
+import nnefc.frontends.onnx as _frontend  # noqa: F401  (fills REGISTRY)
 from nnefc.frontends.onnx.checks.extensions import EXTENSIONS
 from nnefc.frontends.onnx.operator import REGISTRY
 
-__all__ = ["operators_table"]
+__all__ = ["PAGE", "operators_table"]
+
+PAGE = Path(__file__).with_name("onnx-operators.md")
 
 _DOMAINS = {
     "": "ai.onnx",
@@ -49,7 +57,7 @@ _LIMITS = {
 
 _HEAD = """# ONNX operators
 
-Generated from the declarations by `nnefc.frontends.onnx.operators_table()`; do not edit.
+Generated from the declarations by `python docs/onnx_operators.py`; do not edit.
 
 An operator is lowered directly for the versions in the second column; with *function* it is also, or only, expanded
 into the function by which the standard defines it. Types are those of the newest version that tensors of a program can
@@ -101,3 +109,7 @@ def _types(schema: onnx.defs.OpSchema) -> str:
     if any(name.startswith(("sequence", "optional")) for name in names):
         return "any"
     return ", ".join(sorted(names, key=lambda n: (n.rstrip("0123456789"), n)))
+
+
+if __name__ == "__main__":
+    PAGE.write_text(operators_table(), encoding="utf-8")

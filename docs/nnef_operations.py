@@ -1,20 +1,26 @@
-"""Generates the table of operations in the documentation from their declarations.
+"""Writes docs/nnef-operations.md, and the table of operators in docs/nnef-tract.md, from the declarations.
 
-`python -m nnefc.frontends.nnef FILE` writes it.
+python docs/nnef_operations.py
 """
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from nnefc.frontends.nnef import operations as _operations  # noqa: F401  (fills STANDARD)
+from nnefc.frontends.nnef import registries as _registries  # noqa: F401  (fills REGISTRIES)
 from nnefc.frontends.nnef.declarations import STANDARD, Dialect, Operation
+from nnefc.frontends.nnef.dynamic.registry import REGISTRIES, ExtensionOperator
 from nnefc.frontends.nnef.operations.lowering import by_definition
 
-__all__ = ["operations_page", "operations_table"]
+__all__ = ["PAGE", "TRACT_PAGE", "operations_page", "operations_table", "tract_page"]
+
+PAGE, TRACT_PAGE = (Path(__file__).with_name(name) for name in ("nnef-operations.md", "nnef-tract.md"))
 
 _PAGE = """# NNEF operations
 
 Generated from the declarations in `compiler/frontends/nnef/operations/`; to bring it up to date, run
-`python -m nnefc.frontends.nnef docs/nnef-operations.md`.
+`python docs/nnef_operations.py`.
 
 *R.x* is an operator of TVM's Relax, *TE* a computation written for the operation. *As defined* means that the operation
 is replaced by the composition that the standard defines it by. Scalars are 32-bit floats, integers 32-bit (variables
@@ -44,3 +50,28 @@ def _row(operation: Operation) -> str:
     becomes = "as defined" if operation.lower is by_definition else operation.target
     cells = [f"`{operation.name}`", ", ".join(dialects), f"`{signature}`", operation.kind, becomes, operation.limits]
     return f"| {' | '.join(cells)} |"
+
+
+_TRACT_HEAD = "| registry | operator | limits |"
+
+
+def operator_table() -> str:
+    """The operators of all registries that documents can name."""
+    lines = [_TRACT_HEAD, "|---|---|---|"]
+    for registry in REGISTRIES.values():
+        lines += [f"| {registry.name} | `{_signature(name, each)}` | {each.limits} |" for name, each in registry]
+    return "\n".join(lines) + "\n"
+
+
+def _signature(name: str, operator: ExtensionOperator) -> str:
+    return name + operator.signature.spell(Dialect.FINAL).removeprefix(operator.signature.name).partition(" -> ")[0]
+
+
+def tract_page(page: str) -> str:
+    """The page with its table written again."""
+    return page.partition(_TRACT_HEAD)[0].rstrip() + "\n\n" + operator_table()
+
+
+if __name__ == "__main__":
+    PAGE.write_text(operations_page(), encoding="utf-8")
+    TRACT_PAGE.write_text(tract_page(TRACT_PAGE.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,17 +1,18 @@
-"""Writes the table of named targets, for `nnefc targets` and the documentation.
+"""Writes docs/targets.md, from the declarations of targets.
 
-`python -m nnefc.targets.machine FILE` writes the page of the documentation.
+python docs/targets_page.py
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from pathlib import Path
 
-from nnefc.targets.machine.cpu.architecture import Vectors
 from nnefc.targets.machine.cpu.isa_levels import LEVELS
-from nnefc.targets.machine.named_targets import DEFAULT_GPUS, NAMED_TARGETS
+from nnefc.targets.machine.target_rows import target_rows
 
-__all__ = ["Row", "target_rows", "targets_page"]
+__all__ = ["PAGE", "targets_page"]
+
+PAGE = Path(__file__).with_name("targets.md")
 
 _PAGE = """# Targets
 
@@ -29,7 +30,7 @@ nnefc compiles on one machine for another: `nnefc compile model.onnx --target NA
 {table}
 
 This table is generated from `targets/machine/named_targets.py`; to bring it up to date, run
-`python -m nnefc.targets.machine docs/targets.md`.
+`python docs/targets_page.py`.
 
 **Vectors** are the number and width in bits of the vector registers that kernels use. *FMA* means that one instruction
 multiplies and adds. WebAssembly's SIMD128 has none: products are rounded before they are added. On machines without
@@ -152,40 +153,6 @@ that the process may use: by its affinity mask, and on Linux by the quota of its
 """
 
 
-@dataclass(frozen=True)
-class Row:
-    """A named target in words."""
-
-    name: str
-    triple: str
-    about: str
-    file: str
-    vectors: str
-    features: str
-    proof: str
-
-
-_CUDA = Row(
-    name="cuda",
-    triple="NVIDIA GPU",
-    about="NVIDIA GPUs, " + ", ".join(f"sm_{number}" for number in DEFAULT_GPUS) + " and newer",
-    file="ELF .so",
-    vectors="threads",
-    features="NVIDIA's driver, the architecture",
-    proof="the kernels' source executed on a CPU, the runtime on a driver that records",
-)
-
-
-def target_rows() -> list[Row]:
-    """Returns the named targets, in their order, and GPUs."""
-    rows = []
-    for known in NAMED_TARGETS:
-        file = f"{known.format.title} {known.format.suffix if known.hosted else '.a'}"
-        features = (" ".join(known.features) if known.hosted else "") or "nothing"
-        rows.append(Row(known.name, known.triple, known.about, file, _words(known.vectors), features, known.proof))
-    return [*rows, _CUDA]
-
-
 def targets_page() -> str:
     """docs/targets.md."""
     lines = [
@@ -207,8 +174,5 @@ def _levels() -> str:
     return "\n".join(rows)
 
 
-def _words(vectors: Vectors) -> str:
-    if vectors.are_scalars:
-        return "none, FMA" if vectors.fused else "none"
-    width = f"{vectors.group} × " * (vectors.group > 1) + str(8 * vectors.bytes // vectors.group)
-    return f"{vectors.registers} × {width}{', FMA' if vectors.fused else ''}"
+if __name__ == "__main__":
+    PAGE.write_text(targets_page(), encoding="utf-8")

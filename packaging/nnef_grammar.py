@@ -1,6 +1,6 @@
 """Generates `grammar.json`, the tables of the LALR(1) parser, from `grammar.lark`.
 
-    python -m nnefc.frontends.nnef.language.make_tables
+    python packaging/nnef_grammar.py
 
 writes them again, after a change of the grammar. It needs lark, which reading NNEF does not.
 """
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import lark
@@ -21,7 +20,7 @@ from nnefc.frontends.nnef.language.tables import TABLES, Production, Tables
 
 __all__ = ["made_tables", "text_of"]
 
-GRAMMAR = Path(__file__).with_name("grammar.lark")
+GRAMMAR = TABLES.with_name("grammar.lark")
 STARTS = ("document", "fragment")
 
 
