@@ -39,6 +39,8 @@ _NESTED = r"[^()]|\((?:[^()]|\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\))*\)"
 """A letter, or parentheses inside of each other, four at most."""
 _SOURCE = re.compile(r', source_code="(?:[^"\\]|\\.)*"')
 _OTHER_TEXT = re.compile(r'metadata\["ir.StringImm"\]\[(\d+)\]')
+_LONG = re.compile(r"\b\d+\.\d{15,}(?:e-?\d+)?")
+"""A number with all 17 digits that tell it from others, whether it needs them or not."""
 _MADE = re.compile(r"lv\d*|.*@.*")
 _LEFT_OUT = re.compile(r"\s*(T\.(reads|writes)\(.*|# .*|@T\.prim_func.*|\w+ = (TypeVar\(.*|T\.int64\(\)))?")
 _AREA = re.compile(r'\n *(\w+) = T\.decl_buffer\(\(1099511627776,\), "uint8", data=(\w+).*')
@@ -77,6 +79,7 @@ def _shortened(text: str) -> str:
     """Returns TVMScript of a kernel without what is implied."""
     text = _OTHER_TEXT.sub(lambda found: f"LLVM{int(found[1]) + 1}", _SOURCE.sub("", text))
     text = _POINTER.sub(r'T.handle("\1")', _USUAL.sub("", _SPECIAL.sub(r'T.float32("\1")', text)))
+    text = _LONG.sub(lambda found: repr(float(found[0])), text)
     for area, address in _AREA.findall(text):
         text = text.replace(f"{area}[", f"{address}[")
     text = _AREA.sub("", text)

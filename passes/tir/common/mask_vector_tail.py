@@ -6,8 +6,8 @@
                                                         v = n // 16
                                                         for lane in vectorized(16), the first n - 16 v of them: S
 
-How vectors leave out lanes: see `targets/codegen/cpu/masks.py`. Rows of known length are not concerned:
-see `passes/tir/common/split_vector_tail.py`.
+How vectors leave out lanes: see `targets/codegen/cpu/masks.py`. Kernels of known shapes are not
+concerned: see `passes/tir/common/split_vector_tail.py`.
 """
 
 from __future__ import annotations
@@ -109,8 +109,8 @@ def _lanes_before(condition: tirx.Expr, loop: tirx.For) -> tirx.Expr | None:
     """Returns the number of lanes before the first for which a condition does not hold."""
     if not isinstance(condition, tirx.LT):
         return None
-    linear = detect_linear_equation(condition.a - condition.b, [loop.loop_var])
-    return int64(0) - linear[1] if linear and is_number(linear[0], 1) else None
+    linear = detect_linear_equation(condition.b - condition.a, [loop.loop_var])
+    return linear[1] if linear and is_number(linear[0], -1) else None
 
 
 def _can_be_masked(stmt: tirx.Stmt) -> bool:

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 import tvm_ffi
 from tvm import tirx
 from tvm.ir.expr import Call, TensorLoad
-from tvm.sym import detect_linear_equation
+from tvm.sym import Analyzer, detect_linear_equation
 
 from nnefc.ir.rebuild import with_fields
 from nnefc.passes.tir.common.expressions import IF_THEN_ELSE, conjuncts, inside, rebuilt, substituted, variables_of
@@ -159,7 +159,7 @@ class _Limits:
             return
         dtype = str(slack.expr_ty().dtype)
         minimum = sum(min(0, own * (count - 1)) for own, count in zip(steps, self.inner.values(), strict=True))
-        known, size = base + tirx.IntImm(dtype, minimum), tirx.IntImm(dtype, abs(step))
+        known, size = Analyzer().simplify(base + tirx.IntImm(dtype, minimum)), tirx.IntImm(dtype, abs(step))
         self.count += 1
         if step > 0:
             self.begins.append(tirx.floordiv(size - 1 - known, size))
