@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from chromium import CHROMIUM, Page
 
 import nnefc
 
@@ -39,6 +40,23 @@ def test_every_link_leads_somewhere_and_nothing_is_fetched(site: Path) -> None:
     for page in pages:
         fetched = re.findall(r"<(?:script|link|img)\b[^>]*\b(?:src|href)=[\"'](?:https?:)?//[^>]*", page.read_text())
         assert not fetched, f"{page}: {fetched}"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
+def test_pages_are_as_wide_as_the_window(site: Path) -> None:
+    too_wide = []
+    with Page() as browser:
+        for page in sorted(site.rglob("*.html")):
+            browser.open(page.as_uri())
+            browser.wait_for(f"document.readyState == 'complete' && location.href == {json.dumps(page.as_uri())}")
+            for width in (400, 1280, 1440, 1600, 1920):
+                metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+                browser.command("Emulation.setDeviceMetricsOverride", **metrics)
+                found = browser.value("document.documentElement.scrollWidth")
+                if found > width:
+                    too_wide.append((page.relative_to(site).as_posix(), width, found))
+    assert too_wide == []
 
 
 @pytest.mark.slow
