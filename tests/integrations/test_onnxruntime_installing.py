@@ -10,6 +10,8 @@ import onnx
 import pytest
 from onnxruntime_calls import linear
 
+from nnefc.onnxruntime import main
+
 PROGRAM = """
 import sys
 from importlib.metadata import version
@@ -69,6 +71,15 @@ IMPORTS = {
 }
 """What packages import, by their names or kinds."""
 
+REFUSED = """
+try:
+    import onnxruntime.no_such_module
+except ModuleNotFoundError:
+    print("no module")
+from onnxruntime.quantization import quantize_dynamic
+quantize_dynamic("a", "b")
+"""
+
 
 def run(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "nnefc.onnxruntime", *map(str, arguments)]
@@ -91,17 +102,27 @@ def test_a_program_runs_unedited(folder: Path) -> None:
 
 def test_what_packages_import_is_there() -> None:
     code = "\n".join(f"{lines}\nprint({name!r})" for name, lines in IMPORTS.items())
-    done = run("-c", f"{code}\nfrom onnxruntime.quantization import quantize_dynamic\nquantize_dynamic('a', 'b')")
-    assert done.stdout.splitlines() == list(IMPORTS), done.stderr
+    done = run("-c", f"{code}\n{REFUSED}")
+    assert done.stdout.splitlines() == [*IMPORTS, "no module"], done.stderr
     assert "onnxruntime.quantization.quantize_dynamic is not a part of nnefc: nnefc.quantize" in done.stderr
 
 
-def test_modules_and_mistakes() -> None:
+def test_a_module_runs_with_its_arguments() -> None:
     assert run("-m", "json.tool", "--help").stdout.startswith("usage:")
-    assert run("no.py").stderr == "error: there is no program no.py\n"
-    assert run().returncode == 2
-    done = run("-c", "import onnxruntime.no_such_module")
-    assert "No module named 'onnxruntime.no_such_module'" in done.stderr
+
+
+def test_mistakes_are_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, status, message in (
+        (["no.py"], 2, "error: there is no program no.py\n"),
+        ([], 2, "usage:"),
+        (["-m"], 2, "usage:"),
+        (["--help"], 0, "usage:"),
+    ):
+        with pytest.raises(SystemExit) as ended:
+            main(arguments)
+        captured = capsys.readouterr()
+        assert ended.value.code == status
+        assert (captured.out if status == 0 else captured.err).startswith(message)
 
 
 def test_child_processes_have_it_too() -> None:

@@ -66,6 +66,9 @@ def main(arguments: Sequence[str]) -> None:
     if not arguments or arguments[0] in ("-h", "--help") or (arguments[0] in ("-m", "-c") and len(arguments) < 2):
         print(_USAGE, end="", file=sys.stdout if arguments[:1] in (["-h"], ["--help"]) else sys.stderr)
         raise SystemExit(0 if arguments[:1] in (["-h"], ["--help"]) else 2)
+    if arguments[0] not in ("-m", "-c") and not Path(arguments[0]).exists():
+        print(f"error: there is no program {arguments[0]}", file=sys.stderr)
+        raise SystemExit(2)
     install()
     _shadow_in_children()
     match arguments:
@@ -78,9 +81,6 @@ def main(arguments: Sequence[str]) -> None:
             sys.path[0] = ""
             exec(compile(code, "<string>", "exec"), {"__name__": "__main__"})
         case [program, *others]:
-            if not Path(program).exists():
-                print(f"error: there is no program {program}", file=sys.stderr)
-                raise SystemExit(2)
             sys.argv = [program, *others]
             sys.path[0] = str(Path(program).resolve().parent)
             runpy.run_path(program, run_name="__main__")
