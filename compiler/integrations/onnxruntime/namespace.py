@@ -11,6 +11,7 @@ from . import devices, enums, errors, inference_session, providers, raw_values, 
 from .environment import VERSION
 from .options import SessionOptions
 from .tools import TOOLS, tool_module
+from .type_helper import TypeHelper
 
 __all__ = ["modules", "public_names"]
 
@@ -66,6 +67,9 @@ def modules() -> dict[str, ModuleType]:
         ),
     }
     made |= {name: tool_module(name) for name in TOOLS}
+    helper = "onnxruntime.transformers.io_binding_helper"
+    made[helper] = tool_module(helper)
+    made[helper].__dict__["TypeHelper"] = TypeHelper
     for name, module in made.items():
         parent, _, last = name.rpartition(".")
         if parent:
