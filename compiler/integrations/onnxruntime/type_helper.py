@@ -28,7 +28,7 @@ class TypeHelper:
         Raises:
             ValueError: there is no such input.
         """
-        return _named({each.name: each.type for each in ort_session.get_inputs()}, name)
+        return str(_named({each.name: each.type for each in ort_session.get_inputs()}, name))
 
     @staticmethod
     def get_output_type(ort_session: Session, name: str) -> str:
@@ -37,7 +37,7 @@ class TypeHelper:
         Raises:
             ValueError: there is no such output.
         """
-        return _named({each.name: each.type for each in ort_session.get_outputs()}, name)
+        return str(_named({each.name: each.type for each in ort_session.get_outputs()}, name))
 
     @staticmethod
     def ort_type_to_numpy_type(ort_type: str) -> Any:
