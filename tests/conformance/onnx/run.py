@@ -3,7 +3,7 @@
     python tests/conformance/onnx/run.py                      nnefc, then docs/onnx-conformance.md
     python tests/conformance/onnx/run.py --engine onnxruntime beside it, in the same table
     python tests/conformance/onnx/run.py --only test_scatter  some, printed only
-    python tests/conformance/onnx/run.py --sample 50          those that `make test` runs, printed only
+    python tests/conformance/onnx/run.py --sample 30          those that `make test` runs, printed only
     python tests/conformance/onnx/run.py --kind real          tests of one kind, printed only
     python tests/conformance/onnx/run.py --count              what was found before, counted; nothing is run
     python tests/conformance/onnx/run.py --minutes 30         as many tests as that takes; a later run goes on

@@ -86,7 +86,7 @@ def test_nan_wins_in_blocks_of_channels(tmp_path: Path) -> None:
     np.testing.assert_array_equal(c, np.moveaxis(np.array(parts), (0, 1), (2, 3)))
 
 
-@pytest.mark.parametrize("elem", [TensorProto.FLOAT, TensorProto.DOUBLE])
+@pytest.mark.parametrize("elem", [TensorProto.FLOAT, pytest.param(TensorProto.DOUBLE, marks=pytest.mark.slow)])
 def test_positions_in_onnx_are_those_of_the_largest_number(elem: int, tmp_path: Path) -> None:
     """Where a window begins with NaN, onnxruntime's own value is none: there the values decide."""
     x = holed(2, 3, 9, 11).astype(helper.tensor_dtype_to_np_dtype(elem))

@@ -422,7 +422,7 @@ def test_an_operator_that_must_know_a_size_says_how_to_give_it(tmp_path: Path) -
         nnefc.compile(tmp_path / "model.onnx")
 
 
-@pytest.mark.parametrize("op_type", ["LSTM", "GRU"])
+@pytest.mark.parametrize("op_type", ["LSTM", pytest.param("GRU", marks=pytest.mark.slow)])
 def test_recurrent_layers_take_any_batch_and_length(op_type: str, tmp_path: Path) -> None:
     """A loop of an open trip count, whose body has dynamic sizes; one direction scans from the end."""
     size = 4 if op_type == "LSTM" else 3
@@ -496,7 +496,12 @@ def test_means_of_integers_lose_their_fractions(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("start", "step", "halves", "dtype"),
-    [(0.5, 1, False, np.float32), (-0.25, 0.7, True, np.float32), (0, 0.5, True, np.float32), (0.1, 1, False, float)],
+    [
+        pytest.param(0.5, 1, False, np.float32, marks=pytest.mark.slow),
+        (-0.25, 0.7, True, np.float32),
+        pytest.param(0, 0.5, True, np.float32, marks=pytest.mark.slow),
+        (0.1, 1, False, float),
+    ],
 )
 def test_ranges_of_reals_end_at_dynamic_sizes(
     start: float, step: float, halves: bool, dtype: type, tmp_path: Path

@@ -156,7 +156,10 @@ def test_elements_that_are_taken_are_there(
 
 @pytest.mark.parametrize(
     ("op_type", "inputs", "attributes"),
-    [("GatherElements", "xj", {}), ("ScatterElements", "xju", {"reduction": "add"})],
+    [
+        pytest.param("GatherElements", "xj", {}, marks=pytest.mark.slow),
+        ("ScatterElements", "xju", {"reduction": "add"}),
+    ],
 )
 def test_indices_may_be_fewer_than_data(
     op_type: str, inputs: str, attributes: Mapping[str, str], tmp_path: Path
@@ -239,9 +242,11 @@ def with_tuples(
     [
         (with_tuples("GatherND", ["n"], None), TUPLES[:, :1], {"x": (4,)}),
         (with_tuples("GatherND", ["n", "m"], 1), TUPLES, {"x": (4, 5)}),
-        (with_tuples("GatherND", ["n", "m"], 2), TUPLES[:, :1], {"x": (4, 5)}),
+        pytest.param(with_tuples("GatherND", ["n", "m"], 2), TUPLES[:, :1], {"x": (4, 5)}, marks=pytest.mark.slow),
         (with_tuples("GatherND", ["n", "m"], None, batch_dims=1), TUPLES[:, 1:], {"x": (3, 5)}),
-        (with_tuples("ScatterND", ["n", "m"], None, ["t"]), TUPLES, {"x": (4, 5), "u": (3,)}),
+        pytest.param(
+            with_tuples("ScatterND", ["n", "m"], None, ["t"]), TUPLES, {"x": (4, 5), "u": (3,)}, marks=pytest.mark.slow
+        ),
         (with_tuples("ScatterND", ["n", "m"], None, ["t", "m"]), TUPLES[:, :1], {"x": (4, 5), "u": (3, 5)}),
     ],
     ids=["one dimension", "all, by rank", "one, by rank", "batch", "scattered elements", "scattered rows"],
