@@ -267,7 +267,7 @@ UNITS = [
     ("name", "units"),
     [
         pytest.param("llvm", UNITS[::4], id="llvm"),
-        pytest.param("llvm -mcpu=x86-64-v3", UNITS[1::4], id="x86-64-v3"),
+        pytest.param("llvm -mcpu=x86-64-v3", UNITS[1::4], id="x86-64-v3", marks=pytest.mark.slow),
         pytest.param("llvm", [*UNITS[1::2], *UNITS[2::4]], id="llvm, the others", marks=pytest.mark.slow),
         pytest.param("llvm -mcpu=x86-64-v3", [*UNITS[::2], *UNITS[3::4]], id="v3, the others", marks=pytest.mark.slow),
     ],
@@ -302,7 +302,7 @@ SPLITS = [(1, 58), (2, 29), (1, 16), (2, 24), (1, 5)]
 @pytest.mark.parametrize(
     ("name", "sizes"),
     [
-        pytest.param("llvm", SPLITS[:2], id="llvm"),
+        pytest.param("llvm", SPLITS[:2], id="llvm", marks=pytest.mark.slow),
         pytest.param("llvm -mcpu=x86-64-v3", SPLITS[2:], id="x86-64-v3"),
         pytest.param("llvm", SPLITS[2:], id="llvm, the others", marks=pytest.mark.slow),
         pytest.param("llvm -mcpu=x86-64-v3", SPLITS[:2], id="v3, the others", marks=pytest.mark.slow),

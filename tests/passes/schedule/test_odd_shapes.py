@@ -298,12 +298,15 @@ def test_the_rule_made_for_a_kind_of_kernel_takes_it(case: Case, rule: str) -> N
     assert rule in rules(case)
 
 
+QUICK_TILES = [((2, 4), "llvm -mcpu=x86-64-v3"), ((4, 4), "llvm")]
+
+
 @pytest.mark.parametrize(
     ("tile", "name"),
     [
-        pytest.param(tile, name, marks=[] if (number - width) % len(TARGETS) == 0 else [pytest.mark.slow])
-        for number, tile in enumerate(choose_algorithms.TILES)
-        for width, name in enumerate(TARGETS)
+        pytest.param(tile, name, marks=[pytest.mark.slow] * ((tile, name) not in QUICK_TILES))
+        for tile in choose_algorithms.TILES
+        for name in TARGETS
     ],
     ids=str,
 )

@@ -74,7 +74,7 @@ def test_every_tile_that_is_copied_fits_a_block_of_every_device(tile: AnyTile) -
     assert tile.shared_bytes <= replace(TARGET, architectures=(86,)).max_shared_bytes
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["float16", pytest.param("bfloat16", marks=pytest.mark.slow)])
 def test_registers_hold_the_largest_tile_that_is_copied(dtype: str) -> None:
     def dense(a: object, b: object) -> object:
         return op.nn.relu(op.matmul(a, b, out_dtype="float32"))
