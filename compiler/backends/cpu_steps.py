@@ -79,7 +79,6 @@ SMALL = PassCondition("with --small", lambda s: s.target.host.small)
 PATCHES = PassCondition("with --patches", lambda s: s.target.host.patches)
 THREADED = PassCondition("targets with threads", lambda s: s.target.host.hosted and not s.target.host.small)
 SINGLE_THREADED = PassCondition("targets with one thread", lambda s: not THREADED.holds(s))
-FREESTANDING = PassCondition("targets without an operating system", lambda s: not s.target.hosted)
 SOFT_FP16 = PassCondition("targets that do not convert fp16", lambda s: not s.schedules.widens("float16"))
 SOFT_ROUNDING = PassCondition("targets without an operating system", lambda s: not s.schedules.hosted)
 ROUNDING_CONVERSIONS = PassCondition(
@@ -89,7 +88,6 @@ NO_ROUNDING = PassCondition("targets without an instruction that rounds", lambda
 FUSED_PRODUCTS = PassCondition(
     "targets that round a product and a sum once", lambda s: s.schedules.rounds_products_once
 )
-SCALABLE = PassCondition("targets with scalable vectors of a known length", lambda s: bool(s.target.host.vectors.scale))
 
 # Conditions on kernels.
 

@@ -54,8 +54,6 @@ from nnefc.targets.machine.system import FileFormat
 
 __all__ = ["Artifact", "Trial", "build", "compiler_version"]
 
-_ALIGNMENT = 64
-
 
 @dataclass(frozen=True)
 class Trial:

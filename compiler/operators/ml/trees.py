@@ -280,11 +280,6 @@ class _Walk:
 
         return at.emit(at.elements((self.samples, self.targets), element, parts, name="join_blocks"))
 
-    @property
-    def filler(self) -> float:
-        """The payload of trees that fill a group."""
-        return self._identity
-
 
 @dataclass(frozen=True, eq=False)
 class _Tables:
