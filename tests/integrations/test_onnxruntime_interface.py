@@ -70,6 +70,16 @@ _BY_VALUE = (
 """Classes whose members are read by the calls of the class, or of the one that uses it."""
 
 
+@of_this_version
+def test_every_name_of_the_module_of_cpp_classes_is_there() -> None:
+    names = [name for name in dir(onnxruntime.capi.onnxruntime_pybind11_state) if not name.startswith("_")]
+    assert [name for name in names if not hasattr(ort.capi.onnxruntime_pybind11_state, name)] == []
+    names = ["quantize_matmul_4bits", "get_all_operator_schema"]
+    for name in names:
+        with pytest.raises(ort.capi.onnxruntime_pybind11_state.NotImplemented, match=f"{name} is not a part of nnefc"):
+            getattr(ort.capi.onnxruntime_pybind11_state, name)()
+
+
 @pytest.mark.parametrize("name", [name for name in CALLS if name not in UNLIKE])
 def test_calls_end_alike(sessions: tuple[Any, Any], name: str, capsys: pytest.CaptureFixture[str]) -> None:
     peer, session = sessions

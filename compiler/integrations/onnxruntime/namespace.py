@@ -10,7 +10,7 @@ import nnefc.integrations.onnxruntime as package
 from . import devices, enums, errors, inference_session, providers, raw_values, refused, session, sparse
 from .environment import VERSION
 from .options import SessionOptions
-from .tools import TOOLS, tool_module
+from .tools import TOOLS, refused_name, tool_module
 from .type_helper import TypeHelper
 
 __all__ = ["modules", "public_names"]
@@ -24,6 +24,27 @@ _PRIVATE = {
     "version": VERSION,
 }
 """Names of the package besides its classes and functions."""
+
+
+_QUANTIZATION = (
+    "pack_fp4_weights_for_cuda_moe_gemm",
+    *(f"quantize_matmul_{kind}" for kind in ("2bits", "4bits", "8bits", "bnb4")),
+    *(f"quantize_qdq_matmul_{kind}" for kind in ("2bits", "4bits")),
+)
+_KERNELS = (
+    "SessionObjectInitializer",
+    "get_all_operator_schema",
+    "get_all_opkernel_def",
+    "get_compatibility_info_from_model",
+    "get_compatibility_info_from_model_bytes",
+    "get_hardware_device_ep_incompatibility_details",
+    "get_model_compatibility_for_ep_devices",
+    "get_registered_ep_kernel_defs",
+    "get_session_initializer",
+    "opkernel",
+    "schemadef",
+)
+"""Names of the module of C++ classes that are about onnxruntime's own kernels, and are refused when they are called."""
 
 
 def public_names() -> dict[str, Any]:
@@ -93,9 +114,12 @@ def _state() -> dict[str, Any]:
         "SparseCsrView": sparse.SparseCsrView,
         "SparseTensor": sparse.RawSparseTensor,
         "get_default_session_options": SessionOptions,
+        "get_hardware_devices": lambda: [each.device for each in devices.get_ep_devices()],
         "kNextPowerOfTwo": enums.ArenaExtendStrategy.kNextPowerOfTwo,
         "kSameAsRequested": enums.ArenaExtendStrategy.kSameAsRequested,
     }
+    names |= {name: refused_name(f"onnxruntime.quantization.{name}") for name in _QUANTIZATION}
+    names |= {name: refused_name(f"onnxruntime.tools.{name}") for name in _KERNELS}
     hidden = ("IOBinding", "OrtDeviceVendorId", "preload_dlls", "print_debug_info", *_PRIVATE)
     return {name: value for name, value in names.items() if name not in hidden}
 

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 from .errors import NotImplemented, refusal
 
-__all__ = ["TOOLS", "tool_module"]
+__all__ = ["TOOLS", "refused_name", "tool_module"]
 
 TOOLS = {
     "onnxruntime.backend": "nnefc.onnx_backend is ONNX's interface for backends",
@@ -29,20 +29,21 @@ class _Refused(type):
     def __getattr__(cls, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return _named(f"{cls._path}.{name}")
+        return refused_name(f"{cls._path}.{name}")
 
     def __call__(cls, *_: Any, **__: Any) -> NoReturn:
         tool = next(name for name in TOOLS if cls._path.startswith(name))
         raise refusal(NotImplemented, f"{cls._path} is not a part of nnefc: {TOOLS[tool]}; onnxruntime itself has it")
 
     def __getitem__(cls, name: Any) -> Any:
-        return _named(f"{cls._path}.{name}")
+        return refused_name(f"{cls._path}.{name}")
 
     def __iter__(cls) -> Iterator[Any]:
         return iter(())
 
 
-def _named(path: str) -> _Refused:
+def refused_name(path: str) -> type:
+    """Returns a class for a name in a tool, which is refused when it is called."""
     return _Refused(path.rpartition(".")[2], (), {"_path": path, "__module__": path.rpartition(".")[0]})
 
 
@@ -50,7 +51,7 @@ class _Tool(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
-        return _named(f"{self.__name__}.{name}")
+        return refused_name(f"{self.__name__}.{name}")
 
 
 def tool_module(name: str) -> ModuleType:
