@@ -80,7 +80,7 @@ TREES = [
     (GradientBoostingClassifier(n_estimators=2), np.float64, BOTH),
     (BOOSTING, np.float32, BOTH),
     (make_pipeline(StandardScaler(), BOOSTING), np.float64, BOTH),
-    (HistGradientBoostingRegressor(max_iter=3), np.float64, ("predict",)),
+    pytest.param(HistGradientBoostingRegressor(max_iter=3), np.float64, ("predict",), marks=pytest.mark.slow),
     (AdaBoostRegressor(n_estimators=2, random_state=0), np.float64, ("predict",)),
     (IsolationForest(n_estimators=3, max_samples=16, random_state=0), np.float64, ("predict", "decision_function")),
 ]
@@ -111,7 +111,8 @@ VOTING = {
 
 @pytest.mark.filterwarnings("ignore::nnefc.ModelWarning")  # the probabilities of votes for labels, which have no method
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[pytest.mark.slow] if n == "in a pipeline" else []) for n in VOTING]
+    "name",
+    [pytest.param(n, marks=[pytest.mark.slow] if n in ("in a pipeline", "in another one") else []) for n in VOTING],
 )
 def test_votes(name: str) -> None:
     given, methods = VOTING[name]

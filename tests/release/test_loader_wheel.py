@@ -55,6 +55,7 @@ def test_it_is_small_and_says_what_is_in_it(wheel: Path) -> None:
     assert int(lines[-1].split()[-1].replace(",", "")) == wheel.stat().st_size
 
 
+@pytest.mark.slow
 def test_the_same_files_make_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
     assert write_wheel(tmp_path).read_bytes() == wheel.read_bytes()
 
