@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +144,14 @@ def test_rows_of_classes_come_by_name(tmp_path: Path) -> None:
     x = {"scores": np.array([[0.5, 0.25, 1], [2, 3, 4]], np.float32)}
     assert session.run(None, x) == peer.run(None, x)
     assert session.get_outputs()[0].type == peer.get_outputs()[0].type
+
+
+def test_a_session_is_freed_with_its_last_reference(path: Path, cache: Path) -> None:
+    session = nnefc.InferenceSession(path, cache=cache)
+    session.run(None, given())
+    alive = weakref.ref(session)
+    del session
+    assert alive() is None
 
 
 def test_a_provider_that_is_not_here_is_left_out(path: Path, cache: Path) -> None:

@@ -12,25 +12,20 @@ import os
 import time
 import warnings
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-import numpy as np
-
-from nnefc.driver.in_memory import AnyModel, file_of
+from nnefc.driver.in_memory import AnyModel
 from nnefc.ir.model_metadata import own_entries
 from nnefc.loader import LoadError, Model, Tensor
-from nnefc.loader import load as load_library
-from nnefc.support.diagnostics import CompileError, compiler_missing
+from nnefc.support.diagnostics import CompileError
 
+from .compilation import Compilation
 from .declared import Declared, Interface, node_arg, tensor_arg
 from .element_types import element_of
-from .errors import Fail, as_kind
 from .fields import ignored
-from .libraries import Libraries, Variant
+from .libraries import Libraries
 from .metadata import NO_VERSION, ModelMetadata, NodeArg
-from .models import GivenModel, classified
+from .models import GivenModel
 from .options import session_options
 from .profiling import Profiler
 from .providers import CPU, CUDA, Provider, providers_of
@@ -43,7 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = ["InferenceSession"]
 
-_OWN_INTERFACE = ("entry", "graph", "io", "output_tensors", "scan_states", "values")
+_OWN_INTERFACE = ("entry", "graph", "io", "output_tensors", "overridable", "scan_states", "values")
 """Options with which the inputs and outputs of a library are others than those of the model."""
 
 _ACCEPTED = ("disabled_optimizers", "enable_fallback", "read_config_from_model")
@@ -150,9 +145,10 @@ class InferenceSession(Session):
     def _open(self, provider: Provider) -> None:
         interface = None if self._has_own_interface else self._model.interface
         threads = max(0, self._sess_options.intra_op_num_threads) or None
-        self._libraries = Libraries(
-            interface, lambda variant: self._loaded(provider, variant, threads), self._defaults, threads
+        compilation = Compilation(
+            self._model, self._sess_options, self._keywords, provider, threads, self._cache, self._progress
         )
+        self._libraries = Libraries(interface, compilation, threads)
         first = self._libraries.first
         if interface is None:
             assert first is not None
@@ -172,74 +168,6 @@ class InferenceSession(Session):
         return any(self._keywords.get(name) is not None for name in _OWN_INTERFACE) or any(
             name in (self._keywords.get("shape") or {}) for name in sequences
         )
-
-    def _loaded(self, provider: Provider, variant: Variant, threads: int | None) -> Model:
-        load: dict[str, Any] = {"threads": threads, "device": provider.device}
-        flush = self._sess_options.entries.get("session.set_denormal_as_zero")
-        if flush is not None:
-            load["flush_subnormals"] = flush == "1"
-        model = self._model.model
-        if self._model.is_library:
-            path = Path(os.fspath(model))  # type: ignore[arg-type]
-            if self._keywords:
-                raise LoadError(f"{path} is compiled already: {', '.join(self._keywords)} are options for models")
-            try:
-                return load_library(path, **load)
-            except LoadError as error:
-                raise as_kind(Fail, error) from error
-        if "target" in self._keywords:
-            raise LoadError("a session runs here: providers say on what, and nnefc.compile compiles for other targets")
-        return self._compiled(provider, variant, load)
-
-    def _compiled(self, provider: Provider, variant: Variant, load: Mapping[str, Any]) -> Model:
-        try:
-            from nnefc.driver.cache import load_model
-            from nnefc.driver.option_keywords import compile_options
-        except ModuleNotFoundError as error:
-            what = f"a session of the model {self._model.path or 'in memory'}"
-            raise compiler_missing(what, error.name or "") from error
-        keywords = self._keywords | {"shape": self._shapes(variant)}
-        if variant.overridable:
-            keywords["overridable"] = True
-        if self._sess_options.enable_profiling:
-            keywords.setdefault("profile", True)
-        chosen = compile_options("nnefc.InferenceSession", keywords, provider.target)
-        try:
-            path, folder = file_of(self._model.model)
-            with folder or nullcontext():
-                return load_model(path, chosen, self._cache, self._progress, **load)
-        except CompileError as error:
-            raise classified(error, self._model) from error
-
-    def _shapes(self, variant: Variant) -> dict[str, Any] | None:
-        """Returns the option `shape`: what the program gives, sizes of dimensions by name, and shapes of inputs."""
-        shapes: dict[str, Any] = dict(self._keywords.get("shape") or {})
-        interface = self._model.interface
-        if interface is not None:
-            before = self._model.dimension_names
-            shapes |= {
-                name: size
-                for (kind, name), size in self._sess_options.dimensions.items()
-                if kind == "name" and name in before
-            }
-            if any(kind == "denotation" for kind, _ in self._sess_options.dimensions):
-                shapes |= {
-                    each.name: each.shape
-                    for each in interface.required
-                    if any(each.denotations) and each.shape is not None and all(isinstance(s, int) for s in each.shape)
-                }
-        for name, shape in variant.shapes:
-            shapes[name] = list(shape) if shape is not None else None
-        return shapes or None
-
-    def _defaults(self) -> dict[str, np.ndarray]:
-        """Returns the values of initializers that are inputs."""
-        proto = self._model.proto()
-        import onnx
-
-        names = {value.name for value in proto.graph.input}
-        tensors = (tensor for tensor in proto.graph.initializer if tensor.name in names)
-        return {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in tensors}
 
     def _describe_library(self, model: Model) -> None:
         """Describes the session by the library: its model is not there, or is of another format than ONNX."""

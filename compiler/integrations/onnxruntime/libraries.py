@@ -8,11 +8,11 @@ kept for later ones.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from threading import Lock
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from nnefc.loader import Model, SessionPool
 from .declared import Declared, Interface
 from .inputs import Feed
 
-__all__ = ["Libraries", "Runner", "Variant"]
+__all__ = ["Libraries", "Runner", "Source", "Variant"]
 
 _MAX_VARIANTS = 16
 """Libraries that a session keeps, those that were used last."""
@@ -39,6 +39,18 @@ class Variant:
 
     shapes: tuple[tuple[str, Any], ...] = ()
     overridable: bool = False
+
+
+class Source(Protocol):
+    """Where libraries come from."""
+
+    def library(self, variant: Variant) -> Model:
+        """Returns the library of a variant."""
+        ...
+
+    def defaults(self) -> Mapping[str, np.ndarray]:
+        """Returns the values of initializers that are inputs."""
+        ...
 
 
 class Runner:
@@ -65,19 +77,17 @@ class Libraries:
     def __init__(
         self,
         interface: Interface | None,
-        compiled: Callable[[Variant], Model],
-        defaults: Callable[[], Mapping[str, np.ndarray]],
+        source: Source,
         threads: int | None,
     ) -> None:
         """Compiles the library, unless it depends on the inputs.
 
         Args:
             interface: of the model; None: the library says what its inputs are.
-            compiled: loads the library of a variant.
-            defaults: the values of initializers that are inputs.
+            source: gives the library of a variant.
             threads: of each session.
         """
-        self._interface, self._compiled, self._threads, self._defaults = interface, compiled, threads, defaults
+        self._interface, self._source, self._threads = interface, source, threads
         self._lock = Lock()
         self._runners: OrderedDict[Variant, Runner] = OrderedDict()
         self._is_lazy = interface is not None and any(map(_is_open, interface.required))
@@ -108,7 +118,7 @@ class Libraries:
         with self._lock:
             found = self._runners.get(variant)
             if found is None:
-                found = self._runners[variant] = Runner(self._compiled(variant), self._threads)
+                found = self._runners[variant] = Runner(self._source.library(variant), self._threads)
                 while len(self._runners) > _MAX_VARIANTS:
                     self._runners.popitem(last=False)
             self._runners.move_to_end(variant)
@@ -117,7 +127,7 @@ class Libraries:
     def _renamed(self, feed: Feed, overridable: bool) -> Feed:
         """Returns elements of sequences as inputs of their own, without values that are absent."""
         assert self._interface is not None
-        made: Feed = dict(self._defaults()) if overridable else {}
+        made: Feed = dict(self._source.defaults()) if overridable else {}
         names = {each.name for each in self._sequences}
         for name, value in feed.items():
             if name in names and value is not None:
