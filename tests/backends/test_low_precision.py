@@ -93,7 +93,7 @@ def _compiled(case: _Contractions, folder: Path, target: str, precision: str, **
 
 @functools.cache
 def _lacking(target: str) -> str:
-    """Returns why code for the target does not run here, or ""; a small network shows it before a large one is compiled."""
+    """Returns why code for the target does not run here, or "": a small network shows it."""
     net = Net(seed=1)
     with tempfile.TemporaryDirectory() as folder, emulation(target) as plain:
         path = Path(folder) / "network.onnx"
