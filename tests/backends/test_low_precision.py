@@ -95,11 +95,11 @@ def _compiled(case: _Contractions, folder: Path, target: str, precision: str, **
 def _lacking(target: str) -> str:
     """Returns why code for the target does not run here, or "": a small network shows it."""
     net = Net(seed=1)
-    with tempfile.TemporaryDirectory() as folder, emulation(target) as plain:
+    with tempfile.TemporaryDirectory() as folder, emulation(target) as llvm_target:
         path = Path(folder) / "network.onnx"
         onnx.save(net.model([net.do("Relu", net.floats(3, 5))]), path)
         try:
-            nnefc.compile(path, plain).load(threads=1).close()
+            nnefc.compile(path, llvm_target).load(threads=1).close()
         except nnefc.LoadError as error:
             return str(error)
     return ""
