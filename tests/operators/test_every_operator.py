@@ -1,7 +1,7 @@
 """Every operator, in every format that has it, is computed and compared with a reference; none is without a case.
 
 ONNX: random nodes, one of each operator, with NumPy in float64 and bounds that follow from each; others in
-`onnx_operators.py`. NNEF: the tables of `tests/frontends/nnef`, whose results NumPy computes in float64, and
+`single_operators.py`. NNEF: the tables of `tests/frontends/nnef`, whose results NumPy computes in float64, and
 `tract_operators.py` for the dialect of tract. PNNX: `tests/data/pnnx/cases`, whose results are PyTorch's.
 """
 
@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-import onnx_operators
 import pytest
+import single_operators
 import test_operations_compound as compound
 import test_operations_elementwise as elementwise
 import test_operations_roi as regions
@@ -94,9 +94,9 @@ def test_operators_of_onnx_agree_with_numpy_in_float64(part: int) -> None:
     assert outcome.agreed == len(graphs), "of some, nothing is asked"
 
 
-@pytest.mark.parametrize("case", onnx_operators.CASES, ids=str)
-def test_operators_of_onnx_that_random_graphs_have_not(case: onnx_operators.Case, tmp_path: Path) -> None:
-    onnx_operators.check(case, tmp_path)
+@pytest.mark.parametrize("case", single_operators.CASES, ids=str)
+def test_operators_of_onnx_that_random_graphs_have_not(case: single_operators.Case, tmp_path: Path) -> None:
+    single_operators.check(case, tmp_path)
 
 
 def test_operators_of_tract_agree_with_numpy_in_float64(tmp_path: Path) -> None:
@@ -105,10 +105,10 @@ def test_operators_of_tract_agree_with_numpy_in_float64(tmp_path: Path) -> None:
 
 def test_no_operator_of_onnx_is_without_a_case() -> None:
     random = {name for graphs in random_graphs().values() for graph in graphs for name in graph.operators()}
-    own = {case.operator for case in onnx_operators.CASES}
-    missing = {name for name in onnx_names() - own - onnx_operators.ELSEWHERE.keys() if not is_named(name, random)}
-    assert missing == set(), "add a space to tests/fuzz/graphs/spaces, or a case to tests/operators/onnx_operators.py"
-    for name, (file, reason) in onnx_operators.ELSEWHERE.items():
+    own = {case.operator for case in single_operators.CASES}
+    missing = {name for name in onnx_names() - own - single_operators.ELSEWHERE.keys() if not is_named(name, random)}
+    assert missing == set(), "add a space to tests/fuzz/graphs/spaces, or a case to tests/operators/single_operators.py"
+    for name, (file, reason) in single_operators.ELSEWHERE.items():
         assert name in onnx_names() and reason
         assert name.rpartition(".")[2] in (TESTS.parent / file).read_text(), f"{file} does not compute {name}"
 
