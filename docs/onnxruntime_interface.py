@@ -69,8 +69,8 @@ _BEGIN = """# onnxruntime's interface
 {states}
 
 Messages are nnefc's own. Errors are of onnxruntime's classes and of nnefc's at the same time: an `InvalidArgument` of
-a run is a `RunError`, a `NotImplemented` of a model a `CompileError`. Each name that is not refused is called in both
-packages by `tests/integrations/test_onnxruntime_interface.py`. Members of enumerations are equal; numbers that are no
+a run is a `RunError`, a `NotImplemented` of a model a `CompileError`. Each name that is equal or different is called
+in both packages by `tests/integrations/test_onnxruntime_interface.py`. Members of enumerations are equal; numbers that are no
 members are refused.
 
 The modules `onnxruntime.backend`, `datasets`, `quantization`, `tools`, `training` and `transformers` can be imported,
@@ -144,11 +144,12 @@ def _row(name: str, owner: str, member: str) -> Row:
         return Row(name, "different", DIFFERENT[name])
     value = _value(name, owner, member)
     first = (inspect.getdoc(value) or "").partition("\n")[0]
+    if reason := getattr(value, "reason", ""):
+        first = reason[0] if reason.startswith("nnefc") else reason[0].upper()
+        return Row(name, "refused", f"{first}{reason[1:]}.")
     if isinstance(value, Field):
         return Row(name, "equal" if value.is_used else "no effect", "")
-    if first.startswith("Refuses") or "which are refused" in first or "sessions do not take" in first:
-        return Row(name, "refused", first)
-    if isinstance(value, type) and "which is not known" in first:
+    if first.startswith("Refuses"):
         return Row(name, "refused", first)
     if first.startswith(("Is accepted", "Does nothing")):
         return Row(name, "no effect", first)

@@ -276,15 +276,15 @@ class OrtEpDevice:
 class OrtSyncStream:
     """A stream of a device, which sessions do not take."""
 
+    reason = "a session has no streams: nnefc.load(library)(array, stream=...) runs on a stream of CUDA"
+
     def __init__(self) -> None:
         raise self.refusal()
 
     @staticmethod
     def refusal() -> Exception:
         """Returns the error that names the other way."""
-        return refusal(
-            NotImplemented, "a session has no streams: nnefc.load(library)(array, stream=...) runs on a stream of CUDA"
-        )
+        return refusal(NotImplemented, OrtSyncStream.reason)
 
 
 def get_ep_devices() -> list[OrtEpDevice]:

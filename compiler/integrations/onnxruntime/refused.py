@@ -24,9 +24,13 @@ __all__ = [
 
 
 class _Refused:
-    """A class that refuses to be made, with a reason."""
+    """A class that refuses to be made.
 
-    _reason: ClassVar[str] = ""
+    Attributes:
+        reason: why, and what to do.
+    """
+
+    reason: ClassVar[str] = ""
 
     def __init__(self, *_: Any, **__: Any) -> None:
         raise self.refusal()
@@ -34,7 +38,7 @@ class _Refused:
     @classmethod
     def refusal(cls) -> Exception:
         """Returns the error that says why."""
-        return refusal(NotImplemented, f"{cls.__name__}: {cls._reason}")
+        return refusal(NotImplemented, f"{cls.__name__}: {cls.reason}")
 
 
 _LORA = (
@@ -46,7 +50,7 @@ _LORA = (
 class LoraAdapter(_Refused):
     """Adapters of weights, which are refused."""
 
-    _reason = _LORA
+    reason = _LORA
 
     def Load(self, path: str, /) -> NoReturn:
         """Refuses to load an adapter."""
@@ -56,7 +60,7 @@ class LoraAdapter(_Refused):
 class AdapterFormat(_Refused):
     """Files of adapters of weights, which are refused."""
 
-    _reason = _LORA
+    reason = _LORA
 
     @staticmethod
     def read_adapter(file_path: Any) -> NoReturn:
@@ -67,11 +71,11 @@ class AdapterFormat(_Refused):
 class ModelCompiler(_Refused):
     """Models with contexts of execution providers, which are refused."""
 
-    _reason = "nnefc.compile(model).export('model.so') compiles a model to a library, which InferenceSession loads"
+    reason = "nnefc.compile(model).export('model.so') compiles a model to a library, which InferenceSession loads"
 
 
 class _Package(_Refused):
-    _reason = "packages of several models are not supported: give InferenceSession the model of one variant"
+    reason = "packages of several models are not supported: give InferenceSession the model of one variant"
 
 
 class ModelPackage(_Package):
@@ -103,7 +107,7 @@ class ModelPackageComponentContext(_Package):
 class OrtEpContextData(_Refused):
     """Contexts of execution providers, which are refused."""
 
-    _reason = "a compiled network has no contexts of execution providers"
+    reason = "a compiled network has no contexts of execution providers"
 
 
 class OrtEpContextDataBuffer(OrtEpContextData):
@@ -113,7 +117,7 @@ class OrtEpContextDataBuffer(OrtEpContextData):
 class OrtEpAssignedNode(_Refused):
     """Which nodes an execution provider has, which is not known: kernels are made of several nodes."""
 
-    _reason = "the kernels of a compiled network are made of several nodes: nnefc view shows which"
+    reason = "the kernels of a compiled network are made of several nodes: nnefc view shows which"
 
 
 class OrtEpAssignedSubgraph(OrtEpAssignedNode):
