@@ -70,8 +70,8 @@ _BEGIN = """# onnxruntime's interface
 
 Messages are nnefc's own. Errors are of onnxruntime's classes and of nnefc's at the same time: an `InvalidArgument` of
 a run is a `RunError`, a `NotImplemented` of a model a `CompileError`. Each name that is equal or different is called
-in both packages by `tests/integrations/test_onnxruntime_interface.py`. Members of enumerations are equal; numbers that are no
-members are refused.
+in both packages by `tests/integrations/test_onnxruntime_interface.py`. Members of enumerations are equal; numbers
+that are no members are refused.
 
 The modules `onnxruntime.backend`, `datasets`, `quantization`, `tools`, `training` and `transformers` can be imported,
 and all names from them; what they hold is refused when it is called, but for
