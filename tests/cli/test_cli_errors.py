@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-import nnefc
 from nnefc.cli import main
 from nnefc.cli.errors import coloured
 from nnefc.support.diagnostics import CompileError, Location
@@ -23,7 +22,7 @@ def compile_raising(monkeypatch: pytest.MonkeyPatch, error: BaseException, folde
     def raising(*args: object, **keywords: object) -> None:
         raise error
 
-    monkeypatch.setattr(nnefc, "compile", raising, raising=False)
+    monkeypatch.setattr("nnefc.driver.compile.compile", raising)
     result = CliRunner().invoke(main, ["compile", "net.nnef", "-o", str(folder / "net.so")])
     return result.exit_code, result.stdout, result.stderr
 
@@ -61,7 +60,7 @@ def test_errors_are_messages(
 def test_traceback_of_an_internal_error_is_there_on_request(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("NNEFC_TRACEBACK", "1")
     with pytest.raises(KeyError):
-        monkeypatch.setattr(nnefc, "compile", lambda *a, **k: {}["x"], raising=False)
+        monkeypatch.setattr("nnefc.driver.compile.compile", lambda *a, **k: {}["x"])
         CliRunner().invoke(main, ["compile", "n", "-o", str(tmp_path / "n.so")], catch_exceptions=False)
 
 

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-import nnefc
 from nnefc.cli import main
 
 
@@ -39,7 +38,7 @@ class Recorder:
 @pytest.fixture
 def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
     recorder = Recorder()
-    monkeypatch.setattr(nnefc, "compile", recorder, raising=False)
+    monkeypatch.setattr("nnefc.driver.compile.compile", recorder)
     return recorder
 
 

@@ -6,6 +6,7 @@ import bz2
 import gzip
 import lzma
 import shutil
+import sys
 from pathlib import Path
 
 import onnx
@@ -45,8 +46,8 @@ FILES: list[tuple[str, bytes | str, str, str]] = [
      f"build the network in Python, load the values into it, and export it: {EXPORT}"),
     ("old.pth", b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.\x80\x02M", "a PyTorch checkpoint, without the network",
      f"build the network in Python, load the values into it, and export it: {EXPORT}"),
-    ("m.pt2", zipped("m/archive_format", "m/models/model.json"), "a program of torch.export's",
-     "torch.onnx.export(torch.export.load('m.pt2'), f='m.onnx', dynamo=True)"),
+    ("m.zip", zipped("m/archive_format", "m/models/model.json"), "a program of torch.export's",
+     "torch.onnx.export(torch.export.load('m.zip'), f='m.onnx', dynamo=True)"),
     ("m.pkl", b"\x80\x04\x95\x10", "a Python pickle, not an exchange format",
      "of scikit-learn, convert the fitted model: onnx.save(skl2onnx.to_onnx(model, X[:1]), 'm.onnx'); of PyTorch, "
      f"{EXPORT}"),
@@ -118,6 +119,14 @@ def test_what_a_file_is_and_the_way_to_a_model(
     monkeypatch.chdir(tmp_path)
     write(Path(name), content)
     assert message("compile", name, "-o", "out.so") == f"error: '{name}' is {what}\nhint: {hint}"
+
+
+def test_a_program_of_pytorch_needs_pytorch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    write(Path("m.pt2"), zipped("m/archive_format", "m/models/model.json"))
+    what = "a program of torch.export's, which PyTorch alone reads"
+    assert message("compile", "m.pt2", "-o", "out.so") == f"error: 'm.pt2' is {what}\nhint: pip install 'nnefc[torch]'"
 
 
 FOLDERS = [

@@ -69,7 +69,6 @@ NOT_RUN: Mapping[str, str] = {
     r"make (chat|run|test|test-all|test-gpu|lint|fuzz|stress|pages|nightly)\b": "is long; its goal exists",
     r"python tests/(fuzz|operators)/": "rewrites pages, or runs for as long as it is told",
     r"python -m nnefc\.onnxruntime ": "runs a program of the reader's; tests/integrations runs others",
-    r"python (-m nnefc\.frontends|-c )": "rewrites a page, which tests compare with what it writes",
     r"python examples/gallery/": "needs pretrained networks, which slow tests of the gallery have",
 }
 """Commands that no test runs as they are written, and why."""

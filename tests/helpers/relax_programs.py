@@ -59,9 +59,9 @@ def program(text: str, **constants: np.ndarray) -> tvm.IRModule:
         name, _, tail = element.partition("[")
         name, _, dtype = name.partition(": ")
         shape = [
-            int(size) if size.strip().isdigit() else sizes.setdefault(size, tirx.Var(size.strip(' "'), "int64"))
-            for size in tail.rstrip("]").split(",")
-            if size.strip()
+            int(size) if size.isdigit() else sizes.setdefault(size, tirx.Var(size, "int64"))
+            for size in (part.strip(' "') for part in tail.rstrip("]").split(","))
+            if size
         ]
         params.append(relax.Var(name, relax.TensorType(shape, dtype or "float32")))
     scope = {name: relax.const(value, str(value.dtype)) for name, value in constants.items()}

@@ -198,7 +198,7 @@ def test_a_session_without_its_gpu_is_given_back(monkeypatch: pytest.MonkeyPatch
     def no_gpu(number: int) -> None:
         raise nnefc.RunError(f"no GPU {number}")
 
-    monkeypatch.setattr(session, "Gpu", no_gpu)
+    monkeypatch.setattr(session, "GpuContext", no_gpu)
     library = SimpleNamespace(device="cuda", create=lambda *_: 5, destroy=destroyed.append)
     with pytest.raises(nnefc.LoadError, match="no GPU 1"):
         session.Session(library, 1, 1, True)  # type: ignore[arg-type]
