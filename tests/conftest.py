@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -54,9 +55,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--part", metavar="K/N", help="Only the tests of the Kth of N parts, which are about as long.")
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep those of the part that is asked for."""
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
+    """Mark the cases that a sample leaves out as slow; then keep those of the part that is asked for."""
+    _mark_others_slow(items)
+    yield
     asked = config.getoption("--part")
     if asked is None:
         return
@@ -68,6 +71,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     kept = files_of_part(weights, number, count)
     config.hook.pytest_deselected(items=[item for item in items if item.nodeid.partition("::")[0] not in kept])
     items[:] = [test for test in items if test.nodeid.partition("::")[0] in kept]
+
+
+def _mark_others_slow(found: list[pytest.Item]) -> None:
+    """Marks all cases of tests with the marker `sample` as slow, but for so many that are evenly spaced among them."""
+    sampled: dict[str, list[pytest.Item]] = {}
+    for case in found:
+        if case.get_closest_marker("sample") is not None and case.get_closest_marker("slow") is None:
+            sampled.setdefault(case.nodeid.partition("[")[0], []).append(case)
+    for cases in sampled.values():
+        marker = cases[0].get_closest_marker("sample")
+        count = marker.args[0] if marker is not None else len(cases)
+        kept = {round(number * (len(cases) - 1) / max(1, count - 1)) for number in range(count)}
+        for number, case in enumerate(cases):
+            if number not in kept:
+                case.add_marker(pytest.mark.slow)
 
 
 _VERIFIED = ("operators", "spec", "test_random_graphs.py", "test_random_networks.py")

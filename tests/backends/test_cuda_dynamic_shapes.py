@@ -72,6 +72,7 @@ def check(model: Model, rows: int) -> None:
 
 
 @pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in NETWORKS])
+@pytest.mark.sample(2)
 def test_every_size_gives_what_tvm_computes_and_no_access_is_wrong(name: str) -> None:
     with on_cuda(checks=True), loaded(sample(name)) as model:
         for sizes in NETWORKS[name][2][::2]:

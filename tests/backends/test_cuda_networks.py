@@ -32,6 +32,7 @@ SLOW = ("resnet", "unet", "vision transformer", "bert")  # the last is computed 
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in NETWORKS])
+@pytest.mark.sample(2)
 def test_a_small_network_is_the_same_and_no_access_is_wrong(name: str, tmp_path: Path) -> None:
     net = Net(seed=len(name))
     path = tmp_path / "network.onnx"

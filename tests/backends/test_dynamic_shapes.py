@@ -194,6 +194,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("name", "sizes"), CASES, ids=lambda value: value if isinstance(value, str) else str(value))
+@pytest.mark.sample(6)
 def test_every_size_gives_what_tvm_computes_for_that_size(name: str, sizes: Mapping[str, int]) -> None:
     model = open_model(name)
     given = inputs(model, sizes)

@@ -79,6 +79,7 @@ def network(rng: np.random.Generator) -> tuple[onnx.ModelProto, dict[str, np.nda
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), inputs
 
 
+@pytest.mark.sample(2)
 def test_sums_of_products_are_exact(machine: Machine, tmp_path: Path) -> None:
     model, inputs = network(np.random.default_rng(20))
     onnx.save(model, tmp_path / "sums.onnx")
@@ -242,6 +243,7 @@ def residual(seed: int, results: int) -> tuple[onnx.ModelProto, dict[str, np.nda
     return net.model([*quantized[1:], *outputs[:results]]), net.inputs
 
 
+@pytest.mark.sample(2)
 def test_bytes_that_are_added_and_rounded_again_have_the_same_bits_everywhere(machine: Machine, tmp_path: Path) -> None:
     model, inputs = residual(9, 2)
     onnx.save(model, tmp_path / "residual.onnx")

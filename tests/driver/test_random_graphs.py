@@ -99,6 +99,7 @@ def graph_of(seed: int, steps: int, *kinds: str) -> Graph:
         pytest.param(15, "cuda fp16", marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.sample(7)
 def test_graphs_agree_with_float64(seed: int, way: str) -> None:
     count = 1 if WAYS[way].validates else 2  # each pass by itself takes a while
     outcome = compare([seeds.graph_of(2 * seed + number, 3, WAYS[way]) for number in range(count)], WAYS[way])
@@ -116,6 +117,7 @@ def _one_of_each_way() -> Iterator[object]:
 
 
 @pytest.mark.parametrize("path", list(_one_of_each_way()))
+@pytest.mark.sample(9)
 def test_what_was_found_stays_fixed(path: Path) -> None:
     case = read_case(path)
     assert compare([case.graph], case.way).agreed == 1

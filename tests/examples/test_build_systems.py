@@ -150,6 +150,7 @@ def test_the_project_of_go(folder: Path) -> None:
 
 
 @pytest.mark.skipif(java() is None, reason="no Java of version 22 or newer is installed")
+@pytest.mark.slow
 def test_the_class_of_java(folder: Path) -> None:
     path = f"export PATH={java()}:$PATH\n"
     *commands, command = COMMANDS[3].splitlines()

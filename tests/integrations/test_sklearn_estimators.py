@@ -87,6 +87,7 @@ TREES = [
 
 
 @pytest.mark.parametrize(("estimator", "dtype", "methods"), TREES, ids=lambda value: type(value).__name__)
+@pytest.mark.sample(3)
 def test_trees_and_boosting_in_both_types_of_floats(estimator: Any, dtype: type, methods: tuple[str, ...]) -> None:
     estimator = clone(estimator).fit(TENTHS[:80], NUMBERS[:80])
     samples = TENTHS.astype(dtype)

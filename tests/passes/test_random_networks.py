@@ -43,6 +43,7 @@ def test_random_networks_have_the_same_values(first: int, name: str) -> None:
         slow(bytes_case, 100, "llvm -mcpu=x86-64-v3", False),
     ],
 )
+@pytest.mark.sample(2)
 def test_structures_that_passes_know_keep_their_values(
     case: Callable[[int, int], Case], first: int, name: str, strict: bool
 ) -> None:

@@ -54,6 +54,7 @@ def compare(model: Path, twin: Path, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", some(zoo.NAMES))
+@pytest.mark.sample(1)
 def test_small_network(name: str, tmp_path: Path) -> None:
     twins = zoo.write_twins(tmp_path, name, divide=SMALL)
     compare(twins.nnef, twins.onnx, tmp_path)

@@ -123,6 +123,7 @@ HOSTILE = {
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.slow] if name == "doubling of depth" else []) for name in HOSTILE]
 )
+@pytest.mark.sample(8)
 def test_hostile_documents_are_refused(name: str) -> None:
     text, message = HOSTILE[name]
     limits = {"max_steps": 100_000, "max_operations": 2000}

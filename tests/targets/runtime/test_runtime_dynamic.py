@@ -58,6 +58,7 @@ def test_sizes_that_were_set_or_reserved_allocate_nothing(kind: str, tmp_path: P
 
 @pytest.mark.parametrize("machine", [m for m in MACHINES if m.name in ("armv7", "riscv64")], ids=lambda m: m.name)
 @each_sample
+@pytest.mark.sample(2)
 def test_sizes_change_on_other_machines_too(machine: Machine, kind: str, tmp_path: Path) -> None:
     if machine.missing:
         pytest.skip(f"needs: {machine.missing}")

@@ -75,6 +75,7 @@ def build_stress(command: list[str], folder: Path) -> Path:
 
 @each_compiler
 @pytest.mark.parametrize("sanitizer", ["address,undefined", "thread"])
+@pytest.mark.sample(1)
 def test_stress_finds_nothing_under_a_sanitizer(compiler: str, sanitizer: str, tmp_path: Path) -> None:
     flag = f"-fsanitize={sanitizer}"
     needs(compiler, flag)

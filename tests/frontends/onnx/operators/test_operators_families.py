@@ -318,6 +318,7 @@ def some_of(family: Callable[[np.random.Generator], Cases], seed: int, whole: bo
 
 @SAMPLE_AND_ALL
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.__name__)
+@pytest.mark.sample(5)
 def test_a_family_of_operators_agrees_with_onnxruntime(
     family: Callable[[np.random.Generator], Cases], whole: bool
 ) -> None:
@@ -327,6 +328,7 @@ def test_a_family_of_operators_agrees_with_onnxruntime(
 
 @SAMPLE_AND_ALL
 @pytest.mark.parametrize("family", [elementwise, shapes, matrices, reductions], ids=lambda family: family.__name__)
+@pytest.mark.sample(2)
 def test_constants_give_the_same_as_values_of_the_run(
     family: Callable[[np.random.Generator], Cases], whole: bool
 ) -> None:

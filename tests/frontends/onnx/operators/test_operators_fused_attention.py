@@ -213,6 +213,7 @@ def decoders(tmp_path_factory: pytest.TempPathFactory) -> tuple[onnxruntime.Infe
 
 
 @pytest.mark.parametrize(("batch", "length", "room"), [(1, 7, 0), (2, 3, 0), (2, 5, 12)])
+@pytest.mark.sample(1)
 def test_a_decoder_takes_prompts_and_then_tokens(
     decoders: tuple[onnxruntime.InferenceSession, Artifact], batch: int, length: int, room: int
 ) -> None:
