@@ -115,7 +115,7 @@ def library_of(
     compiled = partial(_compiled, model, options, progress)
     if files is not None and text is not None:
         return _cached_library(model, options.target, compiled, text, files)
-    path = folder / f"{model.name.partition('.')[0] or 'model'}{_suffix(options.target)}"
+    path = folder / f"{model.name.partition('.')[0] or 'model'}{_suffix()}"
     compiled().export(path)
     return path
 
@@ -176,7 +176,7 @@ def _cached_library(model: Path, target: str, compiled: Callable[[], Artifact], 
     listed = f"files-{_digest(known)}.json"
 
     def library(source: str) -> str:
-        return f"{re.sub(r'[^0-9A-Za-z_]', '_', model.stem)[:40]}-{_digest([*known, source])}{_suffix(target)}"
+        return f"{re.sub(r'[^0-9A-Za-z_]', '_', model.stem)[:40]}-{_digest([*known, source])}{_suffix()}"
 
     names = files.find(listed)
     if names is not None:
@@ -236,7 +236,7 @@ def _processor(target: str) -> str:
     return "\n".join((platform.machine(), *platform.libc_ver(), *lines))
 
 
-def _suffix(target: str) -> str:
+def _suffix() -> str:
     """Returns how the name of a library ends that runs here: the target of a session is this machine."""
     return {"win32": ".dll", "darwin": ".dylib"}.get(sys.platform, ".so")
 

@@ -7,13 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import torch
-from torch.export.graph_signature import OutputKind
 
 from nnefc.driver.option_keywords import compile_options
+from nnefc.driver.torch_programs import not_exported
 from nnefc.loader import LoadError, RunError
 from nnefc.support.diagnostics import CompileError
 from nnefc.targets.machine.any_target import parse_any_target
 
+from .functional import changed_values
 from .module import CompiledModule, export_module
 
 __all__ = ["backend"]
@@ -124,7 +125,11 @@ class _Captured:
         if any(isinstance(value, torch.Tensor) and value.is_complex() for value in values):
             raise CompileError("nnefc has no complex numbers")
         program = self._exported(values)
-        changed = _changed_buffers(program)
+        try:
+            with torch.no_grad():
+                changed = {change.name for change in changed_values(program) if change.is_buffer}
+        except Exception as error:  # of PyTorch's decompositions
+            raise not_exported(_NAME, error) from error
         if changed:  # they are no constants
             self._kinds = [_TENSOR if f"constant{index}" in changed else kind for index, kind in enumerate(self._kinds)]
             self._versions = []
@@ -158,12 +163,6 @@ _Size: TypeAlias = "tuple[int, int]"
 def _text(error: Exception) -> str:
     """Returns the first line of an error, without the word that it begins with in a terminal."""
     return str(getattr(error, "message", error)).strip().partition("\n")[0].replace(_Bound.__name__, _NAME)
-
-
-def _changed_buffers(program: torch.export.ExportedProgram) -> set[str]:
-    """Returns the names of the buffers that a program writes."""
-    kind = OutputKind.BUFFER_MUTATION
-    return {str(spec.target) for spec in program.graph_signature.output_specs if spec.kind is kind}
 
 
 def _kind(example: Any, examples: Sequence[Any], is_constant: bool) -> Any:

@@ -11,7 +11,7 @@ from torch._decomp import get_decompositions
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.utils import _pytree as pytree
 
-__all__ = ["Changed", "Functional", "functional"]
+__all__ = ["Changed", "Functional", "changed_values", "functional"]
 
 
 @dataclass(frozen=True)
@@ -49,13 +49,10 @@ def functional(program: torch.export.ExportedProgram) -> Functional | None:
     Args:
         program: as of `torch.export.export`.
     """
-    decomposed = program.run_decompositions(_decompositions())  # the exported program itself may hide what it changes
-    signature = decomposed.graph_signature
-    kinds = (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION)
-    written = [spec for spec in signature.output_specs if spec.kind in kinds]
-    if not written:
+    decomposed = program.run_decompositions(_decompositions())
+    changed = _changed(decomposed)
+    if not changed:
         return None
-    changed = [Changed(str(spec.target), spec.kind is OutputKind.BUFFER_MUTATION) for spec in written]
     order = sorted(range(len(changed)), key=lambda index: not changed[index].is_buffer)
     module = _Lifted(decomposed, [changed[index].name for index in order if changed[index].is_buffer], order)
     tensors = [*module.initial, *_example_tensors(decomposed)]
@@ -63,6 +60,17 @@ def functional(program: torch.export.ExportedProgram) -> Functional | None:
     shapes = {"tensors": tuple(dict.fromkeys(each, torch.export.Dim.AUTO) for each in axes)}
     made = torch.export.export(module, tuple(tensors), dynamic_shapes=shapes)
     return Functional(made, tuple(changed[index] for index in order), tuple(module.initial))
+
+
+def changed_values(program: torch.export.ExportedProgram) -> list[Changed]:
+    """Returns what a program writes in place, which an exported program itself may hide in its operators."""
+    return _changed(program.run_decompositions(_decompositions()))
+
+
+def _changed(decomposed: torch.export.ExportedProgram) -> list[Changed]:
+    kinds = (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION)
+    written = [spec for spec in decomposed.graph_signature.output_specs if spec.kind in kinds]
+    return [Changed(str(spec.target), spec.kind is OutputKind.BUFFER_MUTATION) for spec in written]
 
 
 def _decompositions() -> Any:
