@@ -90,12 +90,9 @@ def load_model(
             written, or NNEFC_CACHE_SIZE is not a size.
         LoadError: the library cannot be loaded.
     """
-    files = library_cache(cache)
-    text = _options_text(options) if files is not None else None
     compiled = partial(_compiled, model, options, progress)
-    if files is None or text is None:
-        return compiled().load(**load)
-    return load_library(_cached_library(Path(model), options.target, compiled, text, files), **load)
+    cached = _cached(Path(model), options, compiled, cache)
+    return compiled().load(**load) if cached is None else load_library(cached, **load)
 
 
 def library_of(
@@ -110,11 +107,10 @@ def library_of(
     Raises:
         CompileError: as of :func:`load_model`.
     """
-    files = library_cache(cache)
-    text = _options_text(options) if files is not None else None
     compiled = partial(_compiled, model, options, progress)
-    if files is not None and text is not None:
-        return _cached_library(model, options.target, compiled, text, files)
+    cached = _cached(model, options, compiled, cache)
+    if cached is not None:
+        return cached
     path = folder / f"{model.name.partition('.')[0] or 'model'}{_suffix()}"
     compiled().export(path)
     return path
@@ -156,6 +152,15 @@ def _compiled(model: str | os.PathLike[str], options: CompileOptions, progress: 
     from nnefc.driver.compile import compile_model  # TVM comes with it
 
     return compile_model(model, options, progress)
+
+
+def _cached(model: Path, options: CompileOptions, compiled: Callable[[], Artifact], cache: Cache) -> Path | None:
+    """Returns the library of a model from the cache, compiled if it is not there; None where it is not cached."""
+    files = library_cache(cache)
+    text = _options_text(options) if files is not None else None
+    if files is None or text is None:
+        return None
+    return _cached_library(model, options.target, compiled, text, files)
 
 
 def _cached_library(model: Path, target: str, compiled: Callable[[], Artifact], options: str, files: FileCache) -> Path:
