@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from nnefc.driver.conversion import convert
     from nnefc.driver.quantize_model import quantize
     from nnefc.integrations.onnxruntime import InferenceSession, SessionOptions
-    from nnefc.loader import LoadError, Model, RunError, SessionPool, load
+    from nnefc.loader import LoadError, Model, RunCancelled, RunError, SessionPool, load
 
     from . import passes
 
@@ -39,6 +39,7 @@ __all__ = [
     "LoadError",
     "Model",
     "ModelWarning",
+    "RunCancelled",
     "RunError",
     "SessionOptions",
     "SessionPool",
@@ -59,6 +60,7 @@ _LAZY = {
     "InferenceSession": _SESSION,
     "LoadError": _LOADER,
     "Model": _LOADER,
+    "RunCancelled": _LOADER,
     "RunError": _LOADER,
     "SessionOptions": _SESSION,
     "SessionPool": _LOADER,

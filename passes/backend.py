@@ -172,6 +172,7 @@ class Lowered:
         program, plan: what the entry was made from.
         symbol: of the entry.
         timed: the calls of kernels that the entry times, numbered through the programs of a library.
+        cancellable: whether the entry reads a flag before each kernel, by which another thread ends the run.
     """
 
     module: tvm.IRModule
@@ -180,6 +181,7 @@ class Lowered:
     plan: MemoryPlan
     symbol: str = ENTRY
     timed: tuple[TimedKernel, ...] = ()
+    cancellable: bool = False
 
     @property
     def entry(self) -> tirx.PrimFunc:
@@ -246,6 +248,7 @@ class Backend(ABC):
         takes_specializations: whether a library may have code of its own for some sizes.
         takes_text: whether a network may compute with strings.
         takes_profile: whether a library can time its kernels.
+        cancellable: whether another thread can end a run between two kernels.
         patches: whether the first layers are computed a few rows at a time.
         merges_kernels: whether kernels that differ in numbers alone become one function.
         takes_checks: whether kernels can look at every position that they read or write.
@@ -260,6 +263,7 @@ class Backend(ABC):
     takes_specializations = False
     takes_text = False
     takes_profile = False
+    cancellable = False
     patches = False
     merges_kernels = False
     takes_checks = False

@@ -344,7 +344,7 @@ def lower(
     steps = (library_context.timed or ())[before:]
     timed = tuple(_timed(step, program, state.kernels, plan, library_context.operators) for step in steps)
     called = tuple(state.kernels[gv] for gv in state.called)
-    return Lowered(state.module, called, program, plan, library_context.symbol, timed)
+    return Lowered(state.module, called, program, plan, library_context.symbol, timed, context.backend.cancellable)
 
 
 def _with_kernels(
@@ -431,6 +431,7 @@ def build_entry(state: ProgramState, context: ProgramContext) -> ProgramState:
         {gv: kernel.same for gv, kernel in kernels.items() if kernel.same is not None},
         {gv: kernel.numbers for gv, kernel in kernels.items()},
         library_context.checked,
+        context.backend.cancellable,
     )
     return replace(state, entry=entry, called=called)
 

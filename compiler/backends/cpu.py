@@ -51,6 +51,7 @@ class CpuBackend(Backend):
         self.patches = target.patches
         self.merges_kernels = target.small
         self.takes_profile = target.hosted and target.format is not FileFormat.WASM  # others have no clock
+        self.cancellable = self.takes_profile and not target.small  # others run on the calling thread alone
 
     @property
     def levels(self) -> Sequence[Backend]:

@@ -38,7 +38,7 @@ from .gpu import DeviceArray
 from .model import Model, load
 from .pool import SessionPool
 from .profile import KernelTime, Piece
-from .tensors import Dimension, LoadError, RunError, Tensor, listed
+from .tensors import Dimension, LoadError, RunCancelled, RunError, Tensor, listed
 
 __all__ = [
     "DeviceArray",
@@ -47,6 +47,7 @@ __all__ = [
     "LoadError",
     "Model",
     "Piece",
+    "RunCancelled",
     "RunError",
     "SessionPool",
     "Tensor",
@@ -61,6 +62,7 @@ for _public in (
     LoadError,
     Model,
     Piece,
+    RunCancelled,
     RunError,
     SessionPool,
     Tensor,

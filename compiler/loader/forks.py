@@ -17,11 +17,12 @@ def renew_in_children(owner: Any, renew: Callable[[Any], None]) -> None:
     _renewals[owner] = renew
 
 
-def keep_lock(owner: Any, kind: Callable[[], Any]) -> None:
-    """Give an object a lock of its own, `_lock`, and a new one in a forked child; `kind` makes it."""
+def keep_lock(owner: Any, kind: Callable[[], Any], *names: str) -> None:
+    """Give an object locks of its own, `_lock` or of these names, and new ones in a forked child; `kind` makes one."""
 
     def renew(one: Any) -> None:
-        one._lock = kind()
+        for name in names or ("_lock",):
+            setattr(one, name, kind())
 
     renew(owner)
     renew_in_children(owner, renew)

@@ -7,6 +7,7 @@ from ctypes import POINTER, Structure, c_char_p, c_int32, c_int64, c_size_t, c_u
 __all__ = [
     "ABI_VERSION",
     "BUSY",
+    "CANCELLED",
     "COUNTED",
     "DESCRIPTION_BYTES",
     "DYNAMIC_ABI_VERSION",
@@ -24,7 +25,7 @@ __all__ = [
 ABI_VERSION, DYNAMIC_ABI_VERSION = 1, 2
 COUNTED = 1 - (1 << 63)  # in the shape of an output: only a run tells
 NO_AXIS = 2 - (1 << 63)  # behind the last size of an output of a lower rank
-OK, UNSUPPORTED_CPU, BUSY = 0, 3, 6  # of nnefc_status, those that need words of their own
+OK, UNSUPPORTED_CPU, BUSY, CANCELLED = 0, 3, 6, 11  # of nnefc_status, those that need words of their own
 
 
 class _TensorStruct(Structure):

@@ -18,6 +18,7 @@ from .forks import keep_lock
 from .interface import (
     ABI_VERSION,
     BUSY,
+    CANCELLED,
     COUNTED,
     DESCRIPTION_BYTES,
     DYNAMIC_ABI_VERSION,
@@ -29,7 +30,7 @@ from .interface import (
 )
 from .private_files import PrivateFile
 from .spellings import SPELLINGS
-from .tensors import TYPES, Dimension, LoadError, RunError, Tensor
+from .tensors import TYPES, Dimension, LoadError, RunCancelled, RunError, Tensor
 
 __all__ = ["Library"]
 
@@ -110,7 +111,10 @@ class Library:
             "nnefc_profile_reset": (None, []),
             "nnefc_profile_trace": (c_uint64, [c_void_p, c_uint64]),
         }
-        of_later_versions: dict[str, tuple[Any, list[Any]]] = {"nnefc_check": (c_int32, [])}
+        of_later_versions: dict[str, tuple[Any, list[Any]]] = {
+            "nnefc_check": (c_int32, []),
+            "nnefc_cancel": (c_int32, [session]),
+        }
         special = of_later_versions | on_device | where_dynamic | with_states | with_times
         for name, (result, arguments) in (signatures | special).items():
             try:
@@ -254,6 +258,8 @@ class Library:
             raise RunError(f"{self.path} has no function {name}: compile the model again") from None
 
     def check(self, status: int, session: c_void_p) -> None:
+        if status == CANCELLED:
+            raise RunCancelled(f"the run of {self.name} was cancelled")
         if status != OK:
             raise RunError(self._reason(status, session))
 

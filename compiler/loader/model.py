@@ -187,6 +187,17 @@ class Model:
         """
         self._session.reserve(sizes or {})
 
+    def cancel(self) -> None:
+        """End the run that another thread is in, before its next kernel: that call raises :class:`RunCancelled`.
+
+        Runs that begin later are not affected; without a run it does nothing. A run whose last kernel has begun ends as
+        usual. States are undefined after a cancelled run: :meth:`reset` restores them.
+
+        Raises:
+            RunError: the model runs on a GPU, or its library has been compiled for size or by an earlier version.
+        """
+        self._session.cancel()
+
     def reset(self) -> None:
         """Restore the initial values of the states."""
         self._session.call("nnefc_reset")

@@ -48,7 +48,8 @@ class Session:
         """
         self.library, self.number, self.flush_subnormals = library, number, flush_subnormals
         self._lock: threading.Lock
-        keep_lock(self, threading.Lock)
+        self._ending: threading.Lock
+        keep_lock(self, threading.Lock, "_lock", "_ending")
         self._handle: c_void_p | None = None
         self._handle = library.create(threads, number, flush_subnormals, processors)
         try:
@@ -87,7 +88,8 @@ class Session:
     def close(self) -> None:
         """Free it. Closing twice does nothing."""
         with self._lock:
-            handle, self._handle = self._handle, None
+            with self._ending:
+                handle, self._handle = self._handle, None
             self.gpu = None
             if handle is not None:
                 self.library.destroy(handle)
@@ -101,6 +103,22 @@ class Session:
         with self._lock:
             handle = self.open()
             self.library.check(self.library.function(name)(handle, *arguments), handle)
+
+    def cancel(self) -> None:
+        """End the run that another thread is in, before its next kernel; without a run, do nothing.
+
+        Raises:
+            RunError: runs of the library cannot be ended.
+        """
+        cancel = getattr(self.library.dll, "nnefc_cancel", None)
+        if cancel is None:
+            raise RunError(
+                f"runs of {self.library.name} cannot be cancelled: libraries for GPUs, those compiled for size and "
+                "those of earlier versions have no nnefc_cancel"
+            )
+        with self._ending:  # not the session's own lock, which the run has
+            if self._handle is not None:
+                cancel(self._handle)
 
     def copy_states_to(self, other: Session) -> None:
         """Copies this session's states to another session of the library that is not in use."""

@@ -9,7 +9,18 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["DTYPES", "MAX_LISTED", "TYPES", "Dimension", "LoadError", "RunError", "Tensor", "check_names", "listed"]
+__all__ = [
+    "DTYPES",
+    "MAX_LISTED",
+    "TYPES",
+    "Dimension",
+    "LoadError",
+    "RunCancelled",
+    "RunError",
+    "Tensor",
+    "check_names",
+    "listed",
+]
 
 TYPES = {  # nnefc_type → the name of the element type, NumPy's type for it
     1: ("bool", np.dtype(np.bool_)),
@@ -37,6 +48,10 @@ class LoadError(Exception):
 
 class RunError(RuntimeError):
     """A run that fails: arrays that do not fit the model, a closed model, a failure of the network's code."""
+
+
+class RunCancelled(RunError):
+    """A run that another thread has ended with :meth:`Model.cancel`."""
 
 
 @dataclass(frozen=True)

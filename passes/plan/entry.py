@@ -53,6 +53,7 @@ _PROFILE_BEGIN = "nnefc_profile_begin"  # of the runtime: what time it is when t
 _PROFILE_END = "nnefc_profile_end"  # of the runtime: adds up what has gone by since then
 _AT_STEP = "nnefc_at_step"  # of the runtime: notes what the kernel that follows computes
 _LONGEST_STEP = 160  # letters of what is noted
+_BETWEEN_KERNELS = "nnefc_between_kernels"  # of the runtime: whether the run ends before the kernel of this number
 
 
 def entry_function(
@@ -67,6 +68,7 @@ def entry_function(
     symbols: Mapping[GlobalVar, str] | None = None,
     more: Mapping[GlobalVar, Sequence[tirx.IntImm]] | None = None,
     checked: Mapping[str, str] | None = None,
+    cancellable: bool = False,
 ) -> tuple[tirx.PrimFunc, tuple[GlobalVar, ...]]:
     """Returns the entry, and the kernels that it calls.
 
@@ -88,6 +90,8 @@ def entry_function(
         symbols: what kernels are called by that have not their own symbol.
         more: arguments of kernels behind their sizes.
         checked: what of the model computes tensors, by their names, if kernels check what they do.
+        cancellable: whether the parameter after the constants is a flag that is read before each kernel: while it is
+            not 0, the runtime decides whether the run goes on.
     """
     params = {("input", i): byte_pointer(f"input{i}") for i in range(len(program.inputs))}
     params |= {("output", i): byte_pointer(f"output{i}") for i in range(len(program.outputs))}
@@ -99,6 +103,11 @@ def entry_function(
     areas |= {("constant", i): constant.at(offset) for i, offset in enumerate(plan.constant_offsets)}
     body = [tirx.DeclBuffer(view, data=params[key]) for key, view in views.items()]
     parameters = list(params.values())
+    flag = None
+    if cancellable:
+        parameters.append(pointer := tirx.Var("attention", PointerType(PrimType("int32"))))
+        flag = tirx.decl_buffer((1,), "int32", name="attention", data=pointer)
+        body.append(tirx.DeclBuffer(flag, data=pointer))
     parts = None
     if dynamic_dimensions or counted:
         values = tirx.Var("sizes", PointerType(PrimType("int64")))
@@ -111,7 +120,9 @@ def entry_function(
     if program.parts:
         parameters.append(run := byte_pointer("run"))
         parts = Parts(program, table, run)
-    writer = _Writer(signatures, memory, list(all_data_dependent_sizes(program)), parts, timed, symbols, more, checked)
+    writer = _Writer(
+        signatures, memory, list(all_data_dependent_sizes(program)), parts, timed, symbols, more, checked, flag
+    )
     body += writer.statements(program, plan, areas)
     for position, (output, axis) in enumerate(counted):
         size = expression(program.outputs[output].shape[axis])
@@ -138,6 +149,7 @@ class _Writer:
         symbols: Mapping[GlobalVar, str] | None,
         more: Mapping[GlobalVar, Sequence[tirx.IntImm]] | None,
         checked: Mapping[str, str] | None,
+        flag: tirx.Var | None,
     ) -> None:
         self._signatures = signatures
         self._memory = memory
@@ -149,6 +161,8 @@ class _Writer:
         self._symbols = symbols or {}
         self._more = more or {}
         self._checked = checked
+        self._flag = flag
+        self._kernels = 0
         self.used: dict[GlobalVar, None] = {}
 
     def statements(self, program: Program, plan: MemoryPlan, areas: Areas) -> list[tirx.Stmt]:
@@ -160,6 +174,7 @@ class _Writer:
             workspace = None if position is None else area_of(position, areas)
             match action:
                 case Step():
+                    made += self._ended()
                     made += self._noted(action)
                     made += self._with_time(action, self._call(action, plan, areas, workspace))
                 case IfStep():
@@ -196,6 +211,15 @@ class _Writer:
                 made += more
                 areas |= found
         return made
+
+    def _ended(self) -> list[tirx.Stmt]:
+        """Returns from the entry if the runtime has been asked to end the run: a load and a branch for each kernel."""
+        if self._flag is None:
+            return []
+        ends = tirx.call_extern("int32", _BETWEEN_KERNELS, tirx.IntImm("int32", self._kernels)) != 0
+        self._kernels += 1
+        end = tirx.IfThenElse(ends, tirx.Return(tirx.IntImm("int32", 0)), None)
+        return [tirx.IfThenElse(self._flag[0] != 0, end, None)]
 
     def _noted(self, step: Step) -> list[tirx.Stmt]:
         """Notes for the runtime which part of the model a kernel computes, if kernels are checked."""

@@ -154,10 +154,12 @@ def model_source(description: LibraryDescription, symbols: _IsaLevelNames | None
     names = [dimension.name for dimension in description.dimensions]
     is_dynamic, device = description.is_dynamic, DEVICES[description.device]
     has_parts = bool(description.part_dimensions)
-    pointers = ["void *"] * sum(counts) + ["uint8_t *", "uint8_t *", "const uint8_t *", *["int64_t *"] * is_dynamic]
+    pointers = ["void *"] * sum(counts) + ["uint8_t *", "uint8_t *", "const uint8_t *"]
+    pointers += [*["int32_t *"] * description.cancellable, *["int64_t *"] * is_dynamic]
     pointers += ["uint8_t *"] * has_parts
     arguments = [f"(void *)in[{i}]" for i in range(counts[0])] + [f"out[{i}]" for i in range(counts[1])]
-    arguments += ["state", "workspace", "constants", *["sizes"] * is_dynamic, *["run"] * has_parts]
+    arguments += ["state", "workspace", "constants", *["attention"] * description.cancellable]
+    arguments += [*["sizes"] * is_dynamic, *["run"] * has_parts]
     features = ", ".join(c_literal(feature) for feature in description.cpu_features)
     variables = ", ".join(c_literal(variable) for variable in description.variables)
     has_constants = description.constant_bytes > 0 and not description.weights
@@ -214,7 +216,8 @@ def model_source(description: LibraryDescription, symbols: _IsaLevelNames | None
             if symbols is not None
             else f"static const uint8_t metadata[] = {{{', '.join(map(str, embedded_metadata(description)))}}};",
             "static int32_t call(const void *const *in, void *const *out, uint8_t *state, uint8_t *workspace,",
-            f"                    const uint8_t *constants{', int64_t *sizes, void *run' * is_dynamic}) {{",
+            f"                    const uint8_t *constants{', int32_t *attention' * description.cancellable}"
+            f"{', int64_t *sizes, void *run' * is_dynamic}) {{",
             f"    (void)in, (void)out{', (void)run' * is_dynamic};",
             *(
                 calls(description, arguments)

@@ -76,6 +76,10 @@ _PROFILE_FUNCTIONS = {  # besides those, in libraries that time their kernels
     "profile_trace": ("uint64_t", "nnefc_piece *pieces, uint64_t room", "pieces, room"),
 }
 
+_CANCEL_FUNCTIONS = {  # besides those, in libraries whose runs can be ended between two kernels
+    "cancel": ("nnefc_status", "nnefc_session *session", "session"),
+}
+
 _STREAM_FUNCTIONS = {  # besides those, in libraries for a GPU
     "enqueue": (
         "nnefc_status",
@@ -301,6 +305,7 @@ class LibraryDescription:
         reproducible: whether its results have the same bits on all processors.
         small: whether it is compiled for size: one thread, no messages, no names of trained values.
         is_called: whether the network's code calls the runtime, to say that it has failed or to ask whether.
+        cancellable: whether the entry reads a flag before each kernel, by which another thread ends the run.
         warms_up: whether a module of WebAssembly has engines compile its kernels before its trained values are there.
         levels: if the library has code for several kinds of processors, what it says of itself on each, from the oldest
             on. What it says itself is what it says on the oldest, but for the target and the memory, the most of all.
@@ -343,6 +348,7 @@ class LibraryDescription:
     reproducible: bool = False
     small: bool = False
     is_called: bool = True
+    cancellable: bool = False
     warms_up: bool = False
     levels: tuple[LibraryDescription, ...] = ()
 
@@ -368,6 +374,7 @@ def functions_of(description: LibraryDescription) -> dict[str, tuple[str, str, s
     own = {**_FUNCTIONS, **DEVICES[description.device].functions}
     own |= _DYNAMIC_FUNCTIONS if description.is_dynamic else {}
     own |= _STATE_FUNCTIONS if description.states else {}
+    own |= _CANCEL_FUNCTIONS if description.cancellable else {}
     own |= _PROFILE_FUNCTIONS if description.kernels else {}
     return dict(sorted(own.items()))
 

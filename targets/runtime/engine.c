@@ -137,6 +137,14 @@ nnefc_status nnefc_engine_destroy(nnefc_engine *engine, char *error) {
 #endif
 #endif
 
+#ifdef NNEFC_CANCELLABLE
+#define ATTENTION , nnefc_pool_attention(engine->pool)
+
+void nnefc_engine_cancel(nnefc_engine *engine) { nnefc_pool_cancel(engine->pool); }
+#else
+#define ATTENTION
+#endif
+
 nnefc_status nnefc_engine_run(nnefc_engine *engine, const void *const *inputs, void *const *outputs, char *error) {
 #ifdef NNEFC_TEXT
     void *const *given = outputs;
@@ -156,13 +164,17 @@ nnefc_status nnefc_engine_run(nnefc_engine *engine, const void *const *inputs, v
 #ifdef NNEFC_OPEN
     engine->status = NNEFC_OK;
     engine->error = error;
-    int32_t result = nnefc_this_model.call(inputs, outputs, engine->state, engine->workspace.parts[0].memory, engine->constants,
-                                           engine->sizes.values, engine);
+    int32_t result = nnefc_this_model.call(inputs, outputs, engine->state, engine->workspace.parts[0].memory,
+                                           engine->constants ATTENTION, engine->sizes.values, engine);
 #else
-    int32_t result = nnefc_this_model.call(inputs, outputs, engine->state, engine->workspace, engine->constants);
+    int32_t result = nnefc_this_model.call(inputs, outputs, engine->state, engine->workspace, engine->constants ATTENTION);
 #endif
     nnefc_pool_leave(outside);
     bool failed = result != 0 || nnefc_pool_failed(engine->pool);
+#ifdef NNEFC_CANCELLABLE
+    bool cancelled = nnefc_pool_cancelled(engine->pool);
+    failed |= cancelled;
+#endif
 #ifdef NNEFC_OPEN
 #ifdef NNEFC_TEXT
     if (engine->status != NNEFC_OK) nnefc_texts_abandon(&engine->texts);
@@ -174,6 +186,12 @@ nnefc_status nnefc_engine_run(nnefc_engine *engine, const void *const *inputs, v
     nnefc_texts_end(&engine->texts, given, OUTPUT_SHAPES, failed);
 #endif
     if (!failed) return NNEFC_OK;
+#ifdef NNEFC_CANCELLABLE
+    if (cancelled) {
+        nnefc_pool_clear(engine->pool);
+        return nnefc_fail(NNEFC_CANCELLED, error, "another thread has ended the run");
+    }
+#endif
     const char *reason = nnefc_pool_error(engine->pool);
     if (*reason != '\0')
         nnefc_fail(NNEFC_KERNEL_ERROR, error, "the network's code failed: %s", reason);

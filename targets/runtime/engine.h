@@ -25,6 +25,11 @@ nnefc_status nnefc_engine_destroy(nnefc_engine *engine, char *error);
 /* Runs the network once. The pointers have been checked for null and alignment. */
 nnefc_status nnefc_engine_run(nnefc_engine *engine, const void *const *inputs, void *const *outputs, char *error);
 
+#ifdef NNEFC_CANCELLABLE
+/* Ends the run that is under way before its next kernel, which then answers NNEFC_CANCELLED. From any thread. */
+void nnefc_engine_cancel(nnefc_engine *engine);
+#endif
+
 #ifdef NNEFC_OPEN
 /* Says what finds memory for outputs whose sizes a run finds out. */
 void nnefc_engine_place_with(nnefc_engine *engine, nnefc_outputs *outputs);

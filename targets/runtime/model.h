@@ -62,6 +62,9 @@ typedef struct nnefc_model {
     /* Runs the network; 0 on success. For a GPU it only starts its kernels, and all addresses are of the GPU's memory. */
     int32_t (*call)(const void *const *inputs, void *const *outputs, uint8_t *state, uint8_t *workspace,
                     const uint8_t *constants
+#ifdef NNEFC_CANCELLABLE
+                    , int32_t *attention /* see nnefc_pool_attention */
+#endif
 #ifdef NNEFC_OPEN
                     , int64_t *sizes /* see nnefc_sizes.values */
                     , void *run /* what nnefc_run_counted and nnefc_run_output take */

@@ -93,7 +93,8 @@ typedef enum nnefc_status {
                                   program has not written the trained values into memory, or other ones */
     NNEFC_NO_DEVICE = 8,       /* there is no GPU, or no driver, that can run the network */
     NNEFC_DEVICE_ERROR = 9,    /* the GPU or its driver reported a failure; outputs and states are undefined */
-    NNEFC_TOO_SMALL = 10       /* memory of the caller's is smaller than an output; nothing was run */
+    NNEFC_TOO_SMALL = 10,      /* memory of the caller's is smaller than an output; nothing was run */
+    NNEFC_CANCELLED = 11       /* nnefc_cancel has ended the run; outputs and states are undefined */
 } nnefc_status;
 
 /* Element types. */
@@ -250,6 +251,12 @@ NNEFC_API nnefc_status nnefc_destroy(nnefc_session *session);
  * copied first. */
 NNEFC_API nnefc_status nnefc_run(nnefc_session *session, const void *const *inputs, void *const *outputs);
 
+/* Ends the session's run that is under way in another thread, before its next kernel: that call answers NNEFC_CANCELLED, unless
+ * its last kernel has begun. Outputs and states are undefined then: call nnefc_reset if there are states. Returns at once, never
+ * NNEFC_BUSY; runs that begin later are not affected, and without a run it does nothing. The session must not be destroyed
+ * meanwhile. Libraries for GPUs, for WebAssembly and those compiled with --small do not have this function. */
+NNEFC_API nnefc_status nnefc_cancel(nnefc_session *session);
+
 /* The four functions that follow are in libraries with dynamic dimensions only.
  *
  * Sizes must be in the ranges of the description, no tensor of the network may have 2^31 or more elements, and dimensions
@@ -385,6 +392,13 @@ typedef struct nnefc_interface {
 /* Initializes an nnefc_interface with the functions of a name: NNEFC_INTERFACE(nnefc), NNEFC_INTERFACE(digits). */
 #define NNEFC_INTERFACE(name) \
     {name##_describe, name##_create, name##_destroy, name##_run, name##_reset, name##_last_error, name##_status_name}
+
+/* The further function of libraries whose runs can be ended: NNEFC_CANCEL_INTERFACE(nnefc). */
+typedef struct nnefc_cancel_interface {
+    nnefc_status (*cancel)(nnefc_session *session);
+} nnefc_cancel_interface;
+
+#define NNEFC_CANCEL_INTERFACE(name) {name##_cancel}
 
 /* The further functions of networks for GPUs. */
 typedef struct nnefc_device_interface {

@@ -234,8 +234,9 @@ public:
     // `owner`, if given, is kept as long as the session: what the functions live in. `device` are those of networks for GPUs:
     // NNEFC_DEVICE_INTERFACE(nnefc), `open` those of networks with dynamic sizes: NNEFC_OPEN_INTERFACE(nnefc).
     explicit Session(const nnefc_interface &functions, const Options &options = {}, std::shared_ptr<void> owner = nullptr,
-                     const nnefc_device_interface &device = {}, const nnefc_open_interface &open = {})
-        : owner_(std::move(owner)), functions_(functions), device_(device), open_(open), inputs_(tensors(functions.describe()->inputs, functions.describe()->input_count)),
+                     const nnefc_device_interface &device = {}, const nnefc_open_interface &open = {},
+                     const nnefc_cancel_interface &cancel = {})
+        : owner_(std::move(owner)), functions_(functions), device_(device), open_(open), cancel_(cancel), inputs_(tensors(functions.describe()->inputs, functions.describe()->input_count)),
           outputs_(tensors(functions.describe()->outputs, functions.describe()->output_count)) {
         if (description().abi_version == NNEFC_OPEN_ABI_VERSION && !is_open())
             throw Error(NNEFC_BAD_ARGUMENT, "the network has dynamic sizes: give the session NNEFC_OPEN_INTERFACE of its name");
@@ -267,7 +268,7 @@ public:
     }
 
     Session(Session &&other) noexcept
-        : owner_(std::move(other.owner_)), functions_(other.functions_), device_(other.device_), open_(other.open_), inputs_(std::move(other.inputs_)),
+        : owner_(std::move(other.owner_)), functions_(other.functions_), device_(other.device_), open_(other.open_), cancel_(other.cancel_), inputs_(std::move(other.inputs_)),
           outputs_(std::move(other.outputs_)), session_(std::exchange(other.session_, nullptr)) {}
 
     Session &operator=(Session &&other) noexcept {
@@ -277,6 +278,7 @@ public:
         functions_ = other.functions_;
         device_ = other.device_;
         open_ = other.open_;
+        cancel_ = other.cancel_;
         inputs_ = std::move(other.inputs_);
         outputs_ = std::move(other.outputs_);
         owner_ = std::move(other.owner_); // last: it may unload what destroyed the session
@@ -349,6 +351,12 @@ public:
 
     // Waits for the runs that were begun, and throws what they failed with.
     void synchronize() { check(on_device().synchronize(session_), session_); }
+
+    // Ends the run that another thread is in, before its next kernel: that call throws NNEFC_CANCELLED.
+    void cancel() {
+        if (cancel_.cancel == nullptr) throw Error(NNEFC_BAD_ARGUMENT, "runs of this library cannot be cancelled");
+        check(cancel_.cancel(session_), session_);
+    }
 
     // Brings the states back to their initial values.
     void reset() { check(functions_.reset(session_), session_); }
@@ -436,6 +444,7 @@ private:
     nnefc_interface functions_;
     nnefc_device_interface device_; // null pointers for networks that run on processors
     nnefc_open_interface open_;     // null pointers for networks without dynamic sizes
+    nnefc_cancel_interface cancel_; // a null pointer for libraries whose runs cannot be ended
     std::vector<Tensor> inputs_, outputs_;
     nnefc_session *session_ = nullptr;
 };
@@ -468,6 +477,7 @@ public:
             find(path, "nnefc_enqueue", device_.enqueue);
             find(path, "nnefc_synchronize", device_.synchronize);
         }
+        if (dlsym(handle_.get(), "nnefc_cancel") != nullptr) find(path, "nnefc_cancel", cancel_.cancel);
         const std::uint32_t version = functions_.describe()->abi_version;
         if (version == NNEFC_OPEN_ABI_VERSION) {
             find(path, "nnefc_resize", open_.resize);
@@ -483,7 +493,7 @@ public:
     const nnefc_description &description() const noexcept { return *functions_.describe(); }
     std::vector<Entry> metadata() const { return nnefc::metadata(description()); }
 
-    Session session(const Options &options = {}) const { return Session(functions_, options, handle_, device_, open_); }
+    Session session(const Options &options = {}) const { return Session(functions_, options, handle_, device_, open_, cancel_); }
 
 private:
     template <class Function> void find(const std::string &path, const char *name, Function &function) {
@@ -496,6 +506,7 @@ private:
     nnefc_interface functions_ = {};
     nnefc_device_interface device_ = {};
     nnefc_open_interface open_ = {};
+    nnefc_cancel_interface cancel_ = {};
 };
 #endif
 

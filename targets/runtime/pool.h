@@ -91,6 +91,18 @@ int nnefc_pool_launch(nnefc_worker *worker, nnefc_parallel_body body, void *data
 void nnefc_pool_warm_up(nnefc_pool *pool);
 #endif
 
+#ifdef NNEFC_CANCELLABLE
+/* Begins a run, which no call of nnefc_pool_cancel before it ends, and returns the flag that the entry reads before each kernel:
+ * while it is not 0 the entry asks nnefc_between_kernels whether the run goes on. */
+int32_t *nnefc_pool_attention(nnefc_pool *pool);
+
+/* Ends the run that is under way at its next kernel. From any thread. */
+void nnefc_pool_cancel(nnefc_pool *pool);
+
+/* Whether the last run was ended so; a run whose last kernel had begun is not. */
+bool nnefc_pool_cancelled(const nnefc_pool *pool);
+#endif
+
 /* Notes a failure, formatted like printf. A worker keeps its first of a run: later ones are its consequences. */
 __attribute__((format(printf, 2, 3))) void nnefc_worker_fail(nnefc_worker *worker, const char *format, ...);
 

@@ -43,6 +43,10 @@ struct nnefc_pool {
     _Alignas(NNEFC_LINE) atomic_uint sleepers; /* workers asleep, or about to be */
     atomic_bool launcher_sleeps;
     atomic_bool refused; /* a worker has found no memory at its start */
+#ifdef NNEFC_CANCELLABLE
+    atomic_int attention; /* see nnefc_pool_attention */
+    bool cancelled;       /* the entry has returned for it; known to the launching thread alone */
+#endif
     atomic_bool failed;  /* a worker has noted a failure; so that a run need not look at all of them */
     pthread_mutex_t mutex;
     pthread_cond_t work, finished;

@@ -44,9 +44,12 @@ const char *nnefc_status_name(nnefc_status status) {
 #ifdef NNEFC_OPEN
         [NNEFC_TOO_SMALL] = "too small",
 #endif
+#ifdef NNEFC_CANCELLABLE
+        [NNEFC_CANCELLED] = "cancelled",
+#endif
     };
     unsigned index = (unsigned)status;
-    return index < sizeof names / sizeof *names ? names[index] : "unknown status";
+    return index < sizeof names / sizeof *names && names[index] != NULL ? names[index] : "unknown status";
 }
 
 #ifdef NNEFC_SMALL
