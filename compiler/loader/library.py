@@ -166,6 +166,8 @@ class Library:
         self.metadata = _metadata(description) if size >= ctypes.sizeof(DescriptionStruct) else {}
         if self._weights_path is not None and self.weights is None:
             raise LoadError(f"{self.path} contains its weights: load it without a weights file")
+        if self._copies and self._weights_file is None and self.weights is not None:
+            raise LoadError(f"{self.path} has its weights in a file, {self.weights}: name it, weights=PATH")
 
     def _check_constants(self) -> None:
         """Have the library compare the constants that are inside of it with their checksum."""

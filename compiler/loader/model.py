@@ -15,16 +15,18 @@ from .encrypted_weights import WeightsKey
 from .generation import Reader, Sampler, generated, generated_side_by_side
 from .library import Library
 from .notebook import interface_html
-from .private_files import PrivateFile
+from .private_files import PrivateFile, private_file_of
 from .profile import KernelTime, Piece, kernel_times, traced
 from .session import Session
-from .tensors import DTYPES, MAX_LISTED, RunError, Tensor, check_names, listed
+from .tensors import DTYPES, MAX_LISTED, LoadError, RunError, Tensor, check_names, listed
 
 __all__ = ["Model", "load"]
 
+_IN_MEMORY = "library in memory"
+
 
 def load(
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | bytes | bytearray | memoryview,
     *,
     threads: int | None = None,
     weights: str | os.PathLike[str] | None = None,
@@ -37,7 +39,8 @@ def load(
     """Load a compiled network.
 
     Args:
-        path: the library.
+        path: the library, or its content: bytes. On Linux and Android these are opened in memory, without a file; a
+            weights file of theirs must be named.
         threads: of the session; None: the environment variable NNEFC_NUM_THREADS, or else all processors that this
             process may use.
         weights: the weights file of a library compiled with `--weights separate`; None: the file that it was compiled
@@ -59,6 +62,17 @@ def load(
             no GPU of this number that can run it.
     """
     location = None if weights is None else Path(weights)
+    if isinstance(path, (bytes, bytearray, memoryview)):
+        if key is not None:
+            raise LoadError("a signature is a file beside the library: load the library by its path")
+        content = private_file_of(path, _IN_MEMORY)
+        return Model(
+            Library(Path(_IN_MEMORY), location, weights_key, (content, None)),
+            threads,
+            device,
+            flush_subnormals,
+            processors,
+        )
     copies: tuple[PrivateFile, PrivateFile | None] | None = None
     if key is not None:
         from .signature import checked_copies

@@ -8,6 +8,7 @@ removed with it.
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import shutil
 import tempfile
@@ -18,7 +19,7 @@ from typing import BinaryIO
 
 from .tensors import LoadError
 
-__all__ = ["PrivateFile", "not_signed", "private_copy"]
+__all__ = ["PrivateFile", "not_signed", "private_copy", "private_file_of"]
 
 _PART = 1 << 20
 
@@ -64,6 +65,22 @@ def private_copy(source: Path, digest: str) -> PrivateFile:
     if found != digest:
         copy.close()
         raise not_signed(source)
+    return copy
+
+
+def private_file_of(content: bytes | bytearray | memoryview, name: str) -> PrivateFile:
+    """Makes a file of what is in memory; `name` is what it is called where it must be in a folder.
+
+    Raises:
+        LoadError: it cannot be written.
+    """
+    file = io.BytesIO(content)
+    try:
+        copy, _ = _in_memory(file) or _in_folder(file, name)
+    except OSError as error:
+        raise LoadError(
+            f"a library of {len(content)} bytes cannot be written to be loaded: {error.strerror}"
+        ) from error
     return copy
 
 

@@ -31,16 +31,30 @@
 //
 //     session.enqueue({{image, 64}}, {{probability, 10}}, stream);
 //     session.synchronize();
+//
+// A pool shares sessions among threads: its runs may be called from any of them, waited for as futures, or call back:
+//
+//     nnefc::Pool pool(nnefc::Library("digits.so"), 4);
+//     pool.run({image}, {probabilities});                                // in a free session; waits for one
+//     std::future<std::vector<nnefc::Tensor>> done = pool.submit({image}, {probabilities});
+//     pool.submit({image}, {probabilities}, [](std::vector<nnefc::Tensor> outputs, std::exception_ptr error) { … });
 #ifndef NNEFC_HPP
 #define NNEFC_HPP
 
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <future>
 #include <initializer_list>
 #include <memory>
+#include <mutex>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -50,6 +64,12 @@
 #if defined(__unix__) || defined(__APPLE__)
 #define NNEFC_HAS_DLOPEN 1
 #include <dlfcn.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#endif
+#if defined(__linux__)
+#include <sys/mman.h>
 #endif
 
 namespace nnefc {
@@ -459,10 +479,62 @@ inline Session linked(const Options &options = {}) {
 // A shared library, opened at run time. It stays open as long as it or one of its sessions lives.
 class Library {
 public:
-    explicit Library(const std::string &path) {
+    explicit Library(const std::string &path) { open(path); }
+
+    // Opens the bytes of a library, which may be freed afterwards: in memory with Linux, else by a file in $TMPDIR or /tmp.
+    // A weights file must be named in the options of its sessions.
+    static Library from_memory(const void *data, std::size_t size) {
+        Library made;
+        const auto file = std::make_shared<const Descriptor>(size);
+        const char *bytes = static_cast<const char *>(data);
+        for (std::size_t done = 0; done < size;) {
+            const auto count = ::write(file->number, bytes + done, size - done);
+            if (count <= 0) throw Error(NNEFC_OUT_OF_MEMORY, "a library of " + std::to_string(size) + " bytes cannot be written");
+            done += static_cast<std::size_t>(count);
+        }
+        made.open(file->path, file);
+        return made;
+    }
+
+    const nnefc_description &description() const noexcept { return *functions_.describe(); }
+    std::vector<Entry> metadata() const { return nnefc::metadata(description()); }
+
+    Session session(const Options &options = {}) const { return Session(functions_, options, handle_, device_, open_, cancel_); }
+
+private:
+    Library() = default;
+
+    // A new file, which is there as long as the library is open: its path then names no other library.
+    struct Descriptor {
+        int number = -1;
+        std::string path;
+        bool is_in_folder = false;
+
+        explicit Descriptor(std::size_t size) {
+#if defined(__linux__) && defined(MFD_CLOEXEC)
+            number = memfd_create("nnefc", MFD_CLOEXEC);
+            path = "/proc/self/fd/" + std::to_string(number);
+#endif
+            if (number < 0) {
+                const char *folder = std::getenv("TMPDIR");
+                path = std::string(folder != nullptr && *folder != '\0' ? folder : "/tmp") + "/nnefc-XXXXXX";
+                number = mkstemp(path.data());
+                is_in_folder = true;
+            }
+            if (number < 0) throw Error(NNEFC_OUT_OF_MEMORY, "no file for a library of " + std::to_string(size) + " bytes");
+        }
+        Descriptor(const Descriptor &) = delete;
+        Descriptor &operator=(const Descriptor &) = delete;
+        ~Descriptor() {
+            if (is_in_folder) unlink(path.c_str());
+            ::close(number);
+        }
+    };
+
+    void open(const std::string &path, std::shared_ptr<const Descriptor> owned = nullptr) {
         const char *file = path.find('/') == std::string::npos ? nullptr : path.c_str();
         const std::string here = "./" + path; // without a slash dlopen would search the system's folders
-        handle_ = std::shared_ptr<void>(dlopen(file != nullptr ? file : here.c_str(), RTLD_NOW | RTLD_LOCAL), [](void *handle) {
+        handle_ = std::shared_ptr<void>(dlopen(file != nullptr ? file : here.c_str(), RTLD_NOW | RTLD_LOCAL), [owned](void *handle) {
             if (handle != nullptr) dlclose(handle);
         });
         if (handle_ == nullptr) throw Error(NNEFC_BAD_ARGUMENT, dlerror());
@@ -490,12 +562,6 @@ public:
                                              std::to_string(NNEFC_ABI_VERSION) + " and " + std::to_string(NNEFC_OPEN_ABI_VERSION));
     }
 
-    const nnefc_description &description() const noexcept { return *functions_.describe(); }
-    std::vector<Entry> metadata() const { return nnefc::metadata(description()); }
-
-    Session session(const Options &options = {}) const { return Session(functions_, options, handle_, device_, open_, cancel_); }
-
-private:
     template <class Function> void find(const std::string &path, const char *name, Function &function) {
         function = reinterpret_cast<Function>(dlsym(handle_.get(), name));
         if (function == nullptr)
@@ -509,6 +575,148 @@ private:
     nnefc_cancel_interface cancel_ = {};
 };
 #endif
+
+// Sessions of one network that threads share, as many as runs go on at a time, and as many threads for runs that are submitted.
+// All functions may be called from any thread. Networks with states are refused: each session has its own.
+class Pool {
+public:
+    using Callback = std::function<void(std::vector<Tensor> outputs, std::exception_ptr error)>;
+
+    // `make` makes a session; it is called `sessions` times.
+    Pool(std::size_t sessions, const std::function<Session()> &make) {
+        if (sessions == 0) throw Error(NNEFC_BAD_ARGUMENT, "a pool needs at least one session");
+        for (std::size_t i = 0; i < sessions; i++) sessions_.push_back(make());
+        if (sessions_[0].description().state_count > 0)
+            throw Error(NNEFC_BAD_ARGUMENT, "runs of a network with states depend on these, which each session has of its own");
+        for (Session &session : sessions_) free_.push_back(&session);
+        try {
+            for (std::size_t i = 0; i < sessions; i++) threads_.emplace_back([this] { work(); });
+        } catch (...) {
+            end();
+            throw;
+        }
+    }
+
+#ifdef NNEFC_HAS_DLOPEN
+    // Each session has one thread, unless the options say otherwise.
+    Pool(const Library &library, std::size_t sessions, Options options = {})
+        : Pool(sessions, [&library, options] {
+              Options own = options;
+              if (own.threads == 0) own.threads = 1;
+              return library.session(own);
+          }) {}
+#endif
+
+    Pool(const Pool &) = delete;
+    Pool &operator=(const Pool &) = delete;
+
+    // Waits for all runs, those that wait as well.
+    ~Pool() { end(); }
+
+    // Waits for a free session and calls `action` with it, in the calling thread; returns what that returns.
+    template <class Action> auto with_session(Action &&action) {
+        struct Lease { // gives the session back, whatever `action` throws
+            Pool &pool;
+            Session *session;
+            ~Lease() { pool.give_back(session); }
+        } lease{*this, take()};
+        return action(*lease.session);
+    }
+
+    // Runs as Session::run does, and returns the outputs, whose shapes are those of this run.
+    std::vector<Tensor> run(const std::vector<Input> &inputs, const std::vector<Output> &outputs) {
+        return with_session([&](Session &session) {
+            session.run(inputs, outputs);
+            return session.outputs();
+        });
+    }
+
+    template <class T> std::vector<T> run(const std::vector<Input> &inputs) {
+        return with_session([&](Session &session) { return session.run<T>(inputs); });
+    }
+
+    // Begins a run; the tensors must stay until it is over. The future throws what the run throws.
+    std::future<std::vector<Tensor>> submit(std::vector<Input> inputs, std::vector<Output> outputs) {
+        auto promise = std::make_shared<std::promise<std::vector<Tensor>>>();
+        submit(std::move(inputs), std::move(outputs), [promise](std::vector<Tensor> found, std::exception_ptr error) {
+            if (error != nullptr) promise->set_exception(error);
+            else promise->set_value(std::move(found));
+        });
+        return promise->get_future();
+    }
+
+    // The same, with a function that is called when the run is over, in a thread of the pool; it must not throw.
+    void submit(std::vector<Input> inputs, std::vector<Output> outputs, Callback callback) {
+        {
+            const std::lock_guard<std::mutex> lock(mutex_);
+            runs_.push_back([this, in = std::move(inputs), out = std::move(outputs), callback = std::move(callback)] {
+                std::vector<Tensor> found;
+                std::exception_ptr error;
+                try {
+                    found = run(in, out);
+                } catch (...) {
+                    error = std::current_exception();
+                }
+                callback(std::move(found), error);
+            });
+        }
+        submitted_.notify_one();
+    }
+
+    // Ends the runs that are under way, which throw NNEFC_CANCELLED; those that wait begin afterwards.
+    void cancel() {
+        for (Session &session : sessions_) session.cancel();
+    }
+
+private:
+    Session *take() {
+        std::unique_lock<std::mutex> lock(mutex_);
+        freed_.wait(lock, [this] { return !free_.empty(); });
+        Session *session = free_.back();
+        free_.pop_back();
+        return session;
+    }
+
+    void give_back(Session *session) {
+        {
+            const std::lock_guard<std::mutex> lock(mutex_);
+            free_.push_back(session);
+        }
+        freed_.notify_one();
+    }
+
+    // What a thread of the pool does: runs, in the order in which they were submitted, until the end.
+    void work() {
+        for (;;) {
+            std::function<void()> next;
+            {
+                std::unique_lock<std::mutex> lock(mutex_);
+                submitted_.wait(lock, [this] { return ends_ || !runs_.empty(); });
+                if (runs_.empty()) return;
+                next = std::move(runs_.front());
+                runs_.pop_front();
+            }
+            next();
+        }
+    }
+
+    void end() {
+        {
+            const std::lock_guard<std::mutex> lock(mutex_);
+            ends_ = true;
+        }
+        submitted_.notify_all();
+        for (std::thread &thread : threads_) thread.join();
+    }
+
+    std::mutex mutex_;
+    std::condition_variable submitted_, freed_;
+    std::vector<Session> sessions_; // never changed: free_ points into it
+    std::vector<Session *> free_;
+    std::deque<std::function<void()>> runs_;
+    bool ends_ = false;
+    std::vector<std::thread> threads_;
+};
 
 } // namespace nnefc
 

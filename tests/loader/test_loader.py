@@ -25,6 +25,7 @@ from runtime_samples import (
     INITIAL_COUNT,
     SAMPLE,
     WEIGHTS,
+    ZIG_TARGET,
     link,
     object_file,
     object_of,
@@ -38,6 +39,8 @@ from nnefc.cli import main
 from nnefc.loader import LoadError, Model, RunError, Tensor, load
 from nnefc.loader.exports import missing_export
 from nnefc.loader.tensors import check_names
+from nnefc.targets.link.constants import Constants
+from nnefc.targets.link.outputs import write_network
 from nnefc.targets.link.toolchain import TensorDescription
 
 X = np.random.default_rng(3).standard_normal(1024).astype(np.float32)
@@ -95,6 +98,29 @@ def test_model_describes_itself(model: Model) -> None:
 
 
 # --- running
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_a_library_in_memory_is_loaded(kind: Any, model: Model) -> None:
+    content = kind(sample_library().read_bytes())
+    with load(content, threads=2) as loaded, load(content, threads=1) as other:
+        for each in (loaded, other):
+            np.testing.assert_array_equal(each.run({"x": X})["y"], model.run({"x": X})["y"])
+
+
+def test_a_library_in_memory_needs_its_weights_by_name_and_has_no_signature(tmp_path: Path) -> None:
+    path = tmp_path / "separate.so"
+    network = [object_file("network.c")]
+    write_network(network, Constants.of(CONSTANTS), SAMPLE, path, zig_target=ZIG_TARGET, weights="separate")
+    content = path.read_bytes()
+    with pytest.raises(LoadError, match=r"separate\.weights: name it, weights=PATH"):
+        load(content)
+    with load(content, weights=tmp_path / "separate.weights") as loaded:
+        assert loaded.run({"x": X})["y"].shape == X.shape
+    with pytest.raises(LoadError, match="load the library by its path"):
+        load(content, key=tmp_path / "key")
+    with pytest.raises(LoadError, match="library in memory is not a shared library"):
+        load(b"abc")
 
 
 def test_several_outputs_are_a_tuple_and_one_is_an_array(model: Model, pair: Model) -> None:

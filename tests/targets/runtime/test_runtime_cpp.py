@@ -153,9 +153,13 @@ int32_t nnefc_network_sizes(const int64_t *values, int64_t *derived) {
     derived[0] = *values, derived[1] = 0, derived[2] = 0;
     return 0;
 }
-int32_t nnefc_network(const float *x, float *y, uint8_t *s, uint8_t *w, const uint8_t *c, const int64_t *sizes) {
+int32_t nnefc_between_kernels(int32_t position);
+int32_t nnefc_network(const float *x, float *y, uint8_t *s, uint8_t *w, const uint8_t *c, int32_t *attention,
+                      const int64_t *sizes) {
+    while (*sizes > 0 && x[0] == -1) /* until the run is ended */
+        if (*(volatile int32_t *)attention != 0 && nnefc_between_kernels(0) != 0) return 0;
     for (int64_t i = 0; i < *sizes; i++) y[i] = x[i] * x[i];
-    return 0;
+    return *sizes > 0 && x[0] == -2 ? -1 : 0;
 }
 """
 
@@ -175,6 +179,7 @@ def test_the_header_takes_dynamic_sizes(sanitized: bool, tmp_path: Path) -> None
     link([network], b"", DYNAMIC_SAMPLE, tmp_path / "plain.so")
     x, y = (TensorDescription(name, "float32", ("n",)) for name in "xy")
     squares = replace(DYNAMIC_SAMPLE, inputs=(x,), outputs=(y,), dimensions=DYNAMIC_SAMPLE.dimensions[:1], lifetimes=())
+    squares = replace(squares, cancellable=True)
     link([object_of(SQUARES, "open_squares")], b"", squares, tmp_path / "squares.so")
     link([object_file("data_dependent_network.c")], b"", DATA_DEPENDENT_SAMPLE, tmp_path / "counted.so")
     flags = ["-std=c++17", *STRICT, *["-fsanitize=address,undefined"] * sanitized]

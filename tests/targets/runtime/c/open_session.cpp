@@ -1,7 +1,11 @@
 // Uses nnefc.hpp with dynamic sizes: linked with the network of dynamic_network.c by the name `open_sample`, and given a shared
 // library of it. Prints "ok".
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <thread>
 
 #include "nnefc.hpp"
 #include "open_sample.h"
@@ -72,6 +76,54 @@ static void one_output(nnefc::Session session) { // which the session has memory
     }
 }
 
+// Runs of all kinds, from several threads at once, in a pool whose library is squares.so.
+static void pool_of_sessions(const nnefc::Library &library) {
+    nnefc::Pool pool(library, 3);
+    std::vector<std::thread> callers;
+    for (std::size_t caller = 0; caller < 6; caller++)
+        callers.emplace_back([&pool, caller] {
+            for (std::size_t n = 1; n <= 8; n++) {
+                const std::vector<float> x(n, static_cast<float>(caller));
+                std::vector<float> y(8), z(8);
+                const auto squared = static_cast<float>(caller * caller);
+                CHECK((pool.run<float>({x}) == std::vector<float>(n, squared)));
+                std::future<std::vector<nnefc::Tensor>> done = pool.submit({x}, {y});
+                std::promise<std::size_t> called;
+                pool.submit({x}, {z}, [&called](std::vector<nnefc::Tensor> outputs, std::exception_ptr error) {
+                    called.set_value(error == nullptr ? outputs[0].elements() : 0);
+                });
+                CHECK(done.get()[0].elements() == n && y[n - 1] == squared);
+                CHECK(called.get_future().get() == n && z[n - 1] == squared);
+            }
+        });
+    for (std::thread &caller : callers) caller.join();
+    std::vector<float> fails(4, -2.0f), y(8), forever(1, -1.0f);
+    std::future<std::vector<nnefc::Tensor>> failing = pool.submit({fails}, {y});
+    refused(NNEFC_KERNEL_ERROR, "failed with -1", [&] { failing.get(); });
+    std::future<std::vector<nnefc::Tensor>> ended = pool.submit({forever}, {y});
+    while (ended.wait_for(std::chrono::milliseconds(1)) != std::future_status::ready) pool.cancel();
+    refused(NNEFC_CANCELLED, "another thread has ended the run", [&] { ended.get(); });
+    CHECK(pool.run<float>({std::vector<float>(2, 3.0f)})[1] == 9);
+    refused(NNEFC_BAD_ARGUMENT, "at least one session", [&] { nnefc::Pool(library, 0); });
+}
+
+static nnefc::Library in_memory(const char *path) {
+    std::ifstream file(path, std::ios::binary);
+    const std::vector<char> content((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+    refused(NNEFC_BAD_ARGUMENT, "", [&] { nnefc::Library::from_memory(content.data(), 100); });
+    return nnefc::Library::from_memory(content.data(), content.size());
+}
+
+static void libraries_in_memory(const char *squares, const char *counted) { // two at a time, of which the first goes first
+    auto first = std::make_unique<nnefc::Library>(in_memory(squares));
+    one_output(first->session());
+    const nnefc::Library second = in_memory(counted);
+    first.reset();
+    const nnefc::Library third = in_memory(squares);
+    one_output(third.session());
+    CHECK(second.session().dimensions()[1].name == "rows" && third.session().inputs()[0].name == "x");
+}
+
 static void counted_output(nnefc::Session session) { // as large as the data say
     CHECK(session.outputs()[0].shape[0] < 0 && session.dimensions()[1].name == "rows");
     std::vector<float> y(20);
@@ -98,6 +150,8 @@ int main(int argc, char **argv) {
     refused(NNEFC_BAD_ARGUMENT, "give the session NNEFC_OPEN_INTERFACE", [&] { nnefc::Session session(plain); });
     runs(nnefc::Library(argv[1]).session());
     one_output(nnefc::Library(argv[2]).session());
+    pool_of_sessions(nnefc::Library(argv[2]));
+    libraries_in_memory(argv[2], argv[3]);
     counted_output(nnefc::Library(argv[3]).session());
     std::puts("ok");
     return 0;
