@@ -111,7 +111,7 @@ else
 $(INSTALLED): pyproject.toml $(VENV)/bin/python
 	@echo "Installing nnefc and what it needs into $(VENV)"
 	@rm -f $(VENV)/locked $(VENV)/locked-*
-	@$(PIP) install --editable '.[compiler]'
+	@$(PIP) install --editable .
 	@touch $@
 
 $(INSTALLED)-%: pyproject.toml $(VENV)/bin/python

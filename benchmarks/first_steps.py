@@ -25,6 +25,10 @@ import click
 from conditions import Watch, page, write_page
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.append(str(ROOT / "packaging"))
+
+from runtime_wheel import write_wheel  # noqa: E402
+
 TITLE = "A new user's first steps"
 _MODEL = "examples/digits/model.nnef"
 _CALL = """
@@ -98,10 +102,11 @@ def _measured(folder: Path) -> list[str]:
         [sys.executable, "-c", builder, "build_wheel", str(folder)], cwd=sources, check=True, capture_output=True
     )
     (wheel,) = folder.glob("*.whl")
+    runtime = write_wheel(folder)
     (folder / "examples").symlink_to(sources / "examples")
 
     whole = Place(folder, "whole")
-    whole.run("pip install 'nnefc[compiler]'", "pip", "install", "-q", f"{wheel}[compiler]", downloads=True)
+    whole.run("pip install nnefc", "pip", "install", "-q", str(wheel), downloads=True)
     whole.run("nnefc compile, the first", "nnefc", "compile", _MODEL, "-o", "digits.so")
     whole.run("nnefc compile, again", "nnefc", "compile", _MODEL, "-o", "digits.so")
     whole.run("nnefc run", "nnefc", "run", "digits.so", "--random", "0")
@@ -120,7 +125,7 @@ def _measured(folder: Path) -> list[str]:
     whole.run("tests from the archive of sources: sizes and element types", "python", *test)
 
     device = Place(folder, "device")
-    device.run("pip install nnefc", "pip", "install", "-q", str(wheel), downloads=True)
+    device.run("pip install 'nnefc-runtime[cli]'", "pip", "install", "-q", f"{runtime}[cli]", downloads=True)
     device.run("a program with nnefc.load", "python", "-c", _CALL)
     device.run("nnefc run", "nnefc", "run", "digits.so", "--random", "0")
     return [

@@ -7,8 +7,7 @@
     >>> probabilities = model(image)
 
 Loading needs NumPy only; the compiler, and TVM with it, is imported when it is first used, as the loader is. Where
-the compiler is not installed (it comes with the extra: pip install 'nnefc[compiler]'), what needs it says so when it is
-called.
+the compiler is not installed (nnefc-runtime is the loader alone), what needs it says so when it is called.
 """
 
 from __future__ import annotations
@@ -82,9 +81,9 @@ def __dir__() -> list[str]:
 def __getattr__(name: str) -> Any:
     """Import the loader, or the compiler, at its first use."""
     if name == "__version__":
-        from importlib.metadata import version
+        from nnefc.support.distribution import installed_version
 
-        return version("nnefc")
+        return installed_version()
     if name not in _LAZY:
         raise AttributeError(f"module 'nnefc' has no attribute {name!r}")
     from importlib import import_module

@@ -20,7 +20,12 @@ def main() -> None:
     gc.disable()
     signal.signal(signal.SIGTERM, _end)
     signal.signal(signal.SIGINT, _interrupted)
-    from nnefc.cli import main as command_line
+    try:
+        from nnefc.cli import main as command_line
+    except ModuleNotFoundError as error:
+        if error.name != "click":
+            raise
+        sys.exit("error: the command nnefc needs the module click, which is not installed\nhint: pip install click")
 
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:

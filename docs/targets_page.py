@@ -101,6 +101,7 @@ A processor below all levels, as one of before 2009 is for `x86-64`, is refused 
 ## The toolchain
 
 `ziglang` from PyPI compiles the runtime and links for every target except Android, whose C library it does not have.
+Where it is not installed, the system's compiler does it [for this machine](deployment.md#from-python).
 For Android, and wherever a vendor's compiler is needed, `--cc` names a command with GCC's options, such as
 `--cc aarch64-linux-android28-clang` of Android's NDK.
 

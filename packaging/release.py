@@ -1,7 +1,7 @@
 """What is published: python packaging/release.py [FOLDER], or make dist.
 
-Writes the archive of the sources, the wheel with its bill of materials, the wheel for devices, and `SHA256SUMS`. The
-same sources and installed packages give the same bytes, which the digests let others check.
+Writes the archive of the sources, the wheels of nnefc (with its bill of materials), nnefc-slim and nnefc-runtime, and
+`SHA256SUMS`. The same sources and installed packages give the same bytes, which the digests let others check.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from importlib.metadata import version
 from pathlib import Path
 
 from bill_of_materials import bill_of_materials
-from loader_wheel import write_wheel
+from runtime_wheel import write_wheel
+from slim_wheel import write_slim_wheel
 from wheel_file import pack_wheel, unpack_wheel
 
 __all__ = ["release"]
 
 ROOT = Path(__file__).resolve().parents[1]
 
-EXTRAS = ("compiler", "cuda", "serve")
+EXTRAS = ("cuda", "serve")
 """Those of the package that its bill of materials follows: what compiles and serves."""
 
 
@@ -43,7 +44,8 @@ def release(folder: Path) -> list[Path]:
             raise SystemExit(f"version {here} of nnefc is installed here, and {wheel.name} was built: install it")
         (info,) = {name.partition("/")[0] for name in files if ".dist-info/" in name}
         files[f"{info}/sboms/nnefc.cdx.json"] = bill_of_materials("nnefc", EXTRAS).encode()
-        written = [_repack(archive, folder), pack_wheel(files, folder / wheel.name), write_wheel(folder)]
+        whole = pack_wheel(files, folder / wheel.name)
+        written = [_repack(archive, folder), whole, write_slim_wheel(whole, folder), write_wheel(folder)]
     digests = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in written]
     (folder / "SHA256SUMS").write_text("".join(digests))
     return [*written, folder / "SHA256SUMS"]

@@ -49,8 +49,19 @@ class _Group(ErrorsAsMessages):
             formatter.write_dl(list(self.commands.about().items()))
 
 
+def _version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+    """Prints the version of the distribution that is installed, under whichever name."""
+    if wanted and not context.resilient_parsing:
+        from nnefc.support.distribution import installed_version
+
+        click.echo(f"nnefc, version {installed_version()}")
+        context.exit()
+
+
 @click.group(cls=_Group, commands=LazyCommands(_COMMANDS), context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="nnefc")
+@click.option(
+    "--version", is_flag=True, expose_value=False, is_eager=True, callback=_version, help="Show the version and exit."
+)
 @printing_folder("--cmakedir", "cmake", "Print the folder with the module of CMake, for -Dnnefc_DIR, and exit.")
 @printing_folder("--includedir", "runtime", "Print the folder with nnefc.h and nnefc.hpp, and exit.")
 def main() -> None:

@@ -72,7 +72,8 @@ __all__ = ["compile_model"]
     group="Output",
     common=False,
     metavar="COMMAND",
-    help="A compiler for the target with GCC's options, such as the one in Android's NDK.  [default: zig]",
+    help="A compiler for the target with GCC's options, such as the one in Android's NDK.  [default: zig, or "
+    "the system's cc if ziglang is not installed]",
 )
 @option(
     "--emit",

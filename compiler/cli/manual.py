@@ -28,10 +28,10 @@ def manual_page(context: click.Context) -> str:
     """Returns the page in roff for the group of a context and all its commands."""
     group = context.command
     assert isinstance(group, click.Group)
-    from importlib.metadata import version
+    from nnefc.support.distribution import installed_version
 
     lines = [
-        f'.TH NNEFC 1 "" "nnefc {version("nnefc")}"',
+        f'.TH NNEFC 1 "" "nnefc {installed_version()}"',
         ".SH NAME",
         f"nnefc \\- {_plain(group.get_short_help_str(200))}",
         ".SH SYNOPSIS",

@@ -17,6 +17,7 @@ from nnefc.cli.run import said_of_inputs
 from nnefc.ir.sample_inputs import chosen_ports, random_inputs
 from nnefc.serving.settings import Listening, Policy
 from nnefc.support.diagnostics import CompileError
+from nnefc.support.distribution import extra_hint
 
 if TYPE_CHECKING:
     import numpy as np
@@ -261,7 +262,7 @@ def serve_libraries(
             raise
         raise CompileError(
             f"nnefc serve needs the module {error.name.partition('.')[0]}, which is not installed",
-            hint="pip install 'nnefc[serve]'",
+            hint=extra_hint("serve"),
         ) from error
     import asyncio
 

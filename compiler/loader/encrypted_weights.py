@@ -139,7 +139,7 @@ def _cryptography() -> tuple[Callable[[bytes, bytes, bytes, bytes], Any], type[E
         from cryptography.exceptions import InvalidTag
         from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
     except ImportError as error:
-        raise LoadError("encrypted weights need the package cryptography: pip install 'nnefc[encrypt]'") from error
+        raise LoadError("encrypted weights need the package cryptography: pip install cryptography") from error
 
     def decryptor_of(key: bytes, nonce: bytes, tag: bytes, said: bytes) -> Any:
         decryptor = Cipher(algorithms.AES(key), modes.GCM(nonce, tag)).decryptor()

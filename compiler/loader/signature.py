@@ -166,5 +166,5 @@ def _cryptography() -> tuple[Any, Any]:
         from cryptography.hazmat.primitives import serialization
         from cryptography.hazmat.primitives.asymmetric import ed25519
     except ImportError as error:
-        raise LoadError("signatures need the package cryptography: pip install 'nnefc[sign]'") from error
+        raise LoadError("signatures need the package cryptography: pip install cryptography") from error
     return ed25519, serialization

@@ -5,5 +5,5 @@ and types against the library, `values.py` makes arrays of the tensors, and `run
 with others in one batch if that is wanted. What is not answered is a `Refused` (`failures.py`), which both front ends
 translate.
 
-Needs the extra: pip install 'nnefc[serve]'.
+Needs the extra `serve`: pip install 'nnefc[serve]', or 'nnefc-runtime[serve]' without the compiler.
 """

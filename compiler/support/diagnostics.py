@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 
+from nnefc.support.distribution import compiler_hint
+
 __all__ = [
     "CompileError",
     "DeprecatedOption",
@@ -122,7 +124,7 @@ def compiler_missing(what: str, module: str) -> CompileError:
     """The error where only the loader is installed: `module` is missing, which `what` needs."""
     return CompileError(
         f"{what} needs the compiler, and the module {module} is not installed",
-        hint="pip install 'nnefc[compiler]'; libraries that are already compiled load and run without it",
+        hint=compiler_hint(),
     )
 
 

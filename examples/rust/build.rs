@@ -15,7 +15,7 @@ fn main() {
         // another machine: name it as `nnefc targets` does
         command.args(["--target", &env::var("NNEFC_TARGET").expect("set NNEFC_TARGET")]);
     }
-    let done = command.status().expect("nnefc is not there: pip install 'nnefc[compiler]', or set NNEFC");
+    let done = command.status().expect("nnefc is not there: pip install nnefc, or set NNEFC");
     assert!(done.success(), "nnefc could not compile {}", model.display());
 
     println!("cargo:rerun-if-changed={}", model.display());

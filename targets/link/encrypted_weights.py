@@ -82,7 +82,7 @@ def _encryptor(key: bytes, nonce: bytes, said: bytes) -> Any:
     try:
         from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
     except ImportError as error:
-        raise CompileError("encrypting needs the package cryptography", hint="pip install 'nnefc[encrypt]'") from error
+        raise CompileError("encrypting needs the package cryptography", hint="pip install cryptography") from error
     encryptor = Cipher(algorithms.AES(key), modes.GCM(nonce)).encryptor()
     encryptor.authenticate_additional_data(said)
     return encryptor

@@ -10,8 +10,8 @@ A compiled library has four parts:
 - the constants, one read-only section: `elf_constants.py` adds it to ELF files, other linkers get it as a file;
 - a C file written here: the library's description and the call of the entry with the right number of arguments.
 
-The compiler and linker is zig (`ziglang` on PyPI), which has the C library's headers and stubs for every target. The
-same arguments give the same bytes.
+The compiler and linker is zig (`ziglang` on PyPI), which has the C library's headers and stubs for every target, or,
+where it is not installed, the system's for this machine. The same arguments give the same bytes.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from nnefc.targets.link.constants import Constants
 from nnefc.targets.link.elf_symbols import hide_symbols
 from nnefc.targets.link.linking import CONSTANTS, Linking, linking_for
 from nnefc.targets.link.runtime_objects import runtime_objects
+from nnefc.targets.link.system_compiler import has_zig, system_archiver, system_compiler
 from nnefc.targets.link.zig import OTHER_COMPILERS, run_compiler, zig
 from nnefc.targets.machine.cpu.architecture import architecture_of
 from nnefc.targets.machine.llvm_quirks import wrong_passes
@@ -114,7 +115,8 @@ def link_library(
         description = replace(description, checksum=constants.checksum)
     if not output.parent.is_dir():
         raise CompileError(f"cannot write {output}: there is no folder {output.parent}")
-    form, compiler = format_of(zig_target), compiler_for(zig_target, zig_cpu, cc)
+    form, cc = format_of(zig_target), cc or _stand_in(zig_target)
+    compiler = compiler_for(zig_target, zig_cpu, cc)
     if form not in _RUNTIMES[description.device].formats:
         raise CompileError(
             f"libraries for {description.device} are made for systems with the format ELF, not {form.title}",
@@ -216,6 +218,7 @@ def link_object(
     check_description(description, _constant_bytes(constants, description))
     if constants is not None:
         description = replace(description, checksum=constants.checksum)
+    cc = cc or _stand_in(zig_target)
     compiler = compiler_for(zig_target, zig_cpu, cc)
     with temporary_folder("nnefc-link-") as folder:
         linking = linking_for(FileFormat.ELF, small=description.small)
@@ -236,7 +239,8 @@ def link_object(
 def archive(members: Sequence[Path], output: Path) -> None:
     """Writes a static library, of `members` in their order; the same members give the same bytes."""
     with temporary_folder("nnefc-archive-") as folder:
-        run_compiler([*zig(), "ar", "rcsD", str(output), *map(str, members)], folder, output=output)
+        archiver = (*zig(), "ar") if has_zig() else system_archiver()
+        run_compiler([*archiver, "rcsD", str(output), *map(str, members)], folder, output=output)
 
 
 def _inputs(
@@ -340,11 +344,13 @@ _RUNTIMES = {
 
 
 def compiler_for(zig_target: str, zig_cpu: str, cc: Sequence[str] = ()) -> Sequence[str]:
-    """Returns the command of the compiler for a target: zig, or the user's own, `cc`.
+    """Returns the command of the compiler for a target: the user's, `cc`, or zig, or the system's if zig is missing.
 
     Raises:
-        CompileError: a target whose C library zig does not have.
+        CompileError: a target whose C library zig does not have, or zig is not installed and this system's compiler is
+            none for the target.
     """
+    cc = cc or _stand_in(zig_target)
     if cc:
         return (*cc, *_page_flags(zig_target))
     if zig_target.endswith("-android"):
@@ -355,6 +361,11 @@ def compiler_for(zig_target: str, zig_cpu: str, cc: Sequence[str] = ()) -> Seque
     left_out = (("-mllvm", f"-{option}=false") for option in wrong_passes(architecture_of(zig_target).name))
     options = (f"-mcpu={zig_cpu}", *chain.from_iterable(left_out), *_page_flags(zig_target))
     return (*zig(), "cc", "-target", zig_target, *options)
+
+
+def _stand_in(zig_target: str) -> Sequence[str]:
+    """Returns the command of the system's compiler if zig is not installed, else nothing."""
+    return () if has_zig() or zig_target.endswith("-android") else system_compiler(zig_target)
 
 
 def _page_flags(zig_target: str) -> tuple[str, ...]:

@@ -48,10 +48,12 @@ def get_version_string() -> str:
 
 def get_build_info() -> str:
     """Returns the name and version of this package."""
-    from importlib.metadata import PackageNotFoundError, version
+    from importlib.metadata import PackageNotFoundError
+
+    from nnefc.support.distribution import installed_version
 
     try:
-        own = version("nnefc")
+        own = installed_version()
     except PackageNotFoundError:
         own = "of a source tree"
     return f"nnefc {own}, interface of ORT {VERSION}"

@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 from nnefc.frontends.nnef.files import template_process
 from nnefc.support.diagnostics import CompileError, Location
+from nnefc.support.distribution import compiler_hint
 
 __all__ = ["is_template", "rendered"]
 
@@ -52,7 +53,7 @@ def rendered(text: str, file: str, resource: Callable[[str], Any]) -> str:
     if find_spec("minijinja") is None:
         raise CompileError(
             f"'{file}' is a template, which the package minijinja fills in, and this is not installed",
-            hint="pip install 'nnefc[compiler]'",
+            hint=compiler_hint(),
         )
     found = {name: resource(name) for name in sorted(set(_NAME.findall(text)))}
     request = {

@@ -1,4 +1,4 @@
-"""The wheel for devices: small, and enough for what is done with libraries."""
+"""nnefc-runtime: small, and enough for what is done with libraries."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from pathlib import Path
 import click
 import numpy as np
 import pytest
-from loader_wheel import table, write_wheel
 from runtime_samples import sample_library
+from runtime_wheel import table, write_wheel
 
 from nnefc import compile
 
@@ -61,21 +61,19 @@ def test_the_same_files_make_the_same_wheel(wheel: Path, tmp_path: Path) -> None
 
 
 def test_it_requires_no_compiler(installed: Path) -> None:
-    (information,) = installed.glob("nnefc-*.dist-info")
+    (information,) = installed.glob("nnefc_runtime-*.dist-info")
     found = PathDistribution(information)
-    assert found.version.endswith("+loader") and found.metadata.get_all("Provides-Extra") == [
-        "encrypt",
-        "serve",
-        "sign",
-    ]
+    assert found.metadata["Name"] == "nnefc-runtime"
+    assert found.metadata.get_all("Provides-Extra") == ["cli", "encrypt", "serve", "sign"]
     needed = [re.split(r"[ <>=;]", text)[0] for text in found.requires or () if "extra" not in text]
-    assert sorted(needed) == ["click", "numpy"]
+    assert needed == ["numpy"]
+    assert {text.split()[0] for text in found.requires or () if 'extra == "cli"' in text} == {"click"}
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--version"], "+loader"),
+        (["--version"], "nnefc, version "),
         (["--help"], "Compile trained networks"),
         (["run", "LIBRARY", "--random", "1"], "float32  [1024]"),
         (["bench", "LIBRARY", "LIBRARY", "--runs", "3", "--threads", "1", "--sessions", "2"], "99 %"),
@@ -110,6 +108,7 @@ def test_times_for_programs(installed: Path) -> None:
 def test_what_needs_the_compiler_says_so(command: list[str], installed: Path) -> None:
     done = nnefc(installed, *command)
     assert done.returncode == 1 and "needs the compiler" in done.stderr
+    assert "pip uninstall nnefc-runtime, then pip install nnefc" in done.stderr
 
 
 def test_python_says_so_too(installed: Path) -> None:
@@ -117,3 +116,11 @@ def test_python_says_so_too(installed: Path) -> None:
     program += "try:\n    nnefc.compile('m.onnx')\nexcept nnefc.CompileError as error:\n    print(error)"
     done = subprocess.run([sys.executable, "-S", "-c", program], capture_output=True, text=True)
     assert "nnefc.compile needs the compiler" in done.stdout, done.stderr
+
+
+def test_loading_needs_numpy_alone(installed: Path) -> None:
+    program = f"import sys; sys.path.insert(0, {str(installed)!r}); sys.modules['click'] = None\n"
+    program += f"import nnefc, numpy\nwith nnefc.load({str(sample_library())!r}) as model:\n"
+    program += "    print(model.inputs[0].name)\nprint(nnefc.__version__)"
+    done = subprocess.run([sys.executable, "-S", "-c", program], capture_output=True, text=True)
+    assert done.stdout.splitlines()[0] == "x", done.stderr

@@ -1,9 +1,10 @@
-"""A wheel for devices: what loads, runs, times and serves libraries, without the compiler.
+"""Writes nnefc-runtime: what loads, runs, times and serves libraries, without the compiler.
 
-python packaging/loader_wheel.py [FOLDER]
+python packaging/runtime_wheel.py [FOLDER]
 
-writes nnefc-VERSION+loader-py3-none-any.whl, and prints what is in it. It has the same package and commands as the
-whole wheel; those that need the compiler say so. A module is in it if one of `ROOTS` needs it when it is imported.
+writes nnefc_runtime-VERSION-py3-none-any.whl, and prints what is in it. It has the package `nnefc` and its commands;
+those that need the compiler say so. A module is in it if one of `ROOTS` needs it when it is imported. NumPy is all
+that it requires; the commands need click, which the extra `cli` brings.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ import tomllib
 import zipfile
 from collections.abc import Iterator
 from email.message import Message
-from importlib.metadata import metadata
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,18 @@ WHOLE = ("nnefc.cli", "nnefc.loader", "nnefc.inspect.html", "nnefc.serving")
 """The packages of which all modules are taken."""
 
 EXTRAS = ("encrypt", "serve", "sign")
-"""What a device may want besides: of the whole wheel's extras."""
+"""What a device may want besides: of the extras of nnefc."""
+
+CLI = "click"
+"""The requirement of nnefc that its commands alone need: the extra `cli` here, and a part of `serve`."""
+
+
+_DESCRIPTION = """\
+`nnefc.load` and what belongs to it, for machines that run libraries which nnefc has compiled elsewhere: nnefc-runtime
+and NumPy, no compiler. `nnefc-runtime[cli]` has the commands `nnefc run`, `bench`, `profile` and `inspect`,
+`nnefc-runtime[serve]` also `nnefc serve`. The distribution nnefc has all of it and the compiler: install one of
+the two.
+"""
 
 
 def contents() -> dict[str, Path]:
@@ -118,8 +129,8 @@ def _settings() -> dict[str, Any]:
 
 def write_wheel(folder: Path) -> Path:
     """Write the wheel; returns its path."""
-    version = f"{_settings()['project']['version']}+loader"
-    info = f"nnefc-{version}.dist-info"
+    version = _settings()["project"]["version"]
+    info = f"nnefc_runtime-{version}.dist-info"
     files = {name: path.read_bytes() for name, path in contents().items()}
     files |= {
         f"{info}/METADATA": _metadata(version).encode(),
@@ -127,21 +138,30 @@ def write_wheel(folder: Path) -> Path:
         f"{info}/entry_points.txt": b"[console_scripts]\nnnefc = nnefc.__main__:main\n",
         f"{info}/licenses/LICENSE": (ROOT / "LICENSE").read_bytes(),
     }
-    return pack_wheel(files, folder / f"nnefc-{version}-py3-none-any.whl")
+    return pack_wheel(files, folder / f"nnefc_runtime-{version}-py3-none-any.whl")
 
 
 def _metadata(version: str) -> str:
-    """That of the whole wheel, as it is installed here, with this version and the extras of devices alone."""
-    whole = metadata("nnefc")
+    """Returns the metadata: nnefc's of pyproject.toml, with NumPy as the only requirement and extras of its own."""
+    project = _settings()["project"]
+    required = {re.split("[ <>=;]", text)[0]: text for text in project["dependencies"]}
+    extras = {name: project["optional-dependencies"][name] for name in EXTRAS}
+    extras |= {"cli": [required[CLI]], "serve": [required[CLI], *extras["serve"]]}
     made = Message()
-    for name, value in whole.items():
-        extra = re.search(r"extra == [\"'](\w+)[\"']", value) if name == "Requires-Dist" else None
-        if (name == "Provides-Extra" and value not in EXTRAS) or (extra and extra[1] not in EXTRAS):
-            continue
-        if name in ("Description-Content-Type", "License-File"):
-            continue
-        made[name] = version if name == "Version" else value
+    made["Metadata-Version"] = "2.4"
+    made["Name"] = "nnefc-runtime"
+    made["Version"] = version
+    made["Summary"] = "Loads, runs and serves the libraries that nnefc compiles"
+    made["License-Expression"] = project["license"]
     made["License-File"] = "LICENSE"
+    made["Requires-Python"] = project["requires-python"]
+    made["Requires-Dist"] = required["numpy"]
+    for extra in sorted(extras):
+        made["Provides-Extra"] = extra
+        for requirement in extras[extra]:
+            made["Requires-Dist"] = f'{requirement}; extra == "{extra}"'
+    made["Description-Content-Type"] = "text/markdown"
+    made.set_payload(_DESCRIPTION)
     return made.as_string()
 
 

@@ -1,0 +1,52 @@
+"""Writes nnefc-slim: nnefc without ziglang, 411 MB on disk, for machines that have a compiler of C.
+
+python packaging/slim_wheel.py WHEEL [FOLDER]
+
+takes the wheel of nnefc and writes that of nnefc-slim, with the same modules and commands. Where ziglang is not
+installed, nnefc links libraries for this machine with the system's compiler, and for others with that of `--cc`.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from wheel_file import pack_wheel, unpack_wheel
+
+__all__ = ["slim", "write_slim_wheel"]
+
+LEFT_OUT = "ziglang"
+
+
+def slim(files: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Returns the files of nnefc-slim from those of nnefc's wheel, by their names in it."""
+    made = {}
+    for name, content in files.items():
+        folder, _, rest = name.partition("/")
+        if folder.endswith(".dist-info"):
+            name = f"{folder.replace('nnefc-', 'nnefc_slim-', 1)}/{rest}"
+            if rest == "METADATA":
+                content = _metadata(content.decode()).encode()
+        made[name] = content
+    return made
+
+
+def _metadata(text: str) -> str:
+    head, separator, description = text.partition("\n\n")
+    lines = []
+    for line in head.splitlines():
+        if line.startswith(f"Requires-Dist: {LEFT_OUT}"):
+            continue
+        lines.append(re.sub(r"^(Name|Requires-Dist): nnefc(?=\[|$)", r"\1: nnefc-slim", line))
+    return "\n".join(lines) + separator + description
+
+
+def write_slim_wheel(wheel: Path, folder: Path) -> Path:
+    """Writes the wheel of nnefc-slim that belongs to one of nnefc; returns its path."""
+    return pack_wheel(slim(unpack_wheel(wheel)), folder / wheel.name.replace("nnefc-", "nnefc_slim-", 1))
+
+
+if __name__ == "__main__":
+    print(f"wrote {write_slim_wheel(Path(sys.argv[1]), Path(sys.argv[2] if len(sys.argv) > 2 else 'dist'))}")
