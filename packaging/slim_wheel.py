@@ -24,10 +24,10 @@ def slim(files: Mapping[str, bytes]) -> dict[str, bytes]:
     """Returns the files of nnefc-slim from those of nnefc's wheel, by their names in it."""
     made = {}
     for name, content in files.items():
-        folder, _, rest = name.partition("/")
+        folder, _, file = name.partition("/")
         if folder.endswith(".dist-info"):
-            name = f"{folder.replace('nnefc-', 'nnefc_slim-', 1)}/{rest}"
-            if rest == "METADATA":
+            name = f"{folder.replace('nnefc-', 'nnefc_slim-', 1)}/{file}"
+            if file == "METADATA":
                 content = _metadata(content.decode()).encode()
         made[name] = content
     return made

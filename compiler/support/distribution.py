@@ -8,7 +8,7 @@ import sys
 __all__ = ["COMPILERS", "RUNTIME", "compiler_hint", "extra_hint", "installed", "installed_version"]
 
 COMPILERS = ("nnefc", "nnefc-slim")
-"""The distributions with the compiler: with zig, and with the compiler of C of the system in its place."""
+"""The distributions with the compiler: with zig, and without, for the system's compiler of C."""
 
 RUNTIME = "nnefc-runtime"
 """The distribution that loads, runs and serves libraries, without the compiler."""
