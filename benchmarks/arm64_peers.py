@@ -20,7 +20,7 @@ from pathlib import Path
 
 import click
 import numpy as np
-from emulated import COUNTED
+from emulated import EMULATED
 from models.networks import write_twins
 
 _ROOT = Path(__file__).resolve().parents[1]
@@ -115,7 +115,7 @@ def main(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     system(folder)
     packages(folder)
-    for network in COUNTED:
+    for network in EMULATED:
         models(folder, network)
 
 

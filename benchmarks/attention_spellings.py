@@ -67,12 +67,12 @@ def measure(name: str, plan: Plan) -> dict[str, Latency]:
 
 @click.command()
 @click.argument("spellings", nargs=-1, type=click.Choice(list(SPELLINGS)))
-@click.option("--rounds", default=6, show_default=True, help="Turns of each engine.")
+@click.option("--repeats", default=6, show_default=True, help="Turns of each engine.")
 @click.option("--seconds", default=0.1, show_default=True, help="Length of a turn.")
 @click.option("--quick", is_flag=True, help="Short turns; nothing is written.")
-def main(spellings: tuple[str, ...], rounds: int, seconds: float, quick: bool) -> None:
+def main(spellings: tuple[str, ...], repeats: int, seconds: float, quick: bool) -> None:
     """Measure SPELLINGS, or all of them."""
-    plan = Plan(threads=(1,), rounds=2 if quick else rounds, seconds=0.03 if quick else seconds)
+    plan = Plan(threads=(1,), repeats=2 if quick else repeats, seconds=0.03 if quick else seconds)
     watch = Watch()
     found: dict[str, dict[str, Latency]] = {}
     failed: dict[str, str] = {}
@@ -99,7 +99,7 @@ def body(found: Mapping[str, Mapping[str, Latency]], plan: Plan, failed: Mapping
     return [
         f"One attention of four heads of 32 numbers, on one thread, with {sizes}. *Open*: a library compiled without"
         " any range. *Ranges*: with ranges. *Static*: for these sizes. onnxruntime has the model of dynamic sizes."
-        f" Each in a process of its own; warmed up, then in turns, {plan.rounds} of at least {plan.seconds} s."
+        f" Each in a process of its own; warmed up, then in turns, {plan.repeats} of at least {plan.seconds} s."
         " Milliseconds: shortest run. *Ahead*: onnxruntime's time over the library's; below 1 onnxruntime is faster.",
         "",
         f"Open libraries are ahead by {mean} (geometric mean); {sum(ratio < 1 for ratio in ratios)} of {len(ratios)}"

@@ -48,7 +48,7 @@ class Row:
         ]
 
 
-def measure(network: str, rounds: int, seconds: float) -> Row:
+def measure(network: str, repeats: int, seconds: float) -> Row:
     """Compile and run `network` both ways."""
     twins = write_twins(MODELS, network)
     file = twins.onnx.with_suffix(".npz")
@@ -64,7 +64,7 @@ def measure(network: str, rounds: int, seconds: float) -> Row:
             workers[name] = Worker("nnefc", path, file, 1)
         (plain,) = answers_of([workers["plain"]], MODELS).values()
         (own,) = answers_of([workers["checked"]], MODELS).values()
-        times = in_turns(workers, rounds, seconds)
+        times = in_turns(workers, repeats, seconds)
     finally:
         for worker in workers.values():
             worker.close()
@@ -83,10 +83,10 @@ def measure(network: str, rounds: int, seconds: float) -> Row:
 @click.option("--quick", is_flag=True, help="Short turns; nothing is written.")
 def main(networks: tuple[str, ...], quick: bool) -> None:
     """Measure NETWORKS, or all of them."""
-    rounds, seconds = (2, 0.2) if quick else (5, 0.5)
+    repeats, seconds = (2, 0.2) if quick else (5, 0.5)
     watch, rows = Watch(0.2 if quick else 5.0), []
     for network in networks or NAMES:
-        rows.append(measure(network, rounds, seconds))
+        rows.append(measure(network, repeats, seconds))
         click.echo("  ".join(rows[-1].cells()), err=True)
     ratio = statistics.geometric_mean(row.run[1] / row.run[0] for row in rows)
     head = ["network", "accesses", "proved", "compile, s", "checked", "run, ms", "checked", "ratio", "equal"]

@@ -27,20 +27,20 @@ EXPORT int qemu_plugin_version = 1;
 
 enum { MOST_BYTES = 16 }; /* of an instruction, on any machine */
 
-struct counted {
+struct totals {
     uint64_t address, executed, instructions;
     size_t bytes;
     unsigned char *code; /* NULL where blocks are not asked for */
-    struct counted *before;
+    struct totals *before;
 };
 
-static struct counted *last;
+static struct totals *last;
 static const char *file;
 
 /* QEMU translates one block at a time. */
 static void translated(uint64_t id, struct block *block) {
     (void)id;
-    struct counted *made = calloc(1, sizeof *made);
+    struct totals *made = calloc(1, sizeof *made);
     if (made == NULL) abort();
     made->address = qemu_plugin_tb_vaddr(block);
     made->instructions = qemu_plugin_tb_n_insns(block);
@@ -62,7 +62,7 @@ static void ended(uint64_t id, void *data) {
     (void)id, (void)data;
     uint64_t all = 0;
     FILE *blocks = file == NULL ? NULL : fopen(file, "w");
-    for (const struct counted *one = last; one != NULL; one = one->before) {
+    for (const struct totals *one = last; one != NULL; one = one->before) {
         all += one->instructions * one->executed;
         if (blocks == NULL || one->executed == 0) continue;
         fprintf(blocks, "%" PRIx64 " %" PRIu64 " ", one->address, one->executed);

@@ -36,7 +36,7 @@ _AT_A_TIME = 1 << 26
 """Bit patterns that a thread counts before it takes others."""
 _LARGEST = np.float64(np.finfo(np.float32).max)
 _SMALLEST = np.float64(np.finfo(np.float32).tiny)
-_COUNTED = 2 * _SMALLEST
+_SMALLEST_COMPARED = 2 * _SMALLEST
 """Of results: powers of e that are less are zero."""
 _EXPONENT = np.int64(0x7FF << 52)
 """Bits of a double."""
@@ -90,13 +90,13 @@ class Errors:
     beyond: int = 0
 
     def add(self, x: Singles, found: Singles, exact: Doubles) -> None:
-        """Count results; those of which the exact one is below `_COUNTED` are left out."""
+        """Count results; those of which the exact one is below `_SMALLEST_COMPARED` are left out."""
         with np.errstate(all="ignore"):
             wanted = exact.astype(np.float32)
             both = np.isfinite(found) & np.isfinite(wanted)
             alike = both | (np.isnan(found) & np.isnan(wanted)) | (found == wanted)
             self.beyond += int(np.count_nonzero(~alike & ((np.abs(exact) < _LARGEST) | ~np.isfinite(exact))))
-            usual = both & (np.abs(exact) >= _COUNTED)
+            usual = both & (np.abs(exact) >= _SMALLEST_COMPARED)
             x, found, exact, wanted = x[usual], found[usual], exact[usual], wanted[usual]
             unit = ((exact.view(np.int64) & _EXPONENT) - (23 << 52)).view(np.float64)
             error = np.abs(found.astype(np.float64) - exact) / unit
@@ -110,7 +110,7 @@ class Errors:
         self.rounded += int(np.count_nonzero(error <= 0.5))
 
     def merge(self, other: Errors) -> None:
-        """Count what another one has counted, of arguments that follow this one's."""
+        """Add the counts of another one, of arguments that follow this one's."""
         if other.largest > self.largest:
             self.largest, self.at = other.largest, other.at
         self.total += other.total
@@ -167,7 +167,7 @@ def main(every: int) -> None:
     body = [
         "Each function of a float32 number that has a kernel of its own, compiled for this processor, for every",
         "argument that is not subnormal, beside float64: the error in units of the last place of the exact result, as",
-        "a float32. Half a unit is correct rounding. Results below 2⁻¹²⁵ (2.4e-38) may be zero, and are not counted.",
+        "a float32. Half a unit is correct rounding. Results below 2⁻¹²⁵ (2.4e-38) may be zero, and are not included.",
         "`other` is how many results are infinite or no number where the exact one is an ordinary float32, or",
         "reversely. Gelu is x (1 + erf(x / √2)) / 2, which cancels where x is far below zero: its errors are small",
         "beside x there.",

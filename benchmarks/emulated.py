@@ -2,8 +2,8 @@
 
     python benchmarks/emulated.py [--peers FOLDER] [NETWORK ...]
 
-Emulators say nothing of time: results are compared, and instructions of one inference counted, of peers too if FOLDER
-has them, as `arm64_peers.py` makes it. Without names it takes NETWORKS and COUNTED, and, if there are peers, writes
+Emulators say nothing of time: results are compared, and the instructions of one inference, of peers too if FOLDER
+has them, as `arm64_peers.py` makes it. Without names it takes NETWORKS and EMULATED, and, if there are peers, writes
 benchmarks/results/emulated.md. Rows are computed in as many processes as there are processors: counts are the same
 whatever else runs.
 """
@@ -37,7 +37,7 @@ _ROOT = _HERE.parent
 sys.path[:0] = [str(_ROOT / "tests" / "targets"), str(_ROOT / "tests" / "helpers")]
 
 NETWORKS = ("squeezenet",)
-COUNTED = ("squeezenet", "mobilenet_v1", "mobilenet_v2", "shufflenet")
+EMULATED = ("squeezenet", "mobilenet_v1", "mobilenet_v2", "shufflenet")
 TITLE = "Whole networks on other machines"
 
 _HEAD = [
@@ -49,7 +49,7 @@ _HEAD = [
 ]
 
 
-_COUNTED_HEAD = [
+_EMULATED_HEAD = [
     "",
     "## Instructions",
     "",
@@ -65,7 +65,7 @@ _PEERS_HEAD = (
     " both of the same ONNX files; onnxruntime has nnefc's files."
 )
 
-_COUNTED_TABLE = [
+_EMULATED_TABLE = [
     "",
     "| network | numbers | target | nnefc | ncnn | LiteRT | onnxruntime |",
     "|---|---|---|---:|---:|---:|---:|",
@@ -76,7 +76,7 @@ _ARM64 = ("qemu-aarch64", "-L", "/usr/aarch64-linux-gnu", "-cpu")
 _ARM32 = ("qemu-arm", "-L", "/usr/arm-linux-gnueabihf", "-cpu")
 _RISCV = ("qemu-riscv64", "-L", "/usr/riscv64-linux-gnu", "-cpu")
 _FLOATS = ("float32",)
-_COUNTED_ON: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
+_EMULATED_ON: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
     "cortex-a76": ("cortex-a76", (*_ARM64, "cortex-a76"), ("float32", "float16", "int8")),
     "cortex-a53": ("cortex-a53", (*_ARM64, "cortex-a53"), ("float32", "int8")),
     "armv7": ("armv7-linux-gnueabihf", (*_ARM32, "cortex-a7"), ("float32", "int8")),
@@ -84,8 +84,8 @@ _COUNTED_ON: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
     "riscv64gcv, 128 bits": ("riscv64gcv-linux-gnu", (*_RISCV, _RV64.format(128)), ("float32", "int8")),
     "riscv64gcv, 256 bits": ("riscv64gcv-linux-gnu", (*_RISCV, _RV64.format(256)), _FLOATS),
 }
-"""By what the page calls them: targets, their emulators, and what numbers networks are counted with. Quantized networks
-execute the same instructions where RISC-V's vectors are longer."""
+"""By what the page calls them: targets, their emulators, and the numbers that networks are measured with. Quantized
+networks execute the same instructions where RISC-V's vectors are longer."""
 
 _MILLION = 1e6
 _MORE = 10  # inferences of peers, in Python
@@ -120,7 +120,7 @@ def _root(folder: Path, target: str, peers: Path) -> str:
 
 def _of_peers(network: str, source: Path, target: str, numbers: str, peers: Path | None) -> Iterator[str]:
     """What each peer executes, or a dash."""
-    emulator = _COUNTED_ON[target][1]
+    emulator = _EMULATED_ON[target][1]
     for peer in _PEERS:
         engine, ending = _ENGINES.get((peer, numbers), ("", ""))
         if peers is None or not engine or emulator[0] != _ARM64[0]:
@@ -143,11 +143,11 @@ def _environment(peers: Path) -> tuple[str, ...]:
     return f"PYTHONPATH={peers / 'packages'}", "PYTHONHOME=/usr", "PYTHONDONTWRITEBYTECODE=1", "PYTHONHASHSEED=0"
 
 
-def counted(network: str, model: Path, target: str, numbers: str, peers: Path | None) -> str:
+def instructions_of(network: str, model: Path, target: str, numbers: str, peers: Path | None) -> str:
     """A line of the table of instructions."""
-    name, emulator, _ = _COUNTED_ON[target]
+    name, emulator, _ = _EMULATED_ON[target]
     artifact = compiled(model, name, numbers)
-    with tempfile.TemporaryDirectory(prefix="nnefc-counted-") as folder:
+    with tempfile.TemporaryDirectory(prefix="nnefc-emulated-") as folder:
         path = Path(folder) / "network.so"
         artifact.export(path)
         command = [str(program("first_run", artifact.target.zig_target)), str(path), "1"]
@@ -208,21 +208,21 @@ def main(networks: tuple[str, ...], peers: Path | None) -> None:
 
     models = {
         network: write_twins(_ROOT / "build" / "models", network).onnx
-        for network in dict.fromkeys(networks or (*NETWORKS, *COUNTED))
+        for network in dict.fromkeys(networks or (*NETWORKS, *EMULATED))
     }
-    for network in networks or COUNTED:
+    for network in networks or EMULATED:
         for data in DATA:
             quantized(models[network], data)  # once, before processes want it
     peers = peers and peers.absolute()
     runs = [(row, network, models[network], each.name) for network in networks or NETWORKS for each in MACHINES]
     counts = [
-        (counted, network, models[network], target, numbers, peers)
-        for network in networks or COUNTED
-        for target, (_, _, kinds) in _COUNTED_ON.items()
+        (instructions_of, network, models[network], target, numbers, peers)
+        for network in networks or EMULATED
+        for target, (_, _, kinds) in _EMULATED_ON.items()
         for numbers in kinds
     ]
     of_peers = ["", *textwrap.wrap(_PEERS_HEAD.format(more=_MORE, versions=_versions(peers)), 120)] if peers else []
-    lines = [*_HEAD, *_made(runs), *_COUNTED_HEAD, *of_peers, *_COUNTED_TABLE, *_made(counts)]
+    lines = [*_HEAD, *_made(runs), *_EMULATED_HEAD, *of_peers, *_EMULATED_TABLE, *_made(counts)]
     conditions = Conditions.now()
     click.echo(page(TITLE, conditions, lines))
     if peers and not networks:

@@ -168,14 +168,14 @@ class AveragePool(OpRun):  # type: ignore[misc]
         strides, dilations, pads = _padding(x, kernel, attributes)
         axes = tuple(range(-len(kernel), 0))
         sums = _windows(x, kernel, strides, pads, 0.0, dilations).sum(axis=axes)
-        counted = np.ones((1, 1, *x.shape[2:]))
+        divisors = np.ones((1, 1, *x.shape[2:]))
         if attributes.get("count_include_pad"):
             given = attributes.get("pads") or [0] * 2 * len(kernel)
             rank = len(kernel)
             widths = [(0, 0), (0, 0), *zip(given[:rank], given[rank:], strict=True)]
-            counted = np.pad(counted, widths, constant_values=1.0)
+            divisors = np.pad(divisors, widths, constant_values=1.0)
             pads = [all_of - own for all_of, own in zip(pads, given, strict=True)]
-        return (sums / _windows(counted, kernel, strides, pads, 0.0, dilations).sum(axis=axes),)
+        return (sums / _windows(divisors, kernel, strides, pads, 0.0, dilations).sum(axis=axes),)
 
 
 class LRN(OpRun):  # type: ignore[misc]

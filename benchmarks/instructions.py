@@ -43,9 +43,9 @@ _folder = tempfile.TemporaryDirectory(prefix="nnefc-counting-", ignore_cleanup_e
 def instructions(emulator: Sequence[str], command: Sequence[str], more: int = 1) -> float:
     """Of one run, the mean of so many runs more than the first; `command` is followed by the number of runs."""
     name, *options = emulator
-    counted = [name, "-plugin", str(_plugin()), *options, *command]
+    counting = [name, "-plugin", str(_plugin()), *options, *command]
     programs = 2 if more > 1 else 1
-    once, again = (min(_executed([*counted, str(runs)]) for _ in range(programs)) for runs in (1, 1 + more))
+    once, again = (min(_executed([*counting, str(runs)]) for _ in range(programs)) for runs in (1, 1 + more))
     return (again - once) / more
 
 
@@ -77,9 +77,9 @@ def loops(emulator: Sequence[str], command: Sequence[str]) -> tuple[list[Loop], 
     total = sum(
         sign * count * len(code) // _ARM for blocks, sign in ((twice, 1), (once, -1)) for code, count in blocks.values()
     )
-    rounds = _rounds(twice)
-    rounds.subtract(_rounds(once))
-    return [Loop(code, count * len(code) // _ARM) for code, count in rounds.items() if count > 0], total
+    iterations = _iterations(twice)
+    iterations.subtract(_iterations(once))
+    return [Loop(code, count * len(code) // _ARM) for code, count in iterations.items() if count > 0], total
 
 
 _Blocks = Mapping[int, tuple[bytes, int]]
@@ -99,7 +99,7 @@ def _blocks(emulator: Sequence[str], command: Sequence[str]) -> _Blocks:
     return blocks
 
 
-def _rounds(blocks: _Blocks) -> Counter[bytes]:
+def _iterations(blocks: _Blocks) -> Counter[bytes]:
     """How often each loop was executed, by its instructions.
 
     The first iteration after other code lies in the block that this code begins.

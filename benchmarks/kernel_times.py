@@ -31,7 +31,7 @@ from nnefc.targets.machine.cpu.target import Target
 __all__ = ["KernelTime", "kernel_times"]
 
 BUDGET = 0.15  # seconds for each kernel
-_ANNOTATED = "nnefc_rounds"
+_ANNOTATED = "nnefc_iterations"
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ def _compiled(kernels: dict[str, tirx.PrimFunc], target: Target) -> Any:
 
 def _nothing_annotated() -> tirx.PrimFunc:
     """What kernels call before their parallel loops: in a library, its runtime."""
-    params = [tirx.Var(name, "int64") for name in ("rounds", "cycles")]
+    params = [tirx.Var(name, "int64") for name in ("trip_count", "cycles")]
     return tirx.PrimFunc(params, tirx.Return(tirx.IntImm("int32", 0)), ret_type=tvm.ir.PrimType("int32"))
 
 

@@ -105,7 +105,7 @@ class Answer:
 
 
 def rates(
-    files: dict[str, Path], description: LibraryDescription, rounds: int, peak: Path, after: Sequence[int] = AFTER
+    files: dict[str, Path], description: LibraryDescription, repeats: int, peak: Path, after: Sequence[int] = AFTER
 ) -> Iterator[Rate]:
     """Prompts and single tokens `after` others, both engines in turns."""
     tokens = np.random.default_rng(0).integers(1000, 40000, CONTEXT).tolist()
@@ -115,7 +115,7 @@ def rates(
             workers = {name: stack.enter_context(TokenWorker(name, files[name], threads, CONTEXT)) for name in ENGINES}
             for count in PROMPTS:
                 found = {name: [] for name in ENGINES}
-                for _ in range(rounds):
+                for _ in range(repeats):
                     for name, worker in workers.items():
                         found[name].append(worker.read(tokens[:count])[0])
                 yield Rate(threads, "prompt", count, *(count / statistics.median(x) for x in found.values()), None)
@@ -123,7 +123,7 @@ def rates(
                 found = {name: [] for name in ENGINES}
                 for worker in workers.values():
                     worker.read(tokens[:count])
-                for _ in range(rounds):
+                for _ in range(repeats):
                     for name, worker in workers.items():
                         turn = (worker.read([tokens[count + n]], count + n)[0] for n in range(GENERATED))
                         found[name].append(statistics.median(turn))
@@ -132,7 +132,7 @@ def rates(
                 yield Rate(threads, "generation", count, *each, each[0] * read / speed)
 
 
-def formats(rounds: int, peak: Path) -> Iterator[tuple[str, str, Rate]]:
+def formats(repeats: int, peak: Path) -> Iterator[tuple[str, str, Rate]]:
     """Rates of models with random weights, in each format."""
     from to_nnef import convert
 
@@ -143,7 +143,7 @@ def formats(rounds: int, peak: Path) -> Iterator[tuple[str, str, Rate]]:
         artifact = nnefc.compile(FOLDER / gguf.stem)
         artifact.export(library)
         files = {"nnefc": library, "llama.cpp": gguf}
-        for rate in rates(files, artifact.description, rounds, peak, FORMATS_AFTER):
+        for rate in rates(files, artifact.description, repeats, peak, FORMATS_AFTER):
             click.echo(f"{name} {kind}: {_rate(rate)}", err=True)
             yield name, kind, rate
 
@@ -200,10 +200,10 @@ def answers(files: dict[str, Path], prompts: Sequence[Sequence[int]]) -> Iterato
             yield Answer(question, equal, difference, margin)
 
 
-def first_tokens(files: dict[str, Path], prompt: Sequence[int], rounds: int) -> dict[str, float]:
+def first_tokens(files: dict[str, Path], prompt: Sequence[int], repeats: int) -> dict[str, float]:
     """Seconds from the start of a process to the first token after a prompt, with the file not in memory."""
     found: dict[str, list[float]] = {name: [] for name in ENGINES}
-    for _ in range(rounds):
+    for _ in range(repeats):
         for name, file in files.items():
             with file.open("rb") as opened:
                 os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
@@ -281,22 +281,22 @@ def main(quick: bool) -> None:
     convert(gguf, FOLDER / gguf.stem, CONTEXT)
     artifact = nnefc.compile(FOLDER / gguf.stem)
     artifact.export(FOLDER / "model.so")
-    files, rounds = {"nnefc": FOLDER / "model.so", "llama.cpp": gguf}, 1 if quick else 3
+    files, repeats = {"nnefc": FOLDER / "model.so", "llama.cpp": gguf}, 1 if quick else 3
     vocabulary = Vocabulary(gguf)
     prompts = [vocabulary.conversation([{"role": "user", "content": question}]) for question in QUESTIONS]
     watch = Watch()
     versions = [version_of(name, file) for name, file in files.items()]
     peak = build_peak(FOLDER)
-    found = list(rates(files, artifact.description, rounds, peak))
+    found = list(rates(files, artifact.description, repeats, peak))
     written = list(answers(files, prompts))
-    cold = first_tokens(files, prompts[0], rounds)
+    cold = first_tokens(files, prompts[0], repeats)
     with TokenWorker("nnefc", files["nnefc"], 1, CONTEXT) as worker:
         for start in range(0, READ, PROMPTS[-1]):
             worker.read([1] * min(PROMPTS[-1], READ - start), start)
         resident = worker.memory()
     lines = body(versions, found, written, cold, files, resident, artifact.description)
-    lines += ["", *formats_section(list(formats(rounds, peak)))]
-    lines += ["", *decoder_lines(FOLDER, Plan(rounds=1 if quick else 4))]
+    lines += ["", *formats_section(list(formats(repeats, peak)))]
+    lines += ["", *decoder_lines(FOLDER, Plan(repeats=1 if quick else 4))]
     conditions = watch.end()
     click.echo(page(TITLE, conditions, lines))
     if not quick:

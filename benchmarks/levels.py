@@ -60,16 +60,16 @@ def runs_here(library: Path, level: str) -> bool:
         return model.target == level
 
 
-def in_turns(workers: Mapping[str, Worker], rounds: int, seconds: float) -> dict[str, float]:
+def in_turns(workers: Mapping[str, Worker], repeats: int, seconds: float) -> dict[str, float]:
     """The median milliseconds of each."""
     times: dict[str, list[float]] = {name: [] for name in workers}
-    for _ in range(rounds):
+    for _ in range(repeats):
         for name, worker in workers.items():
             times[name] += worker.time(seconds, 1)
     return {name: 1e3 * statistics.median(found) for name, found in times.items()}
 
 
-def measure(network: str, rounds: int, seconds: float) -> tuple[Path, float, list[LevelTimes]]:
+def measure(network: str, repeats: int, seconds: float) -> tuple[Path, float, list[LevelTimes]]:
     """The library of all levels, the bytes of it that are no constants, and its levels."""
     twins = write_twins(MODELS, network)
     library, file = MODELS / f"{network}_levels.so", twins.onnx.with_suffix(".npz")
@@ -87,7 +87,7 @@ def measure(network: str, rounds: int, seconds: float) -> tuple[Path, float, lis
             with on_level(level):
                 workers["shared"] = Worker("nnefc", library, file, 1)
             workers["own"] = Worker("nnefc", own, file, 1)
-            found = in_turns(workers, rounds, seconds)
+            found = in_turns(workers, repeats, seconds)
         finally:
             for worker in workers.values():
                 worker.close()
@@ -101,10 +101,10 @@ def measure(network: str, rounds: int, seconds: float) -> tuple[Path, float, lis
 @click.option("--quick", is_flag=True, help="Short turns; nothing is written.")
 def main(networks: tuple[str, ...], quick: bool) -> None:
     """Measure NETWORKS, or all of them."""
-    rounds, seconds = (2, 0.2) if quick else (8, 0.5)
+    repeats, seconds = (2, 0.2) if quick else (8, 0.5)
     watch, sizes, times = Watch(0.2 if quick else 5.0), [], []
     for network in networks or NETWORKS:
-        library, code, levels = measure(network, rounds, seconds)
+        library, code, levels = measure(network, repeats, seconds)
         name, whole = f"`{network}`", library.stat().st_size
         last = levels[-1]
         sizes.append(

@@ -62,7 +62,7 @@ _HEAD = [
     f"loops of less than {_MIN_SHARE:.0%} are left out. Each product that is added to a sum counts, whatever",
     "instruction makes it. Cortex-A76 is modelled as Neoverse N1, Cortex-X1 as Neoverse V1, which have the same pipes.",
     "LLVM's model of Cortex-A55 begins two `fmla` of 128 bits in a cycle; Arm's Software Optimization Guide for it",
-    "lists one, by element (cited in [D158008](https://reviews.llvm.org/D158008)). They are counted as `mla` with the",
+    "lists one, by element (cited in [D158008](https://reviews.llvm.org/D158008)). They count as `mla` with the",
     "same operands and latency, of which the model begins one, and whose results it writes in order: rather too many",
     "cycles. No such guide is public for Cortex-A53; its model begins one.",
     "",

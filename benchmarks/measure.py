@@ -30,10 +30,10 @@ PATIENCE = 300.0  # seconds for one compilation
 
 @dataclass(frozen=True)
 class Plan:
-    """How to measure. In each of `rounds`, every engine in turn runs for `seconds`, at least `least` times."""
+    """How to measure. In each of `repeats`, every engine in turn runs for `seconds`, at least `least` times."""
 
     threads: tuple[int, ...] = (1, 2)
-    rounds: int = 8
+    repeats: int = 8
     seconds: float = 0.4
     least: int = 3
     processor: bool = False  # time of processors on all threads in place of the clock's
@@ -249,7 +249,7 @@ def take_turns(workers: Sequence[Worker], plan: Plan) -> dict[str, Latency]:
     for worker in workers:
         worker.time(plan.seconds, plan.least, plan.processor, plan.most)
     times: dict[str, list[float]] = {worker.peer: [] for worker in workers}
-    for turn in range(plan.rounds):
+    for turn in range(plan.repeats):
         for worker in workers[:: 1 if turn % 2 == 0 else -1]:
             time.sleep(plan.pause)
             times[worker.peer] += worker.time(plan.seconds, plan.least, plan.processor, plan.most)

@@ -59,15 +59,15 @@ def curve(model: Path, budgets: Sequence[float]) -> dict[float, Point]:
     with ExitStack() as stack:
         networks = {sizes[b]: stack.enter_context(artifacts[b].load(threads=1)) for b in reversed(budgets)}
         best = dict.fromkeys(networks, math.inf)
-        spent, rounds = 0.0, 0
-        while rounds < _MIN_ITERATIONS or spent < _SECONDS * len(networks):
+        spent, repeats = 0.0, 0
+        while repeats < _MIN_ITERATIONS or spent < _SECONDS * len(networks):
             for size, network in networks.items():
                 start = time.process_time()
                 network.run(inputs)
                 took = time.process_time() - start
                 best[size] = min(best[size], took)
                 spent += took
-            rounds += 1
+            repeats += 1
     return {budget: Point(best[sizes[budget]], sizes[budget]) for budget in budgets}
 
 

@@ -35,7 +35,7 @@ _HEAD = [
     "inputs and outputs are int8 (`--io int8`). Outputs are equal to those of the same network on x86-64 by nnefc, bit",
     "for bit; else the table says by how many steps they differ. *Flash* is what code and constants of the network",
     "add to a program, *RAM* the arena and, apart, the stack; inputs and outputs are the program's own, with as many",
-    "bytes as *tensors* says. Instructions are those of one run, counted by the",
+    "bytes as *tensors* says. Instructions are those of one run, measured by the",
     "processor's timer under QEMU, whose clock advances with them: a measure of code, not of time.",
     "",
     "| network | target | flash | RAM | tensors | stack | million instructions | outputs |",
@@ -143,18 +143,18 @@ def main(networks: tuple[str, ...]) -> None:
         for name in networks or NETWORKS:
             model = Path(folder) / "network.onnx"
             write_int8(name, model)
-            counted = {}
+            totals = {}
             for target in TARGETS:
-                line, counted[target] = row(name, model, target)
+                line, totals[target] = row(name, model, target)
                 lines.append(line)
                 click.echo(line, err=True)
             for target in PATCHES_TARGETS:
                 patches.append(row(name, model, target, patches=True)[0])
                 click.echo(patches[-1], err=True)
-            peers.append(peer_row(name, model, counted[PEER_TARGET]))
+            peers.append(peer_row(name, model, totals[PEER_TARGET]))
             click.echo(peers[-1], err=True)
             for target in CMSIS_TARGETS:
-                cmsis.append(cmsis_row(name, target, counted[target]))
+                cmsis.append(cmsis_row(name, target, totals[target]))
                 click.echo(cmsis[-1], err=True)
     lines += [*patches, *cmsis, *peers]
     conditions = Conditions.now()

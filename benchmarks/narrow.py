@@ -1,6 +1,6 @@
 """nnefc in 16-bit floats beside itself in float32 and its peers, in one run.
 
-    python benchmarks/narrow.py [NETWORK ...] [--threads 1 --threads 2] [--rounds 4] [--seconds 0.15]
+    python benchmarks/narrow.py [NETWORK ...] [--threads 1 --threads 2] [--repeats 4] [--seconds 0.15]
 
 prints, for each network, the time of a run of nnefc in `fp32`, `bf16` and `fp16`, of onnxruntime in float32, and of
 OpenVINO with the hints bf16 and f16; what nnefc gains over the fastest of these; how far each one is from float64; and

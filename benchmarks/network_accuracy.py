@@ -43,7 +43,7 @@ _MEGABYTES = [
     "## Constants",
     "",
     "Megabytes that a library holds, as it is compiled by default: filters in the forms of several algorithms, and in",
-    "`bf16`, `fp16` and `int8` what stays in float32, are counted.",
+    "`bf16`, `fp16` and `int8` what stays in float32, count.",
     "",
 ]
 _ANSWERS = [

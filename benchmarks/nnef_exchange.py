@@ -1,6 +1,6 @@
 """Models of NNEF between programs: `python benchmarks/nnef_exchange.py FOLDER [--real FOLDER] [--jobs N] [NAME …]`.
 
-FOLDER keeps models and what is made of them. Nothing is timed; counted are
+FOLDER keeps models and what is made of them. Nothing is timed; the numbers are of
 
 - small models of the kinds that tract's own harness has (`models/tract_cases.py`): beside tract;
 - the benchmark networks as tract dumps them from ONNX: beside onnxruntime;
@@ -145,8 +145,8 @@ def apart(name: str, folder: Path, real: Path | None) -> Found:
     except subprocess.TimeoutExpired:
         return {"all": f"not done in {_PATIENCE} s"}
     if done.returncode:
-        said = [line for line in done.stderr.splitlines() if line.strip()] or [f"status {done.returncode}"]
-        return {"all": said[-1][:160]}
+        messages = [line for line in done.stderr.splitlines() if line.strip()] or [f"status {done.returncode}"]
+        return {"all": messages[-1][:160]}
     click.echo(f"{name}: {done.stdout.splitlines()[-1]}", err=True)
     found: Found = json.loads(done.stdout.splitlines()[-1])
     return found

@@ -185,12 +185,12 @@ def _values(model: Path, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
 
 @click.command()
 @click.argument("networks", nargs=-1, type=click.Choice(list(NETWORKS)))
-@click.option("--rounds", default=2, show_default=True, help="Turns of each engine.")
+@click.option("--repeats", default=2, show_default=True, help="Turns of each engine.")
 @click.option("--seconds", default=0.2, show_default=True, help="Length of a turn.")
 @click.option("--quick", is_flag=True, help="Two sizes of each sweep, in short turns; nothing is written.")
-def main(networks: tuple[str, ...], rounds: int, seconds: float, quick: bool) -> None:
+def main(networks: tuple[str, ...], repeats: int, seconds: float, quick: bool) -> None:
     """Measure NETWORKS, or all of them."""
-    plan = Plan(threads=(1,), rounds=rounds, seconds=0.05 if quick else seconds)
+    plan = Plan(threads=(1,), repeats=repeats, seconds=0.05 if quick else seconds)
     watch = Watch()
     rows: list[Row] = []
     failed: dict[str, str] = {}
@@ -217,7 +217,7 @@ def body(rows: Sequence[Row], plan: Plan, failed: Mapping[str, str]) -> list[str
         "Networks with random weights on one thread. *Open*: one library for all sizes, compiled without any range."
         " *Static*: a library for the one size. onnxruntime has the model of dynamic sizes. Each in a process "
         "of its own,"
-        f" held to one processor; warmed up, then in turns, {plan.rounds} of at least {plan.seconds} s."
+        f" held to one processor; warmed up, then in turns, {plan.repeats} of at least {plan.seconds} s."
         " Milliseconds: median.",
         "*Ratio*: static time over open time; below 1 the library for all sizes is slower. *Ahead*: onnxruntime's time"
         " over open time. *Compiled*: seconds for all sizes and for this one alone, and the first over the second."

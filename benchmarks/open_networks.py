@@ -2,8 +2,8 @@
 
     python benchmarks/open_networks.py FOLDER [NETWORK ...]
 
-measures FOLDER/NETWORK.onnx for those named, or for all of `SIZES` and then writes results/PROCESSOR/open.md. No
-engine is told a size before it runs: each compiles the model as it is, without an option, and takes all three.
+measures FOLDER/NETWORK.onnx for those named, or for all of `SIZES` and then writes results/PROCESSOR/open.md. No engine
+knows a size before it runs: each compiles the model as it is, without an option, and takes all three.
 Libraries are written into build/open_networks.
 """
 
@@ -104,12 +104,12 @@ class Measured:
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @click.argument("networks", nargs=-1, type=click.Choice(list(SIZES)))
-@click.option("--rounds", default=2, show_default=True, help="Turns of each engine.")
+@click.option("--repeats", default=2, show_default=True, help="Turns of each engine.")
 @click.option("--seconds", default=0.2, show_default=True, help="Length of a turn.")
 @click.option("--most", default=1.0, show_default=True, help="Seconds after which a turn has no further run.")
-def main(folder: Path, networks: tuple[str, ...], rounds: int, seconds: float, most: float) -> None:
+def main(folder: Path, networks: tuple[str, ...], repeats: int, seconds: float, most: float) -> None:
     """Measure NETWORKS of FOLDER, or all."""
-    plan = Plan(threads=(1,), rounds=rounds, seconds=seconds, most=most)
+    plan = Plan(threads=(1,), repeats=repeats, seconds=seconds, most=most)
     watch = Watch()
     measurements: dict[str, list[Measured]] = {}
     failed: dict[str, str] = {}
@@ -224,10 +224,10 @@ def body(found: dict[str, list[Measured]], plan: Plan, failed: dict[str, str]) -
     return [
         ", ".join(f"{name} {version}" for name, version in versions.items()) + ".",
         "",
-        "Networks that packages of PyPI ship inside themselves, with their trained values and as they are: no engine is"
-        " told a size before it runs, and each takes all three sizes with one compiled network. An engine that cannot"
+        "Networks that packages of PyPI ship inside themselves, with their trained values and as they are: no engine"
+        " knows a size before it runs, and each takes all three sizes with one compiled network. An engine that cannot"
         f" run it has no time. Each in a process of its own, held to one processor; warmed up, then in turns,"
-        f" {plan.rounds} of at least {plan.seconds} s and three runs, but with no further run after {plan.most} s."
+        f" {plan.repeats} of at least {plan.seconds} s and three runs, but with no further run after {plan.most} s."
         " Milliseconds: median.",
         "*Ratio*: the faster peer's time over nnefc's; above 1 nnefc is faster. *Agreement*: the largest difference"
         " from onnxruntime's output over its largest value. *Its own*: that of onnxruntime's output without its"

@@ -26,7 +26,7 @@ from nnefc.targets.machine.cpu.parsing import parse_target
 __all__ = ["MemoryReader", "build_peak", "bytes_per_second", "multiply_adds_per_second"]
 
 SUMS = 12  # a multiply-add takes 4 cycles, and at most two start in each
-ROUNDS = 1_000_000  # a few milliseconds
+ITERATIONS = 1_000_000  # a few milliseconds
 REPEATS = 20
 LEAST_READ = 1 << 28  # bytes between two looks at the clock
 
@@ -34,10 +34,10 @@ SOURCE = """
 typedef float vector __attribute__((vector_size(BYTES)));
 
 /* Returns a number that depends on every sum, so that none is left out. `factor` is below one: sums stay finite. */
-float run(long rounds, float factor) {{
+float run(long iterations, float factor) {{
     vector f = (vector){{}} + factor;
     vector {declared};
-    for (long round = 0; round < rounds; round++) {{
+    for (long round = 0; round < iterations; round++) {{
         {steps}
         __asm__ volatile("" : {kept});
     }}
@@ -81,8 +81,8 @@ def multiply_adds_per_second(library: Path, threads: int) -> float:
     """The best of several runs, all threads together, each on a processor of its own."""
     run = ctypes.CDLL(str(library)).run  # ctypes lets other threads run meanwhile
     run.argtypes, run.restype = (ctypes.c_long, ctypes.c_float), ctypes.c_float
-    best = _best_of_each_thread(lambda position: run(ROUNDS, 0.5), threads)
-    return sum(SUMS * (_width() // 4) * ROUNDS / seconds for seconds in best)
+    best = _best_of_each_thread(lambda position: run(ITERATIONS, 0.5), threads)
+    return sum(SUMS * (_width() // 4) * ITERATIONS / seconds for seconds in best)
 
 
 class MemoryReader:
@@ -163,5 +163,6 @@ def _width() -> int:
 
 
 def _register() -> str:
-    """The constraint that keeps a vector in a register, so that rounds are not computed two at a time or moved out."""
+    """The constraint that keeps a vector in a register, so that iterations are not computed two at a time or moved
+    out."""
     return "v" if os.uname().machine == "x86_64" else "w"

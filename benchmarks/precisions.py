@@ -54,13 +54,13 @@ def timing_options(command: Callable[..., None]) -> Callable[..., None]:
 
     @click.argument("networks", nargs=-1, type=click.Choice(NAMES))
     @click.option("--threads", type=click.IntRange(min=1), multiple=True, help="Repeatable.  [default: 1 and 2]")
-    @click.option("--rounds", default=4, show_default=True, help="Turns of each engine.")
+    @click.option("--repeats", default=4, show_default=True, help="Turns of each engine.")
     @click.option("--seconds", default=0.15, show_default=True, help="Length of a turn.")
     @functools.wraps(command)
     def planned(
-        networks: tuple[str, ...], threads: tuple[int, ...], rounds: int, seconds: float, **others: object
+        networks: tuple[str, ...], threads: tuple[int, ...], repeats: int, seconds: float, **others: object
     ) -> None:
-        command(networks, Plan(threads=threads or Plan.threads, rounds=rounds, seconds=seconds), **others)
+        command(networks, Plan(threads=threads or Plan.threads, repeats=repeats, seconds=seconds), **others)
 
     return planned
 

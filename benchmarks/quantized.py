@@ -1,6 +1,6 @@
 """Networks in integers of 8 bits beside themselves in float32 and compared with peers in integers, in one run.
 
-    python benchmarks/quantized.py [NETWORK ...] [--threads 1 --threads 2] [--rounds 4] [--seconds 0.15]
+    python benchmarks/quantized.py [NETWORK ...] [--threads 1 --threads 2] [--repeats 4] [--seconds 0.15]
 
 quantizes each network to ONNX with `nnefc quantize` and with onnxruntime's quantizer, on the same random inputs, and
 prints the time of a run of nnefc in both forms, of onnxruntime in both, and of OpenVINO in integers. Each peer runs the

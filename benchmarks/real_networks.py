@@ -76,11 +76,11 @@ TYPES = {
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @click.argument("networks", nargs=-1, type=click.Choice(list(NETWORKS)))
-@click.option("--rounds", default=Plan.rounds, show_default=True, help="Turns of each engine.")
+@click.option("--repeats", default=Plan.repeats, show_default=True, help="Turns of each engine.")
 @click.option("--seconds", default=Plan.seconds, show_default=True, help="Length of a turn.")
-def main(folder: Path, networks: tuple[str, ...], rounds: int, seconds: float) -> None:
+def main(folder: Path, networks: tuple[str, ...], repeats: int, seconds: float) -> None:
     """Measure NETWORKS of FOLDER, or all."""
-    plan = Plan(threads=(1,), rounds=rounds, seconds=seconds)
+    plan = Plan(threads=(1,), repeats=repeats, seconds=seconds)
     watch = Watch()
     measurements: list[Measurement] = []
     failed: dict[str, str] = {}
@@ -171,7 +171,7 @@ def body(measurements: list[Measurement], plan: Plan, failed: dict[str, str]) ->
         "",
         "Networks that packages of PyPI ship inside themselves, with their trained values. nnefc compiles each for the"
         " sizes below; its peers get the model with its inputs of these sizes; one that cannot run it has no time."
-        f" Each engine in a process of its own, held to one processor; warmed up, then in turns, {plan.rounds} of at"
+        f" Each engine in a process of its own, held to one processor; warmed up, then in turns, {plan.repeats} of at"
         f" least {plan.seconds} s. Milliseconds: median (least).",
         "*Ratio*: the faster peer's time over nnefc's, likewise; above 1 nnefc is faster. *Share* and *roofline* as in"
         " [the comparison on random weights](cpu.md).",

@@ -64,11 +64,11 @@ def markdown(measurements: Sequence[Measurement], plan: Plan, failed: Mapping[st
         ", ".join(f"{name} {version}" for name, version in versions.items()) + ".",
         "",
         "Float32, a batch of one where the name says no other. Each engine in a process of its own, held to as many"
-        f" processors as threads; warmed up, then in turns, {plan.rounds} of at least {plan.seconds} s."
+        f" processors as threads; warmed up, then in turns, {plan.repeats} of at least {plan.seconds} s."
         " Milliseconds: median (least).",
         "*Ratio*: the faster peer's time over nnefc's, likewise; above 1 nnefc is faster. Weights are random.",
         "*Share*: multiply-adds a second of convolutions and matrix products over what the machine does in"
-        " registers alone; counted by their definition, so that Winograd's algorithm can pass 100%.",
+        " registers alone; by their definition, so that Winograd's algorithm can pass 100%.",
         "*Roofline*: the time that these multiply-adds take at that rate, or that reading every parameter once"
         " takes (an array of their size, read beside the runs), whichever is longer, over nnefc's.",
         "",
@@ -162,10 +162,10 @@ def _strictly(measurements: Sequence[Measurement], plan: Plan) -> list[str]:
     if not any(STRICT in engines for m in measurements for engines in m.latency.values()):
         return []
     errors = {name: [m.error[name] for m in measurements if m.error.get(name)] for name in _engines(measurements)}
-    said = [f"{name} {statistics.geometric_mean(of):.1e} ({max(of):.1e})" for name, of in errors.items() if of]
+    errors_text = [f"{name} {statistics.geometric_mean(of):.1e} ({max(of):.1e})" for name, of in errors.items() if of]
     return [
         f"Geometric mean of the ratios with `--strict`: {_means(measurements, plan, STRICT)}; without it:"
-        f" {_means(measurements, plan)}. Geometric mean of the errors (largest): {', '.join(said)}.",
+        f" {_means(measurements, plan)}. Geometric mean of the errors (largest): {', '.join(errors_text)}.",
         "",
     ]
 

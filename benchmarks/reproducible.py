@@ -60,7 +60,7 @@ def same_bits(one: np.ndarray, other: np.ndarray) -> bool:
     return np.array_equal(numbers, ~np.isnan(other)) and one[numbers].tobytes() == other[numbers].tobytes()
 
 
-def measure(network: str, rounds: int, seconds: float) -> Row:
+def measure(network: str, repeats: int, seconds: float) -> Row:
     """Compile and run `network` in all ways."""
     twins = write_twins(MODELS, network)
     file = twins.onnx.with_suffix(".npz")
@@ -73,7 +73,7 @@ def measure(network: str, rounds: int, seconds: float) -> Row:
             compile_library(twins.onnx, library, own)
             workers[name] = Worker("nnefc", library, file, 1)
         answers = [next(iter(answers_of([workers[name]], MODELS).values())) for name in ("reproducible", OLDEST)]
-        times = in_turns(workers, rounds, seconds)
+        times = in_turns(workers, repeats, seconds)
     finally:
         for worker in workers.values():
             worker.close()
@@ -86,10 +86,10 @@ def measure(network: str, rounds: int, seconds: float) -> Row:
 @click.option("--quick", is_flag=True, help="Short turns; nothing is written.")
 def main(networks: tuple[str, ...], quick: bool) -> None:
     """Measure NETWORKS, or all of them."""
-    rounds, seconds = (2, 0.2) if quick else (5, 0.5)
+    repeats, seconds = (2, 0.2) if quick else (5, 0.5)
     watch, rows = Watch(0.2 if quick else 5.0), []
     for network in networks or NAMES:
-        rows.append(measure(network, rounds, seconds))
+        rows.append(measure(network, repeats, seconds))
         click.echo("  ".join(rows[-1].cells()), err=True)
     head = ["network", "default, ms", "`--strict`", "`--reproducible`", "the same, x86-64", "ratio", "equal"]
     body = [

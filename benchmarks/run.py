@@ -27,14 +27,14 @@ MODELS = HERE.parent / "build" / "models"
 @click.argument("networks", nargs=-1, type=click.Choice(NAMES))
 @click.option("--all", "everything", is_flag=True, help="All networks.  [default without NETWORKS]")
 @click.option("--threads", type=click.IntRange(min=1), multiple=True, help="Repeatable.  [default: 1 and 2]")
-@click.option("--rounds", default=Plan.rounds, show_default=True, help="Turns of each engine.")
+@click.option("--repeats", default=Plan.repeats, show_default=True, help="Turns of each engine.")
 @click.option("--seconds", default=Plan.seconds, show_default=True, help="Length of a turn.")
 @click.option("--output", metavar="NAME", help="Write results/NAME.md, .csv and .json.  [default with all: cpu]")
 def main(
     networks: tuple[str, ...],
     everything: bool,
     threads: tuple[int, ...],
-    rounds: int,
+    repeats: int,
     seconds: float,
     output: str | None,
 ) -> None:
@@ -52,7 +52,7 @@ def main(
         if published:
             raise click.ClickException(text)
         click.echo(text, err=True)
-    plan = Plan(threads=counts, rounds=rounds, seconds=seconds)
+    plan = Plan(threads=counts, repeats=repeats, seconds=seconds)
     measurements: list[Measurement] = []
     failed: dict[str, str] = {}
     for network in networks or NAMES:

@@ -70,13 +70,13 @@ async def serve(backend: str, model: Path, rows: int) -> None:
     first = samples if backend == "nnefc" else ones
     server = Server({("net", "1"): model}, Policy(threads=1, rows=rows), where, first)
 
-    def told(line: str) -> None:
+    def on_log(line: str) -> None:
         if line.startswith("listening"):
             print(server.grpc_port, flush=True)
         if line.startswith("note"):
             print(line, file=sys.stderr, flush=True)
 
-    await server.run(told)
+    await server.run(on_log)
 
 
 if __name__ == "__main__":

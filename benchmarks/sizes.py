@@ -31,7 +31,7 @@ _MODELS = _ROOT / "build" / "models"
 _DIGITS = _ROOT / "examples" / "digits"
 TITLE = "Sizes of libraries"
 _EXECUTABLE, _LOAD = 1, 1  # a flag and a type of segments
-_SECONDS, _ROUNDS = 0.15, 5
+_SECONDS, _REPEATS = 0.15, 5
 
 _HEAD = [
     "Bytes of shared libraries for Linux. *Values* are the trained values as they are stored, *code* what is executed,",
@@ -122,7 +122,7 @@ def _slower(artifact: Artifact, paths: list[Path]) -> float:
     data = {given.name: _random(random, given.dtype, given.shape) for given in artifact.inputs}
     models = [nnefc.load(path, threads=1) for path in paths]
     least = [float("inf")] * len(models)
-    for _ in range(_ROUNDS):
+    for _ in range(_REPEATS):
         for index, model in enumerate(models):
             end, model_minimum = time.perf_counter() + _SECONDS, least[index]
             while (begin := time.perf_counter()) < end:

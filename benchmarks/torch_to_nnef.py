@@ -86,9 +86,9 @@ class Row:
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
 @click.argument("networks", nargs=-1, type=click.Choice(NETWORKS))
-@click.option("--rounds", default=3, show_default=True, help="Turns of each engine.")
+@click.option("--repeats", default=3, show_default=True, help="Turns of each engine.")
 @click.option("--seconds", default=0.2, show_default=True, help="Length of a turn.")
-def main(folder: Path, networks: tuple[str, ...], rounds: int, seconds: float) -> None:
+def main(folder: Path, networks: tuple[str, ...], repeats: int, seconds: float) -> None:
     """Export to FOLDER what is not there, and measure NETWORKS, or all."""
     failed: dict[str, str] = {}
     for network in networks or NETWORKS:
@@ -96,7 +96,7 @@ def main(folder: Path, networks: tuple[str, ...], rounds: int, seconds: float) -
             click.echo(f"exporting {network}", err=True)
             reason = export(network, folder)
             failed |= {network: reason} if reason else {}
-    plan = Plan(threads=(1,), rounds=rounds, seconds=seconds, processor=True)
+    plan = Plan(threads=(1,), repeats=repeats, seconds=seconds, processor=True)
     watch = Watch()
     rows: list[Row] = []
     for network in networks or NETWORKS:
@@ -134,8 +134,8 @@ def export(network: str, folder: Path) -> str:
         return f"not exported in {_PATIENCE:.0f} s"
     if done.returncode == 0:
         return ""
-    said = [line for line in done.stderr.splitlines() if line.strip()] or ["for no reason that it tells"]
-    return f"not exported: {said[-1][:120]}"
+    messages = [line for line in done.stderr.splitlines() if line.strip()] or ["for no reason that it tells"]
+    return f"not exported: {messages[-1][:120]}"
 
 
 def measure(network: str, folder: Path, plan: Plan) -> Row:
@@ -213,7 +213,7 @@ def body(rows: Sequence[Row], failed: Mapping[str, str], plan: Plan) -> list[str
         " traced run, then of others, which the same library computes. *Apart*: of each run the largest difference from"
         " PyTorch over the largest value; 1e-4 may be between them, 1e-2 for weights of 16 bits and fewer. *Compile*:"
         " seconds. Milliseconds of one run at the traced sizes on all threads of the process, held to one processor:"
-        f" median (least) of {plan.rounds} turns of at least {plan.seconds} s. tract runs the fastest of its optimized"
+        f" median (least) of {plan.repeats} turns of at least {plan.seconds} s. tract runs the fastest of its optimized"
         " forms: as it is, with the traced sizes for symbols, with operators of transformers found. *Ratio*: tract's"
         " median over nnefc's; above 1 nnefc takes less time. *tract apart*: how far it is from PyTorch.",
         "",

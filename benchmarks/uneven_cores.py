@@ -132,7 +132,7 @@ def main(networks: tuple[str, ...], quick: bool) -> None:
     """Measure NETWORKS, or all of them."""
     if len(processors()) < 2:
         raise click.ClickException("this needs two processors")
-    plan = Plan(threads=(2,), rounds=2, seconds=0.2) if quick else Plan(threads=(2,), rounds=8, seconds=0.5)
+    plan = Plan(threads=(2,), repeats=2, seconds=0.2) if quick else Plan(threads=(2,), repeats=8, seconds=0.5)
     watch, rows = Watch(0.2 if quick else 5.0), []
     for network in networks or NETWORKS:
         for condition, found in measure(network, plan):

@@ -1,6 +1,6 @@
 """Networks in WebAssembly beside onnxruntime-web, TensorFlow.js and LiteRT.js, in Node.js and in headless Chromium.
 
-    python benchmarks/web.py [NETWORK ...] [--threads 1] [--rounds 3] [--seconds 1] [--packages FOLDER]
+    python benchmarks/web.py [NETWORK ...] [--threads 1] [--repeats 3] [--seconds 1] [--packages FOLDER]
                              [--tflite FOLDER]
 
 The peers, as they are published today, and Node.js are installed by npm into FOLDER (build/web) if they are not there:
@@ -244,13 +244,13 @@ def chromium(packages: Path, folder: Path) -> Iterator[Measure]:
 
 
 def measured(
-    model: Path, choices: list[Engine], measure: Measure, threads: int, rounds: int, seconds: float
+    model: Path, choices: list[Engine], measure: Measure, threads: int, repeats: int, seconds: float
 ) -> dict[str, Found]:
     """Of each engine, in turns."""
     (value,) = onnx.load(model, load_external_data=False).graph.input
     shape = [dim.dim_value for dim in value.type.tensor_type.shape.dim]
     found: dict[str, Found] = {}
-    for _ in range(rounds):
+    for _ in range(repeats):
         for engine in choices:
             job = {"engine": engine.kind, "file": engine.file, "threads": threads, "shape": shape, "seconds": seconds}
             answer = measure(job)
@@ -301,7 +301,7 @@ _COLUMNS = [
 @click.command()
 @click.argument("networks", nargs=-1, type=click.Choice(NETWORKS))
 @click.option("--threads", multiple=True, type=int, help="How many; several times for several numbers.")
-@click.option("--rounds", default=3, show_default=True, help="Turns of each engine.")
+@click.option("--repeats", default=3, show_default=True, help="Turns of each engine.")
 @click.option("--seconds", default=1.0, show_default=True, help="Of runs in each turn.")
 @click.option("--packages", type=click.Path(path_type=Path), default=PACKAGES, help="Where npm installs.")
 @click.option("--tflite", type=click.Path(path_type=Path, exists=True), help="Networks for LiteRT.js.")
@@ -309,7 +309,7 @@ _COLUMNS = [
 def main(
     networks: tuple[str, ...],
     threads: tuple[int, ...],
-    rounds: int,
+    repeats: int,
     seconds: float,
     packages: Path,
     tflite: Path | None,
@@ -335,7 +335,7 @@ def main(
                 for count in threads or THREADS:
                     left_out = {"Node.js": {"litert"} | ({"tfjs"} if count > 1 else set())}.get(position, set())
                     able = [e for e in choices if e.kind not in left_out]
-                    found = measured(model_of(network, kind), able, measure, count, rounds, seconds)
+                    found = measured(model_of(network, kind), able, measure, count, repeats, seconds)
                     rows.append(row(network, kind, position, count, able, found))
                     click.echo(" | ".join(rows[-1]), err=True)
     conditions = watch.end()

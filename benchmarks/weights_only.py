@@ -1,6 +1,6 @@
 """Products of one row with matrices of 4 bits, beside the speed of the memory that they are read from.
 
-    python benchmarks/weights_only.py [--threads 1 --threads 2] [--rounds 16] [--seconds 0.1]
+    python benchmarks/weights_only.py [--threads 1 --threads 2] [--repeats 16] [--seconds 0.1]
 
 Such products, `MatMulNBits` of ONNX, are what a language model computes for each token; every byte of a matrix is read
 once. A chain of them has several times the bytes that caches hold. Beside onnxruntime, and beside an array of as many
@@ -171,12 +171,12 @@ def _cells(row: Row) -> list[str]:
 
 @click.command()
 @click.option("--threads", type=click.IntRange(min=1), multiple=True, help="Repeatable.  [default: 1 and 2]")
-@click.option("--rounds", default=16, show_default=True, help="Turns of each engine.")
+@click.option("--repeats", default=16, show_default=True, help="Turns of each engine.")
 @click.option("--seconds", default=0.1, show_default=True, help="Length of a turn.")
 @click.option("--only", type=click.IntRange(0, len(KINDS) - 1), help="Measure one kind; nothing is written.")
-def main(threads: tuple[int, ...], rounds: int, seconds: float, only: int | None) -> None:
+def main(threads: tuple[int, ...], repeats: int, seconds: float, only: int | None) -> None:
     """Measure, and write the page."""
-    plan = Plan(threads=threads or Plan.threads, rounds=rounds, seconds=seconds)
+    plan = Plan(threads=threads or Plan.threads, repeats=repeats, seconds=seconds)
     cache = cache_bytes(max(plan.threads))
     pairs = pairs_of_matrices(cache, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     watch, rows = Watch(), []

@@ -25,7 +25,7 @@ __all__ = ["MISTAKES", "PAGE", "page"]
 
 PAGE = Path(__file__).with_name("mistakes.md")
 _DIGITS = Path(__file__).parents[1] / "examples" / "digits"
-_BEGIN = """# Mistakes, and what is said of them
+_BEGIN = """# Mistakes and their messages
 
 `python docs/common_errors.py` writes this page: it makes each mistake in a folder of its own and notes the answer. An
 answer
@@ -104,8 +104,8 @@ def _sections() -> Iterator[str]:
             result = CliRunner().invoke(main, shlex.split(command), prog_name="nnefc")
             if result.exit_code not in (1, 2) or result.stdout:
                 raise SystemExit(f"nnefc {command}: status {result.exit_code}\n{result.output}")
-            said = result.stderr.replace(os.getcwd() + "/", "").rstrip()
-            yield f"```text\n$ nnefc {command}\n{said}\n```\n"
+            printed = result.stderr.replace(os.getcwd() + "/", "").rstrip()
+            yield f"```text\n$ nnefc {command}\n{printed}\n```\n"
 
 
 def _model(nodes: Sequence[onnx.NodeProto], shape: Sequence[int | str], **constants: np.ndarray) -> onnx.ModelProto:

@@ -102,12 +102,12 @@ def _untried(nodes: Mapping[str, int]) -> list[str]:
     """Returns the operators of the library that no graph has."""
     rows = re.findall(r"^\| (\w+)(?: \(([\w.]+)\))? \|", operators_table(), re.MULTILINE)[1:]
     standard = {name for name, domain in rows if not domain}
-    told = {f"{domain}.{name}" if domain and name in standard else name: name for name, domain in rows}
-    return [f"`{name}`" for key, name in told.items() if key not in nodes]
+    named = {f"{domain}.{name}" if domain and name in standard else name: name for name, domain in rows}
+    return [f"`{name}`" for key, name in named.items() if key not in nodes]
 
 
 def _asked(record: Record) -> Iterator[str]:
-    """Says which share of the results is not compared, where that was counted."""
+    """Says which share of the results is not compared, where that is known."""
     elements, spared, graphs = (record.total("graphs", what) for what in ("items", "not asked", "not judged"))
     if elements:
         yield (
@@ -122,7 +122,7 @@ def _asked(record: Record) -> Iterator[str]:
 
 
 def _left_dynamic(record: Record) -> Iterator[str]:
-    """Says how many of the sizes that were drawn to be dynamic stayed so, where that was counted."""
+    """Says how many of the sizes that were drawn to be dynamic stayed so, where that is known."""
     sizes, closed, without = (record.total("graphs", what) for what in ("sizes", "closed", "without dynamic sizes"))
     if sizes:
         yield f"Of {sizes:,} sizes of inputs that were drawn to be dynamic, {closed:,} were made constants again, for"

@@ -62,14 +62,14 @@ def _add(
 
 
 def _component(package: Distribution, name: str, version: str) -> Component:
-    said = package.metadata.get("License-Expression") or package.metadata.get("License") or ""
+    license_text = package.metadata.get("License-Expression") or package.metadata.get("License") or ""
     return Component(
         name=name,
         version=version,
         type=ComponentType.LIBRARY,
         purl=PackageURL("pypi", name=_key(name), version=version),
         bom_ref=f"{_key(name)}=={version}",
-        licenses=[DisjunctiveLicense(name=said)] if said and "\n" not in said else None,
+        licenses=[DisjunctiveLicense(name=license_text)] if license_text and "\n" not in license_text else None,
     )
 
 

@@ -68,6 +68,11 @@ _PYTHON = (
     "TupleGetItem|CompletionItem|from_items|functions_items|PUT_0_ITEMS",
 )
 _AT_MOST = (r"(?i)\bat[ _](?:least|most)\b", r"(?i)\bleast[ _-]recently\b")
+_ROUNDING = (
+    r"(?i)\brounds[\s_]+(?:to|as|by|once|in|it|its|reals|real|values|numbers|whole|rows|samples|halves|floats|vectors|the|what"
+    r"|several|nothing|after|and|per|products|differently|otherwise|between|away)\b",
+    r"instruction that rounds|which rounds|sum_rounds|it rounds",
+)
 
 WORDS = (
     Word("item", "items?", "element", _PYTHON),
@@ -89,7 +94,7 @@ WORDS = (
     Word("typical", "typical", "size hint"),
     Word("half float", "half floats?|halves", "fp16, bf16, 16-bit floats"),
     Word("what is no number", "what is not a number|what is no number", "NaN"),
-    Word("rounds", "rounds", "iterations, trip count"),
+    Word("rounds", "rounds", "iterations, trip count", _ROUNDING),
     Word("plain", "plain", "reference; row-major (layout); portable (code)"),
     Word("widened", "widened", "sign-extended, zero-extended, converted, dequantized"),
     Word("truth value", "truth values?", "boolean; predicate (of a mask)"),

@@ -209,22 +209,23 @@ class LibraryContext:
         pool: constants, and names of kernels, of all.
         symbol: of its entry.
         has_others: whether others run in its place for some sizes.
-        counted: of one of these others, the sizes that it has to write: those of `data_dependent_sizes` of the first.
+        data_dependent: of one of these others, the sizes that it has to write: those of `data_dependent_sizes` of the
+            first.
         timed: the calls of kernels that are timed, of all; None if none are.
         operators: what the model computes tensors by, for the description of what is timed.
         checked: what of the model computes tensors, for what failed checks say; None if nothing is checked.
-        told: callback before each kernel is scheduled, with the number of scheduled kernels and of all kernels.
+        on_progress: callback before each kernel is scheduled, with the number of scheduled kernels and of all kernels.
         compiled: kernels that are in the library already, and that programs may call instead of compiling equal ones.
     """
 
     pool: Pool = field(default_factory=Pool)
     symbol: str = ENTRY
     has_others: bool = False
-    counted: Sequence[tuple[int, int]] | None = None
+    data_dependent: Sequence[tuple[int, int]] | None = None
     timed: list[Step] | None = None
     operators: Mapping[str, str] = field(default_factory=dict)
     checked: Mapping[str, str] | None = None
-    told: Callable[[int, int], None] = lambda _done, _all: None
+    on_progress: Callable[[int, int], None] = lambda _done, _all: None
     compiled: CompiledKernels | None = None
 
 
@@ -338,7 +339,7 @@ def lower(
             if kernel.host is not None and kernel.same is None:
                 receive(kernel.host)
     program, plan = state.listed, state.planned
-    if state.dynamic_dimensions or (library_context.counted is None and network.all_data_dependent_sizes):
+    if state.dynamic_dimensions or (library_context.data_dependent is None and network.all_data_dependent_sizes):
         own = library_context.symbol.replace(ENTRY, SIZES)
         receive(sizes_function(program, plan, state.dynamic_dimensions, backend.max_elements, own))
     steps = (library_context.timed or ())[before:]
@@ -360,7 +361,7 @@ def _with_kernels(
     kernels: dict[GlobalVar, LoweredKernel] = {}
     number = len(analyses)
     for done, gv in enumerate(sorted(analyses, key=lambda gv: gv.name_hint)):
-        library_context.told(done, number)
+        library_context.on_progress(done, number)
         working_on(partial(_kernel_of, program, gv))
         analysis = analyses.pop(gv)
         if in_place[gv].is_view:
@@ -412,7 +413,7 @@ def plan_buffers(state: ProgramState, context: ProgramContext) -> ProgramState:
     library_context = context.library_context
     workspaces = {gv: kernel.workspace_bytes for gv, kernel in state.kernels.items()}
     plan = plan_memory(state.listed, state.in_place, workspaces, context.backend.alignment)
-    has_room = library_context.has_others and library_context.counted is None and state.dynamic_dimensions
+    has_room = library_context.has_others and library_context.data_dependent is None and state.dynamic_dimensions
     return replace(state, plan=plan.with_room() if has_room else plan)
 
 
@@ -425,7 +426,9 @@ def build_entry(state: ProgramState, context: ProgramContext) -> ProgramState:
         {gv: kernel.parameters for gv, kernel in kernels.items()},
         context.backend.memory(),
         state.dynamic_dimensions,
-        library_context.counted if library_context.counted is not None else data_dependent_sizes(state.listed),
+        library_context.data_dependent
+        if library_context.data_dependent is not None
+        else data_dependent_sizes(state.listed),
         library_context.symbol,
         library_context.timed,
         {gv: kernel.same for gv, kernel in kernels.items() if kernel.same is not None},

@@ -1,4 +1,4 @@
-"""What can be said of code for GPUs without one: do results agree, and what do the kernels take?
+"""What can be checked in code for GPUs without one: do results agree, and what do the kernels take?
 
     python benchmarks/cuda/without_gpu.py [NETWORK ...]
 

@@ -30,7 +30,7 @@ _HERE = Path(__file__).parent
 _FAMILIES = ("BasicMath", "Convolution", "FullyConnected", "Pooling", "Softmax", "Transpose")
 _TESTS = _HERE.parents[1] / "tests" / "targets" / "microcontrollers"
 _VECTORS = {"cortex-m55": "+mve_fp"}
-"""What zig's compiler must be told for the intrinsics of vectors."""
+"""Options of zig's compiler for the intrinsics of vectors."""
 
 
 @dataclass(frozen=True)

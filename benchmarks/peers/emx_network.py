@@ -1,4 +1,4 @@
-"""A network of emx-onnx-cgen's on a board under QEMU: C that it writes, compiled and counted as networks of nnefc are.
+"""A network of emx-onnx-cgen's on a board under QEMU: C that it writes, compiled and measured as networks of nnefc are.
 
 It computes quantized networks in float32, from weights that each run dequantizes; what lies between layers is on the
 heap.

@@ -34,7 +34,7 @@ class FastestForm:
 
 
 def _seconds(form: Peer, values: Mapping[str, np.ndarray]) -> float:
-    """The shortest of some runs, after one that is not counted."""
+    """The shortest of some runs, after one that is not included."""
     form.run(values)
     times: list[float] = []
     while len(times) < _TRIALS or sum(times) < _SECONDS:

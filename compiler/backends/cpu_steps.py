@@ -85,9 +85,7 @@ ROUNDING_CONVERSIONS = PassCondition(
     "targets whose conversions round", lambda s: s.schedules.quirks.rounding_conversion is not None
 )
 NO_ROUNDING = PassCondition("targets without an instruction that rounds", lambda s: s.schedules.quirks.calls_rounding)
-FUSED_PRODUCTS = PassCondition(
-    "targets that round a product and a sum once", lambda s: s.schedules.rounds_products_once
-)
+FUSED_PRODUCTS = PassCondition("targets that round a product and a sum once", lambda s: s.schedules.fuses_multiply_add)
 
 # Conditions on kernels.
 

@@ -81,7 +81,7 @@ class CudaBackend(Backend):
         made, code = self._launched(context)
         assert made.scheduled is not None
         serial = all(launch.threads == 1 for launch in code.function.launches)
-        if serial and iterations_of(kernel.kernel.func.body) > self.target.gpu.serial_rounds:
+        if serial and iterations_of(kernel.kernel.func.body) > self.target.gpu.serial_trip_count:
             raise NotOnDevice(f"{kernel.name} is much work for one thread")
         code = self._with_one_row(context, code)
         workspace = code.workspace_bytes

@@ -17,7 +17,7 @@ from nnefc.cli.grouped import Command, option
 from nnefc.cli.models import opened_libraries
 from nnefc.cli.options import given, session_options, timing_options
 from nnefc.cli.profiling.timing import Amount, Busy, Contender, Times, take_turns
-from nnefc.cli.run import inputs_of, told_of_random
+from nnefc.cli.run import inputs_of, random_description
 from nnefc.cli.tables import columns, memory
 from nnefc.ir.error_metrics import difference
 from nnefc.ir.sample_inputs import Arrays, Port
@@ -139,7 +139,7 @@ def _renamed(arrays: Arrays, model: Model) -> Arrays:
 
 def _of_library(name: str, models: Sequence[Model], arrays: Arrays, drawn: Sequence[Port]) -> _Entry:
     first = models[0]
-    with told_of_random(drawn):
+    with random_description(drawn):
         results = list(first.run(arrays).values())
     values = [arrays[tensor.name] for tensor in first.inputs]
 

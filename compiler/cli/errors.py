@@ -19,7 +19,7 @@ from nnefc.support.internal_errors import TRACEBACK, internal_error
 __all__ = ["ErrorsAsMessages"]
 
 INTERRUPTED = "interrupted"
-"""What is said after Ctrl-C."""
+"""Printed after Ctrl-C."""
 
 INTERRUPTED_STATUS = 128 + signal.SIGINT
 """The status after Ctrl-C, as shells have it."""
@@ -90,13 +90,13 @@ def _with_hint(error: click.NoSuchOption, words: Sequence[str]) -> click.UsageEr
 def warnings_as_lines() -> Iterator[None]:
     """Prints warnings of models and of old options as messages, each once; other warnings stay Python's."""
     with warnings.catch_warnings():
-        others, told = warnings.showwarning, set[str]()
+        others, shown = warnings.showwarning, set[str]()
 
         def show(message: Warning | str, category: type[Warning], *location: Any, **more: Any) -> None:
             if not issubclass(category, ModelWarning | DeprecatedOption):
                 others(message, category, *location, **more)
-            elif str(message) not in told:
-                told.add(str(message))
+            elif str(message) not in shown:
+                shown.add(str(message))
                 click.echo(coloured(f"warning: {message}"), err=True)
 
         warnings.showwarning = show

@@ -171,33 +171,33 @@ def model_lines(path: Path, options: ReadOptions) -> list[str]:
     from nnefc.driver.formats import load_outline
 
     found = load_outline(path, options)
-    counted, refusal = counts(path, options)
+    costs, refusal = counts(path, options)
     faces = (
         interface(found.inputs, found.outputs)
-        if counted is None
-        else interface(counted.inputs, counted.outputs, counted.states)
+        if costs is None
+        else interface(costs.inputs, costs.outputs, costs.states)
     )
-    formulas = {each.name: each.formula for each in counted.dimensions if each.formula is not None} if counted else {}
-    opened = range_lines(counted.dimensions, formulas) if counted is not None else []
-    lines = [found.name, found.about, "", *faces, *opened, "", *size_lines(found, counted), "", *operation_lines(found)]
-    if counted is not None and counted.metadata:
-        lines += ["", *columns([("metadata", text) for text in metadata_texts(counted.metadata)])]
+    formulas = {each.name: each.formula for each in costs.dimensions if each.formula is not None} if costs else {}
+    opened = range_lines(costs.dimensions, formulas) if costs is not None else []
+    lines = [found.name, found.about, "", *faces, *opened, "", *size_lines(found, costs), "", *operation_lines(found)]
+    if costs is not None and costs.metadata:
+        lines += ["", *columns([("metadata", text) for text in metadata_texts(costs.metadata)])]
     lines += expression_lines(path)
-    lines += shape_lines(found, counted) if not asked(options) else []
+    lines += shape_lines(found, costs) if not asked(options) else []
     if refusal is not None:
         lines += ["", "It cannot be compiled as it is:", *str(refusal).split("\n")]
     return lines
 
 
-def allowed_sizes(counted: Inspection) -> Allowed:
+def allowed_sizes(costs: Inspection) -> Allowed:
     """What the operators allow the sizes of the inputs to be; one that follows from others is as long as typical."""
     sizes = {}
-    for each in counted.dimensions:
+    for each in costs.dimensions:
         if each.formula is None:
             sizes[each.name] = DynamicSize(each.minimum, each.maximum, each.multiple)
-    size_hint = {each.name: each.size_hint for each in counted.dimensions}
+    size_hint = {each.name: each.size_hint for each in costs.dimensions}
     found: dict[tuple[str, int], DynamicSize] = {}
-    for tensor in counted.inputs:
+    for tensor in costs.inputs:
         for axis, size in enumerate(tensor.shape):
             if isinstance(size, int):
                 found[tensor.name, axis] = DynamicSize(size, size)
@@ -210,12 +210,12 @@ def allowed_sizes(counted: Inspection) -> Allowed:
     return found
 
 
-def shape_lines(found: Outline, counted: Inspection | None) -> list[str]:
+def shape_lines(found: Outline, costs: Inspection | None) -> list[str]:
     """Options to type for what the model leaves open."""
     if not found.option:
         return []
-    stay = ", and stay so: the library takes any size in these ranges" if counted is not None else ""
-    allowed = allowed_sizes(counted) if counted is not None else {}
+    stay = ", and stay so: the library takes any size in these ranges" if costs is not None else ""
+    allowed = allowed_sizes(costs) if costs is not None else {}
     return [
         "",
         f"Dimensions are open{stay}. To give them, with numbers of your own:",
@@ -277,11 +277,11 @@ def expression_lines(path: Path) -> list[str]:
     return lines
 
 
-def size_lines(found: Outline, counted: Inspection | None) -> list[str]:
+def size_lines(found: Outline, costs: Inspection | None) -> list[str]:
     """Parameters, work and memory; the last two, where sizes are open, for typical ones."""
     rows = [("parameters", f"{amount(found.parameters)} ({memory(found.parameter_bytes)})")]
-    if counted is not None:
-        at = f"; {sizes_text(counted.dimensions, 'size_hint')}" if counted.dimensions else ""
-        rows.append(("multiply-adds", f"{amount(counted.multiply_adds)} (convolutions and matrix products{at})"))
-        rows.append(("memory", f"{memory(counted.live_bytes)} (the most activations alive at once{at})"))
+    if costs is not None:
+        at = f"; {sizes_text(costs.dimensions, 'size_hint')}" if costs.dimensions else ""
+        rows.append(("multiply-adds", f"{amount(costs.multiply_adds)} (convolutions and matrix products{at})"))
+        rows.append(("memory", f"{memory(costs.live_bytes)} (the most activations alive at once{at})"))
     return columns([*rows, ("operations", f"{found.count:,}")])

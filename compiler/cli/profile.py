@@ -15,7 +15,7 @@ from nnefc.cli.models import opened_libraries
 from nnefc.cli.options import given, session_options, timing_options
 from nnefc.cli.profiling.timing import Amount, Contender, Times, take_turns
 from nnefc.cli.profiling.traced_run import TracedRun, chrome_trace
-from nnefc.cli.run import inputs_of, told_of_random
+from nnefc.cli.run import inputs_of, random_description
 from nnefc.cli.tables import columns
 from nnefc.cli.view import check_page, described_library
 
@@ -97,7 +97,7 @@ def profile_library(
     ):
         model.forget_profile()
         arrays, left = inputs_of(model, inputs, shape or {}, random)
-        with told_of_random(left):
+        with random_description(left):
             for _ in range(_WARM_UP):
                 model.run(arrays)
         model.forget_profile()

@@ -25,11 +25,11 @@ class _Words:
 
 
 class _Notes(logging.Handler):
-    """What the package's log is told, while a phase goes on."""
+    """Messages of the package's log while a phase runs."""
 
-    def __init__(self, told: Callable[[str], None]) -> None:
+    def __init__(self, on_message: Callable[[str], None]) -> None:
         super().__init__(logging.INFO)
-        self._told = told
+        self._on_message = on_message
         self._level = logging.NOTSET
 
     def begin(self) -> None:
@@ -42,7 +42,7 @@ class _Notes(logging.Handler):
         _LOG.setLevel(self._level)
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._told(record.getMessage())
+        self._on_message(record.getMessage())
 
 
 class ProgressPhases:

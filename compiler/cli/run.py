@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from nnefc.loader import Model
 
-__all__ = ["inputs_of", "run_library", "told_of_random"]
+__all__ = ["inputs_of", "random_description", "run_library"]
 
 _LONGEST_TEXT = 24
 
@@ -83,7 +83,7 @@ def run_library(
     chosen = given({"weights": weights, "weights_key": weights_key, "key": key, "flush_subnormals": flush_subnormals})
     with opened_libraries(key) as found, load(found(library), threads=threads, device=device, **chosen) as model:
         arrays, left = inputs_of(model, inputs, shape or {}, random)
-        with told_of_random(left):
+        with random_description(left):
             results = model.run(arrays, **given({"check_nan": check_nan}))
         if output is not None:
             write_outputs(output, results)
@@ -105,7 +105,7 @@ def inputs_of(
     arrays = read_inputs(inputs, model.inputs)
     left: list[Port] = [port for port in model.inputs if port.name not in arrays]
     if random is not None:
-        limits, formulas = said_of_inputs(model.file)
+        limits, formulas = input_description(model.file)
         ports = chosen_ports(model.inputs, model.dimensions, shape, arrays, formulas)
         drawn = [port for port in ports if port.name not in arrays]
         arrays = random_inputs(random, drawn, limits) | arrays
@@ -119,7 +119,7 @@ def inputs_of(
 
 
 @contextmanager
-def told_of_random(drawn: Sequence[Port]) -> Iterator[None]:
+def random_description(drawn: Sequence[Port]) -> Iterator[None]:
     """Say of a run that fails which inputs were random: few networks take any integer."""
     from nnefc.loader import RunError
 
@@ -136,7 +136,7 @@ def told_of_random(drawn: Sequence[Port]) -> Iterator[None]:
         ) from error
 
 
-def said_of_inputs(library: Path) -> tuple[dict[str, int], dict[str, Formula]]:
+def input_description(library: Path) -> tuple[dict[str, int], dict[str, Formula]]:
     """Returns the exclusive upper bounds of inputs that are used as indices, and the formulas of derived dimensions."""
     from nnefc.targets.description.library_file import read_metadata
 

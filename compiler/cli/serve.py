@@ -13,7 +13,7 @@ import click
 
 from nnefc.cli.grouped import Command, option
 from nnefc.cli.models import Libraries, opened_libraries
-from nnefc.cli.run import said_of_inputs
+from nnefc.cli.run import input_description
 from nnefc.ir.sample_inputs import chosen_ports, random_inputs
 from nnefc.serving.settings import Listening, Policy
 from nnefc.support.diagnostics import CompileError
@@ -341,7 +341,7 @@ def named(libraries: tuple[str, ...]) -> dict[tuple[str, str], Path]:
 
 def samples(model: Model, rows: int) -> dict[str, np.ndarray[Any, Any]]:
     """Random inputs of so many rows, where their first axis is the same open one; 1: of size hints."""
-    limits, formulas = said_of_inputs(model.file)
+    limits, formulas = input_description(model.file)
     shape = {str(model.inputs[0].shape[0]): (rows,)} if rows > 1 else {}
     ports = chosen_ports(model.inputs, model.dimensions, shape, {}, formulas)
     return random_inputs(0, ports, limits)

@@ -311,7 +311,9 @@ def _at_known_sizes_plainly(
         CompileError: it cannot be.
     """
     if subject.network.dynamic_dimensions and precision == INT8:
-        raise CompileError("passes are told apart for networks in integers whose sizes are known", hint="give --shape")
+        raise CompileError(
+            "passes are distinguished for networks in integers whose sizes are known", hint="give --shape"
+        )
     network = _at_known_sizes(subject, read, arrays).network
     check_plain(network)
     return network

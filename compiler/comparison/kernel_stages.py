@@ -34,7 +34,7 @@ __all__ = ["KernelStage", "kernel_stages"]
 
 Array = np.ndarray[Any, Any]
 
-_REPORTS = {"nnefc_rounds", "nnefc_kernel_error"}
+_REPORTS = {"nnefc_iterations", "nnefc_kernel_error"}
 """What kernels tell the runtime, which is not there."""
 
 

@@ -33,7 +33,7 @@ def check_plain(network: Network) -> None:
     reason = cannot_be_plain(network)
     if reason is not None:
         raise CompileError(
-            f"passes cannot be told apart for this network: {reason}",
+            f"passes cannot be distinguished for this network: {reason}",
             hint="leave --passes out; with --strict and with other values of --precision there are fewer passes",
         )
 

@@ -387,7 +387,7 @@ def _description(
             DimensionDescription(d.name, d.minimum, d.maximum, d.multiple, d.size_hint) for d in dimensions
         ),
         formulas=_formulas(network.dynamic_dimensions, network.input_shapes),
-        counted=tuple(data_dependent_sizes(program)),
+        data_dependent=tuple(data_dependent_sizes(program)),
         labels=tuple(network.labels.items()),
         metadata=() if target.host.small else tuple(network.metadata.items()),
         has_text=network.has_text,

@@ -332,7 +332,7 @@ def compile_network(
         ExitStack() as generators,
     ):
         library_context = LibraryContext(
-            has_others=bool(special.networks), operators=operators or {}, checked=checked, told=progress.kernels
+            has_others=bool(special.networks), operators=operators or {}, checked=checked, on_progress=progress.kernels
         )
         with progress.phase("lower"), in_turn():
             levels = lowered_isa_levels(network, special, managers, code.profile, library_context, generators)

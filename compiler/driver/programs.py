@@ -90,9 +90,9 @@ def _programs(
             programs = [without_code(network, generator.add, library_context)]
         else:
             programs = [lower(network, manager, generator.add, library_context)]
-    counted = data_dependent_sizes(programs[0].program)
+    data_dependent = data_dependent_sizes(programs[0].program)
     for number, part in enumerate(special.networks, 1):
-        own = replace(library_context, symbol=f"{library_context.symbol}_{number}", counted=counted)
+        own = replace(library_context, symbol=f"{library_context.symbol}_{number}", data_dependent=data_dependent)
         with dynamic_shape_context(part.dynamic_dimensions, part.input_shapes, part.all_data_dependent_sizes):
             programs.append(lower(part, manager, generator.add, own))
     return programs

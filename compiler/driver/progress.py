@@ -12,7 +12,7 @@ __all__ = ["Progress", "Silent", "Watched"]
 
 
 class Progress(Protocol):
-    """Told of the phases of a compilation as they begin and end."""
+    """Called with the phases of a compilation as they begin and end."""
 
     def phase(self, name: str) -> AbstractContextManager[None]:
         """Entered when the phase `name` begins, left when it ends; phases may be inside one another."""

@@ -91,7 +91,7 @@ class Specializations:
 
     def with_equal(self, network: Network, read: Callable[[], Network]) -> Specializations:
         """With a program for equal sizes, if any broadcast in a network; `read` reads it again with sizes that do so
-        as one. Without one where there are no such sizes, or where only the data tell some that have no limit.
+        as one. Without one where there are no such sizes, or where some are data-dependent and have no limit.
         """
         if (
             self.only

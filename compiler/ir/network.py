@@ -197,14 +197,14 @@ class Loop:
     The body's inputs are the number of the iteration (an int64 without axes, from 0 on), what stays the same in all,
     and the elements along the first axis of what is scanned. Its states go from each iteration to the next.
 
-    The operands are the greatest trip count (one int64) if `counted`; what stays the same; the states' first
+    The operands are the greatest trip count (one int64) if `has_trip_count`; what stays the same; the states' first
     values; what is scanned. The results are the states' last values and, for each output of the body, its values of all
     iterations along a new first axis.
 
     Attributes:
         trip_count: the greatest one, if it is known at compile time; it must be if anything is scanned or if the body
             has outputs. All iterations are run then.
-        counted: whether that number is an operand.
+        has_trip_count: whether that number is an operand.
         conditional: whether the first state is a bool that tells before each iteration whether there is one.
         reversed_inputs: for each tensor that is scanned, whether its last element is the first iteration's.
         reversed_outputs: for each output, whether the first iteration's value is the last element.
@@ -212,7 +212,7 @@ class Loop:
 
     body: Body
     trip_count: Dimension | None
-    counted: bool
+    has_trip_count: bool
     conditional: bool
     reversed_inputs: tuple[bool, ...]
     reversed_outputs: tuple[bool, ...]

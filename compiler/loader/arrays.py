@@ -15,7 +15,7 @@ from .dlpack import HOST_DEVICES, KINDS, ORDER, Shown, shown_by_capsule
 from .strings import decoded, encoded, room_for
 from .tensors import DTYPES, RunError, Tensor
 
-__all__ = ["address_of", "as_array", "copied", "counted", "returned", "source_of", "target_for", "widened"]
+__all__ = ["address_of", "as_array", "copied", "returned", "source_of", "target_for", "trimmed", "widened"]
 
 _DENSE = 0x001 | 0x100  # NumPy's flags C_CONTIGUOUS and ALIGNED
 
@@ -83,7 +83,7 @@ def copied(tensor: Tensor, found: Any) -> np.ndarray:
     return result
 
 
-def counted(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+def trimmed(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """Returns the part of an output that a run has written."""
     return array if array.shape == shape else array.reshape(-1)[: math.prod(shape)].reshape(shape)
 

@@ -21,7 +21,7 @@ WeightsKey = bytes | str | os.PathLike[str] | Callable[[Path], bytes]
 """The 32 bytes of a key, a file of these, or what returns them for the path of a weights file if it is encrypted."""
 
 _MAGIC, _VERSION, _HEADER_BYTES = b"NNEFCWTS", 3, 4096
-_SAID = struct.Struct("<8sIIQ8x11s5x")  # 48 bytes, which two tags of 16 follow
+_PREAMBLE = struct.Struct("<8sIIQ8x11s5x")  # 48 bytes, which two tags of 16 follow
 _TAG_BYTES, _KEY_BYTES = 16, 32
 _PART = 1 << 20
 
@@ -64,7 +64,7 @@ def decrypted_weights(path: Path, key: WeightsKey | None, content: Path | None =
     """
     try:
         with open(content or path, "rb", buffering=0, opener=_without_waiting) as file:
-            header = file.read(_SAID.size + 2 * _TAG_BYTES) or b""  # None: a pipe whose writer has not written
+            header = file.read(_PREAMBLE.size + 2 * _TAG_BYTES) or b""  # None: a pipe whose writer has not written
             if header[:12] != struct.pack("<8sI", _MAGIC, _VERSION):
                 if key is None or callable(key):
                     return None
@@ -87,18 +87,18 @@ def _without_waiting(path: str, flags: int) -> int:
 
 def _decrypted(path: Path, file: Any, header: bytes, key: bytes) -> DecryptedWeights:
     size = os.fstat(file.fileno()).st_size
-    if len(header) < _SAID.size + 2 * _TAG_BYTES or size < _HEADER_BYTES:
+    if len(header) < _PREAMBLE.size + 2 * _TAG_BYTES or size < _HEADER_BYTES:
         raise LoadError(f"{path} is cut off: it has {size} bytes; copy it again")
-    said, of_header, of_constants = header[:48], header[48:64], header[64:80]
-    *_, count, randomness = _SAID.unpack(said)
+    preamble, of_header, of_constants = header[:48], header[48:64], header[64:80]
+    *_, count, randomness = _PREAMBLE.unpack(preamble)
     decryptor_of, wrong = _cryptography()
     try:
-        decryptor_of(key, randomness + b"\0", of_header, said).finalize()
+        decryptor_of(key, randomness + b"\0", of_header, preamble).finalize()
     except wrong:
         raise LoadError(f"{path} was encrypted with another key, or its first bytes are damaged") from None
     if size != _HEADER_BYTES + count:
         raise LoadError(f"{path} is cut off: it has {size} bytes of {_HEADER_BYTES + count}; copy it again")
-    decryptor = decryptor_of(key, randomness + b"\1", of_constants, said)
+    decryptor = decryptor_of(key, randomness + b"\1", of_constants, preamble)
     made = DecryptedWeights(count)
     try:
         file.seek(_HEADER_BYTES)
@@ -141,9 +141,9 @@ def _cryptography() -> tuple[Callable[[bytes, bytes, bytes, bytes], Any], type[E
     except ImportError as error:
         raise LoadError("encrypted weights need the package cryptography: pip install cryptography") from error
 
-    def decryptor_of(key: bytes, nonce: bytes, tag: bytes, said: bytes) -> Any:
+    def decryptor_of(key: bytes, nonce: bytes, tag: bytes, preamble: bytes) -> Any:
         decryptor = Cipher(algorithms.AES(key), modes.GCM(nonce, tag)).decryptor()
-        decryptor.authenticate_additional_data(said)
+        decryptor.authenticate_additional_data(preamble)
         return decryptor
 
     return decryptor_of, InvalidTag

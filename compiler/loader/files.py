@@ -245,5 +245,5 @@ def _parsed_text(path: Path, wanted: bytes) -> dict[str, Any]:
             return {}
         (length,) = struct.unpack_from("<I", content, start)
         text = content[start + 4 : start + 4 + length]
-    said = json.loads(text) if wanted in text else {}
-    return said if isinstance(said, dict) else {}
+    fields = json.loads(text) if wanted in text else {}
+    return fields if isinstance(fields, dict) else {}

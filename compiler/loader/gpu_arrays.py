@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import address_of, counted, source_of, target_for
+from .arrays import address_of, source_of, target_for, trimmed
 from .dlpack import CUDA, CUDA_MANAGED, Shown, shown_by_capsule
 from .gpu import DEFAULT_STREAM, DeviceArray, GpuContext, Span
 from .tensors import DTYPES, RunError, Tensor
 
-__all__ = ["check_apart", "counted_on_gpu", "gpu_results", "gpu_source", "is_host", "shape_of"]
+__all__ = ["check_apart", "gpu_results", "gpu_source", "is_host", "shape_of", "trimmed_on_gpu"]
 
 
 def is_host(value: Any) -> bool:
@@ -54,10 +54,10 @@ def gpu_results(
     return results, [_gpu_target(gpu, *pair, stream) for pair in zip(outputs, results, strict=True)]
 
 
-def counted_on_gpu(result: Any, shape: tuple[int, ...]) -> Any:
+def trimmed_on_gpu(result: Any, shape: tuple[int, ...]) -> Any:
     """The part of an output that a run has written, in the memory of the host or of the GPU."""
     if not isinstance(result, DeviceArray):
-        return counted(result, shape)
+        return trimmed(result, shape)
     result.shape = shape
     return result
 

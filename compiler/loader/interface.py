@@ -8,7 +8,7 @@ __all__ = [
     "ABI_VERSION",
     "BUSY",
     "CANCELLED",
-    "COUNTED",
+    "DATA_DEPENDENT",
     "DESCRIPTION_BYTES",
     "DYNAMIC_ABI_VERSION",
     "NO_AXIS",
@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 ABI_VERSION, DYNAMIC_ABI_VERSION = 1, 2
-COUNTED = 1 - (1 << 63)  # in the shape of an output: only a run tells
+DATA_DEPENDENT = 1 - (1 << 63)  # in the shape of an output: only a run tells
 NO_AXIS = 2 - (1 << 63)  # behind the last size of an output of a lower rank
 OK, UNSUPPORTED_CPU, BUSY, CANCELLED = 0, 3, 6, 11  # of nnefc_status, those that need words of their own
 

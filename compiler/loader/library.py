@@ -19,7 +19,7 @@ from .interface import (
     ABI_VERSION,
     BUSY,
     CANCELLED,
-    COUNTED,
+    DATA_DEPENDENT,
     DESCRIPTION_BYTES,
     DYNAMIC_ABI_VERSION,
     OK,
@@ -141,11 +141,11 @@ class Library:
         self.compiler = description.compiler.decode()
         self.is_dynamic = description.abi_version == DYNAMIC_ABI_VERSION
         outputs = (description.outputs[index] for index in range(description.output_count))
-        self.is_data_dependent = any(COUNTED in tensor.shape[: tensor.rank] for tensor in outputs)
+        self.is_data_dependent = any(DATA_DEPENDENT in tensor.shape[: tensor.rank] for tensor in outputs)
         inputs = (description.inputs[index] for index in range(description.input_count))
-        said = {size for tensor in inputs for size in tensor.shape[: tensor.rank] if size < 0}
-        # Those that no input says follow from others, or only the data tell them.
-        self.finds_sizes = self.is_data_dependent and len(said) < description.dimension_count
+        dimensions_used = {size for tensor in inputs for size in tensor.shape[: tensor.rank] if size < 0}
+        # Those that no input says follow from others, or are data-dependent.
+        self.finds_sizes = self.is_data_dependent and len(dimensions_used) < description.dimension_count
         self.dimensions = _dimensions(description)
         names = [dimension.name for dimension in self.dimensions]
         self.inputs = _tensors(description.inputs, description.input_count, names)

@@ -10,11 +10,11 @@ from ctypes import c_int64, c_void_p
 from dataclasses import dataclass
 from typing import Any
 
-from .arrays import address_of, as_array, copied, counted, returned, source_of, target_for
+from .arrays import address_of, as_array, copied, returned, source_of, target_for, trimmed
 from .checks import check_overlap, refuse_nan
 from .forks import keep_lock
 from .gpu import DEFAULT_STREAM, GpuContext, Span, stream_handle
-from .gpu_arrays import check_apart, counted_on_gpu, gpu_results, gpu_source, is_host, shape_of
+from .gpu_arrays import check_apart, gpu_results, gpu_source, is_host, shape_of, trimmed_on_gpu
 from .interface import NO_AXIS, OK, InputStruct, OutputStruct
 from .library import Library
 from .strings import decoded
@@ -63,7 +63,7 @@ class Session:
         self._source_pointers = (c_void_p * len(library.inputs))()  # under the lock, as the session
         self._result_pointers = (c_void_p * len(library.outputs))()
         self._inputs, self._outputs = library.inputs, library.outputs
-        self._is_dynamic, self._is_counted, self._finds_sizes = (
+        self._is_dynamic, self._is_data_dependent, self._finds_sizes = (
             library.is_dynamic,
             library.is_data_dependent,
             library.finds_sizes,
@@ -211,16 +211,16 @@ class Session:
             status = self._run_native(session, self._source_pointers, self._result_pointers)
             if status != OK:
                 self.library.check(status, session)
-            if self._is_counted:
+            if self._is_data_dependent:
                 shapes = self._shapes_of_outputs()
                 outputs = tuple(Tensor(t.name, t.dtype, s) for t, s in zip(outputs, shapes, strict=True))
             if self._gives_text:
                 results = list(map(decoded, outputs, results))
-            if self._is_counted:
-                results = list(map(counted, results, shapes))
+            if self._is_data_dependent:
+                results = list(map(trimmed, results, shapes))
         if check_nan:
             refuse_nan("output", outputs, results, self._cause_of_nan())
-        return results if out is None or self._is_counted else returned(out, results)
+        return results if out is None or self._is_data_dependent else returned(out, results)
 
     def _run_sized(
         self,
@@ -265,19 +265,19 @@ class Session:
         outputs = tuple(
             Tensor(t.name, t.dtype, shape) for t, shape in zip(self._outputs, self._shapes_of_outputs(), strict=True)
         )
-        if not self._is_counted:
+        if not self._is_data_dependent:
             self._sized = _Sized([tensor.shape for tensor in inputs], inputs, outputs)
         return outputs
 
     def _shapes_of_outputs(self) -> list[tuple[int, ...]]:
-        """Those that they have now; before a run as large as they may be, where only the data tell."""
+        """Those that they have now; before a run as large as they may be, where data-dependent."""
         session, shape_of = self.open(), self.library.dll.nnefc_output_shape
         found = (shape_of(session, index) for index in range(len(self._outputs)))
         shapes = (shape[: len(t.shape)] for t, shape in zip(self._outputs, found, strict=True))
         return [tuple(size for size in shape if size != NO_AXIS) for shape in shapes]
 
     def _cause_of_nan(self) -> str:
-        """Said of an output with NaN; inputs have none then."""
+        """The message about an output with NaN; inputs have none then."""
         states = (
             "; a state may have it from an earlier run: reset() brings back the start" if self.library.states else ""
         )
@@ -307,7 +307,7 @@ class Session:
             if any(not span.is_host for span in sources):
                 gpu.synchronize(DEFAULT_STREAM)
             return self._run_sized(inputs, [(span.address, span.bytes) for span in sources], out, check_nan)
-        if self._is_counted and not isinstance(out, str) and not all(map(is_host, out or [])):
+        if self._is_data_dependent and not isinstance(out, str) and not all(map(is_host, out or [])):
             raise RunError(
                 f"only a run tells how large the outputs of {self.library.name} are: out takes arrays of the host, or "
                 "'device'"
@@ -322,14 +322,14 @@ class Session:
                 refuse_nan("input", inputs, list(map(gpu.host_array, inputs, sources)))
             with nullcontext() if is_dynamic else self._lock:
                 self._start_on_gpu(sources, targets, handle)
-            if self._is_counted:
+            if self._is_data_dependent:
                 shapes = self._shapes_of_outputs()
                 outputs = tuple(Tensor(t.name, t.dtype, s) for t, s in zip(outputs, shapes, strict=True))
-                results = list(map(counted_on_gpu, results, shapes))
+                results = list(map(trimmed_on_gpu, results, shapes))
         if check_nan:
             made = [gpu.host_array(*pair) for pair in zip(outputs, targets, strict=True)]
-            refuse_nan("output", outputs, list(map(counted, made, (t.shape for t in outputs))), self._cause_of_nan())
-        return results if out is None or isinstance(out, str) or self._is_counted else returned(out, results)
+            refuse_nan("output", outputs, list(map(trimmed, made, (t.shape for t in outputs))), self._cause_of_nan())
+        return results if out is None or isinstance(out, str) or self._is_data_dependent else returned(out, results)
 
     def _start_on_gpu(self, sources: Sequence[Span], targets: Sequence[Span], handle: int | None) -> None:
         """Run, or begin to run on a stream, between these arrays."""

@@ -49,11 +49,11 @@ def sign_library(library: Path, key: Path, weights: Path | None = None, password
     weights = weights or weights_beside(library)
     digests = _digest(library), "" if weights is None else _digest(weights)
     signed = base64.b64encode(private.sign(_message(*digests))).decode()
-    said = {"nnefc signature": 1, "library": digests[0], "weights": digests[1], "signature": signed}
+    record = {"nnefc signature": 1, "library": digests[0], "weights": digests[1], "signature": signed}
     path = library.with_name(f"{library.name}.sig")
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        beside.write_text(json.dumps(said) + "\n", encoding="utf-8")
+        beside.write_text(json.dumps(record) + "\n", encoding="utf-8")
         beside.replace(path)
     except OSError as error:
         beside.unlink(missing_ok=True)
@@ -134,13 +134,13 @@ def _message(library: str, weights: str) -> bytes:
 
 def _parsed(path: Path) -> tuple[tuple[str, str], bytes]:
     try:
-        said = json.loads(_read(path))
-        if said["nnefc signature"] != 1:
+        record = json.loads(_read(path))
+        if record["nnefc signature"] != 1:
             raise LoadError(f"{path} is a signature of a later version: use a later nnefc")
-        digests = said["library"], said["weights"]
+        digests = record["library"], record["weights"]
         if not all(isinstance(digest, str) and len(digest) in (0, 64) for digest in digests):
             raise ValueError
-        return digests, base64.b64decode(said["signature"], validate=True)
+        return digests, base64.b64decode(record["signature"], validate=True)
     except (ValueError, TypeError, KeyError, RecursionError, binascii.Error):
         raise LoadError(f"{path} is not a signature that nnefc made") from None
 

@@ -184,12 +184,12 @@ class Custom(Operator, listed=False):
                 )
         bound: tuple[Operand, ...] = self.declared.call(lambda: tuple(map(at.bound, results)), "failed")
         if self.declared.has_shape:
-            said = self.shape(*(None if operand is None else shape_of(operand) for operand in operands))
+            declared_shape = self.shape(*(None if operand is None else shape_of(operand) for operand in operands))
             found = tuple(map(shape_of, bound))
-            if len(said) != len(found) or any(map(_differ, said, found)):
+            if len(declared_shape) != len(found) or any(map(_differ, declared_shape, found)):
                 raise CompileError(
                     f"the registered operator {self._name} makes {_listed(found)}, its rule for shapes says "
-                    f"{_listed(said)}"
+                    f"{_listed(declared_shape)}"
                 )
         return bound
 

@@ -21,14 +21,14 @@ from nnefc.ir.attributes import INDEPENDENT, SIZE_HINT
 from nnefc.operators.base import Emitter, Operand, Operator, Shape, shape_of, zeros
 from nnefc.symbolic.dims import Dimension, expression, greatest, size_hint
 
-__all__ = ["Failure", "Result", "T", "columns", "each", "looped", "report", "told"]
+__all__ = ["Failure", "Result", "T", "columns", "each", "hinted", "looped", "report"]
 
 Result: TypeAlias = tuple[Shape, str]
 """Shape and element type of what a kernel writes."""
 
 
 _OPAQUE = 8
-"""Relax's number for kernels that nothing may be fused with: what they read and write cannot be told element-wise."""
+"""Relax's number for kernels that nothing may be fused with: their accesses are not element-wise."""
 
 
 def looped(
@@ -103,7 +103,7 @@ def columns(count: Dimension) -> Any:
     return T.serial(0, expression(count), annotations={INDEPENDENT: True})
 
 
-def told(count: Any, usual: int) -> Any:
+def hinted(count: Any, usual: int) -> Any:
     """Returns a loop with a trip count known only at run time, and its usual trip count as a hint."""
     return T.serial(0, count, annotations={SIZE_HINT: max(1, usual)})
 

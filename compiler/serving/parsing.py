@@ -59,12 +59,12 @@ class Parsers:
 
 
 def _parsed(index: bytes, tail: bytes, values: memoryview) -> Parsed:
-    said = json.loads(index)
-    if "error" in said:
-        kind, words = said["error"]
+    request = json.loads(index)
+    if "error" in request:
+        kind, words = request["error"]
         raise Refused(FailureKind[kind], words)
     found: dict[int, memoryview] = {}
-    for number, size in said["tensors"]:
+    for number, size in request["tensors"]:
         found[number], values = values[:size], values[size:]
     return tail, found
 

@@ -165,12 +165,12 @@ class _Handlers:
                 wanted = _Wanted(served, given)
                 seconds = self._service.seconds_left(until, _parameters(given).get("timeout"))
                 outputs = await served.run(inputs, seconds)
-                said: dict[str, Any] = {"model_name": entry.name, "model_version": entry.version}
+                reply: dict[str, Any] = {"model_name": entry.name, "model_version": entry.version}
                 if isinstance(given.get("id"), str):
-                    said["id"] = given["id"]
+                    reply["id"] = given["id"]
                 texts = [each for each in wanted.tensors if each.name not in wanted.raw or each.dtype == "string"]
                 size = sum(outputs[tensor.name].nbytes for tensor in texts)
-                parts = await aside(size, _answer, said, wanted, outputs)
+                parts = await aside(size, _answer, reply, wanted, outputs)
                 return await _sent(request, parts, until, self._connections.of(request), self._where.slowest)
 
     async def _body(self, request: web.Request, largest: int, until: float) -> bytearray:
@@ -254,7 +254,7 @@ class _Wanted:
         self.raw = {t.name for t in self.tensors if own.get(t.name) is True or (all_raw and own.get(t.name) is None)}
 
 
-def _answer(said: dict[str, Any], wanted: _Wanted, outputs: Mapping[str, Array]) -> list[bytes]:
+def _answer(reply: dict[str, Any], wanted: _Wanted, outputs: Mapping[str, Array]) -> list[bytes]:
     """The JSON, and the outputs that are raw."""
     blobs: list[bytes] = []
     listed: list[str] = []
@@ -266,7 +266,7 @@ def _answer(said: dict[str, Any], wanted: _Wanted, outputs: Mapping[str, Array])
             listed.append(json.dumps(one | {"parameters": {"binary_data_size": len(blobs[-1])}}))
         else:
             listed.append(f'{json.dumps(one)[:-1]}, "data": [{", ".join(_texts(tensor, array))}]}}')
-    return [f'{json.dumps(said)[:-1]}, "outputs": [{", ".join(listed)}]}}'.encode(), *blobs]
+    return [f'{json.dumps(reply)[:-1]}, "outputs": [{", ".join(listed)}]}}'.encode(), *blobs]
 
 
 def _texts(tensor: Tensor, array: Array) -> Iterator[str]:

@@ -22,7 +22,7 @@ Arrays = Mapping[str, Array]
 
 
 class Measured(Protocol):
-    """Told of runs."""
+    """Called with measurements of runs."""
 
     def ran(self, waits: Sequence[float], rows: int, seconds: float) -> None:
         """Called after a run: how long each of its requests waited for it, how many rows they had, how long it took."""

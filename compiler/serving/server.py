@@ -111,8 +111,8 @@ class Server:
             self.grpc_port = await self._listen(self._grpc, where.grpc_port)
             await self._grpc.start()
 
-    async def run(self, told: Callable[[str], None]) -> bool:
-        """Serve until SIGTERM or SIGINT; a second one ends the process at once. `told` is a callback for log lines.
+    async def run(self, on_log: Callable[[str], None]) -> bool:
+        """Serve until SIGTERM or SIGINT; a second one ends the process at once. `on_log` is a callback for log lines.
 
         Returns whether all is over: a run cannot be ended, and one that takes longer than the drain goes on in its
         thread, which a process waits for at its end unless it ends by `os._exit`.
@@ -128,18 +128,20 @@ class Server:
         for entry in self._repository:
             if (served := entry.served) is not None:
                 batches = f", in batches of up to {served.rows} rows" if served.rows > 1 else ""
-                told(f"{entry.name}, version {entry.version}: {entry.path}, for {served.target}{batches}")
+                on_log(f"{entry.name}, version {entry.version}: {entry.path}, for {served.target}{batches}")
                 for note in served.notes:
-                    told(f"note: {entry.name}: {note}")
+                    on_log(f"note: {entry.name}: {note}")
         ports = (("http", self.port), ("grpc", self.grpc_port))
-        told(f"listening: {', '.join(f'{name} {self._where.host}:{port}' for name, port in ports if port is not None)}")
+        on_log(
+            f"listening: {', '.join(f'{name} {self._where.host}:{port}' for name, port in ports if port is not None)}"
+        )
         await ended.wait()
         for number in _ENDING:
             loop.remove_signal_handler(number)
-        told(f"shutting down: {self.service.under_way} requests under way")
+        on_log(f"shutting down: {self.service.under_way} requests under way")
         left = await self.stop()
         runs = "a run goes on that takes" if left == 1 else f"{left} runs go on that take"
-        told(f"ended, though {runs} longer than the drain" if left else "ended")
+        on_log(f"ended, though {runs} longer than the drain" if left else "ended")
         return not left
 
     def _handler(self) -> asyncio.Protocol:

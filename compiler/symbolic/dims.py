@@ -75,7 +75,7 @@ __all__ = [
 def _may_be_empty(var: tirx.Var) -> bool:
     """Returns whether a variable is a dynamic dimension of inputs that may be 0, but need not: a cache has to."""
     present = known()
-    if var not in present.open or var in present.told or is_of_cache(str(var.name)):
+    if var not in present.open or var in present.reported or is_of_cache(str(var.name)):
         return False
     return bool(present.open[var].minimum == 0)
 
@@ -87,12 +87,12 @@ def add_data_dependent_dim(var: tirx.Var, values: Range, has_limit: bool = True)
 
 def is_unbounded_data_dependent(var: tirx.Var) -> bool:
     """Returns whether a dynamic dimension is data-dependent, with or without a limit, in the network being built."""
-    return var in known().told
+    return var in known().reported
 
 
 def is_data_dependent(size: Dimension) -> bool:
     """Returns whether a size depends on a data-dependent dimension with a limit, in the network being built."""
-    return isinstance(size, Size) and not known().counted.isdisjoint(variables(size.expr))
+    return isinstance(size, Size) and not known().data_dependent.isdisjoint(variables(size.expr))
 
 
 if TYPE_CHECKING:

@@ -84,8 +84,8 @@ class Known:
         self._locations: dict[tirx.Var, int] = {}
         self.answers: defaultdict[str, tuple[dict[int, Any], dict[Any, Any]]] = defaultdict(lambda: ({}, {}))
         self.open = dict(dynamic_dimensions)
-        self.counted: set[tirx.Var] = set()
-        self.told: set[tirx.Var] = set()
+        self.data_dependent: set[tirx.Var] = set()
+        self.reported: set[tirx.Var] = set()
         self.sizes: set[tirx.Var] = set()
         for var, values in dynamic_dimensions.items():
             self.note(var, values)
@@ -106,14 +106,14 @@ class Known:
         """Adds a data-dependent dimension."""
         self.note(var, values)
         self.open[var] = values
-        self.told.add(var)
+        self.reported.add(var)
         if has_limit:
-            self.counted.add(var)
+            self.data_dependent.add(var)
 
     def forget(self, variables: Set[tirx.Var]) -> None:
         """Removes data-dependent dimensions."""
-        self.told -= variables
-        self.counted -= variables
+        self.reported -= variables
+        self.data_dependent -= variables
         for var in [var for var in self.open if var in variables]:
             del self.open[var]
 
@@ -291,8 +291,8 @@ def narrower_ranges(narrower: Mapping[str, Range], sums: Sums | None = None) -> 
     outer = known()
     own = {var: narrower.get(str(var.name), values) for var, values in outer.open.items()}
     with ranges(own, {**outer.sums, **(sums or {})}, outer.joins):
-        known().counted |= outer.counted
-        known().told |= outer.told
+        known().data_dependent |= outer.data_dependent
+        known().reported |= outer.reported
         yield
 
 

@@ -142,7 +142,7 @@ class Refinement:
         """Narrow further.
 
         Raises:
-            CompileError: no size is left, or only the data tell a size.
+            CompileError: no size is left, or a size is data-dependent.
         """
         if found.apart:
             assert self.apart is not None
@@ -160,7 +160,7 @@ class Refinement:
             sizes = " and ".join(f"'{name}'" for name in sorted(found.names))
             raise CompileError(
                 f"the network's operators fit each other for some values of {sizes} only, "
-                "and not all of these are sizes of inputs: only the data tell"
+                "and not all of these are sizes of inputs: some are data-dependent"
             )
         for name, other in found.same.items():
             one, two = self.sizes[name], self.sizes[other]

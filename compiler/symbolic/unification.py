@@ -268,9 +268,9 @@ def _computed(difference: Size) -> Refined | None:
     if len(own) < 2:
         return None
     # the last: what a size follows from is known before it
-    told = [var for var in own if is_unbounded_data_dependent(var)][-1:]
+    reported = [var for var in own if is_unbounded_data_dependent(var)][-1:]
     candidates = []
-    for var in told or own:
+    for var in reported or own:
         factor = factor_of(difference, var)
         if factor not in (1, -1):
             continue

@@ -9,7 +9,7 @@
 
 #include "nnefc.h"
 
-enum { HEADER_BYTES = 4096, SAID_BYTES = 48, TAG_BYTES = 16, KEY_BYTES = 32, PART = 1 << 20 };
+enum { HEADER_BYTES = 4096, PREAMBLE_BYTES = 48, TAG_BYTES = 16, KEY_BYTES = 32, PART = 1 << 20 };
 
 static int fail(const char *what) {
     fprintf(stderr, "%s\n", what);
@@ -23,7 +23,7 @@ static int begin(EVP_CIPHER_CTX *cipher, const unsigned char *key, const unsigne
     memcpy(nonce, header + 32, 11);
     nonce[11] = message;
     return EVP_DecryptInit_ex(cipher, EVP_aes_256_gcm(), NULL, key, nonce) &&
-           EVP_DecryptUpdate(cipher, NULL, &done, header, SAID_BYTES);
+           EVP_DecryptUpdate(cipher, NULL, &done, header, PREAMBLE_BYTES);
 }
 
 /* Whether all that was decrypted is what was encrypted. */

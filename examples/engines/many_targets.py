@@ -27,7 +27,7 @@ def _called(call: Callable[..., Any], *args: Any, **named: Any) -> Any:
     return call(*args, **named)
 
 
-def told(result: nnefc.Compiled) -> None:
+def show_result(result: nnefc.Compiled) -> None:
     print(f"{result.target}: {result.error or result.path}")
 
 
@@ -36,7 +36,7 @@ def main(engine: str, model: str, folder: str, *targets: str) -> int:
         import ray
 
         with ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False):
-            results = nnefc.compile_many(model, targets, folder, executor=RayExecutor(), on_result=told)
+            results = nnefc.compile_many(model, targets, folder, executor=RayExecutor(), on_result=show_result)
     else:
         from dask.distributed import Client, LocalCluster
 
@@ -44,7 +44,7 @@ def main(engine: str, model: str, folder: str, *targets: str) -> int:
             LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
             Client(cluster) as client,
         ):
-            results = nnefc.compile_many(model, targets, folder, executor=client.get_executor(), on_result=told)
+            results = nnefc.compile_many(model, targets, folder, executor=client.get_executor(), on_result=show_result)
     return 1 if any(result.error for result in results.values()) else 0
 
 

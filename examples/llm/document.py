@@ -101,7 +101,7 @@ fragment chosen(
 """
 
 _CHOICE = {"temperature": "f32", "top_k": "i64", "top_p": "f32", "chance": "f32"}
-"""What a network that chooses tokens is told, one of each for a sequence."""
+"""The settings of a network that chooses tokens, one of each for a sequence."""
 
 _LAYER = """\
     a{n} = x{n} + {attention};

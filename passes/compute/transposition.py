@@ -129,7 +129,7 @@ def _loop(tiles: _Tiles, first: int, number: int, tile: Callable[[Sequence[tirx.
     return tirx.For(index, tirx.IntImm("int64", 0), expression(size), kind, tile(at))
 
 
-def _moved(tiles: _Tiles, vectors: _Vectors, rounds: int, target: tirx.Var, ends: Sequence[tirx.Expr]) -> tirx.Stmt:
+def _moved(tiles: _Tiles, vectors: _Vectors, iterations: int, target: tirx.Var, ends: Sequence[tirx.Expr]) -> tirx.Stmt:
     """Interleave the vectors so often, and store the first of them at `ends`."""
     steps: list[tirx.Stmt] = []
 
@@ -140,7 +140,7 @@ def _moved(tiles: _Tiles, vectors: _Vectors, rounds: int, target: tirx.Var, ends
 
     vectors = [bound(vector) for vector in vectors]
     half = POSITIONS // 2
-    for _ in range(rounds):
+    for _ in range(iterations):
         pairs = list(zip(vectors[: len(vectors) // 2], vectors[len(vectors) // 2 :], strict=True))
         vectors = [
             bound(tirx.Shuffle([a, b], [i for lane in range(start, start + half) for i in (lane, POSITIONS + lane)]))

@@ -72,7 +72,7 @@ class _Folder(Rewriter):
             return self.builder.emit(made, joined_name(expr.name, self.builder.rewritten))
         if is_call(source, "add") and is_constant(source.args[1]):
             shift = array_of(source.args[1])
-            if grows(shift, scale) or self._rounds(source.args[0], shift):
+            if grows(shift, scale) or self._is_rounding(source.args[0], shift):
                 return None
             inner = self._scaled(source.args[0], scale)
             if inner is not None:
@@ -109,12 +109,12 @@ class _Folder(Rewriter):
                 return None
             joined = array_of(source.args[1]).astype(np.float64) + shift
             largest = float(ml_dtypes.finfo(shift.dtype).max)  # type: ignore[no-untyped-call]
-            if self._rounds(expr, shift) or (np.abs(joined) > largest).any():
+            if self._is_rounding(expr, shift) or (np.abs(joined) > largest).any():
                 return None
             return relax.op.add(source.args[0], constant(joined.astype(shift.dtype)))
         return None
 
-    def _rounds(self, expr: relax.Expr, shift: np.ndarray) -> bool:
+    def _is_rounding(self, expr: relax.Expr, shift: np.ndarray) -> bool:
         """Whether `expr + shift` rounds by a magic number: `expr` adds or subtracts another constant."""
         source = self.definition(expr)
         if not is_call(source, "add", "subtract") or not is_constant(source.args[1]):

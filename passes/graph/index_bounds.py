@@ -101,7 +101,7 @@ def _into_control(control: Control, operands: list[relax.Expr], limits: Limits) 
             first = len(then.module["main"].params)
             parts = [(then, operands[1 : 1 + first], 0), (other, operands[1 + first :], 0)]
         case Loop(body):
-            parts = [(body, operands[control.counted :], 1)]  # the first parameter is the iteration number
+            parts = [(body, operands[control.has_trip_count :], 1)]  # the first parameter is the iteration number
     for body, given, skipped in parts:
         inner = _limits_of(body)
         parameters = list(body.module["main"].params)[skipped : skipped + len(given)]

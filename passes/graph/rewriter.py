@@ -85,7 +85,7 @@ class Rewriter:
         tail = {gv: func for gv, func in mod.functions.items() if gv.name_hint != main.name_hint}
         self.builder = NamingBuilder(tvm.IRModule(tail, attrs=mod.attrs))
         self._uses: Counter[relax.Var] = Counter()
-        self._not_counted: list[tuple[relax.Var, relax.Var]] = []
+        self._without_uses: list[tuple[relax.Var, relax.Var]] = []
         self._new: dict[relax.Var, relax.Expr] = {}
         self._computations: dict[object, tuple[tvm.ir.GlobalVar, list[tirx.Var], list[relax.TensorType]]] = {}
 
@@ -104,7 +104,7 @@ class Rewriter:
                     if not new.same_as(old):
                         self._new[old] = new
                     if isinstance(new, relax.Var):
-                        self._not_counted.append((new, old))
+                        self._without_uses.append((new, old))
                 result = self.builder.emit_output(self.result(func.body.body))
             self.builder.emit_func_output(result)
         return self.builder.finalize()
@@ -175,9 +175,9 @@ class Rewriter:
 
     def used_once(self, expr: relax.Expr) -> bool:
         """Whether the variable `expr` of the new function has no more than one user."""
-        for new, old in self._not_counted:
+        for new, old in self._without_uses:
             self._uses[new] += self._old_uses[old]
-        self._not_counted.clear()
+        self._without_uses.clear()
         return self._uses[expr] <= 1
 
     @cached_property

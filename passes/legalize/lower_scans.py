@@ -67,5 +67,5 @@ class _Lowerer(Rewriter):
 
 
 def _axis(call: relax.Call) -> int:
-    """Returns the axis of a scan or flip, counted from the front."""
+    """Returns the axis of a scan or flip, from the front."""
     return int(call.attrs.axis) % len(shape_of(call.args[0]))

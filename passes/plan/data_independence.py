@@ -22,7 +22,7 @@ __all__ = ["runs_with_any_values"]
 
 _INTEGERS = ("int", "uint", "bool")
 _CALLS = ("tirx.call_extern", "tirx.call_pure_extern")
-_HARMLESS = ("nnefc_sums_", "nnefc_kernel_", "nnefc_rounds")
+_HARMLESS = ("nnefc_sums_", "nnefc_kernel_", "nnefc_iterations")
 """What names of functions begin with that go where numbers tell them: assembler of loops, kernels, and the runtime's
 function that takes the trip count of a loop."""
 

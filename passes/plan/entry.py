@@ -12,7 +12,7 @@ Offsets are constants, but for the elements that a loop reads and writes in each
 nothing is checked here: the runtime did both before. It also notes by itself when one of its services fails a kernel,
 so the kernels' own statuses are not looked at (TVM's code generator could only return a constant anyway); a loop asks
 it before each iteration, for a kernel that failed may not have written what ends the loop, and so it is asked where a
-size is read that only the data tell.
+data-dependent size is read.
 
 The entry calls the kernels by their symbols, for its code goes into an object of its own: see
 `targets/codegen/cpu/objects.py`.
@@ -62,7 +62,7 @@ def entry_function(
     signatures: Mapping[GlobalVar, Sequence[tvm.ir.Type]],
     memory: Memory,
     dynamic_dimensions: Sequence[tirx.Var] = (),
-    counted: Sequence[tuple[int, int]] = (),
+    data_dependent: Sequence[tuple[int, int]] = (),
     symbol: str = ENTRY,
     timed: list[Step] | None = None,
     symbols: Mapping[GlobalVar, str] | None = None,
@@ -73,7 +73,7 @@ def entry_function(
     """Returns the entry, and the kernels that it calls.
 
     Where dimensions are open, a further parameter has their values, and after them the offsets of `plan.storages`.
-    After these the entry writes the sizes of outputs that only the data tell.
+    After these the entry writes the data-dependent sizes of outputs.
 
     Among the dynamic dimensions may be data-dependent sizes, without a limit. The entry writes these itself when
     it has computed them, and asks the runtime for the part of the workspace that waited for each. The last parameter is
@@ -82,7 +82,7 @@ def entry_function(
     Args:
         signatures: the types of the kernels' parameters that are pointers; sizes follow them.
         dynamic_dimensions: of the network.
-        counted: the dimensions of outputs that it writes; see
+        data_dependent: the dimensions of outputs that it writes; see
             :func:`nnefc.passes.plan.entry_sizes.data_dependent_sizes`.
         symbol: of the entry.
         timed: where the calls of kernels are noted, in their order, if the entry shall time them: a call's number is
@@ -109,11 +109,11 @@ def entry_function(
         flag = tirx.decl_buffer((1,), "int32", name="attention", data=pointer)
         body.append(tirx.DeclBuffer(flag, data=pointer))
     parts = None
-    if dynamic_dimensions or counted:
+    if dynamic_dimensions or data_dependent:
         values = tirx.Var("sizes", PointerType(PrimType("int64")))
         parameters.append(values)
         known = [*dynamic_dimensions, *(storage.offset for storage in plan.storages)]
-        numbers = tirx.decl_buffer((len(known) + len(counted),), "int64", name="numbers", data=values)
+        numbers = tirx.decl_buffer((len(known) + len(data_dependent),), "int64", name="numbers", data=values)
         body.append(tirx.DeclBuffer(numbers, data=values))
         table = Table(program, plan, numbers, {var: int64(index) for index, var in enumerate(known)})
         body += table.read(0)
@@ -124,7 +124,7 @@ def entry_function(
         signatures, memory, list(all_data_dependent_sizes(program)), parts, timed, symbols, more, checked, flag
     )
     body += writer.statements(program, plan, areas)
-    for position, (output, axis) in enumerate(counted):
+    for position, (output, axis) in enumerate(data_dependent):
         size = expression(program.outputs[output].shape[axis])
         body.append(tirx.BufferStore(numbers, size, [int64(len(known) + position)]))
     body.append(tirx.Return(tirx.IntImm("int32", 0)))
@@ -168,7 +168,7 @@ class _Writer:
     def statements(self, program: Program, plan: MemoryPlan, areas: Areas) -> list[tirx.Stmt]:
         """Returns the actions of a program's plan whose locations are in these areas."""
         areas = dict(areas)
-        made = self._counted(program.borders, plan, areas)
+        made = self._write_data_dependent(program.borders, plan, areas)
         for time, action in enumerate(plan.actions):
             position = plan.step_workspaces.get(time)
             workspace = None if position is None else area_of(position, areas)
@@ -186,10 +186,10 @@ class _Writer:
                     source = area_of(plan.positions[action.source], areas)
                     made.append(self._copy(source, area_of(action.target, areas), action.bytes))
                     continue
-            made += self._counted(action.writes, plan, areas)
+            made += self._write_data_dependent(action.writes, plan, areas)
         return made
 
-    def _counted(
+    def _write_data_dependent(
         self, buffers: Iterable[Buffer], plan: MemoryPlan, areas: dict[tuple[str, int], Area]
     ) -> list[tirx.Stmt]:
         """Reads the sizes that some of these buffers tell; `areas` then has the parts that waited for them.

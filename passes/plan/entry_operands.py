@@ -29,7 +29,7 @@ __all__ = [
 
 BYTE_POINTER = PointerType(PrimType("uint8"))
 SPAN = 1 << 40  # extent of the byte views; addresses lie within the plan, so it is never checked
-_PART = "nnefc_run_counted"  # of the runtime: the part of the workspace that waited for a size
+_PART = "nnefc_run_resized"  # of the runtime: the part of the workspace that waited for a size
 _OUTPUT = "nnefc_run_output"  # of the runtime: where an output goes whose shape is known then
 
 
@@ -88,7 +88,7 @@ class Parts:
         areas.
 
         sizes[position] = count
-        part = nnefc_run_counted(run, number)
+        part = nnefc_run_resized(run, number)
         if part is null: return, for the runtime knows why
         """
         number = self.program.parts[count]
@@ -134,11 +134,11 @@ class LoopAreas:
         """Returns the areas of a step of a plan."""
         reads = [area_of(plan.positions[buffer], areas) for buffer in step.reads]
         results = [area_of(plan.positions[buffer], areas) for buffer in step.writes]
-        counted, count = int(step.loop.counted), len(step.body.states)
+        has_trip_count, count = int(step.loop.has_trip_count), len(step.body.states)
         end = step.first_state + count
         return LoopAreas(
-            limit=reads[0] if counted else None,
-            kept=reads[counted : step.first_state],
+            limit=reads[0] if has_trip_count else None,
+            kept=reads[has_trip_count : step.first_state],
             first_states=reads[step.first_state : end],
             scanned=reads[end:],
             states=results[:count],

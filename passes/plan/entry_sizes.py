@@ -29,7 +29,7 @@ __all__ = ["data_dependent_sizes", "output_parts", "sizes_function"]
 
 
 def data_dependent_sizes(program: Program) -> list[tuple[int, int]]:
-    """Returns the dimensions of outputs that only the data tell: the number of the output, and the axis."""
+    """Returns the data-dependent dimensions of outputs: the number of the output, and the axis."""
     counts = Counts(program.limits, program.parts)
     return [
         (number, axis)

@@ -25,7 +25,7 @@ class Storage:
         first, last: the numbers of the steps that it is alive from, and to.
         output: which of the caller's buffers it is, if it is one; it takes no room in the workspace then.
         offset: where it begins there, once that is known.
-        part: of the workspace: 0 is laid out before the run, the others when a size is known that only the data tell.
+        part: of the workspace: 0 is laid out before the run, the others when a data-dependent size is known.
     """
 
     bytes: Dimension

@@ -173,7 +173,7 @@ class Program:
             match step:
                 case IfStep():
                     return False
-                case LoopStep(loop, body) if loop.counted or loop.conditional or not body.is_straight:
+                case LoopStep(loop, body) if loop.has_trip_count or loop.conditional or not body.is_straight:
                     return False
         return True
 

@@ -117,7 +117,7 @@ class ScheduleBlock:
         return math.prod(axis.size for axis in self.spatial)
 
     @property
-    def rounds(self) -> Size:
+    def iterations(self) -> Size:
         """Returns its iterations: elements, times the elements of each sum."""
         return math.prod(self.sizes)
 

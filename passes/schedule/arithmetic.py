@@ -24,9 +24,9 @@ def arithmetic_of(kernel: tirx.PrimFunc) -> int:
     if dynamic_sizes_of(kernel):
         return 0
     body = tvm_ffi.structural_map(kernel.body, [(Call, _term_by_term), (tirx.Mul, _without_sign)])
-    counted = with_fields(kernel, body=body)
+    measured = with_fields(kernel, body=body)
     try:
-        return int(tvm.s_tir.analysis.estimate_tir_flops(tvm.IRModule({"main": counted})))
+        return int(tvm.s_tir.analysis.estimate_tir_flops(tvm.IRModule({"main": measured})))
     except (tvm.error.InternalError, ValueError, TypeError, OverflowError):
         return 0
 

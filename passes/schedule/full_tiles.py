@@ -4,7 +4,7 @@
     for x in w: D[x] = f(C[x])          →    for x in 14 q: if x < e: D[x] = f(C[x])
 
 with the variables e = w and q = ceil(w / 14), so that the axis is divided like one of known size. Once the kernel has
-its schedule, tiles lose what is said about the end, and the last one becomes smaller ones, which compute nothing
+its schedule, tiles lose the condition on the end, and the last one becomes smaller ones, which compute nothing
 beyond it: see `passes/tir/common/peel_tail_tiles.py`.
 """
 

@@ -60,14 +60,14 @@ def _tensor_table(
     role: str,
     tensors: tuple[TensorDescription, ...],
     dimensions: Sequence[str] = (),
-    counted: Collection[tuple[int, int]] = (),
+    data_dependent: Collection[tuple[int, int]] = (),
 ) -> str:
     """Returns the shapes and the array of nnefc_tensor called `role`; nothing for none, for C has no empty arrays."""
     lines = []
     for i, tensor in enumerate(tensors):
         if tensor.shape:
             sizes = ", ".join(
-                "NNEFC_COUNTED" if (i, axis) in counted else _c_size(size, dimensions)
+                "NNEFC_COUNTED" if (i, axis) in data_dependent else _c_size(size, dimensions)
                 for axis, size in enumerate(tensor.shape)
             )
             lines.append(f"static const int64_t {role}_shape_{i}[] = {{{sizes}}};")
@@ -165,7 +165,7 @@ def model_source(description: LibraryDescription, symbols: _IsaLevelNames | None
     has_constants = description.constant_bytes > 0 and not description.weights
     tables = [
         _tensor_table("inputs", description.inputs, names),
-        _tensor_table("outputs", description.outputs, names, description.counted),
+        _tensor_table("outputs", description.outputs, names, description.data_dependent),
         _tensor_table("states", description.states),
         f"static const char *const features[] = {{{features}}};" if features else "",
         f"static const char *const variables[] = {{{variables}}};" if variables else "",
@@ -275,12 +275,12 @@ def _dynamic_tables(description: LibraryDescription) -> list[str]:
         for d in description.dimensions
     ]
     starts = [0, *accumulate(len(output.shape) for output in description.outputs)]
-    counted = [str(starts[output] + axis) for output, axis in description.counted]
+    data_dependent = [str(starts[output] + axis) for output, axis in description.data_dependent]
     return [
         *formula_functions(description),
         *(["static const nnefc_dimension dimensions[] = {", *dimensions, "};"] if dimensions else []),
-        f"enum {{ COUNTED = {len(counted)} }};",
-        f"static const uint32_t counted[] = {{{', '.join(counted or ['0'])}}};",
+        f"enum {{ DATA_DEPENDENT = {len(data_dependent)} }};",
+        f"static const uint32_t data_dependent[] = {{{', '.join(data_dependent or ['0'])}}};",
         f"static const uint32_t parts[] = {{{_numbers(description.parts, len(description.lifetimes))}}};",
         f"static const uint32_t output_parts[] = {{{_numbers(description.output_parts, len(description.outputs))}}};",
         f"static const uint32_t part_dimensions[] = {{{_numbers((0, *description.part_dimensions))}}};",
@@ -323,7 +323,7 @@ def _dynamic_members(description: LibraryDescription) -> str:
     only = ["special", c_literal("; ".join(sizes_spelled(description)))]
     members = ["STORAGES", "first", "last", "derive", f"INT64_C({DEVICES[description.device].max_elements})"]
     members += only if description.only_specialized else ["NULL", "NULL"]
-    members += ["COUNTED", "counted", "PARTS", "parts", "output_parts", "part_dimensions"]
+    members += ["DATA_DEPENDENT", "data_dependent", "PARTS", "parts", "output_parts", "part_dimensions"]
     return ", ".join([*members, str(len(description.formulas)), "formulas" if description.formulas else "NULL"])
 
 

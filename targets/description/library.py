@@ -292,12 +292,12 @@ class LibraryDescription:
         specializations: sizes that it has code of its own for.
         only_specialized: whether it has no code for others.
         dynamic_workspaces: the bytes of its workspace at size hints, and at the greatest.
-        counted: the dimensions of outputs that only the data tell: the output's number, and the axis.
+        data_dependent: the data-dependent dimensions of outputs: the output's number, and the axis.
         labels: outputs whose columns stand for classes, and what these are called.
         metadata: what the model says of itself, keys and values.
         has_text: whether its code computes with strings.
         parts: of what lies in the workspace, the part: 0 for what is laid out for the inputs' sizes, else a number from
-            1 on for what is laid out when a size is known that only the data tell and that has no limit. Empty: all 0.
+            1 on for what is laid out when a data-dependent size is known and that has no limit. Empty: all 0.
         output_parts: of each output, the part with which its shape is known. Empty: all is 0.
         part_dimensions: which of `dimensions` each part from 1 on waits for. They are the last ones, and of no input.
         kernels: in the order of their positions, if the library times them.
@@ -336,7 +336,7 @@ class LibraryDescription:
     specializations: tuple[SpecializationDescription, ...] = ()
     only_specialized: bool = False
     dynamic_workspaces: tuple[int, int] = (0, 0)
-    counted: tuple[tuple[int, int], ...] = ()
+    data_dependent: tuple[tuple[int, int], ...] = ()
     labels: tuple[tuple[str, tuple[int | str, ...]], ...] = ()
     metadata: tuple[tuple[str, str], ...] = ()
     has_text: bool = False
@@ -355,7 +355,7 @@ class LibraryDescription:
     @property
     def is_dynamic(self) -> bool:
         """Whether any size is known only at run time."""
-        return bool(self.dimensions or self.counted)
+        return bool(self.dimensions or self.data_dependent)
 
     @property
     def device_bytes(self) -> int:

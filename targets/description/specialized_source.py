@@ -27,7 +27,7 @@ def prototypes(description: LibraryDescription, pointers: Sequence[str]) -> list
     """
     lines = []
     for number, part in enumerate(description.specializations, 1):
-        own = pointers if part.is_dynamic or description.counted else pointers[:-1]
+        own = pointers if part.is_dynamic or description.data_dependent else pointers[:-1]
         lines.append(f"int32_t nnefc_network_{number}({', '.join(own)});")
         if part.is_dynamic:
             lines.append(f"int32_t nnefc_network_sizes_{number}(void *values, void *derived);")
@@ -177,12 +177,12 @@ def _shapes(description: LibraryDescription, part: SpecializationDescription) ->
 def calls(description: LibraryDescription, arguments: Sequence[str]) -> list[str]:
     """Statements that run the program for the present sizes.
 
-    `arguments` end with the table of sizes: dynamic dimensions, offsets of storages, and room for sizes that only the
-    data tell. A program for known sizes takes the end of it, where it writes the latter, if there are any. One that
-    leaves sizes open has a table of its own.
+    `arguments` end with the table of sizes: dynamic dimensions, offsets of storages, and room for data-dependent sizes.
+    A program for known sizes takes the end of it, where it writes the latter, if there are any. One that leaves sizes
+    open has a table of its own.
     """
     before = len(description.dimensions) + len(description.lifetimes)
-    known = ", ".join([*arguments[:-1], *([f"{arguments[-1]} + {before}"] if description.counted else [])])
+    known = ", ".join([*arguments[:-1], *([f"{arguments[-1]} + {before}"] if description.data_dependent else [])])
     begins = {number: begin for number, _, begin in _dynamic_parts(description)}
     cases = []
     for number, part in enumerate(description.specializations, 1):
@@ -192,7 +192,7 @@ def calls(description: LibraryDescription, arguments: Sequence[str]) -> list[str
             cases.append(f"    case {number}: return nnefc_network_{number}({known});")
     if description.only_specialized:
         last = ["    return -1;"]
-    elif begins and description.counted:
+    elif begins and description.data_dependent:
         last = _for_all_sizes(description, arguments)
     else:
         last = [f"    return nnefc_network({', '.join(arguments)});"]
@@ -207,11 +207,11 @@ def _with_table(
     begin: int,
 ) -> list[str]:
     """Returns the case of a program that leaves sizes open."""
-    dimensions, table, counted = len(description.dimensions), arguments[-1], len(description.counted)
+    dimensions, table, data_dependent = len(description.dimensions), arguments[-1], len(description.data_dependent)
     own = len(part.dimensions)
     return [
         f"    case {number}: {{",
-        f"        int64_t own[{own + part.storages + counted}];",
+        f"        int64_t own[{own + part.storages + data_dependent}];",
         f"        own_{number}({table}, own);",
         f"        for (int i = 0; i < {part.storages}; i++) own[{own} + i] = {table}[{dimensions + begin} + i];",
         f"        int32_t status = nnefc_network_{number}({', '.join([*arguments[:-1], 'own'])});",
@@ -225,7 +225,7 @@ def _for_all_sizes(description: LibraryDescription, arguments: Sequence[str]) ->
     """Returns the call of the first program, which knows nothing of the storages of others in its table."""
     table, size = arguments[-1], len(description.dimensions) + _first_storages(description) + 1
     return [
-        f"    int64_t own[{size + len(description.counted)}];",
+        f"    int64_t own[{size + len(description.data_dependent)}];",
         f"    for (int i = 0; i < {size}; i++) own[i] = {table}[i];",
         f"    int32_t status = nnefc_network({', '.join([*arguments[:-1], 'own'])});",
         *_data_dependent_from("own", size, description, table),
@@ -235,7 +235,7 @@ def _for_all_sizes(description: LibraryDescription, arguments: Sequence[str]) ->
 
 def _data_dependent_from(own: str, begin: int, description: LibraryDescription, table: str) -> list[str]:
     end = len(description.dimensions) + len(description.lifetimes)
-    return [f"    {table}[{end + i}] = {own}[{begin + i}];" for i in range(len(description.counted))]
+    return [f"    {table}[{end + i}] = {own}[{begin + i}];" for i in range(len(description.data_dependent))]
 
 
 def sizes_spelled(description: LibraryDescription) -> list[str]:

@@ -27,7 +27,7 @@ from nnefc.targets.link.constants import Constants
 __all__ = ["read_key", "write_encrypted_weights"]
 
 _MAGIC, _VERSION, _HEADER_BYTES = b"NNEFCWTS", 3, 4096
-_SAID = struct.Struct("<8sIIQ8x11s5x")
+_PREAMBLE = struct.Struct("<8sIIQ8x11s5x")
 _KEY_BYTES = 32
 _MAX_BYTES = (1 << 36) - 32
 """Of a message: what one nonce of GCM is good for (NIST SP 800-38D, section 5.2.1.1)."""
@@ -57,10 +57,10 @@ def write_encrypted_weights(constants: Constants, key: bytes, path: Path) -> Non
     if constants.size > _MAX_BYTES:
         raise CompileError(f"the constants have {constants.size} bytes, and {_MAX_BYTES} at most can be encrypted")
     randomness = secrets.token_bytes(11)
-    said = _SAID.pack(_MAGIC, _VERSION, _HEADER_BYTES, constants.size, randomness)
-    of_header = _encryptor(key, randomness + b"\0", said)
+    preamble = _PREAMBLE.pack(_MAGIC, _VERSION, _HEADER_BYTES, constants.size, randomness)
+    of_header = _encryptor(key, randomness + b"\0", preamble)
     of_header.finalize()
-    encryptor = _encryptor(key, randomness + b"\1", said)
+    encryptor = _encryptor(key, randomness + b"\1", preamble)
     with path.open("wb") as file:
         file.seek(_HEADER_BYTES)
         for piece in constants.pieces():
@@ -68,7 +68,7 @@ def write_encrypted_weights(constants: Constants, key: bytes, path: Path) -> Non
         encryptor.finalize()
         file.truncate(_HEADER_BYTES + constants.size)
         file.seek(0)
-        file.write(said + of_header.tag + encryptor.tag)
+        file.write(preamble + of_header.tag + encryptor.tag)
 
 
 def _checked(key: bytes, name: str) -> bytes:
@@ -78,11 +78,11 @@ def _checked(key: bytes, name: str) -> bytes:
     return key
 
 
-def _encryptor(key: bytes, nonce: bytes, said: bytes) -> Any:
+def _encryptor(key: bytes, nonce: bytes, preamble: bytes) -> Any:
     try:
         from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
     except ImportError as error:
         raise CompileError("encrypting needs the package cryptography", hint="pip install cryptography") from error
     encryptor = Cipher(algorithms.AES(key), modes.GCM(nonce)).encryptor()
-    encryptor.authenticate_additional_data(said)
+    encryptor.authenticate_additional_data(preamble)
     return encryptor

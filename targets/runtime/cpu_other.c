@@ -8,7 +8,7 @@
 #if !defined(__x86_64__) && !defined(__i386__) && !defined(__aarch64__) && !defined(__arm__) && !defined(__riscv)
 
 #if defined(NNEFC_RELAXED_DOT)
-/* Without the header of intrinsics, which wants the compiler to be told of relaxed SIMD for all of a file. */
+/* Without the header of intrinsics, which needs the compiler's option for relaxed SIMD for all of a file. */
 typedef int8_t bytes __attribute__((vector_size(16)));
 typedef int32_t words __attribute__((vector_size(16)));
 

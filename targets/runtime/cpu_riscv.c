@@ -34,7 +34,7 @@ static uint64_t probe(void) {
 
 /* Whether there are vectors of version 1.0: those of 0.7.1, for which some systems set the same bit, refuse a type of vectors whose
  * tail and masked elements are agnostic. The instructions are `vsetvli t0, zero, e8, m1, ta, ma` and `csrr %0, vtype`, in numbers
- * for assemblers that are not told of vectors; the type's sign says that it was refused. */
+ * for assemblers without the option for vectors; the type's sign says that it was refused. */
 static bool has_vectors(void) {
     if (!(getauxval(AT_HWCAP) >> ('v' - 'a') & 1)) return false;
     long type;

@@ -112,7 +112,7 @@ static uint32_t read_xcr0(void) {
 }
 #endif
 
-/* What the processor has said in each place, and 2^32; 0 where it was not asked, which takes microseconds under hypervisors. */
+/* The processor's answer to each question, and 2^32; 0 where it was not asked, which takes microseconds under hypervisors. */
 static atomic_uint_least64_t answers[PLACES];
 
 /* What the processor says in a place; 0 if it does not know the question. */

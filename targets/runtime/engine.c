@@ -180,7 +180,7 @@ nnefc_status nnefc_engine_run(nnefc_engine *engine, const void *const *inputs, v
     if (engine->status != NNEFC_OK) nnefc_texts_abandon(&engine->texts);
 #endif
     if (engine->status != NNEFC_OK) return engine->status;
-    if (!failed) nnefc_sizes_counted(&engine->sizes); /* else it may have ended before it wrote them */
+    if (!failed) nnefc_sizes_of_run(&engine->sizes); /* else it may have ended before it wrote them */
 #endif
 #ifdef NNEFC_TEXT
     nnefc_texts_end(&engine->texts, given, OUTPUT_SHAPES, failed);
@@ -283,9 +283,9 @@ static nnefc_status place_texts(nnefc_engine *engine, uint32_t part) {
 
 /* Called by the network's code when it has written the size that a part of the workspace waits for: returns the part, or null if
  * there is no memory for it, or if the size is none. The run ends then. */
-void *nnefc_run_counted(void *run, int32_t part);
+void *nnefc_run_resized(void *run, int32_t part);
 
-void *nnefc_run_counted(void *run, int32_t part) {
+void *nnefc_run_resized(void *run, int32_t part) {
     nnefc_engine *engine = run;
     nnefc_sizes *sizes = &engine->sizes;
     if (nnefc_pool_failed(engine->pool)) return NULL;

@@ -153,12 +153,12 @@ static uint64_t run_on_callers_threads(nnefc_pool *pool, nnefc_job job) {
 int nnefc_pool_launch(nnefc_worker *worker, nnefc_parallel_body body, void *data, int tasks) {
     nnefc_pool *pool = worker->pool;
     bool alone = worker->in_launch || pool->threads == 1 || !nnefc_process_is_own(pool->owner);
-    int64_t rounds = worker->rounds, each = NNEFC_MOST_PIECES;
-    worker->rounds = 0;
+    int64_t iterations = worker->iterations, each = NNEFC_MOST_PIECES;
+    worker->iterations = 0;
     nnefc_job job = {.body = body, .data = data, .tasks = tasks > 0 ? tasks : (int32_t)pool->threads};
-    if (tasks <= 0 && rounds > 0) {
-        each = alone ? 0 : nnefc_pieces_each(rounds, worker->cycles, pool->threads);
-        job.tasks = alone ? nnefc_pieces_alone(rounds, worker->cycles) : each == 0 ? 1 : nnefc_pieces_of(rounds, pool->threads, each);
+    if (tasks <= 0 && iterations > 0) {
+        each = alone ? 0 : nnefc_pieces_each(iterations, worker->cycles, pool->threads);
+        job.tasks = alone ? nnefc_pieces_alone(iterations, worker->cycles) : each == 0 ? 1 : nnefc_pieces_of(iterations, pool->threads, each);
     }
     if (alone || job.tasks == 1) return run_alone(worker, &job);
     /* Epochs come again after 2^32 launches, in which a worker need not have done a piece. All do one in the middle and at the end

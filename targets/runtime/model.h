@@ -37,10 +37,10 @@ typedef struct nnefc_open_sizes {
     int64_t most_items; /* of a tensor: the network's code indexes it by 32-bit numbers */
     int32_t (*special)(const int64_t *values); /* 0 for values that there is no code for; null if there is for all */
     const char *only;                          /* the sizes that there is code for, for messages; null likewise */
-    uint32_t counted_count; /* data-dependent dimensions of outputs */
-    const uint32_t *counted; /* their positions among the shapes of all outputs, which derive gives as large as they may be */
-    /* The workspace has parts. The first is laid out for the sizes of the inputs; each further one during the run, when a size
-     * is known that only the data tell and that has no limit. These sizes are the last of the description's dimensions. */
+    uint32_t data_dependent_count; /* data-dependent dimensions of outputs */
+    const uint32_t *data_dependent; /* their positions among the shapes of all outputs, which derive gives as large as they may be */
+    /* The workspace has parts. The first is laid out for the sizes of the inputs; each further one during the run, when a data-dependent size
+     * without a limit is known. These sizes are the last of the description's dimensions. */
     uint32_t part_count;
     const uint32_t *parts;           /* of each storage, the part that it lies in */
     const uint32_t *output_parts;    /* of each output, the part with which its shape is known */
@@ -67,7 +67,7 @@ typedef struct nnefc_model {
 #endif
 #ifdef NNEFC_OPEN
                     , int64_t *sizes /* see nnefc_sizes.values */
-                    , void *run /* what nnefc_run_counted and nnefc_run_output take */
+                    , void *run /* what nnefc_run_resized and nnefc_run_output take */
 #endif
     );
     const uint8_t *metadata; /* the description for those who cannot load the library, but look into its file */

@@ -271,8 +271,8 @@ NNEFC_API nnefc_status nnefc_cancel(nnefc_session *session);
  * NNEFC_OUT_OF_MEMORY, the session has no sizes, and nnefc_run refuses to run. */
 NNEFC_API nnefc_status nnefc_resize(nnefc_session *session, const int64_t *const *input_shapes);
 
-/* The shape of an output for the sizes that were set last, valid until they change; null while there are none. A size that
- * only the data tell is the greatest that it may have after nnefc_resize, whose memory a run needs, and after a run what the
+/* The shape of an output for the sizes that were set last, valid until they change; null while there are none. A data-dependent size
+ * is the greatest that it may have after nnefc_resize, whose memory a run needs, and after a run what the
  * run has found: the elements lie one after the other as in a tensor of that shape. One without a limit is NNEFC_COUNTED
  * before the run. Where the rank of an output depends on sizes, as it does if dimensions of 1 are left out, nnefc_tensor has
  * the highest one, and a shape with fewer sizes ends before the first NNEFC_NO_AXIS. Not to be called while another thread is in a call on the session. */

@@ -1,7 +1,7 @@
 // Modules of WebAssembly for nnefc.mjs: how they come here, what the engine can run, and threads.
 //
 // Only programs can start threads, as workers. A module that is made for them imports its memory, which the workers' instances
-// share; each worker is told which of the threads it is that the module has a record of, and runs it until it is ended. Where
+// share; each worker learns which of the threads it is that the module has a record of, and runs it until it is ended. Where
 // memory cannot be shared with workers, as in pages that are not isolated from others, there is one thread.
 
 const MOST_THREADS = 256; // of a session

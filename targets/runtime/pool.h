@@ -35,7 +35,7 @@ typedef struct nnefc_scratch {
 typedef struct nnefc_worker {
     struct nnefc_pool *pool;
     uint32_t index;
-    int64_t rounds; /* of the loop that is launched next; 0 if that is not known */
+    int64_t iterations; /* of the loop that is launched next; 0 if that is not known */
     int64_t cycles; /* of one of these, about; 0 if that is not known */
     bool in_launch; /* a launch inside a launch runs on its own thread alone */
 #ifdef NNEFC_PROFILE
@@ -79,8 +79,8 @@ nnefc_worker *nnefc_pool_current(void);
 const nnefc_worker *nnefc_pool_launcher(const nnefc_pool *pool);
 #endif
 
-/* Runs body for every task. 0 tasks means as many as distribute well the loop that the worker was told of (worker->rounds): one
- * for each of its iterations if these are few; one a thread if it is short, or if the worker was told of none; one if it is too short
+/* Runs body for every task. 0 tasks means as many as distribute well the loop that the worker was given (worker->iterations): one
+ * for each of its iterations if these are few; one a thread if it is short, or if the worker was given none; one if it is too short
  * for others to take part. Tasks are started in the order of their numbers on as many threads as there are, and who is through
  * with its part does what is left of others'. Returns when all are done: 0, or what one of the tasks that failed returned. To
  * be called by a worker; only worker 0's launches spread. */

@@ -67,7 +67,7 @@ static inline uintptr_t nnefc_this_thread(void) { return (uintptr_t)pthread_self
 /* Time since some moment in the past. Where there is no clock it stands still, or, with threads, tells how often it was asked. */
 int64_t nnefc_nanoseconds(void);
 
-/* A mark of the process that makes it; forked children inherit the pointer, but are told apart from it. Null if there is no
+/* A mark of the process that makes it; forked children inherit the pointer, but are distinguished from it. Null if there is no
  * memory to be had. */
 typedef struct nnefc_process nnefc_process;
 

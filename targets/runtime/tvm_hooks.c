@@ -86,11 +86,11 @@ int32_t nnefc_kernel_error(const char *text) {
 }
 
 /* Called before a parallel loop of so many iterations is launched, each of which takes about so many cycles; 0 if unknown. */
-int32_t nnefc_rounds(int64_t rounds, int64_t cycles);
+int32_t nnefc_iterations(int64_t iterations, int64_t cycles);
 
-int32_t nnefc_rounds(int64_t rounds, int64_t cycles) {
+int32_t nnefc_iterations(int64_t iterations, int64_t cycles) {
     nnefc_worker *worker = nnefc_pool_current();
-    if (worker != NULL) worker->rounds = rounds, worker->cycles = cycles;
+    if (worker != NULL) worker->iterations = iterations, worker->cycles = cycles;
     return 0;
 }
 

@@ -166,7 +166,7 @@ nnefc_status nnefc_weights_map(const nnefc_weights *weights, const nnefc_options
     char beside[PATH_BYTES];
     if (path == NULL) {
         if (!path_beside(weights->name, beside))
-            return refuse(error, error_bytes, "the folder of %s cannot be told: give its path in nnefc_options.weights",
+            return refuse(error, error_bytes, "the folder of %s is unknown: give its path in nnefc_options.weights",
                           weights->name);
         path = beside;
     }

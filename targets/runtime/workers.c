@@ -43,7 +43,7 @@ void *nnefc_lend(void);
 void nnefc_lent(lent_thread *thread);
 void nnefc_may_wait(int32_t may);
 
-/* Whether the program's thread may wait; it may if nothing is said. */
+/* Whether the program's thread may wait; it may by default. */
 void nnefc_may_wait(int32_t may) { program_waits = may != 0; }
 
 /* A record of a thread, for nnefc_run_lent and nnefc_lent; null if there is no memory. */

@@ -18,7 +18,7 @@ SLOW = ("aarch64", "riscv64")
 
 
 def model() -> onnx.ModelProto:
-    """Numbers that become strings, are joined, changed, cut, matched and counted, and become numbers again."""
+    """Numbers that become strings, are joined, changed, cut and matched, and become numbers again."""
     nodes = [
         helper.make_node("Cast", ["x"], ["text"], to=STRING),
         helper.make_node("StringConcat", ["text", "more"], ["long"]),

@@ -119,7 +119,7 @@ def test_parts_that_begin_at_odd_positions_are_copied(tmp_path: Path) -> None:
 
 
 def test_much_work_for_one_thread_is_left_to_the_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(CudaTarget, "gpu", replace(default_gpu(80), serial_rounds=10))
+    monkeypatch.setattr(CudaTarget, "gpu", replace(default_gpu(80), serial_trip_count=10))
     monkeypatch.setattr(cuda, "CUDA_RULES", (FallbackRule(),))
     nodes = [
         helper.make_node("Exp", ["v"], ["e"]),

@@ -67,7 +67,7 @@ CASES = {
     "slices": counts.test_slices_end_where_the_data_say,
     "without a limit": counts.test_results_may_be_as_long_as_the_data_say,
     "in branches": counts.test_branches_may_count,
-    "in loops": partial(counts.test_loops_give_as_many_rows_as_they_have_rounds, True),
+    "in loops": partial(counts.test_loops_give_as_many_rows_as_iterations, True),
     "memory of iterations": bodies.test_memory_of_one_iteration_that_depend_on_data,
 }
 
@@ -102,7 +102,7 @@ def test_a_count_is_waited_for_once_and_no_access_is_wrong(tmp_path: Path) -> No
             assert "cuGraphLaunch" not in driver.names
 
 
-def test_outputs_of_the_gpu_have_the_shape_that_was_counted(driver: FakeDriver, tmp_path: Path) -> None:
+def test_outputs_of_the_gpu_have_their_data_dependent_shape(driver: FakeDriver, tmp_path: Path) -> None:
     with found(tmp_path) as model, driver.context():
         stream = driver.stream()
         for part in (0.5, 0.0, 1.0):

@@ -1,4 +1,4 @@
-"""Networks with dynamic dimensions for GPUs, executed without one, and what the driver is told."""
+"""Networks with dynamic dimensions for GPUs, executed without one, and the driver's arguments."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ def test_tensors_of_more_elements_than_kernels_count_are_refused(driver: FakeDri
 
 @pytest.mark.parametrize(("tail", "threads"), [((6,), 6), ((), 1)], ids=["shared", "in order"])
 def test_scatters_of_dynamic_sizes_stay_on_the_gpu(tail: tuple[int, ...], threads: int, tmp_path: Path) -> None:
-    """Threads share a loop of dynamic length whose rounds are independent; what depends on the order is one's."""
+    """Threads share a loop of dynamic length whose iterations are independent; what depends on the order is one's."""
     nodes = [
         onnx_models.node("Cast", "x", "i", to=7),
         onnx_models.node("Exp", "x", "u"),
@@ -260,7 +260,7 @@ def test_the_processor_computes_what_no_gpu_is_good_at_for_any_size(
     driver: FakeDriver, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Operands go there and back, in memory that grows with them; such a network is no graph."""
-    monkeypatch.setattr(CudaTarget, "gpu", replace(default_gpu(80), serial_rounds=10))
+    monkeypatch.setattr(CudaTarget, "gpu", replace(default_gpu(80), serial_trip_count=10))
     monkeypatch.setattr(cuda, "CUDA_RULES", (FallbackRule(),))
     nodes = [
         onnx_models.node("Exp", "x", "e"),

@@ -1,4 +1,4 @@
-"""The language model example for GPUs, executed without one: states, caches, packed weights, counted lengths."""
+"""The language model example for GPUs, executed without one: states, caches, packed weights, data-dependent lengths."""
 
 from __future__ import annotations
 

@@ -263,19 +263,19 @@ def test_sizes_that_do_not_fit_are_refused(shape: tuple[int, ...], message: str)
 def test_sessions_are_reported_sizes_when_they_change_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also after a refusal, after which a session has no sizes, and in the session of another one's."""
     model = open_model("layers of perceptrons, softmax")
-    told = []
+    reported = []
     session = type(model._session)
     real_resize = session._resize
-    monkeypatch.setattr(session, "_resize", lambda self, inputs: told.append(1) or real_resize(self, inputs))
+    monkeypatch.setattr(session, "_resize", lambda self, inputs: reported.append(1) or real_resize(self, inputs))
     a, b = np.ones((5, 33), np.float32), np.ones((6, 33), np.float32)
     assert [model(x).shape[0] for x in (a, a, b, b, a)] == [5, 5, 6, 6, 5]
-    assert len(told) == 3
+    assert len(reported) == 3
     with pytest.raises(RunError):
         model(np.ones((5, 32), np.float32))
     assert model(a).shape == (5, 20)
     with model.session() as other:
         assert other(a).shape == (5, 20)
-    assert len(told) == 6
+    assert len(reported) == 6
 
 
 def test_memory_is_reserved_by_the_names_of_dimensions() -> None:

@@ -83,8 +83,8 @@ def test_each_processor_gets_right_results(
 
 @ON_X86
 def test_a_processor_below_all_levels_is_refused(x86: nnefc.Artifact) -> None:
-    said = refused_by(Machine("oldest", "x86-64 -multi", ("qemu-x86_64", "-cpu", "qemu64"), opened=True), x86)
-    assert "compiled for x86-64-v2, but this processor lacks ssse3" in said
+    message = refused_by(Machine("oldest", "x86-64 -multi", ("qemu-x86_64", "-cpu", "qemu64"), opened=True), x86)
+    assert "compiled for x86-64-v2, but this processor lacks ssse3" in message
 
 
 def on_level(
@@ -216,9 +216,9 @@ def test_precisions_are_those_of_every_level(
 
 def test_the_levels_are_in_the_description_of_the_file(x86: nnefc.Artifact, tmp_path: Path) -> None:
     x86.export(tmp_path / "m.so")
-    said = CliRunner().invoke(main, ["inspect", str(tmp_path / "m.so")]).output
-    assert "x86-64 -multi" in said
-    assert all(f"{level}: sse3" in said for level in LEVELS)
+    message = CliRunner().invoke(main, ["inspect", str(tmp_path / "m.so")]).output
+    assert "x86-64 -multi" in message
+    assert all(f"{level}: sse3" in message for level in LEVELS)
 
 
 def test_code_of_all_levels_is_written_as_text(tmp_path: Path) -> None:
@@ -232,15 +232,15 @@ def test_code_of_all_levels_is_written_as_text(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "said"),
+    ("target", "message"),
     [
         ("riscv64-linux-gnu", "has no levels"),
         ("cortex-m4", "has no levels"),
         ("sapphirerapids", "no level above"),
     ],
 )
-def test_targets_without_levels_are_refused(target: str, said: str, tmp_path: Path) -> None:
-    with pytest.raises(CompileError, match=said):
+def test_targets_without_levels_are_refused(target: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(CompileError, match=message):
         nnefc.compile(tmp_path / "m.nnef", target, multi=True)
 
 

@@ -32,7 +32,7 @@ from nnefc.passes.schedule.arithmetic import arithmetic_of
 from nnefc.targets.machine.cpu.parsing import parse_target
 
 QUIET = Conditions("2026-01-02 03:04 UTC", "0123456789ab", "2 × a processor", (0.0, 0.1, 0.0))
-PLAN = Plan(threads=(1, 2), rounds=2, seconds=0.0, least=2, pause=0.0)
+PLAN = Plan(threads=(1, 2), repeats=2, seconds=0.0, least=2, pause=0.0)
 
 
 def measurement(network: str) -> Measurement:
@@ -145,7 +145,7 @@ def test_a_pretrained_network_is_compiled_for_given_sizes_and_every_output_compa
     monkeypatch.setitem(real_networks.NETWORKS, "net", sizes)
     monkeypatch.setattr(real_networks, "LIBRARIES", tmp_path)
     monkeypatch.setattr(real_networks, "compile_library", compile_here)
-    plan = Plan(threads=(1,), rounds=1, seconds=0.0, least=1, pause=0.0)
+    plan = Plan(threads=(1,), repeats=1, seconds=0.0, least=1, pause=0.0)
     found = real_networks.measure("net", model, plan)
     assert found.agreement["onnxruntime"] == 0.0
     assert found.agreement["nnefc"] < 1e-6
@@ -203,7 +203,7 @@ def test_measuring_compiles_runs_every_engine_and_compares(tmp_path: Path) -> No
     assert found.constant_bytes > 0 and found.code_bytes > 0 and found.workspace_bytes > 0
     for threads in PLAN.threads:
         assert found.latency[threads].keys() >= {"nnefc", "onnxruntime"}
-        assert all(latency.runs >= PLAN.rounds * PLAN.least for latency in found.latency[threads].values())
+        assert all(latency.runs >= PLAN.repeats * PLAN.least for latency in found.latency[threads].values())
 
 
 @pytest.mark.parametrize("name", zoo.NAMES)

@@ -8,7 +8,7 @@ pytest.importorskip("scipy")
 from elementary import Errors, measured
 
 
-def test_errors_are_counted_in_units_of_the_exact_result() -> None:
+def test_errors_have_units_of_the_exact_result() -> None:
     errors = Errors()
     x = np.array([1, 2, 3, 4, 5, 6], np.float32)
     exact = np.array([1.0, 4.0 + 2.0**-22, 1e-44, np.inf, np.nan, np.inf])

@@ -65,14 +65,14 @@ def test_a_page_has_every_row_that_its_script_lists(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", [path for path in WRITTEN if path.stem == "emulated"], ids=named)
-def test_instructions_are_counted_of_every_network_that_the_script_lists(path: Path) -> None:
+def test_the_page_has_every_network_that_the_script_lists(path: Path) -> None:
     _, _, table = path.read_text().partition("## Instructions")
     rows = [[cell.strip() for cell in line.split("|")] for line in table.splitlines() if line.startswith("| ")]
-    counted: dict[str, set[tuple[str, str]]] = {}
+    instructions_of: dict[str, set[tuple[str, str]]] = {}
     for _, network, numbers, target, *_ in rows[1:]:
-        counted.setdefault(network, set()).add((numbers, target))
-    assert rows_listed("emulated.py", "COUNTED") == counted.keys()
-    assert len(set(map(frozenset, counted.values()))) == 1  # all with the same
+        instructions_of.setdefault(network, set()).add((numbers, target))
+    assert rows_listed("emulated.py", "EMULATED") == instructions_of.keys()
+    assert len(set(map(frozenset, instructions_of.values()))) == 1  # all with the same
 
 
 @pytest.mark.parametrize("path", WRITTEN, ids=named)
@@ -125,7 +125,7 @@ def test_a_page_is_refused(found: Conditions, reason: str, tmp_path: Path) -> No
     assert not list(tmp_path.rglob("*.md"))
 
 
-def test_what_the_measurement_itself_takes_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cost_of_measuring_is_subtracted(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, machine, own = (iter(times) for times in ([0.0, 10.0], [100.0, 115.0], [5.0, 13.0]))
     monkeypatch.setattr(conditions.time, "monotonic", lambda: next(clock))
     monkeypatch.setattr(conditions.time, "sleep", lambda _: None)

@@ -84,7 +84,7 @@ def test_a_model_shows_ranges_for_what_it_leaves_open(model: Path) -> None:
     )
 
 
-def test_a_model_is_counted_at_typical_sizes(model: Path) -> None:
+def test_costs_of_a_model_are_those_at_size_hints(model: Path) -> None:
     """As the model with these sizes fixed is."""
     text = output("inspect", model, "--shape", "batch=1..8,height=32..96:8", "--shape", "width=40")
     fixed = output("inspect", model, "--shape", "batch=2,height=48,width=40")

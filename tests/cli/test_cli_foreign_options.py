@@ -1,4 +1,4 @@
-"""Command lines as other compilers take them, and interruptions: what is said."""
+"""Command lines as other compilers take them, and interruptions: the messages."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def test_an_onnx_model_is_shown_by_its_own_operators_with_its_names_of_dimension
     assert "\n  --shape x=1..64,3,1..512\n" in text
 
 
-def test_what_cannot_be_compiled_is_marked_and_said_at_the_end(tmp_path: Path) -> None:
+def test_what_cannot_be_compiled_is_marked_and_reported_at_the_end(tmp_path: Path) -> None:
     text = inspect(onnx_file(tmp_path / "m.onnx", domain="my.own", shape=(1, 3, 4), weights=True))
     assert "1  my.own.Relu  not supported" in text
     assert "It cannot be compiled as it is:\nerror: " in text

@@ -121,7 +121,7 @@ def test_the_image_of_a_run_is_stretched_and_moved(digits: Path, tmp_path: Path)
         assert 0 < float(first) < float(last)
 
 
-def test_what_threads_do_is_counted_where_they_do_it() -> None:
+def test_work_of_threads_is_attributed_to_its_kernel() -> None:
     """A kernel that is shared by two threads, one without loops to share, the first one again."""
     kernels = [KernelDescription(name, (name,), "Rule", 0, 0) for name in ("shared", "alone")]
     pieces = [
@@ -196,7 +196,7 @@ def test_pieces_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
                 assert call.begin <= piece.begin and piece.begin + piece.seconds <= call.begin + call.seconds
         trace = network._timing_library().function("nnefc_profile_trace")
         network.run({"x": x})
-        assert trace(None, 0) == 0  # pieces are counted within trace alone
+        assert trace(None, 0) == 0  # pieces are recorded within trace alone
         with pytest.raises(RunError, match="more than 1: let there be room"):
             network.trace({"x": x}, most=1)
         monkeypatch.setattr("nnefc.loader.profile._USUAL", 1)
@@ -286,12 +286,12 @@ def test_kernels_in_loops_are_called_in_each_round(tmp_path: Path) -> None:
             helper.make_tensor_value_info("moved", TensorProto.FLOAT, (3,)),
         ],
     )
-    nodes = [node("Loop", ["rounds", "", "x"], ["y"], body=body)]
-    inputs = [helper.make_tensor_value_info("rounds", TensorProto.INT64, ()), info("x", (3,))]
+    nodes = [node("Loop", ["trips", "", "x"], ["y"], body=body)]
+    inputs = [helper.make_tensor_value_info("trips", TensorProto.INT64, ()), info("x", (3,))]
     with compiled(model(graph(nodes, inputs, [info("y", (3,))])), tmp_path) as network:
         network(np.array(7), np.ones(3, np.float32))
         calls = {kernel.tensors: kernel.calls for kernel in network.profile()}
-        pieces = network.trace({"rounds": np.array(3), "x": np.ones(3, np.float32)})
+        pieces = network.trace({"trips": np.array(3), "x": np.ones(3, np.float32)})
         (position,) = (n for n, kernel in enumerate(network.profile()) if kernel.tensors == ("moved",))
     assert calls["moved",] == 7
     assert sum(piece.thread is None and piece.kernel == position for piece in pieces) == 3

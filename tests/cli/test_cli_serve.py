@@ -22,7 +22,7 @@ from nnefc.cli import main
 from nnefc.serving.settings import Policy
 
 
-def said(*arguments: str) -> tuple[int, str]:
+def run_serve(*arguments: str) -> tuple[int, str]:
     result = CliRunner().invoke(main, ["serve", *arguments])
     return result.exit_code, result.stderr
 
@@ -41,14 +41,14 @@ def said(*arguments: str) -> tuple[int, str]:
     ],
 )
 def test_mistakes(arguments: list[str], status: int, words: str) -> None:
-    code, text = said(*arguments)
+    code, text = run_serve(*arguments)
     assert code == status and words in text
 
 
 def test_a_key_of_another_length_is_refused_by_its_name(tmp_path: Path) -> None:
     for length in (0, 31, 33):
         (tmp_path / "key").write_bytes(bytes(length))
-        code, text = said("a.so", "--weights-key", str(tmp_path / "key"))
+        code, text = run_serve("a.so", "--weights-key", str(tmp_path / "key"))
         assert code == 1 and f"{tmp_path / 'key'} is not a key of 32 bytes" in text
 
 
@@ -58,12 +58,12 @@ def test_the_key_is_not_shown_among_the_settings() -> None:
 
 def test_a_library_that_is_not_there() -> None:
     pytest.importorskip("aiohttp")
-    assert said("none.so", "--port", "0", "--grpc-port", "0") == (1, "error: none.so does not exist\n")
+    assert run_serve("none.so", "--port", "0", "--grpc-port", "0") == (1, "error: none.so does not exist\n")
 
 
 def test_a_network_with_states_is_refused() -> None:
     pytest.importorskip("aiohttp")
-    code, text = said(str(sample_library()), "--port", "0", "--grpc-port", "0")
+    code, text = run_serve(str(sample_library()), "--port", "0", "--grpc-port", "0")
     assert code == 1 and "has states" in text
 
 
@@ -113,7 +113,7 @@ def test_a_port_that_is_taken_is_an_error(stateless: Path) -> None:
 
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = str(other.getsockname()[1])
-        code, text = said(str(stateless), "--port", port, "--grpc-port", "0")
+        code, text = run_serve(str(stateless), "--port", port, "--grpc-port", "0")
         assert code == 1 and "error:" in text and port in text
-        code, text = said(str(stateless), "--port", "0", "--grpc-port", port)
+        code, text = run_serve(str(stateless), "--port", "0", "--grpc-port", port)
         assert code == 1 and f"gRPC cannot listen on 127.0.0.1:{port}" in text

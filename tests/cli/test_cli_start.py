@@ -23,7 +23,7 @@ TORCH = 'raise AssertionError("the command line imported torch")'
 
 
 def without_settings() -> dict[str, str]:
-    """The environment without what users may have told TVM."""
+    """The environment without settings of TVM that users may have made."""
     return {name: value for name, value in os.environ.items() if not name.startswith("TVM_")}
 
 
@@ -99,7 +99,7 @@ from nnefc.cli.minimal_tvm import import_tvm
 
 listed, initialized, count = registry.list_global_func_names, tvm_ffi.init_ffi_api, 0
 
-def counted():
+def counting():
     global count
     count += 1
     return listed()
@@ -110,10 +110,10 @@ def checked(namespace, module):
     names = {name.removeprefix(prefix) for name in listed() if name.startswith(prefix)}
     assert {name for name in names if "." not in name} <= vars(sys.modules[module]).keys()
 
-registry.list_global_func_names, tvm_ffi.init_ffi_api = counted, checked
+registry.list_global_func_names, tvm_ffi.init_ffi_api = counting, checked
 import_tvm()
 assert 0 < count < 20, count
-assert registry.list_global_func_names is counted
+assert registry.list_global_func_names is counting
 """
     assert subprocess.run([sys.executable, "-c", program], env=without_settings()).returncode == 0
 

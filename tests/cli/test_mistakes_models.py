@@ -1,4 +1,4 @@
-"""Models that are not as they must be, and shapes that do not fit them, in every format: what is said, whole."""
+"""Models that are not as they must be, and shapes that do not fit them, in every format: the whole messages."""
 
 from __future__ import annotations
 

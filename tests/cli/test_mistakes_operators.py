@@ -90,7 +90,7 @@ def test_operators_that_tf2onnx_left_as_they_were_are_reported_to_be_of_tensorfl
     assert found.endswith(REGISTER)
 
 
-def test_operators_of_other_domains_are_not_said_to_be_of_tensorflow(tmp_path: Path) -> None:
+def test_operators_of_other_domains_are_not_attributed_to_tensorflow(tmp_path: Path) -> None:
     node = helper.make_node("BertTokenizer", ["x"], ["y"], domain="ai.onnx.contrib")
     assert "hint: it is of onnxruntime-extensions" in refused(tmp_path, node, producer="tf2onnx")
 

@@ -1,4 +1,4 @@
-"""Mistakes on the command line: what is said of each, whole."""
+"""Mistakes on the command line: the whole message of each."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ RUN = [
 def test_run(arguments: list[str], text: str) -> None:
     found = message("run", *arguments)
     if arguments[-1] == "two.npz" and "=" not in arguments[-2]:
-        found = found.replace("'b'", "'a'")  # which of the two is said first is open
+        found = found.replace("'b'", "'a'")  # which of the two is reported first is open
     assert found == text
 
 

@@ -45,13 +45,13 @@ def replay(folder: Path) -> subprocess.CompletedProcess[str]:
 def test_a_bundle_has_libraries_for_the_gpu_and_what_they_shall_give(bundle: Path) -> None:
     (folder,) = bundle.iterdir()
     assert (folder / "test").read_text().startswith("fp32\n")
-    told = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-m", "nnefc", "inspect", str(folder / "network.so")],
         capture_output=True,
         text=True,
         check=True,
     )
-    assert "cuda -arch=sm_90" in told.stdout
+    assert "cuda -arch=sm_90" in completed.stdout
     (calls,) = folder.glob("calls-*.pickle")
     with calls.open("rb") as file:
         kind, given, results = pickle.load(file)

@@ -34,8 +34,8 @@ HERE = [
 def test_what_commands_call_is_there(page: Path) -> None:
     commands = [command for block in blocks_of(page) for command in block]
     wrong = {command.text: mistake for command in commands if (mistake := mistake_in(command, page))}
-    told = {command.text: mistake for command in inline_of(page) if (mistake := mistake_in(command, page))}
-    wrong |= {text: mistake for text, mistake in told.items() if "requires an argument" not in mistake}
+    mistakes = {command.text: mistake for command in inline_of(page) if (mistake := mistake_in(command, page))}
+    wrong |= {text: mistake for text, mistake in mistakes.items() if "requires an argument" not in mistake}
     assert wrong == {}
 
 

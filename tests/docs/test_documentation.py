@@ -152,8 +152,8 @@ def test_the_page_on_serving(folder: Path, library: Path) -> None:
             program = program.replace("8000", port) + "print(scores.shape)\n"
             assert run([sys.executable, "-c", program], folder) == "(1, 10)\n"
             if shutil.which("curl"):
-                said = run(["sh", "-e", "-c", commands.replace("8000", port)], folder)
-                assert '"datatype": "FP32", "shape": [1, 1, 8, 8]' in said and '"data": [' in said
+                output = run(["sh", "-e", "-c", commands.replace("8000", port)], folder)
+                assert '"datatype": "FP32", "shape": [1, 1, 8, 8]' in output and '"data": [' in output
         finally:
             server.terminate()
 

@@ -133,8 +133,8 @@ def test_notebooks_show_networks_as_tables(document: Path) -> None:
 def compiled_in_threads(paths: list[Path], progress: list[nnefc.driver.compile.Progress | None]) -> list[bytes]:
     """The machine code of each network, compiled in a thread of its own."""
 
-    def work(path: Path, told: nnefc.driver.compile.Progress | None) -> bytes:
-        return b"".join(nnefc.compile(path, progress=told).code.objects)
+    def work(path: Path, observer: nnefc.driver.compile.Progress | None) -> bytes:
+        return b"".join(nnefc.compile(path, progress=observer).code.objects)
 
     with ThreadPoolExecutor(len(paths)) as pool:
         return list(pool.map(work, paths, progress))

@@ -83,7 +83,7 @@ def test_eight_threads_share_one_model_of_each_library() -> None:
 
     in_threads(THREADS, work)
     for model, last in zip(models, counts, strict=True):
-        # every run has counted once: none was lost, none was interrupted
+        # every run counts once: none was lost, none was interrupted
         assert last.max() == INITIAL_COUNT + THREADS * RUNS // 4
         model.close()
 

@@ -203,16 +203,16 @@ def test_a_peer_computes_in_a_process_of_its_own() -> None:
     assert difference(found, bounds_of(graph)) == ""
 
 
-def test_a_peer_that_ends_its_process_is_counted_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_peer_that_ends_its_process_is_an_outcome_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = graph_of(41, 2)
     wrong = {tensor.name: np.asarray(tensor.array + 7, tensor.array.dtype) for tensor in graph.outputs}
     monkeypatch.setattr(comparison, "run", lambda *_: [wrong])
-    for status, said in ((-11, peer.ENDED), (3, peer.REFUSED)):
+    for status, ending in ((-11, peer.ENDED), (3, peer.REFUSED)):
         done = subprocess.CompletedProcess([], status)
         monkeypatch.setattr(peer.subprocess, "run", lambda *_, done=done, **__: done)
         outcome = compare([graph], WAYS["default"])
-        assert [finding.peer for finding in outcome.findings] == [said]
-        assert outcome.counts["ended the peer"] == (said == peer.ENDED)
+        assert [finding.peer for finding in outcome.findings] == [ending]
+        assert outcome.counts["ended the peer"] == (ending == peer.ENDED)
 
 
 def test_what_was_written_as_nnef_must_be_read(monkeypatch: pytest.MonkeyPatch) -> None:

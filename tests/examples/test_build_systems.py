@@ -34,8 +34,8 @@ def java() -> Path | None:
     folders += [home / "bin" for home in sorted(Path("/usr/lib/jvm").glob("*"))]
     for folder in folders:
         if (folder / "javac").exists() and (folder / "java").exists():
-            said = subprocess.run([folder / "javac", "--version"], capture_output=True, text=True).stdout
-            version = re.match(r"javac (\d+)", said)
+            printed = subprocess.run([folder / "javac", "--version"], capture_output=True, text=True).stdout
+            version = re.match(r"javac (\d+)", printed)
             if version and int(version[1]) >= 22:
                 return folder
     return None

@@ -62,13 +62,13 @@ def test_the_library_for_arduino_links(tmp_path: Path) -> None:
     shown = re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL)
     walk(next(text for text in shown if "Digits" in text), tmp_path)
     library = tmp_path / "Digits"
-    said = dict(line.split("=", 1) for line in block("ini").splitlines())
-    assert said["precompiled"] == "full"
-    assert (library / "src" / said["includes"]).is_file()
+    settings = dict(line.split("=", 1) for line in block("ini").splitlines())
+    assert settings["precompiled"] == "full"
+    assert (library / "src" / settings["includes"]).is_file()
     words = [sys.executable, "-m", "ziglang", "cc", "-target", "thumb-freestanding-eabihf", "-Os"]
     words += ["-mcpu=cortex_m4+vfp4d16sp", "-ffreestanding", "-fno-sanitize=all", "-T", str(EXAMPLE / "board.ld")]
     words += [f"-I{library / 'src'}", str(EXAMPLE / "startup.c"), str(EXAMPLE / "main.c")]
-    words += [f"-L{library / 'src' / 'cortex-m4'}", said["ldflags"], "-o", str(tmp_path / "sketch.elf")]
+    words += [f"-L{library / 'src' / 'cortex-m4'}", settings["ldflags"], "-o", str(tmp_path / "sketch.elf")]
     subprocess.run(words, check=True, timeout=120)
 
 

@@ -69,8 +69,8 @@ def test_the_manifest_names_ports_probes_and_labels_that_fit(documents: list[dic
 def test_the_manifest_gives_options_that_the_command_has(documents: list[dict[str, Any]]) -> None:
     (container,) = documents[0]["spec"]["template"]["spec"]["containers"]
     given = [word for word in container["args"] if word.startswith("--")]
-    said = CliRunner().invoke(serve_libraries, ["--help-all"]).output
-    assert given and all(f"{option} " in said for option in given)
+    printed = CliRunner().invoke(serve_libraries, ["--help-all"]).output
+    assert given and all(f"{option} " in printed for option in given)
     drain = float(container["args"][container["args"].index("--drain") + 1])
     pause = container["lifecycle"]["preStop"]["sleep"]["seconds"]
     assert documents[0]["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] > drain + pause

@@ -80,12 +80,12 @@ def main(minutes: float, seed: int, record: Path | None) -> None:
             command = [*commands[name][:place], str(seed), *commands[name][place:]]
             try:
                 done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE)
-                failed, said = done.returncode != 0, done.stdout + done.stderr
+                failed, printed = done.returncode != 0, done.stdout + done.stderr
             except subprocess.TimeoutExpired as late:
-                failed, said = True, f"did not end within {late.timeout:.0f} s"
+                failed, printed = True, f"did not end within {late.timeout:.0f} s"
             if failed:
-                raise click.ClickException(f"{name}, seed {seed}: {said[-4000:]}")
-            for part in said.splitlines()[0].split(", "):
+                raise click.ClickException(f"{name}, seed {seed}: {printed[-4000:]}")
+            for part in printed.splitlines()[0].split(", "):
                 number, what = part.split()
                 counts[what] += int(number)
             seed += 1

@@ -89,10 +89,10 @@ class _Walk:
             ],
         )
         last = [f"{name}_last" for name in states]
-        inputs = ["rounds", "", *(first for first, _ in states.values())]
+        inputs = ["trips", "", *(first for first, _ in states.values())]
         nodes = [
             helper.make_node("Shape", ["x"], ["size"], start=0, end=1),
-            helper.make_node("Squeeze", ["size"], ["rounds"]),
+            helper.make_node("Squeeze", ["size"], ["trips"]),
             *([helper.make_node("SequenceEmpty", [], ["nothing"])] if collects else []),
             helper.make_node("Loop", inputs, [*last, *["each"] * len(scanned)], body=body),
             *([helper.make_node("ConcatFromSequence", ["q_last"], ["all"], axis=0, new_axis=1)] if collects else []),

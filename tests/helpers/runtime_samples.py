@@ -66,14 +66,14 @@ DYNAMIC_SAMPLE = LibraryDescription(
 """The network of dynamic_network.c."""
 
 DATA_DEPENDENT_SAMPLE = LibraryDescription(
-    model="counted sample",
+    model="data-dependent sample",
     target="here",
     compiler="nnefc test",
     inputs=(TensorDescription("x", "float32", ("n",)),),
     outputs=(TensorDescription("y", "float32", ("rows", 2)), TensorDescription("total", "int64", ())),
     dimensions=(DimensionDescription("n", 1, 16, 1, 4), DimensionDescription("rows", 0, 1000, 1, 64)),
     lifetimes=((1, 3), (2, 3)),
-    counted=((0, 0),),
+    data_dependent=((0, 0),),
     parts=(0, 1),
     output_parts=(1, 0),
     part_dimensions=(1,),

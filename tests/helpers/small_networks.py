@@ -211,7 +211,7 @@ def body(state: str, scale: float, scan: bool = True) -> onnx.GraphProto:
 
 
 def control_flow(net: Net) -> list[str]:
-    """A loop of as many rounds as an input says, and a choice by what it made."""
+    """A loop of as many trips as an input says, and a choice by what it made."""
     x = net.floats(3, 6)
     count = net.constant(np.int64(4))
     go = net.do("Less", net.do("ReduceSum", x, keepdims=0), net.constant(np.float32(100)))

@@ -125,11 +125,11 @@ def test_a_run_that_fails_in_any_way_is_reported(
     def without_memory(*_: Any) -> None:
         raise MemoryError
 
-    said: list[str] = []
+    messages: list[str] = []
     done = threading.Event()
     monkeypatch.setattr(session, "run", without_memory)
-    session.run_async(None, given(), lambda _, __, error: (said.append(error), done.set()), None)
-    assert done.wait(10) and said == ["MemoryError"]
+    session.run_async(None, given(), lambda _, __, error: (messages.append(error), done.set()), None)
+    assert done.wait(10) and messages == ["MemoryError"]
 
 
 def test_rows_of_classes_come_by_name(tmp_path: Path) -> None:
@@ -224,22 +224,22 @@ def test_values_that_numpy_prints_alike_are_others(tmp_path: Path) -> None:
 def test_options_are_known_by_what_they_say(tmp_path: Path) -> None:
     data = tmp_path / "images.npz"
 
-    def said(keywords: dict[str, Any]) -> str | None:
+    def messages(keywords: dict[str, Any]) -> str | None:
         return library_cache._options_text(compile_options("f", {"precision": "int8", **keywords}))
 
     seen = []
     for value in (1, 2):
         np.savez(data, x=np.full(3, value))
-        seen.append(said({"calibrate": data}))
-    assert len({*seen, said({"calibrate": {"x": np.full(3, 1)}}), said({}), said({"strict": True})}) == 5
-    assert len({said({"values": {"a": np.array(["x", last], object)}}) for last in "yz"}) == 2
+        seen.append(messages({"calibrate": data}))
+    assert len({*seen, messages({"calibrate": {"x": np.full(3, 1)}}), messages({}), messages({"strict": True})}) == 5
+    assert len({messages({"values": {"a": np.array(["x", last], object)}}) for last in "yz"}) == 2
     for unknown in (
         {"calibrate": tmp_path / "none"},
         {"operators": ["own.py"]},
         {"dump": "d"},
         {"values": {"a": {1, 2}}},
     ):
-        assert said(unknown) is None
+        assert messages(unknown) is None
 
 
 def test_tensors_beside_a_document_count(tmp_path: Path, compiled: Any) -> None:

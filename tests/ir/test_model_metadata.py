@@ -19,7 +19,7 @@ from nnefc.ir.model_metadata import metadata_of, own_entries
 from nnefc.targets.description.library_file import read_metadata
 
 OWN = {"names": "{0: 'cat'}", "漢\0字": "a\0b \x1b[2J\nsecond", "doc_string": "own", "": "no key", "empty": ""}
-SAID = {
+METADATA = {
     "producer_name": "made by",
     "producer_version": "2.9",
     "domain": "ai.test",
@@ -27,14 +27,14 @@ SAID = {
     "doc_string": "«ä» 🐈",
     "graph_doc_string": "of the graph",
 }
-KEPT = SAID | {"metadata_props.doc_string" if key == "doc_string" else key: value for key, value in OWN.items()}
+KEPT = METADATA | {"metadata_props.doc_string" if key == "doc_string" else key: value for key, value in OWN.items()}
 
 
 def proto(size: str) -> onnx.ModelProto:
     made = onnx.parser.parse_model(
         f'<ir_version: 8, opset_import: ["" : 17]> net (float[{size}] x) => (float[{size}] y) {{ y = Neg (x) }}'
     )
-    for name, value in SAID.items():
+    for name, value in METADATA.items():
         if name == "graph_doc_string":
             made.graph.doc_string = value
         else:
@@ -71,7 +71,7 @@ def test_levels_say_the_same(tmp_path: Path) -> None:
 
 def test_small_libraries_and_models_without_metadata_have_none(tmp_path: Path) -> None:
     bare = proto("3")
-    for name in SAID:
+    for name in METADATA:
         if name != "graph_doc_string":
             bare.ClearField(name)
     bare.graph.ClearField("doc_string")
@@ -99,13 +99,13 @@ def test_properties_of_tracts_dialect_are_metadata(tmp_path: Path) -> None:
 def test_converted_models_say_the_same(tmp_path: Path) -> None:
     """In tract's dialect as properties, which read back as they were; in comments of the standard's."""
     model = proto("3")
-    said = OWN | {"it's": "a\\b \"q\" 'r'\n# no comment;\n}", "long": "x" * 3000, "{{a}}": "{% b %}{{{c}}}{#"}
-    helper.set_model_props(model, said)
+    embedded = OWN | {"it's": "a\\b \"q\" 'r'\n# no comment;\n}", "long": "x" * 3000, "{{a}}": "{% b %}{{{c}}}{#"}
+    helper.set_model_props(model, embedded)
     onnx.save(model, tmp_path / "m.onnx")
     nnefc.convert(tmp_path / "m.onnx", tmp_path / "tract", registry="tract_core")
     with nnefc.compile(tmp_path / "tract").load() as converted, nnefc.compile(model).load() as original:
         assert list(converted.metadata.items()) == list(original.metadata.items())
-        assert own_entries(converted.metadata) == said
+        assert own_entries(converted.metadata) == embedded
     nnefc.convert(tmp_path / "tract", tmp_path / "again", registry="tract_core")
     text = (tmp_path / "tract" / "graph.nnef").read_text()
     assert (tmp_path / "again" / "graph.nnef").read_text() == text
@@ -118,7 +118,7 @@ def test_converted_models_say_the_same(tmp_path: Path) -> None:
     assert max(map(len, lines)) < 1100
     assert nnefc.compile(tmp_path / "standard").description.metadata == ()
     model = proto("3")
-    for name in (*(name for name in SAID if name != "graph_doc_string"), "metadata_props"):
+    for name in (*(name for name in METADATA if name != "graph_doc_string"), "metadata_props"):
         model.ClearField(name)
     model.graph.ClearField("doc_string")
     onnx.save(model, tmp_path / "m.onnx")

@@ -82,10 +82,10 @@ def test_nothing_can_be_read_in_the_files(library: Path) -> None:
 def test_the_file_is_as_documented(library: Path) -> None:
     """By another function of the library for cryptography, as another language's would."""
     content = library.with_suffix(".weights").read_bytes()
-    said, randomness = content[:48], content[32:43]
+    preamble, randomness = content[:48], content[32:43]
     assert int.from_bytes(content[16:24], "little") == len(CONSTANTS) == len(content) - HEADER
-    assert AESGCM(KEY).decrypt(randomness + b"\0", content[48:64], said) == b""
-    assert AESGCM(KEY).decrypt(randomness + b"\1", content[HEADER:] + content[64:80], said) == CONSTANTS
+    assert AESGCM(KEY).decrypt(randomness + b"\0", content[48:64], preamble) == b""
+    assert AESGCM(KEY).decrypt(randomness + b"\1", content[HEADER:] + content[64:80], preamble) == CONSTANTS
     assert not any(content[80:HEADER])
 
 
@@ -224,9 +224,9 @@ def create(library: Path, **options: object) -> tuple[int, str]:
     session = ctypes.c_void_p()
     dll.nnefc_last_error.restype = ctypes.c_char_p
     status = dll.nnefc_create(ctypes.byref(given), ctypes.byref(session))
-    said = dll.nnefc_last_error(None).decode()
+    preamble = dll.nnefc_last_error(None).decode()
     dll.nnefc_destroy(session)
-    return status, said
+    return status, preamble
 
 
 def test_a_library_takes_its_constants_from_memory(library: Path) -> None:
@@ -239,8 +239,8 @@ def test_a_library_takes_its_constants_from_memory(library: Path) -> None:
     assert create(library, constants=position, constant_bytes=size - 1)[1].endswith(f"but the network has {size}")
     memory[start + 5] ^= 1
     assert create(library, constants=position, constant_bytes=size)[0] == 7
-    status, said = create(library)
-    assert status == 7 and "is encrypted: decrypt it, and give what is in it in nnefc_options.constants" in said
+    status, preamble = create(library)
+    assert status == 7 and "is encrypted: decrypt it, and give what is in it in nnefc_options.constants" in preamble
 
 
 # --- the command line
@@ -259,10 +259,10 @@ def test_from_the_command_line_to_a_run(tmp_path: Path) -> None:
     assert nnefc("compile", model, "-o", library, "--encrypt", key)[0] == 0
     assert sorted(os.listdir(tmp_path)) == ["digits.so", "digits.weights", "key"]
     assert nnefc("run", library, "--random", 0, "--weights-key", key)[0] == 0
-    status, said = nnefc("run", library, "--random", 0)
-    assert status == 1 and "is encrypted: give its key" in said.replace("\n", " ")
-    status, said = nnefc("compile", model, "-o", library, "--encrypt", key, "--weights", "embedded")
-    assert status == 1 and "cannot be encrypted" in said
+    status, preamble = nnefc("run", library, "--random", 0)
+    assert status == 1 and "is encrypted: give its key" in preamble.replace("\n", " ")
+    status, preamble = nnefc("compile", model, "-o", library, "--encrypt", key, "--weights", "embedded")
+    assert status == 1 and "cannot be encrypted" in preamble
 
 
 def test_the_program_in_c(tmp_path: Path) -> None:

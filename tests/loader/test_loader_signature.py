@@ -214,8 +214,8 @@ def test_weights_elsewhere(with_weights: Path, keys: tuple[Path, Path], tmp_path
 
 def test_a_digest_that_is_exchanged_is_not_what_was_signed(library: Path, keys: tuple[Path, Path]) -> None:
     path = sign_library(library, keys[0])
-    said = json.loads(path.read_text())
-    path.write_text(json.dumps(said | {"library": "0" * 64}))
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps(record | {"library": "0" * 64}))
     with pytest.raises(LoadError, match="or was changed since"):
         load(library, key=keys[1])
 
@@ -240,8 +240,8 @@ def test_files_that_are_no_signatures(text: str, library: Path, keys: tuple[Path
 
 
 def test_a_signature_of_nothing(library: Path, keys: tuple[Path, Path]) -> None:
-    said = {"nnefc signature": 1, "library": "", "weights": "", "signature": base64.b64encode(bytes(64)).decode()}
-    library.with_name("model.so.sig").write_text(json.dumps(said))
+    record = {"nnefc signature": 1, "library": "", "weights": "", "signature": base64.b64encode(bytes(64)).decode()}
+    library.with_name("model.so.sig").write_text(json.dumps(record))
     with pytest.raises(LoadError, match="was not made by the key"):
         load(library, key=keys[1])
 

@@ -32,7 +32,7 @@ HEAD = """# What convert writes
 What [`nnefc convert`](how-to/convert.md) makes of operators of the library, in NNEF 1.0 and, with
 `--registry tract_core`, in tract's dialect. `python tests/operators/nnef_writing_page.py` writes this table: it
 converts the computations that tests compare. Where a cell names several operations, the operator is made of these; *no*
-says that the operator cannot be said. Operators without a row are made of others, or cannot be said.
+says that the operator cannot be written. Operators without a row are made of others, or cannot be written.
 
 | operator | example | NNEF 1.0 | tract's dialect |
 |---|---|---|---|
@@ -48,8 +48,8 @@ def page(folder: Path) -> str:
             continue
         with recording() as found:
             network = network_from_onnx(computation, folder)
-        said = [_said(network, found, registry) for registry in (None, "tract_core")]
-        rows.append((_operator(network, found), _example(computation), *said))
+        cells = [_written(network, found, registry) for registry in (None, "tract_core")]
+        rows.append((_operator(network, found), _example(computation), *cells))
     lines = [f"| {' | '.join(row)} |" for row in sorted(set(rows))]
     return HEAD + "\n".join(lines) + "\n"
 
@@ -69,7 +69,7 @@ def _example(computation: Computation) -> str:
     return f"{computation.name} (ONNX `{computation.onnx[0]}`)"
 
 
-def _said(network: Network, found: Recording, registry: str | None) -> str:
+def _written(network: Network, found: Recording, registry: str | None) -> str:
     try:
         made = written(network, found, registry)
     except CompileError:

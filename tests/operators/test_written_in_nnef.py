@@ -25,7 +25,7 @@ from nnefc.frontends.nnef.files.tensor_file import write_tensor
 from nnefc.support.diagnostics import CompileError, ModelWarning
 
 WITHOUT_TRACT = 16
-"""How many operators cannot be said in tract's dialect, at most."""
+"""How many operators cannot be written in tract's dialect, at most."""
 
 CASES = [computation for computation in COMPUTATIONS if computation.onnx is not None]
 
@@ -43,8 +43,8 @@ def attempt(computation: Computation, folder: Path) -> bool:
 
 @pytest.mark.parametrize("part", range(4))
 def test_operators_are_written_in_nnef(part: int, tmp_path: Path) -> None:
-    said = {case.name: attempt(case, tmp_path) for case in CASES[part::4]}
-    assert sum(said.values()) > 2 * len(said) // 3
+    written = {case.name: attempt(case, tmp_path) for case in CASES[part::4]}
+    assert sum(written.values()) > 2 * len(written) // 3
 
 
 RUNNER = """

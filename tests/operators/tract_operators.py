@@ -174,7 +174,7 @@ ELSEWHERE: Mapping[str, tuple[str, str]] = {
     "tract_transformers_dyn_kv_cache": _CACHES,
     "tract_transformers_quantized_dyn_kv_cache": _CACHES,
 }
-"""Operators that keep states, compared with NumPy in several runs: the files, and what is said there."""
+"""Operators that keep states, compared with NumPy in several runs: the files, and the messages there."""
 
 
 def names_called(text: str) -> set[str]:

@@ -79,8 +79,8 @@ def test_compressed_messages_over_grpc_are_refused(server: Any) -> None:
 
 def test_health_metadata_and_index(client: Any, protocol: Any) -> None:
     assert client.is_server_live() and client.is_server_ready() and client.is_model_ready("rows")
-    said = client.get_model_metadata("types", **({"as_json": True} if protocol is grpc else {}))
-    assert {each["datatype"] for each in said["inputs"]} == {kind for kind in DATATYPES.values() if kind != "BYTES"}
+    metadata = client.get_model_metadata("types", **({"as_json": True} if protocol is grpc else {}))
+    assert {each["datatype"] for each in metadata["inputs"]} == {kind for kind in DATATYPES.values() if kind != "BYTES"}
     index = client.get_model_repository_index(**({"as_json": True} if protocol is grpc else {}))
     assert {each["name"] for each in (index["models"] if protocol is grpc else index)} == {
         "rows",
@@ -183,11 +183,11 @@ def test_a_stream_answers_in_order_and_goes_on_after_an_error(server: Any) -> No
 
 def test_a_stream_without_requests_is_ended(libraries: dict[str, Path]) -> None:
     """It counts among the calls that the server takes at a time."""
-    told: list[Any] = []
+    received: list[Any] = []
     ended = threading.Event()
 
     def take(result: Any, error: Any) -> None:
-        told.append(error or result.as_numpy("found"))
+        received.append(error or result.as_numpy("found"))
         if error is not None:
             ended.set()
 
@@ -198,7 +198,7 @@ def test_a_stream_without_requests_is_ended(libraries: dict[str, Path]) -> None:
         assert ended.wait(20)
         client.stop_stream()
         client.close()
-    assert told[0].tolist() == [[20, 21]] and "no request for 2 seconds" in str(told[1])
+    assert received[0].tolist() == [[20, 21]] and "no request for 2 seconds" in str(received[1])
 
 
 @pytest.mark.parametrize("sequence", [{"sequence_id": 7}, {"sequence_id": "first", "sequence_start": True}])

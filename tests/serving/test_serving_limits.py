@@ -54,8 +54,8 @@ def test_a_body_that_is_too_large_or_becomes_so(libraries: dict[str, Path]) -> N
         assert post(server, INFER, b" " * 10_001)[0] == 413
         bomb = gzip.compress(b" " * 10_000_000)
         assert len(bomb) < 10_000
-        status, said = post(server, INFER, bomb, **{"Content-Encoding": "gzip"})
-        assert status == 413 and "10,000 bytes" in said["error"]
+        status, reply = post(server, INFER, bomb, **{"Content-Encoding": "gzip"})
+        assert status == 413 and "10,000 bytes" in reply["error"]
         assert post(server, INFER, b"no gzip", **{"Content-Encoding": "gzip"})[0] == 400
         assert post(server, INFER, GOOD)[0] == 200
     with serving({"rows": libraries["rows"]}) as server:
@@ -64,8 +64,8 @@ def test_a_body_that_is_too_large_or_becomes_so(libraries: dict[str, Path]) -> N
 
 def test_json_has_a_limit_of_its_own(libraries: dict[str, Path]) -> None:
     with serving({"rows": libraries["rows"]}, largest_json=1000) as server:
-        status, said = post(server, INFER, of_width(100))
-        assert status == 413 and "1,000 bytes of JSON" in said["error"]
+        status, reply = post(server, INFER, of_width(100))
+        assert status == 413 and "1,000 bytes of JSON" in reply["error"]
         assert post(server, INFER, GOOD)[0] == 200
 
 
@@ -93,8 +93,8 @@ def test_requests_that_find_no_place_are_refused_at_once(libraries: dict[str, Pa
     ):
         waiting = [pool.submit(post, server, INFER, of_width(width)) for width in (1, 2, 3)]
         wait_for(server, 3)
-        status, said = post(server, INFER, GOOD)
-        assert (status, said) == (503, {"error": "3 requests are run and wait already: try again later"})
+        status, reply = post(server, INFER, GOOD)
+        assert (status, reply) == (503, {"error": "3 requests are run and wait already: try again later"})
         assert [future.result()[0] for future in waiting] == [200, 200, 200]
         whole = {"inputs": [tensor(name, np.ones((2, 3), np.float32)) for name in "xy"]}
         assert post(server, INFER, whole)[0] == 200
@@ -142,8 +142,8 @@ def test_an_answer_that_is_not_read_keeps_its_place_until_it_is_thrown_away(libr
 
 def test_a_clients_own_time_limit_ends_its_waiting(libraries: dict[str, Path]) -> None:
     with serving({"rows": libraries["rows"]}, rows=2, delay=30.0) as server:
-        status, said = post(server, INFER, GOOD | {"parameters": {"timeout": 50_000}})
-        assert status == 504 and "longer than the request allows" in said["error"]
+        status, reply = post(server, INFER, GOOD | {"parameters": {"timeout": 50_000}})
+        assert status == 504 and "longer than the request allows" in reply["error"]
         assert not server.service.repository.find("rows")[1]._runs._waiting  # nor are its inputs kept
 
 
@@ -159,8 +159,8 @@ def test_a_client_that_goes_away_leaves_no_request_behind(libraries: dict[str, P
 def test_sizes_above_the_servers_own_limit(libraries: dict[str, Path]) -> None:
     with serving({"rows": libraries["rows"]}, limits={"w": 4}) as server:
         assert post(server, INFER, of_width(4))[0] == 200
-        status, said = post(server, INFER, of_width(5))
-        assert status == 400 and "takes w: 1 to 4" in said["error"]
+        status, reply = post(server, INFER, of_width(5))
+        assert status == 400 and "takes w: 1 to 4" in reply["error"]
 
 
 @pytest.mark.parametrize(("limits", "words"), [({"v": 4}, "no network has"), ({"w": 0}, "leaves nothing of w: 1 to")])
@@ -194,8 +194,8 @@ def test_a_process_answers_what_has_begun_before_sigterm(libraries: dict[str, Pa
     command = [sys.executable, "-m", "nnefc", "serve", str(libraries["rows"]), "--port", "0", "--no-grpc", *waiting]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process, ThreadPoolExecutor(1) as pool:
         try:
-            said = iter(process.stderr or ())
-            port = next(found[1] for found in (re.match(r"listening: http .*:(\d+)", line) for line in said) if found)
+            reply = iter(process.stderr or ())
+            port = next(found[1] for found in (re.match(r"listening: http .*:(\d+)", line) for line in reply) if found)
             begun = pool.submit(post, SimpleNamespace(port=port), INFER, GOOD)
             while not admitted(metrics(port)).endswith(" 1.0"):
                 assert not begun.done()
@@ -203,14 +203,14 @@ def test_a_process_answers_what_has_begun_before_sigterm(libraries: dict[str, Pa
             process.terminate()
             assert begun.result()[0] == 200
             assert process.wait(20) == 0
-            assert [line.strip() for line in said] == ["shutting down: 1 requests under way", "ended"]
+            assert [line.strip() for line in reply] == ["shutting down: 1 requests under way", "ended"]
         finally:
             process.kill()
 
 
-ROUNDS = """
+TRIPS = """
 <ir_version: 8, opset_import: ["" : 17]>
-rounds (int64 count, float[2] x) => (float[2] y)
+trips (int64 count, float[2] x) => (float[2] y)
 {
     going = Cast <to = 9> (count)
     y = Loop (count, going, x) <body = round (int64 i, bool before, float[2] state) => (bool after, float[2] moved) {
@@ -222,20 +222,20 @@ rounds (int64 count, float[2] x) => (float[2] y)
 
 
 def test_a_process_does_not_wait_for_runs_that_take_longer_than_the_drain(tmp_path: Path) -> None:
-    slow = library(ROUNDS, tmp_path)
+    slow = library(TRIPS, tmp_path)
     command = [sys.executable, "-m", "nnefc", "serve", str(slow), "--port", "0", "--no-grpc", "--drain", "0.2"]
     body = {"inputs": [tensor("count", np.array(1 << 40), "INT64"), tensor("x", np.ones(2, np.float32))]}
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process, ThreadPoolExecutor(1) as pool:
         try:
-            said = iter(process.stderr or ())
-            port = next(found[1] for found in (re.match(r"listening: http .*:(\d+)", line) for line in said) if found)
-            begun = pool.submit(post, SimpleNamespace(port=port), "/v2/models/rounds/infer", body)
+            reply = iter(process.stderr or ())
+            port = next(found[1] for found in (re.match(r"listening: http .*:(\d+)", line) for line in reply) if found)
+            begun = pool.submit(post, SimpleNamespace(port=port), "/v2/models/trips/infer", body)
             while not admitted(metrics(port)).endswith(" 1.0"):
                 assert not begun.done(), begun.result()
                 time.sleep(0.02)
             process.terminate()
             assert process.wait(20) == 1
-            assert list(said)[-1] == "ended, though a run goes on that takes longer than the drain\n"
+            assert list(reply)[-1] == "ended, though a run goes on that takes longer than the drain\n"
             assert begun.exception() is not None or begun.result()[0] >= 500
         finally:
             process.kill()

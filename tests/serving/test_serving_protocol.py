@@ -26,30 +26,30 @@ X = np.array([[1.5, -2, 3]], np.float32)
 def test_health_and_metadata(server: Any) -> None:
     assert get(server, "/v2/health/live") == (200, {"live": True})
     assert get(server, "/v2/health/ready") == (200, {"ready": True})
-    status, said = get(server, "/v2")
-    assert status == 200 and said["name"] == "nnefc" and "binary_tensor_data" in said["extensions"]
+    status, reply = get(server, "/v2")
+    assert status == 200 and reply["name"] == "nnefc" and "binary_tensor_data" in reply["extensions"]
     assert get(server, "/v2/models/rows/ready")[0] == 200
-    status, said = get(server, "/v2/models/rows")
-    assert (status, said["versions"], said["platform"]) == (200, ["1", "10"], "nnefc")
-    assert said["inputs"][0] == {"name": "x", "datatype": "FP32", "shape": [-1, -1]}
-    assert said["outputs"][1] == {"name": "total", "datatype": "FP32", "shape": [-1]}
+    status, reply = get(server, "/v2/models/rows")
+    assert (status, reply["versions"], reply["platform"]) == (200, ["1", "10"], "nnefc")
+    assert reply["inputs"][0] == {"name": "x", "datatype": "FP32", "shape": [-1, -1]}
+    assert reply["outputs"][1] == {"name": "total", "datatype": "FP32", "shape": [-1]}
     status, index = post(server, "/v2/repository/index", {})
     assert {"name": "rows", "version": "10", "state": "READY", "reason": ""} in index
 
 
 def test_inference_in_json(server: Any) -> None:
     given = {"id": "7", "inputs": [tensor("x", X), tensor("y", X)], "outputs": [{"name": "total"}]}
-    status, said = post(server, "/v2/models/rows/infer", given)
-    assert status == 200 and said["id"] == "7" and said["model_version"] == "10"
-    assert said["outputs"] == [{"name": "total", "datatype": "FP32", "shape": [1], "data": [15.25]}]
-    status, said = post(server, "/v2/models/rows/versions/1/infer", given)
-    assert (status, said["model_version"]) == (200, "1")
+    status, reply = post(server, "/v2/models/rows/infer", given)
+    assert status == 200 and reply["id"] == "7" and reply["model_version"] == "10"
+    assert reply["outputs"] == [{"name": "total", "datatype": "FP32", "shape": [1], "data": [15.25]}]
+    status, reply = post(server, "/v2/models/rows/versions/1/infer", given)
+    assert (status, reply["model_version"]) == (200, "1")
 
 
 def test_lists_in_lists_are_row_major(server: Any) -> None:
     nested = {"name": "x", "datatype": "FP32", "shape": [2, 2], "data": [[1, 2], [3, 4]]}
-    status, said = post(server, "/v2/models/rows/infer", {"inputs": [nested, {**nested, "name": "y"}]})
-    assert status == 200 and said["outputs"][0]["data"] == [1, 4, 9, 16]
+    status, reply = post(server, "/v2/models/rows/infer", {"inputs": [nested, {**nested, "name": "y"}]})
+    assert status == 200 and reply["outputs"][0]["data"] == [1, 4, 9, 16]
 
 
 def test_raw_bytes_and_json_in_one_request(server: Any) -> None:
@@ -63,22 +63,22 @@ def test_raw_bytes_and_json_in_one_request(server: Any) -> None:
     )
     with urllib.request.urlopen(request) as answer:
         size, body = int(answer.headers["Inference-Header-Content-Length"]), answer.read()
-    said = json.loads(body[:size])
-    assert said["outputs"][0]["parameters"] == {"binary_data_size": 12}
+    reply = json.loads(body[:size])
+    assert reply["outputs"][0]["parameters"] == {"binary_data_size": 12}
     np.testing.assert_array_equal(np.frombuffer(body[size:], np.float32), (X * X)[0])
-    assert said["outputs"][1]["data"] == [15.25]
+    assert reply["outputs"][1]["data"] == [15.25]
 
 
 def test_strings(server: Any) -> None:
     words = {"name": "words", "datatype": "BYTES", "shape": [3], "data": ["", "日本", "a\u0000b"]}
-    status, said = post(server, "/v2/models/text/infer", {"inputs": [words]})
-    assert status == 200 and said["outputs"][0]["data"] == words["data"] * 2
+    status, reply = post(server, "/v2/models/text/infer", {"inputs": [words]})
+    assert status == 200 and reply["outputs"][0]["data"] == words["data"] * 2
 
 
 def test_numbers_that_are_not_finite(server: Any) -> None:
     x = np.array([[np.nan, np.inf, -np.inf]], np.float32)
-    status, said = post(server, "/v2/models/rows/infer", {"inputs": [tensor("x", x), tensor("y", X)]})
-    assert status == 200 and "NaN" in json.dumps(said) and said["outputs"][0]["data"][1] == -np.inf
+    status, reply = post(server, "/v2/models/rows/infer", {"inputs": [tensor("x", x), tensor("y", X)]})
+    assert status == 200 and "NaN" in json.dumps(reply) and reply["outputs"][0]["data"][1] == -np.inf
 
 
 def test_metrics_count_what_was_asked(server: Any) -> None:
@@ -103,8 +103,8 @@ def test_metrics_count_what_was_asked(server: Any) -> None:
     ],
 )
 def test_what_is_not_there(server: Any, path: str, status: int, words: str) -> None:
-    found, said = get(server, path)
-    assert found == status and words in said["error"]
+    found, reply = get(server, path)
+    assert found == status and words in reply["error"]
 
 
 GOOD = {"inputs": [tensor("x", X), tensor("y", X)]}
@@ -151,15 +151,15 @@ def changed(**changes: Any) -> dict[str, Any]:
     ],
 )
 def test_requests_that_are_not_right_are_reported_why(server: Any, body: Any, words: str) -> None:
-    status, said = post(server, "/v2/models/rows/infer", body)
-    assert status == 400 and words in said["error"], said
+    status, reply = post(server, "/v2/models/rows/infer", body)
+    assert status == 400 and words in reply["error"], reply
     assert post(server, "/v2/models/rows/infer", GOOD)[0] == 200
 
 
 @pytest.mark.parametrize("length", ["x", "-1", "9" * 30, "1000000", "1e1"])
 def test_a_wrong_length_of_the_header(server: Any, length: str) -> None:
-    status, said = post(server, "/v2/models/rows/infer", GOOD, **{"Inference-Header-Content-Length": length})
-    assert status == 400 and "Inference-Header-Content-Length" in said["error"]
+    status, reply = post(server, "/v2/models/rows/infer", GOOD, **{"Inference-Header-Content-Length": length})
+    assert status == 400 and "Inference-Header-Content-Length" in reply["error"]
 
 
 @pytest.mark.parametrize(
@@ -168,10 +168,10 @@ def test_a_wrong_length_of_the_header(server: Any, length: str) -> None:
 def test_values_out_of_a_types_range(server: Any, kind: str, data: list[Any]) -> None:
     name = {"BOOL": "bool"}.get(kind, kind.lower())
     given = {"inputs": [{"name": f"i_{name}", "datatype": kind, "shape": [2, 3], "data": data * 6}]}
-    status, said = post(server, "/v2/models/types/infer", given)
-    assert status == 400 and f'input "i_{name}"' in said["error"] and "element" in said["error"]
+    status, reply = post(server, "/v2/models/types/infer", given)
+    assert status == 400 and f'input "i_{name}"' in reply["error"] and "element" in reply["error"]
 
 
 def test_values_that_the_network_refuses(server: Any) -> None:
-    status, said = post(server, "/v2/models/lookup/infer", {"inputs": [tensor("row", np.array([99]), "INT64")]})
-    assert status == 400 and "does not run on these values" in said["error"] and ".so" not in said["error"]
+    status, reply = post(server, "/v2/models/lookup/infer", {"inputs": [tensor("row", np.array([99]), "INT64")]})
+    assert status == 400 and "does not run on these values" in reply["error"] and ".so" not in reply["error"]

@@ -1,4 +1,4 @@
-"""Output files: whole or not at all, and what is said of disks that cannot be written."""
+"""Output files: whole or not at all, and the messages about disks that cannot be written."""
 
 from __future__ import annotations
 

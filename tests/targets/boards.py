@@ -74,7 +74,7 @@ class Measured:
 
     Attributes:
         outputs: by name.
-        instructions: of a run after the first, to some tens; 0 where none are counted.
+        instructions: of a run after the first, to some tens; 0 where none are counters.
         stack_bytes: that it used; 0 likewise.
         flash_bytes: code and constants of the network, as far as the program has them.
         program: the file.
@@ -107,7 +107,7 @@ def stored_bytes(program: Path) -> int:
 
 
 def program_of(artifact: Artifact, inputs: Mapping[str, np.ndarray], folder: Path, board: Board) -> Path:
-    """A program that runs a network on these inputs and writes its outputs and what was counted."""
+    """A program that runs a network on these inputs and writes its outputs and what was counters."""
     artifact.export(folder / "net.a", name="net")
     for index, tensor in enumerate(artifact.inputs):
         (folder / f"input{index}.bin").write_bytes(np.ascontiguousarray(inputs[tensor.name]).tobytes())
@@ -150,13 +150,13 @@ def _main(artifact: Artifact) -> str:
     arguments = [f"(void *)input{index}" for index in range(len(artifact.inputs))]
     arguments += [f"(void *)output{index}" for index in range(len(sizes))] + ["net_arena"]
     run = f"net_run({', '.join(arguments)})"
-    lines += ["int main(void) {", "    uint32_t counted[2];", "    paint_stack();"]
+    lines += ["int main(void) {", "    uint32_t counters[2];", "    paint_stack();"]
     lines += ["    net_reset(net_arena);"] * bool(artifact.description.state_bytes)
-    lines += [f"    int status = {run};", "    counted[1] = used_stack();"]
+    lines += [f"    int status = {run};", "    counters[1] = used_stack();"]
     lines += ["    net_reset(net_arena);"] * bool(artifact.description.state_bytes)
-    lines += ["    start_counting();", f"    status |= {run};", "    counted[0] = stop_counting();"]
+    lines += ["    start_counting();", f"    status |= {run};", "    counters[0] = stop_counting();"]
     lines += [f"    board_write(output{index}, {size});" for index, size in enumerate(sizes)]
-    return "\n".join([*lines, "    board_write(counted, sizeof counted);", "    return status;", "}", ""])
+    return "\n".join([*lines, "    board_write(counters, sizeof counters);", "    return status;", "}", ""])
 
 
 def _bytes(dtype: str, shape: tuple[int | str, ...]) -> int:

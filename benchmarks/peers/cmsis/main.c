@@ -70,11 +70,11 @@ static void sum(const int8_t *one, const int8_t *other, int8_t *y, int items) {
 #endif
 
 int main(void) {
-    uint32_t counted[2];
+    uint32_t counts[2];
     SUMS paint_stack();
-    LAYERS counted[1] = used_stack();
+    LAYERS counts[1] = used_stack();
     start_counting();
-    LAYERS counted[0] = stop_counting();
-    board_write(counted, sizeof counted);
+    LAYERS counts[0] = stop_counting();
+    board_write(counts, sizeof counts);
     return failed;
 }

@@ -16,15 +16,15 @@ __asm__(".section .rodata\n.balign 64\n.globl input\ninput: .incbin \"input.bin\
 #endif
 
 int main(void) {
-    uint32_t counted[3];
+    uint32_t counts[3];
     paint_stack();
     model(input, output);
-    counted[1] = used_stack();
+    counts[1] = used_stack();
     start_counting();
     model(input, output);
-    counted[0] = stop_counting();
-    counted[2] = heap_most;
-    board_write(counted, sizeof counted);
+    counts[0] = stop_counting();
+    counts[2] = heap_most;
+    board_write(counts, sizeof counts);
     board_write(output, OUTPUT_BYTES);
     return heap_is_full ? 2 : 0;
 }

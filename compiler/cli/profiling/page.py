@@ -31,18 +31,19 @@ _MAX_ROWS = 40
 class _Timed:
     """A kernel as it is described, and what its calls took."""
 
-    said: KernelDescription
+    kernel_description: KernelDescription
     time: KernelTime
 
     @property
     def operation_rate(self) -> float:
         """Operations a second; 0 if it is not known."""
-        return self.said.operations * self.time.calls / self.time.seconds if self.time.seconds else 0.0
+        return self.kernel_description.operations * self.time.calls / self.time.seconds if self.time.seconds else 0.0
 
     @property
     def hint(self) -> str:
         """Returns the tooltip of a kernel."""
-        return f"{title_of(self.said)}: {', '.join(self.said.tensors[:6]) or self.said.kernel}"
+        done = self.kernel_description
+        return f"{title_of(done)}: {', '.join(done.tensors[:6]) or done.kernel}"
 
 
 def profile_page(
@@ -57,7 +58,7 @@ def profile_page(
         roofs: what this machine can do.
         pieces: of one run.
     """
-    timed = [_Timed(said, time) for said, time in zip(found.kernels, kernels, strict=True)]
+    timed = [_Timed(kernel_description, time) for kernel_description, time in zip(found.kernels, kernels, strict=True)]
     whole = max(sum(times.runs), 1e-12)
     shares = [each.time.seconds / whole for each in timed]
     longest = max(shares, default=1.0) or 1.0
@@ -65,8 +66,10 @@ def profile_page(
     graph = graph_of_library(found, [share / longest for share in shares])
     sections = [
         _summary(found, timed, times),
-        _section("Time by operator of the model", _table(_by(timed, whole, lambda each: title_of(each.said)))),
-        _section("Time by schedule rule", _table(_by(timed, whole, lambda each: each.said.rule))),
+        _section(
+            "Time by operator of the model", _table(_by(timed, whole, lambda each: title_of(each.kernel_description)))
+        ),
+        _section("Time by schedule rule", _table(_by(timed, whole, lambda each: each.kernel_description.rule))),
         _section("Roofline", _roofline(timed, roofs)),
         _section("One run, thread by thread", timeline(run)),
         _section("The largest constants", _constants(timed)),
@@ -113,8 +116,8 @@ def _by(timed: Sequence[_Timed], whole: float, key: Callable[[_Timed], str]) -> 
     ordered = sorted(groups.items(), key=lambda element: -sum(each.time.seconds for each in element[1]))
     for name, members in ordered[:_MAX_ROWS]:
         seconds = sum(each.time.seconds for each in members)
-        operations = sum(each.said.operations * each.time.calls for each in members)
-        moved = sum(each.said.bytes * each.time.calls for each in members)
+        operations = sum(each.kernel_description.operations * each.time.calls for each in members)
+        moved = sum(each.kernel_description.bytes * each.time.calls for each in members)
         share = f"{100 * seconds / whole:.1f} %"
         rows.append((name, share, f"{len(members):,}", _rate(operations, seconds), _rate(moved, seconds)))
     return rows
@@ -133,11 +136,11 @@ def _svg(height: float, content: str) -> str:
 
 def _roofline(timed: Sequence[_Timed], roofs: Roofs) -> str:
     """Arithmetic a second over arithmetic a byte, both logarithmic; a dot is as large as its share of the time."""
-    dots = [each for each in timed if each.operation_rate and each.said.bytes]
+    dots = [each for each in timed if each.operation_rate and each.kernel_description.bytes]
     if not dots:
         return "<p>The sizes of this network are open: compile it with --shape for a roofline.</p>"
     maximum = max(roofs.operations, *(each.operation_rate for each in dots))
-    intensities = [each.said.operations / each.said.bytes for each in dots]
+    intensities = [each.kernel_description.operations / each.kernel_description.bytes for each in dots]
     x = _Axis(min(0.1, *intensities), max(200.0, *intensities), 60, _WIDTH - 20)
     y = _Axis(min(maximum / 1e5, *(each.operation_rate for each in dots)), maximum * 1.5, 330, 10)
     total = sum(each.time.seconds for each in dots)
@@ -150,7 +153,7 @@ def _roofline(timed: Sequence[_Timed], roofs: Roofs) -> str:
         size = 3 + 14 * math.sqrt(each.time.seconds / total)
         parts.append(
             f'<circle cx="{x.at(intensity):.1f}" cy="{y.at(each.operation_rate):.1f}" r="{size:.1f}" '
-            f'fill="{colour(title_of(each.said))}" fill-opacity=".8" stroke="#5b6570">'
+            f'fill="{colour(title_of(each.kernel_description))}" fill-opacity=".8" stroke="#5b6570">'
             f"<title>{escape(each.hint)}</title></circle>"
         )
     parts.append(f'<text x="{_WIDTH / 2}" y="358" text-anchor="middle">operations for each byte</text>')
@@ -192,7 +195,7 @@ def _constants(timed: Sequence[_Timed]) -> str:
     """Trained values as kernels read them: packed, and with what is computed at compile time."""
     sizes: dict[tuple[int, int], tuple[int, str, str]] = {}
     for each in timed:
-        for operand in each.said.reads:
+        for operand in each.kernel_description.reads:
             if operand.base == "constant" and operand.bytes:
                 key = operand.index, operand.offset or 0
                 sizes.setdefault(key, (operand.bytes, operand.type, each.hint))
@@ -205,7 +208,7 @@ def _kernels(timed: Sequence[_Timed], whole: float, run: TracedRun) -> str:
     heads = ("computes", "share of the time", "µs a call", "calls", "threads", "GFLOP/s", "GB/s", "kernel", "rule")
     rows: list[Row] = [heads]
     for location, each in sorted(enumerate(timed), key=lambda element: -element[1].time.seconds):
-        time, said = each.time, each.said
+        time, kernel_description = each.time, each.kernel_description
         rows.append(
             (
                 each.hint,
@@ -213,10 +216,10 @@ def _kernels(timed: Sequence[_Timed], whole: float, run: TracedRun) -> str:
                 f"{1e6 * time.seconds / max(1, time.calls):,.1f}",
                 f"{time.calls:,}",
                 f"{run.busy_in[location]:.2f}" if run.busy_in[location] else "-",
-                _rate(said.operations * time.calls, time.seconds),
-                _rate(said.bytes * time.calls, time.seconds),
-                said.kernel,
-                said.rule,
+                _rate(kernel_description.operations * time.calls, time.seconds),
+                _rate(kernel_description.bytes * time.calls, time.seconds),
+                kernel_description.kernel,
+                kernel_description.rule,
             )
         )
     return _table(rows)

@@ -30,7 +30,7 @@ _MAX_BARS = 40_000
 
 
 def timeline(run: TracedRun) -> str:
-    """The image and what is to be said of it."""
+    """The image and its description."""
     if not run.calls:
         return "<p>The run had no calls of kernels.</p>"
     count = len(run.threads)
@@ -101,7 +101,7 @@ def _drawn(pieces: Sequence[Piece], rows: int, seconds: float) -> Iterator[tuple
 
 
 def _workspace(run: TracedRun, scale: float, y: float) -> tuple[str, str]:
-    """What lies where in the workspace: from left to right the time, from below the bytes; and what is said of it."""
+    """What lies where in the workspace: from left to right the time, from below the bytes; and its description."""
     top = max((life.offset + life.bytes for life, *_ in run.stays), default=0)
     if not top:
         return "", ""

@@ -40,7 +40,7 @@ class Times:
 
     runs: list[float] = field(default_factory=list)
     elapsed: float = 0.0
-    rounds: int = 0
+    repeats: int = 0
 
     @property
     def median(self) -> float:
@@ -94,7 +94,7 @@ def take_turns(contenders: Sequence[Contender], amount: Amount) -> list[Times]:
 
 
 def _is_done(amount: Amount, times: Times) -> bool:
-    return times.elapsed >= amount.seconds if amount.runs is None else times.rounds >= amount.runs
+    return times.elapsed >= amount.seconds if amount.runs is None else times.repeats >= amount.runs
 
 
 def _turn(contender: Contender, amount: Amount, times: Times) -> None:
@@ -102,7 +102,7 @@ def _turn(contender: Contender, amount: Amount, times: Times) -> None:
     if amount.runs is None:
         seconds, maximum = min(TURN, amount.seconds - times.elapsed), None
     else:
-        seconds, maximum = math.inf, min(-(-amount.runs // TURNS), amount.runs - times.rounds)
+        seconds, maximum = math.inf, min(-(-amount.runs // TURNS), amount.runs - times.repeats)
     taken: list[list[float]] = [[] for _ in contender.streams]
     errors: list[BaseException] = []
     starting = threading.Barrier(len(contender.streams))
@@ -136,7 +136,7 @@ def _turn(contender: Contender, amount: Amount, times: Times) -> None:
         raise errors[0]
     for own in taken:
         times.runs += own
-    times.rounds += max(map(len, taken))
+    times.repeats += max(map(len, taken))
 
 
 class Busy:

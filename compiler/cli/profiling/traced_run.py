@@ -96,8 +96,10 @@ class TracedRun:
 
     def name(self, kernel: int) -> str:
         """What a kernel computes."""
-        said = self.kernels[kernel]
-        return f"{title_of(said)}: {', '.join(said.tensors[:6]) or said.kernel}"
+        kernel_description = self.kernels[kernel]
+        return (
+            f"{title_of(kernel_description)}: {', '.join(kernel_description.tensors[:6]) or kernel_description.kernel}"
+        )
 
 
 def chrome_trace(run: TracedRun) -> dict[str, Any]:
@@ -115,16 +117,20 @@ def chrome_trace(run: TracedRun) -> dict[str, Any]:
 
 
 def _event(run: TracedRun, piece: Piece, row: int) -> dict[str, Any]:
-    said = run.kernels[piece.kernel]
+    kernel_description = run.kernels[piece.kernel]
     return {
-        "name": ", ".join(said.tensors) or said.kernel,
-        "cat": said.rule,
+        "name": ", ".join(kernel_description.tensors) or kernel_description.kernel,
+        "cat": kernel_description.rule,
         "ph": "X",
         "ts": (piece.begin - run.begin) / _MICROSECOND,
         "dur": piece.seconds / _MICROSECOND,
         "pid": 0,
         "tid": row,
-        "args": {"kernel": said.kernel, "operations": said.operations, "bytes": said.bytes},
+        "args": {
+            "kernel": kernel_description.kernel,
+            "operations": kernel_description.operations,
+            "bytes": kernel_description.bytes,
+        },
     }
 
 

@@ -262,7 +262,7 @@ class _Evaluator:
         sequence, index = self._value(subscript.sequence, frame), self._value(subscript.index, frame)
         position = index + len(sequence) if index < 0 and self._document.dialect is Dialect.FINAL else index
         if not 0 <= position < len(sequence):
-            self._fail(frame, subscript.index.at, f"the index {index} is outside {_counted(sequence)}")
+            self._fail(frame, subscript.index.at, f"the index {index} is outside {_length_text(sequence)}")
         return sequence[position]
 
     def _range(self, range_: syntax.Range, frame: _Frame) -> Any:
@@ -272,7 +272,7 @@ class _Evaluator:
             value = default if bound is None else self._value(bound, frame)
             position = value + len(sequence) if value < 0 and self._document.dialect is Dialect.FINAL else value
             if not 0 <= position <= len(sequence):
-                self._fail(frame, (bound or range_).at, f"the bound {value} is outside {_counted(sequence)}")
+                self._fail(frame, (bound or range_).at, f"the bound {value} is outside {_length_text(sequence)}")
             bounds.append(position)
         self._spend(frame, range_.at, max(0, bounds[1] - bounds[0]) // ELEMENTS_A_STEP)
         return sequence[bounds[0] : bounds[1]]
@@ -443,6 +443,6 @@ def _tensor(value: Any) -> Tensor:
     return value
 
 
-def _counted(sequence: str | list[Any] | tuple[Any, ...]) -> str:
+def _length_text(sequence: str | list[Any] | tuple[Any, ...]) -> str:
     what = "characters" if isinstance(sequence, str) else "elements"
     return f"a sequence of {len(sequence)} {what}"

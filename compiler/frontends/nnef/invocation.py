@@ -55,7 +55,7 @@ def complete(signature: Signature, given: Mapping[str, Value]) -> dict[str, Valu
 
 
 def count_leaves(value: Any, limit: int) -> int:
-    """Returns how many primitive values and tensors an array holds, counted no further than the limit."""
+    """Returns how many primitive values and tensors an array holds, not beyond the limit."""
     count = 0
     pending = [value]
     while pending and count <= limit:

@@ -60,9 +60,9 @@ def _about(document: syntax.Document) -> str:
         return f"NNEF, {document.dialect.value} dialect"
     registries = [e.options[0] for e in document.extensions if e.name == "tract_registry" and e.options]
     scenarios = read_assertions(document).scenarios
-    said = [f"{name}: {', '.join(f'{s} = {n}' for s, n in sizes.items())}" for name, sizes in scenarios.items()]
+    listed = [f"{name}: {', '.join(f'{s} = {n}' for s, n in sizes.items())}" for name, sizes in scenarios.items()]
     about = f"NNEF, tract's dialect, with {', '.join(dict.fromkeys(registries)) or 'no registry'}"
-    return f"{about}; scenarios {'; '.join(said)}" if said else about
+    return f"{about}; scenarios {'; '.join(listed)}" if listed else about
 
 
 def _of_flat(flat: FlatGraph) -> Outline:

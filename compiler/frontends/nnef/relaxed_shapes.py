@@ -1,6 +1,6 @@
 """Shapes that the standard does not allow, where it is clear what they mean: rules ask, and a note is made.
 
-with allowing() as notes: …       such shapes are read, and told of
+with allowing() as notes: …       such shapes are read, and reported
 """
 
 from __future__ import annotations

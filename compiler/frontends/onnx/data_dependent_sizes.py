@@ -51,24 +51,24 @@ def _may_be_sizes(value: AnyValue) -> bool:
 
 
 def sizes_of(ctx: Context, value: Value, name: str) -> Array | None:
-    """The elements of a tensor as sizes, those that the data tell called `name`; None if it cannot hold sizes."""
-    return _followed(ctx, value, lambda told: _taken(ctx, told, name))
+    """The elements of a tensor as sizes, the data-dependent ones called `name`; None if it cannot hold sizes."""
+    return _followed(ctx, value, lambda on_data_dependent: _taken(ctx, on_data_dependent, name))
 
 
 def distance_of(ctx: Context, start: Value, limit: Value) -> Dimension | None:
     """`limit - start` of tensors of one element, where no more than sizes of inputs are in it; None elsewhere.
 
-    What the data tell, and may be negative, cancels then: `Range(a, a + n)` has n elements, whatever a is.
+    A data-dependent size, which may be negative, cancels then: `Range(a, a + n)` has n elements, whatever a is.
     """
     numbers: dict[tuple[relax.Expr, int], Dimension] = {}
 
-    def number(told: Value) -> Array:
-        assert told.expr is not None
-        keys = [(told.expr, location) for location in range(math.prod(told.shape))]
+    def number(on_data_dependent: Value) -> Array:
+        assert on_data_dependent.expr is not None
+        keys = [(on_data_dependent.expr, location) for location in range(math.prod(on_data_dependent.shape))]
         for key in keys:
             if key not in numbers:
                 numbers[key] = any_number(f"number{len(numbers)}")
-        return of_elements([numbers[key] for key in keys], told.shape)
+        return of_elements([numbers[key] for key in keys], on_data_dependent.shape)
 
     with narrower_ranges({}):
         first, last = (_followed(ctx, end, number) for end in (start, limit))
@@ -81,8 +81,8 @@ def distance_of(ctx: Context, start: Value, limit: Value) -> Dimension | None:
     return distance if isinstance(distance, int | Size) else None
 
 
-def _followed(ctx: Context, value: Value, told: Callable[[Value], Array]) -> Array | None:
-    """The elements of a tensor as sizes, with what `told` makes of those that only the data tell."""
+def _followed(ctx: Context, value: Value, on_data_dependent: Callable[[Value], Array]) -> Array | None:
+    """The elements of a tensor as sizes, with what `on_data_dependent` makes of the data-dependent ones."""
     if value.sizes is not None:
         return value.sizes
     array = ctx.constant(value)
@@ -90,13 +90,15 @@ def _followed(ctx: Context, value: Value, told: Callable[[Value], Array]) -> Arr
         return array
     origin = ctx.origins.get(value.expr)
     if origin is not None:
-        operands = [None if operand is None else _followed(ctx, operand, told) for operand in origin.operands]
+        operands = [
+            None if operand is None else _followed(ctx, operand, on_data_dependent) for operand in origin.operands
+        ]
         given = zip(origin.operands, operands, strict=True)
         if all(array is not None or operand is None for operand, array in given):
             made = computed(origin.op_type, origin.attributes, operands)
             if made is not None:
                 return made[origin.index]
-    return None if value.dtype == "bool" else told(value)
+    return None if value.dtype == "bool" else on_data_dependent(value)
 
 
 def _taken(ctx: Context, value: Value, name: str) -> Array:

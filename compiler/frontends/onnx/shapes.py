@@ -73,7 +73,7 @@ class DimensionVariables:
 
     `contradictions` tell of values whose declared shape is not the computed one, by name: the computed one holds.
     `opened` are the dynamic dimensions.
-    `counts` are sizes that a user gives for names that inputs do not have: of what only the data tell.
+    `counts` are sizes that a user gives for names that inputs do not have: of data-dependent sizes.
     """
 
     sizes: dict[str, Dimension] = field(default_factory=dict)

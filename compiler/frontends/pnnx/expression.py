@@ -42,7 +42,7 @@ class ExpressionLocation:
     line: str
 
     def at(self, position: int) -> Location:
-        """The location of the character at `position` of the expression, counted from 0."""
+        """The location of the character at `position` of the expression, from 0."""
         return Location(self.file, self.number, self.column + position, self.line)
 
 
@@ -134,7 +134,7 @@ class Node:
     Attributes:
         kind: what it is.
         value: the number (a boolean and None count as such), the number of the operand, the name of the function.
-        position: of its first character in the text, counted from 0.
+        position: of its first character in the text, from 0.
         arguments: the nodes below it, as indices into the tree's `nodes`, from left to right.
     """
 
@@ -267,7 +267,7 @@ def _number(token: ExpressionToken, location: ExpressionLocation) -> int | float
 def _operand(token: ExpressionToken, location: ExpressionLocation, operands: int | None) -> int:
     number = int(token.text[1:]) if len(token.text) < 12 else None
     if number is None or (operands is not None and number >= operands):
-        have = "" if operands is None else f": there {'is' if operands == 1 else 'are'} {operands}, counted from 0"
+        have = "" if operands is None else f": there {'is' if operands == 1 else 'are'} {operands}, from 0"
         raise CompileError(f"there is no operand '{_short(token.text)}'{have}", location=location.at(token.start))
     return number
 

@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 MAX_LIST_ELEMENTS = 4096
-"""Elements of a list or tuple, those of the lists in it counted too: each may be a tensor, and a kernel."""
+"""Elements of a list or tuple, including those of the lists in it: each may be a tensor, and a kernel."""
 
 _MAX_NESTED = 16
 """Lists inside each other."""
@@ -43,9 +43,7 @@ def check_list(value: Any) -> None:
         element, depth = waiting.pop()
         count += 1
         if count > 1 + MAX_LIST_ELEMENTS:
-            raise CompileError(
-                f"a list has more than {MAX_LIST_ELEMENTS} elements, those of the lists in it counted too"
-            )
+            raise CompileError(f"a list has more than {MAX_LIST_ELEMENTS} elements, including those of the lists in it")
         if depth > _MAX_NESTED:
             raise CompileError(f"lists are nested deeper than {_MAX_NESTED}")
         if isinstance(element, tuple):

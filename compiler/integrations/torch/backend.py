@@ -151,7 +151,7 @@ _ATTEMPTS = 4
 """A graph that could not be compiled so many times, for several sizes, is not tried again."""
 
 _RECORDED = "gradients are recorded (torch.no_grad() and torch.inference_mode() switch that off)"
-_UNCOUNTED = "its parameters were made in inference mode, and their changes are not counted (make them outside of it)"
+_UNCOUNTED = "its parameters were made in inference mode, and their changes are not tracked (make them outside of it)"
 
 _CONSTANT, _NUMBER, _TENSOR = object(), object(), object()
 """Kinds of inputs of a captured graph: a parameter, a number, a tensor of the call."""

@@ -62,7 +62,7 @@ class Expression(Operator):
         return self._as_kernel(at, operands)
 
     def _size(self) -> int:
-        """How large the result is as one expression; what an element repeats is counted each time."""
+        """How large the result is as one expression; what an element repeats counts each time."""
         sizes: list[int] = []
         for step in self.steps:
             inner = sum(sizes[a.index] if isinstance(a, Made) else 1 for a in step.arguments)

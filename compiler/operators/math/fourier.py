@@ -23,7 +23,7 @@ from typing import Any
 from tvm import tirx
 
 from nnefc.operators.base import Emitter, Operand, dtype_of, shape_of
-from nnefc.operators.statements import T, each, looped, told
+from nnefc.operators.statements import T, each, hinted, looped
 from nnefc.symbolic.dims import Dimension, ceil_div, expression, greatest, is_known, minimum, size_hint
 
 __all__ = ["fourier_of_any_length"]
@@ -142,12 +142,12 @@ class _Plan:
             with T.If(tirx.all(tirx.Not(is_power), tirx.shift_left(_int(1), stages[0]) < 2 * length - 1)), T.Then():
                 stages[0] = stages[0] + 1
         size = T.bind(tirx.shift_left(_int(1), stages[0]))
-        with self._told(self._quarter(size), 1) as k:
+        with self._hinted(self._quarter(size), 1) as k:
             self._roots(roots).store(k, *self._root(2 * k, size))
         if self._is_power:
             return
         with T.If(size != length), T.Then():
-            with self._told(tirx.floordiv(length, 2) + 1, 1) as n:
+            with self._hinted(tirx.floordiv(length, 2) + 1, 1) as n:
                 self._chirp(chirp).store(n, *self._root(tirx.floormod(n * n, 2 * length), length))
             self._write_kernel(stages[0], size, roots, chirp, kernel, _Complex(work, _int(0), self.room))
 
@@ -155,16 +155,16 @@ class _Plan:
         """The transform of the conjugated chirp, divided by M for the transform back."""
         length = expression(self.length)
         zero, scale = tirx.const(0, _WIDE), 1 / size.astype(_WIDE)
-        with self._told(size - 2 * length + 1, 2) as n:
+        with self._hinted(size - 2 * length + 1, 2) as n:
             work.store(length + n, zero, zero)
-        with self._told(length, 1) as n:
+        with self._hinted(length, 1) as n:
             real, imaginary = self.wave(chirp, n)
             work.store(n, real, -imaginary)
             with T.If(n > 0), T.Then():
                 work.store(size - n, real, -imaginary)
         self.transform(work, stages, size, roots)
         made = self.after(work, stages)
-        with self._told(tirx.floordiv(size, 2) + 1, 2) as n:
+        with self._hinted(tirx.floordiv(size, 2) + 1, 2) as n:
             self.kernel(kernel).store(n, *(part * scale for part in made.load(n)))
 
     def _root(self, numerator: Any, denominator: Any) -> tuple[Any, Any]:
@@ -172,8 +172,8 @@ class _Plan:
         angle = T.bind(numerator.astype(_WIDE) * (math.pi / denominator.astype(_WIDE)))
         return tirx.cos(angle), -tirx.sin(angle)
 
-    def _told(self, count: Any, usual: int) -> Any:
-        return told(count, size_hint(self.length) * usual)
+    def _hinted(self, count: Any, usual: int) -> Any:
+        return hinted(count, size_hint(self.length) * usual)
 
     def _quarter(self, size: Any) -> Any:
         """M / 4, or 1 if that is less."""
@@ -207,7 +207,7 @@ class _Plan:
     def transform(self, work: _Complex, stages: Any, size: Any, roots: Any) -> None:
         """Stockham's algorithm: each stage reads one half of the workspace and writes the other."""
         half, quarter = T.bind(tirx.floordiv(size, 2)), T.bind(self._quarter(size))
-        with told(stages, max(1, (2 * size_hint(self.length)).bit_length())) as stage:
+        with hinted(stages, max(1, (2 * size_hint(self.length)).bit_length())) as stage:
             there = expression(self.room * 2)
             source = _Complex(work.buffer, T.bind(work.start + tirx.floormod(stage, 2) * there), self.room)
             target = _Complex(work.buffer, T.bind(work.start + tirx.floormod(stage + 1, 2) * there), self.room)
@@ -221,20 +221,20 @@ class _Plan:
             def runs(first: Any, turned: Callable[[Any, Any], tuple[Any, Any]]) -> None:
                 """All of a quarter of M, from `first` on; `turned` makes their roots of those in the table."""
                 with T.If(run < _SHORT):
-                    with T.Then(), self._told(quarter, 1) as index:
+                    with T.Then(), self._hinted(quarter, 1) as index:
                         start = T.bind(tirx.bitwise_and(index, -run))
                         butterfly(index + first, start + first, turned(*self._roots(roots).load(start)))
-                    with T.Else(), self._told(tirx.shift_right(quarter, stage), 1) as number:
+                    with T.Else(), self._hinted(tirx.shift_right(quarter, stage), 1) as number:
                         start = T.bind(number * run)
                         root = turned(*self._roots(roots).load(start))
-                        with self._told(run, 1) as index:
+                        with self._hinted(run, 1) as index:
                             butterfly(start + index + first, start + first, root)
 
             with T.If(run <= tirx.floordiv(half, 2)):
                 with T.Then():
                     runs(_int(0), lambda real, imaginary: (real, imaginary))
                     runs(quarter, lambda real, imaginary: (imaginary, -real))
-                with T.Else(), self._told(half, 1) as index:  # the last stage
+                with T.Else(), self._hinted(half, 1) as index:  # the last stage
                     butterfly(index, _int(0), self._roots(roots).load(_int(0)))
 
 
@@ -261,7 +261,7 @@ class _Transform:
             own = _Complex(work, T.bind(chunk * plan.workspace), plan.room)
             first = T.bind(tirx.floordiv(chunk * self.lines, expression(greatest(1, self.chunks))))
             after = T.bind(tirx.floordiv((chunk + 1) * self.lines, expression(greatest(1, self.chunks))))
-            with told(after - first, max(1, size_hint(ceil_div(self.lines, _MAX_CHUNKS)))) as line:
+            with hinted(after - first, max(1, size_hint(ceil_div(self.lines, _MAX_CHUNKS)))) as line:
                 row = T.bind(first + line)
                 tables = (stages, roots, chirp, kernel)
                 if is_known(plan.length):
@@ -286,7 +286,7 @@ class _Transform:
         plan, (stages, roots, chirp, kernel) = self.plan, tables
         self._load(rows, row, lambda n, *value: own.store(n, *_product(value, plan.wave(chirp, n))))
         zero = tirx.const(0, _WIDE)
-        with told(size - plan.length, 2 * size_hint(plan.length)) as n:
+        with hinted(size - plan.length, 2 * size_hint(plan.length)) as n:
             own.store(plan.length + n, zero, zero)
         plan.transform(own, stages[0], size, roots)
         made = plan.after(own, stages[0])
@@ -298,7 +298,7 @@ class _Transform:
 
         for n in (_int(0), half):
             multiply(n, plan.kernel(kernel).load(n))
-        with told(half - 1, size_hint(plan.length)) as n:
+        with hinted(half - 1, size_hint(plan.length)) as n:
             factor = plan.kernel(kernel).load(n + 1)
             multiply(n + 1, factor)
             multiply(size - 1 - n, factor)
@@ -324,9 +324,9 @@ class _Transform:
             return wide(position), T.bind(tirx.if_then_else(both, rows[position + 1].astype(_WIDE), zero))
 
         count = minimum(self.count, length // 2 + 1 if self.half else length)
-        with told(expression(length), size_hint(length)) as n:
+        with hinted(expression(length), size_hint(length)) as n:
             put(n, zero, zero)
-        with told(expression(count), size_hint(count)) as n:
+        with hinted(expression(count), size_hint(count)) as n:
             real, imaginary = read(n)
             if not self.half:
                 put(n, real, imaginary)
@@ -342,7 +342,7 @@ class _Transform:
     def _store(self, out: Any, row: Any, load: Callable[[Any], tuple[Any, Any]]) -> None:
         length = self.plan.length
         scale = 1 / expression(length).astype(_WIDE)
-        with told(expression(self.bins), size_hint(self.bins)) as k:
+        with hinted(expression(self.bins), size_hint(self.bins)) as k:
             real, imaginary = load(k)
             if self.inverse:
                 real, imaginary = imaginary * scale, real * scale

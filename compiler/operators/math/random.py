@@ -29,7 +29,7 @@ Key: TypeAlias = tuple[int, int]
 
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _WEYL = (0x9E3779B9, 0xBB67AE85)  # what each iteration adds to the key
-_ROUNDS = 10
+_MIXING_STEPS = 10
 _UNSEEDED = 0x6E6E6566  # the second word of keys that no seed gives
 _MAX = 1 << 33  # elements of a tensor
 
@@ -47,7 +47,7 @@ def own_key(number: int) -> Key:
 def _philox(counter: Sequence[Any], key: Key) -> list[Any]:
     """Four words of uint32, as variables bound by the IR builder, from four expressions of uint32."""
     words = list(counter)
-    for index in range(_ROUNDS):
+    for index in range(_MIXING_STEPS):
         keys = [tirx.const((k + index * step) & 0xFFFFFFFF, "uint32") for k, step in zip(key, _WEYL, strict=True)]
         products = [
             T.bind(words[position].astype("uint64") * tirx.const(factor, "uint64"))

@@ -58,7 +58,7 @@ class Reduction(Operator):
     """A reduction of the elements along axes to one.
 
     Attributes:
-        axes: in ascending order, counted from the front; without any the elements stay what they are.
+        axes: in ascending order, from the front; without any the elements stay what they are.
         keepdims: whether the axes stay, with the size 1.
     """
 
@@ -369,7 +369,7 @@ class Cumulative(SameShape):
     """Running sums or products along an axis, in the type of the elements.
 
     Attributes:
-        axis: counted from the front.
+        axis: from the front.
         product: whether elements are multiplied, not added.
         exclusive: whether a result is of the elements before it, without its own.
         reverse: whether it runs from the end.

@@ -101,7 +101,7 @@ class FourierTransform(Operator):
     """The discrete Fourier transform along an axis, or back. ONNX `DFT`.
 
     Attributes:
-        axis: counted from the front; not the last one.
+        axis: from the front; not the last one.
         length: of the transform: signals are cut to it, or zeros follow them; None: what the operand has. It may be
             known at run time only.
         inverse: from spectra to signals, divided by the length.

@@ -225,7 +225,7 @@ class AveragePool(_Pool):
 
             def element(*index: tirx.Var) -> tirx.Expr:
                 positions = index[len(lead) :]
-                counts = _counted(self.window, own, positions, self.count_padding)
+                counts = _window_counts(self.window, own, positions, self.count_padding)
                 return tirx.max(counts, tirx.const(1, "int64")).astype(dtype)
 
             return te.compute((*ones, *shape), element, name="window_counts")
@@ -233,7 +233,7 @@ class AveragePool(_Pool):
         return at.emit(at.of_sizes(compute, *lengths, *results, name="window_counts"))
 
 
-def _counted(window: Window, sizes: Shape, positions: Sequence[tirx.Expr], padding: bool) -> tirx.Expr:
+def _window_counts(window: Window, sizes: Shape, positions: Sequence[tirx.Expr], padding: bool) -> tirx.Expr:
     """Returns how many positions of the window at some position lie in the tensor, with `padding` also those in its
     padding.
     """

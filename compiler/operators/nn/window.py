@@ -48,7 +48,7 @@ class Window:
         dilation: Sequence[int] | None = None,
         padding: Padding | None = None,
     ) -> Window:
-        """A window with strides and dilations of 1 and no padding where nothing else is said."""
+        """A window with strides and dilations of 1 and no padding by default."""
         ones = (1,) * len(size)
         return cls(
             tuple(size),

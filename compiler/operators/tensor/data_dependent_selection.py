@@ -1,7 +1,7 @@
 """Selects elements by the data: a kernel counts them, and the count is a data-dependent dimension.
 
 A kernel writes the selected elements to a buffer of the maximum size, and their number; then a computation copies the
-first `n = counted(at, number, limit, name)` elements to the result.
+first `n = data_dependent_size(at, number, limit, name)` elements to the result.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Data-dependent sizes: a kernel computes the size, and later shapes contain variables for it.
 
-    n = counted(at, number, limit, "nonzero")       at most `limit`: memory is laid out for that before the run
-    n = counted(at, number, None, "range")          without a limit: memory is laid out in the run, when n is known
+    n = data_dependent_size(at, number, limit, "nonzero")   at most `limit`: memory is laid out for that before the run
+    n = data_dependent_size(at, number, None, "range")      without a limit: memory is laid out during the run
 
 Where operators need a constraint on the size, or a user has given a range, the kernel checks the size, and the run
 fails where it is violated. A negative size without a limit fails the run, too.
@@ -81,7 +81,7 @@ def data_dependent_size(
 
 
 def before_the_run(at: Emitter, limit: Dimension) -> Dimension:
-    """What a size is at most, without those that only the data tell, as far as these have limits."""
+    """What a size is at most, without data-dependent ones, as far as these have limits."""
     around = (each for frame in at.frames for each in frame.counts)
     return widest(limit, {each.var: each.limit for each in around if each.limit is not None})
 

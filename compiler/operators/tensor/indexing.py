@@ -69,7 +69,7 @@ def from_the_front(indices: Array, size: int, outside: Outside = "error") -> Arr
 def _positions(at: Emitter, indices: Array, sizes: Shape, operator: str) -> Operand:
     """Indices known at compile time as positions, computed if they count from the end of a dynamic size; `sizes` cycle.
 
-    They are wrapped by :func:`from_the_front` where that knows the size, and in range unless only the data tell it: the
+    They are wrapped by :func:`from_the_front` where that knows the size, and in range unless it is data-dependent: the
     run looks then, in `operator`'s name.
     """
     columns = indices.reshape(-1, len(sizes)).T

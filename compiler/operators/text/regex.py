@@ -138,7 +138,7 @@ class _Parts:
                     waiting.append(other)
         return frozenset(found)
 
-    def told_apart(self, side: Neighbor) -> Neighbor:
+    def distinguished(self, side: Neighbor) -> Neighbor:
         """The same side, or one for several that no anchor tells apart."""
         needed = {
             Neighbor.EDGE: {Anchor.BEGIN, Anchor.LINE_BEGIN},
@@ -196,7 +196,7 @@ class _Determined:
         return np.array(following), np.array(accepting), class_of.astype(np.uint8)
 
     def _number(self, states: frozenset[int], before: Neighbor) -> int:
-        key = states, self._parts.told_apart(before) if states else Neighbor.OTHER
+        key = states, self._parts.distinguished(before) if states else Neighbor.OTHER
         if key not in self._numbers:
             if len(self._sets) == _MAX_STATES:
                 raise too_large(self._parts.pattern)

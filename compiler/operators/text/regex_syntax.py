@@ -79,7 +79,7 @@ class Neighbor(Enum):
 
 
 class Anchor(Enum):
-    """Nothing, at positions that are told by what is on both sides."""
+    """Nothing, at positions that follow from the characters on both sides."""
 
     BEGIN = "the beginning of the text"
     END = "the end of the text"

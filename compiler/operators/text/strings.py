@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 _WORD = 8
-"""Counted texts begin at multiples of so many bytes."""
+"""Length-prefixed texts begin at multiples of so many bytes."""
 
 
 def text_call(at: Emitter, function: str, dtype: str, *arguments: tirx.Expr) -> tirx.Expr:
@@ -70,9 +70,9 @@ def utf8(text: object) -> bytes:
 
 
 def packed_strings(texts: Sequence[object]) -> tuple[bytes, Array]:
-    """Counted texts one after the other, equal ones once, and where each begins, int64.
+    """Length-prefixed texts one after the other, equal ones once, and where each begins, int64.
 
-    A counted text is its length, 64 bits, and its bytes; see `nnefc_counted_text` in `text.h`.
+    A length-prefixed text is its length, 64 bits, and its bytes; see `nnefc_sized_text` in `text.h`.
     """
     positions: dict[bytes, int] = {}
     parts: list[bytes] = []
@@ -193,7 +193,7 @@ class SplitStrings(Operator):
     cuts: int
 
     def shape(self, x: Shape) -> Shape:
-        """Of how many pieces there are; only the data tell how many pieces a string has."""
+        """Of how many pieces there are; their number is data-dependent."""
         return x
 
     def lower(self, at: Emitter, x: Operand) -> tuple[Operand, Operand]:

@@ -52,7 +52,7 @@ _TAPS: dict[str, tuple[int, Callable[[tirx.Expr], list[tirx.Expr]]]] = {
     "linear": (0, lambda tail: [_like(tail, 1) - tail, tail]),
     "cubic": (-1, _cubic),
 }
-"""The first element that is read, counted from the one before the position, and the weights of it and those that
+"""The first element that is read, from the one before the position, and the weights of it and those that
 follow."""
 
 

@@ -32,7 +32,7 @@ class DecodeImage(Operator):
     form: PixelForm
 
     def shape(self, file: Shape) -> Shape:
-        """That of the file, `[bytes]`: only the data tell the size of the image."""
+        """That of the file, `[bytes]`: the size of the image is data-dependent."""
         return file
 
     def lower(self, at: Emitter, file: Operand) -> Operand:

@@ -26,7 +26,7 @@ from tvm import tirx
 
 from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, is_empty, shape_of, zeros
 from nnefc.operators.math.reducers import minimum_reducer
-from nnefc.operators.statements import T, each, looped, told
+from nnefc.operators.statements import T, each, hinted, looped
 from nnefc.support.diagnostics import CompileError
 from nnefc.symbolic.dims import Dimension, expression, size_hint
 from nnefc.symbolic.dims import minimum as least_size
@@ -266,7 +266,7 @@ class _Pooled(Regions):
             end = T.bind(
                 tirx.max(behind, columns.positions[columns.table[columns.of(columns.bins - 1, _BEHIND)] - 1] + 1)
             )
-            with told(tirx.floordiv(behind - begin + (_COLUMNS - 1), _COLUMNS), 1) as strip:
+            with hinted(tirx.floordiv(behind - begin + (_COLUMNS - 1), _COLUMNS), 1) as strip:
                 first = T.bind(begin + strip * _COLUMNS)
                 last = T.bind(tirx.min(behind, first + _COLUMNS))
                 there = tirx.all(first >= sums.first[0], last <= sums.behind[0])
@@ -274,7 +274,7 @@ class _Pooled(Regions):
                     sums.first[0] = first
                     sums.behind[0] = tirx.min(end, first + _COLUMNS)
                     self._add_rows(x, plane, axes, (top, bottom), sums)
-                with told(right - left, _usual(columns)) as step:
+                with hinted(right - left, _usual(columns)) as step:
                     column = T.bind(columns.positions[left + step])
                     with T.If(tirx.all(column >= first, column < last)), T.Then():
                         weights = [buffer[left + step] for buffer in columns.weights]
@@ -290,14 +290,14 @@ class _Pooled(Regions):
         def add(part: Any, lanes: Any) -> None:
             with T.serial(0, _LANES) as lane:
                 sums.elements[part * _LANES + lane] = sums.start
-            with told(bottom - top, _usual(rows)) as step:
+            with hinted(bottom - top, _usual(rows)) as step:
                 here = T.bind(plane + rows.positions[top + step] * columns.size + sums.first[0] + part * _LANES)
                 weights = [T.bind(buffer[top + step]) for buffer in rows.weights]
-                with T.serial(0, lanes) if isinstance(lanes, int) else told(lanes, _LANES) as lane:
+                with T.serial(0, lanes) if isinstance(lanes, int) else hinted(lanes, _LANES) as lane:
                     element = self._weighted(x[here + lane].astype(sums.elements.dtype), weights)
                     sums.elements[part * _LANES + lane] = self._joined(sums.elements[part * _LANES + lane], element)
 
-        with told(tirx.floordiv(count + (_LANES - 1), _LANES), 2) as part:
+        with hinted(tirx.floordiv(count + (_LANES - 1), _LANES), 2) as part:
             last = plane + rows.positions[bottom - 1] * columns.size + sums.first[0] + (part + 1) * _LANES
             with T.If(last <= x.shape[0]):
                 with T.Then():
@@ -357,7 +357,7 @@ class RoiPool(_Pooled):
             end = first - tirx.floordiv(-(_int64(bin_) + 1) * span, axis.bins)
             elements = T.bind(tirx.max(tirx.min(end, expression(axis.size)) - begin, _int64(0)))
             axis.table[axis.of(bin_, _FIRST)] = used[0]
-            with told(elements, _usual(axis)) as element:
+            with hinted(elements, _usual(axis)) as element:
                 axis.positions[used[0] + element] = begin + element
             used[0] = used[0] + elements
             axis.table[axis.of(bin_, _BEHIND)] = used[0]
@@ -424,7 +424,7 @@ class RoiAlign(_Pooled):
             none_before = T.bind(used[0])
             axis.table[axis.of(bin_, _FIRST)] = none_before
             inside[0] = _int64(0)
-            with told(number, self.samples or _usual(axis)) as sample:
+            with hinted(number, self.samples or _usual(axis)) as sample:
                 forward = first + sample
                 # In the order of their positions.
                 sample_number = tirx.Select(width < real(0), _int64(samples) - 1 - forward, forward)

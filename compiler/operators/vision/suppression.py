@@ -32,12 +32,12 @@ class _Limits:
     minimum: Any | None
 
     @classmethod
-    def of(cls, attributes: NonMaxSuppression, told: Mapping[str, Any]) -> _Limits:
+    def of(cls, attributes: NonMaxSuppression, operands: Mapping[str, Any]) -> _Limits:
         """Returns the attributes, overridden by operands."""
-        maximum = told["most"].astype("int64") if "most" in told else attributes.maximum
+        maximum = operands["most"].astype("int64") if "most" in operands else attributes.maximum
         known = tirx.const(attributes.overlap or 0.0, "float64")
-        overlap = told["overlap"].astype("float64") if "overlap" in told else known
-        return cls(maximum, overlap, told.get("least", attributes.minimum))
+        overlap = operands["overlap"].astype("float64") if "overlap" in operands else known
+        return cls(maximum, overlap, operands.get("least", attributes.minimum))
 
     def is_candidate(self, score: Any) -> Any:
         """Returns whether a box of this score may be kept."""
@@ -96,8 +96,8 @@ class NonMaxSuppression(Operator):
 
         def write(data: Any, scores: Any, *buffers: Any) -> None:
             """`left`: boxes that may still be taken, `state[0]` of them; `state[1]` have been taken."""
-            *told, kept, count, left, state = buffers
-            limits = _Limits.of(self, {name: buffer[0] for name, buffer in zip(named, told, strict=True)})
+            *operands, kept, count, left, state = buffers
+            limits = _Limits.of(self, {name: buffer[0] for name, buffer in zip(named, operands, strict=True)})
             count[0] = _ZERO
             with T.serial(0, images) as image, T.serial(0, classes) as class_:
                 line = (image * classes + class_) * boxes

@@ -23,7 +23,7 @@ FLOAT16_TILES: tuple[Tile, ...] = ((2, 2), (2, 4), (4, 2))
 """The same of float16, in which transforms are computed too."""
 
 # Vector instructions that transform a column of a tile, before and after the products, by its results: the mean of
-# both, counted in `passes/compute/winograd.py`.
+# both, estimated in `passes/compute/winograd.py`.
 _TRANSFORM_ARITHMETIC = {2: 4, 4: 14}
 _MIN_GAIN = 1.15
 _MAX_COLUMNS_TO_ADD = 8

@@ -27,7 +27,7 @@ class ExpressionSize:
     """The size of an expression.
 
     Attributes:
-        nodes: of arithmetic, and of reads of tensors; those of indices are not counted.
+        nodes: of arithmetic, and of reads of tensors; those of indices are not included.
         depth: the longest way from the whole expression to a read.
         functions: how many elementary functions are inside one another at most, each as `_NESTING` counts it.
     """

@@ -19,7 +19,7 @@ class Grid:
 
     Attributes:
         scale, zero: float32 and int64; without axes, or one element for each position along `axis`.
-        axis: counted from the front; None for one scale and one zero.
+        axis: from the front; None for one scale and one zero.
     """
 
     scale: np.ndarray

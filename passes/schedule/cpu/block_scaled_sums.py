@@ -5,7 +5,7 @@
                                                                for k in 32: P += A[kb, k] W[kb, k]
                                                                C += P scale[kb]
 
-A term without a factor that changes within a block is counted as often as a block has elements. Integers are added up
+A term without a factor that changes within a block counts as often as a block has elements. Integers are added up
 as integers in a block.
 """
 

@@ -57,7 +57,7 @@ class ColumnReductionRule:
         if not covers_result(sch, epilogue):
             return None
         pieces = element_count([*step.sizes[: len(step.spatial) - 1], trip_count(sch, piece_outer)])
-        if size_hint(step.rounds) >= target.parallel_grain and size_hint(pieces) > 1:
+        if size_hint(step.iterations) >= target.parallel_grain and size_hint(pieces) > 1:
             sch.parallel(sch.fuse(*lines, piece_outer))
         lanes = target.lanes(step.dtype)
         _vectorize(sch, block, lanes)  # before decomposition: afterwards TVM no longer treats the block as a reduction

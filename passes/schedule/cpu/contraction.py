@@ -72,7 +72,7 @@ _WRITTEN_OUT = 16
 """Products of vectors that one iteration of a loop has, where LLVM unrolls none but the last iteration."""
 
 _SHORT = 3
-"""Rounds of the innermost loop that are written out on small cores."""
+"""Iterations of the innermost loop that are written out on small cores."""
 
 
 class ContractionRule:
@@ -182,8 +182,8 @@ class ContractionRule:
             and tiled is None
         ):
             outer.append(outer.pop(outer.index(right[-1])))  # parts of a line of B one after the other, for one tile
-        rounds = size_hint(trip_count(sch, *(loops[axis] for axis in roles.both), *left[:-1]))
-        once = (tiled is None or rounds >= target.costs.cores) and _reads_rows_once(first, roles, tile, target)
+        trips = size_hint(trip_count(sch, *(loops[axis] for axis in roles.both), *left[:-1]))
+        once = (tiled is None or trips >= target.costs.cores) and _reads_rows_once(first, roles, tile, target)
         if once:
             outer = [loops[axis] for axis in roles.both] + left + right
         elif tiled is None and _reads_rows_by_line(first, roles, tile, trip_count(sch, *left[:-1]), target):
@@ -422,9 +422,9 @@ def _schedule_parts(
 def _several_iterations(sch: s_tir.Schedule, loop: LoopRV, tile: RegisterTile) -> LoopRV:
     """Returns the loop over several iterations of `loop`, written out, where one has few products compared with what
     the loop takes."""
-    rounds, products = trip_count(sch, loop), tile.outer_rows * tile.rows * tile.columns
+    trips, products = trip_count(sch, loop), tile.outer_rows * tile.rows * tile.columns
     for count in (4, 2):
-        if is_known(rounds) and rounds % count == 0 and products * count <= _WRITTEN_OUT:
+        if is_known(trips) and trips % count == 0 and products * count <= _WRITTEN_OUT:
             outer, inner = sch.split(loop, [None, count])
             sch.unroll(inner)
             return outer

@@ -23,7 +23,8 @@ from nnefc.targets.machine.cpu.target import Target
 __all__ = ["DotAccumulateRule"]
 
 _WRITTEN_OUT = 4
-"""Rounds of the loops around an instruction that are written out: their counters take as long as the instruction."""
+"""Iterations of the loops around an instruction that are written out: their counters take as long as the
+instruction."""
 
 
 class DotAccumulateRule:
@@ -62,10 +63,10 @@ class DotAccumulateRule:
             return None
         sch.unroll(lane)
         sch.annotate(element, DOT_ACCUMULATE, True)
-        rounds = 1
+        trips = 1
         for loop in reversed(reduced):
-            rounds *= trip_count(sch, loop)
-            if rounds > _WRITTEN_OUT:
+            trips *= trip_count(sch, loop)
+            if trips > _WRITTEN_OUT:
                 break
             sch.unroll(loop)
         start = sch.decompose_reduction(block, reduced[0])

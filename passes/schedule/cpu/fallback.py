@@ -45,7 +45,7 @@ class FallbackRule:
         own_loops = len(loops) == len(step.axes) and all(axis.is_spatial for axis in step.axes[:spatial])
         if not own_loops or not spatial:
             return
-        large = size_hint(step.rounds) >= target.parallel_grain
+        large = size_hint(step.iterations) >= target.parallel_grain
         single = large and size_hint(trip_count(sch, *loops[:-1])) == 1  # threads can share nothing but the last loop
         if step.is_reduction:
             along = spatial - 1 if _is_of_windows(step, spatial - 1) else spatial  # that loop is cut at its ends

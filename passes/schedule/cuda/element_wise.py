@@ -65,7 +65,7 @@ def _lanes(step: ScheduleBlock, target: CudaTarget) -> int:
     dtypes = [step.dtype, *(str(load.source.dtype) for load in loads)]
     if "bool" in dtypes or any(isinstance(index, tirx.Ramp) for index in step.node.body.indices):
         return 1
-    maximum = max(1, min(min(map(target.lanes, dtypes)), 8, size_hint(step.rounds) // target.gpu.busy_threads))
+    maximum = max(1, min(min(map(target.lanes, dtypes)), 8, size_hint(step.iterations) // target.gpu.busy_threads))
     lanes = 1
     while lanes * 2 <= maximum and _is_whole(step, loads, lanes * 2):
         lanes *= 2

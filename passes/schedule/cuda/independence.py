@@ -63,7 +63,7 @@ def independent_loops(nest: Sequence[tirx.For]) -> list[tirx.For]:
     matter = [access for access in accesses if access.buffer in written]
     chosen: list[tirx.For] = []
     for loop in nest:
-        if all(_are_told([*chosen, loop], matter, tensor) for tensor in written):
+        if all(_are_distinct([*chosen, loop], matter, tensor) for tensor in written):
             chosen.append(loop)
     return chosen
 
@@ -138,7 +138,7 @@ class _Digit:
         return minimum, maximum
 
 
-def _are_told(loops: Sequence[tirx.For], accesses: Sequence[_Access], tensor: tirx.Var) -> bool:
+def _are_distinct(loops: Sequence[tirx.For], accesses: Sequence[_Access], tensor: tirx.Var) -> bool:
     """Whether any position of a tensor that is accessed tells the iterations of `loops` in which it is."""
     sizes = {loop.loop_var: _maximum(loop) for loop in loops}
     positions = [_digits(access, sizes) for access in accesses if access.buffer.same_as(tensor)]
@@ -176,12 +176,12 @@ def _can_be_read(digit: _Digit, positions: Iterable[Sequence[_Digit]]) -> bool:
 
 def _tell(digits: Iterable[_Digit], var: tirx.Var, size: int) -> bool:
     """Whether digits of a variable below `size` tell its value: `var % 3` and `var // 3 % 4` do, up to 12."""
-    told = 1
+    distinct = 1
     own = [digit for digit in digits if digit.var is not None and digit.var.same_as(var)]
     for digit in sorted(own, key=lambda digit: digit.divisor):
-        if digit.divisor == told:
-            told *= digit.values
-    return told >= size
+        if digit.divisor == distinct:
+            distinct *= digit.values
+    return distinct >= size
 
 
 def _digits(access: _Access, sizes: Mapping[tirx.Var, int]) -> list[_Digit]:

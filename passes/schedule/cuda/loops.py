@@ -61,23 +61,25 @@ def _independent(nest: Sequence[tirx.For]) -> list[tirx.For]:
     return independent_loops(nest) or [loop for loop in nest[:1] if is_independent(loop)]
 
 
-def _rounds(loops: Sequence[tirx.For]) -> Size:
+def _iterations(loops: Sequence[tirx.For]) -> Size:
     return math.prod(size_of(loop.extent) for loop in loops)
 
 
 def _is_serial(stmt: tirx.Stmt, nest: Sequence[tirx.For], shared: Sequence[tirx.For], gpu: Gpu) -> bool:
     """Whether each of the threads that share a statement has much work, and these are few."""
-    rounds = iterations_of(nest[-1].body if nest else stmt)
+    iterations = iterations_of(nest[-1].body if nest else stmt)
     for loop in nest:
         if not any(loop.same_as(other) for other in shared):
-            rounds *= size_hint(size_of(loop.extent))
-    return rounds == math.inf or (rounds > gpu.serial_rounds and size_hint(_rounds(shared)) < gpu.host_threads)
+            iterations *= size_hint(size_of(loop.extent))
+    return iterations == math.inf or (
+        iterations > gpu.serial_trip_count and size_hint(_iterations(shared)) < gpu.host_threads
+    )
 
 
 def _launch(stmt: tirx.Stmt, nest: Sequence[tirx.For], shared: Sequence[tirx.For], target: CudaTarget) -> tirx.Stmt:
     """Returns a statement with its shared loops as threads around the others."""
-    rounds = _rounds(shared)
-    threads = threads_for(rounds, target)
+    iterations = _iterations(shared)
+    threads = threads_for(iterations, target)
     block, thread = (tirx.Var(name, "int64") for name in ("block", "thread"))
     body = nest[-1].body if nest else stmt
     for loop in reversed(nest):
@@ -85,11 +87,11 @@ def _launch(stmt: tirx.Stmt, nest: Sequence[tirx.For], shared: Sequence[tirx.For
             body = with_fields(loop, kind=tirx.ForKind.SERIAL, body=body, annotations=None)
     number = block * int64(threads) + thread
     for index, loop in enumerate(shared):
-        position = tirx.floormod(tirx.floordiv(number, int64(_rounds(shared[index + 1 :]))), loop.extent)
+        position = tirx.floormod(tirx.floordiv(number, int64(_iterations(shared[index + 1 :]))), loop.extent)
         body = tirx.SeqStmt([tirx.Bind(loop.loop_var, position), body])
-    if rounds % threads:
-        body = tirx.IfThenElse(number < int64(rounds), body, None)
-    for var, size, name in ((thread, threads, "threadIdx.x"), (block, ceil_div(rounds, threads), "blockIdx.x")):
+    if iterations % threads:
+        body = tirx.IfThenElse(number < int64(iterations), body, None)
+    for var, size, name in ((thread, threads, "threadIdx.x"), (block, ceil_div(iterations, threads), "blockIdx.x")):
         values = Range(int64(0), int64(size))
         binding = tirx.IterVar(values, tirx.Var(name, "int64"), tirx.IterVar.ThreadIndex, name)
         body = tirx.For(var, values.min, values.extent, tirx.ForKind.THREAD_BINDING, body, binding)

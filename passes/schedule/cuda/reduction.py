@@ -76,7 +76,7 @@ def _epilogue(reduction: ScheduleBlock, steps: dict[str, ScheduleBlock]) -> str 
         return None
     reader = steps[reduction.consumers[0]]
     reductions = {name for name in reader.producers if steps[name].is_reduction}
-    one_of_each = not reader.is_reduction and reduction.elements == reader.rounds and reductions == {reduction.name}
+    one_of_each = not reader.is_reduction and reduction.elements == reader.iterations and reductions == {reduction.name}
     return reader.name if one_of_each else None
 
 

@@ -59,7 +59,7 @@ class RowReductionRule:
         block = sch.get_sblock(kernel.outputs[0].name)
         output = step_of(sch, block)
         axes = _row_axes(sch, output)
-        if axes is None or not output.rounds:
+        if axes is None or not output.iterations:
             return None
         rows = size_hint(math.prod(output.sizes[axis] for axis in axes))
         length = size_hint(math.prod(size for axis, size in enumerate(output.sizes) if axis not in axes))
@@ -82,7 +82,7 @@ def _row_axes(sch: s_tir.Schedule, output: ScheduleBlock) -> list[int] | None:
     used = {var for load in loads_of(output.value) if load.source in results for var in variables_of(load.indices)}
     axes = [position for position, axis in enumerate(output.axes) if axis.var in used]
     rows = math.prod(output.sizes[axis] for axis in axes)
-    of_rows = rows != output.rounds and all(step.elements == rows for step in reductions)
+    of_rows = rows != output.iterations and all(step.elements == rows for step in reductions)
     return axes if of_rows else None
 
 
@@ -126,7 +126,7 @@ def _inline_what_need_not_be_kept(
         if step.is_reduction or step.name == sch.get(output).name_hint:
             continue
         size = of_a_block * element_bytes(step.dtype)
-        if may_exceed(elements, step.rounds) or not is_known(size) or size > free:
+        if may_exceed(elements, step.iterations) or not is_known(size) or size > free:
             sch.compute_inline(block)
         else:
             free -= size
@@ -152,7 +152,7 @@ def _a_thread_each(sch: s_tir.Schedule, output: SBlockRV, axes: list[int], targe
 
 def _compute_once(sch: s_tir.Schedule, block: SBlockRV, loop: LoopRV, rows: Size) -> None:
     """Moves a block to the loop over rows, unless some of it would be computed for more than one of them."""
-    work = step_of(sch, block).rounds
+    work = step_of(sch, block).iterations
     sch.compute_at(block, loop)
     _, _, *inner = sch.get_loops(block)
     if may_exceed(rows * trip_count(sch, *inner), work):

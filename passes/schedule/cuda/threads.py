@@ -20,27 +20,27 @@ _ELEMENTS_OF_A_THREAD = 8  # of a row, before it gets more threads
 _WARPS_OF_A_BLOCK = 4  # with a row each
 
 
-def threads_for(rounds: Size, target: CudaTarget) -> int:
-    """Returns the threads of each block where each thread has one of `rounds` iterations; not more than iterations.
+def threads_for(iterations: Size, target: CudaTarget) -> int:
+    """Returns the threads of each block where each thread has one of `iterations` iterations; not more than iterations.
 
     Blocks are smaller, rather than fewer than the device has processors.
     """
     threads = _THREADS
-    while threads > target.threads_per_warp and size_hint(rounds) < threads * target.gpu.processors:
+    while threads > target.threads_per_warp and size_hint(iterations) < threads * target.gpu.processors:
         threads //= 2
-    return max(1, min(threads, rounds)) if is_known(rounds) else threads
+    return max(1, min(threads, iterations)) if is_known(iterations) else threads
 
 
 def bind_flat(sch: s_tir.Schedule, loops: Sequence[LoopRV], target: CudaTarget, lanes: int = 1) -> LoopRV:
     """Gives each thread one iteration of some nested loops, or `lanes` iterations as a vector; returns the loop over
     threads."""
-    rounds = trip_count(sch, *loops)
-    if not rounds:  # nothing to do; TVM would divide by the extents
+    iterations = trip_count(sch, *loops)
+    if not iterations:  # nothing to do; TVM would divide by the extents
         sch.bind(loops[0], "blockIdx.x")
         return loops[-1]
     flat = fused(sch, loops)
-    threads = threads_for(rounds // lanes, target)
-    if lanes > 1 and is_known(rounds):
+    threads = threads_for(iterations // lanes, target)
+    if lanes > 1 and is_known(iterations):
         blocks, thread, lane = sch.split(flat, [None, threads, lanes])
         sch.vectorize(lane)
     elif lanes > 1:  # full vectors first: then it is not asked for each of their elements whether it is inside

@@ -192,7 +192,7 @@ _Known = Sequence[tuple[tirx.Expr, tirx.Expr]]
 
 
 def _digits(number: tirx.Expr, sizes: Sequence[Size]) -> list[tirx.Expr]:
-    """Returns the digits of a number whose digits have these many values, the last one first counted through."""
+    """Returns the digits of a number whose digits have these many values, the last one changing fastest."""
     digits = []
     for axis, (size, below) in enumerate(zip(sizes, strides_of(sizes), strict=True)):
         digit = tirx.floordiv(number, int64(below))

@@ -130,13 +130,13 @@ class _LargeScratch:
         buffer, size = stmt.buffer, tensor_bytes(stmt.buffer)
         if _ON_THE_STACK in stmt.annotations or is_known(size) or bounds(size)[1] <= _MAX_SCRATCH:
             return stmt
-        rounds = None if around is None else around.extent
-        asked = {*variables(expression(size)), *(variables(rounds) if rounds is not None else ())}
+        trip_count = None if around is None else around.extent
+        asked = {*variables(expression(size)), *(variables(trip_count) if trip_count is not None else ())}
         if not asked <= self._sizes:  # what the kernel counts itself
             return stmt
         dtype = str(buffer.dtype)
         elements = aligned(size) // element_bytes(dtype)
-        count = elements * size_of(rounds) if rounds is not None else elements
+        count = elements * size_of(trip_count) if trip_count is not None else elements
         whole = tirx.decl_buffer((expression(count),), dtype, name=f"{buffer.name}_of_all")
         self.parameters.append(whole)
         number = tirx.const(0, "int64") if around is None else (around.loop_var - around.min).astype("int64")

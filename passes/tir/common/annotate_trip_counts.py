@@ -1,6 +1,6 @@
 """Passes the trip count and an estimate of cycles per iteration of each parallel loop to the runtime's thread pool.
 
-    for i in parallel(n):     →     nnefc_rounds(n, about so many cycles)
+    for i in parallel(n):     →     nnefc_iterations(n, about so many cycles)
         …                           for i in parallel(n):
                                         …
 
@@ -26,7 +26,7 @@ def annotate_trip_counts(func: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
     def annotated(loop: tirx.For) -> tirx.Stmt:
         if loop.kind != tirx.ForKind.PARALLEL:
             return loop
-        rounds, cycles = tirx.Cast("int64", loop.extent), cycles_of_iteration(loop, target)
-        return tirx.SeqStmt([tirx.Evaluate(tirx.call_extern("int32", "nnefc_rounds", rounds, cycles)), loop])
+        trip_count, cycles = tirx.Cast("int64", loop.extent), cycles_of_iteration(loop, target)
+        return tirx.SeqStmt([tirx.Evaluate(tirx.call_extern("int32", "nnefc_iterations", trip_count, cycles)), loop])
 
     return with_fields(func, body=tvm_ffi.structural_map(func.body, (tirx.For, annotated)))

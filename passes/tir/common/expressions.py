@@ -195,7 +195,7 @@ def conditions_of(expr: tirx.Expr) -> Iterator[tirx.Expr]:
 
 
 def work_of(expr: tirx.Expr) -> int:
-    """Instructions that computing `expr` takes, very roughly; those of indices are not counted."""
+    """Instructions that computing `expr` takes, very roughly; those of indices are not included."""
     match expr:
         case tirx.IntImm() | tirx.FloatImm() | tirx.Var():
             return 0

@@ -33,7 +33,7 @@ from nnefc.targets.machine.cpu.target import Target
 __all__ = ["UNKNOWN", "cycles_of_iteration"]
 
 UNKNOWN = 0
-"""Cycles of what calls functions, or repeats something as often as the data tell."""
+"""Cycles of what calls functions, or repeats something a data-dependent number of times."""
 
 _ONE = (*IF_THEN_ELSE, "tirx.reinterpret", "tirx.likely", "tirx.isnan", "tirx.address_of")
 _INTRINSICS = ("tirx.call_llvm_intrin", "tirx.call_llvm_pure_intrin", "tirx.call_pure_extern")
@@ -187,8 +187,8 @@ class _Iteration:
         """Counts what a statement computes, and reads from memory."""
         number = self._instructions(value) * self._vectors(value)
         if number:
-            rounds = [extent for var, extent in self.loops.items() if var not in self.lanes]
-            self.instructions.add(number * self.target.costs.loops.instruction_cycles, rounds)
+            extents = [extent for var, extent in self.loops.items() if var not in self.lanes]
+            self.instructions.add(number * self.target.costs.loops.instruction_cycles, extents)
 
     def _instructions(self, expr: tirx.Expr) -> int:
         """Estimates the instructions of an expression, roughly; indices and loads are free, but memory is touched."""

@@ -26,7 +26,7 @@ __all__ = ["parallelize_tiles"]
 
 
 _ENOUGH = 64
-"""Rounds of a parallel loop: as many threads get about the same of them."""
+"""Iterations of a parallel loop: as many threads get about the same of them."""
 
 
 def parallelize_tiles(stmt: tirx.Stmt, axes: Sequence[TiledAxis]) -> tirx.Stmt:
@@ -57,8 +57,8 @@ def _shared(loop: tirx.For, counts: set[tirx.Var]) -> tirx.Stmt:
         return loop
     count = tiles[0].extent
     parts, both, part = (tirx.Var(name, "int64") for name in ("parts", "both", "part"))
-    rounds = tirx.max(loop.extent, int64(1))
-    wanted = tirx.Div(rounds + int64(_ENOUGH - 1), rounds)
+    trip_count = tirx.max(loop.extent, int64(1))
+    wanted = tirx.Div(trip_count + int64(_ENOUGH - 1), trip_count)
     begin, end = (tirx.Var(name, "int64") for name in ("begin", "end"))
 
     def limited(inner: tirx.For) -> tirx.For:

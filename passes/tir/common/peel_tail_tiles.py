@@ -116,9 +116,9 @@ def _remainder(body: tirx.Stmt, axis: TiledAxis, first: tirx.Expr, once: bool) -
     for size, following in zip(sizes, (*sizes[1:], 0), strict=True):
         count, number = tirx.Var("count", "int64"), tirx.Var("number", "int64")
         more = tirx.max(axis.end - first - begin - int64(following), int64(0))
-        rounds = tirx.floordiv(more + int64(size - 1), int64(size))
-        rounds = tirx.Select(axis.end >= int64(size), rounds, int64(0)) if size > 1 else rounds
-        made.append(opaque_binding(count, rounds))
+        trip_count = tirx.floordiv(more + int64(size - 1), int64(size))
+        trip_count = tirx.Select(axis.end >= int64(size), trip_count, int64(0)) if size > 1 else trip_count
+        made.append(opaque_binding(count, trip_count))
         part = _tile(body, axis, first, begin + number * int64(size), size, once)
         smaller = {TAIL_TILE: True}
         made.append(tirx.For(number, int64(0), count, tirx.ForKind.SERIAL, part, annotations=smaller))

@@ -17,8 +17,8 @@ def iterations_of(stmt: tirx.Stmt) -> float:
     """Returns the max number of runs of the innermost statements, for size hints and data; infinity if unknown."""
     match stmt:
         case tirx.For():
-            told = math.inf if SIZE_HINT not in stmt.annotations else int(stmt.annotations[SIZE_HINT])
-            return (size_hint(size_of(stmt.extent)) if is_size(stmt.extent) else told) * iterations_of(stmt.body)
+            hinted = math.inf if SIZE_HINT not in stmt.annotations else int(stmt.annotations[SIZE_HINT])
+            return (size_hint(size_of(stmt.extent)) if is_size(stmt.extent) else hinted) * iterations_of(stmt.body)
         case tirx.While():
             return math.inf
         case tirx.SeqStmt():

@@ -86,8 +86,8 @@ def _along_the_sum(
     store = tirx.BufferStore(
         store.buffer, substituted(store.value, moved), [substituted(index, moved) for index in store.indices]
     )
-    rounds = with_fields(loop, extent=_extent(loop) // together + zero, body=store)
-    return nested([rounds, part, *inner[:-1]], _loading(store, inner[-1], part, zero, together, lanes))
+    repeated = with_fields(loop, extent=_extent(loop) // together + zero, body=store)
+    return nested([repeated, part, *inner[:-1]], _loading(store, inner[-1], part, zero, together, lanes))
 
 
 def _loading(

@@ -40,17 +40,17 @@ def _released(stmt: tirx.Stmt) -> tirx.Stmt:
     """Leaves the unit unused at the end of the statements, or of each iteration of the parallel loops in them: the
     system then need not save its registers. Where all tiles of an iteration have the same shapes, it is configured
     once."""
-    rounds: list[tirx.For] = []
+    loops_around: list[tirx.For] = []
 
     def release(loop: tirx.For) -> tirx.For:
         if loop.kind != tirx.ForKind.PARALLEL or not any(tile_calls(loop.body)):
             return loop
-        rounds.append(loop)
+        loops_around.append(loop)
         body = _configured_once(loop.body)
         return with_fields(loop, body=body)
 
     changed = tvm_ffi.structural_map(stmt, (tirx.For, release))
-    return changed if rounds else _configured_once(changed)
+    return changed if loops_around else _configured_once(changed)
 
 
 def _configured_once(stmt: tirx.Stmt) -> tirx.Stmt:

@@ -130,6 +130,6 @@ def _of_load(
         return
     loops = [loop for loop in unrolled[:-1] if loop.loop_var in used]
     position = {**later, unrolled[-1].loop_var: unrolled[-1].min}
-    for rounds in itertools.product(*(range(int(loop.extent)) for loop in loops)):
-        own = {loop.loop_var: loop.min + n for loop, n in zip(loops, rounds, strict=True)}
+    for counters in itertools.product(*(range(int(loop.extent)) for loop in loops)):
+        own = {loop.loop_var: loop.min + n for loop, n in zip(loops, counters, strict=True)}
         yield tirx.BufferLoad(load.source, [substituted(index, position | own)])

@@ -74,25 +74,25 @@ class Checks:
         return Checks(self.proved + other.proved, self.checked + other.checked)
 
 
-_COUNTED: ContextVar[Checks | None] = ContextVar("counted", default=None)
+_CHECKS: ContextVar[Checks | None] = ContextVar("checks", default=None)
 
 
 @contextmanager
 def data_dependent_checks() -> Iterator[Checks]:
     """Counts the checks of the kernels that become code in this context."""
     counts = Checks()
-    token = _COUNTED.set(counts)
+    token = _CHECKS.set(counts)
     try:
         yield counts
     finally:
-        _COUNTED.reset(token)
+        _CHECKS.reset(token)
 
 
 def insert_checks(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """Returns a flat kernel whose loops are vectors and copies already, with checks."""
     kernel = _Kernel(func)
     body = kernel.statement(func.body)
-    counts = _COUNTED.get()
+    counts = _CHECKS.get()
     if counts is not None:
         counts.proved += kernel.checks.proved
         counts.checked += kernel.checks.checked

@@ -71,7 +71,7 @@ def own_features(
     off = next((each[1:] for each in attributes if each[:1] == "-" and each[1:] in architecture.own), None)
     if off is not None:
         raise CompileError(
-            f"target {name!r} switches off {off}, which no machine is said to have", hint=f"leave out -{off}"
+            f"target {name!r} switches off {off}, which no machine is known to have", hint=f"leave out -{off}"
         )
     asked = [each[1:] for each in attributes if each[:1] == "+" and each[1:] in architecture.own]
     if len(set(asked)) > 1:

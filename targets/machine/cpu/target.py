@@ -231,7 +231,7 @@ class Target:
         )
 
     @property
-    def rounds_products_once(self) -> bool:
+    def fuses_multiply_add(self) -> bool:
         """Whether a multiply-add rounds once: engines of WebAssembly may round the product too."""
         return self.vectors.fused and self.format is not FileFormat.WASM
 

@@ -146,7 +146,7 @@ class Gpu:
         block_cycles: of a block besides its sums: its first fetch, and writing its results (estimate).
         launch_cycles: of another launch in the same graph (estimate: two microseconds).
         busy_warps: on a processor, so that its schedulers seldom wait: two for each (estimate).
-        serial_rounds: iterations of loops that one thread may run by itself; with more, the host is faster. A
+        serial_trip_count: iterations of loops that one thread may run by itself; with more, the host is faster. A
             device's clock is a third of a processor's, and a step on the host waits for two copies (estimate).
         host_threads: threads that together are faster than the host, however much each has to do (estimate).
     """
@@ -163,7 +163,7 @@ class Gpu:
     block_cycles: int = 1500
     launch_cycles: int = 3000
     busy_warps: int = 2 * SCHEDULERS
-    serial_rounds: int = 1 << 14
+    serial_trip_count: int = 1 << 14
     host_threads: int = 1 << 10
 
     @property

@@ -189,7 +189,7 @@ void *nnefc_cuda_address(const nnefc_engine *engine, uint32_t tensor) {
 
 #ifdef NNEFC_OPEN
 /* Whether the network's code finds out sizes of outputs. */
-static bool counts_outputs(void) { return nnefc_this_model.open.counted_count > 0; }
+static bool counts_outputs(void) { return nnefc_this_model.open.data_dependent_count > 0; }
 #endif
 
 uint64_t nnefc_cuda_output_bytes(const nnefc_engine *engine, uint32_t output) {
@@ -230,7 +230,7 @@ static void put_results(nnefc_engine *engine) {
 #ifdef NNEFC_OPEN
     if (counts_outputs()) {
         if (nnefc_cuda_run_failed()) return;
-        nnefc_sizes_counted(&engine->sizes);
+        nnefc_sizes_of_run(&engine->sizes);
     }
 #endif
     put_outputs(engine);

@@ -29,9 +29,9 @@ static nnefc_status place_outputs(nnefc_engine *engine, uint32_t part, char *err
 
 /* Called by the network's code when it has written the size that a part of the workspace waits for: returns the part, or null if
  * there is no memory for it, or if the size is none. The run ends then. */
-void *nnefc_run_counted(void *run, int32_t part);
+void *nnefc_run_resized(void *run, int32_t part);
 
-void *nnefc_run_counted(void *run, int32_t part) {
+void *nnefc_run_resized(void *run, int32_t part) {
     nnefc_engine *engine = run;
     if (nnefc_cuda_run_failed()) return NULL;
     engine->status = nnefc_sizes_find(&engine->sizes, (uint32_t)part, engine->error);

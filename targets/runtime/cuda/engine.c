@@ -304,7 +304,7 @@ static nnefc_status fit(nnefc_engine *engine, char *error) {
     if (status != NNEFC_OK) return status;
     if (room.workspace > 0) nnefc_sizes_keep(&engine->sizes, 0);
     nnefc_cuda_place_tensors(engine, 0);
-    nnefc_cuda_forget_counted(engine);
+    nnefc_cuda_free_data_dependent(engine);
     return NNEFC_OK;
 }
 

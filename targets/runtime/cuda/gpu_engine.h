@@ -166,7 +166,7 @@ CUdeviceptr nnefc_cuda_workspace(const nnefc_engine *engine, uint32_t part);
 void nnefc_cuda_place_tensors(nnefc_engine *engine, uint32_t part);
 
 /* Removes the positions of outputs whose shapes are data-dependent. */
-void nnefc_cuda_forget_counted(nnefc_engine *engine);
+void nnefc_cuda_free_data_dependent(nnefc_engine *engine);
 
 /* Frees memory of dynamic sizes. */
 nnefc_status nnefc_cuda_free_sized(nnefc_engine *engine, nnefc_status status, char *error);

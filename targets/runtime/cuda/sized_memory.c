@@ -179,7 +179,7 @@ void nnefc_cuda_place_tensors(nnefc_engine *engine, uint32_t part) {
     }
 }
 
-void nnefc_cuda_forget_counted(nnefc_engine *engine) {
+void nnefc_cuda_free_data_dependent(nnefc_engine *engine) {
     for (uint32_t i = description->input_count; i < nnefc_cuda_tensor_count(); i++)
         if (part_of(i) > 0) engine->tensors[i] = (nnefc_cuda_tensor){0, 0, NULL};
 }

@@ -26,7 +26,7 @@ typedef enum nnefc_image_status {
 
 enum { NNEFC_MOST_PIXELS = 1 << 28 };
 
-/* Whether an image has pixels, and not too many: the bits of all rows, of which a pixel has so many, can be counted in a size_t,
+/* Whether an image has pixels, and not too many: the bits of all rows, of which a pixel has so many, fit in a size_t,
  * also where that has 32 bits itself. Rows begin at multiples of 32 bits at most. */
 static inline bool nnefc_picture_fits(uint32_t width, uint32_t height, uint32_t bits) {
     if (width == 0 || height == 0 || width > NNEFC_MOST_PIXELS / height) return false;

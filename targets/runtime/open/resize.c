@@ -51,7 +51,7 @@ static nnefc_status check_inputs(const nnefc_input *inputs, const uint64_t *byte
 }
 
 /* The bytes of an output after a run, which may have found out how large it is. */
-static uint64_t counted_bytes(const nnefc_output *output, uint32_t number) {
+static uint64_t data_dependent_bytes(const nnefc_output *output, uint32_t number) {
     uint64_t bytes = nnefc_element_bytes(description->outputs[number].type);
     for (int32_t i = 0; i < description->outputs[number].rank && output->shape[i] != NNEFC_NO_AXIS; i++) bytes *= (uint64_t)output->shape[i];
     return bytes;
@@ -83,7 +83,7 @@ static nnefc_status run_sized(nnefc_session *session, const nnefc_input *inputs,
     if (status == NNEFC_OK)
         status = nnefc_check_tensors(session->outputs.inputs, session->outputs.pointers, bytes, error);
     if (status == NNEFC_OK) status = nnefc_engine_run(session->engine, session->outputs.inputs, session->outputs.pointers, error);
-    for (uint32_t i = 0; i < description->output_count && status == NNEFC_OK; i++) outputs[i].bytes = counted_bytes(&outputs[i], i);
+    for (uint32_t i = 0; i < description->output_count && status == NNEFC_OK; i++) outputs[i].bytes = data_dependent_bytes(&outputs[i], i);
     return status;
 }
 

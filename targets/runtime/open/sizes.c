@@ -24,12 +24,12 @@ static uint32_t output_dimensions(void) {
 bool nnefc_sizes_init(nnefc_sizes *sizes) {
     size_t dimensions = description->dimension_count, storages = open_sizes->storage_count;
     size_t parts = open_sizes->part_count, tensors = description->input_count + description->output_count;
-    size_t derived = storages + output_dimensions() + 2 * parts, counted = open_sizes->counted_count;
-    size_t all = 2 * dimensions + 5 * storages + counted + 2 * derived + tensors + 3 * parts;
+    size_t derived = storages + output_dimensions() + 2 * parts, data_dependent = open_sizes->data_dependent_count;
+    size_t all = 2 * dimensions + 5 * storages + data_dependent + 2 * derived + tensors + 3 * parts;
     int64_t *next = sizes->memory = calloc(all, sizeof *next);
     sizes->order = calloc(2 * storages + 1, sizeof *sizes->order);
     if (sizes->memory == NULL || sizes->order == NULL) return false;
-    sizes->values = next, next += dimensions + storages + counted;
+    sizes->values = next, next += dimensions + storages + data_dependent;
     sizes->derived = next, next += derived;
     sizes->trial = next, next += derived;
     sizes->wanted = next, next += dimensions;
@@ -54,7 +54,7 @@ static nnefc_status refuse_other_sizes(char *error) {
     return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "the network was compiled for these sizes only: %.350s", open_sizes->only);
 }
 
-/* Checks the size of a dynamic dimension, and notes its value among the wanted ones. `input` and `axis` are where it is said, for
+/* Checks the size of a dynamic dimension, and notes its value among the wanted ones. `input` and `axis` are where it is given, for
  * messages; null if nowhere. */
 static nnefc_status want(nnefc_sizes *sizes, uint32_t number, int64_t size, const nnefc_tensor *input, int32_t axis,
                          char *error) {
@@ -168,7 +168,7 @@ static nnefc_status read_sizes(nnefc_sizes *sizes, const int64_t *const *input_s
     }
     nnefc_status status = check_formulas(sizes, error);
     if (status != NNEFC_OK) return status;
-    *changed = !sizes->known || open_sizes->counted_count > 0 || memcmp(sizes->wanted, sizes->values, count * sizeof *sizes->wanted) != 0;
+    *changed = !sizes->known || open_sizes->data_dependent_count > 0 || memcmp(sizes->wanted, sizes->values, count * sizeof *sizes->wanted) != 0;
     return NNEFC_OK;
 }
 
@@ -262,11 +262,11 @@ static int64_t *offsets_of(nnefc_sizes *sizes) { return sizes->values + descript
 /* Outputs whose shapes are not known before a run. */
 static void leave_unknown(nnefc_sizes *sizes) {
     int64_t *shapes = sizes->derived + open_sizes->storage_count;
-    uint32_t first = 0, counted = 0;
+    uint32_t first = 0, data_dependent = 0;
     for (uint32_t i = 0; i < description->output_count; i++) {
         uint32_t end = first + (uint32_t)description->outputs[i].rank;
-        for (; counted < open_sizes->counted_count && open_sizes->counted[counted] < end; counted++)
-            if (open_sizes->output_parts[i] > 0) shapes[open_sizes->counted[counted]] = NNEFC_COUNTED;
+        for (; data_dependent < open_sizes->data_dependent_count && open_sizes->data_dependent[data_dependent] < end; data_dependent++)
+            if (open_sizes->output_parts[i] > 0) shapes[open_sizes->data_dependent[data_dependent]] = NNEFC_COUNTED;
         first = end;
     }
 }
@@ -358,10 +358,10 @@ void nnefc_sizes_keep_wide(nnefc_sizes *sizes) {
     sizes->wide = kept;
 }
 
-void nnefc_sizes_counted(nnefc_sizes *sizes) {
+void nnefc_sizes_of_run(nnefc_sizes *sizes) {
     int64_t *shapes = sizes->derived + open_sizes->storage_count;
-    const int64_t *counted = sizes->values + description->dimension_count + open_sizes->storage_count;
-    for (uint32_t i = 0; i < open_sizes->counted_count; i++) shapes[open_sizes->counted[i]] = counted[i];
+    const int64_t *data_dependent = sizes->values + description->dimension_count + open_sizes->storage_count;
+    for (uint32_t i = 0; i < open_sizes->data_dependent_count; i++) shapes[open_sizes->data_dependent[i]] = data_dependent[i];
 }
 
 const int64_t *nnefc_sizes_output(const nnefc_sizes *sizes, uint32_t output) {

@@ -16,7 +16,7 @@ typedef struct nnefc_layout {
 
 typedef struct nnefc_sizes {
     int64_t *values;        /* of the dynamic dimensions, the last of which the network's code writes; after them the offsets in the workspace, for the network's code; after
-                               these the sizes of outputs that only the data tell, which that code writes */
+                               these the data-dependent sizes of outputs, which that code writes */
     int64_t *derived;       /* bytes of everything in the workspace, the shapes of all outputs; see nnefc_open_sizes */
     uint64_t *tensor_bytes; /* of all inputs, then of all outputs */
     int64_t *wanted;        /* the dynamic dimensions of the call that is being looked at */
@@ -34,7 +34,7 @@ bool nnefc_sizes_init(nnefc_sizes *sizes);
 
 void nnefc_sizes_free(nnefc_sizes *sizes);
 
-/* Finds out the dynamic dimensions from the inputs' shapes. `*changed` tells whether any is not as it was, or was counted: then
+/* Finds out the dynamic dimensions from the inputs' shapes. `*changed` tells whether any is not as it was, or was data-dependent: then
  * what follows from them is computed, and the first part of the workspace laid out. They are not `known` until it has room. */
 nnefc_status nnefc_sizes_take(nnefc_sizes *sizes, const int64_t *const *input_shapes, bool *changed, char *error);
 
@@ -55,9 +55,9 @@ nnefc_status nnefc_sizes_widen(nnefc_sizes *sizes, const int64_t *most, uint64_t
 void nnefc_sizes_keep_wide(nnefc_sizes *sizes);
 
 /* Takes over what a run has written of the outputs' shapes. */
-void nnefc_sizes_counted(nnefc_sizes *sizes);
+void nnefc_sizes_of_run(nnefc_sizes *sizes);
 
-/* The shape of an output, for the sizes that were set last; as large as it may be where the data tell, until a run;
+/* The shape of an output, for the sizes that were set last; as large as it may be where data-dependent, until a run;
  * NNEFC_COUNTED where there is no limit. */
 const int64_t *nnefc_sizes_output(const nnefc_sizes *sizes, uint32_t output);
 

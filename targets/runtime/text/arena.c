@@ -84,8 +84,8 @@ void *nnefc_text_allocate(uint64_t bytes) {
     return nnefc_kernel_error(message), NULL;
 }
 
-nnefc_counted_text *nnefc_text_new(uint64_t size) {
-    nnefc_counted_text *made = size <= UINT64_MAX / 2 ? nnefc_text_allocate(sizeof *made + size) : nnefc_text_allocate(size);
+nnefc_sized_text *nnefc_text_new(uint64_t size) {
+    nnefc_sized_text *made = size <= UINT64_MAX / 2 ? nnefc_text_allocate(sizeof *made + size) : nnefc_text_allocate(size);
     if (made != NULL) made->size = size;
     return made;
 }

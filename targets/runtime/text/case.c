@@ -74,10 +74,10 @@ int32_t nnefc_text_change_case(const nnefc_text *texts, const void *where, nnefc
         made[i] = 0;
         if (nnefc_run_failed() || texts[i] == 0) continue;
         nnefc_string text = nnefc_text_bytes(texts[i]);
-        nnefc_counted_text *other = nnefc_text_new(change(where, text, NULL));
+        nnefc_sized_text *other = nnefc_text_new(change(where, text, NULL));
         if (other == NULL) continue;
         change(where, text, other->data);
-        made[i] = nnefc_text_of_counted(other);
+        made[i] = nnefc_text_of_sized(other);
     }
     return 0;
 }

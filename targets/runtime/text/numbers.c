@@ -12,10 +12,10 @@
 enum { LONGEST = 400 }; /* characters of a number */
 
 static nnefc_text text_of(const char *data, size_t size) {
-    nnefc_counted_text *made = nnefc_text_new(size);
+    nnefc_sized_text *made = nnefc_text_new(size);
     if (made == NULL) return 0;
     memcpy(made->data, data, size);
-    return nnefc_text_of_counted(made);
+    return nnefc_text_of_sized(made);
 }
 
 /* The locale's decimal point, one character or several. */

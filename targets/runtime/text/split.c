@@ -63,10 +63,10 @@ static rest rest_of(nnefc_text text, nnefc_string delimiter, int64_t cuts) {
 
 /* How many pieces each text has, and the most of them all. Of each at most `cuts` pieces are cut off, if that is not
  * negative. */
-int32_t nnefc_text_count_pieces(const nnefc_text *texts, const nnefc_counted_text *delimiter, int64_t *counts, int64_t *most,
+int32_t nnefc_text_count_pieces(const nnefc_text *texts, const nnefc_sized_text *delimiter, int64_t *counts, int64_t *most,
                                 int64_t count, int64_t cuts);
 
-int32_t nnefc_text_count_pieces(const nnefc_text *texts, const nnefc_counted_text *delimiter, int64_t *counts, int64_t *most,
+int32_t nnefc_text_count_pieces(const nnefc_text *texts, const nnefc_sized_text *delimiter, int64_t *counts, int64_t *most,
                                 int64_t count, int64_t cuts) {
     nnefc_string at = {delimiter->data, (size_t)delimiter->size}, piece;
     *most = 0;
@@ -82,10 +82,10 @@ int32_t nnefc_text_count_pieces(const nnefc_text *texts, const nnefc_counted_tex
 }
 
 /* The pieces of each text, `[count, width]`, empty ones behind the last. */
-int32_t nnefc_text_split(const nnefc_text *texts, const nnefc_counted_text *delimiter, nnefc_text *pieces, int64_t count,
+int32_t nnefc_text_split(const nnefc_text *texts, const nnefc_sized_text *delimiter, nnefc_text *pieces, int64_t count,
                          int64_t cuts, int64_t width);
 
-int32_t nnefc_text_split(const nnefc_text *texts, const nnefc_counted_text *delimiter, nnefc_text *pieces, int64_t count,
+int32_t nnefc_text_split(const nnefc_text *texts, const nnefc_sized_text *delimiter, nnefc_text *pieces, int64_t count,
                          int64_t cuts, int64_t width) {
     nnefc_string at = {delimiter->data, (size_t)delimiter->size}, piece;
     memset(pieces, 0, (size_t)(count * width) * sizeof *pieces);

@@ -51,10 +51,10 @@ def write_report(path: Path, tests: list[Test], engines: Mapping[str, Mapping[st
         "",
         "A model is compiled as it stands. What cannot be compiled so is compiled with the values of those inputs of",
         "rank 0 and 1 that may hold shapes, axes, trip counts and so on, as a model has them that was exported for one",
-        "shape; such tests are counted by themselves.",
+        "shape; such tests count by themselves.",
         "",
         "onnxruntime refuses versions of the IR and of operators that are newer than it. Its tests are run again with",
-        "the newest versions that it knows stated instead, since many operators did not change; these are counted by",
+        "the newest versions that it knows stated instead, since many operators did not change; these count by",
         "themselves. Tensors of types that NumPy lacks are given to it through their memory.",
         "",
         f"| | {' | '.join(engines)} |",
@@ -75,7 +75,7 @@ def write_report(path: Path, tests: list[Test], engines: Mapping[str, Mapping[st
     for name in names:
         outcome = ours.get(name)
         if outcome is not None and not outcome.passed:
-            short, said = name.removeprefix("test_"), outcome.reason.replace("|", "\\|")
+            short, cause = name.removeprefix("test_"), outcome.reason.replace("|", "\\|")
             why = next((text for pattern, text in _WHY if re.fullmatch(pattern, short)), "")
-            lines.append(f"| `{short}` | {_STATUS[outcome.status]} | {said} | {why} |")
+            lines.append(f"| `{short}` | {_STATUS[outcome.status]} | {cause} | {why} |")
     path.write_text("\n".join(lines) + "\n")

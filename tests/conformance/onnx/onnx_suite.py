@@ -138,7 +138,7 @@ class _FailedError(Exception):
 
 
 def _watched(backend: type[Backend]) -> type[Backend]:
-    """The engine, whose own failures can be told from differences of results."""
+    """The engine, whose own failures can be distinguished from differences of results."""
 
     class Prepared(BackendRep):  # type: ignore[misc]
         def __init__(self, inner: BackendRep) -> None:
@@ -155,7 +155,7 @@ def _watched(backend: type[Backend]) -> type[Backend]:
 
         @classmethod
         def is_compatible(cls, _model: onnx.ModelProto, _device: str = "CPU", **_options: Any) -> bool:
-            return True  # why not is said when it is prepared
+            return True  # why not is reported when it is prepared
 
         @classmethod
         def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **options: Any) -> BackendRep:
@@ -174,10 +174,10 @@ def _watched(backend: type[Backend]) -> type[Backend]:
 def _difference(error: Exception) -> str:
     """What the runner found, in one line: of tolerances and shapes, not of all numbers."""
     lines = [line.strip() for line in str(error).splitlines()]
-    told = [line for line in lines if line.startswith(("Mismatched", "Max absolute", "Output", "(shapes"))]
-    if not told:
-        told = [line for line in lines if line][:2]
-    return _line("; ".join(told) or type(error).__name__)
+    reported = [line for line in lines if line.startswith(("Mismatched", "Max absolute", "Output", "(shapes"))]
+    if not reported:
+        reported = [line for line in lines if line][:2]
+    return _line("; ".join(reported) or type(error).__name__)
 
 
 def _line(text: str) -> str:

@@ -5,7 +5,7 @@
     python tests/conformance/onnx/run.py --only test_scatter  some, printed only
     python tests/conformance/onnx/run.py --sample 30          those that `make test` runs, printed only
     python tests/conformance/onnx/run.py --kind real          tests of one kind, printed only
-    python tests/conformance/onnx/run.py --count              what was found before, counted; nothing is run
+    python tests/conformance/onnx/run.py --count              the numbers of what was found before; nothing is run
     python tests/conformance/onnx/run.py --minutes 30         as many tests as that takes; a later run goes on
 
 Tests run in processes of their own, which may crash; what is done is kept in build/conformance and not run again unless

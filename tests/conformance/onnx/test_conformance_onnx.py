@@ -114,5 +114,5 @@ def test_refusals_failures_and_other_results_are_reported_apart(
     suite = Suite(Engine(Engines, refuses=lambda error: isinstance(error, ValueError)))
     found = suite.run(Test("simple", "test_single_relu_model"))
     assert found.status == status
-    if error is not None:  # said without folders, which are other ones on each machine
+    if error is not None:  # reported without folders, which are other ones on each machine
         assert str(error.args[0]).removeprefix("/a/b/") in found.reason and "/a/b/" not in found.reason

@@ -26,7 +26,7 @@ import numpy as np
 TOLERANCES = {"fp32": 1e-4, "tf32": 5e-3, "bf16": 5e-2, "fp16": 1e-2}
 """How far results may be from those of code for a CPU, as a part of an output's largest value."""
 
-_ROUNDS = 3
+_REPEATS = 3
 
 
 def main() -> int:
@@ -88,7 +88,7 @@ def _found(folder: Path) -> dict[str, Any]:
             for number, file in enumerate(sorted(folder.glob("calls-*.pickle"))):
                 model = first if number == 0 else first.session()
                 steps = list(_calls(file))
-                for turn in range(_ROUNDS):
+                for turn in range(_REPEATS):
                     if turn and model.states:
                         model.reset()
                     for step, (kind, given, wanted) in enumerate(steps):

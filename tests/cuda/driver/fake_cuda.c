@@ -7,10 +7,10 @@
  *     void emulated_NAME(void **arguments, const unsigned grid[3], const unsigned block[3], unsigned shared_bytes);
  *     const unsigned emulated_NAME_parameters[] = {how many, the bytes of each, ...};
  *     const char *emulator_error(void);      // may be there: null, or what was wrong with the last launch
- *     int emulator_memory(void *begin, uint64_t bytes, const char *name, int writable);      // may be there: told of all
+ *     int emulator_memory(void *begin, uint64_t bytes, const char *name, int writable);      // may be there: reported for all
  *     void emulator_forget(void);            // memory before a launch, and that it is over after it
  *
- * Every call is written down, in order. Every object is counted. A wrong argument or state is answered as the real driver
+ * Every call is written down, in order. Every object has a reference count. A wrong argument or state is answered as the real driver
  * answers it, and noted: see the functions that begin with fake_. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -79,7 +79,7 @@ __attribute__((format(printf, 2, 3))) static int complain(int result, const char
 }
 
 /* Counts a call; the result that a test wants of it, or OK. */
-static int counted(const char *name) {
+static int count_call(const char *name) {
     if (fails_in[0] != '\0' && strcmp(fails_in, name) != 0) return OK;
     calls++;
     if (calls != fails_at) return OK;
@@ -308,7 +308,7 @@ static int leave(int result) {
 #define CALL(name, ...)              \
     enter();                         \
     write_down(name __VA_ARGS__);    \
-    int wanted = counted(name);      \
+    int wanted = count_call(name);      \
     if (wanted != OK) return leave(wanted)
 
 #define FAIL(result, ...) return leave(complain(result, __VA_ARGS__))
@@ -452,7 +452,7 @@ EXPORT int cuDevicePrimaryCtxRelease_v2(int device) {
         destroy(context);
         primary[device] = NULL;
     }
-    return leave(counted("cuDevicePrimaryCtxRelease_v2"));
+    return leave(count_call("cuDevicePrimaryCtxRelease_v2"));
 }
 
 EXPORT int cuCtxPushCurrent_v2(object *context) {
@@ -468,7 +468,7 @@ EXPORT int cuCtxPopCurrent_v2(object **context) {
     write_down("cuCtxPopCurrent_v2");
     if (depth == 0) FAIL(INVALID_CONTEXT, "cuCtxPopCurrent_v2: no context is current");
     *context = stack[--depth];
-    return leave(counted("cuCtxPopCurrent_v2"));
+    return leave(count_call("cuCtxPopCurrent_v2"));
 }
 
 EXPORT int cuModuleLoadData(object **module, const void *image) {
@@ -490,7 +490,7 @@ EXPORT int cuModuleUnload(object *module) {
         if (o->kind == FUNCTION && o->start == module) destroy(o);
     }
     destroy(module);
-    return leave(counted("cuModuleUnload"));
+    return leave(count_call("cuModuleUnload"));
 }
 
 static void *kernels; /* the library of emulated kernels */
@@ -570,7 +570,7 @@ EXPORT int cuMemFree_v2(address memory) {
     for (object *o = objects; o != NULL; o = o->next) /* it waits for all that was begun */
         if (o->kind == STREAM && o->context == context) drain_all(o);
     destroy(found);
-    return leave(counted("cuMemFree_v2"));
+    return leave(count_call("cuMemFree_v2"));
 }
 
 EXPORT int cuMemHostAlloc(void **memory, size_t bytes, unsigned flags) {
@@ -593,7 +593,7 @@ EXPORT int cuMemFreeHost(void *memory) {
     object *found = find(memory, 1);
     if (found == NULL || found->kind != PINNED || found->start != memory) FAIL(INVALID_VALUE, "cuMemFreeHost: no memory");
     destroy(found);
-    return leave(counted("cuMemFreeHost"));
+    return leave(count_call("cuMemFreeHost"));
 }
 
 EXPORT int cuMemHostGetDevicePointer_v2(address *pointer, void *memory, unsigned flags) {
@@ -730,7 +730,7 @@ EXPORT int cuStreamDestroy_v2(object *handle) {
     if (stream->capture != NULL) complain(OK, "cuStreamDestroy_v2: during a capture");
     drain_all(stream);
     destroy(stream);
-    return leave(counted("cuStreamDestroy_v2"));
+    return leave(count_call("cuStreamDestroy_v2"));
 }
 
 EXPORT int cuStreamSynchronize(object *handle) {
@@ -777,7 +777,7 @@ EXPORT int cuStreamEndCapture(object *handle, object **graph) {
     write_down("cuStreamEndCapture");
     NEEDS_STREAM("cuStreamEndCapture");
     if (stream->capture == NULL) FAIL(ILLEGAL_STATE, "cuStreamEndCapture: without a beginning");
-    int result = stream->capture_is_void ? CAPTURE_INVALIDATED : counted("cuStreamEndCapture");
+    int result = stream->capture_is_void ? CAPTURE_INVALIDATED : count_call("cuStreamEndCapture");
     *graph = result == OK ? stream->capture : NULL;
     if (result != OK) destroy(stream->capture);
     stream->capture = NULL;
@@ -797,7 +797,7 @@ EXPORT int cuEventDestroy_v2(object *event) {
     NEEDS_CONTEXT("cuEventDestroy_v2");
     if (!is_live(event, EVENT)) FAIL(INVALID_HANDLE, "cuEventDestroy_v2: no event");
     destroy(event);
-    return leave(counted("cuEventDestroy_v2"));
+    return leave(count_call("cuEventDestroy_v2"));
 }
 
 EXPORT int cuEventRecord(object *event, object *handle) {
@@ -841,7 +841,7 @@ EXPORT int cuGraphDestroy(object *graph) {
     NEEDS_CONTEXT("cuGraphDestroy");
     if (!is_live(graph, GRAPH)) FAIL(INVALID_HANDLE, "cuGraphDestroy: no graph");
     destroy(graph);
-    return leave(counted("cuGraphDestroy"));
+    return leave(count_call("cuGraphDestroy"));
 }
 
 EXPORT int cuGraphLaunch(object *runnable, object *handle) {
@@ -859,7 +859,7 @@ EXPORT int cuGraphExecDestroy(object *runnable) {
     NEEDS_CONTEXT("cuGraphExecDestroy");
     if (!is_live(runnable, RUNNABLE)) FAIL(INVALID_HANDLE, "cuGraphExecDestroy: no graph");
     destroy(runnable);
-    return leave(counted("cuGraphExecDestroy"));
+    return leave(count_call("cuGraphExecDestroy"));
 }
 
 EXPORT int cuLaunchHostFunc(object *handle, void (*function)(void *), void *argument) {

@@ -2,7 +2,7 @@
  *
  * x is float32[1024], y float32[1024], count int64[1], the state one int64; the constants are 1024 float32 and the state's
  * initial value. x[0] = -1 lets a kernel of the GPU fail, -2 one of the processor. With -DLOOPS the entry reads how many
- * rounds to count from x[1], so that it cannot be captured. */
+ * iterations to run from x[1], so that it cannot be captured. */
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -88,9 +88,9 @@ int32_t nnefc_network(void *x, void *y, void *count, uint8_t *state, uint8_t *wo
     void *const steps[] = {workspace + COUNT * sizeof(float), workspace, y, workspace};
     nnefc_cuda_host_step(&host_kernels[0], steps);
 #if defined(LOOPS)
-    float rounds = 0;
-    nnefc_cuda_read(&rounds, (float *)workspace + 1, sizeof rounds);
-    for (int i = 0; (float)i < rounds && !nnefc_cuda_run_failed(); i++) step(state, count, workspace);
+    float loops_done = 0;
+    nnefc_cuda_read(&loops_done, (float *)workspace + 1, sizeof loops_done);
+    for (int i = 0; (float)i < loops_done && !nnefc_cuda_run_failed(); i++) step(state, count, workspace);
 #else
     step(state, count, workspace);
 #endif

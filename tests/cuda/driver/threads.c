@@ -7,7 +7,7 @@
 
 #include "nnefc.h"
 
-enum { COUNT = 1024, ROUNDS = 6, RUNS = 10, THREADS = 4 };
+enum { COUNT = 1024, REPEATS = 6, RUNS = 10, THREADS = 4 };
 
 #define CHECK(condition)                                                    \
     do {                                                                    \
@@ -40,7 +40,7 @@ static int right(const tensors *t) {
 
 static void *own_sessions(void *number) {
     tensors t;
-    for (int round = 0; round < ROUNDS; round++) {
+    for (int round = 0; round < REPEATS; round++) {
         nnefc_session *session = NULL;
         CHECK(nnefc_create(NULL, &session) == NNEFC_OK);
         for (int i = 1; i <= RUNS; i++)

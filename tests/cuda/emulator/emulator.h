@@ -581,7 +581,7 @@ template <typename USE, int M, int N, int K> struct emulator_shape { static cons
 template <int M, int N, int K> struct emulator_shape<matrix_a, M, N, K> { static constexpr int rows = M, columns = K; };
 template <int M, int N, int K> struct emulator_shape<matrix_b, M, N, K> { static constexpr int rows = K, columns = N; };
 
-// Number e of a matrix, counted by rows, is with lane e % 32; real ones keep it a secret where.
+// Number e of a matrix, numbered by rows, is with lane e % 32; real ones keep it a secret where.
 template <typename USE, int M, int N, int K, typename T, typename LAYOUT = void> struct fragment {
   typedef typename emulator_stored<T>::type type;
   static constexpr int rows = emulator_shape<USE, M, N, K>::rows, columns = emulator_shape<USE, M, N, K>::columns;

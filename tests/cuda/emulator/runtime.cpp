@@ -2,7 +2,7 @@
 //
 // A fiber runs until it ends or waits at a barrier or for its warp; then the scheduler takes the next. In a checked build the
 // compiler calls this file before each access to memory (the hooks of its thread sanitizer), which finds accesses outside of
-// the buffers that the launch was told of, and pairs of accesses to one place, one of them a write, by threads that nothing
+// the buffers that the launch was given, and pairs of accesses to one place, one of them a write, by threads that nothing
 // orders: same block without a barrier between, or different blocks. Threads that write what is already there do no harm
 // and are not reported. An error ends the launch and is kept for emulator_error().
 #include "machine.h"
@@ -266,7 +266,7 @@ void access(char *address, size_t bytes, bool writes, bool recorded) {
     if (recorded) trace(*found, address, bytes, writes);
     return;
   }
-  if (!found && !range_count) return;                               // nobody said which memory there is
+  if (!found && !range_count) return;                               // no caller declared the memory
   if (!found && !writes && address >= &__ehdr_start && address < &_end) return;  // constants of the source
   if (found && address + bytes <= found->end) {
     say("thread (%u, %u, %u) of block (%u, %u, %u) writes to %s, which is read-only", index.x, index.y, index.z, blockIdx.x,

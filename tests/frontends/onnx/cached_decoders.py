@@ -60,8 +60,8 @@ def _layer(cached: bool, table: bool, prefix: str = "") -> list[onnx.NodeProto]:
     nodes = [
         _node("Shape", "input_ids", "ids_shape"),
         _node("Gather", "ids_shape one", "length"),
-        _node("CumSum", "attention_mask one", "counted"),
-        _node("Sub", "counted one", "all_places"),
+        _node("CumSum", "attention_mask one", "running"),
+        _node("Sub", "running one", "all_places"),
         _node("Neg", "length", "behind"),
         _node("Unsqueeze", "behind 0", "from"),
         _node("Slice", "all_places from last 1", "position_ids"),
@@ -140,7 +140,7 @@ def cached_decoder(
 
 
 def merged_decoder(total: str) -> onnx.ModelProto:
-    """A decoder that is told by an input whether there is a cache, in one file for both."""
+    """A decoder with an input that says whether there is a cache, in one file for both."""
     bodies = {}
     for name, cached in (("then_branch", True), ("else_branch", False)):
         prefix = f"{name}/"
@@ -148,8 +148,8 @@ def merged_decoder(total: str) -> onnx.ModelProto:
     outputs = [info.name for info in _outputs()]
     choice = helper.make_node("If", ["use_cache_branch_0"], outputs, **bodies)
     squeezed = _node("Squeeze", "use_cache_branch", "use_cache_branch_0")
-    told = helper.make_tensor_value_info("use_cache_branch", TensorProto.BOOL, [1])
-    return _model([squeezed, choice], [*_inputs("sequence_length", "past_sequence_length", total), told])
+    use_cache = helper.make_tensor_value_info("use_cache_branch", TensorProto.BOOL, [1])
+    return _model([squeezed, choice], [*_inputs("sequence_length", "past_sequence_length", total), use_cache])
 
 
 def feeds(batch: int, length: int, past: int, rng: np.random.Generator) -> dict[str, np.ndarray]:

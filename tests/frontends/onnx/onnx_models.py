@@ -41,7 +41,7 @@ def graph(
     name: str = "g",
     **more: Any,
 ) -> onnx.GraphProto:
-    """A graph; `x` goes in and `y` comes out, [2, 3] of float32, where nothing is said."""
+    """A graph; `x` goes in and `y` comes out, [2, 3] of float32, by default."""
     inputs = [info("x")] if inputs is None else inputs
     outputs = [info("y")] if outputs is None else outputs
     return helper.make_graph(list(nodes), name, list(inputs), list(outputs), list(initializers), **more)

@@ -101,9 +101,11 @@ def model_of(cases: Sequence[Case], opset: int) -> onnx.ModelProto:
     model = onnx.helper.make_model(graph, opset_imports=imports, ir_version=10)
     inferred = onnx.shape_inference.infer_shapes(model)
     kinds = {info.name: info for info in inferred.graph.output}
-    told = {f"y{number}_{index}": kind for number, case in enumerate(cases) for index, kind in case.types.items()}
+    declared_types = {
+        f"y{number}_{index}": kind for number, case in enumerate(cases) for index, kind in case.types.items()
+    }
     for info in model.graph.output:
-        kind = kinds[info.name].type.tensor_type.elem_type or told.get(info.name)
+        kind = kinds[info.name].type.tensor_type.elem_type or declared_types.get(info.name)
         info.type.tensor_type.elem_type = kind or onnx.TensorProto.FLOAT
     return model
 

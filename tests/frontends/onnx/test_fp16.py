@@ -121,11 +121,11 @@ def _branch(nodes: Sequence[onnx.NodeProto], name: str) -> onnx.GraphProto:
 
 
 def test_bodies_of_choices_and_loops_take_and_give_float16(tmp_path: Path) -> None:
-    rounds = graph(
+    rounding = graph(
         [node("Identity", ["on"], ["on_"]), node("Mul", ["s", "e"], ["s_"])],
         [info("n", (), INT64), info("on", (), TensorProto.BOOL), info("s", (3,), HALF)],
         [info("on_", (), TensorProto.BOOL), info("s_", (3,), HALF)],
-        name="rounds",
+        name="rounding",
     )
     nodes = [
         node("Exp", ["x"], ["e"]),
@@ -136,7 +136,7 @@ def test_bodies_of_choices_and_loops_take_and_give_float16(tmp_path: Path) -> No
             then_branch=_branch([node("Add", ["e", "x"], ["p"])], "p"),
             else_branch=_branch([node("Sub", ["e", "x"], ["q"])], "q"),
         ),
-        node("Loop", ["times", "", "i"], ["y"], body=rounds),
+        node("Loop", ["times", "", "i"], ["y"], body=rounding),
     ]
     inputs = [info("x", (3,), HALF), info("yes", (), TensorProto.BOOL), info("times", (), INT64)]
     proto = model(nodes, inputs, [info("y", (3,), HALF)])

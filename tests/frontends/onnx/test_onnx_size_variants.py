@@ -53,7 +53,7 @@ def check(
 
 
 def test_products_of_bytes_with_as_many_rows_as_each_has(tmp_path: Path) -> None:
-    """Of two inputs, and of as many rows as the data tell."""
+    """Of two inputs, and of a data-dependent number of rows."""
     nodes = [
         node("MatMulInteger", "a v", "p"),
         node("MatMulInteger", "b w", "q"),
@@ -107,7 +107,7 @@ def test_sizes_that_a_run_refuses_are_not_computed_with(tmp_path: Path) -> None:
 
 
 def test_nothing_is_taken_of_what_has_no_elements(tmp_path: Path) -> None:
-    """A table of as many rows as the data tell, none in the second run."""
+    """A table of a data-dependent number of rows, none in the second run."""
     info, whole = helper.make_tensor_value_info, TensorProto.INT64
     nodes = [
         node("ReduceSum", "counts", "sum", keepdims=0),

@@ -66,7 +66,7 @@ def test_a_string_has_any_number_of_pieces(tmp_path: Path) -> None:
 @pytest.mark.filterwarnings("ignore:.*must be no less than 2")
 @pytest.mark.parametrize("limit", [{}, {"maxsplit": 7}])
 def test_a_piece_that_is_not_there_fails_the_run(limit: dict[str, int], tmp_path: Path) -> None:
-    """An index that is known, of a dimension whose size only the data tell."""
+    """An index that is known, of a dimension whose size is data-dependent."""
     nodes = [
         node("StringSplit", "x", "words n", **limit),
         node("Gather", "words second", "y", axis=1),
@@ -224,7 +224,7 @@ def test_ngrams_of_strings_and_integers(kind: str, more: dict[str, Any], tmp_pat
 
 
 def test_a_pipeline_from_a_sentence_to_counts(tmp_path: Path) -> None:
-    """Lower case, split into words, none of them a stop word, counted: with data-dependent sizes."""
+    """Lower case, split into words, none of them a stop word: with data-dependent sizes."""
     nodes = [
         node("StringNormalizer", "x", "lower", case_change_action="LOWER"),
         node("StringSplit", "lower", "words number"),

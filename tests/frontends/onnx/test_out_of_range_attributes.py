@@ -20,7 +20,7 @@ def model(node: NodeProto, inputs: list[INPUT], result: int) -> bytes:
 
 @pytest.mark.parametrize("sizes", [[8, 8], ["h", "w"]])
 @pytest.mark.parametrize(
-    ("kind", "attributes", "said"),
+    ("kind", "attributes", "expected"),
     [
         ("MaxPool", {"kernel_shape": [3, 3], "pads": [1 << 31] * 4}, "a padding of 2,147,483,648"),
         ("AveragePool", {"kernel_shape": [1 << 40] * 2, "pads": [1 << 30] * 4}, "a size of 1,099,511,627,776"),
@@ -30,13 +30,13 @@ def model(node: NodeProto, inputs: list[INPUT], result: int) -> bytes:
     ],
 )
 def test_windows_beyond_32_bits_are_refused(
-    sizes: list[int | str], kind: str, attributes: dict[str, list[int]], said: str
+    sizes: list[int | str], kind: str, attributes: dict[str, list[int]], expected: str
 ) -> None:
     inputs: list[INPUT] = [("x", TensorProto.FLOAT, [1, 3, *sizes])]
     if kind == "Conv":
         inputs.append(("w", TensorProto.FLOAT, [4, 3, 3, 3]))
     node = helper.make_node(kind, [name for name, *_ in inputs], ["y"], **attributes)
-    with pytest.raises(nnefc.CompileError, match=said):
+    with pytest.raises(nnefc.CompileError, match=expected):
         nnefc.compile(model(node, inputs, TensorProto.FLOAT))
 
 

@@ -39,7 +39,7 @@ def write_bin(path: Path, tensors: Mapping[str, np.ndarray]) -> None:
 def write_network(
     folder: Path, lines: Sequence[str], tensors: Mapping[str, np.ndarray] | None = None, operands: int | None = None
 ) -> Path:
-    """A network of these operators; the number of operands is counted unless given."""
+    """A network of these operators; the number of operands follows unless given."""
     count = 0
     for line in lines:
         words = line.split()

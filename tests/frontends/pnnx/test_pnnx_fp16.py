@@ -1,4 +1,4 @@
-"""Networks that PyTorch was told to keep in half precision."""
+"""Networks that PyTorch keeps in half precision."""
 
 from __future__ import annotations
 

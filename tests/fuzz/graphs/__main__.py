@@ -104,7 +104,7 @@ def write(finding: Finding, folder: Path, until: float) -> bool:
     return True
 
 
-def said_of(seeds: range, ways: Sequence[str], alone: bool, options: Sequence[str]) -> Iterator[dict[str, Any]]:
+def outcomes_of(seeds: range, ways: Sequence[str], alone: bool, options: Sequence[str]) -> Iterator[dict[str, Any]]:
     """What processes say of these seeds; a library in which one ends, or that takes too long, is a finding."""
     while seeds:
         command = [sys.executable, str(Path(__file__).parent), *options, *(f"--way={name}" for name in ways)]
@@ -142,8 +142,8 @@ def said_of(seeds: range, ways: Sequence[str], alone: bool, options: Sequence[st
         nothing = {"operators": {}, "agreed": 0, "refused": [], "doubtful": [], "validated": {}, "counts": {}}
         what = f"ended with {process.returncode}: {text[-600:]}"
         if end - first > 1:
-            lines = list(said_of(range(first, end), [last["way"]], True, options))
-            if not any(line["findings"] for line in lines):  # the graphs are counted by themselves
+            lines = list(outcomes_of(range(first, end), [last["way"]], True, options))
+            if not any(line["findings"] for line in lines):  # the graphs count by themselves
                 together = [first, f"together with those to {end - 1}: {what}", ""]
                 lines.append(last | nothing | {"seeds": [end, end], "findings": [together]})
             yield from sorted(lines, key=lambda line: not line["findings"])  # who reads them may stop after any
@@ -187,7 +187,7 @@ def main(
 
     def lines() -> Iterator[dict[str, Any]]:
         for first in range(seed, sys.maxsize, _BATCH):
-            yield from said_of(range(first, first + _BATCH), ways, alone, options)
+            yield from outcomes_of(range(first, first + _BATCH), ways, alone, options)
 
     for line in lines():
         tried = line["seeds"][1] - line["seeds"][0]

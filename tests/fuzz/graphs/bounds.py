@@ -392,8 +392,8 @@ def _terms(step: Step, values: Sequence[Any | None]) -> Array | None:
         case "MeanVarianceNormalization":
             axes = given.get("axes", (0, 2, 3))
         case _ if kind.startswith("Reduce"):
-            told = values[1] if len(values) > 1 and values[1] is not None else given.get("axes", ())
-            axes = np.asarray(told, int).reshape(-1)
+            declared = values[1] if len(values) > 1 and values[1] is not None else given.get("axes", ())
+            axes = np.asarray(declared, int).reshape(-1)
             if not len(axes):
                 axes = () if given.get("noop_with_empty_axes") else range(x.ndim)
         case _:

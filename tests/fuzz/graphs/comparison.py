@@ -41,14 +41,14 @@ _KERNEL_BOUND = 1e-4
 """What a kernel's results may be from those of another order of its sums, over the largest of them."""
 _NOT_EQUAL = re.compile(r" is (\d+), but .* is (\d+)(?:: both are the same| by the other sizes)")
 """What libraries say of sizes that they were compiled to take for equal; not that one is 1."""
-_COUNTED = re.compile(r"the data ask for a size '[^']+' that is not \d+, but")
+_WRONG_SIZE = re.compile(r"the data ask for a size '[^']+' that is not \d+, but")
 """What libraries say of data-dependent sizes, which were taken for equal to others, and are 1 and are repeated."""
 _UNKNOWN = re.compile("sizes cannot stay open: |internal error in nnefc")
 """How the compiler refuses dynamic sizes for an error that is none of its own, which tells users nothing."""
-_NOT_APART = "passes cannot be told apart"
-"""What is said of graphs that become loops or choices, or with data-dependent sizes."""
+_NOT_APART = "passes cannot be distinguished"
+"""The message for graphs that become loops or choices, or with data-dependent sizes."""
 _SQUEEZED = "has no axes, so it leaves out dimensions of 1"
-"""What is said of a `Squeeze` without axes of what has a data-dependent size."""
+"""The message for a `Squeeze` without axes of what has a data-dependent size."""
 _HARMLESS = ".*( must be .* operators|integers of NNEF have no width)"
 """Warnings: of sizes, which graphs have; of 32 bits, which are enough where there is no arithmetic of integers."""
 _OF_EMULATOR = re.compile(r"qemu-\S+: .*: Assertion `")
@@ -85,7 +85,7 @@ class Outcome:
         doubtful: those that agree with onnxruntime, but not with the reference, in which there are errors, too.
         findings: the others.
         validated: the passes and steps after which a graph, or one of its kernels, was computed and found right.
-        counts: what else is counted, by what it is: graphs "not run", for an error of the emulator's own, or "not
+        counts: other counts, by what it is: graphs "not run", for an error of the emulator's own, or "not
             judged", as nothing is asked of any of their results, or that "ended the peer" when it was asked; "items"
             of the results of graphs that agree, and those "not asked"; "sizes" that were drawn to be left open, those
             "closed" again, and graphs "without dynamic sizes"; "states" of graphs.
@@ -187,7 +187,7 @@ def _compared(graphs: Sequence[Graph], way: Way) -> Outcome:
         else:  # the graph is valid, and so is each of its operators
             wrong = f"refused: {error}"
     except nnefc.RunError as error:
-        if _COUNTED.search(str(error)) or (way.dynamic_sizes and _meets_one(str(error))):
+        if _WRONG_SIZE.search(str(error)) or (way.dynamic_sizes and _meets_one(str(error))):
             refused = str(error).partition("network.so: ")[2]
         else:
             wrong = f"RunError: {error}"
@@ -213,7 +213,7 @@ def _compared(graphs: Sequence[Graph], way: Way) -> Outcome:
 
 
 def _may_be_refused(message: str, way: Way) -> bool:
-    """Whether an error in this way, or a warning, says of a valid graph what users are told of such graphs."""
+    """Whether an error in this way, or a warning, says of a valid graph the message of such graphs."""
     if way.dynamic_sizes:
         return not _UNKNOWN.search(message)
     return _SQUEEZED in message or (way.validates and _NOT_APART in message)
@@ -221,8 +221,8 @@ def _may_be_refused(message: str, way: Way) -> bool:
 
 def _meets_one(message: str) -> bool:
     """Whether a library refuses a size for one that it is taken to be equal to, of which one is 1 and is repeated."""
-    told = _NOT_EQUAL.search(message)
-    return told is not None and "1" in told.groups()
+    matched = _NOT_EQUAL.search(message)
+    return matched is not None and "1" in matched.groups()
 
 
 def _by_itself(outcome: Outcome, beside: Graph) -> Outcome:
@@ -232,7 +232,7 @@ def _by_itself(outcome: Outcome, beside: Graph) -> Outcome:
     (finding,) = outcome.findings
     again = compare([finding.graph], finding.way)
     if again.findings:
-        return replace(again, counts=outcome.counts)  # others are counted with those of all graphs
+        return replace(again, counts=outcome.counts)  # others count with those of all graphs
     return replace(outcome, findings=(replace(finding, what=f"{finding.what} [beside others]", graph=beside),))
 
 
@@ -439,7 +439,7 @@ def _validate(graph: Graph, way: Way, validated: list[str]) -> Arrays:
 
 
 def _kind(values: npt.NDArray[np.generic]) -> str:
-    """How integers of all widths, floats and booleans are told apart."""
+    """How integers of all widths, floats and booleans are distinguished."""
     return "float" if is_float(values.dtype) else "boolean" if values.dtype == np.bool_ else "integer"
 
 

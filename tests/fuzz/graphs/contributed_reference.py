@@ -186,7 +186,7 @@ def _places(_given: Attributes, words: Array) -> Array:
     return np.arange(words.shape[1])[None]
 
 
-def _counted_ones(_given: Attributes, words: Array, mask: Array | None) -> Array:
+def _one_counts(_given: Attributes, words: Array, mask: Array | None) -> Array:
     return np.asarray(np.zeros(len(words)) if mask is None else (mask == 1).sum(1)).astype(np.int32)
 
 
@@ -210,7 +210,7 @@ def _known_keys(_given: Attributes, offsets: Array, starts: Array) -> Array:
     return np.asarray(np.arange(offsets.shape[1]) < np.diff(starts)[:, None])[:, None, None]
 
 
-def _counted_places(_given: Attributes, x: Array, places: Array) -> Array:
+def _position_counts(_given: Attributes, x: Array, places: Array) -> Array:
     """Of all elements, from the first one's on where that alone is given."""
     if places.ndim == 2:
         return places
@@ -305,8 +305,8 @@ OF_ONNXRUNTIME: Mapping[str, Callable[..., Array]] = {
     "CodedWeights": _coded_weights,
     "ComplexMul": _complex_product,
     "ComplexMulConj": _conjugate_product,
-    "CountedOnes": _counted_ones,
-    "CountedPlaces": _counted_places,
+    "OneCounts": _one_counts,
+    "PositionCounts": _position_counts,
     "Crop": _crop,
     "CropAndResize": _crop_and_resize,
     "ExpandDims": lambda _, x, axis: np.expand_dims(x, int(axis)),

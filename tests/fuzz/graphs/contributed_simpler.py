@@ -146,7 +146,7 @@ def _of_tables(
     rows = [steps.add("Gather", table, at, axis=0) for table, at in pairs if table]
     given = {"axis": -1, "epsilon": steps.given["epsilon"]}
     made = steps.add("LayerNormalization", steps.added(*rows), gamma, beta, **given)
-    steps.add("CountedOnes", words, mask, result=steps.node.output[1])
+    steps.add("OneCounts", words, mask, result=steps.node.output[1])
     return steps.end(made)
 
 
@@ -228,7 +228,7 @@ def _packed_attention(steps: Steps) -> list[onnx.NodeProto]:
 def _turned(steps: Steps) -> list[onnx.NodeProto]:
     x, places, cos, sin = steps.node.input
     given = chosen(steps.given, "interleaved", "num_heads")
-    places = steps.add("CountedPlaces", x, places)
+    places = steps.add("PositionCounts", x, places)
     return steps.end(steps.add("RotaryEmbedding", x, cos, sin, places, **given))
 
 

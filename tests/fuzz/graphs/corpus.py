@@ -41,14 +41,14 @@ class Case:
 
 def read_case(path: Path) -> Case:
     """The graph of a file."""
-    said, lines = [], []
+    described, lines = [], []
     for line in path.read_text(encoding="utf-8").splitlines():
-        (said if line.startswith("#") else lines).append(line)
-    about = dict(line.removeprefix("# ").split(": ", 1) for line in said[1:])
+        (described if line.startswith("#") else lines).append(line)
+    about = dict(line.removeprefix("# ").split(": ", 1) for line in described[1:])
     opened = frozenset(about.get("open", "").split())
     kept = dict(pair.split("=") for pair in about["states"].split()) if "states" in about else None
     graph = replace(_graph(onnx.parser.parse_model("\n".join(lines))), opened=opened, kept=kept)
-    return Case(said[0].removeprefix("# "), WAYS[about["way"]], graph)
+    return Case(described[0].removeprefix("# "), WAYS[about["way"]], graph)
 
 
 def _graph(model: onnx.ModelProto) -> Graph:

@@ -29,7 +29,7 @@ _LIMITED = re.compile(
 def drawn_sizes(graph: Graph) -> dict[str, int]:
     """Sizes of a graph's inputs, by name, that shall be left open if they may be."""
     rng = np.random.default_rng(graph.seed)
-    shares = {0: 0.0, 1: 0.2}  # models take no dynamic size for 0 unless they are told so
+    shares = {0: 0.0, 1: 0.2}  # models take no dynamic size for 0 without an option
     return {name: size for name, size in graph.sizes.items() if rng.random() < shares.get(size, 0.7)}
 
 
@@ -50,7 +50,7 @@ def may_be_dynamic(graph: Graph) -> frozenset[str]:
 
 def _not_dynamic(source: Path, sizes: Mapping[str, int], graph: Graph) -> set[str] | None:
     """Which sizes a model cannot leave open, of which nothing is known if there are none; None if all can be."""
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", nnefc.ModelWarning)
         try:
             network = load_network(source)
@@ -59,7 +59,7 @@ def _not_dynamic(source: Path, sizes: Mapping[str, int], graph: Graph) -> set[st
         except Exception:  # whatever else is raised is found when it is compiled
             return None
     closed: set[str] = set()
-    for message in (str(each.message) for each in told):
+    for message in (str(each.message) for each in caught):
         asked, limited = _ASKED.search(message), _LIMITED.search(message)
         if asked is None and not (limited and _is_within(sizes, limited)):
             closed |= {name for name in sizes if re.search(rf"\b{name}\b", message)}

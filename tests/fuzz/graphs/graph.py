@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 from onnx import helper, numpy_helper
-from simpler import told
+from simpler import node_text
 from steps import OPSET, Step, evaluate, imports, is_float, widened
 
 __all__ = ["Graph", "Tensor", "element_type", "joined"]
@@ -118,7 +118,7 @@ class Graph:
 
     def operators(self) -> list[str]:
         """The operators' names, in order."""
-        return [told(node) for step in self.steps for node in step.nodes]
+        return [node_text(node) for step in self.steps for node in step.nodes]
 
     def with_values(self) -> Graph:
         """The graph with the values of all tensors computed again from what its inputs are rounded to.

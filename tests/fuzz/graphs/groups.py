@@ -24,7 +24,7 @@ class Group(Step):
     """Nodes that are one step, as values between them are sequences, optional or strings.
 
     Args:
-        nodes: in order; of control flow, branches, loops that are told a number of trips, and `SequenceMap`.
+        nodes: in order; of control flow, branches, loops with a trip count, and `SequenceMap`.
         results: the tensors that others may read.
         opset: whose operators they are.
     """

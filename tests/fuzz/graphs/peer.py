@@ -19,7 +19,7 @@ import onnx
 __all__ = ["ENDED", "REFUSED", "peer_results", "results_here"]
 
 ENDED, REFUSED = "ended", "refuses"
-"""What is said instead of results: it ended its process, or took too long; or it does not take the graph."""
+"""The outcome instead of results: it ended its process, or took too long; or it does not take the graph."""
 
 _REFUSED = 3
 """What the process ends with if onnxruntime does not take the graph."""

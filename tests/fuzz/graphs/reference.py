@@ -197,10 +197,10 @@ def _stack(_given: Attributes, *parts: Array) -> Array:
 
 def _reduce_log_sum_exp(given: Attributes, x: Array, axes: Array | None = None) -> Array:
     """The logarithm of a sum of exponentials, which is inf where an element is, and none is no number."""
-    told = given.get("axes", ()) if axes is None else axes.tolist()
-    if not len(told) and given.get("noop_with_empty_axes"):
+    declared = given.get("axes", ()) if axes is None else axes.tolist()
+    if not len(declared) and given.get("noop_with_empty_axes"):
         return x
-    found: Array = np.logaddexp.reduce(x, tuple(told) or None, keepdims=bool(given.get("keepdims", 1)))
+    found: Array = np.logaddexp.reduce(x, tuple(declared) or None, keepdims=bool(given.get("keepdims", 1)))
     return found
 
 
@@ -216,7 +216,7 @@ def _normalized(given: Attributes, x: Array) -> Array:
     return found
 
 
-def _counted_words(given: Attributes, x: Array) -> Array:
+def _word_counts(given: Attributes, x: Array) -> Array:
     """How often sequences of a pool occur in each row, whose words may have equally many others between them."""
     pool, starts = given["pool_int64s"], [*given["ngram_counts"], len(given["pool_int64s"])]
     places, found = iter(given["ngram_indexes"]), np.zeros((*x.shape[:-1], max(given["ngram_indexes"]) + 1))
@@ -265,7 +265,7 @@ OWN: Mapping[str, Callable[..., Any]] = {
     "ScatterND": _scatter_nd,
     "Stack": _stack,
     "Swish": _swish,
-    "TfIdfVectorizer": _counted_words,
+    "TfIdfVectorizer": _word_counts,
     **OF_ATTENTION,
     **OF_ONNXRUNTIME,
     **OF_IMAGES,

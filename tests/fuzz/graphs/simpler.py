@@ -17,10 +17,10 @@ from contributed_simpler import OF_ONNXRUNTIME
 from linear_simpler import OF_INTEGERS
 from simpler_steps import Steps, attended
 
-__all__ = ["simpler", "told"]
+__all__ = ["node_text", "simpler"]
 
 
-def told(node: onnx.NodeProto) -> str:
+def node_text(node: onnx.NodeProto) -> str:
     """An operator's name; with its domain, if the standard has another of this name."""
     qualified = f"{node.domain}.{node.op_type}"
     return qualified if qualified in SIMPLER else node.op_type
@@ -28,7 +28,7 @@ def told(node: onnx.NodeProto) -> str:
 
 def simpler(node: onnx.NodeProto) -> Sequence[onnx.NodeProto]:
     """The nodes that stand for one; none, if it is evaluated as it is."""
-    make = SIMPLER.get(told(node))
+    make = SIMPLER.get(node_text(node))
     return make(Steps(node)) if make else ()
 
 

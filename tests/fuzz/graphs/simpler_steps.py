@@ -51,7 +51,7 @@ class Steps:
         return x
 
     def end(self, x: str, place: int = 0) -> list[onnx.NodeProto]:
-        """All nodes, of which this tensor is a result, the first if no other is said."""
+        """All nodes, of which this tensor is a result, the first by default."""
         for made in self.made:
             made.output[:] = [self.node.output[place] if name == x else name for name in made.output]
             made.input[:] = [self.node.output[place] if name == x else name for name in made.input]

@@ -60,8 +60,8 @@ def special_difference(results: Arrays, *expected: Arrays) -> str:
         wrong = np.logical_and.reduce([_wrong(value, other) for other in others])
         if wrong.any():
             where = tuple(int(k) for k in np.argwhere(wrong)[0])
-            told = " nor ".join(repr(other[where]) for other in others)
-            return f"{name}{list(where)} is {value[where]!r}, not {told}; {int(wrong.sum())} of {wrong.size} elements"
+            values = " nor ".join(repr(other[where]) for other in others)
+            return f"{name}{list(where)} is {value[where]!r}, not {values}; {int(wrong.sum())} of {wrong.size} elements"
     return ""
 
 

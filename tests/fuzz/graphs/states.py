@@ -73,7 +73,7 @@ def with_variables(folder: Path, graph: Graph, kept: Mapping[str, str]) -> None:
     document = folder / "graph.nnef"
     text = document.read_text(encoding="utf-8")
     values = {tensor.name: tensor.array for tensor in graph.inputs}
-    text = re.sub(r"(\bgraph \w+\()([^)]*)", lambda told: told[1] + _without(told[2], kept), text, count=1)
+    text = re.sub(r"(\bgraph \w+\()([^)]*)", lambda match: match[1] + _without(match[2], kept), text, count=1)
     for x, y in kept.items():
         text, count = re.subn(
             rf"\b{x} = external<scalar>\(shape = (\[[^]]*\])\)",

@@ -199,7 +199,7 @@ def supervise(name: str, minutes: float, seed: int, memory_gib: float, findings:
 
 
 def set_aside(findings: Path) -> None:
-    """Make the folder of a run: what an earlier one counted goes, and what it found goes to `earlier` inside."""
+    """Make the folder of a run: the counts of an earlier one go, and what it found goes to `earlier` inside."""
     earlier = findings / "earlier"
     earlier.mkdir(parents=True, exist_ok=True)
     for file in findings.glob("counts.*.json"):

@@ -52,12 +52,12 @@ def test_the_work_grows_with_the_graph_alone(monkeypatch: pytest.MonkeyPatch) ->
     looked = 0
     is_taken = module._is_taken
 
-    def counted(*arguments: object) -> bool:
+    def counting(*arguments: object) -> bool:
         nonlocal looked
         looked += 1
         return is_taken(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(module, "_is_taken", counted)
+    monkeypatch.setattr(module, "_is_taken", counting)
     small, large = made(300, 1, 8), made(6000, 1, 8)
     layout(small)
     before, looked = looked, 0

@@ -168,15 +168,15 @@ def test_nothing_is_folded_that_is_much_larger_than_the_constants(monkeypatch: p
         assert len(calls(folded)) == left
 
 
-@pytest.mark.parametrize("rounds", [1, 3])
-def test_large_products_between_other_steps(monkeypatch: pytest.MonkeyPatch, rounds: int) -> None:
+@pytest.mark.parametrize("repeats", [1, 3])
+def test_large_products_between_other_steps(monkeypatch: pytest.MonkeyPatch, repeats: int) -> None:
     """NumPy's products read what the compiled part computes, and the other way round; also parts of several results."""
     monkeypatch.setattr(evaluation, "_MIN_FOR_NUMPY", 1)
     rng = np.random.default_rng(5)
     w, v = (rng.standard_normal(shape).astype(np.float32) for shape in ((4, 6), (3, 3)))
     lines, last = ["s = R.split(W, [3], axis=1)", "p = s[0]", "q = s[1]", "h0 = R.add(p, q)"], "h0"
     expected = w[:, :3] + w[:, 3:]
-    for k in range(rounds):
+    for k in range(repeats):
         lines += [f"m{k} = R.matmul({last}, V)", f"h{k + 1} = R.add(m{k}, q)"]
         last, expected = f"h{k + 1}", expected @ v + w[:, 3:]
     text = "\n".join(["x[4, 3] -> z", *lines, f"z = R.multiply(x, {last})"])

@@ -421,7 +421,12 @@ def loop_of(writer: Writer, first: Buffer) -> tuple[LoopStep, Buffer]:
     body = Program((Step(kernel, (state,), (new,)),), (number,), (state,), (), (new,), (), {})
     last = Buffer(MemoryKind.WORKSPACE, 99, (256,), "uint8")
     loop = Loop(
-        Body(tvm.IRModule({}), 1, ()), 5, counted=False, conditional=False, reversed_inputs=(), reversed_outputs=()
+        Body(tvm.IRModule({}), 1, ()),
+        5,
+        has_trip_count=False,
+        conditional=False,
+        reversed_inputs=(),
+        reversed_outputs=(),
     )
     writer.steps.append(LoopStep(loop, body, (first,), (last,)))
     return writer.steps[-1], last

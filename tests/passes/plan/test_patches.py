@@ -160,12 +160,12 @@ def test_few_plans_of_memory_are_made_however_many_choices_there_are(
     model = net.write(net.conv(x, 4, 4, 3, strides=[4, 4]), tmp_path / "net.onnx")
     made = 0
 
-    def counted(*arguments: Any) -> Any:
+    def counting(*arguments: Any) -> Any:
         nonlocal made
         made += 1
         return plan_memory(*arguments)
 
-    monkeypatch.setattr(patches_module, "plan_memory", counted)
+    monkeypatch.setattr(patches_module, "plan_memory", counting)
     nnefc.compile(model, "cortex-m4", patches=True)
     assert 1 <= made <= 9
 

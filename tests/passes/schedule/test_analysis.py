@@ -25,7 +25,7 @@ def test_steps_have_axes_with_roles_and_know_whom_they_read() -> None:
     kernel = product_and_relu()
     product, relu = kernel.steps
     assert [(axis.size, axis.is_reduced) for axis in product.axes] == [(5, False), (12, False), (7, True)]
-    assert (product.elements, product.rounds, product.trip_counts) == (60, 420, (5, 12, 7))
+    assert (product.elements, product.iterations, product.trip_counts) == (60, 420, (5, 12, 7))
     assert (product.producers, product.consumers, relu.producers) == ((), (relu.name,), (product.name,))
     assert (kernel.reductions, kernel.outputs) == ((product,), (relu,))
     assert relu.read_of(product.result) is not None and product.read_of(relu.result) is None

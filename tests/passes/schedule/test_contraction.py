@@ -107,8 +107,8 @@ def unrolled_iterations(stmt: tirx.Stmt) -> int:
     """The largest number of iterations of unrolled loops inside one another."""
     match stmt:
         case tirx.For():
-            rounds = int(stmt.extent) if stmt.kind == tirx.ForKind.UNROLLED else 1
-            return rounds * unrolled_iterations(stmt.body)
+            trips = int(stmt.extent) if stmt.kind == tirx.ForKind.UNROLLED else 1
+            return trips * unrolled_iterations(stmt.body)
         case tirx.SeqStmt():
             return max(map(unrolled_iterations, stmt.seq))
         case s_tir.SBlockRealize():
@@ -184,7 +184,7 @@ def test_winograd_counts_what_the_third_cache_does_not_hold_as_memory() -> None:
 
 @pytest.mark.parametrize(("size", "once"), [(160, True), (40, False)])
 def test_images_that_no_second_cache_holds_are_read_once_for_all_panels(size: int, once: bool) -> None:
-    """The rounds of a tile of rows follow each other, or those of a panel."""
+    """The iterations of a tile of rows follow each other, or those of a panel."""
     weights = np.ones((192, 32, 1, 1), np.float32)
     case = Case([np.ones((1, 32, size, size), np.float32)], lambda g, x: g.convolve(x, weights))
     seen: dict[str, tvm.IRModule] = {}
@@ -195,12 +195,10 @@ def test_images_that_no_second_cache_holds_are_read_once_for_all_panels(size: in
     (update,) = [
         node for node in found if getattr(node, "block", None) and str(node.block.name_hint) == "convolution_update"
     ]
-    (rounds,) = [node.loop_var for node in found if getattr(node, "kind", None) == tirx.ForKind.PARALLEL]
+    (trips,) = [node.loop_var for node in found if getattr(node, "kind", None) == tirx.ForKind.PARALLEL]
     axes = dict(zip((str(axis.var.name) for axis in update.block.iter_vars), update.iter_values, strict=True))
     zeros = dict.fromkeys(variables_of([axes["v_o"]]), int64(0))
-    first, second = (
-        Analyzer().simplify(substituted(axes["v_o"], zeros | {rounds: int64(count)})) for count in range(2)
-    )
+    first, second = (Analyzer().simplify(substituted(axes["v_o"], zeros | {trips: int64(count)})) for count in range(2))
     assert (int(first) != int(second)) == once
 
 

@@ -34,14 +34,14 @@ def scale_of(path: Path) -> float:
     return scale
 
 
-def start(path: Path, first: int, rounds: int) -> subprocess.Popen[bytes]:
+def start(path: Path, first: int, repeats: int) -> subprocess.Popen[bytes]:
     """Another process, which writes libraries of the scales from `first` on, one after the other."""
     code = (
         "import pathlib, sys, test_interrupted\n"
         "for scale in range(*map(int, sys.argv[2:])):\n"
         "    test_interrupted.write(pathlib.Path(sys.argv[1]), scale)"
     )
-    return python(code, path, str(first), str(first + rounds))
+    return python(code, path, str(first), str(first + repeats))
 
 
 def python(code: str, *arguments: str | Path) -> subprocess.Popen[bytes]:

@@ -742,14 +742,14 @@ def explore(setting: Setting, maximum: int = 10_000_000) -> Explored:
                         came_from[after] = (state, label)
                         waiting.append(after)
             except Violation as violation:
-                raise Violation(_told(str(violation), came_from, state, label)) from None
+                raise Violation(_described(str(violation), came_from, state, label)) from None
         if not moved and any(each.at not in ("ended", "gone") for each in state.threads):
-            raise Violation(_told("nobody goes on", came_from, state, "all wait"))
+            raise Violation(_described("nobody goes on", came_from, state, "all wait"))
         assert len(came_from) <= maximum, "more states than this was meant for"
     return Explored(len(came_from), steps)
 
 
-def _told(message: str, came_from: dict[State, tuple[State, str] | None], state: State, last: str) -> str:
+def _described(message: str, came_from: dict[State, tuple[State, str] | None], state: State, last: str) -> str:
     steps = [last]
     while (before := came_from[state]) is not None:
         state, label = before

@@ -464,7 +464,7 @@ def test_a_kernel_is_called_several_times_in_a_run_so_that_engines_can_replace_i
     found = answer(
         f'const bytes = (await import("node:fs")).readFileSync("{module}");'
         "const { exports } = new WebAssembly.Instance(new WebAssembly.Module(bytes));"
-        "const pieces = (rounds, cycles) => exports.nnefc_pieces_alone(BigInt(rounds), BigInt(cycles));"
+        "const pieces = (iterations, cycles) => exports.nnefc_pieces_alone(BigInt(iterations), BigInt(cycles));"
         "const loops = [[1, 1e9], [7, 1e6], [128, 32768], [128, 64], [10001, 1], [1000, 0]];"
         "console.log(JSON.stringify(loops.map((loop) => pieces(...loop))))"
     )

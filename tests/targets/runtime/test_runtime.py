@@ -287,7 +287,7 @@ def test_a_bound_thread_gives_workers_other_processors(sample: Sample) -> None:
 
 
 @pytest.mark.parametrize(
-    ("threads", "options", "said"),
+    ("threads", "options", "message"),
     [
         (2, {"processors": (c_int32 * 2)(0, 1 << 20)}, "processors[1] is 1048576, which is none that this process may"),
         (2, {"processors": (c_int32 * 2)(0, -1)}, "processors[1] is -1, which is none"),
@@ -304,10 +304,10 @@ def test_a_bound_thread_gives_workers_other_processors(sample: Sample) -> None:
         ),
     ],
 )
-def test_threads_that_cannot_be_are_refused(sample: Sample, threads: int, options: Any, said: str) -> None:
+def test_threads_that_cannot_be_are_refused(sample: Sample, threads: int, options: Any, message: str) -> None:
     status, _ = sample.create(threads, **options)
     assert status == BAD_ARGUMENT
-    assert said in sample.error(None)
+    assert message in sample.error(None)
 
 
 @pytest.mark.parametrize("threads", [1, 3])

@@ -181,14 +181,14 @@ def test_the_header_takes_dynamic_sizes(sanitized: bool, tmp_path: Path) -> None
     squares = replace(DYNAMIC_SAMPLE, inputs=(x,), outputs=(y,), dimensions=DYNAMIC_SAMPLE.dimensions[:1], lifetimes=())
     squares = replace(squares, cancellable=True)
     link([object_of(SQUARES, "open_squares")], b"", squares, tmp_path / "squares.so")
-    link([object_file("data_dependent_network.c")], b"", DATA_DEPENDENT_SAMPLE, tmp_path / "counted.so")
+    link([object_file("data_dependent_network.c")], b"", DATA_DEPENDENT_SAMPLE, tmp_path / "data_dependent.so")
     flags = ["-std=c++17", *STRICT, *["-fsanitize=address,undefined"] * sanitized]
     sources = [f"-I{RUNTIME}", f"-I{tmp_path}", str(C_SOURCES / "open_session.cpp"), str(tmp_path / "open_sample.o")]
     program = tmp_path / "open_session"
     made = subprocess.run([*CPP, *flags, *sources, "-ldl", "-lm", "-o", str(program)], capture_output=True, text=True)
     assert made.returncode == 0, made.stderr
     done = subprocess.run(
-        [str(program), *(str(tmp_path / f"{name}.so") for name in ("plain", "squares", "counted"))],
+        [str(program), *(str(tmp_path / f"{name}.so") for name in ("plain", "squares", "data_dependent"))],
         capture_output=True,
         text=True,
     )

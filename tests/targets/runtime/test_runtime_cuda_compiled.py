@@ -58,7 +58,7 @@ def test_a_step_on_the_processor_is_a_part_of_the_graph(tmp_path: Path) -> None:
     assert names.count("cuGraphLaunch") == 6  # three runs for each of the two outputs that are compared
 
 
-def test_a_loop_of_a_known_number_of_rounds_is_a_part_of_the_graph(tmp_path: Path) -> None:
+def test_a_loop_with_a_known_trip_count_is_a_part_of_the_graph(tmp_path: Path) -> None:
     net = Net(seed=3)
     outputs = net.several("Loop", 2, net.constant(np.int64(4)), "", net.floats(3, 6), body=body("s", 0.5))
     names = compare(net, outputs, tmp_path)

@@ -1,5 +1,5 @@
 """The runtime of networks with dynamic dimensions in a program of its own: under sanitizers, on other machines, with
-its allocations counted, and with strict warnings."""
+its allocations checked, and with strict warnings."""
 
 from __future__ import annotations
 

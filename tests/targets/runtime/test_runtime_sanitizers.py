@@ -1,4 +1,4 @@
-"""The runtime in programs of its own: under sanitizers, with strict warnings, and with its allocations counted."""
+"""The runtime in programs of its own: under sanitizers, with strict warnings, and with its allocations checked."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ LOOP = LibraryDescription(
     "loop",
     "here",
     "nnefc test",
-    tuple(TensorDescription(name, "int64", ()) for name in ("rounds", "cycles", "slow")),
+    tuple(TensorDescription(name, "int64", ()) for name in ("iterations", "cycles", "slow")),
     (
         TensorDescription("times", "int32", (MAX,)),
         TensorDescription("pieces", "int32", ()),
@@ -35,10 +35,10 @@ SOURCE = """
 #include <time.h>
 typedef struct environment { void *sync; int32_t num_task; } environment;
 extern int (*__TVMBackendParallelLaunch)(int (*body)(int, environment *, void *), void *data, int tasks);
-int32_t nnefc_rounds(int64_t rounds, int64_t cycles);
+int32_t nnefc_iterations(int64_t iterations, int64_t cycles);
 enum { NONE, OTHERS, LAUNCHER };
 typedef struct loop {
-    int64_t rounds, slow;
+    int64_t iterations, slow;
     _Atomic int32_t *times, *of_launcher;
     int32_t *pieces;
     pthread_t launcher;
@@ -50,17 +50,17 @@ static int task(int number, environment *environment, void *data) {
     if (is_launcher) (*l->of_launcher)++;
     struct timespec pause = {.tv_nsec = 30000000};
     if (l->slow == (is_launcher ? LAUNCHER : OTHERS)) nanosleep(&pause, 0);
-    int64_t step = (l->rounds + environment->num_task - 1) / environment->num_task;
-    for (int64_t i = number * step; i < (number + 1) * step && i < l->rounds; i++) l->times[i]++;
+    int64_t step = (l->iterations + environment->num_task - 1) / environment->num_task;
+    for (int64_t i = number * step; i < (number + 1) * step && i < l->iterations; i++) l->times[i]++;
     return 0;
 }
-int32_t nnefc_network(const int64_t *rounds, const int64_t *cycles, const int64_t *slow, int32_t *times,
+int32_t nnefc_network(const int64_t *iterations, const int64_t *cycles, const int64_t *slow, int32_t *times,
                       int32_t *pieces, int32_t *of_launcher, uint8_t *state, uint8_t *workspace,
                       const uint8_t *constants) {
     for (int i = 0; i < MOST; i++) times[i] = 0;
     *of_launcher = *pieces = 0;
-    loop l = {*rounds, *slow, (_Atomic int32_t *)times, (_Atomic int32_t *)of_launcher, pieces, pthread_self()};
-    nnefc_rounds(*rounds, *cycles);
+    loop l = {*iterations, *slow, (_Atomic int32_t *)times, (_Atomic int32_t *)of_launcher, pieces, pthread_self()};
+    nnefc_iterations(*iterations, *cycles);
     return __TVMBackendParallelLaunch(task, &l, 0);
 }
 """
@@ -75,29 +75,29 @@ def loop(threads: int) -> Model:
     return load(path, threads=threads)
 
 
-def run(threads: int, rounds: int, slow: int = NONE, cycles: int = 0) -> tuple[int, int]:
+def run(threads: int, iterations: int, slow: int = NONE, cycles: int = 0) -> tuple[int, int]:
     """Runs a loop; returns how many pieces it had, and how many of them the launching thread did."""
-    times, pieces, own = loop(threads)(*map(np.array, (rounds, cycles, slow)))
-    assert times.tolist() == [1] * rounds + [0] * (MAX - rounds)
+    times, pieces, own = loop(threads)(*map(np.array, (iterations, cycles, slow)))
+    assert times.tolist() == [1] * iterations + [0] * (MAX - iterations)
     return int(pieces), int(own)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 7])
 def test_every_round_is_done_once(threads: int) -> None:
-    for rounds in (0, 1, 2, 5, 16, 17, 100, 1001, MAX):
+    for iterations in (0, 1, 2, 5, 16, 17, 100, 1001, MAX):
         for cycles in (0, 1, 50, 3000, 1 << 20, (1 << 63) - 1):
-            run(threads, rounds, cycles=cycles)
+            run(threads, iterations, cycles=cycles)
 
 
 @pytest.mark.parametrize("threads", [2, 3, 4, 16])
 def test_threads_of_one_speed_get_the_same_part(threads: int) -> None:
     """Nearly as the same number of iterations for each would be, which leaves nothing to take from slower ones."""
-    for rounds in (*range(1, 200), 1000, 1024, 3136, 4999):
+    for iterations in (*range(1, 200), 1000, 1024, 3136, 4999):
         for cycles in (0, 4000):
-            pieces, _ = run(threads, rounds, cycles=cycles)
-            step = math.ceil(rounds / pieces)
-            longest = math.ceil(math.ceil(rounds / step) / threads) * step
-            assert longest <= 1.07 * math.ceil(rounds / threads)
+            pieces, _ = run(threads, iterations, cycles=cycles)
+            step = math.ceil(iterations / pieces)
+            longest = math.ceil(math.ceil(iterations / step) / threads) * step
+            assert longest <= 1.07 * math.ceil(iterations / threads)
 
 
 def test_pieces_are_worth_taking() -> None:
@@ -119,9 +119,9 @@ def test_the_launching_thread_does_short_pieces_that_nobody_has_begun() -> None:
         assert pieces == 2 and own in (1, 2)
 
 
-@pytest.mark.parametrize("rounds", [16, 1600])
-def test_slow_workers_get_little(rounds: int) -> None:
-    pieces, own = run(2, rounds, slow=OTHERS)
+@pytest.mark.parametrize("iterations", [16, 1600])
+def test_slow_workers_get_little(iterations: int) -> None:
+    pieces, own = run(2, iterations, slow=OTHERS)
     assert pieces >= 8
     assert own >= pieces - 3  # the other has one, perhaps two
 

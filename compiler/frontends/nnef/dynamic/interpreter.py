@@ -268,9 +268,9 @@ class Interpreter:
             case syntax.Identifier():
                 return self._identifier(expression, frame)
             case syntax.Array(at, elements):
-                return self._counted(at, [self._value(element, frame) for element in elements], frame)
+                return self._repeated(at, [self._value(element, frame) for element in elements], frame)
             case syntax.Tuple(at, elements):
-                return self._counted(at, tuple(self._value(element, frame) for element in elements), frame)
+                return self._repeated(at, tuple(self._value(element, frame) for element in elements), frame)
             case syntax.Unary():
                 return self._unary(expression, frame)
             case syntax.Binary():
@@ -285,7 +285,7 @@ class Interpreter:
             case _:
                 self._fail(frame, expression.at, "such an expression does not belong to tract's dialect")
 
-    def _counted(self, at: int, value: Value, frame: _Frame) -> Value:
+    def _repeated(self, at: int, value: Value, frame: _Frame) -> Value:
         """A value, if no array is too large or too deep to take apart: those inside one may share their elements."""
         pending, count = [(value, 0)], 0
         while pending:
@@ -325,7 +325,7 @@ class Interpreter:
         return -value if unary.operator == "-" else value
 
     def _binary(self, binary: syntax.Binary, frame: _Frame) -> Value:
-        sides = [self._counted(binary.sign, self._value(side, frame), frame) for side in (binary.left, binary.right)]
+        sides = [self._repeated(binary.sign, self._value(side, frame), frame) for side in (binary.left, binary.right)]
         if binary.operator not in BINARY_OPERATIONS:
             self._fail(frame, binary.sign, f"the operator '{binary.operator}' does not belong to tract's dialect")
         made = self._called(BINARY_OPERATIONS[binary.operator], sides, frame, binary.sign)
@@ -362,7 +362,7 @@ class Interpreter:
             if argument.name is None and position >= len(parameters):
                 self._fail(frame, argument.at, f"'{name}' has {len(parameters)} parameters, more arguments are given")
             # Arguments with unknown names are ignored: torch-to-nnef writes some.
-            given[argument.name or parameters[position]] = self._counted(
+            given[argument.name or parameters[position]] = self._repeated(
                 argument.at, self._value(argument.value, frame), frame
             )
         self._work.calls += 1

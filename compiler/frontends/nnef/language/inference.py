@@ -164,7 +164,7 @@ class Inference(Reporter):
     def _tuple(self, tuple_: syntax.Tuple) -> Type:
         type_ = TupleType(tuple([self.type_of(element) for element in tuple_.elements]))
         if _size(type_) > _MAX_TUPLE:
-            self.fail(tuple_.at, f"a tuple has more than {_MAX_TUPLE} elements, those of its elements counted too")
+            self.fail(tuple_.at, f"a tuple has more than {_MAX_TUPLE} elements, including those of its elements")
         return self._not_too_deep(tuple_.at, type_)
 
     def _not_too_deep(self, at: int, type_: Type) -> Type:

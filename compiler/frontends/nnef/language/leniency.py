@@ -98,14 +98,14 @@ def _content(part: object) -> list[tuple[Any, ...]]:
     return [
         (
             type(node),
-            *(_told(getattr(node, element.name)) for element in fields(node) if element.name not in ("at", "sign")),
+            *(_restored(getattr(node, element.name)) for element in fields(node) if element.name not in ("at", "sign")),
         )
         for node in syntax.parts_of(part)
         if is_dataclass(node)
     ]
 
 
-def _told(value: Any) -> Any:
+def _restored(value: Any) -> Any:
     if isinstance(value, tuple):
         return len(value)
     return type(value) if is_dataclass(value) else (type(value), value)

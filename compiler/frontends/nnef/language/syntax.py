@@ -286,7 +286,7 @@ class Document:
 
     @property
     def is_dynamic(self) -> bool:
-        """Whether it is in tract's dialect, told apart by its extensions and by the fragment of its properties."""
+        """Whether it is in tract's dialect, distinguished by its extensions and by the fragment of its properties."""
         names = [extension.name for extension in self.extensions]
         return any(name.startswith("tract_") for name in names) or any(f.name == _PROPERTIES for f in self.fragments)
 

@@ -11,7 +11,7 @@ from nnefc.frontends.nnef.operations.lowering import Lowering, Operand
 from nnefc.operators.math.elementwise import Clip, Elementwise
 from nnefc.operators.math.functions import FUNCTIONS
 
-__all__ = ["FUNCTIONS_SAID", "declare"]
+__all__ = ["FUNCTION_RULES", "declare"]
 
 _NAMES = {
     "rcp": "reciprocal",
@@ -37,7 +37,7 @@ _NAMES = {
 }
 """What the library calls functions that have another name there."""
 
-FUNCTIONS_SAID: dict[str, str] = {}
+FUNCTION_RULES: dict[str, str] = {}
 """The operation that says a function of the library, by the function's name."""
 
 
@@ -50,7 +50,7 @@ def declare(name: str, *parameters: str, operand: str = "scalar", result: str = 
         options: of `operation`.
     """
     function = _NAMES.get(name, name)
-    FUNCTIONS_SAID[function] = name
+    FUNCTION_RULES[function] = name
     to = "y" if len(parameters) == 1 else "z"
     declared = ", ".join(f"{parameter}: tensor<{operand}>" for parameter in parameters)
     operation(

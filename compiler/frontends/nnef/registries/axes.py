@@ -11,7 +11,7 @@ __all__ = ["axes_of", "axis_of"]
 
 
 def axis_of(axis: int, rank: int) -> int:
-    """An axis counted from the front; negative ones are from the end.
+    """An axis, from the front; negative ones are from the end.
 
     Raises:
         CompileError: the tensor has no such axis.
@@ -22,7 +22,7 @@ def axis_of(axis: int, rank: int) -> int:
 
 
 def axes_of(axes: Iterable[int], operand: Operand) -> tuple[int, ...]:
-    """Axes of an operand in their order, counted from the front.
+    """Axes of an operand in their order, from the front.
 
     Raises:
         CompileError: it has no such axis.

@@ -2,7 +2,7 @@
 
     k = tract_transformers_dyn_kv_cache(new, axis = 2, past_sequence_shape = [1, 2, P, 16], …);      [1, 2, P + S, 16]
 
-The symbol `P` is how many positions came before the run: a state, that is counted before what needs it. A state of the
+The symbol `P` is how many positions came before the run: a state, that is advanced before what needs it. A state of the
 largest size holds what came.
 """
 

@@ -123,7 +123,7 @@ class _Body:
         full: what each iteration is given, by the names of the fragment's parameters.
         states: by parameter what goes from one iteration to the next, and which result that is.
         outputs: what the loop returns.
-        skip: how many iterations leave the states as they are, counted from the first run on.
+        skip: how many iterations leave the states as they are, from the first run on.
     """
 
     def __init__(

@@ -50,7 +50,7 @@ def _positions(context: ExtensionContext, args: Arguments) -> tuple[Operand, Ope
             f"{args.count} sequences of {args.context} tokens"
         )
     if at.sequences:
-        raise CompileError("positions are counted twice: a graph has one 'nnefc_positions'")
+        raise CompileError("positions are advanced twice: a graph has one 'nnefc_positions'")
     maximum = args.context - 1
     if one:
         state = at.state("P", np.array(0))

@@ -106,7 +106,7 @@ def _concat(context: ExtensionContext, args: Arguments) -> Operand:
 
 
 def _from_front(position: Dimension, size: Dimension) -> Dimension:
-    """A position, counted from the front."""
+    """A position, from the front."""
     if bounds(position)[1] < 0:
         return greatest(size + position, 0)
     if bounds(position)[0] < 0:

@@ -88,7 +88,7 @@ class Document:
         named: what the model calls them.
         hint: what those that are made now should be called.
         constant_name: what the model calls a constant.
-        rules: how operators of the library are said, by their kinds.
+        rules: how operators of the library are written, by their kinds.
     """
 
     invocations: list[Invocation] = field(default_factory=list)

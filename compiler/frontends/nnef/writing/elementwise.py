@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from nnefc.frontends.nnef.operations.elementwise import FUNCTIONS_SAID
+from nnefc.frontends.nnef.operations.elementwise import FUNCTION_RULES
 from nnefc.frontends.nnef.writing.document import Document, Unsayable, content_of
 from nnefc.frontends.nnef.writing.rules import aligned, says
 from nnefc.operators.base import dtype_of
@@ -40,7 +40,7 @@ def _function(document: Document, function: str, *operands: Any) -> Any:
     composed = _COMPOSED.get(function)
     if composed is not None:
         return composed(document, *operands)
-    name = FUNCTIONS_SAID.get(function)
+    name = FUNCTION_RULES.get(function)
     if name is None:
         raise Unsayable(f"NNEF has no operation for the function '{function}'")
     given = aligned(document, operands)
@@ -66,7 +66,7 @@ def _cube(document: Document, x: Any) -> Any:
 
 
 def _round_to_even(document: Document, x: Any) -> Any:
-    """NNEF rounds halves away from zero: of a half, twice its rounded half is even."""
+    """NNEF rounds to nearest, halves away from zero: of a half, twice its rounded half is even."""
     below = document.call("sub", x=x, y=document.call("floor", x=x))
     is_float16 = document.call("eq", x=below, y=0.5)
     even = document.call("mul", x=document.call("round", x=document.call("mul", x=x, y=0.5)), y=2.0)

@@ -195,8 +195,8 @@ class _Writer:
         document = self._document
         document.hint = self._recording.names.get(var, str(var.name))
         try:
-            rounded = self._rounded.said(value) if self._rounded is not None else None
-            document.values[var] = rounded if rounded is not None else self._said(var, value)
+            rounded = self._rounded.dequantized(value) if self._rounded is not None else None
+            document.values[var] = rounded if rounded is not None else self._from_rule(var, value)
         except Unsayable as error:
             document.values[var] = error
             return
@@ -205,8 +205,8 @@ class _Writer:
         if name is not None and isinstance(made, Tensor):
             document.named.setdefault(made, name)
 
-    def _said(self, var: relax.Expr, value: relax.Expr) -> Any:
-        """By the outermost operator that can be said; else as a call of Relax."""
+    def _from_rule(self, var: relax.Expr, value: relax.Expr) -> Any:
+        """By the outermost operator that can be written; else as a call of Relax."""
         failures: list[Unsayable] = []
         applications = [*self._recording.applications.get(var, []), *self._recording.applications.get(value, [])]
         location = applications[0][0].location if applications else f"the tensor '{self._document.hint}'"
@@ -255,7 +255,7 @@ class _Writer:
         raise Unsayable("it is nothing that NNEF has")
 
     def _controlled(self, control: Control, operands: list[relax.Expr]) -> Any:
-        """The results of a loop; branches cannot be said."""
+        """The results of a loop; branches cannot be written."""
         if not isinstance(control, Loop):
             raise Unsayable(_CHOOSES)
         body = control.body
@@ -267,15 +267,15 @@ class _Writer:
 
 
 def _most_telling(applied: list[Unsayable], called: Unsayable) -> Unsayable:
-    """Why an operand of an operator could not be said, or why the outermost operator with a rule could not.
+    """Why an operand of an operator could not be written, or why the outermost operator with a rule could not.
 
     `called` is why what the operators are made of could not: it tells more only where they have no rules.
     """
     for error in applied:
         if error.location:
             return error
-    told = (error for error in (*applied, called) if not error.no_rule)
-    return next(told, called if called.location or not applied else applied[0])
+    reasons = (error for error in (*applied, called) if not error.no_rule)
+    return next(reasons, called if called.location or not applied else applied[0])
 
 
 def _bindings(main: relax.Function) -> Iterator[tuple[relax.Expr, relax.Expr]]:

@@ -44,7 +44,7 @@ class Rounded:
         self._uses = Counter(var for value in values for var in variables_read(value))
         self.entries: dict[Tensor, str] = {}
 
-    def said(self, value: relax.Expr) -> Tensor | None:
+    def dequantized(self, value: relax.Expr) -> Tensor | None:
         """Writes a binding of a quantized tensor; returns None for other bindings.
 
         Raises:

@@ -4,7 +4,7 @@
     def _relu(document: Document, operator: Relu, x: Operand) -> Value:
         return document.call("relu", x=x)
 
-An operator without a rule is said by what it is made of.
+An operator without a rule is written as the operators that it is made of.
 """
 
 from __future__ import annotations

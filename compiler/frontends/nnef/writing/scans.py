@@ -5,8 +5,8 @@
     (y, h) = tract_core_scan(body = 'body1', scan = [('item1', x, 0, 1)], state = [('state1', h0, 'next1')],
                              output = [('out1', 'full', 0, 1), ('next1', 'last', 0, 1)], reset_every_turn = true);
 
-Loops go over the first axis of tensors, forwards or backwards. One whose number of iterations only the data tell cannot
-be said so.
+Loops go over the first axis of tensors, forwards or backwards. One with a data-dependent trip count cannot be written
+so.
 """
 
 from __future__ import annotations
@@ -135,9 +135,9 @@ def scanned_loop(document: Document, loop: Loop, operands: Sequence[Any], write:
     """
     if not isinstance(document, TractDocument):
         raise Unsayable("NNEF has no branches and loops, and the network repeats here")
-    if loop.conditional or loop.counted or loop.trip_count is None or loop.body.counts:
+    if loop.conditional or loop.has_trip_count or loop.trip_count is None or loop.body.counts:
         raise Unsayable(
-            "tract's scans have as many iterations as tensors have elements, and here only the data tell how many"
+            "tract's scans have as many iterations as tensors have elements, and here their number is data-dependent"
         )
     main = loop.body.module["main"]
     count, scanned = loop.body.states, len(loop.reversed_inputs)

@@ -75,7 +75,7 @@ class Assumed:
         """With one more assumption.
 
         Raises:
-            Narrowed: it cannot be one of a branch alone: the data tell a size in it, or results might be less than 0.
+            Narrowed: it cannot be one of a branch alone: it has a data-dependent size, or results might be less than 0.
         """
         if found.apart:
             raise found
@@ -216,7 +216,7 @@ class _Reader:
         self._found = found
         self._known = {str(var.name): var for var in dynamic_variables() if not is_unbounded_data_dependent(var)}
         if not self._known.keys() >= found.names:
-            raise found  # the data tell one of them
+            raise found  # one of them is data-dependent
         self.contrary: list[str] = []
         self.holds: list[Boolean] = []
         self.values: dict[Any, Dimension] = {}

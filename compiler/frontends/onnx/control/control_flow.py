@@ -30,7 +30,7 @@ _MAX_SHORT = 1024
 """Nodes that a loop comes to when it is unrolled although it could run as a loop."""
 
 _MAX_ITERATIONS = 100_000
-"""Rounds of a loop that can only be unrolled; the number of nodes that it comes to is limited too."""
+"""Iterations of a loop that can only be unrolled; the number of nodes that it comes to is limited too."""
 
 
 def _versions(op_type: str, minimum: int = 1) -> tuple[int, ...]:

@@ -117,8 +117,8 @@ def _with_known_trip_counts(ctx: Context, loop: Repetition, conditional: bool) -
 
     def counting(number: Value, states: list[AnyValue], elements: list[Value]) -> _Iteration:
         running, after, _ = loop.iteration(number, states[1:], elements)
-        (rounds,) = leaves(states[:1])
-        return running, [ctx.apply(Elementwise("add"), rounds, ctx.known(np.int64(1))), *after], []
+        (iterations,) = leaves(states[:1])
+        return running, [ctx.apply(Elementwise("add"), iterations, ctx.known(np.int64(1))), *after], []
 
     def unconditional(number: Value, states: list[AnyValue], elements: list[Value]) -> _Iteration:
         _, after, outputs = loop.iteration(number, states, elements)
@@ -126,9 +126,9 @@ def _with_known_trip_counts(ctx: Context, loop: Repetition, conditional: bool) -
 
     start = ctx.emit(ctx.expr(ctx.known(np.int64(0))))
     states, _ = repeat(ctx, replace(loop, iteration=counting, states=[start, *loop.states], reversed_outputs=()))
-    rounds = next(leaves(states[:1]))
-    known = ctx.constant(rounds)
-    limit = data_dependent_size(ctx.at, ctx.expr(rounds), loop.limit, "loop") if known is None else int(known)
+    iterations = next(leaves(states[:1]))
+    known = ctx.constant(iterations)
+    limit = data_dependent_size(ctx.at, ctx.expr(iterations), loop.limit, "loop") if known is None else int(known)
     always = ctx.known(np.ones(loop.running.shape, bool))
     return replace(loop, iteration=unconditional, limit=limit, count=None, running=always)
 
@@ -201,7 +201,7 @@ class _LoopBody:
             ) from None
         if data_dependent_inside(self._body, self.outputs):
             raise CompileError(
-                "a scan output has a size in each iteration that only the data tell, and need not be the same in all",
+                "a scan output has a data-dependent size in each iteration, and need not be the same in all",
                 hint="pad the elements to one size in the loop's body",
             )
 
@@ -300,9 +300,9 @@ class _LoopBody:
             operands.insert(0, loop.count)
         like = [*map(self._room, self._moving), *([zero] * len(held)), *(stacked[k] for k in kept)]
         made = ctx.emit_control(control, operands, like) if like else []
-        told = zip(self._held, made[len(self._moving) : len(states)], strict=True)
+        held_sizes = zip(self._held, made[len(self._moving) : len(states)], strict=True)
         sizes = self._last_sizes(
-            [data_dependent_size(ctx.at, ctx.expr(size), growth.count.limit, "loop") for growth, size in told]
+            [data_dependent_size(ctx.at, ctx.expr(size), growth.count.limit, "loop") for growth, size in held_sizes]
         )
         moved = {k: self._last(k, room, sizes) for k, room in zip(self._moving, made, strict=False)}
         last = [moved.get(k, leaf) for k, leaf in enumerate(self._first)]

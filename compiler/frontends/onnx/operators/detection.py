@@ -81,14 +81,16 @@ def _non_max_suppression(ctx: Context, node: Node) -> Any:
     given = [settled(ctx, input_at(node, index)) if has_input(node, index) else None for index in (2, 3, 4)]
     if any(value is not None and any(size != 1 for size in value.shape) for value in given):
         raise fail(node, "the greatest number of boxes and the thresholds must be one number each")
-    told = [value if value is not None and value.array is None else None for value in given]
+    given_at_run_time = [value if value is not None and value.array is None else None for value in given]
     maximum, overlap, minimum = (
         None if value is None or value.array is None else float(value.array.reshape(-1)[0]) for value in given
     )
     suppression = NonMaxSuppression(
-        None if told[0] is not None else int(min(maximum or 0, MAX_ELEMENTS)),  # PyTorch says the greatest int64
-        None if told[1] is not None else overlap or 0.0,
+        None
+        if given_at_run_time[0] is not None
+        else int(min(maximum or 0, MAX_ELEMENTS)),  # PyTorch says the greatest int64
+        None if given_at_run_time[1] is not None else overlap or 0.0,
         minimum,
         bool(node.attributes["center_point_box"]),
     )
-    return ctx.apply(suppression, boxes, scores, *told)
+    return ctx.apply(suppression, boxes, scores, *given_at_run_time)

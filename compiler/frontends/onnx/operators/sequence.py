@@ -45,7 +45,7 @@ def _sequence(node: Node, index: int = 0) -> TensorSequence | Stacked:
 
 
 def _position(ctx: Context, node: Node, index: int, length: int, end: int) -> int | None:
-    """A position below `end` in a sequence, counted from the front; None if it is known only at run time."""
+    """A position below `end` in a sequence, from the front; None if it is known only at run time."""
     array = ctx.constant(_position_tensor(node, index))
     if array is None:
         return None

@@ -61,8 +61,8 @@ __all__: list[str] = []
 @operator("Reshape", since=(1, 5, 13, 14, 19, 21, 23, 24, 25))
 def _reshape(ctx: Context, node: Node) -> Any:
     x = input_at(node, 0)
-    told = node.attributes.get("shape") if node.version == 1 else integers(ctx, node, 1, "shape")
-    wanted = list(told or [])
+    declared = node.attributes.get("shape") if node.version == 1 else integers(ctx, node, 1, "shape")
+    wanted = list(declared or [])
     shape, keep_zero = shape_of(x), bool(node.attributes.get("allowzero", 0))
     if 0 in shape and tells_at_run_time(ctx, node, 1):
         required_value(ctx, node, 1, "shape")  # which of the sizes is 0 does not follow from those of `x`
@@ -237,7 +237,7 @@ def _taken(start: int, end: int, step: int, size: int) -> tuple[int, int]:
 
 
 def _position(position: int, size: int, lowest: int, highest: int) -> int:
-    """A position of a slice, counted from the front and within the dimension."""
+    """A position of a slice, from the front and within the dimension."""
     choice = choice_of(position)
     if choice is not None:  # of `-c`, or a large number where `c` is 0
         condition, one, other = choice
@@ -248,7 +248,7 @@ def _position(position: int, size: int, lowest: int, highest: int) -> int:
         )
         found: Dimension = chosen(condition, _position(one, size, lowest, highest), last)
         return found
-    if is_known(position):  # to the end is often said with a number that cannot be reckoned with
+    if is_known(position):  # to the end is often written as a number that cannot be reckoned with
         position = min(max(position, -_FAR), _FAR)
     if known_less(position, 0):
         return greatest(minimum(position + size, highest), lowest)
@@ -257,7 +257,7 @@ def _position(position: int, size: int, lowest: int, highest: int) -> int:
         return front
     wrapped: Dimension = chosen(less(position, 0), position + size, position)
     either = greatest(minimum(wrapped, highest), lowest)
-    return either if may_exceed(either, front) else front  # what is before the front is none, however it is counted
+    return either if may_exceed(either, front) else front  # what is before the front is none, whatever its index
 
 
 _FAR = 1 << 40
@@ -313,7 +313,7 @@ def _expand(ctx: Context, node: Node) -> Any:
 
 
 def _expanded(ctx: Context, size: Dimension, own: Dimension) -> Dimension:
-    """A size to expand to that only the data tell: it may be 1 where the tensor's own is another number."""
+    """A data-dependent size to expand to: it may be 1 where the tensor's own is another number."""
     if is_known(size) or not is_known(own) or own == 1:
         return size
     one_of(ctx.at, size, (1, own), "expand")
@@ -434,7 +434,7 @@ def _number(ctx: Context, node: Node, index: int, name: str) -> int | float | Qu
 
 
 def _range_of_data(ctx: Context, values: list[Value], dtype: str) -> Any:
-    """A range of reals, of which only the data tell how many there are: counted in float64, as constant ones are."""
+    """A range of reals, with a data-dependent length: computed in float64, as constant ones are."""
     one = known(ctx, np.ones((), numpy_dtype(dtype)))
     start, limit, step = (ctx.apply(Reshape(()), value) for value in [*values, one][:3])
     first, last, each = (ctx.apply(Cast("float64"), part) for part in (start, limit, step))

@@ -148,7 +148,7 @@ def tells_at_run_time(ctx: Context, node: Node, index: int) -> bool:
 
 
 def normal_axis(node: Node, axis: int, rank: int) -> int:
-    """An axis counted from the front.
+    """An axis, from the front.
 
     Raises:
         CompileError: the tensor has no such axis.
@@ -159,7 +159,7 @@ def normal_axis(node: Node, axis: int, rank: int) -> int:
 
 
 def normal_axes(node: Node, axes: Sequence[int], rank: int) -> list[int]:
-    """Axes counted from the front, in the given order.
+    """Axes, from the front, in the given order.
 
     Raises:
         CompileError: the tensor has no such axis, or one occurs twice.

@@ -396,7 +396,7 @@ _ORDER: Sequence[Any] = (np.ndarray, Tensors, Indices, bool, int, Ints, Sizes, f
 
 
 def axis_of(axis: int, rank: int) -> int:
-    """An axis counted from the front; a tensor of rank 0 has the axes 0 and -1 too, as in PyTorch."""
+    """An axis, from the front; a tensor of rank 0 has the axes 0 and -1 too, as in PyTorch."""
     if not -max(rank, 1) <= axis < max(rank, 1):
         raise CompileError(f"there is no dimension {axis} in a tensor of rank {rank}")
     return axis % max(rank, 1)

@@ -279,12 +279,12 @@ def function_of(
     """
     count, pointers = len(sums), len(sides[0]) + len(sides[1])
     # operands: the sums, the pointers, the iterations; then what is not changed: how far each pointer is to be moved on
-    at, rounds = [f"${count + n}" for n in range(pointers)], f"${count + pointers}"
+    at, counter = [f"${count + n}" for n in range(pointers)], f"${count + pointers}"
     changed = count + pointers + 1
     lines = [text.format(**{f"p{n}": name for n, name in enumerate(at)}) for text in body.texts]
     if not once:
         moves = [f"add {at[n]}, {at[n]}, ${changed + n}" for n in range(pointers) if body.to_move[n]]
-        moves.append(f"subs {rounds}, {rounds}, #1")
+        moves.append(f"subs {counter}, {counter}, #1")
         lines = ["1:", *lines[: body.move_at], *moves, *lines[body.move_at :], "b.ne 1b"]
     if around is not None:
         lines = [*around[0], *lines, *around[1]]

@@ -247,7 +247,7 @@ def _function(
     """LLVM's function around the loop."""
     count, pointers = len(low), len(begins)
     # operands: the sums, the pointers, the iterations; then what is not changed: what pointers are moved on by
-    rounds, changed = f"${count + pointers}", count + pointers + (not once)
+    trips, changed = f"${count + pointers}", count + pointers + (not once)
     texts: list[str] = []
     for line, move in zip(lines, moves, strict=True):
         if not line.loads:
@@ -264,7 +264,7 @@ def _function(
     instructions = len(texts) + (0 if once else _LOOP)
     if not once:
         zeros = [f"vmov.i32 q{register - half}, #0" for register in low.values() for half in (0, 1)]
-        texts = [*zeros, "1:", *texts, f"subs {rounds}, {rounds}, #1", "bne 1b"]
+        texts = [*zeros, "1:", *texts, f"subs {trips}, {trips}, #1", "bne 1b"]
     for register in low.values():
         texts.append(f"vpadd.i32 d{2 * register}, d{2 * register}, d{2 * register + 1}")
         texts.append(f"vpadd.i32 d{2 * register + 1}, d{2 * register - 2}, d{2 * register - 1}")
@@ -274,8 +274,8 @@ def _function(
     constraints = ",".join([*outputs, *["r"] * len(strides), *tied, *others, "~{cc}", "~{memory}"])
     types = ", ".join([*[product.sum] * count, *["ptr"] * pointers, *["i32"] * (not once)])
     given = [f"i32 {move}" if isinstance(move, int) else f"i32 %d{n}" for n, move in enumerate(strides)]
-    given += [f"ptr %a{n}" for n in range(pointers)] + ["i32 %rounds"] * (not once)
-    words = {"left32": "left", "right32": "right", "rounds": "n"}
+    given += [f"ptr %a{n}" for n in range(pointers)] + ["i32 %trips"] * (not once)
+    words = {"left32": "left", "right32": "right", "trips": "n"}
     text = [f"  %{short} = trunc i64 %{whole} to i32" for short, whole in words.items()]
     for n, move in enumerate(strides):
         if isinstance(move, tuple):

@@ -199,16 +199,16 @@ def _in_one_loop(
         loops.pop()
     if len(loops) > 1:
         return None
-    rounds, by_left, by_right = int64(1), int64(0), int64(0)
+    trip_count, by_left, by_right = int64(1), int64(0), int64(0)
     if loops:
         loop, by_left, by_right = loops[0]
         if is_number(loop.extent, 0):
             return None
-        rounds = loop.extent if str(loop.extent.expr_ty().dtype) == "int64" else loop.extent.astype("int64")
+        trip_count = loop.extent if str(loop.extent.expr_ty().dtype) == "int64" else loop.extent.astype("int64")
         for count in writer.iterations_at_once:
             several = _repeated(count, loop, by_left, by_right, terms, min(maximum, _AT_ONCE))
             if several is not None:
-                terms, rounds = several, int64(int(loop.extent) // count)
+                terms, trip_count = several, int64(int(loop.extent) // count)
                 by_left, by_right = by_left * count, by_right * count
                 break
     first_left, first_right = min(x for _, x, _ in terms), min(y for _, _, y in terms)
@@ -217,9 +217,9 @@ def _in_one_loop(
     code = writer.code(steps, one.product, step, not loops, together)
     if code is None:
         return None
-    call = _call(code, one, (left, first_left), (right, first_right), rounds, (by_left, by_right))
-    if not isinstance(rounds, tirx.IntImm):  # the loop counter must start at 1 or more
-        call = tirx.IfThenElse(rounds > 0, call, None)
+    call = _call(code, one, (left, first_left), (right, first_right), trip_count, (by_left, by_right))
+    if not isinstance(trip_count, tirx.IntImm):  # the loop counter must start at 1 or more
+        call = tirx.IfThenElse(trip_count > 0, call, None)
     return code, call
 
 
@@ -395,7 +395,7 @@ def _call(
     one: _Added,
     left: tuple[tirx.Expr, int],
     right: tuple[tirx.Expr, int],
-    rounds: tirx.Expr,
+    trip_count: tirx.Expr,
     steps: tuple[tirx.Expr, tirx.Expr],
 ) -> tirx.Stmt:
     def address(tensor: tirx.Var, position: tirx.Expr, beyond: int) -> tirx.Expr:
@@ -408,4 +408,4 @@ def _call(
     sums = address(one.tensor, int64(0), 0)
     sizes = (one.product.element, one.product.right_element)
     moved = [step.astype("int64") * size for step, size in zip(steps, sizes, strict=True)]
-    return tirx.Evaluate(tirx.call_extern("void", code.name, sums, *lefts, *rights, rounds, *moved))
+    return tirx.Evaluate(tirx.call_extern("void", code.name, sums, *lefts, *rights, trip_count, *moved))

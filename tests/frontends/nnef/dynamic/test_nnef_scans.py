@@ -144,7 +144,7 @@ def test_the_standard_has_no_loops(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("body", "message"),
     [
         ("n = concat([i, s], axis = 0);", r"float32\[1, 2\], but after an iteration 'n' is float32\[2, 2\]"),
         ("n = tile(i, repeats = [400000, 1]);", r"but after an iteration 'n' is float32\[400000, 2\]"),
@@ -152,7 +152,7 @@ def test_the_standard_has_no_loops(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("count", [1, 3])
-def test_states_stay_as_large_as_they_are(body: str, told: str, count: int, tmp_path: Path) -> None:
+def test_states_stay_as_large_as_they_are(body: str, message: str, count: int, tmp_path: Path) -> None:
     text = (
         "version 1.0;\nextension tract_registry tract_core;\n"
         f"fragment b(i: tensor<scalar>, s: tensor<scalar>) -> (n: tensor<scalar>) {{ {body} }}\n"
@@ -161,5 +161,5 @@ def test_states_stay_as_large_as_they_are(body: str, told: str, count: int, tmp_
         " output = [('n', 'last', 0, 1)]); }"
     )
     (tmp_path / "graph.nnef").write_text(text)
-    with pytest.raises(CompileError, match=told):
+    with pytest.raises(CompileError, match=message):
         nnefc.compile(tmp_path)

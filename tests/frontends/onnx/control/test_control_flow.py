@@ -174,7 +174,7 @@ def test_choices_inside_others_with_sizes_that_depend_on_data(tmp_path: Path, mo
     assert len(lowered) <= 4 * depth**2
 
 
-def test_a_loop_ends_by_a_condition_after_many_rounds(tmp_path: Path) -> None:
+def test_a_loop_ends_by_a_condition_after_many_iterations(tmp_path: Path) -> None:
     """Steps of Collatz's sequence; its greatest number is limited by nothing."""
     one, two, three = (node("Constant", [], [f"c{k}"], value=tensor("", k, np.int64)) for k in (1, 2, 3))
     half = graph([two, node("Div", ["s0", "c2"], ["h"])], [], [info("h", (), INT64)], name="half")
@@ -250,7 +250,7 @@ def test_the_first_round_of_a_loop_is_computed_in_the_loop_alone(tmp_path: Path)
 
 
 @pytest.mark.parametrize("condition", ["", "c"])
-def test_the_number_of_rounds_is_an_input(tmp_path: Path, condition: str) -> None:
+def test_the_trip_count_is_an_input(tmp_path: Path, condition: str) -> None:
     made = body([GO, node("Add", ["s0", "x"], ["t0"])])
     given = [info("c", (), BOOL)] if condition else []
     proto = model(
@@ -260,8 +260,8 @@ def test_the_number_of_rounds_is_an_input(tmp_path: Path, condition: str) -> Non
     agrees(proto, tmp_path, *([r | {"c": np.bool_(c)} for r in runs for c in (True, False)] if condition else runs))
 
 
-@pytest.mark.parametrize("rounds", [2, 1500])
-def test_the_iteration_may_be_declared_as_a_vector(tmp_path: Path, rounds: int) -> None:
+@pytest.mark.parametrize("trips", [2, 1500])
+def test_the_iteration_may_be_declared_as_a_vector(tmp_path: Path, trips: int) -> None:
     """As old exporters wrote it; outputs have an axis more then."""
     nodes = [GO, node("Mod", ["i", "two"], ["k"]), node("Gather", ["x", "k"], ["o0"]), node("Add", ["s0", "x"], ["t0"])]
     made = body(nodes, scans=1)
@@ -270,8 +270,8 @@ def test_the_iteration_may_be_declared_as_a_vector(tmp_path: Path, rounds: int) 
         made.input.insert(position, value)
     made.output[0].CopyFrom(info("on", (1,), BOOL))
     loop = node("Loop", ["m", "", "x"], ["y", "rows"], body=made)
-    constants = [tensor(name, each, np.int64) for name, each in (("m", rounds), ("two", 2))]
-    proto = model([loop], [info("x")], [info("y"), info("rows", (rounds, 1, 3))], constants)
+    constants = [tensor(name, each, np.int64) for name, each in (("m", trips), ("two", 2))]
+    proto = model([loop], [info("x")], [info("y"), info("rows", (trips, 1, 3))], constants)
     agrees(proto, tmp_path, {"x": X})
 
 
@@ -596,7 +596,7 @@ class Writer:
     def loop(self, visible: list[str], depth: int) -> tuple[list[onnx.NodeProto], list[str]]:
         """By a number known or given, by a condition, or by both; sometimes with an output of each iteration."""
         states = self.random.randint(1, 3)
-        rounds = self.random.choice(["m", "two", "many" if depth == 0 else "two", "three"])
+        trips = self.random.choice(["m", "two", "many" if depth == 0 else "two", "three"])
         ends = self.random.random() < 0.4
         number, go, on = self.name(), self.name(), self.name()
         params = [self.name() for _ in range(states)]
@@ -607,7 +607,7 @@ class Writer:
         nodes.append(node("Identity", [condition if ends else go], [on]))
         new = [self.name() for _ in range(states)]
         nodes += [node("Identity", [self.pick([*inside[len(visible) :]])], [name]) for name in new]
-        scan = [self.name()] if rounds != "m" and not ends and self.random.random() < 0.5 else []
+        scan = [self.name()] if trips != "m" and not ends and self.random.random() < 0.5 else []
         nodes += [node("ReduceMean", [self.pick(inside), "first"], [name], keepdims=0) for name in scan]
         inner = graph(
             nodes,
@@ -617,7 +617,7 @@ class Writer:
         )
         names = [self.name() for _ in range(states)]
         stacked = [self.name() for _ in scan]
-        made = [node("Loop", [rounds, "", *(self.pick(visible) for _ in params)], [*names, *stacked], body=inner)]
+        made = [node("Loop", [trips, "", *(self.pick(visible) for _ in params)], [*names, *stacked], body=inner)]
         for name in stacked:
             mean, spread = self.name(), self.name()
             made += [node("ReduceMean", [name, "first"], [mean], keepdims=0), node("Add", ["x", mean], [spread])]

@@ -113,7 +113,7 @@ def test_scan_outputs_are_stacked(tmp_path: Path) -> None:
     agrees(looping(made, ["m", "", "x"], [info("y"), info("all", None)], m=np.int64(4)), tmp_path, {"x": X})
 
 
-def test_scan_outputs_of_no_rounds_are_empty(tmp_path: Path) -> None:
+def test_scan_outputs_of_no_iterations_are_empty(tmp_path: Path) -> None:
     made = body([*ADD, node("Neg", ["t0"], ["o0"])], scans=1)
     made.output[2].CopyFrom(info("o0", (2, 3)))
     network = loaded(looping(made, ["m", "", "x"], [info("y"), info("all", None)], m=np.int64(0)), tmp_path)

@@ -39,8 +39,8 @@ def loop_over_rows(nodes: list[onnx.NodeProto], outputs: dict[str, int], scanned
     )
     around = [
         node("Shape", "x", "size", start=0, end=1),
-        node("Squeeze", "size", "rounds"),
-        helper.make_node("Loop", ["rounds", "", "start"], ["y", "each"][: 1 + scanned], body=body),
+        node("Squeeze", "size", "trips"),
+        helper.make_node("Loop", ["trips", "", "start"], ["y", "each"][: 1 + scanned], body=body),
     ]
     numbers = {"none": np.array(0, np.int64), "step": np.array(1, np.int64), "two": np.array(2, np.int64)}
     return model_of(around, {"x": ["n", 5]}, outputs, **CONSTANTS, **numbers)
@@ -87,7 +87,7 @@ def test_memory_of_one_iteration_that_depend_on_data(tmp_path: Path) -> None:
     check(proto, tmp_path, None, feeds)
 
 
-def test_loops_inside_loops_with_counted_rounds(tmp_path: Path) -> None:
+def test_loops_inside_loops_with_data_dependent_trip_counts(tmp_path: Path) -> None:
     """The inner one runs as often as the row has elements that are not zero, and gives as many outputs."""
     inner = helper.make_graph(
         [
@@ -155,6 +155,6 @@ def test_outputs_of_different_sizes_in_each_iteration_are_refused(tmp_path: Path
     )
     scan = helper.make_node("Scan", ["x"], ["all"], body=body, num_scan_inputs=1)
     (tmp_path / "model.onnx").write_bytes(model_of([scan], {"x": ["n", 5]}, {"all": INT}).SerializeToString())
-    with pytest.raises(CompileError, match="a size in each iteration that only the data tell") as caught:
+    with pytest.raises(CompileError, match="a data-dependent size in each iteration") as caught:
         nnefc.compile(tmp_path / "model.onnx")
     assert "pad" in str(caught.value)

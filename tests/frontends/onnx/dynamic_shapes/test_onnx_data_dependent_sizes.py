@@ -252,7 +252,7 @@ def test_elements_of_an_dynamic_size_that_a_known_condition_keeps(condition: lis
 
 
 def test_slices_end_where_the_data_say(tmp_path: Path) -> None:
-    """Also counted from the end, beyond it, and where nothing is left."""
+    """Also from the end, beyond it, and where nothing is left."""
     nodes = [
         node("Cast", "x", "numbers", to=TensorProto.INT64),
         node("Slice", "numbers zero one", "first"),
@@ -346,7 +346,7 @@ def test_results_may_be_as_long_as_the_data_say(tmp_path: Path) -> None:
         assert library.run(lengths(2, 3))["y"].shape == (5, 5)
 
 
-def test_a_user_may_limit_what_the_data_tell(tmp_path: Path) -> None:
+def test_a_user_may_limit_data_dependent_sizes(tmp_path: Path) -> None:
     """Memory is laid out for the limit before the run."""
     artifact = check(spoken(), tmp_path, {"n": "1..4", "range": "2..40"}, [lengths(3, 4), lengths(40), lengths(1, 1)])
     assert [dimension.name for dimension in artifact.description.dimensions] == ["n"]
@@ -391,7 +391,7 @@ def test_ranges_may_begin_below_zero_where_the_data_do_not_tell_their_lengths(tm
     check(proto, tmp_path, None, feeds)
 
 
-def test_one_size_may_be_counted_twice(tmp_path: Path) -> None:
+def test_one_size_may_be_data_dependent_twice(tmp_path: Path) -> None:
     """Places of one mask, and of another that has as many: what is added must be as long; else the run fails."""
     nodes = [
         node("Greater", "x zero", "mask"),
@@ -412,7 +412,7 @@ def test_one_size_may_be_counted_twice(tmp_path: Path) -> None:
         library.run({"x": np.ones(3, np.float32), "w": -np.ones(3, np.float32)})
 
 
-def test_equal_things_may_be_counted(tmp_path: Path) -> None:
+def test_equal_sizes_may_be_data_dependent(tmp_path: Path) -> None:
     """The kernels become one, as equal ones do in networks with bytes; the sizes do not."""
     nodes = [
         node("NonZero", "x", "a"),
@@ -424,7 +424,7 @@ def test_equal_things_may_be_counted(tmp_path: Path) -> None:
     check(model_of(nodes, {"x": (4, 5)}, outputs), tmp_path, None, [{"x": some(4, 5, part)} for part in (0.3, 1, 0)])
 
 
-def test_what_is_counted_may_have_to_be_a_number(tmp_path: Path) -> None:
+def test_a_data_dependent_size_may_have_to_be_a_number(tmp_path: Path) -> None:
     """Every third element, as rows of three columns: a multiple; and as one row: a number."""
     nodes = [
         node("NonZero", "x", "places"),
@@ -449,7 +449,7 @@ def test_what_is_counted_may_have_to_be_a_number(tmp_path: Path) -> None:
             library.run({**feeds[0], "w": np.ones(5, np.float32)})
 
 
-def rounds(*, condition: bool) -> onnx.ModelProto:
+def trips(*, condition: bool) -> onnx.ModelProto:
     """A loop that adds `x` to a state, as often as the sum of `c` says, or until the state is above it."""
     value = helper.make_tensor_value_info
     body = helper.make_graph(
@@ -476,12 +476,12 @@ def rounds(*, condition: bool) -> onnx.ModelProto:
 
 
 @pytest.mark.parametrize("condition", [pytest.param(False, marks=pytest.mark.slow), True])
-def test_loops_give_as_many_rows_as_they_have_rounds(condition: bool, tmp_path: Path) -> None:
+def test_loops_give_as_many_rows_as_iterations(condition: bool, tmp_path: Path) -> None:
     feeds = []
     for size, end in ((3, 5), (1, 1), (7, 40), (7, 2)):
         x = RNG.random(size).astype(np.float32) + 0.5
         feeds.append({"x": x, "c": np.array([end - 1, 1], np.float32)})
-    check(rounds(condition=condition), tmp_path, {"n": "1..9"}, feeds)
+    check(trips(condition=condition), tmp_path, {"n": "1..9"}, feeds)
 
 
 def branching(then: Sequence[onnx.NodeProto], other: Sequence[onnx.NodeProto]) -> onnx.ModelProto:
@@ -519,8 +519,9 @@ def test_branches_may_count(tmp_path: Path) -> None:
     check(branching(then, other), tmp_path, {"n": "1..9"}, feeds)
 
 
-def test_what_is_counted_is_not_taken_for_nothing(tmp_path: Path) -> None:
-    """Two sizes are open and one is counted: that it is 0, so that 25 divides their product, is not what is meant."""
+def test_a_data_dependent_size_is_not_taken_for_empty(tmp_path: Path) -> None:
+    """Two sizes are open and one is data-dependent: that it is 0, so that 25 divides their product, is not what is
+    meant."""
     nodes = [node("Compress", "x mask", "some", axis=1), node("Reshape", "some shape", "y")]
     mask, shape = np.array([True, False]), np.array([25, -1])
     proto = model_of(nodes, {"x": ("a", "b", "c")}, {"y": TensorProto.FLOAT}, mask=mask, shape=shape)

@@ -217,8 +217,8 @@ def test_slices_have_computed_ends(tmp_path: Path) -> None:
         node("Sub", "length over", "end"),
         node("Slice", "x eight end one", "whole"),
         node("Reshape", "whole frames", "f"),
-        node("Shape", "f", "counted", start=1, end=2),
-        node("Squeeze", "counted", "count"),
+        node("Shape", "f", "counts", start=1, end=2),
+        node("Squeeze", "counts", "count"),
         node("Range", "zero count step", "places"),
         node("Unsqueeze", "places both", "column"),
         node("Less", "column seven", "early"),
@@ -447,7 +447,7 @@ def test_sequences_of_an_dynamic_length_end_before(tmp_path: Path) -> None:
 
 
 def test_loops_go_round_as_often_as_a_size_says(tmp_path: Path) -> None:
-    """`Scan` over the rows, and a `Loop` with as many rounds as there are columns."""
+    """`Scan` over the rows, and a `Loop` with as many iterations as there are columns."""
     value = helper.make_tensor_value_info
     scanned = helper.make_graph(
         [node("Add", "state row", "sum"), node("Identity", "sum", "item")],
@@ -478,7 +478,7 @@ def test_loops_go_round_as_often_as_a_size_says(tmp_path: Path) -> None:
 
 
 def test_fast_convolutions_are_right_where_batch_and_image_are_open(tmp_path: Path) -> None:
-    """Channels so many that the algorithm is Winograd's; its tiles are counted over all three dimensions."""
+    """Channels so many that the algorithm is Winograd's; its tiles are counts over all three dimensions."""
     nodes = [node("Conv", "x k", "y", pads=[1, 1, 1, 1])]
     check(model_of(nodes, ["n", 96, "h", "w"], k=real(24, 96, 3, 3)), tmp_path, {}, [(1, 96, 12, 8), (2, 96, 7, 9)])
 

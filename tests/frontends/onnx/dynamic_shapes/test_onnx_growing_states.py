@@ -32,8 +32,8 @@ NUMBERS = {
     "start": np.array(0, np.float32),
     "row0": np.ones((1, 1), np.float32),
 }
-ROUNDS = {
-    "shape": [node("Shape", "x", "size", start=0, end=1), node("Squeeze", "size", "rounds")],
+TRIPS = {
+    "shape": [node("Shape", "x", "size", start=0, end=1), node("Squeeze", "size", "trips")],
     "data": [
         node("Shape", "x", "size", start=0, end=1),
         node("ReduceMax", "x", "largest", keepdims=0),
@@ -41,7 +41,7 @@ ROUNDS = {
         node("Cast", "real", "whole", to=INT),
         node("Min", "whole size", "fewer"),
         node("Max", "fewer one", "some"),
-        node("Squeeze", "some", "rounds"),
+        node("Squeeze", "some", "trips"),
     ],
 }
 ON = {
@@ -70,7 +70,7 @@ def uniform(*rows: int, columns: int = 5) -> list[dict[str, np.ndarray]]:
 
 
 @pytest.mark.parametrize(
-    ("rounds", "on", "chosen"),
+    ("trips", "on", "chosen"),
     [
         ("shape", "", 0),
         pytest.param("data", "", 0, marks=pytest.mark.slow),
@@ -78,8 +78,8 @@ def uniform(*rows: int, columns: int = 5) -> list[dict[str, np.ndarray]]:
         ("data", "ends", 1),
     ],
 )
-def test_a_tensor_that_grows(rounds: str, on: str, chosen: int, tmp_path: Path) -> None:
-    """By as many rows in each iteration, or by as many as the data tell; to an end that is known, or not."""
+def test_a_tensor_that_grows(trips: str, on: str, chosen: int, tmp_path: Path) -> None:
+    """By as many rows in each iteration, or by a data-dependent number; to an end that is known, or not."""
     nodes = [
         node("Gather", "x i", "row"),
         node("ReduceSum", "s both", "sum", keepdims=0),
@@ -91,9 +91,9 @@ def test_a_tensor_that_grows(rounds: str, on: str, chosen: int, tmp_path: Path) 
         node("Concat", "s column", "s_", axis=0),
         *ON[on],
     ]
-    loop = helper.make_node("Loop", ["rounds", "", "row0"], ["y"], body=body_of(nodes, s=value("s")))
+    loop = helper.make_node("Loop", ["trips", "", "row0"], ["y"], body=body_of(nodes, s=value("s")))
     check(
-        model_of([*ROUNDS[rounds], loop], {"x": ["n", 5]}, {"y": FLOAT}, **NUMBERS),
+        model_of([*TRIPS[trips], loop], {"x": ["n", 5]}, {"y": FLOAT}, **NUMBERS),
         tmp_path,
         None,
         uniform(3, 1, 50, 7),
@@ -164,8 +164,8 @@ def test_the_first_element_goes_in_each_iteration(tmp_path: Path) -> None:
     around = [
         node("Shape", "x", "size"),
         node("Div", "size two", "half"),
-        node("Squeeze", "half", "rounds"),
-        helper.make_node("Loop", ["rounds", "", "x", "start"], ["s1", "y"], body=body),
+        node("Squeeze", "half", "trips"),
+        helper.make_node("Loop", ["trips", "", "x", "start"], ["s1", "y"], body=body),
     ]
     proto = model_of(around, {"x": ["n"]}, {"s1": FLOAT, "y": FLOAT}, **NUMBERS)
     check(proto, tmp_path, None, [{"x": RNG.random(count).astype(np.float32)} for count in (5, 2, 30, 1)])
@@ -190,9 +190,9 @@ def sequence(name: str) -> onnx.ValueInfoProto:
 
 
 @pytest.mark.parametrize(
-    ("rounds", "on", "position", "width"), [("shape", "", "", 5), ("data", "", " none", 5), ("data", "ends", "", "w")]
+    ("trips", "on", "position", "width"), [("shape", "", "", 5), ("data", "", " none", 5), ("data", "ends", "", "w")]
 )
-def test_a_sequence_that_grows(rounds: str, on: str, position: str, width: int | str, tmp_path: Path) -> None:
+def test_a_sequence_that_grows(trips: str, on: str, position: str, width: int | str, tmp_path: Path) -> None:
     """At its end or at its beginning; then elements are taken out, it is joined, and measured."""
     nodes = [
         node("Gather", "x i", "row"),
@@ -201,9 +201,9 @@ def test_a_sequence_that_grows(rounds: str, on: str, position: str, width: int |
         *ON[on],
     ]
     around = [
-        *ROUNDS[rounds],
+        *TRIPS[trips],
         node("SequenceEmpty", "", "nothing"),
-        helper.make_node("Loop", ["rounds", "", "nothing"], ["s1"], body=body_of(nodes, s=sequence("s"))),
+        helper.make_node("Loop", ["trips", "", "nothing"], ["s1"], body=body_of(nodes, s=sequence("s"))),
         node("ConcatFromSequence", "s1", "stack", axis=0, new_axis=1),
         node("ConcatFromSequence", "s1", "flat", axis=0),
         node("SequenceLength", "s1", "length"),
@@ -227,7 +227,7 @@ MAPPED = [
 
 
 def test_sequences_of_a_length_that_is_open(tmp_path: Path) -> None:
-    """A body for each element; positions that the data tell."""
+    """A body for each element; data-dependent positions."""
     body = helper.make_graph(
         [node("Tanh", "e", "t"), node("ReduceSum", "t", "u", keepdims=0)],
         "body",

@@ -84,7 +84,7 @@ def branch(name: str, node: onnx.NodeProto, result: onnx.ValueInfoProto) -> onnx
 
 
 def test_branches_without_elements_and_with_sequences_of_other_lengths(tmp_path: Path) -> None:
-    """As dummies are for what only one branch computes; and what is told of lists."""
+    """As dummies are for what only one branch computes; and the messages about lists."""
     info, real = helper.make_tensor_value_info, TensorProto.FLOAT
     sequences = [helper.make_tensor_sequence_value_info(name, real, None) for name in ("twice", "once")]
     nodes = [

@@ -23,7 +23,7 @@ NUMBERS = {
     "axis": np.array(0, np.int64),
     "pair": np.array([0, 1], np.float32),
 }
-COUNTED = [
+DATA_DEPENDENT = [
     node("ReduceSum", "x", "sum", keepdims=0),
     node("Cast", "sum", "number", to=INT),
     node("Unsqueeze", "number none", "k"),
@@ -39,7 +39,7 @@ def ones(shape: tuple[int, ...], count: int) -> np.ndarray:
 
 def test_operators_that_take_sizes_from_data(tmp_path: Path) -> None:
     nodes = [
-        *COUNTED,
+        *DATA_DEPENDENT,
         node("TopK", "z k", "best order", axis=0),
         node("ArgMax", "x", "hot", axis=0, keepdims=0),
         node("OneHot", "hot k pair", "coded"),
@@ -64,7 +64,7 @@ def test_operators_that_take_sizes_from_data(tmp_path: Path) -> None:
         library.run({**feeds[0], "z": feeds[0]["z"][:4]})
 
 
-def test_parts_that_are_all_told_by_the_data(tmp_path: Path) -> None:
+def test_parts_that_are_all_data_dependent(tmp_path: Path) -> None:
     """The last follows from the others: they must come to the whole."""
     nodes = [
         node("Cast", "sizes", "parts", to=INT),
@@ -81,7 +81,7 @@ def test_parts_that_are_all_told_by_the_data(tmp_path: Path) -> None:
 
 def test_a_size_to_expand_to_is_checked(tmp_path: Path) -> None:
     """It is the tensor's own, or 1."""
-    nodes = [*COUNTED, node("Concat", "k one", "wanted", axis=0), node("Expand", "lines wanted", "y")]
+    nodes = [*DATA_DEPENDENT, node("Concat", "k one", "wanted", axis=0), node("Expand", "lines wanted", "y")]
     proto = model_of(nodes, {"x": ["n", 9], "lines": [5, 4]}, {"y": FLOAT}, **NUMBERS)
     lines = RNG.random((5, 4)).astype(np.float32)
     artifact = check(proto, tmp_path, None, [{"x": ones((3, 9), count), "lines": lines} for count in (5, 1)])

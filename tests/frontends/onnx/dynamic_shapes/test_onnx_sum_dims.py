@@ -121,7 +121,7 @@ def joined(folder: Path, name: str, add: bool = True) -> Path:
 
 
 def test_counts_may_be_sums(tmp_path: Path) -> None:
-    """Where only the data tell how many elements there are, and they must be as many as two inputs have together."""
+    """Where the number of elements is data-dependent, and they must be as many as two inputs have together."""
     info, real = helper.make_tensor_value_info, TensorProto.FLOAT
     nodes = [
         helper.make_node("Concat", ["a", "b"], ["ab"], axis=0),

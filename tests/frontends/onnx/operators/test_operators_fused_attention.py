@@ -177,7 +177,7 @@ def test_caches_may_be_of_8_bits(kind: str, shape: tuple[int, ...]) -> None:
             assert (cache != right).mean() < 0.01
 
 
-def test_the_length_may_be_told_by_the_data_alone() -> None:
+def test_the_length_may_be_data_dependent() -> None:
     given = [grouped(7, 8, int32(7, 7), constant=())]
     check(given, compiled(given, 17), by_onnxruntime(given, 17), tolerance=1e-4)
 

@@ -153,7 +153,7 @@ def walked(forest: dict[str, Any], x: np.ndarray, targets: int, aggregate: str =
     compared = dict(zip(MODES, functions, strict=True))
     found = np.zeros((len(x), targets))
     for sample, row in enumerate(x):
-        said: list[list[float]] = [[] for _ in range(targets)]
+        votes: list[list[float]] = [[] for _ in range(targets)]
         for tree in sorted({tree for tree, _ in nodes}):
             here = 0
             while nodes[tree, here][1] != "LEAF":
@@ -162,9 +162,9 @@ def walked(forest: dict[str, Any], x: np.ndarray, targets: int, aggregate: str =
                 answer = compared[mode](element, np.float32(value)) or (np.isnan(element) and missing)
                 here = yes if answer else no
             for target, weight in weights.get((tree, here), []):
-                said[target].append(weight)
+                votes[target].append(weight)
         reduce = {"SUM": sum, "MIN": min, "MAX": max, "AVERAGE": lambda s: sum(s) / len({t for t, _ in nodes})}
-        found[sample] = [reduce[aggregate](elements) if elements else 0.0 for elements in said]
+        found[sample] = [reduce[aggregate](elements) if elements else 0.0 for elements in votes]
     return found
 
 

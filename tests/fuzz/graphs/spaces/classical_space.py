@@ -198,7 +198,7 @@ def _encoded(w: Walk, name: str) -> object:
 
 
 @space("TfIdfVectorizer")
-def _counted_words(w: Walk, name: str) -> object:
+def _word_counts(w: Walk, name: str) -> object:
     """Of words that are numbers, alone and in pairs with others between them."""
     if w.floats != F:
         raise Rejected("of float32 alone")

@@ -32,7 +32,7 @@ def _log_sum(w: Walk, name: str) -> object:
 
 
 def _over(w: Walk, name: str, x: Tensor, axes: Sequence[int], **attributes: int) -> object:
-    """A reduction over axes, over all of them if it is said of none; older operator sets take them as an attribute."""
+    """A reduction over axes, over all of them by default; older operator sets take them as an attribute."""
     if w.opset >= (13 if name == "ReduceSum" else 18):
         return w.add(name, x, w.integers(*axes) if axes else None, **attributes)
     attributes.pop("noop_with_empty_axes", None)

@@ -39,7 +39,7 @@ def _window(w: Walk, name: str) -> object:
         raise Rejected("of float32 alone")
     size = w.one(1, 2, 3, 8, 15, 16, 33)
     if size == 1:
-        raise Rejected("of one element nothing is said")
+        raise Rejected("one element is undefined")
     return w.add(name, w.constant(size, I64), output_datatype=TensorProto.FLOAT, **some(w, periodic=w.number(0, 1)))
 
 

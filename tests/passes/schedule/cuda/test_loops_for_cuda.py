@@ -1,4 +1,4 @@
-"""Loops written as statements, for CUDA: which rounds are independent, and that threads which share them keep order."""
+"""Loops written as statements, for CUDA: which iterations are independent, and that threads keep their order."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def kept_for_all(a, b, i, j):
         (kept_for_all, (6, 5), []),
     ],
 )
-def test_rounds_are_independent_if_positions_tell_them(
+def test_iterations_are_independent_if_positions_distinguish_them(
     write: Callable[..., None], sizes: tuple[int, ...], independent: list[int]
 ) -> None:
     nest = nest_of(sizes, write)

@@ -1,4 +1,4 @@
-"""What TVM is told of sizes that are known at run time."""
+"""What TVM knows of sizes that are known at run time."""
 
 from __future__ import annotations
 

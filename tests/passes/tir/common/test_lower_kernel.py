@@ -95,7 +95,7 @@ def test_kernels_return_a_status() -> None:
 
 
 @pytest.mark.parametrize("name", [pytest.param("llvm", marks=pytest.mark.slow), "llvm -mcpu=x86-64-v2"])
-def test_no_function_allocates_more_than_its_kernel_has_said(name: str) -> None:
+def test_no_function_allocates_more_than_its_kernel_declares(name: str) -> None:
     """Each function of the machine code frees only at its end what it allocates on the way."""
     rng = np.random.default_rng(0)
     shapes = [(1, 3, 19), (3, 16, 19), (2, 50, 7)]

@@ -35,13 +35,13 @@ def parallel(func: tirx.PrimFunc) -> list[tirx.For]:
     return [loop for loop in found if loop.kind == tirx.ForKind.PARALLEL]
 
 
-@pytest.mark.parametrize("rounds", [0, 1, 3, 70])
-def test_each_tile_is_computed_once(rounds: int) -> None:
+@pytest.mark.parametrize("trip_count", [0, 1, 3, 70])
+def test_each_tile_is_computed_once(trip_count: int) -> None:
     run = tvm.compile(changed(function(AROUND)), "llvm")["main"]
     for tiles in (0, 1, 7, 64, 100):
         made = tvm.runtime.tensor(np.zeros(9999, np.float32))
-        run(made, rounds, 4 * tiles, tiles)
-        assert np.array_equal(made.numpy(), np.arange(9999) < rounds * tiles)
+        run(made, trip_count, 4 * tiles, tiles)
+        assert np.array_equal(made.numpy(), np.arange(9999) < trip_count * tiles)
 
 
 def test_tiles_that_nothing_is_around_are_parallel_themselves() -> None:
@@ -49,6 +49,6 @@ def test_tiles_that_nothing_is_around_are_parallel_themselves() -> None:
     assert loop.extent.same_as(function(ALONE).params[-1])
 
 
-def test_loops_with_enough_rounds_stay_as_they_are() -> None:
+def test_loops_with_enough_iterations_stay_as_they_are() -> None:
     many = function(AROUND.replace("T.parallel(n)", "T.parallel(T.int64(64))"))
     tvm.ir.assert_structural_equal(changed(many), many)

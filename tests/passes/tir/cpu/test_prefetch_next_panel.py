@@ -95,14 +95,14 @@ def test_while_a_panel_is_multiplied_all_of_the_next_one_is_asked_for(case: Case
     assert int(loops[-1].extent) > 1  # LLVM takes what is read out of others
     parallel = next(loop for loop in loops if loop.kind == tirx.ForKind.PARALLEL)
     lines: dict[int, set[int]] = {}
-    for rounds in itertools.product(*(range(int(loop.extent)) for loop in loops)):
-        known = dict(zip((loop.loop_var for loop in loops), rounds, strict=True))
+    for counters in itertools.product(*(range(int(loop.extent)) for loop in loops)):
+        known = dict(zip((loop.loop_var for loop in loops), counters, strict=True))
         lines.setdefault(known[parallel.loop_var], set()).add(value(index, known))
     asked = sorted(set().union(*lines.values()))
     size = asked[0]  # of a panel: the first one was nobody's next
     assert asked == list(range(size, asked[-1] + LINE, LINE))
     assert (asked[-1] + LINE) % size == 0
-    panels = [{line // size for line in lines[rounds]} for rounds in sorted(lines)]
+    panels = [{line // size for line in lines[counters]} for counters in sorted(lines)]
     assert all(len(found) == 1 for found in panels)
     assert [min(found) for found in panels] == sorted(min(found) for found in panels)
 

@@ -1,4 +1,4 @@
-"""What products of one row ask for ahead: all that they read, once, some rounds before they do."""
+"""What products of one row ask for ahead: all that they read, once, some iterations before they do."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def test_all_that_is_read_is_asked_for_once_and_as_far_ahead() -> None:
     assert [len(loops) for loops, _ in found] == [2, 3]  # scales in the loop over blocks, words in that over words
     for loops, index in found:
         lines = [
-            value(index, dict(zip((loop.loop_var for loop in loops), map(int, rounds), strict=True)))
-            for rounds in np.ndindex(*(int(loop.extent) for loop in loops))
+            value(index, dict(zip((loop.loop_var for loop in loops), map(int, counters), strict=True)))
+            for counters in np.ndindex(*(int(loop.extent) for loop in loops))
         ]
         of_block = WORDS if len(loops) == 3 else 1
         count = PANELS * BLOCKS * of_block

@@ -1,4 +1,4 @@
-"""Borders are constants in some rounds of a loop: what is computed of them is what a machine makes of them."""
+"""Borders are constants in some iterations of a loop: what is computed of them is what a machine makes of them."""
 
 from __future__ import annotations
 

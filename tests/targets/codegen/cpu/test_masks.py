@@ -163,7 +163,7 @@ STILL_A_LOOP_MASKED = """
 """
 
 
-def test_a_loop_that_became_no_vector_leaves_out_its_last_rounds() -> None:
+def test_a_loop_that_became_no_vector_leaves_out_its_last_iterations() -> None:
     tvm.ir.assert_structural_equal(lower_masks(function(STILL_A_LOOP)), function(STILL_A_LOOP_MASKED))
 
 

@@ -186,7 +186,7 @@ def test_instructions_whose_state_the_system_does_not_save_are_not_there(tmp_pat
         values = {"saved": saved, "version": version, "xgetbv_is_there": xgetbv}
         for name, value in values.items():
             ctypes.c_uint.in_dll(library, name).value = value
-        library.forget()  # what another processor has said
+        library.forget()  # the answers of another processor
         return {name for name in checked if library.nnefc_cpu_has(name.encode())}
 
     for saved in (SSE, AVX, AVX512, TILES, APX, APX & ~TILES | SSE):

@@ -189,7 +189,7 @@ def test_features_are_switched_on_and_off() -> None:
     ("attributes", "bits"),
     [("+v", 128), ("+v,+zvl256b", 256), ("+v,+zvl512b", 512), ("+v,+zvl1024b", 1024), ("+zba", 128)],
 )
-def test_vectors_of_riscv_are_as_long_as_said(attributes: str, bits: int) -> None:
+def test_vectors_of_riscv_are_as_long_as_requested(attributes: str, bits: int) -> None:
     target = parse_target(f"llvm -mtriple=riscv64-linux-gnu -mattr={attributes}")
     assert target.vectors.bytes * 8 == bits * target.vectors.group
     assert target.vectors.registers * target.vectors.group == (32 if "+v" in attributes else 8)

@@ -18,11 +18,11 @@ extern void __libc_free(void *memory);
 
 static int fails(void) { return calls++, countdown > 0 && --countdown == 0; }
 
-static void *counted(void *memory) { return held += memory != NULL, memory; }
+static void *data_dependent(void *memory) { return held += memory != NULL, memory; }
 
-void *malloc(size_t bytes) { return fails() ? NULL : counted(__libc_malloc(bytes)); }
-void *calloc(size_t number, size_t bytes) { return fails() ? NULL : counted(__libc_calloc(number, bytes)); }
-void *aligned_alloc(size_t alignment, size_t bytes) { return fails() ? NULL : counted(__libc_memalign(alignment, bytes)); }
+void *malloc(size_t bytes) { return fails() ? NULL : data_dependent(__libc_malloc(bytes)); }
+void *calloc(size_t number, size_t bytes) { return fails() ? NULL : data_dependent(__libc_calloc(number, bytes)); }
+void *aligned_alloc(size_t alignment, size_t bytes) { return fails() ? NULL : data_dependent(__libc_memalign(alignment, bytes)); }
 int posix_memalign(void **memory, size_t alignment, size_t bytes) {
     *memory = aligned_alloc(alignment, bytes);
     return *memory != NULL ? 0 : 12; /* ENOMEM */

@@ -8,7 +8,7 @@
 enum { COPY, ROWS, STORAGES };
 
 int32_t nnefc_kernel_error(const char *text);
-void *nnefc_run_counted(void *run, int32_t part);
+void *nnefc_run_resized(void *run, int32_t part);
 void *nnefc_run_output(void *run, int32_t output);
 
 int32_t nnefc_network_sizes(const int64_t *values, int64_t *derived);
@@ -34,7 +34,7 @@ int32_t nnefc_network(const float *x, float *y, int64_t *total, uint8_t *state, 
     if (rows < 0) nnefc_kernel_error("a negative size"), rows = 0;
     *total = rows;
     sizes[1] = rows;
-    uint8_t *part = nnefc_run_counted(run, 1);
+    uint8_t *part = nnefc_run_resized(run, 1);
     if (part == NULL) return 0;
     y = nnefc_run_output(run, 0);
     float *made = memset(part + offsets[ROWS], 2, 8 * (size_t)rows);

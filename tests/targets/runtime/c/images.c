@@ -1,4 +1,4 @@
-/* The decoders on files that are cut off and changed at random: `images ROUNDS FILE...`, to be run under sanitizers. With 0 rounds
+/* The decoders on files that are cut off and changed at random: `images REPEATS FILE...`, to be run under sanitizers. With 0 iterations
  * the files are such as are refused, however much memory there is. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,16 +53,16 @@ static int decode(const uint8_t *data, size_t size) {
 }
 
 int main(int count, char **arguments) {
-    int rounds = atoi(arguments[1]), decoded = 0;
-    if (rounds == 0) most_bytes = 1 << 30;
+    int iterations = atoi(arguments[1]), decoded = 0;
+    if (iterations == 0) most_bytes = 1 << 30;
     for (int number = 2; number < count; number++) {
         uint8_t original[1 << 14], changed[sizeof original];
         FILE *in = fopen(arguments[number], "rb");
         if (in == NULL) return 2;
         size_t size = fread(original, 1, sizeof original, in);
         fclose(in);
-        if (decode(original, size) != (rounds > 0)) return 3;
-        for (int round = 0; round < rounds; round++) {
+        if (decode(original, size) != (iterations > 0)) return 3;
+        for (int round = 0; round < iterations; round++) {
             size_t kept = random_number(4) == 0 ? random_number((uint32_t)size + 1) : size;
             memcpy(changed, original, size);
             for (uint32_t i = random_number(6); i > 0; i--) {
@@ -74,6 +74,6 @@ int main(int count, char **arguments) {
         }
     }
     free(last);
-    printf("%s\n", decoded > 0 || rounds == 0 ? "ok" : "nothing was decoded");
+    printf("%s\n", decoded > 0 || iterations == 0 ? "ok" : "nothing was decoded");
     return 0;
 }

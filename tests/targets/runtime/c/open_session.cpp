@@ -114,17 +114,17 @@ static nnefc::Library in_memory(const char *path) {
     return nnefc::Library::from_memory(content.data(), content.size());
 }
 
-static void libraries_in_memory(const char *squares, const char *counted) { // two at a time, of which the first goes first
+static void libraries_in_memory(const char *squares, const char *data_dependent) { // two at a time, of which the first goes first
     auto first = std::make_unique<nnefc::Library>(in_memory(squares));
     one_output(first->session());
-    const nnefc::Library second = in_memory(counted);
+    const nnefc::Library second = in_memory(data_dependent);
     first.reset();
     const nnefc::Library third = in_memory(squares);
     one_output(third.session());
     CHECK(second.session().dimensions()[1].name == "rows" && third.session().inputs()[0].name == "x");
 }
 
-static void counted_output(nnefc::Session session) { // as large as the data say
+static void data_dependent_output(nnefc::Session session) { // as large as the data say
     CHECK(session.outputs()[0].shape[0] < 0 && session.dimensions()[1].name == "rows");
     std::vector<float> y(20);
     std::vector<std::int64_t> total(1);
@@ -152,7 +152,7 @@ int main(int argc, char **argv) {
     one_output(nnefc::Library(argv[2]).session());
     pool_of_sessions(nnefc::Library(argv[2]));
     libraries_in_memory(argv[2], argv[3]);
-    counted_output(nnefc::Library(argv[3]).session());
+    data_dependent_output(nnefc::Library(argv[3]).session());
     std::puts("ok");
     return 0;
 }

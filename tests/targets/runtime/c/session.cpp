@@ -105,9 +105,9 @@ static void libraries(const char *plain, const char *separate, const char *elsew
     options.weights = elsewhere;
     options.threads = 2;
     runs(library.session(options));
-    const std::vector<nnefc::Entry> said = library.metadata();
-    CHECK(said.size() == 2 && said[0].key == "author" && said[0].value == "«ä»");
-    CHECK(said[1].key == std::string_view("b\0", 2) && said[1].value.empty());
+    const std::vector<nnefc::Entry> embedded = library.metadata();
+    CHECK(embedded.size() == 2 && embedded[0].key == "author" && embedded[0].value == "«ä»");
+    CHECK(embedded[1].key == std::string_view("b\0", 2) && embedded[1].value.empty());
     CHECK(library.session(options).metadata()[0].value == "«ä»" && kept.metadata().empty());
     options.threads = -1;
     CHECK(failure(NNEFC_BAD_ARGUMENT, [&] { library.session(options); }) ==

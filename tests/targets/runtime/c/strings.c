@@ -7,7 +7,7 @@
 #include "text/arena.h"
 #include "text/text.h"
 
-enum { ROUNDS = 3000, COUNT = 7, LONGEST = 40, WIDTH = 64 };
+enum { REPEATS = 3000, COUNT = 7, LONGEST = 40, WIDTH = 64 };
 
 int32_t nnefc_text_concat(const nnefc_text *first, const nnefc_text *second, nnefc_text *made, int64_t count);
 int32_t nnefc_text_change_case(const nnefc_text *texts, const void *table, nnefc_text *made, int64_t count);
@@ -15,9 +15,9 @@ int64_t nnefc_text_position(nnefc_text text, const void *table, int64_t missing)
 int32_t nnefc_text_matches(nnefc_text text, const void *machine);
 int32_t nnefc_text_equal(nnefc_text one, nnefc_text other);
 int32_t nnefc_text_order(nnefc_text one, nnefc_text other);
-int32_t nnefc_text_count_pieces(const nnefc_text *texts, const nnefc_counted_text *delimiter, int64_t *counts, int64_t *most,
+int32_t nnefc_text_count_pieces(const nnefc_text *texts, const nnefc_sized_text *delimiter, int64_t *counts, int64_t *most,
                                 int64_t count, int64_t cuts);
-int32_t nnefc_text_split(const nnefc_text *texts, const nnefc_counted_text *delimiter, nnefc_text *pieces, int64_t count,
+int32_t nnefc_text_split(const nnefc_text *texts, const nnefc_sized_text *delimiter, nnefc_text *pieces, int64_t count,
                          int64_t cuts, int64_t width);
 int32_t nnefc_text_count_tokens(const nnefc_text *texts, const uint8_t *machines, const int64_t *places, int64_t *most,
                                 int64_t count, int64_t rule_count, int64_t least, int64_t keeps_matches, int64_t marks);
@@ -77,7 +77,7 @@ static void check(int holds, const char *what) {
 
 /* The pieces with the delimiter between them are the text. */
 static void check_split(const nnefc_text *texts, int64_t cuts) {
-    struct { /* as nnefc_counted_text, which has no members after its bytes */
+    struct { /* as nnefc_sized_text, which has no members after its bytes */
         uint64_t size;
         char bytes[8];
     } delimiter = {1 + random_number(2), ",a"};
@@ -151,7 +151,7 @@ int main(int count, char **paths) {
     check(nnefc_text_arena_use(&arena, &none) && none == NULL, "an arena of nobody's");
     nnefc_text_arena_use(&inner, &outside); /* of a run within a run */
     nnefc_text_arena_leave(outside);
-    for (int i = 0; i < ROUNDS; i++) {
+    for (int i = 0; i < REPEATS; i++) {
         nnefc_text_arena_reset(&arena);
         round_of(tables[0], tables[1], tables[2]);
     }

@@ -269,7 +269,7 @@ def _of_groups(ctx: Context, node: Node) -> list[Value]:
 
 
 def _whole_length(ctx: Context, total: Value, maximum: Dimension) -> Dimension:
-    """Returns how many positions there are: a number, a dynamic size, or a count that only the data tell."""
+    """Returns how many positions there are: a number, a dynamic size, or a data-dependent count."""
     if total.sizes is not None:
         size: Dimension = total.sizes.reshape(-1)[0]
         return size

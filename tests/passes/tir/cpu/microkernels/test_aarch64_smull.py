@@ -13,7 +13,7 @@ from nnefc.passes.tir.cpu.microkernels.aarch64_loop import Accumulation, LoopCod
 from nnefc.passes.tir.cpu.microkernels.aarch64_smull import code_of
 from nnefc.targets.machine.cpu.costs import InOrder, microarchitecture_of
 
-_ROUNDS = 3
+_TRIPS = 3
 _IN_ORDER = microarchitecture_of("aarch64", "cortex-a53").in_order
 
 
@@ -55,18 +55,18 @@ def _check_on(core: InOrder | None, name: str, steps: tuple[Accumulation, ...], 
     move = (4 * (max(step.left for step in steps) + 1), right_step)
     code = code_of(product, steps, move[1], once, core)
     assert code is not None
-    rounds = 1 if once else _ROUNDS
+    trips = 1 if once else _TRIPS
     dtype, minimum = (np.uint8, 0) if name == "umull" else (np.int8, -127 if product.joined else -128)
     maximum = 255 if name == "umull" else 127
-    data = rng.choice([0 if minimum == 0 else -128, maximum], rounds * move[0]).astype(dtype)
-    weights = rng.choice([minimum, maximum], rounds * move[1]).astype(dtype)
+    data = rng.choice([0 if minimum == 0 else -128, maximum], trips * move[0]).astype(dtype)
+    weights = rng.choice([minimum, maximum], trips * move[1]).astype(dtype)
     expected = dict.fromkeys((step.sum for step in steps), np.zeros(4, np.int64))
-    for number in range(rounds):
+    for number in range(trips):
         for step in steps:
             left, right = 4 * step.left + number * move[0], 4 * step.right + number * move[1]
             products = weights[right : right + 16].reshape(4, 4).astype(np.int64) @ data[left : left + 4]
             expected[step.sum] = expected[step.sum] + products
-    found = _executed(code, rounds, (data, weights), move)
+    found = _executed(code, trips, (data, weights), move)
     assert {number: total.tolist() for number, total in found.items()} == {
         number: total.tolist() for number, total in expected.items()
     }
@@ -118,7 +118,7 @@ def test_too_many_sums_have_no_code() -> None:
 
 
 def _executed(
-    code: LoopCode, rounds: int, memory: tuple[np.ndarray, np.ndarray], move: tuple[int, int]
+    code: LoopCode, trips: int, memory: tuple[np.ndarray, np.ndarray], move: tuple[int, int]
 ) -> dict[int, np.ndarray]:
     """The sums that the function adds to those before, by their places."""
     lines = re.search(r'asm "([^"]*)"', code.text)
@@ -127,7 +127,7 @@ def _executed(
     positions = [int(number) // 4 for number in re.findall(r"getelementptr i8, ptr %s, i64 (\d+)", code.text)]
     numbers = [int(number) for number in re.findall(r"{v(\d+)}", outputs[1])]
     moved = [int(number) for number in re.findall(r"= sub i64 %(?:left|right), (\d+)", code.text)]
-    machine = _Machine(len(positions), rounds, code, memory, move, moved)
+    machine = _Machine(len(positions), trips, code, memory, move, moved)
     program = lines[1].split("\\0A")
     at = 0
     while at < len(program):
@@ -141,7 +141,7 @@ class _Machine:
     def __init__(
         self,
         sums: int,
-        rounds: int,
+        trips: int,
         code: LoopCode,
         memory: tuple[np.ndarray, np.ndarray],
         move: tuple[int, int],
@@ -151,7 +151,7 @@ class _Machine:
         self._memory = [side.tobytes() for side in memory]
         sides = [(0, 4 * element) for element in code.left] + [(1, 4 * element) for element in code.right]
         self._pointers = {f"${sums + n}": list(side) for n, side in enumerate(sides)}
-        self._rounds = rounds
+        self._trips = trips
         changed = sums + len(sides) + 1
         self._steps = {f"${changed + n}": move[side] - moved[n] for n, (side, _) in enumerate(sides)}
 
@@ -191,9 +191,9 @@ class _Machine:
                 assert pointer == same
                 self._pointers[pointer][1] += self._steps[step]
             case "subs":
-                self._rounds -= 1
+                self._trips -= 1
             case "b.ne":
-                return self._rounds > 0
+                return self._trips > 0
             case _:
                 raise AssertionError(line)
         return False

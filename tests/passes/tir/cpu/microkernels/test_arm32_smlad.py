@@ -11,7 +11,7 @@ from nnefc.passes.tir.cpu.microkernels.aarch64_instructions import MultiplyAdd, 
 from nnefc.passes.tir.cpu.microkernels.aarch64_loop import Accumulation, LoopCode
 from nnefc.passes.tir.cpu.microkernels.arm32_smlad import code_of
 
-_ROUNDS = 3
+_TRIPS = 3
 
 
 def _product(name: str) -> MultiplyAdd:
@@ -96,25 +96,25 @@ def _check(name: str, steps: tuple[Accumulation, ...], once: bool) -> None:
         move = (4 * (max(step.left for step in steps) + 1), right_step)
         code = code_of(product, steps, known, once)
         assert code is not None
-        rounds = 1 if once else _ROUNDS
+        trips = 1 if once else _TRIPS
         dtype, minimum = (np.uint8, 0) if name == "vmull_u8" else (np.int8, -127 if product.joined else -128)
         maximum = 255 if name == "vmull_u8" else 127
-        data = rng.choice([0 if minimum == 0 else -128, maximum], rounds * move[0]).astype(dtype)
-        weights = rng.choice([minimum, maximum], rounds * move[1]).astype(dtype)
+        data = rng.choice([0 if minimum == 0 else -128, maximum], trips * move[0]).astype(dtype)
+        weights = rng.choice([minimum, maximum], trips * move[1]).astype(dtype)
         expected = dict.fromkeys((step.sum for step in steps), np.zeros(4, np.int64))
-        for number in range(rounds):
+        for number in range(trips):
             for step in steps:
                 left, right = 4 * step.left + number * move[0], 4 * step.right + number * move[1]
                 products = weights[right : right + 16].reshape(4, 4).astype(np.int64) @ data[left : left + 4]
                 expected[step.sum] = expected[step.sum] + products
-        found = _executed(code, rounds, (data, weights), move)
+        found = _executed(code, trips, (data, weights), move)
         assert {number: total.tolist() for number, total in found.items()} == {
             number: total.tolist() for number, total in expected.items()
         }
 
 
 def _executed(
-    code: LoopCode, rounds: int, memory: tuple[np.ndarray, np.ndarray], move: tuple[int, int]
+    code: LoopCode, trips: int, memory: tuple[np.ndarray, np.ndarray], move: tuple[int, int]
 ) -> dict[int, np.ndarray]:
     """The sums that the function adds to those before, by their places."""
     lines = re.search(r'asm "([^"]*)"', code.text)
@@ -123,7 +123,7 @@ def _executed(
     assert lines is not None and outputs is not None and given is not None
     positions = [int(number) // 4 for number in re.findall(r"getelementptr i8, ptr %s, i32 (\d+)", code.text)]
     numbers = [int(number) for number in re.findall(r"{q(\d+)}", outputs[1])]
-    machine = _Machine(code, len(positions), rounds, memory, given[1], move)
+    machine = _Machine(code, len(positions), trips, memory, given[1], move)
     program = lines[1].split("\\0A")
     at = 0
     while at < len(program):
@@ -138,7 +138,7 @@ class _Machine:
         self,
         code: LoopCode,
         sums: int,
-        rounds: int,
+        trips: int,
         memory: tuple[np.ndarray, np.ndarray],
         given: str,
         move: tuple[int, int],
@@ -148,13 +148,13 @@ class _Machine:
         sides = [(0, 4 * element) for element in code.left] + [(1, 4 * element) for element in code.right]
         self._pointers = {f"${sums + n}": list(side) for n, side in enumerate(sides)}
         operands = [operand.split() for operand in given.split(", ")]
-        counted = ["i32", "%rounds"] in operands
+        has_counter = ["i32", "%trips"] in operands
         self._counter = f"${sums + len(sides)}"
-        self._integers = {self._counter: rounds} if counted else {}
-        assert counted or rounds == 1
+        self._integers = {self._counter: trips} if has_counter else {}
+        assert has_counter or trips == 1
         for n, (kind, name) in enumerate(operands):
-            if kind == "i32" and name != "%rounds":
-                self._integers[f"${sums + len(sides) + counted + n}"] = _value(code.text, name, move)
+            if kind == "i32" and name != "%trips":
+                self._integers[f"${sums + len(sides) + has_counter + n}"] = _value(code.text, name, move)
 
     def quad(self, register: int, dtype: str) -> np.ndarray:
         return np.frombuffer(self._registers[2 * register] + self._registers[2 * register + 1], dtype)
