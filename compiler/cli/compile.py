@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,6 +14,9 @@ from nnefc.cli.grouped import Command, option
 from nnefc.cli.options import compiler_options, given
 from nnefc.driver.option_keywords import CompileKeywords
 from nnefc.support.diagnostics import CompileError
+
+if TYPE_CHECKING:
+    from nnefc.driver.artifact import Artifact
 
 __all__ = ["compile_model"]
 
@@ -144,10 +148,10 @@ def compile_model(
     from rich.console import Console
 
     from nnefc.cli.minimal_tvm import import_tvm
-    from nnefc.cli.progress import ProgressPhases
 
     import_tvm()
     from nnefc.driver.compile import compile
+    from nnefc.driver.terminal_progress import ProgressPhases
     from nnefc.passes.times import PassTimes
 
     phases = ProgressPhases(Console(stderr=True, quiet=not (verbose or sys.stderr.isatty())))
@@ -172,11 +176,36 @@ def compile_model(
             proved, checked = artifact.checks.proved, artifact.checks.checked
             click.echo(f"checks {checked:,} of {proved + checked:,} accesses, the others are proved", err=True)
     if verbose or sys.stderr.isatty():
-        from nnefc.cli.tables import size_line, trial_lines
+        from nnefc.cli.tables import trial_lines
 
-        for line in trial_lines(artifact.trials):
-            click.echo(line, err=True)
-        click.echo(size_line(output, artifact.description, beside="encrypt" in form or weights == "separate"), err=True)
+        beside = "encrypt" in form or weights == "separate"
+        lines = [*trial_lines(artifact.trials), *closing_lines(output, artifact, phases.seconds, beside=beside)]
+        click.echo("\n".join(lines), err=True)
+
+
+def closing_lines(output: Path, artifact: Artifact, seconds: float, *, beside: bool) -> list[str]:
+    """Returns what was written, how large it is, which dimensions are dynamic, and how to run it.
+
+    Args:
+        output: the file or folder.
+        artifact: what was written.
+        seconds: that it took.
+        beside: whether the constants are in a file of their own.
+    """
+    from nnefc.cli.dynamic_dims import range_text
+    from nnefc.cli.tables import size_line
+    from nnefc.targets.link.system_compiler import is_this_machine
+
+    lines = [size_line(output, artifact.description, seconds, beside=beside)]
+    if artifact.description.dimensions:
+        lines.append(f"dynamic: {', '.join(map(range_text, artifact.description.dimensions))}")
+    if output.suffix in (".so", ".dylib", ".dll"):
+        here = is_this_machine(artifact.target.zig_target)
+        lines.append(f"run it{'' if here else ', on its target'}: nnefc run {shlex.quote(str(output))} --random 0")
+    elif output.suffix in (".a", ".o"):
+        header = output.with_name(f"{artifact.description.prefix}.h")
+        lines.append(f"call it from C: {header} declares its functions")
+    return lines
 
 
 def needed(name: str, value: Path | None) -> Path:

@@ -8,7 +8,7 @@ from nnefc.cli.tables import columns
 from nnefc.ir.sample_inputs import Ranged
 from nnefc.symbolic.named_formulas import Formula, spelled
 
-__all__ = ["range_lines", "sizes_text"]
+__all__ = ["range_lines", "range_text", "sizes_text"]
 
 NO_LIMIT = 1 << 28
 """A max from this value on means that the size is unlimited, up to a bound of `nnefc.symbolic.dims`."""
@@ -25,6 +25,13 @@ def range_lines(dimensions: Iterable[Ranged], formulas: Mapping[str, Formula]) -
             sizes = f"{spelled(formulas[dimension.name], str)}, {dimension.minimum:,} {upward}{multiples}"
         rows.append(("dimension", dimension.name, sizes))
     return columns(rows)
+
+
+def range_text(dimension: Ranged) -> str:
+    """Returns the name and sizes of a dynamic dimension, in a few words: `height 32 to 1,280, multiples of 32`."""
+    multiples = f", multiples of {dimension.multiple:,}" if dimension.multiple > 1 else ""
+    upward = "or more" if dimension.maximum > NO_LIMIT else f"to {dimension.maximum:,}"
+    return f"{dimension.name} {dimension.minimum:,} {upward}{multiples}"
 
 
 def sizes_text(dimensions: Iterable[Ranged], size: str) -> str:

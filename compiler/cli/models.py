@@ -39,9 +39,9 @@ class Libraries:
             )
         from rich.console import Console
 
-        from nnefc.cli.progress import ProgressPhases
         from nnefc.driver.cache import library_of
         from nnefc.driver.option_keywords import compile_options
+        from nnefc.driver.terminal_progress import ProgressPhases
 
         options = compile_options("nnefc.compile", {"profile": True} if self._profile else {}, "llvm")
         self._count += 1

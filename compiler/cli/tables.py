@@ -70,15 +70,22 @@ def memory(count: int) -> str:
     return f"{count:,} bytes" if unit == "bytes" else f"{size:.1f} {unit}"
 
 
-def size_line(path: Path, description: LibraryDescription, *, beside: bool) -> str:
-    """What was written, how large it is, and what of it; `beside`: the constants are in a file of their own."""
+def size_line(path: Path, description: LibraryDescription, seconds: float, *, beside: bool) -> str:
+    """Formats what was written in how many seconds, and its size; `beside`: the constants are in another file."""
     if not path.is_file():
-        return f"wrote {path}"
+        return f"wrote {path} in {seconds:.1f} s"
     size, constants = path.stat().st_size, description.constant_bytes
     if beside:
-        return f"wrote {path}: {memory(size)}, and {memory(constants)} of constants beside it"
+        return f"wrote {path} in {seconds:.1f} s: {memory(size)}, and {memory(constants)} of constants beside it"
     parts = f"{memory(constants)} of constants, {memory(max(0, size - constants))} of code and runtime"
-    return f"wrote {path}: {memory(size)} ({parts}); a session takes {memory(description.workspace_bytes)}"
+    return f"wrote {path} in {seconds:.1f} s: {memory(size)} ({parts}); {session_memory(description)}"
+
+
+def session_memory(description: LibraryDescription) -> str:
+    """Returns how much memory a session takes, as far as that is known before a run."""
+    if description.is_dynamic:
+        return "the memory of a session depends on the sizes of its inputs"
+    return f"a session takes {memory(description.workspace_bytes)}"
 
 
 def trial_lines(trials: Sequence[Trial]) -> list[str]:

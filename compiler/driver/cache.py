@@ -30,6 +30,7 @@ from nnefc.driver.option_fields import given_values
 from nnefc.driver.options import CompileOptions, DebugOptions
 from nnefc.driver.progress import Progress
 from nnefc.driver.provenance import source_digest
+from nnefc.driver.terminal_progress import session_progress
 from nnefc.frontends.file_names import NNEF_DOCUMENT
 from nnefc.loader import Model
 from nnefc.loader import load as load_library
@@ -82,7 +83,7 @@ def load_model(
         model: as of `nnefc.compile`.
         options: how it is compiled.
         cache: see :data:`Cache`.
-        progress: called at the beginning and end of every phase.
+        progress: called at the beginning and end of every phase; None: a line on stderr, if that is a terminal.
         load: options of `nnefc.load`.
 
     Raises:
@@ -151,7 +152,7 @@ def _max_bytes() -> int:
 def _compiled(model: str | os.PathLike[str], options: CompileOptions, progress: Progress | None) -> Artifact:
     from nnefc.driver.compile import compile_model  # TVM comes with it
 
-    return compile_model(model, options, progress)
+    return compile_model(model, options, progress or session_progress(Path(model).name))
 
 
 def _cached(model: Path, options: CompileOptions, compiled: Callable[[], Artifact], cache: Cache) -> Path | None:

@@ -11,7 +11,7 @@ import sys
 
 from nnefc.support.diagnostics import CompileError
 
-__all__ = ["has_zig", "system_archiver", "system_compiler"]
+__all__ = ["has_zig", "is_this_machine", "system_archiver", "system_compiler"]
 
 _NAMES = ("cc", "gcc", "clang")
 """The programs that are looked for, if the variable CC names none: all take GCC's options."""
@@ -39,7 +39,7 @@ def system_compiler(zig_target: str) -> tuple[str, ...]:
     Raises:
         CompileError: the target is another system or processor, or there is no compiler.
     """
-    if not _is_this_machine(zig_target):
+    if not is_this_machine(zig_target):
         raise CompileError(
             f"ziglang is not installed, and the compiler of this system does not link for {zig_target}",
             hint=f"{_ZIG}, or name a compiler for the target: --cc aarch64-linux-gnu-gcc",
@@ -67,7 +67,7 @@ def system_archiver() -> tuple[str, ...]:
     return (program,)
 
 
-def _is_this_machine(zig_target: str) -> bool:
+def is_this_machine(zig_target: str) -> bool:
     """Returns whether programs of the target are those of this system: processor, kernel and C library."""
     processor, system, *library = zig_target.split("-")
     if processor != {"arm64": "aarch64", "AMD64": "x86_64"}.get(platform.machine(), platform.machine()):

@@ -9,9 +9,9 @@ import re
 import pytest
 from rich.console import Console
 
-from nnefc.cli.progress import ProgressPhases
 from nnefc.cli.tables import amount, columns, memory, trial_lines
 from nnefc.driver.artifact import Trial
+from nnefc.driver.terminal_progress import BriefProgress, ProgressPhases, session_progress
 
 
 def phases_shown(terminal: bool) -> str:
@@ -53,6 +53,18 @@ def test_why_a_step_takes_long_is_reported_when_it_begins(terminal: bool) -> Non
         assert "compiling a library of C: once for each kind of machine\n" in text.getvalue()
     log.info("between phases")
     assert text.getvalue().count("link ") and "between" not in text.getvalue() and "nobody" not in text.getvalue()
+
+
+def test_a_session_shows_its_phase_and_leaves_no_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = io.StringIO()
+    progress = BriefProgress(Console(file=text, force_terminal=True, width=100), "digits.onnx")
+    with progress.phase("lower"):
+        progress.kernels(10, 10)
+        progress._console.print("program")
+    assert "nnefc compiles digits.onnx: lower ━━━━━━━━━━━━━━━━━━━━ 10 of 10 kernels, 0 s …" in text.getvalue()
+    assert not re.search(r"\d\.\d\d s", text.getvalue())
+    monkeypatch.setattr("sys.stderr", io.StringIO())
+    assert session_progress("digits.onnx") is None
 
 
 def test_a_failing_phase_is_shown_and_its_error_goes_on() -> None:

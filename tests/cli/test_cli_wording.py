@@ -17,7 +17,7 @@ from rich.console import Console
 
 import nnefc
 from nnefc.cli import main
-from nnefc.cli.progress import ProgressPhases
+from nnefc.driver.terminal_progress import ProgressPhases
 
 TEXT = """version 1.0;
 graph g(x) -> (y)
@@ -56,15 +56,16 @@ def test_shells_complete_targets_commands_and_options(words: list[str], found: s
     assert found in done.stdout.splitlines()
 
 
-def test_the_closing_line_says_what_is_how_large(tmp_path: Path) -> None:
+def test_the_closing_lines_say_what_is_how_large_and_how_to_run_it(tmp_path: Path) -> None:
     model, library = tmp_path / "model.nnef", tmp_path / "digits.so"
     model.write_text(TEXT)
     result = CliRunner().invoke(main, ["compile", str(model), "-o", str(library), "-v"])
     assert result.exit_code == 0, result.output
-    last = result.stderr.splitlines()[-1]
-    assert last.startswith(f"wrote {library}: ") and " of constants, " in last and "a session takes" in last
+    size, run = result.stderr.splitlines()[-2:]
+    assert re.match(rf"wrote {library} in \d+\.\d s: .* of constants, .*; a session takes", size)
+    assert run == f"run it: nnefc run {library} --random 0"
     beside = CliRunner().invoke(main, ["compile", str(model), "-o", str(library), "-v", "--weights", "separate"])
-    assert beside.stderr.splitlines()[-1].endswith(" of constants beside it")
+    assert beside.stderr.splitlines()[-2].endswith(" of constants beside it")
 
 
 def test_the_spinner_tells_how_many_kernels_are_done() -> None:
@@ -75,7 +76,7 @@ def test_the_spinner_tells_how_many_kernels_are_done() -> None:
         phases._console.print("what is printed moves the spinner down: it is drawn again")
         with phases.phase("fuse"):
             phases._console.print("again")
-    assert "lower, 12 of 80 kernels, 0 s" in text.getvalue()
+    assert "lower ━━━╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌ 12 of 80 kernels, 0 s" in text.getvalue()
     assert "lower: fuse, 0 s" in text.getvalue()
 
 

@@ -67,7 +67,7 @@ def test_the_system_links_for_this_machine_and_for_no_other(tmp_path: Path) -> N
 
 
 def test_a_machine_without_a_compiler_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nnefc.targets.link.system_compiler._is_this_machine", lambda target: True)
+    monkeypatch.setattr("nnefc.targets.link.system_compiler.is_this_machine", lambda target: True)
     monkeypatch.setattr(shutil, "which", lambda name: None)
     with pytest.raises(CompileError, match="no compiler of C here") as raised:
         system_compiler("x86_64-linux-gnu.2.28")

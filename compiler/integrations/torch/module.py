@@ -19,6 +19,7 @@ from nnefc.driver.artifact import Artifact
 from nnefc.driver.compile import compile_model
 from nnefc.driver.option_keywords import CompileKeywords, compile_options
 from nnefc.driver.options import CompileOptions
+from nnefc.driver.terminal_progress import session_progress
 from nnefc.driver.torch_programs import PROGRAM_SUFFIX, load_program, not_exported, write_onnx
 from nnefc.loader import Model
 from nnefc.support.diagnostics import CompileError
@@ -147,7 +148,7 @@ class CompiledModule(torch.nn.Module):  # type: ignore[misc, unused-ignore]
             if made is not None and states:
                 bind_states(path, [change.name for change in made.changed if change.is_buffer], states)
                 options = replace(options, read=replace(options.read, entry=TRAINING_STEP))
-            self.artifact = compile_model(path, options)
+            self.artifact = compile_model(path, options, session_progress(name))
         self._state_count = len(states)
         self._threads = threads
         self.model = self.artifact.load(threads=threads)
