@@ -55,13 +55,13 @@ def compile_targets(
     def print_result(result: Compiled) -> None:
         nonlocal done
         done += 1
-        head = f"[{done}/{len(targets)}] {result.target}, {result.seconds:.1f} s: "
+        head = f"[{done}/{len(targets)}] {result.target}: "
         if result.error is not None:
-            click.echo(head + "failed", err=True)
+            click.echo(f"{head}failed after {result.seconds:.1f} s", err=True)
             click.echo(coloured(message_of(result.error)), err=True)
         elif result.path is not None and result.description is not None:
             beside = "encrypt" in form or form.get("weights") == "separate"
-            click.echo(head + size_line(result.path, result.description, beside=beside), err=True)
+            click.echo(head + size_line(result.path, result.description, result.seconds, beside=beside), err=True)
 
     with Processes(jobs or max(1, min(len(targets), len(usable_processors()))), import_tvm) as processes:
         results = compile_many(
