@@ -54,7 +54,6 @@ from nnefc.passes.tir.common.hoist_offsets import hoist_offsets
 from nnefc.passes.tir.common.mask_vector_tail import mask_vector_tails
 from nnefc.passes.tir.common.parallelize_tiles import parallelize_tiles
 from nnefc.passes.tir.common.partition_loops import partition_loops
-from nnefc.passes.tir.common.partition_windows import partition_windows
 from nnefc.passes.tir.common.serialize_parallel_loops import serialize_parallel_loops
 from nnefc.passes.tir.common.strength_reduce_pointers import strength_reduce_pointers
 from nnefc.passes.tir.cpu.convert_with_rounding import convert_with_rounding
@@ -216,7 +215,7 @@ FLAT = (
     flat("partition loops", on_body(partition_loops)),
     flat("prefetch panels", on_body(prefetch_next_panel)),
     flat("prefetch streams", on_body(prefetch_stream)),
-    flat("partition windows", on_body(partition_windows), where=cpu.NOT_TILED),
+    flat("partition windows", cpu.partition_into_vectors, where=cpu.NOT_TILED),
     flat("peel static tail tiles", cpu.peel_tail_tiles, where=STATIC & cpu.TILED),
     flat("peel dynamic tail tiles", cpu.peel_tail_tiles, where=DYNAMIC),
     flat("distribute tiles", on_axes(parallelize_tiles), where=DYNAMIC & cpu.JOINED),

@@ -56,11 +56,12 @@ def _in_two_versions(loop: tirx.For, ends: Set[tirx.Var]) -> tirx.Stmt:
     if vector is None or not linear or not is_number(linear[0], -int(inner.extent)):
         return loop
     length, last = linear[1], tirx.Var("last", "int64")
-    count = tirx.max(tirx.min(tirx.floordiv(length, inner.extent), loop.extent), int64(0))
+    first = loop.min  # of a part of the row that a loop was partitioned into
+    count = tirx.max(tirx.min(tirx.floordiv(length, inner.extent) - first, loop.extent), int64(0))
     whole = with_fields(loop, extent=count, body=vector.whole)
     tail = tvm_ffi.structural_map(vector.masked, (tirx.Var, lambda var: last if var.same_as(loop.loop_var) else var))
-    more = tirx.And(last < loop.extent, length > last * inner.extent)
-    return tirx.SeqStmt([whole, tirx.Bind(last, count), tirx.IfThenElse(more, tail, None)])
+    more = tirx.And(last < first + loop.extent, length > last * inner.extent)
+    return tirx.SeqStmt([whole, tirx.Bind(last, first + count), tirx.IfThenElse(more, tail, None)])
 
 
 @dataclass(frozen=True)

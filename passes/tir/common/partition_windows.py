@@ -16,7 +16,7 @@ on `y`, are such that they are decided for all iterations of these.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import tvm_ffi
@@ -25,7 +25,8 @@ from tvm.ir.expr import Call, TensorLoad
 from tvm.sym import Analyzer, detect_linear_equation
 
 from nnefc.ir.rebuild import with_fields
-from nnefc.passes.tir.common.expressions import IF_THEN_ELSE, conjuncts, inside, rebuilt, substituted, variables_of
+from nnefc.passes.tir.common.expressions import IF_THEN_ELSE, conjuncts, inside, loads_of, rebuilt, substituted, variables_of
+from nnefc.passes.tir.common.overlap_tiles import overlapping_tiles, vector_of_windows
 
 __all__ = ["partition_windows"]
 
@@ -33,16 +34,28 @@ _SHORTEST = 5  # iterations of a loop that is partitioned
 _MAX_CONDITIONS = 24
 
 
-def partition_windows(stmt: tirx.Stmt) -> tirx.Stmt:
-    """Returns the statements of a flat kernel with such loops cut."""
-    return tvm_ffi.structural_map(stmt, (tirx.For, _cut))
+def partition_windows(stmt: tirx.Stmt, lanes: Callable[[str], Sequence[int]] | None = None) -> tirx.Stmt:
+    """Returns the statements of a flat kernel with such loops cut.
+
+    Args:
+        lanes: of an element type, those of vectors that compute the interior and may overlap; None: LLVM decides.
+    """
+    made = tvm_ffi.structural_map(stmt, (tirx.For, lambda loop: _cut(loop, lanes) if _is_of_results(loop) else loop))
+    return tvm_ffi.structural_map(stmt, (tirx.For, lambda loop: _cut(loop, None))) if made.same_as(stmt) else made
 
 
-def _cut(loop: tirx.For) -> tirx.Stmt:
+def _is_of_results(loop: tirx.For) -> bool:
+    """Whether the iterations of a loop store different elements: others are of the window itself."""
+    stores: list[tirx.BufferStore] = []
+    tvm_ffi.structural_walk(loop.body, (tirx.BufferStore, stores.append))
+    return all(loop.loop_var in variables_of(store.indices) for store in stores)
+
+
+def _cut(loop: tirx.For, lanes: Callable[[str], Sequence[int]] | None) -> tirx.Stmt:
     """One loop as three, if there are conditions on its variable."""
     short = isinstance(loop.extent, tirx.IntImm) and int(loop.extent) < _SHORTEST
     inner = None if short or loop.kind != tirx.ForKind.SERIAL or loop.annotations else _loops_inside(loop.body)
-    if not inner:
+    if inner is None:
         return loop
     limits = _Limits(loop.loop_var, inner)
     limits.read(loop.body)
@@ -57,7 +70,15 @@ def _cut(loop: tirx.For) -> tirx.Stmt:
         end = tirx.min(end, high)
     end = tirx.max(begin, end)
 
-    def over(start: tirx.Expr, stop: tirx.Expr, decided: Sequence[tirx.Expr]) -> tirx.Stmt:
+    def middle(decided: Sequence[tirx.Expr]) -> tirx.Stmt:
+        plain = over(begin, end, decided)
+        dtype = vector_of_windows(plain) if lanes is not None and inner else None
+        if lanes is None or dtype is None:
+            return plain
+        body = lambda index: _copied(loop.body, {loop.loop_var: index}, decided)  # noqa: E731
+        return overlapping_tiles(loop.loop_var, begin, end - begin, lanes(dtype), body)
+
+    def over(start: tirx.Expr, stop: tirx.Expr, decided: Sequence[tirx.Expr]) -> tirx.For:
         var = tirx.Var(loop.loop_var.name, loop.loop_var.ty)
         body = _copied(loop.body, {loop.loop_var: var}, decided)
         return tirx.For(var, start, stop - start, tirx.ForKind.SERIAL, body)
@@ -65,7 +86,7 @@ def _cut(loop: tirx.For) -> tirx.Stmt:
     def whole(decided: Sequence[tirx.Expr]) -> tirx.Stmt:
         before = [over(first, begin, decided)] if limits.begins else []
         after = [over(end, stop, decided)] if limits.ends else []
-        return tirx.SeqStmt([*before, over(begin, end, [*decided, *limits.along]), *after])
+        return tirx.SeqStmt([*before, middle([*decided, *limits.along]), *after])
 
     if not limits.across:
         return whole(())
@@ -103,7 +124,7 @@ class _Limits:
 
     Attributes:
         var: of the loop.
-        inner: variables of loops inside, with their lengths.
+        inner: variables of loops inside, with their lengths; without any, min and max of values alone are read.
         begins, ends: from where on it is, and up to where, not with it.
         along: conditions, minima and maxima that are decided there.
         across: others that are decided in all iterations where all that is `required` holds.
@@ -128,12 +149,15 @@ class _Limits:
         while waiting:
             part = waiting.pop()
             condition = _condition(part)
-            if condition is not None:
+            if condition is not None and self.inner:
                 for each in conjuncts(condition):
                     self._note(each, _slack(each))
             if isinstance(part, TensorLoad):
-                for index in part.indices:
+                for index in part.indices if self.inner else ():
                     self._index(index)
+                continue
+            if isinstance(part, tirx.Min | tirx.Max) and _is_of_indices(part):  # the size of a window at the boundary
+                self._index(part)
                 continue
             waiting += _values_in(part)
 
@@ -208,6 +232,11 @@ def _slack(condition: tirx.Expr) -> tirx.Expr | None:
     if "int" not in dtype:
         return None
     return slack - tirx.IntImm(dtype, 1) if isinstance(condition, tirx.LT | tirx.GT) else slack
+
+
+def _is_of_indices(part: tirx.Min | tirx.Max) -> bool:
+    """Whether a min or max is of integers that follow from the loops alone."""
+    return str(part.a.expr_ty().dtype).startswith("int") and not loads_of(part)
 
 
 def _min_max(index: tirx.Expr) -> list[tirx.Min | tirx.Max]:

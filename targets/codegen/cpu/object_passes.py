@@ -25,6 +25,7 @@ from tvm.ir import register_op_attr
 from nnefc.ir.attributes import CHECKED, CONDITIONAL_VALUES
 from nnefc.targets.codegen.cpu.checks import insert_checks
 from nnefc.targets.codegen.cpu.masks import lower_masks
+from nnefc.targets.codegen.cpu.strided_loads import shuffle_strided_loads
 
 __all__ = ["checks", "each", "vectorized", "where_values_are_chosen"]
 
@@ -59,7 +60,8 @@ def vectorized(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """Makes loops vectors, of fixed length for RISC-V too: TVM's scalable ones do not stay in registers."""
     target = func.attrs["target"]
     fixed = tvm.IRModule({"kernel": func.with_attr("target", _FIXED_LENGTHS)})
-    return lower_masks(tirx.transform.VectorizeLoop(True)(fixed)["kernel"].with_attr("target", target))
+    made = lower_masks(tirx.transform.VectorizeLoop(True)(fixed)["kernel"].with_attr("target", target))
+    return shuffle_strided_loads(made)
 
 
 def checks(func: tirx.PrimFunc) -> tirx.PrimFunc:
