@@ -39,15 +39,11 @@ from nnefc.passes.tir.common.name_symbolic_dims import named_sizes
 from nnefc.passes.tir.common.partition_windows import partition_windows
 from nnefc.passes.tir.common.peel_tail_tiles import peel_tails, tiled_axes
 from nnefc.passes.tir.common.split_vector_tail import split_loop_tails
-from nnefc.support.element_types import bits_of
 from nnefc.symbolic.dims import is_known
 from nnefc.targets.codegen.cpu.object_passes import where_values_are_chosen
 from nnefc.targets.codegen.cpu.portable_arithmetic import check_functions
 from nnefc.targets.machine.cpu.reproducible import machine_of_passes, machine_of_schedules
 from nnefc.targets.machine.cpu.target import Target
-
-_SHORTEST_VECTOR = 128
-"""Bits of the narrowest vectors that windows are computed in."""
 
 # Conditions on the target and options.
 
@@ -149,15 +145,11 @@ def decide_min_and_max(func: tirx.PrimFunc, context: KernelContext) -> tirx.Prim
 
 
 def partition_into_vectors(func: tirx.PrimFunc, context: KernelContext) -> tirx.PrimFunc:
-    """Partitions loops over windows, whose interior becomes vectors that overlap where elements may be computed twice."""
+    """Partitions loops over windows; interiors become vectors, which overlap where elements may be computed twice."""
     machine: Target = context.machine
 
-    def lanes(dtype: str) -> list[int]:
-        full = machine.lanes(dtype)
-        return [count for count in (full, full // 2, full // 4) if count * bits_of(dtype) >= _SHORTEST_VECTOR]
-
     once = bool(context.use.in_place.overwritable)
-    return with_fields(func, body=partition_windows(func.body, None if once else lanes))
+    return with_fields(func, body=partition_windows(func.body, None if once else machine.lanes))
 
 
 def peel_tail_tiles(func: tirx.PrimFunc, context: KernelContext) -> tirx.PrimFunc:

@@ -20,6 +20,7 @@ from nnefc.passes.graph.layout.layout_rewriter import LayoutRewriter, LayoutRule
 from nnefc.passes.graph.layout.rules import channel_gather as gathering
 from nnefc.passes.graph.layout.rules import channelwise_kernels as items_of_channels
 from nnefc.passes.graph.layout.rules import (
+    channelwise_reductions,
     convolution,
     deconvolution,
     element_wise,
@@ -37,7 +38,13 @@ from nnefc.targets.machine.cpu.target import Target
 __all__ = ["assign_layouts"]
 
 
-_KERNEL_RULES = (deconvolution.RULES, local_response.RULES, resize.RULES, items_of_channels.RULES)
+_KERNEL_RULES = (
+    deconvolution.RULES,
+    local_response.RULES,
+    resize.RULES,
+    items_of_channels.RULES,
+    channelwise_reductions.RULES,
+)
 
 
 def _of_kernel(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:

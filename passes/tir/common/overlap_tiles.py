@@ -20,8 +20,11 @@ import tvm_ffi
 from tvm import tirx
 
 from nnefc.passes.tir.common.expressions import linear_strides, loads_of
+from nnefc.support.element_types import bits_of
 
-__all__ = ["overlapping_tiles", "vector_of_windows"]
+__all__ = ["overlapping_tiles", "vector_lengths", "vector_of_windows"]
+
+_SHORTEST = 128  # bits of a vector
 
 
 def overlapping_tiles(
@@ -50,6 +53,11 @@ def overlapping_tiles(
     if isinstance(extent, tirx.IntImm):
         return tiles
     return tirx.IfThenElse(extent >= length, tiles, overlapping_tiles(var, start, extent, lanes[1:], body))
+
+
+def vector_lengths(lanes: int, dtype: str) -> list[int]:
+    """Returns the lanes of vectors that a loop is computed in: full ones, a half and a quarter of them."""
+    return [count for count in (lanes, lanes // 2, lanes // 4) if count * bits_of(dtype) >= _SHORTEST]
 
 
 def vector_of_windows(loop: tirx.For) -> str | None:

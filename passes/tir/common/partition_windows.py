@@ -25,8 +25,16 @@ from tvm.ir.expr import Call, TensorLoad
 from tvm.sym import Analyzer, detect_linear_equation
 
 from nnefc.ir.rebuild import with_fields
-from nnefc.passes.tir.common.expressions import IF_THEN_ELSE, conjuncts, inside, loads_of, rebuilt, substituted, variables_of
-from nnefc.passes.tir.common.overlap_tiles import overlapping_tiles, vector_of_windows
+from nnefc.passes.tir.common.expressions import (
+    IF_THEN_ELSE,
+    conjuncts,
+    inside,
+    loads_of,
+    rebuilt,
+    substituted,
+    variables_of,
+)
+from nnefc.passes.tir.common.overlap_tiles import overlapping_tiles, vector_lengths, vector_of_windows
 
 __all__ = ["partition_windows"]
 
@@ -34,11 +42,11 @@ _SHORTEST = 5  # iterations of a loop that is partitioned
 _MAX_CONDITIONS = 24
 
 
-def partition_windows(stmt: tirx.Stmt, lanes: Callable[[str], Sequence[int]] | None = None) -> tirx.Stmt:
+def partition_windows(stmt: tirx.Stmt, lanes: Callable[[str], int] | None = None) -> tirx.Stmt:
     """Returns the statements of a flat kernel with such loops cut.
 
     Args:
-        lanes: of an element type, those of vectors that compute the interior and may overlap; None: LLVM decides.
+        lanes: of the vectors of an element type that compute the interior and may overlap; None: LLVM decides.
     """
     made = tvm_ffi.structural_map(stmt, (tirx.For, lambda loop: _cut(loop, lanes) if _is_of_results(loop) else loop))
     return tvm_ffi.structural_map(stmt, (tirx.For, lambda loop: _cut(loop, None))) if made.same_as(stmt) else made
@@ -51,7 +59,7 @@ def _is_of_results(loop: tirx.For) -> bool:
     return all(loop.loop_var in variables_of(store.indices) for store in stores)
 
 
-def _cut(loop: tirx.For, lanes: Callable[[str], Sequence[int]] | None) -> tirx.Stmt:
+def _cut(loop: tirx.For, lanes: Callable[[str], int] | None) -> tirx.Stmt:
     """One loop as three, if there are conditions on its variable."""
     short = isinstance(loop.extent, tirx.IntImm) and int(loop.extent) < _SHORTEST
     inner = None if short or loop.kind != tirx.ForKind.SERIAL or loop.annotations else _loops_inside(loop.body)
@@ -76,7 +84,7 @@ def _cut(loop: tirx.For, lanes: Callable[[str], Sequence[int]] | None) -> tirx.S
         if lanes is None or dtype is None:
             return plain
         body = lambda index: _copied(loop.body, {loop.loop_var: index}, decided)  # noqa: E731
-        return overlapping_tiles(loop.loop_var, begin, end - begin, lanes(dtype), body)
+        return overlapping_tiles(loop.loop_var, begin, end - begin, vector_lengths(lanes(dtype), dtype), body)
 
     def over(start: tirx.Expr, stop: tirx.Expr, decided: Sequence[tirx.Expr]) -> tirx.For:
         var = tirx.Var(loop.loop_var.name, loop.loop_var.ty)

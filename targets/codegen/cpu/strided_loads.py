@@ -11,8 +11,6 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir.expr import TensorLoad
 
-from nnefc.passes.tir.common.expressions import is_number
-
 __all__ = ["shuffle_strided_loads"]
 
 
@@ -23,7 +21,9 @@ def shuffle_strided_loads(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 def _shuffled(load: TensorLoad) -> tirx.Expr:
     (index,) = load.indices
-    if not isinstance(index, tirx.Ramp) or not is_number(index.stride, 2) or str(load.source.dtype) == "bool":
+    if not isinstance(index, tirx.Ramp) or str(load.source.dtype) == "bool":
+        return load
+    if not isinstance(index.stride, tirx.IntImm) or int(index.stride) != 2:
         return load
     lanes = int(index.lanes)
     if lanes % 2:

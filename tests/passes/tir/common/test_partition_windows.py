@@ -21,10 +21,12 @@ POOLS = [
     ("MaxPool", [2, 2], [2, 2], SAME),
     ("MaxPool", [3, 3], [2, 2], {"auto_pad": "SAME_LOWER"}),
     ("MaxPool", [3, 2], [1, 3], {"pads": [1, 0, 2, 1]}),
+    ("MaxPool", [5, 6], [1, 1], SAME),
     ("MaxPool", [2, 3], [2, 1], {"pads": [1, 1, 1, 2], "dilations": [3, 2]}),
     ("MaxPool", [3, 3], [2, 2], {"ceil_mode": 1, "pads": [1, 1, 0, 0]}),
     ("AveragePool", [3, 3], [2, 2], SAME),
     ("AveragePool", [3, 2], [2, 2], {**SAME, "count_include_pad": 1}),
+    ("AveragePool", [3, 5], [1, 1], SAME),
     ("AveragePool", [3, 3], [1, 2], {"pads": [1, 1, 2, 0]}),
     ("AveragePool", [3, 3], [2, 2], {"pads": [1] * 4, "count_include_pad": 1}),
     ("LpPool", [3, 3], [2, 1], {**SAME, "p": 2}),
@@ -33,6 +35,7 @@ POOLS = [
 LINES = [
     ("MaxPool", [3], [2], SAME),
     ("AveragePool", [4], [3], {"pads": [2, 1]}),
+    ("AveragePool", [3], [1], SAME),
     ("LpPool", [3], [2], {"auto_pad": "SAME_LOWER", "p": 2}),
 ]
 VOLUMES = [
@@ -118,3 +121,22 @@ def test_loops_that_choose_by_values_stay_whole() -> None:
     inner = tirx.For(t, zero, tirx.IntImm("int64", 3), tirx.ForKind.SERIAL, tirx.BufferStore(data, chosen, [x]))
     loop = tirx.For(x, zero, tirx.IntImm("int64", 50), tirx.ForKind.SERIAL, inner)
     assert partition_windows(loop).same_as(loop)
+
+
+def test_pools_of_dynamic_padding_behind_convolutions_are_those_of_onnxruntime() -> None:
+    """Channels in blocks, of which the last one is not full."""
+    weights = np.random.default_rng(0).standard_normal((10, 3, 1, 1)).astype(np.float32)
+    nodes = [helper.make_node("Conv", ["x", "w"], ["a"]), helper.make_node("Relu", ["a"], ["b"])]
+    pools = [("MaxPool", [3, 3], [2, 2]), ("AveragePool", [2, 3], [2, 2]), ("MaxPool", [5, 5], [1, 1])]
+    for n, (name, size, stride) in enumerate(pools):
+        nodes.append(helper.make_node(name, ["b"], [f"y{n}"], kernel_shape=size, strides=stride, **SAME))
+    outputs = [helper.make_tensor_value_info(f"y{n}", TensorProto.FLOAT, None) for n in range(len(pools))]
+    given = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3, "h", "w"])]
+    graph = helper.make_graph(nodes, "net", given, outputs, [onnx.numpy_helper.from_array(weights, "w")])
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    library = nnefc.compile(made).load(threads=1)
+    session = onnxruntime.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
+    for batch, height, width in ((1, 1, 1), (2, 7, 22), (1, 9, 37)):
+        x = np.random.default_rng(width).standard_normal((batch, 3, height, width)).astype(np.float32)
+        for found, right in zip(library.run({"x": x}).values(), session.run(None, {"x": x}), strict=True):
+            np.testing.assert_allclose(found, right, rtol=2e-6, atol=2e-6)
