@@ -49,6 +49,7 @@ def _loops(text: str) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("rows", [64, 33, 82])
+@pytest.mark.sample(1)
 def test_tiles_of_sums_stay_in_the_unit(rows: int, tmp_path: Path) -> None:
     """Of 33 rows and of 82, the last tile has a configuration of its own."""
     _product(tmp_path, (rows, 8192), 64, _TILES).emit("asm", tmp_path)
@@ -75,6 +76,7 @@ def test_libraries_need_the_unit_only_if_they_use_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("target", [_TILES, _EMULATED])
+@pytest.mark.sample(1)
 def test_rows_of_dynamic_number_are_multiplied_in_tiles(target: str, tmp_path: Path) -> None:
     net = Net(seed=2)
     x = net.floats(4, 70)

@@ -140,6 +140,7 @@ def test_a_gpu_has_no_assembly_of_llvms_and_a_cpu_no_cuda(digits: Artifact, tmp_
         nnefc.compile(DIGITS).emit("cuda", tmp_path)
 
 
+@pytest.mark.slow
 def test_half_precision_halves_the_weights(digits: Artifact) -> None:
     half = nnefc.compile(DIGITS, TARGET, precision="fp16")
     assert half.description.target == f"{TARGET} -precision=fp16"
@@ -180,6 +181,7 @@ def test_errors_of_the_compiler_are_shown() -> None:
 
 
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="there is no nvcc")
+@pytest.mark.slow
 def test_nvcc_reports_the_same_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(cuda_compiler.COMPILER_VARIABLE, "nvcc")
     image = compile_image(_TRIVIAL, (80, 90))

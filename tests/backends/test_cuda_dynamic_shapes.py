@@ -72,7 +72,7 @@ def check(model: Model, rows: int) -> None:
 
 
 @pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in NETWORKS])
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 def test_every_size_gives_what_tvm_computes_and_no_access_is_wrong(name: str) -> None:
     with on_cuda(checks=True), loaded(sample(name)) as model:
         for sizes in NETWORKS[name][2][::2]:
@@ -105,6 +105,7 @@ def test_tensor_cores_take_any_size(precision: str) -> None:
         onnx_models.test_positions_and_masks_of_dynamic_sizes,
     ],
 )
+@pytest.mark.sample(1)
 def test_onnx_models_give_what_onnxruntime_gives(model: object, tmp_path: Path) -> None:
     assert callable(model)
     with on_cuda():
@@ -219,6 +220,7 @@ def test_tensors_of_more_elements_than_kernels_count_are_refused(driver: FakeDri
 
 
 @pytest.mark.parametrize(("tail", "threads"), [((6,), 6), ((), 1)], ids=["shared", "in order"])
+@pytest.mark.sample(1)
 def test_scatters_of_dynamic_sizes_stay_on_the_gpu(tail: tuple[int, ...], threads: int, tmp_path: Path) -> None:
     """Threads share a loop of dynamic length whose iterations are independent; what depends on the order is one's."""
     nodes = [

@@ -46,6 +46,7 @@ def test_a_language_model_agrees_with_its_definition(compiled: Compiled) -> None
 
 
 @pytest.mark.usefixtures("driver")
+@pytest.mark.slow
 def test_a_session_forgets_generates_and_forks(compiled: Compiled) -> None:
     values, artifact = compiled
     with artifact.load(threads=1) as model:

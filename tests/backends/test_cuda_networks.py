@@ -23,6 +23,7 @@ from nnefc.targets.machine.cpu.parsing import parse_target
 DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "model.nnef"
 
 
+@pytest.mark.slow
 def test_digits_are_the_same_and_no_access_is_wrong() -> None:
     image = np.random.default_rng(0).random((1, 1, 8, 8), dtype=np.float32)
     agree(DIGITS, {"image": image}, checks=True)
@@ -32,7 +33,7 @@ SLOW = ("resnet", "unet", "vision transformer", "bert")  # the last is computed 
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in NETWORKS])
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 def test_a_small_network_is_the_same_and_no_access_is_wrong(name: str, tmp_path: Path) -> None:
     net = Net(seed=len(name))
     path = tmp_path / "network.onnx"
@@ -66,6 +67,7 @@ def test_an_index_out_of_range_fails_the_run_with_a_message(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     "dtype", [np.uint8, np.int16, *(pytest.param(each, marks=pytest.mark.slow) for each in (np.int8, np.uint16))]
 )
+@pytest.mark.sample(1)
 def test_arithmetic_of_narrow_integers_wraps_around(dtype: type, tmp_path: Path) -> None:
     """Before a result is divided or made a float, too: C computes with integers of 32 bits."""
     x = np.random.default_rng(0).integers(1, np.iinfo(dtype).max, 64, dtype)

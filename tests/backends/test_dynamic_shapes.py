@@ -194,7 +194,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("name", "sizes"), CASES, ids=lambda value: value if isinstance(value, str) else str(value))
-@pytest.mark.sample(6)
+@pytest.mark.sample(3)
 def test_every_size_gives_what_tvm_computes_for_that_size(name: str, sizes: Mapping[str, int]) -> None:
     model = open_model(name)
     given = inputs(model, sizes)
@@ -206,6 +206,7 @@ def test_every_size_gives_what_tvm_computes_for_that_size(name: str, sizes: Mapp
 
 
 @pytest.mark.parametrize("name", ["strides, groups and transposed convolutions", "Winograd's algorithm", "attention"])
+@pytest.mark.sample(2)
 def test_dynamic_sizes_are_computed_by_the_rules_for_known_sizes(name: str) -> None:
     sizes = {"n": 2, "h": 32, "w": 48, "s": 48}
     opened_rules, known_rules = (rules_of(network(name, given)) for given in (None, sizes))

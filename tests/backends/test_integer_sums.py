@@ -181,6 +181,7 @@ def code_of(model: onnx.ModelProto, target: str, folder: Path) -> str:
 
 
 @pytest.mark.parametrize(("target", "maximum"), [("sapphirerapids", 1), ("llvm -mcpu=x86-64-v4 -mattr=+avx512vnni", 2)])
+@pytest.mark.sample(1)
 def test_neighbouring_windows_share_the_words_of_their_pixels(target: str, maximum: int, tmp_path: Path) -> None:
     """14 results have 7 words in each of 3 rows, and one or two instructions make a word."""
     net = Net(seed=6)
@@ -193,6 +194,7 @@ def test_neighbouring_windows_share_the_words_of_their_pixels(target: str, maxim
 
 
 @pytest.mark.parametrize(("kernel", "group"), [(3, 1), (1, 1), (1, 2)])
+@pytest.mark.sample(1)
 def test_loops_of_sums_load_little_compared_with_their_products_on_32_bit_arm(
     kernel: int, group: int, tmp_path: Path
 ) -> None:

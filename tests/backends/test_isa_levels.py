@@ -99,6 +99,7 @@ def on_level(
 
 @ON_X86
 @pytest.mark.parametrize("level", [*LEVELS, "x86-64-v4-vnni"])
+@pytest.mark.sample(2)
 def test_a_level_computes_what_its_own_library_does(
     level: str,
     x86: nnefc.Artifact,

@@ -24,6 +24,7 @@ def skip_without(target: str) -> None:
 @pytest.mark.parametrize(
     "target", [*(pytest.param(each, marks=pytest.mark.slow) for each in ("cortex-m4", "cortex-m55")), "riscv32imc"]
 )
+@pytest.mark.slow
 def test_digits_are_recognized(target: str) -> None:
     skip_without(target)
     image = np.random.default_rng(0).random((1, 1, 8, 8)).astype(np.float32)

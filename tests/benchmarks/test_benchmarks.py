@@ -207,6 +207,7 @@ def test_measuring_compiles_runs_every_engine_and_compares(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("name", zoo.NAMES)
+@pytest.mark.sample(4)
 def test_a_model_is_the_same_each_time_and_its_output_says_something(name: str) -> None:
     model = zoo.make_model(name, divide=8)
     assert model.SerializeToString() == zoo.make_model(name, divide=8).SerializeToString()

@@ -189,6 +189,7 @@ NARROWED = {
 @pytest.mark.filterwarnings("ignore::nnefc.ModelWarning")
 @pytest.mark.parametrize("sizes", [["h", "w"], [None, None]], ids=["named", "unnamed"])
 @pytest.mark.parametrize("kind", NARROWED)
+@pytest.mark.sample(2)
 def test_both_lines_that_are_printed_compile(kind: str, sizes: list[int | str | None], tmp_path: Path) -> None:
     """Also where the operators allow some sizes only, and none of those that are likely."""
     path = image_network(tmp_path, sizes, *NARROWED[kind])

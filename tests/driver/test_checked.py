@@ -73,6 +73,7 @@ def longer(loop: tirx.For) -> tirx.For:
 
 
 @pytest.mark.parametrize("shape", [KNOWN, None], ids=["known", "open"])
+@pytest.mark.sample(1)
 def test_results_are_those_of_other_libraries(model: Path, shape: dict[str, int] | None) -> None:
     checked = nnefc.compile(model, checked=True, shape=shape)
     assert checked.checks is not None

@@ -142,6 +142,7 @@ def test_memory_that_tvm_lacks_is_an_error_of_the_model() -> None:
         ),
     ],
 )
+@pytest.mark.sample(2)
 def test_tensors_have_positions_of_32_bits(
     tmp_path: Path, nodes: list[onnx.NodeProto], shape: list[int], constants: dict[str, Any], name: str
 ) -> None:
@@ -171,6 +172,7 @@ def test_large_products_of_constants_are_folded_by_a_fast_library(tmp_path: Path
         ([1, 1, 500, 500], [NODE("Conv", ["b", "b"], ["c"], pads=[250] * 4)]),
     ],
 )
+@pytest.mark.sample(1)
 def test_what_takes_too_long_to_fold_stays(tmp_path: Path, sizes: list[int], nodes: list[onnx.NodeProto]) -> None:
     chain = cosines(sizes, *nodes, NODE("Add", ["x", "c"], ["y"]))
     path = onnx_file(tmp_path, chain, [1], s=np.array(sizes))
@@ -214,6 +216,7 @@ def test_sequences_do_not_get_longer_and_longer(tmp_path: Path) -> None:
     ],
     ids=lambda node: node.op_type,
 )
+@pytest.mark.sample(2)
 def test_constants_in_few_words_do_not_take_gigabytes(tmp_path: Path, node: onnx.NodeProto) -> None:
     numbers = {"zero": np.array(0), "one": np.array(1), "many": np.array((1 << 31) - 1), "large": np.array([1 << 30])}
     given = {**numbers, "places": np.array([0, 1]), "values": np.zeros(2, np.float32)}
@@ -225,6 +228,7 @@ def test_constants_in_few_words_do_not_take_gigabytes(tmp_path: Path, node: onnx
 @pytest.mark.parametrize(
     "node", [NODE("Expand", ["x", "twos"], ["y"]), NODE("Tile", ["x", "twos"], ["y"])], ids=lambda node: node.op_type
 )
+@pytest.mark.sample(1)
 def test_tensors_of_thirty_axes_are_spread_out(tmp_path: Path, node: onnx.NodeProto) -> None:
     path = onnx_file(tmp_path, [node], [1] * 30, twos=np.array([2] * 20 + [1] * 10))
     assert confined(constant_bytes, path, gib=2) < 1000
@@ -287,6 +291,7 @@ def test_lists_that_double_again_and_again_are_refused(tmp_path: Path) -> None:
         "torch.unbind s 1 1 0 1 dim=0",
     ],
 )
+@pytest.mark.sample(2)
 def test_tensors_do_not_become_any_number_of_parts(tmp_path: Path, operator: str) -> None:
     path = pnnx_file(tmp_path, "pnnx.Input a 0 1 0 #0=(400000)f32", operator, "pnnx.Output o 1 0 1")
     with pytest.raises(CompileError, match=r"a dimension of 400000 cannot become .*: at most 4096 are supported"):
@@ -294,6 +299,7 @@ def test_tensors_do_not_become_any_number_of_parts(tmp_path: Path, operator: str
 
 
 @pytest.mark.parametrize(("input", "size"), [("2,4,7,9", 2147483647), ("1,1,7,9", 40000), ("1,1,1,9", 1073741824)])
+@pytest.mark.sample(1)
 def test_adaptive_pools_do_not_have_any_number_of_windows(tmp_path: Path, input: str, size: int) -> None:
     operator = f"nn.AdaptiveAvgPool2d p 1 1 0 1 output_size={size}"
     path = pnnx_file(tmp_path, f"pnnx.Input a 0 1 0 #0=({input})f32", operator, "pnnx.Output o 1 0 1")

@@ -49,6 +49,7 @@ def quantized(path: Path, *, dtype: type = np.int8, moved: bool = False, float_o
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8])
 @pytest.mark.parametrize("moved", [False, True])
+@pytest.mark.sample(2)
 def test_integers_go_in_and_come_out(dtype: type, moved: bool, tmp_path: Path) -> None:
     model = tmp_path / "product.onnx"
     x = quantized(model, dtype=dtype, moved=moved)

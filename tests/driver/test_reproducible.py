@@ -139,6 +139,7 @@ def test_there_are_no_fused_multiply_adds(model: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "target", ["aarch64-linux-gnu", pytest.param("riscv64-linux-gnu", marks=pytest.mark.slow), "riscv64gcv-linux-gnu"]
 )
+@pytest.mark.sample(1)
 def test_other_processors_have_no_fused_multiply_adds_either(target: str, tmp_path: Path) -> None:
     net = Net(5)
     x = net.do("Atan", net.do("Conv", net.floats(1, 3, 5, 7), net.weight(5, 3, 3, 3), pads=[1] * 4))

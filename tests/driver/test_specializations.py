@@ -167,6 +167,7 @@ def counting(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("only", [False, True])
+@pytest.mark.sample(1)
 def test_programs_for_known_sizes_write_the_sizes_that_depend_on_data(only: bool, counting: Path) -> None:
     artifact = nnefc.compile(counting, specialize=[{"n": 40, "w": 8}, {"n": 3, "w": 5}], only_specialized=only)
     session = onnxruntime.InferenceSession(counting, providers=["CPUExecutionProvider"])
@@ -263,6 +264,7 @@ def test_what_stays_open_has_the_whole_range_that_was_given(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("only", [False, True])
+@pytest.mark.sample(1)
 def test_programs_with_dynamic_sizes_write_the_sizes_that_depend_on_data(only: bool, counting: Path) -> None:
     artifact = nnefc.compile(counting, specialize=[{"w": 8}, {"n": 3, "w": 5}], only_specialized=only)
     session = onnxruntime.InferenceSession(counting, providers=["CPUExecutionProvider"])

@@ -75,6 +75,7 @@ def first(page: Page, section: str) -> str:
         ),
     ],
 )
+@pytest.mark.sample(2)
 def test_a_digit_that_is_drawn_is_recognized(page: Page, strokes: list[list[tuple[float, float]]], digit: str) -> None:
     page.value("document.querySelector('#digits button').click()")
     x, y = page.value("(({x, y}) => [x, y])(document.querySelector('#digits canvas').getBoundingClientRect())")
@@ -84,6 +85,7 @@ def test_a_digit_that_is_drawn_is_recognized(page: Page, strokes: list[list[tupl
 
 
 @pytest.mark.parametrize("colour", COLOURS)
+@pytest.mark.sample(2)
 def test_an_image_that_is_chosen_is_classified(page: Page, colour: str, tmp_path: Path) -> None:
     pixels = np.full((48, 80, 3), 40, np.uint8)
     pixels[:, :, COLOURS.index(colour)] = 220

@@ -125,6 +125,7 @@ def test_mistakes_in_a_project_of_cmake(folder: Path, line: str, message: str) -
 
 
 @needs_cmake
+@pytest.mark.slow
 def test_a_shared_library_with_options(folder: Path) -> None:
     line = "nnefc_add_network(digits ../digits/model.nnef SHARED TARGET llvm OPTIONS --strict)"
     (folder / "examples" / "cmake" / "CMakeLists.txt").write_text(PROJECT.format(line=line))
@@ -136,6 +137,7 @@ def test_a_shared_library_with_options(folder: Path) -> None:
 
 
 @needs_cargo
+@pytest.mark.slow
 def test_the_project_of_cargo(folder: Path) -> None:
     build(COMMANDS[1].replace("cargo build", "cargo build --offline"), folder)
     check_digits("examples/rust/target/release/classify", folder)

@@ -19,6 +19,7 @@ EXAMPLE = ROOT / "examples" / "cortex-m"
 PAGE = (ROOT / "docs" / "how-to" / "microcontroller.md").read_text()
 
 
+@pytest.mark.slow
 def test_it_runs(tmp_path: Path) -> None:
     for program in ("qemu-system-arm", "make"):
         if shutil.which(program) is None:

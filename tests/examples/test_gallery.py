@@ -44,6 +44,7 @@ def test_a_script_has_a_page_that_shows_parts_of_it(script: Path) -> None:
     assert ast.get_docstring(ast.parse(source))
 
 
+@pytest.mark.slow
 def test_a_device_learns(tmp_path: Path) -> None:
     output = run(tmp_path, "training.py")
     before, after = (float(share) for share in re.findall(r": ([\d.]+)%", output))

@@ -346,6 +346,7 @@ def test_chat_templates_are_rendered_as_by_transformers(example: ModuleType) -> 
 
 
 @pytest.mark.parametrize("template", REFUSED)
+@pytest.mark.sample(4)
 def test_chat_templates_of_strangers_are_confined(
     template: str, example: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -81,6 +81,7 @@ def test_every_name_of_the_module_of_cpp_classes_is_there() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in CALLS if name not in UNLIKE])
+@pytest.mark.sample(4)
 def test_calls_end_alike(sessions: tuple[Any, Any], name: str, capsys: pytest.CaptureFixture[str]) -> None:
     peer, session = sessions
     different = []

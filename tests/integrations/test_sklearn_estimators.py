@@ -53,6 +53,7 @@ WORDS = np.array(["ant", "bee", "cat"], object)[NUMBERS]
     ],
     ids=lambda value: type(value).__name__,
 )
+@pytest.mark.sample(3)
 def test_methods_give_what_those_of_the_original_give(estimator: Any, y: Any, methods: tuple[str, ...]) -> None:
     estimator.fit(X[:80], y if y is None else y[:80])
     compiled = nnefc.sklearn.compile(estimator, X[:80], threads=1)
@@ -87,7 +88,7 @@ TREES = [
 
 
 @pytest.mark.parametrize(("estimator", "dtype", "methods"), TREES, ids=lambda value: type(value).__name__)
-@pytest.mark.sample(3)
+@pytest.mark.sample(1)
 def test_trees_and_boosting_in_both_types_of_floats(estimator: Any, dtype: type, methods: tuple[str, ...]) -> None:
     estimator = clone(estimator).fit(TENTHS[:80], NUMBERS[:80])
     samples = TENTHS.astype(dtype)
@@ -115,6 +116,7 @@ VOTING = {
     "name",
     [pytest.param(n, marks=[pytest.mark.slow] if n in ("in a pipeline", "in another one") else []) for n in VOTING],
 )
+@pytest.mark.sample(1)
 def test_votes(name: str) -> None:
     given, methods = VOTING[name]
     estimator = clone(given).fit(X[:80], WORDS[:80])

@@ -233,6 +233,7 @@ def test_dense_input_is_not_copied(wrap: Any, tmp_path: Path) -> None:
     "dtype",
     ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64"],
 )
+@pytest.mark.sample(6)
 def test_every_element_type_goes_in_and_out(dtype: str, tmp_path: Path) -> None:
     values = np.array([[0, 1, 1], [1, 0, 1]]).astype(dtype)
     with load(identity(dtype, values.nbytes, tmp_path)) as model:

@@ -83,6 +83,7 @@ def check(found: dict[str, np.ndarray]) -> None:
 
 
 @pytest.mark.parametrize("target", ["llvm", "llvm -mcpu=x86-64", "llvm -mcpu=x86-64-v3"])
+@pytest.mark.sample(1)
 def test_levels_of_x86_64_agree(target: str) -> None:
     artifact = nnefc.compile(model(), target)
     check(artifact.run({real: given(real) for real in FLOATS}))
@@ -93,6 +94,7 @@ def test_known_values_are_cast_alike() -> None:
 
 
 @pytest.mark.parametrize("name", ["aarch64", "armv7", "riscv64", "wasm32"])
+@pytest.mark.sample(2)
 def test_other_machines_agree(name: str) -> None:
     machine = next(machine for machine in MACHINES if machine.name == name)
     if machine.missing:

@@ -42,6 +42,7 @@ def attempt(computation: Computation, folder: Path) -> bool:
 
 
 @pytest.mark.parametrize("part", range(4))
+@pytest.mark.sample(2)
 def test_operators_are_written_in_nnef(part: int, tmp_path: Path) -> None:
     written = {case.name: attempt(case, tmp_path) for case in CASES[part::4]}
     assert sum(written.values()) > 2 * len(written) // 3
@@ -153,6 +154,7 @@ STEPS: dict[str, tuple[list[onnx.NodeProto], tuple[int | str, ...], list[onnx.Te
 
 
 @pytest.mark.parametrize("name", STEPS)
+@pytest.mark.sample(3)
 def test_steps_that_only_the_dialect_of_tract_says(name: str, tmp_path: Path) -> None:
     """Sizes stay open; tract computes what is written, too."""
     nodes, shape, constants = STEPS[name]
@@ -221,6 +223,7 @@ def test_quantized_networks_keep_their_integers_in_files(tmp_path: Path) -> None
         ("RNN", 1, {"activations": ["Relu"]}),
     ],
 )
+@pytest.mark.sample(3)
 def test_recurrent_layers_are_written_step_by_step(
     kind: str, gates: int, attributes: dict[str, object], tmp_path: Path
 ) -> None:

@@ -235,6 +235,7 @@ def test_channels_are_not_equalized_through_what_does_not_multiply_with_factors(
 
 
 @pytest.mark.parametrize("per_channel", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_ranges_of_an_equalized_network_are_those_that_runs_of_it_have(network: Network, per_channel: bool) -> None:
     samples = samples_of(inputs(3, 3, 17, 17), input_types(network))
     planner = _Planner(simplified(network), samples, QuantizationOptions(per_channel=per_channel), compiled)
@@ -294,6 +295,7 @@ def test_a_grid_has_zero_in_it() -> None:
 
 
 @pytest.mark.parametrize("method", ["minmax", pytest.param("percentile", marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_digits_in_integers(method: str) -> None:
     test = np.load(DIGITS / "test.npz")
     images = test["images"].astype(np.float32) / 16

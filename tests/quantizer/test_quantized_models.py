@@ -110,6 +110,7 @@ def enlarging_model() -> tuple[onnx.ModelProto, str]:
 
 
 @pytest.mark.parametrize("files", [("made.onnx",), pytest.param(("made.onnx", "made.nnef"), marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_parts_of_a_concatenation_are_stored_by_its_scale(files: tuple[str, ...], tmp_path: Path) -> None:
     model, x = enlarging_model()
     onnx.save(model, tmp_path / "model.onnx")

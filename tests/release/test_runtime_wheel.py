@@ -83,6 +83,7 @@ def test_it_requires_no_compiler(installed: Path) -> None:
         (["targets"], "raspberrypi4"),
     ],
 )
+@pytest.mark.sample(4)
 def test_the_commands_for_libraries_work(arguments: list[str], words: str, installed: Path) -> None:
     done = nnefc(installed, *(word.replace("LIBRARY", str(sample_library())) for word in arguments))
     assert (done.returncode, done.stderr) == (0, "") and words in done.stdout

@@ -90,6 +90,7 @@ AROUND = ("internal_errors.py", "progress.py", "diagnostics.py", "in_memory.py",
 @pytest.mark.parametrize(
     ("size", "count"), [(8, 6), ("h", 6), *(pytest.param(size, 24, marks=pytest.mark.slow) for size in (8, "h"))]
 )
+@pytest.mark.sample(1)
 def test_an_error_in_any_function_is_a_compile_error(size: int | str, count: int) -> None:
     """Functions are drawn at random, of all that compile a network, and raise errors of all kinds."""
     functions: dict[CodeType, None] = {}

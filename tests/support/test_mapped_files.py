@@ -42,6 +42,7 @@ def product(x: np.ndarray, weights: list[np.ndarray]) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("external", "name"), [(True, "w"), (False, "w"), (False, "ww")])
+@pytest.mark.sample(1)
 def test_libraries_do_not_depend_on_the_file_any_more(external: bool, name: str, tmp_path: Path) -> None:
     weights = chain(tmp_path / "m.onnx", SIZE, 1, external=external, name=name)
     artifact = nnefc.compile(tmp_path / "m.onnx")

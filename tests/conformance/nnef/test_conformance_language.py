@@ -80,6 +80,7 @@ def without_names(assembly: Path) -> list[str]:
     [(PROVISIONAL, ["--graph", "first", "--shape", "x=1,3,8,10"]), (FINAL, [])],
     ids=["provisional", "final"],
 )
+@pytest.mark.sample(1)
 def test_a_flattened_document_compiles_to_the_same_code_and_values(
     text: str, options: list[str], tmp_path: Path
 ) -> None:

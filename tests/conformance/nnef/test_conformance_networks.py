@@ -54,7 +54,7 @@ def compare(model: Path, twin: Path, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", some(zoo.NAMES))
-@pytest.mark.sample(1)
+@pytest.mark.slow
 def test_small_network(name: str, tmp_path: Path) -> None:
     twins = zoo.write_twins(tmp_path, name, divide=SMALL)
     compare(twins.nnef, twins.onnx, tmp_path)
@@ -76,6 +76,7 @@ def test_whole_network(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", some(khronos_documents.DOCUMENTS))
+@pytest.mark.slow
 def test_small_document(name: str, tmp_path: Path) -> None:
     model, twin = khronos_documents.write_twins(tmp_path, name, divide=SMALL)
     compare(model, twin, tmp_path)

@@ -125,7 +125,7 @@ STEPS = {
         *(pytest.param(group, 1, id=f"{group}, all", marks=pytest.mark.slow) for group in STEPS),
     ],
 )
-@pytest.mark.sample(6)
+@pytest.mark.sample(2)
 def test_libraries_compute_what_the_standard_says(group: str, step: int, tmp_path: Path) -> None:
     make, dialect = GROUPS[group]
     cases = make()[::step]

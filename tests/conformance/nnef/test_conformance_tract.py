@@ -11,5 +11,6 @@ QUICK = ("conv-then-shape-of-mask", "gru-seq-projected", "tile-with-tdim", "subm
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name not in QUICK)) for name in CASES])
+@pytest.mark.sample(2)
 def test_small_models_compute_what_tract_computes(name: str) -> None:
     assert nnef_exchange.case(CASES[name]) == nnef_exchange.AGREES

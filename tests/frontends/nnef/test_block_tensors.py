@@ -73,6 +73,7 @@ def written(folder: Path, kind: str, rows: int, depth: int, body: str, inputs: s
         for strict in (True, False)
     ],
 )
+@pytest.mark.sample(3)
 def test_products_read_blocks_as_they_are(kind: str, target: str, strict: bool, tmp_path: Path) -> None:
     """Rows are rounded to 16 bits where the processor multiplies bytes, unless the user wants plain sums."""
     error = 1e-5 if strict else 1e-4

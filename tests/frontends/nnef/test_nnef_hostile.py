@@ -143,6 +143,7 @@ def test_hostile_documents_are_refused(name: str) -> None:
         " + ".join(["x"] * 2_000),
     ],
 )
+@pytest.mark.sample(3)
 def test_long_expressions_are_no_problem(expression: str) -> None:
     assert flatten(final(body=f"y = {expression};")).outputs[0].name == "y"
 

@@ -37,6 +37,7 @@ BOOL = onnx.TensorProto.BOOL
 
 
 @pytest.mark.parametrize("group", GROUPS)
+@pytest.mark.sample(5)
 def test_operations_of_the_standard_are_written_as_they_were_read(group: str, tmp_path: Path) -> None:
     text, _ = document(GROUPS[group]())
     made = round_trip(lambda: load_text(text, tmp_path), tmp_path)

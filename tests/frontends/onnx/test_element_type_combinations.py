@@ -48,6 +48,7 @@ def test_statistics_have_the_type_that_the_layer_keeps_them_in() -> None:
 
 
 @pytest.mark.parametrize("result", [ml_dtypes.float8_e5m2, ml_dtypes.float8_e4m3fn, np.uint8])
+@pytest.mark.sample(1)
 def test_matrices_of_narrow_floats_are_multiplied(result: Any) -> None:
     narrow = np.dtype(ml_dtypes.float8_e4m3fn)
     a, b = RNG.standard_normal((3, 4)).astype(narrow), RNG.standard_normal((4, 2)).astype(narrow)

@@ -269,6 +269,7 @@ def optimizer(op_type: str, states: int, **attributes: object) -> onnx.ModelProt
 
 
 @pytest.mark.parametrize("count", [0, 3])
+@pytest.mark.sample(1)
 def test_optimizers_follow_their_formulas(tmp_path: Path, count: int) -> None:
     x, g, h, v = (np.abs(RNG.standard_normal((2, 3))).astype(np.float32) for _ in range(4))
     rate, t = np.float32(0.1), np.int64(count)

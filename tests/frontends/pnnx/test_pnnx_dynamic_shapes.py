@@ -96,6 +96,7 @@ def test_what_is_made_of_dynamic_sizes_has_the_type_of_pytorch(operator: str, dt
 
 
 @pytest.mark.parametrize(("parameters", "correction"), [("unbiased=True", 1), ("correction=0", 0), ("correction=3", 3)])
+@pytest.mark.sample(1)
 def test_variances_are_divided_by_an_dynamic_number_of_elements(
     parameters: str, correction: int, tmp_path: Path
 ) -> None:

@@ -177,6 +177,7 @@ DIVISORS = np.array([2, -2, 3, -3, -1, 7, -5], np.int32)
         ("sub(@0,@0)", INTEGERS * 0),
     ],
 )
+@pytest.mark.sample(5)
 def test_integers_follow_pytorch(text: str, expected: np.ndarray, tmp_path: Path) -> None:
     inputs = (INTEGERS, DIVISORS) if "@1" in text else (INTEGERS,)
     with np.errstate(over="ignore"):
@@ -308,6 +309,7 @@ def deep(kind: str, depth: int) -> str:
     [(kind, depth // 5) for kind, depth in DEPTHS.items()]
     + [pytest.param(kind, depth, marks=pytest.mark.slow) for kind, depth in DEPTHS.items()],
 )
+@pytest.mark.sample(2)
 def test_thousands_of_nested_functions_become_one_kernel(kind: str, depth: int, tmp_path: Path) -> None:
     path = network_of(tmp_path, deep(kind, depth), 1 if kind == "squares" else 2)
     compiled = nnefc.compile(path)

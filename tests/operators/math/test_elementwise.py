@@ -64,6 +64,7 @@ def build(dtype: str, shape: tuple[int, ...], outputs: Callable[[Emitter, list[r
 
 
 @pytest.mark.parametrize(("dtype", "names"), [("float32", OF_REALS), *((dtype, OF_INTEGERS) for dtype in INTEGERS)])
+@pytest.mark.sample(2)
 def test_functions_compute_at_run_time_what_numpy_does(dtype: str, names: list[str]) -> None:
     x, y = pairs(REALS.astype(dtype) if dtype == "float32" else INTEGERS[dtype])
 

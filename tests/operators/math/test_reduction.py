@@ -64,6 +64,7 @@ def onnx_(folder: Path) -> Network:
 
 @pytest.mark.parametrize("read", [nnef, onnx_], ids=["nnef", "onnx"])
 @pytest.mark.parametrize("elements", [X, X[:, 8:36]], ids=["with NaN", "infinite"])
+@pytest.mark.sample(2)
 def test_min_max_are_those_of_numpy(read: Callable[[Path], Network], elements: np.ndarray, tmp_path: Path) -> None:
     made = compile_network(read(tmp_path), parse_target("llvm"))
     given = np.full(X.shape, elements[5, 9], np.float32)

@@ -41,6 +41,7 @@ def as_parts(x: np.ndarray) -> np.ndarray:
         for length in (64, 180, 400, 512)
     ],
 )
+@pytest.mark.sample(2)
 def test_a_transform(length: int, kind: str, tmp_path: Path) -> None:
     attributes = {"real, half": {"onesided": 1}, "complex": {}, "back": {"inverse": 1}}[kind]
     with nnefc.compile(dft(tmp_path, length, 1 if "real" in kind else 2, **attributes)).load() as network:
@@ -88,6 +89,7 @@ def as_complex(x: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize(
     "kind", [pytest.param(kind, marks=[pytest.mark.slow] * (kind in ("real", "back"))) for kind in KINDS]
 )
+@pytest.mark.sample(2)
 def test_a_transform_of_a_length_that_is_known_at_run_time(kind: str, tmp_path: Path) -> None:
     """Powers of two, odd and prime ones, of one row, several, and more than there are chunks."""
     parts, attributes, right = KINDS[kind]

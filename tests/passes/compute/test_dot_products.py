@@ -44,6 +44,7 @@ def product(how: Multiplication, rows: int, words: int, columns: int) -> tirx.Pr
         ("wasm32-wasi", "uint8", "i32x4.dot_i16x8_s"),
     ],
 )
+@pytest.mark.sample(6)
 def test_targets_sum_up_by_their_instruction_in_registers(target: str, weights: str, instruction: str) -> None:
     machine = parse_target(target)
     func = scheduled(
@@ -61,6 +62,7 @@ def test_targets_sum_up_by_their_instruction_in_registers(target: str, weights: 
     "name", ["llvm -mcpu=x86-64-v4 -mattr=+avx512vnni", "x86-64-v3", "cortex-a76", "cortex-a53", "wasm32-wasi"]
 )
 @pytest.mark.parametrize("weights", ["uint8", "int8"])
+@pytest.mark.sample(5)
 def test_single_words_are_summed_up_by_arithmetic(name: str, weights: str) -> None:
     how = multiplication_of(parse_target(name), "uint8", weights)
     rng = np.random.default_rng(1)

@@ -74,6 +74,7 @@ def sum_error(terms: int) -> float:
 
 
 @pytest.mark.parametrize("name", LONG_SUMS)
+@pytest.mark.sample(3)
 def test_strict_sums_are_as_exact_as_those_of_onnxruntime(name: str, tmp_path: Path) -> None:
     shape, of_weights = LONG_SUMS[name]
     x, weights, strides = values(1, shape), values(2, of_weights), 2 if name == "strided" else 1
@@ -113,6 +114,7 @@ def fast_algorithms(tile: Tile) -> dict[str, float]:
     ("algorithm", "tile", "largest"),
     [("winograd", (2, 2), 1e-6), ("winograd", (4, 4), 3e-6), ("strassen", (4, 4), 1.6e-6)],
 )
+@pytest.mark.sample(1)
 def test_fast_algorithms_keep_their_errors_small(algorithm: str, tile: Tile, largest: float) -> None:
     assert fast_algorithms(tile)[algorithm] < largest
 

@@ -14,6 +14,7 @@ from nnefc.passes.compute.transposition import transpose_to_blocks, transpose_to
     ("dtype", "batch", "channels", "positions", "size"),
     [("uint8", 2, 20, 23, 16), ("int8", 1, 3, 100, 4), ("int32", 1, 33, 16, 16), ("uint8", 3, 5, 50, 8)],
 )
+@pytest.mark.sample(2)
 def test_tiles_are_transposed_and_last_blocks_filled_up(
     dtype: str, batch: int, channels: int, positions: int, size: int
 ) -> None:

@@ -112,6 +112,7 @@ def test_what_depends_on_an_input_is_kept() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int8", "uint8", "int16", "int64", "bool"])
+@pytest.mark.sample(4)
 def test_every_type_is_folded_to_itself(dtype: str) -> None:
     value = np.array([1, 0, 3]).astype(dtype)
     module = program(f"x: {dtype}[2, 3] -> a\na = R.concat((x, R.reshape(V, R.shape([1, 3]))), axis=0)", V=value)

@@ -81,6 +81,7 @@ GENERATED: dict[str, tuple[list[NodeProto], Mapping[str, np.ndarray | float], np
 
 
 @pytest.mark.parametrize("name", GENERATED)
+@pytest.mark.sample(5)
 def test_what_a_model_generates_is_not_stored(name: str) -> None:
     nodes, constants, expected = GENERATED[name]
     given = {"sizes": SIZES, **constants}

@@ -63,6 +63,7 @@ def layers(rank: int, seed: int) -> onnx.ModelProto:
 
 
 @pytest.mark.parametrize("rank", [1, 2, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.sample(1)
 def test_results_are_those_of_onnxruntime(rank: int, tmp_path: Path) -> None:
     model = layers(rank, rank)
     onnx.save(model, tmp_path / "layers.onnx")

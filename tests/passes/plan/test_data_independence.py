@@ -67,6 +67,7 @@ def branched(net: Net) -> str:
         (branched, False),
     ],
 )
+@pytest.mark.sample(3)
 def test_programs_whose_positions_and_steps_no_tensor_tells(
     write: Callable[[Net], str], expected: bool, tmp_path: Path
 ) -> None:

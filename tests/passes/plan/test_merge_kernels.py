@@ -90,6 +90,7 @@ INTEGERS = {"large": (10**10, 10**10 + 1), "negative": (-7, -10), "least": (-(2*
 
 @pytest.mark.parametrize("machine", [None, WASM], ids=["host", "wasm32"])
 @pytest.mark.parametrize("kind", INTEGERS)
+@pytest.mark.sample(3)
 def test_integers_that_are_added_are_kept(
     kind: str, machine: Machine | None, tmp_path: Path, compiled_apart: Callable[[Path, str], nnefc.Artifact]
 ) -> None:

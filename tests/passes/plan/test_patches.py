@@ -113,6 +113,7 @@ def in_both_ways(model: Path, **options: Any) -> tuple[nnefc.Artifact, nnefc.Art
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.slow] * (name != "residual")) for name in NETWORKS]
 )
+@pytest.mark.slow
 def test_results_in_floats_are_the_same(name: str, tmp_path: Path) -> None:
     net, result = NETWORKS[name]()
     whole, patches = in_both_ways(net.write(result, tmp_path / "net.onnx"), strict=True, small=True)

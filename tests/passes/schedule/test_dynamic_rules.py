@@ -57,6 +57,7 @@ def rules(path: Path, shape: dict[str, DynamicSize]) -> set[tuple[str, str]]:
 @pytest.mark.parametrize(
     "name", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in OPEN if name not in QUICK)]
 )
+@pytest.mark.sample(2)
 def test_rules_are_those_of_stated_ranges(tmp_path: Path, name: str) -> None:
     net, path = Net(0), tmp_path / "network.onnx"
     model = onnx.shape_inference.infer_shapes(net.model(NETWORKS[name](net)))

@@ -84,6 +84,7 @@ CONVOLUTIONS = [
 
 
 @PARTS
+@pytest.mark.sample(1)
 def test_convolutions(name: str, part: slice) -> None:
     check(shuffled(CONVOLUTIONS, part), name)
 
@@ -132,6 +133,7 @@ AVERAGE_POOLS += [
 
 
 @PARTS
+@pytest.mark.sample(1)
 def test_poolings(name: str, part: slice) -> None:
     check(shuffled([*MAX_POOLS, *AVERAGE_POOLS, *map(blocked, MAX_POOLS), *map(blocked, AVERAGE_POOLS)], part), name)
 
@@ -175,6 +177,7 @@ PRODUCTS = [
 
 
 @PARTS
+@pytest.mark.sample(2)
 def test_matrix_products(name: str, part: slice) -> None:
     check(shuffled(PRODUCTS, part), name)
 
@@ -207,6 +210,7 @@ def reduction(name: str, shape: tuple[int, ...], axes: tuple[int, ...], keep: bo
 
 
 @PARTS
+@pytest.mark.sample(1)
 def test_reductions_and_softmax(name: str, part: slice) -> None:
     cases = [
         reduction(kind, *position, keep)
@@ -270,6 +274,7 @@ EPILOGUES = [
 
 
 @PARTS
+@pytest.mark.sample(1)
 def test_steps_after_a_convolution(name: str, part: slice) -> None:
     check(shuffled(EPILOGUES, part), name)
 
@@ -310,6 +315,7 @@ QUICK_TILES = [((2, 4), "llvm -mcpu=x86-64-v3"), ((4, 4), "llvm")]
     ],
     ids=str,
 )
+@pytest.mark.sample(1)
 def test_winograd_at_sizes_that_are_no_multiple_of_its_tiles(
     name: str, tile: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -362,5 +368,6 @@ LOCAL_RESPONSES = [
 
 
 @PARTS
+@pytest.mark.sample(1)
 def test_local_response_normalizations(name: str, part: slice) -> None:
     check(shuffled([*LOCAL_RESPONSES, *map(blocked, LOCAL_RESPONSES)], part), name)

@@ -33,6 +33,7 @@ ALONE = [*((name, "tan") for name in SYSTEMS), ("wasm32-wasi", "exp"), ("wasm32-
 
 
 @pytest.mark.parametrize(("name", "function"), ALONE)
+@pytest.mark.sample(3)
 def test_a_first_library_needs_no_c_library_to_be_compiled(
     name: str, function: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

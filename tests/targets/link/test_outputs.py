@@ -143,6 +143,7 @@ int main(void) {
 
 @compilers
 @pytest.mark.parametrize("end", ["o", "a", "so"])
+@pytest.mark.sample(3)
 def test_two_networks_link_into_one_program(compiler: tuple[str, ...], end: str, tmp_path: Path) -> None:
     """Each has the same runtime, kernels of the same names, and constants of its own."""
     for name, scale in (("first", 1), ("second", -2)):

@@ -102,6 +102,7 @@ def threaded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
+@pytest.mark.sample(1)
 def test_a_module_with_threads_computes_the_same_on_any_number_of_them(
     digits: Path, threaded: Path, threads: int
 ) -> None:
@@ -282,6 +283,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("parts", [7, 100_000])
+@pytest.mark.sample(1)
 def test_hostile_sections_are_errors(digits: Path, parts: int) -> None:
     found = answer(
         "const { readFileSync } = await import('node:fs'), found = [];"

@@ -77,6 +77,7 @@ def test_threads_under_sanitizers(sanitizer: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("compiler", COMPILERS)
+@pytest.mark.sample(1)
 def test_the_runtime_for_gpus_compiles_without_warnings(compiler: str, tmp_path: Path) -> None:
     is_dynamic = replace(CUDA_SAMPLE, dimensions=DYNAMIC_SAMPLE.dimensions)
     for sample, own in ((CUDA_SAMPLE, []), (is_dynamic, ["-DNNEFC_OPEN"])):

@@ -45,6 +45,7 @@ def check(command: list[str]) -> None:
 
 @each_sample
 @each_compiler
+@pytest.mark.sample(1)
 def test_sizes_may_change_in_every_way_under_sanitizers(compiler: str, kind: str, tmp_path: Path) -> None:
     needs(compiler, "-fsanitize=address,undefined")
     check([str(build((compiler, "-fsanitize=address,undefined", "-fno-sanitize-recover=all"), tmp_path, kind))])
@@ -52,6 +53,7 @@ def test_sizes_may_change_in_every_way_under_sanitizers(compiler: str, kind: str
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs: glibc's names behind malloc")
 @each_sample
+@pytest.mark.sample(1)
 def test_sizes_that_were_set_or_reserved_allocate_nothing(kind: str, tmp_path: Path) -> None:
     check([str(build((*ZIG, "-target", ZIG_TARGET, "-DCOUNT_ALLOCATIONS"), tmp_path, kind))])
 

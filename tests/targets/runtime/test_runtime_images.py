@@ -98,5 +98,6 @@ def test_addresses_of_32_bits_do_no_harm(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("compiler", COMPILERS)
+@pytest.mark.sample(1)
 def test_they_compile_without_warnings(compiler: str, tmp_path: Path) -> None:
     compiles_without_warnings(compiler, SOURCES, tmp_path)

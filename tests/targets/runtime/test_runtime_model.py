@@ -90,6 +90,7 @@ def test_the_model_has_the_steps_of_the_source() -> None:
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in SETTINGS]
 )
+@pytest.mark.sample(2)
 def test_every_order_of_steps_does_each_piece_once_and_ends(name: str) -> None:
     explored = explore(SETTINGS[name])
     assert explored.states > 3000

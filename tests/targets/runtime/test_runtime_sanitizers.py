@@ -111,6 +111,7 @@ def test_stress_passes_when_built_like_a_library(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("compiler", COMPILERS)
+@pytest.mark.sample(1)
 def test_runtime_compiles_without_warnings(compiler: str, tmp_path: Path) -> None:
     compiles_without_warnings(compiler, RUNTIME_SOURCES, tmp_path)
 

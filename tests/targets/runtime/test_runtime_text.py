@@ -39,6 +39,7 @@ def test_random_bytes_do_no_harm(compiler: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("compiler", COMPILERS)
+@pytest.mark.sample(1)
 def test_it_compiles_without_warnings(compiler: str, tmp_path: Path) -> None:
     sources = [*SOURCES, RUNTIME / "engine.c", RUNTIME / "checks.c"]
     compiles_without_warnings(compiler, sources, tmp_path, "-DNNEFC_TEXT", "-DNNEFC_OPEN", f"-I{RUNTIME}/open")

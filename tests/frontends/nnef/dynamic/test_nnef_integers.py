@@ -52,6 +52,7 @@ def convolved(x: np.ndarray) -> np.ndarray:
         (f"tract_core_einsum_q([x, w], 'mk,kn,n,,,,,,->nm', 'i32', 'i8', b, {SCALES})", lambda x: (product(x) + B).T),
     ],
 )
+@pytest.mark.sample(2)
 def test_products_of_integers(call: str, expected: object, tmp_path: Path) -> None:
     """A bias has the product of both scales; halves may be rounded to either side."""
     body = f"""x = tract_core_external(shape = [S, 4], datum_type = 'i8');

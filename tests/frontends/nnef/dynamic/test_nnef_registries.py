@@ -329,6 +329,7 @@ def clamped(row: np.ndarray, e: int) -> np.ndarray:
         ("raw", "expert_layout = 'linear'", swiglu),
     ],
 )
+@pytest.mark.sample(1)
 def test_experts_that_a_router_chooses(
     gate: str, more: str, inner: Callable[[np.ndarray, int], np.ndarray], tmp_path: Path
 ) -> None:

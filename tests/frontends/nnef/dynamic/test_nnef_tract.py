@@ -37,6 +37,7 @@ def uncompiled(folder: Path, x: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize(
     "name", ["gather_scatter", "gru_stream", "q40_embed", pytest.param("llama_llm_q40", marks=pytest.mark.slow)]
 )
+@pytest.mark.sample(2)
 def test_what_torch_to_nnef_exports_agrees_with_torch(name: str) -> None:
     """Of a language model the prompt, which has no past, a prompt with a past, and one token."""
     folder = EXPORTS / name
@@ -196,6 +197,7 @@ def _softmax(x: np.ndarray, axis: int) -> np.ndarray:
 
 @pytest.mark.parametrize("run", [uncompiled, pytest.param(computed, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.sample(10)
 def test_values_without_static_types(name: str, run: Callable[..., np.ndarray], tmp_path: Path) -> None:
     before, body, shape, expected = CASES[name]
     x = real(*shape)
@@ -303,6 +305,7 @@ fragment step( element: tensor<scalar>, total: tensor<scalar>, w: tensor<scalar>
     + [pytest.param(*case, marks=pytest.mark.slow)
        for case in (("6", 2), ("6", -1), ("2", 1), ("2", -2), ("S", 1), ("S", -2))],
 )  # fmt: skip
+@pytest.mark.sample(3)
 def test_a_scan_goes_over_chunks_forwards_and_backwards(size: str, pace: int, tmp_path: Path) -> None:
     body = f"""    x = tract_core_external(shape = [3, {size}], datum_type = 'f32');
         a, b = tract_core_scan(body = "step", scan = [("element", x, 1, {pace})], full = [("w", 2.0)],

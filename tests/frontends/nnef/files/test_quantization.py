@@ -152,6 +152,7 @@ def nearest_code(x: np.ndarray, codes: np.ndarray) -> np.ndarray:
         ("min_max_linear_quantize(-0.9, 1.0, bits = 5, signed = true, symmetric = false)", 1),
     ],
 )
+@pytest.mark.sample(5)
 def test_tensors_with_an_entry_are_rounded_to_its_codes(tmp_path: Path, entry: str, dialect: int) -> None:
     kind = Dialect.FINAL if dialect else Dialect.PROVISIONAL
     signed, bits = "signed = true" in entry, int(entry.partition("bits = ")[2][0])

@@ -205,6 +205,7 @@ def test_a_loop_ends_by_a_condition_after_many_iterations(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("summed", [False, True])
+@pytest.mark.sample(1)
 def test_a_branch_whose_sizes_would_be_negative_fails_when_it_is_taken(summed: bool, tmp_path: Path) -> None:
     """A window of five over fewer elements: also where the result of the branch is of another size."""
     pool = node("MaxPool", ["x"], ["m"], kernel_shape=[5])
@@ -328,6 +329,7 @@ def test_a_long_loop_has_outputs_of_each_round(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("length", [1, 5, 400])
+@pytest.mark.sample(2)
 def test_a_scan_goes_along_axes_in_both_directions(tmp_path: Path, length: int) -> None:
     inner = graph(
         [
@@ -640,6 +642,7 @@ class Writer:
 
 
 @pytest.mark.parametrize("seed", [pytest.param(seed, marks=[pytest.mark.slow] * (seed % 5 > 0)) for seed in range(24)])
+@pytest.mark.sample(2)
 def test_random_choices_and_loops(tmp_path: Path, seed: int) -> None:
     proto = Writer(seed).model()
     rng = np.random.default_rng(seed)

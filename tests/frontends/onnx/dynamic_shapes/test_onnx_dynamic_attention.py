@@ -94,6 +94,7 @@ GROUPED = [(1, 1), (1, 40), (1, 300), (5, 9), (70, 20)]
     ("model", "inputs"),
     [(masked, [of_masked(*sizes) for sizes in MASKED]), (grouped, [of_grouped(*sizes) for sizes in GROUPED])],
 )
+@pytest.mark.sample(1)
 def test_attention_of_dynamic_lengths_agrees_with_onnxruntime(
     model: Callable[[], onnx.ModelProto], inputs: Sequence[Mapping[str, np.ndarray]], tmp_path: Path
 ) -> None:

@@ -192,6 +192,7 @@ def sequence(name: str) -> onnx.ValueInfoProto:
 @pytest.mark.parametrize(
     ("trips", "on", "position", "width"), [("shape", "", "", 5), ("data", "", " none", 5), ("data", "ends", "", "w")]
 )
+@pytest.mark.sample(1)
 def test_a_sequence_that_grows(trips: str, on: str, position: str, width: int | str, tmp_path: Path) -> None:
     """At its end or at its beginning; then elements are taken out, it is joined, and measured."""
     nodes = [
@@ -289,6 +290,7 @@ def test_a_sequence_of_a_length_that_is_open_as_an_output(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("parts", ["", " two"])
 @pytest.mark.parametrize("size", [0, 3])
+@pytest.mark.sample(2)
 def test_a_tensor_without_elements_is_split_into_none(parts: str, size: int, tmp_path: Path) -> None:
     nodes = [node("SplitToSequence", f"x{parts}", "s", axis=0), node("SequenceLength", "s", "length")]
     proto = model_of(nodes, {"x": [size, 5]}, {"length": INT}, two=np.array(2, np.int64))

@@ -219,6 +219,7 @@ REMAINDERS = {
 
 
 @pytest.mark.parametrize("kind", REMAINDERS)
+@pytest.mark.sample(1)
 def test_pixels_that_fill_up_blocks_are_cut_off_again(kind: str, tmp_path: Path) -> None:
     """As dilated convolutions of TensorFlow are exported: a large number says that nothing is cut off."""
     nodes = [

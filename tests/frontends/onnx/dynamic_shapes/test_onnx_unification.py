@@ -141,6 +141,7 @@ def test_sizes_between_two_ends_leave_one_row_behind_a_window(tmp_path: Path) ->
         ("GatherND", [[-1, 1], [1, -3]], {"n": 2, "m": 3}),
     ],
 )
+@pytest.mark.sample(1)
 def test_elements_that_are_taken_are_there(
     op_type: str, indices: Any, minimum: Mapping[str, int], tmp_path: Path
 ) -> None:
@@ -251,6 +252,7 @@ def with_tuples(
     ],
     ids=["one dimension", "all, by rank", "one, by rank", "batch", "scattered elements", "scattered rows"],
 )
+@pytest.mark.sample(2)
 def test_the_length_of_index_tuples_follows_from_ranks(
     model: onnx.ModelProto, tuples: np.ndarray, shapes: Mapping[str, Sequence[int]]
 ) -> None:

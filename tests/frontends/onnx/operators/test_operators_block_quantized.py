@@ -307,6 +307,7 @@ def test_matrices_stay_packed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["int4", "uint4"])
+@pytest.mark.sample(1)
 def test_matrices_that_the_standard_dequantizes_in_blocks_stay_packed(dtype: str, tmp_path: Path) -> None:
     """Where a product takes them; what else reads them has the same values."""
     low, high = (-8, 8) if dtype == "int4" else (0, 16)

@@ -60,6 +60,7 @@ def reals(*shape: int) -> list[float]:
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64])
+@pytest.mark.sample(1)
 def test_features_are_prepared_as_by_onnxruntime(tmp_path: Path, dtype: type) -> None:
     x = (RNG.standard_normal((7, 4)) * 10).astype(dtype)
     x[0] = 0

@@ -49,6 +49,7 @@ def conv_integer(
 
 @SAMPLE_AND_ALL
 @pytest.mark.parametrize("rank", [1, 2, 3])
+@pytest.mark.sample(1)
 def test_convolutions_of_integers_are_exact_in_every_mix_of_types(rank: int, whole: bool) -> None:
     rng = np.random.default_rng(rank)
     cases, wanted = [], []

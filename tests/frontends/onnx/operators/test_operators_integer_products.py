@@ -92,6 +92,7 @@ def some_of(family: Family, turn: int, whole: bool) -> tuple[list[Case], list[li
 @SAMPLE_AND_ALL
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in WIDER)) for name in TARGETS])
 @pytest.mark.parametrize("family", [convolutions, products])
+@pytest.mark.sample(3)
 def test_sums_are_exact_by_the_instructions_of_every_target(name: str, family: Family, whole: bool) -> None:
     cases, wanted = some_of(family, TARGETS.index(name), whole)
     target = parse_target(name.removesuffix(EMULATED))
@@ -146,6 +147,7 @@ def test_products_of_dynamic_sizes_are_exact(name: str, tmp_path: Path) -> None:
 
 @SAMPLE_AND_ALL
 @pytest.mark.parametrize("family", [convolutions, products])
+@pytest.mark.sample(1)
 def test_sums_of_pairs_of_rows_are_exact_on_arm(family: Family, whole: bool, tmp_path: Path) -> None:
     """By `smmla` and `ummla`."""
     machine = with_glibc("arm", "llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n2", "qemu-aarch64", "-cpu", "max")

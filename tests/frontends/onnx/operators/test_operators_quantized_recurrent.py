@@ -117,6 +117,7 @@ def test_without_steps_the_states_stay() -> None:
     "target",
     ["llvm -mcpu=icelake-server", pytest.param("x86-64-v3", marks=pytest.mark.slow), "llvm -mtriple=riscv64-linux-gnu"],
 )
+@pytest.mark.sample(1)
 def test_weights_stay_bytes(target: str, tmp_path: Path) -> None:
     given = case(np.random.default_rng(10), (2, 1, 64, 128), bias=False, states=False)
     path = tmp_path / "model.onnx"

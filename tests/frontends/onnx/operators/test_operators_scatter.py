@@ -70,6 +70,7 @@ EXAMPLE_2 = (
 
 
 @pytest.mark.parametrize(("op", "opset"), [*VERSIONS, ("ScatterElements", 18)])
+@pytest.mark.sample(2)
 def test_the_examples_of_the_standard_come_out_in_every_version(op: str, opset: int) -> None:
     cases = [Case(op, EXAMPLE_1), Case(op, EXAMPLE_2, {"axis": 1})]
     first, second = compiled(cases, opset)
@@ -156,6 +157,7 @@ def test_constant_index_out_of_range_is_an_error_of_the_compiler(index: int) -> 
 
 
 @pytest.mark.parametrize("op", ["ScatterElements", "ScatterND", "Gather", "GatherElements", "GatherND"])
+@pytest.mark.sample(2)
 def test_computed_index_out_of_range_fails_the_run_and_no_later_one(op: str, tmp_path: Path) -> None:
     def feeds(index: int) -> dict[str, np.ndarray]:
         indices = np.array([[0], [index]]) if op.endswith("ND") else np.array([0, index])

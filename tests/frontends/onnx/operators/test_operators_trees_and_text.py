@@ -88,6 +88,7 @@ def samples(dtype: type = np.float32, missing: bool = True) -> np.ndarray:
     ("aggregate", "transform", "dtype"),
     [("SUM", "NONE", np.float32), ("AVERAGE", "LOGISTIC", np.float64), ("MIN", "NONE", np.float32)],
 )
+@pytest.mark.sample(1)
 def test_regressors_agree_with_onnxruntime(tmp_path: Path, aggregate: str, transform: str, dtype: type) -> None:
     forest = Forest(1, 5, 3).attributes("target", 6)
     base = {} if aggregate == "MIN" else {"base_values": [0.5, -1.0, 2.0]}
@@ -96,6 +97,7 @@ def test_regressors_agree_with_onnxruntime(tmp_path: Path, aggregate: str, trans
 
 
 @pytest.mark.parametrize("transform", ["NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO"])
+@pytest.mark.sample(2)
 def test_classifiers_agree_with_onnxruntime(tmp_path: Path, transform: str) -> None:
     forest = Forest(2, 5, 3).attributes("class", 5)
     more = {"classlabels_int64s": [10, 7, -3], "post_transform": transform}
@@ -104,6 +106,7 @@ def test_classifiers_agree_with_onnxruntime(tmp_path: Path, transform: str) -> N
 
 
 @pytest.mark.parametrize(("low", "transform"), [(0, "NONE"), (-1, "NONE"), (-1, "LOGISTIC")])
+@pytest.mark.sample(1)
 def test_two_classes_with_the_weights_of_one_agree_with_onnxruntime(tmp_path: Path, low: int, transform: str) -> None:
     forest = Forest(3, 5, 1, ("BRANCH_LEQ",), low).attributes("class", 2)
     more = {"classlabels_int64s": [4, 9], "post_transform": transform}
@@ -180,6 +183,7 @@ NAMES = ("treeids", "nodeids", "ids", "weights")
         pytest.param("AVERAGE", 1, marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.sample(1)
 def test_groups_and_blocks_of_trees_come_to_what_single_nodes_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, aggregate: str, targets: int
 ) -> None:
@@ -203,6 +207,7 @@ def test_groups_and_blocks_of_trees_come_to_what_single_nodes_do(
     ("column", "low"),
     [(0, -1), (1, 0), pytest.param(0, 0, marks=pytest.mark.slow), pytest.param(1, -1, marks=pytest.mark.slow)],
 )
+@pytest.mark.sample(1)
 def test_weights_of_either_class_agree_with_onnxruntime(tmp_path: Path, column: int, low: int) -> None:
     forest = Forest(8, 5, 1, ("BRANCH_LEQ",), low).attributes("class", 2)
     forest["class_ids"] = [column] * len(forest["class_ids"])
@@ -239,6 +244,7 @@ def test_thresholds_of_double_precision_are_not_rounded(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("mode", "skips", "minimum"), [("TF", 0, 1), ("IDF", 2, 2), ("TFIDF", 5, 1)])
 @pytest.mark.parametrize("shape", [pytest.param((23,), marks=pytest.mark.slow), (4, 19)])
+@pytest.mark.sample(1)
 def test_ngrams_agree_with_onnxruntime(
     tmp_path: Path, mode: str, skips: int, minimum: int, shape: tuple[int, ...]
 ) -> None:

@@ -174,6 +174,7 @@ def test_a_filter_that_a_strided_or_dilated_convolution_reads_too_stays_as_it_is
 
 @pytest.mark.usefixtures("no_network_is_small")
 @pytest.mark.parametrize("budget", [1.6, math.inf])
+@pytest.mark.sample(1)
 def test_results_are_right_whatever_the_budget(budget: float) -> None:
     built = build([CASE])
     with compile_network(built.network, MACHINE, CodeOptions(memory_budget=budget)).load(threads=1) as model:

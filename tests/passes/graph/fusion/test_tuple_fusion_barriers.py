@@ -17,6 +17,7 @@ RNG = np.random.default_rng(0)
     ("operator", "function", "tensors", "parts"),
     [("add", np.sum, 7, 3), ("maximum", np.max, 13, 2), ("add", np.sum, 1, 65), ("maximum", np.max, 1, 150)],
 )
+@pytest.mark.sample(2)
 def test_parts_of_several_tensors_are_joined(operator: str, function: object, tensors: int, parts: int) -> None:
     given = {f"x{k}": RNG.standard_normal((parts, 5), dtype=np.float32) for k in range(tensors)}
     expected = function(np.concatenate(list(given.values()), dtype=np.float64), 0, keepdims=True)  # type: ignore[operator]

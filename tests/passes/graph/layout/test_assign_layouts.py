@@ -226,6 +226,7 @@ FUNCTIONS = {
 
 
 @pytest.mark.parametrize("channels", [1, 17, *(pytest.param(channels, marks=pytest.mark.slow) for channels in (3, 16))])
+@pytest.mark.sample(1)
 def test_what_fills_up_a_block_is_never_seen(channels: int) -> None:
     check([after_convolution(name, channels, function) for name, function in FUNCTIONS.items()])
 

@@ -234,6 +234,7 @@ def step_of(path: Path) -> float:
         (sequences, "QOperator", "QUInt8", "QInt8", True),
     ],
 )
+@pytest.mark.sample(2)
 def test_quantized_networks_agree_with_onnxruntime(
     tmp_path: Path, make: Network, form: str, activations: str, weights: str, by_channel: bool
 ) -> None:
@@ -246,6 +247,7 @@ def test_quantized_networks_agree_with_onnxruntime(
 
 
 @pytest.mark.parametrize("activations", ["QUInt8", "QUInt16"])
+@pytest.mark.sample(1)
 def test_quantized_networks_take_any_number_of_rows(tmp_path: Path, activations: str) -> None:
     path = quantized(tmp_path, rows, "QDQ", activations)
     model = onnx.load(path)

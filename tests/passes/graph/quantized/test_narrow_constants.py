@@ -93,6 +93,7 @@ _OLD = "llvm -mcpu=x86-64"  # no conversions of float16
     ("kind", "machine"),
     [("int8", "llvm"), ("int8 axis", "llvm"), ("uint8", "llvm"), ("float16", "llvm"), ("bfloat16", _OLD)],
 )
+@pytest.mark.sample(2)
 def test_libraries_hold_little_more_than_their_models(kind: str, machine: str, tmp_path: Path) -> None:
     """The table has two readers, and is held once for each."""
     if kind == "float16" and not target(machine).widens("float16"):

@@ -96,6 +96,7 @@ def test_engines_that_make_numbers_again_in_each_round_have_several_vectors_in_o
 
 
 @pytest.mark.parametrize("machine", ["wasm32-wasi", "wasm32-relaxed"])
+@pytest.mark.sample(1)
 def test_several_vectors_in_a_round_are_computed_as_one_is(machine: str, tmp_path: Path) -> None:
     (engine,) = (each for each in MACHINES if each.name == "wasm32")
     if engine.missing:

@@ -88,6 +88,7 @@ def values() -> np.ndarray:
 
 @pytest.mark.parametrize("step", [STEP, SMALL_STEP, FINE_STEP])
 @pytest.mark.parametrize("target", ["llvm", "x86-64-v3"])
+@pytest.mark.sample(2)
 def test_results_are_at_most_a_step_beside_exact_ones_and_seldom(
     target: str, step: float, values: np.ndarray, tmp_path: Path
 ) -> None:

@@ -59,6 +59,7 @@ def deconvolve(
     ],
     ids=["same", "groups", "pointwise", "few-channels", "dilated", "slices", "1d", "3d"],
 )
+@pytest.mark.sample(4)
 def test_a_convolution_is_a_product_of_tiles(
     data: tuple[int, ...],
     filters: tuple[int, ...],
@@ -99,6 +100,7 @@ def test_a_filter_may_be_known_at_run_time_only() -> None:
     ],
     ids=["phases", "uneven", "gathered"],
 )
+@pytest.mark.sample(1)
 def test_a_transposed_convolution_is_a_product_too(
     data: tuple[int, ...],
     filters: tuple[int, ...],
@@ -121,6 +123,7 @@ def test_a_transposed_convolution_is_a_product_too(
     [((37, 300), (300, 53)), ((3, 17, 20), (2, 1, 20, 24)), ((64, 40), (40, 52)), ((5, 1, 200), (5, 200, 7))],
     ids=["primes", "batches", "aligned", "no-rows"],
 )
+@pytest.mark.sample(2)
 def test_a_matrix_product_of_any_shape(left: tuple[int, ...], right: tuple[int, ...]) -> None:
     rng = np.random.default_rng(2)
     a, b, c = random(rng, left), random(rng, right), random(rng, right[-1:])
@@ -154,6 +157,7 @@ def test_a_convolution_of_narrow_integers_is_exact() -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.sample(1)
 def test_convolutions_of_random_shapes(seed: int) -> None:
     rng = np.random.default_rng(100 + seed)
     groups = int(rng.choice([1, 1, 2, 3]))

@@ -47,6 +47,7 @@ def convolution(channels: int, size: int, outputs: int, kernel: int, groups: int
     ],
     ids=["convolution", "pointwise", "depthwise", "half", "rounded", "vector"],
 )
+@pytest.mark.sample(3)
 def test_nothing_spills_and_threads_find_room(operation: Operation, shapes: Shapes, dtype: str, precision: str) -> None:
     target = replace(TARGET, precision=precision)
     data, *constants = (np.zeros(shape, dtype) for shape in shapes)

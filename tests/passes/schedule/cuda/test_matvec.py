@@ -25,6 +25,7 @@ def close(result: np.ndarray, expected: np.ndarray) -> None:
         ((2, 53, 41), (2, 41, 3)),
     ],
 )
+@pytest.mark.sample(3)
 def test_few_vectors_by_a_matrix(left: tuple[int, ...], right: tuple[int, ...]) -> None:
     rng = np.random.default_rng(len(left))
     a, b, c = random(rng, left), random(rng, right), random(rng, right[-1:])

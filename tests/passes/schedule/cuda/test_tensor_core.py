@@ -57,6 +57,7 @@ def test_half_precision_is_summed_up_in_single_precision(left: tuple[int, ...], 
     ],
     ids=str,
 )
+@pytest.mark.sample(3)
 def test_tiles_are_copied_past_the_registers(
     batch: tuple[int, ...], rows: int, columns: int, depth: int, transposed: tuple[int, ...], dtype: str
 ) -> None:
@@ -110,6 +111,7 @@ def test_a_convolution_of_bfloat16_rounds_once() -> None:
 
 
 @pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.sample(1)
 def test_a_convolution_of_half_precision_rounds_once(groups: int) -> None:
     rng = np.random.default_rng(groups)
     x, w = random(rng, (2, 16, 9, 7), "float16"), random(rng, (24, 16 // groups, 3, 3), "float16")

@@ -32,6 +32,7 @@ def compiled(
 
 
 @pytest.mark.parametrize("size", [(2, 3, 5, 7), (1, 3, 16, 16), (3, 3, 1, 1), (2, 3, 33, 130)], ids=str)
+@pytest.mark.sample(2)
 def test_rows_as_long_as_products_of_dynamic_sizes_are_parts_of_the_workspace(
     size: tuple[int, ...], tmp_path: Path
 ) -> None:

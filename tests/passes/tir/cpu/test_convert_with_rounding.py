@@ -91,6 +91,7 @@ def limited(folder: Path, size: int) -> Path:
 
 
 @pytest.mark.parametrize("machine", [None, A53, ARMV7, RV64, WASM], ids=["host", "a53", "armv7", "rv64", "wasm32"])
+@pytest.mark.sample(3)
 def test_nan_is_between_the_limits_and_the_upper_one_of_bytes(machine: Machine | None, tmp_path: Path) -> None:
     if machine is not None and machine.missing:
         pytest.skip(f"needs: {machine.missing}")

@@ -59,6 +59,7 @@ def longest(case: Case, name: str, folder: Path) -> list[str]:
     ],
 )
 @pytest.mark.parametrize("name", ["cortex-a53", "cortex-a76"])
+@pytest.mark.sample(2)
 def test_four_numbers_are_loaded_at_once_and_nothing_is_spilled(case: Case, name: str, tmp_path: Path) -> None:
     loop = longest(case, name, tmp_path)
     sums = [line for line in loop if line.startswith("fmla")]

@@ -90,6 +90,7 @@ def kernels(case: Case, name: str) -> list[tirx.PrimFunc]:
         pytest.param(CASES[4], id="one channel", marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.sample(1)
 def test_while_a_panel_is_multiplied_all_of_the_next_one_is_asked_for(case: Case) -> None:
     ((loops, index),) = [found for func in kernels(case, "llvm -mcpu=x86-64-v4") for found in prefetches(func.body)]
     assert int(loops[-1].extent) > 1  # LLVM takes what is read out of others

@@ -48,7 +48,7 @@ CASES = {"convolution": Case([random(1, 64, 28, 28)], convolution), "product": C
     ],
 )
 @pytest.mark.parametrize("kernel", CASES)
-@pytest.mark.sample(6)
+@pytest.mark.sample(3)
 def test_sums_stay_in_full_vector_registers(name: str, dialect: str, sums: int, kernel: str, tmp_path: Path) -> None:
     compile_network(build([CASES[kernel]]).network, target(name)).emit("asm", tmp_path)
     text = "\n".join(path.read_text() for path in sorted(tmp_path.glob("kernels*.s")))

@@ -146,6 +146,7 @@ HALVES = Dialect(r"vfmacc\.vf\s.*", DIALECTS["riscv64v"].spill, DIALECTS["riscv6
         ("+zvl128b,+zvfh", HALVES, 7, 19),
     ],
 )
+@pytest.mark.sample(1)
 def test_instructions_multiply_groups_of_registers(
     attributes: str, dialect: Dialect, sums: int, lines: int, tmp_path: Path
 ) -> None:

@@ -107,6 +107,7 @@ LONG = Dialect(
 
 
 @pytest.mark.parametrize("integers", [False, True], ids=["floats", "bytes"])
+@pytest.mark.sample(1)
 def test_sums_stay_in_long_registers(integers: bool, tmp_path: Path) -> None:
     net = Net(seed=23)
     if integers:

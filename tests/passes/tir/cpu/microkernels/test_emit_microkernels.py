@@ -34,6 +34,7 @@ def convolved(net: Net, x: str, inputs: int, outputs: int, kernel: int, stride: 
     ("size", "kernel", "precision", "maximum"),
     [(14, 1, "fp16", 1.1), (9, 3, "fp16", 1.08), (13, 1, "fp32", 1.1), (9, 3, "fp32", 1.08)],
 )
+@pytest.mark.sample(2)
 def test_neighbouring_vectors_are_loaded_together(size: int, kernel: int, precision: str, maximum: float) -> None:
     """Those of a row of a filter of 3 x 3 for its three taps, too."""
     text = f"""x: float32[1, 64, {size}, {size}]
