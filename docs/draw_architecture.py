@@ -8,7 +8,8 @@ writes docs/architecture.svg.
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Mapping
+import re
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -84,18 +85,31 @@ def imports(files: Mapping[str, Path]) -> dict[str, set[str]]:
     """What each module imports of `files`: at its top, in a function, for type checkers, by a name in a string."""
     graph = {}
     for module, path in files.items():
-        named: set[str] = set()
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        text = path.read_text(encoding="utf-8")
+        named = set(_DOTTED_STRING.findall(text))
+        for node in _statements(ast.parse(text)):
             if isinstance(node, ast.Import):
                 named |= {alias.name for alias in node.names}
             elif isinstance(node, ast.ImportFrom):
                 origin = _origin(module, path, node)
                 below = {alias.name: f"{origin}.{alias.name}" for alias in node.names}
                 named |= {below[name] if below[name] in files else origin for name in below}
-            elif isinstance(node, ast.Constant) and isinstance(node.value, str) and "." in node.value:
-                named.add(node.value)
         graph[module] = {name for name in named if name in files and name != module}
     return graph
+
+
+_DOTTED_STRING = re.compile(r"""["']([a-z_]\w*(?:\.\w+)+)["']""")
+
+
+def _statements(tree: ast.Module) -> Iterator[ast.stmt]:
+    """Yields all statements, those inside others too; expressions, which are most of a tree, are not looked at."""
+    left: list[ast.AST] = [tree]
+    while left:
+        node = left.pop()
+        if isinstance(node, ast.stmt):
+            yield node
+        for field in ("body", "orelse", "finalbody", "handlers", "cases"):
+            left += inside if isinstance(inside := getattr(node, field, None), list) else []
 
 
 def _origin(module: str, path: Path, node: ast.ImportFrom) -> str:

@@ -224,7 +224,7 @@ def test_the_loader_can_be_copied_beside_a_library() -> None:
         f"{path.name}: {ast.unparse(node)}"
         for path in sorted((ROOT / "compiler" / "loader").glob("*.py"))
         for node in ast.walk(ast.parse(path.read_text()))
-        if re.search(r"\bnnefc\b", ast.unparse(node)) and isinstance(node, ast.Import | ast.ImportFrom)
+        if isinstance(node, ast.Import | ast.ImportFrom) and re.search(r"\bnnefc\b", ast.unparse(node))
     ]
     assert absolute == [], "its files import each other by dots, so that the folder may have any name"
 

@@ -110,9 +110,20 @@ def typical_cases() -> list[Case]:
     ]
 
 
+# Every kernel runs on one 64-bit and on one 32-bit machine; what differs on the others is the system and the vectors.
+SHARES = {
+    "armv7": slice(0, None, 2),
+    "wasm32": slice(1, None, 2),
+    "riscv64gcv": slice(0, None, 3),
+    "windows": slice(2, None, 5),
+}
+
+
+@pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["share", "all"])
 @pytest.mark.parametrize("machine", machines(VARIANTS | ALIKE), indirect=True)
-def test_networks_have_the_right_values(machine: Machine) -> None:
-    check_on(machine, typical_cases())
+def test_networks_have_the_right_values(machine: Machine, whole: bool) -> None:
+    share = slice(None) if whole else SHARES.get(machine.name, slice(None))
+    check_on(machine, typical_cases()[share])
 
 
 @pytest.mark.slow

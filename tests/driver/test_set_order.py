@@ -29,6 +29,13 @@ SETS = ("set", "frozenset", "Set", "AbstractSet")
 OPERATORS = (ast.BitAnd, ast.BitOr, ast.BitXor, ast.Sub)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def trees() -> Iterator[None]:
+    """Forgets the trees of all files in the end: they slow down each later collection of garbage."""
+    yield
+    _scopes_of.cache_clear()
+
+
 def test_nothing_is_done_in_the_order_of_a_set() -> None:
     found = [f"{path.relative_to(ROOT)}:{line}" for path in _sources() for line in in_order_of_sets(_scopes_of(path))]
     assert not found
@@ -92,15 +99,29 @@ def _scopes(tree: ast.Module) -> Iterator[_Scope]:
     left = [_Scope(tree)]
     while left:
         scope = left.pop()
-        inside = list(ast.iter_child_nodes(scope.node))
+        inside = _children(scope.node)
         while inside:
             node = inside.pop()
             if isinstance(node, ast.FunctionDef):
                 left.append(_Scope(node))
-            elif not isinstance(node, ast.expr_context | ast.Constant | ast.operator):
+            elif not isinstance(node, _LEAVES):
                 scope.nodes.append(node)
-                inside += ast.iter_child_nodes(node)
+                inside += _children(node)
         yield scope
+
+
+_LEAVES = (ast.expr_context, ast.Constant, ast.operator)
+
+
+def _children(node: ast.AST) -> list[ast.AST]:
+    """Returns what `ast.iter_child_nodes` yields, in half the time."""
+    found: list[ast.AST] = []
+    for value in vars(node).values():
+        if isinstance(value, ast.AST):
+            found.append(value)
+        elif isinstance(value, list):
+            found += [each for each in value if isinstance(each, ast.AST)]
+    return found
 
 
 class _Sets:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 import traceback
 import unittest
@@ -20,7 +19,7 @@ from onnx.backend.test import BackendTest
 from onnx.backend.test.loader import load_model_tests
 from onnx_outcome import Outcome
 
-__all__ = ["KINDS", "Engine", "Suite", "Test", "cases", "collect", "sample"]
+__all__ = ["KINDS", "Engine", "Suite", "Test", "cases", "collect", "quietly"]
 
 KINDS = {
     "node": "Node",
@@ -60,12 +59,12 @@ def collect(kinds: Sequence[str] = tuple(KINDS)) -> list[Test]:
 
 def cases(kind: str) -> list[Any]:
     """The tests of a kind, as the runner loads them."""
-    with _quietly():
+    with quietly():
         return sorted(load_model_tests(kind=kind), key=lambda case: kind != "node" and case.name)
 
 
 @contextmanager
-def _quietly() -> Iterator[None]:
+def quietly() -> Iterator[None]:
     """Tests are made by computing, some of them with zeros; what shows their sources is for onnx's own pages."""
     from onnx.backend.test.case import base
 
@@ -73,14 +72,6 @@ def _quietly() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
-
-
-def sample(tests: list[Test], count: int, always: tuple[str, ...]) -> list[Test]:
-    """Returns `count` tests by the hash of their names, and all whose names begin with one of `always`."""
-    ordered = sorted(tests, key=lambda test: hashlib.sha256(test.name.encode()).digest())
-    chosen = {test.name for test in ordered[:count]}
-    chosen |= {test.name for test in tests if test.name.startswith(always)}
-    return [test for test in tests if test.name in chosen]
 
 
 @dataclass(frozen=True)
@@ -104,7 +95,7 @@ class Suite:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._watched: Any = _watched(engine.backend)
-        with _quietly():
+        with quietly():
             self._classes = BackendTest(self._watched, __name__).test_cases
 
     def run(self, test: Test) -> Outcome:

@@ -3,7 +3,6 @@
     python tests/conformance/onnx/run.py                      nnefc, then docs/onnx-conformance.md
     python tests/conformance/onnx/run.py --engine onnxruntime beside it, in the same table
     python tests/conformance/onnx/run.py --only test_scatter  some, printed only
-    python tests/conformance/onnx/run.py --sample 30          those that `make test` runs, printed only
     python tests/conformance/onnx/run.py --kind real          tests of one kind, printed only
     python tests/conformance/onnx/run.py --count              the numbers of what was found before; nothing is run
     python tests/conformance/onnx/run.py --minutes 30         as many tests as that takes; a later run goes on
@@ -32,7 +31,7 @@ from onnx_engines import ENGINES, PACKAGES
 from onnx_floor import Floor
 from onnx_outcome import Outcome
 from onnx_report import write_report
-from onnx_suite import KINDS, Suite, Test, collect, sample
+from onnx_suite import KINDS, Suite, Test, collect
 
 ROOT = Path(__file__).resolve().parents[3]
 KEPT = ROOT / "build" / "conformance"
@@ -47,7 +46,6 @@ def main() -> None:
     parser.add_argument("--engine", action="append", choices=list(ENGINES), help="default: nnefc")
     parser.add_argument("--kind", action="append", choices=list(KINDS), help="default: all")
     parser.add_argument("--only", metavar="TEXT", help="tests with this in their names; no table is written")
-    parser.add_argument("--sample", type=int, metavar="N", help="N tests by the hash of their names")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--fresh", action="store_true", help="run again what was run before")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="of each engine; a later run goes on")
@@ -59,11 +57,9 @@ def main() -> None:
     if options.count:
         _print_counts(tests)
         return
-    printed = bool(options.only or options.sample or options.kind)
+    printed = bool(options.only or options.kind)
     if options.only:
         tests = [test for test in tests if options.only in test.name]
-    if options.sample:
-        tests = sample(tests, options.sample, ("test_scatter", "test_convinteger"))
     print(f"{len(tests)} tests collected in {time.monotonic() - begin:.0f} s", flush=True)
     for engine in options.engine or ["nnefc"]:
         _run_engine(engine, tests, options.workers, printed, options.fresh, options.minutes)
