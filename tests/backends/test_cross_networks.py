@@ -140,6 +140,7 @@ DYNAMIC_SIZES_ON = {"aarch64", "armv7-opened", "wasm32", "windows"}
 @pytest.mark.parametrize(
     "machine", [m for m in MACHINES if m.name in DYNAMIC_SIZES_ON], ids=lambda m: m.name, indirect=True
 )
+@pytest.mark.sample(3)
 def test_one_library_takes_every_size(machine: Machine) -> None:
     """A product in tiles with a remainder, and rows of dynamic length."""
     rng = np.random.default_rng(3)

@@ -100,6 +100,7 @@ def test_quantized_networks_are_the_same_up_to_a_step(tmp_path: Path) -> None:
     agree(path, net.inputs, tolerance=1.01 / 124)  # one step of the largest value, 124 steps
 
 
+@pytest.mark.slow
 def test_a_recurrent_layer_in_integers_is_the_same(tmp_path: Path) -> None:
     net, rng = Net(seed=4), np.random.default_rng(4)
     weights = [net.constant(rng.integers(-100, 100, (2, depth, 24)).astype(np.int8)) for depth in (5, 6)]

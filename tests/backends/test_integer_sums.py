@@ -154,7 +154,8 @@ def test_relaxed_dot_products_are_exact_or_refused(target: str, tmp_path: Path) 
     model, inputs = network(np.random.default_rng(22))
     onnx.save(model, tmp_path / "sums.onnx")
     artifact = nnefc.compile(tmp_path / "sums.onnx", target)
-    assert "i32x4.relaxed_dot_i8x16_i7x16_add_s" in code_of(model, target, tmp_path)
+    artifact.emit("asm", tmp_path)
+    assert any("i32x4.relaxed_dot_i8x16_i7x16_add_s" in path.read_text() for path in tmp_path.glob("kernels*.s"))
     try:
         found = run_on(machine, artifact, inputs)
     except AssertionError as error:
@@ -245,7 +246,7 @@ def residual(seed: int, results: int) -> tuple[onnx.ModelProto, dict[str, np.nda
     return net.model([*quantized[1:], *outputs[:results]]), net.inputs
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 def test_bytes_that_are_added_and_rounded_again_have_the_same_bits_everywhere(machine: Machine, tmp_path: Path) -> None:
     model, inputs = residual(9, 2)
     onnx.save(model, tmp_path / "residual.onnx")

@@ -81,6 +81,7 @@ def quantized(path: Path) -> np.ndarray:
     "target",
     ["cortex-m0plus", *(pytest.param(t, marks=pytest.mark.slow) for t in ("cortex-m4", "cortex-m55")), "riscv32imc"],
 )
+@pytest.mark.sample(1)
 def test_integers_are_those_of_the_host(target: str, tmp_path: Path) -> None:
     skip_without(target)
     model = tmp_path / "small.onnx"
@@ -142,6 +143,7 @@ def test_what_is_kept_between_kernels_is_bytes(target: str, tmp_path: Path) -> N
     np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.slow
 def test_results_of_equal_layers_are_widened_apart(tmp_path: Path) -> None:
     """Twice the same kernel, on two tensors, read by one sum; and an axis of three, which fills no vector."""
     target = "cortex-m55"

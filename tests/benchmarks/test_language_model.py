@@ -13,6 +13,7 @@ import nnefc
 
 
 @pytest.mark.parametrize("kind", ["Q4_1", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("Q4_0", "Q8_0"))])
+@pytest.mark.slow
 def test_random_models_run(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(Path(__file__).parents[2] / "examples" / "llm")
     from to_nnef import convert

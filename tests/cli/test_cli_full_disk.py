@@ -54,6 +54,7 @@ def _namespaces() -> None:
         (256, ("view", "d.html")),
     ],
 )
+@pytest.mark.sample(1)
 def test_a_full_disk_is_named_and_nothing_is_left(used: int, words: tuple[str, str], tmp_path: Path) -> None:
     command, name = words
     status, lines = run_on_full_disk(tmp_path, used, command, "graph.nnef", "-o", f"disk/{name}")

@@ -215,6 +215,7 @@ def test_differences_are_over_the_largest_value() -> None:
     assert difference(np.array([255], np.uint8), np.array([1], np.uint8)).largest == 254
 
 
+@pytest.mark.slow
 def test_each_pass_and_each_step_of_a_kernel_is_computed(product_path: Path) -> None:
     network, backend = load_network(product_path), backend_of(parse_any_target("native"))
     backend.check()
@@ -228,6 +229,7 @@ def test_each_pass_and_each_step_of_a_kernel_is_computed(product_path: Path) -> 
     assert all(step.difference.relative < 1e-5 for step in steps)
 
 
+@pytest.mark.slow
 def test_scans_are_computed_after_each_pass(tmp_path: Path) -> None:
     nodes = [node("CumSum", ["x", "axis"], ["y"])]
     made = model(graph(nodes, [info("x", (1, 9, 24))], [info("y", (1, 9, 24))], [tensor("axis", 1, np.int64)]))

@@ -93,6 +93,7 @@ def test_a_library_is_compiled_again_when_anything_changes(
     assert (runs(), runs()) == (1, 0)
 
 
+@pytest.mark.slow
 def test_the_command_shows_and_empties_the_cache(home: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def printed(*words: str) -> str:
         return CliRunner().invoke(main, ["cache", *words], catch_exceptions=False).output

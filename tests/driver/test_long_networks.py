@@ -193,6 +193,7 @@ def _written_out(path: Path) -> int:
 @pytest.mark.parametrize(
     "structure", ["doubled", *(pytest.param(s, marks=pytest.mark.slow) for s in ("diamonds", "tree"))]
 )
+@pytest.mark.sample(1)
 def test_kernels_of_four_times_the_steps_are_four_times_as_long(structure: str, tmp_path: Path) -> None:
     make = STRUCTURES[structure]
     few, many = (_written_out(write_onnx(make(count), tmp_path)) for count in (STEPS // 8, STEPS // 2))

@@ -103,6 +103,7 @@ def test_results_are_those_of_float32(model: Path, results: dict[str, np.ndarray
         assert np.abs(plain[name] - results[name]).max() <= 2e-5 * np.abs(plain[name]).max()
 
 
+@pytest.mark.slow
 def test_smaller_tiles_give_the_same_bits(
     model: Path, results: dict[str, np.ndarray], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -69,6 +69,7 @@ def test_the_gradients_of_training_are_those_of_its_loss(training: ModuleType) -
             assert gradient[name][at] == pytest.approx((above - below) / (2 * step), rel=2e-4, abs=1e-8), name
 
 
+@pytest.mark.slow
 def test_running_it_compiles_classifies_and_says_how_well() -> None:
     done = subprocess.run([sys.executable, DIGITS / "run.py"], capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr

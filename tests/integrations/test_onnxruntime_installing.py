@@ -125,6 +125,7 @@ def test_mistakes_are_explained(capsys: pytest.CaptureFixture[str]) -> None:
         assert (captured.out if status == 0 else captured.err).startswith(message)
 
 
+@pytest.mark.slow
 def test_child_processes_have_it_too() -> None:
     code = """
 import subprocess, sys

@@ -242,6 +242,7 @@ def test_options_are_known_by_what_they_say(tmp_path: Path) -> None:
         assert messages(unknown) is None
 
 
+@pytest.mark.slow
 def test_tensors_beside_a_document_count(tmp_path: Path, compiled: Any) -> None:
     document = tmp_path / "net" / "graph.nnef"
     document.parent.mkdir()

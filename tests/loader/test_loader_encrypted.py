@@ -246,6 +246,7 @@ def test_a_library_takes_its_constants_from_memory(library: Path) -> None:
 # --- the command line
 
 
+@pytest.mark.slow
 def test_from_the_command_line_to_a_run(tmp_path: Path) -> None:
     model = EXAMPLES / "digits" / "model.nnef"
     library, key = tmp_path / "digits.so", tmp_path / "key"

@@ -58,7 +58,7 @@ for folder in json.loads(sys.argv[1]):
 """
 
 
-@pytest.mark.parametrize("step", [6, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("step", [12, pytest.param(2, marks=pytest.mark.slow)])
 def test_tract_runs_what_is_written_in_its_dialect(step: int, tmp_path: Path) -> None:
     """As nnefc reads it, and as the network itself computes."""
     expected, folders, refused = {}, [], []

@@ -26,6 +26,7 @@ def slow(*given: object) -> Any:
     ("first", "name"),
     [(0, "llvm"), (200, "llvm -mcpu=x86-64-v2"), slow(100, "llvm -mcpu=x86-64-v3"), slow(300, "llvm")],
 )
+@pytest.mark.sample(1)
 def test_random_networks_have_the_same_values(first: int, name: str) -> None:
     check([random_case(seed, steps=10) for seed in range(first, first + 4)], name)
 
@@ -43,7 +44,7 @@ def test_random_networks_have_the_same_values(first: int, name: str) -> None:
         slow(bytes_case, 100, "llvm -mcpu=x86-64-v3", False),
     ],
 )
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 def test_structures_that_passes_know_keep_their_values(
     case: Callable[[int, int], Case], first: int, name: str, strict: bool
 ) -> None:
@@ -72,6 +73,7 @@ def test_random_networks_of_dynamic_sizes_have_the_same_values(seed: int, name: 
 
 
 @pytest.mark.parametrize(("seed", "steps"), [(27, 9), (36, 10), slow(2, 9), slow(8, 9), slow(33, 9)])
+@pytest.mark.sample(1)
 def test_random_networks_that_cut_more_than_there_is_have_the_same_values(
     seed: int, steps: int, tmp_path: Path
 ) -> None:

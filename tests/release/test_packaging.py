@@ -184,6 +184,7 @@ def library() -> Path:
         (["targets"], "raspberrypi4"),
     ],
 )
+@pytest.mark.sample(5)
 def test_libraries_are_run_and_inspected_without_the_compiler(arguments: list[str], text: str, library: Path) -> None:
     done = without_compiler(command(arguments, library))
     assert (done.returncode, done.stderr) == (0, "")

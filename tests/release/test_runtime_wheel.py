@@ -106,6 +106,7 @@ def test_times_for_programs(installed: Path) -> None:
 
 
 @pytest.mark.parametrize("command", [["compile", "m.onnx", "-o", "m.so"], ["inspect", "m.onnx"], ["compare", "m.onnx"]])
+@pytest.mark.sample(1)
 def test_what_needs_the_compiler_says_so(command: list[str], installed: Path) -> None:
     done = nnefc(installed, *command)
     assert done.returncode == 1 and "needs the compiler" in done.stderr

@@ -221,6 +221,7 @@ trips (int64 count, float[2] x) => (float[2] y)
 """
 
 
+@pytest.mark.slow
 def test_a_process_does_not_wait_for_runs_that_take_longer_than_the_drain(tmp_path: Path) -> None:
     slow = library(TRIPS, tmp_path)
     command = [sys.executable, "-m", "nnefc", "serve", str(slow), "--port", "0", "--no-grpc", "--drain", "0.2"]

@@ -63,6 +63,7 @@ def test_small_network(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name", [*(pytest.param(name, marks=pytest.mark.slow) for name in ("resnet50", "shufflenet")), "squeezenet"]
 )
+@pytest.mark.slow
 def test_small_network_from_onnx(name: str, tmp_path: Path) -> None:
     twin = zoo.write_twins(tmp_path, name, divide=SMALL).onnx
     compare(twin, twin, tmp_path)

@@ -124,6 +124,7 @@ THEIRS_ONLY = re.compile("declared but not defined|'<…>' has no meaning")
 
 
 @pytest.mark.parametrize("count", [250, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_documents_with_one_token_changed_get_the_same_verdict_and_never_a_traceback(count: int) -> None:
     chance = random.Random(7)
     originals = [final(fragments, body) for fragments, body, _ in HANDWRITTEN.values()]

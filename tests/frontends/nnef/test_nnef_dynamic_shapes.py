@@ -32,6 +32,7 @@ def model(folder: Path, text: str, values: Mapping[str, np.ndarray] | None = Non
     return folder
 
 
+@pytest.mark.slow
 def test_a_convolutional_network_takes_any_batch_and_image(tmp_path: Path) -> None:
     text = """graph g(x) -> (y)
     {

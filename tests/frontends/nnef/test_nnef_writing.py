@@ -64,6 +64,7 @@ def weights(folder: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2, 3))])
+@pytest.mark.slow
 def test_random_networks_compute_the_same(seed: int, tmp_path: Path) -> None:
     """Made of Relax alone: there is no record of operators."""
     built = relax_programs.build([calm_case(100 * seed + i) for i in range(4)])

@@ -141,6 +141,7 @@ def test_case_changes_as_in_python(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("sensitive", [0, 1])
+@pytest.mark.sample(1)
 def test_stop_words_are_left_out(sensitive: int, tmp_path: Path) -> None:
     nodes = [
         node("StringNormalizer", "x", action, case_change_action=action, is_case_sensitive=sensitive,

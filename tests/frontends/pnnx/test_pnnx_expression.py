@@ -309,7 +309,7 @@ def deep(kind: str, depth: int) -> str:
     [(kind, depth // 5) for kind, depth in DEPTHS.items()]
     + [pytest.param(kind, depth, marks=pytest.mark.slow) for kind, depth in DEPTHS.items()],
 )
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 def test_thousands_of_nested_functions_become_one_kernel(kind: str, depth: int, tmp_path: Path) -> None:
     path = network_of(tmp_path, deep(kind, depth), 1 if kind == "squares" else 2)
     compiled = nnefc.compile(path)
@@ -331,6 +331,7 @@ def test_thousands_of_nested_functions_become_one_kernel(kind: str, depth: int, 
     np.testing.assert_allclose(np.asarray(result).reshape(expected.shape), expected, rtol=1e-4, atol=minimum)
 
 
+@pytest.mark.slow
 def test_a_wide_balanced_tree_becomes_one_kernel(tmp_path: Path) -> None:
     text = "@0"
     for _ in range(10):

@@ -308,6 +308,7 @@ SPLITS = [(1, 58), (2, 29), (1, 16), (2, 24), (1, 5)]
         pytest.param("llvm -mcpu=x86-64-v3", SPLITS[:2], id="v3, the others", marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.slow
 def test_halves_of_shuffled_channels_have_the_same_values(name: str, sizes: list[tuple[int, int]]) -> None:
     check([halves(*size) for size in sizes], name)
 

@@ -135,6 +135,7 @@ def test_results_in_integers_are_the_same_bit_for_bit(name: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize("height", [31, pytest.param(26, marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_heights_of_any_remainder(height: int, tmp_path: Path) -> None:
     net, result = separable(height, 13, 1)
     whole, patches = in_both_ways(net.write(result, tmp_path / "net.onnx"), strict=True, small=True)
@@ -151,6 +152,7 @@ def test_microcontrollers_compute_images_in_patches(target: str, tmp_path: Path)
     assert patches.description.workspace_bytes < 0.7 * whole.description.workspace_bytes
 
 
+@pytest.mark.slow
 def test_few_plans_of_memory_are_made_however_many_choices_there_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

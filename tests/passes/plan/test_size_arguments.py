@@ -71,6 +71,7 @@ def test_kernels_that_differ_in_their_sizes_alone_are_one() -> None:
     assert [[str(value) for _, value in step.sizes] for step in kernel_stages(made)] == [["a"], ["b"]]
 
 
+@pytest.mark.slow
 def test_each_compilation_gives_the_same_bytes() -> None:
     pools = [f"b{i} = R.nn.relu(a{i})\na{i + 1} = R.nn.max_pool2d(b{i}, (2, 2), (2, 2))" for i in range(6)]
     module = program("\n".join(['a0["n", 16, "h", "w"] -> a6', *pools]))

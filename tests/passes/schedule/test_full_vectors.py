@@ -42,6 +42,7 @@ def test_products_of_any_sizes_are_right(name: str, first: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["llvm", pytest.param("llvm -mcpu=x86-64-v3", marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_rows_of_any_length_are_right(name: str) -> None:
     cases = [Case([values(3, length)], lambda g, x: g.softmax(x, 1), 1e-5, f"softmax of {length}") for length in SIZES]
     for operation in ("sum", "max", "min", "mean"):

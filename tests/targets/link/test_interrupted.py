@@ -50,6 +50,7 @@ def python(code: str, *arguments: str | Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-c", code, *arguments], env={**os.environ, "PYTHONPATH": paths})
 
 
+@pytest.mark.slow
 def test_a_kill_at_any_moment_leaves_a_whole_library(tmp_path: Path) -> None:
     path, rng = tmp_path / "model.so", random.Random(5)
     write(path, 1)

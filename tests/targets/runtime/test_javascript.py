@@ -241,6 +241,7 @@ def test_a_module_comes_from_a_server(digits: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["wasm32-wasi", "wasm32-threads"])
+@pytest.mark.sample(1)
 def test_many_trained_values_are_read_into_memory_as_they_arrive(name: str, tmp_path: Path) -> None:
     weights = np.random.default_rng(1).standard_normal((520, 530)).astype(np.float32)
     network = network_of(program("x[1, 520] -> y\ny = R.matmul(x, w)", w=weights))
@@ -371,6 +372,7 @@ def test_states_belong_to_a_session_and_go_back_to_their_start(tmp_path: Path) -
         ("await load(new Uint8Array([0, 97, 115, 109, 1, 0, 0, 0]))", "is no network of nnefc"),
     ],
 )
+@pytest.mark.sample(5)
 def test_mistakes_are_errors_that_say_what_is_wrong(digits: Path, call: str, message: str) -> None:
     text = f'const m = await load("{digits}"); try {{ {call} }} catch (error) {{ console.log(error.message) }}'
     done = node(text)
@@ -477,6 +479,7 @@ def test_a_kernel_is_called_several_times_in_a_run_so_that_engines_can_replace_i
     ("name", "expected"),
     [("wasm32-wasi", ["all there", "runs", "ran"]), ("wasm32-threads", ["runs", "ran", "all there"])],
 )
+@pytest.mark.sample(1)
 def test_kernels_run_once_so_that_engines_compile_them_while_trained_values_arrive_in_shared_memory(
     name: str, expected: list[str], tmp_path: Path
 ) -> None:

@@ -57,11 +57,11 @@ def check_faults(program: Path) -> None:
     assert int(done.stdout) > 3 * (100 + 80)
 
 
-@pytest.mark.slow
 def test_every_failure_of_the_driver_is_a_status(tmp_path: Path) -> None:
     check_faults(build((*ZIG_CC, "-fno-sanitize=all"), "faults", tmp_path))
 
 
+@pytest.mark.slow
 def test_every_failure_under_sanitizers(tmp_path: Path) -> None:
     needs("gcc", "-fsanitize=address,undefined")
     flags = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
@@ -85,7 +85,7 @@ def test_the_runtime_for_gpus_compiles_without_warnings(compiler: str, tmp_path:
         compiles_without_warnings(compiler, sources, tmp_path, *own)
 
 
-@pytest.mark.parametrize("sanitizer", [pytest.param(None, marks=pytest.mark.slow), "address,undefined"])
+@pytest.mark.parametrize("sanitizer", [None, pytest.param("address,undefined", marks=pytest.mark.slow)])
 def test_the_header_of_cpp_knows_gpus(sanitizer: str | None, tmp_path: Path) -> None:
     command = list(CPP)
     if sanitizer is not None:

@@ -60,7 +60,7 @@ def test_sizes_that_were_set_or_reserved_allocate_nothing(kind: str, tmp_path: P
 
 @pytest.mark.parametrize("machine", [m for m in MACHINES if m.name in ("armv7", "riscv64")], ids=lambda m: m.name)
 @each_sample
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 def test_sizes_change_on_other_machines_too(machine: Machine, kind: str, tmp_path: Path) -> None:
     if machine.missing:
         pytest.skip(f"needs: {machine.missing}")
@@ -69,6 +69,7 @@ def test_sizes_change_on_other_machines_too(machine: Machine, kind: str, tmp_pat
 
 
 @pytest.mark.parametrize("compiler", COMPILERS)
+@pytest.mark.sample(1)
 def test_the_runtime_of_dynamic_sizes_compiles_without_warnings(compiler: str, tmp_path: Path) -> None:
     compiles_without_warnings(
         compiler, list(runtime_sources(DYNAMIC_SAMPLE)), tmp_path, "-fsyntax-only", "-DNNEFC_OPEN"

@@ -124,6 +124,7 @@ def test_valgrind_finds_nothing_in_the_runtime(tmp_path: Path) -> None:
 @has_valgrind
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="needs: x86_64")
 @pytest.mark.parametrize("weights", [pytest.param("embedded", marks=pytest.mark.slow), "separate"])
+@pytest.mark.slow
 def test_valgrind_finds_nothing_in_a_compiled_network(weights: str, tmp_path: Path) -> None:
     """For a processor that valgrind knows: not all versions know 512-bit vectors."""
     needs("gcc", "-O1")

@@ -53,6 +53,7 @@ def check(path: Path, values: dict[str, np.ndarray], sizes: dict[str, int] | Non
     ("kind", "direction"),
     [("LSTM", "forward"), ("GRU", "reverse"), pytest.param("RNN", "reverse", marks=pytest.mark.slow)],
 )
+@pytest.mark.sample(1)
 def test_recurrent_layers_of_any_length_are_scans(kind: str, direction: str, tmp_path: Path) -> None:
     gates = {"LSTM": 4, "GRU": 3, "RNN": 1}[kind]
     values = {"w": real(1, gates * 6, 5), "r": real(1, gates * 6, 6), "b": real(1, 2 * gates * 6)}

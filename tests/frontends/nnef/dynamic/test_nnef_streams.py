@@ -143,6 +143,7 @@ y = concat([k, x + unsqueeze(p, axes = [0, 1, 3])], axis = 2);"""
 
 
 @pytest.mark.parametrize(("kind", "more"), [("", ""), ("quantized_", "bits = 8,")])
+@pytest.mark.sample(1)
 def test_caches_hold_what_all_runs_brought(kind: str, more: str, tmp_path: Path) -> None:
     """At most 7 positions before a run: fewer than 9 in all, and a run brings at least one."""
     folder = model(tmp_path, CACHED.format(kind, more), before=f"{CACHE}\nextension tract_assert S >= 1;")

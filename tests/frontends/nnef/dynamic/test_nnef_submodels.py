@@ -49,6 +49,7 @@ def packed(folder: Path, mode: str) -> bytes:
 
 
 @pytest.mark.parametrize("kind", ["folder", "tar", "tgz", "folder in an archive"])
+@pytest.mark.sample(2)
 def test_a_model_inside_a_model(kind: str, tmp_path: Path) -> None:
     """Its files are its own, its symbols are sizes of what it is given, and it may be called twice."""
     weight = real(1, 3)

@@ -422,6 +422,7 @@ def test_an_unknown_registry_is_an_error(tmp_path: Path) -> None:
     assert "did you mean 'tract_core'" in str(caught.value)
 
 
+@pytest.mark.slow
 def test_work_grows_with_the_document(tmp_path: Path) -> None:
     """Chains of fragments are expanded no further than allowed, and a thousand statements are quick."""
     chain = "\n".join(f"a{i + 1} = a{i} * 1.001 + x;" for i in range(1000))

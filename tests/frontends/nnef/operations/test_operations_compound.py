@@ -262,6 +262,7 @@ def test_operations_agree_with_numpy(tmp_path, dialect, cases, share):
 
 @pytest.mark.parametrize(("dialect", "cases"), [("final", FINAL), ("provisional", PROVISIONAL)])
 @with_share
+@pytest.mark.sample(1)
 def test_definitions_agree_with_the_direct_lowering(dialect, cases, share):
     check_expanded(share(cases), dialect)
 

@@ -101,6 +101,7 @@ def pool_cases(seed: int, spatial_only: bool) -> list[Case]:
 
 @with_share
 @pytest.mark.parametrize("spatial_only", [True, False])
+@pytest.mark.sample(1)
 def test_pools_agree_with_the_definition(tmp_path, spatial_only, share):
     check_in_both_dialects(share(pool_cases(1 + spatial_only, spatial_only)), tmp_path)
 
@@ -205,6 +206,7 @@ def conv_cases(seed: int, dialect: str) -> list[Case]:
 
 @pytest.mark.parametrize("dialect", ["final", "provisional"])
 @with_share
+@pytest.mark.sample(1)
 def test_convolutions_agree_with_the_definition(tmp_path, dialect, share):
     check(share(conv_cases(7, dialect)), tmp_path, dialect)
 
@@ -258,6 +260,7 @@ def deconv_cases(seed: int, dialect: str) -> list[Case]:
 
 @pytest.mark.parametrize("dialect", ["final", "provisional"])
 @with_share
+@pytest.mark.sample(1)
 def test_deconvolutions_agree_with_the_definition(tmp_path, dialect, share):
     check(share(deconv_cases(8, dialect)), tmp_path, dialect)
 

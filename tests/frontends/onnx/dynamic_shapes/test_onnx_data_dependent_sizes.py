@@ -194,6 +194,7 @@ def test_what_detectors_do_with_candidates(tmp_path: Path) -> None:
     ("axis", "in_order"),
     [(None, 1), pytest.param(None, 0, marks=pytest.mark.slow), pytest.param(0, 1, marks=pytest.mark.slow), (1, 0)],
 )
+@pytest.mark.sample(1)
 def test_elements_that_differ(axis: int | None, in_order: int, tmp_path: Path) -> None:
     given = {} if axis is None else {"axis": axis}
     outputs = {"y": TensorProto.FLOAT, **dict.fromkeys(("first", "which", "often"), TensorProto.INT64)}

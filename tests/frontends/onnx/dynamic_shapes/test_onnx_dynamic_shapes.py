@@ -477,6 +477,7 @@ def test_loops_go_round_as_often_as_a_size_says(tmp_path: Path) -> None:
     check(model_of(nodes, ["h", "w"], **constants), tmp_path, {"h": "1..9", "w": "1..33"}, [(1, 1), (5, 33), (9, 4)])
 
 
+@pytest.mark.slow
 def test_fast_convolutions_are_right_where_batch_and_image_are_open(tmp_path: Path) -> None:
     """Channels so many that the algorithm is Winograd's; its tiles are counts over all three dimensions."""
     nodes = [node("Conv", "x k", "y", pads=[1, 1, 1, 1])]

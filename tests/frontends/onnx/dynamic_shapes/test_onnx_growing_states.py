@@ -78,6 +78,7 @@ def uniform(*rows: int, columns: int = 5) -> list[dict[str, np.ndarray]]:
         ("data", "ends", 1),
     ],
 )
+@pytest.mark.sample(1)
 def test_a_tensor_that_grows(trips: str, on: str, chosen: int, tmp_path: Path) -> None:
     """By as many rows in each iteration, or by a data-dependent number; to an end that is known, or not."""
     nodes = [

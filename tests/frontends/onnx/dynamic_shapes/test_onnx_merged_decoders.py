@@ -53,6 +53,7 @@ def given(batch: int, length: int, past: int, cached: bool) -> dict[str, np.ndar
     "total",
     [pytest.param("attention_mask_sequence_length", marks=pytest.mark.slow), "past_sequence_length + sequence_length"],
 )
+@pytest.mark.slow
 def test_both_branches_take_every_size(total: str, tmp_path: Path) -> None:
     artifact, session = compiled(tmp_path, total)
     with artifact.load(threads=1) as library:

@@ -178,6 +178,7 @@ def test_indices_may_be_fewer_than_data(
 
 
 @pytest.mark.parametrize(("shapes", "axis"), [({"x": [4, 3], "i": ["k", 3]}, 1), ({"x": [4, "c"], "i": ["k", "c"]}, 0)])
+@pytest.mark.sample(1)
 def test_indices_may_be_fewer_than_data_of_a_known_size(
     shapes: Mapping[str, Sequence[Any]], axis: int, tmp_path: Path
 ) -> None:

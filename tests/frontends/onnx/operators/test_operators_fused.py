@@ -81,6 +81,7 @@ def test_old_versions_of_the_standard_have_layer_normalization_from_onnxruntime(
     check(given, compiled(given, 14), by_onnxruntime(given, 14))
 
 
+@pytest.mark.slow
 def test_those_for_other_processors_agree_with_their_definitions() -> None:
     x, bias, skip = real(2, 3, 8), real(8), real(2, 3, 8)
     scores, mask = real(2, 3, 4, 5), real(2, 1, 1, 5)

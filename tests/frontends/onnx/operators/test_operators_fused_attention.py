@@ -158,6 +158,7 @@ def test_attention_in_groups_agrees_with_onnxruntime(whole: bool) -> None:
 
 
 @pytest.mark.parametrize(("kind", "shape"), [("PER_TENSOR", (1,)), ("PER_CHANNEL", (1, 2, 1, 16))])
+@pytest.mark.sample(1)
 def test_caches_may_be_of_8_bits(kind: str, shape: tuple[int, ...]) -> None:
     """Of the same integers as onnxruntime's."""
     steps = [RNG.uniform(0.01, 0.03, shape).astype(np.float32) for _ in range(2)]
@@ -177,6 +178,7 @@ def test_caches_may_be_of_8_bits(kind: str, shape: tuple[int, ...]) -> None:
             assert (cache != right).mean() < 0.01
 
 
+@pytest.mark.slow
 def test_the_length_may_be_data_dependent() -> None:
     given = [grouped(7, 8, int32(7, 7), constant=())]
     check(given, compiled(given, 17), by_onnxruntime(given, 17), tolerance=1e-4)
@@ -213,7 +215,7 @@ def decoders(tmp_path_factory: pytest.TempPathFactory) -> tuple[onnxruntime.Infe
 
 
 @pytest.mark.parametrize(("batch", "length", "room"), [(1, 7, 0), (2, 3, 0), (2, 5, 12)])
-@pytest.mark.sample(1)
+@pytest.mark.slow
 def test_a_decoder_takes_prompts_and_then_tokens(
     decoders: tuple[onnxruntime.InferenceSession, Artifact], batch: int, length: int, room: int
 ) -> None:

@@ -86,6 +86,7 @@ def test_layers_of_all_kinds_agree_with_onnxruntime() -> None:
     check(given, compiled(given, 17), by_onnxruntime(given, 17))
 
 
+@pytest.mark.slow
 def test_instructions_for_two_products_agree_too() -> None:
     given = [case(np.random.default_rng(8), (2, 2, 5, 18), dtype=dtype) for dtype in ("int8", "uint8")]
     check(given, compiled(given, 17, target="llvm -mcpu=x86-64-v3"), by_onnxruntime(given, 17))

@@ -127,6 +127,7 @@ def test_a_session_draws_the_same_numbers_after_a_reset_and_other_ones_in_each_r
     assert [a.tobytes() for a in again.run(x).values()] == first[:1]
 
 
+@pytest.mark.slow
 def test_equal_seeds_are_equal_numbers(tmp_path: Path) -> None:
     nodes = [node("RandomUniform", [], [name], shape=[9], seed=s) for name, s in (("a", 2.0), ("b", 2.0), ("c", 3.0))]
     a, b, c = compiled(tmp_path, nodes).run({}).values()
@@ -134,6 +135,7 @@ def test_equal_seeds_are_equal_numbers(tmp_path: Path) -> None:
     assert not np.array_equal(a, c)
 
 
+@pytest.mark.slow
 def test_bernoulli_and_multinomial_draw_with_the_chances_given(tmp_path: Path) -> None:
     chances = np.array([[0.1, 0.2, 0.3, 0.4], [0.97, 0.01, 0.01, 0.01]], np.float32)
     logs = tensor("logs", np.log(chances) + 7)

@@ -345,6 +345,7 @@ def test_doubles_and_strict_code_keep_their_scores() -> None:
 
 
 @pytest.mark.parametrize("hidden", [-np.inf, np.finfo(np.float32).min])
+@pytest.mark.sample(1)
 def test_rows_of_which_nothing_is_seen_are_what_the_softmax_makes_of_them(hidden: float) -> None:
     """Not numbers of minus infinity, the mean of all values of a number so low that it hides all else."""
     mask = np.zeros((1, 1, 70, 80), np.float32)

@@ -59,6 +59,7 @@ def test_groups_of_slices_that_lie_one_after_the_other_are_no_work(make: object)
     assert all(isinstance(action, BufferCopy) for action in lowered.plan.actions)
 
 
+@pytest.mark.slow
 def test_concatenations_and_splits_of_hundreds_are_right() -> None:
     rng = np.random.default_rng(0)
     network = network_of(_concatenation(COUNT))

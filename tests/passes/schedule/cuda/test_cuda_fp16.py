@@ -95,6 +95,7 @@ def _filter_of(module: tvm.IRModule) -> np.ndarray:
     ("precision", "tolerance"),
     [("fp16", 4e-3), *(pytest.param(*each, marks=pytest.mark.slow) for each in (("bf16", 3e-2), ("tf32", 4e-3)))],
 )
+@pytest.mark.slow
 def test_a_network_is_nearly_the_same_and_not_quite(precision: str, tolerance: float, tmp_path: Path) -> None:
     net = Net(seed=1)
     x = net.floats(1, 16, 8, 8)

@@ -58,6 +58,7 @@ def test_results_are_those_of_every_other_machine(bits: int, precision: str, err
     compare(*network(), machine(bits), precision, error, tmp_path)
 
 
+@pytest.mark.slow
 def test_float16_in_blocks_of_half_a_register_have_the_same_results(tmp_path: Path) -> None:
     """As where a network's layers have 16 and 48 channels, and registers hold 32."""
     net = Net(seed=22)

@@ -52,7 +52,7 @@ def test_neighbouring_vectors_are_loaded_together(size: int, kernel: int, precis
 
 
 @pytest.mark.parametrize(("precision", "error"), [("fp16", 5e-3), ("fp32", 1e-5)])
-@pytest.mark.sample(1)
+@pytest.mark.slow
 def test_a_network_is_nearly_the_same(precision: str, error: float, tmp_path: Path) -> None:
     """Depthwise, strided, grouped and pointwise convolutions of odd sizes, residuals, limits, poolings, shuffled
     groups, parts of a tensor, a sum over a prime number of blocks."""
