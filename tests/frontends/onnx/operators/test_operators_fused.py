@@ -6,6 +6,7 @@ from math import erf, sqrt
 from typing import Any
 
 import numpy as np
+import pytest
 from onnx_operator_cases import Case, by_onnxruntime, check, compiled
 
 RNG = np.random.default_rng(5)
