@@ -64,7 +64,7 @@ def _line(rng: np.random.Generator) -> np.ndarray:
     return np.repeat(line_of_text(rng, 48, 320)[None, None] * 2 - 1, 3, 1).astype(np.float32)
 
 
-def _turned_line(rng: np.random.Generator) -> np.ndarray:
+def _rotated_line(rng: np.random.Generator) -> np.ndarray:
     line = line_of_text(rng, 48, 192)
     return np.repeat((line[::-1, ::-1] if rng.random() < 0.5 else line)[None, None] * 2 - 1, 3, 1).astype(np.float32)
 
@@ -122,7 +122,7 @@ def _overlap(one: np.ndarray, other: np.ndarray) -> float:
 
 
 PRETRAINED = {
-    "ppocr_cls": Pretrained("x", (1, 3, 48, 192), _turned_line, _same_class, "which way up a line of text is"),
+    "ppocr_cls": Pretrained("x", (1, 3, 48, 192), _rotated_line, _same_class, "which way up a line of text is"),
     "ppocr4_rec": Pretrained("x", (1, 3, 48, 320), _line, _same_characters, "characters of a line of text"),
     "ddddocr_det": Pretrained("images", (1, 3, _SIDE, _SIDE), _scene, _same_boxes, "boxes around characters"),
 }

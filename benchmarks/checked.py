@@ -53,7 +53,7 @@ def measure(network: str, repeats: int, seconds: float) -> Row:
     twins = write_twins(MODELS, network)
     file = twins.onnx.with_suffix(".npz")
     np.savez(file, **input_of(onnx.load(twins.onnx, load_external_data=False)))
-    libraries = {"plain": twins.onnx.with_suffix(".so"), "checked": twins.onnx.with_suffix(".checked.so")}
+    libraries = {"unchecked": twins.onnx.with_suffix(".so"), "checked": twins.onnx.with_suffix(".checked.so")}
     facts = {
         name: compile_library(twins.nnef, path, {"checked": True} if name == "checked" else {})
         for name, path in libraries.items()
@@ -62,7 +62,7 @@ def measure(network: str, repeats: int, seconds: float) -> Row:
     try:
         for name, path in libraries.items():
             workers[name] = Worker("nnefc", path, file, 1)
-        (plain,) = answers_of([workers["plain"]], MODELS).values()
+        (unchecked,) = answers_of([workers["unchecked"]], MODELS).values()
         (own,) = answers_of([workers["checked"]], MODELS).values()
         times = in_turns(workers, repeats, seconds)
     finally:
@@ -70,11 +70,11 @@ def measure(network: str, repeats: int, seconds: float) -> Row:
             worker.close()
     return Row(
         network,
-        (facts["plain"]["seconds"], facts["checked"]["seconds"]),
-        (times["plain"], times["checked"]),
+        (facts["unchecked"]["seconds"], facts["checked"]["seconds"]),
+        (times["unchecked"], times["checked"]),
         int(facts["checked"]["proved"]),
         int(facts["checked"]["checked"]),
-        all(np.array_equal(one, other, equal_nan=True) for one, other in zip(plain, own, strict=True)),
+        all(np.array_equal(one, other, equal_nan=True) for one, other in zip(unchecked, own, strict=True)),
     )
 
 

@@ -49,10 +49,10 @@ def forced_difference(model: onnx.ModelProto, values: Mapping[str, np.ndarray], 
     names += [name for node in layers for name in node.output if name and name not in names]
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1  # recurrent layers quantize what each thread computes by itself
-    turned = [name for name in _arguments(model) if name not in names]
-    session = onnxruntime.InferenceSession(with_outputs(model, [*names, *turned]).SerializeToString(), options)
-    known = dict(zip([*names, *turned], session.run([*names, *turned], dict(values)), strict=True))
-    names += [name for name in turned if np.abs(known[name]).max(initial=0) > _MANY_TURNS]
+    unset = [name for name in _arguments(model) if name not in names]
+    session = onnxruntime.InferenceSession(with_outputs(model, [*names, *unset]).SerializeToString(), options)
+    known = dict(zip([*names, *unset], session.run([*names, *unset], dict(values)), strict=True))
+    names += [name for name in unset if np.abs(known[name]).max(initial=0) > _MANY_TURNS]
     given = dict(values) | {f"{_PREFIX}{name}": known[name] for name in names}
     made = _forced(model, names, given)
     given = {info.name: given[info.name] for info in made.graph.input}

@@ -97,8 +97,8 @@ def body(curves: Mapping[str, Mapping[float, Point]]) -> list[str]:
     lines = ["| network | " + " | ".join(f"{budget:g}" for budget in budgets) + " |"]
     lines.append("|---" + "|---:" * len(budgets) + "|")
     for name, points in curves.items():
-        plain = points[budgets[0]]
-        cells = [f"{p.seconds / plain.seconds:.2f}, {p.bytes / plain.bytes:.2f} ×" for p in points.values()]
+        baseline = points[budgets[0]]
+        cells = [f"{p.seconds / baseline.seconds:.2f}, {p.bytes / baseline.bytes:.2f} ×" for p in points.values()]
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return [*_EXPLANATION, *lines]
 

@@ -185,7 +185,7 @@ def own_differences(model: Path, sizes: Sequence[Mapping[str, np.ndarray]]) -> l
         options.intra_op_num_threads = 1
         session = onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
         answers.append([session.run(None, dict(values)) for values in sizes])
-    return [difference(plain, usual) for usual, plain in zip(*answers, strict=True)]
+    return [difference(reference, usual) for usual, reference in zip(*answers, strict=True)]
 
 
 def quantizes(model: onnx.ModelProto) -> bool:

@@ -139,8 +139,8 @@ def write_int8(name: str, path: Path) -> None:
         def get_next(self) -> dict[str, np.ndarray] | None:
             return {"input": self._left.pop()} if self._left else None
 
-    plain = path.with_suffix(".float.onnx")
-    write_float(name, plain)
+    float_model = path.with_suffix(".float.onnx")
+    write_float(name, float_model)
     types = {"activation_type": QuantType.QInt8, "weight_type": QuantType.QInt8}
-    quantize_static(plain, path, Samples(), quant_format=QuantFormat.QDQ, per_channel=True, **types)
-    plain.unlink()
+    quantize_static(float_model, path, Samples(), quant_format=QuantFormat.QDQ, per_channel=True, **types)
+    float_model.unlink()

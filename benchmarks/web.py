@@ -265,15 +265,15 @@ def row(
 ) -> list[str]:
     """A line of the table, after a look at the results."""
     of_kind = {engine.kind: [found[e.name] for e in choices if e.kind == engine.kind] for engine in choices}
-    plain, relaxed = of_kind["nnefc"]
+    baseline, relaxed = of_kind["nnefc"]
     peer = min(of_kind["onnxruntime"], key=lambda form: form.time)
     others = [of_kind.get(kind, [None])[0] for kind in ("tfjs", "litert")]
-    for one in (plain, relaxed, *filter(None, others)):
+    for one in (baseline, relaxed, *filter(None, others)):
         difference = np.abs(one.result - peer.result).max() / np.abs(peer.result).max()
         if numbers == "float32" and not difference < _TOLERANCE:
             raise click.ClickException(f"{network}: results differ by {difference:.1e} of the largest")
-    times = [f"{one.time:.1f}" for one in (plain, relaxed, peer)]
-    firsts = [f"{one.first:.0f}" for one in (plain, peer)]
+    times = [f"{one.time:.1f}" for one in (baseline, relaxed, peer)]
+    firsts = [f"{one.first:.0f}" for one in (baseline, peer)]
     codes = [f"{choices[i].code / 1000:.0f}" for i in (0, 2)]
     times.insert(2, f"`{choices[1].target}`")
     times += [f"{peer.time / relaxed.time:.2f}", *("–" if one is None else f"{one.time:.1f}" for one in others)]

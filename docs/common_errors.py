@@ -35,7 +35,7 @@ says where, what, and what to do; the status is 2 for wrong usage and 1 for all 
 MISTAKES = {
     "Files": (
         "compile none.onnx -o a.so",
-        "compile picture.png -o a.so",
+        "compile photo.png -o a.so",
         "compile empty.onnx -o a.so",
         "compile cut.onnx -o a.so",
         "compile folder -o a.so",
@@ -76,10 +76,10 @@ MISTAKES = {
     ),
     "Libraries": (
         "run none.so",
-        "run picture.png",
+        "run photo.png",
         "run text.so --random 0",
         "run digits.so",
-        "run digits.so --input picture=image.npy",
+        "run digits.so --input photo=image.npy",
         "run digits.so --input image=none.npy",
         "run digits.so --input image=wide.npy",
         "run digits.so --input image=words.npy",
@@ -149,7 +149,7 @@ def _write_files(folder: Path) -> None:
     whole = models["mismatch"].SerializeToString()
     (folder / "cut.onnx").write_bytes(whole[: len(whole) // 2])
     (folder / "empty.onnx").write_bytes(b"")
-    (folder / "picture.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(64))
+    (folder / "photo.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(64))
     (folder / "folder").mkdir()
     (folder / "alone.pnnx.param").write_text("7767517\n2 1\npnnx.Input in 0 1 0 #0=(1,4)f32\n")
     (folder / "text.nnef").write_text("this is no document\n")

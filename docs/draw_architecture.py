@@ -149,7 +149,7 @@ def arrows_between_parts(graph: Mapping[str, Collection[str]]) -> dict[str, set[
 
 
 def circles(graph: Mapping[str, Collection[str]]) -> list[list[str]]:
-    """What can be reached from itself: after each node that nobody imports any more is taken away, and so on."""
+    """What can be reached from itself: after each node without importers is taken away, and so on."""
     left = {node: set(others) for node, others in graph.items()}
     while True:
         leaves = [node for node, others in left.items() if not others & left.keys()]

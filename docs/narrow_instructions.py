@@ -11,13 +11,13 @@ from nnefc.targets.machine.cpu.matrix_units import TILE_PRODUCTS
 PAGE = Path(__file__).parent / "precision.md"
 _BEGIN, _END = "<!-- instructions -->\n", "<!-- end of instructions -->\n"
 _NAMES = {
-    "pmaddwd": "pmaddwd, of bytes widened to 16 bits",
-    "wasm_dot": "i32x4.dot_i16x8_s, of bytes widened to 16 bits",
+    "pmaddwd": "pmaddwd, of bytes extended to 16 bits",
+    "wasm_dot": "i32x4.dot_i16x8_s, of bytes extended to 16 bits",
     "wasm_udot": "i32x4.relaxed_dot_i8x16_i7x16_add_s",
     "wasm_sdot": "i32x4.relaxed_dot_i8x16_i7x16_add_s",
     "half_pairs": "multiply-adds of float16",
     "half_product": "multiply-adds of float16",
-    **{f"riscv_product_{bits}": "`vwmacc`, of bytes widened to 16 bits" for bits in RISCV_LENGTHS},
+    **{f"riscv_product_{bits}": "`vwmacc`, of bytes extended to 16 bits" for bits in RISCV_LENGTHS},
     **{f"sve_{name}": f"`{name}` on vectors of SVE" for name in ("sdot", "udot", "bfdot")},
 }
 

@@ -80,7 +80,7 @@ def _library(model: Path, name: str, target: str, command: str) -> bytes:
 
 
 def _jar() -> bytes:
-    """Classes of Java, of which there are none."""
+    """An empty archive of Java classes."""
     return _archive({"META-INF/MANIFEST.MF": b"Manifest-Version: 1.0\r\n\r\n"})
 
 

@@ -68,6 +68,11 @@ _PYTHON = (
     "TupleGetItem|CompletionItem|from_items|functions_items|PUT_0_ITEMS",
 )
 _AT_MOST = (r"(?i)\bat[ _](?:least|most)\b", r"(?i)\bleast[ _-]recently\b")
+_IN_TWO = (
+    r"(?i)\b(?:two|both|upper|lower|low|its|their)\s+halves\b",
+    r"(?i)\bhalves[\s_]+(?:away|of words|of each|the|that|an|its)\b",
+    r"__\w*half\w*",
+)
 _ROUNDING = (
     r"(?i)\brounds[\s_]+(?:to|as|by|once|in|it|its|reals|real|values|numbers|whole|rows|samples|halves|floats|vectors|the|what"
     r"|several|nothing|after|and|per|products|differently|otherwise|between|away)\b",
@@ -92,7 +97,7 @@ WORDS = (
     Word("rest", "rest", "tail, remainder"),
     Word("told, said", "told|said", "callback; metadata, description"),
     Word("typical", "typical", "size hint"),
-    Word("half float", "half floats?|halves", "fp16, bf16, 16-bit floats"),
+    Word("half float", "half floats?|halves", "fp16, bf16, 16-bit floats", _IN_TWO),
     Word("what is no number", "what is not a number|what is no number", "NaN"),
     Word("rounds", "rounds", "iterations, trip count", _ROUNDING),
     Word("plain", "plain", "reference; row-major (layout); portable (code)"),

@@ -161,7 +161,7 @@ def test_a_part_imports_no_more_than_it_may(part: str) -> None:
     assert found == []
 
 
-def test_nothing_is_allowed_that_nobody_needs() -> None:
+def test_nothing_is_allowed_without_need() -> None:
     arrows = arrows_between_parts(graph())
     for_backends_to_come = "backends"
     spare = {part: ALLOWED[part] - arrows[part] for part in PARTS if part != for_backends_to_come}

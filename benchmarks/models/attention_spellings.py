@@ -189,8 +189,8 @@ def _dynamo_transposed(g: Graph, k: str) -> str:
         return g.do("Slice", shape, g.integers(first), g.integers(end))
 
     flat = g.do("Reshape", k, g.joined_sizes(g.integers(-1), part(-2, -1), part(-1, 2**63 - 1)))
-    turned = g.permuted(flat, 0, 2, 1)
-    return g.do("Reshape", turned, g.joined_sizes(part(0, -2), part(-1, 2**63 - 1), part(-2, -1)))
+    transposed = g.permuted(flat, 0, 2, 1)
+    return g.do("Reshape", transposed, g.joined_sizes(part(0, -2), part(-1, 2**63 - 1), part(-2, -1)))
 
 
 def dynamo_sdpa(g: Graph) -> str:
@@ -323,8 +323,8 @@ def joined_flux(g: Graph) -> str:
 
     def rotated(x: str) -> str:
         first, second = g.several(2, "Split", x, axis=-1, num_outputs=2)
-        turned = g.do("Concat", g.do("Neg", second), first, axis=-1)
-        return g.do("Add", g.do("Mul", x, cosine), g.do("Mul", turned, sine))
+        transposed = g.do("Concat", g.do("Neg", second), first, axis=-1)
+        return g.do("Add", g.do("Mul", x, cosine), g.do("Mul", transposed, sine))
 
     q, k = rotated(q), rotated(k)
     factor = _root_of_scale(g, q)

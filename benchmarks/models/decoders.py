@@ -42,12 +42,12 @@ class Heads:
 
     Attributes:
         packed: whether queries, keys and values are one tensor.
-        turned: whether the operator turns them; else there are nodes for it, by `position_ids`.
+        rotates: whether the operator turns them; else there are nodes for it, by `position_ids`.
         attributes: further ones of the operator.
     """
 
     packed: bool = False
-    turned: bool = True
+    rotates: bool = True
     attributes: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -132,12 +132,12 @@ def _attention(graph: _Graph, layer: int, x: str, heads: Heads) -> None:
     else:
         parts = (("q", width), ("k", kept), ("v", kept))
         given = [graph.product(x, f"{name}{layer}", width, columns) for name, columns in parts]
-    if not heads.turned:
+    if not heads.rotates:
         for position, name in enumerate(given[:2]):
             count = {"num_heads": of.heads if position == 0 else of.groups, "rotary_embedding_dim": 0}
-            graph.node("RotaryEmbedding", f"{name} position_ids cos sin", f"{name}_turned", _MICROSOFT, **count)
-            given[position] = f"{name}_turned"
-    tables = " cos sin" if heads.turned else ""
+            graph.node("RotaryEmbedding", f"{name} position_ids cos sin", f"{name}_rotated", _MICROSOFT, **count)
+            given[position] = f"{name}_rotated"
+    tables = " cos sin" if heads.rotates else ""
     graph.node(
         "GroupQueryAttention",
         f"{' '.join(given)} past.{layer}.key past.{layer}.value last total{tables}",
@@ -145,7 +145,7 @@ def _attention(graph: _Graph, layer: int, x: str, heads: Heads) -> None:
         _MICROSOFT,
         num_heads=of.heads,
         kv_num_heads=of.groups,
-        do_rotary=int(heads.turned),
+        do_rotary=int(heads.rotates),
         **heads.attributes,
     )
 
@@ -203,7 +203,7 @@ def _model(graph: _Graph, layers: Sequence[Heads]) -> onnx.ModelProto:
     inputs = [
         info("input_ids", TensorProto.INT64, ["batch", "sequence"]),
         info("attention_mask", TensorProto.INT64, ["batch", "total"]),
-        *([] if all(h.turned for h in layers) else [info("position_ids", TensorProto.INT64, ["batch", "sequence"])]),
+        *([] if all(h.rotates for h in layers) else [info("position_ids", TensorProto.INT64, ["batch", "sequence"])]),
         *(info(f"past.{name}", real, shaped("past")) for name in caches),
     ]
     outputs = [

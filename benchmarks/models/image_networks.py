@@ -124,7 +124,7 @@ def yolov4_tiny() -> Built:
     fine = ""
     for stage, channels in enumerate((64, 128, 256), 1):
         x = conv(x, channels, 3, f"stage{stage}")
-        half = graph.halves(x)[1]
+        half = graph.split_in_two(x)[1]
         a = conv(half, channels // 2, 3, f"stage{stage}/a")
         b = conv(a, channels // 2, 3, f"stage{stage}/b")
         fine = conv(graph.concat(b, a), channels, 1, f"stage{stage}/c")

@@ -166,7 +166,7 @@ class OnnxGraph:
         self._channels[y] = sum(map(self.channels, values))
         return y
 
-    def halves(self, x: str) -> list[str]:
+    def split_in_two(self, x: str) -> list[str]:
         """The first half of the channels and the second."""
         results = self.nodes("Split", 2, x, axis=1, num_outputs=2)
         self._channels |= dict.fromkeys(results, self.channels(x) // 2)

@@ -75,7 +75,7 @@ def _ncnn() -> Callable[[Path, int], Peer]:
 
 
 STRICT = "nnefc --strict"
-"""nnefc without the algorithms that round otherwise than the plain sum does."""
+"""nnefc without the algorithms that round otherwise than the direct sum does."""
 STATIC = "nnefc of known sizes"
 """nnefc with a library for the sizes of the run alone, beside one for all sizes."""
 LIMITED = "nnefc of sizes in ranges"

@@ -127,7 +127,7 @@ LEGALIZE = (
     legalize("lower rows", lambda m, c: lower_row_reductions(m, c.settings.graph)),
     legalize("lower scans", lambda m, c: lower_scans(m, c.settings.graph)),
     legalize("legalize", lambda m, c: relax.transform.LegalizeOps(legalizations({}))(m), ensures=[Property.KERNELS]),
-    legalize("plain differences", on_function(rewrite_differences), requires=[Property.KERNELS]),
+    legalize("IEEE differences", on_function(rewrite_differences), requires=[Property.KERNELS]),
     legalize(
         "canonical dimensions",
         on_function(canonicalize_dims),
@@ -141,7 +141,7 @@ LEGALIZE = (
         requires=[Property.KERNELS],
         ensures=[Property.FUSED],
     ),
-    legalize("fold widened constants", lambda m, c: fold_constants(m, widened=True)),
+    legalize("fold float32 constants", lambda m, c: fold_constants(m, dequantized=True)),
 )
 
 # The network is a list of calls of kernels.

@@ -127,7 +127,7 @@ LEGALIZE = (
     legalize(
         "legalize", lambda m, c: relax.transform.LegalizeOps(legalizations(COMPUTATIONS))(m), ensures=[Property.KERNELS]
     ),
-    legalize("plain differences", on_function(rewrite_differences), requires=[Property.KERNELS]),
+    legalize("IEEE differences", on_function(rewrite_differences), requires=[Property.KERNELS]),
     legalize(
         "canonical dimensions",
         on_function(canonicalize_dims),
@@ -136,7 +136,7 @@ LEGALIZE = (
     ),
     legalize("fold packed constants", on_function(fold_constants)),
     legalize("fuse", on_function(fuse), requires=[Property.KERNELS], ensures=[Property.FUSED]),
-    legalize("fold widened constants", lambda m, c: fold_constants(m, widened=True)),
+    legalize("fold float32 constants", lambda m, c: fold_constants(m, dequantized=True)),
 )
 
 PROGRAM = (

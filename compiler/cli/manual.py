@@ -33,7 +33,7 @@ def manual_page(context: click.Context) -> str:
     lines = [
         f'.TH NNEFC 1 "" "nnefc {installed_version()}"',
         ".SH NAME",
-        f"nnefc \\- {_plain(group.get_short_help_str(200))}",
+        f"nnefc \\- {_escaped(group.get_short_help_str(200))}",
         ".SH SYNOPSIS",
         ".B nnefc",
         ".I COMMAND",
@@ -50,24 +50,24 @@ def manual_page(context: click.Context) -> str:
 
 def _command(command: click.Command, context: click.Context) -> Iterator[str]:
     usage = " ".join(command.collect_usage_pieces(context))
-    yield from (f'.SS "nnefc {_plain(command.name or "")} {_plain(usage)}"', *_paragraphs(command.help or ""))
+    yield from (f'.SS "nnefc {_escaped(command.name or "")} {_escaped(usage)}"', *_paragraphs(command.help or ""))
     from nnefc.cli.grouped import Command
 
     groups = command.grouped(context) if isinstance(command, Command) else {"": command.get_params(context)}
     for group, parameters in groups.items():
-        yield from filter(None, [group and f".PP\n.I {_plain(group)}"])
+        yield from filter(None, [group and f".PP\n.I {_escaped(group)}"])
         for parameter in parameters:
             record = parameter.get_help_record(context)
             if record is not None:
-                yield from (".TP", f".B {_plain(record[0])}", *filter(None, [_plain(record[1])]))
+                yield from (".TP", f".B {_escaped(record[0])}", *filter(None, [_escaped(record[1])]))
 
 
 def _paragraphs(text: str) -> Iterator[str]:
     for paragraph in text.split("\n\n"):
-        yield from (".PP", _plain(" ".join(paragraph.split())))
+        yield from (".PP", _escaped(" ".join(paragraph.split())))
 
 
-def _plain(text: str) -> str:
+def _escaped(text: str) -> str:
     """Escapes a text for roff."""
     escaped = text.replace("\\", "\\e").replace("-", "\\-").replace('"', "\\(dq")
     return f"\\&{escaped}" if escaped.startswith((".", "'")) else escaped

@@ -152,11 +152,11 @@ def describe(results: Mapping[str, np.ndarray[Any, Any]], types: Mapping[str, st
 
     `types` are the outputs' own: of bfloat16 there are the bits alone, as uint16.
     """
-    from nnefc.loader.arrays import widened
+    from nnefc.loader.arrays import float32_of_bfloat16
 
     rows = [("output", "type", "shape", "least", "mean", "largest")]
     for name, array in results.items():
-        values = widened(array) if types[name] == "bfloat16" else array
+        values = float32_of_bfloat16(array) if types[name] == "bfloat16" else array
         rows.append((name, types[name], f"[{', '.join(map(str, array.shape))}]", *summary(values)))
     return columns(rows, right=(3, 4, 5))
 

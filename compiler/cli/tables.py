@@ -1,4 +1,4 @@
-"""Formats tables and numbers as plain text."""
+"""Formats tables and numbers as text."""
 
 from __future__ import annotations
 

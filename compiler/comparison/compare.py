@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from nnefc.backends import backend_of
-from nnefc.comparison.engines import Built, Engine, Onnxruntime, Plain, ran
+from nnefc.comparison.engines import Built, Engine, Onnxruntime, Unfused, ran
 from nnefc.comparison.kernel_stages import KernelStage, kernel_stages
-from nnefc.comparison.passes import check_plain, first_wrong_pass
-from nnefc.comparison.reference import cannot_be_plain
+from nnefc.comparison.passes import check_unfused, first_wrong_pass
+from nnefc.comparison.reference import cannot_be_unfused
 from nnefc.driver.artifact import Artifact
 from nnefc.driver.compile import compile_network, machine_of, quantization_of
 from nnefc.driver.formats import load_network, load_operator_files
@@ -155,7 +155,7 @@ def compare(
             are missing are random.
         seed: of the random ones.
         reference: `onnxruntime`, which is the default for ONNX; `plain`, each operator by itself, which is the default
-            for other formats; `strict`, a library without anything that rounds otherwise than a plain sum, where
+            for other formats; `strict`, a library without anything that rounds otherwise than a direct sum, where
             `plain` cannot be; or `fp32`, `bf16` and so on, a library in this precision.
         max_error: how far a tensor may be from the reference, over its largest value: 1e-3 by default, more for
             precisions other than `fp32`.
@@ -284,9 +284,9 @@ def _reference(
         )
     if asked in (None, "plain"):
         fixed = _at_known_sizes(source, read, arrays)
-        reason = cannot_be_plain(fixed.network)
+        reason = cannot_be_unfused(fixed.network)
         if reason is None:
-            return "plain", Plain(fixed, arrays)
+            return "plain", Unfused(fixed, arrays)
         if asked is not None:
             raise CompileError(f"the network cannot be computed plainly: {reason}", hint="--reference strict")
     name = asked or "strict"
@@ -315,7 +315,7 @@ def _at_known_sizes_plainly(
             "passes are distinguished for networks in integers whose sizes are known", hint="give --shape"
         )
     network = _at_known_sizes(subject, read, arrays).network
-    check_plain(network)
+    check_unfused(network)
     return network
 
 

@@ -9,15 +9,15 @@ from typing import Any, Protocol
 import numpy as np
 
 from nnefc.comparison.onnx_outputs import computed_names, with_outputs
-from nnefc.comparison.reference import PlainEvaluation
+from nnefc.comparison.reference import UnfusedEvaluation
 from nnefc.driver.artifact import Artifact
 from nnefc.driver.model_source import ModelSource, ModelTensor
 from nnefc.ir.network import Network
 from nnefc.loader import LoadError, Model, RunError
-from nnefc.loader.arrays import widened
+from nnefc.loader.arrays import float32_of_bfloat16
 from nnefc.support.diagnostics import CompileError
 
-__all__ = ["Built", "Engine", "Onnxruntime", "Plain", "ran"]
+__all__ = ["Built", "Engine", "Onnxruntime", "Unfused", "ran"]
 
 Array = np.ndarray[Any, Any]
 Arrays = Mapping[str, Array]
@@ -46,7 +46,9 @@ def ran(model: Model, inputs: Arrays, dtypes: Sequence[str]) -> list[Array]:
         found = list(model.run(inputs).values())
     except RunError as error:
         raise CompileError(f"the library does not run on these inputs: {error}") from error
-    return [widened(array) if dtype == "bfloat16" else array for array, dtype in zip(found, dtypes, strict=True)]
+    return [
+        float32_of_bfloat16(array) if dtype == "bfloat16" else array for array, dtype in zip(found, dtypes, strict=True)
+    ]
 
 
 class Built:
@@ -82,7 +84,7 @@ class Built:
         return dict(zip(network.outputs, found, strict=True))
 
 
-class Plain:
+class Unfused:
     """A network whose operators are computed one by one, by TVM and NumPy."""
 
     def __init__(self, source: ModelSource, inputs: Arrays) -> None:
@@ -92,7 +94,7 @@ class Plain:
         variables = {tensor.name: tensor.variable for tensor in source.tensors}
         self._variables = variables
         given = [*(inputs[name] for name in network.inputs), *states]
-        self._run = PlainEvaluation(network.module, given, variables.values())
+        self._run = UnfusedEvaluation(network.module, given, variables.values())
 
     def knows(self, tensor: ModelTensor) -> bool:
         """Returns whether the network has it, at the sizes of the inputs."""

@@ -1,7 +1,7 @@
 """Finds the lowering stage that changes what a kernel computes, between its computation and its code.
 
-Each kernel of a network is run on the values that it has there: as it is before it has its schedule, by TVM's plain way
-to code, and again after each step that changes it: its schedule, then each pass over its statements.
+Each kernel of a network is run on the values that it has there: as it is before it has its schedule, by TVM's default
+pipeline, and again after each step that changes it: its schedule, then each pass over its statements.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tvm import relax, s_tir, tirx
 from tvm.ir import GlobalVar, PointerType
 from tvm.ir.expr import Call
 
-from nnefc.comparison.reference import PlainEvaluation, one_by_one
+from nnefc.comparison.reference import UnfusedEvaluation, one_by_one
 from nnefc.driver.locks import in_turn
 from nnefc.ir.constant_evaluation import external_calls
 from nnefc.ir.dataflow import bindings_of
@@ -64,7 +64,7 @@ def kernel_stages(
     Kernels that need the runtime for more than to report an error are left out.
 
     Args:
-        network: one that can be computed plainly; see :func:`nnefc.comparison.passes.check_plain`.
+        network: one that can be computed without fusion; see :func:`nnefc.comparison.passes.check_unfused`.
     """
     given = [*(inputs[name] for name in network.inputs), *(state.initial for state in network.states)]
     with in_turn(), backend.target.host.to_tvm():
@@ -93,7 +93,7 @@ def _operands(module: tvm.IRModule, given: Sequence[Array]) -> dict[GlobalVar, l
         if isinstance(operand, relax.Var) and operand not in known
     }
     order = [str(b.var.name) for b in bindings_of(main) if str(b.var.name) in wanted]
-    found = PlainEvaluation(module, given, wanted).of(order)
+    found = UnfusedEvaluation(module, given, wanted).of(order)
 
     def value(operand: relax.Expr) -> Array:
         if not isinstance(operand, relax.Var):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tvm
 
-from nnefc.comparison.reference import PlainEvaluation, cannot_be_plain
+from nnefc.comparison.reference import UnfusedEvaluation, cannot_be_unfused
 from nnefc.driver.locks import in_turn
 from nnefc.ir.network import Network
 from nnefc.passes.backend import Backend
@@ -16,7 +16,7 @@ from nnefc.passes.manager import PassManager, PassRun
 from nnefc.passes.pipeline import optimized
 from nnefc.support.diagnostics import CompileError
 
-__all__ = ["check_plain", "first_wrong_pass", "outputs_after_each"]
+__all__ = ["check_unfused", "first_wrong_pass", "outputs_after_each"]
 
 Array = np.ndarray[Any, Any]
 
@@ -24,13 +24,13 @@ IsRight = Callable[[Mapping[str, Array]], bool]
 """Whether these are the network's outputs."""
 
 
-def check_plain(network: Network) -> None:
+def check_unfused(network: Network) -> None:
     """Refuse a network that cannot be computed after each pass.
 
     Raises:
         CompileError: it needs the compiler's runtime.
     """
-    reason = cannot_be_plain(network)
+    reason = cannot_be_unfused(network)
     if reason is not None:
         raise CompileError(
             f"passes cannot be distinguished for this network: {reason}",
@@ -44,7 +44,7 @@ def outputs_after_each(
     """The network's outputs after each pass that changes it, by the name of the pass; first those of "network".
 
     Args:
-        network: see :func:`check_plain`.
+        network: see :func:`check_unfused`.
     """
     with in_turn(), backend.target.host.to_tvm():
         for name, module in _after_each(network, backend, strict, memory_budget):
@@ -64,7 +64,7 @@ def first_wrong_pass(
     The passes are halved again and again: what is wrong after one is taken to be so after all that follow.
 
     Args:
-        network: see :func:`check_plain`.
+        network: see :func:`check_unfused`.
 
     Returns:
         the name of the pass; "network" if what the front end made is wrong already; None if no pass is at fault.
@@ -86,7 +86,7 @@ def _outputs(
 ) -> Mapping[str, Array]:
     """Returns the outputs of the network's module after a pass."""
     given = [*(inputs[name] for name in network.inputs), *(state.initial for state in network.states)]
-    found = PlainEvaluation(module, given, own=backend.computations).results(len(network.outputs))
+    found = UnfusedEvaluation(module, given, own=backend.computations).results(len(network.outputs))
     return dict(zip(network.outputs, found, strict=True))
 
 

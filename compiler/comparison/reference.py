@@ -21,7 +21,7 @@ from nnefc.passes.pipeline import legalizations, register_operators
 from nnefc.passes.schedule.fill_padding import fill_border
 from nnefc.passes.schedule.schedules import schedule_of
 
-__all__ = ["PlainEvaluation", "cannot_be_plain", "one_by_one"]
+__all__ = ["UnfusedEvaluation", "cannot_be_unfused", "one_by_one"]
 
 Array = np.ndarray[Any, Any]
 
@@ -29,7 +29,7 @@ _TOGETHER = 48
 """Bindings that are compiled together."""
 
 
-def cannot_be_plain(network: Network) -> str | None:
+def cannot_be_unfused(network: Network) -> str | None:
     """Why a network cannot be computed without the compiler's runtime; None if it can."""
     main = network.module["main"]
     if any(control_index(binding.value) is not None for binding in bindings_of(main)):
@@ -56,7 +56,7 @@ def one_by_one(kernel: tirx.PrimFunc) -> tirx.PrimFunc:
     return fill_border(schedule_of(kernel), _OneByOne()).without_attr("global_symbol")
 
 
-class PlainEvaluation:
+class UnfusedEvaluation:
     """Evaluates a module binding by binding.
 
     Args:
@@ -74,10 +74,10 @@ class PlainEvaluation:
         own: Mapping[str, Any] | None = None,
     ) -> None:
         register_operators()
-        plain = relax.transform.LegalizeOps(legalizations(own or {}), ["relax.matmul"])(module)
-        self._main = plain["main"]
+        legalized = relax.transform.LegalizeOps(legalizations(own or {}), ["relax.matmul"])(module)
+        self._main = legalized["main"]
         self._kernels = {
-            gv: one_by_one(func) for gv, func in plain.functions.items() if isinstance(func, tirx.PrimFunc)
+            gv: one_by_one(func) for gv, func in legalized.functions.items() if isinstance(func, tirx.PrimFunc)
         }
         self._bindings = bindings_of(self._main)
         self._known: dict[relax.Var, Any] = {

@@ -154,13 +154,16 @@ def _random(artifact: Artifact) -> Iterator[dict[str, np.ndarray]]:
 
 def _results(artifact: Artifact, samples: Sequence[Mapping[str, np.ndarray]]) -> list[dict[str, np.ndarray]]:
     from nnefc.loader import LoadError, RunError
-    from nnefc.loader.arrays import widened
+    from nnefc.loader.arrays import float32_of_bfloat16
 
     try:
         with artifact.load() as model:
             bits = {tensor.name for tensor in artifact.outputs if tensor.dtype == "bfloat16"}
             return [
-                {name: widened(value) if name in bits else np.array(value) for name, value in model.run(sample).items()}
+                {
+                    name: float32_of_bfloat16(value) if name in bits else np.array(value)
+                    for name, value in model.run(sample).items()
+                }
                 for sample in samples
             ]
     except LoadError as error:

@@ -119,7 +119,7 @@ _CAFFE = "convert it: python -m nnef_tools.convert --input-format caffe --output
 _KNOWN = (
     "models are of ONNX (.onnx), of PNNX (.pnnx.param with its .bin) or of NNEF (a folder, .tgz, .tar, or a document)"
 )
-_IMAGE = "give the network's file; images are inputs, as .npy files: nnefc run model.so --input NAME=picture.npy"
+_IMAGE = "give the network's file; images are inputs, as .npy files: nnefc run model.so --input NAME=photo.npy"
 
 _MARKS = (
     (b"TFL3", 4, "a TensorFlow Lite model", _TFLITE),

@@ -63,7 +63,7 @@ def file_of(model: AnyModel) -> tuple[Path, TemporaryDirectory[str] | None]:
 
 def _write(model: Any, path: Path) -> None:
     if isinstance(model, bytes):
-        content = _plain(model)
+        content = _decompressed(model)
         _check_complete_bytes(content)
         path.write_bytes(content)
     elif is_program(model):
@@ -96,7 +96,7 @@ def _write_proto(model: onnx.ModelProto, path: Path) -> None:
         path.write_bytes(content)
 
 
-def _plain(model: bytes) -> bytes:
+def _decompressed(model: bytes) -> bytes:
     """The bytes of a model that may be compressed with gzip."""
     from nnefc.frontends.compressed import GZIP, largest_content, unpacked
 

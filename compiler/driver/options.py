@@ -158,7 +158,7 @@ class CodeOptions:
 
     strict: bool = documented(
         "Precision",
-        "Use only algorithms that round as a plain sum does: no Winograd convolutions, for example. Slower and more "
+        "Use only algorithms that round as a direct sum does: no Winograd convolutions, for example. Slower and more "
         "accurate.",
         default=False,
     )

@@ -54,28 +54,28 @@ class DynamicDimensions:
     """The dynamic dimensions of a network that is being built.
 
     Args:
-        narrowing: what is known of them.
+        refinement: what is known of them.
         likely: sizes for estimates, by name.
 
     Attributes:
         made: those that there are, by name.
     """
 
-    def __init__(self, narrowing: Refinement, likely: Mapping[str, int] | None = None) -> None:
-        self.narrowing = narrowing
+    def __init__(self, refinement: Refinement, likely: Mapping[str, int] | None = None) -> None:
+        self.refinement = refinement
         self.made: dict[str, DynamicDimension] = {}
         self._likely = likely or {}
 
     def size(self, name: str, size: DynamicSize) -> Dimension:
         """The size of a dimension that may have these sizes: a number if there is but one, or what it follows from."""
-        name, size = self.narrowing.of(name, size)
-        if name in self.narrowing.joined:
+        name, size = self.refinement.of(name, size)
+        if name in self.refinement.joined:
             return self._joined(name)
         if size.values.minimum == size.values.maximum:
             return size.values.minimum * size.multiple
         if name not in self.made:
             made = DynamicDimension.of(name, replace(size, likely=self._likely.get(name, size.likely)))
-            formula = self.narrowing.computed.get(name)
+            formula = self.refinement.computed.get(name)
             if formula is not None:
                 value = size_of(formula, self._named)
                 if isinstance(value, int):
@@ -96,15 +96,15 @@ class DynamicDimensions:
             return one
         (low, high), (minimum, maximum) = bounds(one), bounds(other)
         found = max(low, minimum) if min(low, minimum) > 0 else 0
-        _, size = self.narrowing.of(name, DynamicSize(found, max(high, maximum)))
+        _, size = self.refinement.of(name, DynamicSize(found, max(high, maximum)))
         values = replace(size.values, size_hint=max(size.values.minimum, size_hint(one), size_hint(other)))
-        made = replace(DynamicDimension.of(name, size), values=values, formula=self.narrowing.computed[name])
+        made = replace(DynamicDimension.of(name, size), values=values, formula=self.refinement.computed[name])
         self.made[name] = replace(made, join=(one, other, made.size))
         return self.made[name].size
 
     def _operands(self, name: str) -> tuple[Dimension, Dimension]:
         """The sizes that broadcast to one."""
-        formula = self.narrowing.computed[name]
+        formula = self.refinement.computed[name]
         assert isinstance(formula, tuple)
         with ranges({dimension.var: dimension.values for dimension in self.made.values()}):
             one, other = (size_of(part, self._named) for part in formula[1:])
@@ -117,26 +117,26 @@ class DynamicDimensions:
         wanted = formula_of(size, names)
         if one == other or wanted is None:
             return
-        formula = "-", self.narrowing.computed[name], wanted
+        formula = "-", self.refinement.computed[name], wanted
         made = DynamicDimension.of(spelled(formula, str), DynamicSize(0, 0))
         self.made[name] = replace(made, formula=formula, value=0, join=(one, other, size))  # by the name of the size
 
     def all(self) -> tuple[DynamicDimension, ...]:
         """Those of inputs, what these broadcast to, and what else must be in a range, if it is not anyhow."""
-        for name in self.narrowing.joined:
-            if self.narrowing.of(name, DynamicSize())[0] == name:
+        for name in self.refinement.joined:
+            if self.refinement.of(name, DynamicSize())[0] == name:
                 self._joined(name)
             elif name not in self.made:
                 self._check_joined(name)
         known = {dimension.var: dimension.values for dimension in self.made.values()}
-        for name in self.narrowing.limited:
-            wanted = self.narrowing.sizes[name].values
+        for name in self.refinement.limited:
+            wanted = self.refinement.sizes[name].values
             with ranges(known):
-                minimum, maximum = bounds(size_of(self.narrowing.computed[name], self._named))
+                minimum, maximum = bounds(size_of(self.refinement.computed[name], self._named))
             if minimum < wanted.minimum or maximum > wanted.maximum:
                 self._named(name)
             else:
-                self.narrowing.notes.pop(name, None)
+                self.refinement.notes.pop(name, None)
         return tuple(self.made.values())
 
     def _named(self, name: str) -> Dimension:
@@ -147,11 +147,11 @@ class DynamicInputs:
     """Creates dynamic dimensions for the unspecified sizes of inputs whose dimensions have no names.
 
     Args:
-        narrowing: what is known of them.
+        refinement: what is known of them.
     """
 
-    def __init__(self, narrowing: Refinement) -> None:
-        self._dimensions = DynamicDimensions(narrowing)
+    def __init__(self, refinement: Refinement) -> None:
+        self._dimensions = DynamicDimensions(refinement)
 
     @property
     def dimensions(self) -> tuple[DynamicDimension, ...]:

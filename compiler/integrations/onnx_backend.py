@@ -152,7 +152,7 @@ class NnefcBackendRep(BackendRep):  # type: ignore[misc]
         for name, value in zip(self.inputs, values, strict=True):
             if value is None and not isinstance(self._types[name], OptionalType):
                 raise CompileError(f"there is no value for the input '{name}'")
-        return {name: _plain(value) for name, value in zip(self.inputs, values, strict=True)}
+        return {name: _converted(value) for name, value in zip(self.inputs, values, strict=True)}
 
     def _library(self, given: Mapping[str, Any]) -> tuple[Model, _Known]:
         """The library for these inputs, compiled for no more of them than need be."""
@@ -253,7 +253,7 @@ class NnefcBackend(Backend):  # type: ignore[misc]
         opset = options.pop("opset_version", onnx.defs.onnx_opset_version())
         names = list(dict.fromkeys(name for name in node.input if name))
         values = [inputs[n] for n in names] if isinstance(inputs, Mapping) else list(inputs)
-        model = _model_of(node, dict(zip(names, map(_plain, values), strict=True)), outputs_info, opset)
+        model = _model_of(node, dict(zip(names, map(_converted, values), strict=True)), outputs_info, opset)
         return cls.run_model(model, values, device, **options)
 
     @classmethod
@@ -336,13 +336,13 @@ def _type_of(value: Any) -> onnx.TypeProto:
     return helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
 
 
-def _plain(value: Any) -> Any:
+def _converted(value: Any) -> Any:
     """A value as an array, a list of such, or None."""
     match value:
         case None:
             return None
         case list() if not value or isinstance(value[0], np.ndarray | list):
-            return [_plain(element) for element in value]
+            return [_converted(element) for element in value]
     return np.asarray(value)
 
 

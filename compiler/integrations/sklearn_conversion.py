@@ -58,10 +58,10 @@ def conversions(estimator: Any, samples: Any) -> tuple[Callable[[], onnx.ModelPr
 def _converted(estimator: Any, samples: Any) -> onnx.ModelProto:
     """Converts an estimator with skl2onnx, with probabilities as an array where there is a choice."""
     estimator = _convertible(estimator, {})
-    plain = {id(estimator): {"zipmap": False}} if is_classifier(estimator) else None
+    without_zipmap = {id(estimator): {"zipmap": False}} if is_classifier(estimator) else None
     try:
         try:
-            return skl2onnx.to_onnx(estimator, samples[:1], options=plain, target_opset=_OPSETS)
+            return skl2onnx.to_onnx(estimator, samples[:1], options=without_zipmap, target_opset=_OPSETS)
         except NameError:  # so the converter says that the estimator does not have the option
             return skl2onnx.to_onnx(estimator, samples[:1], target_opset=_OPSETS)
     except Exception as error:  # converters raise whatever their code does

@@ -143,9 +143,9 @@ def _option(
             whole.append(f"{tensor.name}={','.join(_sizes(tensor, guesses, spelled, allowed))}")
             for size in tensor.shape or ():
                 left.pop(str(size), None)
-    plain = [f"{name}={size}" for name, size in left.items() if "," not in name]
+    single = [f"{name}={size}" for name, size in left.items() if "," not in name]
     alone = [f"{name}={size}" for name, size in left.items() if "," in name]
-    return " ".join(f"--shape {shlex.quote(text)}" for text in (*filter(None, (",".join(plain),)), *alone, *whole))
+    return " ".join(f"--shape {shlex.quote(text)}" for text in (*filter(None, (",".join(single),)), *alone, *whole))
 
 
 def _follows(name: str, inputs: Iterable[DynamicTensor]) -> bool:

@@ -15,7 +15,7 @@ from .dlpack import HOST_DEVICES, KINDS, ORDER, Shown, shown_by_capsule
 from .strings import decoded, encoded, room_for
 from .tensors import DTYPES, RunError, Tensor
 
-__all__ = ["address_of", "as_array", "copied", "returned", "source_of", "target_for", "trimmed", "widened"]
+__all__ = ["address_of", "as_array", "copied", "float32_of_bfloat16", "returned", "source_of", "target_for", "trimmed"]
 
 _DENSE = 0x001 | 0x100  # NumPy's flags C_CONTIGUOUS and ALIGNED
 
@@ -148,6 +148,6 @@ def _lent(tensor: Tensor, value: Any) -> np.ndarray:
     return np.asarray(_Lent(shown, f"{'|' if shown.element_bytes == 1 else ORDER}{kind}{shown.element_bytes}"))
 
 
-def widened(bits: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def float32_of_bfloat16(bits: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """bfloat16 as its bits in uint16, the upper halves of float32, as float32."""
     return (bits.astype(np.uint32) << 16).view(np.float32)

@@ -41,7 +41,7 @@ __all__ = [
 KINDS = {"i": 0, "u": 1, "f": 2, "b": 6}  # of element types, NumPy's → DLPack's
 BFLOAT = 4
 CUDA, CUDA_MANAGED = 2, 13  # of DLPack's kinds of devices, those whose memory a GPU has
-HOST_DEVICES = (1, 3, 11)  # and those whose memory is the host's: plain, pinned for CUDA, pinned for ROCm
+HOST_DEVICES = (1, 3, 11)  # and those whose memory is the host's: pageable, pinned for CUDA, pinned for ROCm
 ORDER = "<" if sys.byteorder == "little" else ">"
 
 

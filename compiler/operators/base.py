@@ -176,8 +176,8 @@ class Emitter:
         hint: what the tensors that are built now should be called.
         frames: from the network's function to the body that is being built.
         has_text: whether a kernel that was built computes with strings.
-        count_names: the names that such sizes have been given, also those that turned out to be other ones.
-        narrowing: what is known of dynamic sizes, where the network can be built again when more is found out.
+        count_names: the names that such sizes have been given, also those that proved to be other ones.
+        refinement: what is known of dynamic sizes, where the network can be built again when more is found out.
         chosen_by: what is built now is needed only where these conditions, each of one element, hold or do not hold.
         ranges: what a user says of data-dependent sizes, by name, as far as they have not been met.
     """
@@ -188,7 +188,7 @@ class Emitter:
         self.has_text = False
         self.count_names: set[str] = set()
         self.chosen_by: list[tuple[relax.Expr, bool]] = []
-        self.narrowing: Refinement | None = None
+        self.refinement: Refinement | None = None
         self.ranges: dict[str, DynamicSize] = {}
         self._constants: dict[object, tuple[Array, relax.Expr]] = {}
 
@@ -217,7 +217,7 @@ class Emitter:
         key = _identity(operand)
         if key not in self._constants:
             value = np.ascontiguousarray(operand).reshape(operand.shape)
-            # Without the type, 64-bit elements would be narrowed. The array is kept: its location must not be used
+            # Without the type, 64-bit elements would be truncated. The array is kept: its location must not be used
             # again.
             tensor = relax.const(value, str(value.dtype)) if value.nbytes < LARGE else relax.const(tensor_of(value))
             self._constants[key] = (operand, tensor)

@@ -252,13 +252,13 @@ def _attribute(kind: type, name: str, hint: Any, element: Any) -> Attribute:
     element_types = typing.get_args(hint) if typing.get_origin(hint) is tuple else ()
     if not others and len(element_types) == 2 and element_types[1] is Ellipsis and element_types[0] in _SCALARS:
         return Attribute(name, element_types[0], True, default)
-    plain = np.ndarray if typing.get_origin(hint) is np.ndarray else hint
-    if others or plain not in (*_SCALARS, np.ndarray):
+    base_type = np.ndarray if typing.get_origin(hint) is np.ndarray else hint
+    if others or base_type not in (*_SCALARS, np.ndarray):
         raise CompileError(
             f"the attribute '{name}' of the operator {kind.__name__} has the type {hint}",
             hint="it may be bool, int, float, str, np.ndarray, or a tuple such as tuple[int, ...]",
         )
-    return Attribute(name, plain, False, default)
+    return Attribute(name, base_type, False, default)
 
 
 def _is_union(hint: Any) -> bool:

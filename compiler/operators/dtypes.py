@@ -8,7 +8,17 @@ from typing import Any, Literal, TypeAlias
 import ml_dtypes
 import numpy as np
 
-__all__ = ["FLOAT16_TYPES", "STORAGE", "Kind", "dtype_name", "is_float", "is_of", "is_signed", "numpy_dtype", "widened"]
+__all__ = [
+    "FLOAT16_TYPES",
+    "STORAGE",
+    "Kind",
+    "dtype_name",
+    "is_float",
+    "is_of",
+    "is_signed",
+    "numpy_dtype",
+    "promoted_type",
+]
 
 STORAGE: Mapping[str, str] = {
     **dict.fromkeys(("int4", "int2"), "int8"),
@@ -59,6 +69,6 @@ def is_signed(dtype: str) -> bool:
     return dtype != "bool" and not dtype.startswith("uint")
 
 
-def widened(dtype: str) -> str:
+def promoted_type(dtype: str) -> str:
     """The type that a type is computed in."""
     return "float32" if dtype in FLOAT16_TYPES or dtype.startswith("float8") else dtype

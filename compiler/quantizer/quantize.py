@@ -247,11 +247,11 @@ class _Planner:
             else:
                 self._wide[layer.var] = "reads values that are not finite"
         if self._options.method != MINMAX:
-            whole = dict(self._narrowed(whole))
+            whole = dict(self._restricted(whole))
         whole = _joined(whole, {var: self._graph.parts_within(var, whole) for var in self._graph.parts})
         return {var: Read(*grid_of_range(*whole[location])) for var, location in stored.items() if location in whole}
 
-    def _narrowed(
+    def _restricted(
         self, whole: Mapping[relax.Var, tuple[float, float]]
     ) -> Iterator[tuple[relax.Var, tuple[float, float]]]:
         """Ranges by the distributions of the values, of as many tensors at a time as memory holds."""

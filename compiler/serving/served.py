@@ -63,7 +63,7 @@ class Served:
             self.notes: list[str] = []
             self.inputs, self.outputs = model.inputs, model.outputs
             self.target = model.target
-            self._ranges = {each.name: _narrowed(each, policy.limits) for each in model.dimensions}
+            self._ranges = {each.name: _limited(each, policy.limits) for each in model.dimensions}
             self._pool = SessionPool(model, policy.sessions, threads=policy.threads, takes_model=True)
         except BaseException:
             model.close()
@@ -267,7 +267,7 @@ def _differs(model: Model, inputs: Mapping[str, Array], outputs: Mapping[str, Ar
     return ""
 
 
-def _narrowed(dimension: Dimension, limits: Mapping[str, int]) -> Dimension:
+def _limited(dimension: Dimension, limits: Mapping[str, int]) -> Dimension:
     """A dimension with what the server allows of it."""
     maximum = min(dimension.maximum, limits.get(dimension.name, dimension.maximum))
     if maximum < dimension.minimum:

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from nnefc.loader import Tensor
-from nnefc.loader.arrays import widened
+from nnefc.loader.arrays import float32_of_bfloat16
 from nnefc.loader.tensors import DTYPES
 from nnefc.serving.failures import FailureKind, Refused
 
@@ -171,7 +171,7 @@ def to_numbers(tensor: Tensor, array: Array) -> list[Any]:
         Refused: a string in it is no UTF-8.
     """
     if tensor.dtype == "bfloat16":
-        array = widened(array)
+        array = float32_of_bfloat16(array)
     flat: list[Any] = array.reshape(-1).tolist()
     if tensor.dtype == "string":
         try:

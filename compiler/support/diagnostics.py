@@ -1,4 +1,4 @@
-"""Defines user errors with location, reason and a way out, and warnings about harmless faults of a model.
+"""Defines user errors with location, reason and a way out, and warnings about tolerable faults of a model.
 
 Every phase raises :class:`CompileError`; a traceback that reaches a user is a bug.
 """

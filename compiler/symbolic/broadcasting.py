@@ -37,7 +37,7 @@ def joint(one: Dimension, other: Dimension) -> Dimension | None:
     """The size of a dimension of which two operands have these sizes; None if they do not broadcast.
 
     Raises:
-        Narrowed: they broadcast to a size that is not known yet, or only where dynamic dimensions are narrowed.
+        Refined: they broadcast to a size that is not known yet, or only where dynamic dimensions are refined.
     """
     if one == 1 or other == 1 or one == other:
         return other if one == 1 else one
@@ -46,7 +46,7 @@ def joint(one: Dimension, other: Dimension) -> Dimension | None:
     found = _found(one, other)
     if found is None:
         if not _are_apart(one, other):
-            return _narrowed(one, other)
+            return _refined(one, other)
         raise _unknown(one, other)
     for size in (one, other):
         if bounds(size)[0] > 1 and unify_dims(found, size):
@@ -58,7 +58,7 @@ def fits(size: Dimension, wanted: Dimension) -> bool:
     """Returns whether an operand of one size broadcasts to another one without enlarging that.
 
     Raises:
-        Narrowed: it does where dynamic dimensions are narrowed.
+        Refined: it does where dynamic dimensions are refined.
     """
     if size == 1:
         return True
@@ -78,7 +78,7 @@ def joined_sizes(size: Dimension) -> tuple[Dimension, ...]:
     return tuple(found)
 
 
-def _narrowed(one: Dimension, other: Dimension) -> Dimension | None:
+def _refined(one: Dimension, other: Dimension) -> Dimension | None:
     """Broadcasts two sizes at compile time: unifies them, or one of them with 1."""
     if unify_dims(one, other) or unify_dims(other, 1):
         return one
@@ -127,7 +127,7 @@ def _unknown(one: Dimension, other: Dimension) -> Refined:
     names = {var: value_of(str(var.name), range_of(var).multiple) for var in dynamic_variables()}
     first, second = (formula_of(size, names) for size in (one, other))
     try:
-        _narrowed(one, other)
+        _refined(one, other)
         instead: Refined | None = None
     except Refined as found:
         instead = found

@@ -210,7 +210,7 @@ class UndecidedError(CompileError):
         names = " and ".join(f"'{var.name}'" for var in used)
         super().__init__(
             f"what the network computes depends on whether {one} {sign} {other}, which the ranges leave open",
-            hint=f"narrow the ranges of {names or 'the open dimensions'}",
+            hint=f"narrow the ranges of {names or 'the dynamic dimensions'}",
         )
         self.empty = frozenset(str(var.name) for var in used if _may_be_empty(var))
         self._sides, self._sign = (one, other), sign

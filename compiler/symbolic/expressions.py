@@ -15,13 +15,13 @@ __all__ = [
     "factors_of",
     "has_remainder",
     "has_sum_as_factor",
+    "in_int64",
     "multiplied_out",
     "of_positive",
     "structural_key",
     "text",
     "use_count",
     "variables",
-    "widened",
     "without_remainders",
 ]
 
@@ -41,13 +41,13 @@ def variables(expr: tvm.ir.Expr) -> list[tirx.Var]:
     return list(found)
 
 
-def widened(expr: tirx.Expr) -> tirx.Expr:
+def in_int64(expr: tirx.Expr) -> tirx.Expr:
     """An index of 32 bits, as kernels for GPUs have them, as the int64 that was converted to it."""
     match expr:
         case tirx.Cast(value=tirx.Expr()) if str(expr.value.ty.dtype) == "int64":
             return expr.value
         case tirx.Add() | tirx.Sub() | tirx.Mul() | tirx.FloorDiv() | tirx.FloorMod() | tirx.Min() | tirx.Max():
-            return type(expr)(widened(expr.a), widened(expr.b))
+            return type(expr)(in_int64(expr.a), in_int64(expr.b))
     return expr.astype("int64")
 
 

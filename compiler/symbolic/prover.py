@@ -21,12 +21,12 @@ from nnefc.symbolic.expressions import (
     factors_of,
     has_remainder,
     has_sum_as_factor,
+    in_int64,
     multiplied_out,
     of_positive,
     structural_key,
     use_count,
     variables,
-    widened,
     without_remainders,
 )
 from nnefc.symbolic.ranges import MAX_ELEMENTS, Range
@@ -142,12 +142,12 @@ class Known:
     def _without_limits(self, simple: tirx.Expr) -> tirx.Expr:
         """An expression without the minima and maxima of which the sums tell which operand they are."""
 
-        def decided(extreme: tirx.Min | tirx.Max) -> tirx.Expr:
-            difference = extreme.a - extreme.b
+        def decided(min_max: tirx.Min | tirx.Max) -> tirx.Expr:
+            difference = min_max.a - min_max.b
             minimum, maximum = self.bounds(difference)
             if minimum < 0 < maximum:
-                return extreme
-            return extreme.a if (maximum <= 0) == isinstance(extreme, tirx.Min) else extreme.b
+                return min_max
+            return min_max.a if (maximum <= 0) == isinstance(min_max, tirx.Min) else min_max.b
 
         made = tvm_ffi.structural_map(tvm_ffi.structural_map(simple, (tirx.Min, decided)), (tirx.Max, decided))
         return simple if made.same_as(simple) else self._ordered(self._analyzer.simplify(made))
@@ -165,8 +165,8 @@ class Known:
         if len(lower) * len(upper) > _MAX_MIRRORS:
             return total
         pairs = itertools.product(lower, upper, (False, True))
-        for minimum, maximum, turned in pairs:
-            a, b = (minimum.b, minimum.a) if turned else (minimum.a, minimum.b)
+        for minimum, maximum, commuted in pairs:
+            a, b = (minimum.b, minimum.a) if commuted else (minimum.a, minimum.b)
             both = self._analyzer.simplify(maximum.a + a)
             apart = self._analyzer.simplify(both - (maximum.b + b))
             if not isinstance(apart, tirx.IntImm) or int(apart):
@@ -201,7 +201,7 @@ class Known:
     @_once
     def made(self, expr: tirx.Expr) -> int | tirx.Expr:
         """The number that an expression is, if its variables cancel; else its simplest form."""
-        simple = self.simplified(expr if str(expr.ty.dtype) == "int64" else widened(expr))
+        simple = self.simplified(expr if str(expr.ty.dtype) == "int64" else in_int64(expr))
         if has_remainder(simple):
             simple = min(simple, self.simplified(without_remainders(simple)), key=has_remainder)
         if isinstance(simple, tirx.IntImm):

@@ -26,7 +26,7 @@ from nnefc.symbolic.formulas import factor_of, size_of
 from nnefc.symbolic.named_formulas import Formula, names_in, spelled
 from nnefc.symbolic.ranges import is_of_cache
 
-__all__ = ["MAX_RUNS_APART", "Refined", "Refinement", "empty_undecided", "narrowed", "now_built", "parts_within"]
+__all__ = ["MAX_RUNS_APART", "Refined", "Refinement", "empty_undecided", "now_built", "parts_within", "refined"]
 
 _T = TypeVar("_T")
 _MAX_ATTEMPTS = 64
@@ -45,7 +45,7 @@ def now_built(location: str) -> None:
 
 
 class Refined(Exception):
-    """Dynamic dimensions are to be narrowed.
+    """Dynamic dimensions are to be refined.
 
     Attributes:
         same: a dimension by the name of one that it is the same as.
@@ -57,7 +57,7 @@ class Refined(Exception):
         ends: the min and max of dimensions, or None. These and `fixed` are divided by their multiples.
         apart: sizes of dimensions that a program of their own is for, by name.
         joined: what two sizes broadcast to when a library runs, by the name that it gets.
-        instead: how dimensions are narrowed where sizes that broadcast are not left open.
+        instead: how dimensions are refined where sizes that broadcast are not left open.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Refined(Exception):
         instead: Refined | None = None,
         apart: Mapping[str, int] | None = None,
     ) -> None:
-        super().__init__("dynamic dimensions must be narrowed")
+        super().__init__("dynamic dimensions must be refined")
         self.apart = apart or {}
         self.joined, self.instead = joined or {}, instead
         self.same, self.multiples, self.fixed, self.ends = same or {}, multiples or {}, fixed or {}, ends or {}
@@ -95,12 +95,12 @@ class Refinement:
         same: the name of the dimension that another one is the same as.
         computed: how dimensions follow from others, by name.
         limited: those of them that are none of the model's, but must be in a range.
-        joined: how dimensions are narrowed instead of those that two sizes broadcast to, by name.
+        joined: how dimensions are refined instead of those that two sizes broadcast to, by name.
         apart: sizes that others than this network are for, by the names of the dimensions: it need not be right for
             these. None if it is for all sizes.
-        is_tied: whether sizes that broadcast are narrowed so that no size of 1 is repeated.
+        is_tied: whether sizes that broadcast are refined so that no size of 1 is repeated.
         is_filled: whether dimensions without a given range, and that are not of a cache, are never 0.
-        sizes: of all dynamic dimensions, by name, as far as they are narrowed.
+        sizes: of all dynamic dimensions, by name, as far as they are refined.
         notes: what a user should know of that, by name.
     """
 
@@ -278,7 +278,7 @@ class Refinement:
         self.sizes[name] = size
 
 
-def narrowed(build: Callable[[Refinement], _T], is_tied: bool = False, is_apart: bool = True) -> tuple[_T, Refinement]:
+def refined(build: Callable[[Refinement], _T], is_tied: bool = False, is_apart: bool = True) -> tuple[_T, Refinement]:
     """Builds a network, restarting `build` with refined constraints of dynamic dimensions until no more are requested.
 
     Where that is the only way, there are no programs for single sizes, no dimensions of 0, and sizes that broadcast
@@ -286,37 +286,37 @@ def narrowed(build: Callable[[Refinement], _T], is_tied: bool = False, is_apart:
 
     Args:
         build: from what is known of dynamic dimensions.
-        is_tied: whether sizes that broadcast are narrowed so that no size of 1 is repeated.
+        is_tied: whether sizes that broadcast are refined so that no size of 1 is repeated.
         is_apart: whether there may be programs for single sizes besides.
 
     Raises:
         CompileError: no size is left.
     """
-    narrowing = Refinement(is_tied=is_tied, apart={} if is_apart else None)
+    refinement = Refinement(is_tied=is_tied, apart={} if is_apart else None)
     while True:
         try:
-            return _narrowed(build, narrowing)
+            return _refined(build, refinement)
         except CompileError:
-            simpler = narrowing.simpler()
+            simpler = refinement.simpler()
             if simpler is None:
                 raise
-            narrowing = simpler
+            refinement = simpler
 
 
-def _narrowed(build: Callable[[Refinement], _T], narrowing: Refinement) -> tuple[_T, Refinement]:
+def _refined(build: Callable[[Refinement], _T], refinement: Refinement) -> tuple[_T, Refinement]:
     for _ in range(_MAX_ATTEMPTS):
         try:
             now_built("")
-            return build(narrowing), narrowing
+            return build(refinement), refinement
         except Refined as found:
-            narrowing.add(found)
+            refinement.add(found)
         except CompileError as error:
-            empty = empty_undecided(error) & narrowing.may_be_empty
+            empty = empty_undecided(error) & refinement.may_be_empty
             ends = Refined(ends=dict.fromkeys(sorted(empty), (1, None)))
             decided = ends if empty else _deciding(error)
-            if decided is None or not decided.names <= set(narrowing.sizes):
+            if decided is None or not decided.names <= set(refinement.sizes):
                 raise
-            narrowing.add(decided)
+            refinement.add(decided)
     raise CompileError("the network's operators ask for ever narrower ranges of its dynamic dimensions")
 
 

@@ -10,10 +10,9 @@
     [n, 4] taken from at [k, 4] places  only if n - k is at least 0
 
 An operator asks for equal sizes with :func:`unify_dims`. Where they are not equal for every size in the ranges, but for
-some, building the network ends with :class:`~nnefc.symbolic.refinement.Narrowed`, and begins again with open
-dimensions that are
-narrowed so far that they are: one dimension instead of two, a sum of others, a multiple, one size. What a library is
-given is checked against these.
+some, building the network ends with :class:`~nnefc.symbolic.refinement.Refined`, and begins again with dynamic
+dimensions that are refined so far that they are: one dimension instead of two, a sum of others, a multiple, one size.
+What a library is given is checked against these.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ def unify_dims(one: Dimension, other: Dimension) -> bool:
     """Unifies two sizes: returns whether they are equal, or requests constraints under which they are.
 
     Raises:
-        Narrowed: they are where dynamic dimensions are narrowed.
+        Refined: they are where dynamic dimensions are refined.
     """
     difference = one - other
     if not isinstance(difference, Size):
@@ -85,7 +84,7 @@ def covers(size: Dimension, part: Dimension) -> bool:
     """Returns whether a size is at least another one; for data-dependent sizes the run checks it.
 
     Raises:
-        Narrowed: it is where dynamic dimensions are narrowed: to a larger least size or a smaller largest one, to a
+        Refined: it is where dynamic dimensions are refined: to a larger least size or a smaller largest one, to a
             limit of a difference, or to one dimension instead of two.
     """
     if not may_exceed(part, size):
@@ -110,7 +109,7 @@ def within(size: Dimension, minimum: int, maximum: int) -> bool:
     """Returns whether a size is in a range, both ends included.
 
     Raises:
-        Narrowed: it is where the dynamic dimension is narrowed to that range.
+        Refined: it is where the dynamic dimension is refined to that range.
     """
     lowest, greatest = bounds(size)
     if minimum <= lowest and greatest <= maximum:
@@ -209,7 +208,7 @@ def _parts_up_to(difference: Size, var: tirx.Var, kinds: tuple[type, ...]) -> li
 
 
 def _is_nothing_then(sizes: Sequence[Dimension], found: Refined) -> bool:
-    """Returns whether two dynamic sizes are equal with fixed dimensions because there is nothing then: nobody runs
+    """Returns whether two dynamic sizes are equal with fixed dimensions because there is nothing then: no caller runs
     that.
     """
     if not found.fixed or is_known(*sizes):
@@ -299,8 +298,8 @@ def _ordered(difference: Size) -> Refined | None:
 
     for kind in (tirx.Min, tirx.Max):
         tvm_ffi.structural_walk(difference.expr, (kind, min_max.append))
-    for extreme in min_max:
-        for low, high in ((extreme.a, extreme.b), (extreme.b, extreme.a)):
+    for bound_expr in min_max:
+        for low, high in ((bound_expr.a, bound_expr.b), (bound_expr.b, bound_expr.a)):
             found = _at_most(Size(low) - Size(high), _ranges_of(difference), no_difference)
             if found is not None:
                 return found

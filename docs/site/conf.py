@@ -1,7 +1,7 @@
 """The site of the documentation: the repository's pages as they are, and references made from the code.
 
 `make docs` builds it into build/site, without a warning or not at all. The source folder is the repository's root, so
-that pages link to each other, to results and to examples as they do where they are read as plain Markdown.
+that pages link to each other, to results and to examples as they do where they are read as Markdown.
 """
 
 from __future__ import annotations

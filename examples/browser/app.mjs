@@ -14,8 +14,8 @@ async function main() {
   const isolated = globalThis.crossOriginIsolated ? "memory is shared with workers" : "this page is not isolated: one thread";
   byId("engine").textContent = `This browser has ${ways || "SIMD128 alone"}; ${isolated}. Digits: ${digits.target}.`;
   drawDigits(byId("digits"), digits);
-  if (networks.pictures !== undefined) await takePictures(byId("pictures"), networks.pictures);
-  else missPictures(byId("pictures"));
+  if (networks.images !== undefined) await takeImages(byId("images"), networks.images);
+  else missImages(byId("images"));
   document.body.dataset.ready = "yes";
 }
 
@@ -89,19 +89,19 @@ function digitPixels({ data, width, height }) {
   });
 }
 
-async function takePictures(section, network) {
+async function takeImages(section, network) {
   const model = await load(network.files);
   const canvas = section.querySelector("canvas"), input = section.querySelector("input");
   const [, channels, height, width] = model.inputs[0].shape;
   Object.assign(canvas, { width, height });
   const classify = async (file) => {
     try {
-      const picture = await createImageBitmap(file);
+      const bitmap = await createImageBitmap(file);
       const pen = canvas.getContext("2d", { willReadFrequently: true });
-      const scale = Math.max(width / picture.width, height / picture.height);
-      const [w, h] = [picture.width * scale, picture.height * scale];
-      pen.drawImage(picture, (width - w) / 2, (height - h) / 2, w, h);
-      show(section, model, picturePixels(pen.getImageData(0, 0, width, height), channels, network), network.labels);
+      const scale = Math.max(width / bitmap.width, height / bitmap.height);
+      const [w, h] = [bitmap.width * scale, bitmap.height * scale];
+      pen.drawImage(bitmap, (width - w) / 2, (height - h) / 2, w, h);
+      show(section, model, imagePixels(pen.getImageData(0, 0, width, height), channels, network), network.labels);
     } catch (error) {
       fail(section.querySelector("output"), error);
     }
@@ -115,13 +115,13 @@ async function takePictures(section, network) {
   });
 }
 
-function missPictures(section) {
-  section.querySelector(".what").textContent = "Build the page with --pictures MODEL --labels FILE for this.";
+function missImages(section) {
+  section.querySelector(".what").textContent = "Build the page with --images MODEL --labels FILE for this.";
   for (const element of section.querySelectorAll("input, canvas")) element.hidden = true;
 }
 
 // The channels one after the other, each (value - mean) / deviation.
-function picturePixels({ data, width, height }, channels, { mean, deviation }) {
+function imagePixels({ data, width, height }, channels, { mean, deviation }) {
   const plane = width * height, pixels = new Float32Array(channels * plane);
   for (let c = 0; c < channels; c++)
     for (let i = 0; i < plane; i++) pixels[c * plane + i] = (data[4 * i + c] / 255 - mean[c]) / deviation[c];

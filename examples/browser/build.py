@@ -1,7 +1,7 @@
 """Write the page with its networks into a folder: files that any server can serve.
 
     python build.py [FOLDER]
-    python build.py [FOLDER] --pictures squeezenet.onnx --labels labels.txt
+    python build.py [FOLDER] --images squeezenet.onnx --labels labels.txt
 
 Digits come from examples/digits. A network for images takes one image, [1, channels, height, width] in float32,
 whose pixels have the mean and the deviation of ImageNet's, and gives a number for each class; labels are one a line.
@@ -50,8 +50,8 @@ def build(
     networks: dict[str, object] = {"digits": {"files": compiled(DIGITS, "digits", folder)}}
     if images is not None:
         names = labels.read_text(encoding="utf-8").splitlines() if labels is not None else []
-        files = compiled(images, "pictures", folder)
-        networks["pictures"] = {"files": files, "labels": names, "mean": mean, "deviation": deviation}
+        files = compiled(images, "images", folder)
+        networks["images"] = {"files": files, "labels": names, "mean": mean, "deviation": deviation}
     (folder / "networks.json").write_text(json.dumps(networks), encoding="utf-8")
 
 
@@ -59,10 +59,10 @@ def main() -> None:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", nargs="?", type=Path, default=Path("site"))
-    parser.add_argument("--pictures", type=Path, metavar="MODEL")
+    parser.add_argument("--images", type=Path, metavar="MODEL")
     parser.add_argument("--labels", type=Path, metavar="FILE")
     arguments = parser.parse_args()
-    build(arguments.folder, arguments.pictures, arguments.labels)
+    build(arguments.folder, arguments.images, arguments.labels)
 
 
 if __name__ == "__main__":

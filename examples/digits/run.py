@@ -16,13 +16,13 @@ import nnefc
 
 HERE = Path(__file__).parent
 SHOWN = 8
-HALVES = " ▄▀█"  # index = 2 * upper pixel + lower pixel
+BLOCKS = " ▄▀█"  # index = 2 * upper pixel + lower pixel
 
 
 def as_text(image: np.ndarray) -> list[str]:
     """An image, uint8 [1, 8, 8] of 0 to 16, as four lines: one character shows two pixels, one above the other."""
     ink = (image[0] >= 7).astype(int)
-    return ["".join(HALVES[2 * u + d] for u, d in zip(ink[y], ink[y + 1], strict=True)) for y in (0, 2, 4, 6)]
+    return ["".join(BLOCKS[2 * u + d] for u, d in zip(ink[y], ink[y + 1], strict=True)) for y in (0, 2, 4, 6)]
 
 
 def show(images: np.ndarray, answers: np.ndarray, labels: np.ndarray) -> None:

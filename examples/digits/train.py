@@ -103,8 +103,8 @@ class Convolution:
     def backward(self, gradient: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The gradients of the input and of the filter."""
         of_filter = np.einsum("ncyxij,noyx->ocij", self.windows, gradient, optimize=True)
-        turned = Convolution(self.filter[:, :, ::-1, ::-1].transpose(1, 0, 2, 3))
-        return turned.forward(gradient), of_filter
+        flipped = Convolution(self.filter[:, :, ::-1, ::-1].transpose(1, 0, 2, 3))
+        return flipped.forward(gradient), of_filter
 
 
 class Normalization:

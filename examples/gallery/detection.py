@@ -3,7 +3,7 @@
 The model gives a score and an offset at each of 3,549 places. This script appends what turns them into boxes, with
 ONNX's NonMaxSuppression: how many there are depends on the image, and the library returns just these.
 
-python detection.py [picture.png]
+python detection.py [photo.png]
 """
 
 from __future__ import annotations

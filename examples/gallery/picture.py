@@ -1,6 +1,6 @@
 """What an image shows: EfficientNet-Lite0 of PyTorch, compiled as the module is.
 
-python picture.py [picture.jpg]
+python picture.py [photo.jpg]
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The text in an image: PP-OCR, a network that finds lines and one that reads them, both for images of all sizes.
 
-python reading.py [picture.png]
+python reading.py [photo.png]
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ fragment heads(x: tensor<scalar>, count: integer) -> (y: tensor<scalar>) {{
     y = transpose(reshape(x, shape = [{rows}, S, count, {width}]), axes = [0, 2, 1, 3]);
 }}
 
-{head_norm}fragment turned(x: tensor<scalar>, cosine: tensor<scalar>, sine: tensor<scalar>) -> (y: tensor<scalar>) {{
+{head_norm}fragment rotated(x: tensor<scalar>, cosine: tensor<scalar>, sine: tensor<scalar>) -> (y: tensor<scalar>) {{
     y = tract_transformers_apply_rope(x, cosine, sine);
 }}
 
@@ -29,8 +29,8 @@ fragment attention(
     x: tensor<scalar>, before: tensor<integer>, cosine: tensor<scalar>, sine: tensor<scalar>, window: integer,
     {attention_parameters}
 ) -> (y: tensor<scalar>) {{
-    queries = turned({query}, cosine, sine);
-    keys = turned({key}, cosine, sine);
+    queries = rotated({query}, cosine, sine);
+    keys = rotated({key}, cosine, sine);
     found = nnefc_cached_attention(queries, keys, {value},
         before, window = window{attention_options});
     y = {attended};
@@ -254,7 +254,7 @@ def _of(x: str, name: str, given: dict[str, str]) -> str:
 
 
 def _heads(part: str, count: int, layer: Layer) -> str:
-    """Queries, keys or values, before they are turned."""
+    """Queries, keys or values, before they are rotated."""
     heads = f"heads({_of('x', part, layer.attention)}, {count})"
     return f"head_norm({heads}, {part}_norm)" if f"{part}_norm" in layer.attention else heads
 

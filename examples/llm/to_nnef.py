@@ -96,8 +96,8 @@ class Model:
         self.key_heads = int(self._given("attention.head_count_kv") or self.heads)
         self.size, self.layers = self._number("embedding_length"), self._number("block_count")
         self.width = int(self._given("attention.key_length") or self.size // self.heads)
-        self.turned = int(self._given("rope.dimension_count") or self.width)
-        if self.turned > self.width or self._given("attention.value_length") not in (None, self.width):
+        self.rotated = int(self._given("rope.dimension_count") or self.width)
+        if self.rotated > self.width or self._given("attention.value_length") not in (None, self.width):
             raise self._refused("heads of several lengths are not supported")
         self._frequencies = self._of_positions()
         self._split()
@@ -125,7 +125,7 @@ class Model:
         scaling = self._given("rope.scaling.type")
         if scaling not in (None, "none", "linear") or any(name.startswith("rope_factors") for name in self._tensors):
             raise self._refused(f"positions that are scaled ({scaling or 'longrope'}) are not supported")
-        exponents = np.arange(0, self.turned, 2, dtype=np.float64) / self.turned
+        exponents = np.arange(0, self.rotated, 2, dtype=np.float64) / self.rotated
         found = {"frequencies": float(self._given("rope.freq_base") or 10000) ** -exponents}
         if scaling == "linear":
             found["frequencies"] /= float(self._given("rope.scaling.factor") or 1)
@@ -135,17 +135,19 @@ class Model:
         if self._architecture.local_base is not None:
             base = float(self._given("rope.freq_base_swa") or self._architecture.local_base)
             found["local_frequencies"] = base**-exponents
-        tail = np.zeros((self.width - self.turned) // 2)
+        tail = np.zeros((self.width - self.rotated) // 2)
         return {name: np.tile(np.concatenate([pairs, tail]), 2) for name, pairs in found.items()}
 
-    def _pairs_in_halves(self) -> np.ndarray:
-        """The elements of a head in the order in which those that are turned together are as far apart as its halves.
+    def _split_pairs(self) -> np.ndarray:
+        """The elements of a head in the order in which those that are rotated together are as far apart as its halves.
 
-        Elements that are not turned come last in each half, as pairs with the angle 0.
+        Elements that are not rotated come last in each half, as pairs with the angle 0.
         """
-        elements, half = np.arange(self.width), self.turned // 2
-        turned, others = elements[: self.turned], elements[self.turned :]
-        first, second = (turned[::2], turned[1::2]) if self._architecture.neighbours else (turned[:half], turned[half:])
+        elements, half = np.arange(self.width), self.rotated // 2
+        rotated, others = elements[: self.rotated], elements[self.rotated :]
+        first, second = (
+            (rotated[::2], rotated[1::2]) if self._architecture.neighbours else (rotated[:half], rotated[half:])
+        )
         return np.concatenate([first, others[: len(others) // 2], second, others[len(others) // 2 :]])
 
     # Tensors
@@ -153,7 +155,7 @@ class Model:
     def _split(self) -> None:
         """Queries, keys and values as tensors of their own, and gates; heads in the order of pairs."""
         queries, keys = self.heads * self.width, self.key_heads * self.width
-        order = self._pairs_in_halves()
+        order = self._split_pairs()
         for n in range(self.layers):
             for end in ("weight", "bias"):
                 joined = self._tensors.pop(f"blk.{n}.attn_qkv.{end}", None)

@@ -67,7 +67,7 @@ def convolve(
     filters, in_blocks, *kernel, block_in, wide = weights.shape
     outer, block_out = (filters, wide) if outputs is None else map(expression, outputs)
     rank = len(kernel)
-    plain = len(data.shape) == rank + 2
+    row_major = len(data.shape) == rank + 2
     reach = [(int(k) - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)]
     spatial = [(dimension(e) - r) // s + 1 for e, r, s in zip(data.shape[2 : 2 + rank], reach, strides, strict=True)]
     of_group = int(outer) // groups
@@ -78,7 +78,7 @@ def convolve(
     def element(n: tirx.Var, o: tirx.Var, *tail: tirx.Var) -> tirx.Expr:
         *position, lane = tail
         at = [p * s + t * d for p, s, t, d in zip(position, strides, taps, dilation, strict=True)]
-        if plain:
+        if row_major:
             value = data(n, ri, *at)
         else:
             channel = rc * block_in + ri

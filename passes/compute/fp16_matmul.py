@@ -7,10 +7,10 @@ from tvm import te, tirx
 from nnefc.operators.nn.convolution import accumulator
 from nnefc.symbolic.dims import broadcast, dimensions
 
-__all__ = ["multiply_plain"]
+__all__ = ["multiply_row_major"]
 
 
-def multiply_plain(left: te.Tensor, right: te.Tensor, dtype: str) -> te.Tensor:
+def multiply_row_major(left: te.Tensor, right: te.Tensor, dtype: str) -> te.Tensor:
     """`[…, M, K]` times `[…, K, N]`, whose leading axes broadcast: `[…, M, N]` of type `dtype`."""
     *left_batch, rows, depth = dimensions(left.shape)
     *right_batch, _, columns = dimensions(right.shape)

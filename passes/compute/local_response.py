@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from tvm import te, tirx
 
-__all__ = ["ChannelWindow", "normalize_blocked", "normalize_plain"]
+__all__ = ["ChannelWindow", "normalize_blocked", "normalize_row_major"]
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ def _to_power(base: tirx.Expr, power: float) -> tirx.Expr:
     return tirx.power(base, tirx.const(power, "float32"))
 
 
-def normalize_plain(data: te.Tensor, response: ChannelWindow) -> te.Tensor:
+def normalize_row_major(data: te.Tensor, response: ChannelWindow) -> te.Tensor:
     """`[N, C, *spatial]` → the same."""
     channels = data.shape[1]
     offset = te.reduce_axis((-response.before, response.after + 1), "offset")

@@ -106,6 +106,6 @@ def over_lanes(
     yield tirx.BufferStore(buffer, value, [position])
     distance = lanes // 2
     while distance:
-        turned = tirx.Shuffle([buffer[position]], [lane ^ distance for lane in range(lanes)])
-        yield tirx.BufferStore(buffer, join(buffer[position], turned), [position])
+        shuffled = tirx.Shuffle([buffer[position]], [lane ^ distance for lane in range(lanes)])
+        yield tirx.BufferStore(buffer, join(buffer[position], shuffled), [position])
         distance //= 2

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tvm import te, tirx
 
-from nnefc.operators.math.reducers import extreme, largest, minimum_reducer
+from nnefc.operators.math.reducers import largest, min_or_max_of, minimum_reducer
 from nnefc.operators.nn.window import Window
 from nnefc.operators.nn.window_elements import window_element
 from nnefc.symbolic.dims import dimensions, known_less
@@ -41,7 +41,7 @@ def _windowed(
 
 def max_pool(data: te.Tensor, window: Window, keeps_nan: bool) -> te.Tensor:
     """Returns the largest value under the window; positions outside never win, NaN only with `keeps_nan`."""
-    reduce = extreme(maximum=True) if keeps_nan else largest
+    reduce = min_or_max_of(maximum=True) if keeps_nan else largest
     taps = _taps(window)
     shape = (*data.shape[:2], *_results(data, window), *data.shape[2 + window.rank :])
     low = minimum_reducer(data.dtype)

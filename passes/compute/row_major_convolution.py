@@ -14,15 +14,15 @@ from tvm import te, tirx
 from nnefc.operators.nn.convolution import accumulator, converted
 from nnefc.symbolic.dims import dimensions, known_less
 
-__all__ = ["convolve_plain", "interleave_plain", "pack_plain", "pack_plain_array"]
+__all__ = ["convolve_row_major", "interleave_row_major", "pack_row_major", "pack_row_major_array"]
 
 
-def pack_plain_array(filters: np.ndarray) -> np.ndarray:
+def pack_row_major_array(filters: np.ndarray) -> np.ndarray:
     """`[O, I / groups, *k]` → `[*k, I / groups, O]`, at compile time."""
     return np.ascontiguousarray(np.moveaxis(filters, (0, 1), (-1, -2)))
 
 
-def pack_plain(filters: te.Tensor) -> te.Tensor:
+def pack_row_major(filters: te.Tensor) -> te.Tensor:
     """`[O, I / groups, *k]` → `[*k, I / groups, O]`, at run time."""
     outputs, inputs, *kernel = filters.shape
 
@@ -33,7 +33,7 @@ def pack_plain(filters: te.Tensor) -> te.Tensor:
     return te.compute((*kernel, inputs, outputs), element, name="pack_filter")
 
 
-def convolve_plain(
+def convolve_row_major(
     data: te.Tensor,
     packed: te.Tensor,
     before: Sequence[int],
@@ -83,7 +83,7 @@ def convolve_plain(
     return converted(te.compute((batch, outputs, *spatial), element, name="convolution"), dtype)
 
 
-def interleave_plain(
+def interleave_row_major(
     phases: te.Tensor, strides: Sequence[int], before: Sequence[int], outputs: Sequence[int]
 ) -> te.Tensor:
     """`[N, phases · O, *steps]` → `[N, O, *outputs]`: position i is step (i + before) // stride of phase

@@ -9,7 +9,7 @@ The four blocks have every other row, the halves of the sum, and every other vec
 together lies together, and of an odd number of rows it is the last one that is filled up.
 
 An eighth of the multiplications is saved; the sums take time in proportion to the matrices alone. The result differs
-from the plain sum by rounding, about twice as much as another order of summation would.
+from the direct sum by rounding, about twice as much as another order of summation would.
 """
 
 from __future__ import annotations

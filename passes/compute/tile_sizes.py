@@ -78,7 +78,7 @@ class RegisterTile:
         kept = self._registers(target, spread) + costs.loops.kept_vectors * self.columns
         waiting = costs.latency + (costs.loops.spill_cycles if 0 < target.vectors.kept_registers < kept else 0)
         cycles = max(work, loading, streaming, waiting) + costs.loops.iteration_cycles
-        return cycles * costs.loops.narrowing if target.vectors.narrows_sums and self.columns % 2 else cycles
+        return cycles * costs.loops.conversion if target.vectors.narrows_sums and self.columns % 2 else cycles
 
     def share(self, target: Target, steps: int = 0, spread: float = 0.0) -> float:
         """Estimates the share of peak performance."""

@@ -21,7 +21,7 @@ from tvm.ir import PrimType
 from nnefc.passes.compute.blocked import blocks
 from nnefc.symbolic.dims import Dimension, ceil_div, expression, size_hint
 
-__all__ = ["POSITIONS", "transpose_to_blocks", "transpose_to_plain"]
+__all__ = ["POSITIONS", "transpose_to_blocks", "transpose_to_row_major"]
 
 POSITIONS = 16
 """Of a tile. A tensor needs at least as many; its last tile overlaps the one before, and writes the same there."""
@@ -50,7 +50,7 @@ class _Tiles:
         """Tiles that cover all positions of a block."""
         return ceil_div(self.positions, POSITIONS)
 
-    def plain(self, image: tirx.Expr, channel: tirx.Expr, position: tirx.Expr) -> tirx.Expr:
+    def row_major(self, image: tirx.Expr, channel: tirx.Expr, position: tirx.Expr) -> tirx.Expr:
         """Returns a flat index in row-major layout."""
         return (image * self.channels + channel) * self.positions + position
 
@@ -73,7 +73,7 @@ def transpose_to_blocks(data: te.Tensor, batch: int, channels: int, positions: i
     def tile(source: tirx.Var, target: tirx.Var, at: Sequence[tirx.Expr], count: int) -> tirx.Stmt:
         image, block, position = at
         zero = tirx.Broadcast(tirx.const(0, tiles.dtype), POSITIONS)
-        lines = [tiles.plain(image, block * size + channel, position) for channel in range(count)]
+        lines = [tiles.row_major(image, block * size + channel, position) for channel in range(count)]
         vectors = [source[tiles.vector(line)] for line in lines] + [zero] * (size - count)
         first = tiles.blocked(image, block, position)
         ends = [first + i * POSITIONS for i in range(size)]
@@ -82,7 +82,7 @@ def transpose_to_blocks(data: te.Tensor, batch: int, channels: int, positions: i
     return _extern(tiles, data, tiles.batch * tiles.blocks * tiles.positions * size, tile, "block")
 
 
-def transpose_to_plain(data: te.Tensor, batch: int, channels: int, positions: int, size: int) -> te.Tensor:
+def transpose_to_row_major(data: te.Tensor, batch: int, channels: int, positions: int, size: int) -> te.Tensor:
     """`[N, ceil(C / size), P, size]` → `[N, C, P]`, both flat; P and `size` as above."""
     tiles = _Tiles(batch, channels, positions, size, str(data.dtype))
 
@@ -90,7 +90,7 @@ def transpose_to_plain(data: te.Tensor, batch: int, channels: int, positions: in
         image, block, position = at
         first = tiles.blocked(image, block, position)
         vectors = [source[tiles.vector(first + i * POSITIONS)] for i in range(size)]
-        ends = [tiles.plain(image, block * size + channel, position) for channel in range(count)]
+        ends = [tiles.row_major(image, block * size + channel, position) for channel in range(count)]
         return _moved(tiles, vectors, POSITIONS.bit_length() - 1, target, ends)
 
     return _extern(tiles, data, batch * channels * positions, tile, "unblock")

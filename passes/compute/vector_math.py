@@ -262,14 +262,16 @@ VECTOR_FUNCTIONS = frozenset(f"tirx.{name}" for name in _FUNCTIONS)
 """Operators of TIR that become polynomials with names for their parts."""
 
 # Other types of what TVM has no lowering for.
-_PLAIN: dict[str, Callable[[tirx.Call], tirx.Expr]] = {
+_FALLBACKS: dict[str, Callable[[tirx.Call], tirx.Expr]] = {
     "sigmoid": lambda call: like(call, 1.0) / (like(call, 1.0) + tirx.exp(like(call, 0.0) - call.args[0]))
 }
 
 
 def _lowering(name: str, function: Callable[[tirx.Expr], tirx.Expr]) -> Callable[[tirx.Call], tirx.Expr]:
     operation = tvm.ir.Op.get(f"tirx.{name}")
-    own = operation.get_attr("llvm.FLowerIntrinsic") or operation.get_attr("default.FLowerIntrinsic") or _PLAIN[name]
+    own = (
+        operation.get_attr("llvm.FLowerIntrinsic") or operation.get_attr("default.FLowerIntrinsic") or _FALLBACKS[name]
+    )
 
     def lower(call: tirx.Call) -> tirx.Expr:
         (x,) = call.args

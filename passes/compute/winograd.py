@@ -37,12 +37,12 @@ from nnefc.symbolic.dims import Dimension, ceil_div, dimension, expression
 __all__ = [
     "Tile",
     "multiply_tiles",
-    "narrowed_input",
     "points_of",
     "tiles_of",
     "transform_filter",
     "transform_input",
     "transform_output",
+    "transformed_input",
 ]
 
 Tile = tuple[int, int]
@@ -194,10 +194,10 @@ def transform_input(data: te.Tensor, height: Dimension, width: Dimension, tile: 
     )
 
 
-def narrowed_input(data: te.Tensor, height: Dimension, width: Dimension, tile: Tile, dtype: str) -> te.Tensor:
+def transformed_input(data: te.Tensor, height: Dimension, width: Dimension, tile: Tile, dtype: str) -> te.Tensor:
     """:func:`transform_input`, its result in the 16-bit float `dtype`."""
     tiles = transform_input(data, height, width, tile)
-    return te.compute(tiles.shape, lambda *index: tiles(*index).astype(dtype), name="narrowed")
+    return te.compute(tiles.shape, lambda *index: tiles(*index).astype(dtype), name="converted")
 
 
 def multiply_tiles(

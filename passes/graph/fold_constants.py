@@ -30,15 +30,15 @@ from nnefc.symbolic.dims import mentions_dynamic_dim
 __all__ = ["fold_constants"]
 
 
-def fold_constants(mod: tvm.IRModule, keep: tuple[str, ...] = (), widened: bool = False) -> tvm.IRModule:
+def fold_constants(mod: tvm.IRModule, keep: tuple[str, ...] = (), dequantized: bool = False) -> tvm.IRModule:
     """Replaces calls whose operands are all constant by their results.
 
     Args:
         keep: operators whose calls stay.
-        widened: whether constants that were kept narrow for kernels to widen become wide, where none was joined with
-            the widening.
+        dequantized: whether constants that were kept narrow for kernels to widen become wide, where none was joined
+            with the widening.
     """
-    bindings = _constant_bindings(mod, keep, widened)
+    bindings = _constant_bindings(mod, keep, dequantized)
     if not bindings:
         return mod
     wanted = _used_outside(mod["main"], bindings)
@@ -122,7 +122,7 @@ class _Folder(Rewriter):
         return super()._bind(binding) if value is None else value
 
 
-def _constant_bindings(mod: tvm.IRModule, keep: tuple[str, ...], widened: bool) -> dict[relax.Var, relax.Binding]:
+def _constant_bindings(mod: tvm.IRModule, keep: tuple[str, ...], dequantized: bool) -> dict[relax.Var, relax.Binding]:
     """Returns the bindings that depend on constants alone, in order.
 
     Kernels that report errors to the runtime stay, for the runtime is not there at compile time, and so do those that
@@ -149,7 +149,7 @@ def _constant_bindings(mod: tvm.IRModule, keep: tuple[str, ...], widened: bool) 
             case relax.Call():
                 called = [o for o in operands(expr) if isinstance(o, relax.GlobalVar)]
                 tensors = [o for o in operands(expr) if not isinstance(o, relax.GlobalVar)]
-                return all(known(t) for t in tensors) and not any(_stays(mod[k], widened) for k in called)
+                return all(known(t) for t in tensors) and not any(_stays(mod[k], dequantized) for k in called)
         return True
 
     for binding in bindings_of(func):
@@ -169,14 +169,14 @@ def _is_dynamic(binding: relax.Binding, kernels: Kernels) -> bool:
     return mentions_dynamic_dim(binding.var.ty, call, *called)
 
 
-def _stays(kernel: tirx.PrimFunc, widened: bool) -> bool:
+def _stays(kernel: tirx.PrimFunc, dequantized: bool) -> bool:
     """Whether a kernel's result is left to be computed at run time."""
     if kernel.attrs and UPDATES in kernel.attrs:
         return True
     if kernel.attrs and DEQUANTIZES_BLOCKS in kernel.attrs:
         return True
     if kernel.attrs and CONVERTS_CONSTANTS in kernel.attrs:
-        return not widened or int(kernel.attrs[FUSION]) == OpPattern.OPAQUE
+        return not dequantized or int(kernel.attrs[FUSION]) == OpPattern.OPAQUE
     return bool(external_calls(kernel))
 
 

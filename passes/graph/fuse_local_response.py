@@ -16,7 +16,7 @@ from tvm import relax
 
 from nnefc.ir.attributes import LOCAL_RESPONSE
 from nnefc.ir.kernel_calls import emit_te
-from nnefc.passes.compute.local_response import ChannelWindow, normalize_plain
+from nnefc.passes.compute.local_response import ChannelWindow, normalize_row_major
 from nnefc.passes.graph.rewriter import Rewriter, array_of, is_call, is_constant, shape_of
 
 __all__ = ["fuse_local_response"]
@@ -49,7 +49,7 @@ class _Joiner(Rewriter):
         fields = [response.before, response.after, response.scale, response.bias, response.power]
         return emit_te(
             self.builder,
-            lambda x: normalize_plain(x, response),
+            lambda x: normalize_row_major(x, response),
             data,
             name="local_response",
             attrs={LOCAL_RESPONSE: [float(field) for field in fields]},

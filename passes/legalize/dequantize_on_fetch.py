@@ -65,12 +65,12 @@ class _Fetcher(Rewriter):
             if len(shape_of(left)) < 2 or 0 in shape_of(left):
                 return call
             attrs = {FUSION: OpPattern.OUT_FUSABLE}
-            given = *map(_narrowed, matrix.tensors), _elements(matrix, shape_of(left)[-1])
+            given = *map(_converted, matrix.tensors), _elements(matrix, shape_of(left)[-1])
             return self.emit_te(_multiplied, left, *given, name="block_matmul", attrs=attrs)
         if is_call(call, "take") and call.attrs.axis == 0 and call.attrs.mode in ("clip", "wrap"):
             matrix = matrix_in_blocks(self, call.args[0])
             if matrix is not None and matrix.transposed:
-                given = *map(_narrowed, matrix.tensors), _elements(matrix, shape_of(call.args[0])[1])
+                given = *map(_converted, matrix.tensors), _elements(matrix, shape_of(call.args[0])[1])
                 return self.emit_te(_gathered, call.args[1], *given, str(call.attrs.mode), name="gather_blocks")
         return call
 
@@ -81,7 +81,7 @@ def _elements(matrix: BlockMatrix, depth: Dimension) -> _Elements:
     return _Elements(matrix.bits, matrix.block, depth, columns, ADDS_OFFSETS in matrix.kernel)
 
 
-def _narrowed(tensor: relax.Constant) -> relax.Constant:
+def _converted(tensor: relax.Constant) -> relax.Constant:
     """Scales, zero points and offsets in half precision, if that is exact."""
     array = array_of(tensor)
     with np.errstate(over="ignore"):
@@ -92,7 +92,7 @@ def _narrowed(tensor: relax.Constant) -> relax.Constant:
 def _multiplied(x: te.Tensor, *given: Any) -> te.Tensor:
     """`[…, K]` times the matrix of the tensors and the `_Elements` that are given."""
     *tensors, elements = given
-    wide = te.compute((elements.depth, elements.columns), lambda k, n: elements.at(tensors, k, n), name="widened")
+    wide = te.compute((elements.depth, elements.columns), lambda k, n: elements.at(tensors, k, n), name="dequantized")
     k = te.reduce_axis((0, elements.depth), "k")
 
     def element(*index: tirx.Var) -> tirx.Expr:

@@ -17,7 +17,7 @@ from itertools import pairwise
 import tvm
 from tvm import relax, te, tirx
 
-from nnefc.operators.math.reducers import extreme, more_extreme
+from nnefc.operators.math.reducers import better_of, min_or_max_of
 from nnefc.passes.graph.fusion.fusion_patterns import FUSION, OpPattern
 from nnefc.passes.graph.rewriter import Rewriter, shape_of
 from nnefc.passes.legalize.reductions import reduce_axes
@@ -43,8 +43,8 @@ class _Reducer:
 _REDUCERS = {
     "sum": _Reducer(te.sum, operator.add),
     "max": _Reducer(te.max, tirx.max),
-    "maximum": _Reducer(extreme(maximum=True), more_extreme(maximum=True)),
-    "minimum": _Reducer(extreme(maximum=False), more_extreme(maximum=False)),
+    "maximum": _Reducer(min_or_max_of(maximum=True), better_of(maximum=True)),
+    "minimum": _Reducer(min_or_max_of(maximum=False), better_of(maximum=False)),
 }
 """Of which `max`, for softmax, may lose NaN: the sum of its powers is not one either."""
 

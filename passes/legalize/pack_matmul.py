@@ -22,7 +22,7 @@ from nnefc.passes.compute.tile_sizes import choose_tile
 from nnefc.passes.graph.algorithms.choose_matmul import constant_factor
 from nnefc.passes.graph.algorithms.fast_algorithms import FastAlgorithms
 from nnefc.passes.graph.fusion.fusion_patterns import FUSION, OpPattern
-from nnefc.passes.graph.quantized.narrow_constants import widened_for
+from nnefc.passes.graph.quantized.narrow_constants import dequantized_for
 from nnefc.passes.graph.rewriter import Rewriter, constant, is_call, shape_of
 from nnefc.symbolic.dims import element_count, size_hint
 from nnefc.targets.machine.cpu.target import Target
@@ -58,7 +58,7 @@ class _Packer(Rewriter):
             return self._by_strassen(left, weights, size)
         if weights is not None:
             height = size_hint(element_count(shape_of(left)[:-1]))
-            packed = widened_for(self, self._packed(weights, pack_right_array, size), height, self._target)
+            packed = dequantized_for(self, self._packed(weights, pack_right_array, size), height, self._target)
         elif size_hint(rows) >= _MIN_ROWS:
             packed = self.emit_te(pack_right, right, size)
         else:

@@ -11,7 +11,7 @@ from typing import TypeAlias
 from tvm import relax, te, tirx
 
 from nnefc.ir.kernel_calls import call_te
-from nnefc.operators.math.reducers import extreme
+from nnefc.operators.math.reducers import min_or_max_of
 
 __all__ = ["REDUCTIONS", "reduce_axes"]
 
@@ -34,7 +34,7 @@ def _reduction(builder: relax.BlockBuilder, call: relax.Call, maximum: bool) -> 
     rank = len(x.ty.shape)
     axes = range(rank) if call.attrs.axis is None else sorted(int(axis) % rank for axis in call.attrs.axis)
 
-    over, keepdims = extreme(maximum), bool(call.attrs.keepdims)
+    over, keepdims = min_or_max_of(maximum), bool(call.attrs.keepdims)
     return call_te(builder, lambda x: reduce_axes(x, axes, over, keepdims), x, name="max" if maximum else "min")
 
 

@@ -1,7 +1,7 @@
 """Legalizes convolutions and matrix products on row-major tensors, for targets without blocked layouts.
 
-conv2d(x, W)              →      convolve_plain(x, pack_plain(W))
-conv2d_transpose(x, W)    →      interleave_plain(convolve_plain(x, phases of W))
+conv2d(x, W)              →      convolve_row_major(x, pack_row_major(W))
+conv2d_transpose(x, W)    →      interleave_row_major(convolve_row_major(x, phases of W))
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from tvm import relax
 from nnefc.ir.kernel_calls import call_te
 from nnefc.operators.nn.convolution import gather_transposed
 from nnefc.operators.nn.window import Window
-from nnefc.passes.compute.fp16_matmul import multiply_plain
+from nnefc.passes.compute.fp16_matmul import multiply_row_major
 from nnefc.passes.compute.row_major_convolution import (
-    convolve_plain,
-    interleave_plain,
-    pack_plain,
-    pack_plain_array,
+    convolve_row_major,
+    interleave_row_major,
+    pack_row_major,
+    pack_row_major_array,
 )
 from nnefc.passes.graph.fusion.fusion_patterns import FUSION, OpPattern
 from nnefc.passes.graph.layout.rules.convolution import integers, split_padding
@@ -36,17 +36,17 @@ _FUSABLE = {FUSION: OpPattern.OUT_FUSABLE}
 def _convolution(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     data, filters = call.args
     attrs = call.attrs
-    if not _is_plain(attrs, len(shape_of(data)) - 2):
+    if not _is_row_major(attrs, len(shape_of(data)) - 2):
         return call.op.get_attr("FLegalize")(builder, call)
     packed = (
-        constant(pack_plain_array(array_of(filters)))
+        constant(pack_row_major_array(array_of(filters)))
         if is_constant(filters)
-        else builder.emit(call_te(builder, pack_plain, filters, name="pack_filter"))
+        else builder.emit(call_te(builder, pack_row_major, filters, name="pack_filter"))
     )
     before, after = split_padding(attrs.padding, len(shape_of(data)) - 2)
     return call_te(
         builder,
-        convolve_plain,
+        convolve_row_major,
         data,
         packed,
         before,
@@ -64,7 +64,7 @@ def _deconvolution(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     data, filters = call.args
     attrs = call.attrs
     rank = len(shape_of(data)) - 2
-    if not _is_plain(attrs, rank):
+    if not _is_row_major(attrs, rank):
         return call.op.get_attr("FLegalize")(builder, call)
     before, after = split_padding(attrs.padding, rank)
     strides, dilation, groups = integers(attrs.strides), integers(attrs.dilation), int(attrs.groups)
@@ -74,9 +74,9 @@ def _deconvolution(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
         if phases is not None:
             made = call_te(
                 builder,
-                convolve_plain,
+                convolve_row_major,
                 data,
-                constant(pack_plain_array(phases.filters)),
+                constant(pack_row_major_array(phases.filters)),
                 phases.sliding.before,
                 phases.sliding.after,
                 phases.sliding.strides,
@@ -91,7 +91,7 @@ def _deconvolution(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
                 return made
             return call_te(
                 builder,
-                lambda phases: interleave_plain(phases, way.strides, way.before, way.outputs),
+                lambda phases: interleave_row_major(phases, way.strides, way.before, way.outputs),
                 builder.emit(made),
                 name="interleave",
             )
@@ -113,7 +113,7 @@ def _matmul(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
         return call.op.get_attr("FLegalize")(builder, call)
     return call_te(
         builder,
-        multiply_plain,
+        multiply_row_major,
         left,
         right,
         str(call.ty.dtype),
@@ -122,7 +122,7 @@ def _matmul(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     )
 
 
-def _is_plain(attrs: relax.Attrs, rank: int) -> bool:
+def _is_row_major(attrs: relax.Attrs, rank: int) -> bool:
     """Whether channels come before the spatial dimensions, in the data, in the filter and in the result."""
     spatial = "DHW"[3 - rank :] if rank > 1 else "W"
     layout = f"NC{spatial}"

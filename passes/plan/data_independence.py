@@ -22,7 +22,7 @@ __all__ = ["runs_with_any_values"]
 
 _INTEGERS = ("int", "uint", "bool")
 _CALLS = ("tirx.call_extern", "tirx.call_pure_extern")
-_HARMLESS = ("nnefc_sums_", "nnefc_kernel_", "nnefc_iterations")
+_INDEPENDENT = ("nnefc_sums_", "nnefc_kernel_", "nnefc_iterations")
 """What names of functions begin with that go where numbers tell them: assembler of loops, kernels, and the runtime's
 function that takes the trip count of a loop."""
 
@@ -57,7 +57,7 @@ def _goes_by_values(kernel: tirx.PrimFunc) -> bool:
         if name in IF_THEN_ELSE:
             found.append(_compares_integers(call.args[0], known))
         elif name in _CALLS:
-            found.append(name == _CALLS[0] and not str(call.args[0].value).startswith(_HARMLESS))
+            found.append(name == _CALLS[0] and not str(call.args[0].value).startswith(_INDEPENDENT))
 
     looks: list[tuple[object, Callable[..., None]]] = [
         ((tirx.Bind, tirx.Let), bound),

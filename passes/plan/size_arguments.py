@@ -5,7 +5,7 @@
 
 Deep in a network, sizes are quotients of its dynamic dimensions by large numbers. A kernel that uses a dimension in
 such quotients alone is written with the quotient by their common divisor, less what is taken from each of them: with
-s = h // 4 - 2 for h // 4 - 2 and h // 4 - 1. Then it is plain how its sizes follow from each other; and kernels that
+s = h // 4 - 2 for h // 4 - 2 and h // 4 - 1. Then it is clear how its sizes follow from each other; and kernels that
 differ in that quotient alone, and in no range, are one.
 
 A kernel with a size that is negative does nothing: see :func:`nnefc.symbolic.dims.named`. What stands for a size may be

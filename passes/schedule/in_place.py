@@ -96,7 +96,8 @@ def _element_wise_tail(
 ) -> set[str]:
     """Names of the steps whose elements matter to the same elements of `result` only, through such steps only.
 
-    Whoever else reads such a step's tensor forbids it: a schedule may compute the step again where that reader is.
+    Every other consumer that reads such a step's tensor forbids it: a schedule may compute the step again where that
+    reader is.
     """
     names: set[str] = set()
     for step in reversed(steps):

@@ -275,8 +275,8 @@ def rows_of(kernel: KernelAnalysis) -> KernelRows | None:
 def _axis_of(step: ScheduleBlock) -> tuple[int, int] | None:
     """Returns the axis of a step that goes through the rows of its result, and what is added to it there."""
     store = step.node.body
-    plain = isinstance(store, tirx.BufferStore) and len(step.writes) == 1 and step.loops_are_axes
-    if not plain or not is_known(*step.sizes) or isinstance(step.node.init, tirx.SeqStmt):
+    is_store = isinstance(store, tirx.BufferStore) and len(step.writes) == 1 and step.loops_are_axes
+    if not is_store or not is_known(*step.sizes) or isinstance(step.node.init, tirx.SeqStmt):
         return None
     offset: tirx.Expr = int64(0)
     for position, axis in enumerate(step.axes):

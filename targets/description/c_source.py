@@ -10,9 +10,9 @@ from nnefc.targets.description.c_strings import c_literal, c_string
 from nnefc.targets.description.embedded_metadata import embedded_metadata
 from nnefc.targets.description.formula_source import formula_functions
 from nnefc.targets.description.library import (
+    DEFAULT_PREFIX,
     DEVICES,
     ELEMENT_TYPES,
-    PLAIN,
     LibraryDescription,
     TensorDescription,
     declarations,
@@ -88,7 +88,7 @@ def model_sources(description: LibraryDescription) -> dict[str, str]:
     levels = [
         replace(
             level,
-            prefix=PLAIN,
+            prefix=DEFAULT_PREFIX,
             weights=description.weights,
             checksum=description.checksum,
             source=description.source,
@@ -319,7 +319,7 @@ def _profile_tables(description: LibraryDescription) -> list[str]:
 
 
 def _dynamic_members(description: LibraryDescription) -> str:
-    """Returns the members of nnefc_open_sizes."""
+    """Returns the members of nnefc_dynamic_sizes."""
     only = ["special", c_literal("; ".join(sizes_spelled(description)))]
     members = ["STORAGES", "first", "last", "derive", f"INT64_C({DEVICES[description.device].max_elements})"]
     members += only if description.only_specialized else ["NULL", "NULL"]
@@ -333,16 +333,17 @@ def _numbers(given: Sequence[int], count: int = 0) -> str:
 
 
 def _aliases(description: LibraryDescription) -> list[str]:
-    """Returns the functions by the network's own names; the runtime is the same for every network and has the plain
+    """Returns the functions by the network's own names; the runtime is the same for every network and has the default
     ones.
     """
     prefix = description.prefix
-    if prefix == PLAIN:
+    if prefix == DEFAULT_PREFIX:
         return []
     return [
         declarations(description),
         *(
-            f"{result} {prefix}_{name}({parameters}) {{ {'return ' * (result != 'void')}{PLAIN}_{name}({arguments}); }}"
+            f"{result} {prefix}_{name}({parameters})"
+            f" {{ {'return ' * (result != 'void')}{DEFAULT_PREFIX}_{name}({arguments}); }}"
             for name, (result, parameters, arguments) in functions_of(description).items()
         ),
     ]

@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Sequence
 
-from nnefc.targets.description.library import PLAIN, LibraryDescription, TensorDescription, tensor_bytes
+from nnefc.targets.description.library import DEFAULT_PREFIX, LibraryDescription, TensorDescription, tensor_bytes
 
 __all__ = [
     "ARENA_ALIGNMENT",
@@ -71,7 +71,7 @@ def freestanding_header(description: LibraryDescription) -> str:
             sizes[f"{role}_{index}_ITEMS"] = (math.prod(map(int, tensor.shape)), _in_comment(tensor))
     scalings = _scalings(prefix, description)
     macros = [f"#define {upper}_{name} {value} /* {comment} */" for name, (value, comment) in sizes.items()]
-    title = "a network compiled by nnefc" + ("" if prefix == PLAIN else f": {printable(description.model)}")
+    title = "a network compiled by nnefc" + ("" if prefix == DEFAULT_PREFIX else f": {printable(description.model)}")
     return "\n".join(
         [
             f"/* {prefix}.h - {title}, for {printable(description.target)} */",
@@ -238,8 +238,8 @@ def _in_comment(tensor: TensorDescription) -> str:
 
 def printable(text: str) -> str:
     """Returns a name from a model, without what would end a comment or a line."""
-    plain = "".join(c if c.isprintable() and c not in "*/\\?" else "_" for c in text)
-    return plain.encode("ascii", "replace").decode().replace("?", "_")[:80]
+    one_line = "".join(c if c.isprintable() and c not in "*/\\?" else "_" for c in text)
+    return one_line.encode("ascii", "replace").decode().replace("?", "_")[:80]
 
 
 def _aligned(size: int) -> int:

@@ -28,7 +28,7 @@ __all__ = [
     "tensor_bytes",
 ]
 
-PLAIN = "nnefc"  # the prefix of the functions in every library
+DEFAULT_PREFIX = "nnefc"  # the prefix of the functions in every library
 
 _FUNCTIONS = {  # name after the prefix → what it returns, its parameters, the arguments of a call
     "check": ("nnefc_status", "void", ""),
@@ -326,7 +326,7 @@ class LibraryDescription:
     variables: tuple[str, ...] = ()
     index_limits: tuple[tuple[str, int], ...] = ()
     source: str = ""
-    prefix: str = PLAIN
+    prefix: str = DEFAULT_PREFIX
     checksum: int = 0
     weights: str = ""
     device: str = "cpu"
@@ -379,7 +379,7 @@ def functions_of(description: LibraryDescription) -> dict[str, tuple[str, str, s
     return dict(sorted(own.items()))
 
 
-def public_symbols(description: LibraryDescription, prefix: str = PLAIN) -> tuple[str, ...]:
+def public_symbols(description: LibraryDescription, prefix: str = DEFAULT_PREFIX) -> tuple[str, ...]:
     """Returns the names of a library's functions, sorted, with another prefix if one is given."""
     return tuple(f"{prefix}_{name}" for name in functions_of(description))
 
@@ -399,7 +399,7 @@ def check_prefix(prefix: str) -> None:
             f"{prefix!r} cannot begin the names of C functions",
             hint="take letters, digits and underscores, not a digit first, 64 characters at most",
         )
-    if prefix != PLAIN and (prefix in _TAKEN or prefix.startswith(("nnefc_", "TVM", "__"))):
+    if prefix != DEFAULT_PREFIX and (prefix in _TAKEN or prefix.startswith(("nnefc_", "TVM", "__"))):
         raise CompileError(f"functions of other libraries begin with {prefix!r}", hint="choose another name")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from nnefc.targets.description.freestanding_source import printable
-from nnefc.targets.description.library import PLAIN, LibraryDescription, TensorDescription, declarations
+from nnefc.targets.description.library import DEFAULT_PREFIX, LibraryDescription, TensorDescription, declarations
 
 __all__ = ["header_source"]
 
@@ -16,7 +16,7 @@ def header_source(description: LibraryDescription) -> str:
     """`nnefc.h` for a network without a name; with one, its functions too. It includes nothing but the standard's."""
     interface = _INTERFACE.read_text(encoding="utf-8")
     prefix = description.prefix
-    if prefix == PLAIN:
+    if prefix == DEFAULT_PREFIX:
         return interface
     guard = f"NNEFC_NETWORK_{prefix}_H"
     faces = [

@@ -122,7 +122,7 @@ def _room_in_elf(size: int) -> list[str]:
     return [f"-DNNEFC_CONSTANT_BYTES={size}", str(CONSTANTS)]
 
 
-_PLAIN_ELF = Linking(
+_HOST_ELF = Linking(
     room=_room_in_elf,
     append=elf_constants.append_constants,
     compile_flags=("-D_GNU_SOURCE", "-fPIC", "-ffunction-sections", "-fdata-sections"),
@@ -142,11 +142,11 @@ _PLAIN_ELF = Linking(
     joined=True,
 )
 _ELF = replace(
-    _PLAIN_ELF,
+    _HOST_ELF,
     small=replace(
-        _PLAIN_ELF,
+        _HOST_ELF,
         compile_flags=(
-            *_PLAIN_ELF.compile_flags,
+            *_HOST_ELF.compile_flags,
             "-fno-unwind-tables",
             "-fno-asynchronous-unwind-tables",
             "-fno-stack-protector",
@@ -164,7 +164,7 @@ _MACH_O = Linking(
     prepare=hide_mach_o,
     alone=Alone(libraries=("-lc",)),
 )
-_PLAIN_PE = Linking(
+_HOST_PE = Linking(
     compile_flags=("-ffunction-sections", "-fdata-sections"),
     link_flags=("-shared", "-s", "-Wl,--gc-sections"),
     libraries=(),
@@ -193,7 +193,7 @@ _PLAIN_PE = Linking(
     ),
     finish=add_seal,
 )
-_PE = replace(_PLAIN_PE, small=replace(_PLAIN_PE, finish=_sealed_as_a_whole))
+_PE = replace(_HOST_PE, small=replace(_HOST_PE, finish=_sealed_as_a_whole))
 _WASM = Linking(
     compile_flags=("-D_GNU_SOURCE", "-ffunction-sections", "-fdata-sections"),
     link_flags=("-mexec-model=reactor", "-s", "-Wl,--gc-sections", f"-Wl,-z,stack-size={wasm_constants.STACK_BYTES}"),

@@ -1,7 +1,7 @@
 """Removes debugging and linking sections from ELF files of libraries that are compiled for size.
 
-Nobody throws through the code of a network, so tables for unwinding serve debuggers alone; LLVM writes them for every
-function that it does not know to return. The table of sections is for linkers: programs are loaded by segments.
+No exception passes through the code of a network, so tables for unwinding serve debuggers alone; LLVM writes them for
+every function that it does not know to return. The table of sections is for linkers: programs are loaded by segments.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ from nnefc.support.output_files import naming, temporary_folder
 from nnefc.targets.description.c_source import model_source, model_sources
 from nnefc.targets.description.c_strings import c_string
 from nnefc.targets.description.library import (
-    PLAIN,
+    DEFAULT_PREFIX,
     LibraryDescription,
     TensorDescription,
     check_description,
@@ -156,7 +156,9 @@ def _link(
         ways: what comes after the inputs, of which the first is taken that leaves no name undefined.
         append: what adds the constants afterwards, if they are not among the inputs.
     """
-    names = sorted({name for prefix in (PLAIN, description.prefix) for name in public_symbols(description, prefix)})
+    names = sorted(
+        {name for prefix in (DEFAULT_PREFIX, description.prefix) for name in public_symbols(description, prefix)}
+    )
     with naming(output):
         flags = [*_compile_flags(description), *linking.compile_flags, *linking.link_flags]
         flags += linking.name_flags(output.name, names, folder)

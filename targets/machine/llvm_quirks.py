@@ -60,7 +60,7 @@ class Quirks:
             in such loops.
         spills_totals: engines of WebAssembly spill totals that wait during a loop, and sums of the loop with them:
             sums are cut into fewer, longer parts. Goes when they spill only what the loop does not use.
-        splits_narrowed_vectors: LLVM narrows the lanes of a single vector one by one on WebAssembly; two vectors become
+        converts_lane_by_lane: LLVM narrows the lanes of a single vector one by one on WebAssembly; two vectors become
             one by one instruction. Tiles have an even number of columns. Goes when LLVM pads a single vector.
         rebuilds_constants: engines of WebAssembly make vectors of constants again in each iteration, by three
             instructions each: loops take several vectors in one iteration. Goes when they hoist `v128.const`.
@@ -72,7 +72,7 @@ class Quirks:
     selects_min_max: bool = False
     spills_sums: bool = False
     spills_totals: bool = False
-    splits_narrowed_vectors: bool = False
+    converts_lane_by_lane: bool = False
     rebuilds_constants: bool = False
 
 
@@ -95,7 +95,7 @@ def quirks_of(triple: str, features: Collection[str], small: bool) -> Quirks:
         selects_min_max=name in ("aarch64", "armv7a"),
         spills_sums=name == "aarch64" or (is_engine and not small),
         spills_totals=is_engine,
-        splits_narrowed_vectors=is_engine,
+        converts_lane_by_lane=is_engine,
         rebuilds_constants=is_engine and not small,
     )
 

@@ -53,7 +53,7 @@ static inline void nnefc_set_float_mode(uint64_t mode) { (void)mode; }
 
 #endif
 
-/* The mode that networks are computed in, whoever calls: as programs begin with, but for subnormal numbers, which are kept or
+/* The mode that networks are computed in, for every caller: as programs begin with, but for subnormal numbers, which are kept or
  * taken for zero. */
 static inline void nnefc_set_own_float_mode(bool keeps_subnormals) {
     nnefc_set_float_mode(keeps_subnormals ? NNEFC_USUAL : NNEFC_USUAL | NNEFC_FLUSHES);

@@ -1,7 +1,7 @@
 /* How a launch works: the work is cut into pieces, and each worker has a range of them, so that it computes about the same
  * part of all tensors. Worker 0 writes the job and announces it: a number that grows with each launch, its epoch, and how many
  * pieces there are. Everybody takes pieces from the front of its own range, then from the back of the others', which
- * are slower, asleep, or have lost their processor. A range is one word with its launch's epoch, so that whoever takes a piece
+ * are slower, asleep, or have lost their processor. A range is one word with its launch's epoch, so that the thread that takes a piece
  * knows it to be of that launch, which does not end before the piece is done: only then is the job looked at. At the end each
  * writes how many pieces it did; when these are all, the launch is over.
  *
@@ -10,7 +10,7 @@
  * waits for the others anyway, does those then whose threads have not begun. What is over before another thread would know of
  * it is not shared at all.
  *
- * With threads of the caller's (nnefc_options.parallel_for) there is nobody to announce a launch to, nor to wait for: the caller's
+ * With threads of the caller's (nnefc_options.parallel_for) there are no workers to announce a launch to, nor to wait for: the caller's
  * function is given one task for each worker, which does pieces as above. */
 #include "work_chunks.h"
 #include "pool_state.h"

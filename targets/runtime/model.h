@@ -25,7 +25,7 @@ typedef struct nnefc_formula {
     const char *only; /* what they must broadcast to; null if that may be any size */
 } nnefc_formula;
 
-typedef struct nnefc_open_sizes {
+typedef struct nnefc_dynamic_sizes {
     uint32_t storage_count;
     const uint32_t *first; /* of each storage, the steps of the network between which it is needed, both included */
     const uint32_t *last;
@@ -47,7 +47,7 @@ typedef struct nnefc_open_sizes {
     const uint32_t *part_dimensions; /* of each part but the first, the dimension that it waits for */
     uint32_t formula_count; /* the dimensions that follow from others, in an order in which these are known before */
     const nnefc_formula *formulas;
-} nnefc_open_sizes;
+} nnefc_dynamic_sizes;
 #endif
 
 typedef struct nnefc_model {
@@ -73,7 +73,7 @@ typedef struct nnefc_model {
     const uint8_t *metadata; /* the description for those who cannot load the library, but look into its file */
     const nnefc_cuda_module *cuda; /* null unless the network is for NVIDIA's GPUs */
 #ifdef NNEFC_OPEN
-    nnefc_open_sizes open;
+    nnefc_dynamic_sizes open;
 #endif
 #ifdef NNEFC_PROFILE
     nnefc_profile_table profile;

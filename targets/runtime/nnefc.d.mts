@@ -1,6 +1,6 @@
 // Types of nnefc.mjs.
 
-/** Elements of a tensor, dense and row-major: float16 and bfloat16 as bit patterns, booleans as bytes, strings in plain arrays. */
+/** Elements of a tensor, dense and row-major: float16 and bfloat16 as bit patterns, booleans as bytes, strings in arrays. */
 export type Elements =
   | Int8Array
   | Uint8Array

@@ -375,7 +375,7 @@ typedef struct nnefc_piece {
 
 /* From now on notes every piece, of all sessions, in the caller's memory, until its `room` is taken; with null and 0 no longer.
  * Returns how many pieces there were since the call before, which may be more than had room. When it returns,
- * nobody writes into the memory of the call before, whatever runs meanwhile. */
+ * no thread writes into the memory of the call before, whatever runs meanwhile. */
 NNEFC_API uint64_t nnefc_profile_trace(nnefc_piece *pieces, uint64_t room);
 
 /* The functions of one network, for code that uses networks with several names or opens libraries itself. */

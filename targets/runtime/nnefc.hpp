@@ -263,27 +263,27 @@ public:
         if (!options.processors.empty() && options.processors.size() != static_cast<std::size_t>(options.threads))
             throw Error(NNEFC_BAD_ARGUMENT, "processors are not as many as threads");
         const bool has_threads = !options.processors.empty() || options.parallel_for != nullptr;
-        nnefc_options plain = {};
+        nnefc_options in_c = {};
         // what all libraries know, unless the rest is needed
-        const std::size_t size = options.constants != nullptr ? sizeof plain
+        const std::size_t size = options.constants != nullptr ? sizeof in_c
                                  : has_threads ? offsetof(nnefc_options, constant_bytes)
                                  : options.keep_subnormals ? offsetof(nnefc_options, processors)
                                  : options.device != 0 ? offsetof(nnefc_options, keep_subnormals)
                                  : options.weights.empty() ? offsetof(nnefc_options, weights) : offsetof(nnefc_options, device);
-        plain.struct_size = static_cast<std::uint32_t>(size);
-        plain.threads = options.threads;
-        plain.workspace = options.workspace;
-        plain.workspace_bytes = options.workspace_bytes;
-        plain.weights = options.weights.empty() ? nullptr : options.weights.c_str();
-        plain.device = options.device;
-        plain.keep_subnormals = options.keep_subnormals ? 1 : 0;
-        plain.processors = options.processors.empty() ? nullptr : options.processors.data();
-        plain.parallel_for = options.parallel_for;
-        plain.parallel_for_pool = options.parallel_for_pool;
-        plain.constant_bytes = options.constant_bytes;
-        plain.constants = options.constants;
+        in_c.struct_size = static_cast<std::uint32_t>(size);
+        in_c.threads = options.threads;
+        in_c.workspace = options.workspace;
+        in_c.workspace_bytes = options.workspace_bytes;
+        in_c.weights = options.weights.empty() ? nullptr : options.weights.c_str();
+        in_c.device = options.device;
+        in_c.keep_subnormals = options.keep_subnormals ? 1 : 0;
+        in_c.processors = options.processors.empty() ? nullptr : options.processors.data();
+        in_c.parallel_for = options.parallel_for;
+        in_c.parallel_for_pool = options.parallel_for_pool;
+        in_c.constant_bytes = options.constant_bytes;
+        in_c.constants = options.constants;
         nnefc_session *made = nullptr;
-        check(functions_.create(&plain, &made), nullptr);
+        check(functions_.create(&in_c, &made), nullptr);
         session_ = made;
     }
 

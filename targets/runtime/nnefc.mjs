@@ -12,7 +12,7 @@
 //
 // Tensors are typed arrays, dense and row-major; `model.inputs` and `model.outputs` tell their names, types and shapes.
 // Arrays of float16 and bfloat16 hold bit patterns as Uint16Array, booleans are bytes, 64-bit integers are BigInts. Tensors
-// of strings are plain arrays of strings.
+// of strings are arrays of strings.
 //
 // A module for a target with threads, such as wasm32-threads, runs on several workers where these can share memory, and on
 // the calling thread elsewhere; all others run on the calling thread. A run holds it up: a worker can load a network for itself.
@@ -93,7 +93,7 @@ class Library {
     this.name = this.text(this.uint32(at + DESCRIPTION.model));
     this.target = this.text(this.uint32(at + DESCRIPTION.target));
     this.compiler = this.text(this.uint32(at + DESCRIPTION.compiler));
-    this.dimensions = this.isOpen ? this.openDimensions(at) : [];
+    this.dimensions = this.isOpen ? this.dynamicDimensions(at) : [];
     this.inputs = this.tensors(at + DESCRIPTION.inputs, at + DESCRIPTION.inputCount);
     this.outputs = this.tensors(at + DESCRIPTION.outputs, at + DESCRIPTION.outputCount);
     this.states = this.tensors(at + DESCRIPTION.states, at + DESCRIPTION.stateCount);
@@ -125,7 +125,7 @@ class Library {
     return Number(this.view().getBigInt64(address, true));
   }
 
-  openDimensions(description) {
+  dynamicDimensions(description) {
     const first = this.uint32(description + DESCRIPTION.dimensions);
     return Array.from({ length: this.uint32(description + DESCRIPTION.dimensionCount) }, (_, i) => {
       const at = first + i * DIMENSION.size;

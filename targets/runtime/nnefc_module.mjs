@@ -99,10 +99,10 @@ const noMore = { read: async () => 0, close: async () => {} };
 class Constants {
   #size;
   #begin;
-  #rest;
+  #tail;
 
-  constructor(size, begin, rest) {
-    [this.#size, this.#begin, this.#rest] = [size, begin.subarray(0, Math.max(0, size)), rest];
+  constructor(size, begin, tail) {
+    [this.#size, this.#begin, this.#tail] = [size, begin.subarray(0, Math.max(0, size)), tail];
     if (this.#begin.length < ADDRESS_BYTES) throw new NnefcError(`the module's section ${CONSTANTS_SECTION} has no address`);
   }
 
@@ -114,14 +114,14 @@ class Constants {
     const target = new Uint8Array(memory.buffer, address, count);
     target.set(begin.subarray(ADDRESS_BYTES));
     for (let at = begin.length - ADDRESS_BYTES; at < count; ) {
-      const read = await this.#rest.read(target.subarray(at));
+      const read = await this.#tail.read(target.subarray(at));
       if (read === 0) throw new NnefcError(`the module ends after ${at} of ${count} bytes of trained values`);
       at += read;
     }
   }
 
   close() {
-    return this.#rest.close();
+    return this.#tail.close();
   }
 }
 
@@ -330,7 +330,7 @@ const RUN = `
   };
 `;
 
-// A worker that runs a thread, when it says so. One that does not is ended: nobody else knows of it.
+// A worker that runs a thread, when it says so. One that does not is ended: no other part knows of it.
 async function workerFor(thread) {
   const { worker, begun } = usesNode() ? await nodeWorker(thread) : browserWorker(thread);
   try {

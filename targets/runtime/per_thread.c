@@ -1,5 +1,5 @@
 /* Open addressing: a thread's value is within a few slots of its hash. When all of these are other threads',
- * there is one more table, a larger one. Nobody but the thread itself makes or ends its entry, so that what a thread looks for
+ * there is one more table, a larger one. Only the thread itself makes or ends its entry, so that what a thread looks for
  * stands still, and no table is freed while there is an entry. */
 #include "per_thread.h"
 
@@ -43,8 +43,8 @@ static nnefc_thread_table *next_table(nnefc_thread_table *table) {
 static nnefc_thread_value *take_place(nnefc_per_thread *variable, uintptr_t thread) {
     for (nnefc_thread_table *table = variable; table != NULL; table = next_table(table))
         for (nnefc_thread_value *found; (found = place_of(table, thread, 0)) != NULL;) {
-            uintptr_t nobody = 0;
-            if (atomic_compare_exchange_strong(&found->thread, &nobody, thread)) return found;
+            uintptr_t unowned = 0;
+            if (atomic_compare_exchange_strong(&found->thread, &unowned, thread)) return found;
         }
     return NULL;
 }

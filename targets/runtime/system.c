@@ -34,8 +34,8 @@ int64_t nnefc_nanoseconds(void) {
     LARGE_INTEGER second, now;
     QueryPerformanceFrequency(&second);
     QueryPerformanceCounter(&now);
-    int64_t rest = now.QuadPart % second.QuadPart; /* apart, for the number of nanoseconds may not fit in between */
-    return now.QuadPart / second.QuadPart * 1000000000 + rest * 1000000000 / second.QuadPart;
+    int64_t remainder = now.QuadPart % second.QuadPart; /* apart, for the number of nanoseconds may not fit in between */
+    return now.QuadPart / second.QuadPart * 1000000000 + remainder * 1000000000 / second.QuadPart;
 }
 
 static int64_t process_number(void) { return GetCurrentProcessId(); }

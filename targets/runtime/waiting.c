@@ -2,7 +2,7 @@
  * to sleep says so first and looks once more, who raises looks for sleepers after, so that one of the two always sees the other
  * (all four accesses are sequentially consistent).
  *
- * A worker may lose its processor within a piece, which nobody else can do in its place: all would wait until the system lets
+ * A worker may lose its processor within a piece, which no other thread can do instead: all would wait until the system lets
  * it go on. So the launching thread looks what processor time workers take that it waits for, and has one that takes none
  * run on its own processor: see preempted_workers.h. */
 #include "cpu.h"

@@ -31,8 +31,8 @@ def _product(folder: Path, shape: tuple[int, ...], columns: int, target: str, **
     x = net.floats(*shape)
     result = net.do("Relu", net.do("MatMul", x, net.weight(shape[-1], columns)))
     onnx.save(net.model([result]), folder / "network.onnx")
-    with emulation(target) as plain:
-        return nnefc.compile(folder / "network.onnx", plain, precision="bf16", **options)
+    with emulation(target) as emulated_target:
+        return nnefc.compile(folder / "network.onnx", emulated_target, precision="bf16", **options)
 
 
 def _loops(text: str) -> list[list[str]]:
@@ -85,8 +85,8 @@ def test_rows_of_dynamic_number_are_multiplied_in_tiles(target: str, tmp_path: P
     for tensor in (*network.graph.input, *network.graph.output):
         tensor.type.tensor_type.shape.dim[0].dim_param = "rows"
     onnx.save(network, tmp_path / "network.onnx")
-    with emulation(target) as plain:
-        artifact = nnefc.compile(tmp_path / "network.onnx", plain, precision="bf16")
+    with emulation(target) as emulated_target:
+        artifact = nnefc.compile(tmp_path / "network.onnx", emulated_target, precision="bf16")
     try:
         model = artifact.load()
     except nnefc.LoadError as error:

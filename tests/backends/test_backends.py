@@ -89,7 +89,7 @@ class BoardBackend(Backend):
             graph("lower rows", lambda m, c: lower_row_reductions(m, c.settings.target.host)),
             graph("lower scans", lambda m, c: lower_scans(m, c.settings.target.host)),
             graph("legalize", lambda m, c: LegalizeOps(legalizations(CONTRACTIONS))(m)),
-            graph("plain differences", on_function(rewrite_differences)),
+            graph("IEEE differences", on_function(rewrite_differences)),
             graph("canonical dimensions", on_function(canonicalize_dims)),
             graph("fuse", on_function(fuse)),
             *cpu_passes.PROGRAM,

@@ -34,7 +34,7 @@ from nnefc.targets.machine.cuda.target import CudaTarget, parse_cuda_target
 QUICK = (
     "layers of perceptrons, softmax",
     "convolutions in blocks, pooling, mean",
-    "sums, extremes and transpositions along dynamic dimensions",
+    "sums, minima, maxima and transpositions along dynamic dimensions",
     "joined tensors",
 )
 SUMS = """x[n, 6] -> y
@@ -119,7 +119,7 @@ def test_the_compiler_for_gpus_takes_the_kernels_and_has_registers_for_all() -> 
     assert all(usage.spill_stores == usage.spill_loads == 0 for usage in code.image.usage)
 
 
-def test_divisions_by_sizes_are_plain_ones() -> None:
+def test_divisions_by_sizes_truncate() -> None:
     """Sizes are positive, and places are not negative: no code looks at signs."""
     with on_cuda() as made:
         compile_network(network("x[n, 6] -> y\ny = R.permute_dims(x, [1, 0])"), parse_target("llvm"))

@@ -72,7 +72,7 @@ def test_nothing_of_a_language_model_is_left_to_the_processor(compiled: Compiled
 
 
 @pytest.mark.parametrize(("depth", "bits"), [(96, 4), (90, 8)])
-def test_blocks_are_widened_where_they_are_fetched(depth: int, bits: int, tmp_path: Path) -> None:
+def test_blocks_are_dequantized_where_they_are_fetched(depth: int, bits: int, tmp_path: Path) -> None:
     """Of one row, as a vector, and of any number of rows; no access is wrong."""
     given = blocks.product((1,), depth, 41, 32, zeros="packed", bits=bits)
     proto = blocks.model_of([given], 21)

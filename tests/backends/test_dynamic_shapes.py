@@ -99,7 +99,7 @@ NETWORKS: Mapping[str, tuple[str, Mapping[str, np.ndarray], Sequence[Mapping[str
         {"wq": real(32, 32), "wk": real(32, 32), "g": np.ones(32, np.float32), "z": np.zeros(32, np.float32)},
         [{"n": n, "s": s} for n, s in ((1, 1), (1, 17), (2, 64), (3, 5))],
     ),
-    "sums, extremes and transpositions along dynamic dimensions": (
+    "sums, minima, maxima and transpositions along dynamic dimensions": (
         """x[a, b] -> y; z; t
         m = R.max(x, [0], keepdims=True)
         s = R.subtract(x, m)
@@ -109,7 +109,7 @@ NETWORKS: Mapping[str, tuple[str, Mapping[str, np.ndarray], Sequence[Mapping[str
         {},
         [{"a": a, "b": b} for a, b in ((1, 1), (5, 7), (64, 33), (3, 200))],
     ),
-    "extremes of every element of a batch": (
+    "minima and maxima of every element of a batch": (
         """x[n, 6, 5, 64] -> y; z
         y = R.max(x, [1, 2])
         z = R.min(x, [1])""",

@@ -29,16 +29,16 @@ def machine(request: pytest.FixtureRequest) -> Machine:
     return found
 
 
-def elements(rng: np.random.Generator, dtype: str, shape: tuple[int, ...], extreme: bool) -> np.ndarray:
+def elements(rng: np.random.Generator, dtype: str, shape: tuple[int, ...], at_limits: bool) -> np.ndarray:
     """Of the whole range, or its ends alone: the largest sums that are possible."""
     limits = np.iinfo(dtype)
-    if extreme:
+    if at_limits:
         return np.full(shape, limits.min if limits.min else limits.max, dtype)
     return rng.integers(limits.min, limits.max + 1, shape).astype(dtype)
 
 
 def products(rng: np.random.Generator) -> Iterator[tuple[str, str, str, tuple[int, ...], tuple[int, ...], int, bool]]:
-    """Operator, types, shapes, groups, and whether all elements are extreme."""
+    """Operator, types, shapes, groups, and whether all elements are at the limits."""
     for data, weights in (("uint8", "int8"), ("uint8", "uint8")):
         inputs, outputs, size = (int(n) for n in rng.integers((3, 5, 3), (40, 40, 12)))
         kernel = int(rng.integers(1, 4))
@@ -58,9 +58,9 @@ def network(rng: np.random.Generator) -> tuple[onnx.ModelProto, dict[str, np.nda
     """Many such operators side by side, and their data."""
     nodes, constants, inputs = [], [], {}
     element = {name: helper.np_dtype_to_tensor_dtype(np.dtype(name)) for name in ("uint8", "int8", "int32")}
-    for n, (operator, data, weights, of_data, of_weights, groups, extreme) in enumerate(products(rng)):
-        inputs[f"x{n}"] = elements(rng, data, of_data, extreme)
-        factors = elements(rng, weights, of_weights, extreme)
+    for n, (operator, data, weights, of_data, of_weights, groups, at_limits) in enumerate(products(rng)):
+        inputs[f"x{n}"] = elements(rng, data, of_data, at_limits)
+        factors = elements(rng, weights, of_weights, at_limits)
         if n % 2 and weights == "int8":
             factors = np.maximum(factors, -127)  # as quantizers make them: two products fit into 16 bits
         constants.append(numpy_helper.from_array(factors, f"w{n}"))
@@ -215,7 +215,7 @@ def test_loops_of_sums_load_little_compared_with_their_products_on_32_bit_arm(
     assert "vshrn" not in text and "vdup.16" not in text  # halves of words
 
 
-def test_numbers_are_rounded_by_the_conversion_and_cut_by_the_narrowing(tmp_path: Path) -> None:
+def test_numbers_are_rounded_by_the_conversion_and_saturated(tmp_path: Path) -> None:
     net = Net(seed=7)
     step, zero = net.constant(np.float32(0.1)), net.constant(np.uint8(0))
     data = net.do("DequantizeLinear", net.given(np.zeros((1, 64, 8, 8), np.uint8)), step, zero)

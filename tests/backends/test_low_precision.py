@@ -87,8 +87,8 @@ def _contractions(scale: float = 1.0, step: int = 1) -> _Contractions:
 def _compiled(case: _Contractions, folder: Path, target: str, precision: str, **options: object) -> Artifact:
     path = folder / "network.onnx"
     onnx.save(case.model, path)
-    with emulation(target) as plain:
-        return nnefc.compile(path, plain, precision=precision, strict=True, **options)
+    with emulation(target) as emulated:
+        return nnefc.compile(path, emulated, precision=precision, strict=True, **options)
 
 
 @functools.cache

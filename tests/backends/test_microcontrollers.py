@@ -144,7 +144,7 @@ def test_what_is_kept_between_kernels_is_bytes(target: str, tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-def test_results_of_equal_layers_are_widened_apart(tmp_path: Path) -> None:
+def test_results_of_equal_layers_are_converted_apart(tmp_path: Path) -> None:
     """Twice the same kernel, on two tensors, read by one sum; and an axis of three, which fills no vector."""
     target = "cortex-m55"
     skip_without(target)

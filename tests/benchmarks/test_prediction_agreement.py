@@ -24,7 +24,7 @@ def positions(*boxes: tuple[int, float, float]) -> np.ndarray:
 def test_boxes_are_the_same_where_they_overlap_by_half() -> None:
     same = PRETRAINED["ddddocr_det"].same
     wide = positions((52 * 10 + 10, 0, 0.9), (52 * 10 + 11, 0, 0.8), (52 * 30 + 30, 0, 0.7), (0, 0, 0.1))
-    assert same(wide, wide) == (4, 4)  # the second overlaps the first, and of the last nobody is sure
+    assert same(wide, wide) == (4, 4)  # the second overlaps the first, and the last one has a low score
     moved = positions((52 * 10 + 10, 4, 0.9), (52 * 30 + 30, 20, 0.7))
     assert same(wide, moved) == (2, 4)
     assert same(wide, positions()) == (0, 2)

@@ -161,7 +161,7 @@ def node(op_type: str, inputs: str, output: str, **attributes: object) -> onnx.N
 
 
 HALVED = node("MaxPool", "x", "half", kernel_shape=[2, 2], strides=[2, 2])
-NARROWED = {
+REFINED = {
     "a height that ends as 1": [
         node("MaxPool", "x", "low", kernel_shape=[16, 2], strides=[16, 2]),
         node("MaxPool", "low", "flat_image", kernel_shape=[3, 1], strides=[3, 1]),
@@ -188,11 +188,11 @@ NARROWED = {
 
 @pytest.mark.filterwarnings("ignore::nnefc.ModelWarning")
 @pytest.mark.parametrize("sizes", [["h", "w"], [None, None]], ids=["named", "unnamed"])
-@pytest.mark.parametrize("kind", NARROWED)
+@pytest.mark.parametrize("kind", REFINED)
 @pytest.mark.sample(2)
 def test_both_lines_that_are_printed_compile(kind: str, sizes: list[int | str | None], tmp_path: Path) -> None:
     """Also where the operators allow some sizes only, and none of those that are likely."""
-    path = image_network(tmp_path, sizes, *NARROWED[kind])
+    path = image_network(tmp_path, sizes, *REFINED[kind])
     assert load_as_printed(path) == 2
 
 

@@ -203,8 +203,8 @@ def test_pieces_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         assert len(network.trace({"x": x})) > 1
         with pytest.raises(RunError, match="absent"):
             network.trace({"absent": x})
-    with nnefc.load(sample_library()) as plain, pytest.raises(RunError, match="compile the model with --profile"):
-        plain.trace({})
+    with nnefc.load(sample_library()) as unprofiled, pytest.raises(RunError, match="compile the model with --profile"):
+        unprofiled.trace({})
 
 
 def test_a_library_that_is_timed_is_shown_as_a_graph(digits: Path, tmp_path: Path) -> None:
@@ -224,8 +224,8 @@ def test_a_library_that_is_timed_is_shown_as_a_graph(digits: Path, tmp_path: Pat
     page = tmp_path / "library.html"
     assert CliRunner().invoke(main, ["view", str(digits), "-o", str(page)]).exit_code == 0
     assert 'class="box"' in page.read_text(encoding="utf-8")
-    plain = CliRunner().invoke(main, ["view", str(sample_library()), "-o", str(page)])
-    assert plain.exit_code == 1 and "compile the model with --profile" in plain.stderr
+    unprofiled = CliRunner().invoke(main, ["view", str(sample_library()), "-o", str(page)])
+    assert unprofiled.exit_code == 1 and "compile the model with --profile" in unprofiled.stderr
 
 
 def test_kernels_of_dynamic_sizes_are_shown_in_the_order_of_their_calls(tmp_path: Path) -> None:

@@ -129,8 +129,8 @@ def test_mistakes_are_reported(network: Path, tmp_path: Path) -> None:
 def test_a_browser_searches_and_shows_facts(network: Path, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     assert view(network, "-o", page, "--after", "compiled").exit_code == 0
-    plain = shown(page, tmp_path)
-    assert plain.count('class="graph shown"') == 1 and 'viewBox="-12' in plain
+    without_options = shown(page, tmp_path)
+    assert without_options.count('class="graph shown"') == 1 and 'viewBox="-12' in without_options
     found = shown(page, tmp_path, "find=stem")
     assert 'class="box found chosen"' in found and "1 of 1" in found
     assert "stride = (2, 2)" in found.partition("<aside>")[2].partition("</aside>")[0]

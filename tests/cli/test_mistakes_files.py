@@ -104,7 +104,7 @@ FILES: list[tuple[str, bytes | str, str, str]] = [
     ("m.tar.bz2", bz2.compress(b"x"), "compressed with bzip2",
      "unpack it first: tar xf m.tar.bz2, or bunzip2 -k m.tar.bz2"),
     ("cat.png", b"\x89PNG\r\n\x1a\n", "an image, not a model",
-     "give the network's file; images are inputs, as .npy files: nnefc run model.so --input NAME=picture.npy"),
+     "give the network's file; images are inputs, as .npy files: nnefc run model.so --input NAME=photo.npy"),
     ("m.zip", zipped("m.onnx")[:-12], "a damaged zip archive", "the download was cut off: repeat it"),
     ("m.bin", bytes(range(7, 200)), "no model of a format that is known", "models are of ONNX (.onnx), of PNNX "
      "(.pnnx.param with its .bin) or of NNEF (a folder, .tgz, .tar, or a document)"),

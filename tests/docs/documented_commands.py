@@ -110,8 +110,8 @@ def blocks_of(page: Path) -> list[list[Shown]]:
                 line.removeprefix("$ ") for line in body.splitlines() if kind != "console" or line.startswith("$ ")
             ]
             found.append(list(_commands("\n".join(lines))))
-    plain = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
-    for body in re.findall(r"(?<=\n\n)(?: {4}.*(?:\n|$))+", plain):
+    prose = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    for body in re.findall(r"(?<=\n\n)(?: {4}.*(?:\n|$))+", prose):
         lines = [line[4:] for line in body.splitlines()]
         if lines[0].split()[0] in PROGRAMS:
             found.append(list(_commands("\n".join(lines))))
@@ -135,8 +135,8 @@ def _commands(script: str) -> Iterator[Shown]:
 
 def inline_of(page: Path) -> Iterator[Shown]:
     """Commands in the text of a page that are written out: without dots and names in capitals for what is left open."""
-    plain = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
-    for text in re.findall(r"`((?:nnefc|make|python|pip) [^`]+)`", plain):
+    prose = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    for text in re.findall(r"`((?:nnefc|make|python|pip) [^`]+)`", prose):
         if "…" not in text and "|" not in text and not re.search(r"(?<![=\w])[A-Z]{2,}(?!\w*=)", text):
             yield Shown(" ".join(text.split()))
 

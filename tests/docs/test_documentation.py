@@ -179,10 +179,10 @@ def test_the_page_on_looking_inside(folder: Path) -> None:
 def test_the_page_on_conversion(folder: Path) -> None:
     page = ROOT / "docs" / "how-to" / "convert.md"
     make, use = blocks(page, "python")
-    plain, tract = blocks(page, "sh")
+    standard, tract = blocks(page, "sh")
     (error,) = blocks(page, "text")
     run([sys.executable, "-c", make], folder)
-    output = run(["sh", "-e", "-c", plain], folder)
+    output = run(["sh", "-e", "-c", standard], folder)
     assert "# _features is '/features'\n" in output
     assert "net_kernel = variable<scalar>(shape = [10, 3, 3, 3], label = 'net.kernel');" in output
     with pytest.raises(AssertionError) as caught:

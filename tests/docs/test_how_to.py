@@ -111,11 +111,11 @@ def test_the_page_on_browsers(folder: Path) -> None:
         shutil.copy(folder / "model.wasm", folder / f"model.{name}.wasm")
     for name in ("nnefc.mjs", "nnefc_module.mjs"):
         shutil.copy(ROOT / "targets" / "runtime" / name, folder)
-    plain, chosen = blocks("browser.md", "js")
-    (folder / "plain.mjs").write_text(f"{plain}console.log(scores.length);\n")
-    begin = plain.partition("\n")[0]
+    default_choice, chosen = blocks("browser.md", "js")
+    (folder / "default_choice.mjs").write_text(f"{default_choice}console.log(scores.length);\n")
+    begin = default_choice.partition("\n")[0]
     (folder / "chosen.mjs").write_text(f"{begin}\n{chosen}console.log(model.target);\n")
-    assert shell("node plain.mjs", folder) == "3\n"
+    assert shell("node default_choice.mjs", folder) == "3\n"
     assert shell("node chosen.mjs", folder) == "wasm32-wasi\n"
 
 

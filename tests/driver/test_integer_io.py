@@ -25,8 +25,8 @@ def quantized(path: Path, *, dtype: type = np.int8, moved: bool = False, float_o
         numpy_helper.from_array(np.float32(0.01), "fine"),
         numpy_helper.from_array(np.array(0, np.int8), "none"),
     ]
-    source, shape = ("turned", (6, 2)) if moved else ("x", (2, 6))
-    nodes = [helper.make_node("Transpose", ["x"], ["turned"], perm=[1, 0])] if moved else []
+    source, shape = ("transposed_x", (6, 2)) if moved else ("x", (2, 6))
+    nodes = [helper.make_node("Transpose", ["x"], ["transposed_x"], perm=[1, 0])] if moved else []
     nodes += [
         helper.make_node("QuantizeLinear", [source, "scale", "zero"], ["q"]),
         helper.make_node("DequantizeLinear", ["q", "scale", "zero"], ["a"]),

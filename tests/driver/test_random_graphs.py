@@ -258,10 +258,10 @@ def test_an_emulator_that_fails_is_no_refusal(monkeypatch: pytest.MonkeyPatch) -
 
 def test_graphs_of_whose_results_nothing_is_asked_do_not_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     walk = Walk(12)
-    (halves,) = walk.add("Mul", walk.new_input((3,)), walk.constant(np.float32(0)))
+    (zero_scaled,) = walk.add("Mul", walk.new_input((3,)), walk.constant(np.float32(0)))
     for part in (0.3, 0.2, 0.5):
-        (halves,) = walk.add("Add", halves, walk.constant(np.float32(part)))
-    (floor,) = walk.add("Floor", halves)
+        (zero_scaled,) = walk.add("Add", zero_scaled, walk.constant(np.float32(part)))
+    (floor,) = walk.add("Floor", zero_scaled)
     monkeypatch.setattr(comparison, "run", lambda *_: [{floor.name: 1 - floor.array}])
     outcome = compare([walk.graph()], WAYS["default"])
     assert (outcome.agreed, outcome.counts) == (0, {"not judged": 1})
@@ -358,10 +358,10 @@ def test_equal_terms_may_be_added_one_after_the_other(lanes: int) -> None:
 
 def test_nothing_is_asked_of_what_a_rounding_may_turn() -> None:
     walk = Walk(12)
-    (halves,) = walk.add("Mul", walk.new_input((3,)), walk.constant(np.float32(0)))
-    (halves,) = walk.add("Add", halves, walk.constant(np.float32(0.3)))
-    (halves,) = walk.add("Add", halves, walk.constant(np.float32(0.2)))
-    walk.add("Floor", walk.add("Add", halves, walk.constant(np.float32(0.5)))[0])
+    (zero_scaled,) = walk.add("Mul", walk.new_input((3,)), walk.constant(np.float32(0)))
+    (zero_scaled,) = walk.add("Add", zero_scaled, walk.constant(np.float32(0.3)))
+    (zero_scaled,) = walk.add("Add", zero_scaled, walk.constant(np.float32(0.2)))
+    walk.add("Floor", walk.add("Add", zero_scaled, walk.constant(np.float32(0.5)))[0])
     graph = walk.graph()
     bounds = bounds_of(graph)
     (name,) = bounds

@@ -98,9 +98,9 @@ def test_older_processors_and_more_threads_give_the_same_bits(model: Path, resul
 
 def test_results_are_those_of_float32(model: Path, results: dict[str, np.ndarray]) -> None:
     with nnefc.compile(model, strict=True).load() as loaded:
-        plain = loaded.run({"x": X})
+        default = loaded.run({"x": X})
     for name in "yzt":
-        assert np.abs(plain[name] - results[name]).max() <= 2e-5 * np.abs(plain[name]).max()
+        assert np.abs(default[name] - results[name]).max() <= 2e-5 * np.abs(default[name]).max()
 
 
 @pytest.mark.slow

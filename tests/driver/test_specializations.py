@@ -106,8 +106,8 @@ def test_constants_that_are_the_same_are_there_once(tmp_path: Path) -> None:
     )
     path = tmp_path / "m.onnx"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
-    plain, special = (nnefc.compile(path, specialize=sizes) for sizes in ((), [{"n": 4}, {"n": 9}]))
-    assert special.description.constant_bytes == plain.description.constant_bytes
+    general, special = (nnefc.compile(path, specialize=sizes) for sizes in ((), [{"n": 4}, {"n": 9}]))
+    assert special.description.constant_bytes == general.description.constant_bytes
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ class Model:
     """An architecture.
 
     Attributes:
-        width: of a head; `turned` elements of it turn with the position, neighbours or those of two halves together.
+        width: of a head; `rotated` elements of it turn with the position, neighbours or those of two halves together.
         biased: what has biases besides weights.
         normed: whether heads of queries and keys are normed.
         post_norms: whether what a layer adds is normed.
@@ -36,7 +36,7 @@ class Model:
     """
 
     width: int = WIDTH
-    turned: int = 0
+    rotated: int = 0
     neighbours: bool = False
     biased: tuple[str, ...] = ()
     normed: bool = False
@@ -57,7 +57,7 @@ class Model:
 
 _BIASED = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_up", "ffn_down", "attn_norm", "output_norm", "output")
 MODELS = {
-    "llama": Model(neighbours=True, turned=WIDTH, factors=True),
+    "llama": Model(neighbours=True, rotated=WIDTH, factors=True),
     "qwen2": Model(biased=("attn_q", "attn_k", "attn_v")),
     "qwen3": Model(width=2 * WIDTH, normed=True),
     "gemma": Model(width=2 * WIDTH, gelu=True, scaled=True),
@@ -65,8 +65,8 @@ MODELS = {
     "gemma3": Model(
         gelu=True, scaled=True, post_norms=True, normed=True, window=4, whole_every=2, local_base=100.0, stretch=8.0
     ),
-    "phi2": Model(turned=8, biased=_BIASED, centered=True, joined=True, gelu=True, gated=False, parallel=True),
-    "phi3": Model(turned=12, joined=True, window=5),
+    "phi2": Model(rotated=8, biased=_BIASED, centered=True, joined=True, gelu=True, gated=False, parallel=True),
+    "phi3": Model(rotated=12, joined=True, window=5),
 }
 
 
@@ -110,8 +110,8 @@ def _write_fields(writer: gguf.GGUFWriter, model: Model) -> None:
     if model.width != WIDTH:
         writer.add_key_length(model.width)
         writer.add_value_length(model.width)
-    if model.turned:
-        writer.add_rope_dimension_count(model.turned)
+    if model.rotated:
+        writer.add_rope_dimension_count(model.rotated)
     writer.add_rope_freq_base(BASE)
     (writer.add_layer_norm_eps if model.centered else writer.add_layer_norm_rms_eps)(EPSILON)
     if model.stretch != 1:
@@ -165,12 +165,12 @@ def _shapes(model: Model, layers: int, tied: bool) -> dict[str, tuple[int, ...]]
 # What they compute.
 
 
-def turned(x: np.ndarray, model: Model, frequencies: np.ndarray) -> np.ndarray:
-    """Neighbouring elements of each head, or those of its halves, turned by an angle that grows with the position."""
+def rotated(x: np.ndarray, model: Model, frequencies: np.ndarray) -> np.ndarray:
+    """Neighbouring elements of each head, or those of its halves, rotated by an angle that grows with the position."""
     count = 2 * len(frequencies)
     angles = np.arange(x.shape[1])[:, None] * frequencies
-    halves = slice(0, count // 2), slice(count // 2, count)
-    first, second = (slice(0, count, 2), slice(1, count, 2)) if model.neighbours else halves
+    parts = slice(0, count // 2), slice(count // 2, count)
+    first, second = (slice(0, count, 2), slice(1, count, 2)) if model.neighbours else parts
     made = x.copy()
     made[..., first] = x[..., first] * np.cos(angles) - x[..., second] * np.sin(angles)
     made[..., second] = x[..., first] * np.sin(angles) + x[..., second] * np.cos(angles)
@@ -183,7 +183,7 @@ class _Layer:
     def __init__(self, model: Model, wide: Mapping[str, np.ndarray], n: int) -> None:
         self.model, self.wide, self.prefix = model, wide, f"blk.{n}."
         self.window = model.window if (n + 1) % model.whole_every else 0
-        count = model.turned or model.width
+        count = model.rotated or model.width
         base = model.local_base if self.window and model.local_base != BASE else BASE
         self.frequencies = base ** -(np.arange(0, count, 2) / count)
         if base == BASE:
@@ -206,7 +206,7 @@ class _Layer:
         q, k, v = (part.reshape(count, -1, model.width).swapaxes(0, 1) for part in rows)
         if model.normed:
             q, k = self.norm(q, "attn_q_norm"), self.norm(k, "attn_k_norm")
-        q, k = (turned(part, model, self.frequencies) for part in (q, k))
+        q, k = (rotated(part, model, self.frequencies) for part in (q, k))
         k, v = k.repeat(HEADS // KEY_HEADS, 0), v.repeat(HEADS // KEY_HEADS, 0)
         scores = q @ k.swapaxes(1, 2) / np.sqrt(model.width)
         scores = capped(scores, model.caps[0]) if model.caps else scores

@@ -89,10 +89,10 @@ def test_a_digit_that_is_drawn_is_recognized(page: Page, strokes: list[list[tupl
 def test_an_image_that_is_chosen_is_classified(page: Page, colour: str, tmp_path: Path) -> None:
     pixels = np.full((48, 80, 3), 40, np.uint8)
     pixels[:, :, COLOURS.index(colour)] = 220
-    (tmp_path / "picture.png").write_bytes(png(pixels))
-    page.value("document.querySelector('#pictures .results').replaceChildren()")
-    page.choose_file("#pictures input", tmp_path / "picture.png")
-    assert first(page, "pictures") == colour
+    (tmp_path / "images.png").write_bytes(png(pixels))
+    page.value("document.querySelector('#images .results').replaceChildren()")
+    page.choose_file("#images input", tmp_path / "images.png")
+    assert first(page, "images") == colour
 
 
 def png(pixels: np.ndarray) -> bytes:

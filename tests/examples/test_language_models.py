@@ -26,7 +26,7 @@ def configuration(architecture: str) -> Any:
     """Of the same sizes in transformers' words."""
     model = MODELS[architecture]
     angles: dict[str, Any] = {"rope_theta": own.BASE, "rope_type": "default"}
-    partly = model.turned / model.width if model.turned else 1.0
+    partly = model.rotated / model.width if model.rotated else 1.0
     if architecture.startswith("phi"):
         angles["partial_rotary_factor"] = partly
     if model.local_base != own.BASE:

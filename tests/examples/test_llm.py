@@ -96,7 +96,7 @@ OTHERS = ["gemma3", *(pytest.param(name, marks=pytest.mark.slow) for name in SLO
 
 @pytest.mark.parametrize("architecture", OTHERS)
 def test_other_architectures_agree_with_their_definitions(architecture: str, tmp_path: Path) -> None:
-    """Biases, norms of heads, wide heads, windows, soft caps, heads that are turned in part, layers in parallel, …"""
+    """Biases, norms of heads, wide heads, windows, soft caps, heads that are rotated in part, layers in parallel, …"""
     values = write_model(tmp_path / "m.gguf", architecture != "phi2", architecture=architecture)
     convert(tmp_path / "m.gguf", tmp_path / "m", 12)
     assert len((tmp_path / "m/graph.nnef").read_text().partition("graph ")[0].splitlines()) < 45

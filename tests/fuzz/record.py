@@ -46,7 +46,7 @@ class Record(dict[str, Any]):
         return _total(part, last)
 
     def add_to(self, path: Path) -> None:
-        """Add the numbers to those of a file, which is there whole at any time, whoever else adds to it."""
+        """Add the numbers to those of a file, which is there whole at any time, even while others add to it."""
         with _alone(path):
             (Record.of(path) + self).write(path)
 

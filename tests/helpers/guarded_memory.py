@@ -1,4 +1,4 @@
-"""Libraries in whose sessions every buffer ends at a page that nobody may touch, and runs in a process that may die.
+"""Libraries in whose sessions every buffer ends at a protected page, and runs in a process that may die.
 
     with guarded():
         artifact = nnefc.compile(path)
@@ -31,9 +31,9 @@ __all__ = ["CAN_GUARD", "guarded", "run_apart"]
 CAN_GUARD = sys.platform == "linux" and mmap.PAGESIZE == 4096
 _SOURCE = Path(__file__).parents[1] / "targets" / "runtime" / "c" / "guarded.c"
 _RENAMED = {
-    "system.c": ("nnefc_allocate_aligned plain_allocate", "nnefc_free_aligned plain_free"),
-    "layout.c": ("nnefc_lay_out plain_lay_out",),
-    "workspace.c": ("nnefc_workspace_fit plain_workspace_fit",),
+    "system.c": ("nnefc_allocate_aligned unguarded_allocate", "nnefc_free_aligned unguarded_free"),
+    "layout.c": ("nnefc_lay_out unguarded_lay_out",),
+    "workspace.c": ("nnefc_workspace_fit unguarded_workspace_fit",),
 }
 """What the runtime's own functions are called, so that others take their places; callers of these in the same file."""
 
@@ -42,7 +42,7 @@ _RENAMED = {
 def guarded() -> Iterator[None]:
     """Inside, libraries of networks with dynamic sizes are linked with such memory."""
     with tempfile.TemporaryDirectory() as name:
-        plain = toolchain.runtime_sources
+        unguarded = toolchain.runtime_sources
 
         def renamed(source: Path) -> Path:
             """The file with other names; the compiler's cache tells files by what is in them."""
@@ -54,7 +54,7 @@ def guarded() -> Iterator[None]:
             return made
 
         def sources(description: toolchain.LibraryDescription) -> list[Path]:
-            found = plain(description)
+            found = unguarded(description)
             return [*map(renamed, found), _SOURCE] if description.is_dynamic else found
 
         with patch.object(toolchain, "runtime_sources", sources):
@@ -97,7 +97,7 @@ def _run(
 
 
 def _at_the_end(array: np.ndarray) -> np.ndarray:
-    """A copy that ends at a page that nobody may touch."""
+    """A copy that ends at a protected page."""
     size = -(-array.nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
     memory = mmap.mmap(-1, size + mmap.PAGESIZE)
     address = ctypes.addressof(ctypes.c_char.from_buffer(memory))

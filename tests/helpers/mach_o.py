@@ -31,7 +31,7 @@ def broken_pages(data: bytes) -> list[int]:
     """The pages of a library for macOS whose content is not what its signature says.
 
     Numbers of a signature are big-endian: it begins with an index of blobs, one of which is the code directory, with a
-    SHA-256 of each page before the signature. Nobody has signed that directory ("ad hoc").
+    SHA-256 of each page before the signature. That directory is not signed ("ad hoc").
     """
     (signature,) = struct.unpack_from("<I", commands(data)[0x1D], 8)  # LC_CODE_SIGNATURE
     magic, _, count = struct.unpack_from(">III", data, signature)

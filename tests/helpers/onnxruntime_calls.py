@@ -52,7 +52,7 @@ def outcome(call: Call, module: Any, session: Any) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            return _plain(call(module, session))
+            return _converted(call(module, session))
         except Exception as error:
             return Failure(tuple(kind.__name__ for kind in type(error).__mro__))
 
@@ -68,7 +68,7 @@ class Failure:
         return isinstance(peer, Failure) and peer.kinds[0] in self.kinds
 
 
-def _plain(value: Any) -> Any:
+def _converted(value: Any) -> Any:
     match value:
         case None | bool() | str() | bytes():
             return value
@@ -76,9 +76,9 @@ def _plain(value: Any) -> Any:
             numbers = value.tolist() if value.dtype.kind in "OU" else np.asarray(value, np.float64).round(4).tolist()
             return str(value.dtype), value.shape, numbers
         case dict():
-            return {key: _plain(element) for key, element in value.items()}
+            return {key: _converted(element) for key, element in value.items()}
         case list() | tuple():
-            return [_plain(element) for element in value]
+            return [_converted(element) for element in value]
         case _ if hasattr(value, "name") and hasattr(value, "value"):
             return f"{type(value).__name__}.{value.name}"
         case int() | float():

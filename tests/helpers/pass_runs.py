@@ -27,7 +27,7 @@ Observe = Callable[[str, tvm.IRModule], object]
 
 
 def manager_of(backend: Backend, strict: bool = False, memory_budget: float = MEMORY_BUDGET) -> PassManager:
-    """Runs the passes of a backend, and reports to nobody."""
+    """Runs the passes of a backend, without observers."""
     return PassManager(backend, backend.settings(strict, memory_budget))
 
 

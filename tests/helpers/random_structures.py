@@ -298,14 +298,14 @@ class _Tokens(Walk):
         mixed = self.graph.matmul(self.graph.softmax(scores, 3), values)
         return self.graph.reshape(self.graph.transpose(mixed, [0, 2, 1, 3]), x.shape)
 
-    def turned(self, x: Value) -> Value | None:
+    def transposed(self, x: Value) -> Value | None:
         """Rows as columns, through a product, and back."""
         if len(x.shape) < 2:
             return None
         axes = [*range(len(x.shape) - 2), len(x.shape) - 1, len(x.shape) - 2]
-        turned = self.graph.transpose(x, axes)
-        weights = self.random((turned.shape[-1], turned.shape[-1]), 1 / math.sqrt(turned.shape[-1]))
-        return self.graph.transpose(self.graph.matmul(turned, self.graph.constant(weights)), axes)
+        transposed = self.graph.transpose(x, axes)
+        weights = self.random((transposed.shape[-1], transposed.shape[-1]), 1 / math.sqrt(transposed.shape[-1]))
+        return self.graph.transpose(self.graph.matmul(transposed, self.graph.constant(weights)), axes)
 
 
 class _Bytes(_Structures):
@@ -356,15 +356,15 @@ class _Bytes(_Structures):
         return self.graph.emit(expr, np.rint(sums).astype(np.int32))
 
     def integer_convolution(self, x: Value) -> Value:
-        return self.narrowed(self.sums(x))
+        return self.reduced(self.sums(x))
 
     def sum_beside(self, x: Value) -> Value:
         """Sums that are read as numbers too."""
         sums = self.sums(x)
         self.kept.append(self.graph.cast(sums, "float32") if self.chance(0.5) else sums)
-        return self.narrowed(sums)
+        return self.reduced(sums)
 
-    def narrowed(self, sums: Value) -> Value:
+    def reduced(self, sums: Value) -> Value:
         """The upper bits of sums as bytes again."""
         dtype = str(self.rng.choice(["int8", "uint8"]))
         low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
@@ -415,7 +415,7 @@ _OF_ROWS: tuple[Step, ...] = (
     *[_Tokens.large_product] * 6,
     _Tokens.normalized,
     *[_Tokens.attention] * 2,
-    _Tokens.turned,
+    _Tokens.transposed,
 )
 
 _OF_BYTES: tuple[Step, ...] = (

@@ -189,8 +189,8 @@ def body(state: str, scale: float, scan: bool = True) -> onnx.GraphProto:
     weights = numpy_helper.from_array(np.eye(6, dtype=np.float32)[::-1] * np.float32(scale), "w")
     nodes = [
         helper.make_node("Cast", ["i"], ["round"], to=TensorProto.FLOAT),
-        helper.make_node("MatMul", [state, "w"], ["turned"]),
-        helper.make_node("Add", ["turned", "round"], ["moved"]),
+        helper.make_node("MatMul", [state, "w"], ["transposed"]),
+        helper.make_node("Add", ["transposed", "round"], ["moved"]),
         helper.make_node("Tanh", ["moved"], ["next"]),
         helper.make_node("ReduceSum", ["next"], ["sum"], keepdims=0),
         helper.make_node("Identity", ["c"], ["go"]) if scan else helper.make_node("Less", ["sum", "limit"], ["go"]),

@@ -255,7 +255,7 @@ def test_the_command_line_chooses_the_gpu(driver: FakeDriver) -> None:
 # --- capsules
 
 
-def test_a_capsule_that_nobody_takes_frees_the_array(driver: FakeDriver, model: Model) -> None:
+def test_a_capsule_without_a_consumer_frees_the_array(driver: FakeDriver, model: Model) -> None:
     y, count = model(X, out="device")
     before = len(driver.objects)
     capsule = y.__dlpack__()

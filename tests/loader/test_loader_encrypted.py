@@ -105,11 +105,11 @@ def test_arrays_with_gaps_and_of_more_than_a_part(tmp_path: Path) -> None:
 
     values = np.random.default_rng(0).integers(0, 255, 3 << 20, np.uint8)
     constants = Constants((4 << 20) + 77, ((64, values), ((3 << 20) + 4096, values[:1001])))
-    constants.save(tmp_path / "plain")
+    constants.save(tmp_path / "decrypted")
     write_encrypted_weights(constants, KEY, tmp_path / "w")
     found = decrypted_weights(tmp_path / "w", KEY)
     assert found is not None and found.size == constants.size and found.address % 4096 == 0
-    assert ctypes.string_at(found.address, found.size) == (tmp_path / "plain").read_bytes()
+    assert ctypes.string_at(found.address, found.size) == (tmp_path / "decrypted").read_bytes()
     found.close()
 
 

@@ -146,7 +146,7 @@ def test_a_closed_pool_refuses_runs(model: nnefc.Model) -> None:
     check(model(*rows(2)), *rows(2))
 
 
-def test_results_that_nobody_takes_are_not_computed(model: nnefc.Model) -> None:
+def test_unused_results_are_not_computed(model: nnefc.Model) -> None:
     with nnefc.SessionPool(model, 1) as pool:
         results = pool.map(rows(size) for size in range(1, 100))
         next(results)

@@ -100,15 +100,15 @@ def test_dynamic_sizes_are_unknown_in_nnef_and_symbols_for_tract(tmp_path: Path)
         [tensor("shape", [0, 6], np.int64)],
     )
     path = save(model(made), tmp_path)
-    nnefc.convert(path, tmp_path / "plain.nnef")
+    nnefc.convert(path, tmp_path / "standard.nnef")
     nnefc.convert(path, tmp_path / "tract.nnef", registry="tract_core")
-    plain, tract = ((tmp_path / name / "graph.nnef").read_text() for name in ("plain.nnef", "tract.nnef"))
-    assert "external<scalar>(shape = [0, 2, 3])" in plain
-    assert "reshape<scalar>(x, shape = [0, 6]" in plain
+    standard, tract = ((tmp_path / name / "graph.nnef").read_text() for name in ("standard.nnef", "tract.nnef"))
+    assert "external<scalar>(shape = [0, 2, 3])" in standard
+    assert "reshape<scalar>(x, shape = [0, 6]" in standard
     assert "extension tract_symbol batch;\nextension tract_assert batch >= 0;" in tract
     assert "shape = [batch, 2, 3]" in tract
     values = np.random.default_rng(0).standard_normal((5, 2, 3)).astype(np.float32)
-    results = [nnefc.compile(tmp_path / name).run({"x": values})["y"] for name in ("plain.nnef", "tract.nnef")]
+    results = [nnefc.compile(tmp_path / name).run({"x": values})["y"] for name in ("standard.nnef", "tract.nnef")]
     np.testing.assert_array_equal(*results)
 
 
@@ -253,7 +253,7 @@ def test_recurrent_layers_are_written_step_by_step(
         np.testing.assert_allclose(result, expected, 1e-4, 1e-5)
 
 
-def test_halves_are_written_for_tract(tmp_path: Path) -> None:
+def test_fp16_is_written_for_tract(tmp_path: Path) -> None:
     kinds = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT16, (2, 3)) for name in "xy"]
     half = np.array([1, 2, 3], np.float16)
     nodes = [node("Mul", ["x", "w"], ["y"])]

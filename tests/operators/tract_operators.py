@@ -60,9 +60,9 @@ def silu(x: Array) -> Array:
     return x / (1 + np.exp(-x))
 
 
-def last_of(x: Array, extreme: Callable[..., Array]) -> Array:
-    """The last index of the extreme along the second axis, which is kept."""
-    return x.shape[1] - 1 - extreme(x[:, ::-1], 1)[:, None]
+def last_of(x: Array, min_or_max: Callable[..., Array]) -> Array:
+    """The last index of the minimum or maximum along the second axis, which is kept."""
+    return x.shape[1] - 1 - min_or_max(x[:, ::-1], 1)[:, None]
 
 
 def scattered(x: Array, indices: Array, updates: Array) -> Array:
@@ -195,7 +195,7 @@ def _document(cases: Sequence[Case]) -> tuple[str, dict[str, Array]]:
             call = _renamed(call, letter, name)
         target = f"y{number}"
         if call.startswith("first("):
-            call, target = call.removeprefix("first(")[:-1], f"(y{number}, rest{number})"
+            call, target = call.removeprefix("first(")[:-1], f"(y{number}, tail{number})"
         lines.append(f"{target} = {call};")
     extensions = "".join(f"extension tract_registry {name};\n" for name in REGISTRIES)
     outputs = ", ".join(f"y{number}" for number in range(len(cases)))

@@ -116,9 +116,9 @@ def test_json_over_http_has_every_type(server: Any) -> None:
         given(http, f"i_{kind}", DATATYPES[LOADER_NAMES.get(kind, kind)], (array % 2).astype(name), binary_data=False)
         for kind, name in ((kind, LOADER_NAMES.get(kind, kind)) for kind in kinds)
     ]
-    halves = (array % 2).astype(np.float16)
-    inputs.append(given(http, "i_float16", "FP16", halves))
-    inputs.append(given(http, "i_bfloat16", "BF16", halves.astype(ml_dtypes.bfloat16)))
+    fp16_values = (array % 2).astype(np.float16)
+    inputs.append(given(http, "i_float16", "FP16", fp16_values))
+    inputs.append(given(http, "i_bfloat16", "BF16", fp16_values.astype(ml_dtypes.bfloat16)))
     outputs = [http.InferRequestedOutput(f"o_{kind}", binary_data=False) for kind in kinds]
     found = client.infer("types", inputs, outputs=outputs)
     for kind in kinds:

@@ -29,7 +29,7 @@ from nnefc.symbolic.dims import (
     size_hint,
     substituted,
 )
-from nnefc.symbolic.refinement import Refinement, narrowed
+from nnefc.symbolic.refinement import Refinement, refined
 
 N, H, W = (tirx.Var(name, "int64") for name in "nhw")
 
@@ -179,27 +179,27 @@ def test_a_name_stands_for_a_size_without_bounds_too() -> None:
     assert bounds(minimum) == (1, 64) and size_hint(minimum) == 1
 
 
-def compared(narrowing: Refinement) -> tuple[bool, bool, list[tuple[str, int, int]]]:
+def compared(refinement: Refinement) -> tuple[bool, bool, list[tuple[str, int, int]]]:
     """A network that asks twice how large a dimension is, of typically 30; and what it becomes."""
-    made = DynamicDimensions(narrowing)
+    made = DynamicDimensions(refinement)
     h, w = made.size("h", DynamicSize(likely=30)), made.size("w", DynamicSize())
     with dynamic_shape_context(made.all(), {"x": (h, w)}):
         return h // 2 > 48, h >= 5, [(each.name, each.minimum, each.maximum) for each in made.all()]
 
 
-def test_a_dimension_that_a_comparison_depends_on_is_narrowed_to_the_sizes_around_the_typical_one() -> None:
-    found, narrowing = narrowed(compared)
+def test_a_dimension_that_a_comparison_depends_on_is_refined_around_its_size_hint() -> None:
+    found, refinement = refined(compared)
     assert found == (False, True, [("h", 5, 97), ("w", 1, LARGEST)])
-    assert "the size of 'h' must be from 5 to 97" in narrowing.notes["h"]
+    assert "the size of 'h' must be from 5 to 97" in refinement.notes["h"]
 
 
 def test_dimensions_that_decide_a_comparison_together_are_named() -> None:
-    def build(narrowing: Refinement) -> bool:
-        made = DynamicDimensions(narrowing)
+    def build(refinement: Refinement) -> bool:
+        made = DynamicDimensions(refinement)
         h, w = made.size("h", DynamicSize(3, 50)), made.size("w", DynamicSize(2, 9))
         with dynamic_shape_context(made.all(), {"x": (h, w)}):
             return h * w > 48
 
     with pytest.raises(CompileError, match="depends on whether") as error:
-        narrowed(build)
+        refined(build)
     assert "narrow the ranges of 'h' and 'w'" in str(error.value.hint)

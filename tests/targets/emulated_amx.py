@@ -29,8 +29,8 @@ SOURCE = Path(__file__).with_name("emulated_amx.c")
 def emulation(target: str) -> Iterator[str]:
     """Yields the target that a name stands for; if it ends with EMULATED, what is compiled in the meantime has calls
     of functions in C in place of the intrinsics on tiles, and needs no such unit."""
-    plain = target.removesuffix(EMULATED)
-    if plain == target:
+    emulated = target.removesuffix(EMULATED)
+    if emulated == target:
         yield target
         return
     with_intrinsics = tile_functions.with_tile_functions
@@ -48,4 +48,4 @@ def emulation(target: str) -> Iterator[str]:
         patch.setattr(tile_functions, "_INTRINSICS", functions)
         patch.setattr(tile_functions, "with_tile_functions", with_calls_of_c)
         patch.setattr(tile_functions, "features_of_tiles", lambda func, target: ())
-        yield plain
+        yield emulated

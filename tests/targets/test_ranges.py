@@ -129,7 +129,7 @@ def test_conditions_on_sums_limit_their_multiples() -> None:
             assert not ranges.is_inside(100 * (row - 5) + k, number(6000))
 
 
-def test_loops_of_the_rest_of_a_block_are_limited() -> None:
+def test_loops_of_the_tail_of_a_block_are_limited() -> None:
     ranges, block, row = Ranges(), tirx.Var("block", "int64"), tirx.Var("row", "int64")
     with ranges.within(loop(block, 2)):
         count = tirx.Var("count", "int64")

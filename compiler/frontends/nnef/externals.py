@@ -33,13 +33,13 @@ def declared_inputs(graph: syntax.Graph, given: Mapping[str, tuple[int, ...]]) -
 
 
 def dynamic_shapes(
-    graph: syntax.Graph, given: Mapping[str, tuple[int | DynamicSize, ...]], narrowing: Refinement
+    graph: syntax.Graph, given: Mapping[str, tuple[int | DynamicSize, ...]], refinement: Refinement
 ) -> tuple[dict[str, tuple[Dimension, ...]], tuple[DynamicDimension, ...]]:
     """Returns the shapes of inputs that are given or unspecified, by name, and their dynamic dimensions.
 
     An input whose shape is written as it is has no location among them.
     """
-    opened = DynamicInputs(narrowing)
+    opened = DynamicInputs(refinement)
     shapes = {name: opened.shape(name, shape) for name, shape in given.items()}
     for tensor in declared_inputs(graph, {}):
         declared = tuple(size if isinstance(size, int) else None for size in tensor.shape or ())

@@ -47,7 +47,7 @@ from nnefc.operators.recording import note_location, note_name
 from nnefc.operators.tensor.shape import distinct_results
 from nnefc.support.diagnostics import CompileError, warn
 from nnefc.symbolic.dims import Dimension, DynamicSize, known_less
-from nnefc.symbolic.refinement import Refinement, narrowed
+from nnefc.symbolic.refinement import Refinement, refined
 
 __all__ = ["document_of", "load", "read_document"]
 
@@ -75,7 +75,7 @@ def load(
     """Load an NNEF model as a network.
 
     Args:
-        path: a folder with `graph.nnef`, a tar archive of one (plain or gzip), or a document.
+        path: a folder with `graph.nnef`, a tar archive of one (uncompressed or gzip), or a document.
         random_weights: a seed for the values of variables that have no file; None: a missing file is an error.
         shape: shapes of inputs in place of those that the document gives, by name. Sizes that neither gives stay open.
         graph: the graph to take if the document has several.
@@ -97,13 +97,21 @@ def load(
         document = read_document(files, dialect, pedantic)
         chosen = choose_graph(document, graph)
 
-        def build(narrowing: Refinement) -> Network:
+        def build(refinement: Refinement) -> Network:
             if document.is_dynamic:
                 limits = Limits(max_depth, max_operations, max(MAX_STEPS, _STEPS_AN_OPERATION * max_operations))
                 return dynamic_network(
-                    document, chosen, files, shape or {}, limits, output_tensors, narrowing, random_weights, scan_states
+                    document,
+                    chosen,
+                    files,
+                    shape or {},
+                    limits,
+                    output_tensors,
+                    refinement,
+                    random_weights,
+                    scan_states,
                 )
-            shapes, opened = dynamic_shapes(chosen, shape or {}, narrowing)
+            shapes, opened = dynamic_shapes(chosen, shape or {}, refinement)
             with dynamic_shape_context(opened, shapes):
                 with _lenient(files, pedantic):
                     flat = _flatten(document, shapes, graph, max_depth, max_operations, _lowered_by_definition)
@@ -113,10 +121,10 @@ def load(
                 network = build_network(flat, values, _outputs(flat, output_tensors), quantization)
                 return replace(network, dynamic_dimensions=opened)
 
-        network, narrowing = narrowed(build, is_tied)
+        network, refinement = refined(build, is_tied)
         metadata = properties_of(document)
         network = replace(network, files=files.asked, metadata=metadata.entries)
-    for text in (*narrowing.notes.values(), *metadata.warnings):
+    for text in (*refinement.notes.values(), *metadata.warnings):
         warn(f"{Path(path).name}: {text}")
     return network
 

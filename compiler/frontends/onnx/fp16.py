@@ -74,11 +74,13 @@ _MOVES = frozenset(
 
 def lower_in_single(ctx: Context, node: Node, schema: OpSchema, lowering: Lowering) -> list[AnyValue]:
     """Lower a node, given float32 for its 16-bit floats; the results have the types that the schema says."""
-    halves = [operand for operand in node.operands if isinstance(operand, Value) and operand.dtype in FLOAT16_TYPES]
-    as_it_is = node.op_type in _OF_TYPES or (node.op_type in _MOVES and not any(half.wide for half in halves))
-    if not halves or as_it_is:
+    fp16_operands = [
+        operand for operand in node.operands if isinstance(operand, Value) and operand.dtype in FLOAT16_TYPES
+    ]
+    as_it_is = node.op_type in _OF_TYPES or (node.op_type in _MOVES and not any(half.wide for half in fp16_operands))
+    if not fp16_operands or as_it_is:
         return _listed(lowering(ctx, node))
-    wide = [ctx.unrounded(operand) if operand in halves else operand for operand in node.operands]
+    wide = [ctx.unrounded(operand) if operand in fp16_operands else operand for operand in node.operands]
     types = bound_types(node, schema)
     formals = schema.outputs
     made = _listed(lowering(ctx, replace(node, operands=tuple(wide))))

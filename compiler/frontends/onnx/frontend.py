@@ -37,7 +37,7 @@ from nnefc.operators.math.elementwise import Elementwise
 from nnefc.operators.recording import note_name
 from nnefc.operators.tensor.shape import distinct_results
 from nnefc.support.diagnostics import CompileError, warn
-from nnefc.symbolic.refinement import Refinement, narrowed
+from nnefc.symbolic.refinement import Refinement, refined
 
 __all__ = ["load"]
 
@@ -178,11 +178,11 @@ class _Builder:
         is_apart: bool,
     ) -> Network:
         """The network, with dynamic dimensions as narrow as its operators need them."""
-        network, narrowing = narrowed(
+        network, refinement = refined(
             lambda known: self._attempt(shape, values, output_tensors, overridable, known), is_tied, is_apart
         )
-        apart = {name: size for name, size in (narrowing.apart or {}).items() if name in network.dimension_names}
-        self.warnings += narrowing.notes.values()
+        apart = {name: size for name, size in (refinement.apart or {}).items() if name in network.dimension_names}
+        self.warnings += refinement.notes.values()
         return replace(network, apart=apart)
 
     def _attempt(
@@ -191,12 +191,12 @@ class _Builder:
         values: Mapping[str, Any] | None,
         output_tensors: tuple[str, ...],
         overridable: bool,
-        narrowing: Refinement,
+        refinement: Refinement,
     ) -> Network:
         graph = self._graph
         constants = set(self._states) if overridable else {*graph.initializers, *self._states}
         infos = [info for info in graph.inputs if info.name not in constants]
-        borders, symbols = bind_inputs(infos, shape, values, narrowing)
+        borders, symbols = bind_inputs(infos, shape, values, refinement)
         leaves = [leaf for border in borders.values() for leaf in _leaves(border)]
         with dynamic_shape_context(symbols.opened.all(), {leaf.name: leaf.shape for leaf in leaves}):
             symbols.check_formulas()

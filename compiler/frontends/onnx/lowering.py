@@ -162,7 +162,7 @@ class GraphLowering:
             find=self._find,
             declared_rank=self._declared_rank,
         )
-        self.context.at.narrowing = symbols.opened.narrowing
+        self.context.at.refinement = symbols.opened.refinement
         self.context.at.ranges = dict(symbols.counts)
         self._functions = model.functions
         self._scope: Scope | None = None
@@ -398,7 +398,7 @@ def _body(
     """The function that the standard defines an operator by, if it does."""
     version = opsets[node.domain]
     if schema.has_function:
-        return _plain_body(schema.name, schema.since_version, schema.domain, version)
+        return _fixed_body(schema.name, schema.since_version, schema.domain, version)
     if not schema.has_context_dependent_function:
         return None
     types = [proto_of(type_of(operand)).SerializeToString() if operand is not None else b"" for operand in operands]
@@ -417,7 +417,7 @@ def _body(
 
 
 @cache
-def _plain_body(name: str, since: int, domain: str, version: int) -> OnnxFunction | None:
+def _fixed_body(name: str, since: int, domain: str, version: int) -> OnnxFunction | None:
     schema = onnx.defs.get_schema(name, since, domain)
     usable = [element for element in schema.function_opset_versions if element <= version]
     return _parsed(schema.get_function_with_opset_version(max(usable, default=version)))
@@ -455,5 +455,5 @@ def _element_type(type_: Type) -> str:
 def _hint(outputs: Sequence[str]) -> str:
     """A name that Relax takes: letters, digits and underscores."""
     name = next((name for name in outputs if name), "value")
-    plain = "".join(c if c.isascii() and c.isalnum() else "_" for c in name[:64])
-    return plain if plain[:1].isalpha() else f"t{plain}"
+    letters = "".join(c if c.isascii() and c.isalnum() else "_" for c in name[:64])
+    return letters if letters[:1].isalpha() else f"t{letters}"

@@ -167,7 +167,7 @@ class Context:
     _draws: int = 0
     _budget: Budget = field(default_factory=Budget)
     _constants: dict[object, tuple[object, relax.Expr]] = field(default_factory=dict)
-    _widened: dict[object, tuple[object, Value]] = field(default_factory=dict)
+    _as_float32: dict[object, tuple[object, Value]] = field(default_factory=dict)
     """float32 of 16-bit floats, by the array's `id` or by the variable."""
     _fixed: dict[relax.Expr, Array | None] = field(default_factory=dict)
     """Variables that are computed from constants alone, and their values where somebody has asked."""
@@ -273,17 +273,17 @@ class Context:
         if half.wide:
             return replace(half, dtype="float32", wide=False)
         key: object = id(half.array) if half.array is not None else self.expr(half)
-        if key not in self._widened:
+        if key not in self._as_float32:
             if half.array is not None:
                 array = half.array
                 wide = array.astype(np.float32).view()  # TVM shares a view that cannot be written to
                 wide.flags.writeable = False
                 if wide.nbytes >= LARGE:
                     release_pages()
-                self._widened[key] = array, Value.known(wide)
+                self._as_float32[key] = array, Value.known(wide)
             else:
-                self._widened[key] = key, self.emit(relax.op.astype(key, "float32"))
-        return self._widened[key][1]
+                self._as_float32[key] = key, self.emit(relax.op.astype(key, "float32"))
+        return self._as_float32[key][1]
 
     def emit(self, expr: relax.Expr, dtype: str | None = None) -> Value:
         """Bind an expression to a variable; `dtype` names the type of the result where `STORAGE` hides it.

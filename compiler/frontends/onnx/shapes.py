@@ -104,7 +104,7 @@ class DimensionVariables:
         """Let dimensions with names such as `past + sequence` be what these say, of other dimensions with names.
 
         Raises:
-            Narrowed: they are not yet.
+            Refined: they are not yet.
             CompileError: they cannot be.
         """
         for name, size in self.sizes.items():
@@ -136,7 +136,7 @@ def bind_inputs(
     infos: Iterable[ValueInfo],
     shape: Mapping[str, Any] | None,
     values: Mapping[str, Any] | None,
-    narrowing: Refinement,
+    refinement: Refinement,
 ) -> tuple[dict[str, Border], DimensionVariables]:
     """Find the shapes of all inputs. Dimensions that are not known stay open.
 
@@ -145,7 +145,7 @@ def bind_inputs(
         shape: shapes of inputs and sizes of dimension variables, by name; of a sequence the shapes of its elements,
             and None for an optional input that is not there.
         values: inputs whose values are known at compile time, by name.
-        narrowing: what is known of dynamic dimensions.
+        refinement: what is known of dynamic dimensions.
 
     Returns:
         What stands for each input, and the sizes of the dimension variables.
@@ -167,7 +167,7 @@ def bind_inputs(
                 raise no_such_name(name, known)
             counts[name] = size  # perhaps of a data-dependent size
     likely = likely_sizes(tensor for info in inputs.values() for tensor in _tensors(info))
-    symbols = DimensionVariables(opened=DynamicDimensions(narrowing, likely), counts=counts)
+    symbols = DimensionVariables(opened=DynamicDimensions(refinement, likely), counts=counts)
     for name in variables:
         if name in shape and name not in inputs:
             sizes = _sizes(shape[name], f"the dimension '{name}'", symbols, [name])

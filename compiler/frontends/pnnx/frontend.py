@@ -26,7 +26,7 @@ from nnefc.operators.recording import note_location, note_name
 from nnefc.operators.tensor.shape import distinct_results
 from nnefc.support.diagnostics import CompileError, warn
 from nnefc.symbolic.dims import DynamicSize, dimensions
-from nnefc.symbolic.refinement import Refinement, narrowed
+from nnefc.symbolic.refinement import Refinement, refined
 
 __all__ = ["expressions_of", "is_supported", "load", "name_of"]
 
@@ -58,10 +58,10 @@ def load(
     path = Path(path)
     graph = read_param(path)
     with WeightFile(path.with_suffix(".bin")) as weights:
-        network, narrowing = narrowed(
+        network, refinement = refined(
             lambda known: _build(graph, weights, dict(shape or {}), output_tensors, name_of(path), known), is_tied
         )
-    for text in narrowing.notes.values():
+    for text in refinement.notes.values():
         warn(f"{path.name}: {text}")
     return network
 
@@ -88,10 +88,10 @@ def _build(
     shapes: dict[str, Any],
     output_tensors: tuple[str, ...],
     name: str,
-    narrowing: Refinement,
+    refinement: Refinement,
 ) -> Network:
     _check_names(graph, shapes)
-    opened = DynamicInputs(narrowing)
+    opened = DynamicInputs(refinement)
     inputs = {
         op.outputs[0]: _input(graph, op, shapes, opened)
         for op in graph.operators

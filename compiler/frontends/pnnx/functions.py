@@ -1,4 +1,4 @@
-"""Functions of PNNX expressions: their operators in the library, their value on plain numbers, their infix notation."""
+"""Functions of PNNX expressions: their operators in the library, their value on numbers, their infix notation."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ExpressionFunction:
         fewest, maximum: min and max number of arguments.
         rule: how its result is typed.
         name: what the library calls it; of conversions the type that they give.
-        number: the same of plain numbers.
+        number: the same of numbers.
         truth: whether it is defined for booleans.
         swapped: whether it is the library's function of its arguments in the other order.
         symbol, binding: how infix notation writes it, and how tightly that binds.

@@ -49,7 +49,7 @@ def promote(left: str, right: str) -> str:
 def result_type(operands: Iterable[Typed]) -> str:
     """The type in which an operation on `operands` computes, as `torch.result_type`.
 
-    Tensors with dimensions decide; those without, and then plain numbers, only where they are of a higher category.
+    Tensors with dimensions decide; those without, and then numbers, only where they are of a higher category.
     """
     ranked: list[str | None] = [None, None, None]
     for operand in operands:

@@ -11,7 +11,7 @@ import numpy as np
 from tvm import relax, te, tirx
 
 from nnefc.operators.base import Array, Emitter, Operand, SameShape, dtype_of, shape_of
-from nnefc.operators.dtypes import STORAGE, is_float, numpy_dtype, widened
+from nnefc.operators.dtypes import STORAGE, is_float, numpy_dtype, promoted_type
 from nnefc.operators.math.elementwise import compute
 from nnefc.operators.math.functions import converted, element_dtype
 from nnefc.support.diagnostics import CompileError
@@ -48,7 +48,7 @@ class Cast(SameShape):
         if isinstance(x, np.ndarray):
             return _limited_known(x, dtype) if limited else cast_array(x, dtype, self.saturate, self.rounding)
         if source in _FORMATS:
-            x, source = at.emit(_widened(at, x, source)), "float32"
+            x, source = at.emit(_dequantized(at, x, source)), "float32"
         if dtype in _FORMATS:
             form = _FORMATS[dtype]
             wide = at.bound(Cast("float32", source).lower(at, x))
@@ -70,7 +70,7 @@ class Cast(SameShape):
 
 def _limited(element: tirx.Expr, dtype: str) -> tirx.Expr:
     """A real as an integer, within the integer type."""
-    real, ends = element.astype(widened(element_dtype(element))), np.iinfo(dtype)
+    real, ends = element.astype(promoted_type(element_dtype(element))), np.iinfo(dtype)
     low, high = (tirx.const(float(end), element_dtype(real)) for end in (ends.min, ends.max + 1))
     inner = tirx.Select(tirx.isnan(real), tirx.const(0, dtype), real.astype(dtype))
     return tirx.Select(real >= high, tirx.max_value(dtype), tirx.Select(real <= low, tirx.min_value(dtype), inner))
@@ -95,7 +95,7 @@ def _low_bits(element: tirx.Expr, bits: int, signed: bool) -> tirx.Expr:
     return (low ^ sign) - sign if signed else low
 
 
-def _widened(at: Emitter, codes: relax.Expr, dtype: str) -> relax.Expr:
+def _dequantized(at: Emitter, codes: relax.Expr, dtype: str) -> relax.Expr:
     """The float32 of every code, by a table."""
     every = np.arange(16 if dtype == "float4_e2m1fn" else 256, dtype=np.uint8)
     table = every.view(numpy_dtype(dtype)).astype(np.float32)

@@ -41,7 +41,7 @@ class Einsum(Operator):
         return tuple(sizes[letter] for letter in result)
 
     def lower(self, at: Emitter, *operands: Operand) -> Operand:
-        """Two tensors whose letters sum up like a matrix product become one; all else is the plain sum of products.
+        """Two tensors whose letters sum up like a matrix product become one; all else is a direct sum of products.
 
         Several are multiplied in pairs where that takes fewer products, and no result is larger than what there is.
         """

@@ -12,7 +12,7 @@ import numpy as np
 from tvm import relax, te, tirx
 
 from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, is_array, is_empty, shape_of, zeros
-from nnefc.operators.dtypes import STORAGE, Kind, numpy_dtype, widened
+from nnefc.operators.dtypes import STORAGE, Kind, numpy_dtype, promoted_type
 from nnefc.operators.math.functions import FUNCTIONS, POWERS
 from nnefc.support.diagnostics import CompileError
 from nnefc.symbolic.broadcasting import joint
@@ -87,7 +87,9 @@ def compute(
     def element(tensors: tuple[te.Tensor, ...], index: tuple[tirx.Var, ...]) -> tirx.Expr:
         tail = iter(tensors)
         elements = (numbers[i] if i in numbers else element_at(next(tail), index, shape) for i in range(len(operands)))
-        return scalar(*(entry.astype(widened(str(entry.ty))) for entry in elements)).astype(STORAGE.get(dtype, dtype))
+        return scalar(*(entry.astype(promoted_type(str(entry.ty))) for entry in elements)).astype(
+            STORAGE.get(dtype, dtype)
+        )
 
     tensors = [operand for i, operand in enumerate(operands) if i not in numbers]
     return at.elements(shape, element, *tensors, name=name)

@@ -218,15 +218,15 @@ class _Plan:
                 target.store(index + start, one[0] + other[0], one[1] + other[1])
                 target.store(index + start + run, *_product((one[0] - other[0], one[1] - other[1]), root))
 
-            def runs(first: Any, turned: Callable[[Any, Any], tuple[Any, Any]]) -> None:
-                """All of a quarter of M, from `first` on; `turned` makes their roots of those in the table."""
+            def runs(first: Any, twiddles: Callable[[Any, Any], tuple[Any, Any]]) -> None:
+                """All of a quarter of M, from `first` on; `twiddles` makes their roots of those in the table."""
                 with T.If(run < _SHORT):
                     with T.Then(), self._hinted(quarter, 1) as index:
                         start = T.bind(tirx.bitwise_and(index, -run))
-                        butterfly(index + first, start + first, turned(*self._roots(roots).load(start)))
+                        butterfly(index + first, start + first, twiddles(*self._roots(roots).load(start)))
                     with T.Else(), self._hinted(tirx.shift_right(quarter, stage), 1) as number:
                         start = T.bind(number * run)
-                        root = turned(*self._roots(roots).load(start))
+                        root = twiddles(*self._roots(roots).load(start))
                         with self._hinted(run, 1) as index:
                             butterfly(start + index + first, start + first, root)
 

@@ -16,7 +16,7 @@ import tvm
 from tvm import relax, tirx
 
 from nnefc.operators.base import Array
-from nnefc.operators.dtypes import Kind, is_float, is_signed, numpy_dtype, widened
+from nnefc.operators.dtypes import Kind, is_float, is_signed, numpy_dtype, promoted_type
 
 __all__ = ["FUNCTIONS", "POWERS", "ScalarFunction", "converted", "element_dtype", "library", "number", "truth"]
 
@@ -51,7 +51,7 @@ class ScalarFunction:
     def __call__(self, *elements: tirx.Expr) -> tirx.Expr:
         """One element of the result; 16-bit floats are computed in float32 and rounded once."""
         dtype = element_dtype(elements[0])
-        made = self.scalar(*(_as(element, widened(element_dtype(element))) for element in elements))
+        made = self.scalar(*(_as(element, promoted_type(element_dtype(element))) for element in elements))
         return _as(made if isinstance(made, tvm.ir.Expr) else made.asobject(), self.dtype or dtype)
 
 
@@ -96,7 +96,7 @@ def converted(x: tirx.Expr, dtype: str) -> tirx.Expr:
         return truth(x)
     if not is_float(element_dtype(x)) or is_float(dtype):
         return _as(x, dtype)
-    real = x.astype(widened(element_dtype(x)))
+    real = x.astype(promoted_type(element_dtype(x)))
     if dtype != "uint64":
         return _as(_within(real, "int64" if dtype in ("int64", "uint32") else "int32"), dtype)
     edge = tirx.const(2.0**63, element_dtype(real))

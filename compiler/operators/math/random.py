@@ -68,10 +68,10 @@ def _drawn(at: Emitter, runs: Operand, key: Key, count: int) -> Operand:
     def write(runs: Any, out: Any) -> None:
         with T.serial(0, expression(blocks)) as block:
             numbers = (block.astype("uint64"), runs[0].astype("uint64"))
-            halves = [
+            lane_products = [
                 (number >> tirx.const(shift, "uint64")).astype("uint32") for number in numbers for shift in (0, 32)
             ]
-            for lane, word in enumerate(_philox(halves, key)):
+            for lane, word in enumerate(_philox(lane_products, key)):
                 out[block * 4 + lane] = word
 
     return looped(at, write, [runs], [((blocks * 4,), "uint32")], "random_words")[0]

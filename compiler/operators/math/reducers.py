@@ -11,14 +11,14 @@ from tvm import te, tirx
 from nnefc.operators.dtypes import is_float
 
 __all__ = [
-    "extreme",
-    "extreme_position",
+    "better_of",
     "largest",
     "largest_position",
     "lowest",
     "maximum_reducer",
+    "min_max_position",
+    "min_or_max_of",
     "minimum_reducer",
-    "more_extreme",
 ]
 
 
@@ -36,7 +36,7 @@ def maximum_reducer(dtype: Any) -> tirx.Expr:
 largest = te.comm_reducer(lambda a, b: tirx.Select(b > a, b, a), minimum_reducer, name="largest")
 
 
-def more_extreme(maximum: bool) -> Callable[[Any, Any], tirx.Expr]:
+def better_of(maximum: bool) -> Callable[[Any, Any], tirx.Expr]:
     """Returns the max or the min of two values; NaN if one is."""
 
     def better(a: Any, b: Any) -> tirx.Expr:
@@ -46,15 +46,15 @@ def more_extreme(maximum: bool) -> Callable[[Any, Any], tirx.Expr]:
     return better
 
 
-def extreme(maximum: bool) -> Any:
+def min_or_max_of(maximum: bool) -> Any:
     """Returns a max or min reducer that propagates NaN."""
-    better = more_extreme(maximum)
+    better = better_of(maximum)
     name = "largest" if maximum else "smallest"
     # TE counts arguments
     return te.comm_reducer(lambda a, b: better(a, b), minimum_reducer if maximum else maximum_reducer, name=name)
 
 
-def extreme_position(maximum: bool, nowhere: int, last: bool = False) -> Any:
+def min_max_position(maximum: bool, nowhere: int, last: bool = False) -> Any:
     """Returns an argmax or argmin reducer of pairs (index, value); NaN is beyond all other values.
 
     Of equal ones it takes that with the smallest position, or with the largest. It starts at the position `nowhere`,
@@ -70,7 +70,7 @@ def extreme_position(maximum: bool, nowhere: int, last: bool = False) -> Any:
         return tirx.Select(take, a[0], b[0]), tirx.Select(take, a[1], b[1])
 
     start = minimum_reducer if maximum else maximum_reducer
-    return te.comm_reducer(better, lambda i, v: (tirx.const(nowhere, i), start(v)), name="extreme_position")
+    return te.comm_reducer(better, lambda i, v: (tirx.const(nowhere, i), start(v)), name="min_max_position")
 
 
 def largest_position(nowhere: int, keeps_nan: bool) -> Any:

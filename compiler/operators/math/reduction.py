@@ -29,7 +29,7 @@ from nnefc.operators.base import (
 from nnefc.operators.dtypes import FLOAT16_TYPES, is_float
 from nnefc.operators.math.casting import Cast
 from nnefc.operators.math.functions import truth
-from nnefc.operators.math.reducers import extreme_position
+from nnefc.operators.math.reducers import min_max_position
 from nnefc.support.diagnostics import CompileError
 from nnefc.symbolic.dims import Dimension, expression, greatest, is_known, may_exceed
 
@@ -153,7 +153,7 @@ class _Quantifier(Reduction):
     """Booleans from those of the elements along axes; an element is true where it is not zero."""
 
     def _booleans(self, at: Emitter, x: Operand, reduce: Callable[..., Any], known: Callable[..., Array]) -> Operand:
-        """The extreme of zeros and ones: of none at all the least int8, or the greatest."""
+        """The minimum or maximum of zeros and ones: of none at all the least int8, or the greatest."""
         if isinstance(x, np.ndarray):
             return np.asarray(known(x, axis=self.axes, keepdims=self.keepdims))
         if not self.axes and dtype_of(x) == "bool":
@@ -228,7 +228,7 @@ class ArgMinMax(Reduction):
             return zeros(shape, self.dtype)
         if count == 0:
             raise CompileError("an axis without elements has no largest one")
-        reducer = extreme_position(self.largest, -1 if self.last else _NOWHERE, self.last)
+        reducer = min_max_position(self.largest, -1 if self.last else _NOWHERE, self.last)
 
         def function(x: te.Tensor) -> te.Tensor:
             found, _ = _along(x, self.axes, lambda scalar, position, axes: reducer((position, scalar), axis=axes))
@@ -384,8 +384,8 @@ class Cumulative(SameShape):
         """16-bit floats are added up in float32."""
         data = at.apply(Cast("float32"), x) if dtype_of(x) in FLOAT16_TYPES else x
         scan = relax.op.cumprod if self.product else relax.op.cumsum
-        made = at.emit(scan(self._turned(at, at.expr(data)), self.axis, exclusive=self.exclusive))
-        return Cast(dtype_of(x)).lower(at, self._turned(at, made))
+        made = at.emit(scan(self._transposed(at, at.expr(data)), self.axis, exclusive=self.exclusive))
+        return Cast(dtype_of(x)).lower(at, self._transposed(at, made))
 
-    def _turned(self, at: Emitter, x: relax.Expr) -> relax.Expr:
+    def _transposed(self, at: Emitter, x: relax.Expr) -> relax.Expr:
         return at.emit(relax.op.flip(x, self.axis)) if self.reverse else x

@@ -47,10 +47,10 @@ def _forward(count: int, length: int, bins: int, parts: int) -> Array:
 
 def _backward(count: int, length: int, bins: int, parts: int) -> Array:
     """The same from spectra to signals, not divided by the length: with conjugated numbers."""
-    turned = _forward(count, length, bins, parts).reshape(count, parts, bins, 2)
-    turned[:, 0, :, 1] *= -1
-    turned[:, 1:, :, 0] *= -1
-    return turned.reshape(count * parts, bins * 2)
+    rotated = _forward(count, length, bins, parts).reshape(count, parts, bins, 2)
+    rotated[:, 0, :, 1] *= -1
+    rotated[:, 1:, :, 0] *= -1
+    return rotated.reshape(count * parts, bins * 2)
 
 
 def _inverse_of_half(count: int, length: int, parts: int) -> Array:
@@ -81,9 +81,9 @@ def _transformed(at: Emitter, rows: Operand, matrix: _Matrix, length: int, bins:
     number = shape_of(rows)[0]
     apart = at.apply(Transpose((0, 2, 1, 3)), at.reshaped(rows, (number, p, q, parts)))
     first = _multiplied(at, at.reshaped(apart, (number * q, p * parts)), matrix(p, p, p, parts))
-    turned = at.apply(Transpose((2, 0, 1, 3)), at.reshaped(first, (number, q, p, 2)))
+    rotated = at.apply(Transpose((2, 0, 1, 3)), at.reshaped(first, (number, q, p, 2)))
     second = matrix(q, length, p * count, 2).reshape(2 * q, count, p, 2).transpose(2, 0, 1, 3)
-    made = _multiplied(at, at.reshaped(turned, (p, number, 2 * q)), second.reshape(p, 2 * q, 2 * count))
+    made = _multiplied(at, at.reshaped(rotated, (p, number, 2 * q)), second.reshape(p, 2 * q, 2 * count))
     joined = at.apply(Transpose((1, 2, 0, 3)), at.reshaped(made, (p, number, count, 2)))
     spectra = at.reshaped(joined, (number, count * p * 2))
     return at.apply(Slice({1: (0, bins * 2, 1)}), spectra)

@@ -71,7 +71,7 @@ class SimilarityKernel:
 
     def _of_distances(self, at: Emitter, x: Operand) -> Operand:
         features = shape_of(x)[1]
-        turned = np.ascontiguousarray(self.vectors.T).astype(dtype_of(x))
+        transposed = np.ascontiguousarray(self.vectors.T).astype(dtype_of(x))
 
         def distances(x: te.Tensor, vectors: te.Tensor) -> te.Tensor:
             k = te.reduce_axis((0, features), "feature")
@@ -82,7 +82,7 @@ class SimilarityKernel:
 
             return te.compute((x.shape[0], vectors.shape[1]), element, name="distances")
 
-        squares = at.emit(at.compute(distances, x, turned, name="distances"))
+        squares = at.emit(at.compute(distances, x, transposed, name="distances"))
         return at.emit(relax.op.exp(at.emit(relax.op.multiply(squares, at.expr(at.number(-self.gamma, x))))))
 
 

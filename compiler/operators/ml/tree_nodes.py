@@ -255,14 +255,14 @@ def _tests(trees: Trees, dtype: str) -> _Tests:
         np.asarray(column, np.int64) for column in (trees.features, trees.modes, trees.yes, trees.no, trees.missing)
     )
     splits = np.asarray(trees.splits).astype(dtype).reshape(-1)
-    negated, turned = (modes == _LT) | (modes == _GTE), (modes == _GT) | (modes == _LT)
-    high = (missing != 0) == turned  # missing values go right
+    negated, swapped = (modes == _LT) | (modes == _GTE), (modes == _GT) | (modes == _LT)
+    high = (missing != 0) == swapped  # missing values go right
     made = _Tests(
         features,
         np.where(negated, Filling.NEGATIVE_HIGH, Filling.HIGH) + ~high,
         np.where(negated, -splits, splits),
-        np.where(turned, no, yes),
-        np.where(turned, yes, no),
+        np.where(swapped, no, yes),
+        np.where(swapped, yes, no),
     )
     odd = np.flatnonzero(~np.isfinite(splits) | (modes >= _EQ))
     if len(odd):

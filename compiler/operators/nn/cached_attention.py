@@ -182,7 +182,7 @@ class CachedAttention(Operator):
     Attributes:
         attention: what it is besides.
         total: how many positions the caches have afterwards.
-        rotary: how queries and new keys are turned; None if they are not.
+        rotary: how queries and new keys are rotated; None if they are not.
         epsilon: of the root mean squares that queries and keys are divided by, where these have weights.
     """
 

@@ -116,8 +116,8 @@ class Convolution(Operator):
         result = self.shape(shape_of(x), shape_of(w), None if bias is None else shape_of(bias))
         if is_empty(shape_of(w)):  # no channels to sum over
             return _with_bias(at, at.expr(zeros(result, self.sums or dtype_of(x))), bias, window.rank)
-        plain = self.border == "constant" and is_known(*window.widths) and min(window.widths, default=0) >= 0
-        if window.pads and not (plain and self._is_native(x, w)):
+        zero_padded = self.border == "constant" and is_known(*window.widths) and min(window.widths, default=0) >= 0
+        if window.pads and not (zero_padded and self._is_native(x, w)):
             x = at.bound(Pad(_whole(window.padding), self.border).lower(at, x))
             window = window.unpadded()
         if not self._is_native(x, w):

@@ -11,7 +11,7 @@ import numpy as np
 from tvm import relax, te, tirx
 
 from nnefc.operators.base import Array, Emitter, Operand, Operator, Shape, check_table, dtype_of, shape_of
-from nnefc.operators.math.reducers import extreme, largest, largest_position, lowest, minimum_reducer
+from nnefc.operators.math.reducers import largest, largest_position, lowest, min_or_max_of, minimum_reducer
 from nnefc.operators.nn.window import Window
 from nnefc.operators.nn.window_elements import window_element
 from nnefc.symbolic.dims import Dimension, dimensions, expression, is_known
@@ -140,7 +140,7 @@ class MaxPool(_Pool):
         attributes = _native(window, shape)
         if attributes is not None:
             return _MAX_POOL[window.rank](at.expr(x), count_include_pad=self.keeps_nan, **attributes)
-        reduce = extreme(maximum=True) if self.keeps_nan else largest
+        reduce = min_or_max_of(maximum=True) if self.keeps_nan else largest
         pool = _reduced(window, shape, self.shape(shape), reduce, minimum_reducer, "max_pool", _itself, idempotent=True)
         return at.compute(pool, x, name="max_pool")
 
@@ -456,7 +456,7 @@ class AdaptivePool(Operator):
         lead = len(shape) - len(self.results)
         lengths = shape[lead:]
         sizes = [int(_part_sizes(n, m).max()) for n, m in zip(lengths, self.results, strict=True)]
-        reduce = te.sum if self.average else extreme(maximum=True)
+        reduce = te.sum if self.average else min_or_max_of(maximum=True)
 
         def pool(x: te.Tensor) -> te.Tensor:
             offsets = [te.reduce_axis((0, size), f"offset{axis}") for axis, size in enumerate(sizes)]

@@ -26,7 +26,7 @@ from nnefc.operators.base import (
     shape_of,
     zeros,
 )
-from nnefc.operators.dtypes import STORAGE, numpy_dtype, widened
+from nnefc.operators.dtypes import STORAGE, numpy_dtype, promoted_type
 from nnefc.operators.math.casting import Cast
 from nnefc.operators.math.elementwise import apply, compute
 from nnefc.operators.math.matrix import MatMul
@@ -171,8 +171,8 @@ class IntegerConvolution(Operator):
         x_zero = None if x_zero is None else at.reshaped(x_zero, ())
         w_zero = None if w_zero is None else at.reshaped(w_zero, (math.prod(shape_of(w_zero)), 1, *ones))
         bias = None if bias is None else at.reshaped(bias, (1, filters, *ones))
-        plain = isinstance(x, np.ndarray) or not isinstance(w, np.ndarray) or is_empty(shape_of(x))
-        if plain or not {dtype_of(x), dtype_of(w)} <= set(_NARROW):
+        foldable = isinstance(x, np.ndarray) or not isinstance(w, np.ndarray) or is_empty(shape_of(x))
+        if foldable or not {dtype_of(x), dtype_of(w)} <= set(_NARROW):
             sums = self._sums(at, self.window, _centred(at, x, x_zero), _centred(at, w, w_zero))
             return sums if bias is None else _arithmetic(at, "add", sums, bias)
         return self._narrow(at, x, w, x_zero, w_zero, bias)
@@ -360,7 +360,7 @@ class Quotients(_Scaled):
     def _quotient(self, t: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
         """16-bit floats are divided as such: the quotient is rounded to their type before it is rounded to an
         integer."""
-        wide = widened(self.work)
+        wide = promoted_type(self.work)
         quotient = t[0](*index).astype(wide) / t[1](*self._position(index, len(t[1].shape))).astype(wide)
         return quotient if self.work == wide else quotient.astype(self.work).astype(wide)
 
@@ -385,7 +385,7 @@ class Quantization(Quotients):
             if parameters is not None:
                 return relax.op.quantize(at.expr(x), *parameters, self.dtype)
         extra = [] if zero is None else [at.reshaped(zero, shape_of(scale))]
-        wide = widened(self.work)
+        wide = promoted_type(self.work)
 
         def element(t: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
             low, high = (tirx.const(limit, wide) for limit in RANGES[self.dtype])
@@ -441,8 +441,8 @@ class DynamicQuantization(Operator):
 
     def lower(self, at: Emitter, x: Operand) -> QuantizedTensor:
         zero = np.zeros((1, 1), np.float32)
-        low = apply(at, "minimum", _extreme(at, relax.op.min, x), zero)
-        high = apply(at, "maximum", _extreme(at, relax.op.max, x), zero)
+        low = apply(at, "minimum", _min_or_max(at, relax.op.min, x), zero)
+        high = apply(at, "maximum", _min_or_max(at, relax.op.max, x), zero)
         scale = apply(at, "divide", apply(at, "subtract", high, low), np.array(255, np.float32))
 
         def origin(low: Any, scale: Any) -> Any:
@@ -457,7 +457,7 @@ class DynamicQuantization(Operator):
         return QuantizedTensor(elements, scale, point)
 
 
-def _extreme(at: Emitter, function: Callable[..., relax.Expr], x: Operand) -> relax.Expr:
+def _min_or_max(at: Emitter, function: Callable[..., relax.Expr], x: Operand) -> relax.Expr:
     """The least or the greatest element, `[1, 1]`; the whole tensor is one row."""
     row = at.reshaped(x, (1, math.prod(shape_of(x))))
     return at.emit(function(at.expr(row), [-1], keepdims=True))

@@ -288,9 +288,9 @@ class Recurrence(Operator):
         if is_empty((time, batch)):
             return (np.zeros((time, *shape_of(states[0])), np.dtype(dtype_of(states[0]))), *states)
         projected, by = self._prepared(at, x, weights)
-        turned = lengths if self.backwards else None
-        if turned is not None:
-            projected = _turned(at, projected, turned)
+        reversed_lengths = lengths if self.backwards else None
+        if reversed_lengths is not None:
+            projected = _reversed(at, projected, reversed_lengths)
 
         def iteration(
             step: Operand, given: relax.Expr, before: Sequence[Operand]
@@ -302,8 +302,8 @@ class Recurrence(Operator):
             last, (hidden,) = iteration(np.array(0), one, states)
             hidden = at.reshaped(hidden, (1, *shape_of(hidden)))
         else:
-            last, (hidden,) = at.scan(iteration, projected, states, self.backwards and turned is None)
-        return (hidden if turned is None else _turned(at, hidden, turned), *last)
+            last, (hidden,) = at.scan(iteration, projected, states, self.backwards and reversed_lengths is None)
+        return (hidden if reversed_lengths is None else _reversed(at, hidden, reversed_lengths), *last)
 
     def _prepared(
         self, at: Emitter, x: Operand | QuantizedTensor, weights: RecurrentWeights
@@ -381,14 +381,14 @@ def _while(
     return at.emit(at.elements(shape_of(value), element, value, step, lengths, *extra, name="keep_ended"))
 
 
-def _turned(at: Emitter, x: Operand, lengths: Operand) -> relax.Expr:
-    """The sequences `[T, B, …]`, each turned around and what comes behind its end left there."""
+def _reversed(at: Emitter, x: Operand, lengths: Operand) -> relax.Expr:
+    """The sequences `[T, B, …]`, each reversed; what comes behind its end stays there."""
 
     def element(t: tuple[Any, ...], i: tuple[Any, ...]) -> Any:
         position, length = i[0].astype("int32"), t[1](i[1])
         return t[0](tirx.Select(position < length, length - 1 - position, position), *i[1:])
 
-    return at.emit(at.elements(shape_of(x), element, x, lengths, name="turned"))
+    return at.emit(at.elements(shape_of(x), element, x, lengths, name="reversed"))
 
 
 @dataclass(frozen=True)

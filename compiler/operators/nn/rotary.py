@@ -23,8 +23,8 @@ class RotaryEmbedding(Operator):
     Elements beyond the angles' pairs stay.
 
     Attributes:
-        interleaved: whether neighbours are pairs; else the first half of what is turned is paired with the second.
-        scale: of the turned elements.
+        interleaved: whether neighbours are pairs; else the first half of what is rotated is paired with the second.
+        scale: of the rotated elements.
     """
 
     interleaved: bool = False
@@ -32,8 +32,8 @@ class RotaryEmbedding(Operator):
 
     def shape(self, x: Shape, cos: Shape, sin: Shape) -> Shape:
         """That of the operand, `[…, E]`; of the angles, `[…, P]`, all but the last axis broadcast to it."""
-        turned = 2 * cos[-1]
-        if cos != sin or not is_known(x[-1], turned) or not 0 < turned <= x[-1]:
+        rotated = 2 * cos[-1]
+        if cos != sin or not is_known(x[-1], rotated) or not 0 < rotated <= x[-1]:
             raise CompileError(f"cosines {list(cos)} and sines {list(sin)} do not fit the elements {list(x)}")
         if not broadcasts_to(cos[:-1], x[:-1]):
             raise CompileError(f"cosines and sines {list(cos)} do not broadcast to the elements {list(x)}")

@@ -133,10 +133,10 @@ class Adam(_Step):
         return second * _like(x, self.beta) + gradient * gradient * _like(x, 1 - self.beta)
 
     def _parameter(self, rate: Any, steps: Any, x: Any, gradient: Any, *kept: Any) -> Any:
-        one, count, plain = _like(x, 1), _as(steps, x), _as(rate, x)
-        corrected = plain * tirx.sqrt(one - tirx.power(_like(x, self.beta), count))
+        one, count, uncorrected = _like(x, 1), _as(steps, x), _as(rate, x)
+        corrected = uncorrected * tirx.sqrt(one - tirx.power(_like(x, self.beta), count))
         corrected = corrected / (one - tirx.power(_like(x, self.alpha), count))
-        step = tirx.Select(steps > tirx.const(0, "int64"), corrected, plain)
+        step = tirx.Select(steps > tirx.const(0, "int64"), corrected, uncorrected)
         first, second = (mean(rate, steps, x, gradient, *kept) for mean in (self._first, self._second))
         moved = x - step * (first / (tirx.sqrt(second) + _like(x, self.epsilon)))
         return moved * _like(x, 1 - self.norm_coefficient_post)

@@ -70,9 +70,9 @@ def data_dependent_size(
         own = DynamicSize(0, max(bounds(limit)[1], 0))
         value = (_refused if beyond == "error" else _clipped)(at, value, limit, name, beyond)
     given = at.ranges.pop(name, own)
-    same, size = (name, given) if at.narrowing is None else at.narrowing.of(name, given)
-    if at.narrowing is not None and (same != name or name in at.narrowing.computed):
-        return _checked(at, value, name, _size_named(at.narrowing, same))
+    same, size = (name, given) if at.refinement is None else at.refinement.of(name, given)
+    if at.refinement is not None and (same != name or name in at.refinement.computed):
+        return _checked(at, value, name, _size_named(at.refinement, same))
     if limit is not None and (same, size) == (name, own):
         return _noted(at, value, DataDependentSize.up_to(limit, tirx.Var(name, "int64")))
     if size.values.minimum == size.values.maximum:
@@ -191,11 +191,11 @@ def not_empty(at: Emitter, size: Dimension, elements: Dimension, operator: str) 
     _noted(at, at.expr(made), DataDependentSize.up_to(0, tirx.Var(f"check_{_unused(at, 'items')}", "int64")))
 
 
-def _size_named(narrowing: Refinement, name: str) -> Dimension:
+def _size_named(refinement: Refinement, name: str) -> Dimension:
     """The dynamic dimension, the data-dependent size, or what follows from such, of a name."""
-    if name in narrowing.computed:
-        return size_of(narrowing.computed[name], lambda part: _size_named(narrowing, part))
-    name, size = narrowing.of(name, DynamicSize())
+    if name in refinement.computed:
+        return size_of(refinement.computed[name], lambda part: _size_named(refinement, part))
+    name, size = refinement.of(name, DynamicSize())
     if size.values.minimum == size.values.maximum:
         return size.values.minimum * size.multiple
     return Size(next(var for var in dynamic_variables() if str(var.name) == name)) * size.multiple

@@ -221,7 +221,7 @@ def tuple_length(size: Dimension, maximum: int, wanted: int | None = None) -> in
 
     Raises:
         CompileError: no such length fits, or several do: the rank of the result depends on it.
-        Narrowed: one length fits, and dynamic dimensions that are narrowed give it.
+        Refined: one length fits, and dynamic dimensions that are refined give it.
     """
     minimum, greatest = (max(1, bounds(size)[0]), min(maximum, bounds(size)[1])) if wanted is None else (wanted, wanted)
     if not 1 <= minimum <= greatest <= maximum:

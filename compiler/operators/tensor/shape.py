@@ -219,7 +219,7 @@ class Slice(Movement):
         return x if index == [slice(None)] * x.ndim else x[tuple(index)]
 
     def built(self, at: Emitter, x: relax.Expr, shape: Shape) -> relax.Expr:
-        """What is taken in reverse is taken forward, then turned round."""
+        """What is taken in reverse is taken forward, then flipped."""
         sizes, parts, reversed_ = shape_of(x), [], []
         for axis, (start, count, step) in self.ranges.items():
             if step < 0 and may_exceed(count, 1):
@@ -319,7 +319,7 @@ def _unstored(at: Emitter, x: Operand, shape: Shape) -> Operand:
 
 @dataclass(frozen=True)
 class Roll(Movement):
-    """Each dimension `i` turned by `shifts[i]` positions; those behind the end come first. `numpy.roll`."""
+    """Each dimension `i` rolled by `shifts[i]` positions; those behind the end come first. `numpy.roll`."""
 
     shifts: Shape
 

@@ -198,7 +198,7 @@ class Interpolation:
         rounding: which element is nearest, a name of `ROUNDINGS`.
         outside: what elements outside are: "edge", the nearest one; "zero"; "exclude": the others weigh more for it.
         cubic: the coefficient of the cubic kernel.
-        antialias: whether the kernel is widened where there are fewer results than elements.
+        antialias: whether the kernel is stretched where there are fewer results than elements.
         extrapolation: what results are that lie outside, with the coordinates "tf_crop_and_resize".
     """
 
@@ -228,14 +228,14 @@ class Interpolation:
         if self.mode == "nearest":
             return ROUNDINGS[self.rounding](sources)[:, None].clip(0, axis.elements - 1), np.ones((axis.results, 1))
         kernel, reach = _KERNELS[self.mode]
-        narrowed = min(axis.factor, 1.0) if self.antialias else 1.0
-        count = math.ceil(reach / narrowed)
+        shrunk = min(axis.factor, 1.0) if self.antialias else 1.0
+        count = math.ceil(reach / shrunk)
         check_table(axis.results * 2 * count)
         positions = np.floor(sources).astype(np.int64)[:, None] + np.arange(1 - count, count + 1)
-        weights = kernel((positions - sources[:, None]) * narrowed, self.cubic)
+        weights = kernel((positions - sources[:, None]) * shrunk, self.cubic)
         if self.outside != "edge":
             weights = np.where((positions >= 0) & (positions < axis.elements), weights, 0)
-        if self.outside == "exclude" or narrowed != 1.0:
+        if self.outside == "exclude" or shrunk != 1.0:
             weights = weights / weights.sum(1, keepdims=True)
         used = np.flatnonzero((weights != 0).any(0))
         return np.clip(positions, 0, axis.elements - 1)[:, used], weights[:, used]
@@ -248,9 +248,9 @@ class Interpolation:
         """
         if self.mode == "nearest":
             return 1
-        return 2 * math.ceil(_KERNELS[self.mode][1] / self._narrowed(axis))
+        return 2 * math.ceil(_KERNELS[self.mode][1] / self._shrink_factor(axis))
 
-    def _narrowed(self, axis: AxisScaling) -> float:
+    def _shrink_factor(self, axis: AxisScaling) -> float:
         if not self.antialias:
             return 1.0
         if axis.scale is None:
@@ -272,16 +272,16 @@ class Interpolation:
 
         if self.mode == "nearest":
             return [(inside(ROUNDINGS[self.rounding](source).astype("int64")), tirx.const(1, "float64"))]
-        kernel, narrowed, count = _KERNELS[self.mode][0], self._narrowed(axis), self.tap_count(axis) // 2
+        kernel, shrunk, count = _KERNELS[self.mode][0], self._shrink_factor(axis), self.tap_count(axis) // 2
         positions = [_floor(source).astype("int64") + tap for tap in range(1 - count, count + 1)]
-        weights = [kernel((position.astype("float64") - source) * narrowed, self.cubic) for position in positions]
+        weights = [kernel((position.astype("float64") - source) * shrunk, self.cubic) for position in positions]
         if self.outside != "edge":
             pairs = zip(positions, weights, strict=True)
             weights = [
                 tirx.Select(tirx.all(position >= 0, position < elements), weight, weight * 0)
                 for position, weight in pairs
             ]
-        if self.outside == "exclude" or narrowed != 1.0:
+        if self.outside == "exclude" or shrunk != 1.0:
             whole = sum(weights[1:], weights[0])
             weights = [weight / whole for weight in weights]
         return [(inside(position), weight) for position, weight in zip(positions, weights, strict=True)]

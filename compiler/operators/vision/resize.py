@@ -72,7 +72,7 @@ class Resize(Operator):
         for steps in self._kernels(at, real):
             made = at.emit(_interpolated(at, made, steps))
         if real != dtype:
-            made = at.emit(_narrowed(at, at.expr(made), dtype))
+            made = at.emit(_converted(at, at.expr(made), dtype))
         return self._extrapolated(at, made)
 
     def _kernels(self, at: Emitter, dtype: str) -> list[list[_Step]]:
@@ -203,7 +203,7 @@ def interpolate(x: te.Tensor, tables: Sequence[te.Tensor], axes: Sequence[tuple[
     return te.compute(shape, lambda *index: value(index, list(index), steps), name="resize")
 
 
-def _narrowed(at: Emitter, x: relax.Expr, dtype: str) -> relax.Expr:
+def _converted(at: Emitter, x: relax.Expr, dtype: str) -> relax.Expr:
     """Reals as integers: cut to the range of the type, then off; as booleans: whether they are not zero."""
     if dtype == "bool":
         return relax.op.astype(x, dtype)

@@ -136,7 +136,7 @@ def _word(call: tvm.ir.Call) -> tirx.Expr:
         parts = [tirx.Cast("int32", pixel) << tirx.const(8 * n, "int32") for n, pixel in enumerate(call.args)]
         return functools.reduce(tirx.bitwise_or, parts)
     whole = _joined(call.args, lanes)
-    # Words of four channels of a pixel, brought together for all pixels, then four bytes by four bytes turned.
+    # Words of four channels of a pixel, brought together for all pixels, then four bytes by four bytes transposed.
     quads = lanes // _PIXELS
     words = tirx.reinterpret(f"int32x{lanes}", whole)
     by_quad = tirx.Shuffle([words], [pixel * quads + quad for quad in range(quads) for pixel in range(_PIXELS)])

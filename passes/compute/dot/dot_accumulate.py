@@ -28,7 +28,7 @@ __all__ = [
 
 
 def _lengths(vector: int) -> tuple[int, int, int]:
-    """Bytes that are multiplied at once: of 8 bits, or widened to 16 and to 32, the most first."""
+    """Bytes that are multiplied at once: of 8 bits, or extended to 16 and to 32, the most first."""
     return vector, vector // 2, vector // 4
 
 

@@ -1,4 +1,4 @@
-"""Emits dot products: LLVM intrinsics for vectors, plain arithmetic for scalars."""
+"""Emits dot products: LLVM intrinsics for vectors, portable arithmetic for scalars."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from nnefc.passes.tir.common.intrinsics import register_pure_operator
 from nnefc.passes.tir.cpu.sve import Vector
 from nnefc.passes.tir.dot.dot_instructions import (
     BYTE_PRODUCT,
+    EXTENDED,
     FLOAT16_ADD,
     FLOAT16_PAIRS,
     MIN_LANES,
     PRODUCTS,
     RISCV_PRODUCTS,
     SUM_OF_FLOAT16,
-    WIDENED,
     WIDENING_PAIRS,
     DotProduct,
 )
@@ -42,7 +42,7 @@ def use_dot_products() -> None:
             lowering = _wide_product
         register_pure_operator(product.name, "a sum of products of narrow numbers", lowering)
     register_pure_operator(BYTE_PRODUCT, "the product of two bytes", _byte_products)
-    for dtype, name in WIDENED.items():
+    for dtype, name in EXTENDED.items():
         register_pure_operator(name, f"two {dtype} as two int16", _widening(dtype))
     register_pure_operator(SUM_OF_FLOAT16, "the sum of two float16", _sum_of_float16)
     register_pure_operator(FLOAT16_ADD, "a sum of float16 and one product", _added_product)
@@ -98,14 +98,14 @@ def _long_products(product: DotProduct, functions: tuple[str, str]) -> Callable[
 
 def _pairs_of_bytes(words: tirx.Expr) -> list[tirx.Expr]:
     """Returns the first two bytes of each of four words, and the other two, int8x8."""
-    halves = []
+    half_vectors = []
     for shift in (0, 16):
         if isinstance(words, tirx.Broadcast):
             half: tirx.Expr = tirx.Broadcast((words.value >> tirx.const(shift, "int32")).astype("int16"), 4)
         else:
             half = (words >> tirx.Broadcast(tirx.const(shift, "int32"), 4)).astype("int16x4")
-        halves.append(tirx.reinterpret("int8x8", half))
-    return halves
+        half_vectors.append(tirx.reinterpret("int8x8", half))
+    return half_vectors
 
 
 def _multiplied_float16(call: tvm.ir.Call) -> tirx.Expr:
@@ -264,8 +264,8 @@ def _even_and_odd(vector: tirx.Expr, number: int) -> list[tirx.Expr]:
     words = tirx.reinterpret("int32" if lanes == 4 else f"int32x{lanes // 4}", vector)
     word = words if lanes == 4 else tirx.Shuffle([words], [number])
     widen = "llvm.arm.sxtb16" if dtype == "int8" else "llvm.arm.uxtb16"
-    turned = tirx.call_llvm_pure_intrin("int32", "llvm.fshr.i32", word, word, tirx.const(8, "int32"))
-    return [tirx.call_llvm_pure_intrin("int32", widen, part) for part in (word, turned)]
+    rotated = tirx.call_llvm_pure_intrin("int32", "llvm.fshr.i32", word, word, tirx.const(8, "int32"))
+    return [tirx.call_llvm_pure_intrin("int32", widen, part) for part in (word, rotated)]
 
 
 def _by_arithmetic(product: DotProduct, total: tirx.Expr, left: tirx.Expr, right: tirx.Expr) -> tirx.Expr:

@@ -11,6 +11,7 @@ from tvm import te, tirx
 
 from nnefc.passes.tir.dot.dot_instructions import (
     BYTE_PRODUCT,
+    EXTENDED,
     FLOAT16_ADD,
     FLOAT16_PAIRS,
     FLOAT16_PART,
@@ -27,7 +28,6 @@ from nnefc.passes.tir.dot.dot_instructions import (
     VMLAL_S8,
     VMULL_S8,
     WASM_DOT,
-    WIDENED,
     DotProduct,
     is_dot_product,
 )
@@ -127,12 +127,13 @@ class Multiplication:
         return self
 
     def product(self, data: tirx.Expr, weights: tirx.Expr) -> tirx.Expr:
-        """One step of the sum: of elements, or of packed operands; of weights also two bytes that are to be widened."""
+        """One step of the sum: of elements, or of packed operands; of weights also two bytes that are to be
+        extended."""
         if self.dot is None:
             sums = "int32" if bits_of(self.data) == 8 else "float32"
             return data.astype(sums) * weights.astype(sums)
         if self.stored is not None and str(weights.expr_ty().dtype) == "int16":
-            weights = tirx.call_intrin("int32", WIDENED[self.stored], weights)
+            weights = tirx.call_intrin("int32", EXTENDED[self.stored], weights)
         if self.dot.single:
             return self.dot(data.astype(self.dot.left), weights.astype(self.dot.right))
         return self.dot(data, weights) if self.data == self.dot.left else self.dot(weights, data)

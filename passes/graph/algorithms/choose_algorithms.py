@@ -133,7 +133,7 @@ def _bindings(module: tvm.IRModule) -> Iterator[tuple[relax.Var, relax.Expr]]:
 def _candidates(module: tvm.IRModule, rate: float, target: Target) -> Iterator[Candidate]:
     """Returns the gain of each computation of a module by other algorithms, if constants are read at this rate, in
     bytes per cycle. It may be negative: a constant has one form for all its readers, so one that is read by a float32
-    computation is not narrowed for the others."""
+    computation is not converted for the others."""
     definitions = dict(_bindings(module))
     bindings = bindings_of(module["main"])
     half = {binding.var for binding in narrowable(bindings, target.keep_wide)} if target.float16_type else set()

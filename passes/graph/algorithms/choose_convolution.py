@@ -72,11 +72,11 @@ def winograd_saving(
     direct += 9 * filters * _element_bytes(direct_speed) / constants_rate / 2  # half of it hides behind the arithmetic
     vectors, points = (shape.in_blocks + shape.out_blocks) * tiles, points_of(tile)
     cost = points * tiles * pairs / costs.multiply_adds / speed
-    halves = speed > 1 and target.float16_type == "float16"
-    in_vector = 2 * lanes if halves else lanes
+    in_fp16 = speed > 1 and target.float16_type == "float16"
+    in_vector = 2 * lanes if in_fp16 else lanes
     waiting = costs.loops.transform_waiting
     cost += vectors * _transform_arithmetic(tile) * waiting * size / in_vector / costs.multiply_adds
-    made = 2 if halves else 4  # bytes of a product
+    made = 2 if in_fp16 else 4  # bytes of a product
     exchanged = [
         points * tiles * size * width for width in (shape.in_blocks * _element_bytes(speed), shape.out_blocks * made)
     ]

@@ -12,12 +12,12 @@ from tvm import relax, topi
 from nnefc.ir.attributes import SAME_BYTES
 from nnefc.ir.kernel_calls import emit_te
 from nnefc.passes.compute.blocked import block, blocks, unblock
-from nnefc.passes.compute.transposition import POSITIONS, transpose_to_blocks, transpose_to_plain
+from nnefc.passes.compute.transposition import POSITIONS, transpose_to_blocks, transpose_to_row_major
 from nnefc.passes.graph.fusion.fusion_patterns import FUSION, OpPattern
 from nnefc.passes.graph.rewriter import shape_of
 from nnefc.symbolic.dims import expression, may_exceed
 
-__all__ = ["seen_as", "to_blocks", "to_plain"]
+__all__ = ["seen_as", "to_blocks", "to_row_major"]
 
 _TRANSPOSED = ("uint8", "int8", "int16", "int32")
 _ALONE = {FUSION: OpPattern.OPAQUE}
@@ -44,7 +44,7 @@ def to_blocks(builder: relax.BlockBuilder, data: relax.Expr, size: int, by_rows:
     return seen_as(builder, moved, (batch, blocks(channels, size), *spatial, size))
 
 
-def to_plain(builder: relax.BlockBuilder, data: relax.Expr, channels: int) -> relax.Var:
+def to_row_major(builder: relax.BlockBuilder, data: relax.Expr, channels: int) -> relax.Var:
     """Returns the reverse of :func:`to_blocks`."""
     batch, outer, *spatial, size = shape_of(data)
     positions = math.prod(spatial)
@@ -53,7 +53,7 @@ def to_plain(builder: relax.BlockBuilder, data: relax.Expr, channels: int) -> re
     flat = seen_as(builder, data, (batch * outer * positions * size,))
     moved = emit_te(
         builder,
-        lambda t: transpose_to_plain(t, batch, channels, positions, size),
+        lambda t: transpose_to_row_major(t, batch, channels, positions, size),
         flat,
         name="unblock",
         attrs=_ALONE,

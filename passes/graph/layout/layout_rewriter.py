@@ -14,7 +14,7 @@ from nnefc.passes.compute.channel_order import arrange, arrange_array, rearrange
 from nnefc.passes.graph.algorithms.fast_algorithms import FastAlgorithms
 from nnefc.passes.graph.fusion.fusion_patterns import FUSION, OpPattern
 from nnefc.passes.graph.layout.blocked_layout import Blocked
-from nnefc.passes.graph.layout.blocking import to_blocks, to_plain
+from nnefc.passes.graph.layout.blocking import to_blocks, to_row_major
 from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_constant, shape_of
 from nnefc.symbolic.dims import known_less
 from nnefc.targets.machine.cpu.target import Target
@@ -22,12 +22,13 @@ from nnefc.targets.machine.cpu.target import Target
 __all__ = ["LayoutRewriter", "LayoutRule"]
 
 
-# What becomes of a call: an expression in whichever layout suits the operation, or None where it must stay plain.
+# What becomes of a call: an expression in whichever layout suits the operation, or None where it must stay row-major.
 LayoutRule = Callable[["LayoutRewriter", relax.Call], "relax.Expr | None"]
 
 
 class LayoutRewriter(Rewriter):
-    """Rebuilds `main`; each variable is in plain or in blocked layout, and its other form is made when asked for, once.
+    """Rebuilds `main`; each variable is in row-major or in blocked layout, and its other form is made when asked for,
+    once.
 
     Attributes:
         target: the machine.
@@ -53,7 +54,7 @@ class LayoutRewriter(Rewriter):
         self._rule_of = rule_of
         self._layout: dict[relax.Expr, Blocked] = {}  # of tensors in blocked layout
         self._other_form: dict[tuple[relax.Expr, Blocked | None], relax.Expr] = {}
-        self._origin: dict[relax.Expr, relax.Expr] = {}  # of plain forms of blocked tensors
+        self._origin: dict[relax.Expr, relax.Expr] = {}  # of row-major forms of blocked tensors
         self._padded: dict[tuple[relax.Expr, Border], relax.Expr] = {}
         self._made: dict[Hashable, relax.Expr] = {}
 
@@ -63,18 +64,18 @@ class LayoutRewriter(Rewriter):
         if lowered is not None:
             return lowered
         args = list(call.args)
-        plain = [self.plain(arg) for arg in args]
-        if all(new is arg for new, arg in zip(plain, args, strict=True)):
+        row_major = [self.row_major(arg) for arg in args]
+        if all(new is arg for new, arg in zip(row_major, args, strict=True)):
             return call
-        return relax.Call(call.op, plain, call.attrs, call.ty_args)
+        return relax.Call(call.op, row_major, call.attrs, call.ty_args)
 
     def result(self, expr: relax.Expr) -> relax.Expr:
-        return self.plain(super().result(expr))
+        return self.row_major(super().result(expr))
 
     # The forms of a tensor.
 
     def layout_of(self, expr: relax.Expr) -> Blocked | None:
-        """Returns the blocked layout that `expr` has; None if it is plain."""
+        """Returns the blocked layout that `expr` has; None if it is row-major."""
         return self._layout.get(expr)
 
     def as_blocked(self, expr: relax.Var, channels: int, groups: int = 1) -> relax.Var:
@@ -98,7 +99,7 @@ class LayoutRewriter(Rewriter):
             self._layout[result] = self._layout[source]
         return result
 
-    def plain_shape(self, expr: relax.Expr) -> tuple[int, ...]:
+    def row_major_shape(self, expr: relax.Expr) -> tuple[int, ...]:
         """Returns the shape of `expr` in row-major layout, whichever it has."""
         if expr not in self._layout:
             return shape_of(expr)
@@ -107,7 +108,7 @@ class LayoutRewriter(Rewriter):
 
     def blocked(self, expr: relax.Expr) -> relax.Expr:
         """`[N, C, *spatial]` in blocked layout, its channels in order."""
-        return self.laid_out(expr, Blocked.of(self.plain_shape(expr)[1], self.size))
+        return self.laid_out(expr, Blocked.of(self.row_major_shape(expr)[1], self.size))
 
     def laid_out(self, expr: relax.Expr, wanted: Blocked) -> relax.Expr:
         """`[N, C, *spatial]` in the layout `wanted`."""
@@ -121,10 +122,10 @@ class LayoutRewriter(Rewriter):
             self._other_form[expr, wanted] = self.having(form, wanted)
         return self._other_form[expr, wanted]
 
-    def plain(self, expr: relax.Expr) -> relax.Expr:
+    def row_major(self, expr: relax.Expr) -> relax.Expr:
         """Returns a tensor, or a tuple of tensors, as the front end wrote it."""
         if isinstance(expr, relax.Tuple):
-            return relax.Tuple([self.plain(field) for field in expr.fields])
+            return relax.Tuple([self.row_major(field) for field in expr.fields])
         layout = self._layout.get(expr)
         if layout is None:
             return expr
@@ -134,7 +135,7 @@ class LayoutRewriter(Rewriter):
         return self._other_form[expr, None]
 
     def origin(self, expr: relax.Expr) -> relax.Expr:
-        """Returns the blocked tensor that `expr` is the plain form of; else `expr`."""
+        """Returns the blocked tensor that `expr` is the row-major form of; else `expr`."""
         return self._origin.get(expr, expr)
 
     def once(self, key: Hashable, make: Callable[[], relax.Expr]) -> relax.Expr:
@@ -154,12 +155,12 @@ class LayoutRewriter(Rewriter):
         return self.emit(rearrange, expr, constant(table.astype(np.int32)))
 
     def _unarranged(self, expr: relax.Expr, layout: Blocked) -> relax.Expr:
-        shape = self.plain_shape(expr)
+        shape = self.row_major_shape(expr)
         if not self._is_ordered(layout):
             return self.emit(unarrange, expr, constant(layout.slots))
         if layout.is_full and all(size == 1 for size in shape[2:]):
             return self.builder.emit(relax.op.reshape(expr, shape))  # the same bytes
-        return to_plain(self.builder, expr, layout.channels)
+        return to_row_major(self.builder, expr, layout.channels)
 
     def _is_ordered(self, layout: Blocked) -> bool:
         return layout == Blocked.of(layout.channels, self.size)

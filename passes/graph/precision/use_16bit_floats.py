@@ -6,8 +6,8 @@
                                   u = conv2d(z, half V, out_dtype="float32")
 
 Sums stay in single precision, and so does everything that is neither a contraction nor only moves its operand's values:
-softmax, normalizations, sums. What they need of a tensor of 16-bit floats is widened, in the kernel that reads it. The
-trained values are narrowed here, at compile time; inputs, outputs and states keep their types.
+softmax, normalizations, sums. What they need of a tensor of 16-bit floats is converted, in the kernel that reads it.
+The trained values are converted here, at compile time; inputs, outputs and states keep their types.
 
 A machine that does not multiply 16-bit floats faster only stores the weights in them.
 """
@@ -64,7 +64,8 @@ MOVES = (
     "strided_slice",
     "take",
 )
-"""Operators each of whose results is one of the operands' values, or zero: narrowed before or after, it is the same."""
+"""Operators each of whose results is one of the operands' values, or zero: converted before or after, it is the
+same."""
 
 _TYPES = {"float16": np.dtype(np.float16), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
 _LARGEST = {"float16": 65504.0, "bfloat16": (2 - 2**-7) * 2.0**127}
@@ -134,8 +135,8 @@ class _Narrower(Rewriter):
         self._moves = moves
         self._bindings = bindings_of(self.old)
         self._definitions = {binding.var: binding.value for binding in self._bindings}
-        narrowed = narrowable(self._bindings, keep_wide)
-        self.uses = {b.var: use(b.value, self._weights(b.value)) for b in narrowed if self._fits(b.value)}
+        convertible = narrowable(self._bindings, keep_wide)
+        self.uses = {b.var: use(b.value, self._weights(b.value)) for b in convertible if self._fits(b.value)}
         self.narrow = self._read_as_float16()
         self.half: dict[relax.Var, relax.Var] = {}
 
@@ -143,22 +144,22 @@ class _Narrower(Rewriter):
         match self.uses.get(var, Use.NONE):
             case Use.MULTIPLIED:
                 weights = self._weights(self._definitions[var])
-                right = self._as_float16(call.args[1]) if weights is None else self._narrowed(weights)
+                right = self._as_float16(call.args[1]) if weights is None else self._converted(weights)
                 made: relax.Expr = summing_in_single([self._as_float16(call.args[0]), right], call)
             case Use.SUMMED:
                 made = self._summed(var, call)
             case Use.READ:
-                data = self._widened(self._as_float16(call.args[0]))
+                data = self._in_float32(self._as_float16(call.args[0]))
                 made = relax.Call(call.op, [data, call.args[1]], call.attrs, call.ty_args, call.span)
             case Use.STORED:
                 made = self._with_stored_weights(var, call)
             case _ if var in self.narrow and is_call(call, *self._moves) and self._fits(self._definitions[var]):
-                return self._widened(self.builder.emit(self._moved(call)))
+                return self._in_float32(self.builder.emit(self._moved(call)))
             case _:
                 made = call
         if var not in self.narrow:
             return made
-        return self._widened(self.builder.emit(relax.op.astype(self.builder.emit(made), self._dtype)))
+        return self._in_float32(self.builder.emit(relax.op.astype(self.builder.emit(made), self._dtype)))
 
     def _summed(self, var: relax.Var, call: relax.Call) -> relax.Expr:
         """Returns the contraction by weights times powers of two, for which short sums stay in the 16-bit float's
@@ -169,7 +170,7 @@ class _Narrower(Rewriter):
         channels = weights.ndim - 1 if is_call(call, "matmul") else 0
         scale = powers_for(np.moveaxis(weights, channels, 0).reshape(weights.shape[channels], -1), self._sums)
         along = [-1 if axis == channels else 1 for axis in range(weights.ndim)]
-        right = self._narrowed(weights.astype(np.float32) * scale.reshape(along))
+        right = self._converted(weights.astype(np.float32) * scale.reshape(along))
         made = summing_in_single([self._as_float16(call.args[0]), right], call)
         if np.all(scale == 1):
             return made
@@ -181,7 +182,7 @@ class _Narrower(Rewriter):
         weights = self._weights(self._definitions[var])
         if weights is None:
             return call
-        wide = self.builder.emit(relax.op.astype(self._narrowed(weights), "float32"))
+        wide = self.builder.emit(relax.op.astype(self._converted(weights), "float32"))
         return relax.Call(call.op, [call.args[0], wide], call.attrs, call.ty_args, call.span)
 
     def _weights(self, call: relax.Call) -> np.ndarray | None:
@@ -221,7 +222,7 @@ class _Narrower(Rewriter):
                 found.update(arg for arg in operands(call) if isinstance(arg, relax.Var) and _is_single(arg))
         return found
 
-    def _widened(self, half: relax.Var) -> relax.Var:
+    def _in_float32(self, half: relax.Var) -> relax.Var:
         """Returns the float32 form of a 16-bit variable; removed at the end if it has no use."""
         wide = self.builder.emit(relax.op.astype(half, "float32"))
         self.half[wide] = half
@@ -229,12 +230,12 @@ class _Narrower(Rewriter):
 
     def _as_float16(self, expr: relax.Expr) -> relax.Expr:
         if is_constant(expr):
-            return self._narrowed(array_of(expr))
+            return self._converted(array_of(expr))
         if expr not in self.half:
             self.half[expr] = self.builder.emit(relax.op.astype(expr, self._dtype))
         return self.half[expr]
 
-    def _narrowed(self, array: np.ndarray) -> relax.Expr:
+    def _converted(self, array: np.ndarray) -> relax.Expr:
         return constant(array.astype(_TYPES[self._dtype]))
 
     def _moved(self, call: relax.Call) -> relax.Call:

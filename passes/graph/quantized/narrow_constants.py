@@ -1,9 +1,9 @@
 """Keeps large constants in the narrow types that hold them, and dequantizes or converts them where they are read.
 
-    t = dequantize(Q, s, 0)      # int8 Q            t = widened(Q, s);  a = gather(t, i)     # one kernel, after fusion
-    a = gather(t, i)                                 m = matmul(x, astype(Q, "float32"))      # packed in 8 bits
+    t = dequantize(Q, s, 0)      # int8 Q            t = dequantized(Q, s); a = gather(t, i)     # one kernel, after
+    fusion a = gather(t, i)                                 m = matmul(x, astype(Q, "float32"))      # packed in 8 bits
     m = matmul(x, t)                          →      m = multiply(m, s)
-    y = multiply(x, C)           # float32 C         w = widened(H);  y = multiply(x, w)      # H: C in float16
+    y = multiply(x, C)           # float32 C         w = dequantized(H); y = multiply(x, w)      # H: C in float16
 
 Constants are dequantized, or were 16-bit floats, in models that shall be small. Computed at compile time, their float32
 would make the library two to four times as large as the model. So each reader gets a widening of its own, which fusion
@@ -29,7 +29,7 @@ from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_call, i
 from nnefc.symbolic.dims import element_count, size_hint
 from nnefc.targets.machine.cpu.target import Target
 
-__all__ = ["narrow_constants", "narrow_weights", "weights_of", "widened_for"]
+__all__ = ["dequantized_for", "narrow_constants", "narrow_weights", "weights_of"]
 
 
 _MIN_ELEMENTS = 1 << 10
@@ -70,8 +70,8 @@ def weights_of(definition: relax.Expr | None) -> np.ndarray | None:
     return None
 
 
-def widened_for(rewriter: Rewriter, packed: relax.Expr, rows: int, target: Target) -> relax.Expr:
-    """Packed weights of a contraction with `rows` rows, or pixels: widened in each run before it, if that pays.
+def dequantized_for(rewriter: Rewriter, packed: relax.Expr, rows: int, target: Target) -> relax.Expr:
+    """Packed weights of a contraction with `rows` rows, or pixels: dequantized in each run before it, if that pays.
 
     Else the contraction widens each weight as often as it reads it: once for every tile of rows. That costs least where
     rows are few, and where all float32 weights do not fit into half of the second cache.
@@ -108,7 +108,7 @@ class _Narrower(Rewriter):
         super().__init__(mod)
         self._target = target
         self._strict = strict
-        self._halves: dict[relax.Expr, relax.Expr | None] = {}
+        self._fp16: dict[relax.Expr, relax.Expr | None] = {}
 
     def needed(self) -> bool:
         """Whether any constant is large, so that there is something to do."""
@@ -119,7 +119,7 @@ class _Narrower(Rewriter):
         if is_call(call, "matmul", *_CONVOLUTIONS, *_TRANSPOSED):
             return self._contraction(var, call)
         if is_call(call, *_ELEMENT_WISE):
-            return relax.Call(call.op, [self._widened(arg) for arg in call.args], call.attrs)
+            return relax.Call(call.op, [self._dequantized(arg) for arg in call.args], call.attrs)
         if is_call(call, "take") and call.attrs.axis is not None:
             return self._take(call)
         if is_call(call, "call_tir") and isinstance(var.ty, relax.TensorType):
@@ -129,7 +129,7 @@ class _Narrower(Rewriter):
     def _take(self, call: relax.Call) -> relax.Expr:
         """Rows of a narrow table: by a kernel that fusion joins with what widens them, which it does not with TVM's."""
         table, indices = call.args
-        wide = self._widened(table)
+        wide = self._dequantized(table)
         if wide is table:
             return call
         attrs = {FUSION: OpPattern.INJECTIVE}
@@ -145,7 +145,7 @@ class _Narrower(Rewriter):
         if joined is None:
             return call
         reads = kernel_size(joined.with_attr(FUSION, OpPattern.INJECTIVE)).reads
-        wide = [self._widened(field) if n <= _MAX_READS else field for field, n in zip(fields, reads, strict=True)]
+        wide = [self._dequantized(field) if n <= _MAX_READS else field for field, n in zip(fields, reads, strict=True)]
         if all(new is old for new, old in zip(wide, fields, strict=True)):
             return call
         gv = self.builder.add_func(joined, kernel.name_hint)
@@ -164,7 +164,7 @@ class _Narrower(Rewriter):
         joined = func.with_attr(FUSION, OpPattern.INJECTIVE)
         return None if own is not None or kernel_size(joined).stored else joined
 
-    def _widened(self, expr: relax.Expr) -> relax.Expr:
+    def _dequantized(self, expr: relax.Expr) -> relax.Expr:
         """`expr`, by a widening of its own if it is a large constant that can be narrow."""
         source = self._stored(expr)
         if source is None:
@@ -188,10 +188,10 @@ class _Narrower(Rewriter):
 
     def _half(self, expr: relax.Expr) -> relax.Expr | None:
         """Returns a constant in a type of 16 bits that the target widens quickly and that holds it exactly."""
-        if expr not in self._halves:
+        if expr not in self._fp16:
             narrow = _in_16_bits(array_of(expr), self._target)
-            self._halves[expr] = None if narrow is None else constant(narrow)
-        return self._halves[expr]
+            self._fp16[expr] = None if narrow is None else constant(narrow)
+        return self._fp16[expr]
 
     # Contractions: packing looks through `astype` of a constant.
 

@@ -155,8 +155,8 @@ class ContractionRule:
         parts = within[0] if within else None
         sums = step_of(sch, block if parts is None else parts)
         terms = element_count([axis.size for axis in sums.reduced])
-        halves = type_of_sums(sums) != sums.dtype and is_known(terms) and terms <= FLOAT16_PART
-        if halves:
+        in_fp16 = type_of_sums(sums) != sums.dtype and is_known(terms) and terms <= FLOAT16_PART
+        if in_fp16:
             sch.annotate(block if parts is None else parts, FP16_ACCUMULATORS, True)
             if parts is not None and step_of(sch, block).reduced[0].size <= FLOAT16_TOTAL:
                 sch.annotate(block, FP16_ACCUMULATORS, True)
@@ -213,7 +213,7 @@ class ContractionRule:
             if roles.steps:
                 sch.unroll(reduced[-1])  # elements of one word, which then move by known numbers of bits
             keep_totals_aligned(sch, fused, target)
-        if target.vectors.by_scalar and not roles.steps and not halves:  # of halves, LLVM would spill sums
+        if target.vectors.by_scalar and not roles.steps and not in_fp16:  # of halves, LLVM would spill sums
             reduced[-1] = _several_iterations(sch, reduced[-1], tile)
         if streamed:
             sch.annotate(fused, PREFETCH_STREAM, target.costs.l1_bytes // target.costs.loops.prefetch_share)
@@ -223,7 +223,7 @@ class ContractionRule:
             several = [loop for loop in reduced if trip_count(sch, loop) != 1]
             sch.annotate(several[-1] if several else reduced[-1], PREFETCH_NEXT_PANEL, apart)
         if target.vectors.by_lane and not roles.steps:
-            lanes_at_once = target.lanes("float16" if halves else "float32") // max(1, target.vectors.scale)
+            lanes_at_once = target.lanes("float16" if in_fp16 else "float32") // max(1, target.vectors.scale)
             sch.annotate(reduced[-1], LANE_FACTORS, _SPREAD_AT_ONCE if spread else lanes_at_once)
         if assembled:
             terms = _TERMS if (target.vectors.by_lane or spread) and not target.small else _TERMS_SMALL
@@ -235,7 +235,7 @@ class ContractionRule:
         _unroll_and_vectorize(sch, start, sides)
         written = bits_of(str(sch.get(epilogue).writes[0].source.dtype))
         at_once = tile.columns if (target.vectors.by_lane or spread) and written == _BYTE else 1
-        if target.quirks.splits_narrowed_vectors and written < bits_of(first.dtype) and tile.columns % 2 == 0:
+        if target.quirks.converts_lane_by_lane and written < bits_of(first.dtype) and tile.columns % 2 == 0:
             at_once = 2
         if in_turn:
             sch.vectorize(sch.get_loops(epilogue)[-1])

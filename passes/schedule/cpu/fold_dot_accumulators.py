@@ -30,21 +30,21 @@ __all__ = ["fold_dot_accumulators"]
 def fold_dot_accumulators(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """Returns a scheduled kernel whose sums of dot products accumulate."""
     func = _with_byte_products(func)
-    halves: list[tirx.Var] = []
+    buffers: list[tirx.Var] = []
 
     def find(stmt: tirx.BufferStore) -> tirx.BufferStore:
         made = _accumulating(stmt)
         if not made.same_as(stmt) and of_float16(made.value):
-            halves.append(stmt.buffer)
+            buffers.append(stmt.buffer)
         return made
 
     def read(load: TensorLoad) -> tirx.Expr:
-        return whole_sum(load) if any(load.source.same_as(buffer) for buffer in halves) else load
+        return whole_sum(load) if any(load.source.same_as(buffer) for buffer in buffers) else load
 
     def accumulate(stmt: tirx.BufferStore) -> tirx.BufferStore:
         """Folds additions into dot products; what the sum itself reads is unchanged."""
         own = stmt.value
-        if not (of_float16(own) and any(stmt.buffer.same_as(buffer) for buffer in halves)):
+        if not (of_float16(own) and any(stmt.buffer.same_as(buffer) for buffer in buffers)):
             return stmt
         total, left, right = own.args
         return tirx.BufferStore(
@@ -52,7 +52,7 @@ def fold_dot_accumulators(func: tirx.PrimFunc) -> tirx.PrimFunc:
         )
 
     made = tvm_ffi.structural_map(func, (tirx.BufferStore, find))
-    if not halves:
+    if not buffers:
         return made
     return tvm_ffi.structural_map(tvm_ffi.structural_map(made, (TensorLoad, read)), (tirx.BufferStore, accumulate))
 

@@ -33,71 +33,71 @@ def type_of_sums(step: ScheduleBlock) -> str:
 
 def accumulate_in_fp16(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """Returns a scheduled kernel whose annotated blocks sum up in float16."""
-    halves: list[tuple[tirx.Var, tirx.Var]] = []
+    fp16_sums: list[tuple[tirx.Var, tirx.Var]] = []
 
     def find(block: s_tir.SBlock) -> None:
         if FP16_ACCUMULATORS in block.annotations:
             for region in block.writes:
-                if _float16_of(region.source, halves) is None:
+                if _float16_of(region.source, fp16_sums) is None:
                     old = region.source
-                    halves.append((old, tirx.decl_buffer(old.shape, "float16", old.name, layout=None)))
+                    fp16_sums.append((old, tirx.decl_buffer(old.shape, "float16", old.name, layout=None)))
 
     tvm_ffi.structural_walk(func, (s_tir.SBlock, find))
-    if not halves:
+    if not fp16_sums:
         return func
 
     def store(stmt: tirx.BufferStore) -> tirx.BufferStore:
-        half = _float16_of(stmt.buffer, halves)
+        half = _float16_of(stmt.buffer, fp16_sums)
         return tirx.BufferStore(
             stmt.buffer if half is None else half,
-            _widened(stmt.value, halves) if half is None else _narrow(stmt.value, halves),
+            _converted(stmt.value, fp16_sums) if half is None else _narrow(stmt.value, fp16_sums),
             stmt.indices,
         )
 
     made = tvm_ffi.structural_map(func, (tirx.BufferStore, store))
-    return tvm_ffi.structural_map(made, (s_tir.SBlock, lambda block: _with_tensors(block, halves)))
+    return tvm_ffi.structural_map(made, (s_tir.SBlock, lambda block: _with_tensors(block, fp16_sums)))
 
 
-def _float16_of(tensor: tirx.Var, halves: Sequence[tuple[tirx.Var, tirx.Var]]) -> tirx.Var | None:
-    return next((half for old, half in halves if old.same_as(tensor)), None)
+def _float16_of(tensor: tirx.Var, fp16_sums: Sequence[tuple[tirx.Var, tirx.Var]]) -> tirx.Var | None:
+    return next((half for old, half in fp16_sums if old.same_as(tensor)), None)
 
 
-def _narrow(value: tirx.Expr, halves: Sequence[tuple[tirx.Var, tirx.Var]]) -> tirx.Expr:
+def _narrow(value: tirx.Expr, fp16_sums: Sequence[tuple[tirx.Var, tirx.Var]]) -> tirx.Expr:
     """Returns an update of an accumulator in float16: zero, or the old value plus what is added."""
-    if isinstance(value, TensorLoad) and (half := _float16_of(value.source, halves)) is not None:
+    if isinstance(value, TensorLoad) and (half := _float16_of(value.source, fp16_sums)) is not None:
         return tirx.BufferLoad(half, value.indices)
     if isinstance(value, tirx.Add):
-        return _narrow(value.a, halves) + _narrow(value.b, halves)
+        return _narrow(value.a, fp16_sums) + _narrow(value.b, fp16_sums)
     if is_float16_product(value):
         total, left, right = value.args
-        return float16_multiply_add(_narrow(total, halves), left, right)
-    return _widened(value, halves).astype("float16")
+        return float16_multiply_add(_narrow(total, fp16_sums), left, right)
+    return _converted(value, fp16_sums).astype("float16")
 
 
-def _widened(value: tirx.Expr, halves: Sequence[tuple[tirx.Var, tirx.Var]]) -> tirx.Expr:
+def _converted(value: tirx.Expr, fp16_sums: Sequence[tuple[tirx.Var, tirx.Var]]) -> tirx.Expr:
     """Returns the same value from sums in float16."""
 
     def read(load: TensorLoad) -> tirx.Expr:
-        half = _float16_of(load.source, halves)
+        half = _float16_of(load.source, fp16_sums)
         return load if half is None else tirx.BufferLoad(half, load.indices).astype("float32")
 
     return tvm_ffi.structural_map(value, (TensorLoad, read))
 
 
-def _with_tensors(block: s_tir.SBlock, halves: Sequence[tuple[tirx.Var, tirx.Var]]) -> s_tir.SBlock:
+def _with_tensors(block: s_tir.SBlock, fp16_sums: Sequence[tuple[tirx.Var, tirx.Var]]) -> s_tir.SBlock:
     """Returns a block that says what it has and what it accesses."""
     annotations = {key: value for key, value in block.annotations.items() if key != FP16_ACCUMULATORS}
     return with_fields(
         block,
-        reads=[_region(region, halves) for region in block.reads],
-        writes=[_region(region, halves) for region in block.writes],
+        reads=[_region(region, fp16_sums) for region in block.reads],
+        writes=[_region(region, fp16_sums) for region in block.writes],
         alloc_buffers=[
-            tensor if (half := _float16_of(tensor, halves)) is None else half for tensor in block.alloc_buffers
+            tensor if (half := _float16_of(tensor, fp16_sums)) is None else half for tensor in block.alloc_buffers
         ],
         annotations=annotations,
     )
 
 
-def _region(region: TensorRegion, halves: Sequence[tuple[tirx.Var, tirx.Var]]) -> TensorRegion:
-    half = _float16_of(region.source, halves)
+def _region(region: TensorRegion, fp16_sums: Sequence[tuple[tirx.Var, tirx.Var]]) -> TensorRegion:
+    half = _float16_of(region.source, fp16_sums)
     return region if half is None else TensorRegion(half, region.region, half.ty)

@@ -58,9 +58,9 @@ class RowReductionRule:
         lanes = target.lanes(step_of(sch, output).dtype)
         lengths = [axis.size for step in steps_of(sch) for axis in step.axes[-1:]]
         if any(not is_known(length) and length % lanes != 0 for length in lengths):
-            widened = rows_in_full_vectors(sch, len(rows), lanes)
-            if widened is not None:
-                sch, output = widened, widened.get_sblock(kernel.outputs[0].name)
+            vectorized = rows_in_full_vectors(sch, len(rows), lanes)
+            if vectorized is not None:
+                sch, output = vectorized, vectorized.get_sblock(kernel.outputs[0].name)
         _compute_row_by_row(sch, output, rows, target)
         return sch
 

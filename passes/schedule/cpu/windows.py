@@ -42,7 +42,7 @@ _LARGEST_UNROLLED = 16
 instructions, and saves no more than a loop's branch in several loads. Where operands are made and not only loaded,
 rows of larger windows are written out, for neighbouring results share most of them."""
 
-_LARGEST_TURNED = 40
+_LARGEST_PERMUTED = 40
 """Positions of a row of the filter and turns in groups that are written out: rows of five in groups of eight."""
 
 _RESULTS_AT_ONCE = 7
@@ -72,21 +72,21 @@ class WindowsRule:
             return None
         width = lanes * bits_of(type_of_sums(step)) // 8
         registers = target.for_sums(step.dtype).for_vectors(width).vectors.registers
-        narrows = bits_of(kernel.steps[-1].dtype) < bits_of(step.dtype) and target.quirks.splits_narrowed_vectors
+        narrows = bits_of(kernel.steps[-1].dtype) < bits_of(step.dtype) and target.quirks.converts_lane_by_lane
         if FULL_BLOCKS in step.node.annotations or (narrows and int(channels.size) == 2 * lanes):
             registers = registers * lanes // int(channels.size)
             lanes = int(channels.size)
-        turned = _is_turned(step, channels.var)
-        if not all(_ends_with(region, channels.var) for region in (*(() if turned else step.reads), *step.writes)):
+        permuted = _is_permuted(step, channels.var)
+        if not all(_ends_with(region, channels.var) for region in (*(() if permuted else step.reads), *step.writes)):
             return None
         room = registers // 2
         if target.vectors.group > 1:  # what the window holds takes registers, for no operand comes from memory
             lanes, room = _in_groups(step, lanes, room, target)
         at_once = min(_RESULTS_AT_ONCE, room) if registers >= 8 or target.vectors.group > 1 else 1
-        return self._schedule(kernel.schedule(), step, lanes, at_once, turned)
+        return self._schedule(kernel.schedule(), step, lanes, at_once, permuted)
 
     def _schedule(
-        self, sch: s_tir.Schedule, step: ScheduleBlock, lanes: int, max_at_once: int, turned: bool
+        self, sch: s_tir.Schedule, step: ScheduleBlock, lanes: int, max_at_once: int, permuted: bool
     ) -> s_tir.Schedule | None:
         block, count = sch.get_sblock(step.name), len(step.spatial)
         epilogue = epilogue_into_one_block(sch, block)
@@ -115,8 +115,8 @@ class WindowsRule:
                 sch.unroll(loop)
         elif COMPUTED_OPERANDS in step.node.annotations and trip_count(sch, window[-1]) <= _LARGEST_UNROLLED:
             sch.unroll(window[-1])
-        elif turned:  # neighbouring results share what is read by one turn
-            short = trip_count(sch, *window[-2:]) <= _LARGEST_TURNED
+        elif permuted:  # neighbouring results share what is read by one turn
+            short = trip_count(sch, *window[-2:]) <= _LARGEST_PERMUTED
             for loop in window[-2:] if short else window[-2:-1]:
                 sch.unroll(loop)
         if type_of_sums(step) != step.dtype and is_known(window_size) and window_size <= FLOAT16_PART:
@@ -130,7 +130,7 @@ class WindowsRule:
         return sch
 
 
-def _is_turned(step: ScheduleBlock, lane: tirx.Var) -> bool:
+def _is_permuted(step: ScheduleBlock, lane: tirx.Var) -> bool:
     """Whether one tensor is read by turns, the channels of a group after each other, and all others by the lane."""
     positions = [load.indices[-1] for load in step.loads if not load.source.same_as(step.result)]
     turns = [position for position in positions if is_permuted(position) and position.a.same_as(lane)]

@@ -53,12 +53,12 @@ class TensorCoreRule:
         if min(map(size_hint, (product.rows.size, product.columns.size, product.depth.size))) < _MIN:
             return None
         sizes = (product.batch.size, product.rows.size, product.columns.size, product.depth.size)
-        halves = [half for operand in product.operands if (half := _narrow(operand)) is not None]
-        types = {str(half.value.expr_ty().dtype) for half in halves}
-        if len(halves) == 2 and len(types) == 1:
-            tiles = COPIED_TILES if _are_copied(halves, target) else FLOAT16_TILES
+        fp16_factors = [half for operand in product.operands if (half := _narrow(operand)) is not None]
+        types = {str(half.value.expr_ty().dtype) for half in fp16_factors}
+        if len(fp16_factors) == 2 and len(types) == 1:
+            tiles = COPIED_TILES if _are_copied(fp16_factors, target) else FLOAT16_TILES
             return tiled(product, choose_tiling(*sizes, target.gpu, tiles), _LAUNCHES[types.pop()])
-        if target.precision == "tf32" and not halves:
+        if target.precision == "tf32" and not fp16_factors:
             return tiled(product, choose_tiling(*sizes, target.gpu, SINGLE_TILES), _SingleLaunch)
         return None
 
@@ -71,13 +71,16 @@ def _narrow(operand: Factor) -> Factor | None:
     return None
 
 
-def _are_copied(halves: Sequence[Factor], target: CudaTarget) -> bool:
+def _are_copied(fp16_factors: Sequence[Factor], target: CudaTarget) -> bool:
     """Whether tiles of both operands can be copied, 16 bytes at once, in every tile that there is."""
-    if max(tile.shared_bytes for tile in COPIED_TILES) > target.max_shared_bytes or not all(map(is_loaded, halves)):
+    if max(tile.shared_bytes for tile in COPIED_TILES) > target.max_shared_bytes or not all(
+        map(is_loaded, fp16_factors)
+    ):
         return False
     positions, depths = min(tile.rows for tile in COPIED_TILES), min(tile.depth for tile in COPIED_TILES)
     return all(
-        any(lanes_along(half, positions, depths, way, _COPIED) == _COPIED for way in (False, True)) for half in halves
+        any(lanes_along(half, positions, depths, way, _COPIED) == _COPIED for way in (False, True))
+        for half in fp16_factors
     )
 
 

@@ -79,10 +79,10 @@ def _cut(loop: tirx.For, lanes: Callable[[str], int] | None) -> tirx.Stmt:
     end = tirx.max(begin, end)
 
     def middle(decided: Sequence[tirx.Expr]) -> tirx.Stmt:
-        plain = over(begin, end, decided)
-        dtype = vector_of_windows(plain) if lanes is not None and inner else None
+        without = over(begin, end, decided)
+        dtype = vector_of_windows(without) if lanes is not None and inner else None
         if lanes is None or dtype is None:
-            return plain
+            return without
         body = lambda index: _copied(loop.body, {loop.loop_var: index}, decided)  # noqa: E731
         return overlapping_tiles(loop.loop_var, begin, end - begin, vector_lengths(lanes(dtype), dtype), body)
 
@@ -170,12 +170,12 @@ class _Limits:
             waiting += _values_in(part)
 
     def _index(self, index: tirx.Expr) -> None:
-        for extreme in _min_max(index):
-            plain = _decided(extreme, None)
-            other = _other_side(extreme)
+        for min_max in _min_max(index):
+            without = _decided(min_max, None)
+            other = _other_side(min_max)
             if other is not None:
-                low, high = (other, plain) if isinstance(extreme, tirx.Max) else (plain, other)
-                self._note(extreme, high - low)
+                low, high = (other, without) if isinstance(min_max, tirx.Max) else (without, other)
+                self._note(min_max, high - low)
 
     def _note(self, part: tirx.Expr, slack: tirx.Expr | None) -> None:
         """Records that a part is decided where its slack is not negative."""
@@ -252,9 +252,9 @@ def _min_max(index: tirx.Expr) -> list[tirx.Min | tirx.Max]:
     return [part for part in inside(index) if isinstance(part, tirx.Min | tirx.Max)]
 
 
-def _other_side(extreme: tirx.Min | tirx.Max) -> tirx.Expr | None:
+def _other_side(min_max: tirx.Min | tirx.Max) -> tirx.Expr | None:
     """Returns the bound of the index in a min or max: its second operand, a dimension or a number."""
-    return None if any(isinstance(part, tirx.Min | tirx.Max) for part in inside(extreme.b)) else extreme.b
+    return None if any(isinstance(part, tirx.Min | tirx.Max) for part in inside(min_max.b)) else min_max.b
 
 
 def _decided(expr: tirx.Expr, decided: Sequence[tirx.Expr] | None) -> tirx.Expr:

@@ -47,7 +47,7 @@ _NAMES = {
 _BY_SUM = _NAMES["wasm32"]
 _CONVERTED = "nnefc.converted_"
 _SATURATED = {dtype: f"nnefc.saturated_{dtype}" for dtype in ("int8", "uint8")}
-_NARROWING = {"int8": "llvm.aarch64.neon.sqxtn.v8i8", "uint8": "llvm.aarch64.neon.sqxtun.v8i8"}
+_SATURATING = {"int8": "llvm.aarch64.neon.sqxtn.v8i8", "uint8": "llvm.aarch64.neon.sqxtun.v8i8"}
 _AT_ONCE = 8
 """Bytes that Arm makes of numbers of 16 bits."""
 _MAX = 255
@@ -260,13 +260,13 @@ def _cut_sum(dtype: str, call: tvm.ir.Call) -> tirx.Expr:
         return (tirx.Min(tirx.Max(value, minimum), maximum) + added).astype(made)
 
     def eight(part: tirx.Expr) -> tirx.Expr:
-        halves = [tirx.Shuffle([part], list(range(first, first + 4))) for first in (0, 4)]
-        narrow = [tirx.call_llvm_pure_intrin("int16x4", "llvm.aarch64.neon.sqxtn.v4i16", half) for half in halves]
+        vectors = [tirx.Shuffle([part], list(range(first, first + 4))) for first in (0, 4)]
+        narrow = [tirx.call_llvm_pure_intrin("int16x4", "llvm.aarch64.neon.sqxtn.v4i16", half) for half in vectors]
         both: tirx.Expr = tirx.Shuffle(narrow, list(range(_AT_ONCE)))
         if moved:
             added = tirx.Broadcast(tirx.const(moved, "int16"), _AT_ONCE)
             both = tirx.call_llvm_pure_intrin("int16x8", "llvm.aarch64.neon.sqadd.v8i16", both, added)
-        return tirx.call_llvm_pure_intrin(f"{dtype}x{_AT_ONCE}", _NARROWING[dtype], both)
+        return tirx.call_llvm_pure_intrin(f"{dtype}x{_AT_ONCE}", _SATURATING[dtype], both)
 
     return in_parts(value, _AT_ONCE, eight)
 

@@ -73,7 +73,7 @@ class _Sums:
     def step(self, name: str) -> Iterator[tirx.Stmt]:
         """The products of two dot operands."""
         product, sums = self.product, f"{self.buffer.dtype}x{_LANES}"
-        halves: list[tirx.Expr] = []
+        half_vectors: list[tirx.Expr] = []
         for column in range(product.columns):
             vectors = []
             for term in (0, 1):
@@ -82,12 +82,12 @@ class _Sums:
             for order in ([0, 4, 1, 5], [2, 6, 3, 7]):
                 bound = _named("b", tirx.Shuffle([each.var for each in vectors], order))
                 yield bound
-                halves.append(bound.var)
+                half_vectors.append(bound.var)
         for row in range(0, self.rows, 2):
             both = [_vector(product.left, 0, position, 2) for position in (row, min(row + 1, self.rows - 1))]
             pair = _named("a", tirx.Shuffle(both, [0, 1, 2, 3]))
             yield pair
-            for number, half in enumerate(halves):
+            for number, half in enumerate(half_vectors):
                 position = self._position(row, number // 2, number % 2)
                 total = tirx.BufferLoad(self.buffer, [position])
                 made = tirx.call_pure_extern(sums, _PREFIX + name, total, pair.var, half)

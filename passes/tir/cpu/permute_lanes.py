@@ -2,7 +2,7 @@
 
     for lane in vectorized(16): s[lane] += x[16 i + (lane ^ t)] * w[lane]
                                         ↓
-    for lane in vectorized(16): s[lane] += turned(x[16 i + lane], t) * w[lane]
+    for lane in vectorized(16): s[lane] += permuted(x[16 i + lane], t) * w[lane]
 
 TVM loads vector elements that are not contiguous one by one.
 """
@@ -21,22 +21,22 @@ from nnefc.passes.tir.common.intrinsics import register_pure_operator
 
 __all__ = ["is_permuted", "permute_lanes", "use_permuted_loads"]
 
-_NAME = "nnefc.turned"
+_NAME = "nnefc.permuted"
 
 
 def is_permuted(index: tirx.Expr) -> bool:
-    """Whether an index is a lane with some of its bits turned over: `lane ^ turn`."""
+    """Whether an index is a lane with some of its bits flipped: `lane ^ turn`."""
     return isinstance(index, tirx.BitwiseXor)
 
 
 def permute_lanes(stmt: tirx.Stmt) -> tirx.Stmt:
     """Returns the statement with such loads in its loops over lanes."""
     return tvm_ffi.structural_map(
-        stmt, (tirx.For, lambda loop: _turned(loop) if loop.kind == tirx.ForKind.VECTORIZED else loop)
+        stmt, (tirx.For, lambda loop: _permuted(loop) if loop.kind == tirx.ForKind.VECTORIZED else loop)
     )
 
 
-def _turned(loop: tirx.For) -> tirx.For:
+def _permuted(loop: tirx.For) -> tirx.For:
     def change(load: TensorLoad) -> tirx.Expr:
         return _load(load, loop)
 

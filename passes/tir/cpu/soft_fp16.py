@@ -30,10 +30,10 @@ def lower_fp16_conversions(func: tirx.PrimFunc) -> tirx.PrimFunc:
 def _converted(cast: tirx.Cast) -> tirx.Expr:
     source, target = (str(e.expr_ty().dtype) for e in (cast.value, cast))
     if source == "float16" and target != "float16":
-        wide = _widened(cast.value)
+        wide = _extended(cast.value)
         return wide if target == "float32" else wide.astype(target)
     if target == "float16" and source not in ("float16", "float64"):
-        return _narrowed(cast.value.astype("float32"))
+        return _rounded_to_fp16(cast.value.astype("float32"))
     return cast
 
 
@@ -46,7 +46,7 @@ def _int(value: int) -> tirx.Expr:
     return tirx.const(value, "int32")
 
 
-def _widened(half: tirx.Expr) -> tirx.Expr:
+def _extended(half: tirx.Expr) -> tirx.Expr:
     def of(bits: tirx.Expr) -> tirx.Expr:
         sign, tail = (bits & _int(0x8000)) << _int(16), bits & _int(0x7FFF)
         moved = (tail << _int(13)) + _int(_REBIAS)
@@ -57,7 +57,7 @@ def _widened(half: tirx.Expr) -> tirx.Expr:
     return _named(tirx.reinterpret("uint16", half).astype("int32"), "half", of)
 
 
-def _narrowed(single: tirx.Expr) -> tirx.Expr:
+def _rounded_to_fp16(single: tirx.Expr) -> tirx.Expr:
     def of(bits: tirx.Expr) -> tirx.Expr:
         sign, tail = (bits >> _int(16)) & _int(0x8000), bits & _int(0x7FFFFFFF)
         even = tirx.Min(tail, _int(_INFINITY)) + _int(0x0FFF) + ((tail >> _int(13)) & _int(1))  # without overflow

@@ -1,6 +1,6 @@
 """Converts int8 to float32 on Arm through one instruction that sign- or zero-extends eight bytes to 16 bits.
 
-    float32(bytes[i : i + 8])     →     float32(widened(bytes[i : i + 8]))
+    float32(bytes[i : i + 8])     →     float32(extended(bytes[i : i + 8]))
 
 LLVM sees that no value is lost, and extends four elements at a time, by four instructions. Inline assembly hides the
 extension from LLVM.

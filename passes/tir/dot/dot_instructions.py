@@ -28,7 +28,7 @@ both. Where vectors are multiplied by lanes of others, a sum of `half_product` i
 Each is an operator of TIR that vectorizes; single ones are computed by ordinary arithmetic, on any machine.
 
 Constant weights stay bytes in memory. Where the instruction wants 16 bits, the two bytes of one are kept as one
-int16, and are widened where they are read, by the operators `nnefc.widened_int8` and `nnefc.widened_uint8`.
+int16, and are extended where they are read, by the operators `nnefc.extended_int8` and `nnefc.extended_uint8`.
 """
 
 from __future__ import annotations
@@ -39,12 +39,13 @@ from dataclasses import dataclass
 import tvm
 from tvm import tirx
 
-from nnefc.passes.tir.dot.riscv_vectors import widened_product_name
+from nnefc.passes.tir.dot.riscv_vectors import extending_product_name
 from nnefc.support.element_types import bits_of
 from nnefc.targets.machine.cpu.architecture import RISCV_LENGTHS
 
 __all__ = [
     "BYTE_PRODUCT",
+    "EXTENDED",
     "FLOAT16_ADD",
     "FLOAT16_PAIRS",
     "FLOAT16_PART",
@@ -65,7 +66,6 @@ __all__ = [
     "VMLAL_S8",
     "VMULL_S8",
     "WASM_DOT",
-    "WIDENED",
     "WIDENING_PAIRS",
     "DotProduct",
     "instructions",
@@ -209,7 +209,7 @@ BYTE_PRODUCT = "nnefc.byte_product"
 FLOAT16_PAIRS = DotProduct("nnefc.half_pairs", "float16", "float16", (), sums="float32")
 FLOAT16_PRODUCT = DotProduct("nnefc.half_product", "float16", "float16", (), sums="float32", single=True)
 RISCV_PRODUCTS = {
-    bits: DotProduct(widened_product_name(bits), "int16", "int16", (), single=True) for bits in RISCV_LENGTHS
+    bits: DotProduct(extending_product_name(bits), "int16", "int16", (), single=True) for bits in RISCV_LENGTHS
 }
 SUM_OF_FLOAT16 = "nnefc.half_sum"
 FLOAT16_ADD = "nnefc.half_multiply_add"
@@ -237,7 +237,7 @@ _PRODUCTS = (
     *RISCV_PRODUCTS.values(),
 )
 PRODUCTS = {product.name: product for product in _PRODUCTS}
-WIDENED = {dtype: f"nnefc.widened_{dtype}" for dtype in ("int8", "uint8")}
+EXTENDED = {dtype: f"nnefc.extended_{dtype}" for dtype in ("int8", "uint8")}
 
 # What a machine has, the best first: its architecture, the features needed, and the instructions for weights of uint8
 # and of int8.
@@ -297,4 +297,4 @@ def terms_of(call: tirx.Expr) -> int:
 
 def is_widening(expr: tirx.Expr) -> bool:
     """Whether `expr` is a call of an operator that makes bytes 16 bits wide; its operand is half a packed one."""
-    return isinstance(expr, tvm.ir.Call) and getattr(expr.op, "name", "") in WIDENED.values()
+    return isinstance(expr, tvm.ir.Call) and getattr(expr.op, "name", "") in EXTENDED.values()

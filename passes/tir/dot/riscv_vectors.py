@@ -1,6 +1,6 @@
 """Multiplies int8 and int16 vectors by RISC-V's widening multiplications (`vwmul`, `vwmacc`).
 
-    widened_product(sum, a, w)     a, w: int16         sum + a · w        vwmacc: into int32, a from a scalar register
+    extending_product(sum, a, w)     a, w: int16         sum + a · w        vwmacc: into int32, a from a scalar register
     byte_pair(a, w, b, v)          all of them int8    a · w + b · v      vwmul, vwmacc: into int16
 
 Each is an operator of TIR that vectorizes. LLVM selects these instructions for sums of products too, but it hoists
@@ -19,7 +19,7 @@ from nnefc.passes.tir.cpu.sve import Vector
 from nnefc.targets.machine.cpu.architecture import RISCV_LENGTHS
 from nnefc.targets.machine.cpu.target import Target
 
-__all__ = ["byte_pair", "function_text", "use_riscv_vectors", "widened_product_name"]
+__all__ = ["byte_pair", "extending_product_name", "function_text", "use_riscv_vectors"]
 
 _GRANULE = 64  # bits: scalable vectors have so many, times a number that is not known
 _ANY_TAIL = 3  # policy: what lies beyond the lanes may become anything
@@ -27,7 +27,7 @@ _SUM, _MAX = 32, 8  # bits of a sum, and registers that are one vector at most
 _PRODUCT, _PAIR = "nnefc.riscv_product_", "nnefc.riscv_pair_"
 
 
-def widened_product_name(bits: int) -> str:
+def extending_product_name(bits: int) -> str:
     """Returns the operator that adds a product of two int16 to an int32, for registers of so many bits."""
     return f"{_PRODUCT}{bits}"
 

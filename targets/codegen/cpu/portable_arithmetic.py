@@ -99,11 +99,11 @@ def use_portable_functions(func: tirx.PrimFunc) -> tirx.PrimFunc:
     if not _functions_in(func.body):
         return func
 
-    def plain(stmt: tirx.Stmt) -> tirx.Stmt:
+    def portable_statement(stmt: tirx.Stmt) -> tirx.Stmt:
         keep = Kept()
 
         def change(expr: tirx.Expr) -> tirx.Expr:
-            return _plain(expr, keep, ()) if _functions_in(expr) else expr
+            return _portable(expr, keep, ()) if _functions_in(expr) else expr
 
         match stmt:
             case tirx.BufferStore():
@@ -121,14 +121,14 @@ def use_portable_functions(func: tirx.PrimFunc) -> tirx.PrimFunc:
         return tirx.SeqStmt(parts) if len(parts) > len(stmt.seq) else stmt
 
     changed = (tirx.BufferStore, tirx.Bind, tirx.Evaluate, tirx.IfThenElse)
-    made = tvm_ffi.structural_map(func, [(changed, plain), (tirx.SeqStmt, flat)])
+    made = tvm_ffi.structural_map(func, [(changed, portable_statement), (tirx.SeqStmt, flat)])
     left = _functions_in(made.body)
     if left:
         raise AssertionError(f"{left[0]} is called where nothing can be computed before it")
     return made
 
 
-def _plain(expr: tirx.Expr, keep: Kept, conditions: Sequence[tirx.Expr]) -> tirx.Expr:
+def _portable(expr: tirx.Expr, keep: Kept, conditions: Sequence[tirx.Expr]) -> tirx.Expr:
     """Returns an expression without functions of a C library.
 
     Args:
@@ -136,7 +136,7 @@ def _plain(expr: tirx.Expr, keep: Kept, conditions: Sequence[tirx.Expr]) -> tirx
     """
 
     def change(part: tirx.Expr) -> tirx.Expr:
-        return _plain(part, keep, conditions)
+        return _portable(part, keep, conditions)
 
     match expr:
         case tvm.ir.Call() if _is_function(expr):
@@ -151,8 +151,8 @@ def _plain(expr: tirx.Expr, keep: Kept, conditions: Sequence[tirx.Expr]) -> tirx
         case tvm.ir.Call() if getattr(expr.op, "name", "") in IF_THEN_ELSE:
             condition, then, other = expr.args
             condition = change(condition)
-            then = _plain(then, keep, (condition, *conditions))
-            return tirx.if_then_else(condition, then, _plain(other, keep, (tirx.Not(condition), *conditions)))
+            then = _portable(then, keep, (condition, *conditions))
+            return tirx.if_then_else(condition, then, _portable(other, keep, (tirx.Not(condition), *conditions)))
         case tirx.Let() if _functions_in(expr.body):  # what comes before does not have the name
             value = keep(_under(conditions, change(expr.value)))
             named = tvm_ffi.structural_map(expr.body, (tirx.Var, lambda var: value if var.same_as(expr.var) else var))

@@ -237,8 +237,8 @@ def _atan2(keep: Kept, y: tirx.Expr, x: tirx.Expr) -> tirx.Expr:
     ratio = _where(b == zero, _where(a == zero, zero, infinite), a / b)
     ratio = _where(tirx.all(a == infinite, b == infinite), _like(x, 1.0), ratio)
     angle = keep(_atan(keep, keep(ratio)))
-    turned = _bits(x) < _like(x, 0, "int64")
-    value = _signed(_where(turned, _like(x, math.pi) - angle, angle), y)
+    is_negative = _bits(x) < _like(x, 0, "int64")
+    value = _signed(_where(is_negative, _like(x, math.pi) - angle, angle), y)
     return _where(x == x, _where(y == y, value, y), x)
 
 

@@ -303,7 +303,7 @@ def device_kernel(
     if names:
         by_name = {launch.kernel: launch for launch in launches}
         device = {  # what computes nothing is not launched
-            gv: _with_plain_quotients(func, by_name[gv.name_hint]) if gv.name_hint in by_name else func
+            gv: _with_truncating_division(func, by_name[gv.name_hint]) if gv.name_hint in by_name else func
             for gv, func in device.items()
         }
     own_names = tuple((names[var], number_of(dimension(size), names)) for var, size in named)
@@ -329,7 +329,7 @@ def _parameters(
     return tuple(parameters), offset
 
 
-def _with_plain_quotients(func: tirx.PrimFunc, launch: Launch) -> tirx.PrimFunc:
+def _with_truncating_division(func: tirx.PrimFunc, launch: Launch) -> tirx.PrimFunc:
     arguments = zip(func.params, launch.arguments, strict=True)
     sizes = ((var, given) for var, given in arguments if isinstance(given, Scalar) and given.dtype not in C_REALS)
     return use_truncating_division(func, {var: given.bounds for var, given in sizes})
@@ -338,11 +338,13 @@ def _with_plain_quotients(func: tirx.PrimFunc, launch: Launch) -> tirx.PrimFunc:
 def _plainly_named(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """Returns a function of the device's whose parameters and own tensors are called as C allows it; models name
     tensors as they like."""
-    renamed = {param: tirx.Var(f"p{k}_ptr", param.ty) for k, param in enumerate(func.params) if not _is_plain(param)}
+    renamed = {
+        param: tirx.Var(f"p{k}_ptr", param.ty) for k, param in enumerate(func.params) if not _is_identifier(param)
+    }
     own: list[tirx.Var] = []
     tvm_ffi.structural_walk(func.body, ((tirx.AllocBuffer, tirx.DeclBuffer), lambda part: own.append(part.buffer)))
     for buffer in dict.fromkeys(own):
-        if not _is_plain(buffer):
+        if not _is_identifier(buffer):
             renamed[buffer] = tirx.Var(f"t{len(renamed)}", buffer.ty)
     if not renamed:
         return func
@@ -350,7 +352,7 @@ def _plainly_named(func: tirx.PrimFunc) -> tirx.PrimFunc:
     return with_fields(func, params=[renamed.get(param, param) for param in func.params], body=body)
 
 
-def _is_plain(var: tirx.Var) -> bool:
+def _is_identifier(var: tirx.Var) -> bool:
     return re.fullmatch(r"[A-Za-z_]\w*", str(var.name), re.ASCII) is not None
 
 

@@ -21,7 +21,7 @@ __all__ = ["use_truncating_division"]
 
 _MAX = (1 << 31) - 1
 _INDICES = ("int32", "int64")
-_PLAIN = {tirx.FloorDiv: tirx.Div, tirx.FloorMod: tirx.Mod}
+_TRUNCATING = {tirx.FloorDiv: tirx.Div, tirx.FloorMod: tirx.Mod}
 
 
 def use_truncating_division(func: tirx.PrimFunc, bounds: Mapping[tirx.Var, tuple[int, int]]) -> tirx.PrimFunc:
@@ -44,16 +44,16 @@ def use_truncating_division(func: tirx.PrimFunc, bounds: Mapping[tirx.Var, tuple
             bound = analyzer.const_int_bound(stmt.value)
             _bind(analyzer, stmt.var, int(bound.min_value), int(bound.max_value))
 
-    def plain(expr: tirx.FloorDiv | tirx.FloorMod) -> tirx.Expr:
+    def truncating(expr: tirx.FloorDiv | tirx.FloorMod) -> tirx.Expr:
         if isinstance(expr.b, tirx.IntImm) or str(expr.ty.dtype) not in _INDICES:
             return expr
         dividend, divisor = (int(analyzer.const_int_bound(part).min_value) for part in (expr.a, expr.b))
-        return expr if dividend < 0 or divisor < 0 else _PLAIN[type(expr)](expr.a, expr.b)
+        return expr if dividend < 0 or divisor < 0 else _TRUNCATING[type(expr)](expr.a, expr.b)
 
     tvm_ffi.structural_walk(func.body, (tirx.For, note_loop))  # first, for what surrounds a statement comes after it
     tvm_ffi.structural_walk(func.body, (tirx.AttrStmt, note_threads))
     tvm_ffi.structural_walk(func.body, (tirx.Bind, note_value))
-    body = tvm_ffi.structural_map(func.body, (tuple(_PLAIN), plain))
+    body = tvm_ffi.structural_map(func.body, (tuple(_TRUNCATING), truncating))
     return with_fields(func, body=body)
 
 

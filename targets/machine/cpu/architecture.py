@@ -29,7 +29,7 @@ class Vectors:
         kept_registers: of the registers, those that hold sums, their operands, and what is read behind their loop;
             where these need more, sums are spilled in each iteration. 0 if what is read behind takes none.
         narrows_sums: whether sums are of integers that may become bytes, and LLVM narrows single vectors lane by lane
-            (`Quirks.splits_narrowed_vectors`).
+            (`Quirks.converts_lane_by_lane`).
         are_scalars: whether the machine has no vectors: each of these is four scalar registers.
     """
 

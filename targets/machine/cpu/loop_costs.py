@@ -22,8 +22,8 @@ class LoopCosts:
             they are converted together, but not for free (estimate).
         kept_vectors: for each column of a tile, as a bias and a scale, that engines of WebAssembly load before the loop
             (seen in V8's code).
-        narrowing: times the cycles of a tile whose results are narrowed lane by lane (estimate: see
-            `Quirks.splits_narrowed_vectors`).
+        conversion: times the cycles of a tile whose results are narrowed lane by lane (estimate: see
+            `Quirks.converts_lane_by_lane`).
         spill_cycles: from storing a sum to adding to it again: four or five until a store is forwarded to a load, and
             the addition (Agner).
         tile_cycles: of a tile besides its sums: about a mispredicted branch at the end of the loop (Agner: 15 to 20).
@@ -46,7 +46,7 @@ class LoopCosts:
     iteration_cycles: float = 0.5
     lane_share: float = 0.6
     kept_vectors: int = 2
-    narrowing: float = 1.2
+    conversion: float = 1.2
     spill_cycles: int = 8
     tile_cycles: int = 20
     register_cycles: int = 2

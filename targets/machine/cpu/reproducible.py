@@ -3,7 +3,7 @@
     reproducible results  →  layouts, algorithms, computations, schedules: for the common machine; code: for the target
 
 What results are rounded to follows from the program of TIR: its sums have the order of its loops, multiply-adds are
-not fused, and elementary functions are made of plain arithmetic (`targets/codegen/cpu/portable_arithmetic.py`). This
+not fused, and elementary functions are made of portable arithmetic (`targets/codegen/cpu/portable_arithmetic.py`). This
 program is made for one machine, which none is; LLVM takes as many registers of the target for its vectors as they
 need. What schedule rules learn of the target is how many of these vectors its registers hold, for that decides how many
 results are computed in parallel, and not in which order each of them is summed up.

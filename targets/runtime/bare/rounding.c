@@ -42,6 +42,6 @@ float ceilf(float x) {
 float truncf(float x) { return bits_of(x) >> 31 ? ceilf(x) : floorf(x); }
 
 float roundf(float x) {
-    float whole = truncf(x), rest = x - whole;
-    return rest >= 0.5F ? whole + 1 : rest <= -0.5F ? whole - 1 : whole;
+    float whole = truncf(x), fraction = x - whole;
+    return fraction >= 0.5F ? whole + 1 : fraction <= -0.5F ? whole - 1 : whole;
 }

@@ -4,7 +4,7 @@
 #include "gpu_engine.h"
 #include "model.h"
 
-static const nnefc_open_sizes *const open_sizes = &nnefc_this_model.open;
+static const nnefc_dynamic_sizes *const dynamic_sizes = &nnefc_this_model.open;
 
 /* Memory for a part that was laid out. */
 static nnefc_status fit(nnefc_engine *engine, uint32_t part, char *error) {
@@ -22,7 +22,7 @@ static nnefc_status place_outputs(nnefc_engine *engine, uint32_t part, char *err
     nnefc_status status = nnefc_outputs_place(engine->outputs, part, sizes->tensor_bytes + description->input_count,
                                               nnefc_sizes_output(sizes, 0), error);
     for (uint32_t i = 0; i < description->output_count && status == NNEFC_OK; i++)
-        if (open_sizes->output_parts[i] == part)
+        if (dynamic_sizes->output_parts[i] == part)
             status = nnefc_cuda_locate_output(engine, i, engine->outputs->pointers[i], error);
     return status;
 }

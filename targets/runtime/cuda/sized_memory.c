@@ -8,7 +8,7 @@
 
 enum { ALIGNMENT = 256 };
 
-static const nnefc_open_sizes *const open_sizes = &nnefc_this_model.open;
+static const nnefc_dynamic_sizes *const dynamic_sizes = &nnefc_this_model.open;
 
 nnefc_status nnefc_cuda_fill_sizes(nnefc_engine *engine, const nnefc_options *options, char *error) {
     size_t dimensions = description->dimension_count;
@@ -16,7 +16,7 @@ nnefc_status nnefc_cuda_fill_sizes(nnefc_engine *engine, const nnefc_options *op
     for (size_t i = 0; i < NNEFC_CUDA_GRAPHS && sizes != NULL; i++) engine->graphs[i].sizes = sizes + i * dimensions;
     engine->callers_workspace = (uintptr_t)options->workspace;
     engine->callers_bytes = options->workspace != NULL ? options->workspace_bytes : 0;
-    engine->parts = calloc(open_sizes->part_count, sizeof *engine->parts);
+    engine->parts = calloc(dynamic_sizes->part_count, sizeof *engine->parts);
     if (sizes != NULL && engine->parts != NULL && nnefc_sizes_init(&engine->sizes)) return NNEFC_OK;
     return nnefc_fail(NNEFC_OUT_OF_MEMORY, error, "no memory for a session");
 }
@@ -38,7 +38,7 @@ static nnefc_status free_tensors(nnefc_cuda_part *part, nnefc_status status, cha
 }
 
 nnefc_status nnefc_cuda_free_sized(nnefc_engine *engine, nnefc_status status, char *error) {
-    for (uint32_t i = 0; engine->parts != NULL && i < open_sizes->part_count; i++) {
+    for (uint32_t i = 0; engine->parts != NULL && i < dynamic_sizes->part_count; i++) {
         status = free_block(&engine->parts[i].workspace, status, error);
         status = free_tensors(&engine->parts[i], status, error);
     }
@@ -67,7 +67,7 @@ static uint64_t input_bytes(const nnefc_tensor *tensor, const int64_t *dimension
 
 /* The part with which the shape of an input or an output is known. */
 static uint32_t part_of(uint32_t tensor) {
-    return tensor < description->input_count ? 0 : open_sizes->output_parts[tensor - description->input_count];
+    return tensor < description->input_count ? 0 : dynamic_sizes->output_parts[tensor - description->input_count];
 }
 
 /* Where a part begins in the caller's workspace, behind those before it, of so many bytes each. */
@@ -100,7 +100,7 @@ nnefc_cuda_room nnefc_cuda_room_up_to(const nnefc_engine *engine, uint32_t part,
     for (uint32_t i = 0; part == 0 && i < description->input_count; i++)
         room.tensors += rounded(input_bytes(&description->inputs[i], dimensions));
     for (uint32_t i = 0; i < description->output_count; i++)
-        if (open_sizes->output_parts[i] == part) room.tensors += rounded(output_bytes[i]);
+        if (dynamic_sizes->output_parts[i] == part) room.tensors += rounded(output_bytes[i]);
     return room;
 }
 

@@ -13,10 +13,10 @@ typedef struct nnefc_bytes {
 } nnefc_bytes;
 
 /* Rows from the top, red, green and blue of each pixel. */
-typedef struct nnefc_picture {
+typedef struct nnefc_image {
     uint32_t width, height;
     uint8_t *rgb;
-} nnefc_picture;
+} nnefc_image;
 
 typedef enum nnefc_image_status {
     NNEFC_IMAGE_READ,
@@ -28,19 +28,19 @@ enum { NNEFC_MOST_PIXELS = 1 << 28 };
 
 /* Whether an image has pixels, and not too many: the bits of all rows, of which a pixel has so many, fit in a size_t,
  * also where that has 32 bits itself. Rows begin at multiples of 32 bits at most. */
-static inline bool nnefc_picture_fits(uint32_t width, uint32_t height, uint32_t bits) {
+static inline bool nnefc_image_fits(uint32_t width, uint32_t height, uint32_t bits) {
     if (width == 0 || height == 0 || width > NNEFC_MOST_PIXELS / height) return false;
     return ((uint64_t)width * bits + 31) * height < SIZE_MAX;
 }
 
 /* Makes room for the pixels, until the next run; false if the image has none, or too many. */
-bool nnefc_picture_begin(nnefc_picture *picture, uint32_t width, uint32_t height);
+bool nnefc_image_begin(nnefc_image *image, uint32_t width, uint32_t height);
 
-nnefc_image_status nnefc_read_jpeg(nnefc_bytes file, nnefc_picture *picture);
-nnefc_image_status nnefc_read_png(nnefc_bytes file, nnefc_picture *picture);
-nnefc_image_status nnefc_read_bmp(nnefc_bytes file, nnefc_picture *picture);
-nnefc_image_status nnefc_read_pnm(nnefc_bytes file, nnefc_picture *picture);
-nnefc_image_status nnefc_read_tiff(nnefc_bytes file, nnefc_picture *picture);
+nnefc_image_status nnefc_read_jpeg(nnefc_bytes file, nnefc_image *image);
+nnefc_image_status nnefc_read_png(nnefc_bytes file, nnefc_image *image);
+nnefc_image_status nnefc_read_bmp(nnefc_bytes file, nnefc_image *image);
+nnefc_image_status nnefc_read_pnm(nnefc_bytes file, nnefc_image *image);
+nnefc_image_status nnefc_read_tiff(nnefc_bytes file, nnefc_image *image);
 
 /* Decompresses a zlib stream; returns whether it fills the buffer. */
 bool nnefc_inflate(nnefc_bytes stream, uint8_t *out, size_t room);

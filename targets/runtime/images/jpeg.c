@@ -59,7 +59,7 @@ static bool read_frame(nnefc_jpeg *jpeg, nnefc_bytes segment) {
     jpeg->height = nnefc_big16(segment, 1), jpeg->width = nnefc_big16(segment, 3);
     uint32_t count = segment.data[5];
     if (count == 0 || count > NNEFC_JPEG_PARTS || segment.size < 6 + 3 * (size_t)count) return false;
-    if (!nnefc_picture_fits(jpeg->width, jpeg->height, 24)) return false;
+    if (!nnefc_image_fits(jpeg->width, jpeg->height, 24)) return false;
     /* A coefficient block takes a bit at least, save in progressive scans, where one code can leave out 32,767. */
     uint64_t blocks = (uint64_t)quotient_up(jpeg->width, 32) * quotient_up(jpeg->height, 32);
     if (blocks > (uint64_t)jpeg->file.size * 8 * (jpeg->is_progressive ? 1 << 12 : 1)) return false;
@@ -119,13 +119,13 @@ static nnefc_image_status read_segments(nnefc_jpeg *jpeg) {
     }
 }
 
-nnefc_image_status nnefc_read_jpeg(nnefc_bytes file, nnefc_picture *picture) {
+nnefc_image_status nnefc_read_jpeg(nnefc_bytes file, nnefc_image *image) {
     nnefc_jpeg *jpeg = calloc(1, sizeof *jpeg);
     if (jpeg == NULL) return NNEFC_IMAGE_BROKEN;
     jpeg->file = file;
     nnefc_image_status status = read_segments(jpeg);
     if (status == NNEFC_IMAGE_READ && jpeg->part_count == 2) status = NNEFC_IMAGE_UNSUPPORTED;
-    if (status == NNEFC_IMAGE_READ && !nnefc_jpeg_pixels(jpeg, picture)) status = NNEFC_IMAGE_BROKEN;
+    if (status == NNEFC_IMAGE_READ && !nnefc_jpeg_pixels(jpeg, image)) status = NNEFC_IMAGE_BROKEN;
     for (size_t i = 0; i < NNEFC_JPEG_PARTS; i++) free(jpeg->parts[i].coefficients), free(jpeg->parts[i].samples);
     free(jpeg);
     return status;

@@ -44,6 +44,6 @@ bool nnefc_huffman_read(nnefc_huffman *made, const uint8_t counts[NNEFC_CODE_BIT
 bool nnefc_jpeg_scan(nnefc_jpeg *jpeg);
 
 /* Turns coefficients into pixels. */
-bool nnefc_jpeg_pixels(nnefc_jpeg *jpeg, nnefc_picture *picture);
+bool nnefc_jpeg_pixels(nnefc_jpeg *jpeg, nnefc_image *image);
 
 #endif

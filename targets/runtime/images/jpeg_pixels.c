@@ -1,5 +1,5 @@
 /* Coefficients to pixels. The arithmetic is that of the Independent JPEG Group's library, so that pixels are the same in each
- * bit: the inverse transform of Loeffler, Ligtenberg and Moschytz with 13 bits, colours that are widened by triangles. */
+ * bit: the inverse transform of Loeffler, Ligtenberg and Moschytz with 13 bits, colours that are upsampled by triangles. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -74,7 +74,7 @@ static void widen(const nnefc_jpeg_part *part, const uint8_t *near, const uint8_
 #undef SUM
 }
 
-/* A row of the picture's width, of one part; `out` has room for whole groups of blocks. */
+/* A row of the image's width, of one part; `out` has room for whole groups of blocks. */
 static void part_row(const nnefc_jpeg *jpeg, const nnefc_jpeg_part *part, uint32_t y, uint8_t *out) {
     uint32_t across = jpeg->most_across / part->across, down = jpeg->most_down / part->down;
     bool whole = jpeg->most_across % part->across == 0 && jpeg->most_down % part->down == 0;
@@ -128,8 +128,8 @@ static void put_row(const nnefc_jpeg *jpeg, uint8_t *const rows[], uint8_t *rgb)
     }
 }
 
-bool nnefc_jpeg_pixels(nnefc_jpeg *jpeg, nnefc_picture *picture) {
-    if (!nnefc_picture_begin(picture, jpeg->width, jpeg->height)) return false;
+bool nnefc_jpeg_pixels(nnefc_jpeg *jpeg, nnefc_image *image) {
+    if (!nnefc_image_begin(image, jpeg->width, jpeg->height)) return false;
     size_t room = (size_t)jpeg->width + 64;
     uint8_t *memory = malloc(room * NNEFC_JPEG_PARTS), *rows[NNEFC_JPEG_PARTS];
     if (memory == NULL) return false;
@@ -137,7 +137,7 @@ bool nnefc_jpeg_pixels(nnefc_jpeg *jpeg, nnefc_picture *picture) {
     for (uint32_t i = 0; i < jpeg->part_count; i++) make_samples(jpeg, &jpeg->parts[i]);
     for (uint32_t y = 0; y < jpeg->height; y++) {
         for (uint32_t i = 0; i < jpeg->part_count; i++) part_row(jpeg, &jpeg->parts[i], y, rows[i]);
-        put_row(jpeg, rows, picture->rgb + 3 * (size_t)y * picture->width);
+        put_row(jpeg, rows, image->rgb + 3 * (size_t)y * image->width);
     }
     free(memory);
     return true;

@@ -26,8 +26,8 @@ bool nnefc_huffman_read(nnefc_huffman *made, const uint8_t counts[NNEFC_CODE_BIT
         made->largest[size] = count > 0 ? code + count - 1 : -1;
         if (code + count > 1 << size) return false;
         for (int32_t i = 0; i < count && size <= 8; i++)
-            for (int32_t rest = 0; rest < 1 << (8 - size); rest++) {
-                int32_t next = (code + i) << (8 - size) | rest;
+            for (int32_t tail = 0; tail < 1 << (8 - size); tail++) {
+                int32_t next = (code + i) << (8 - size) | tail;
                 made->fast_size[next] = (uint8_t)size, made->fast_symbol[next] = made->symbols[place + i];
             }
         code += count, place += count;

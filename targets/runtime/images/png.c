@@ -80,14 +80,14 @@ static bool put_pixel(const header *head, const uint8_t *row, size_t x, uint8_t 
     return true;
 }
 
-static bool unpack(const header *head, part p, uint8_t *data, nnefc_picture *picture) {
+static bool unpack(const header *head, part p, uint8_t *data, nnefc_image *image) {
     uint32_t width = places(head->width, p.x, p.dx), height = places(head->height, p.y, p.dy);
     size_t size = row_bytes(head, width), step = (head->channels * head->depth + 7) / 8;
     const uint8_t *above = NULL;
     for (uint32_t y = 0; y < height && width > 0; y++) {
         uint8_t *row = data + y * (size + 1) + 1;
         if (!undo_filter(row, above, size, step, row[-1])) return false;
-        uint8_t *to = picture->rgb + 3 * ((size_t)(p.y + y * p.dy) * picture->width + p.x);
+        uint8_t *to = image->rgb + 3 * ((size_t)(p.y + y * p.dy) * image->width + p.x);
         for (uint32_t x = 0; x < width; x++, to += 3 * (size_t)p.dx)
             if (!put_pixel(head, row, x, to)) return false;
         above = row;
@@ -126,29 +126,29 @@ static size_t join(nnefc_bytes file, header *head, uint8_t *joined) {
     return size;
 }
 
-static bool read_pixels(const header *head, nnefc_bytes packed, nnefc_picture *picture) {
+static bool read_pixels(const header *head, nnefc_bytes packed, nnefc_image *image) {
     size_t size = all_bytes(head);
-    if (size / MOST_RATIO > packed.size || !nnefc_picture_begin(picture, head->width, head->height)) return false;
+    if (size / MOST_RATIO > packed.size || !nnefc_image_begin(image, head->width, head->height)) return false;
     uint8_t *data = malloc(size);
     bool holds = data != NULL && nnefc_inflate(packed, data, size);
-    if (!head->interlace) holds = holds && unpack(head, whole, data, picture);
+    if (!head->interlace) holds = holds && unpack(head, whole, data, image);
     uint8_t *at = data;
     for (size_t i = 0; i < sizeof parts / sizeof *parts && holds && head->interlace; i++) {
-        holds = unpack(head, parts[i], at, picture);
+        holds = unpack(head, parts[i], at, image);
         at += part_bytes(head, parts[i]);
     }
     free(data);
     return holds;
 }
 
-nnefc_image_status nnefc_read_png(nnefc_bytes file, nnefc_picture *picture) {
+nnefc_image_status nnefc_read_png(nnefc_bytes file, nnefc_image *image) {
     header head = {0};
     if (!read_header(file, &head)) return NNEFC_IMAGE_BROKEN;
-    if (!nnefc_picture_fits(head.width, head.height, head.channels * head.depth)) return NNEFC_IMAGE_BROKEN;
+    if (!nnefc_image_fits(head.width, head.height, head.channels * head.depth)) return NNEFC_IMAGE_BROKEN;
     uint8_t *joined = malloc(file.size);
     if (joined == NULL) return NNEFC_IMAGE_BROKEN;
     nnefc_bytes packed = {joined, join(file, &head, joined)};
-    bool holds = read_pixels(&head, packed, picture);
+    bool holds = read_pixels(&head, packed, image);
     free(joined);
     return holds ? NNEFC_IMAGE_READ : NNEFC_IMAGE_BROKEN;
 }

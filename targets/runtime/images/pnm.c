@@ -27,27 +27,27 @@ static uint8_t scaled(uint32_t value, uint32_t most) {
 }
 
 /* Samples as text. */
-static bool read_text(nnefc_bytes file, size_t at, uint32_t kind, uint32_t most, size_t channels, nnefc_picture *picture) {
-    for (size_t i = 0; i < (size_t)picture->width * picture->height; i++)
+static bool read_text(nnefc_bytes file, size_t at, uint32_t kind, uint32_t most, size_t channels, nnefc_image *image) {
+    for (size_t i = 0; i < (size_t)image->width * image->height; i++)
         for (size_t c = 0; c < 3; c++) {
             uint32_t value = 0;
             if (c >= channels) {
-                picture->rgb[3 * i + c] = picture->rgb[3 * i];
+                image->rgb[3 * i + c] = image->rgb[3 * i];
                 continue;
             }
             if (!number(file, &at, kind == 1, &value)) return false;
-            picture->rgb[3 * i + c] = kind == 1 ? (value != 0 ? 0 : 255) : scaled(value, most);
+            image->rgb[3 * i + c] = kind == 1 ? (value != 0 ? 0 : 255) : scaled(value, most);
         }
     return true;
 }
 
 /* Samples as bytes, of which there are enough. */
-static void read_bytes(nnefc_bytes file, size_t at, uint32_t kind, uint32_t most, size_t channels, nnefc_picture *picture) {
-    size_t width = picture->width, wide = most > 255 ? 2 : 1;
-    for (size_t y = 0; y < picture->height; y++)
+static void read_bytes(nnefc_bytes file, size_t at, uint32_t kind, uint32_t most, size_t channels, nnefc_image *image) {
+    size_t width = image->width, wide = most > 255 ? 2 : 1;
+    for (size_t y = 0; y < image->height; y++)
         for (size_t x = 0; x < width; x++)
             for (size_t c = 0; c < 3; c++) {
-                uint8_t *to = picture->rgb + 3 * (y * width + x) + c;
+                uint8_t *to = image->rgb + 3 * (y * width + x) + c;
                 size_t place = at + ((y * width + x) * channels + (c < channels ? c : 0)) * wide;
                 if (kind == 4)
                     *to = file.data[at + y * ((width + 7) / 8) + x / 8] >> (7 - x % 8) & 1 ? 0 : 255;
@@ -56,18 +56,18 @@ static void read_bytes(nnefc_bytes file, size_t at, uint32_t kind, uint32_t most
             }
 }
 
-nnefc_image_status nnefc_read_pnm(nnefc_bytes file, nnefc_picture *picture) {
+nnefc_image_status nnefc_read_pnm(nnefc_bytes file, nnefc_image *image) {
     uint32_t kind = file.data[1] - '0', width, height, most = 1;
     size_t at = 2, channels = kind == 3 || kind == 6 ? 3 : 1;
     if (!number(file, &at, false, &width) || !number(file, &at, false, &height)) return NNEFC_IMAGE_BROKEN;
     if (kind != 1 && kind != 4 && (!number(file, &at, false, &most) || most == 0 || most > 65535)) return NNEFC_IMAGE_BROKEN;
-    if (!nnefc_picture_fits(width, height, 24)) return NNEFC_IMAGE_BROKEN;
+    if (!nnefc_image_fits(width, height, 24)) return NNEFC_IMAGE_BROKEN;
     at++; /* one space, and then the samples */
     size_t row = kind == 4 ? ((size_t)width + 7) / 8 : width * channels * (most > 255 ? 2u : 1u);
     if (kind <= 3) row = width * channels; /* characters, at least */
     if (at > file.size || row > (file.size - at) / height) return NNEFC_IMAGE_BROKEN;
-    if (!nnefc_picture_begin(picture, width, height)) return NNEFC_IMAGE_BROKEN;
-    if (kind <= 3) return read_text(file, at, kind, most, channels, picture) ? NNEFC_IMAGE_READ : NNEFC_IMAGE_BROKEN;
-    read_bytes(file, at, kind, most, channels, picture);
+    if (!nnefc_image_begin(image, width, height)) return NNEFC_IMAGE_BROKEN;
+    if (kind <= 3) return read_text(file, at, kind, most, channels, image) ? NNEFC_IMAGE_READ : NNEFC_IMAGE_BROKEN;
+    read_bytes(file, at, kind, most, channels, image);
     return NNEFC_IMAGE_READ;
 }

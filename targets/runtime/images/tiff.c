@@ -78,7 +78,7 @@ static nnefc_image_status read_header(const file_order *file, header *head) {
         return NNEFC_IMAGE_UNSUPPORTED;
     if (head->colour == RGB && (head->channels < 3 || bits < 8)) return NNEFC_IMAGE_BROKEN;
     if (head->colour == PALETTE && (bits > 8 || head->map.count < 3u << bits)) return NNEFC_IMAGE_BROKEN;
-    return nnefc_picture_fits(head->width, head->height, head->channels * bits) ? NNEFC_IMAGE_READ : NNEFC_IMAGE_BROKEN;
+    return nnefc_image_fits(head->width, head->height, head->channels * bits) ? NNEFC_IMAGE_READ : NNEFC_IMAGE_BROKEN;
 }
 
 static bool unpack_bits(nnefc_bytes in, uint8_t *out, size_t room) {
@@ -171,7 +171,7 @@ static void undo_predictor(const header *head, uint8_t *row) {
 }
 
 /* The rows of a strip; `data` has room for them. */
-static bool read_strip(const file_order *file, const header *head, uint32_t strip, uint8_t *data, nnefc_picture *picture) {
+static bool read_strip(const file_order *file, const header *head, uint32_t strip, uint8_t *data, nnefc_image *image) {
     size_t first = (size_t)strip * head->rows, stride = ((size_t)head->width * head->channels * head->bits + 7) / 8;
     size_t rows = head->height - first < head->rows ? head->height - first : head->rows;
     nnefc_bytes in = nnefc_bytes_from(file->bytes, value(file, head->offsets, strip));
@@ -181,12 +181,12 @@ static bool read_strip(const file_order *file, const header *head, uint32_t stri
     if (!unpack(head, in, data, room)) return false;
     for (size_t y = 0; y < rows; y++) {
         if (head->predictor == 2) undo_predictor(head, data + y * stride);
-        put_row(file, head, data + y * stride, picture->rgb + 3 * (first + y) * picture->width);
+        put_row(file, head, data + y * stride, image->rgb + 3 * (first + y) * image->width);
     }
     return true;
 }
 
-nnefc_image_status nnefc_read_tiff(nnefc_bytes bytes, nnefc_picture *picture) {
+nnefc_image_status nnefc_read_tiff(nnefc_bytes bytes, nnefc_image *image) {
     enum { MOST_RATIO = 1 << 12 }; /* bytes that one byte can become */
     file_order file = {bytes, bytes.data[0] == 'M'};
     header head = {0, 0, 1, NONE, BLACK_IS_ZERO, 1, UINT32_MAX, 1, 1, {0, 0, 0}, {0, 0, 0}, {0, 0, 0}, false};
@@ -195,10 +195,10 @@ nnefc_image_status nnefc_read_tiff(nnefc_bytes bytes, nnefc_picture *picture) {
     if (head.rows > head.height) head.rows = head.height;
     size_t stride = ((size_t)head.width * head.channels * head.bits + 7) / 8;
     if (stride * head.height / MOST_RATIO > bytes.size) return NNEFC_IMAGE_BROKEN;
-    uint8_t *data = nnefc_picture_begin(picture, head.width, head.height) ? malloc(stride * head.rows) : NULL;
+    uint8_t *data = nnefc_image_begin(image, head.width, head.height) ? malloc(stride * head.rows) : NULL;
     bool holds = data != NULL;
     for (uint32_t strip = 0; holds && (size_t)strip * head.rows < head.height; strip++)
-        holds = read_strip(&file, &head, strip, data, picture);
+        holds = read_strip(&file, &head, strip, data, image);
     free(data);
     return holds ? NNEFC_IMAGE_READ : NNEFC_IMAGE_BROKEN;
 }

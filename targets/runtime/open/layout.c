@@ -24,7 +24,7 @@ static void sort(uint32_t *order, const int64_t *bytes, uint32_t count) {
 }
 
 uint64_t nnefc_lay_out(const int64_t *bytes, int64_t *offsets, uint32_t *order, uint32_t part) {
-    const nnefc_open_sizes *storages = &nnefc_this_model.open;
+    const nnefc_dynamic_sizes *storages = &nnefc_this_model.open;
     const uint32_t *first = storages->first, *last = storages->last;
     uint32_t count = storages->storage_count;
     uint32_t *placed = order + count, placed_count = 0; /* in the order of their offsets */

@@ -10,10 +10,10 @@
 
 #define MOST_BYTES (INT64_C(1) << 48) /* more than any machine has */
 
-static const nnefc_open_sizes *const open_sizes = &nnefc_this_model.open;
+static const nnefc_dynamic_sizes *const dynamic_sizes = &nnefc_this_model.open;
 
 /* The dynamic dimensions that inputs say, which come first. */
-static uint32_t input_dimensions(void) { return description->dimension_count - (open_sizes->part_count - 1); }
+static uint32_t input_dimensions(void) { return description->dimension_count - (dynamic_sizes->part_count - 1); }
 
 static uint32_t output_dimensions(void) {
     uint32_t count = 0;
@@ -22,9 +22,9 @@ static uint32_t output_dimensions(void) {
 }
 
 bool nnefc_sizes_init(nnefc_sizes *sizes) {
-    size_t dimensions = description->dimension_count, storages = open_sizes->storage_count;
-    size_t parts = open_sizes->part_count, tensors = description->input_count + description->output_count;
-    size_t derived = storages + output_dimensions() + 2 * parts, data_dependent = open_sizes->data_dependent_count;
+    size_t dimensions = description->dimension_count, storages = dynamic_sizes->storage_count;
+    size_t parts = dynamic_sizes->part_count, tensors = description->input_count + description->output_count;
+    size_t derived = storages + output_dimensions() + 2 * parts, data_dependent = dynamic_sizes->data_dependent_count;
     size_t all = 2 * dimensions + 5 * storages + data_dependent + 2 * derived + tensors + 3 * parts;
     int64_t *next = sizes->memory = calloc(all, sizeof *next);
     sizes->order = calloc(2 * storages + 1, sizeof *sizes->order);
@@ -51,7 +51,7 @@ void nnefc_sizes_free(nnefc_sizes *sizes) {
 }
 
 static nnefc_status refuse_other_sizes(char *error) {
-    return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "the network was compiled for these sizes only: %.350s", open_sizes->only);
+    return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "the network was compiled for these sizes only: %.350s", dynamic_sizes->only);
 }
 
 /* Checks the size of a dynamic dimension, and notes its value among the wanted ones. `input` and `axis` are where it is given, for
@@ -124,8 +124,8 @@ static nnefc_status check_broadcast(const nnefc_sizes *sizes, const nnefc_formul
 
 /* Checks the dimensions that follow from others, and solves for those that no input has by itself. */
 static nnefc_status check_formulas(nnefc_sizes *sizes, char *error) {
-    for (uint32_t i = 0; i < open_sizes->formula_count; i++) {
-        const nnefc_formula *formula = &open_sizes->formulas[i];
+    for (uint32_t i = 0; i < dynamic_sizes->formula_count; i++) {
+        const nnefc_formula *formula = &dynamic_sizes->formulas[i];
         nnefc_status status = check_broadcast(sizes, formula, error);
         if (status != NNEFC_OK) return status;
         int64_t *own = &sizes->wanted[formula->dimension], multiple = description->dimensions[formula->dimension].multiple;
@@ -138,14 +138,14 @@ static nnefc_status check_formulas(nnefc_sizes *sizes, char *error) {
                                   (long long)computed, (long long)dimension->least, (long long)dimension->most);
             *own = computed / multiple;
         }
-        int64_t rest = *own * multiple - computed;
+        int64_t difference = *own * multiple - computed;
         if (formula->solved < 0) {
-            if (rest != 0) return refuse_formula(sizes, formula, computed, error);
+            if (difference != 0) return refuse_formula(sizes, formula, computed, error);
             continue;
         }
         const nnefc_dimension *solved = &description->dimensions[formula->solved];
-        int64_t value = rest / formula->factor;
-        if (rest % formula->factor != 0 || value < solved->least / solved->multiple || value > solved->most / solved->multiple)
+        int64_t value = difference / formula->factor;
+        if (difference % formula->factor != 0 || value < solved->least / solved->multiple || value > solved->most / solved->multiple)
             return refuse_formula(sizes, formula, computed, error);
         sizes->wanted[formula->solved] = value;
     }
@@ -168,7 +168,7 @@ static nnefc_status read_sizes(nnefc_sizes *sizes, const int64_t *const *input_s
     }
     nnefc_status status = check_formulas(sizes, error);
     if (status != NNEFC_OK) return status;
-    *changed = !sizes->known || open_sizes->data_dependent_count > 0 || memcmp(sizes->wanted, sizes->values, count * sizeof *sizes->wanted) != 0;
+    *changed = !sizes->known || dynamic_sizes->data_dependent_count > 0 || memcmp(sizes->wanted, sizes->values, count * sizeof *sizes->wanted) != 0;
     return NNEFC_OK;
 }
 
@@ -177,7 +177,7 @@ static nnefc_status read_sizes(nnefc_sizes *sizes, const int64_t *const *input_s
 static nnefc_status refuse(const nnefc_sizes *sizes, uint32_t part, bool too_large, nnefc_status status, const char *reason,
                            char *error) {
     if (part > 0) {
-        uint32_t number = open_sizes->part_dimensions[part];
+        uint32_t number = dynamic_sizes->part_dimensions[part];
         return nnefc_fail(status, error, "%s: the data ask for %lld for \"%.100s\"", reason, (long long)wanted_size(sizes, -1 - (int64_t)number),
                           description->dimensions[number].name);
     }
@@ -205,7 +205,7 @@ static bool measure(const nnefc_sizes *sizes, const nnefc_tensor *tensor, const 
         int64_t size = shape != NULL ? shape[i] : wanted_size(sizes, tensor->shape[i]);
         if (shape != NULL && size == NNEFC_NO_AXIS) break;
         if (size == 0) return *bytes = 0, true;
-        fits = fits && size <= open_sizes->most_items / items;
+        fits = fits && size <= dynamic_sizes->most_items / items;
         if (fits) items *= size;
     }
     *bytes = (uint64_t)items * nnefc_element_bytes(tensor->type);
@@ -215,22 +215,22 @@ static bool measure(const nnefc_sizes *sizes, const nnefc_tensor *tensor, const 
 /* Checks the tensors of one part: the min dimension, the max elements, the bytes of outputs and storages. */
 static nnefc_status check_part(nnefc_sizes *sizes, const int64_t *derived, uint64_t *output_bytes, uint32_t part, char *error) {
     char too_many[64];
-    nnefc_snprintf(too_many, sizeof too_many, "a tensor would have more than %lld elements", (long long)open_sizes->most_items);
-    const int64_t *shape = derived + open_sizes->storage_count, *limits = shape + output_dimensions() + 2 * part;
+    nnefc_snprintf(too_many, sizeof too_many, "a tensor would have more than %lld elements", (long long)dynamic_sizes->most_items);
+    const int64_t *shape = derived + dynamic_sizes->storage_count, *limits = shape + output_dimensions() + 2 * part;
     if (limits[0] < 0)
         return refuse(sizes, part, false, NNEFC_BAD_ARGUMENT, "the network has no result for inputs as small as these", error);
-    bool fits = limits[1] <= open_sizes->most_items;
+    bool fits = limits[1] <= dynamic_sizes->most_items;
     uint64_t bytes, all = 0;
     for (uint32_t i = 0; i < description->output_count && fits; i++) {
-        if (open_sizes->output_parts[i] == part) {
+        if (dynamic_sizes->output_parts[i] == part) {
             fits = measure(sizes, &description->outputs[i], shape, &bytes);
             if (output_bytes != NULL) output_bytes[i] = bytes;
         }
         shape += description->outputs[i].rank;
     }
     if (!fits) return refuse(sizes, part, true, NNEFC_BAD_ARGUMENT, too_many, error);
-    for (uint32_t i = 0; i < open_sizes->storage_count; i++) {
-        if (open_sizes->parts[i] != part) continue;
+    for (uint32_t i = 0; i < dynamic_sizes->storage_count; i++) {
+        if (dynamic_sizes->parts[i] != part) continue;
         if (derived[i] <= MOST_BYTES) all += nnefc_aligned(derived[i]); /* more might overflow */
         if (derived[i] > MOST_BYTES || all > (uint64_t)MOST_BYTES)
             return refuse(sizes, part, true, NNEFC_OUT_OF_MEMORY, "the network needs more memory than there can be", error);
@@ -242,7 +242,7 @@ static nnefc_status check_part(nnefc_sizes *sizes, const int64_t *derived, uint6
  * shapes they tell, unless `tensor_bytes` is null. */
 static nnefc_status derive(nnefc_sizes *sizes, uint32_t parts, int64_t *derived, uint64_t *tensor_bytes, char *error) {
     char too_many[64];
-    nnefc_snprintf(too_many, sizeof too_many, "a tensor would have more than %lld elements", (long long)open_sizes->most_items);
+    nnefc_snprintf(too_many, sizeof too_many, "a tensor would have more than %lld elements", (long long)dynamic_sizes->most_items);
     uint64_t bytes, *output_bytes = tensor_bytes != NULL ? tensor_bytes + description->input_count : NULL;
     for (uint32_t i = 0; i < description->input_count; i++) {
         if (!measure(sizes, &description->inputs[i], NULL, &bytes))
@@ -250,7 +250,7 @@ static nnefc_status derive(nnefc_sizes *sizes, uint32_t parts, int64_t *derived,
         if (tensor_bytes != NULL) tensor_bytes[i] = bytes;
     }
     for (uint32_t i = 0; i < description->output_count && output_bytes != NULL; i++) output_bytes[i] = 0;
-    open_sizes->derive(sizes->wanted, derived);
+    dynamic_sizes->derive(sizes->wanted, derived);
     nnefc_status status = NNEFC_OK;
     for (uint32_t part = 0; part < parts && status == NNEFC_OK; part++)
         status = check_part(sizes, derived, output_bytes, part, error);
@@ -261,19 +261,19 @@ static int64_t *offsets_of(nnefc_sizes *sizes) { return sizes->values + descript
 
 /* Outputs whose shapes are not known before a run. */
 static void leave_unknown(nnefc_sizes *sizes) {
-    int64_t *shapes = sizes->derived + open_sizes->storage_count;
+    int64_t *shapes = sizes->derived + dynamic_sizes->storage_count;
     uint32_t first = 0, data_dependent = 0;
     for (uint32_t i = 0; i < description->output_count; i++) {
         uint32_t end = first + (uint32_t)description->outputs[i].rank;
-        for (; data_dependent < open_sizes->data_dependent_count && open_sizes->data_dependent[data_dependent] < end; data_dependent++)
-            if (open_sizes->output_parts[i] > 0) shapes[open_sizes->data_dependent[data_dependent]] = NNEFC_COUNTED;
+        for (; data_dependent < dynamic_sizes->data_dependent_count && dynamic_sizes->data_dependent[data_dependent] < end; data_dependent++)
+            if (dynamic_sizes->output_parts[i] > 0) shapes[dynamic_sizes->data_dependent[data_dependent]] = NNEFC_COUNTED;
         first = end;
     }
 }
 
 static nnefc_status set_sizes(nnefc_sizes *sizes, char *error) {
     uint32_t dimensions = description->dimension_count;
-    if (open_sizes->only != NULL && open_sizes->special(sizes->wanted) == 0) return refuse_other_sizes(error);
+    if (dynamic_sizes->only != NULL && dynamic_sizes->special(sizes->wanted) == 0) return refuse_other_sizes(error);
     nnefc_status status = derive(sizes, 1, sizes->derived, sizes->tensor_bytes, error);
     if (status != NNEFC_OK) return status;
     leave_unknown(sizes);
@@ -295,7 +295,7 @@ nnefc_status nnefc_sizes_take(nnefc_sizes *sizes, const int64_t *const *input_sh
 
 nnefc_status nnefc_sizes_find(nnefc_sizes *sizes, uint32_t part, char *error) {
     memcpy(sizes->wanted, sizes->values, description->dimension_count * sizeof *sizes->values);
-    open_sizes->derive(sizes->wanted, sizes->derived);
+    dynamic_sizes->derive(sizes->wanted, sizes->derived);
     uint64_t *output_bytes = sizes->tensor_bytes + description->input_count;
     nnefc_status status = check_part(sizes, sizes->derived, output_bytes, part, error);
     if (status == NNEFC_OK) sizes->ends[part] = nnefc_lay_out(sizes->derived, offsets_of(sizes), sizes->order, part);
@@ -304,20 +304,20 @@ nnefc_status nnefc_sizes_find(nnefc_sizes *sizes, uint32_t part, char *error) {
 
 bool nnefc_sizes_lay_out_as_kept(nnefc_sizes *sizes, uint32_t part, uint64_t bytes) {
     if (sizes->kept.ends[part] > bytes) return false;
-    for (uint32_t i = 0; i < open_sizes->storage_count; i++)
-        if (open_sizes->parts[i] == part && sizes->derived[i] > sizes->kept.bytes[i]) return false;
-    for (uint32_t i = 0; i < open_sizes->storage_count; i++)
-        if (open_sizes->parts[i] == part) offsets_of(sizes)[i] = sizes->kept.offsets[i];
+    for (uint32_t i = 0; i < dynamic_sizes->storage_count; i++)
+        if (dynamic_sizes->parts[i] == part && sizes->derived[i] > sizes->kept.bytes[i]) return false;
+    for (uint32_t i = 0; i < dynamic_sizes->storage_count; i++)
+        if (dynamic_sizes->parts[i] == part) offsets_of(sizes)[i] = sizes->kept.offsets[i];
     sizes->ends[part] = sizes->kept.ends[part];
     return true;
 }
 
 void nnefc_sizes_keep(nnefc_sizes *sizes, uint32_t part) {
-    uint32_t count = open_sizes->storage_count;
+    uint32_t count = dynamic_sizes->storage_count;
     for (uint32_t i = 0; i < count; i++)
-        if (open_sizes->parts[i] == part && sizes->derived[i] < sizes->kept.bytes[i]) return; /* sizes that had room would have none */
+        if (dynamic_sizes->parts[i] == part && sizes->derived[i] < sizes->kept.bytes[i]) return; /* sizes that had room would have none */
     for (uint32_t i = 0; i < count; i++) {
-        if (open_sizes->parts[i] != part) continue;
+        if (dynamic_sizes->parts[i] != part) continue;
         sizes->kept.bytes[i] = sizes->derived[i];
         sizes->kept.offsets[i] = offsets_of(sizes)[i];
     }
@@ -330,24 +330,24 @@ nnefc_status nnefc_sizes_widen(nnefc_sizes *sizes, const int64_t *most, uint64_t
         nnefc_status status = want(sizes, i, most != NULL ? most[i] : description->dimensions[i].most, NULL, 0, error);
         if (status != NNEFC_OK) return status;
     }
-    for (uint32_t i = 0; i < open_sizes->formula_count; i++) {
-        const nnefc_formula *formula = &open_sizes->formulas[i];
+    for (uint32_t i = 0; i < dynamic_sizes->formula_count; i++) {
+        const nnefc_formula *formula = &dynamic_sizes->formulas[i];
         if (formula->operands == NULL) continue;
         int64_t one = formula->one(sizes->wanted), other = formula->other(sizes->wanted), larger = one > other ? one : other;
         if (sizes->wanted[formula->dimension] > larger) sizes->wanted[formula->dimension] = larger;
     }
-    nnefc_status status = derive(sizes, open_sizes->part_count, sizes->trial, NULL, error);
+    nnefc_status status = derive(sizes, dynamic_sizes->part_count, sizes->trial, NULL, error);
     if (status != NNEFC_OK) return status;
-    const int64_t *shape = sizes->trial + open_sizes->storage_count;
+    const int64_t *shape = sizes->trial + dynamic_sizes->storage_count;
     for (uint32_t i = 0; output_bytes != NULL && i < description->output_count; i++) {
         measure(sizes, &description->outputs[i], shape, &output_bytes[i]);
         shape += description->outputs[i].rank;
     }
-    for (uint32_t i = 0; i < open_sizes->storage_count; i++) {
+    for (uint32_t i = 0; i < dynamic_sizes->storage_count; i++) {
         int64_t kept = sizes->kept.bytes[i];
         sizes->wide.bytes[i] = sizes->trial[i] > kept ? sizes->trial[i] : kept;
     }
-    for (uint32_t part = 0; part < open_sizes->part_count; part++)
+    for (uint32_t part = 0; part < dynamic_sizes->part_count; part++)
         sizes->wide.ends[part] = nnefc_lay_out(sizes->wide.bytes, sizes->wide.offsets, sizes->order, part);
     return NNEFC_OK;
 }
@@ -359,13 +359,13 @@ void nnefc_sizes_keep_wide(nnefc_sizes *sizes) {
 }
 
 void nnefc_sizes_of_run(nnefc_sizes *sizes) {
-    int64_t *shapes = sizes->derived + open_sizes->storage_count;
-    const int64_t *data_dependent = sizes->values + description->dimension_count + open_sizes->storage_count;
-    for (uint32_t i = 0; i < open_sizes->data_dependent_count; i++) shapes[open_sizes->data_dependent[i]] = data_dependent[i];
+    int64_t *shapes = sizes->derived + dynamic_sizes->storage_count;
+    const int64_t *data_dependent = sizes->values + description->dimension_count + dynamic_sizes->storage_count;
+    for (uint32_t i = 0; i < dynamic_sizes->data_dependent_count; i++) shapes[dynamic_sizes->data_dependent[i]] = data_dependent[i];
 }
 
 const int64_t *nnefc_sizes_output(const nnefc_sizes *sizes, uint32_t output) {
-    const int64_t *shape = sizes->derived + open_sizes->storage_count;
+    const int64_t *shape = sizes->derived + dynamic_sizes->storage_count;
     for (uint32_t i = 0; i < output; i++) shape += description->outputs[i].rank;
     return shape;
 }

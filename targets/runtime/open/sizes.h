@@ -17,7 +17,7 @@ typedef struct nnefc_layout {
 typedef struct nnefc_sizes {
     int64_t *values;        /* of the dynamic dimensions, the last of which the network's code writes; after them the offsets in the workspace, for the network's code; after
                                these the data-dependent sizes of outputs, which that code writes */
-    int64_t *derived;       /* bytes of everything in the workspace, the shapes of all outputs; see nnefc_open_sizes */
+    int64_t *derived;       /* bytes of everything in the workspace, the shapes of all outputs; see nnefc_dynamic_sizes */
     uint64_t *tensor_bytes; /* of all inputs, then of all outputs */
     int64_t *wanted;        /* the dynamic dimensions of the call that is being looked at */
     int64_t *trial;         /* what follows from sizes that are only looked at, as `derived` */

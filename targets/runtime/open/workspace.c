@@ -7,10 +7,10 @@
 #include "model.h"
 #include "system.h"
 
-static const nnefc_open_sizes *const open_sizes = &nnefc_this_model.open;
+static const nnefc_dynamic_sizes *const dynamic_sizes = &nnefc_this_model.open;
 
 void nnefc_workspace_free(nnefc_workspace *workspace) {
-    for (uint32_t part = 0; workspace->parts != NULL && part < open_sizes->part_count; part++)
+    for (uint32_t part = 0; workspace->parts != NULL && part < dynamic_sizes->part_count; part++)
         if (workspace->callers == NULL) nnefc_free_aligned(workspace->parts[part].memory);
     free(workspace->parts);
 }
@@ -37,7 +37,7 @@ bool nnefc_workspace_init(nnefc_workspace *workspace, const nnefc_options *optio
     char error[NNEFC_ERROR_BYTES];
     workspace->callers = options->workspace;
     workspace->callers_bytes = options->workspace != NULL ? options->workspace_bytes : 0;
-    workspace->parts = calloc(open_sizes->part_count, sizeof *workspace->parts);
+    workspace->parts = calloc(dynamic_sizes->part_count, sizeof *workspace->parts);
     if (workspace->parts == NULL) return false;
     workspace->parts[0].memory = workspace->callers;
     uint64_t known = nnefc_this_model.description.workspace_bytes; /* where no size is open but those of outputs */
@@ -62,7 +62,7 @@ nnefc_status nnefc_workspace_fit(nnefc_workspace *workspace, nnefc_sizes *sizes,
 nnefc_status nnefc_workspace_reserve(nnefc_workspace *workspace, const nnefc_sizes *sizes, char *error) {
     uint64_t all = 0;
     nnefc_status status = NNEFC_OK;
-    for (uint32_t part = 0; part < open_sizes->part_count && status == NNEFC_OK; part++) {
+    for (uint32_t part = 0; part < dynamic_sizes->part_count && status == NNEFC_OK; part++) {
         all += sizes->wide.ends[part];
         if (workspace->callers == NULL) status = grow(&workspace->parts[part], sizes->wide.ends[part], error);
     }

@@ -5,12 +5,12 @@
 #include "text/utf8.h"
 
 /* What is still to be cut; `left` cuts may still be made. */
-typedef struct rest {
+typedef struct tail {
     const char *data, *end, *delimiter;
     size_t delimiter_size; /* 0 for white space */
     int64_t left;
     bool done;
-} rest;
+} tail;
 
 static bool is_space(uint32_t c) {
     return (c >= 0x09 && c <= 0x0D) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 || c == 0x1680 ||
@@ -28,7 +28,7 @@ static size_t run_of(const char *data, const char *end, bool spaces) {
     return (size_t)(at - data);
 }
 
-static const char *find(const rest *text) {
+static const char *find(const tail *text) {
     size_t size = text->delimiter_size;
     for (const char *at = text->data; (size_t)(text->end - at) >= size; at++) {
         at = memchr(at, text->delimiter[0], (size_t)(text->end - at) - size + 1);
@@ -38,7 +38,7 @@ static const char *find(const rest *text) {
 }
 
 /* Takes the next piece; false if there is none. */
-static bool next_piece(rest *text, nnefc_string *piece) {
+static bool next_piece(tail *text, nnefc_string *piece) {
     if (text->delimiter_size == 0) {
         text->data += run_of(text->data, text->end, true);
         if (text->data == text->end) return false;
@@ -55,10 +55,10 @@ static bool next_piece(rest *text, nnefc_string *piece) {
     return true;
 }
 
-static rest rest_of(nnefc_text text, nnefc_string delimiter, int64_t cuts) {
+static tail tail_of(nnefc_text text, nnefc_string delimiter, int64_t cuts) {
     nnefc_string bytes = nnefc_text_bytes(text);
     const char *data = bytes.data != NULL ? bytes.data : "";
-    return (rest){data, data + bytes.size, delimiter.data, delimiter.size, cuts, false};
+    return (tail){data, data + bytes.size, delimiter.data, delimiter.size, cuts, false};
 }
 
 /* How many pieces each text has, and the most of them all. Of each at most `cuts` pieces are cut off, if that is not
@@ -74,7 +74,7 @@ int32_t nnefc_text_count_pieces(const nnefc_text *texts, const nnefc_sized_text 
     for (int64_t i = 0; i < count; i++) {
         counts[i] = 0;
         if (failed) continue;
-        rest text = rest_of(texts[i], at, cuts);
+        tail text = tail_of(texts[i], at, cuts);
         while (next_piece(&text, &piece)) counts[i]++;
         if (counts[i] > *most) *most = counts[i];
     }
@@ -91,7 +91,7 @@ int32_t nnefc_text_split(const nnefc_text *texts, const nnefc_sized_text *delimi
     memset(pieces, 0, (size_t)(count * width) * sizeof *pieces);
     if (nnefc_run_failed()) return 0;
     for (int64_t i = 0; i < count; i++) {
-        rest text = rest_of(texts[i], at, cuts);
+        tail text = tail_of(texts[i], at, cuts);
         for (int64_t j = 0; j < width && next_piece(&text, &piece); j++) {
             nnefc_string *made = piece.size > 0 ? nnefc_text_allocate(sizeof *made) : NULL;
             if (piece.size > 0 && made == NULL) return 0;

@@ -73,11 +73,11 @@ static void release(block *at) {
 
 /* Cuts a block in use into two, the first one of so many bytes; the second one. */
 static block *split(block *at, size_t bytes) {
-    size_t rest = size_of(at) - bytes;
+    size_t remainder = size_of(at) - bytes;
     at->bytes = bytes | USED;
     block *second = after(at);
     second->before = at;
-    second->bytes = rest | USED;
+    second->bytes = remainder | USED;
     after(second)->before = second;
     return second;
 }

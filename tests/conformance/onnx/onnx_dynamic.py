@@ -48,15 +48,17 @@ def collect() -> list[Case]:
 def _case(case: Any) -> Case:
     inputs, outputs = case.data_sets[0]
     names = [info.name for info in case.model.graph.input]
-    return Case(case.name, case.model, dict(zip(names, map(_plain, inputs), strict=False)), list(map(_plain, outputs)))
+    return Case(
+        case.name, case.model, dict(zip(names, map(_converted, inputs), strict=False)), list(map(_converted, outputs))
+    )
 
 
-def _plain(value: Any) -> Any:
+def _converted(value: Any) -> Any:
     match value:
         case onnx.TensorProto():
             return numpy_helper.to_array(value)
         case list() | tuple():
-            return [_plain(element) for element in value]
+            return [_converted(element) for element in value]
     return None if value is None else np.asarray(value)
 
 

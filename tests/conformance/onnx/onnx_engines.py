@@ -65,7 +65,7 @@ class _Reference(Backend):  # type: ignore[misc]
 
 
 def _emx() -> Engine:
-    """emx-onnx-cgen, which writes plain C: pip install emx-onnx-cgen; it needs a C compiler."""
+    """emx-onnx-cgen, which writes C: pip install emx-onnx-cgen; it needs a C compiler."""
     from emx_onnx_cgen.onnx_backend import EmxOnnxCgenBackend
 
     return Engine(EmxOnnxCgenBackend)

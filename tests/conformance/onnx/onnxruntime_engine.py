@@ -44,7 +44,7 @@ class _Session(BackendRep):  # type: ignore[misc]
     def run(self, inputs: Any, **_: Any) -> list[Any]:
         given = dict(zip(self._names, inputs, strict=False))
         if not self._narrow:
-            return [_plain(value) for value in self._session.run(self._results, given)]
+            return [_converted(value) for value in self._session.run(self._results, given)]
         feeds = {name: _value(value, self._types[name]) for name, value in given.items()}
         return [_array(value) for value in self._session.run_with_ort_values(self._results, feeds)]
 
@@ -146,7 +146,7 @@ def _unpacked(data: np.ndarray, dtype: np.dtype, count: int) -> np.ndarray:
     return values.view(dtype) if "float" in dtype.name else values.astype(dtype)
 
 
-def _plain(value: Any) -> Any:
+def _converted(value: Any) -> Any:
     if isinstance(value, list):
         return [np.asarray(element) for element in value]
     return None if value is None else np.asarray(value)

@@ -941,7 +941,7 @@ EXPORT const char *fake_log(void) { return log_text != NULL ? log_text : ""; }
 
 EXPORT const char *fake_complaints(void) { return complaints; }
 
-/* Objects that live, one a line: all that nobody has freed. A context's default stream is a part of it. */
+/* Objects that live, one a line: all that are not freed. A context's default stream is a part of it. */
 EXPORT const char *fake_objects(void) {
     static char text[1 << 16];
     enter();

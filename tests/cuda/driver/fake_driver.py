@@ -60,7 +60,7 @@ class FakeDriver:
     @staticmethod
     @functools.cache
     def install() -> FakeDriver:
-        """The one driver of this process, which whoever opens libcuda.so.1 gets from now on."""
+        """The one driver of this process, which each opening of libcuda.so.1 gets from now on."""
         return FakeDriver()
 
     def machine(self, devices: int = 1, capability: tuple[int, int] = (9, 0), version: int = 13000) -> None:

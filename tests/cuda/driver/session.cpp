@@ -81,7 +81,7 @@ int main(int, char **arguments) {
     options.device = 1;
     CHECK(failure(NNEFC_NO_DEVICE, [&] { library.session(options); }) ==
           "no device: device is 1, but there are 1 GPUs, numbered from 0");
-    nnefc::Session plain = nnefc::Library(arguments[2]).session();
-    CHECK(failure(NNEFC_BAD_ARGUMENT, [&] { plain.synchronize(); }) == "the network does not run on a GPU");
+    nnefc::Session on_host = nnefc::Library(arguments[2]).session();
+    CHECK(failure(NNEFC_BAD_ARGUMENT, [&] { on_host.synchronize(); }) == "the network does not run on a GPU");
     std::puts("ok");
 }

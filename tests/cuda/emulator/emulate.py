@@ -24,7 +24,7 @@ The same in steps, for source from elsewhere:
     kernels = emulate(source, folder)                          # source: CUDA C++ as TVM makes it
     kernels.launch("add_kernel", (a, b, out), grid=(4,), block=(128,), shared_bytes=0)
 
-A whole library: `emulate_library(source, folder)` makes a shared object (without checks of memory: nobody says there
+A whole library: `emulate_library(source, folder)` makes a shared object (without checks of memory: no caller declares
 what its pointers point to) that exports `void emulated_NAME(void **arguments, const unsigned grid[3], const unsigned
 block[3], unsigned shared_bytes)` and `const unsigned emulated_NAME_parameters[]` (how many it has, then the bytes of
 each) for each kernel, and `const char *emulator_error(void)`, null unless the last launch
@@ -360,7 +360,7 @@ def _three(sizes: Sequence[int]) -> ctypes.Array[ctypes.c_uint]:
 
 @functools.cache
 def _folder() -> Path:
-    """Of shared objects that nobody asked to keep; until the process ends."""
+    """Of temporary shared objects; until the process ends."""
     folder = tempfile.mkdtemp(prefix="emulator-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return Path(folder)

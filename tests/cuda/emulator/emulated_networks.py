@@ -1,7 +1,8 @@
 """Whole networks for CUDA without a GPU: libraries as they are, on the fake driver and with emulated kernels.
 
     with on_cuda():                                  # what is compiled for a CPU meanwhile is compiled for a GPU that
-        nnefc.compile(path).load().run(inputs)       # this CPU plays; whoever compiles and loads knows nothing of it
+        nnefc.compile(path).load().run(inputs)       # this CPU plays; the caller that compiles and loads knows nothing
+        of it
 
     agree(model, inputs)                             # the same results as by code for this CPU
 

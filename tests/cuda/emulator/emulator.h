@@ -1,7 +1,7 @@
 // CUDA C++ for a CPU: what device code made by TVM uses of the language, compiled as C++17 without a C++ library.
 //
 // The threads of a block are fibers of one thread of the machine (runtime.cpp). They change only at barriers and warp
-// operations, so memory needs no care here: shared arrays are plain static arrays, atomics are plain arithmetic. emulate.py
+// operations, so memory needs no care here: shared arrays are static arrays, atomics are arithmetic. emulate.py
 // prepares the source: it gives `__shared__` arrays a section for each kernel and turns inline assembly into calls.
 #pragma once
 
@@ -301,15 +301,15 @@ static inline float __int2float_rn(int a) { return (float)a; }
 
 // ---- integers and bits ------------------------------------------------------------------------------------------------
 
-#define EMULATOR_EXTREMES(type)                                                                                           \
+#define EMULATOR_MIN_MAX(type)                                                                                           \
   static inline type max(type a, type b) { return a > b ? a : b; }                                                        \
   static inline type min(type a, type b) { return a < b ? a : b; }
-EMULATOR_EXTREMES(int)
-EMULATOR_EXTREMES(unsigned)
-EMULATOR_EXTREMES(long)
-EMULATOR_EXTREMES(unsigned long)
-EMULATOR_EXTREMES(long long)
-EMULATOR_EXTREMES(unsigned long long)
+EMULATOR_MIN_MAX(int)
+EMULATOR_MIN_MAX(unsigned)
+EMULATOR_MIN_MAX(long)
+EMULATOR_MIN_MAX(unsigned long)
+EMULATOR_MIN_MAX(long long)
+EMULATOR_MIN_MAX(unsigned long long)
 static inline unsigned max(int a, unsigned b) { return max((unsigned)a, b); }
 static inline unsigned max(unsigned a, int b) { return max(a, (unsigned)b); }
 static inline unsigned min(int a, unsigned b) { return min((unsigned)a, b); }
@@ -367,9 +367,9 @@ static inline uint16_t emulator_half_bits(double value) {
   double magnitude = fabs(value);
   if (magnitude >= 65520.0) return (uint16_t)(sign | 0x7c00);
   if (magnitude < 0x1p-14) return (uint16_t)(sign | (uint16_t)nearbyint(magnitude * 0x1p24));
-  uint64_t rest;
-  memcpy(&rest, &magnitude, 8);
-  uint64_t kept = rest >> 42, half = 1ull << 41, low = rest & ((1ull << 42) - 1);
+  uint64_t tail;
+  memcpy(&tail, &magnitude, 8);
+  uint64_t kept = tail >> 42, half = 1ull << 41, low = tail & ((1ull << 42) - 1);
   kept += low > half || (low == half && (kept & 1));
   return (uint16_t)(sign | (uint16_t)(kept - (1008ull << 10)));
 }

@@ -121,7 +121,7 @@ struct Range {
   bool writable;
 };
 
-struct Pending {  // a write to a place that another thread has just written or read: harmless if it changes nothing
+struct Pending {  // a write to a place that another thread has just written or read: safe if it changes nothing
   char *address;
   unsigned bytes;
   unsigned char before[16];
@@ -344,8 +344,8 @@ bool release_warp(unsigned first) {
     if (threads[first + lane].state == IN_WARP) waiting |= 1u << lane;
     if (threads[first + lane].state != ENDED) live |= 1u << lane;
   }
-  for (unsigned rest = waiting; rest;) {
-    Thread &leader = threads[first + (unsigned)__builtin_ctz(rest)];
+  for (unsigned left = waiting; left;) {
+    Thread &leader = threads[first + (unsigned)__builtin_ctz(left)];
     unsigned group = 0;  // those who wait as the leader does
     for (unsigned lane = 0; lane < lanes; ++lane) {
       Thread &other = threads[first + lane];
@@ -353,7 +353,7 @@ bool release_warp(unsigned first) {
           (leader.operation != ACTIVE || other.line == leader.line))
         group |= 1u << lane;
     }
-    rest &= ~group;
+    left &= ~group;
     if (leader.operation == ACTIVE ? waiting != live : (leader.mask & live) != group) continue;
     unsigned ballot = 0;
     for (unsigned lane = 0; lane < lanes; ++lane)
@@ -629,7 +629,7 @@ void emulator_copy(unsigned shared, const void *global, unsigned bytes, unsigned
   Copy &copy = self.copies[self.copy_count++];
   copy = {to, bytes, self.groups, {}};
   memcpy(copy.data, global, source_bytes);
-  memset(to, 0xff, bytes);  // nobody may rely on what is there now
+  memset(to, 0xff, bytes);  // no caller may rely on what is there now
 }
 
 void emulator_copy_commit() { ++threads[current].groups; }

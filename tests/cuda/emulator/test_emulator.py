@@ -176,7 +176,7 @@ extern "C" __global__ void copies(float* __restrict__ in, float* __restrict__ ou
   }
 }
 
-extern "C" __global__ void halves(half* __restrict__ a, half* __restrict__ b, half* __restrict__ out) {
+extern "C" __global__ void in_fp16(half* __restrict__ a, half* __restrict__ b, half* __restrict__ out) {
   int n = ((int)blockIdx.x) * 256 + ((int)threadIdx.x);
   out[n] = a[n] + b[n];
   out[65536 + n] = a[n] * b[n];
@@ -361,7 +361,7 @@ def test_half_precision_rounds_as_numpy_does(kernels: EmulatedKernels) -> None:
     a = np.arange(65536, dtype=np.uint32).astype(np.uint16).view(np.float16)
     b = np.random.default_rng(1).permutation(a)
     out = np.zeros((8, 65536), np.float16)
-    kernels.launch("halves", (a, b, out), (256,), (256,))
+    kernels.launch("in_fp16", (a, b, out), (256,), (256,))
     pairs = out[6:].reshape(65536, 2)
     with np.errstate(all="ignore"):
         exact = a.astype(np.float64) * b.astype(np.float64) + a.astype(np.float64)
@@ -411,7 +411,7 @@ def test_functions_of_the_math_library(kernels: EmulatedKernels) -> None:
     np.testing.assert_allclose(out, np.stack(expected), rtol=1e-6, atol=1e-6)
 
 
-def test_tensor_cores_multiply_halves(kernels: EmulatedKernels) -> None:
+def test_tensor_cores_multiply_fp16(kernels: EmulatedKernels) -> None:
     a, b, out = (
         random(16, 16).astype(np.float16),
         random(16, 8).astype(np.float16),

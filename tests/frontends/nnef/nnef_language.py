@@ -80,17 +80,17 @@ def operations(flat: FlatGraph) -> list[str]:
     return [name for name in names if name not in ("external", "variable")]
 
 
-def plain(value: Any) -> Any:
+def as_lists(value: Any) -> Any:
     """A value with tensors as their names."""
     match value:
         case Tensor():
             return value.name
         case list():
-            return [plain(element) for element in value]
+            return [as_lists(element) for element in value]
         case tuple():
-            return tuple(plain(element) for element in value)
+            return tuple(as_lists(element) for element in value)
         case dict():
-            return {name: plain(element) for name, element in value.items()}
+            return {name: as_lists(element) for name, element in value.items()}
         case _:
             return value
 

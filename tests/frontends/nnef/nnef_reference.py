@@ -1,4 +1,4 @@
-"""NumPy references for NNEF operations, written from the standard: slow, plain, in float64."""
+"""NumPy references for NNEF operations, written from the standard: slow, direct, in float64."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ TARGETS = [
 ]
 
 
-def halves(count: int, scale: float) -> np.ndarray:
+def fp16_values(count: int, scale: float) -> np.ndarray:
     return (RNG.standard_normal((count, 1)) * scale).astype("<f2")
 
 
@@ -33,7 +33,7 @@ def slow_unless(kind: str, *kinds: str) -> Any:
 def blocks(kind: str, rows: int, depth: int) -> tuple[bytes, np.ndarray]:
     """Random blocks of ggml's types, as they are defined, and the matrix `[rows, depth]` that they are."""
     count = rows * depth // 32
-    scales = halves(count, 0.1)
+    scales = fp16_values(count, 0.1)
     wide = scales.astype(np.float32)
     if kind == "Q8_0":
         elements = RNG.integers(-128, 128, (count, 32)).astype(np.int8)
@@ -45,7 +45,7 @@ def blocks(kind: str, rows: int, depth: int) -> tuple[bytes, np.ndarray]:
     if kind == "Q4_0":
         values = (elements.astype(np.float32) - 8) * wide
         return np.hstack([scales.view(np.uint8), packed]).tobytes(), values.reshape(rows, depth)
-    minimum = halves(count, 0.5)
+    minimum = fp16_values(count, 0.5)
     values = elements * wide + minimum.astype(np.float32)
     return np.hstack([scales.view(np.uint8), minimum.view(np.uint8), packed]).tobytes(), values.reshape(rows, depth)
 
@@ -75,7 +75,7 @@ def written(folder: Path, kind: str, rows: int, depth: int, body: str, inputs: s
 )
 @pytest.mark.sample(3)
 def test_products_read_blocks_as_they_are(kind: str, target: str, strict: bool, tmp_path: Path) -> None:
-    """Rows are rounded to 16 bits where the processor multiplies bytes, unless the user wants plain sums."""
+    """Rows are rounded to 16 bits where the processor multiplies bytes, unless the user wants direct sums."""
     error = 1e-5 if strict else 1e-4
     inputs = "x = external<scalar>(shape = [3, 96]);"
     values = written(tmp_path / "m", kind, 50, 96, "y = matmul(x, w, transposeB = true);", inputs)

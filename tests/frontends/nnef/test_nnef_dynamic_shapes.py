@@ -81,7 +81,7 @@ def test_a_convolutional_network_takes_any_batch_and_image(tmp_path: Path) -> No
 
 def test_documents_compute_with_the_shapes_of_tensors(tmp_path: Path) -> None:
     """`shape_of` in a fragment, and what the document calculates of it, follow the input."""
-    text = """fragment halves(x: tensor<scalar>) -> (y: tensor<scalar>)
+    text = """fragment split_in_two(x: tensor<scalar>) -> (y: tensor<scalar>)
     {
         s = shape_of(x);
         n = s[0] * 2 if length_of(s) == 2 else 1;
@@ -90,7 +90,7 @@ def test_documents_compute_with_the_shapes_of_tensors(tmp_path: Path) -> None:
     graph g(x) -> (y)
     {
         x = external(shape = [0, 6]);
-        a = halves(x);
+        a = split_in_two(x);
         y = concat([a, sqrt(abs(a))], axis = 1) * 2.0;
     }"""
     with nnefc.compile(model(tmp_path, text)).load(threads=1) as library:

@@ -271,7 +271,7 @@ def test_documents_grow_with_the_network(tmp_path: Path) -> None:
     assert sizes[1] - sizes[0] == 200
 
 
-def test_halves_have_no_name_in_nnef(tmp_path: Path) -> None:
+def test_fp16_has_no_name_in_nnef(tmp_path: Path) -> None:
     made = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT16, (2, 3))
     out = helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT16, (2, 3))
     path = save(model(graph([node("Relu", ["x"], ["y"])], [made], [out])), tmp_path)

@@ -78,8 +78,8 @@ def _layer(cached: bool, table: bool, prefix: str = "") -> list[onnx.NodeProto]:
     nodes += [
         _node(joined[0], f"{key} k_heads" if cached else "k_heads", "all_keys", **joined[1]),
         _node(joined[0], f"{value} v_heads" if cached else "v_heads", "all_values", **joined[1]),
-        _node("Transpose", "all_keys", "turned", perm=[0, 1, 3, 2]),
-        _node("MatMul", "q_heads turned", "products"),
+        _node("Transpose", "all_keys", "transposed", perm=[0, 1, 3, 2]),
+        _node("MatMul", "q_heads transposed", "products"),
         _node("Div", "products scale", "scores"),
         # which positions may be seen: rows of a constant triangle, and the mask
         _node("Shape", "all_keys", "keys_shape"),

@@ -32,8 +32,8 @@ def moving() -> list[onnx.NodeProto]:
     return [
         node("Identity", "x", "same"),
         node("Concat", "x names", "more", axis=0),
-        node("Transpose", "more", "turned"),
-        node("Gather", "turned order", "some", axis=0),
+        node("Transpose", "more", "transposed"),
+        node("Gather", "transposed order", "some", axis=0),
         node("Unsqueeze", "some zero", "deep"),
         node("Squeeze", "deep zero", "flat"),
         node("Slice", "flat zero one", "row"),
@@ -118,7 +118,7 @@ def test_a_failed_run_writes_no_strings_beyond_the_output(tmp_path: Path) -> Non
 
 def test_strings_go_round_a_loop_and_through_a_choice(tmp_path: Path) -> None:
     """The loop turns a row as often as an input says, and a branch has strings of its own."""
-    turned = helper.make_graph(
+    transposed = helper.make_graph(
         [
             node("Gather", "state turn", "after", axis=0),
             node("Identity", "condition", "goes_on"),
@@ -140,7 +140,7 @@ def test_strings_go_round_a_loop_and_through_a_choice(tmp_path: Path) -> None:
         )
         for kind, other in (("then", "x"), ("else", "names"))
     }
-    nodes = [node("Loop", "count always x", "row", body=turned), node("If", "choice", "y", **branches)]
+    nodes = [node("Loop", "count always x", "row", body=transposed), node("If", "choice", "y", **branches)]
     inputs = {"x": (STRING, [3]), "count": (INT64, []), "choice": (BOOL, [])}
     constants = {"turn": np.array([1, 2, 0]), "names": NAMES[0], "always": np.array(True)}
     proto = model_of(nodes, inputs, {"y": STRING}, **constants)

@@ -38,7 +38,7 @@ def test_dimensions_are_bound_by_name_or_by_inputs(tmp_path: Path, shape: dict[s
     np.testing.assert_allclose(results(network, a=a, b=b)["y"], a @ b, rtol=1e-5, atol=1e-6)
 
 
-def test_dimensions_that_nobody_gives_stay_open(tmp_path: Path) -> None:
+def test_dimensions_that_are_not_given_stay_dynamic(tmp_path: Path) -> None:
     assert dynamic_names(loaded(PRODUCT, tmp_path, shape={"m": 3})) == ["k", "n"]
 
 

@@ -162,7 +162,7 @@ def test_without_an_entry_the_graph_is_compiled(tmp_path: Path) -> None:
 
 
 def gradient_step() -> onnx.GraphProto:
-    """The same derivatives by `Gradient`, and plain descent."""
+    """The same derivatives by `Gradient`, and gradient descent."""
     nodes = [
         node("Log", ["p"], ["lp"]),
         node("Mul", ["lp", "t"], ["lpt"]),

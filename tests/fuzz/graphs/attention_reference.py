@@ -95,15 +95,15 @@ def _values(_given: Attributes, weights: Array, value: Array) -> Array:
 
 def _rotary(given: Attributes, x: Array, cos: Array, sin: Array, places: Array | None = None) -> Array:
     tokens = x.transpose(0, 2, 1, 3) if x.ndim == 4 else x.reshape(*x.shape[:2], given["num_heads"], -1)
-    turned = given.get("rotary_embedding_dim") or tokens.shape[-1]
+    rotated = given.get("rotary_embedding_dim") or tokens.shape[-1]
     if places is not None:
         cos, sin = cos[places], sin[places]
     cos, sin = cos[:, :, None], sin[:, :, None]
     found = tokens.copy()
     first, second = (
-        (slice(0, turned, 2), slice(1, turned, 2))
+        (slice(0, rotated, 2), slice(1, rotated, 2))
         if given.get("interleaved")
-        else (slice(0, turned // 2), slice(turned // 2, turned))
+        else (slice(0, rotated // 2), slice(rotated // 2, rotated))
     )
     found[..., first] = cos * tokens[..., first] - sin * tokens[..., second]
     found[..., second] = sin * tokens[..., first] + cos * tokens[..., second]

@@ -108,8 +108,8 @@ _TERMS: Mapping[str, Callable[..., Anything]] = {
         np.abs(x).max(initial=0) * (np.abs(cos).max(initial=0) + np.abs(sin).max(initial=0))
     ),
 }
-"""How large what is added up inside may be, where magnitudes of the inputs do not tell; of numbers of pictures' places,
-errors move the place."""
+"""How large what is added up inside may be, where magnitudes of the inputs do not tell; of numbers of images'
+positions, errors move the place."""
 _DEQUANTIZED = frozenset(("RealQGemm",))
 """Products of what integers stand for, which are rounded as other factors are where nothing computes in integers."""
 _FEW_DIGITS = {"RealQLinearSigmoid": 64.0}
@@ -204,9 +204,9 @@ def bounds_of(graph: Graph, precision: str = "") -> dict[str, Bounds]:
     rounding = _Rounding.of(graph.floats, precision)
     exact: dict[str, Anything] = {name: tensor.exact for name, tensor in graph.tensors.items()}
     for step in graph.steps:
-        if step.plain != (step,):
+        if step.written_out != (step,):
             exact |= step.inside([exact[name] if name else None for name in step.inputs])
-    steps = [plain for step in graph.steps for plain in step.plain]
+    steps = [written_out for step in graph.steps for written_out in step.written_out]
     makers = {name: step for step in steps for name in step.node.output}
     errors: dict[str, Array] = {}
     for step in {id(makers[t.name]): makers[t.name] for t in graph.outputs}.values():

@@ -31,7 +31,7 @@ from ways import RUNS_OF_STATES, Way
 import nnefc
 from nnefc.backends import backend_of
 from nnefc.comparison.kernel_stages import kernel_stages
-from nnefc.comparison.passes import check_plain, outputs_after_each
+from nnefc.comparison.passes import check_unfused, outputs_after_each
 from nnefc.driver.formats import load_network
 from nnefc.loader.session import Session
 from nnefc.passes.backend import MEMORY_BUDGET
@@ -49,7 +49,7 @@ _NOT_APART = "passes cannot be distinguished"
 """The message for graphs that become loops or choices, or with data-dependent sizes."""
 _SQUEEZED = "has no axes, so it leaves out dimensions of 1"
 """The message for a `Squeeze` without axes of what has a data-dependent size."""
-_HARMLESS = ".*( must be .* operators|integers of NNEF have no width)"
+_EXPECTED = ".*( must be .* operators|integers of NNEF have no width)"
 """Warnings: of sizes, which graphs have; of 32 bits, which are enough where there is no arithmetic of integers."""
 _OF_EMULATOR = re.compile(r"qemu-\S+: .*: Assertion `")
 
@@ -160,7 +160,7 @@ def _strict_warnings() -> Iterator[None]:
     """Warnings of models are errors, but for those that say nothing of what is compiled."""
     with warnings.catch_warnings():
         warnings.simplefilter("error", nnefc.ModelWarning)
-        warnings.filterwarnings("ignore", _HARMLESS, nnefc.ModelWarning)
+        warnings.filterwarnings("ignore", _EXPECTED, nnefc.ModelWarning)
         yield
 
 
@@ -240,8 +240,8 @@ def _judged(graph: Graph, runs: Sequence[Arrays], way: Way) -> Outcome:
     """What the results of a graph are worth, each with another number of threads."""
     if way.special:
         return _judged_special(graph, runs, way)
-    plain = written_out(graph, graph.kept or {}) if way.states else graph
-    bounds = bounds_of(plain, way.precision)
+    stateless = written_out(graph, graph.kept or {}) if way.states else graph
+    bounds = bounds_of(stateless, way.precision)
     first, *others = runs
     is_doubtful = False
     for results in (first, *(other for other in others if not _are_same(first, other))):
@@ -249,7 +249,7 @@ def _judged(graph: Graph, runs: Sequence[Arrays], way: Way) -> Outcome:
         if not wrong:
             continue
         what = difference(results, wrong)
-        peer = peer_results(plain.model(), plain.feeds())
+        peer = peer_results(stateless.model(), stateless.feeds())
         side = peer if isinstance(peer, str) else "neither" if difference(peer, wrong) else "reference"
         if isinstance(peer, str) or side == "reference" or difference(results, _around(peer, wrong)):
             counts = Counter({"ended the peer": 1} if side == ENDED else {})
@@ -419,7 +419,7 @@ def _validate(graph: Graph, way: Way, validated: list[str]) -> Arrays:
         source = Path(name) / "graph.onnx"
         onnx.save(graph.model(), source)
         network = load_network(source)
-    check_plain(network)
+    check_unfused(network)
     backend, strict = backend_of(parse_any_target(way.target)), bool(dict(way.options).get("strict"))
     backend.check()
     results: Arrays = {}

@@ -280,14 +280,14 @@ def _read(given: Attributes, image: Array, y: float, x: float) -> Array:
 def _hash(given: Attributes, x: Array) -> Array:
     """MurmurHash3 of 32 bits (A. Appleby) of each number's bytes."""
 
-    def turned(word: int, count: int) -> int:
+    def rotated(word: int, count: int) -> int:
         return (word << count | word >> (32 - count)) & 0xFFFFFFFF
 
     def of(element: np.generic) -> int:
         data, made = element.tobytes(), given.get("seed", 0) & 0xFFFFFFFF
         for word in np.frombuffer(data, "<u4").tolist():
-            made ^= turned(word * 0xCC9E2D51 & 0xFFFFFFFF, 15) * 0x1B873593 & 0xFFFFFFFF
-            made = (turned(made, 13) * 5 + 0xE6546B64) & 0xFFFFFFFF
+            made ^= rotated(word * 0xCC9E2D51 & 0xFFFFFFFF, 15) * 0x1B873593 & 0xFFFFFFFF
+            made = (rotated(made, 13) * 5 + 0xE6546B64) & 0xFFFFFFFF
         made ^= len(data)
         made = (made ^ made >> 16) * 0x85EBCA6B & 0xFFFFFFFF
         made = (made ^ made >> 13) * 0xC2B2AE35 & 0xFFFFFFFF

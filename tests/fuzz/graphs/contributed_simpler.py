@@ -225,7 +225,7 @@ def _packed_attention(steps: Steps) -> list[onnx.NodeProto]:
     return steps.end(steps.add("Unpadded", made, offsets, parts[0]))
 
 
-def _turned(steps: Steps) -> list[onnx.NodeProto]:
+def _rotated(steps: Steps) -> list[onnx.NodeProto]:
     x, places, cos, sin = steps.node.input
     given = chosen(steps.given, "interleaved", "num_heads")
     places = steps.add("PositionCounts", x, places)
@@ -317,7 +317,7 @@ OF_ONNXRUNTIME: Mapping[str, Callable[[Steps], Sequence[onnx.NodeProto]]] = {
     "com.microsoft.GridSample": _as_standard,
     "com.microsoft.Pad": _as_standard,
     "com.microsoft.Range": _as_standard,
-    "com.microsoft.RotaryEmbedding": _turned,
+    "com.microsoft.RotaryEmbedding": _rotated,
     "com.microsoft.Trilu": _as_standard,
     "com.microsoft.Unique": _unique,
 }

@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 from graph import Graph, Tensor
 from onnx import helper, numpy_helper
-from steps import Step, widened
+from steps import Step, in_float32
 from walk import Walk
 from ways import WAYS, Way
 
@@ -59,11 +59,11 @@ def _graph(model: onnx.ModelProto) -> Graph:
         kind = info.type.tensor_type
         shape = [size.dim_value for size in kind.shape.dim]
         array = walk.random(shape, helper.tensor_dtype_to_np_dtype(kind.elem_type))
-        inputs.append(Tensor(info.name, array, widened(array)))
+        inputs.append(Tensor(info.name, array, in_float32(array)))
     constants = []
     for tensor in model.graph.initializer:
         array = numpy_helper.to_array(tensor)
-        constants.append(Tensor(tensor.name, array, widened(array)))
+        constants.append(Tensor(tensor.name, array, in_float32(array)))
     (opset,) = [each.version for each in model.opset_import if not each.domain]
     steps = [Step(node, opset=opset) for node in model.graph.node]
     outputs = [Tensor(info.name, np.empty(0), np.empty(0)) for info in model.graph.output]

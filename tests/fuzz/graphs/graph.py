@@ -14,7 +14,7 @@ import numpy.typing as npt
 import onnx
 from onnx import helper, numpy_helper
 from simpler import node_text
-from steps import OPSET, Step, evaluate, imports, is_float, widened
+from steps import OPSET, Step, evaluate, imports, in_float32, is_float
 
 __all__ = ["Graph", "Tensor", "element_type", "joined"]
 
@@ -67,7 +67,7 @@ class Graph:
         constants: the initializers.
         outputs: what is compared.
         tensors: all tensors by name, those between steps too.
-        opened: the sizes of inputs that models may leave open, by their names; None where nobody looked yet.
+        opened: the sizes of inputs that models may leave open, by their names; None where it is unknown yet.
         kept: the inputs that are states in some ways, and the outputs that each of them is in the next run; so, too.
         special: whether special values were put into its inputs.
         opset: the operator set that its nodes are of.
@@ -126,7 +126,7 @@ class Graph:
         Raises:
             Rejected: the reference cannot compute them.
         """
-        tensors = {t.name: replace(t, exact=widened(t.array)) for t in (*self.inputs, *self.constants)}
+        tensors = {t.name: replace(t, exact=in_float32(t.array)) for t in (*self.inputs, *self.constants)}
         for step in self.steps:
             values = [tensors[name].exact if name else None for name in step.inputs]
             for name, value in zip(step.node.output, evaluate(step, values), strict=True):

@@ -28,7 +28,7 @@ _PATIENCE = 60.0
 
 
 def peer_results(model: onnx.ModelProto, feeds: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]] | str:
-    """The results of a graph of plain numbers by name, or one of the words above."""
+    """The results of a graph of numbers by name, or one of the words above."""
     with tempfile.TemporaryDirectory() as name:
         files = [Path(name) / each for each in ("model.onnx", "inputs.npz", "results.npz")]
         onnx.save(model, files[0])

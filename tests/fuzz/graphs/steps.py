@@ -21,10 +21,10 @@ __all__ = [
     "attributes_of",
     "evaluate",
     "imports",
+    "in_float32",
     "is_float",
     "needed_for",
     "read_inside",
-    "widened",
 ]
 
 OPSET = 21
@@ -75,7 +75,7 @@ class Step:
         return (self.node,)
 
     @property
-    def plain(self) -> Sequence[Step]:
+    def written_out(self) -> Sequence[Step]:
         """The same as steps without bodies."""
         return self._inner or (self,)
 
@@ -92,11 +92,11 @@ class Step:
         return found
 
     def inside(self, inputs: Sequence[Array | None]) -> dict[str, Any]:
-        """The values of all tensors of the plain steps, by name."""
+        """The values of all tensors of the written-out steps, by name."""
         known: dict[str, Any] = {name: value for name, value in zip(self.inputs, inputs, strict=True) if name}
-        for step in self.plain:
+        for step in self.written_out:
             found = step.values([known[name] if name else None for name in step.inputs])
-            known |= zip(step.node.output, map(widened, found), strict=True)
+            known |= zip(step.node.output, map(in_float32, found), strict=True)
         return known
 
     def renamed(self, names: Mapping[str, str]) -> Step:
@@ -132,10 +132,10 @@ def evaluate(step: Step, values: Iterable[Array | None]) -> list[Array]:
         raise Rejected(str(error)) from None
     if any(not isinstance(value, np.ndarray | np.generic) for value in found):
         raise Rejected("a result is not a tensor")
-    return [widened(np.asarray(value)) for value in found]
+    return [in_float32(np.asarray(value)) for value in found]
 
 
-def widened(array: Array) -> Array:
+def in_float32(array: Array) -> Array:
     """The array with float64 in place of narrower floats."""
     return array.astype(np.float64) if is_float(array.dtype) else array
 

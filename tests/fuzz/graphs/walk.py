@@ -17,7 +17,7 @@ import numpy.typing as npt
 import onnx
 from graph import Graph, Tensor
 from onnx import helper
-from steps import OPSET, Rejected, Step, attributes_of, evaluate, is_float, widened
+from steps import OPSET, Rejected, Step, attributes_of, evaluate, in_float32, is_float
 
 __all__ = ["OF_NO_SET", "Walk"]
 
@@ -302,7 +302,7 @@ class Walk:
         return np.dtype(self.floats) if kind == np.float32 else kind
 
     def _tensor(self, name: str, array: Array) -> Tensor:
-        return Tensor(f"{self.prefix}{name}", array, widened(array))
+        return Tensor(f"{self.prefix}{name}", array, in_float32(array))
 
 
 def _places_of(step: Step, value: Array) -> tuple[int, ...]:

@@ -40,5 +40,5 @@ def layer(
 COMPUTATIONS = [
     layer("long short-term memory, both directions", "LSTM", (0, 3, 1, 2), 2),
     layer("gated recurrent units", "GRU", (1, 0, 2), 1, linear_before_reset=1),
-    layer("plain recurrent network", "RNN", (0,), 1, "nonlinearity=relu", activations=["Relu"]),
+    layer("simple recurrent network", "RNN", (0,), 1, "nonlinearity=relu", activations=["Relu"]),
 ]

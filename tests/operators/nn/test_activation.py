@@ -1,4 +1,4 @@
-"""Activations that all formats have are one computation each, and lose nothing where their plain formulas do."""
+"""Activations that all formats have are one computation each, and lose nothing where their direct formulas do."""
 
 from __future__ import annotations
 

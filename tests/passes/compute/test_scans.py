@@ -57,10 +57,10 @@ class Net:
     def _reference(self, x: np.ndarray, axis: int, exclusive: int, reverse: int) -> np.ndarray:
         wide = x.astype(np.float64) if x.dtype.kind == "f" else x
         neutral = np.full_like(wide.take([0], axis) if x.size else wide, int(self._operator == "CumProd"))
-        turned = np.flip(wide, axis) if reverse else wide
+        reversed_data = np.flip(wide, axis) if reverse else wide
         if exclusive and x.size:
-            turned = np.concatenate([neutral, turned], axis).take(range(x.shape[axis]), axis)
-        made = (np.cumprod if self._operator == "CumProd" else np.cumsum)(turned, axis, dtype=wide.dtype)
+            reversed_data = np.concatenate([neutral, reversed_data], axis).take(range(x.shape[axis]), axis)
+        made = (np.cumprod if self._operator == "CumProd" else np.cumsum)(reversed_data, axis, dtype=wide.dtype)
         return np.flip(made, axis) if reverse else made
 
     def model(self) -> ModelProto:

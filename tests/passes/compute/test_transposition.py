@@ -7,7 +7,7 @@ import pytest
 import tvm
 from tvm import te
 
-from nnefc.passes.compute.transposition import transpose_to_blocks, transpose_to_plain
+from nnefc.passes.compute.transposition import transpose_to_blocks, transpose_to_row_major
 
 
 @pytest.mark.parametrize(
@@ -18,14 +18,14 @@ from nnefc.passes.compute.transposition import transpose_to_blocks, transpose_to
 def test_tiles_are_transposed_and_last_blocks_filled_up(
     dtype: str, batch: int, channels: int, positions: int, size: int
 ) -> None:
-    plain = np.random.default_rng(0).integers(0, 100, (batch, channels, positions)).astype(dtype)
+    row_major = np.random.default_rng(0).integers(0, 100, (batch, channels, positions)).astype(dtype)
     count = -(-channels // size)
     filled = np.zeros((batch, count * size, positions), dtype)
-    filled[:, :channels] = plain
+    filled[:, :channels] = row_major
     blocked = np.ascontiguousarray(filled.reshape(batch, count, size, positions).swapaxes(2, 3))
     sizes = (batch, channels, positions, size)
-    np.testing.assert_array_equal(_run(transpose_to_blocks, plain, sizes, blocked.size), blocked.reshape(-1))
-    np.testing.assert_array_equal(_run(transpose_to_plain, blocked, sizes, plain.size), plain.reshape(-1))
+    np.testing.assert_array_equal(_run(transpose_to_blocks, row_major, sizes, blocked.size), blocked.reshape(-1))
+    np.testing.assert_array_equal(_run(transpose_to_row_major, blocked, sizes, row_major.size), row_major.reshape(-1))
 
 
 def _run(function: object, source: np.ndarray, sizes: tuple[int, ...], size: int) -> np.ndarray:

@@ -276,7 +276,7 @@ def test_shuffled_groups_have_the_same_values(name: str, units: list[tuple[int, 
     check([unit(*sizes) for sizes in units], name)
 
 
-def halves(batch: int, half: int) -> Case:
+def split_channels(batch: int, half: int) -> Case:
     """Units of ShuffleNet v2, with other users of parts of their channels."""
     first, dense = filters(2 * half, 7, 1, 1), filters(half, half, 1, 1)
 
@@ -309,8 +309,8 @@ SPLITS = [(1, 58), (2, 29), (1, 16), (2, 24), (1, 5)]
     ],
 )
 @pytest.mark.slow
-def test_halves_of_shuffled_channels_have_the_same_values(name: str, sizes: list[tuple[int, int]]) -> None:
-    check([halves(*size) for size in sizes], name)
+def test_split_channels_that_are_shuffled_have_the_same_values(name: str, sizes: list[tuple[int, int]]) -> None:
+    check([split_channels(*size) for size in sizes], name)
 
 
 def test_shuffled_groups_have_the_same_values_by_lane() -> None:
@@ -318,7 +318,7 @@ def test_shuffled_groups_have_the_same_values_by_lane() -> None:
     machine = with_glibc("arm", "cortex-a76", "qemu-aarch64", "-cpu", "cortex-a76")
     if machine.missing:
         pytest.skip(f"needs: {machine.missing}")
-    built = build([unit(3, 20, 20, 4, 1), halves(2, 29)])
+    built = build([unit(3, 20, 20, 4, 1), split_channels(2, 29)])
     artifact = compile_network(built.network, target(machine.target))
     assert not differences(built.expected, run_on(machine, artifact, built.inputs))
 
@@ -394,8 +394,8 @@ def test_runs_with_a_channel_of_another_tensor_are_read_slot_by_slot() -> None:
 def test_no_pair_of_float16_holds_a_channel_of_another_tensor() -> None:
     """Of bytes, which are all finite, some may."""
     machine, layout = target("znver5 -precision=bf16"), Blocked((*range(15), *[FOREIGN] * 17))
-    halves, data_bytes = (multiplication_of(machine, dtype, dtype) for dtype in ("bfloat16", "int8"))
-    assert reads_of(layout, 1, halves, (1, 1), machine, 16) is None
+    split_channels, data_bytes = (multiplication_of(machine, dtype, dtype) for dtype in ("bfloat16", "int8"))
+    assert reads_of(layout, 1, split_channels, (1, 1), machine, 16) is None
     assert reads_of(layout, 1, data_bytes, (1, 1), machine, 16) is not None
 
 

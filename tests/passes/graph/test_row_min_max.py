@@ -1,4 +1,4 @@
-"""Extremes along the last axes: reduced in vectors, as sums are; what is infinite or not a number is kept."""
+"""Minima and maxima along the last axes: reduced in vectors, as sums are; what is infinite or not a number is kept."""
 
 from __future__ import annotations
 

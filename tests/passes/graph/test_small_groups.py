@@ -36,7 +36,7 @@ def kernels(channels: int, inputs: int, machine: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("machine", "turned"),
+    ("machine", "permuted"),
     [
         ("x86-64-v3", [2, 4]),
         ("x86-64-v4", [2, 4, 8]),
@@ -45,11 +45,11 @@ def kernels(channels: int, inputs: int, machine: str) -> list[str]:
         ("riscv64gcv-linux-gnu", []),
     ],
 )
-def test_groups_of_up_to_half_a_vector_are_read_by_turns(machine: str, turned: list[int]) -> None:
+def test_groups_of_up_to_half_a_vector_are_read_by_turns(machine: str, permuted: list[int]) -> None:
     for inputs in (2, 4, 8, 16):
         found = kernels(48, inputs, machine)
-        assert ("grouped_convolution" in found) == (inputs in turned), inputs
-        if inputs in turned:  # in the layout of what is read, whatever that is
+        assert ("grouped_convolution" in found) == (inputs in permuted), inputs
+        if inputs in permuted:  # in the layout of what is read, whatever that is
             assert found[:3] == ["block", "convolution", "grouped_convolution"]
             assert found[-2:] == ["convolution1", "unblock"]
 
@@ -63,9 +63,11 @@ def case(groups: int, inputs: int, kernel: tuple[int, ...], strides: int, dilati
         z = graph.convolve(
             y, filters(channels, inputs, *kernel), groups=groups, strides=strides, padding=1, dilation=dilation
         )
-        plain = graph.convolve(graph.unary("exp", graph.unary("tanh", x)), filters(7, 7, *kernel), groups=1, padding=1)
+        unfused = graph.convolve(
+            graph.unary("exp", graph.unary("tanh", x)), filters(7, 7, *kernel), groups=1, padding=1
+        )
         shifted = graph.unary("relu", graph.binary("add", z, graph.constant(values(1, channels, *(1,) * rank))))
-        return [shifted, plain]
+        return [shifted, unfused]
 
     return Case([values(*shape, seed=1)], make, 1e-5, f"{groups} groups of {inputs}, {kernel}")
 
@@ -82,7 +84,7 @@ def test_small_groups_have_the_same_values(machine: str) -> None:
 
 
 def test_groups_of_an_input_have_the_same_values() -> None:
-    """Plain data, several groups to a block, the last block of groups not full."""
+    """Row-major data, several groups to a block, the last block of groups not full."""
 
     def make(graph: Graph, x: Value) -> Value:
         return graph.convolve(x, filters(20, 4, 3, 3), groups=5)
@@ -97,7 +99,7 @@ def test_groups_that_are_scattered_over_blocks_are_not_read_by_turns() -> None:
     assert permuted_filters(weights, [0, 2, 4, 6, 1, 3, 5, 7], 8) is None
 
 
-def test_lanes_are_turned_in_registers(tmp_path: Path) -> None:
+def test_lanes_are_permuted_in_registers(tmp_path: Path) -> None:
     """No element of a vector is loaded by itself."""
     weights = filters(32, 4, 3, 3)
     built = build([Case([values(1, 32, 9, 32)], lambda graph, x: graph.convolve(x, weights, groups=8))])
@@ -106,6 +108,6 @@ def test_lanes_are_turned_in_registers(tmp_path: Path) -> None:
     found = re.search(r"parallel_lambda:\n(.*?)\.size", code, re.DOTALL)
     assert found is not None
     words = Counter(found[1].split())
-    turned = sum(count for word, count in words.items() if word.startswith(("vperm", "vshuf", "vpshuf")))
-    assert turned >= 3 * 8  # of six neighbouring results, which read eight places of a row
+    permuted = sum(count for word, count in words.items() if word.startswith(("vperm", "vshuf", "vpshuf")))
+    assert permuted >= 3 * 8  # of six neighbouring results, which read eight places of a row
     assert not words["vinsertps"] and not words["vgatherdps"]

@@ -1,4 +1,4 @@
-"""Splits whose parts lie in memory one after the other are no work, in plain and in blocked layout."""
+"""Splits whose parts lie in memory one after the other are no work, in row-major and in blocked layout."""
 
 from __future__ import annotations
 

@@ -387,7 +387,7 @@ def test_an_output_that_is_a_state_has_its_value_before_the_run() -> None:
     check(writer, [state], [writer.compute([state], 64)])
 
 
-def test_a_state_that_nobody_reads_has_a_place() -> None:
+def test_a_state_without_a_reader_has_memory() -> None:
     writer = Writer()
     state, x = writer.state(64), writer.input(64)
     assert check(writer, [writer.compute([x], 64)], [x]).positions[state] == MemoryLocation("state", 0, 0)

@@ -33,7 +33,7 @@ def kernel(var: tirx.Var, *shapes: tuple[object, ...]) -> tirx.PrimFunc:
     return te.create_prim_func([*operands, result], "int64").with_attr(DYNAMIC_DIMENSIONS, [var])
 
 
-def plain(expr: tirx.Expr) -> str:
+def simplified(expr: tirx.Expr) -> str:
     return re.sub(r"T.int64\((-?\d+)\)", r"\1", str(expr))
 
 
@@ -59,8 +59,8 @@ def test_quotients_of_a_dimension_become_the_one_that_all_follow_from(
         func, arguments = pass_sizes_as_arguments(kernel(h, *((size, 4) for size in sizes(h))))
         ((own, value),) = arguments
         assert size_hint(value) == usual
-    found = [plain(param.shape[0]) for param in func.params[:2]]
-    assert [*found, plain(expression(value))] == [*shapes, stands_for]
+    found = [simplified(param.shape[0]) for param in func.params[:2]]
+    assert [*found, simplified(expression(value))] == [*shapes, stands_for]
     assert list(func.attrs[DYNAMIC_DIMENSIONS]) == [own]
 
 
@@ -101,7 +101,7 @@ def test_what_is_only_written_may_be_negative_but_no_size(minimum: int, stands_f
     with ranges({h: Range(minimum, 4096, 224)}):
         func = te.create_prim_func([result], "int64").with_attr(DYNAMIC_DIMENSIONS, [h])
         ((_, value),) = pass_sizes_as_arguments(func)[1]
-        assert plain(expression(value)) == stands_for
+        assert simplified(expression(value)) == stands_for
 
 
 @pytest.mark.parametrize(
@@ -120,4 +120,4 @@ def test_kernels_with_results_have_no_negative_sizes(result: object, operand: ob
     h = tirx.Var("h", "int64")
     with ranges({h: Range(1, 4096, 224)}):
         ((_, value),) = pass_sizes_as_arguments(kernel(h, (result(h), 4), (operand(h), 4)))[1]
-    assert plain(expression(value)) == stands_for
+    assert simplified(expression(value)) == stands_for

@@ -19,9 +19,9 @@ def test_a_size_in_whose_formula_tvm_finds_no_multiples_is_one_variable() -> Non
     two, eight = (tirx.const(size, "int64") for size in (2, 8))
     size = tirx.max(w - tirx.const(4, "int64"), tirx.const(1, "int64")) + two
     x = te.placeholder((two, eight, size))
-    turned = te.create_prim_func([x, te.compute((two, size, eight), lambda i, j, k: x[i, k, j])])
+    transposed = te.create_prim_func([x, te.compute((two, size, eight), lambda i, j, k: x[i, k, j])])
     machine = parse_cuda_target("cuda")
-    func = turned.with_attr(DYNAMIC_DIMENSIONS, [w])
+    func = transposed.with_attr(DYNAMIC_DIMENSIONS, [w])
     with pytest.raises(tvm.error.InternalError):  # where TVM does not fail, `KernelContext.run_then` need not try again
         scheduled(KernelAnalysis(name_loop_extents(func)), [ElementWiseRule()], machine)
     made = scheduled(KernelAnalysis(name_loop_extents(func, every=True)), [ElementWiseRule()], machine)

@@ -138,7 +138,7 @@ TYPES = "operands and results are of the types of the kernel's parameters"
 
 CORRUPTED = {
     "a key that is not declared": (computation().with_attr("nnefc.unheard_of", 1), Form.NETWORK, DECLARED),
-    "a key of nobody": (scheduled(speed=9), Form.SCHEDULED, DECLARED),
+    "an undeclared key": (scheduled(speed=9), Form.SCHEDULED, DECLARED),
     "a block's key on a function": (scheduled(**{PADDING: [0, 0, 0]}), Form.SCHEDULED, DECLARED),
     "a function's key on a block": (computation({RULE: "AnyRule"}), Form.NETWORK, DECLARED),
     "a loop's key that is not declared": (flat(notes=", annotations={'nnefc.fast': True}"), Form.FLAT, DECLARED),

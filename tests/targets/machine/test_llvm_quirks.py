@@ -18,7 +18,7 @@ QUIRKS = {
     "riscv64-linux-gnu": set[str](),
     "riscv64gcv-linux-gnu": {"rounding_conversion"},
     "wasm32-wasi": {
-        *("rounding_conversion", "keeps_ranges", "spills_sums", "spills_totals", "splits_narrowed_vectors"),
+        *("rounding_conversion", "keeps_ranges", "spills_sums", "spills_totals", "converts_lane_by_lane"),
         "rebuilds_constants",
     },
     "cortex-m4": {"keeps_ranges"},

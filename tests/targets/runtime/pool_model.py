@@ -8,7 +8,7 @@ every thread goes on by its next step, until no new state is found. On the way t
 - job that is read while it is written, or instead of another launch's;
 - access to memory that is freed, nor a lock that is left by who does not hold it;
 - thread that is bound to a processor for ever;
-- state from which nobody goes on though not all have ended: a wake-up was lost.
+- state from which no thread goes on though not all have ended: a wake-up was lost.
 
 Steps are taken one after the other (sequential consistency), for the source orders all but counters and hints so. A
 thread that watches may see what it waits for, or give up, after any number of looks. A child that is forked has the
@@ -113,7 +113,7 @@ _STEPS: dict[str, Step] = {}
 MISTAKES = {
     "looks for sleepers first": "publish",
     "wakes one": "nnefc_wake_workers",
-    "wakes nobody to stop": "nnefc_wake_workers",
+    "wakes no worker to stop": "nnefc_wake_workers",
     "announces before the job": "publish",
     "sleeps without another look": "nnefc_wait_for_launch",
     "looks before it says that it sleeps": "nnefc_wait_for_launch",
@@ -181,7 +181,7 @@ def _launch(setting: Setting, state: State, thread: int) -> Iterator[State]:
         return
     launch = setting.launches[state.launched]
     if state.is_child and setting.mistake != "launches in a child":
-        yield state._replace(launched=state.launched + 1)  # run_alone, which nobody else sees
+        yield state._replace(launched=state.launched + 1)  # run_alone, which no other thread sees
         return
     word = Word(0, False, launch.workers_own_only, launch.pieces)
     yield _begin_publish(setting, state._replace(progress=(0,) * launch.pieces), thread, word)
@@ -239,7 +239,9 @@ def _(setting: Setting, state: State, thread: int) -> Iterator[State]:
 
 @step("nnefc_wake_workers", "load sleepers")
 def _(setting: Setting, state: State, thread: int) -> Iterator[State]:
-    wakes = state.sleepers > 0 and not (setting.mistake == "wakes nobody to stop" and state.threads[thread].word.stop)
+    wakes = state.sleepers > 0 and not (
+        setting.mistake == "wakes no worker to stop" and state.threads[thread].word.stop
+    )
     if wakes:
         yield _at(state, thread, "nnefc_wake_workers: lock")
     elif setting.mistake == "looks for sleepers first":
@@ -744,7 +746,7 @@ def explore(setting: Setting, maximum: int = 10_000_000) -> Explored:
             except Violation as violation:
                 raise Violation(_described(str(violation), came_from, state, label)) from None
         if not moved and any(each.at not in ("ended", "gone") for each in state.threads):
-            raise Violation(_described("nobody goes on", came_from, state, "all wait"))
+            raise Violation(_described("no thread goes on", came_from, state, "all wait"))
         assert len(came_from) <= maximum, "more states than this was meant for"
     return Explored(len(came_from), steps)
 

@@ -184,9 +184,9 @@ def test_nothing_is_left_of_a_session_without_memory_for_its_tensors(digits: Pat
 
 def test_the_first_module_is_loaded_that_the_engine_can_run(digits: Path) -> None:
     found = answer(
-        f'const lacking = {{ source: "none.wasm", needs: "relaxed-simd" }}, plain = "{digits}";'
+        f'const lacking = {{ source: "none.wasm", needs: "relaxed-simd" }}, supported = "{digits}";'
         "const { supports } = await import(" + json.dumps((RUNTIME / "nnefc.mjs").as_uri()) + ");"
-        "const model = await load(supports('relaxed-simd') ? [plain] : [lacking, plain]);"
+        "const model = await load(supports('relaxed-simd') ? [supported] : [lacking, supported]);"
         "const messages = ['simd', 'toString'].map((name) => {"
         "  try { supports(name) } catch (error) { return error.message } });"
         "console.log(JSON.stringify([model.target, supports('atomics'), ...messages]))"
@@ -364,7 +364,7 @@ def test_states_belong_to_a_session_and_go_back_to_their_start(tmp_path: Path) -
         ("m.run({})", 'input "image" is missing'),
         ("m.run({image: new Float32Array(63)})", "has 63 elements"),
         ("m.run({image: new Float64Array(64)})", "is a Float64Array, but the model has float32"),
-        ("m.run({picture: new Float32Array(64)})", 'has no input "picture", but image'),
+        ("m.run({photo: new Float32Array(64)})", 'has no input "photo", but image'),
         ("m.close(); m.close(); m.run([new Float32Array(64)])", "is closed: load it again"),
         ("await load('none.wasm')", "no such file"),
         ("await load([{source: 'none.wasm', needs: ['simd']}])", 'unknown feature "simd"'),

@@ -51,7 +51,7 @@ def test_the_header_does_what_it_says(command: tuple[str, ...], tmp_path: Path) 
     blob = Constants.of(CONSTANTS)
     for name, description, weights in (
         ("sample.o", replace(SAMPLE, prefix="sample"), "embedded"),
-        ("plain.so", SAMPLE, "embedded"),
+        ("combined.so", SAMPLE, "embedded"),
         ("separate.so", replace(SAMPLE, metadata=(("author", "«ä»"), ("b\0", ""))), "separate"),
     ):
         path = tmp_path / name
@@ -65,7 +65,7 @@ def test_the_header_does_what_it_says(command: tuple[str, ...], tmp_path: Path) 
         text=True,
     )
     assert made.returncode == 0, made.stderr
-    arguments = [program, tmp_path / "plain.so", tmp_path / "separate.so", elsewhere]
+    arguments = [program, tmp_path / "combined.so", tmp_path / "separate.so", elsewhere]
     done = subprocess.run(list(map(str, arguments)), capture_output=True, text=True, timeout=240)
     assert (done.returncode, done.stdout, done.stderr) == (0, "ok\n", "")
 
@@ -165,7 +165,7 @@ int32_t nnefc_network(const float *x, float *y, uint8_t *s, uint8_t *w, const ui
 
 
 @pytest.mark.parametrize(
-    "sanitized", [False, pytest.param(True, marks=[pytest.mark.slow, has("g++")])], ids=["plain", "sanitized"]
+    "sanitized", [False, pytest.param(True, marks=[pytest.mark.slow, has("g++")])], ids=["combined", "sanitized"]
 )
 def test_the_header_takes_dynamic_sizes(sanitized: bool, tmp_path: Path) -> None:
     network = object_file("dynamic_network.c")
@@ -176,7 +176,7 @@ def test_the_header_takes_dynamic_sizes(sanitized: bool, tmp_path: Path) -> None
         tmp_path / "open_sample.o",
         zig_target=ZIG_TARGET,
     )
-    link([network], b"", DYNAMIC_SAMPLE, tmp_path / "plain.so")
+    link([network], b"", DYNAMIC_SAMPLE, tmp_path / "combined.so")
     x, y = (TensorDescription(name, "float32", ("n",)) for name in "xy")
     squares = replace(DYNAMIC_SAMPLE, inputs=(x,), outputs=(y,), dimensions=DYNAMIC_SAMPLE.dimensions[:1], lifetimes=())
     squares = replace(squares, cancellable=True)
@@ -188,7 +188,7 @@ def test_the_header_takes_dynamic_sizes(sanitized: bool, tmp_path: Path) -> None
     made = subprocess.run([*CPP, *flags, *sources, "-ldl", "-lm", "-o", str(program)], capture_output=True, text=True)
     assert made.returncode == 0, made.stderr
     done = subprocess.run(
-        [str(program), *(str(tmp_path / f"{name}.so") for name in ("plain", "squares", "data_dependent"))],
+        [str(program), *(str(tmp_path / f"{name}.so") for name in ("combined", "squares", "data_dependent"))],
         capture_output=True,
         text=True,
     )

@@ -626,11 +626,11 @@ def test_a_forked_child_is_reported(driver: FakeDriver) -> None:
 
 
 def test_libraries_for_processors_have_nothing_of_cuda() -> None:
-    plain, cuda = sample_library().read_bytes(), cuda_library().read_bytes()
+    on_host, cuda = sample_library().read_bytes(), cuda_library().read_bytes()
     for text in (b"libcuda", b"cuInit", b"nnefc_cuda", b"nnefc_enqueue", b"dlopen"):
-        assert text not in plain
+        assert text not in on_host
     assert b"libcuda.so.1" in cuda and b"nnefc_enqueue" in cuda
-    assert len(cuda) > len(plain)
+    assert len(cuda) > len(on_host)
 
 
 def test_the_description_tells_the_device() -> None:

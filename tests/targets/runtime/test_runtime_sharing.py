@@ -111,7 +111,7 @@ def test_pieces_are_worth_taking() -> None:
     assert run(7, 16, cycles=1000)[0] == 7
 
 
-def test_the_launching_thread_does_short_pieces_that_nobody_has_begun() -> None:
+def test_the_launching_thread_does_short_pieces_that_no_worker_has_begun() -> None:
     """Even if all others sleep, which some do after a while without launches."""
     for _ in range(20):
         time.sleep(0.001)

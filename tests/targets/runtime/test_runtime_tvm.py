@@ -17,7 +17,7 @@ from tvm.script import tirx as T
 from nnefc.loader import Model, RunError, load
 from nnefc.targets.link.toolchain import LibraryDescription, TensorDescription
 
-# One entry with a plain C signature; kernels are private and take raw pointers. `softmax` launches a task a thread and
+# One entry with a C signature; kernels are private and take raw pointers. `softmax` launches a task a thread and
 # has a buffer in scratch memory for each; `accumulate` adds to the state.
 
 

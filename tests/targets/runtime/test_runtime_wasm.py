@@ -32,7 +32,7 @@ def module(folder: Path, source: Path, names: Sequence[str], cpu: str = "baselin
     objects = [folder / f"{number}.o" for number in range(len(own) + 1)]
     for file, code in zip([source, *own], objects, strict=True):
         flags = [*linking.compile_flags, "-O2", "-Wall", "-Wextra", "-Werror", f"-I{RUNTIME}"]
-        flags += ["-fno-builtin-malloc", "-fno-builtin-calloc"]  # calls of which are left out if nobody uses the memory
+        flags += ["-fno-builtin-malloc", "-fno-builtin-calloc"]  # calls of which are left out if the memory is unused
         subprocess.run([*command, *flags, "-c", file, "-o", code], check=True)
     flags = [*linking.link_flags, *linking.name_flags("test.wasm", names, folder)]
     path = folder / "test.wasm"
@@ -67,7 +67,7 @@ def memory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_memory_is_what_its_users_take_it_for_and_whole_again_in_the_end(memory: Path) -> None:
-    """Aligned, of nobody else, zero where that was asked for."""
+    """Aligned, exclusive, zero where that was asked for."""
     text = """
         const used = instance(), found = [];
         for (let seed = 1; seed < 30; seed++) {
@@ -118,13 +118,13 @@ def test_threads_take_memory_at_the_same_time(tmp_path: Path) -> None:
     assert answer(path, text) == 0
 
 
-LONG, PLAIN = (0, 7, -1, 2**63 - 1, -(2**63)), (0, 7, -1, 2**31 - 1, -(2**31))
+LONG, INT32 = (0, 7, -1, 2**63 - 1, -(2**63)), (0, 7, -1, 2**31 - 1, -(2**31))
 UNSIGNED_LONG, UNSIGNED = (0, 9, 2**64 - 1), (0, 10, 2**32 - 1)
 MESSAGES = [
     ("nothing to fill in", ()),
     ("", ()),
     *[("%lld", (value,)) for value in LONG],
-    *[("<%d>", (value,)) for value in PLAIN],
+    *[("<%d>", (value,)) for value in INT32],
     *[(form, (value,)) for value in UNSIGNED_LONG for form in ("%llu", "%llx")],
     *[("%u", (value,)) for value in UNSIGNED],
     *[("%s and %.3s and %.200s", (text, text, text)) for text in ("", "ab", "abcdef")],

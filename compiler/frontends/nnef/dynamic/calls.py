@@ -148,7 +148,7 @@ def _as_operands(
             case ArrayType(TensorType(content)):
                 made[parameter.name] = list(value)
                 groups.setdefault(content, []).extend((parameter.name, i) for i in range(len(value)))
-    halves: list[str] = []
+    fp16_types: list[str] = []
     for content, locations in groups.items():
         values = [arguments[name] if i is None else arguments[name][i] for name, i in locations]
         if content == "logical":
@@ -157,13 +157,13 @@ def _as_operands(
             operands = [_integers(at, x) if content == "integer" else x for x in at.promoted(values)]
         for (name, i), operand in zip(locations, operands, strict=True):
             if dtype_of(operand) in FLOAT16_TYPES and not moves:
-                halves.append(dtype_of(operand))
+                fp16_types.append(dtype_of(operand))
                 operand = at.apply(Cast("float32"), operand)
             if i is None:
                 made[name] = operand
             else:
                 made[name][i] = operand
-    return made, halves[0] if halves else None
+    return made, fp16_types[0] if fp16_types else None
 
 
 def _integers(at: DynamicEmitter, operand: Operand) -> Operand:

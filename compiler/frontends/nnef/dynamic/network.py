@@ -79,7 +79,7 @@ def dynamic_network(
     shape: Mapping[str, tuple[int | DynamicSize, ...]],
     limits: Limits,
     outputs: Sequence[str],
-    narrowing: Refinement,
+    refinement: Refinement,
     random_weights: int | None = None,
     scan_states: str | None = None,
 ) -> Network:
@@ -92,7 +92,7 @@ def dynamic_network(
         shape: sizes of symbols or shapes of inputs, by name.
         limits: what the document may ask for.
         outputs: names of tensors to return in place of the graph's own outputs.
-        narrowing: what is known of dynamic sizes.
+        refinement: what is known of dynamic sizes.
         random_weights: a seed for the values of variables that have no file.
         scan_states: whether states of scans "keep" their values for the next run or are "reset" in each; None: they
             are kept where the graph is one of tract's for pieces of streams.
@@ -102,10 +102,10 @@ def dynamic_network(
     """
     assertions = read_assertions(document)
     for text in assertions.notes:
-        narrowing.notes[f"assertion {text}"] = f"the assertion '{text}' is not understood, and says nothing of sizes"
+        refinement.notes[f"assertion {text}"] = f"the assertion '{text}' is not understood, and says nothing of sizes"
     declared = declared_inputs(graph)
     _check_given(shape, declared, assertions.symbols)
-    symbols = Symbols(assertions, declared, named_in_inputs(graph), _lengths(document, graph), shape, narrowing)
+    symbols = Symbols(assertions, declared, named_in_inputs(graph), _lengths(document, graph), shape, refinement)
     opened = symbols.opened.all()
     keeps_states = scan_states == "keep" or (scan_states is None and _is_pulse(graph))
     shapes = {

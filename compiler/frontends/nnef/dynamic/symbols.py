@@ -158,7 +158,7 @@ class Symbols:
         named: symbols in the sizes of inputs.
         lengths: symbols of what caches hold.
         given: by a user: sizes of symbols and shapes of inputs.
-        narrowing: what is known of dynamic sizes.
+        refinement: what is known of dynamic sizes.
 
     Attributes:
         sizes: by name.
@@ -174,12 +174,12 @@ class Symbols:
         named: Set[str],
         lengths: Set[str],
         given: Mapping[str, tuple[int | DynamicSize, ...]],
-        narrowing: Refinement,
+        refinement: Refinement,
     ) -> None:
         self.sizes: dict[str, Dimension] = {}
         self.absent = frozenset(set(assertions.symbols) - named - set(given) - lengths)
         self.lengths: dict[str, int] = {}
-        self.opened = DynamicDimensions(narrowing)
+        self.opened = DynamicDimensions(refinement)
         for name in assertions.symbols:
             if name in lengths - named and not _is_one_size(given.get(name)):
                 self.lengths[name] = _longest_length(name, assertions.ranges[name], given)

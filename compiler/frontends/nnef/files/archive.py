@@ -1,4 +1,4 @@
-"""Opens the files of a model: a folder, a tar archive of one (plain or gzip), or a single document.
+"""Opens the files of a model: a folder, a tar archive of one (uncompressed or gzip), or a single document.
 
 Members are not unpacked to files of their own. What comes from outside is checked before it is believed: names stay
 inside the model, links are not followed out of it, and an archive's sizes are bounded by what it really holds.

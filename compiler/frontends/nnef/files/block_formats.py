@@ -55,11 +55,11 @@ class BlockFormat:
         rows = shape[0]
         blocks = data.reshape(-1, self.block_bytes)
         codes = packed(self.items(blocks).reshape(rows, -1, _ELEMENTS), self.bits)
-        offsets = None if self.offset_at is None else _halves(blocks, self.offset_at).reshape(rows, -1)
-        return BlockTensor(shape, self.bits, codes, _halves(blocks, 0).reshape(rows, -1), offsets)
+        offsets = None if self.offset_at is None else _fp16_at(blocks, self.offset_at).reshape(rows, -1)
+        return BlockTensor(shape, self.bits, codes, _fp16_at(blocks, 0).reshape(rows, -1), offsets)
 
 
-def _halves(blocks: Bytes, at: int) -> npt.NDArray[np.float16]:
+def _fp16_at(blocks: Bytes, at: int) -> npt.NDArray[np.float16]:
     return np.ascontiguousarray(blocks[:, at : at + 2]).view("<f2")
 
 

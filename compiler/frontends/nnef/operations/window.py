@@ -111,10 +111,10 @@ def _over(window: Window) -> Window:
 
 
 def _bordered(
-    lowering: Lowering, x: Operand, window: Window, border: str, plain: Sequence[str]
+    lowering: Lowering, x: Operand, window: Window, border: str, native: Sequence[str]
 ) -> tuple[Operand, Window]:
     """The input and the window, with the padding done before unless the border is one that the pooling has itself."""
-    if border in plain or not window.pads:
+    if border in native or not window.pads:
         return x, window
     return lowering.bound(Pad(window.padding, BORDERS[border]).lower(lowering, x)), window.unpadded()
 

@@ -47,8 +47,8 @@ def _moe_ffn(context: ExtensionContext, args: Arguments) -> Operand:
     if args.expert_layout not in ("canonical", "linear"):
         raise CompileError(f"experts cannot lie '{args.expert_layout}'")
     rows = at.reshaped(args.x, (shape[0] * shape[1], shape[2])) if len(shape) == 3 else args.x
-    turned = args.expert_layout == "canonical"
-    first, second, third = (_layer(context, args[name], turned) for name in ("w1", "w2", "w3"))
+    is_transposed = args.expert_layout == "canonical"
+    first, second, third = (_layer(context, args[name], is_transposed) for name in ("w1", "w2", "w3"))
     biases = {name: _given(args[f"{name}_bias"]) for name in ("wg", "w1", "w2", "w3")}
     scores = at.apply(MatMul(transpose_b=True), rows, args.wg)
     scores = scores if biases["wg"] is None else apply(at, "add", scores, biases["wg"])
@@ -73,11 +73,11 @@ def _given(operand: Operand) -> Operand | None:
     return operand if rank_of(operand) else None
 
 
-def _layer(context: ExtensionContext, weights: Operand, turned: bool) -> Operand | None:
+def _layer(context: ExtensionContext, weights: Operand, is_transposed: bool) -> Operand | None:
     """`[E, out, in]`; None where there is none."""
     if not rank_of(weights):
         return None
     if isinstance(weights, np.ndarray):
-        return np.ascontiguousarray(weights.transpose(0, 2, 1)) if turned else weights
-    made: Operand = context.at.apply(Transpose((0, 2, 1)), weights) if turned else weights
+        return np.ascontiguousarray(weights.transpose(0, 2, 1)) if is_transposed else weights
+    made: Operand = context.at.apply(Transpose((0, 2, 1)), weights) if is_transposed else weights
     return made

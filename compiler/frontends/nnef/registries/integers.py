@@ -85,8 +85,8 @@ def _einsum_q(context: ExtensionContext, args: Arguments) -> Value:
     if own and len(shape_of(bias)) == len(own):  # its axes, in the order of the result's
         order = tuple(sorted(range(len(own)), key=lambda axis: found[4].index(own[axis])))
         sizes = dict(zip(own, shape_of(bias), strict=True))
-        turned = at.apply(Transpose(order), bias)
-        bias = at.apply(Reshape(tuple(sizes.get(letter, 1) for letter in found[4])), turned)
+        permuted = at.apply(Transpose(order), bias)
+        bias = at.apply(Reshape(tuple(sizes.get(letter, 1) for letter in found[4])), permuted)
     return _result(context, args, apply(at, "add", made, bias), args.output)
 
 

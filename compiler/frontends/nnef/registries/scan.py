@@ -206,12 +206,12 @@ class _Body:
         names = [name for name, *_ in self._states]
         given: dict[str, Value] = {**self._full, **elements, **dict(zip(names, states, strict=True))}
         made = self._context.run_fragment(self._name, self._matched(given))
-        results = {_plain(name): at.tensor(value, "float32") for name, value in made.items()}
+        results = {_identifier(name): at.tensor(value, "float32") for name, value in made.items()}
         wanted = [*(output.name for output in self._outputs), *(result for *_, result in self._states)]
-        missing = next((name for name in wanted if _plain(name) not in results), None)
+        missing = next((name for name in wanted if _identifier(name) not in results), None)
         if missing is not None:
             raise CompileError(f"the fragment '{self._name}' has no result '{missing}'")
-        after = {result: results[_plain(result)] for *_, result in self._states}
+        after = {result: results[_identifier(result)] for *_, result in self._states}
         if skipped is not None:
             over = apply(at, "less_equal", skipped, np.array(0))
             after = {
@@ -222,14 +222,18 @@ class _Body:
             own, made_own = (f"{dtype_of(value)}{list(shape_of(value))}" for value in (initial, after[result]))
             if dtype_of(initial) != dtype_of(after[result]) or shape_of(initial) != shape_of(after[result]):
                 raise CompileError(f"the state '{name}' is {own}, but after an iteration '{result}' is {made_own}")
-        return [results[_plain(output.name)] for output in self._stacked], after
+        return [results[_identifier(output.name)] for output in self._stacked], after
 
     def _matched(self, given: Mapping[str, Value]) -> dict[str, Value]:
         """Arguments by the parameters' names."""
-        known = {_plain(name): value for name, value in given.items()}
-        return {name: known[_plain(name)] for name in self._context.parameters_of(self._name) if _plain(name) in known}
+        known = {_identifier(name): value for name, value in given.items()}
+        return {
+            name: known[_identifier(name)]
+            for name in self._context.parameters_of(self._name)
+            if _identifier(name) in known
+        }
 
 
-def _plain(name: str) -> str:
+def _identifier(name: str) -> str:
     """What names have in common that differ in signs which identifiers cannot have: tract writes `_` for these."""
     return re.sub(r"[^A-Za-z0-9]", "_", name).lstrip("_")

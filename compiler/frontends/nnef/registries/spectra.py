@@ -70,8 +70,8 @@ def _frames(context: ExtensionContext, signals: Operand, window: Operand | None,
     if length < 3:
         return half
     others = at.apply(Slice({2: ((length - 1) // 2, (length - 1) // 2, -1)}), half)
-    turned = apply(at, "multiply", others, np.array([1, -1], np.float32))
-    return at.apply(Concat(2), half, turned)
+    conjugated = apply(at, "multiply", others, np.array([1, -1], np.float32))
+    return at.apply(Concat(2), half, conjugated)
 
 
 @_CORE.operator(

@@ -136,8 +136,8 @@ def _deconv(context: ExtensionContext, args: Arguments) -> Value:
     if outputs % groups:
         raise CompileError(f"the filter {list(shape)} does not fit {groups} groups")
     apart = at.apply(Reshape((groups, outputs // groups, inputs, *taps)), args.filter)
-    turned = at.apply(Transpose((0, 2, 1, *range(3, len(taps) + 3))), apart)
-    filters = at.apply(Reshape((groups * inputs, outputs // groups, *taps)), turned)
+    permuted = at.apply(Transpose((0, 2, 1, *range(3, len(taps) + 3))), apart)
+    filters = at.apply(Reshape((groups * inputs, outputs // groups, *taps)), permuted)
     return as_standard(context, "deconv", args, filter=filters)
 
 

@@ -50,13 +50,13 @@ def _sdpa(context: ExtensionContext, args: Arguments) -> Operand:
     "-> (output: tensor<scalar>)"
 )
 def _apply_rope(context: ExtensionContext, args: Arguments) -> Operand:
-    """`x · cos + turned(x) · sin`, where the second half of the last axis, negated, comes before the first."""
+    """`x · cos + rotated(x) · sin`, where the second half of the last axis, negated, comes before the first."""
     at, x = context.at, args.input
     axis = axis_of(-1, rank_of(x))
     half = shape_of(x)[axis] // 2
     first, second = (at.apply(Slice({axis: (start, half, 1)}), x) for start in (0, half))
-    turned = at.apply(Concat(axis), apply(at, "negative", second), first)
-    return apply(at, "add", apply(at, "multiply", x, args.cos), apply(at, "multiply", turned, args.sin))
+    rotated = at.apply(Concat(axis), apply(at, "negative", second), first)
+    return apply(at, "add", apply(at, "multiply", x, args.cos), apply(at, "multiply", rotated, args.sin))
 
 
 @_TRANSFORMERS.operator(

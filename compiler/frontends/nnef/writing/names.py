@@ -40,7 +40,7 @@ def identifier(name: str) -> str:
 
 
 def label(name: str) -> str:
-    """The name as the label of a variable: a relative path of plain characters."""
+    """The name as the label of a variable: a relative path of portable characters."""
     parts = [re.sub(r"[^A-Za-z0-9_.-]", "_", part)[:_LONGEST] for part in name.split("/")]
     kept = [part if part.strip(".") else "_" * len(part) for part in parts if part]
     # No folder is called as a file is.

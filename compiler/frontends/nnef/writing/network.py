@@ -65,7 +65,7 @@ _RULES = (
 
 _HINT = "convert a part of the network that ends before it, with --output-tensor NAME; nnefc compile takes all of it"
 
-_PLAIN = "write it without --registry: the standard has variables that are updated"
+_WITHOUT_REGISTRY = "write it without --registry: the standard has variables that are updated"
 
 _CHOOSES = "NNEF has no branches, and the network chooses here"
 
@@ -109,7 +109,9 @@ def written(network: Network, recording: Recording, registry: str | None = None)
     """
     _check(network)
     if registry is not None and network.states:
-        raise CompileError("the network keeps states between runs, for which tract_core has no operator", hint=_PLAIN)
+        raise CompileError(
+            "the network keeps states between runs, for which tract_core has no operator", hint=_WITHOUT_REGISTRY
+        )
     try:
         with dynamic_shape_context(network.dynamic_dimensions, network.input_shapes):
             return _written(network, recording, registry is not None)

@@ -114,8 +114,8 @@ def _gemm(document: Document, operator: Gemm, a: Any, b: Any, c: Any = None) -> 
     """A linear layer where it is one, else a product and a sum."""
     if operator.beta == 0:
         c = None
-    plain = len(shape_of(a)) == len(shape_of(b)) == 2 and operator.alpha == operator.beta == 1
-    if plain and operator.transpose_b and not operator.transpose_a:
+    is_matmul = len(shape_of(a)) == len(shape_of(b)) == 2 and operator.alpha == operator.beta == 1
+    if is_matmul and operator.transpose_b and not operator.transpose_a:
         outputs = shape_of(b)[0]
         if c is None or shape_of(c) in ((), (1,), (outputs,), (1, 1), (1, outputs)):
             bias = {} if c is None else {"bias": reshaped(document, c, (1, math.prod(shape_of(c))))}

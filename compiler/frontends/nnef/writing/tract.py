@@ -293,8 +293,8 @@ def _deconvolution(document: TractDocument, operator: TransposedConvolution, x: 
     inputs, outputs, *taps = shape_of(w)
     groups, window = operator.groups, operator.window
     apart = reshaped(document, w, (groups, inputs // groups, outputs, *taps))
-    turned = transposed(document, apart, (0, 2, 1, *range(3, len(taps) + 3)))
-    filters = reshaped(document, turned, (groups * outputs, inputs // groups, *taps))
+    permuted = transposed(document, apart, (0, 2, 1, *range(3, len(taps) + 3)))
+    filters = reshaped(document, permuted, (groups * outputs, inputs // groups, *taps))
     kept = tuple((before, after - more) for (before, after), more in zip(window.padding, operator.beyond, strict=True))
     beyond = [max(0, -after) for _, after in kept]
     window = window.padded(tuple((before, max(0, after)) for before, after in kept))
@@ -332,15 +332,15 @@ def _pad(document: TractDocument, operator: Pad, x: Any, fill: Any = None) -> An
 
 @tract_says(Slice)
 def _slice(document: TractDocument, operator: Slice, x: Any) -> Any:
-    """Forwards; what is taken in reverse is turned round then."""
-    forward, turned = {}, []
+    """Forwards; what is taken in reverse is flipped then."""
+    forward, permuted = {}, []
     for axis, (start, count, step) in operator.ranges.items():
         if isinstance(step, int) and step < 0:
-            turned.append(axis)
+            permuted.append(axis)
             start, step = start + (count - 1) * step, -step
         forward[axis] = (start, count, step)
     made = _forward_slice(document, Slice(forward), x)
-    for axis in turned:
+    for axis in permuted:
         made = document.extension(
             "tract_core_downsample", [(made.content, made.shape)], input=made, axis=axis, stride=-1
         )

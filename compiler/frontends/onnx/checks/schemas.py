@@ -174,17 +174,17 @@ def _defaults(name: str, version: int, domain: str) -> Mapping[str, Any]:
     for attribute in schema.attributes.values():
         if attribute.default_value.name:
             value = onnx.helper.get_attribute_value(attribute.default_value)
-            found[attribute.name] = _plain(value)
+            found[attribute.name] = _converted(value)
     return found
 
 
-def _plain(value: Any) -> Any:
+def _converted(value: Any) -> Any:
     match value:
         case bytes():
             return value.decode()
         case int() | float() | str():
             return value
-    return tuple(map(_plain, value))
+    return tuple(map(_converted, value))
 
 
 def check_types(node: NodeDef, schema: Schema, operands: Sequence[AnyValue | None]) -> None:

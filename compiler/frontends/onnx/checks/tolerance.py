@@ -116,14 +116,14 @@ _LEFTOVERS: Mapping[str, Callable[[Any, Mapping[str, Any]], bool]] = {
 
 
 def is_leftover(node: NodeDef, name: str) -> bool:
-    """Returns whether an attribute that the imported version of an operator lacks is an earlier version's, and
-    harmless.
+    """Returns whether an attribute that the imported version of an operator lacks is an earlier version's, and without
+    effect.
     """
-    harmless = _LEFTOVERS.get(name)
+    is_without_effect = _LEFTOVERS.get(name)
     return (
-        harmless is not None
+        is_without_effect is not None
         and name in _attributes_ever(node.op_type, node.domain)
-        and harmless(node.attributes[name], node.attributes)
+        and is_without_effect(node.attributes[name], node.attributes)
     )
 
 

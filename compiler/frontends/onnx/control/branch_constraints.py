@@ -61,7 +61,7 @@ class Assumption:
 
     @property
     def is_shared(self) -> bool:
-        """Whether the whole network is narrowed if both branches need it; else each of them may have it."""
+        """Whether the whole network is refined if both branches need it; else each of them may have it."""
         return bool(self.found.names) and not self.found.ends
 
 
@@ -75,7 +75,7 @@ class Assumed:
         """With one more assumption.
 
         Raises:
-            Narrowed: it cannot be one of a branch alone: it has a data-dependent size, or results might be less than 0.
+            Refined: it cannot be one of a branch alone: it has a data-dependent size, or results might be less than 0.
         """
         if found.apart:
             raise found
@@ -186,7 +186,7 @@ def _assumption(found: Refined) -> Assumption:
     """What was found, as an assumption.
 
     Raises:
-        Narrowed: it is none, or has to hold for the whole network.
+        Refined: it is none, or has to hold for the whole network.
     """
     made = _Reader(found)
     above = {n: (minimum, None) for n, (minimum, _) in found.ends.items() if minimum > made.range(n).minimum}

@@ -61,10 +61,10 @@ def choose(
 
     Raises:
         CompileError: their outputs differ in number, kind or type; neither of them is possible.
-        Narrowed: both branches need the same of dynamic dimensions.
+        Refined: both branches need the same of dynamic dimensions.
     """
     truth = True if condition.sizes is None else _truth(condition.sizes)
-    single, apart = single_size(truth), None if ctx.at.narrowing is None else ctx.at.narrowing.apart
+    single, apart = single_size(truth), None if ctx.at.refinement is None else ctx.at.refinement.apart
     if single is not None and apart is not None and apart.get(single.name) == single.size:
         return _Path(other if single.holds else then, {}, forms).outputs(ctx)
     one, two = (
@@ -78,7 +78,7 @@ def choose(
     if condition.sizes is not None and _ranks(first) != _ranks(second):
         if single is not None and apart is not None and len(apart) < MAX_RUNS_APART:
             raise Refined(apart={single.name: single.size})
-        # One shape for all sizes: they are narrowed to those for which the first branch is possible, if there are any.
+        # One shape for all sizes: they are refined to those for which the first branch is possible, if there are any.
         _branch(ctx, lambda: one.outputs(ctx))
     return _chosen(ctx, condition, first, second, forms)
 
@@ -214,7 +214,7 @@ def _share(one: Assumed, other: Assumed) -> None:
     """Let the whole network have what holds in both branches.
 
     Raises:
-        Narrowed: there is such a thing.
+        Refined: there is such a thing.
     """
     contraries = {each.contrary for each in other.assumptions}
     for each in one.assumptions:

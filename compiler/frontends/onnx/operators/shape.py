@@ -114,17 +114,17 @@ def _may_be_one(ctx: Context, size: Dimension) -> bool:
     """Returns whether a dynamic size may be 1, and no other program is for that."""
     if is_known(size) or known_less(1, size):
         return False
-    single, narrowing = single_size(equal(size, 1)), ctx.at.narrowing
-    return single is None or narrowing is None or single.name not in (narrowing.apart or {})
+    single, refinement = single_size(equal(size, 1)), ctx.at.refinement
+    return single is None or refinement is None or single.name not in (refinement.apart or {})
 
 
 def _tell_apart(ctx: Context, shape: tuple[Dimension, ...]) -> None:
     """Ask for programs of their own for sizes of 1, where a tensor loses dimensions that have this size.
 
     Raises:
-        Narrowed: there is none yet for a dimension of the shape.
+        Refined: there is none yet for a dimension of the shape.
     """
-    apart = None if ctx.at.narrowing is None else ctx.at.narrowing.apart
+    apart = None if ctx.at.refinement is None else ctx.at.refinement.apart
     for size in shape:
         single = single_size(equal(size, 1))
         if single is not None and apart is not None and single.name not in apart and len(apart) < MAX_RUNS_APART:

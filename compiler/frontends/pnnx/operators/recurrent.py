@@ -19,7 +19,7 @@ __all__: list[str] = []
 _SIGMOID, _TANH = Activation("sigmoid"), Activation("tanh")
 _LSTM = Lstm(_SIGMOID, _TANH, _TANH)
 _GRU = Gru(_SIGMOID, _TANH, reset_after=True)
-_PLAIN = ("tanh", "relu")
+_NONLINEARITIES = ("tanh", "relu")
 
 _GATES = {Lstm: (0, 3, 1, 2), Gru: (1, 0, 2), Rnn: (0,)}
 """Where PyTorch has each gate of the cells: it has i, f, g, o and r, z, n."""
@@ -171,8 +171,8 @@ def _rnn(
     bidirectional: bool = False,
     dropout: float = 0.0,
 ) -> Result:
-    if nonlinearity not in _PLAIN:
-        raise CompileError(f"there is no nonlinearity '{nonlinearity}': there are {', '.join(_PLAIN)}")
+    if nonlinearity not in _NONLINEARITIES:
+        raise CompileError(f"there is no nonlinearity '{nonlinearity}': there are {', '.join(_NONLINEARITIES)}")
     cell = Rnn(Activation(nonlinearity))
     return _recurrent(
         at, cell, input, _states(hx), weights, input_size, hidden_size, num_layers, bias, batch_first, bidirectional

@@ -49,9 +49,9 @@ def _cross(at: Lowering, input: Tensor, other: Tensor, dim: int | None = None) -
     if axis is None or rank_of(input) != rank_of(other) or shape_of(input)[axis] != 3 or shape_of(other)[axis] != 3:
         raise CompileError(f"{list(shape_of(input))} and {list(shape_of(other))} hold no vectors of 3 elements")
 
-    def turned(x: Tensor, *order: int) -> Tensor:
+    def permuted(x: Tensor, *order: int) -> Tensor:
         made: Tensor = at.apply(Gather(axis), x, np.array(order))
         return made
 
-    first = apply(at, "mul", turned(input, 1, 2, 0), turned(other, 2, 0, 1))
-    return apply(at, "sub", first, apply(at, "mul", turned(input, 2, 0, 1), turned(other, 1, 2, 0)))
+    first = apply(at, "mul", permuted(input, 1, 2, 0), permuted(other, 2, 0, 1))
+    return apply(at, "sub", first, apply(at, "mul", permuted(input, 2, 0, 1), permuted(other, 1, 2, 0)))

@@ -19,7 +19,7 @@ _MIN_FILLED = 0.4  # of the slots, by a part of the channels; with fewer, its re
 
 
 def gathered(layouts: LayoutRewriter, data: relax.Expr, channels: Sequence[int]) -> relax.Expr | None:
-    """Different channels of a blocked tensor as a tensor; None if `data` is plain or there are no channels."""
+    """Different channels of a blocked tensor as a tensor; None if `data` is row-major or there are no channels."""
     layout = layouts.layout_of(data)
     if layout is None or not channels:
         return None
@@ -33,13 +33,13 @@ def _take(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
     data, indices = call.args
     if not is_constant(indices) or call.attrs.axis is None or int(call.attrs.axis) != 1:
         return None
-    sources, channels = array_of(indices), layouts.plain_shape(data)[1]
+    sources, channels = array_of(indices), layouts.row_major_shape(data)[1]
     if not is_known(channels) or sources.ndim != 1 or not sources.size:
         return None
     if sources.min() < 0 or sources.max() >= channels:
         return None
     if layouts.layout_of(data) is None or len(np.unique(sources)) < len(sources):
-        return layouts.emit(gather_channels, layouts.plain(data), constant(sources.astype(np.int32)))
+        return layouts.emit(gather_channels, layouts.row_major(data), constant(sources.astype(np.int32)))
     return gathered(layouts, data, sources.tolist())
 
 
@@ -51,7 +51,7 @@ def _slice(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
     if axis != 1 or step < 1:
         return None
     data = call.args[0]
-    channels = layouts.plain_shape(data)[1]
+    channels = layouts.row_major_shape(data)[1]
     if not is_known(channels):  # such a tensor is never blocked
         return None
     return gathered(layouts, data, range(*slice(begin, end, step).indices(channels)))

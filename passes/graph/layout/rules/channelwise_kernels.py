@@ -76,10 +76,10 @@ def _elements(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
     params = dict(zip(function.params, operands, strict=False))
     given = {param: arg for param, arg in params.items() if isinstance(arg.ty, relax.TensorType)}
     sizes = {param: arg for param, arg in params.items() if param not in given}
-    if any(layouts.plain_shape(given[param])[1:2] != (shape[1],) for param in kernel.of_channels):
+    if any(layouts.row_major_shape(given[param])[1:2] != (shape[1],) for param in kernel.of_channels):
         return None
     own = [
-        layouts.laid_out(arg, layout) if param in kernel.of_channels else layouts.plain(arg)
+        layouts.laid_out(arg, layout) if param in kernel.of_channels else layouts.row_major(arg)
         for param, arg in given.items()
     ]
     batch, _, *spatial = (expression(size) for size in shape)

@@ -24,11 +24,11 @@ from nnefc.passes.compute.permuted_lanes import convolve_permuted, permuted_filt
 from nnefc.passes.compute.winograd import (
     Tile,
     multiply_tiles,
-    narrowed_input,
     tiles_of,
     transform_filter,
     transform_input,
     transform_output,
+    transformed_input,
 )
 from nnefc.passes.graph.algorithms.choose_convolution import blocks_to_add, columns_to_add
 from nnefc.passes.graph.fusion.fusion_patterns import OpPattern
@@ -36,7 +36,7 @@ from nnefc.passes.graph.layout.blocked_layout import Blocked
 from nnefc.passes.graph.layout.layout_rewriter import LayoutRewriter, LayoutRule
 from nnefc.passes.graph.layout.rules.group_reads import Reads, merged_groups, reads_of, slot_by_slot
 from nnefc.passes.graph.precision.use_16bit_floats import Float16Sums, powers_for
-from nnefc.passes.graph.quantized.narrow_constants import weights_of, widened_for
+from nnefc.passes.graph.quantized.narrow_constants import dequantized_for, weights_of
 from nnefc.passes.graph.quantized.packed_operands import packed_data, packed_weights
 from nnefc.passes.graph.rewriter import constant as to_constant
 from nnefc.passes.graph.rewriter import is_call, shape_of
@@ -139,13 +139,13 @@ def convolution(
         return _by_winograd(layouts, data, filters, sliding, winograd)
     layout = layouts.layout_of(data)
     aligned = groups == 1 or (inputs % layouts.size == 0 and outputs // groups % layouts.size == 0)
-    turned = None if aligned else _turned(layouts, data, filters, sliding)
-    if turned is not None:
-        return turned
+    permuted = None if aligned else _permuted(layouts, data, filters, sliding)
+    if permuted is not None:
+        return permuted
     if not aligned or (layout is not None and layout != Blocked.of(groups * inputs, layouts.size)):
         return _gathered(layouts, data, filters, sliding)
     few = inputs < layouts.size and layout is None
-    height, width = (1, *result_sizes(layouts.plain_shape(data)[2:], filters.shape[2:], sliding))[-2:]
+    height, width = (1, *result_sizes(layouts.row_major_shape(data)[2:], filters.shape[2:], sliding))[-2:]
     count = blocks(outputs, layouts.size)
     added = columns_to_add(height, width, count, layouts.target) if groups == 1 else 0
     more = blocks_to_add(height, width + added, count, layouts.target) if groups == 1 else 0
@@ -157,7 +157,7 @@ def convolution(
     packed = to_constant(pack_filter(filters, size if inputs % size == 0 else 0, size, groups))
     if groups == 1 and not few and not layouts.strict:
         data, packed = _with_scale_in_filter(layouts, data, packed)
-    packed = widened_for(layouts, packed, _pixels(layouts, data, filters, sliding), layouts.target)
+    packed = dequantized_for(layouts, packed, _pixels(layouts, data, filters, sliding), layouts.target)
     data = data if few else layouts.blocked(data)
     steps, dilation = sliding.strides, sliding.dilation
     own = None if size == layouts.size else (count, layouts.size)
@@ -184,7 +184,7 @@ def result_sizes(sizes: Sequence[int], kernel: Sequence[int], sliding: Sliding) 
 
 def _pixels(layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, sliding: Sliding) -> int:
     """Returns the number of positions of the result, each with a sum for every output channel."""
-    batch, _, *sizes = layouts.plain_shape(data)
+    batch, _, *sizes = layouts.row_major_shape(data)
     return size_hint(element_count((batch, *result_sizes(sizes, filters.shape[2:], sliding))))
 
 
@@ -238,13 +238,13 @@ def _gathered(layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, sl
         reads = reads_of(layout, groups, how, filters.shape[2:], layouts.target, layouts.size)
     assert reads is not None  # of float32, slot by slot at least
     packed = to_constant(reads.pack(merged, layout, how, layouts.size))
-    weights = widened_for(layouts, packed, _pixels(layouts, data, filters, sliding), layouts.target)
+    weights = dequantized_for(layouts, packed, _pixels(layouts, data, filters, sliding), layouts.target)
     given = (to_constant(reads.first), sliding.strides, sliding.dilation)
     result = layouts.kernel(convolve_gathered, source, weights, *given, name="convolution")
     return layouts.as_blocked(result, outputs, groups)
 
 
-def _turned(layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, sliding: Sliding) -> relax.Expr | None:
+def _permuted(layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, sliding: Sliding) -> relax.Expr | None:
     """Groups that are a small part of a vector, of which each lane reads its own: the result has the data's layout.
 
     None if there are others, or no data whose groups lie side by side.
@@ -258,7 +258,7 @@ def _turned(layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, slid
     if packed is None:
         return None
     source = layouts.padded(layouts.laid_out(data, layout), sliding.before, sliding.after)
-    weights = widened_for(layouts, to_constant(packed), _pixels(layouts, data, filters, sliding), target)
+    weights = dequantized_for(layouts, to_constant(packed), _pixels(layouts, data, filters, sliding), target)
     result = layouts.kernel(
         convolve_permuted, source, weights, sliding.strides, sliding.dilation, name="grouped_convolution"
     )
@@ -268,8 +268,8 @@ def _turned(layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, slid
 def _by_winograd(
     layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, sliding: Sliding, winograd: Winograd
 ) -> relax.Expr:
-    """Returns a 3 × 3 convolution in three kernels; the padding is widened to full tiles."""
-    batch, _, *sizes = layouts.plain_shape(data)
+    """Returns a 3 × 3 convolution in three kernels; the padding is extended to full tiles."""
+    batch, _, *sizes = layouts.row_major_shape(data)
     height, width = result_sizes(sizes, filters.shape[2:], sliding)
     tile, dtype = winograd.tile, winograd.dtype
     rows, columns = tiles_of(height, tile[0]), tiles_of(width, tile[1])
@@ -285,7 +285,7 @@ def _by_winograd(
         products = layouts.kernel(multiply_tiles, tiles, to_constant(weights), name="multiply_tiles")
     else:
         how = multiplication_of(layouts.target, dtype, dtype)
-        tiles = layouts.emit(narrowed_input, padded, rows, columns, tile, dtype, pattern=opaque)
+        tiles = layouts.emit(transformed_input, padded, rows, columns, tile, dtype, pattern=opaque)
         packed = to_constant(packed_weights(weights, 3, how))
         operands = packed_data(layouts.builder, tiles, how)
         products = layouts.kernel(multiply_tiles, operands, packed, how.product, name="multiply_tiles")

@@ -19,7 +19,7 @@ from tvm import relax, te, tirx
 from nnefc.ir.attributes import INTERLEAVED_PHASES
 from nnefc.ir.kernel_calls import emit_te
 from nnefc.passes.compute.blocked import blocks
-from nnefc.passes.compute.row_major_convolution import interleave_plain
+from nnefc.passes.compute.row_major_convolution import interleave_row_major
 from nnefc.passes.graph.layout.blocked_layout import Blocked
 from nnefc.passes.graph.layout.layout_rewriter import LayoutRewriter, LayoutRule
 from nnefc.passes.graph.layout.rules.convolution import (
@@ -38,7 +38,7 @@ __all__ = ["RULES", "Geometry", "Interleaving", "Phases", "geometry_of", "phases
 
 @dataclass(frozen=True)
 class Interleaving:
-    """`[N, phases · O, *steps]` → `[N, O, *outputs]`: see :func:`interleave_plain`."""
+    """`[N, phases · O, *steps]` → `[N, O, *outputs]`: see :func:`interleave_row_major`."""
 
     strides: tuple[int, ...]
     before: tuple[int, ...]
@@ -58,7 +58,7 @@ class Interleaving:
         """Returns the variable of a kernel, which takes part in layouts."""
         return emit_te(
             builder,
-            lambda data: interleave_plain(data, self.strides, self.before, self.outputs),
+            lambda data: interleave_row_major(data, self.strides, self.before, self.outputs),
             phases,
             name="interleave",
             attrs={INTERLEAVED_PHASES: [*self.strides, *self.before]},
@@ -67,7 +67,7 @@ class Interleaving:
 
 def _deconvolution(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
     data, weights = call.args
-    filters, geometry = filters_of(layouts, weights), geometry_of(call, layouts.plain_shape(data)[2:], layouts.size)
+    filters, geometry = filters_of(layouts, weights), geometry_of(call, layouts.row_major_shape(data)[2:], layouts.size)
     if filters is None or geometry is None:
         return None
     strides = integers(call.attrs.strides)
@@ -90,7 +90,7 @@ def _interleaving(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | Non
         return None
     numbers = integers(attrs[INTERLEAVED_PHASES])
     strides, before = numbers[: len(numbers) // 2], numbers[len(numbers) // 2 :]
-    channels, count = layouts.plain_shape(data)[1], math.prod(strides)
+    channels, count = layouts.row_major_shape(data)[1], math.prod(strides)
     phases = layouts.laid_out(data, Blocked.of(channels, layouts.size, count))
     outputs = dimensions(call.ty_args[0].shape)[2:]
     result = layouts.emit(interleave, phases, strides, before, outputs)

@@ -40,7 +40,7 @@ def summed_convolution(layouts: LayoutRewriter, padded: Padded, filters: np.ndar
     """Returns the convolution of bytes with the constant `filters` `[O, I / groups, *k]`, int32 in blocked layout."""
     merged, groups = merged_groups(filters, sliding.groups, layouts.size)
     outputs, inputs = merged.shape[:2]
-    width = result_sizes(layouts.plain_shape(padded.data)[2:], filters.shape[2:], sliding)[-1]
+    width = result_sizes(layouts.row_major_shape(padded.data)[2:], filters.shape[2:], sliding)[-1]
     few = groups == 1 and inputs < layouts.size and sliding.dilation[-1] == 1 and is_known(width)
     if few and layouts.layout_of(padded.data) is None:
         return layouts.as_blocked(_by_rows(layouts, padded, merged, sliding, width), outputs)

@@ -10,7 +10,7 @@ from nnefc.passes.graph.rewriter import array_of, constant, is_call, is_constant
 
 __all__ = ["RULES"]
 
-# Operators that keep every finite value finite, so that what fills up a last block stays harmless.
+# Operators that keep every finite value finite, so that what fills up a last block stays finite.
 _TAME = (
     "abs",
     "add",
@@ -114,7 +114,7 @@ def _operand(layouts: LayoutRewriter, arg: relax.Expr, leader: relax.Expr) -> re
     """Returns `arg` as an operand in the layout of `leader`; None if it has no such form."""
     if not isinstance(arg.ty, relax.TensorType):
         return arg
-    own, shape = layouts.plain_shape(arg), layouts.plain_shape(leader)
+    own, shape = layouts.row_major_shape(arg), layouts.row_major_shape(leader)
     if layouts.layout_of(arg) is None and all(size == 1 for size in own):
         return arg if len(own) <= len(shape) else None
     lifted = (*[1] * (len(shape) - len(own)), *own)
@@ -132,7 +132,7 @@ def _seen_as(layouts: LayoutRewriter, arg: relax.Expr, shape: tuple[int, ...]) -
     """`arg` in row-major layout, with further axes of one element."""
     if is_constant(arg):
         return constant(array_of(arg).reshape(shape))
-    return seen_as(layouts.builder, layouts.plain(arg), shape)
+    return seen_as(layouts.builder, layouts.row_major(arg), shape)
 
 
 RULES: dict[str, LayoutRule] = {

@@ -79,8 +79,8 @@ def _dense(layouts: LayoutRewriter, padded: Padded, filters: np.ndarray, sliding
         return summed_convolution(layouts, padded, filters, sliding)
     how = multiplication_of(layouts.target, str(padded.data.ty.dtype), str(filters.dtype)).of_values(filters)
     if not layouts.target.hosted and how.terms > 1 and filters.shape[1] == sliding.groups == 1:
-        plain = Padded(layouts.plain(padded.data), padded.value)
-        padded, filters, sliding = _taps_as_channels(layouts, plain, filters, sliding)
+        row_major = Padded(layouts.row_major(padded.data), padded.value)
+        padded, filters, sliding = _taps_as_channels(layouts, row_major, filters, sliding)
     value = padded.value + how.offset
     few_taps = str(filters.dtype) in BYTES and math.prod(filters.shape[2:]) <= _MAX_TAPS
     if few_taps and sliding.groups == filters.shape[0] == 1 and np.all(filters == 1):
@@ -124,7 +124,7 @@ def _by_whole_blocks(how: Multiplication, filters: np.ndarray, layouts: LayoutRe
 
 
 def _in_blocks(layouts: LayoutRewriter, data: relax.Expr, layout: Blocked, how: Multiplication) -> relax.Expr:
-    """Data as the instruction reads them; plain ones are converted first, in long vectors."""
+    """Data as the instruction reads them; row-major ones are converted first, in long vectors."""
     if layouts.layout_of(data) is None:
         data = _converted(layouts, data, how)
     return _converted(layouts, layouts.laid_out(data, layout), how)
@@ -241,7 +241,7 @@ def _taps_as_channels(
 def _few_channels(
     layouts: LayoutRewriter, data: relax.Expr, sliding: Sliding, how: Multiplication, value: int
 ) -> relax.Expr:
-    """Plain data in one block of as many packed operands as their channels need: no work goes into a fuller one.
+    """Row-major data in one block of as many packed operands as their channels need: no work goes into a fuller one.
 
     Padding comes last: packed operands are moved faster than bytes.
     """
@@ -258,7 +258,7 @@ def _depthwise(layouts: LayoutRewriter, padded: Padded, filters: np.ndarray, sli
     layout = layouts.layout_of(padded.data) or Blocked.of(filters.shape[0], layouts.size)
     data, filters = layouts.laid_out(padded.data, layout), filters[:, 0]
     before, after = sliding.before, sliding.after
-    width = result_sizes(layouts.plain_shape(padded.data)[2:], filters.shape[1:], sliding)[-1]
+    width = result_sizes(layouts.row_major_shape(padded.data)[2:], filters.shape[1:], sliding)[-1]
     words = words_of(layouts.target, str(data.ty.dtype), filters, sliding.strides, sliding.dilation, width)
     if words is not None:
         more = words.width(width) - (shape_of(data)[-2] + before[-1] + after[-1])

@@ -25,7 +25,7 @@ def _quantization(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | Non
     if scale.size == zero.size == 1:
         whole = [constant(array.reshape(())) for array in (scale, zero)]
         return layouts.like(data, layouts.builder.emit(relax.Call(call.op, [data, *whole], call.attrs)))
-    if int(call.attrs.axis) % len(layouts.plain_shape(data)) != 1:
+    if int(call.attrs.axis) % len(layouts.row_major_shape(data)) != 1:
         return None
     scales, zeros = (_in_slots(array, layout, fill, layouts.size) for array, fill in ((scale, 1), (zero, 0)))
     dtype = str(call.attrs.out_dtype) if is_call(call, "quantize") else None

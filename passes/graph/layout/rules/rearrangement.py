@@ -28,13 +28,13 @@ def _concatenation(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | No
     parts, axis = [_whole(layouts, part) for part in call.args[0].fields], call.attrs.axis
     if axis is None:
         return None
-    axis = int(axis) % len(layouts.plain_shape(parts[0]))
+    axis = int(axis) % len(layouts.row_major_shape(parts[0]))
     own = [layout for part in parts if (layout := layouts.layout_of(part)) is not None]
     if len(own) == len(parts) and axis != 1:
         return layouts.having(_concatenated(layouts, [layouts.laid_out(part, own[0]) for part in parts], axis), own[0])
     if len(own) == len(parts) and (joined := Blocked.joined(own)).channels >= _MIN_FILLED * len(joined.order):
         return layouts.having(_concatenated(layouts, parts, axis), joined)
-    return _concatenated(layouts, [layouts.plain(part) for part in parts], axis)
+    return _concatenated(layouts, [layouts.row_major(part) for part in parts], axis)
 
 
 def _whole(layouts: LayoutRewriter, part: relax.Expr) -> relax.Expr:
@@ -57,13 +57,13 @@ def _concatenate(*args: Any) -> te.Tensor:
 
 
 def _spatial_reduction(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
-    """Returns a reduction over spatial dimensions only; without `keepdims`, what is left has the plain order of
+    """Returns a reduction over spatial dimensions only; without `keepdims`, what is left has the row-major order of
     channels.
     """
     data = call.args[0]
     if layouts.layout_of(data) is None or call.attrs.axis is None:
         return None
-    shape = layouts.plain_shape(data)
+    shape = layouts.row_major_shape(data)
     axes = [int(axis) % len(shape) for axis in call.attrs.axis]
     if min(axes, default=0) < 2 or _is_long_sum(call, [shape[axis] for axis in axes]):
         return None
@@ -72,7 +72,7 @@ def _spatial_reduction(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr 
     if call.attrs.keepdims:
         return kept
     left = [size for axis, size in enumerate(shape) if axis not in axes]
-    return relax.op.reshape(layouts.plain(kept), left)
+    return relax.op.reshape(layouts.row_major(kept), left)
 
 
 def _is_long_sum(call: relax.Call, sizes: Sequence[Dimension]) -> bool:
@@ -81,11 +81,11 @@ def _is_long_sum(call: relax.Call, sizes: Sequence[Dimension]) -> bool:
     return is_call(call, "mean", "sum") and len(sizes) == 1 and size_hint(sizes[0]) > _LONGEST_SUM
 
 
-def _extreme(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
-    """Also the extreme of all elements in a row: first that of each channel."""
+def _min_or_max(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
+    """Also the minimum or maximum of all elements in a row: first that of each channel."""
     row = layouts.definition(call.args[0])
     elements = layouts.origin(row.args[0]) if is_call(row, "reshape") else call.args[0]
-    shape, layout = layouts.plain_shape(elements), layouts.layout_of(elements)
+    shape, layout = layouts.row_major_shape(elements), layouts.layout_of(elements)
     all_of = call.attrs.axis is None or [int(axis) % 2 for axis in call.attrs.axis] == [1]
     if layout is None or shape_of(call.args[0])[:-1] != (1,) or not all_of or len(shape) < 3:
         return _spatial_reduction(layouts, call)
@@ -93,14 +93,14 @@ def _extreme(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
         size = element_count(shape)
         return relax.Call(call.op, [seen_as(layouts.builder, elements, (1, size))], call.attrs, call.ty_args)
     function = getattr(relax.op, call.op.name.removeprefix("relax."))
-    for axis in range(2, len(shape)):  # one after the other: extremes of neighbours do not wait for each other
+    for axis in range(2, len(shape)):  # one after the other: minima of neighbours do not wait for each other
         elements = layouts.like(elements, layouts.builder.emit(function(elements, [axis], True)))
-    channels = layouts.builder.emit(relax.op.reshape(layouts.plain(elements), (1, shape[0] * shape[1])))
+    channels = layouts.builder.emit(relax.op.reshape(layouts.row_major(elements), (1, shape[0] * shape[1])))
     return relax.Call(call.op, [channels], call.attrs, call.ty_args)
 
 
 RULES: dict[str, LayoutRule] = {
     "concat": _concatenation,
     **dict.fromkeys(("mean", "sum"), _spatial_reduction),
-    **dict.fromkeys(("max", "min"), _extreme),
+    **dict.fromkeys(("max", "min"), _min_or_max),
 }

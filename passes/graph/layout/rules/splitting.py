@@ -18,7 +18,7 @@ def _split(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
     """Whole slices, of a blocked tensor full blocks or channels; None where the parts are interleaved."""
     data = call.args[0]
     layout = layouts.layout_of(data)
-    shape = layouts.plain_shape(data)
+    shape = layouts.row_major_shape(data)
     axis = int(call.attrs.axis) % len(shape)
     seams = _seams(call, shape[axis])
     if not all(part > 0 for part in _differences(seams, shape[axis])):

@@ -16,7 +16,7 @@
 An engine's compiler keeps the order of instructions. LLVM changes it, so that more vectors are in use at a time than
 the engine has registers, and it does not know that addresses in a tensor do not overflow, so that it computes each
 apart. Here they are numbers in the loads, relative to a pointer into each factor. Elements are floats, or two numbers
-of 16 bits, whose products `i32x4.dot_i16x8_s` adds up; vectors of bytes are widened to these while they are loaded. Or
+of 16 bits, whose products `i32x4.dot_i16x8_s` adds up; vectors of bytes are extended to these while they are loaded. Or
 they are four bytes: `i32x4.relaxed_dot_i8x16_i7x16_add_s` takes the signed ones first.
 
 A processor adds eight products while it waits for one sum. Of the few sums of a small tile, as the last rows of a
@@ -75,12 +75,12 @@ class EngineProduct:
 
 
 _FUSED = EngineProduct(("{a}", "{b}", "local.get ${sum}", "f32x4.relaxed_madd", "local.set ${sum}"))
-_PLAIN = EngineProduct(("local.get ${sum}", "{a}", "{b}", "f32x4.mul", "f32x4.add", "local.set ${sum}"))
+_MULTIPLY_ADD = EngineProduct(("local.get ${sum}", "{a}", "{b}", "f32x4.mul", "f32x4.add", "local.set ${sum}"))
 _OF_PAIRS = ("{a}", "{b}", "i32x4.dot_i16x8_s", "local.get ${sum}", "i32x4.add", "local.set ${sum}")
 _PAIRS = {
     "": EngineProduct(_OF_PAIRS, "<4 x i32>", added="add"),
-    "nnefc.widened_int8": EngineProduct(_OF_PAIRS, "<4 x i32>", "i16x8.load8x8_s", 2, "add"),
-    "nnefc.widened_uint8": EngineProduct(_OF_PAIRS, "<4 x i32>", "i16x8.load8x8_u", 2, "add"),
+    "nnefc.extended_int8": EngineProduct(_OF_PAIRS, "<4 x i32>", "i16x8.load8x8_s", 2, "add"),
+    "nnefc.extended_uint8": EngineProduct(_OF_PAIRS, "<4 x i32>", "i16x8.load8x8_u", 2, "add"),
 }
 _ADDED = ("local.get ${sum}", "i32x4.relaxed_dot_i8x16_i7x16_add_s", "local.set ${sum}")
 _VECTOR_LAST, _VECTOR_FIRST = (
@@ -106,7 +106,7 @@ def engine_product_of(
         return _VECTOR_FIRST if element_first else _VECTOR_LAST
     if kind != "float32" or widening:
         return None
-    return replace(_FUSED if fused else _PLAIN, in_parts=not in_order)
+    return replace(_FUSED if fused else _MULTIPLY_ADD, in_parts=not in_order)
 
 
 @functools.lru_cache(1024)

@@ -333,8 +333,8 @@ def clamped(row: np.ndarray, e: int) -> np.ndarray:
 def test_experts_that_a_router_chooses(
     gate: str, more: str, inner: Callable[[np.ndarray, int], np.ndarray], tmp_path: Path
 ) -> None:
-    turned = "linear" in more
-    values = {n: v.transpose(0, 2, 1).copy() if turned and n in ("w1", "w2", "w3") else v for n, v in EXPERTS.items()}
+    linear = "linear" in more
+    values = {n: v.transpose(0, 2, 1).copy() if linear and n in ("w1", "w2", "w3") else v for n, v in EXPERTS.items()}
     names = "\n".join(f"{n} = variable(label = '{n}', shape = {list(v.shape)});" for n, v in values.items())
     body = f"""x = tract_core_external(shape = [1, S, 6], datum_type = 'f32');\n{names}
     y = tract_moe_ffn(x, wg, w1, w2, w3, wg_bias = b, k = 2, activation = 'swiglu', gate = '{gate}', {more});"""

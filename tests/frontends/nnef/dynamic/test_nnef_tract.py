@@ -113,7 +113,7 @@ CASES: dict[str, tuple[str, str, tuple[int, ...], Callable[[np.ndarray], np.ndar
     ),
     "infinity": ("", "y = select(x > 0.0, x, -inf);", (7,), lambda x: np.where(x > 0, x, -np.inf)),
     "a name in quotes": ("", 'i"a.b/c" = x * 3.0; y = i"a.b/c" - 1.0;', (3,), lambda x: 3 * x - 1),
-    "arguments that nobody knows": ("", "y = sigmoid(x, axes = [1]);", (2, 2), lambda x: 1 / (1 + np.exp(-x))),
+    "unknown arguments": ("", "y = sigmoid(x, axes = [1]);", (2, 2), lambda x: 1 / (1 + np.exp(-x))),
     "a linear layer of any rank": (
         "",
         "w = variable<scalar>(label = 'w', shape = [1, 1, 4]); y = linear(x, w);",
@@ -609,7 +609,7 @@ OVERFLOWING = [(1 << 31, 1 << 31, 4), (0xFFFFFFFF, 0xFFFFFFFF), (1 << 16, 1 << 1
 @pytest.mark.parametrize("kind", [0, 0x54523040, 0x54522040, 0x54523081])
 @pytest.mark.parametrize("extents", OVERFLOWING)
 def test_shapes_that_overflow_are_refused(kind: int, extents: tuple[int, ...], tmp_path: Path) -> None:
-    """Products of extents that are 0, or small, modulo 2^32 or 2^64; in plain files and in files of blocks."""
+    """Products of extents that are 0, or small, modulo 2^32 or 2^64; in uncompressed files and in files of blocks."""
     sizes = [*extents, *[0] * (8 - len(extents))]
     bits = 0xFFFFFFFF if kind else 32
     header = struct.pack("<4sII8III", b"N\xef\x01\x00", 64, len(extents), *sizes, bits, kind)
@@ -638,9 +638,9 @@ def test_scenarios_are_programs_of_one_library(tmp_path: Path) -> None:
     w = real(4, 4)
     text = (model(tmp_path, body, {"w": w}, before=CACHE) / "graph.nnef").read_text()
     (tmp_path / "graph.nnef").write_text(text.replace("network(x)", "network(x, past)"))
-    plain, both = nnefc.compile(tmp_path), nnefc.compile(tmp_path, specialize=["tg", "pp"])
+    general, both = nnefc.compile(tmp_path), nnefc.compile(tmp_path, specialize=["tg", "pp"])
     assert [part.sizes for part in both.description.specializations] == [(1, None), (None, 0)]
-    assert both.description.constant_bytes == plain.description.constant_bytes
+    assert both.description.constant_bytes == general.description.constant_bytes
     with both.load(threads=1) as network:
         for s, p in ((5, 0), (1, 5), (1, 6), (1, 63), (3, 7), (1, 0), (64, 0)):
             x, past = real(s, 4), real(p, 4)

@@ -6,7 +6,7 @@ import keyword
 
 import numpy as np
 import pytest
-from nnef_language import FINAL, final, flatten, operations, plain, provisional
+from nnef_language import FINAL, as_lists, final, flatten, operations, provisional
 
 from nnefc.frontends.nnef import operations as _operations  # noqa: F401  (fills STANDARD)
 from nnefc.frontends.nnef.declarations import STANDARD, Dialect, Registry, operation
@@ -53,7 +53,7 @@ def test_a_constant_result_of_a_fragment_becomes_a_tensor() -> None:
 
 def test_primitive_values_stand_for_tensors() -> None:
     flat = flatten(final("fragment f(a: tensor<scalar>) -> (y: tensor<scalar>) { y = a + 2.0; }", "y = x * f(1.0);"))
-    assert [plain(list(i.arguments.values())) for i in flat.invocations[1:]] == [[1.0, 2.0], ["x", "y_y"]]
+    assert [as_lists(list(i.arguments.values())) for i in flat.invocations[1:]] == [[1.0, 2.0], ["x", "y_y"]]
     assert flat.invocations[1].tensors[0].shape == ()
 
 
@@ -239,7 +239,7 @@ def test_the_printed_graph_reads_back_as_the_same_graph() -> None:
         assert print_flat(again) == printed
         assert again.dialect is flat.dialect
         for mine, other in zip(flat.invocations, again.invocations, strict=True):
-            assert plain(dict(mine.arguments)) == plain(dict(other.arguments))
+            assert as_lists(dict(mine.arguments)) == as_lists(dict(other.arguments))
             assert [(t.name, t.shape, t.content) for t in mine.tensors] == [
                 (t.name, t.shape, t.content) for t in other.tensors
             ]

@@ -24,7 +24,7 @@ def sigmoid(x):
     return 1 / (1 + np.exp(-x.astype(np.float64)))
 
 
-HALVES = np.array([0.5, 1.5, 2.5, -0.5, -1.5, -2.5, 0.49999997, -0.49999997, 8388607.0, 0.0, 2.4, -2.6], np.float32)
+TIES = np.array([0.5, 1.5, 2.5, -0.5, -1.5, -2.5, 0.49999997, -0.49999997, 8388607.0, 0.0, 2.4, -2.6], np.float32)
 
 UNARY = {
     "exp": (np.exp, real(2, 3, 4)),
@@ -35,7 +35,7 @@ UNARY = {
     "neg": (np.negative, real(2, 2)),
     "floor": (np.floor, real(4, 4)),
     "ceil": (np.ceil, real(4, 4)),
-    "round": (away, HALVES),
+    "round": (away, TIES),
     "sqr": (np.square, real(5)),
     "sqrt": (np.sqrt, real(5, low=0.0)),
     "rsqr": (lambda x: x**-2.0, real(5, low=0.3)),

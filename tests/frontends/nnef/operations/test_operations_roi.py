@@ -1,4 +1,4 @@
-"""Regions of interest against plain NumPy and, where it has the operation, onnxruntime."""
+"""Regions of interest against NumPy and, where it has the operation, onnxruntime."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Sliding windows with and without filters against plain NumPy loops, all borders, both dialects, any rank."""
+"""Sliding windows with and without filters against NumPy loops, all borders, both dialects, any rank."""
 
 import math
 

@@ -149,7 +149,7 @@ def test_tensors_of_every_type_of_the_machine_go_in_and_out(tmp_path: Path, name
 
 @pytest.mark.parametrize("name", ["int4", "uint4", "float8_e4m3fn", "float8_e5m2", "float4_e2m1fn", "bfloat16"])
 def test_constants_of_narrow_types_are_data(tmp_path: Path, name: str) -> None:
-    """Widened by Cast at compile time, the values are those of ml_dtypes."""
+    """Converted by Cast at compile time, the values are those of ml_dtypes."""
     code = next(code for code, dtype in DTYPES.items() if dtype == name)
     w = some_values(code, 6).reshape(2, 3)
     made = graph(

@@ -174,7 +174,7 @@ CONTEXT = [("MeanVarianceNormalization", 13, {"axes": [1]}), ("Celu", 12, {"alph
 def test_operators_without_a_lowering_come_from_their_bodies(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, op_type: str, version: int, attributes: dict[str, object]
 ) -> None:
-    """Bodies of the standard, plain ones and those that depend on types and attributes."""
+    """Bodies of the standard, fixed ones and those that depend on types and attributes."""
     monkeypatch.setitem(REGISTRY, ("", op_type), {})
     proto = model([node(op_type, ["x"], ["y"], **attributes)], opset=version)
     expected = ReferenceEvaluator(proto).run(None, {"x": X})[0]

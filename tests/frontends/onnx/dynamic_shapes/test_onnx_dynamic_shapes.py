@@ -212,8 +212,8 @@ def test_slices_have_computed_ends(tmp_path: Path) -> None:
     """The number of frames, `(m - 8) // 16`, shows nowhere in the kernel that masks them by their places."""
     nodes = [
         node("Shape", "x", "length", start=1),
-        node("Sub", "length eight", "rest"),
-        node("Mod", "rest hop", "over"),
+        node("Sub", "length eight", "remainder"),
+        node("Mod", "remainder hop", "over"),
         node("Sub", "length over", "end"),
         node("Slice", "x eight end one", "whole"),
         node("Reshape", "whole frames", "f"),
@@ -496,7 +496,7 @@ def test_means_of_integers_lose_their_fractions(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("start", "step", "halves", "dtype"),
+    ("start", "step", "in_fp16", "dtype"),
     [
         pytest.param(0.5, 1, False, np.float32, marks=pytest.mark.slow),
         (-0.25, 0.7, True, np.float32),
@@ -505,17 +505,17 @@ def test_means_of_integers_lose_their_fractions(tmp_path: Path) -> None:
     ],
 )
 def test_ranges_of_reals_end_at_dynamic_sizes(
-    start: float, step: float, halves: bool, dtype: type, tmp_path: Path
+    start: float, step: float, in_fp16: bool, dtype: type, tmp_path: Path
 ) -> None:
     """The last one has fractions that do not fit 64 bits."""
     nodes = [
         node("Shape", "x", "s", end=1),
         node("Squeeze", "s", "n"),
         node("Cast", "n", "end0", to=TensorProto.FLOAT if dtype is np.float32 else TensorProto.DOUBLE),
-        node("Div" if halves else "Mul", "end0 factor", "end"),
+        node("Div" if in_fp16 else "Mul", "end0 factor", "end"),
         node("Range", "start end step", "reals"),
         node("Cast", "reals", "y", to=TensorProto.FLOAT),
     ]
-    numbers = {"start": start, "step": step, "factor": 2 if halves else 1}
+    numbers = {"start": start, "step": step, "factor": 2 if in_fp16 else 1}
     proto = model_of(nodes, ["n"], **{name: np.array(number, dtype) for name, number in numbers.items()})
     check(proto, tmp_path, {}, [(1,), (2,), (7,), (14,), (64,)])

@@ -50,7 +50,7 @@ CONSTANTS: Mapping[str, Any] = {
     "scales": np.array([1, 1, 2, 2], np.float32),
     "scale": np.array(0.1, np.float32),
     "point": np.array(3, np.uint8),
-    "rest": [256],
+    "remainder": [256],
     "axis": 0,
 }
 NODES: Sequence[tuple[str, str, Mapping[str, Any]]] = [
@@ -114,7 +114,7 @@ def proto() -> onnx.ModelProto:
         helper.make_node("Softmax", ["scores"], ["weights"]),
         helper.make_node("MatMul", ["weights", "words"], ["attended"]),
         helper.make_node("Shape", ["image"], ["rows"], end=1),
-        helper.make_node("Concat", ["rows", "rest"], ["sizes"], axis=0),
+        helper.make_node("Concat", ["rows", "remainder"], ["sizes"], axis=0),
         helper.make_node("Reshape", ["image", "sizes"], ["reshaped"]),
     ]
     outputs = [*(f"y{number}" for number in range(len(NODES))), "attended", "reshaped"]

@@ -46,8 +46,8 @@ def test_operators_that_take_sizes_from_data(tmp_path: Path) -> None:
         node("Concat", "one three k k", "size", axis=0),
         node("Resize", "image   size", "resized", mode="linear"),
         node("Shape", "x", "rows", start=0, end=1),
-        node("Sub", "rows k", "rest"),
-        node("Concat", "k rest", "parts", axis=0),
+        node("Sub", "rows k", "remainder"),
+        node("Concat", "k remainder", "parts", axis=0),
         node("Split", "x parts", "front back", axis=0),
         node("Concat", "k one", "wanted", axis=0),
         node("Expand", "line wanted", "lines"),
@@ -144,8 +144,8 @@ def test_results_without_elements_beside_dynamic_sizes(tmp_path: Path) -> None:
         node("Concat", "x e", "joined", axis=1),
         node("Relu", "e", "empty"),
         node("ReduceSum", "e one", "sums", keepdims=0),
-        node("Transpose", "e", "turned"),
-        node("MatMul", "e turned", "product"),
+        node("Transpose", "e", "transposed"),
+        node("MatMul", "e transposed", "product"),
     ]
     names = ("joined", "empty", "sums", "product")
     check(

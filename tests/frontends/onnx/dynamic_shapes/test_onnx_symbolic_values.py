@@ -198,20 +198,20 @@ def test_shapes_are_split(tmp_path: Path) -> None:
 
 REMAINDERS = {
     "integers": [
-        node("Mod", "w three", "rest"),
-        node("Sub", "three rest", "missing"),
+        node("Mod", "w three", "remainder"),
+        node("Sub", "three remainder", "missing"),
         node("Mod", "missing three", "more"),
     ],
     "signed integers": [
-        node("Mod", "w three", "rest", fmod=1),
-        node("Sub", "three rest", "missing"),
+        node("Mod", "w three", "remainder", fmod=1),
+        node("Sub", "three remainder", "missing"),
         node("Mod", "missing three", "more", fmod=1),
     ],
     "reals": [
         node("Cast", "w", "w_real", to=FLOAT),
         node("Cast", "three", "three_real", to=FLOAT),
-        node("Mod", "w_real three_real", "rest", fmod=1),
-        node("Sub", "three_real rest", "missing"),
+        node("Mod", "w_real three_real", "remainder", fmod=1),
+        node("Sub", "three_real remainder", "missing"),
         node("Mod", "missing three_real", "more_real", fmod=1),
         node("Cast", "more_real", "more", to=INT),
     ],
@@ -267,7 +267,7 @@ def test_remainders_of_sizes_that_may_be_0_are_not_sizes() -> None:
 
 
 def test_indices_of_elements_mean_their_own_place_alone() -> None:
-    """NumPy would repeat a single index along the rest of the data."""
+    """NumPy would repeat a single index along the remainder of the data."""
     data, index = np.array([[2, 3], [4, 5]], object), np.array([[1]])
     for axis, found, row in ((0, 4, [[2, 3], [99, 5]]), (1, 3, [[2, 99], [4, 5]])):
         gathered = computed("GatherElements", {"axis": axis}, [data, index])

@@ -155,7 +155,7 @@ def test_rows_are_as_exact_as_onnxruntimes_where_the_model_says_nothing(outlier:
 
 
 @RUNS_BYTES
-def test_rows_have_two_bytes_where_bytes_are_multiplied_and_the_model_lets_them_be_halves(tmp_path: Path) -> None:
+def test_rows_have_two_bytes_where_bytes_are_multiplied_and_the_model_allows_fp16(tmp_path: Path) -> None:
     """Unless they are compiled strictly; the error is below a ten-thousandth."""
     more = [product((5,), 384, 40, 128, zeros="packed"), product((3,), 512, 32, 256, bits=8)]
     given = [at_level(each, FLOAT16_LEVEL) for each in (*FLOATS, *more)]

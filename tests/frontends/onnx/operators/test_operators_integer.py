@@ -75,9 +75,9 @@ def test_zero_points_may_be_left_out() -> None:
     x, w = whole_range(rng, (1, 2, 5, 5), "uint8"), whole_range(rng, (3, 2, 2, 2), "int8")
     zero = np.array(7, np.uint8)
     none = np.zeros((), np.int8)
-    plain = {"pads": [0] * 4, "strides": [1, 1], "dilations": [1, 1], "group": 1}
+    defaults = {"pads": [0] * 4, "strides": [1, 1], "dilations": [1, 1], "group": 1}
     cases = [Case("ConvInteger", [x, w]), Case("ConvInteger", [x, w, zero]), Case("ConvInteger", [x, w, None, none])]
-    wanted = [[conv_integer(x, w, z, none, **plain)] for z in (0, 7, 0)]
+    wanted = [[conv_integer(x, w, z, none, **defaults)] for z in (0, 7, 0)]
     check(cases, compiled(cases, 10), wanted)
 
 

@@ -134,8 +134,8 @@ def test_products_of_dynamic_sizes_are_exact(name: str, tmp_path: Path) -> None:
     (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
     network = load_network(tmp_path / "model.onnx", ReadOptions(shape={"n": "1..512", "k": "1..600"}))
     rng = np.random.default_rng(4)
-    with emulation(name) as plain:
-        artifact = compile_network(network, parse_target(plain))
+    with emulation(name) as emulated:
+        artifact = compile_network(network, parse_target(emulated))
     with artifact.load(threads=2) as library:
         for rows, depth in ((1, 1), (7, 13), (40, 130)):
             a, b = whole_range(rng, (1, rows, depth), "uint8"), whole_range(rng, (1, depth, rows), "int8")
@@ -225,7 +225,7 @@ _DEPTHWISE = (
 def test_channels_are_convolved_by_products_of_16_bits_on_arm(
     machine: Machine, instruction: str, whole: bool, tmp_path: Path
 ) -> None:
-    """Exactly, for the extreme weights too, of which two products do not fit into 16 bits."""
+    """Exactly, for the smallest and largest weights too, of which two products do not fit into 16 bits."""
     if machine.missing:
         pytest.skip(f"needs: {machine.missing}")
     rng = np.random.default_rng(14)

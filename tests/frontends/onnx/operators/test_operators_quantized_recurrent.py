@@ -71,7 +71,7 @@ def cases(rng: np.random.Generator) -> list[Case]:
         case(rng),
         case(rng, (4, 1, 5, 18), both, "uint8", states=False),
         case(rng, (5, 3, 4, 11), both, "uint8", by_column=True, peepholes=True),
-        case(rng, (7, 3, 4, 6), both, lengths=LENGTHS),  # nobody asks for the steps from the sixth on
+        case(rng, (7, 3, 4, 6), both, lengths=LENGTHS),  # no consumer asks for the steps from the sixth on
         case(rng, (5, 3, 4, 6), "reverse", "uint8", lengths=LENGTHS, constant=frozenset({1, 2})),
         case(rng, (1, 2, 3, 5), "reverse", by_column=True),
         case(rng, (4, 2, 3, 5), bias=False, constant=frozenset(), clip=0.4, input_forget=1),
@@ -92,7 +92,7 @@ def test_instructions_for_two_products_agree_too() -> None:
     check(given, compiled(given, 17, target="llvm -mcpu=x86-64-v3"), by_onnxruntime(given, 17))
 
 
-def test_states_of_ended_sequences_count_in_the_range_where_nobody_wants_the_sequence() -> None:
+def test_states_of_ended_sequences_count_in_the_range_where_the_sequence_is_unused() -> None:
     """onnxruntime keeps them then; it writes zeros over them in `Y`."""
     given = case(np.random.default_rng(9), (7, 3, 4, 6), lengths=LENGTHS, outputs=2)
     model = model_of([given], 17)

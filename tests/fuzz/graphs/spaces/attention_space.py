@@ -62,10 +62,10 @@ def _mask(w: Walk, shape: tuple[int, ...], with_lengths: bool) -> Tensor:
 def _rotary(w: Walk, name: str) -> object:
     batch, heads, length = w.number(1, 3), w.number(1, 4), w.size()
     size = 2 * w.number(1, 8)
-    turned = 2 * w.number(1, size // 2) if w.chance(0.4) else 0
+    rotated = 2 * w.number(1, size // 2) if w.chance(0.4) else 0
     flat = w.chance(0.4)
     x = heads_of(w, batch, heads, length, size, flat)
-    half = (turned or size) // 2
+    half = (rotated or size) // 2
     angles: Any
     if w.chance(0.6):
         positions = w.number(1, 20)
@@ -79,7 +79,7 @@ def _rotary(w: Walk, name: str) -> object:
     else:
         angles, tail = w.rng.uniform(-3, 3, (batch, length, half)), []
     caches = [weight(w, turn(angles).astype(F)) for turn in (np.cos, np.sin)]
-    attributes = ({"num_heads": heads} if flat else {}) | ({"rotary_embedding_dim": turned} if turned else {})
+    attributes = ({"num_heads": heads} if flat else {}) | ({"rotary_embedding_dim": rotated} if rotated else {})
     return w.add(name, x, *caches, *tail, **attributes, **some(w, interleaved=w.number(0, 1)))
 
 

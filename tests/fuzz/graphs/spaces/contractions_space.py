@@ -27,11 +27,11 @@ def _product(w: Walk, name: str) -> object:
 @space("Gemm")
 def _gemm(w: Walk, name: str) -> object:
     a = w.pick(ranks=[2])
-    turned, other = w.number(0, 1), w.number(0, 1)
-    k, m, n = a.shape[1 - turned], a.shape[turned], w.size()
+    transposed, other = w.number(0, 1), w.number(0, 1)
+    k, m, n = a.shape[1 - transposed], a.shape[transposed], w.size()
     b = weight(w, w.random((n, k) if other else (k, n)) / np.float32(np.sqrt(k)))
     c = weight(w, w.random(w.one((m, n), (n,), (1, n), (m, 1), (), (1,)))) if w.chance(0.7) else None
-    return w.add(name, a, b, c, transA=turned, transB=other, **some(w, alpha=w.real(-2, 2), beta=w.real(-2, 2)))
+    return w.add(name, a, b, c, transA=transposed, transB=other, **some(w, alpha=w.real(-2, 2), beta=w.real(-2, 2)))
 
 
 # fmt: off

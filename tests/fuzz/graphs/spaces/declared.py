@@ -97,7 +97,7 @@ class Nodes:
 
 def weight(w: Walk, value: npt.NDArray[Any]) -> Tensor:
     """Numbers that an operator takes as its weights: mostly a constant, sometimes what is computed for it."""
-    kind = w.one("input", "scaled", "dequantized", "turned") if w.chance(0.25) else "constant"
+    kind = w.one("input", "scaled", "dequantized", "transposed") if w.chance(0.25) else "constant"
     match kind:
         case "input" if len(w.inputs) < w.max_inputs:
             found = w.input_of(value)
@@ -109,7 +109,7 @@ def weight(w: Walk, value: npt.NDArray[Any]) -> Tensor:
             step = np.maximum(np.abs(value).reshape(len(value), -1).max(1), 1e-3) / np.float32(127)
             numbers = np.rint(value / step.reshape(-1, *[1] * (value.ndim - 1))).astype(np.int8)
             (found,) = w.add("DequantizeLinear", w.constant(numbers), w.constant(step.astype(F)), axis=0)
-        case "turned" if value.ndim:
+        case "transposed" if value.ndim:
             order = [int(axis) for axis in w.rng.permutation(value.ndim)]
             source = w.constant(np.ascontiguousarray(value.transpose(order)))
             (found,) = w.add("Transpose", source, perm=[int(axis) for axis in np.argsort(order)])

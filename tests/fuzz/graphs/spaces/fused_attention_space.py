@@ -114,7 +114,7 @@ def _packed_attention(w: Walk, name: str) -> object:
 
 
 @space("com.microsoft.RotaryEmbedding")
-def _turned(w: Walk, name: str) -> object:
+def _rotated(w: Walk, name: str) -> object:
     batch, heads, length, width = w.number(1, 3), w.number(1, 4), w.number(1, 9), w.one(2, 4, 8, 16)
     x = heads_of(w, batch, heads, length, width, w.chance(0.5))
     maximum = length + w.number(0, 5)

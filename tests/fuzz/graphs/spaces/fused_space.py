@@ -38,24 +38,24 @@ def _biased(w: Walk, name: str) -> object:
 @space("FusedMatMul", "TransposeMatMul", "FusedMatMulActivation")
 def _fused_product(w: Walk, name: str) -> object:
     a = w.pick(ranks=range(2, 5))
-    turned, other = w.number(0, 1), w.number(0, 1)
-    k, n = a.shape[-2 if turned else -1], w.size()
+    transposed, other = w.number(0, 1), w.number(0, 1)
+    k, n = a.shape[-2 if transposed else -1], w.size()
     b = weight(w, w.random((n, k) if other else (k, n)) / np.float32(np.sqrt(max(1, k))))
     given = some(w, alpha=w.real(-2, 2))
     if name == "FusedMatMulActivation":
         given |= _activation(w, "activation_alpha")
-    return w.add(name, a, b, domain=DOMAIN, transA=turned, transB=other, **given)
+    return w.add(name, a, b, domain=DOMAIN, transA=transposed, transB=other, **given)
 
 
 @space("FusedGemm")
 def _fused_gemm(w: Walk, name: str) -> object:
     a = w.pick(ranks=[2])
-    turned, other = w.number(0, 1), w.number(0, 1)
-    k, m, n = a.shape[1 - turned], a.shape[turned], w.size()
+    transposed, other = w.number(0, 1), w.number(0, 1)
+    k, m, n = a.shape[1 - transposed], a.shape[transposed], w.size()
     b = weight(w, w.random((n, k) if other else (k, n)) / np.float32(np.sqrt(max(1, k))))
     c = weight(w, w.random(w.one((m, n), (n,), (1, n)))) if w.chance(0.7) else None
     given = some(w, alpha=w.real(-2, 2), beta=w.real(-2, 2)) | _activation(w, "activation_alpha")
-    return w.add(name, a, b, c, domain=DOMAIN, transA=turned, transB=other, **given)
+    return w.add(name, a, b, c, domain=DOMAIN, transA=transposed, transB=other, **given)
 
 
 def _activation(w: Walk, parameter: str) -> dict[str, Any]:

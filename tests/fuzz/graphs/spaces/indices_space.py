@@ -50,7 +50,7 @@ def _gather_nd(w: Walk, name: str) -> object:
 
 def _check_reduction(w: Walk, kind: str) -> None:
     if kind in ("max", "min") and w.opset < 18:
-        raise Rejected("older operator sets scatter no extremes")
+        raise Rejected("older operator sets scatter no minima or maxima")
 
 
 @space("ScatterElements")

@@ -106,11 +106,11 @@ def _linear_choice(w: Walk, name: str) -> object:
 @space("QGemm")
 def _linear_gemm(w: Walk, name: str) -> object:
     a = _quantized(w, range(2, 3))
-    turned, other = w.number(0, 1), w.number(0, 1)
-    (k, m), n = a[0].shape[:: 1 if turned else -1], w.size()
+    transposed, other = w.number(0, 1), w.number(0, 1)
+    (k, m), n = a[0].shape[:: 1 if transposed else -1], w.size()
     b = w.constant(w.rng.integers(-90, 91, (n, k) if other else (k, n)).astype(np.int8))
     bias = w.constant(w.rng.integers(-999, 1000, w.one((m, n), (n,), (1, n))).astype(np.int32))
-    given = {"transA": turned, "transB": other, **some(w, alpha=w.real(0.2, 2))}
+    given = {"transA": transposed, "transB": other, **some(w, alpha=w.real(0.2, 2))}
     weights = (b, _scale(w, 0.005, 0.05), w.constant(0, np.int8), bias if w.chance(0.6) else None)
     result = (_scale(w, 0.1, 0.5), zero_of(w, a[0], a[0].array.dtype, None)) if w.chance(0.6) or w.floats != F else ()
     return w.add(name, *a, *weights, *result, domain=DOMAIN, **given)

@@ -1,4 +1,4 @@
-"""Operators of pictures' regions and places, and of boxes."""
+"""Operators of images' regions and positions, and of boxes."""
 
 from __future__ import annotations
 

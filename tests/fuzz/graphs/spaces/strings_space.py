@@ -44,10 +44,10 @@ def _strings(w: Walk, nodes: Nodes, words: tuple[str, ...] = _WORDS) -> tuple[st
 
 def _moved(w: Walk, strings: str, shape: tuple[int, ...], nodes: Nodes) -> tuple[str, tuple[int, ...]]:
     """The same strings, or some of them, in other places."""
-    match w.one("same", "flat", "turned", "reversed", "joined", "repeated"):
+    match w.one("same", "flat", "transposed", "reversed", "joined", "repeated"):
         case "flat":
             return nodes.add("Reshape", strings, w.integers(-1).name), (int(np.prod(shape)),)
-        case "turned" if shape:
+        case "transposed" if shape:
             order = [int(axis) for axis in w.rng.permutation(len(shape))]
             return nodes.add("Transpose", strings, perm=order), tuple(shape[axis] for axis in order)
         case "reversed" if shape:

@@ -239,7 +239,7 @@ def test_results_may_be_inputs_constants_duplicates_and_reshaped() -> None:
     check([Case([values(1, 5, 6, 4)], make, 1e-5)])
 
 
-def test_integers_and_doubles_stay_plain_and_right() -> None:
+def test_integers_and_doubles_stay_row_major() -> None:
     whole = np.arange(2 * 3 * 4 * 4, dtype=np.int32).reshape(2, 3, 4, 4)
     check(
         [

@@ -302,7 +302,7 @@ LAYERS: dict[str, Callable[[Graph, str], str]] = {
     "twice": lambda g, x: g.node("Add", x, x),
     "pool": lambda g, x: g.node("MaxPool", x, kernel_shape=[2, 3], pads=[0, 1, 0, 1]),
     "joined": lambda g, x: g.node("Concat", x, g.conv(x, 8, 5, 1), axis=1),
-    "turned": lambda g, x: g.node("Transpose", g.conv(x, 8, 5, 1), perm=[0, 2, 3, 1]),
+    "transposed": lambda g, x: g.node("Transpose", g.conv(x, 8, 5, 1), perm=[0, 2, 3, 1]),
     "part": lambda g, x: g.node("Slice", x, *(g.array(np.array([n])) for n in (1, 6, 1, 2))),
     "product": lambda g, x: g.node("MatMul", x, g.weight(6, 13)),
     "square": lambda g, x: g.node("MatMul", x, g.node("Transpose", x, perm=[0, 1, 3, 2])),

@@ -1,4 +1,4 @@
-"""Large constants stay in the narrow types of their model, whoever reads them."""
+"""Large constants stay in the narrow types of their model, for all consumers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from nnefc.passes.graph.fold_constants import fold_constants
 from nnefc.passes.graph.quantized.narrow_constants import narrow_constants
 from nnefc.passes.graph.rewriter import array_of, is_constant, operands
 
-_HALVES = {"float16": np.dtype(np.float16), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
+_FP16_TYPES = {"float16": np.dtype(np.float16), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
 
 
 @dataclass
@@ -37,8 +37,8 @@ class Weights:
     def add(self, name: str, *shape: int, axis: int = 0) -> str:
         """Weights called `name`; `axis` is that of the scales, where each place has its own."""
         real = (self.random.standard_normal(shape) / np.sqrt(np.prod(shape[1:]))).astype(np.float32)
-        if self.kind in _HALVES:
-            stored = real.astype(_HALVES[self.kind])
+        if self.kind in _FP16_TYPES:
+            stored = real.astype(_FP16_TYPES[self.kind])
             self.narrow.append(numpy_helper.from_array(stored, f"{name}_n"))
             self.nodes.append(helper.make_node("Cast", [f"{name}_n"], [name], to=TensorProto.FLOAT))
             self.wide.append(numpy_helper.from_array(stored.astype(np.float32), name))
@@ -131,8 +131,8 @@ def _bytes(mod: tvm.IRModule) -> int:
 
 
 def test_each_reader_widens_a_constant_by_itself() -> None:
-    halves = np.random.default_rng(0).standard_normal((32, 64)).astype(np.float16).astype(np.float32)
-    module = program("x[32, 64] -> c, d\nc = R.multiply(x, H)\nd = R.add(c, H)", H=halves)
+    fp16_values = np.random.default_rng(0).standard_normal((32, 64)).astype(np.float16).astype(np.float32)
+    module = program("x[32, 64] -> c, d\nc = R.multiply(x, H)\nd = R.add(c, H)", H=fp16_values)
     narrow = fold_constants(narrow_constants(module, target("x86-64-v3")))
     expected = """widen[32, 64] = widen(const[32, 64])
 c[32, 64] = multiply(x, widen)
@@ -144,9 +144,9 @@ d[32, 64] = add(c, widen1)
 
 @pytest.mark.parametrize("text", ["c = R.sort(H)\nd = R.add(x, c)", "d = R.sum(H, axis=[0])"])
 def test_constants_stay_wide_for_readers_that_cannot_widen(text: str) -> None:
-    halves = np.ones((32, 64), np.float32)
-    module = program(f"x[32, 64] -> d\n{text}", H=halves)
-    assert _bytes(narrow_constants(module, target("x86-64-v3"))) == halves.nbytes
+    fp16_values = np.ones((32, 64), np.float32)
+    module = program(f"x[32, 64] -> d\n{text}", H=fp16_values)
+    assert _bytes(narrow_constants(module, target("x86-64-v3"))) == fp16_values.nbytes
 
 
 @pytest.mark.parametrize(("value", "machine"), [(0.1, "x86-64-v3"), (1 + 2**-10, "x86-64")])

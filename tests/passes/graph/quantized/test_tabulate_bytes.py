@@ -37,7 +37,7 @@ def test_a_chain_that_rounds_between_its_operators_is_one_table() -> None:
     assert tabulated(before) == "y[3, 5] = look_up(x, const[256])\n-> y"
 
 
-def test_what_is_read_in_a_wider_type_is_widened_after_the_table() -> None:
+def test_what_is_read_in_a_wider_type_is_converted_after_the_table() -> None:
     before = """x: uint8[3, 5]; z[3, 5] -> y
         a = R.dequantize(x, R.const(0.1, "float32"), zero, axis=1, out_dtype="float32")
         s = R.erf(a)
@@ -134,9 +134,9 @@ def activations(kind: type, minimum: int) -> onnx.ModelProto:
 def test_results_are_those_of_onnxruntime(tmp_path: Path, kind: type, minimum: int) -> None:
     path = tmp_path / "model.onnx"
     onnx.save(activations(kind, minimum), path)
-    plain = onnxruntime.SessionOptions()
-    plain.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = onnxruntime.InferenceSession(str(path), plain, providers=["CPUExecutionProvider"])
+    unoptimized = onnxruntime.SessionOptions()
+    unoptimized.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(str(path), unoptimized, providers=["CPUExecutionProvider"])
     with nnefc.compile(path).load(threads=2) as model:
         for batch in (1, 3):
             x = np.random.default_rng(batch).standard_normal((batch, 5, 7, 9)).astype(np.float32)

@@ -106,7 +106,7 @@ def test_names_that_c_does_not_know_do_not_get_into_the_source() -> None:
     np.testing.assert_array_equal(y, x + 1)
 
 
-def test_names_of_tensors_of_its_own_are_plain_too() -> None:
+def test_names_of_its_own_tensors_are_identifiers_too() -> None:
     a = te.placeholder((4, 9), "float32", "a@1")
     k = te.reduce_axis((0, 9), "k")
     product = te.comm_reducer(lambda x, y: x * y, lambda dtype: tirx.const(1.0, dtype), name="product")

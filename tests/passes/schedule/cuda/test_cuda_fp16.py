@@ -71,7 +71,7 @@ def test_contractions_read_half_and_give_single_precision(tail: str, operations:
     assert " ".join(f"{name}{dtype.removeprefix('float')}" for name, dtype in found) == operations
 
 
-def test_trained_values_are_narrowed_at_once() -> None:
+def test_trained_values_are_converted_at_once() -> None:
     before, after = _program("softmax"), use_16bit_floats(_program("softmax"), "float16")
     wide, narrow = (_filter_of(module) for module in (before, after))
     assert narrow.dtype == np.float16

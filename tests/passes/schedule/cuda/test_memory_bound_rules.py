@@ -129,7 +129,7 @@ LARGE = real(96, 30, 64)
     ("made", "at_once"),
     [
         (case("relu", topi.nn.relu, lambda x: x, LARGE), 4),
-        (case("to halves", lambda x: topi.cast(x, "float16"), lambda x: x, LARGE), 4),
+        (case("to float16", lambda x: topi.cast(x, "float16"), lambda x: x, LARGE), 4),
         (case("to doubles", lambda x: topi.cast(x, "float64"), lambda x: x, LARGE), 2),
         (case("sum", topi.add, np.add, LARGE, real(96, 1, 1)), 4),
         (case("flat", topi.add, np.add, real(1021, 2, 3, 7), real(1021, 2, 3, 7)), 2),
@@ -184,7 +184,7 @@ def largest(x: te.Tensor, axis: int) -> te.Tensor:
 
 
 def index_of_largest(x: te.Tensor, axis: int) -> te.Tensor:
-    """The first place of NaN, or of the largest; the largest itself is for nobody."""
+    """The first place of NaN, or of the largest; the largest itself is unused."""
 
     def better(a: list[tirx.Expr], b: list[tirx.Expr]) -> tuple[tirx.Expr, tirx.Expr]:
         nan = tirx.isnan(a[1])
@@ -443,7 +443,7 @@ def test_kernels_need_few_registers_and_no_memory_of_their_own() -> None:
     """Each rule's kernels on two architectures; with more than 64 registers, half of a processor would stay idle."""
     chosen = [
         case("sum", lambda x, y: topi.nn.relu(topi.add(x, y)), np.add, LARGE, LARGE),
-        case("halves", lambda x: topi.cast(x, "float16"), lambda x: x, LARGE),
+        case("float16", lambda x: topi.cast(x, "float16"), lambda x: x, LARGE),
         GATHERED[0],
         GATHERED[2],
         case("rows", lambda x: topi.sum(x, 1), lambda x: x.sum(1), real(300, 3000)),

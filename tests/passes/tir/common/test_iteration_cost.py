@@ -85,7 +85,7 @@ def test_both_branches_count_that_are_no_tiles() -> None:
     assert cycles(text, 5000) >= 80
 
 
-def test_what_nobody_knows_is_unknown() -> None:
+def test_unknown_costs_are_unknown() -> None:
     for body in (
         'T.evaluate(T.call_extern("int32", "anything"))',
         "for k in range(N[i]):\n            A[k] = T.float32(1)",

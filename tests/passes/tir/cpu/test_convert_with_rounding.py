@@ -116,7 +116,7 @@ def test_nan_is_between_the_limits_and_the_upper_one_of_bytes(machine: Machine |
         np.testing.assert_array_equal(found[name], whole)
 
 
-def test_bytes_that_are_widened_at_once_are_left_out() -> None:
+def test_bytes_that_are_extended_at_once_are_left_out() -> None:
     use_rounding_conversions()
     x = te.placeholder((64,), "float32", "x")
     scale, zero = tirx.const(0.1, "float32"), tirx.const(3, "int8")

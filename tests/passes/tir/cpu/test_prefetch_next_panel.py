@@ -100,7 +100,7 @@ def test_while_a_panel_is_multiplied_all_of_the_next_one_is_asked_for(case: Case
         known = dict(zip((loop.loop_var for loop in loops), counters, strict=True))
         lines.setdefault(known[parallel.loop_var], set()).add(value(index, known))
     asked = sorted(set().union(*lines.values()))
-    size = asked[0]  # of a panel: the first one was nobody's next
+    size = asked[0]  # of a panel: the first one was not prefetched
     assert asked == list(range(size, asked[-1] + LINE, LINE))
     assert (asked[-1] + LINE) % size == 0
     panels = [{line // size for line in lines[counters]} for counters in sorted(lines)]

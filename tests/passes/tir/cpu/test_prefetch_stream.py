@@ -60,5 +60,5 @@ def test_all_that_is_read_is_asked_for_once_and_as_far_ahead() -> None:
 
 def test_other_loops_stay_as_they_are() -> None:
     panels = product()
-    plain = tirx.For(panels.loop_var, panels.min, panels.extent, panels.kind, panels.body)
-    assert not prefetches(prefetch_stream(plain))
+    without_prefetch = tirx.For(panels.loop_var, panels.min, panels.extent, panels.kind, panels.body)
+    assert not prefetches(prefetch_stream(without_prefetch))

@@ -28,10 +28,10 @@ def _same(made: np.ndarray, expected: np.ndarray) -> None:
     np.testing.assert_array_equal(made[known].view(f"u{made.itemsize}"), expected[known].view(f"u{made.itemsize}"))
 
 
-def test_every_float16_is_widened_exactly() -> None:
-    halves = np.arange(1 << 16).astype(np.uint16).view(np.float16)
+def test_every_float16_is_converted_exactly() -> None:
+    fp16_values = np.arange(1 << 16).astype(np.uint16).view(np.float16)
     network = network_of(program('x: float16[65536] -> y\ny = R.astype(x, "float32")'))
-    _same(compile_network(network, _OLD).run({"x": halves})["y0"], halves.astype(np.float32))
+    _same(compile_network(network, _OLD).run({"x": fp16_values})["y0"], fp16_values.astype(np.float32))
 
 
 def test_numbers_are_rounded_to_float16_as_ieee_754_says() -> None:

@@ -15,8 +15,8 @@ def additions(func: tirx.PrimFunc) -> int:
 
 
 def test_llvm_unrolls_loops_of_known_trip_counts_but_not_these() -> None:
-    head = "A: T.Buffer((64,)), C: T.Buffer((64,))\n    for rest in T.serial(T.int64(16)):\n        "
-    add = "C[rest * T.int64(3)] = C[rest * T.int64(3)] + A[rest]"
+    head = "A: T.Buffer((64,)), C: T.Buffer((64,))\n    for remainder in T.serial(T.int64(16)):\n        "
+    add = "C[remainder * T.int64(3)] = C[remainder * T.int64(3)] + A[remainder]"
     assert additions(function(head + add)) > 1, "LLVM unrolls no such loop: disable_unrolling.py can go"
     marked = function(f'{head}T.call_extern("void", "{MARK}")\n        {add}')
     body = tirx.AttrStmt("default", "pragma_import_llvm", MARK_TEXT, marked.body)

@@ -31,9 +31,9 @@ def conditions(func: tirx.PrimFunc) -> list[type]:
 
 
 def test_only_ends_of_tiled_axes_are_hidden_and_all_are_shown_again() -> None:
-    plain = function(ROWS)
-    _, _, end, count, _ = plain.params
-    func = tile_axis(plain, TiledAxis(end, count, 14, (1,)))
+    unchanged = function(ROWS)
+    _, _, end, count, _ = unchanged.params
+    func = tile_axis(unchanged, TiledAxis(end, count, 14, (1,)))
     hidden = hide_bounds(func)
     assert conditions(func) == [tirx.LT, tirx.LT]
     assert [kind is tirx.LT for kind in conditions(hidden)] == [False, True]

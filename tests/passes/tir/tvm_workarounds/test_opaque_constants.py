@@ -40,8 +40,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("Equal", ["a", "zero"], "empty"),
         ("Where", ["empty", "zero", "inverse"], "guarded"),
         ("Pad", ["x", "around", "one"], "b"),
-        ("Sub", ["one", "b"], "rest"),
-        ("Div", ["k", "rest"], "by_rest"),
+        ("Sub", ["one", "b"], "remainder"),
+        ("Div", ["k", "remainder"], "by_remainder"),
         ("Slice", ["a", "start", "end"], "corner"),
         ("Reciprocal", ["corner"], "by_corner"),
         ("Pad", ["x", "around", "low"], "c"),
@@ -58,7 +58,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     results = {
         "inverse": TensorProto.FLOAT,
         "guarded": TensorProto.FLOAT,
-        "by_rest": TensorProto.FLOAT,
+        "by_remainder": TensorProto.FLOAT,
         "by_corner": TensorProto.FLOAT,
         "u": TensorProto.UINT8,
         "less": TensorProto.UINT8,
@@ -82,10 +82,10 @@ def test_results_at_borders_are_those_of_numpy(model: Path, tmp_path: Path) -> N
     nnefc.compile(model).export(path)
     with nnefc.load(path) as library:
         got = library(x=X)
-    names = ("inverse", "guarded", "by_rest", "by_corner", "u", "less", "sign", "twice")
+    names = ("inverse", "guarded", "by_remainder", "by_corner", "u", "less", "sign", "twice")
     with np.errstate(all="ignore"):
         inverse = 1 / PADDED
-        ones, halves = np.pad(X, 1, constant_values=1), np.pad(X.astype(np.float16), 1, constant_values=6e4)
+        ones, fp16_values = np.pad(X, 1, constant_values=1), np.pad(X.astype(np.float16), 1, constant_values=6e4)
         elements = PADDED.astype(np.uint8)
         want = (
             inverse,
@@ -95,7 +95,7 @@ def test_results_at_borders_are_those_of_numpy(model: Path, tmp_path: Path) -> N
             np.pad(X, 1, constant_values=-5).astype(np.int32).astype(np.uint8),
             elements - np.uint8(1),
             np.sign(elements),
-            halves + halves,
+            fp16_values + fp16_values,
         )
     found = got.values() if isinstance(got, dict) else got
     for name, one, other in zip(names, found, want, strict=True):
@@ -133,8 +133,8 @@ def test_what_data_cancel_to_divides_and_is_divided() -> None:
                 nodes += [node for node, _ in made]
                 expected |= {node.output[0]: (real, values) for node, values in made}
         nodes.append(helper.make_node("Div", [f"x{integer}", f"Sub{integer}"], [f"div{integer}"]))
-        nodes.append(helper.make_node("Mod", [f"x{integer}", f"Mod{integer}"], [f"rest{integer}"]))
-        expected |= {f"div{integer}": (integer, [5, 6, 7]), f"rest{integer}": (integer, [0, 0, 0])}
+        nodes.append(helper.make_node("Mod", [f"x{integer}", f"Mod{integer}"], [f"remainder{integer}"]))
+        expected |= {f"div{integer}": (integer, [5, 6, 7]), f"remainder{integer}": (integer, [0, 0, 0])}
     graph = helper.make_graph(
         nodes,
         "zeros",

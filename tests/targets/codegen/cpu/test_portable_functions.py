@@ -86,14 +86,14 @@ def nodes_in(func: tirx.PrimFunc, kind: type) -> list[tvm.ir.Node]:
 @pytest.mark.parametrize("name", sorted(FUNCTIONS))
 def test_values_have_no_names_which_tvm_would_put_their_values_in_the_place_of(name: str) -> None:
     operands = "X[i], X[i + 1]" if name in ("atan2", "pow") else "X[i]"
-    plain = use_portable_functions(
+    portable = use_portable_functions(
         function(f"""
             X: T.Buffer((99,)), Y: T.Buffer((99,)), i: T.int64
             Y[i] = T.{name}({operands})
         """)
     )
-    assert not nodes_in(plain, tirx.Let)
-    assert len(nodes_in(plain, tirx.BufferStore)) < 50
+    assert not nodes_in(portable, tirx.Let)
+    assert len(nodes_in(portable, tirx.BufferStore)) < 50
 
 
 IN_A_BRANCH = """
@@ -103,8 +103,8 @@ IN_A_BRANCH = """
 
 
 def test_memory_is_read_under_the_conditions_of_the_statement() -> None:
-    plain = use_portable_functions(function(IN_A_BRANCH))
-    *kept, last = nodes_in(plain, tirx.BufferStore)
+    portable = use_portable_functions(function(IN_A_BRANCH))
+    *kept, last = nodes_in(portable, tirx.BufferStore)
     reads = [store for store in kept if any(load.source.name == "X" for load in nodes_in(store.value, TensorLoad))]
     assert len(reads) == 1
     read = str(reads[0].value)
@@ -123,6 +123,6 @@ def test_names_that_functions_are_called_with_are_kept_too() -> None:
     var = tirx.Var("v", "float32")
     named = tirx.Let(var, func.body.value, tirx.sin(var) + var)
     store = tirx.BufferStore(func.body.buffer, named, func.body.indices)
-    plain = use_portable_functions(tirx.PrimFunc(func.params, store, func.ret_type, func.attrs))
-    assert not nodes_in(plain, tirx.Let)
-    assert len([load for load in nodes_in(plain, TensorLoad) if load.source.name == "X"]) == 2
+    portable = use_portable_functions(tirx.PrimFunc(func.params, store, func.ret_type, func.attrs))
+    assert not nodes_in(portable, tirx.Let)
+    assert len([load for load in nodes_in(portable, TensorLoad) if load.source.name == "X"]) == 2

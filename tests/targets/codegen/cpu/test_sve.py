@@ -96,8 +96,8 @@ def test_processors_have_the_length_that_they_all_have() -> None:
     assert parse_target("neoverse-v1").vectors.bytes == 32
     assert parse_target("a64fx").vectors.bytes == 64
     assert parse_target("neoverse-v2").vectors.bytes == 16
-    plain = parse_target("llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-v1 -mattr=-sve256")
-    assert plain.vectors.bytes == 16 and "sve" in plain.features and "sve256" not in plain.features
+    neon = parse_target("llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-v1 -mattr=-sve256")
+    assert neon.vectors.bytes == 16 and "sve" in neon.features and "sve256" not in neon.features
     with pytest.raises(CompileError, match="vectors of several lengths"):
         parse_target("llvm -mtriple=aarch64-linux-gnu -mattr=+sve256,+sve512")
 

@@ -22,7 +22,7 @@ from nnefc.targets.machine.cpu.parsing import parse_target
 HOSTED = [architecture for architecture in ARCHITECTURES if architecture.hosted]
 
 SOURCE = """version 1.0;
-graph halves(x) -> (y)
+graph halved(x) -> (y)
 {
     x = external<scalar>(shape = [4, 5]);
     y = x * 0.5;
@@ -96,7 +96,7 @@ def test_every_feature_of_every_processor_of_llvms_is_checked_or_switched_off(ar
         checked = (*architecture.attributes, *(f"+{name}" for name in (*features, *target.tiles)))
         there = llvm_features(target.triple, architecture.cpu, checked, target.abi)
         unchecked = {name for name in used - there if not re.fullmatch(architecture.tuning, name)}
-        assert not unchecked, f"{cpu} has {unchecked}, which nobody looks for"
+        assert not unchecked, f"{cpu} has {unchecked}, which is not looked for"
         assert set(features) <= used, f"{cpu} has lost what it was checked for"
         off |= {name[1:] for name in target.attributes if name.startswith("-")}
     assert supported > 1 or architecture.name == "wasm32"

@@ -6,12 +6,12 @@
 #include <stdint.h>
 #include <string.h>
 
-enum { SCALES, REST, TOTALS, PRODUCTS, STORAGES };
+enum { SCALES, TAIL, TOTALS, PRODUCTS, STORAGES };
 
 static void measure(const int64_t *values, int64_t *bytes) {
     int64_t n = values[0], unit = 64 * values[1];
     bytes[SCALES] = unit * (n + 5);
-    bytes[REST] = unit * 11;
+    bytes[TAIL] = unit * 11;
     bytes[TOTALS] = unit * 12;
     bytes[PRODUCTS] = unit * (n + 4);
 }
@@ -48,7 +48,7 @@ int32_t nnefc_network(const float *x, const float *scale, float *y, double *sums
     memcpy(sums, totals, (size_t)n * sizeof *sums);
     for (int64_t i = 0; i < n * w; i++) products[i] = x[i] * scale[i % w];
     /* step 4 */
-    memset(workspace + offsets[REST], 4, (size_t)bytes[REST]);
+    memset(workspace + offsets[TAIL], 4, (size_t)bytes[TAIL]);
     memcpy(y, products, (size_t)(n * w) * sizeof *y);
     return 0;
 }

@@ -125,7 +125,7 @@ static void *open_library(const char *path) {
     return library;
 }
 
-/* A run in which workers sleep within their pieces, so that the launching thread looks what keeps them; and a plain one. */
+/* A run in which workers sleep within their pieces, so that the launching thread looks what keeps them; and a usual one. */
 static bool runs(nnefc_session *session) {
     static float x[1024], y[1024];
     int64_t number;

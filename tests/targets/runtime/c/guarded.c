@@ -1,5 +1,5 @@
 /* Memory of sessions in which whatever is read or written beyond the end of a buffer is a fault: each buffer of the
- * workspace ends at a page that nobody may touch. Takes the place of what `guarded_memory.py` gives other names. */
+ * workspace ends at a protected page. Takes the place of what `guarded_memory.py` gives other names. */
 #define _GNU_SOURCE
 #include <string.h>
 #include <sys/mman.h>
@@ -13,7 +13,7 @@ enum { PAGE = 4096 };
 
 static uint64_t in_pages(uint64_t bytes) { return (bytes + PAGE - 1) / PAGE * PAGE; }
 
-/* A page with the size in all before it, a page that nobody may touch behind it. */
+/* A page with the size in all before it, a protected page behind it. */
 void *nnefc_allocate_aligned(size_t bytes) {
     size_t rounded = in_pages(nnefc_aligned((int64_t)bytes)), all = rounded + 2 * PAGE;
     uint8_t *memory = mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -33,7 +33,7 @@ void nnefc_free_aligned(void *memory) {
 
 /* Nothing shares memory with anything else: each storage ends at a page of its own. */
 uint64_t nnefc_lay_out(const int64_t *bytes, int64_t *offsets, uint32_t *order, uint32_t part) {
-    const nnefc_open_sizes *storages = &nnefc_this_model.open;
+    const nnefc_dynamic_sizes *storages = &nnefc_this_model.open;
     uint64_t end = 0;
     (void)order;
     for (uint32_t i = 0; i < storages->storage_count; i++) {
@@ -45,13 +45,13 @@ uint64_t nnefc_lay_out(const int64_t *bytes, int64_t *offsets, uint32_t *order, 
     return end;
 }
 
-nnefc_status plain_workspace_fit(nnefc_workspace *workspace, nnefc_sizes *sizes, uint32_t part, char *error);
+nnefc_status unguarded_workspace_fit(nnefc_workspace *workspace, nnefc_sizes *sizes, uint32_t part, char *error);
 
 nnefc_status nnefc_workspace_fit(nnefc_workspace *workspace, nnefc_sizes *sizes, uint32_t part, char *error) {
-    const nnefc_open_sizes *storages = &nnefc_this_model.open;
+    const nnefc_dynamic_sizes *storages = &nnefc_this_model.open;
     nnefc_workspace_part *own = &workspace->parts[part];
     if (own->memory != NULL) mprotect(own->memory, own->bytes, PROT_READ | PROT_WRITE);
-    nnefc_status status = plain_workspace_fit(workspace, sizes, part, error);
+    nnefc_status status = unguarded_workspace_fit(workspace, sizes, part, error);
     if (status != NNEFC_OK) return status;
     uint64_t end = 0;
     for (uint32_t i = 0; i < storages->storage_count; i++) {

@@ -145,9 +145,9 @@ static void data_dependent_output(nnefc::Session session) { // as large as the d
 
 int main(int argc, char **argv) {
     CHECK(argc == 4);
-    const nnefc_interface plain = NNEFC_INTERFACE(open_sample);
-    runs(nnefc::Session(plain, {}, nullptr, {}, NNEFC_OPEN_INTERFACE(open_sample)));
-    refused(NNEFC_BAD_ARGUMENT, "give the session NNEFC_OPEN_INTERFACE", [&] { nnefc::Session session(plain); });
+    const nnefc_interface interface = NNEFC_INTERFACE(open_sample);
+    runs(nnefc::Session(interface, {}, nullptr, {}, NNEFC_OPEN_INTERFACE(open_sample)));
+    refused(NNEFC_BAD_ARGUMENT, "give the session NNEFC_OPEN_INTERFACE", [&] { nnefc::Session session(interface); });
     runs(nnefc::Library(argv[1]).session());
     one_output(nnefc::Library(argv[2]).session());
     pool_of_sessions(nnefc::Library(argv[2]));

@@ -1,7 +1,7 @@
 /* Runs a network on inputs from files: run_files [LIBRARY] INPUT... OUTPUT...
  *
  * Inputs and outputs are the tensors' elements as they lie in memory. Built with OPEN_LIBRARY it opens the library by its
- * name, else it is linked with one, with dynamic sizes if built with OPEN_SIZES.
+ * name, else it is linked with one, with dynamic sizes if built with DYNAMIC_SIZES.
  *
  * Of a network with dynamic sizes an input is FILE@2x3, with its shape, and the outputs' shapes are printed, a line each. */
 #include <stdio.h>
@@ -70,7 +70,7 @@ static void *symbol(const char *name) {
 #define nnefc_last_error ((const char *(*)(const nnefc_session *))symbol("nnefc_last_error"))
 #define nnefc_run_sized \
     ((nnefc_status(*)(nnefc_session *, const nnefc_input *, nnefc_output *))symbol("nnefc_run_sized"))
-#define OPEN_SIZES
+#define DYNAMIC_SIZES
 #endif
 
 static void *memory_of(const nnefc_tensor *tensor) {
@@ -88,7 +88,7 @@ static FILE *opened(const char *path, const char *mode) {
     return file;
 }
 
-#ifdef OPEN_SIZES
+#ifdef DYNAMIC_SIZES
 enum { MOST = 128, RANK = 16 }; /* inputs, outputs; dimensions of each */
 
 /* An input of a network with dynamic sizes; `sizes` has room for its shape. */
@@ -147,7 +147,7 @@ int main(int argc, char **argv) {
                 (unsigned)network->output_count);
         return 2;
     }
-#ifdef OPEN_SIZES
+#ifdef DYNAMIC_SIZES
     if (network->abi_version == NNEFC_OPEN_ABI_VERSION) return run_sized(network, argv + next);
 #endif
     const void **inputs = calloc(network->input_count + 1, sizeof *inputs);

@@ -1,5 +1,5 @@
 // Uses nnefc.hpp in every way; linked with the sample network by the name `sample`, and given two shared libraries of it:
-// session PLAIN SEPARATE ELSEWHERE, the last being the path of the second one's weights. Prints "ok".
+// session COMBINED SEPARATE ELSEWHERE, the last being the path of the second one's weights. Prints "ok".
 #include <array>
 #include <cstdio>
 #include <cstdlib>
@@ -95,8 +95,8 @@ static void refusals(nnefc::Session session) {
     CHECK(run(session) == 6);
 }
 
-static void libraries(const char *plain, const char *separate, const char *elsewhere) {
-    nnefc::Session kept = nnefc::Library(plain).session(); // outlives its library
+static void libraries(const char *combined, const char *separate, const char *elsewhere) {
+    nnefc::Session kept = nnefc::Library(combined).session(); // outlives its library
     Run run;
     CHECK(run(kept) == 6);
     const nnefc::Library library(separate);

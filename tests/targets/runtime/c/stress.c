@@ -24,7 +24,7 @@ static nnefc_status run(nnefc_session *session, tensors *t) { return run_with(&l
 static void *own_session(void *argument) {
     int32_t threads = *(int32_t *)argument;
     nnefc_session *session = create(threads);
-    static const float ways[] = {1, 1, -11, -3, -6}; /* plain, slow, one launch inside another, more tasks than threads */
+    static const float ways[] = {1, 1, -11, -3, -6}; /* usual, slow, one launch inside another, more tasks than threads */
     tensors t;
     for (int i = 0; i < RUNS; i++) {
         fill(&t, ways[i % 5], (float)i);

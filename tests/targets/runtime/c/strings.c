@@ -148,7 +148,7 @@ int main(int count, char **paths) {
     if (count != 4) return 2;
     void *tables[] = {file(paths[1]), file(paths[2]), file(paths[3])};
     nnefc_text_arena arena = {NULL, 0, 1 << 20}, inner = {NULL, 0, 1 << 10}, *outside, *none;
-    check(nnefc_text_arena_use(&arena, &none) && none == NULL, "an arena of nobody's");
+    check(nnefc_text_arena_use(&arena, &none) && none == NULL, "an unused arena");
     nnefc_text_arena_use(&inner, &outside); /* of a run within a run */
     nnefc_text_arena_leave(outside);
     for (int i = 0; i < REPEATS; i++) {

@@ -49,8 +49,8 @@ def test_each_factor_is_loaded_once_and_few_are_kept(rows: int, columns: int, fu
     assert len(operands) <= min(rows, columns) + 1
 
 
-@pytest.mark.parametrize(("widening", "load"), [("nnefc.widened_int8", "_s"), ("nnefc.widened_uint8", "_u")])
-def test_vectors_of_bytes_are_widened_while_they_are_loaded(widening: str, load: str) -> None:
+@pytest.mark.parametrize(("widening", "load"), [("nnefc.extended_int8", "_s"), ("nnefc.extended_uint8", "_u")])
+def test_vectors_of_bytes_are_extended_while_they_are_loaded(widening: str, load: str) -> None:
     text = code_of(product_of("nnefc.wasm_dot", widening, False), steps(5, 2, 2), False).text
     assert text.count("i32x4.dot_i16x8_s") == text.count("i32x4.add") == 2 * 5 * 2
     assert re.findall(rf"i16x8\.load8x8{load} (\d+)", text) == ["0", "8", "16", "24"]
@@ -94,7 +94,8 @@ def test_offsets_are_relative_to_the_first_element_that_is_read() -> None:
 
 @pytest.mark.parametrize("target", ["wasm32-wasi", pytest.param("wasm32-relaxed", marks=pytest.mark.slow)])
 def test_a_network_is_nearly_the_same(target: str, tmp_path: Path) -> None:
-    """Convolutions of odd sizes into the middle of padded images and into plain ones, strided ones, and products."""
+    """Convolutions of odd sizes into the middle of padded images and into row-major ones, strided ones, and
+    products."""
     if _MACHINE.missing:
         pytest.skip(f"needs: {_MACHINE.missing}")
     net = Net(seed=5)
