@@ -1,7 +1,7 @@
 """Keeps large constants in the narrow types that hold them, and dequantizes or converts them where they are read.
 
-    t = dequantize(Q, s, 0)      # int8 Q            t = dequantized(Q, s); a = gather(t, i)     # one kernel, after
-    fusion a = gather(t, i)                                 m = matmul(x, astype(Q, "float32"))      # packed in 8 bits
+    t = dequantize(Q, s, 0)      # int8 Q            t = dequantized(Q, s); a = gather(t, i)  # one kernel, after fusion
+    a = gather(t, i)                                 m = matmul(x, astype(Q, "float32"))      # packed in 8 bits
     m = matmul(x, t)                          →      m = multiply(m, s)
     y = multiply(x, C)           # float32 C         w = dequantized(H); y = multiply(x, w)      # H: C in float16
 
