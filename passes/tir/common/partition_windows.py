@@ -79,10 +79,10 @@ def _cut(loop: tirx.For, lanes: Callable[[str], int] | None) -> tirx.Stmt:
     end = tirx.max(begin, end)
 
     def middle(decided: Sequence[tirx.Expr]) -> tirx.Stmt:
-        without = over(begin, end, decided)
-        dtype = vector_of_windows(without) if lanes is not None and inner else None
+        middle_loop = over(begin, end, decided)
+        dtype = vector_of_windows(middle_loop) if lanes is not None and inner else None
         if lanes is None or dtype is None:
-            return without
+            return middle_loop
         body = lambda index: _copied(loop.body, {loop.loop_var: index}, decided)  # noqa: E731
         return overlapping_tiles(loop.loop_var, begin, end - begin, vector_lengths(lanes(dtype), dtype), body)
 
