@@ -131,6 +131,7 @@ class TimedKernel:
         bytes: that it reads and writes, each once; 0 if it is not known.
         operators: of the model, that these tensors are the results of.
         reads, writes: its operands.
+        operation_formula: the arithmetic of one call by the names of dynamic dimensions; empty if it is not known so.
     """
 
     kernel: str
@@ -141,6 +142,7 @@ class TimedKernel:
     operators: tuple[str, ...] = ()
     reads: tuple[OperandLocation, ...] = ()
     writes: tuple[OperandLocation, ...] = ()
+    operation_formula: str = ""
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ from nnefc.passes.plan.program import (
 )
 from nnefc.passes.plan.symbols import ENTRY, SIZES
 from nnefc.passes.schedule.analysis import KernelAnalysis
-from nnefc.passes.schedule.arithmetic import arithmetic_of
+from nnefc.passes.schedule.arithmetic import arithmetic_formula, arithmetic_of
 from nnefc.passes.schedule.in_place import InPlace, in_place_of
 from nnefc.passes.schedule.schedules import dynamic_sizes_of
 from nnefc.passes.tir.dot.byte_split import use_byte_split
@@ -466,6 +466,7 @@ def _timed(
         operators=tuple(dict.fromkeys(operators[name] for name in step.tensors if name in operators)),
         reads=tuple(_place_of(buffer, plan) for buffer in step.reads),
         writes=tuple(_place_of(buffer, plan) for buffer in step.writes),
+        operation_formula=arithmetic_formula(program.kernels[step.kernel], dict(step.sizes)),
     )
 
 

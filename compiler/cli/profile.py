@@ -3,29 +3,34 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from nnefc.cli.grouped import Command, option
 from nnefc.cli.models import opened_libraries
 from nnefc.cli.options import given, session_options, timing_options
-from nnefc.cli.profiling.timing import Amount, Contender, Times, take_turns
+from nnefc.cli.profiling.run_costs import at_sizes, sizes_of_run
+from nnefc.cli.profiling.timing import Amount, Busy, Contender, Times, busy_warning, take_turns
 from nnefc.cli.profiling.traced_run import TracedRun, chrome_trace
 from nnefc.cli.run import inputs_of, random_description
 from nnefc.cli.tables import columns
 from nnefc.cli.view import check_page, described_library
 
 if TYPE_CHECKING:
-    from nnefc.loader import KernelTime
+    from nnefc.loader import KernelTime, Model
+    from nnefc.targets.description.library import LibraryDescription
 
 __all__ = ["profile_library"]
 
 _WARM_UP = 3  # runs
 _MAX_NAMES = 3  # in a line
+_MAX_OPERATOR, _MAX_TENSORS = 24, 30  # characters of a cell: a line takes 100 at most
+_MAX_TRACES, _TRACING = 15, 1.0
+"""Runs that are traced, and seconds that they may take together: the typical one is shown."""
 
 
 @click.command("profile", cls=Command)
@@ -41,9 +46,10 @@ _MAX_NAMES = 3  # in a line
 @option(
     "--by",
     group="Output",
-    type=click.Choice(["place", "kernel", "rule"]),
-    default="place",
-    help="A line for each place in the network, for each kernel, or for each schedule rule.  [default: place]",
+    type=click.Choice(["tensor", "operator", "kernel", "rule"]),
+    default="tensor",
+    help="A line for each kernel's call, with the tensors that it computes, for each operator of the model, for each "
+    "kernel, or for each schedule rule.  [default: tensor]",
 )
 @option(
     "--top", group="Output", type=click.IntRange(min=1), default=30, metavar="N", help="Lines to print.  [default: 30]"
@@ -53,7 +59,8 @@ _MAX_NAMES = 3  # in a line
     group="Output",
     type=click.Path(path_type=Path),
     metavar="FILE.json",
-    help="Write one more run as a trace, for Perfetto or chrome://tracing: kernels, threads, and the workspace.",
+    help="Write one more run, near the median, as a trace, for Perfetto or chrome://tracing: kernels, threads, and the "
+    "workspace.",
 )
 @option(
     "--html",
@@ -61,7 +68,7 @@ _MAX_NAMES = 3  # in a line
     type=click.Path(path_type=Path),
     metavar="FILE.html",
     help="Write a page with the network as a graph, the time by operator, the roofline, and threads and memory over "
-    "the time of one more run.",
+    "the time of one more run, of several the one that is nearest to the median.",
 )
 def profile_library(
     library: Path,
@@ -101,25 +108,43 @@ def profile_library(
             for _ in range(_WARM_UP):
                 model.run(arrays)
         model.forget_profile()
+        busy = Busy()
         (times,) = take_turns([Contender(str(library), [lambda: model.run(arrays)])], Amount(seconds, runs, warm_up=0))
-        kernels, target = model.profile(), model.target
+        kernels, others = model.profile(), busy.others()
+        described = described_library(library, model.target, model.file)
+        described = at_sizes(described, sizes_of_run(described, {name: array.shape for name, array in arrays.items()}))
         asked = trace is not None or html is not None
-        pieces = model.trace(arrays) if asked else []
-        described = described_library(library, target, model.file) if asked else None
+        run = _typical_run(model, arrays, described, times.median) if asked else TracedRun(described.kernels, [])
+    kernels = [
+        replace(kernel, operations=each.operations, bytes=each.bytes)
+        for kernel, each in zip(kernels, described.kernels, strict=True)
+    ]
+    warning = busy_warning(others)
+    if warning:
+        click.echo(f"warning: {warning}", err=True)
     from nnefc.support.output_files import write_text
 
-    if trace is not None and described is not None:
-        write_text(trace, json.dumps(chrome_trace(TracedRun(described.kernels, pieces))))
-    if html is not None and described is not None:
+    if trace is not None:
+        write_text(trace, json.dumps(chrome_trace(run)))
+    if html is not None:
         from nnefc.cli.profiling.page import profile_page
         from nnefc.cli.profiling.roofline import measured_roofs
 
-        write_text(html, profile_page(described, kernels, times, measured_roofs(), pieces))
+        write_text(html, profile_page(described, kernels, times, measured_roofs(), run, warning))
+    operators = [each.operators for each in described.kernels]
     if as_json:
-        ran = {"runs": len(times.runs), "median": times.median, "kernels": [asdict(kernel) for kernel in kernels]}
-        click.echo(json.dumps(ran, indent=2))
+        listed = [asdict(kernel) | {"operators": of} for kernel, of in zip(kernels, operators, strict=True)]
+        record = {"runs": len(times.runs), "mean": times.mean, "median": times.median, "kernels": listed}
+        click.echo(json.dumps(record, indent=2))
     else:
-        click.echo("\n".join(_lines(kernels, times, by, top)))
+        click.echo("\n".join(_lines(kernels, operators, times, by, top)))
+
+
+def _typical_run(model: Model, arrays: Mapping[str, Any], found: LibraryDescription, seconds: float) -> TracedRun:
+    """Returns of some traced runs the one that took nearest to these seconds."""
+    count = max(1, min(_MAX_TRACES, int(_TRACING / max(seconds, 1e-9))))
+    runs = (TracedRun(found.kernels, model.trace(arrays)) for _ in range(count))
+    return min(runs, key=lambda run: abs(run.seconds - seconds))
 
 
 @dataclass(frozen=True)
@@ -143,14 +168,15 @@ class _Line:
         )
 
 
-def _lines(kernels: Sequence[KernelTime], times: Times, by: str, top: int) -> list[str]:
-    """A line for each group, the slowest first, and what is not in any kernel."""
+def _lines(
+    kernels: Sequence[KernelTime], operators: Sequence[Sequence[str]], times: Times, by: str, top: int
+) -> list[str]:
+    """Formats a line for each group, the slowest first, and what is not in any kernel; times and shares are means."""
     runs, total = len(times.runs), sum(kernel.seconds for kernel in kernels)
     whole = max(sum(times.runs), 1e-12)
-    groups = [line for line in _grouped(kernels, by) if line.calls]
+    groups = [line for line in _grouped(kernels, operators, by) if line.calls]
     groups.sort(key=lambda line: -line.seconds)
-    heads = {"place": ("kernel", "rule", "tensors"), "kernel": ("kernel", "rule", "places"), "rule": ("rule", "places")}
-    rows: list[Sequence[str]] = [("ms a run", "share", "calls", "GFLOP/s", "GB/s", *heads[by])]
+    rows: list[Sequence[str]] = [("ms a run", "share", "calls", "GFLOP/s", "GB/s", *_HEADS[by])]
     for line in groups[:top]:
         rows.append(
             (
@@ -171,22 +197,39 @@ def _lines(kernels: Sequence[KernelTime], times: Times, by: str, top: int) -> li
         )
     outside = max(0.0, whole - total)
     lines.append(
-        f"{runs:,} runs, {1e3 * times.median:.3f} ms (median); {100 * outside / whole:.1f} % of the time is outside of "
-        "kernels: Python, copies, loops, and the taking of times"
+        f"{runs:,} runs of {1e3 * times.mean:.3f} ms on average, median {1e3 * times.median:.3f} ms; "
+        f"{100 * outside / whole:.1f} % outside of kernels: Python, copies, loops"
     )
     return lines
 
 
-def _grouped(kernels: Sequence[KernelTime], by: str) -> Iterable[_Line]:
-    if by == "place":
-        return [_Line.of([kernel], (kernel.kernel, kernel.rule, _names(kernel.tensors))) for kernel in kernels]
-    key: Callable[[KernelTime], tuple[str, ...]] = (
-        (lambda kernel: (kernel.kernel, kernel.rule)) if by == "kernel" else (lambda kernel: (kernel.rule,))
-    )
-    groups: dict[tuple[str, ...], list[KernelTime]] = {}
-    for kernel in kernels:
-        groups.setdefault(key(kernel), []).append(kernel)
-    return [_Line.of(group, (*words, str(len(group)))) for words, group in groups.items()]
+_HEADS = {
+    "tensor": ("operator", "tensors"),
+    "operator": ("operator", "calls of kernels"),
+    "kernel": ("kernel", "calls of kernels"),
+    "rule": ("schedule rule", "calls of kernels"),
+}
+
+
+def _grouped(kernels: Sequence[KernelTime], operators: Sequence[Sequence[str]], by: str) -> Iterable[_Line]:
+    titles = [" + ".join(of) or kernel.kernel for kernel, of in zip(kernels, operators, strict=True)]
+    if by == "tensor":
+        return [
+            _Line.of([kernel], (_cut(title, _MAX_OPERATOR), _cut(_names(kernel.tensors), _MAX_TENSORS)))
+            for kernel, title in zip(kernels, titles, strict=True)
+        ]
+    names = {"operator": titles, "kernel": [k.kernel for k in kernels], "rule": [k.rule for k in kernels]}[by]
+    groups: dict[str, list[KernelTime]] = {}
+    for kernel, name in zip(kernels, names, strict=True):
+        groups.setdefault(name, []).append(kernel)
+    return [_Line.of(group, (_cut(name, _MAX_TENSORS), str(len(group)))) for name, group in groups.items()]
+
+
+def _cut(text: str, length: int) -> str:
+    """Returns a text without its middle if it is long: the ends tell names apart."""
+    if len(text) <= length:
+        return text
+    return f"{text[: length // 2 - 1]}…{text[-(length - length // 2) :]}"
 
 
 def _names(tensors: Sequence[str]) -> str:

@@ -6,11 +6,15 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from nnefc.inspect.about import bytes_text
+
 if TYPE_CHECKING:
     from nnefc.driver.artifact import Trial
     from nnefc.targets.description.library import LibraryDescription
 
 __all__ = ["amount", "columns", "interface", "memory", "size_line", "trial_lines"]
+
+memory = bytes_text
 
 
 class DeclaredValue(Protocol):
@@ -58,16 +62,6 @@ def amount(number: int) -> str:
         if number >= size:
             return f"{number / size:.3g} {word}"
     return f"{number:,}"
-
-
-def memory(count: int) -> str:
-    """Bytes in binary units: `96.0 MiB`."""
-    size, unit = float(count), "bytes"
-    for larger in ("KiB", "MiB", "GiB", "TiB"):
-        if size < 1024:
-            break
-        size, unit = size / 1024, larger
-    return f"{count:,} bytes" if unit == "bytes" else f"{size:.1f} {unit}"
 
 
 def size_line(path: Path, description: LibraryDescription, seconds: float, *, beside: bool) -> str:

@@ -288,6 +288,7 @@ def _described_kernel(timed: TimedKernel) -> KernelDescription:
         timed.operators,
         tuple(OperandDescription(*astuple(location)) for location in timed.reads),
         tuple(OperandDescription(*astuple(location)) for location in timed.writes),
+        timed.operation_formula,
     )
 
 

@@ -9,12 +9,15 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from nnefc.inspect.about import Fact, about_rows, bytes_text
 from nnefc.inspect.html.graph import BoxGraph, Edge, Node
 from nnefc.targets.description.library import KernelDescription, LibraryDescription, OperandDescription
 
-__all__ = ["Lifetime", "graph_of_library", "lifetimes", "title_of"]
+__all__ = ["Lifetime", "about_library", "graph_of_library", "lifetimes", "title_of", "workspace_text"]
 
 _MAX_NAMES = 12
+_FAR = 1 << 44
+"""Bytes: a limit above says nothing but that dimensions have none."""
 
 
 @dataclass(frozen=True)
@@ -33,11 +36,14 @@ def title_of(kernel: KernelDescription) -> str:
     return " + ".join(kernel.operators) or kernel.kernel
 
 
-def graph_of_library(found: LibraryDescription, shares: Sequence[float] | None = None) -> BoxGraph:
+def graph_of_library(
+    found: LibraryDescription, weights: Sequence[float] | None = None, shares: Sequence[float] | None = None
+) -> BoxGraph:
     """A box for each kernel, in the order of their calls, with the network's inputs and outputs.
 
     Args:
         found: of a library that was compiled with --profile; others do not describe their kernels.
+        weights: of the bar of each kernel, from 0 to 1.
         shares: of the time, for each kernel.
     """
     nodes: list[Node] = []
@@ -50,7 +56,8 @@ def graph_of_library(found: LibraryDescription, shares: Sequence[float] | None =
     for location, kernel in enumerate(found.kernels):
         number = len(nodes)
         share = shares[location] if shares is not None else None
-        nodes.append(_node(kernel, share))
+        weight = weights[location] if weights is not None else None
+        nodes.append(_node(kernel, weight, share))
         for operand in kernel.reads:
             for source in memory.read(operand):
                 edges.setdefault((source, number), operand.type)
@@ -62,7 +69,26 @@ def graph_of_library(found: LibraryDescription, shares: Sequence[float] | None =
         for source in memory.read(OperandDescription("output", index, 0, 0, "")):
             edges[source, len(nodes)] = str(tensor)
         nodes.append(Node("output", "output", tensor.name, (("type", str(tensor)),)))
-    return BoxGraph(f"{found.model}, kernels", tuple(nodes), tuple(Edge(*ends, text) for ends, text in edges.items()))
+    lines = tuple(Edge(*ends, text) for ends, text in edges.items())
+    return BoxGraph(f"{found.model}, kernels", tuple(nodes), lines, about_library(found))
+
+
+def about_library(found: LibraryDescription) -> tuple[Fact, ...]:
+    """Returns what a library says of itself: target, memory, interface, metadata."""
+    head = [("network", found.model), ("target", found.target), ("compiled by", found.compiler)]
+    head += [("constants", bytes_text(found.constant_bytes)), ("workspace", workspace_text(found))]
+    dimensions = [(each.name, each.minimum, each.maximum) for each in found.dimensions]
+    return about_rows(head, found.inputs, found.outputs, found.states, dimensions, dict(found.metadata))
+
+
+def workspace_text(found: LibraryDescription) -> str:
+    """Returns the memory between kernels; with dynamic dimensions at size hints, and at most."""
+    if not found.is_dynamic:
+        return bytes_text(found.workspace_bytes)
+    hint, maximum = found.dynamic_workspaces
+    hints = ", ".join(f"{each.name} {each.size_hint:,}" for each in found.dimensions)
+    most = f"; at most {bytes_text(maximum)}" if maximum < _FAR else ""
+    return f"{bytes_text(hint)} at the sizes {hints}{most}"
 
 
 def lifetimes(kernels: Sequence[KernelDescription]) -> list[Lifetime]:
@@ -85,7 +111,7 @@ def lifetimes(kernels: Sequence[KernelDescription]) -> list[Lifetime]:
     ]
 
 
-def _node(kernel: KernelDescription, share: float | None) -> Node:
+def _node(kernel: KernelDescription, weight: float | None, share: float | None) -> Node:
     constants = sum(operand.bytes for operand in kernel.reads if operand.base == "constant")
     facts = [
         ("tensors", ", ".join(kernel.tensors[:_MAX_NAMES])),
@@ -99,7 +125,7 @@ def _node(kernel: KernelDescription, share: float | None) -> Node:
         ("constants", f"{constants:,} bytes" if constants else ""),
     ]
     name = kernel.tensors[-1] if kernel.tensors else kernel.kernel
-    return Node(title_of(kernel), title_of(kernel), name, tuple(fact for fact in facts if fact[1]), share)
+    return Node(title_of(kernel), title_of(kernel), name, tuple(fact for fact in facts if fact[1]), weight)
 
 
 _WHOLE = 1 << 62

@@ -18,13 +18,16 @@ from nnefc.driver.locks import in_turn
 from nnefc.driver.model_source import ModelSource
 from nnefc.driver.options import CompileOptions
 from nnefc.frontends.dynamic_shapes import dynamic_shape_context
+from nnefc.inspect.about import Fact, about_rows, bytes_text
+from nnefc.inspect.cost_summary import inspect_network
 from nnefc.inspect.html.graph import BoxGraph
 from nnefc.inspect.model_graph import graphs_of_model, graphs_of_passes
+from nnefc.ir.network import Network
 from nnefc.passes.manager import PassManager, PassRun
 from nnefc.passes.pipeline import MAIN, optimized
 from nnefc.support.diagnostics import CompileError
 
-__all__ = ["COMPILED", "graphs_of"]
+__all__ = ["COMPILED", "about_network", "graphs_of"]
 
 COMPILED = "compiled"
 """What the last pass is called besides its name."""
@@ -45,7 +48,8 @@ def graphs_of(model: str | os.PathLike[str], after: Sequence[str], options: Comp
     load_operator_files(options.read.operators)
     source = ModelSource.read(partial(load_network, Path(model), options.read))
     network = source.network
-    graphs = graphs_of_model(source)
+    about = about_network(network)
+    graphs = [replace(graph, about=about) for graph in graphs_of_model(source)]
     if not after:
         return graphs
     backend = backend_of(machine)
@@ -66,5 +70,19 @@ def graphs_of(model: str | os.PathLike[str], after: Sequence[str], options: Comp
             hint = f"did you mean {near[0]!r}?" if near else f"the passes are {', '.join(modules)}"
             raise CompileError(f"there is no pass {name!r}", hint=hint)
         shown = last if name == COMPILED else replace(network, module=modules[name], controls=())
-        graphs += graphs_of_passes(shown, f"after {name}" if name != COMPILED else "as compiled")
+        made = graphs_of_passes(shown, f"after {name}" if name != COMPILED else "as compiled")
+        graphs += [replace(graph, about=about) for graph in made]
     return graphs
+
+
+def about_network(network: Network) -> tuple[Fact, ...]:
+    """Returns what a page says of a network: parameters, arithmetic, memory, interface, metadata."""
+    found = inspect_network(network)
+    head = [
+        ("network", found.name),
+        ("parameters", f"{found.parameters:,} ({bytes_text(found.parameter_bytes)})"),
+        ("multiply-adds of a run", f"{found.multiply_adds:,}"),
+        ("activations alive at once", bytes_text(found.live_bytes)),
+    ]
+    dimensions = [(each.name, each.minimum, each.maximum) for each in found.dimensions]
+    return about_rows(head, found.inputs, found.outputs, found.states, dimensions, found.metadata)

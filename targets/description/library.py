@@ -248,9 +248,17 @@ class OperandDescription:
 
 @dataclass(frozen=True)
 class KernelDescription:
-    """A kernel at one position of a network that times its kernels: its name, the tensors of the model that it computes
-    or was made for, its schedule rule, the arithmetic and the bytes of one call, 0 where they are not known, the
-    model's operators that these tensors are the results of, and its operands."""
+    """A kernel at one position of a network that times its kernels.
+
+    Attributes:
+        kernel: its name.
+        tensors: of the model, that it computes or was made for.
+        rule: the schedule rule that it got.
+        operations, bytes: the arithmetic of one call, and what it reads and writes; 0 where they are not known.
+        operators: of the model, that the tensors are the results of.
+        reads, writes: its operands.
+        operation_formula: the arithmetic of one call by the names of dynamic dimensions; empty if it is not known so.
+    """
 
     kernel: str
     tensors: tuple[str, ...]
@@ -260,6 +268,7 @@ class KernelDescription:
     operators: tuple[str, ...] = ()
     reads: tuple[OperandDescription, ...] = ()
     writes: tuple[OperandDescription, ...] = ()
+    operation_formula: str = ""
 
 
 @dataclass(frozen=True)

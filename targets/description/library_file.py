@@ -137,7 +137,15 @@ def _specialization(sizes: Any, workspace_bytes: Any) -> SpecializationDescripti
 
 
 def _kernel(
-    kernel: Any, tensors: Any, rule: Any, operations: Any, bytes: Any, operators: Any, reads: Any, writes: Any
+    kernel: Any,
+    tensors: Any,
+    rule: Any,
+    operations: Any,
+    bytes: Any,
+    operators: Any,
+    reads: Any,
+    writes: Any,
+    operation_formula: Any = "",
 ) -> KernelDescription:
     return KernelDescription(
         _text(kernel),
@@ -148,6 +156,7 @@ def _kernel(
         tuple(map(_text, operators)),
         tuple(_operand(*element) for element in reads),
         tuple(_operand(*element) for element in writes),
+        _text(operation_formula),
     )
 
 

@@ -6,6 +6,7 @@ import json
 import re
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,9 @@ from runtime_samples import sample_library
 import nnefc
 from nnefc import RunError
 from nnefc.cli import main
+from nnefc.cli.profile import _typical_run
 from nnefc.cli.profiling.timeline import timeline
+from nnefc.cli.profiling.timing import busy_warning
 from nnefc.cli.profiling.traced_run import TracedRun
 from nnefc.cli.view import described_library
 from nnefc.inspect.library_graph import graph_of_library, lifetimes
@@ -61,7 +64,8 @@ def test_the_table_and_the_trace(digits: Path, tmp_path: Path) -> None:
     result = profile(digits, "--seconds", 0.01, "--top", 2, "--trace", trace)
     assert result.exit_code == 0, result.output
     head, *lines = result.stdout.splitlines()
-    assert head.split() == ["ms", "a", "run", "share", "calls", "GFLOP/s", "GB/s", "kernel", "rule", "tensors"]
+    assert head.split() == ["ms", "a", "run", "share", "calls", "GFLOP/s", "GB/s", "operator", "tensors"]
+    assert max(map(len, [head, *lines])) <= 100
     assert len(lines) == 4 and "more:" in lines[2] and "outside of kernels" in lines[3]
     events = json.loads(trace.read_text())["traceEvents"]
     rows = {event["tid"]: event["args"]["name"] for event in events if event["ph"] == "M"}
@@ -72,9 +76,9 @@ def test_the_table_and_the_trace(digits: Path, tmp_path: Path) -> None:
     assert min(event["ts"] for event in bars) == 0 and all(event["dur"] >= 0 for event in bars)
     held = [event["args"]["bytes"] for event in events if event["ph"] == "C"]
     assert min(held) == held[-1] == 0 and 0 < max(held) <= described_library(digits).workspace_bytes
-    for by in ("kernel", "rule"):
+    for by, name in (("operator", "linear"), ("kernel", "softmax"), ("rule", "ContractionRule")):
         grouped = profile(digits, "--runs", 1, "--by", by).stdout.splitlines()
-        assert "places" in grouped[0] and any("ContractionRule" in line for line in grouped)
+        assert "calls of kernels" in grouped[0] and any(name in line for line in grouped)
 
 
 def test_the_page_shows_where_time_and_memory_go(digits: Path, tmp_path: Path) -> None:
@@ -119,6 +123,43 @@ def test_the_image_of_a_run_is_stretched_and_moved(digits: Path, tmp_path: Path)
         assert span is not None
         first, last = span.groups()
         assert 0 < float(first) < float(last)
+
+
+def test_a_run_with_dynamic_dimensions_has_operations_bytes_and_a_roofline(tmp_path: Path) -> None:
+    made = model(
+        graph(
+            [node("MatMul", ["x", "w"], ["m"]), node("Relu", ["m"], ["y"])],
+            [info("x", ("batch", 64))],
+            [info("y", ("batch", 16))],
+            [tensor("w", np.random.default_rng(0).standard_normal((64, 16)))],
+        )
+    )
+    library, page = tmp_path / "dynamic.so", tmp_path / "page.html"
+    nnefc.compile(save(made, tmp_path), profile=True).export(library)
+    result = profile(library, "--runs", 2, "--shape", "x=10,64", "--json", "--html", page)
+    assert result.exit_code == 0, result.output
+    (kernel,) = json.loads(result.stdout)["kernels"]
+    assert kernel["operations"] == 10 * 16 * (2 * 64 + 1)
+    assert kernel["bytes"] == 4 * (10 * 64 + 64 * 16 + 10 * 16) and kernel["operators"] == ["MatMul", "Relu"]
+    text = page.read_text(encoding="utf-8")
+    assert "<circle" in text and "at the sizes batch" in text
+
+
+def test_the_run_that_is_shown_is_the_one_nearest_to_the_median() -> None:
+    kernels = (KernelDescription("k", (), "Rule", 0, 0),)
+    lengths = iter([5.0, 0.9, 1.2, 3.0, *[2.0] * 20])
+
+    class Traced:
+        def trace(self, _: object) -> list[Piece]:
+            return [Piece(0, None, 10.0, next(lengths))]
+
+    found: Any = SimpleNamespace(kernels=kernels)
+    assert _typical_run(Traced(), {}, found, 0.1).seconds == pytest.approx(0.9)  # type: ignore[arg-type]
+
+
+def test_a_busy_machine_is_warned_of() -> None:
+    assert busy_warning(None) == busy_warning(0.05) == ""
+    assert busy_warning(1.26).startswith("other programs kept 1.3 processors busy")
 
 
 def test_work_of_threads_is_attributed_to_its_kernel() -> None:

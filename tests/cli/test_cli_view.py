@@ -77,7 +77,12 @@ def test_a_model_is_shown_as_its_file_says_it(network: Path, tmp_path: Path) -> 
     assert (conv["w"], conv["constants"]) == ("float32[4, 3, 3, 3], 432 bytes", "448 bytes")
     text = page.read_text(encoding="utf-8")
     assert not re.search(r'(src|href)="', text) and "http" not in text.replace("http://www.w3.org/2000/svg", "")
-    assert text.count("<path") == 5 and text.count("<script") == 2
+    assert text.count("<path") == 5 and text.count("<script") == 3
+    (links,) = json.loads(re.findall(r'id="links">(.*?)</script>', text, re.DOTALL)[0])
+    assert links["edges"][0] == [0, 1, "x: float32[batch, 3, 8, 8]"] and links["kinds"].keys() > {"convolution"}
+    about = dict(links["about"])
+    assert about["inputs"] == "x: float32[batch, 3, 8, 8]" and about["parameters"].startswith("112 ")
+    assert about["dynamic dimensions"].startswith("batch: 0 ") and "outputs" in about
 
 
 def test_passes_are_shown_beside_it(network: Path, tmp_path: Path) -> None:
@@ -133,6 +138,8 @@ def test_a_browser_searches_and_shows_facts(network: Path, tmp_path: Path) -> No
     assert without_options.count('class="graph shown"') == 1 and 'viewBox="-12' in without_options
     found = shown(page, tmp_path, "find=stem")
     assert 'class="box found chosen"' in found and "1 of 1" in found
-    assert "stride = (2, 2)" in found.partition("<aside>")[2].partition("</aside>")[0]
+    panel = found.partition("<aside>")[2].partition("</aside>")[0]
+    assert "stride = (2, 2)" in panel and panel.index("reads from") < panel.index("is read by")
+    assert "multiply-adds" in plain.partition("<aside>")[2].partition("</aside>")[0]
     other = shown(page, tmp_path, "graph=1&find=nothing-like-it")
     assert "0 found" in other and "searched" not in other.partition("<body>")[2].partition("<script")[0]

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 from nnefc.cli.profiling.timeline import timeline
 from nnefc.cli.profiling.traced_run import TracedRun
 from nnefc.cli.tables import memory
-from nnefc.inspect.html.drawing import colour
+from nnefc.inspect.html.kinds import kind_of, paint
 from nnefc.inspect.html.page import page
-from nnefc.inspect.library_graph import graph_of_library, title_of
+from nnefc.inspect.library_graph import graph_of_library, title_of, workspace_text
 from nnefc.targets.description.library import KernelDescription, LibraryDescription
 
 if TYPE_CHECKING:
     from nnefc.cli.profiling.roofline import Roofs
     from nnefc.cli.profiling.timing import Times
-    from nnefc.loader import KernelTime, Piece
+    from nnefc.loader import KernelTime
 
 __all__ = ["profile_page"]
 
@@ -47,33 +47,39 @@ class _Timed:
 
 
 def profile_page(
-    found: LibraryDescription, kernels: Sequence[KernelTime], times: Times, roofs: Roofs, pieces: Sequence[Piece]
+    found: LibraryDescription,
+    kernels: Sequence[KernelTime],
+    times: Times,
+    roofs: Roofs,
+    run: TracedRun,
+    warning: str = "",
 ) -> str:
-    """The text of the page.
+    """Returns the text of the page.
 
     Args:
-        found: what the library says of itself.
+        found: what the library says of itself, at the sizes of the run.
         kernels: times, in the order of its kernels.
         times: of whole runs.
         roofs: what this machine can do.
-        pieces: of one run.
+        run: one that took about as long as the median.
+        warning: of the measurement; empty for none.
     """
-    timed = [_Timed(kernel_description, time) for kernel_description, time in zip(found.kernels, kernels, strict=True)]
+    timed = [_Timed(description, time) for description, time in zip(found.kernels, kernels, strict=True)]
     whole = max(sum(times.runs), 1e-12)
     shares = [each.time.seconds / whole for each in timed]
     longest = max(shares, default=1.0) or 1.0
-    run = TracedRun(found.kernels, pieces)
-    graph = graph_of_library(found, [share / longest for share in shares])
+    graph = graph_of_library(found, [share / longest for share in shares], shares)
+    by_operator = _by(timed, whole, lambda each: title_of(each.kernel_description))
+    by_rule = _by(timed, whole, lambda each: each.kernel_description.rule)
     sections = [
-        _summary(found, timed, times),
-        _section(
-            "Time by operator of the model", _table(_by(timed, whole, lambda each: title_of(each.kernel_description)))
-        ),
-        _section("Time by schedule rule", _table(_by(timed, whole, lambda each: each.kernel_description.rule))),
+        _summary(found, timed, times, warning),
+        _section("Time by operator of the model", _table(by_operator)),
         _section("Roofline", _roofline(timed, roofs)),
         _section("One run, thread by thread", timeline(run)),
+        _section("Calls of kernels", _kernels(timed, times, run)),
         _section("The largest constants", _constants(timed)),
-        _section("Kernels", _kernels(timed, whole, run)),
+        f'<details><summary>Time by schedule rule, for developers of nnefc</summary><div class="wide">'
+        f"{_table(by_rule)}</div></details>",
     ]
     return page(f"{found.model} for {found.target}", [graph], "".join(sections))
 
@@ -82,13 +88,15 @@ def _section(title: str, content: str) -> str:
     return f'<section><h2>{escape(title)}</h2><div class="wide">{content}</div></section>'
 
 
-def _summary(found: LibraryDescription, timed: Sequence[_Timed], times: Times) -> str:
+def _summary(found: LibraryDescription, timed: Sequence[_Timed], times: Times, warning: str) -> str:
     inside = sum(each.time.seconds for each in timed)
     whole = max(sum(times.runs), 1e-12)
+    noted = f'<p class="warning">{escape(warning[:1].upper() + warning[1:])}.</p>' if warning else ""
     return (
-        f"<p>{len(times.runs):,} runs of {1e3 * times.median:.3f} ms (median); {100 * (1 - inside / whole):.1f} % of "
-        f"the time is outside of kernels. Constants take {escape(memory(found.constant_bytes))}, the workspace "
-        f"{escape(memory(found.workspace_bytes))}. Bars in boxes are times, over that of the slowest kernel.</p>"
+        f"{noted}<p>{len(times.runs):,} runs of {1e3 * times.mean:.3f} ms on average (median "
+        f"{1e3 * times.median:.3f} ms); {100 * max(0.0, 1 - inside / whole):.1f} % of the time is outside of kernels. "
+        f"Constants take {escape(memory(found.constant_bytes))}, the workspace {escape(workspace_text(found))}. Times "
+        "and shares below are means over all runs; bars in boxes are times, over that of the slowest kernel.</p>"
     )
 
 
@@ -112,7 +120,7 @@ def _by(timed: Sequence[_Timed], whole: float, key: Callable[[_Timed], str]) -> 
     groups: dict[str, list[_Timed]] = {}
     for each in timed:
         groups.setdefault(key(each), []).append(each)
-    rows: list[Row] = [("", "share of the time", "places", "GFLOP/s", "GB/s")]
+    rows: list[Row] = [("", "share of the time", "calls", "GFLOP/s", "GB/s")]
     ordered = sorted(groups.items(), key=lambda element: -sum(each.time.seconds for each in element[1]))
     for name, members in ordered[:_MAX_ROWS]:
         seconds = sum(each.time.seconds for each in members)
@@ -138,7 +146,7 @@ def _roofline(timed: Sequence[_Timed], roofs: Roofs) -> str:
     """Arithmetic a second over arithmetic a byte, both logarithmic; a dot is as large as its share of the time."""
     dots = [each for each in timed if each.operation_rate and each.kernel_description.bytes]
     if not dots:
-        return "<p>The sizes of this network are open: compile it with --shape for a roofline.</p>"
+        return "<p>No kernel has a number of operations that is known at the sizes of this run.</p>"
     maximum = max(roofs.operations, *(each.operation_rate for each in dots))
     intensities = [each.kernel_description.operations / each.kernel_description.bytes for each in dots]
     x = _Axis(min(0.1, *intensities), max(200.0, *intensities), 60, _WIDTH - 20)
@@ -148,12 +156,12 @@ def _roofline(timed: Sequence[_Timed], roofs: Roofs) -> str:
     ridge = roofs.operations / roofs.bytes
     corners = [(x.minimum, x.minimum * roofs.bytes), (ridge, roofs.operations), (x.maximum, roofs.operations)]
     points = " ".join(f"{x.at(a):.1f},{y.at(b):.1f}" for a, b in corners if a >= x.minimum)
-    parts.append(f'<polyline class="roof" points="{points}" fill="none" stroke="#c0392b" stroke-width="1.5"/>')
+    parts.append(f'<polyline class="roof" points="{points}" fill="none" stroke-width="1.5"/>')
     for each, intensity in zip(dots, intensities, strict=True):
         size = 3 + 14 * math.sqrt(each.time.seconds / total)
         parts.append(
             f'<circle cx="{x.at(intensity):.1f}" cy="{y.at(each.operation_rate):.1f}" r="{size:.1f}" '
-            f'fill="{colour(title_of(each.kernel_description))}" fill-opacity=".8" stroke="#5b6570">'
+            f'{paint(kind_of(title_of(each.kernel_description)))} fill-opacity=".8" stroke="#5b6570">'
             f"<title>{escape(each.hint)}</title></circle>"
         )
     parts.append(f'<text x="{_WIDTH / 2}" y="358" text-anchor="middle">operations for each byte</text>')
@@ -183,10 +191,10 @@ class _Axis:
         for power in range(math.ceil(self._low), math.floor(math.log10(self.maximum)) + 1):
             location, label = self.at(10.0**power), escape(text.format(unit * 10.0**power))
             if axis == "x":
-                line = f'<line x1="{location:.1f}" x2="{location:.1f}" y1="{first}" y2="{last}" stroke="#e3e6ea"/>'
+                line = f'<line x1="{location:.1f}" x2="{location:.1f}" y1="{first}" y2="{last}" class="grid"/>'
                 parts.append(f'{line}<text x="{location:.1f}" y="{last + 14}" text-anchor="middle">{label}</text>')
             else:
-                line = f'<line x1="{first}" x2="{last}" y1="{location:.1f}" y2="{location:.1f}" stroke="#e3e6ea"/>'
+                line = f'<line x1="{first}" x2="{last}" y1="{location:.1f}" y2="{location:.1f}" class="grid"/>'
                 parts.append(f'{line}<text x="{first}" y="{location - 3:.1f}">{label}</text>')
         return "".join(parts)
 
@@ -204,22 +212,21 @@ def _constants(timed: Sequence[_Timed]) -> str:
     return _table(rows)
 
 
-def _kernels(timed: Sequence[_Timed], whole: float, run: TracedRun) -> str:
-    heads = ("computes", "share of the time", "µs a call", "calls", "threads", "GFLOP/s", "GB/s", "kernel", "rule")
-    rows: list[Row] = [heads]
+def _kernels(timed: Sequence[_Timed], times: Times, run: TracedRun) -> str:
+    runs, whole = len(times.runs), max(sum(times.runs), 1e-12)
+    rows: list[Row] = [("computes", "share of the time", "µs a run", "calls", "threads", "GFLOP/s", "GB/s", "kernel")]
     for location, each in sorted(enumerate(timed), key=lambda element: -element[1].time.seconds):
-        time, kernel_description = each.time, each.kernel_description
+        time, description = each.time, each.kernel_description
         rows.append(
             (
                 each.hint,
                 f"{100 * time.seconds / whole:.1f} %",
-                f"{1e6 * time.seconds / max(1, time.calls):,.1f}",
-                f"{time.calls:,}",
-                f"{run.busy_in[location]:.2f}" if run.busy_in[location] else "-",
-                _rate(kernel_description.operations * time.calls, time.seconds),
-                _rate(kernel_description.bytes * time.calls, time.seconds),
-                kernel_description.kernel,
-                kernel_description.rule,
+                f"{1e6 * time.seconds / runs:,.1f}",
+                f"{time.calls / runs:,.6g}",
+                f"{run.busy_in[location]:.2f}" if run.calls and run.busy_in[location] else "-",
+                _rate(description.operations * time.calls, time.seconds),
+                _rate(description.bytes * time.calls, time.seconds),
+                description.kernel,
             )
         )
     return _table(rows)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from nnefc.cli.profiling.traced_run import TracedRun
 from nnefc.cli.tables import memory
-from nnefc.inspect.html.drawing import colour
+from nnefc.inspect.html.kinds import kind_of, paint
 from nnefc.inspect.library_graph import title_of
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def timeline(run: TracedRun) -> str:
             )
         y += height + (_APART if height == _ROW else 1)
     drawn = "".join(
-        f'<path d="{"".join(paths)}" fill="{colour(title_of(run.kernels[kernel]))}"><title>'
+        f'<path d="{"".join(paths)}" {paint(kind_of(title_of(run.kernels[kernel])))}><title>'
         f"{escape(run.name(kernel))}, {_threads(run, kernel)}</title></path>"
         for kernel, paths in sorted(bars.items())
     )
@@ -112,7 +112,7 @@ def _workspace(run: TracedRun, scale: float, y: float) -> tuple[str, str]:
         first, last = run.name(life.first), run.name(life.last)
         parts.append(
             f'<rect x="{begin * scale:.3f}" y="{below - tall:.2f}" width="{(end - begin) * scale:.3f}" '
-            f'height="{tall:.2f}" fill="{colour(life.type)}"><title>{escape(life.type)}: {life.bytes:,} bytes at '
+            f'height="{tall:.2f}" {paint("group")}><title>{escape(life.type)}: {life.bytes:,} bytes at '
             f"{life.offset:,}, from {escape(first)} to {escape(last)}</title></rect>"
         )
     return "".join(parts), f"workspace: {escape(memory(top))}"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = ["Amount", "Busy", "Contender", "Times", "take_turns"]
+__all__ = ["Amount", "Busy", "Contender", "Times", "busy_warning", "take_turns"]
 
 TURN = 0.2
 """Seconds of a turn, at least one run: long beside a change of turns, short beside what a processor's clock does."""
@@ -137,6 +137,20 @@ def _turn(contender: Contender, amount: Amount, times: Times) -> None:
     for own in taken:
         times.runs += own
     times.repeats += max(map(len, taken))
+
+
+_QUIET = 0.2
+"""Processors that other programs may keep busy without a warning."""
+
+
+def busy_warning(others: float | None) -> str:
+    """Returns what to say of a machine whose other programs kept so many processors busy; empty if that is nothing."""
+    if others is None or others < _QUIET:
+        return ""
+    return (
+        f"other programs kept {others:.1f} processors busy meanwhile: the times are longer, and vary more, than on an "
+        "idle machine"
+    )
 
 
 class Busy:

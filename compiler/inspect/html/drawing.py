@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator, Sequence
 from html import escape
 from itertools import pairwise
 
 from nnefc.inspect.html.graph import BoxGraph, Node
+from nnefc.inspect.html.kinds import kind_of, paint
 from nnefc.inspect.html.layout import HEIGHT, Box, layout
 
 __all__ = ["graph_svg"]
@@ -40,13 +40,13 @@ def _boxes(nodes: Sequence[Node], boxes: Sequence[Box]) -> Iterator[str]:
         yield (
             f'<g class="box" data-number="{number}"><title>{escape(f"{node.title} {node.name}")}</title>'
             f'<rect x="{box.x:.1f}" y="{box.y:.1f}" width="{box.width:.1f}" height="{HEIGHT:.0f}" rx="5" '
-            f'fill="{colour(node.kind)}" stroke="#5b6570"/>'
+            f'{paint("group" if node.kind == "group" else kind_of(node.kind))} stroke="#5b6570"/>'
         )
         if node.weight is not None:
             share = min(1.0, max(0.0, node.weight))
             yield (
                 f'<rect x="{box.x:.1f}" y="{box.y + HEIGHT - _BAR:.1f}" width="{box.width * share:.1f}" '
-                f'height="{_BAR}" fill="#c0392b"/>'
+                f'height="{_BAR}" class="share" fill="#c0392b"/>'
             )
         for y, weight, text in texts:
             yield (
@@ -63,14 +63,6 @@ def _path(points: Sequence[tuple[float, float]]) -> str:
         middle = (y0 + y1) / 2
         text += f"V{y1:.1f}" if x0 == x1 else f"C{x0:.1f} {middle:.1f} {x1:.1f} {middle:.1f} {x1:.1f} {y1:.1f}"
     return text
-
-
-def colour(kind: str) -> str:
-    """Returns the colour of a kind of box; inputs and outputs are grey."""
-    if kind in ("input", "output"):
-        return "#e3e6ea"
-    number = zlib.crc32(kind.encode())
-    return f"hsl({number % 360} {45 + number // 360 % 25}% 86%)"
 
 
 def _short(text: str) -> str:

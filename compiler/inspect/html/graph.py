@@ -12,7 +12,7 @@ class Node:
     """A box.
 
     Attributes:
-        kind: what it is, an operator or `input`; boxes of one kind have one colour.
+        kind: what it is, an operator, `input`, `output` or `group`; its colour follows from it.
         title: its first line.
         name: its second line; what it is found by.
         facts: what is shown of it when it is chosen: a name and a text each.
@@ -24,6 +24,11 @@ class Node:
     name: str
     facts: tuple[tuple[str, str], ...] = ()
     weight: float | None = None
+
+    @property
+    def is_boundary(self) -> bool:
+        """Whether it is an input or output."""
+        return self.kind in ("input", "output")
 
 
 @dataclass(frozen=True)
@@ -37,8 +42,15 @@ class Edge:
 
 @dataclass(frozen=True)
 class BoxGraph:
-    """Boxes, in an order in which each comes after those that it has lines from."""
+    """Boxes, in an order in which each comes after those that it has lines from.
+
+    Attributes:
+        title: of the drawing.
+        nodes, edges: boxes and lines.
+        about: what is said of the whole before a box is chosen: a name and a text each.
+    """
 
     title: str
     nodes: tuple[Node, ...]
     edges: tuple[Edge, ...]
+    about: tuple[tuple[str, str], ...] = ()
