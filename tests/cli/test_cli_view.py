@@ -140,6 +140,6 @@ def test_a_browser_searches_and_shows_facts(network: Path, tmp_path: Path) -> No
     assert 'class="box found chosen"' in found and "1 of 1" in found
     panel = found.partition("<aside>")[2].partition("</aside>")[0]
     assert "stride = (2, 2)" in panel and panel.index("reads from") < panel.index("is read by")
-    assert "multiply-adds" in plain.partition("<aside>")[2].partition("</aside>")[0]
+    assert "multiply-adds" in without_options.partition("<aside>")[2].partition("</aside>")[0]
     other = shown(page, tmp_path, "graph=1&find=nothing-like-it")
     assert "0 found" in other and "searched" not in other.partition("<body>")[2].partition("<script")[0]
