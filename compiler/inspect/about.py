@@ -33,7 +33,7 @@ def about_rows(
     dimensions: Iterable[tuple[str, int, int]],
     metadata: Mapping[str, str],
 ) -> tuple[Fact, ...]:
-    """Returns what is said of a network.
+    """Returns the facts of a network.
 
     Args:
         head: what comes first, such as its name.

@@ -47,7 +47,7 @@ class BoxGraph:
     Attributes:
         title: of the drawing.
         nodes, edges: boxes and lines.
-        about: what is said of the whole before a box is chosen: a name and a text each.
+        about: the facts of the whole before a box is chosen: a name and a text each.
     """
 
     title: str

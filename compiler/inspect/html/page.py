@@ -83,7 +83,7 @@ def _views(graphs: Sequence[BoxGraph]) -> list[_View]:
 
 
 def _links(view: _View) -> dict[str, object]:
-    """Returns what the page's script knows of a drawing: its lines, kinds, groups, and what is said of the whole."""
+    """Returns what the page's script knows of a drawing: its lines, kinds, groups, and the facts of the whole."""
     kinds = ["group" if node.kind == "group" else kind_of(node.kind) for node in view.graph.nodes]
     return {
         "edges": [(edge.source, edge.target, edge.label) for edge in view.graph.edges],
