@@ -30,7 +30,7 @@ _WARM_UP = 3  # runs
 _MAX_NAMES = 3  # in a line
 _MAX_OPERATOR, _MAX_TENSORS = 24, 30  # characters of a cell: a line takes 100 at most
 _MAX_TRACES, _TRACING = 15, 1.0
-"""Runs that are traced, and seconds that they may take together: the typical one is shown."""
+"""Runs that are traced, and seconds that they may take together: the one nearest to the median is shown."""
 
 
 @click.command("profile", cls=Command)
@@ -114,7 +114,7 @@ def profile_library(
         described = described_library(library, model.target, model.file)
         described = at_sizes(described, sizes_of_run(described, {name: array.shape for name, array in arrays.items()}))
         asked = trace is not None or html is not None
-        run = _typical_run(model, arrays, described, times.median) if asked else TracedRun(described.kernels, [])
+        run = _median_run(model, arrays, described, times.median) if asked else TracedRun(described.kernels, [])
     kernels = [
         replace(kernel, operations=each.operations, bytes=each.bytes)
         for kernel, each in zip(kernels, described.kernels, strict=True)
@@ -140,7 +140,7 @@ def profile_library(
         click.echo("\n".join(_lines(kernels, operators, times, by, top)))
 
 
-def _typical_run(model: Model, arrays: Mapping[str, Any], found: LibraryDescription, seconds: float) -> TracedRun:
+def _median_run(model: Model, arrays: Mapping[str, Any], found: LibraryDescription, seconds: float) -> TracedRun:
     """Returns of some traced runs the one that took nearest to these seconds."""
     count = max(1, min(_MAX_TRACES, int(_TRACING / max(seconds, 1e-9))))
     runs = (TracedRun(found.kernels, model.trace(arrays)) for _ in range(count))

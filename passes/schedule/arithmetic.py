@@ -30,7 +30,7 @@ def arithmetic_of(kernel: tirx.PrimFunc) -> int:
     """
     if dynamic_sizes_of(kernel):
         return 0
-    measured = with_fields(kernel, body=_counted(kernel.body))
+    measured = with_fields(kernel, body=_expanded(kernel.body))
     try:
         return int(tvm.s_tir.analysis.estimate_tir_flops(tvm.IRModule({"main": measured})))
     except (tvm.error.InternalError, ValueError, TypeError, OverflowError):
@@ -54,7 +54,7 @@ def arithmetic_formula(kernel: tirx.PrimFunc, sizes: Mapping[tirx.Var, Dimension
     values |= {var: substituted(dimension(size), values) for var, size in named_sizes(kernel)}
     try:
         terms: Counter[tuple[str, ...]] = Counter()
-        for number, factors in _terms(_counted(kernel.body), [], values):
+        for number, factors in _terms(_expanded(kernel.body), [], values):
             terms[factors] += number
     except (tvm.error.InternalError, ValueError, TypeError, OverflowError):
         return ""
@@ -79,8 +79,8 @@ def _terms(
             yield number, tuple(sorted(f"({extent})" for extent in extents if not isinstance(extent, int)))
 
 
-def _counted(body: tirx.Stmt) -> tirx.Stmt:
-    """Returns a body in which TVM counts what is counted here."""
+def _expanded(body: tirx.Stmt) -> tirx.Stmt:
+    """Returns a body whose operations TVM adds up as this module does."""
     return tvm_ffi.structural_map(body, [(Call, _term_by_term), (tirx.Mul, _without_sign)])
 
 

@@ -20,7 +20,7 @@ from runtime_samples import sample_library
 import nnefc
 from nnefc import RunError
 from nnefc.cli import main
-from nnefc.cli.profile import _typical_run
+from nnefc.cli.profile import _median_run
 from nnefc.cli.profiling.timeline import timeline
 from nnefc.cli.profiling.timing import busy_warning
 from nnefc.cli.profiling.traced_run import TracedRun
@@ -154,7 +154,7 @@ def test_the_run_that_is_shown_is_the_one_nearest_to_the_median() -> None:
             return [Piece(0, None, 10.0, next(lengths))]
 
     found: Any = SimpleNamespace(kernels=kernels)
-    assert _typical_run(Traced(), {}, found, 0.1).seconds == pytest.approx(0.9)  # type: ignore[arg-type]
+    assert _median_run(Traced(), {}, found, 0.1).seconds == pytest.approx(0.9)  # type: ignore[arg-type]
 
 
 def test_a_busy_machine_is_warned_of() -> None:
