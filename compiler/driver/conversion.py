@@ -6,7 +6,8 @@ import os
 from pathlib import Path
 from typing import Unpack
 
-from nnefc.driver.formats import load_network, load_operator_files
+from nnefc.driver.formats import load_network, load_operator_files, write_document
+from nnefc.driver.model_format import format_of
 from nnefc.driver.option_keywords import ReadKeywords, read_options, with_documented_options
 from nnefc.frontends.nnef.writing import Written, check_output, write_model, written
 from nnefc.loader import LoadError, RunError
@@ -49,6 +50,9 @@ def convert(
         raise CompileError(f"there is no registry '{registry}' to write with", hint="give tract_core, or none")
     check_output(path)
     load_operator_files(reading.operators)
+    if format_of(Path(model)).has_documents:
+        write_document(Path(model), path, reading)
+        return path
     with recording() as found:
         network = load_network(Path(model), reading)
     made = written(network, found, registry)

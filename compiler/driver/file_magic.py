@@ -17,10 +17,10 @@ from pathlib import Path
 from nnefc.frontends.file_names import NNEF_DOCUMENT
 from nnefc.support.diagnostics import CompileError
 
-__all__ = ["check_known", "is_onnx", "is_pnnx"]
+__all__ = ["check_known", "is_gguf", "is_onnx", "is_pnnx"]
 
 _HEAD = 4096
-_GZIP = b"\x1f\x8b"
+_GZIP, _GGUF = b"\x1f\x8b", b"GGUF"
 _PACKED, _UNPACKED = 1 << 16, 1 << 20
 """Bytes read of a compressed file, and what they may unpack to."""
 
@@ -57,6 +57,8 @@ def check_known(path: Path) -> None:
         _check_zip(path)
     elif head.startswith(_GZIP):
         _check_gzip(path)
+    elif head.startswith(_GGUF):
+        return
     elif head[8:10] == b'{"' and int.from_bytes(head[:8], "little") < 1 << 32:
         raise _Foreign(path, "a safetensors file, which holds the values without the network", _HUGGING_FACE)
     elif _is_text(head):
@@ -80,6 +82,14 @@ def is_onnx(path: Path) -> bool:
 
 def _is_model(fields: dict[int, int]) -> bool:
     return fields.get(7) == 2 and all(_MODEL_PROTO.get(number) == wire for number, wire in fields.items())
+
+
+def is_gguf(path: Path) -> bool:
+    """Returns whether a file is of GGUF."""
+    try:
+        return _head(path).startswith(_GGUF)
+    except OSError:
+        return False
 
 
 def is_pnnx(path: Path) -> bool:
@@ -117,7 +127,8 @@ _PADDLE = (
 )
 _CAFFE = "convert it: python -m nnef_tools.convert --input-format caffe --output-format nnef --input-model"
 _KNOWN = (
-    "models are of ONNX (.onnx), of PNNX (.pnnx.param with its .bin) or of NNEF (a folder, .tgz, .tar, or a document)"
+    "models are of ONNX (.onnx), of PNNX (.pnnx.param with its .bin), of GGUF (.gguf) or of NNEF (a folder, .tgz, .tar, "
+    "or a document)"
 )
 _IMAGE = "give the network's file; images are inputs, as .npy files: nnefc run model.so --input NAME=photo.npy"
 
@@ -125,8 +136,7 @@ _MARKS = (
     (b"TFL3", 4, "a TensorFlow Lite model", _TFLITE),
     (b"ORTM", 4, "a model in onnxruntime's own format (.ort)", "compile the .onnx file that it was made from"),
     (b"ET1", 4, "a program of ExecuTorch's", f"export the network itself: {_EXPORT}"),
-    (b"GGUF", 0, "a GGUF file of llama.cpp's", "export the network itself: optimum-cli export onnx --model NAME onnx"),
-    (b"lmgg", 0, "a GGML file of llama.cpp's", "export the network itself: optimum-cli export onnx --model NAME onnx"),
+    (b"lmgg", 0, "a GGML file, which llama.cpp wrote before it had GGUF", "get the model as GGUF"),
     (b"\x89HDF\r\n\x1a\n", 0, "an HDF5 file, as Keras writes them", _KERAS),
     (
         b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.",

@@ -19,7 +19,7 @@ from nnefc.ir.outline import Outline
 from nnefc.support.diagnostics import CompileError, memory_errors
 from nnefc.symbolic.dims import DynamicSize
 
-__all__ = ["load_network", "load_operator_files", "load_outline"]
+__all__ = ["load_network", "load_operator_files", "load_outline", "write_document"]
 
 
 _TOO_LARGE = "{} takes more memory to read than there is"
@@ -74,11 +74,8 @@ def load_network(
     format_ = format_of(path)
     load = format_.loader()
     given = {name: value for name, value in given_values(options).items() if name != "operators"}
-    known = [name for name, parameter in signature(load).parameters.items() if parameter.kind is parameter.KEYWORD_ONLY]
-    known = [name for name in known if name not in ("is_tied", "is_apart")]
-    for name in given:
-        if name not in known:
-            raise _no_option(name, format_, known)
+    known = _keywords(load)
+    _check_known_options(given, format_, known)
     if "shape" in given:
         given["shape"] = {n: _sizes(n, shape, format_.has_sequences) for n, shape in given["shape"].items()}
     given["is_tied"] = is_tied
@@ -94,6 +91,32 @@ def load_network(
             raise
     check_sizes(network)
     return naming_sum_dims(network) if network.dynamic_dimensions else network
+
+
+def write_document(path: Path, output: Path, options: ReadOptions) -> None:
+    """Writes a model whose front end makes a document of NNEF of it.
+
+    Raises:
+        CompileError: the model, an option that its format does not have, or the output cannot be written.
+    """
+    format_ = format_of(path)
+    write = format_.writer()
+    given = {name: value for name, value in given_values(options).items() if name != "operators"}
+    _check_known_options(given, format_, _keywords(write))
+    with in_turn(), memory_errors(_TOO_LARGE.format(path)):
+        write(path, output, **given)
+
+
+def _keywords(function: Callable[..., Any]) -> list[str]:
+    """Returns the options of a front end's function."""
+    named = [name for name, parameter in signature(function).parameters.items() if parameter.kind is parameter.KEYWORD_ONLY]
+    return [name for name in named if name not in ("is_tied", "is_apart")]
+
+
+def _check_known_options(given: Mapping[str, Any], format_: Format, known: list[str]) -> None:
+    for name in given:
+        if name not in known:
+            raise _no_option(name, format_, known)
 
 
 def _check_with_known_sizes(error: DynamicSizesError, load: Callable[..., Network], path: Path, given: Any) -> None:

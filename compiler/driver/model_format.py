@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nnefc.driver.file_magic import check_known, is_onnx, is_pnnx
+from nnefc.driver.file_magic import check_known, is_gguf, is_onnx, is_pnnx
 from nnefc.frontends.file_names import NNEF_DOCUMENT
 from nnefc.support.diagnostics import CompileError
 
@@ -21,19 +21,21 @@ if TYPE_CHECKING:
     from nnefc.ir.network import Network
     from nnefc.ir.outline import Outline
 
-__all__ = ["NNEF", "ONNX", "PNNX", "Format", "format_of", "is_model"]
+__all__ = ["GGUF", "NNEF", "ONNX", "PNNX", "Format", "format_of", "is_model"]
 
 
 @dataclass(frozen=True)
 class Format:
     """An exchange format and the module with its `load(path, **options) -> Network`.
 
-    `has_sequences` says whether inputs may be sequences, and absent.
+    `has_sequences` says whether inputs may be sequences, and absent; `has_documents` whether the front end makes a
+    document of NNEF of a model, and has `write(path, output, **options)`.
     """
 
     name: str
     module: str
     has_sequences: bool = False
+    has_documents: bool = False
 
     def loader(self) -> Callable[..., Network]:
         """The front end, imported when it is needed: each brings libraries of its own."""
@@ -45,10 +47,16 @@ class Format:
         outline: Callable[..., Outline] = import_module(self.module).outline
         return outline
 
+    def writer(self) -> Callable[..., None]:
+        """The front end's `write(path, output, **options)`, where it has documents."""
+        write: Callable[..., None] = import_module(self.module).write
+        return write
+
 
 NNEF = Format("NNEF", "nnefc.frontends.nnef")
 ONNX = Format("ONNX", "nnefc.frontends.onnx", has_sequences=True)
 PNNX = Format("PNNX", "nnefc.frontends.pnnx")
+GGUF = Format("GGUF", "nnefc.frontends.gguf", has_documents=True)
 _BY_SUFFIX = {".onnx": ONNX, ".param": PNNX}
 """Every other name is NNEF's: a folder, an archive or a document."""
 
@@ -69,12 +77,14 @@ def format_of(path: Path) -> Format:
         raise CompileError(f"cannot read '{path}': {error.strerror or error}") from error
     if path.is_dir():
         return NNEF
+    if is_gguf(path):
+        return GGUF
     if is_onnx(path):
         return ONNX
     return PNNX if is_pnnx(path) else _BY_SUFFIX.get(path.suffix.lower(), NNEF)
 
 
-_MODEL_SUFFIXES = (".onnx", ".nnef", ".param", ".tgz", ".tar", ".gz", ".pt2")
+_MODEL_SUFFIXES = (".onnx", ".nnef", ".param", ".tgz", ".tar", ".gz", ".pt2", ".gguf")
 
 _LIBRARY_MAGIC = (b"\x7fELF", b"MZ", b"\xcf\xfa\xed\xfe", b"\0asm", b"!<arch>", b"NNEFCWTS")
 """First bytes of files that are made of models, by any name."""

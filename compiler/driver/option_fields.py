@@ -31,7 +31,7 @@ __all__ = [
     "python_help",
 ]
 
-GROUPS = ("Model", "Sizes", "Precision", "Output", "Speed against size", "Debugging")
+GROUPS = ("Model", "Sizes", "Language models", "Precision", "Output", "Speed against size", "Debugging")
 """The headings of options of the compiler, in their order."""
 
 

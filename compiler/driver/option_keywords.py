@@ -62,6 +62,9 @@ class ReadKeywords(TypedDict, total=False):
     operators: Sequence[FilePath]
     max_depth: int | None
     max_operations: int | None
+    context: int | None
+    sequences: int | None
+    candidates: int | None
 
 
 class LowerKeywords(ReadKeywords, total=False):

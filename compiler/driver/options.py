@@ -133,6 +133,22 @@ class ReadOptions:
         default_words="100000",
     )
 
+    context: int | None = documented(
+        "Language models",
+        "Maximum number of tokens of a conversation with a language model.",
+        minimum=1,
+        default_words="that of its training, at most 2048",
+    )
+    sequences: int | None = documented(
+        "Language models", "Number of conversations that a session keeps side by side.", minimum=1, default_words="1"
+    )
+    candidates: int | None = documented(
+        "Language models",
+        "Let the network choose the next token, one of so many likeliest ones; 1 for the likeliest.",
+        minimum=1,
+        default_words="the network returns logits",
+    )
+
     def __post_init__(self) -> None:
         """Checks what can be checked without the model.
 

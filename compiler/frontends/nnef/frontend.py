@@ -49,7 +49,7 @@ from nnefc.support.diagnostics import CompileError, warn
 from nnefc.symbolic.dims import Dimension, DynamicSize, known_less
 from nnefc.symbolic.refinement import Refinement, refined
 
-__all__ = ["document_of", "load", "read_document"]
+__all__ = ["document_of", "load", "load_files", "read_document"]
 
 
 _STEPS_AN_OPERATION = 20
@@ -93,39 +93,90 @@ def load(
     """
     if random_weights is not None and random_weights < 0:
         raise CompileError(f"the seed of random weights must not be negative, it is {random_weights}")
+    limits = Limits(max_depth, max_operations, max(MAX_STEPS, _STEPS_AN_OPERATION * max_operations))
     with open_model(path) as files:
-        document = read_document(files, dialect, pedantic)
-        chosen = choose_graph(document, graph)
+        return _load_files(
+            files,
+            Path(path).name,
+            random_weights=random_weights,
+            shape=shape or {},
+            graph=graph,
+            dialect=dialect,
+            pedantic=pedantic,
+            scan_states=scan_states,
+            output_tensors=output_tensors,
+            limits=limits,
+            is_tied=is_tied,
+        )
 
-        def build(refinement: Refinement) -> Network:
-            if document.is_dynamic:
-                limits = Limits(max_depth, max_operations, max(MAX_STEPS, _STEPS_AN_OPERATION * max_operations))
-                return dynamic_network(
-                    document,
-                    chosen,
-                    files,
-                    shape or {},
-                    limits,
-                    output_tensors,
-                    refinement,
-                    random_weights,
-                    scan_states,
-                )
-            shapes, opened = dynamic_shapes(chosen, shape or {}, refinement)
-            with dynamic_shape_context(opened, shapes):
-                with _lenient(files, pedantic):
-                    flat = _flatten(document, shapes, graph, max_depth, max_operations, _lowered_by_definition)
-                _check_sizes(flat)
-                quantization = _quantization(files, flat.dialect)
-                values = load_variables(flat, files, quantization, random_weights)
-                network = build_network(flat, values, _outputs(flat, output_tensors), quantization)
-                return replace(network, dynamic_dimensions=opened)
 
-        network, refinement = refined(build, is_tied)
-        metadata = properties_of(document)
-        network = replace(network, files=files.asked, metadata=metadata.entries)
+def load_files(
+    files: ModelFiles,
+    name: str,
+    *,
+    shape: Mapping[str, tuple[int | DynamicSize, ...]] | None = None,
+    output_tensors: tuple[str, ...] = (),
+    is_tied: bool = False,
+) -> Network:
+    """Load a model whose document and tensors another front end has made.
+
+    Args:
+        files: the document, and its tensors.
+        name: of the model, for warnings.
+        shape, output_tensors, is_tied: as for `load`.
+    """
+    return _load_files(
+        files,
+        name,
+        random_weights=None,
+        shape=shape or {},
+        graph=None,
+        dialect=None,
+        pedantic=False,
+        scan_states=None,
+        output_tensors=output_tensors,
+        limits=Limits(MAX_DEPTH, MAX_OPERATIONS, _STEPS_AN_OPERATION * MAX_OPERATIONS),
+        is_tied=is_tied,
+    )
+
+
+def _load_files(
+    files: ModelFiles,
+    name: str,
+    *,
+    random_weights: int | None,
+    shape: Mapping[str, tuple[int | DynamicSize, ...]],
+    graph: str | None,
+    dialect: str | None,
+    pedantic: bool,
+    scan_states: str | None,
+    output_tensors: tuple[str, ...],
+    limits: Limits,
+    is_tied: bool,
+) -> Network:
+    document = read_document(files, dialect, pedantic)
+    chosen = choose_graph(document, graph)
+
+    def build(refinement: Refinement) -> Network:
+        if document.is_dynamic:
+            return dynamic_network(
+                document, chosen, files, shape, limits, output_tensors, refinement, random_weights, scan_states
+            )
+        shapes, opened = dynamic_shapes(chosen, shape, refinement)
+        with dynamic_shape_context(opened, shapes):
+            with _lenient(files, pedantic):
+                flat = _flatten(document, shapes, graph, limits.depth, limits.operations, _lowered_by_definition)
+            _check_sizes(flat)
+            quantization = _quantization(files, flat.dialect)
+            values = load_variables(flat, files, quantization, random_weights)
+            network = build_network(flat, values, _outputs(flat, output_tensors), quantization)
+            return replace(network, dynamic_dimensions=opened)
+
+    network, refinement = refined(build, is_tied)
+    metadata = properties_of(document)
+    network = replace(network, files=files.asked, metadata=metadata.entries)
     for text in (*refinement.notes.values(), *metadata.warnings):
-        warn(f"{Path(path).name}: {text}")
+        warn(f"{name}: {text}")
     return network
 
 

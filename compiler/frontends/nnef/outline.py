@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from nnefc.frontends.nnef.dynamic.symbols import declared_inputs as dynamic_inputs
 from nnefc.frontends.nnef.dynamic.symbols import read_assertions
 from nnefc.frontends.nnef.externals import declared_inputs, written_shape
-from nnefc.frontends.nnef.files.archive import open_model
+from nnefc.frontends.nnef.files.archive import ModelFiles, open_model
 from nnefc.frontends.nnef.flat import FlatGraph
 from nnefc.frontends.nnef.frontend import document_of, read_document
 from nnefc.frontends.nnef.language import syntax
@@ -18,7 +19,7 @@ from nnefc.frontends.nnef.language.checking import choose_graph
 from nnefc.frontends.nnef.operations.lowering import DTYPES
 from nnefc.ir.outline import DynamicTensor, Outline, range_option, shape_option
 
-__all__ = ["outline"]
+__all__ = ["outline", "outline_of_files"]
 
 _SOURCES = ("external", "variable", "constant", "tract_core_external")
 _ELEMENT_BYTES = 4  # of a trained value in the compiled network, however the file stores it
@@ -47,11 +48,30 @@ def outline(
     option = shape_option(inputs)
     if not option and not document.is_dynamic:
         return _of_flat(document_of(path, shape=shape, graph=graph, dialect=dialect, pedantic=pedantic))
+    return _of_text(chosen, _about(document), inputs, option)
+
+
+def outline_of_files(files: ModelFiles, about: str, parameters: int, parameter_bytes: int) -> Outline:
+    """Returns the outline of a document that another front end has made.
+
+    Args:
+        files: the document.
+        about: what the outline says of the format.
+        parameters, parameter_bytes: elements of the trained values, and their bytes as the other format stores them.
+    """
+    document = read_document(files, None, False, needs_values=False)
+    chosen = choose_graph(document, None)
+    inputs = tuple(dynamic_inputs(chosen))
+    return replace(_of_text(chosen, about, inputs, ""), parameters=parameters, parameter_bytes=parameter_bytes)
+
+
+def _of_text(chosen: syntax.Graph, about: str, inputs: tuple[DynamicTensor, ...], option: str) -> Outline:
+    """The outline of a graph as it is written: an operation in a fragment counts as the fragment."""
     operations = Counter(call.name for call in _invocations(chosen.body))
     variables = [written_shape(call) for call in _invocations(chosen.body) if call.name == "variable"]
     parameters = sum(math.prod(e for e in sizes if isinstance(e, int)) for sizes in variables if sizes)
     outputs = tuple(DynamicTensor(output.name, "", None) for output in chosen.outputs)
-    return _outline(chosen.name, _about(document), inputs, outputs, operations, parameters, option)
+    return _outline(chosen.name, about, inputs, outputs, operations, parameters, option)
 
 
 def _about(document: syntax.Document) -> str:

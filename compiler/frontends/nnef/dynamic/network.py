@@ -22,7 +22,6 @@ from nnefc.frontends.nnef.dynamic.symbols import INPUTS, Symbols, declared_input
 from nnefc.frontends.nnef.dynamic.values import Value, coerced, dtype_named, integers
 from nnefc.frontends.nnef.files.archive import ModelFiles
 from nnefc.frontends.nnef.files.quantization import Quantization, parse_quantization
-from nnefc.frontends.nnef.files.tensor_file import parse_tensor
 from nnefc.frontends.nnef.files.weights import random_values
 from nnefc.frontends.nnef.language import syntax
 from nnefc.frontends.nnef.language.deep_stack import call_with_deep_stack
@@ -310,15 +309,14 @@ def _variable(made: _Network, at: DynamicEmitter, args: Mapping[str, Value], con
         raise CompileError("the variable has no label, which says what its file is called")
     label = coerced(args["label"], STRING)
     if label not in made.values:
-        name = f"{label.removeprefix('/')}.dat"
-        stored = made.files.find(name)
+        stored = made.files.tensor(label)
         if stored is not None:
-            made.values[label] = parse_tensor(stored, made.files.describe(name)).array
+            made.values[label] = stored
         elif made.seed is not None and "shape" in args:
             made.values[label] = random_values(label, content, check_size(integers(args["shape"])), None, made.seed)
         else:
             raise CompileError(
-                f"there is no file '{made.files.describe(name)}' for the variable labelled '{label}'",
+                f"there is no file '{made.files.describe(f'{label}.dat')}' for the variable labelled '{label}'",
                 hint="for a network with random weights give a seed: --random-weights SEED",
             )
     value = made.values[label]

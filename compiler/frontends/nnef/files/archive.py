@@ -12,13 +12,15 @@ from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from nnefc.frontends.compressed import GZIP, MAX_RATIO, largest_content, unpacked
 from nnefc.frontends.file_names import NNEF_DOCUMENT, NNEF_QUANTIZATION
+from nnefc.frontends.nnef.files.tensor_file import parse_tensor
+from nnefc.operators.nn.block_quantization import BlockTensor
 from nnefc.support.diagnostics import CompileError
 from nnefc.support.mapped_files import map_path, stream_of
 
@@ -51,6 +53,9 @@ class ModelFiles(Protocol):
 
     def describe(self, name: str) -> str:
         """The name of a file as messages show it."""
+
+    def tensor(self, label: str) -> npt.NDArray[Any] | BlockTensor | None:
+        """The elements of the variable with a label, as stored; None if there is no file of it."""
 
     def text(self) -> str:
         """The document."""
@@ -106,6 +111,12 @@ def _inner_archive(files: ModelFiles, label: str) -> _Archive | None:
     return None
 
 
+def _tensor(files: ModelFiles, label: str) -> npt.NDArray[Any] | BlockTensor | None:
+    name = f"{label.removeprefix('/')}.dat"
+    content = files.find(name)
+    return None if content is None else parse_tensor(content, files.describe(name)).array
+
+
 def _decode(content: Bytes, name: str) -> str:
     if len(content) > MAX_TEXT_BYTES:
         raise CompileError(f"'{name}' is too large for a text file: {len(content)} bytes, at most {MAX_TEXT_BYTES}")
@@ -153,6 +164,9 @@ class _Folder:
         if path.stat().st_size == 0:
             return np.empty(0, np.uint8)
         return map_path(path)
+
+    def tensor(self, label: str) -> npt.NDArray[Any] | BlockTensor | None:
+        return _tensor(self, label)
 
     def text(self) -> str:
         if not self.path.is_file():
@@ -249,6 +263,9 @@ class _Archive:
             raise CompileError(f"the file name '{name}' leads out of the model in '{self._path}'")
         location = self._members.get(self._folder + str(PurePosixPath(name)))
         return None if location is None else self._bytes[location[0] : location[0] + location[1]]
+
+    def tensor(self, label: str) -> npt.NDArray[Any] | BlockTensor | None:
+        return _tensor(self, label)
 
     def text(self) -> str:
         content = self.find(NNEF_DOCUMENT)

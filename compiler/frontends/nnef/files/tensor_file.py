@@ -18,12 +18,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nnefc.frontends.nnef.files.block_formats import BlockFormat, block_format_of
+from nnefc.frontends.nnef.files.block_formats import block_format_of
+from nnefc.frontends.tensor_types import TensorType
 from nnefc.operators.nn.block_quantization import BlockTensor
 from nnefc.support.diagnostics import CompileError
 from nnefc.support.mapped_files import map_path
 
-__all__ = ["ElementType", "StoredTensor", "parse_tensor", "read_tensor", "write_tensor"]
+__all__ = [
+    "ElementType",
+    "StoredTensor",
+    "block_header",
+    "parse_tensor",
+    "read_tensor",
+    "tensor_bytes",
+    "write_tensor",
+]
 
 _MAGIC = b"\x4e\xef"
 _FINAL_HEADER = struct.Struct("<2sBBII8III19I")
@@ -105,7 +114,7 @@ class _Header:
     element_type: ElementType
     bits: int
     algorithm: str = ""
-    blocks: BlockFormat | None = None
+    blocks: TensorType | None = None
 
     @property
     def data_bytes(self) -> int:
@@ -167,6 +176,11 @@ def write_tensor(path: Path | str, array: npt.ArrayLike, *, quantized: bool = Fa
     Raises:
         ValueError: a rank above 8, an element type that the format lacks, or floats marked as quantized.
     """
+    Path(path).write_bytes(b"".join(tensor_bytes(array, quantized=quantized)))
+
+
+def tensor_bytes(array: npt.ArrayLike, *, quantized: bool = False) -> tuple[bytes, bytes]:
+    """Returns the header and the data of a tensor file; arguments and errors are those of `write_tensor`."""
     array = np.asarray(array)
     if array.ndim > _MAX_RANK:
         raise ValueError(f"a tensor file holds at most {_MAX_RANK} dimensions, not {array.ndim}")
@@ -180,9 +194,17 @@ def write_tensor(path: Path | str, array: npt.ArrayLike, *, quantized: bool = Fa
         element_type = _QUANTIZED[element_type]
     little = array.astype(array.dtype.newbyteorder("<"), copy=False)
     data = np.packbits(array).tobytes() if bits == 1 else little.tobytes()
-    lengths = array.shape + (0,) * (_MAX_RANK - array.ndim)
-    sizes = (len(data) & 0xFFFFFFFF, array.ndim, *lengths, bits, element_type.value)
-    Path(path).write_bytes(_FINAL_HEADER.pack(_MAGIC, 1, 0, *sizes, *[0] * 19) + data)
+    return _packed_header(array.shape, bits, element_type.value, len(data)), data
+
+
+def block_header(shape: tuple[int, ...], code: int, data_bytes: int) -> bytes:
+    """Returns the header of a tensor of an element type that the standard does not have."""
+    return _packed_header(shape, 0xFFFFFFFF, code, data_bytes)
+
+
+def _packed_header(shape: tuple[int, ...], bits: int, code: int, data_bytes: int) -> bytes:
+    sizes = (data_bytes & 0xFFFFFFFF, len(shape), *shape, *[0] * (_MAX_RANK - len(shape)), bits, code)
+    return _FINAL_HEADER.pack(_MAGIC, 1, 0, *sizes, *[0] * 19)
 
 
 def _looks_provisional(data: npt.NDArray[np.uint8]) -> bool:
@@ -221,7 +243,7 @@ def _final_header(data: npt.NDArray[np.uint8]) -> _Header:
     return header
 
 
-def _checked_blocks(header: _Header, blocks: BlockFormat, data_bytes: int) -> _Header:
+def _checked_blocks(header: _Header, blocks: TensorType, data_bytes: int) -> _Header:
     if 0 in header.shape or not blocks.fits(header.shape):
         raise _Malformed(f"its shape {list(header.shape)} is no number of blocks of {blocks.name}")
     if data_bytes not in (header.data_bytes & 0xFFFFFFFF, 0):

@@ -72,7 +72,7 @@ def _positions(context: ExtensionContext, args: Arguments) -> tuple[Operand, Ope
 
 @_NNEFC.operator(
     "fragment nnefc_cached_attention(q: tensor<scalar>, k: tensor<scalar>, v: tensor<scalar>, before: tensor<integer>, "
-    "scale: scalar = 0.0, softcap: scalar = 0.0, window: integer = 0) -> (y: tensor<scalar>)",
+    "scale: scalar = 0.0, softcap: scalar = 0.0, window: integer = 0, sink: tensor<scalar> = 0.0) -> (y: tensor<scalar>)",
     promotes=False,
     limits="`before` is of `nnefc_positions`",
 )
@@ -80,7 +80,8 @@ def _cached_attention(context: ExtensionContext, args: Arguments) -> Operand:
     """Each query sees the keys up to its own position, the last `window` ones of these if there is one.
 
     Queries are `[B, H, S, E]`, new keys and values `[B, G, S, E]`; `H / G` heads share one of keys and values. Without
-    a scale it is one over the root of E. With a soft cap, scores become `softcap · tanh(score / softcap)`.
+    a scale it is one over the root of E. With a soft cap, scores become `softcap · tanh(score / softcap)`. A sink,
+    `[1, H]`, is a score of each head that has a share in the softmax, but no value.
     """
     at = context.at
     of = None if isinstance(args.before, np.ndarray) else at.sequences.get(args.before)
@@ -89,7 +90,8 @@ def _cached_attention(context: ExtensionContext, args: Arguments) -> Operand:
     keys, values = (_kept(context, x, args.before, of) for x in (args.k, args.v))
     left = args.window - 1 if args.window > 0 else None
     attention = Attention(args.scale or None, causal=True, left=left, softcap=args.softcap)
-    made: Operand = attention.lower(at, args.q, keys, values, first=args.before)
+    sink = at.reshaped(args.sink, (shape_of(args.q)[1],)) if rank_of(args.sink) else None
+    made: Operand = attention.lower(at, args.q, keys, values, first=args.before, sink=sink)
     return made
 
 

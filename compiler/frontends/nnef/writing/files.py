@@ -9,7 +9,7 @@ import gzip
 import os
 import shutil
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from nnefc.frontends.nnef.writing.network import Written
 from nnefc.support.diagnostics import CompileError
 from nnefc.support.output_files import scratch_beside
 
-__all__ = ["check_output", "write_model"]
+__all__ = ["check_output", "write_files", "write_model"]
 
 _ARCHIVES = {".tgz": "gz", ".tar.gz": "gz", ".tar": ""}
 
@@ -64,10 +64,37 @@ def write_model(written: Written, output: Path) -> None:
     Raises:
         CompileError: it cannot be written.
     """
+    _write_at(lambda folder: _write_folder(written, folder), output)
+
+
+def write_files(document: str, tensors: Iterable[tuple[str, Iterable[bytes]]], output: Path) -> None:
+    """Writes a document and its tensors, one after the other; what was there is replaced in the end.
+
+    Args:
+        document: its text.
+        tensors: the label of each, and the parts of its file.
+        output: a folder, or an archive by the end of its name.
+
+    Raises:
+        CompileError: it cannot be written.
+    """
+
+    def write(folder: Path) -> None:
+        folder.mkdir()
+        (folder / NNEF_DOCUMENT).write_text(document, encoding="utf-8")
+        for label, parts in tensors:
+            with (folder / f"{label}.dat").open("wb") as file:
+                file.writelines(parts)
+
+    _write_at(write, output)
+
+
+def _write_at(write: Callable[[Path], None], output: Path) -> None:
+    """Writes a folder next to the output, and puts it there, or an archive of it."""
     check_output(output)
     with scratch_beside(output) as scratch:
         folder = scratch / "model"
-        _write_folder(written, folder)
+        write(folder)
         compression = _compression(output)
         if compression is None:
             _replace_folder(folder, output, scratch / "old")

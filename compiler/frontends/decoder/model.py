@@ -1,0 +1,116 @@
+"""A decoder that a front end has read, as a network, as an outline, and as a model of NNEF on disk."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from nnefc.frontends.decoder.architectures import Hyperparameters, described
+from nnefc.frontends.decoder.files import GeneratedFiles
+from nnefc.frontends.decoder.network import Session, built
+from nnefc.frontends.decoder.weights import StoredTensor, Weights
+from nnefc.frontends.nnef import load_files, outline_of_files
+from nnefc.frontends.nnef.files.block_formats import GGML
+from nnefc.frontends.nnef.files.tensor_file import block_header, tensor_bytes
+from nnefc.frontends.tensor_types import GGML_TYPES
+from nnefc.frontends.tensor_types.floats import F16, F32, F64
+from nnefc.ir.network import Network
+from nnefc.ir.outline import Outline
+from nnefc.support.diagnostics import CompileError, warn
+from nnefc.symbolic.dims import DynamicSize
+
+__all__ = ["DecoderSource", "session_of"]
+
+_DEFAULT_CONTEXT = 2048
+_MAX_CONTEXT, _MAX_SEQUENCES = 1 << 24, 1 << 12
+
+_NUMBERS = {kind: number for number, kind in GGML_TYPES.items()}
+
+
+@dataclass(frozen=True)
+class DecoderSource:
+    """What a front end has read.
+
+    Attributes:
+        path: of the model.
+        format: its name, for outlines.
+        architecture: the name of the decoder's.
+        hyperparameters: what its files say.
+        weights: its tensors.
+        is_gguf: whether the rows of heads are in the order of files of GGUF.
+        asked: the files that it was read from, relative to its folder.
+    """
+
+    path: Path
+    format: str
+    architecture: str
+    hyperparameters: Hyperparameters
+    weights: Weights
+    is_gguf: bool
+    asked: tuple[str, ...] = ()
+
+    def files(self, session: Session) -> GeneratedFiles:
+        """Returns the model as files of NNEF, none of which is on disk."""
+        given, trained = self.hyperparameters, self.hyperparameters.context
+        if trained and session.context > trained:
+            warn(f"{self.path.name}: a context of {session.context:,} is longer than the {trained:,} of its training")
+        decoder = described(self.architecture, given, self.is_gguf, session.context, str(self.path))
+        return GeneratedFiles(built(decoder, self.weights, session), str(self.path), self.asked)
+
+    def network(
+        self,
+        session: Session,
+        shape: Mapping[str, tuple[int | DynamicSize, ...]] | None,
+        output_tensors: tuple[str, ...],
+        is_tied: bool,
+    ) -> Network:
+        """Returns the network."""
+        return load_files(
+            self.files(session), self.path.name, shape=shape, output_tensors=output_tensors, is_tied=is_tied
+        )
+
+    def outline(self, session: Session) -> Outline:
+        """Returns the outline; no elements are read."""
+        tensors = self.weights.tensors.values()
+        kinds = Counter(tensor.type.name for tensor in tensors)
+        listed = ", ".join(f"{count} of {name}" for name, count in sorted(kinds.items(), key=lambda e: (-e[1], e[0])))
+        about = f"{self.format}, architecture {self.architecture}; tensors: {listed}"
+        stored, count = sum(len(tensor.data) for tensor in tensors), sum(math.prod(tensor.shape) for tensor in tensors)
+        return outline_of_files(self.files(session), about, count, stored)
+
+    def write(self, session: Session, output: Path) -> None:
+        """Writes the model as one of NNEF: tensors that the format of tensor files has keep their bytes."""
+        from nnefc.frontends.nnef.writing import write_files  # with all rules, which nothing else here needs
+
+        model = self.files(session).model
+        write_files(model.text, ((label, _file(tensor)) for label, tensor in model.tensors.items()), output)
+
+
+def session_of(
+    path: Path, hyperparameters: Hyperparameters, context: int | None, sequences: int | None, candidates: int | None
+) -> Session:
+    """Returns what a session keeps, by the options of a user.
+
+    Raises:
+        CompileError: an option is out of range.
+    """
+    trained = hyperparameters.context or _DEFAULT_CONTEXT
+    chosen = min(_DEFAULT_CONTEXT, trained) if context is None else context
+    for name, value, maximum in (("context", chosen, _MAX_CONTEXT), ("sequences", sequences or 1, _MAX_SEQUENCES)):
+        if not 1 <= value <= maximum:
+            raise CompileError(f"'{path}': {name} is {value:,}, it can be 1 to {maximum:,}")
+    return Session(chosen, sequences or 1, candidates or 0)
+
+
+def _file(tensor: StoredTensor) -> Iterator[bytes]:
+    """Yields the parts of a tensor file."""
+    shape = tensor.final_shape if len(tensor.final_shape) > 1 else (1, *tensor.final_shape)
+    number = _NUMBERS.get(tensor.type)
+    if tensor.is_stored_whole and number is not None and tensor.type not in (F16, F32, F64):
+        yield block_header(shape, GGML << 16 | number, len(tensor.data))
+        yield tensor.raw().tobytes()
+        return
+    yield from tensor_bytes(tensor.value_as_floats().reshape(shape))

@@ -1,0 +1,200 @@
+"""Builds the network of a decoder: embeddings, layers, logits, and the choice of a token."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from nnefc.frontends.decoder.blocks import Parts, Positions, attended, fed, matrix_product, mixed, normalized
+from nnefc.frontends.decoder.choice import CHOICE, chosen
+from nnefc.frontends.decoder.description import Decoder, FeedForward, Layer, Rotation
+from nnefc.frontends.decoder.document import Document, Literal, Tensor
+from nnefc.frontends.decoder.layout import arrange
+from nnefc.frontends.decoder.weights import StoredTensor, Weights, float_tensor
+from nnefc.support.diagnostics import CompileError
+
+__all__ = ["BuiltModel", "Session", "built"]
+
+
+@dataclass(frozen=True)
+class Session:
+    """What a session of a language model keeps and returns.
+
+    Attributes:
+        context: how many tokens a conversation has at most.
+        sequences: how many conversations it keeps.
+        candidates: of how many of the likeliest tokens the network chooses one; 0 for logits.
+    """
+
+    context: int
+    sequences: int = 1
+    candidates: int = 0
+
+
+@dataclass(frozen=True)
+class BuiltModel:
+    """A model as a document of NNEF, and its tensors by their labels."""
+
+    text: str
+    tensors: Mapping[str, StoredTensor]
+
+
+def built(decoder: Decoder, weights: Weights, session: Session) -> BuiltModel:
+    """Builds the network of a decoder with its trained values.
+
+    Raises:
+        CompileError: a tensor is missing, has another shape, or is none of this architecture's.
+    """
+    arrange(weights, decoder)
+    used: dict[str, StoredTensor] = {}
+    document = Document(decoder.name)
+    inputs, outputs = _graph(document, decoder, weights, used, session)
+    unknown = next(weights.unused(), None)
+    if unknown is not None:
+        raise CompileError(
+            f"'{weights.source}': the tensor '{unknown}' is none of the architecture '{decoder.name}' as it is known",
+            hint="such models are not supported",
+        )
+    return BuiltModel(document.text(inputs, outputs), used)
+
+
+def _graph(
+    document: Document, decoder: Decoder, weights: Weights, used: dict[str, StoredTensor], session: Session
+) -> tuple[list[Tensor], list[Tensor]]:
+    several = session.sequences > 1
+    rows = document.symbol("B", session.sequences, "sequences of this run") if several else Literal("1")
+    document.symbol("S", session.context, "tokens of this run")
+    flat = Literal("B * S" if several else "S")
+    external = "tract_core_external"
+    tokens = document.named("tokens", external, "integer", shape=[rows, Literal("S")], datum_type="i64")
+    inputs = [tokens]
+    if several:
+        inputs.append(document.named("sequences", external, "integer", shape=[rows], datum_type="i64"))
+    given = {
+        name: document.named(name, external, content, shape=[rows], datum_type=dtype)
+        for name, (dtype, content) in (CHOICE.items() if session.candidates > 1 else ())
+    }
+    at, lengths = _positions(document, decoder, used, inputs, session, rows, flat)
+    last = _hidden(document, decoder, weights, used, at, tokens, lengths, several)
+    logits = _logits(document, decoder, Parts(document, weights, used), last)
+    if not session.candidates:
+        return inputs, [logits]
+    return [*inputs, *given.values()], [chosen(document, logits, given, min(session.candidates, decoder.vocabulary))]
+
+
+def _positions(
+    document: Document,
+    decoder: Decoder,
+    used: dict[str, StoredTensor],
+    inputs: list[Tensor],
+    session: Session,
+    rows: Literal,
+    flat: Literal,
+) -> tuple[Positions, Tensor]:
+    """Adds the positions of the tokens, and the angles by which they rotate heads."""
+    count = {"count": session.sequences} if session.sequences > 1 else {}
+    before, lengths = document.calls(
+        "nnefc_positions", ["before", "lengths"], ["integer"] * 2, *inputs, **count, context=session.context
+    )
+    steps = document.call("tract_core_range", 0, Literal("S"), step=1, name="steps", content="integer")
+    starts = document.call("unsqueeze", before, axes=[1], content="integer")
+    row = document.call("unsqueeze", steps, axes=[0], content="integer")
+    positions = document.infix("+", starts, row, "positions", "integer")
+    column = document.call("unsqueeze", positions, axes=[1, 3], content="integer")
+    column = document.call("tract_core_cast", column, to="f32", name="column")
+    width = decoder.layers[0].attention.width
+    angles = {
+        name: _angles(document, rotation, width, column, used) for name, rotation in decoder.rotations.items()
+    }
+    return Positions(before, rows, flat, angles), lengths
+
+
+def _angles(
+    document: Document, rotation: Rotation, width: int, column: Tensor, used: dict[str, StoredTensor]
+) -> tuple[Tensor, Tensor]:
+    """Adds cosines and sines, `[B, 1, S, E]`; pairs of elements that are not rotated have the angle 0."""
+    pairs = rotation.frequencies
+    tail = np.zeros(width // 2 - len(pairs))
+    prefix = "" if rotation.name == "global" else f"{rotation.name}_"
+
+    def table(name: str, values: np.ndarray) -> Tensor:
+        used[f"{prefix}{name}"] = float_tensor(np.tile(values, 2).reshape(1, 1, 1, -1))
+        return document.variable(f"{prefix}{name}", (1, 1, 1, width), name)
+
+    angle = document.infix("*", column, table("frequencies", np.concatenate([pairs, tail])), f"{prefix}angles")
+    made = [document.call(name, angle, name=f"{prefix}{hint}") for name, hint in (("cos", "cosine"), ("sin", "sine"))]
+    if rotation.scale != 1:
+        scales = table("rotation_scales", np.concatenate([np.full(len(pairs), rotation.scale), tail + 1]))
+        made = [document.infix("*", each, scales, each.hint) for each in made]
+    return made[0], made[1]
+
+
+def _hidden(
+    document: Document,
+    decoder: Decoder,
+    weights: Weights,
+    used: dict[str, StoredTensor],
+    at: Positions,
+    tokens: Tensor,
+    lengths: Tensor,
+    several: bool,
+) -> Tensor:
+    """Adds the embeddings and all layers; returns the row of each sequence's last token."""
+    embeddings = Parts(document, weights, used).matrix(
+        "token_embd.weight", (decoder.vocabulary, decoder.size), "embeddings"
+    )
+    known = document.call("max", tokens, 0, content="integer") if several else tokens  # -1 follows shorter sequences
+    known = document.call("reshape", known, shape=[at.flat], content="integer")
+    x = document.call("tract_core_gather", embeddings, known, axis=0, name="x")
+    if decoder.embedding_scale != 1:
+        x = document.infix("*", x, decoder.embedding_scale, "x")
+    for n, layer in enumerate(decoder.layers):
+        x = _layer(document, decoder, layer, Parts(document, weights, used, f"blk.{n}."), at, x)
+    if not several:
+        return document.call("slice", x, axes=[0], begin=[-1], end=[0], name="last")
+    starts = document.infix("*", document.call("tract_core_range", 0, at.rows, step=1, content="integer"), Literal("S"),
+                            content="integer")  # fmt: skip
+    ends = document.infix("+", starts, document.call("max", lengths, 1, content="integer"), content="integer")
+    ends = document.infix("-", ends, 1, content="integer")
+    return document.call("tract_core_gather", x, ends, axis=0, name="last")
+
+
+def _layer(document: Document, decoder: Decoder, layer: Layer, parts: Parts, at: Positions, x: Tensor) -> Tensor:
+    """Adds a layer."""
+    size, norm = decoder.size, decoder.norm
+
+    def before(x: Tensor, name: str) -> Tensor:
+        return normalized(document, x, norm, parts, name, size) if layer.pre_norm else x
+
+    def after(x: Tensor, name: str) -> Tensor:
+        x = normalized(document, x, norm, parts, name, size) if layer.post_norm else x
+        return x if layer.residual_scale == 1 else document.infix("*", x, layer.residual_scale)
+
+    def second(x: Tensor) -> Tensor:
+        if isinstance(layer.feed_forward, FeedForward):
+            return fed(document, x, layer.feed_forward, parts, size)
+        return mixed(document, x, layer.feed_forward, parts, size)
+
+    operand = before(x, "attn_norm")
+    found = after(attended(document, operand, layer.attention, parts, at, size), "post_attention_norm")
+    middle = document.infix("+", x, found, "a")
+    made = after(second(operand if layer.is_parallel else before(middle, "ffn_norm")), "post_ffw_norm")
+    return document.infix("+", middle, made, "x")
+
+
+def _logits(document: Document, decoder: Decoder, parts: Parts, last: Tensor) -> Tensor:
+    last = normalized(document, last, decoder.norm, parts, "output_norm", decoder.size)
+    shape = (decoder.vocabulary, decoder.size)
+    if parts.has("output.weight"):
+        made = matrix_product(document, last, parts, "output", shape, "output")
+    else:
+        embeddings = parts.matrix("token_embd.weight", shape, "embeddings")
+        made = document.call("matmul", last, embeddings, transposeB=True)
+    if decoder.logit_scale != 1:
+        made = document.infix("*", made, decoder.logit_scale)
+    if decoder.logit_cap:
+        small = document.call("tanh", document.infix("/", made, decoder.logit_cap))
+        made = document.infix("*", small, decoder.logit_cap)
+    return document.call("copy", made, name="logits")

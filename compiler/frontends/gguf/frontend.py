@@ -1,0 +1,74 @@
+"""Entry point of the GGUF front end: metadata and tensors → a decoder → a document of NNEF → one Relax function."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from nnefc.frontends.decoder import Weights
+from nnefc.frontends.decoder.model import DecoderSource, session_of
+from nnefc.frontends.gguf.container import read_container
+from nnefc.frontends.gguf.hyperparameters import architecture_of, hyperparameters_of
+from nnefc.ir.network import Network
+from nnefc.ir.outline import Outline
+from nnefc.symbolic.dims import DynamicSize
+
+__all__ = ["load", "outline", "write"]
+
+
+def load(
+    path: Path | str,
+    *,
+    context: int | None = None,
+    sequences: int | None = None,
+    candidates: int | None = None,
+    shape: Mapping[str, tuple[int | DynamicSize, ...]] | None = None,
+    output_tensors: tuple[str, ...] = (),
+    is_tied: bool = False,
+) -> Network:
+    """Loads a language model.
+
+    Args:
+        path: the file.
+        context: how many tokens a conversation has at most; None: as many as in training, at most 2048.
+        sequences: how many conversations a session keeps.
+        candidates: of how many of the likeliest tokens the network chooses one; None or 0 for logits.
+        shape: sizes of symbols or shapes of inputs, by name.
+        output_tensors: names of tensors to return in place of the network's own outputs.
+        is_tied: whether dynamic sizes that broadcast are one size.
+
+    Raises:
+        CompileError: the file is not as it must be, or of an architecture that is not supported.
+    """
+    source = _read(Path(path))
+    session = session_of(source.path, source.hyperparameters, context, sequences, candidates)
+    return source.network(session, shape, output_tensors, is_tied)
+
+
+def outline(
+    path: Path | str, *, context: int | None = None, sequences: int | None = None, candidates: int | None = None
+) -> Outline:
+    """Returns the outline of a language model; the arguments are those of `load`."""
+    source = _read(Path(path))
+    return source.outline(session_of(source.path, source.hyperparameters, context, sequences, candidates))
+
+
+def write(
+    path: Path,
+    output: Path,
+    *,
+    context: int | None = None,
+    sequences: int | None = None,
+    candidates: int | None = None,
+) -> None:
+    """Writes a language model as a model of NNEF; the arguments are those of `load`."""
+    source = _read(path)
+    source.write(session_of(source.path, source.hyperparameters, context, sequences, candidates), output)
+
+
+def _read(path: Path) -> DecoderSource:
+    container = read_container(path)
+    architecture = architecture_of(container)
+    weights = Weights(str(path), dict(container.tensors))
+    given = hyperparameters_of(container, architecture, weights)
+    return DecoderSource(path, "GGUF", architecture, given, weights, is_gguf=True)

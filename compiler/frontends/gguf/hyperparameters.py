@@ -1,0 +1,176 @@
+"""Reads the hyperparameters of a decoder from the metadata of a file of GGUF."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from nnefc.frontends.decoder import ARCHITECTURES, Hyperparameters, Weights
+from nnefc.frontends.decoder.rotary import RotaryScaling
+from nnefc.frontends.gguf.container import Container
+from nnefc.operators.base import Array
+from nnefc.support.diagnostics import CompileError
+
+__all__ = ["architecture_of", "hyperparameters_of"]
+
+_FACTORS = ("rope_factors_short.weight", "rope_factors_long.weight")
+
+
+def architecture_of(container: Container) -> str:
+    """Returns the name of the architecture.
+
+    Raises:
+        CompileError: it is not known.
+    """
+    name = container.metadata.get("general.architecture")
+    if name not in ARCHITECTURES:
+        raise CompileError(
+            f"'{container.path}': the architecture '{name}' is not supported",
+            hint=f"supported are {', '.join(ARCHITECTURES)}",
+        )
+    return str(name)
+
+
+class _Keys:
+    """The keys of an architecture, each of a type that is checked."""
+
+    def __init__(self, container: Container, architecture: str) -> None:
+        self._path, self._metadata, self._prefix = container.path, container.metadata, architecture
+
+    def has(self, key: str) -> bool:
+        """Returns whether the file has a key."""
+        return f"{self._prefix}.{key}" in self._metadata
+
+    def refuse(self, key: str, reason: str) -> CompileError:
+        """Returns an error that names a key."""
+        return CompileError(f"'{self._path}': the key '{self._prefix}.{key}' {reason}")
+
+    def get(self, key: str) -> Any:
+        """Returns the value of a key; None without it."""
+        return self._metadata.get(f"{self._prefix}.{key}")
+
+    def integer(self, key: str, default: int | None = None) -> int:
+        """Returns an integer; of a list of equal ones, one for each layer, that one."""
+        found = self.get(key)
+        if isinstance(found, list) and found and all(each == found[0] for each in found):
+            found = found[0]
+        if found is None and default is not None:
+            return default
+        if found is None:
+            raise self.refuse(key, "is missing")
+        if isinstance(found, list):
+            raise self.refuse(key, "differs between layers, which is not supported")
+        if isinstance(found, bool) or not isinstance(found, int) or not 0 <= found < 1 << 40:
+            raise self.refuse(key, f"is {found!r}, not a number of something")
+        return found
+
+    def real(self, key: str, default: float) -> float:
+        """Returns a finite number."""
+        found = self.get(key)
+        if found is None:
+            return default
+        if isinstance(found, bool) or not isinstance(found, int | float) or not abs(found) < 1e30:
+            raise self.refuse(key, f"is {found!r}, not a number")
+        return float(found)
+
+
+def hyperparameters_of(container: Container, architecture: str, weights: Weights) -> Hyperparameters:
+    """Returns what a file says of its decoder; tensors with factors of positions are taken out of the weights.
+
+    Raises:
+        CompileError: a key is missing, or is not as it must be.
+    """
+    keys = _Keys(container, architecture)
+    embeddings = weights.tensors.get("token_embd.weight")
+    if embeddings is None or len(embeddings.shape) != 2:
+        raise CompileError(f"'{container.path}' has no matrix 'token_embd.weight'", hint="the file is incomplete")
+    size, heads = keys.integer("embedding_length"), keys.integer("attention.head_count")
+    if not heads:
+        raise keys.refuse("attention.head_count", "is 0")
+    layers = keys.integer("block_count")
+    head_size = keys.integer("attention.key_length", size // heads)
+    if keys.integer("attention.value_length", head_size) != head_size:
+        raise keys.refuse("attention.value_length", "differs from 'attention.key_length', which is not supported")
+    centered = ARCHITECTURES[architecture].is_centered
+    return Hyperparameters(
+        size=size,
+        layers=layers,
+        heads=heads,
+        key_heads=keys.integer("attention.head_count_kv", heads),
+        head_size=head_size,
+        vocabulary=embeddings.shape[0],
+        rotated=keys.integer("rope.dimension_count", head_size),
+        epsilon=keys.real("attention.layer_norm_epsilon" if centered else "attention.layer_norm_rms_epsilon", 1e-5),
+        context=keys.integer("context_length", 0),
+        base=keys.real("rope.freq_base", 10000.0),
+        local_base=keys.real("rope.freq_base_swa", 0.0) or None,
+        scaling=_scaling(keys, weights),
+        pair_factors=_pair_factors(weights),
+        window=keys.integer("attention.sliding_window", 0),
+        window_pattern=_window_pattern(keys, layers),
+        attention_scale=keys.real("attention.scale", 0.0),
+        attention_cap=keys.real("attn_logit_softcapping", 0.0),
+        logit_scale=_logit_scale(keys, architecture),
+        logit_cap=keys.real("final_logit_softcapping", 0.0),
+        embedding_scale=keys.real("embedding_scale", 0.0),
+        residual_scale=keys.real("residual_scale", 0.0),
+        experts_used=keys.integer("expert_used_count", 0) if keys.integer("expert_count", 0) else 0,
+        has_shared_expert="blk.0.ffn_up_shexp.weight" in weights,
+    )
+
+
+def _logit_scale(keys: _Keys, architecture: str) -> float:
+    """Granite's files have the divisor of logits, others the factor."""
+    found = keys.real("logit_scale", 0.0)
+    return 1 / found if found and architecture.startswith("granite") else found
+
+
+def _scaling(keys: _Keys, weights: Weights) -> RotaryScaling:
+    kind = keys.get("rope.scaling.type") or "none"
+    short, long = (_taken(weights, name) for name in _FACTORS)
+    if short is not None and long is not None:
+        kind = "longrope"
+    return RotaryScaling(
+        kind=str(kind),
+        factor=keys.real("rope.scaling.factor", 1.0) or 1.0,
+        original_context=keys.integer("rope.scaling.original_context_length", 0),
+        attention_factor=keys.real("rope.scaling.attn_factor", 0.0) or None,
+        options={
+            name: keys.real(f"rope.scaling.yarn_{name}", default)
+            for name, default in (("beta_fast", 32.0), ("beta_slow", 1.0))
+        },
+        short_factors=() if short is None else tuple(map(float, short)),
+        long_factors=() if long is None else tuple(map(float, long)),
+    )
+
+
+def _pair_factors(weights: Weights) -> tuple[float, ...]:
+    """Factors of llama 3, by which the lowest frequencies are divided."""
+    found = _taken(weights, "rope_freqs.weight")
+    return () if found is None else tuple(map(float, found))
+
+
+def _taken(weights: Weights, name: str) -> Array | None:
+    """Returns the elements of a small tensor that the network itself does not have; it may be there once a layer."""
+    found = weights.tensors.pop(name, None)
+    if found is None:
+        return None
+    for other in [each for each in weights.tensors if each.endswith(f".{name}")]:
+        del weights.tensors[other]
+    value = found.value()
+    if not isinstance(value, np.ndarray):
+        raise CompileError(f"'{weights.source}': the tensor '{name}' is not of floats")
+    return value.reshape(-1)
+
+
+def _window_pattern(keys: _Keys, layers: int) -> tuple[bool, ...] | None:
+    found = keys.get("attention.sliding_window_pattern")
+    if found is None:
+        return None
+    if isinstance(found, list):
+        if len(found) != layers:
+            raise keys.refuse("attention.sliding_window_pattern", f"has {len(found)} elements for {layers} layers")
+        return tuple(map(bool, found))
+    every = keys.integer("attention.sliding_window_pattern")
+    return tuple(bool(every and (n + 1) % every) for n in range(layers))

@@ -1,0 +1,109 @@
+"""Defines what a stored element type is: how many bytes a block takes, and which numbers these are.
+
+A block is read as integers with scales wherever the compiler has a product for such integers; all other types are read
+as float32.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from nnefc.operators.base import Array
+from nnefc.operators.nn.block_quantization import BlockTensor, packed
+
+__all__ = ["BlockCodes", "Bytes", "TensorType", "at_offset"]
+
+Bytes = npt.NDArray[np.uint8]
+
+_CHUNK_BYTES = 1 << 23
+"""Stored bytes decoded at a time: intermediate arrays take some ten times as much."""
+
+
+@dataclass(frozen=True, eq=False)
+class BlockCodes:
+    """Blocks as the integers of a :class:`BlockTensor`, not yet packed.
+
+    Attributes:
+        bits: of an integer.
+        codes: `[blocks, elements]`, uint8.
+        scales: `[blocks, parts]`, floats; each part of a block has one.
+        offsets: `[blocks, parts]`, added to the scaled integers; None where half the range is subtracted before.
+    """
+
+    bits: int
+    codes: Bytes
+    scales: Array
+    offsets: Array | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class TensorType:
+    """A stored element type.
+
+    Attributes:
+        name: as messages and tables show it.
+        elements: of a block; 1 for floats.
+        block_bytes: of one block.
+        decode: returns what blocks, `[blocks, block_bytes]`, are: integers with scales, or float32
+            `[blocks, elements]`.
+        computed: how the compiler keeps it, for the table in the documentation.
+    """
+
+    name: str
+    elements: int
+    block_bytes: int
+    decode: Callable[[Bytes], BlockCodes | Array]
+    computed: str
+
+    def fits(self, shape: tuple[int, ...]) -> bool:
+        """Returns whether a tensor of this shape can be stored: full blocks for each element of the first axis."""
+        return self.elements == 1 or (len(shape) >= 2 and math.prod(shape[1:]) % self.elements == 0)
+
+    def data_bytes(self, shape: tuple[int, ...]) -> int:
+        """Returns how many bytes a tensor of this shape takes."""
+        return math.prod(shape) // self.elements * self.block_bytes
+
+    def tensor(self, data: Bytes, shape: tuple[int, ...]) -> Array | BlockTensor:
+        """Returns the tensor that the bytes are; little more than the result is in memory at any time."""
+        blocks = data.reshape(-1, self.block_bytes)
+        step = max(1, _CHUNK_BYTES // self.block_bytes)
+        starts = range(0, len(blocks), step)
+        decoded = self.decode(blocks[:step])
+        if not isinstance(decoded, BlockCodes):
+            made = np.empty((len(blocks), self.elements), np.float32)
+            for start in starts:
+                made[start : start + step] = decoded if start == 0 else self.decode(blocks[start : start + step])
+            return made.reshape(shape)
+        return self._in_blocks(decoded, blocks, starts, shape)
+
+    def _in_blocks(self, first: BlockCodes, blocks: Bytes, starts: range, shape: tuple[int, ...]) -> BlockTensor:
+        """Decodes one slice of the blocks after the other into arrays for all of them; `first` is the first slice."""
+        rows, bits, count, parts = shape[0], first.bits, len(blocks), first.scales.shape[1]
+        codes = np.empty((count, self.elements * bits // 8), np.uint8)
+        scales = np.empty((count, parts), first.scales.dtype)
+        offsets = None if first.offsets is None else np.empty((count, parts), first.offsets.dtype)
+        for start in starts:
+            own = slice(start, start + starts.step)
+            found = first if start == 0 else self.decode(blocks[own])
+            assert isinstance(found, BlockCodes)
+            codes[own], scales[own] = packed(found.codes, bits), found.scales
+            if offsets is not None:
+                offsets[own] = found.offsets
+        return BlockTensor(
+            shape,
+            bits,
+            codes.reshape(rows, count // rows * parts, -1),
+            scales.reshape(rows, -1),
+            None if offsets is None else offsets.reshape(rows, -1),
+        )
+
+
+def at_offset(blocks: Bytes, offset: int, dtype: str, count: int = 1) -> Array:
+    """Returns `count` numbers of each block, `[blocks, count]`, that begin at a byte of it."""
+    size = np.dtype(dtype).itemsize * count
+    return np.ascontiguousarray(blocks[:, offset : offset + size]).view(dtype)

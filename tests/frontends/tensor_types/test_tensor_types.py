@@ -1,0 +1,67 @@
+"""Element types of language models' files, compared with the package gguf on random and on extreme blocks."""
+
+from __future__ import annotations
+
+import gguf
+import gguf.quants
+import numpy as np
+import pytest
+
+from nnefc.frontends.tensor_types import GGML_TYPES
+from nnefc.frontends.tensor_types.requantized import REQUANTIZED
+from nnefc.operators.nn.block_quantization import BlockTensor
+
+KINDS = gguf.GGMLQuantizationType
+RNG = np.random.default_rng(5)
+ROWS, BLOCKS = 3, 4
+
+
+def blocks_of(number: int) -> np.ndarray:
+    """Random bytes, and rows of the smallest and of the largest ones."""
+    made = RNG.integers(0, 256, (ROWS + 2, BLOCKS * GGML_TYPES[number].block_bytes), np.uint8)
+    made[-2:] = [[0], [0xFF]]
+    return made
+
+
+@pytest.mark.parametrize("number", GGML_TYPES, ids=[kind.name for kind in GGML_TYPES.values()])
+def test_blocks_are_the_numbers_that_the_format_defines(number: int) -> None:
+    kind, data = GGML_TYPES[number], blocks_of(number)
+    shape = (len(data), BLOCKS * kind.elements)
+    with np.errstate(all="ignore"):
+        if kind.name == "F64":
+            wanted = data.view("<f8").astype(np.float32)
+        else:
+            wanted = gguf.quants.dequantize(data, KINDS(number)).astype(np.float32).reshape(shape)
+        found = kind.tensor(data, shape)
+        found = found.values() if isinstance(found, BlockTensor) else found
+    if kind.name in REQUANTIZED:
+        finite = np.isfinite(wanted).reshape(-1, 32).all(1)
+        wanted, found = wanted.reshape(-1, 32)[finite], found.reshape(-1, 32)[finite]
+        bound = np.abs(wanted).max(1, keepdims=True) / 253
+        assert finite.sum() > BLOCKS
+        assert (np.abs(found - wanted) <= bound).all()
+    else:
+        np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("number", GGML_TYPES, ids=[kind.name for kind in GGML_TYPES.values()])
+def test_sizes_of_blocks_are_those_of_the_format(number: int) -> None:
+    kind = GGML_TYPES[number]
+    assert (kind.elements, kind.block_bytes) == gguf.GGML_QUANT_SIZES[KINDS(number)]
+
+
+def test_tensors_of_several_slices_are_those_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, number in (("Q6_K", 14), ("BF16", 30), ("Q4_1", 3)):
+        kind, data = GGML_TYPES[number], blocks_of(number)
+        data[-1] = 0
+        shape = (len(data), BLOCKS * kind.elements)
+        monkeypatch.undo()
+        whole = kind.tensor(data, shape)
+        monkeypatch.setattr("nnefc.frontends.tensor_types.tensor_type._CHUNK_BYTES", 3 * kind.block_bytes)
+        sliced = kind.tensor(data, shape)
+        if isinstance(whole, BlockTensor):
+            assert isinstance(sliced, BlockTensor), name
+            np.testing.assert_array_equal(sliced.codes, whole.codes)
+            np.testing.assert_array_equal(sliced.scales, whole.scales)
+        else:
+            np.testing.assert_array_equal(sliced, whole)
