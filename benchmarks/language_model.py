@@ -134,13 +134,10 @@ def rates(
 
 def formats(repeats: int, peak: Path) -> Iterator[tuple[str, str, Rate]]:
     """Rates of models with random weights, in each format."""
-    from to_nnef import convert
-
     for name, kind in FORMATS:
         gguf, library = FOLDER / f"{name}.{kind}.gguf", FOLDER / f"{name}.{kind}.so"
         write_llama(gguf, SIZES[name], kind)
-        convert(gguf, FOLDER / gguf.stem, CONTEXT)
-        artifact = nnefc.compile(FOLDER / gguf.stem)
+        artifact = nnefc.compile(gguf, context=CONTEXT)
         artifact.export(library)
         files = {"nnefc": library, "llama.cpp": gguf}
         for rate in rates(files, artifact.description, repeats, peak, FORMATS_AFTER):
@@ -272,14 +269,12 @@ def main(quick: bool) -> None:
     sys.path.insert(0, str(ROOT / "examples" / "llm"))
     try:
         from chat import Vocabulary, packaged
-        from to_nnef import convert
 
         __import__("llama_cpp")
     except ImportError as error:
         raise click.ClickException(f"{error}; {' '.join((__doc__ or '').split())}") from error
     gguf = packaged()
-    convert(gguf, FOLDER / gguf.stem, CONTEXT)
-    artifact = nnefc.compile(FOLDER / gguf.stem)
+    artifact = nnefc.compile(gguf, context=CONTEXT)
     artifact.export(FOLDER / "model.so")
     files, repeats = {"nnefc": FOLDER / "model.so", "llama.cpp": gguf}, 1 if quick else 3
     vocabulary = Vocabulary(gguf)

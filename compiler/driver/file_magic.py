@@ -127,8 +127,8 @@ _PADDLE = (
 )
 _CAFFE = "convert it: python -m nnef_tools.convert --input-format caffe --output-format nnef --input-model"
 _KNOWN = (
-    "models are of ONNX (.onnx), of PNNX (.pnnx.param with its .bin), of GGUF (.gguf) or of NNEF (a folder, .tgz, .tar, "
-    "or a document)"
+    "models are of ONNX (.onnx), of PNNX (.pnnx.param with its .bin), of GGUF (.gguf) or of NNEF (a folder, .tgz, "
+    ".tar, or a document)"
 )
 _IMAGE = "give the network's file; images are inputs, as .npy files: nnefc run model.so --input NAME=photo.npy"
 

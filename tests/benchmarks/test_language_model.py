@@ -14,16 +14,12 @@ import nnefc
 
 @pytest.mark.parametrize("kind", ["Q4_1", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("Q4_0", "Q8_0"))])
 @pytest.mark.slow
-def test_random_models_run(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "examples" / "llm")
-    from to_nnef import convert
-
+def test_random_models_run(kind: str, tmp_path: Path) -> None:
     sizes = LlamaSizes(layers=1, size=64, heads=2, key_heads=1, inner=96, words=97)
     write_llama(tmp_path / "m.gguf", sizes, kind)
     reader = GGUFReader(tmp_path / "m.gguf")
     assert sum(int(t.n_elements) for t in reader.tensors if len(t.shape) > 1) == sizes.parameters
-    convert(tmp_path / "m.gguf", tmp_path / "m", 32)
-    with nnefc.compile(tmp_path / "m").load(threads=1) as model:
+    with nnefc.compile(tmp_path / "m.gguf", context=32).load(threads=1) as model:
         logits = np.asarray(model(np.array([[1, 2, 3]])))
     assert logits.shape == (1, 97)
     assert np.isfinite(logits).all() and 0.01 < logits.std() < 100

@@ -30,8 +30,8 @@ FILES: list[tuple[str, bytes | str, str, str]] = [
     ("m.ort", b"\x1c\0\0\0ORTM" + bytes(64), "a model in onnxruntime's own format (.ort)",
      "compile the .onnx file that it was made from"),
     ("m.pte", b"\x1c\0\0\0ET12" + bytes(64), "a program of ExecuTorch's", f"export the network itself: {EXPORT}"),
-    ("m.gguf", b"GGUF\3\0\0\0" + bytes(64), "a GGUF file of llama.cpp's",
-     "export the network itself: optimum-cli export onnx --model NAME onnx"),
+    ("m.ggml", b"lmgg\3\0\0\0" + bytes(64), "a GGML file, which llama.cpp wrote before it had GGUF",
+     "get the model as GGUF"),
     ("m.safetensors", safetensors(), "a safetensors file, which holds the values without the network",
      "export the network that it belongs to, with its config.json: optimum-cli export onnx --model . onnx"),
     ("m.h5", b"\x89HDF\r\n\x1a\n" + bytes(64), "an HDF5 file, as Keras writes them",
@@ -107,7 +107,7 @@ FILES: list[tuple[str, bytes | str, str, str]] = [
      "give the network's file; images are inputs, as .npy files: nnefc run model.so --input NAME=photo.npy"),
     ("m.zip", zipped("m.onnx")[:-12], "a damaged zip archive", "the download was cut off: repeat it"),
     ("m.bin", bytes(range(7, 200)), "no model of a format that is known", "models are of ONNX (.onnx), of PNNX "
-     "(.pnnx.param with its .bin) or of NNEF (a folder, .tgz, .tar, or a document)"),
+     "(.pnnx.param with its .bin), of GGUF (.gguf) or of NNEF (a folder, .tgz, .tar, or a document)"),
     ("m.onnx", b"", "empty", "the download or the export was cut off: repeat it"),
 ]  # fmt: skip
 

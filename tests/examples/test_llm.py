@@ -26,9 +26,8 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "llm"
 RNG = np.random.default_rng(7)
 
 
-def convert(path: Path, folder: Path, context: int, *options: str) -> None:
-    command = [sys.executable, EXAMPLE / "to_nnef.py", path, folder, "--context", str(context), *options]
-    subprocess.run(command, check=True, capture_output=True)
+def convert(path: Path, folder: Path, context: int) -> None:
+    nnefc.convert(path, folder, context=context)
 
 
 @pytest.fixture(scope="module")
@@ -98,9 +97,7 @@ OTHERS = ["gemma3", *(pytest.param(name, marks=pytest.mark.slow) for name in SLO
 def test_other_architectures_agree_with_their_definitions(architecture: str, tmp_path: Path) -> None:
     """Biases, norms of heads, wide heads, windows, soft caps, heads that are rotated in part, layers in parallel, …"""
     values = write_model(tmp_path / "m.gguf", architecture != "phi2", architecture=architecture)
-    convert(tmp_path / "m.gguf", tmp_path / "m", 12)
-    assert len((tmp_path / "m/graph.nnef").read_text().partition("graph ")[0].splitlines()) < 45
-    with nnefc.compile(tmp_path / "m", strict=True).load() as model:
+    with nnefc.compile(tmp_path / "m.gguf", strict=True, context=12).load() as model:
         for seen, end in ((0, 7), (7, 8), (8, 11)):
             (found,) = np.asarray(model(np.array([TOKENS[seen:end]])))
             wanted = logits(values, TOKENS[:end], architecture)
@@ -112,8 +109,7 @@ def side_by_side(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, np
     """The numbers of a model for three sequences of 512 tokens, compiled."""
     folder = tmp_path_factory.mktemp("llm")
     values = write_model(folder / "m.gguf", tied=True, layers=1)
-    convert(folder / "m.gguf", folder / "m", 512, "--sequences", "3")
-    artifact = nnefc.compile(folder / "m", dump=folder / "dump")
+    artifact = nnefc.compile(folder / "m.gguf", context=512, sequences=3, dump=folder / "dump")
     (joined,) = (folder / "dump").glob("*join_attention.py")
     assert joined.read_text().count("R.take(") == 4  # tokens, their places: keys and values are read where they lie
     return values, artifact
@@ -176,8 +172,7 @@ CHOICES = ({"temperature": 0.9}, {"temperature": 2.0, "top_k": 5}, {"temperature
 def test_the_network_may_choose_the_tokens(tmp_path: Path) -> None:
     """As the sampler in Python does for the same random numbers."""
     values = write_model(tmp_path / "m.gguf", True, layers=1)
-    convert(tmp_path / "m.gguf", tmp_path / "m", 24, "--sequences", "2", "--sample", "8")
-    with nnefc.compile(tmp_path / "m").load(threads=1) as model:
+    with nnefc.compile(tmp_path / "m.gguf", context=24, sequences=2, candidates=8).load(threads=1) as model:
         assert [tensor.name for tensor in model.outputs] == ["token"]
         assert list(model.generate(TOKENS[:5], most=4)) == likeliest(values, TOKENS[:5], 4)
         for seed, choice in enumerate(CHOICES):
@@ -200,8 +195,7 @@ def test_the_network_may_choose_the_tokens(tmp_path: Path) -> None:
 def test_the_network_may_give_the_likeliest_token(tmp_path: Path, program: Path) -> None:
     """In Python and in C."""
     values = write_model(tmp_path / "m.gguf", True, layers=1)
-    convert(tmp_path / "m.gguf", tmp_path / "m", 24, "--sample", "1")
-    artifact = nnefc.compile(tmp_path / "m")
+    artifact = nnefc.compile(tmp_path / "m.gguf", context=24, candidates=1)
     wanted = likeliest(values, TOKENS[:5], 4)
     with artifact.load(threads=1) as model:
         assert list(model.generate(TOKENS[:5], most=4)) == wanted
@@ -388,20 +382,3 @@ def test_words_are_those_of_the_vocabulary(example: ModuleType) -> None:
     for name, wanted in words.items():
         found = [word for word, _ in example.splitting(name).pre_tokenize_str(" Don't 1234\n\nok!!")]
         assert found == wanted, name
-
-
-@pytest.mark.parametrize(
-    ("other", "what"),
-    [
-        ("blk.0.attn_sinks", "'blk.0.attn_sinks.weight' is none of llama's"),
-        ("rope_factors_long", "positions that are scaled (longrope) are not supported"),
-    ],
-)
-def test_models_with_more_than_llama_has_are_refused(other: str, what: str, tmp_path: Path) -> None:
-    """Rather than computed without it; nothing is written."""
-    write_model(tmp_path / "m.gguf", True, other=other)
-    command = [sys.executable, EXAMPLE / "to_nnef.py", tmp_path / "m.gguf", tmp_path / "m"]
-    refused = subprocess.run(command, check=False, capture_output=True, text=True)
-    assert refused.returncode == 1
-    assert what in refused.stderr
-    assert not (tmp_path / "m").exists()

@@ -134,9 +134,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     "cohere2": Architecture(
         interleaved=(True, True), is_centered=True, is_parallel=True, whole_every=4, rotates_all=False
     ),
-    "exaone4": Architecture(
-        pre_norm=False, post_norm=True, has_head_norms=True, whole_every=4, rotates_all=False
-    ),
+    "exaone4": Architecture(pre_norm=False, post_norm=True, has_head_norms=True, whole_every=4, rotates_all=False),
     "gpt-oss": Architecture(
         has_sinks=True, whole_every=2, expert_activation="swiglu", gate="softmax_topk", alpha=1.702, limit=7.0
     ),

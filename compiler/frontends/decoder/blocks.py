@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -109,7 +110,7 @@ def attended(scope: Scope, x: Tensor, form: Attention, parts: Parts, at: Positio
     def build(body: Scope, x: Tensor) -> Tensor:
         query, key = (_head_part(body, x, form, parts, at, size, part) for part in "qk")
         value = _heads(body, _projected(body, x, form, parts, size, "v"), form.key_heads, form, at)
-        options = {"window": form.window} | {
+        options: dict[str, Any] = {"window": form.window} | {
             name: number for name, number in (("scale", form.scale), ("softcap", form.cap)) if number
         }
         if form.has_sinks:
@@ -137,7 +138,9 @@ def _head_part(body: Scope, x: Tensor, form: Attention, parts: Parts, at: Positi
     """Queries or keys: normalized, and rotated by their positions."""
     count = form.heads if part == "q" else form.key_heads
     made, name = _projected(body, x, form, parts, size, part), f"attn_{part}_norm"
-    is_whole = form.norm is not None and parts.has(f"{name}.weight") and parts.shape_of(f"{name}.weight") != (form.width,)
+    is_whole = (
+        form.norm is not None and parts.has(f"{name}.weight") and parts.shape_of(f"{name}.weight") != (form.width,)
+    )
     if form.norm is not None and is_whole:
         weight = parts.matrix(f"{name}.weight", (count * form.width,), f"{part}_norm")
         made = body.infix("*", _unit(body, made, form.norm, 1), weight)
@@ -179,7 +182,7 @@ def mixed(scope: Scope, x: Tensor, form: Experts, parts: Parts, size: int) -> Te
         up = parts.matrix("ffn_up_exps.weight", (count, inner, size), "up")
         gate = parts.matrix("ffn_gate_exps.weight", (count, inner, size), "gate")
         down = parts.matrix("ffn_down_exps.weight", (count, size, inner), "down")
-        options: dict[str, object] = {"k": form.count, "activation": form.activation, "gate": form.gate}
+        options: dict[str, Any] = {"k": form.count, "activation": form.activation, "gate": form.gate}
         options |= {"expert_layout": "linear"}
         for key, name, shape in (
             ("wg_bias", "ffn_gate_inp", (count,)),

@@ -51,7 +51,9 @@ def _drawn(
     before = body.call("tract_core_cumsum", listed, axis=1, exclusive=True)
     limit = body.infix("*", column(top_p), total(listed))
     kept = body.call("select", body.infix("<", before, limit), listed, 0.0)
-    passed = body.infix("<=", body.call("tract_core_cumsum", kept, axis=1), body.infix("*", column(chance), total(kept)))
+    passed = body.infix(
+        "<=", body.call("tract_core_cumsum", kept, axis=1), body.infix("*", column(chance), total(kept))
+    )
     index = total(body.call("select", passed, 1, 0, content="integer"))
     last = body.infix("-", total(body.call("select", body.infix(">", kept, 0.0), 1, 0, content="integer")), 1)
     index = body.call("max", body.call("min", index, last), 0, content="integer")

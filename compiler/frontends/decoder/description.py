@@ -1,4 +1,4 @@
-"""Describes a decoder: which blocks each of its layers has, and their sizes. All front ends fill the same description."""
+"""Describes a decoder: which blocks each of its layers has, and their sizes, in one way for all formats."""
 
 from __future__ import annotations
 

@@ -69,11 +69,15 @@ class Scope:
         self._is_graph = is_graph
         self._names = {tensor.text for tensor in own}
 
-    def call(self, operation: str, *operands: Any, name: str = "t", content: str = "scalar", **attributes: Any) -> Tensor:
+    def call(
+        self, operation: str, *operands: Any, name: str = "t", content: str = "scalar", **attributes: Any
+    ) -> Tensor:
         """Adds an invocation with one result."""
         return self._assigned(self._invocation(operation, operands, attributes), name, content)
 
-    def calls(self, operation: str, names: Sequence[str], contents: Sequence[str], *operands: Any, **attributes: Any) -> list[Tensor]:
+    def calls(
+        self, operation: str, names: Sequence[str], contents: Sequence[str], *operands: Any, **attributes: Any
+    ) -> list[Tensor]:
         """Adds an invocation with several results."""
         results = [self._new(name, content) for name, content in zip(names, contents, strict=True)]
         left = ", ".join(result.text for result in results)

@@ -105,9 +105,7 @@ def _positions(
     column = document.call("unsqueeze", positions, axes=[1, 3], content="integer")
     column = document.call("tract_core_cast", column, to="f32", name="column")
     width = decoder.layers[0].attention.width
-    angles = {
-        name: _angles(document, rotation, width, column, used) for name, rotation in decoder.rotations.items()
-    }
+    angles = {name: _angles(document, rotation, width, column, used) for name, rotation in decoder.rotations.items()}
     return Positions(before, rows, flat, angles), lengths
 
 

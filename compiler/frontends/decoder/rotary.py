@@ -59,7 +59,7 @@ def frequencies(rotated: int, base: float, scaling: RotaryScaling, context: int,
     """
     if base <= 0 or rotated < 2 or rotated % 2:
         raise CompileError(f"'{source}': positions cannot rotate {rotated} elements by powers of {base}")
-    plain = base ** -(np.arange(0, rotated, 2, dtype=np.float64) / rotated)
+    unscaled = base ** -(np.arange(0, rotated, 2, dtype=np.float64) / rotated)
     if scaling.kind not in KINDS:
         raise CompileError(
             f"'{source}': positions scaled as '{scaling.kind}' are not supported", hint=f"known are {', '.join(KINDS)}"
@@ -68,29 +68,29 @@ def frequencies(rotated: int, base: float, scaling: RotaryScaling, context: int,
         raise CompileError(f"'{source}': positions are scaled by {scaling.factor}, which is not above 0")
     match scaling.kind:
         case "linear":
-            return plain / scaling.factor, 1.0
+            return unscaled / scaling.factor, 1.0
         case "dynamic":
-            return _dynamic(rotated, base, plain, scaling, context), 1.0
+            return _dynamic(rotated, base, unscaled, scaling, context), 1.0
         case "yarn":
-            return _yarn(rotated, base, plain, scaling)
+            return _yarn(rotated, base, unscaled, scaling)
         case "longrope":
-            return _longrope(plain, scaling, context, source)
+            return _longrope(unscaled, scaling, context, source)
         case "llama3":
-            return _llama3(plain, scaling), 1.0
-    return plain, 1.0
+            return _llama3(unscaled, scaling), 1.0
+    return unscaled, 1.0
 
 
-def _dynamic(rotated: int, base: float, plain: Array, scaling: RotaryScaling, context: int) -> Array:
+def _dynamic(rotated: int, base: float, unscaled: Array, scaling: RotaryScaling, context: int) -> Array:
     """A base that grows with the context, beyond the original one."""
     original = scaling.original_context
     if not original or context <= original:
-        return plain
+        return unscaled
     grown = base * (scaling.factor * context / original - (scaling.factor - 1)) ** (rotated / (rotated - 2))
     found: Array = grown ** -(np.arange(0, rotated, 2, dtype=np.float64) / rotated)
     return found
 
 
-def _yarn(rotated: int, base: float, plain: Array, scaling: RotaryScaling) -> tuple[Array, float]:
+def _yarn(rotated: int, base: float, unscaled: Array, scaling: RotaryScaling) -> tuple[Array, float]:
     """Low frequencies are divided by the factor, high ones stay (Peng et al., "YaRN", 2023)."""
     own = scaling.options
     original = scaling.original_context or 4096
@@ -104,7 +104,7 @@ def _yarn(rotated: int, base: float, plain: Array, scaling: RotaryScaling) -> tu
         low, high = math.floor(low), math.ceil(high)
     low, high = max(low, 0), min(high, rotated - 1)
     ramp = np.clip((np.arange(rotated // 2) - low) / max(high - low, 1e-3), 0, 1)
-    made = plain / scaling.factor * ramp + plain * (1 - ramp)
+    made = unscaled / scaling.factor * ramp + unscaled * (1 - ramp)
     if scaling.attention_factor is not None:
         return made, scaling.attention_factor
     mscale, all_dims = own.get("mscale", 0.0), own.get("mscale_all_dim", 0.0)
@@ -117,22 +117,22 @@ def _growth(factor: float, scale: float) -> float:
     return 0.1 * scale * math.log(factor) + 1 if factor > 1 else 1.0
 
 
-def _longrope(plain: Array, scaling: RotaryScaling, context: int, source: str) -> tuple[Array, float]:
+def _longrope(unscaled: Array, scaling: RotaryScaling, context: int, source: str) -> tuple[Array, float]:
     """A factor for each pair (Ding et al., "LongRoPE", 2024)."""
     original = scaling.original_context
     factors = np.asarray(scaling.long_factors if context > original else scaling.short_factors, np.float64)
-    if factors.shape != plain.shape:
-        raise CompileError(f"'{source}': positions have {factors.size} factors for {plain.size} pairs of elements")
+    if factors.shape != unscaled.shape:
+        raise CompileError(f"'{source}': positions have {factors.size} factors for {unscaled.size} pairs of elements")
     scale = scaling.attention_factor
     if scale is None:
         scale = math.sqrt(1 + math.log(scaling.factor) / math.log(original)) if scaling.factor > 1 else 1.0
-    return plain / factors, scale
+    return unscaled / factors, scale
 
 
-def _llama3(plain: Array, scaling: RotaryScaling) -> Array:
+def _llama3(unscaled: Array, scaling: RotaryScaling) -> Array:
     """Low frequencies are divided by the factor, those between two wavelengths in part."""
     own, original = scaling.options, scaling.original_context or 8192
     low, high = own.get("low_freq_factor", 1.0), own.get("high_freq_factor", 4.0)
-    turns = original * plain / (2 * math.pi)
+    turns = original * unscaled / (2 * math.pi)
     share = np.clip((turns - low) / (high - low), 0, 1)
-    return (1 - share) * plain / scaling.factor + share * plain
+    return (1 - share) * unscaled / scaling.factor + share * unscaled

@@ -122,10 +122,8 @@ class Weights:
             )
         found = self.tensors[name]
         if found.final_shape != shape:
-            raise CompileError(
-                f"'{self.source}': the tensor '{self.spelled.get(name, name)}' has the shape {list(found.final_shape)}, "
-                f"its network needs {list(shape)}"
-            )
+            own = f"the tensor '{self.spelled.get(name, name)}' has the shape {list(found.final_shape)}"
+            raise CompileError(f"'{self.source}': {own}, its network needs {list(shape)}")
         self.used.add(name)
         return found
 

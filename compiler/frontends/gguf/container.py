@@ -77,7 +77,8 @@ class _Reader:
         """Returns a string of a limited length."""
         length = self.number("Q")
         if length > maximum or self.at + length > len(self._data):
-            self.refuse(f"a string of {length:,} bytes, where at most {min(maximum, len(self._data) - self.at):,} can be")
+            room = min(maximum, len(self._data) - self.at)
+            self.refuse(f"a string of {length:,} bytes, where at most {room:,} can be")
         found = bytes(self._view[self.at : self.at + length])
         self.at += length
         return found.decode("utf-8", errors="replace")

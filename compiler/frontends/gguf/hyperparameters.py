@@ -128,9 +128,9 @@ def _logit_scale(keys: _Keys, architecture: str) -> float:
 
 def _scaling(keys: _Keys, weights: Weights) -> RotaryScaling:
     kind = keys.get("rope.scaling.type") or "none"
-    short, long = (_taken(weights, name) for name in _FACTORS)
-    if short is not None and long is not None:
-        kind = "longrope"
+    short = long = None
+    if all(name in weights for name in _FACTORS):
+        kind, short, long = "longrope", *(_taken(weights, name) for name in _FACTORS)
     return RotaryScaling(
         kind=str(kind),
         factor=keys.real("rope.scaling.factor", 1.0) or 1.0,

@@ -76,8 +76,11 @@ class TensorType:
         decoded = self.decode(blocks[:step])
         if not isinstance(decoded, BlockCodes):
             made = np.empty((len(blocks), self.elements), np.float32)
-            for start in starts:
-                made[start : start + step] = decoded if start == 0 else self.decode(blocks[start : start + step])
+            made[:step] = decoded
+            for start in starts[1:]:
+                found = self.decode(blocks[start : start + step])
+                assert not isinstance(found, BlockCodes)
+                made[start : start + step] = found
             return made.reshape(shape)
         return self._in_blocks(decoded, blocks, starts, shape)
 

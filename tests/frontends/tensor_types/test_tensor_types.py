@@ -1,4 +1,4 @@
-"""Element types of language models' files, compared with the package gguf on random and on extreme blocks."""
+"""Element types of language models' files, compared with the package gguf on random blocks, and on zeros and ones."""
 
 from __future__ import annotations
 

@@ -72,7 +72,8 @@ def _positions(context: ExtensionContext, args: Arguments) -> tuple[Operand, Ope
 
 @_NNEFC.operator(
     "fragment nnefc_cached_attention(q: tensor<scalar>, k: tensor<scalar>, v: tensor<scalar>, before: tensor<integer>, "
-    "scale: scalar = 0.0, softcap: scalar = 0.0, window: integer = 0, sink: tensor<scalar> = 0.0) -> (y: tensor<scalar>)",
+    "scale: scalar = 0.0, softcap: scalar = 0.0, window: integer = 0, sink: tensor<scalar> = 0.0) "
+    "-> (y: tensor<scalar>)",
     promotes=False,
     limits="`before` is of `nnefc_positions`",
 )
