@@ -31,7 +31,7 @@ def _architectures() -> str:
 
 def _about(own: Architecture) -> str:
     """What is particular of an architecture."""
-    said = (
+    features = (
         (own.is_parallel, "attention and feed-forward layer in parallel"),
         (own.post_norm and own.pre_norm, "norms before and behind blocks"),
         (own.post_norm and not own.pre_norm, "norms behind blocks"),
@@ -43,7 +43,7 @@ def _about(own: Architecture) -> str:
         (not own.is_gated, "no gates"),
         (own.has_sinks, "sinks"),
     )
-    return ", ".join(text for holds, text in said if holds) or "as llama"
+    return ", ".join(text for holds, text in features if holds) or "as llama"
 
 
 def page() -> str:

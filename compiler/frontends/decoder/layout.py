@@ -1,4 +1,4 @@
-"""Brings stored tensors into the layout that the blocks read: one tensor for each product, and heads in halves."""
+"""Brings stored tensors into the layout that blocks read: a tensor for each product, heads in the order of rotation."""
 
 from __future__ import annotations
 

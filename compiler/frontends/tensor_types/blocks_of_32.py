@@ -22,7 +22,7 @@ _E2M1 = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.i
 
 
 def nibbles(part: Bytes) -> Bytes:
-    """`[…, bytes]` as `[…, 2 · bytes]`: the low halves of all bytes come before the high ones."""
+    """`[…, bytes]` as `[…, 2 · bytes]`: the low nibbles of all bytes come before the high ones."""
     return np.concatenate([part & 15, part >> 4], -1)
 
 

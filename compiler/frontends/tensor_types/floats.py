@@ -22,7 +22,7 @@ def _of(dtype: str) -> TensorType:
 
 
 def _bfloat16(blocks: Bytes) -> Array:
-    """The upper halves of float32."""
+    """The upper 16 bits of float32."""
     return (np.ascontiguousarray(blocks).view("<u2").astype(np.uint32) << 16).view(np.float32)
 
 

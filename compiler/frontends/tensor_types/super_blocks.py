@@ -36,7 +36,7 @@ def _scales_of_6_bits(part: Bytes) -> tuple[Array, Array]:
 
 
 def _halves_of_64(part: Bytes) -> Bytes:
-    """Of each 32 bytes the low halves, then the high ones."""
+    """Of each 32 bytes the low nibbles, then the high ones."""
     return nibbles(part.reshape(len(part), -1, 32)).reshape(len(part), -1)
 
 
