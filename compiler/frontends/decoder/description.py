@@ -49,7 +49,7 @@ class Attention:
         width: elements of a head.
         rotation: the name of a rotation of the decoder; None where positions are not embedded.
         rotated: how many elements of a head are rotated; the others stay.
-        is_interleaved: whether neighbours are rotated together in the stored order; else elements half the rotated ones apart.
+        is_interleaved: whether neighbours are rotated together, as they are stored; else those half of them apart.
         norm: of queries and keys; None where they have none.
         window: how many positions a query sees; 0 for all.
         scale: of scores; 0 for one over the root of the width.
