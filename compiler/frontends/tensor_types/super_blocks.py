@@ -35,7 +35,7 @@ def _scales_of_6_bits(part: Bytes) -> tuple[Array, Array]:
     return scales.astype(np.float32), offsets.astype(np.float32)
 
 
-def _halves_of_64(part: Bytes) -> Bytes:
+def _nibbles_of_32_bytes(part: Bytes) -> Bytes:
     """Of each 32 bytes the low nibbles, then the high ones."""
     return nibbles(part.reshape(len(part), -1, 32)).reshape(len(part), -1)
 
@@ -43,7 +43,7 @@ def _halves_of_64(part: Bytes) -> Bytes:
 def _four_bits(blocks: Bytes) -> BlockCodes:
     scales, offsets = _scales_of_6_bits(blocks[:, 4:16])
     return BlockCodes(
-        4, _halves_of_64(blocks[:, 16:]), _float_at(blocks, 0) * scales, -(_float_at(blocks, 2) * offsets)
+        4, _nibbles_of_32_bytes(blocks[:, 16:]), _float_at(blocks, 0) * scales, -(_float_at(blocks, 2) * offsets)
     )
 
 
@@ -51,7 +51,7 @@ def _five_bits(blocks: Bytes) -> BlockCodes:
     """As with four bits; bit `n` of 32 bytes is the fifth one of the elements from `32 n` on."""
     scales, offsets = _scales_of_6_bits(blocks[:, 4:16])
     fifth = blocks[:, None, 16:48] >> np.arange(8, dtype=np.uint8)[:, None] & np.uint8(1)
-    codes = _halves_of_64(blocks[:, 48:]) | fifth.reshape(len(blocks), -1) << np.uint8(4)
+    codes = _nibbles_of_32_bytes(blocks[:, 48:]) | fifth.reshape(len(blocks), -1) << np.uint8(4)
     return BlockCodes(8, codes, _float_at(blocks, 0) * scales, -(_float_at(blocks, 2) * offsets))
 
 
