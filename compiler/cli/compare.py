@@ -14,7 +14,8 @@ from nnefc.cli.arrays import read_inputs
 from nnefc.cli.grouped import Command, option
 from nnefc.cli.options import compiler_options, given
 from nnefc.cli.tables import columns
-from nnefc.driver.option_keywords import CompareKeywords
+from nnefc.cli.view import check_page
+from nnefc.driver.option_keywords import CompareKeywords, ReadKeywords, compile_options
 
 if TYPE_CHECKING:
     from nnefc.comparison.compare import ComparedTensor, Comparison
@@ -25,7 +26,7 @@ DIFFERENT = 3
 """The exit status if something is further from the reference than it may be."""
 
 _HEAD = ("error", "largest", "mean", "range", "type", "shape", "tensor", "of")
-_MAX_TEXT = 60
+_MAX_NAME, _MAX_LOCATION = 20, 28  # characters of a cell: a line takes about 100
 
 
 @click.command("compare", cls=Command)
@@ -85,6 +86,13 @@ _MAX_TEXT = 60
 )
 @option("--passes", group="Output", is_flag=True, help="Find the first pass that makes the outputs wrong, if they are.")
 @option("--json", "as_json", group="Output", is_flag=True, help="Print JSON.")
+@option(
+    "--html",
+    group="Output",
+    type=click.Path(path_type=Path),
+    metavar="FILE.html",
+    help="Write a page with the model as a graph, the error of each tensor in it, and all tensors.",
+)
 @compiler_options(["target", *CompareKeywords.__annotations__])
 def compare_model(
     model: Path,
@@ -93,6 +101,7 @@ def compare_model(
     inputs: tuple[str, ...],
     random: int,
     as_json: bool,
+    html: Path | None,
     **options: Any,
 ) -> None:
     """Compare MODEL (NNEF, ONNX or PNNX), compiled for this machine, with a reference, tensor by tensor.
@@ -104,6 +113,8 @@ def compare_model(
         raise click.UsageError("--precision auto chooses by errors itself: say which precision to look at")
     if key is not None and library is None:
         raise click.UsageError("--key is of a --library")
+    if html is not None:
+        check_page(html)
     from nnefc.cli.minimal_tvm import import_tvm
 
     import_tvm()
@@ -112,9 +123,22 @@ def compare_model(
     found = compare(
         model, library=library, key=key, inputs=lambda ports: read_inputs(inputs, ports), seed=random, **given(options)
     )
+    if html is not None:
+        _write_page(html, model, found, given(options))
     click.echo(json.dumps(found.record(), indent=2) if as_json else "\n".join(comparison_lines(found)))
     if not found.is_close:
         click.get_current_context().exit(DIFFERENT)
+
+
+def _write_page(output: Path, model: Path, found: Comparison, keywords: dict[str, Any]) -> None:
+    """Writes the page, with the model as its file says it."""
+    from nnefc.cli.comparison_page import comparison_page
+    from nnefc.inspect.views import graphs_of
+    from nnefc.support.output_files import write_text
+
+    reading = {name: value for name, value in keywords.items() if name in ReadKeywords.__annotations__}
+    chosen = compile_options("nnefc compare", reading, keywords.get("target", "llvm"), ReadKeywords)
+    write_text(output, comparison_page(model.name, graphs_of(model, (), chosen), found, _words(found)))
 
 
 def comparison_lines(found: Comparison) -> list[str]:
@@ -139,8 +163,8 @@ def _row(tensor: ComparedTensor, bound: float) -> tuple[str, ...]:
         *numbers,
         tensor.dtype,
         f"[{', '.join(map(str, tensor.shape))}]",
-        tensor.name,
-        _shortened(tensor.location),
+        _shortened(tensor.name, _MAX_NAME),
+        _begin(tensor.location, _MAX_LOCATION),
     )
 
 
@@ -148,8 +172,13 @@ def _number(value: float) -> str:
     return f"{value:.2e}" if math.isfinite(value) else "wrong"
 
 
-def _shortened(text: str) -> str:
-    return text if len(text) <= _MAX_TEXT else f"{text[: _MAX_TEXT - 1]}…"
+def _shortened(text: str, length: int) -> str:
+    """Returns a text without its middle if it is long: ends tell names of one network apart."""
+    return text if len(text) <= length else f"{text[: length // 2 - 1]}…{text[-length // 2 :]}"
+
+
+def _begin(text: str, length: int) -> str:
+    return text if len(text) <= length else f"{text[: length - 1]}…"
 
 
 def _words(found: Comparison) -> Sequence[str]:

@@ -43,11 +43,26 @@ def test_the_first_that_is_too_far_away_is_named_and_tells_the_status(path: Path
     assert result.exit_code == DIFFERENT, result.output
     record = json.loads(result.stdout)
     assert (record["close"], record["first"], record["reference"]) == (False, "product", "onnxruntime")
-    text = compare(path, "--precision", "bf16", "--max-error", 1e-6, "--input", f"x={values}", "--passes")
+    text = compare(
+        path,
+        "--precision",
+        "bf16",
+        "--max-error",
+        1e-6,
+        "--input",
+        f"x={values}",
+        "--passes",
+        "--html",
+        tmp_path / "page.html",
+    )
     assert text.exit_code == DIFFERENT, text.output
     assert "first too far away: product, of " in text.stdout
     assert "the first pass after which the outputs are wrong: " in text.stdout
     assert text.stdout.splitlines()[1].startswith("!")
+    assert max(map(len, text.stdout.splitlines()[:5])) <= 100
+    page = (tmp_path / "page.html").read_text()
+    assert "<tr class=far><td>product</td>" in page and 'class="share"' in page
+    assert '["error", "' in page and "first too far away: product" in page
 
 
 def test_a_library_is_compared_by_its_outputs(path: Path, tmp_path: Path) -> None:
