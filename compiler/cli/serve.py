@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +29,8 @@ __all__ = ["serve_libraries"]
 
 _PORT = click.IntRange(0, 65535)
 _POLICY_OPTIONS = ("sessions", "threads", "rows", "waiting", "device", "flush_subnormals", "limits", "signing_key")
+_SWITCH_SECONDS = 5e-4
+"""After which Python lets another thread go on: a run in a thread should not wait long for the event loop."""
 _RUNS_LEFT = 1
 """The status of a process that ends though runs go on."""
 
@@ -76,7 +79,7 @@ _KEY_BYTES = 32
     "rows",
     group="Scheduling",
     type=click.IntRange(min=1),
-    default=_POLICY.rows,
+    show_default="16, where rows do not depend on each other",
     metavar="ROWS",
     help="Run requests together that have up to so many rows, where the first axis of all inputs and outputs is the "
     "same dynamic dimension; 1: each alone.",
@@ -85,7 +88,7 @@ _KEY_BYTES = 32
     "--max-delay",
     group="Scheduling",
     type=click.FloatRange(min=0, max=10_000),
-    default=1e3 * _POLICY.delay,
+    show_default="half of a run, at most 1, while others come",
     metavar="MS",
     help="Milliseconds that a request waits for others to join it while a session is free.",
 )
@@ -237,7 +240,7 @@ def serve_libraries(
     grpc: bool,
     port: int,
     grpc_port: int,
-    max_delay: float,
+    max_delay: float | None,
     max_request: float,
     max_json: float,
     max_incoming: float,
@@ -269,7 +272,8 @@ def serve_libraries(
     from nnefc.loader.pool import usable_processors
 
     options["threads"] = threads or max(1, len(usable_processors()) // options["sessions"])
-    policy = Policy(delay=max_delay / 1e3, weights_key=key, **{name: options.pop(name) for name in _POLICY_OPTIONS})
+    delay = None if max_delay is None else max_delay / 1e3
+    policy = Policy(delay=delay, weights_key=key, **{name: options.pop(name) for name in _POLICY_OPTIONS})
     where = Listening(
         port=port if http else None,
         grpc_port=grpc_port if grpc else None,
@@ -280,6 +284,7 @@ def serve_libraries(
         key=tls and tls[1],
         **options,
     )
+    sys.setswitchinterval(_SWITCH_SECONDS)
     with opened_libraries(policy.signing_key) as found:
         server = Server(paths, replace(policy, library=_loadable(found)), where, samples)
         ended = asyncio.run(server.run(lambda line: click.echo(line, err=True)))

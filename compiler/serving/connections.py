@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from aiohttp import web
 
+from nnefc.serving.direct_requests import DirectRequest, direct_request
 from nnefc.serving.failures import FailureKind, Refused
 from nnefc.serving.incoming import Arriving, Incoming, network_of
 
-__all__ = ["Connection", "Connections"]
+__all__ = ["Connection", "Connections", "answer_unread", "too_large"]
 
 _HEADER_SECONDS = 10.0
 """From a header's first byte to its last."""
@@ -26,21 +27,38 @@ _HEADER_SECONDS = 10.0
 _RATE_SECONDS = 5.0
 """How long a body may arrive, or an answer be read, at less than the minimum rate."""
 
+_PAUSE, _MAX_PAUSE, _MOST_REFUSALS = 0.01, 0.5, 10
+"""Seconds that clients wait for a refusal that ask again before the time that `Retry-After` says."""
+
+_POLL_SECONDS = 0.005
+"""Between looks at whether an answer has been read that was not read at once."""
+
 _TOO_SLOW = (
     b"HTTP/1.1 408 Request Timeout\r\nContent-Type: application/json\r\nContent-Length: 66\r\nConnection: close\r\n\r\n"
     b'{"error": "the request takes longer to arrive than there is time"}'
 )
 
 
-class Connections:
-    """Makes a watched connection for each that is accepted; what speaks HTTP on it is made by `handler`."""
+Answering = Callable[["Connection", DirectRequest, bytes], Coroutine[Any, Any, None]]
+"""Answers a request that has arrived whole, on its connection."""
 
-    def __init__(self, handler: Callable[[], asyncio.Protocol], incoming: Incoming) -> None:
-        self._handler, self._incoming = handler, incoming
-        self._open: dict[object, Connection] = {}
+
+class Connections:
+    """Makes a watched connection for each that is accepted.
+
+    Args:
+        handler: makes what speaks HTTP on a connection.
+        incoming: the limits of requests that have not arrived.
+        idle: seconds after which a connection is closed on which nothing is asked.
+    """
+
+    def __init__(self, handler: Callable[[], asyncio.Protocol], incoming: Incoming, idle: float) -> None:
+        self._handler, self.incoming, self.idle = handler, incoming, idle
+        self.open: dict[object, Connection] = {}
+        self.answer: Answering | None = None
 
     def __call__(self) -> asyncio.Protocol:
-        return Connection(self._handler(), self._incoming, self._open)
+        return Connection(self._handler(), self)
 
     def of(self, request: web.Request) -> Connection:
         """The connection of a request.
@@ -48,18 +66,29 @@ class Connections:
         Raises:
             CancelledError: it is closed.
         """
-        found = self._open.get(request.transport)
+        found = self.open.get(request.transport)
         if found is None:
             raise asyncio.CancelledError
         return found
 
 
 class Connection(asyncio.Protocol):
-    """One connection, between its transport and what speaks HTTP on it."""
+    """One connection, between its transport and what speaks HTTP on it.
 
-    def __init__(self, handler: asyncio.Protocol, incoming: Incoming, opened: dict[object, Connection]) -> None:
-        self._handler, self._incoming, self._opened = handler, incoming, opened
+    A request for a run that arrives in one piece, while nothing else is asked or answered on the connection, does not
+    get to what speaks HTTP: it is answered by `all_.answer`. What arrives meanwhile waits.
+    """
+
+    def __init__(self, handler: asyncio.Protocol, all_: Connections) -> None:
+        self._handler, self._all = handler, all_
+        self._incoming, self._opened = all_.incoming, all_.open
         self._transport: Any = None
+        self._task: asyncio.Task[None] | None = None
+        self._held = b""
+        self._unused = True
+        self._refusals, self._refused = 0, 0.0
+        self._rested = 0.0
+        self._resting: asyncio.TimerHandle | None = None
         self._address: str | None = None
         self._arriving: Arriving | None = None
         self._idle = self._silent = True
@@ -70,14 +99,21 @@ class Connection(asyncio.Protocol):
         self._opened[transport] = self
         peer = transport.get_extra_info("peername")
         self._address = network_of(str(peer[0])) if isinstance(peer, tuple) and peer else None
-        self._arriving = self._incoming.begin(self._address, self._give_up)  # nothing was asked on it before
+        self._arriving = self._incoming.begin(None, self._give_up)  # hundreds of one client may come at once
         self._handler.connection_made(transport)
+        self._rest()
 
     def data_received(self, data: bytes) -> None:
+        if self._task is not None:
+            self._held += data
+            self._transport.pause_reading()
+            return
+        if self._idle and self._begin(data):
+            return
+        self._unused = False
         if self._idle:
             self._idle = self._silent = False
-            if self._arriving is None or self._arriving.address is None:  # else it is the first request, as before
-                self._wait(self._address)
+            self._wait(self._address)
             self._deadline = asyncio.get_running_loop().call_later(_HEADER_SECONDS, self._give_up)
         self._handler.data_received(data)
 
@@ -93,7 +129,99 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         self._opened.pop(self._transport, None)
         self._forget()
+        if self._resting is not None:
+            self._resting.cancel()
+        if self._task is not None:
+            self._task.cancel()
         self._handler.connection_lost(error)
+
+    def _begin(self, data: bytes) -> bool:
+        """Begins to answer a request that has arrived whole; False if it is for what speaks HTTP."""
+        # aiohttp waits for the next request; without this attribute it is asked no more once it has answered one
+        is_free = self._unused or getattr(self._handler, "_waiter", None) is not None
+        if self._all.answer is None or not is_free or self._transport.get_write_buffer_size():
+            return False
+        found = direct_request(data)
+        if found is None:
+            return False
+        request, begin = found
+        self._idle = self._silent = False
+        self._forget()
+        if self._refusals and asyncio.get_running_loop().time() - self._refused > 1:
+            self._refusals = 0
+        body, self._held = data[begin : begin + request.size], data[begin + request.size :]
+        if self._held:
+            self._transport.pause_reading()
+        self._task = asyncio.get_running_loop().create_task(self._all.answer(self, request, body))
+        self._task.add_done_callback(self._direct_end)
+        return True
+
+    def _direct_end(self, task: asyncio.Task[None]) -> None:
+        self._task = None
+        if self._transport.is_closing():
+            return
+        if task.cancelled() or task.exception() is not None:
+            self._transport.abort()
+            return
+        self._idle = self._silent = True
+        self._wait(None)
+        self._rest()
+        if self._held:
+            held, self._held = self._held, b""
+            self._transport.resume_reading()
+            self.data_received(held)
+
+    async def send(self, data: bytes, until: float, slowest: int) -> None:
+        """Send an answer; what is not read at once is waited for.
+
+        Raises:
+            Refused: it is not read until this time, or at less than `slowest` bytes per second; the connection is
+                closed then.
+        """
+        if self._transport.is_closing():
+            return
+        self._transport.write(data)
+        if not self._transport.get_write_buffer_size():
+            return
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout_at(until) as limit:
+                with self.watched(slowest, lambda: limit.reschedule(loop.time())) as sends:
+                    sends(len(data))
+                    while self._transport.get_write_buffer_size() and not self._transport.is_closing():
+                        await asyncio.sleep(_POLL_SECONDS)
+        except TimeoutError:
+            self._transport.abort()
+            raise answer_unread() from None
+
+    async def refuse(self, data: bytes, until: float, slowest: int) -> None:
+        """Send an answer that asks to try again later, at once; to a client that does not wait, later each time."""
+        if self._refusals:
+            await asyncio.sleep(min(_MAX_PAUSE, _PAUSE * 2.0**self._refusals))
+        self._refusals = min(self._refusals + 1, _MOST_REFUSALS)
+        self._refused = asyncio.get_running_loop().time()
+        await self.send(data, until, slowest)
+
+    def close(self) -> None:
+        """Close the connection when what was written has been sent."""
+        self._transport.close()
+
+    def _rest(self) -> None:
+        """Close the connection if nothing is asked on it for too long."""
+        self._rested = asyncio.get_running_loop().time()
+        if self._resting is None:
+            self._resting = asyncio.get_running_loop().call_later(self._all.idle, self._rested_enough)
+
+    def _rested_enough(self) -> None:
+        self._resting = None
+        left = self._rested + self._all.idle - asyncio.get_running_loop().time()
+        if not self._idle:
+            return  # what is arriving or answered has limits of its own
+        if left > 0:
+            self._resting = asyncio.get_running_loop().call_later(left, self._rested_enough)
+        else:
+            self._forget()
+            self._transport.close()
 
     def begun(self) -> None:
         """Marks that a request's header has arrived."""
@@ -112,6 +240,7 @@ class Connection(asyncio.Protocol):
         whole = request.content.is_eof()
         self._idle, self._silent = whole, True
         self._wait(None if whole else self._address)
+        self._rest()
 
     async def body(self, request: web.Request, largest: int, slowest: int, until: float) -> bytearray:
         """Read a request's body, of at most `largest` bytes, at `slowest` bytes per second or faster.
@@ -120,7 +249,7 @@ class Connection(asyncio.Protocol):
             Refused: it is larger or slower, or not there at the time `until`.
         """
         if (request.content_length or 0) > largest:
-            raise _too_large(largest)
+            raise too_large(largest)
         loop = asyncio.get_running_loop()
         found, seen, window = bytearray(), 0, loop.time() + _RATE_SECONDS
         while True:
@@ -138,7 +267,7 @@ class Connection(asyncio.Protocol):
                 return found
             found += part
             if len(found) > largest:
-                raise _too_large(largest)
+                raise too_large(largest)
             if self._arriving is not None:
                 self._arriving.add(len(part))
             if (now := loop.time()) >= window:
@@ -200,7 +329,13 @@ class Connection(asyncio.Protocol):
         self._transport.close()
 
 
-def _too_large(largest: int) -> Refused:
+def answer_unread() -> Refused:
+    """The error of an answer that its client does not read."""
+    return Refused(FailureKind.LATE, "the answer takes longer to be read than there is time for it")
+
+
+def too_large(largest: int) -> Refused:
+    """The error of a body that exceeds the limit."""
     return Refused(FailureKind.TOO_LARGE, f"the body has more than {largest:,} bytes")
 
 

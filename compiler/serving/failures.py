@@ -15,7 +15,7 @@ class FailureKind(Enum):
     TOO_LARGE = 413, "RESOURCE_EXHAUSTED", "too_large"
     FAILED = 500, "INTERNAL", "failed"
     UNSUPPORTED = 501, "UNIMPLEMENTED", "unsupported"
-    BUSY = 503, "RESOURCE_EXHAUSTED", "busy"
+    BUSY = 429, "RESOURCE_EXHAUSTED", "busy"
     UNAVAILABLE = 503, "UNAVAILABLE", "unavailable"
     LATE = 504, "DEADLINE_EXCEEDED", "late"
 

@@ -70,6 +70,12 @@ class Repository:
                 entry.served.close()
                 entry.served = None
 
+    def cancel(self) -> None:
+        """End all runs before their next kernels."""
+        for entry in self:
+            if entry.served is not None:
+                entry.served.cancel()
+
     @property
     def running(self) -> int:
         """How many runs have begun and are not over."""

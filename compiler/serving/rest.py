@@ -12,13 +12,14 @@ import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from aiohttp import web
 from aiohttp.http_exceptions import ContentEncodingError, TransferEncodingError
 
 from nnefc.loader import Tensor
-from nnefc.serving.connections import Connection, Connections
+from nnefc.serving.connections import Connection, Connections, answer_unread, too_large
+from nnefc.serving.direct_requests import DirectRequest, formatted_answer
 from nnefc.serving.extensions import refuse_extensions
 from nnefc.serving.failures import FailureKind, Refused
 from nnefc.serving.parsing import LARGE
@@ -40,12 +41,14 @@ _AT_ONCE = 2048
 
 _PAYLOAD_ERRORS = (web.RequestPayloadError, ContentEncodingError, TransferEncodingError)
 
+_Sent = TypeVar("_Sent")
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def application(service: Service, where: Listening, connections: Connections) -> web.Application:
     """The server's paths."""
     handlers = _Handlers(service, where, connections)
+    connections.answer = handlers.infer_directly
     made = web.Application(client_max_size=where.largest, middlewares=[_watched(connections), _refusals])
     model = "/v2/models/{model}"
     for location in (model, model + "/versions/{version}"):
@@ -84,16 +87,22 @@ async def _refusals(request: web.Request, handler: _Handler) -> web.StreamRespon
     try:
         return await handler(request)
     except Refused as error:
-        headers = {"Retry-After": "1"} if error.kind in (FailureKind.BUSY, FailureKind.UNAVAILABLE) else None
-        return _error(error.kind.http, str(error), headers)
+        return _error(error.kind.http, str(error), _headers(error))
     except web.HTTPException as error:
         return _error(error.status, error.reason, {"Allow": error.headers["Allow"]} if error.status == 405 else None)
     except Exception:
         _LOG.exception("a request failed")
-        return _error(FailureKind.FAILED.http, "the server failed: it has written why to its log")
+        return _error(FailureKind.FAILED.http, _FAILED)
 
 
 _refusals.__middleware_version__ = 1  # type: ignore[attr-defined]  # what aiohttp's decorator sets
+
+
+_FAILED = "the server failed: it has written why to its log"
+
+
+def _headers(error: Refused) -> dict[str, str] | None:
+    return {"Retry-After": "1"} if error.kind in (FailureKind.BUSY, FailureKind.UNAVAILABLE) else None
 
 
 def _error(status: int, text: str, headers: Mapping[str, str] | None = None) -> web.Response:
@@ -147,31 +156,71 @@ class _Handlers:
     async def infer(self, request: web.Request) -> web.StreamResponse:
         length = request.headers.get(_HEADER_LENGTH)
         model, version = request.match_info["model"], request.match_info.get("version", "")
+        connection = self._connections.of(request)
+
+        async def sent(parts: Sequence[bytes], until: float) -> web.StreamResponse:
+            return await _sent(request, parts, until, connection, self._where.slowest)
+
         with self._service.request("http", model, version) as until:
             body = await self._body(request, self._where.largest, until)
-            head, raw = _divided(body, length)
-            if len(head) > self._where.largest_json:
-                raise Refused(
-                    FailureKind.TOO_LARGE,
-                    f"the request has more than {self._where.largest_json:,} bytes of JSON: send tensors as raw bytes, "
-                    "by the extension binary_tensor_data",
-                )
-            with self._service.admitted(model, version) as (entry, served):
-                given, values = await self._parsed(head, until)
-                refuse_extensions(_parameters(given))
-                strings = len(raw) + sum(map(len, values.values()))
-                slow = strings if any(tensor.dtype == "string" for tensor in served.inputs) else 0
-                inputs = await aside(slow, _inputs, served, given, raw, values)
-                wanted = _Wanted(served, given)
-                seconds = self._service.seconds_left(until, _parameters(given).get("timeout"))
-                outputs = await served.run(inputs, seconds)
-                reply: dict[str, Any] = {"model_name": entry.name, "model_version": entry.version}
-                if isinstance(given.get("id"), str):
-                    reply["id"] = given["id"]
-                texts = [each for each in wanted.tensors if each.name not in wanted.raw or each.dtype == "string"]
-                size = sum(outputs[tensor.name].nbytes for tensor in texts)
-                parts = await aside(size, _answer, reply, wanted, outputs)
-                return await _sent(request, parts, until, self._connections.of(request), self._where.slowest)
+            return await self._answered(model, version, body, length, until, sent)
+
+    async def infer_directly(self, connection: Connection, request: DirectRequest, body: bytes) -> None:
+        """The same for a request that has not gone through aiohttp."""
+        keeps, slowest = request.keeps_alive, self._where.slowest
+
+        async def sent(parts: Sequence[bytes], until: float) -> None:
+            await connection.send(formatted_answer(200, parts, keeps), until, slowest)
+
+        try:
+            with self._service.request("http", request.model, request.version) as until:
+                if request.size > self._where.largest:
+                    raise too_large(self._where.largest)
+                await self._answered(request.model, request.version, body, request.header_length, until, sent)
+        except Refused as error:
+            answer = formatted_answer(error.kind.http, {"error": str(error)}, keeps, _headers(error))
+            send = connection.refuse if error.kind is FailureKind.BUSY else connection.send
+            await send(answer, asyncio.get_running_loop().time() + self._service.timeout, slowest)
+        except Exception:
+            _LOG.exception("a request failed")
+            answer = formatted_answer(FailureKind.FAILED.http, {"error": _FAILED}, keeps)
+            await connection.send(answer, asyncio.get_running_loop().time() + self._service.timeout, slowest)
+        if not keeps:
+            connection.close()
+
+    async def _answered(
+        self,
+        model: str,
+        version: str,
+        body: bytes | bytearray,
+        length: str | None,
+        until: float,
+        sent: Callable[[Sequence[bytes], float], Awaitable[_Sent]],
+    ) -> _Sent:
+        """Run on the body of a request, and call `sent` with the parts of the answer while the request is admitted."""
+        head, raw = _divided(body, length)
+        if len(head) > self._where.largest_json:
+            raise Refused(
+                FailureKind.TOO_LARGE,
+                f"the request has more than {self._where.largest_json:,} bytes of JSON: send tensors as raw bytes, "
+                "by the extension binary_tensor_data",
+            )
+        with self._service.admitted(model, version) as (entry, served):
+            given, values = await self._parsed(head, until)
+            refuse_extensions(_parameters(given))
+            strings = len(raw) + sum(map(len, values.values()))
+            slow = strings if any(tensor.dtype == "string" for tensor in served.inputs) else 0
+            inputs = await aside(slow, _inputs, served, given, raw, values)
+            wanted = _Wanted(served, given)
+            seconds = self._service.seconds_left(until, _parameters(given).get("timeout"))
+            outputs = await served.run(inputs, seconds)
+            reply: dict[str, Any] = {"model_name": entry.name, "model_version": entry.version}
+            if isinstance(given.get("id"), str):
+                reply["id"] = given["id"]
+            texts = [each for each in wanted.tensors if each.name not in wanted.raw or each.dtype == "string"]
+            size = sum(outputs[tensor.name].nbytes for tensor in texts)
+            parts = await aside(size, _answer, reply, wanted, outputs)
+            return await sent(parts, until)
 
     async def _body(self, request: web.Request, largest: int, until: float) -> bytearray:
         try:
@@ -191,7 +240,7 @@ class _Handlers:
         return _json(tail), values
 
 
-def _divided(body: bytearray, length: str | None) -> tuple[memoryview, memoryview]:
+def _divided(body: bytes | bytearray, length: str | None) -> tuple[memoryview, memoryview]:
     """The JSON and the raw bytes after it."""
     whole = memoryview(body)
     if length is None:
@@ -300,7 +349,7 @@ async def _sent(
     except TimeoutError:
         if request.transport is not None:
             request.transport.abort()
-        raise Refused(FailureKind.LATE, "the answer takes longer to be read than there is time for it") from None
+        raise answer_unread() from None
     return response
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
@@ -13,6 +15,7 @@ import numpy as np
 from nnefc.loader import Dimension, Model, RunError, SessionPool, Tensor, load
 from nnefc.serving.failures import FailureKind, Refused
 from nnefc.serving.metrics import NetworkMetrics
+from nnefc.serving.quick_runs import QuickRuns
 from nnefc.serving.runs import Runs
 from nnefc.serving.settings import Policy
 from nnefc.serving.values import DATATYPES, Array
@@ -68,37 +71,45 @@ class Served:
         except BaseException:
             model.close()
             raise
+        self._quick = QuickRuns(partial(model.session, threads=1) if _can_end_runs(model) else None)
         try:
             self.rows = self._tried(model, policy, samples)
         except BaseException:
-            self._pool.close()
+            self.close()
             raise
         self._admitted = 0
         self._max_admitted = policy.waiting + policy.sessions * self.rows
         self.metrics = metrics
-        self._runs = Runs(self._pool, policy.sessions, self.rows, policy.delay, metrics)
+        self._runs = Runs(self._pool, policy.sessions, self.rows, policy.delay, metrics, self._quick)
 
     def _tried(self, model: Model, policy: Policy, samples: Samples) -> int:
         """Run each session once; returns the most rows of a batch."""
-        rows, fewest, tried, reason = 1, 1, 1, ""
-        if policy.rows > 1 and not (reason := _why_no_batches(model)):
+        rows, fewest, tried, reason, wanted = 1, 1, 1, "", policy.max_rows
+        if wanted > 1 and not (reason := _why_no_batches(model)):
             first = self._ranges[str(self.inputs[0].shape[0])]
-            rows, fewest = min(policy.rows, first.maximum), _fewest(first)
+            rows, fewest = min(wanted, first.maximum), _fewest(first)
             tried = fewest * min(_TRIED, first.maximum // fewest)
             if rows < 2 * fewest:
                 reason = f"{rows} rows have no room for two requests, which have {fewest} at least"
-        batches = policy.rows > 1 and not reason
+        batches = wanted > 1 and not reason
         with ExitStack() as stack:
             sessions = [stack.enter_context(self._pool.session()) for _ in range(policy.sessions)]  # each is made now
             try:
                 inputs = samples(model, tried if batches else 1)
                 outputs = [session.run(inputs) for session in sessions][-1]
+                begin = time.thread_time()
+                sessions[-1].run(inputs)
+                self._quick.took(inputs, time.thread_time() - begin)
             except Exception as error:  # random values need not be such as a network takes
-                untried = "; whether rows of a batch depend on each other was not tried" if batches else ""
+                untried = ""
+                if batches and policy.rows is None:
+                    reason = "it does not take random values, with which it is tried whether rows depend on each other"
+                elif batches:
+                    untried = "; whether rows of a batch depend on each other was not tried"
                 self.notes.append(f"no first run was made, for it does not take random values ({error}){untried}")
             else:
                 reason = reason or (_differs(model, inputs, outputs, fewest) if batches else "")
-        if reason:
+        if reason and policy.rows is not None:
             self.notes.append(f"requests are not put into batches: {reason}")
         return 1 if reason else rows
 
@@ -111,6 +122,10 @@ class Served:
     def dynamic_sizes(self) -> Sequence[str]:
         """The names of the dynamic dimensions."""
         return tuple(self._ranges)
+
+    def cancel(self) -> None:
+        """End all runs before their next kernels."""
+        self._runs.cancel()
 
     def check_room(self) -> None:
         """Refuse a request if as many run and wait as may.
@@ -200,6 +215,8 @@ class Served:
                         f'"{own}" is {sizes[own]} in one input, but {size} in input "{tensor.name}"',
                     )
         try:
+            if (outputs := self._runs.run_at_once(ordered)) is not None:
+                return outputs
             async with asyncio.timeout(timeout):
                 return await self._runs.run(ordered)
         except TimeoutError:
@@ -222,7 +239,16 @@ class Served:
 
     def close(self) -> None:
         """Wait for runs, and free the sessions."""
+        self._quick.close()
         self._pool.close()
+
+
+def _can_end_runs(model: Model) -> bool:
+    try:
+        model.cancel()
+    except RunError:
+        return False
+    return True
 
 
 def _why_no_batches(model: Model) -> str:

@@ -37,11 +37,20 @@ _PAUSE = 0.01
 _HANDLER_SECONDS = 1.0
 """What handlers that are under way when a server ends get after the drain."""
 
+_CANCEL_SECONDS = 1.0
+"""What runs that are ended after the drain get to do so: the rest of a kernel."""
+
 _HANDSHAKE_SECONDS = 10.0
 """Of TLS, and of a connection of gRPC."""
 
 _MAX_PARSERS = 4
 """Processes that read large requests."""
+
+_BACKLOG = 1024
+"""Connections that the system accepts before the server does."""
+
+_NEVER = 1e8
+"""Seconds."""
 
 _FEW_FILES, _MANY_FILES = 128, 1 << 17
 
@@ -86,14 +95,14 @@ class Server:
         await asyncio.to_thread(self._repository.open)
         where = self._where
         if where.port is not None:
-            connections = Connections(lambda: self._handler(), self.service.arriving)
+            connections = Connections(lambda: self._handler(), self.service.arriving, where.idle)
             runner = web.AppRunner(
                 application(self.service, where, connections),
                 access_log=None,
                 logger=http_log(),
                 handler_cancellation=True,
                 shutdown_timeout=_HANDLER_SECONDS,
-                keepalive_timeout=where.idle,
+                keepalive_timeout=_NEVER,  # connections look themselves when they are idle
             )
             await runner.setup()
             self._runner = runner
@@ -103,6 +112,7 @@ class Server:
                 where.host,
                 where.port,
                 ssl=tls,
+                backlog=_BACKLOG,
                 ssl_handshake_timeout=None if tls is None else _HANDSHAKE_SECONDS,
             )
             self.port = self._listener.sockets[0].getsockname()[1]
@@ -153,7 +163,7 @@ class Server:
 
     def _grpc_server(self) -> grpc.aio.Server:
         networks = sum(1 for _ in self._repository)
-        locations = networks * (self._policy.waiting + self._policy.sessions * self._policy.rows)
+        locations = networks * (self._policy.waiting + self._policy.sessions * self._policy.max_rows)
         maximum = locations + _OTHER_CALLS + MAX_ARRIVING
         options = [
             ("grpc.max_receive_message_length", self._where.largest),
@@ -196,6 +206,10 @@ class Server:
             await self._runner.cleanup()
         self._parsers.close()
         while self._repository.running and loop.time() < until:  # for clients that have gone
+            await asyncio.sleep(_PAUSE)
+        self._repository.cancel()
+        until = loop.time() + _CANCEL_SECONDS
+        while self._repository.running and loop.time() < until:
             await asyncio.sleep(_PAUSE)
         left = self._repository.running
         if not left:

@@ -9,6 +9,10 @@ from pathlib import Path
 __all__ = ["Listening", "Policy"]
 
 
+_ROWS = 16
+"""The most rows of a batch, unless the operator says otherwise."""
+
+
 @dataclass(frozen=True)
 class Policy:
     """How networks are served.
@@ -16,8 +20,9 @@ class Policy:
     Attributes:
         sessions: runs of a network side by side.
         threads: of each session; None: as `nnefc.load` without a number.
-        rows: the most rows of a batch that requests are put into together; 1: each runs alone.
-        delay: seconds that a request waits for others to join it while a session is free.
+        rows: the most rows of a batch that requests are put into together; 1: each runs alone; None: some, where the
+            network allows it.
+        delay: seconds that a request waits for others to join it while a session is free; None: as long as it pays.
         waiting: requests of a network that may wait for a session; further ones are refused.
         device: the number of the GPU.
         flush_subnormals: as in `nnefc.load`.
@@ -29,8 +34,8 @@ class Policy:
 
     sessions: int = 1
     threads: int | None = None
-    rows: int = 1
-    delay: float = 0.0
+    rows: int | None = None
+    delay: float | None = None
     waiting: int = 256
     device: int = 0
     flush_subnormals: bool = True
@@ -38,6 +43,11 @@ class Policy:
     signing_key: Path | None = None
     library: Callable[[Path], Path] = field(default=lambda path: path, repr=False)
     limits: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def max_rows(self) -> int:
+        """The most rows of a batch."""
+        return _ROWS if self.rows is None else self.rows
 
 
 @dataclass(frozen=True)

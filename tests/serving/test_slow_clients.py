@@ -74,7 +74,8 @@ def test_the_oldest_of_an_address_is_ended_for_a_new_one(data: bytes, libraries:
         assert status(slow[0]) in ENDED
         wait_for_arriving(server, 4)
         assert post(server, INFER, GOOD)[0] == 200
-        assert status(slow[1]) in ENDED
+        with sent(server, data, 1):
+            assert status(slow[1]) in ENDED
     with serving({"rows": libraries["rows"]}, per_address=0) as server, sent(server, data, 70):
         wait_for_arriving(server, 70)
 
@@ -205,7 +206,7 @@ def test_a_client_that_reads_no_answers_over_grpc_gets_no_more(libraries: dict[s
             for _ in range(3):
                 assert await lazy.unary_unary(infer)(request, timeout=20)
 
-    with serving({"rows": libraries["rows"]}, waiting=1) as server:
+    with serving({"rows": libraries["rows"]}, waiting=1, rows=1) as server:
         asyncio.run(tried(server.grpc_port or 0))
 
 
