@@ -95,7 +95,7 @@ class Runs:
         pool: the sessions.
         sessions: how many there are.
         rows: the most in a batch; 1: each request runs alone.
-        delay: seconds that a request waits for others though a session is free; None: as said above.
+        delay: seconds that a request waits for others though a session is free; None: as described above.
         measured: callback for each run.
     """
 
@@ -245,6 +245,7 @@ class Runs:
             request.running = running
         call = partial(_run_joined, self._pool, running, [request.inputs for request in batch], [r.rows for r in batch])
         self._all_running.add(running)
+        results: list[Arrays]
         try:
             results, seconds = await asyncio.wrap_future(self._pool.begin(call))
         finally:
@@ -278,7 +279,7 @@ def _run_joined(
     outputs = running.run(pool, joined)
     seconds = time.thread_time() - begin
     ends = np.cumsum(rows).tolist()
-    results = [
+    results: list[Arrays] = [
         {name: array[end - count : end] for name, array in outputs.items()}
         for count, end in zip(rows, ends, strict=True)
     ]
