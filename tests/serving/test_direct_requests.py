@@ -175,7 +175,7 @@ def test_runs_that_take_far_longer_than_expected_do_not_stop_others(tmp_path: Pa
         endless.join()
         assert statuses == [504]
         until = time.monotonic() + 20
-        while served.running:  # what nobody waits for is ended
+        while served.running:  # a run that no request waits for is ended
             assert time.monotonic() < until
             time.sleep(0.01)
 
