@@ -59,7 +59,7 @@ loop (int64 count, float[2] x) => (float[2] y)
         (HEAD.replace(b"/infer", b"/ready") + b"Content-Length: 0\r\n\r\n", None),
     ],
 )
-def test_only_requests_of_one_plain_kind_are_taken(data: bytes, found: tuple[str, str, int] | None) -> None:
+def test_only_requests_of_one_kind_are_taken(data: bytes, found: tuple[str, str, int] | None) -> None:
     for _ in range(2):  # the second time from those that are known
         taken = direct_request(data)
         assert (taken and (taken[0].model, taken[0].version, taken[0].size)) == found
