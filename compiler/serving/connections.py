@@ -87,8 +87,8 @@ class Connection(asyncio.Protocol):
         self._held = b""
         self._unused = True
         self._refusals, self._refused = 0, 0.0
-        self._rested = 0.0
-        self._resting: asyncio.TimerHandle | None = None
+        self._idle_since = 0.0
+        self._idle_timer: asyncio.TimerHandle | None = None
         self._address: str | None = None
         self._arriving: Arriving | None = None
         self._idle = self._silent = True
@@ -101,7 +101,7 @@ class Connection(asyncio.Protocol):
         self._address = network_of(str(peer[0])) if isinstance(peer, tuple) and peer else None
         self._arriving = self._incoming.begin(None, self._give_up)  # hundreds of one client may come at once
         self._handler.connection_made(transport)
-        self._rest()
+        self._begin_idle()
 
     def data_received(self, data: bytes) -> None:
         if self._task is not None:
@@ -129,8 +129,8 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         self._opened.pop(self._transport, None)
         self._forget()
-        if self._resting is not None:
-            self._resting.cancel()
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
         if self._task is not None:
             self._task.cancel()
         self._handler.connection_lost(error)
@@ -165,7 +165,7 @@ class Connection(asyncio.Protocol):
             return
         self._idle = self._silent = True
         self._wait(None)
-        self._rest()
+        self._begin_idle()
         if self._held:
             held, self._held = self._held, b""
             self._transport.resume_reading()
@@ -206,19 +206,19 @@ class Connection(asyncio.Protocol):
         """Close the connection when what was written has been sent."""
         self._transport.close()
 
-    def _rest(self) -> None:
+    def _begin_idle(self) -> None:
         """Close the connection if nothing is asked on it for too long."""
-        self._rested = asyncio.get_running_loop().time()
-        if self._resting is None:
-            self._resting = asyncio.get_running_loop().call_later(self._all.idle, self._rested_enough)
+        self._idle_since = asyncio.get_running_loop().time()
+        if self._idle_timer is None:
+            self._idle_timer = asyncio.get_running_loop().call_later(self._all.idle, self._idle_long_enough)
 
-    def _rested_enough(self) -> None:
-        self._resting = None
-        left = self._rested + self._all.idle - asyncio.get_running_loop().time()
+    def _idle_long_enough(self) -> None:
+        self._idle_timer = None
+        left = self._idle_since + self._all.idle - asyncio.get_running_loop().time()
         if not self._idle:
             return  # what is arriving or answered has limits of its own
         if left > 0:
-            self._resting = asyncio.get_running_loop().call_later(left, self._rested_enough)
+            self._idle_timer = asyncio.get_running_loop().call_later(left, self._idle_long_enough)
         else:
             self._forget()
             self._transport.close()
@@ -240,7 +240,7 @@ class Connection(asyncio.Protocol):
         whole = request.content.is_eof()
         self._idle, self._silent = whole, True
         self._wait(None if whole else self._address)
-        self._rest()
+        self._begin_idle()
 
     async def body(self, request: web.Request, largest: int, slowest: int, until: float) -> bytearray:
         """Read a request's body, of at most `largest` bytes, at `slowest` bytes per second or faster.

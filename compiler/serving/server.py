@@ -38,7 +38,7 @@ _HANDLER_SECONDS = 1.0
 """What handlers that are under way when a server ends get after the drain."""
 
 _CANCEL_SECONDS = 1.0
-"""What runs that are ended after the drain get to do so: the rest of a kernel."""
+"""What runs that are ended after the drain get to do so, as long as a kernel takes."""
 
 _HANDSHAKE_SECONDS = 10.0
 """Of TLS, and of a connection of gRPC."""
