@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
 import click
 
@@ -234,6 +234,13 @@ _KEY_BYTES = 32
     metavar="CERTIFICATE KEY",
     help="Files in PEM: listen with TLS.",
 )
+@option(
+    "--api-keys",
+    group="Listening",
+    type=click.File("r", encoding="utf-8"),
+    metavar="FILE",
+    help="A file with a key in each line: refuse clients that send none of them; probes of health need none.",
+)
 def serve_libraries(
     libraries: tuple[str, ...],
     http: bool,
@@ -247,6 +254,7 @@ def serve_libraries(
     threads: int | None,
     weights_key: BinaryIO | None,
     tls: tuple[Path, Path] | None,
+    api_keys: TextIO | None,
     **options: Any,
 ) -> None:
     """Serve each LIBRARY by the Open Inference Protocol (KServe v2), over HTTP and gRPC.
@@ -282,6 +290,7 @@ def serve_libraries(
         max_incoming=int(max_incoming * _MIB),
         certificate=tls and tls[0],
         key=tls and tls[1],
+        api_keys=() if api_keys is None else _keys(api_keys),
         **options,
     )
     sys.setswitchinterval(_SWITCH_SECONDS)
@@ -304,6 +313,22 @@ def _loadable(found: Libraries) -> Callable[[Path], Path]:
             raise LoadError(f"{path} cannot be compiled: {error.message}") from error
 
     return library
+
+
+def _keys(file: TextIO) -> tuple[str, ...]:
+    """The keys in the lines of a file, but for empty ones and those that begin with `#`.
+
+    Raises:
+        CompileError: there is none, or one has characters that headers cannot have.
+    """
+    lines = (line.strip() for line in file)
+    found = tuple(line for line in lines if line and not line.startswith("#"))
+    if not found or not all(key.isascii() and key.isprintable() and " " not in key for key in found):
+        raise CompileError(
+            f"{file.name} does not have a key in each line, of ASCII without spaces",
+            hint="`openssl rand -hex 32` makes one",
+        )
+    return found
 
 
 def _key(file: BinaryIO) -> bytes:

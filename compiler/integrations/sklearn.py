@@ -110,7 +110,7 @@ class CompiledEstimator:
         found = self._run(samples)
         self._outputs: dict[str, tuple[str, tuple[int, ...]]] = {}
         for method in (name for name in _METHODS if hasattr(estimator, name)):
-            wanted = np.asarray(getattr(estimator, method)(samples))
+            wanted = _dense(getattr(estimator, method)(samples))
             for name, array in found.items():
                 if _is_equal(array, wanted):
                     self._outputs.setdefault(method, (name, wanted.shape[1:]))
@@ -161,6 +161,11 @@ class CompiledEstimator:
             raise CompileError(f"the samples have {len(given)} columns of a data frame or arrays, but it reads {names}")
         pairs = zip(self.model.inputs, given, strict=True)
         return self.model.run({tensor.name: _converted_to(tensor, array) for tensor, array in pairs})
+
+
+def _dense(result: Any) -> np.ndarray:
+    """Returns a method's result as an array; some give sparse matrices."""
+    return np.asarray(result.toarray() if hasattr(result, "toarray") else result)
 
 
 def _converted_to(tensor: Tensor, array: np.ndarray) -> np.ndarray:

@@ -11,6 +11,7 @@ class FailureKind(Enum):
     """Kind of failure: HTTP status, gRPC status, and label in metrics."""
 
     INVALID = 400, "INVALID_ARGUMENT", "invalid"
+    UNKNOWN_CLIENT = 401, "UNAUTHENTICATED", "unknown_client"
     NOT_FOUND = 404, "NOT_FOUND", "not_found"
     TOO_LARGE = 413, "RESOURCE_EXHAUSTED", "too_large"
     FAILED = 500, "INTERNAL", "failed"

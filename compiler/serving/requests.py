@@ -10,6 +10,7 @@ from importlib.metadata import version as version_of
 from typing import Any
 
 from nnefc.loader import Tensor
+from nnefc.serving.api_keys import ApiKeys
 from nnefc.serving.failures import FailureKind, Refused
 from nnefc.serving.incoming import Incoming
 from nnefc.serving.metrics import Metrics
@@ -36,6 +37,7 @@ class Service:
         under_way: how many requests for runs have no answer yet.
         arriving: requests over HTTP that have not arrived whole.
         parsers: of large requests.
+        keys: of the clients that are let in.
     """
 
     def __init__(
@@ -47,11 +49,13 @@ class Service:
         control: bool,
         arriving: Incoming,
         parsers: Parsers,
+        keys: ApiKeys,
     ) -> None:
         """With `control`, clients may load and unload networks."""
         self.repository = repository
         self.arriving = arriving
         self.parsers = parsers
+        self.keys = keys
         self.metrics = metrics
         self.timeout = timeout
         self._control = control

@@ -39,6 +39,8 @@ _INDEX_BYTES = 1 << 16
 _AT_ONCE = 2048
 """Values of an output that are written as JSON before other threads have their turn."""
 
+_KEY_HEADERS = ("x-api-key", "authorization")
+
 _PAYLOAD_ERRORS = (web.RequestPayloadError, ContentEncodingError, TransferEncodingError)
 
 _Sent = TypeVar("_Sent")
@@ -49,7 +51,9 @@ def application(service: Service, where: Listening, connections: Connections) ->
     """The server's paths."""
     handlers = _Handlers(service, where, connections)
     connections.answer = handlers.infer_directly
-    made = web.Application(client_max_size=where.largest, middlewares=[_watched(connections), _refusals])
+    made = web.Application(
+        client_max_size=where.largest, middlewares=[_watched(connections), _refusals, _known(service)]
+    )
     model = "/v2/models/{model}"
     for location in (model, model + "/versions/{version}"):
         made.router.add_get(location, handlers.model_metadata)
@@ -82,6 +86,19 @@ def _watched(connections: Connections) -> Any:
     return middleware
 
 
+def _known(service: Service) -> Any:
+    """Refuses requests without a key, where keys are wanted."""
+
+    async def middleware(request: web.Request, handler: _Handler) -> web.StreamResponse:
+        service.keys.check(
+            {name: request.headers[name] for name in _KEY_HEADERS if name in request.headers}, request.path
+        )
+        return await handler(request)
+
+    middleware.__middleware_version__ = 1  # type: ignore[attr-defined]  # what aiohttp's decorator sets
+    return middleware
+
+
 async def _refusals(request: web.Request, handler: _Handler) -> web.StreamResponse:
     """Every failure as JSON with the reason."""
     try:
@@ -102,6 +119,8 @@ _FAILED = "the server failed: it has written why to its log"
 
 
 def _headers(error: Refused) -> dict[str, str] | None:
+    if error.kind is FailureKind.UNKNOWN_CLIENT:
+        return {"WWW-Authenticate": "Bearer"}
     return {"Retry-After": "1"} if error.kind in (FailureKind.BUSY, FailureKind.UNAVAILABLE) else None
 
 
@@ -173,6 +192,7 @@ class _Handlers:
             await connection.send(formatted_answer(200, parts, keeps), until, slowest)
 
         try:
+            self._service.keys.check(request.headers)
             with self._service.request("http", request.model, request.version) as until:
                 if request.size > self._where.largest:
                     raise too_large(self._where.largest)

@@ -12,6 +12,7 @@ import grpc
 from aiohttp import web
 
 from nnefc.loader.pool import usable_processors
+from nnefc.serving.api_keys import ApiKeys, KeyInterceptor
 from nnefc.serving.connections import Connections
 from nnefc.serving.http_log import http_log
 from nnefc.serving.incoming import Incoming
@@ -80,6 +81,7 @@ class Server:
             control=where.control,
             arriving=Incoming(where.per_address, _max_connections(), max(where.max_incoming, where.largest)),
             parsers=self._parsers,
+            keys=ApiKeys(where.api_keys),
         )
         self._runner: web.AppRunner | None = None
         self._listener: asyncio.Server | None = None
@@ -173,7 +175,8 @@ class Server:
             ("grpc.max_connection_idle_ms", int(1e3 * self._where.idle)),
             ("grpc.server_handshake_timeout_ms", int(1e3 * _HANDSHAKE_SECONDS)),
         ]
-        server = grpc.aio.server(options=options, maximum_concurrent_rpcs=maximum)
+        interceptors = [KeyInterceptor(self.service.keys)] if self._where.api_keys else []
+        server = grpc.aio.server(options=options, maximum_concurrent_rpcs=maximum, interceptors=interceptors)
         server.add_generic_rpc_handlers(handlers(self.service, self._where, locations))
         return server
 

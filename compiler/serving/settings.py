@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -67,6 +67,7 @@ class Listening:
         drain: seconds that running requests get at shutdown.
         control: whether clients may load and unload networks.
         certificate, key: files in PEM, for TLS; None: without.
+        api_keys: of which clients must send one; without any, all clients are let in.
     """
 
     host: str = "127.0.0.1"
@@ -83,3 +84,4 @@ class Listening:
     control: bool = False
     certificate: Path | None = None
     key: Path | None = None
+    api_keys: Sequence[str] = field(default=(), repr=False)
