@@ -23,6 +23,7 @@ import numpy as np
 import tvm
 from tvm import tirx
 
+from nnefc.ir.attributes import RULE
 from nnefc.passes.manager import PassList, PassManager, PassRun
 from nnefc.passes.plan.entry_memory import Memory
 from nnefc.passes.plan.memory import MemoryPlan
@@ -37,6 +38,7 @@ __all__ = [
     "MEMORY_BUDGET",
     "Backend",
     "Code",
+    "CompiledKernel",
     "KernelUse",
     "Lowered",
     "LoweredKernel",
@@ -79,6 +81,7 @@ class KernelUse:
         checked: whether it looks at every position that it reads or writes.
         element_ranges: the least and the greatest element of operands that are constants in all calls, by their
             positions.
+        symbol: by which the entry calls it, if it has code for the host.
     """
 
     name: str
@@ -89,6 +92,24 @@ class KernelUse:
     sizes: Sequence[tirx.Var] = ()
     checked: bool = False
     element_ranges: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    symbol: str = ""
+
+
+@dataclass(frozen=True)
+class CompiledKernel:
+    """The machine code of a kernel from an earlier compilation, and what else the compiler asks of its function.
+
+    Attributes:
+        content: an object file that defines its symbol.
+        rule: the schedule rule that it got.
+        calls: the C functions that it calls.
+        lower: lowers the kernel again, for texts of its code.
+    """
+
+    content: bytes
+    rule: str
+    calls: frozenset[str]
+    lower: Callable[[], tirx.PrimFunc]
 
 
 @dataclass(frozen=True)
@@ -96,7 +117,7 @@ class LoweredKernel:
     """A kernel that is ready for code generation.
 
     Attributes:
-        scheduled: its loops as they run.
+        scheduled: its loops as they run; None if it is compiled already.
         parameters: the types of the function that the entry calls: a pointer for each operand, and one to its
             workspace if it has one. The dynamic dimensions that it is written with follow them.
         workspace_bytes: what the memory plan has to provide for it.
@@ -106,9 +127,11 @@ class LoweredKernel:
         code: what `Backend.finish` makes code of, if anything else does.
         same: the symbol of another function of the library that computes the same, and is called instead.
         numbers: arguments of that function, or of `host`, after all others: see `passes/plan/merge_kernels.py`.
+        symbol: by which the entry calls it, if it is called by its content.
+        compiled: its machine code, if that is there already.
     """
 
-    scheduled: tirx.PrimFunc
+    scheduled: tirx.PrimFunc | None
     parameters: Sequence[tvm.ir.Type]
     workspace_bytes: Dimension = 0
     scratch_bytes: int = 0
@@ -117,6 +140,16 @@ class LoweredKernel:
     code: object = None
     same: str | None = None
     numbers: tuple[tirx.IntImm, ...] = ()
+    symbol: str = ""
+    compiled: CompiledKernel | None = None
+
+    @property
+    def rule(self) -> str:
+        """Returns the name of the schedule rule that it got."""
+        if self.compiled is not None:
+            return self.compiled.rule
+        assert self.scheduled is not None
+        return str(self.scheduled.attrs[RULE])
 
 
 @dataclass(frozen=True)
@@ -175,6 +208,7 @@ class Lowered:
         symbol: of the entry.
         timed: the calls of kernels that the entry times, numbered through the programs of a library.
         cancellable: whether the entry reads a flag before each kernel, by which another thread ends the run.
+        compiled: kernels that are not in `module`, for they are compiled already: by their symbols.
     """
 
     module: tvm.IRModule
@@ -184,6 +218,7 @@ class Lowered:
     symbol: str = ENTRY
     timed: tuple[TimedKernel, ...] = ()
     cancellable: bool = False
+    compiled: Mapping[str, CompiledKernel] = field(default_factory=dict)
 
     @property
     def entry(self) -> tirx.PrimFunc:
@@ -255,6 +290,8 @@ class Backend(ABC):
         merges_kernels: whether kernels that differ in numbers alone become one function.
         takes_checks: whether kernels can look at every position that they read or write.
         compares_kernels: whether kernels can be run between two passes, by :meth:`runnable`.
+        names_by_content: whether kernels can be compiled apart from each other, with symbols that say what they
+            compute, so that a further network need not compile them again.
         passes: all passes, in their order.
         computations: how operators are computed, by their names, besides what holds for all backends.
     """
@@ -270,6 +307,7 @@ class Backend(ABC):
     merges_kernels = False
     takes_checks = False
     compares_kernels = False
+    names_by_content = False
     passes: PassList
     computations: Mapping[str, Callable[..., Any]] = {}
 

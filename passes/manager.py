@@ -351,6 +351,11 @@ class PassManager:
         self._numbers = {step.name: number for number, step in enumerate(self.passes, 1)}
         self._running = _Running()
 
+    @property
+    def is_observed(self) -> bool:
+        """Returns whether observers learn of the runs of passes."""
+        return bool(self._observers)
+
     def runs_inserted(self, inserted: Insertion) -> bool:
         """Returns whether a pass of a user runs."""
         return inserted.name in self._numbers

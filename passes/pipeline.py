@@ -8,16 +8,16 @@ program that calls the kernels.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import tvm
 from tvm import tirx
 from tvm.ir import GlobalVar
 
-from nnefc.ir.attributes import RULE
 from nnefc.ir.network import Body, Control, If, Loop, Network, called_controls
 from nnefc.passes.backend import Backend, KernelUse, Lowered, LoweredKernel, OperandLocation, TimedKernel
 from nnefc.passes.compute.dot.depthwise_int8x4 import use_int8x4
@@ -32,6 +32,7 @@ from nnefc.passes.legalize.reshape_views import VIEWS
 from nnefc.passes.manager import Pass, PassManager, Phase
 from nnefc.passes.plan.entry import entry_function
 from nnefc.passes.plan.entry_sizes import data_dependent_sizes, sizes_function
+from nnefc.passes.plan.kernel_contents import content_of, with_numbered_variables
 from nnefc.passes.plan.kernel_reuse import CompiledKernels
 from nnefc.passes.plan.memory import MemoryPlan, plan_memory
 from nnefc.passes.plan.merge_kernels import merged_kernels
@@ -47,7 +48,7 @@ from nnefc.passes.plan.program import (
     kernel_stages,
     program_of,
 )
-from nnefc.passes.plan.symbols import ENTRY, SIZES
+from nnefc.passes.plan.symbols import ENTRY, SIZES, kernel_symbol, symbol_of_content
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.arithmetic import arithmetic_formula, arithmetic_of
 from nnefc.passes.schedule.in_place import InPlace, in_place_of
@@ -59,6 +60,7 @@ from nnefc.symbolic.dims import is_known
 __all__ = [
     "MAIN",
     "GraphContext",
+    "KernelCache",
     "LibraryContext",
     "Lowered",
     "ProgramContext",
@@ -77,8 +79,8 @@ __all__ = [
     "without_code",
 ]
 
-# Given each kernel that the host runs as soon as it is flat.
-Receiver = Callable[[tirx.PrimFunc], None]
+Receiver = Callable[[tirx.PrimFunc | bytes], None]
+"""Given each kernel that the host runs as soon as it is flat; object files of kernels that are compiled already."""
 
 MAIN = "main"
 """The unit that observers of passes know a network by; `main.body0` is a body of a branch or a loop in it."""
@@ -198,7 +200,8 @@ def joined(programs: Sequence[Lowered]) -> Lowered:
     if not others:
         return first
     functions = {gv.name_hint: func for program in programs for gv, func in program.module.functions.items()}
-    return replace(first, module=tvm.IRModule(functions))
+    compiled = {symbol: kernel for program in programs for symbol, kernel in program.compiled.items()}
+    return replace(first, module=tvm.IRModule(functions), compiled=compiled)
 
 
 @dataclass(frozen=True)
@@ -216,6 +219,9 @@ class LibraryContext:
         checked: what of the model computes tensors, for what failed checks say; None if nothing is checked.
         on_progress: callback before each kernel is scheduled, with the number of scheduled kernels and of all kernels.
         compiled: kernels that are in the library already, and that programs may call instead of compiling equal ones.
+        by_content: whether kernels are called by what they compute.
+        cache: finds the code of kernels that were compiled before.
+        symbols: of kernels that are called by what they compute, of all programs.
     """
 
     pool: Pool = field(default_factory=Pool)
@@ -227,6 +233,21 @@ class LibraryContext:
     checked: Mapping[str, str] | None = None
     on_progress: Callable[[int, int], None] = lambda _done, _all: None
     compiled: CompiledKernels | None = None
+    by_content: bool = False
+    cache: KernelCache | None = None
+    symbols: set[str] = field(default_factory=set)
+
+
+class KernelCache(Protocol):
+    """The code of kernels that were compiled before."""
+
+    def find(self, use: KernelUse, lower: Callable[[], tirx.PrimFunc]) -> LoweredKernel | None:
+        """Returns a kernel that is called by what it computes, compiled; None if it is not there.
+
+        Args:
+            use: the kernel, with its symbol.
+            lower: lowers it to a function of the host.
+        """
 
 
 @dataclass(frozen=True)
@@ -345,7 +366,10 @@ def lower(
     steps = (library_context.timed or ())[before:]
     timed = tuple(_timed(step, program, state.kernels, plan, library_context.operators) for step in steps)
     called = tuple(state.kernels[gv] for gv in state.called)
-    return Lowered(state.module, called, program, plan, library_context.symbol, timed, context.backend.cancellable)
+    compiled = {kernel.symbol: kernel.compiled for kernel in called if kernel.compiled is not None}
+    return Lowered(
+        state.module, called, program, plan, library_context.symbol, timed, context.backend.cancellable, compiled
+    )
 
 
 def _with_kernels(
@@ -375,15 +399,49 @@ def _with_kernels(
             sizes=dynamic_sizes_of(program.kernels[gv]),
             checked=library_context.checked is not None,
             element_ranges=tables.get(gv, {}),
+            symbol=kernel_symbol(gv.name_hint),
         )
-        kernel = backend.lower(use, manager)
-        if not context.merges and kernel.host is not None:
-            same = None if library_context.compiled is None else library_context.compiled.like(kernel.host)
-            kernel = replace(kernel, same=same)
-            if kernel.same is None:
-                receive(kernel.host)
-        kernels[gv] = kernel
+        kernels[gv] = _lowered(use, manager, context, receive)
     return replace(state, in_place=in_place, kernels=kernels)
+
+
+def _lowered(use: KernelUse, manager: PassManager, context: ProgramContext, receive: Receiver) -> LoweredKernel:
+    """Lowers a kernel, or finds it compiled, and hands over what becomes part of the library."""
+    library_context = context.library_context
+    content = content_of(use, manager.settings) if library_context.by_content else None
+    if content is not None:
+        return _lowered_by_content(replace(use, symbol=symbol_of_content(use.name, content)), manager, context, receive)
+    kernel = context.backend.lower(use, manager)
+    if context.merges or kernel.host is None:
+        return kernel
+    same = None if library_context.compiled is None else library_context.compiled.like(kernel.host)
+    if same is None:
+        receive(kernel.host)
+    return replace(kernel, same=same)
+
+
+def _lowered_by_content(
+    use: KernelUse, manager: PassManager, context: ProgramContext, receive: Receiver
+) -> LoweredKernel:
+    """Lowers a kernel with a symbol that says what it computes, or finds it compiled."""
+    library_context, facts = context.library_context, copy_context()
+
+    def host() -> tirx.PrimFunc:
+        function = facts.run(context.backend.lower, use, manager.unobserved()).host
+        assert function is not None
+        return function
+
+    kernel = None if library_context.cache is None else library_context.cache.find(use, host)
+    if kernel is None:
+        kernel = replace(context.backend.lower(use, manager), symbol=use.symbol)
+    if use.symbol in library_context.symbols:
+        return kernel
+    library_context.symbols.add(use.symbol)
+    if kernel.compiled is not None:
+        receive(kernel.compiled.content)
+    elif kernel.host is not None:
+        receive(with_numbered_variables(kernel.host))
+    return kernel
 
 
 def list_calls(state: ProgramState, context: ProgramContext) -> ProgramState:
@@ -431,7 +489,7 @@ def build_entry(state: ProgramState, context: ProgramContext) -> ProgramState:
         else data_dependent_sizes(state.listed),
         library_context.symbol,
         library_context.timed,
-        {gv: kernel.same for gv, kernel in kernels.items() if kernel.same is not None},
+        {gv: symbol for gv, kernel in kernels.items() if (symbol := kernel.same or kernel.symbol)},
         {gv: kernel.numbers for gv, kernel in kernels.items()},
         library_context.checked,
         context.backend.cancellable,
@@ -460,7 +518,7 @@ def _timed(
     return TimedKernel(
         kernel=step.kernel.name_hint,
         tensors=step.tensors,
-        rule=str(kernels[step.kernel].scheduled.attrs[RULE]),
+        rule=kernels[step.kernel].rule,
         operations=arithmetic_of(program.kernels[step.kernel]),
         bytes=sum(size for size in sizes if isinstance(size, int)) if all(map(is_known, sizes)) else 0,
         operators=tuple(dict.fromkeys(operators[name] for name in step.tensors if name in operators)),

@@ -50,6 +50,7 @@ class CpuBackend(Backend):
         self._levels = tuple(map(machine_of_passes, levels))
         self.patches = target.patches
         self.merges_kernels = target.small
+        self.names_by_content = target.hosted and not target.small and target.format is not FileFormat.WASM
         self.takes_profile = target.hosted and target.format is not FileFormat.WASM  # others have no clock
         self.cancellable = self.takes_profile and not target.small  # others run on the calling thread alone
 
@@ -107,7 +108,9 @@ class CpuBackend(Backend):
     ) -> MachineCode:
         names = sorted(gv.name_hint for gv in lowered.module.functions)
         entries = tuple(name for name in names if re.fullmatch(rf"{ENTRY}(_level\d+)?(_\d+)?", name))
-        return MachineCode(objects, self.target, lowered.module, entries, self.objects(manager.unobserved()))
+        compiled = {symbol: kernel.lower for symbol, kernel in lowered.compiled.items()}
+        compile = self.objects(manager.unobserved())
+        return MachineCode(objects, self.target, lowered.module, entries, compile, compiled)
 
 
 make_backend = CpuBackend

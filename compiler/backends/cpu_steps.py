@@ -207,7 +207,7 @@ def mark_checks(func: tirx.PrimFunc, context: KernelContext) -> tirx.PrimFunc:
 
 def export(func: tirx.PrimFunc, context: KernelContext) -> tirx.PrimFunc:
     """Gives a kernel its symbol and the calling convention of C."""
-    return exported(func, kernel_symbol(context.use.name))
+    return exported(func, context.use.symbol or kernel_symbol(context.use.name))
 
 
 # Passes over objects.

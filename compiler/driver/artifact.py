@@ -268,7 +268,9 @@ _CALLED = {"nnefc_kernel_error", "nnefc_run_failed"}  # functions of the runtime
 
 def _calls_runtime(program: Lowered) -> bool:
     """Returns whether a program notes failures, or asks for them."""
-    return any(_CALLED & external_calls(func) for func in program.module.functions.values())
+    return any(_CALLED & external_calls(func) for func in program.module.functions.values()) or any(
+        _CALLED & kernel.calls for kernel in program.compiled.values()
+    )
 
 
 def _warms_up(description: LibraryDescription, target: Target, programs: Sequence[Lowered]) -> bool:

@@ -1,9 +1,5 @@
 """Caches compiled libraries in a folder of the user's, so that a session compiles each model once.
 
-    NNEFC_CACHE=0             no cache
-    NNEFC_CACHE=/some/folder  another folder than nnefc/libraries in the user's folder of caches
-    NNEFC_CACHE_SIZE=500M     another limit than 4G
-
 A library is found by the contents of the model's files, the options, the target, the processor, and the compiler. A
 session whose library is there needs neither TVM nor a front end.
 """
@@ -16,13 +12,11 @@ import os
 import platform
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import cache as computed_once
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -31,34 +25,19 @@ from nnefc.driver.options import CompileOptions, DebugOptions
 from nnefc.driver.progress import Progress
 from nnefc.driver.provenance import source_digest
 from nnefc.driver.terminal_progress import session_progress
+from nnefc.driver.user_cache import Cache, compiler_state, library_cache
 from nnefc.frontends.file_names import NNEF_DOCUMENT
 from nnefc.loader import Model
 from nnefc.loader import load as load_library
-from nnefc.support.diagnostics import CompileError
 from nnefc.support.file_cache import FileCache
-from nnefc.support.user_folders import user_cache
 
 if TYPE_CHECKING:
     from nnefc.driver.artifact import Artifact
 
-__all__ = ["Cache", "library_cache", "library_of", "load_model"]
-
-Cache: TypeAlias = "str | os.PathLike[str] | bool | None"
-"""A folder; False: no cache; True or None: the folder in NNEFC_CACHE, or the user's."""
-
-_FOLDER, _SIZE = "NNEFC_CACHE", "NNEFC_CACHE_SIZE"
-
-_OFF = ("0", "off", "no", "false")
-
-_MAX_BYTES = 4 << 30
-
-_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+__all__ = ["library_of", "load_model"]
 
 _DIGITS = 32
 """Of the digest that a library is named by."""
-
-_PACKAGES = ("apache-tvm", "ziglang", "onnx")
-"""Those that a library depends on, besides nnefc."""
 
 _PROCESSOR = re.compile(
     r"^(vendor_id|cpu family|model|model name|stepping|cache size|flags|Features|CPU \w+|isa|uarch)\s*:.*$",
@@ -91,7 +70,7 @@ def load_model(
             written, or NNEFC_CACHE_SIZE is not a size.
         LoadError: the library cannot be loaded.
     """
-    compiled = partial(_compiled, model, options, progress)
+    compiled = partial(_compiled, model, options, progress, cache)
     cached = _cached(Path(model), options, compiled, cache)
     return compiled().load(**load) if cached is None else load_library(cached, **load)
 
@@ -108,7 +87,7 @@ def library_of(
     Raises:
         CompileError: as of :func:`load_model`.
     """
-    compiled = partial(_compiled, model, options, progress)
+    compiled = partial(_compiled, model, options, progress, cache)
     cached = _cached(model, options, compiled, cache)
     if cached is not None:
         return cached
@@ -117,42 +96,12 @@ def library_of(
     return path
 
 
-def library_cache(cache: Cache = None) -> FileCache | None:
-    """Returns the cache of libraries; None if it is switched off, or if the user has no folder of caches.
-
-    Raises:
-        CompileError: NNEFC_CACHE_SIZE is not a size.
-    """
-    named = os.environ.get(_FOLDER, "")
-    if cache is False or (not isinstance(cache, str | os.PathLike) and named.lower() in _OFF):
-        return None
-    if isinstance(cache, str | os.PathLike):
-        return FileCache(Path(cache), _max_bytes())
-    if named:
-        return FileCache(Path(named), _max_bytes())
-    folder = user_cache()
-    return None if folder is None else FileCache(folder / "nnefc" / "libraries", _max_bytes())
-
-
-def _max_bytes() -> int:
-    """Returns the limit of the sizes of all libraries.
-
-    Raises:
-        CompileError: the environment names something else than a size.
-    """
-    given = os.environ.get(_SIZE, "")
-    if not given:
-        return _MAX_BYTES
-    found = re.fullmatch(r"(\d{1,9})([KMGT]?)(i?B)?", given.strip(), re.IGNORECASE)
-    if found is None:
-        raise CompileError(f"{_SIZE} is {given!r}, which is not a size", hint="such as 500M or 4G")
-    return int(found[1]) * _UNITS[found[2].upper()]
-
-
-def _compiled(model: str | os.PathLike[str], options: CompileOptions, progress: Progress | None) -> Artifact:
+def _compiled(
+    model: str | os.PathLike[str], options: CompileOptions, progress: Progress | None, cache: Cache
+) -> Artifact:
     from nnefc.driver.compile import compile_model  # TVM comes with it
 
-    return compile_model(model, options, progress or session_progress(Path(model).name))
+    return compile_model(model, options, progress or session_progress(Path(model).name), cache)
 
 
 def _cached(model: Path, options: CompileOptions, compiled: Callable[[], Artifact], cache: Cache) -> Path | None:
@@ -178,7 +127,7 @@ def _cached_library(model: Path, target: str, compiled: Callable[[], Artifact], 
     """
     document = model / NNEF_DOCUMENT
     own = source_digest(document if document.is_file() else model)
-    known = [_compiler(), target, _processor(target), options, own]
+    known = [compiler_state(), target, _processor(target), options, own]
     listed = f"files-{_digest(known)}.json"
 
     def library(source: str) -> str:
@@ -193,40 +142,6 @@ def _cached_library(model: Path, target: str, compiled: Callable[[], Artifact], 
     made = files.add(library(artifact.description.source), artifact.export)
     files.add(listed, lambda new: new.write_text(json.dumps(artifact.files), encoding="utf-8"))
     return made
-
-
-@computed_once
-def _compiler() -> str:
-    """Returns the versions of nnefc and of what it compiles with, and the state of its own files."""
-    digest = hashlib.sha256()
-    for path, size, changed in sorted(_own_files()):
-        digest.update(f"{path} {size} {changed}\n".encode(errors="surrogateescape"))
-    return " ".join([*map(_version, ("nnefc", *_PACKAGES)), digest.hexdigest()])
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "-"
-
-
-def _own_files() -> Iterator[tuple[str, int, int]]:
-    """Yields the files of the compiler: path, size, and the time of the last change."""
-    folders = [
-        folder
-        for package in ("nnefc", "nnefc.passes", "nnefc.targets")
-        for spec in [find_spec(package)]
-        for folder in (spec.submodule_search_locations or () if spec is not None else ())
-    ]
-    while folders:
-        with os.scandir(folders.pop()) as entries:
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    folders += [entry.path] * (entry.name != "__pycache__")
-                else:
-                    state = entry.stat()
-                    yield entry.path, state.st_size, state.st_mtime_ns
 
 
 @computed_once

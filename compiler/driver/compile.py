@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -17,6 +18,7 @@ from nnefc.driver.auto_precision import narrowest
 from nnefc.driver.formats import load_network, load_operator_files
 from nnefc.driver.in_memory import AnyModel, file_of
 from nnefc.driver.integer_io import with_integer_io
+from nnefc.driver.kernel_cache import FileKernelCache
 from nnefc.driver.locks import in_turn
 from nnefc.driver.model_source import ModelSource
 from nnefc.driver.option_keywords import CompileKeywords, compile_options, with_documented_options
@@ -36,6 +38,7 @@ from nnefc.driver.programs import lowered_isa_levels
 from nnefc.driver.progress import Progress, Silent, Watched
 from nnefc.driver.provenance import source_digest
 from nnefc.driver.specializations import Specializations
+from nnefc.driver.user_cache import Cache, compiler_state, kernel_files
 from nnefc.frontends.dynamic_shapes import check_ranges, dynamic_shape_context
 from nnefc.ir.extern_c import c_files
 from nnefc.ir.network import Network
@@ -97,16 +100,20 @@ def compile(
 
 
 @reports_internal_errors(LoadError, RunError)
-def compile_model(model: AnyModel, options: CompileOptions, progress: Progress | None = None) -> Artifact:
-    """Compiles a model as :func:`compile` does; `options.precision` may be `auto`."""
+def compile_model(
+    model: AnyModel, options: CompileOptions, progress: Progress | None = None, cache: Cache = None
+) -> Artifact:
+    """Compiles a model as :func:`compile` does; `options.precision` may be `auto`, and `cache` says where kernels
+    are cached.
+    """
     path, folder = file_of(model)
     with folder or nullcontext():
         if options.precision.precision == AUTO:
-            return _fastest_precision(path, options, progress)
-        return _compile_file(path, options, Watched(progress or Silent()))
+            return _fastest_precision(path, options, progress, cache)
+        return _compile_file(path, options, Watched(progress or Silent()), cache)
 
 
-def _fastest_precision(path: Path, options: CompileOptions, progress: Progress | None) -> Artifact:
+def _fastest_precision(path: Path, options: CompileOptions, progress: Progress | None, cache: Cache) -> Artifact:
     """Compiles a model in several precisions, and returns the fastest within the error that the options allow."""
     auto = options.precision
 
@@ -115,12 +122,12 @@ def _fastest_precision(path: Path, options: CompileOptions, progress: Progress |
         if name == INT8:
             single = replace(single, calibrate=auto.calibrate, method=auto.method)
         with (progress or Silent()).phase(f"try {name}"):
-            return compile_model(path, replace(options, precision=single), progress)
+            return compile_model(path, replace(options, precision=single), progress, cache)
 
     return narrowest(tried, options.target, auto.calibrate, auto.max_error)
 
 
-def _compile_file(path: Path, options: CompileOptions, progress: Progress) -> Artifact:
+def _compile_file(path: Path, options: CompileOptions, progress: Progress, cache: Cache) -> Artifact:
     """Compiles the file of a model in one precision."""
     code = options.code
     machine = machine_of(options)
@@ -162,6 +169,7 @@ def _compile_file(path: Path, options: CompileOptions, progress: Progress) -> Ar
                 special=special,
                 operators=None if read.source is None else read.source.operators(),
                 checked=read.source.locations() if code.checked and read.source is not None else None,
+                cache=cache,
             )
             described = replace(artifact.description, source=source.result())
             return replace(artifact, description=described, files=network.files)
@@ -286,6 +294,7 @@ def compile_network(
     special: Specializations | None = None,
     operators: Mapping[str, str] | None = None,
     checked: Mapping[str, str] | None = None,
+    cache: Cache = None,
 ) -> Artifact:
     """Compiles the network that a front end returns: the second half of :func:`compile`.
 
@@ -300,6 +309,7 @@ def compile_network(
         special: networks of the same model for some sizes.
         operators: the operators of the model by the tensors that they compute, for libraries that time their kernels.
         checked: the nodes of the model by the tensors that they compute, for libraries whose kernels check accesses.
+        cache: where kernels are cached.
     """
     special = special or Specializations()
     progress, backend = Watched(progress or Silent()), backend_of(target)
@@ -331,8 +341,14 @@ def compile_network(
         memory_errors("the network takes more memory to compile than there is"),
         ExitStack() as generators,
     ):
+        is_watched = bool(passes) or any(manager.is_observed for manager in managers)
+        kernels = None if is_watched else _kernel_cache(cache)
         library_context = LibraryContext(
-            has_others=bool(special.networks), operators=operators or {}, checked=checked, on_progress=progress.kernels
+            has_others=bool(special.networks),
+            operators=operators or {},
+            checked=checked,
+            on_progress=progress.kernels,
+            cache=kernels,
         )
         with progress.phase("lower"), in_turn():
             levels = lowered_isa_levels(network, special, managers, code.profile, library_context, generators)
@@ -342,6 +358,8 @@ def compile_network(
             codes: list[Code] = []
             for level in levels:
                 objects = level.generator.finish(*(program.entry for program in level.programs[special.only :]))
+                if kernels is not None:
+                    kernels.add(chain(*(program.kernels for program in level.programs)), level.generator.object_of)
                 objects += () if codes else c_code
                 write = None if dump is None else dump.text
                 codes.append(level.manager.backend.finish(joined(level.programs), objects, level.manager, write))
@@ -352,6 +370,12 @@ def compile_network(
             return artifact
         checks = sum((level.generator.checks for level in levels), Checks())
         return replace(artifact, description=replace(artifact.description, checked=True), checks=checks)
+
+
+def _kernel_cache(cache: Cache) -> FileKernelCache | None:
+    """Returns the cache of kernels, unless it is switched off."""
+    files = kernel_files(cache)
+    return None if files is None else FileKernelCache(files, compiler_state())
 
 
 def _check_target(network: Network, special: Specializations, backend: Backend, profile: bool, checked: bool) -> None:

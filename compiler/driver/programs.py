@@ -64,8 +64,12 @@ def lowered_isa_levels(
     generators.callback(threads.shutdown, cancel_futures=True)
     for manager in managers:
         level = manager.backend
-        generator = generators.enter_context(CodeGenerator(level.objects(manager), threads=threads))
-        own = replace(library_context, symbol=entry_symbol(len(levels)), timed=[] if profile else None)
+        apart = level.names_by_content and len(managers) == 1 and library_context.checked is None
+        compile = level.objects(manager)
+        generator = generators.enter_context(CodeGenerator(compile, threads=threads, apart=apart))
+        own = replace(
+            library_context, symbol=entry_symbol(len(levels)), timed=[] if profile else None, by_content=apart
+        )
         width = level.target.host.vectors.bytes
         if len(managers) > 1:
             own = replace(own, compiled=compiled.get(width, CompiledKernels()).copy())

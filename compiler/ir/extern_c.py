@@ -121,7 +121,7 @@ _HEAD = "#include <stdbool.h>\n#include <stdint.h>\n"
 
 def c_files(module: tvm.IRModule) -> dict[CSource, str]:
     """The files that the kernels of a module need, with the wrappers: texts by what the user wrote."""
-    kernels = (func for func in module.functions.values() if isinstance(func, tirx.PrimFunc) and _calls(func))
+    kernels = (func for func in module.functions.values() if isinstance(func, tirx.PrimFunc) and calls_c(func))
     calls = dict.fromkeys(map(_call, kernels))
     texts: dict[CSource, str] = {}
     for call in sorted(calls, key=lambda call: (call.source.name, call.symbol)):
@@ -131,7 +131,8 @@ def c_files(module: tvm.IRModule) -> dict[CSource, str]:
     return texts
 
 
-def _calls(func: tirx.PrimFunc) -> bool:
+def calls_c(func: tirx.PrimFunc) -> bool:
+    """Returns whether a kernel calls a function of a C file of a user's."""
     return bool(func.attrs) and C_CALL in func.attrs
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,6 +59,19 @@ class FileCache:
             return None
         return path
 
+    def read(self, name: str) -> bytes | None:
+        """Returns the content of the file of this name, and notes its use; None as of :meth:`find`."""
+        path = self.folder / name
+        sums = _sums(path)
+        try:
+            content = path.read_bytes()
+            if sums.read_text(encoding="ascii") != _sum_of_content(content):
+                return None
+            os.utime(sums)
+        except (OSError, ValueError):
+            return None
+        return content
+
     def add(self, name: str, write: Callable[[Path], object]) -> Path:
         """Adds a file, or replaces it; then removes others, least recently used first, while all exceed the limit.
 
@@ -74,13 +87,25 @@ class FileCache:
             write(new / name)
             _sums(new / name).write_text(_sum_of(new / name), encoding="ascii")
 
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise write_error(self.folder, error) from error
-        write_together(self.folder, both, last=f"{name}{_SUM}")
-        self._shrink(self.folder / name)
+        self._write(both, last=f"{name}{_SUM}")
+        self._shrink({self.folder / name})
         return self.folder / name
+
+    def add_contents(self, contents: Mapping[str, bytes]) -> None:
+        """Adds several small files by name, as :meth:`add` does, and looks at the limit once.
+
+        Raises:
+            CompileError: the folder or a file cannot be written.
+        """
+
+        def all_of_them(new: Path) -> None:
+            for name, content in contents.items():
+                (new / name).write_bytes(content)
+                _sums(new / name).write_text(_sum_of_content(content), encoding="ascii")
+
+        if contents:
+            self._write(all_of_them)
+            self._shrink({self.folder / name for name in contents})
 
     def files(self) -> list[CachedFile]:
         """Returns all files, the least recently used first."""
@@ -103,14 +128,22 @@ class FileCache:
             with contextlib.suppress(OSError):  # another process has removed it
                 yield CachedFile(path, path.stat().st_size, each.stat().st_mtime)
 
-    def _shrink(self, kept: Path) -> None:
-        """Removes files until the limit holds, but never `kept`."""
+    def _write(self, write: Callable[[Path], None], *, last: str = "") -> None:
+        """Moves the files that `write` writes to a folder into this one, each before its checksum."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise write_error(self.folder, error) from error
+        write_together(self.folder, write, last=last)
+
+    def _shrink(self, kept: Set[Path]) -> None:
+        """Removes files until the limit holds, but none of `kept`."""
         files = self.files()
         total = sum(file.bytes for file in files)
         for file in files:
             if total <= self.max_bytes:
                 return
-            if file.path != kept:
+            if file.path not in kept:
                 _remove(file.path)
                 total -= file.bytes
 
@@ -128,6 +161,11 @@ def _sum_of(path: Path) -> str:
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
         return f"{os.fstat(file.fileno()).st_size} {digest}\n"
+
+
+def _sum_of_content(content: bytes) -> str:
+    """Returns the size and the digest of the content of a file."""
+    return f"{len(content)} {hashlib.sha256(content).hexdigest()}\n"
 
 
 def _remove(path: Path) -> None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
+
 from tvm import tirx
 
-__all__ = ["ENTRY", "SIZES", "entry_symbol", "exported", "kernel_symbol"]
+__all__ = ["ENTRY", "SIZES", "entry_symbol", "exported", "kernel_symbol", "symbol_of_content"]
 
 ENTRY = "nnefc_network"
 SIZES = "nnefc_network_sizes"
+
+_LONGEST = 60
+"""Characters of a kernel's name in a symbol."""
 
 _C_CALLING_CONVENTION = 1  # an explicit one, so that TVM leaves the signature alone
 
@@ -20,6 +25,14 @@ def entry_symbol(level: int) -> str:
 def kernel_symbol(name: str) -> str:
     """Returns the symbol by which the entry calls the kernel of this name."""
     return f"nnefc_kernel_{name}"
+
+
+def symbol_of_content(name: str, content: str) -> str:
+    """Returns the symbol of a kernel that is called by what it computes, with the words of its name but no numbers,
+    which differ from network to network.
+    """
+    words = re.sub(r"\d+(?=_|$)", "", name)[:_LONGEST]
+    return f"{kernel_symbol(words)}_{content}"
 
 
 def exported(func: tirx.PrimFunc, symbol: str) -> tirx.PrimFunc:

@@ -12,7 +12,7 @@ import nnefc
 from nnefc.cli import main
 from nnefc.cli.models import opened_libraries
 from nnefc.cli.serve import _loadable
-from nnefc.driver.cache import library_cache
+from nnefc.driver.user_cache import library_cache
 from nnefc.serving.settings import Policy
 
 MODEL = "version 1.0; graph g(x) -> (y) { x = external<scalar>(shape = [2]); y = relu(x); }"

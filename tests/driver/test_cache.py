@@ -14,7 +14,7 @@ from click.testing import CliRunner
 import nnefc
 from nnefc.cli import main
 from nnefc.driver import cache as library_cache_module
-from nnefc.driver.cache import library_cache
+from nnefc.driver.user_cache import Cache, library_cache
 
 MODEL = "version 1.0; graph g(x) -> (y) { x = external<scalar>(shape = [2]); y = mul(x, 3.0); }"
 
@@ -35,7 +35,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("off", ["0", "off", "No"])
 def test_the_environment_chooses_the_folder(home: Path, monkeypatch: pytest.MonkeyPatch, off: str) -> None:
-    def folder(cache: library_cache_module.Cache) -> Path | None:
+    def folder(cache: Cache) -> Path | None:
         found = library_cache(cache)
         return None if found is None else found.folder
 
@@ -79,7 +79,7 @@ def test_a_library_is_compiled_again_when_anything_changes(
     assert (runs(), runs()) == (1, 0)
     monkeypatch.setattr(library_cache_module, "_processor", lambda target: "another one")
     assert (runs(), runs()) == (1, 0)
-    monkeypatch.setattr(library_cache_module, "_compiler", lambda: "another one")
+    monkeypatch.setattr(library_cache_module, "compiler_state", lambda: "another one")
     assert (runs(), runs()) == (1, 0)
     (library,) = (file.path for file in library_cache().files()[-1:])  # type: ignore[union-attr]
     assert library.parent == home
@@ -98,11 +98,17 @@ def test_the_command_shows_and_empties_the_cache(home: Path, model: Path, monkey
     def printed(*words: str) -> str:
         return CliRunner().invoke(main, ["cache", *words], catch_exceptions=False).output
 
-    assert printed() == printed("info") == f"folder     {home}\nlibraries  0, 0 bytes\nlimit      4.3 GB\n"
+    def lines(*words: str) -> list[str]:
+        return [" ".join(line.split()) for line in printed(*words).splitlines()]
+
+    kernels = home.with_name("kernels")
+    empty = [f"libraries 0, 0 bytes of 4.3 GB in {home}", f"kernels 0, 0 bytes of 537 MB in {kernels}"]
+    assert lines() == lines("info") == empty
     nnefc.InferenceSession(model)
-    assert "libraries  1, " in printed()
-    assert "removed  1, " in printed("clear")
-    assert list(home.iterdir()) == [] and "libraries  0, 0 bytes" in printed()
+    for (kind, folder), line in zip((("libraries", home), ("kernels", kernels)), lines(), strict=True):
+        assert line.startswith(f"{kind} 1, ") and line.endswith(f" in {folder}")
+    assert [line.split()[1] for line in lines("clear")] == ["1,", "1,"]
+    assert list(home.iterdir()) == list(kernels.iterdir()) == [] and lines() == empty
     monkeypatch.setenv("NNEFC_CACHE", "0")
     assert printed() == "the cache is off\n"
 

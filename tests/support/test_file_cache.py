@@ -38,6 +38,16 @@ def test_changed_files_are_not_found(tmp_path: Path, content: bytes) -> None:
     assert cache.add("a", writes(b"one")) == cache.find("a")
 
 
+def test_contents_are_added_together(tmp_path: Path) -> None:
+    cache = FileCache(tmp_path / "new", 10)
+    cache.add("z", writes(b"123"))
+    cache.add_contents({})
+    cache.add_contents({"a": b"1234", "b": b"56789"})
+    assert cache.read("a") == b"1234" and cache.read("b") == b"56789" and cache.read("z") is None
+    (tmp_path / "new" / "a").write_bytes(b"1235")
+    assert cache.read("a") is None
+
+
 @pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"3 0"])
 def test_files_with_changed_sums_are_not_found(tmp_path: Path, content: bytes) -> None:
     cache = FileCache(tmp_path, 100)

@@ -23,8 +23,8 @@ from .options import SessionOptions
 from .providers import Provider
 
 if TYPE_CHECKING:
-    from nnefc.driver.cache import Cache
     from nnefc.driver.progress import Progress
+    from nnefc.driver.user_cache import Cache
 
 __all__ = ["Compilation"]
 

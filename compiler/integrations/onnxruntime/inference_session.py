@@ -32,9 +32,9 @@ from .providers import CPU, CUDA, Provider, providers_of
 from .session import Session
 
 if TYPE_CHECKING:
-    from nnefc.driver.cache import Cache
     from nnefc.driver.option_keywords import CompileKeywords
     from nnefc.driver.progress import Progress
+    from nnefc.driver.user_cache import Cache
 
 __all__ = ["InferenceSession"]
 

@@ -63,16 +63,27 @@ class CodeGenerator:
         checks: those of the kernels, when all have become code.
     """
 
-    def __init__(self, compile: Compile, suffix: str = "o", threads: ThreadPoolExecutor | None = None) -> None:
-        """`threads` are shared by several generators; by default a generator has as many as there are processors."""
+    def __init__(
+        self, compile: Compile, suffix: str = "o", threads: ThreadPoolExecutor | None = None, apart: bool = False
+    ) -> None:
+        """Begins with no kernels.
+
+        Args:
+            compile: compiles functions.
+            suffix: of the kind of the results.
+            threads: shared by several generators; by default a generator has as many as there are processors.
+            apart: whether each kernel has an object of its own, which other libraries can have too.
+        """
         self._compile = compile
         self._suffix = suffix
+        self._apart = apart
         self._threads = threads or ThreadPoolExecutor(os.cpu_count())
         self._owns_threads = threads is None
         with temporary_errors():  # one folder of all files: some systems remove folders slowly
             self._folder = tempfile.TemporaryDirectory(prefix="nnefc-", ignore_cleanup_errors=True)
         self._waiting: list[tirx.PrimFunc] = []
         self._parts: list[Future[tuple[bytes, Checks]]] = []
+        self._alone: dict[str, Future[tuple[bytes, Checks]]] = {}
         self._all: list[Future[tuple[bytes, Checks]]] = []  # those of entries too
         self.checks = Checks()
 
@@ -91,9 +102,19 @@ class CodeGenerator:
             self._threads.shutdown(not interrupted, cancel_futures=True)
         self._folder.cleanup()
 
-    def add(self, kernel: tirx.PrimFunc) -> None:
-        """Compiles `kernel`, a flat function with a symbol, some time before :meth:`finish` returns."""
+    def add(self, kernel: tirx.PrimFunc | bytes) -> None:
+        """Compiles `kernel`, a flat function with a symbol, some time before :meth:`finish` returns; or takes the
+        object of a kernel that is compiled already.
+        """
+        if isinstance(kernel, bytes):
+            self._parts.append(Future())
+            self._parts[-1].set_result((kernel, Checks()))
+            return
         self._waiting.append(kernel)
+        if self._apart:
+            self._start()
+            self._alone[str(kernel.attrs["global_symbol"])] = self._parts[-1]
+            return
         size = sum(_OPEN if DYNAMIC_SHAPES in other.attrs else 1 for other in self._waiting)
         if size >= _PARTS[min(len(self._parts), len(_PARTS) - 1)]:
             self._start()
@@ -106,6 +127,10 @@ class CodeGenerator:
         done = [part.result() for part in (*first, *self._parts)]
         self.checks = sum((checks for _, checks in done), Checks())
         return tuple(content for content, _ in done)
+
+    def object_of(self, symbol: str) -> bytes:
+        """Returns the object of a kernel that was compiled apart from others, when :meth:`finish` has returned."""
+        return self._alone[symbol].result()[0]
 
     def _start(self) -> None:
         self._parts.append(self._compiled(self._waiting, f"kernels{len(self._parts)}"))
@@ -127,6 +152,7 @@ class MachineCode:
             modules down (0.27 crashes).
         entries: the names of the functions in it that call the others.
         compile: compiles them; None where it was pickled.
+        compiled: kernels that are in the objects but not in `module`: by their symbols, what lowers them again.
     """
 
     objects: tuple[bytes, ...] = field(repr=False)
@@ -134,6 +160,7 @@ class MachineCode:
     module: tvm.IRModule | None = field(repr=False)
     entries: tuple[str, ...]
     compile: Compile | None = field(repr=False, compare=False)
+    compiled: Mapping[str, Callable[[], tirx.PrimFunc]] = field(default_factory=dict, repr=False, compare=False)
 
     device = "cpu"
     texts: ClassVar[Mapping[str, Sequence[str]]] = {
@@ -141,7 +168,7 @@ class MachineCode:
     }
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "module": None, "compile": None}
+        return {**self.__dict__, "module": None, "compile": None, "compiled": {}}
 
     def write_sources(self, _folder: Path) -> list[Path]:
         """Nothing: all is in the objects."""
@@ -159,10 +186,12 @@ class MachineCode:
                 hint="call emit before pickling it, or compile the model again here",
             )
         suffix = CODE_SUFFIXES[kind]
+        functions = {gv.name_hint: func for gv, func in self.module.functions.items()}
+        functions |= {symbol: lower() for symbol, lower in self.compiled.items() if symbol not in functions}
         with CodeGenerator(self.compile, suffix) as generator:
-            for name in sorted(gv.name_hint for gv in self.module.functions if gv.name_hint not in self.entries):
-                generator.add(self.module[name])
-            texts = generator.finish(*(self.module[name] for name in self.entries))
+            for name in sorted(functions.keys() - self.entries):
+                generator.add(functions[name])
+            texts = generator.finish(*(functions[name] for name in self.entries))
         count = len(self.entries)
         names = ["entry", *(f"entry{number}" for number in range(1, count))]
         names += [f"kernels{number}" for number in range(len(texts) - count)]

@@ -1,0 +1,114 @@
+"""Identifies kernels by what they compute, before they have a schedule: the key of their code in a cache.
+
+    lv12: T.Buffer(…), relu: T.Buffer(…)     →     %0: T.Buffer(…), %1: T.Buffer(…)     →     SHA-256 of the text
+
+Two kernels of one digest become the same machine code, in whatever network they are. So the digest covers all that
+the passes over kernels depend on: the computation with its shapes and types, what the memory plan may do with the
+operands, the target, the options, and for kernels with dynamic dimensions what is known of these. It does not depend
+on the names of variables: two networks of a family give them other numbers. Trained values are operands, and in no
+kernel.
+
+TVM's structural hash has 64 bits, of which similar kernels share most; here a digest must be safe from collisions.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import keyword
+import re
+from collections.abc import Collection
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+
+from nnefc.ir.extern_c import calls_c
+from nnefc.ir.rebuild import with_fields
+from nnefc.passes.backend import KernelUse, Settings
+from nnefc.symbolic.prover import known
+
+__all__ = ["content_of", "with_numbered_variables"]
+
+_DIGITS = 32
+"""Of the digest."""
+
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|(?<![\w.])[A-Za-z_]\w*')
+"""Strings, and names that are no attributes of others."""
+
+_KEPT = frozenset({*keyword.kwlist, "T", "I"})
+"""Names in TVM's text that are no variables."""
+
+_METADATA = "metadata["
+"""What TVM writes in place of objects that have no text."""
+
+
+def content_of(use: KernelUse, settings: Settings) -> str | None:
+    """Returns a digest of a kernel, which is a part of an identifier.
+
+    None where nothing identifies its code: it calls C files of users, has parts without a text, or its dimensions have
+    names that the text changes.
+    """
+    func = use.kernel.func
+    text = func.script()
+    if _METADATA in text or calls_c(func):
+        return None
+    facts = _facts(text) if use.sizes else ""
+    if facts is None:
+        return None
+    names = {str(var.name) for var in use.sizes}
+    parts = (
+        repr(settings.target),
+        str(settings.strict),
+        f"{use.results} {use.in_place} {use.aligned} {[str(var.name) for var in use.sizes]}",
+        facts,
+        _renamed(text, names),
+    )
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:_DIGITS]
+
+
+def with_numbered_variables(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Returns a function whose variables are called v0, v1, …, but for dimensions: debugging information has their
+    names.
+    """
+    numbered = {param: param for param in func.params if isinstance(param.ty, tvm.ir.PrimType)}
+
+    def of(var: tirx.Var) -> tirx.Var:
+        return numbered.setdefault(var, tirx.Var(f"v{len(numbered)}", var.ty))
+
+    params = [of(param) for param in func.params]
+    return with_fields(func, params=params, body=tvm_ffi.structural_map(func.body, (tirx.Var, of)))
+
+
+def _renamed(text: str, kept: Collection[str]) -> str:
+    """Returns the text of a function with the names of its variables replaced by numbers, in the order of their first
+    occurrence; strings, and the names in `kept`, stay.
+    """
+    names: dict[str, str] = {}
+
+    def renamed(found: re.Match[str]) -> str:
+        token = found[0]
+        if token[0] == '"' or token in _KEPT or token in kept:
+            return token
+        return names.setdefault(token, f"%{len(names)}")
+
+    return _TOKEN.sub(renamed, text)
+
+
+def _facts(text: str) -> str | None:
+    """Returns what is known of the dynamic dimensions; None where two have one name, or the kernel's text may have
+    other names than they.
+    """
+    present = known()
+    names = [str(var.name) for var in present.open]
+    if len(set(names)) < len(names) or any(re.search(rf"\b{re.escape(name)}_\d+\b", text) for name in names):
+        return None
+    dimensions = [
+        f"{var.name} {values} {var in present.told} {var in present.counted}" for var, values in present.open.items()
+    ]
+    sums = [f"{name} {_text(expr)} {low} {high}" for name, (expr, low, high) in present.sums.items()]
+    joins = [" ".join(map(_text, sizes)) for sizes in present.joins]
+    return "\n".join((*dimensions, *sums, *joins))
+
+
+def _text(expr: tirx.Expr) -> str:
+    return str(expr)
