@@ -25,6 +25,7 @@ from nnefc.passes.compute.dot.depthwise_int16x2 import use_int16x2
 from nnefc.passes.compute.dot.dot_intrinsics import use_dot_products
 from nnefc.passes.compute.dot.packed_int4 import use_packed_elements
 from nnefc.passes.compute.vector_math import use_vector_math
+from nnefc.passes.kernel_contents import content_of, with_numbered_variables
 from nnefc.passes.legalize.element_wise import ELEMENT_WISE
 from nnefc.passes.legalize.quantization import QUANTIZATION
 from nnefc.passes.legalize.reductions import REDUCTIONS
@@ -32,7 +33,6 @@ from nnefc.passes.legalize.reshape_views import VIEWS
 from nnefc.passes.manager import Pass, PassManager, Phase
 from nnefc.passes.plan.entry import entry_function
 from nnefc.passes.plan.entry_sizes import data_dependent_sizes, sizes_function
-from nnefc.passes.plan.kernel_contents import content_of, with_numbered_variables
 from nnefc.passes.plan.kernel_reuse import CompiledKernels
 from nnefc.passes.plan.memory import MemoryPlan, plan_memory
 from nnefc.passes.plan.merge_kernels import merged_kernels

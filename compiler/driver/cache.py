@@ -12,7 +12,8 @@ import os
 import platform
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache as computed_once
 from functools import partial
 from pathlib import Path
@@ -34,7 +35,7 @@ from nnefc.support.file_cache import FileCache
 if TYPE_CHECKING:
     from nnefc.driver.artifact import Artifact
 
-__all__ = ["library_of", "load_model"]
+__all__ = ["find_library", "library_of", "load_model"]
 
 _DIGITS = 32
 """Of the digest that a library is named by."""
@@ -96,6 +97,20 @@ def library_of(
     return path
 
 
+def find_library(model: Path, options: CompileOptions, cache: Cache = None) -> Path | None:
+    """Returns the library of a model from the cache; None if it is not there or is not cached.
+
+    Args:
+        model, options, cache: as of :func:`load_model`.
+
+    Raises:
+        CompileError: the model cannot be read, or NNEFC_CACHE_SIZE is not a size.
+    """
+    files = library_cache(cache)
+    text = _options_text(options) if files is not None else None
+    return None if files is None or text is None else _Key.of(model, options.target, text).find(files)
+
+
 def _compiled(
     model: str | os.PathLike[str], options: CompileOptions, progress: Progress | None, cache: Cache
 ) -> Artifact:
@@ -116,32 +131,64 @@ def _cached(model: Path, options: CompileOptions, compiled: Callable[[], Artifac
 def _cached_library(model: Path, target: str, compiled: Callable[[], Artifact], options: str, files: FileCache) -> Path:
     """Returns the library of a model from the cache, and compiles it if it is not there.
 
-    Which files next to the model are read follows from the contents of those before: a list of their names is kept
-    for all else that a library depends on.
-
     Args:
         options: as text.
 
     Raises:
         CompileError: the model cannot be read or compiled, or the folder cannot be written.
     """
-    document = model / NNEF_DOCUMENT
-    own = source_digest(document if document.is_file() else model)
-    known = [compiler_state(), target, _processor(target), options, own]
-    listed = f"files-{_digest(known)}.json"
-
-    def library(source: str) -> str:
-        return f"{re.sub(r'[^0-9A-Za-z_]', '_', model.stem)[:40]}-{_digest([*known, source])}{_suffix()}"
-
-    names = files.find(listed)
-    if names is not None:
-        found = files.find(library(source_digest(model, json.loads(names.read_text(encoding="utf-8")))))
-        if found is not None:
-            return found
+    key = _Key.of(model, target, options)
+    found = key.find(files)
+    if found is not None:
+        return found
     artifact = compiled()
-    made = files.add(library(artifact.description.source), artifact.export)
-    files.add(listed, lambda new: new.write_text(json.dumps(artifact.files), encoding="utf-8"))
+    made = files.add(key.library(artifact.description.source), artifact.export)
+    files.add(key.listed, lambda new: new.write_text(json.dumps(artifact.files), encoding="utf-8"))
     return made
+
+
+@dataclass(frozen=True)
+class _Key:
+    """What a library depends on.
+
+    Which files next to the model are read follows from the contents of those before: a list of their names is kept
+    for all else that a library depends on.
+
+    Attributes:
+        model: its file or folder.
+        known: all but the files next to the model.
+    """
+
+    model: Path
+    known: tuple[str, ...]
+
+    @classmethod
+    def of(cls, model: Path, target: str, options: str) -> _Key:
+        """Returns the key of a model's library; `options` is a text.
+
+        Raises:
+            CompileError: the model cannot be read.
+        """
+        document = model / NNEF_DOCUMENT
+        own = source_digest(document if document.is_file() else model)
+        return cls(model, (compiler_state(), target, _processor(target), options, own))
+
+    @property
+    def listed(self) -> str:
+        """Returns the name of the list of files."""
+        return f"files-{_digest(self.known)}.json"
+
+    def library(self, source: str) -> str:
+        """Returns the name of the library, by the digest of all files."""
+        name = re.sub(r"[^0-9A-Za-z_]", "_", self.model.stem)[:40]
+        return f"{name}-{_digest([*self.known, source])}{_suffix()}"
+
+    def find(self, files: FileCache) -> Path | None:
+        """Returns the library; None if it is not there."""
+        names = files.find(self.listed)
+        if names is None:
+            return None
+        return files.find(self.library(source_digest(self.model, json.loads(names.read_text(encoding="utf-8")))))
 
 
 @computed_once
@@ -162,7 +209,7 @@ def _suffix() -> str:
     return {"win32": ".dll", "darwin": ".dylib"}.get(sys.platform, ".so")
 
 
-def _digest(lines: list[str]) -> str:
+def _digest(lines: Sequence[str]) -> str:
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:_DIGITS]
 
 

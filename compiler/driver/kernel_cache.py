@@ -2,7 +2,7 @@
 
 Another network of the same family, the same with other weights or with one layer more, has most of its kernels in
 common with what was compiled before. A file holds what a kernel's function would tell the compiler, a line of JSON,
-and the object file. Its name says what the kernel computes for which target (`passes/plan/kernel_contents.py`), and
+and the object file. Its name says what the kernel computes for which target (`passes/kernel_contents.py`), and
 which compiler has compiled it.
 """
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import pickle
+import sys
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -23,6 +25,8 @@ from .options import SessionOptions
 from .providers import Provider
 
 if TYPE_CHECKING:
+    from nnefc.driver.background import Background
+    from nnefc.driver.options import CompileOptions
     from nnefc.driver.progress import Progress
     from nnefc.driver.user_cache import Cache
 
@@ -50,6 +54,47 @@ class Compilation:
     cache: Cache
     progress: Progress | None
 
+    def in_background(self) -> Model | Background | None:
+        """Starts to compile the library of all inputs in another process.
+
+        Returns:
+            The library, if it is in the cache; None if it cannot be compiled elsewhere.
+
+        Raises:
+            CompileError: the model cannot be read; of one of onnxruntime's classes.
+        """
+        path = self.model.model
+        if self.model.is_library or not isinstance(path, str | os.PathLike) or not sys.executable:
+            return None
+        from nnefc.driver.background import Background
+        from nnefc.driver.cache import find_library
+
+        options = self._options(Variant())
+        try:
+            found = find_library(Path(path), options, self.cache)
+            return load_library(found, **self._loading) if found else Background(Path(path), options, self.cache)
+        except CompileError as error:
+            raise classified(error, self.model) from error
+        except (OSError, pickle.PicklingError, TypeError, AttributeError):  # options that another process cannot read
+            return None
+
+    def loaded(self, library: Path) -> Model:
+        """Loads a compiled library.
+
+        Raises:
+            LoadError: it cannot be loaded.
+        """
+        return load_library(library, **self._loading)
+
+    @property
+    def _loading(self) -> dict[str, Any]:
+        """Returns the options of `nnefc.load`."""
+        load: dict[str, Any] = {"threads": self.threads, "device": self.provider.device}
+        flush = self.options.entries.get("session.set_denormal_as_zero")
+        if flush is not None:
+            load["flush_subnormals"] = flush == "1"
+        return load
+
     def library(self, variant: Variant) -> Model:
         """Returns the library for a variant of the inputs, compiled or loaded.
 
@@ -57,11 +102,7 @@ class Compilation:
             CompileError: the model cannot be compiled; of one of onnxruntime's classes.
             LoadError: the library cannot be loaded.
         """
-        load: dict[str, Any] = {"threads": self.threads, "device": self.provider.device}
-        flush = self.options.entries.get("session.set_denormal_as_zero")
-        if flush is not None:
-            load["flush_subnormals"] = flush == "1"
-        model = self.model.model
+        load, model = self._loading, self.model.model
         if self.model.is_library:
             path = Path(os.fspath(model))  # type: ignore[arg-type]
             if self.keywords:
@@ -77,22 +118,31 @@ class Compilation:
     def _compiled(self, variant: Variant, load: Mapping[str, Any]) -> Model:
         try:
             from nnefc.driver.cache import load_model
-            from nnefc.driver.option_keywords import compile_options
         except ModuleNotFoundError as error:
-            what = f"a session of the model {self.model.path or 'in memory'}"
-            raise compiler_missing(what, error.name or "") from error
-        keywords: dict[str, Any] = {**self.keywords, "shape": self._shapes(variant)}
-        if variant.overridable:
-            keywords["overridable"] = True
-        if self.options.enable_profiling:
-            keywords.setdefault("profile", True)
-        chosen = compile_options("nnefc.InferenceSession", keywords, self.provider.target)
+            raise self._without_compiler(error) from error
+        chosen = self._options(variant)
         try:
             path, folder = file_of(self.model.model)
             with folder or nullcontext():
                 return load_model(path, chosen, self.cache, self.progress, **load)
         except CompileError as error:
             raise classified(error, self.model) from error
+
+    def _options(self, variant: Variant) -> CompileOptions:
+        """Returns how the library of a variant is compiled."""
+        try:
+            from nnefc.driver.option_keywords import compile_options
+        except ModuleNotFoundError as error:
+            raise self._without_compiler(error) from error
+        keywords: dict[str, Any] = {**self.keywords, "shape": self._shapes(variant)}
+        if variant.overridable:
+            keywords["overridable"] = True
+        if self.options.enable_profiling:
+            keywords.setdefault("profile", True)
+        return compile_options("nnefc.InferenceSession", keywords, self.provider.target)
+
+    def _without_compiler(self, error: ModuleNotFoundError) -> Exception:
+        return compiler_missing(f"a session of the model {self.model.path or 'in memory'}", error.name or "")
 
     def _shapes(self, variant: Variant) -> dict[str, Any] | None:
         """Returns the option `shape`: what the program gives, sizes of dimensions by name, and shapes of inputs."""

@@ -11,7 +11,10 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from nnefc.driver.in_memory import AnyModel
@@ -30,6 +33,7 @@ from .options import session_options
 from .profiling import Profiler
 from .providers import CPU, CUDA, Provider, providers_of
 from .session import Session
+from .stand_in import StandIn
 
 if TYPE_CHECKING:
     from nnefc.driver.option_keywords import CompileKeywords
@@ -59,6 +63,7 @@ class InferenceSession(Session):
         provider_options: Sequence[Mapping[Any, Any]] | None = None,
         *,
         cache: Cache = None,
+        background: bool = False,
         progress: Progress | None = None,
         **options: Unpack[CompileKeywords],
     ) -> None:
@@ -71,7 +76,10 @@ class InferenceSession(Session):
             provider_options: options of each of `providers`; `device_id` is the number of the GPU.
             cache: a folder that keeps compiled libraries, so that a model is compiled once; None: the one in the
                 environment variable NNEFC_CACHE, or one in the user's folder of caches; False: no folder.
-            progress: called at the beginning and end of every phase of a compilation.
+            background: whether the session begins at once, and the model is compiled in another process meanwhile. Runs
+                are those of an installed onnxruntime until the library is there; without one, the first run waits.
+                Models that are not ONNX files, or need a library for each kind of inputs, are compiled as always.
+            progress: called at the beginning and end of every phase of a compilation; not of one in another process.
             options: of `nnefc.compile`, for a model.
 
         Raises:
@@ -88,6 +96,7 @@ class InferenceSession(Session):
         self._sess_options = session_options(sess_options)
         self._profiler = None
         self._cache, self._progress, self._keywords = cache, progress, keywords
+        self._in_background = background
         self._model = GivenModel(path_or_bytes, self._sess_options)
         self._model_path = None if self._model.path is None else os.fspath(self._model.path)
         self._model_bytes = path_or_bytes if isinstance(path_or_bytes, bytes) else None
@@ -148,7 +157,7 @@ class InferenceSession(Session):
         compilation = Compilation(
             self._model, self._sess_options, self._keywords, provider, threads, self._cache, self._progress
         )
-        self._libraries = Libraries(interface, compilation, threads)
+        self._libraries = self._libraries_of(interface, compilation, threads)
         first = self._libraries.first
         if interface is None:
             assert first is not None
@@ -159,6 +168,23 @@ class InferenceSession(Session):
         else:
             self._describe_model(interface, None if first is None else first.model)
         self._prepare()
+
+    def _libraries_of(self, interface: Interface | None, compilation: Compilation, threads: int | None) -> Libraries:
+        """Returns the libraries, of which the first may be compiled in another process."""
+        self._stand_in = None
+        if not self._in_background or interface is None or compilation.provider.name != CPU:
+            return Libraries(interface, compilation, threads)
+        libraries = Libraries(interface, compilation, threads, later=True)
+        found = None if libraries.depends_on_inputs or self._profiler is not None else compilation.in_background()
+        if found is None:
+            return Libraries(interface, compilation, threads)
+        if isinstance(found, Model):
+            libraries.begin(found)
+            return libraries
+        options = None if self._keywords or self._sess_options.initializers else self._sess_options
+        begin = partial(_begin, weakref.ref(self), compilation)
+        self._stand_in = StandIn(found, begin, compilation.model.model, options)
+        return libraries
 
     @property
     def _has_own_interface(self) -> bool:
@@ -196,6 +222,24 @@ class InferenceSession(Session):
         self._outputs_meta = [described(each, outputs) for each in interface.outputs]
         self._overridable_initializers = [node_arg(each, None, names) for each in interface.overridable]
         self._model_meta = self._model.metadata() if model is None else _metadata(model)
+
+
+def _begin(session: Callable[[], InferenceSession | None], compilation: Compilation, library: Path) -> None:
+    """Has a session, if it is still there, run the library that was compiled for it.
+
+    Raises:
+        LoadError: the library cannot be loaded.
+    """
+    if session() is None:
+        return
+    model = compilation.loaded(library)
+    found = session()
+    if found is None or found._model.interface is None:
+        return
+    first = found._libraries.begin(model)
+    found._describe_model(found._model.interface, first.model)
+    found._prepare()
+    found._stand_in = None
 
 
 def _declared(described: NodeArg, dtype: str) -> Declared:

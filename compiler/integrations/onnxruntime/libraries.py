@@ -79,6 +79,7 @@ class Libraries:
         interface: Interface | None,
         source: Source,
         threads: int | None,
+        later: bool = False,
     ) -> None:
         """Compiles the library, unless it depends on the inputs.
 
@@ -86,13 +87,26 @@ class Libraries:
             interface: of the model; None: the library says what its inputs are.
             source: gives the library of a variant.
             threads: of each session.
+            later: whether :meth:`begin` gives the library, and not the source.
         """
         self._interface, self._source, self._threads = interface, source, threads
         self._lock = Lock()
         self._runners: OrderedDict[Variant, Runner] = OrderedDict()
         self._is_lazy = interface is not None and any(map(_is_open, interface.required))
         self._sequences = [] if interface is None else [each for each in interface.required if each.is_sequence]
-        self.first: Runner | None = None if self._is_lazy else self.runner(Variant())
+        self.first: Runner | None = None if self._is_lazy or later else self.runner(Variant())
+
+    @property
+    def depends_on_inputs(self) -> bool:
+        """Whether there is a library for each kind of inputs."""
+        return self._is_lazy
+
+    def begin(self, model: Model) -> Runner:
+        """Takes the library of all inputs, which was compiled elsewhere."""
+        runner = Runner(model, self._threads)
+        with self._lock:
+            self.first = self._runners[Variant()] = runner
+        return runner
 
     def of_inputs(self, feed: Feed) -> tuple[Runner, Feed]:
         """Returns the library for inputs, and the inputs by its names."""

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn, TypeGuard
+from typing import TYPE_CHECKING, Any, NoReturn, TypeGuard
 
 import numpy as np
 
@@ -28,6 +28,9 @@ from .profiling import Profiler
 from .providers import CUDA, Provider
 from .raw_values import OrtValueVector, RawOrtValue
 from .values import OrtValue
+
+if TYPE_CHECKING:
+    from .stand_in import StandIn
 
 __all__ = ["Session"]
 
@@ -51,6 +54,7 @@ class Session:
     _declared_outputs: dict[str, Declared]
     _output_names: list[str]
     _simple: _Simple | None
+    _stand_in: StandIn | None = None
     _profiler: Profiler | None
 
     # --- runs
@@ -96,6 +100,10 @@ class Session:
                 raise refuse_shape(given, self._required, error) from error
             return [outputs[name] for name in names]
         feed = self._feed(given)
+        if self._stand_in is not None:
+            found_early = self._stand_in.run(names, feed)
+            if found_early is not None:
+                return found_early
         begin = time.perf_counter_ns() if self._profiler is not None else 0
         runner, own = self._libraries.of_inputs(feed)
         try:
