@@ -103,7 +103,8 @@ def _facts(text: str) -> str | None:
     if len(set(names)) < len(names) or any(re.search(rf"\b{re.escape(name)}_\d+\b", text) for name in names):
         return None
     dimensions = [
-        f"{var.name} {values} {var in present.told} {var in present.counted}" for var, values in present.open.items()
+        f"{var.name} {values} {var in present.reported} {var in present.data_dependent}"
+        for var, values in present.open.items()
     ]
     sums = [f"{name} {_text(expr)} {low} {high}" for name, (expr, low, high) in present.sums.items()]
     joins = [" ".join(map(_text, sizes)) for sizes in present.joins]
