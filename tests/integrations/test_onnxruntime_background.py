@@ -70,7 +70,7 @@ def test_a_failure_is_one_warning(model: Path, monkeypatch: pytest.MonkeyPatch, 
             session.run(None, {"x": X})
 
 
-def test_what_is_wrong_with_a_model_is_said(tmp_path: Path) -> None:
+def test_errors_of_the_other_process(tmp_path: Path) -> None:
     compilation = background.Background(tmp_path / "none.onnx", background.CompileOptions(), False)
     with pytest.raises(background.CompileError, match=r"none\.onnx"):
         compilation.library()
