@@ -19,9 +19,9 @@ from rich.console import Console
 from small_networks import Net
 
 import nnefc
-from nnefc.cli.progress import ProgressPhases
 from nnefc.driver import auto_precision as narrowest
 from nnefc.driver.artifact import Artifact
+from nnefc.driver.terminal_progress import ProgressPhases
 from nnefc.operators.dtypes import numpy_dtype
 from nnefc.support.diagnostics import CompileError
 from nnefc.targets.description.library import LibraryDescription
