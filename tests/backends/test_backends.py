@@ -183,6 +183,7 @@ def test_every_kind_of_machine_has_a_backend() -> None:
         assert backend_of(machine).target is machine
 
 
+@pytest.mark.slow
 def test_code_for_a_cpu_needs_nothing_that_is_for_gpus(model: Path) -> None:
     program = f"""
 import sys

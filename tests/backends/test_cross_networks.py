@@ -168,7 +168,7 @@ def digit() -> tuple[np.ndarray, int, np.ndarray]:
 
 
 @pytest.mark.parametrize("machine", machines({each.name for each in MACHINES} - ALIKE), indirect=True)
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 def test_a_digit_is_recognized(machine: Machine) -> None:
     image, label, expected = digit()
     probability = run_on(machine, nnefc.compile(DIGITS / "model.nnef", machine.target), {"image": image})["probability"]

@@ -62,7 +62,7 @@ def model() -> onnx.ModelProto:
         if machine.name in (*TARGETS, *SLOW)
     ],
 )
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 def test_strings_on_every_machine(machine: Machine, tmp_path: Path) -> None:
     if machine.missing:
         pytest.skip(f"needs: {machine.missing}")

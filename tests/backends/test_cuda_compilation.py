@@ -77,6 +77,7 @@ def test_the_image_has_code_of_each_architecture_and_ptx_of_the_newest(digits: A
     assert digits.code.image.architectures == (80, 90)
 
 
+@pytest.mark.slow
 def test_the_same_network_gives_the_same_library(digits: Artifact, tmp_path: Path) -> None:
     for folder, artifact in (("a", digits), ("b", nnefc.compile(DIGITS, TARGET))):
         (tmp_path / folder).mkdir()

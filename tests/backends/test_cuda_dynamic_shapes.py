@@ -105,7 +105,7 @@ def test_tensor_cores_take_any_size(precision: str) -> None:
         onnx_models.test_positions_and_masks_of_dynamic_sizes,
     ],
 )
-@pytest.mark.sample(1)
+@pytest.mark.slow
 def test_onnx_models_give_what_onnxruntime_gives(model: object, tmp_path: Path) -> None:
     assert callable(model)
     with on_cuda():

@@ -33,6 +33,7 @@ def run_on_gpu(*tests: str) -> None:
     assert " passed" in done.stdout
 
 
+@pytest.mark.slow
 def test_some_operators_agree_on_gpus() -> None:
     run_on_gpu(*(f"{PNNX_FAMILY}[{name}]" for name in ("softmax",)))
 

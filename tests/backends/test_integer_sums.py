@@ -79,7 +79,7 @@ def network(rng: np.random.Generator) -> tuple[onnx.ModelProto, dict[str, np.nda
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), inputs
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 def test_sums_of_products_are_exact(machine: Machine, tmp_path: Path) -> None:
     model, inputs = network(np.random.default_rng(20))
     onnx.save(model, tmp_path / "sums.onnx")

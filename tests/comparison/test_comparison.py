@@ -121,8 +121,22 @@ def test_dynamic_sizes_are_those_of_the_inputs(tmp_path: Path) -> None:
     assert {tensor.shape[0] for tensor in (*found.outputs, *found.tensors)} == {5}
 
 
-@pytest.mark.parametrize("model_path", [DIGITS, pytest.param(PNNX, marks=pytest.mark.slow)], ids=["NNEF", "PNNX"])
-def test_other_formats_are_compared_with_their_operators_one_by_one(model_path: Path) -> None:
+SMALL = """version 1.0;
+graph net(x) -> (y) {
+    x = external<scalar>(shape = [2, 5, 7]);
+    a = tanh(x);
+    b = matmul(a, x, transposeB = true);
+    c = add(mul(a, 0.5), 1.0);
+    y = matmul(softmax(b, axes = [2]), c);
+}
+"""
+
+
+@pytest.mark.parametrize("model_path", [SMALL, pytest.param(PNNX, marks=pytest.mark.slow)], ids=["NNEF", "PNNX"])
+def test_other_formats_are_compared_with_their_operators_one_by_one(model_path: Path | str, tmp_path: Path) -> None:
+    if isinstance(model_path, str):
+        (tmp_path / "net.nnef").write_text(model_path)
+        model_path = tmp_path / "net.nnef"
     found = compare(model_path)
     assert (found.reference, found.is_close) == ("plain", True)
     assert len(found.tensors) > 3 and found.outputs

@@ -159,6 +159,7 @@ def test_what_is_read_to_invert_its_bits_is_looked_at(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["aarch64", pytest.param("armv7", marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_other_machines_find_it_too(model: Path, name: str) -> None:
     machine = next(machine for machine in MACHINES if machine.name == name)
     if machine.missing:

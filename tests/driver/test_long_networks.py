@@ -203,6 +203,7 @@ def test_kernels_of_four_times_the_steps_are_four_times_as_long(structure: str, 
 @pytest.mark.parametrize(
     "structure", ["diamonds", *(pytest.param(s, marks=pytest.mark.slow) for s in ("chain", "tree", "doubled"))]
 )
+@pytest.mark.sample(1)
 def test_source_for_gpus_is_linear_in_the_steps(structure: str, tmp_path: Path) -> None:
     backend = CudaBackend(parse_cuda_target("cuda -arch=sm_80"))
 

@@ -33,6 +33,7 @@ def session(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     assert (fake.complaints, fake.objects) == ("", [])
 
 
+@pytest.mark.slow
 def test_a_library_for_a_gpu_names_its_provider(session: Any) -> None:
     assert ort.get_available_providers() == ["CUDAExecutionProvider", "CPUExecutionProvider"]
     assert ort.get_device() == "GPU"

@@ -199,6 +199,7 @@ def test_a_model_is_compiled_once(session: nnefc.InferenceSession, path: Path, c
     assert compiled == [path, moved]
 
 
+@pytest.mark.slow
 def test_weights_in_other_files_count(tmp_path: Path, compiled: Any) -> None:
     path, cache = tmp_path / "linear.onnx", tmp_path / "cache"
     settings = {"save_as_external_data": True, "location": "w.bin", "size_threshold": 0}

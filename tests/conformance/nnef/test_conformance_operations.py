@@ -125,7 +125,7 @@ STEPS = {
         *(pytest.param(group, 1, id=f"{group}, all", marks=pytest.mark.slow) for group in STEPS),
     ],
 )
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 def test_libraries_compute_what_the_standard_says(group: str, step: int, tmp_path: Path) -> None:
     make, dialect = GROUPS[group]
     cases = make()[::step]

@@ -25,7 +25,7 @@ COLUMNS = {
     "late large ones": (A.INTS, [1] * 600_000 + [1 << 40]),
     "floats": (A.FLOATS, RNG.standard_normal(1000).astype(np.float32).tolist()),
     "few strings": (A.STRINGS, [b"LEAF", b"BRANCH_LEQ", b"", b"LEAF"] * 50_000),
-    "strings like keys": (A.STRINGS, [b"JJ", b"J", b"J\x04JJJJ", b"ends"] * 50_000),
+    "strings like keys": (A.STRINGS, [b"JJ", b"J", b"J\x04JJJJ", b"ends"] * 10_000),
     "long strings": (A.STRINGS, ["é".encode() * n for n in (1, 63, 64, 100, 10_000, 3)] * 60),
 }
 

@@ -233,6 +233,7 @@ int main(int, char **arguments) {
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs: g++")
+@pytest.mark.slow
 def test_strings_in_cpp(copied: Path, tmp_path: Path) -> None:
     nnefc.compile(copied).export(tmp_path / "copied.so")
     (tmp_path / "p.cpp").write_text(PROGRAM)

@@ -63,7 +63,7 @@ def encoder(attention: str) -> onnx.ModelProto:
 
 
 @pytest.mark.parametrize("attention", ["Attention", "MultiHeadAttention"])
-@pytest.mark.sample(1)
+@pytest.mark.slow
 def test_one_library_takes_all_lengths(attention: str, tmp_path: Path) -> None:
     path = tmp_path / "encoder.onnx"
     path.write_bytes(encoder(attention).SerializeToString())

@@ -32,7 +32,7 @@ OTHERS_HAVE = {
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.slow] if name in OTHERS_HAVE else []) for name in NAMES]
 )
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 def test_compiled_network_agrees_with_pytorch(name: str) -> None:
     model = nnefc.compile(DATA / f"{name}.pnnx.param").load(threads=1)
     results = model(*arrays(name, "input"))

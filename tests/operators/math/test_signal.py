@@ -89,7 +89,7 @@ def as_complex(x: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize(
     "kind", [pytest.param(kind, marks=[pytest.mark.slow] * (kind in ("real", "back"))) for kind in KINDS]
 )
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 def test_a_transform_of_a_length_that_is_known_at_run_time(kind: str, tmp_path: Path) -> None:
     """Powers of two, odd and prime ones, of one row, several, and more than there are chunks."""
     parts, attributes, right = KINDS[kind]

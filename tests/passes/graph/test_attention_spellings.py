@@ -62,6 +62,7 @@ def test_each_spelling_is_one_kernel(tmp_path: Path, known: str) -> None:
 
 
 @pytest.mark.parametrize("names", [OF_EACH_KIND, pytest.param(tuple(SPELLINGS), marks=pytest.mark.slow)], ids=len)
+@pytest.mark.slow
 def test_dynamic_sizes_give_what_onnxruntime_gives(names: Sequence[str]) -> None:
     prefixes = {name: PREFIXES[name] for name in names}
     model = side_by_side(prefixes)

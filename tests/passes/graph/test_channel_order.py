@@ -272,6 +272,7 @@ UNITS = [
         pytest.param("llvm -mcpu=x86-64-v3", [*UNITS[::2], *UNITS[3::4]], id="v3, the others", marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.slow
 def test_shuffled_groups_have_the_same_values(name: str, units: list[tuple[int, ...]]) -> None:
     check([unit(*sizes) for sizes in units], name)
 

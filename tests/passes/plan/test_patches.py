@@ -180,6 +180,7 @@ def test_few_plans_of_memory_are_made_however_many_choices_there_are(
         pytest.param({"target": "x86-64", "multi": True}, id="multi", marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.slow
 def test_programs_of_one_library_have_parts_of_their_own(options: dict[str, Any], tmp_path: Path) -> None:
     """Batches, so that parts are copied between the rows of others."""
     net = Graph(2, 3, 64, 64)

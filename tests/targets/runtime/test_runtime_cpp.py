@@ -70,6 +70,7 @@ def test_the_header_does_what_it_says(command: tuple[str, ...], tmp_path: Path) 
     assert (done.returncode, done.stdout, done.stderr) == (0, "ok\n", "")
 
 
+@pytest.mark.slow
 def test_clang_has_no_warning_about_the_header(tmp_path: Path) -> None:
     """With the headers of its own library: what links it, which takes long, is tested above."""
     write_network(

@@ -89,6 +89,7 @@ def test_damaged_files_do_no_harm(compiler: str, tmp_path: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "ok\n", "")
 
 
+@pytest.mark.slow
 def test_addresses_of_32_bits_do_no_harm(tmp_path: Path) -> None:
     machine = next(machine for machine in MACHINES if machine.name == "armv7")
     if machine.missing:

@@ -214,6 +214,7 @@ LOOPS = {"a running mean of magnitudes", *(f"a layer of GRUs with a step of {ste
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name not in LOOPS])
+@pytest.mark.sample(8)
 def test_operators_of_registries_are_translated(name: str, tmp_path: Path) -> None:
     """Runs what the front end makes in TVM's virtual machine, which takes a fraction of the time of compiling."""
     body, shape, expected = CASES[name]

@@ -146,8 +146,7 @@ def test_products_of_dynamic_sizes_are_exact(name: str, tmp_path: Path) -> None:
 
 
 @SAMPLE_AND_ALL
-@pytest.mark.parametrize("family", [convolutions, products])
-@pytest.mark.sample(1)
+@pytest.mark.parametrize("family", [products, pytest.param(convolutions, marks=pytest.mark.slow)])
 def test_sums_of_pairs_of_rows_are_exact_on_arm(family: Family, whole: bool, tmp_path: Path) -> None:
     """By `smmla` and `ummla`."""
     machine = with_glibc("arm", "llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n2", "qemu-aarch64", "-cpu", "max")

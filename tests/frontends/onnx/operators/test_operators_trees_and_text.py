@@ -97,7 +97,7 @@ def test_regressors_agree_with_onnxruntime(tmp_path: Path, aggregate: str, trans
 
 
 @pytest.mark.parametrize("transform", ["NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO"])
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 def test_classifiers_agree_with_onnxruntime(tmp_path: Path, transform: str) -> None:
     forest = Forest(2, 5, 3).attributes("class", 5)
     more = {"classlabels_int64s": [10, 7, -3], "post_transform": transform}

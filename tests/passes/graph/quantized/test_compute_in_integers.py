@@ -378,6 +378,7 @@ def _quantize_weights(g: Graph, node: onnx.NodeProto, values: Mapping[str, onnx.
     ("dtype", "zero"),
     [("uint8", 117), *(pytest.param(*own, marks=pytest.mark.slow) for own in (("uint8", 0), ("int8", -6)))],
 )
+@pytest.mark.slow
 def test_layers_differ_from_the_reals_by_one_step_at_most(tmp_path: Path, dtype: str, zero: int) -> None:
     path = tmp_path / "layers.onnx"
     onnx.save(layers(dtype, zero), path)

@@ -435,6 +435,7 @@ def random_cases(count: int) -> list[Case]:
     return cases
 
 
+@pytest.mark.slow
 def test_random_shapes(tmp_path: Path) -> None:
     check(random_cases(12), tmp_path)
 
