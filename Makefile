@@ -10,7 +10,7 @@
 #   make test-gpu   the tests that need an NVIDIA GPU, on one; make test-all runs them too
 #   make bench      nnefc beside its peers (BENCH='resnet50 --threads 1' to choose)
 #   make pages      the pages of results that are due, with the commands that renew them
-#   make lint       ruff and mypy
+#   make lint       ruff and mypy; make style and make types for one of them
 #   make dist       the wheels, the archive of the sources and their digests, in dist
 #   make lock       the versions and hashes that LOCKED=1 installs, such as: make test LOCKED=1
 #   make docs       the documentation as a site, in build/site, to be read without a network
@@ -33,7 +33,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --durations 10
 # Tests start hundreds of Pythons: what each would parse again is kept, even where the environment says to keep nothing.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run chat test test-all nightly test-gpu fuzz stress bench pages lint docs dist lock clean
+.PHONY: run chat test test-all nightly test-gpu fuzz stress bench pages lint style types docs dist lock clean
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
@@ -67,11 +67,15 @@ bench: $(INSTALLED)-bench
 pages: $(INSTALLED)-test
 	@$(BIN)/python benchmarks/pages.py
 
-# mypy does not follow the mapping of folders to packages in pyproject.toml, so it checks an installed tree.
-lint: $(INSTALLED)-dev
+lint: style types
+
+style: $(INSTALLED)-dev
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/python packaging/words.py
+
+# mypy does not follow the mapping of folders to packages in pyproject.toml, so it checks an installed tree.
+types: $(INSTALLED)-dev
 	@rm -rf build/lib build/bdist.* build/lint
 	@$(PIP) install --no-deps --target build/lint .
 	@cd build/lint && ../../$(BIN)/mypy --strict --config-file ../../pyproject.toml -p nnefc

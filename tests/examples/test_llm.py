@@ -169,7 +169,6 @@ def test_prompts_take_the_positions_of_those_that_have_ended(
 CHOICES = ({"temperature": 0.9}, {"temperature": 2.0, "top_k": 5}, {"temperature": 1.5, "top_p": 0.6})
 
 
-@pytest.mark.slow
 def test_the_network_may_choose_the_tokens(tmp_path: Path) -> None:
     """As the sampler in Python does for the same random numbers."""
     values = write_model(tmp_path / "m.gguf", True, layers=1)
