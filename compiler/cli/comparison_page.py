@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from html import escape
@@ -67,8 +68,13 @@ def _row(tensor: ComparedTensor, bound: float) -> str:
     numbers = (apart.relative, apart.largest, apart.mean, apart.scale)
     cells = [f"<td>{escape(tensor.name)}</td>", *(f"<td class=n>{_number(number)}</td>" for number in numbers)]
     shape = ", ".join(map(str, tensor.shape))
-    cells += [f"<td>{escape(f'{tensor.dtype}[{shape}]')}</td>", f"<td>{escape(tensor.location or 'output')}</td>"]
+    cells += [f"<td>{escape(f'{tensor.dtype}[{shape}]')}</td>", f"<td>{escape(_position(tensor))}</td>"]
     return f"<tr{'' if apart.relative <= bound else ' class=far'}>{''.join(cells)}</tr>"
+
+
+def _position(tensor: ComparedTensor) -> str:
+    """Returns where a tensor is computed, without the folder of the model."""
+    return re.sub(r" in \S*/", " in ", tensor.location) or "output"
 
 
 def _number(value: float) -> str:

@@ -29,6 +29,9 @@ _MAX_BARS = 40_000
 """In the image; shorter ones that follow each other are drawn as one."""
 
 
+_WORKSPACE = "Below are the contents of the workspace by address, each from its writer to its last reader. "
+
+
 def timeline(run: TracedRun) -> str:
     """The image and its description."""
     if not run.calls:
@@ -74,8 +77,8 @@ def _words(run: TracedRun) -> str:
         f"<p>{1e3 * run.seconds:.3f} ms from the first call to the end of the last, of which the session's {count} "
         f"thread{'s' * (count > 1)} computed {share:.0f} %. A bar of a thread is a piece of a loop that is "
         f"distributed, "
-        "or a kernel without such loops. Below lies what is in the workspace, from the kernel that writes it to the "
-        "last one that reads it, at its place. Turn the wheel to zoom, drag to move, point at a bar for what it is.</p>"
+        f"or a kernel without such loops. {_WORKSPACE * bool(run.stays)}"
+        "Turn the wheel to zoom, drag to move, point at a bar for what it is.</p>"
     )
 
 
