@@ -73,7 +73,7 @@ def browser(folder: Path) -> bytes:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         page.open(f"http://127.0.0.1:{server.server_port}/")
         page.wait_for("document.body?.dataset.ready")
-        corner = "(({x, y}) => [x, y])(document.querySelector('#digits canvas').getBoundingClientRect())"
+        corner = "(({x, y}) => [x, y])(document.querySelector('#digits > canvas').getBoundingClientRect())"
         x, y = page.value(corner)
         seven = [(60, 60), (120, 60), (190, 60), (165, 110), (140, 160), (120, 215)]
         page.drag([(x + dx, y + dy) for dx, dy in seven])

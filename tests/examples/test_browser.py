@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import struct
 import threading
 import zlib
@@ -41,7 +42,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         " share = softmax(flat * 8.0, axes = [1]); }"
     )
     (folder / "labels.txt").write_text("\n".join(COLOURS))
-    part("build").build(folder / "site", document, folder / "labels.txt")
+    pixels = np.full((64, 64, 3), 40, np.uint8)
+    pixels[:, :, 1] = 200
+    (folder / "sample.png").write_bytes(png(pixels))
+    part("build").build(folder / "site", document, folder / "labels.txt", samples=[folder / "sample.png"])
     return folder / "site"
 
 
@@ -77,11 +81,24 @@ def first(page: Page, section: str) -> str:
 )
 @pytest.mark.sample(2)
 def test_a_digit_that_is_drawn_is_recognized(page: Page, strokes: list[list[tuple[float, float]]], digit: str) -> None:
-    page.value("document.querySelector('#digits button').click()")
-    x, y = page.value("(({x, y}) => [x, y])(document.querySelector('#digits canvas').getBoundingClientRect())")
+    page.value("document.querySelector('#digits .clear').click()")
+    x, y = page.value("(({x, y}) => [x, y])(document.querySelector('#digits > canvas').getBoundingClientRect())")
     for stroke in strokes:
         page.drag([(x + dx, y + dy) for dx, dy in stroke])
     assert first(page, "digits") == digit
+
+
+def test_samples_show_a_result_at_first_sight_and_when_they_are_chosen(page: Page) -> None:
+    page.open(page.value("location.href"))
+    page.wait_for("document.body?.dataset.ready")
+    assert first(page, "digits") == "0" and first(page, "images") == "green"
+    assert re.search(
+        r"[\d.]+ ms a run, [\d,]+ runs a second", page.value("document.querySelector('output').textContent")
+    )
+    assert page.value("document.querySelectorAll('#digits .samples button').length") == 10
+    page.value("document.querySelectorAll('#digits .samples button')[7].click()")
+    assert first(page, "digits") == "7"
+    assert "camera" in page.value("document.querySelector('#images .camera').textContent")
 
 
 @pytest.mark.parametrize("colour", COLOURS)
