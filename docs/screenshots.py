@@ -35,7 +35,7 @@ def view(folder: Path) -> bytes:
     _nnefc("view", _DIGITS, "-o", page, "--after", "compiled")
     with Page(1100, 640) as browser:
         browser.open(f"{page.as_uri()}#find=conv")
-        browser.wait_for("document.querySelector('.chosen')")
+        browser.wait_for("!!document.querySelector('.chosen')")
         return browser.image()
 
 

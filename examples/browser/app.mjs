@@ -54,23 +54,23 @@ function timeOf(run) {
   return Math.max(took, 1e-3) / count;
 }
 
-// A button for each sample, with a small picture of it.
-function addSamples(section, pictures, choose) {
+// A button for each sample, with a small image of it.
+function addSamples(section, images, choose) {
   const row = section.querySelector(".samples");
   row.replaceChildren(
-    ...pictures.map((picture, index) => {
+    ...images.map((image, index) => {
       const button = document.createElement("button");
       button.type = "button";
       button.ariaLabel = `sample ${index + 1}`;
-      button.append(picture);
+      button.append(image);
       button.addEventListener("click", () => choose(index));
       return button;
     }),
   );
 }
 
-// 8 × 8 numbers from 0 to 1 as a picture of grey squares.
-function digitPicture(pixels, side) {
+// 8 × 8 numbers from 0 to 1 as an image of grey squares.
+function digitImage(pixels, side) {
   const canvas = Object.assign(document.createElement("canvas"), { width: side, height: side });
   const pen = canvas.getContext("2d"), step = side / SIDE;
   pixels.forEach((value, i) => {
@@ -114,10 +114,10 @@ function drawDigits(section, model, samples) {
   const choose = (index) => {
     clear();
     section.dataset.sample = "yes";
-    pen.drawImage(digitPicture(pixels[index], canvas.width), 0, 0);
+    pen.drawImage(digitImage(pixels[index], canvas.width), 0, 0);
     show(section, model, pixels[index], labels);
   };
-  addSamples(section, pixels.map((sample) => digitPicture(sample, 40)), choose);
+  addSamples(section, pixels.map((sample) => digitImage(sample, 40)), choose);
   if (samples.length > 0) choose(0);
 }
 
@@ -148,10 +148,10 @@ async function takeImages(section, network) {
   const [, channels, height, width] = model.inputs[0].shape;
   Object.assign(canvas, { width, height });
   const pen = canvas.getContext("2d", { willReadFrequently: true });
-  const classify = (picture, w0, h0) => {
+  const classify = (source, w0, h0) => {
     const scale = Math.max(width / w0, height / h0);
     const [w, h] = [w0 * scale, h0 * scale];
-    pen.drawImage(picture, (width - w) / 2, (height - h) / 2, w, h);
+    pen.drawImage(source, (width - w) / 2, (height - h) / 2, w, h);
     show(section, model, imagePixels(pen.getImageData(0, 0, width, height), channels, network), network.labels);
   };
   const read = async (file) => {

@@ -5,7 +5,7 @@
 
 Digits and their samples come from examples/digits. A network for images takes one image,
 [1, channels, height, width] in float32, whose pixels have the mean and the deviation of ImageNet's, and gives a number
-for each class; labels are one a line, and samples are pictures to click.
+for each class; labels are one a line, and samples are images to click.
 Each network is compiled twice: with relaxed SIMD and threads for the browsers that have these, and without.
 """
 
@@ -65,13 +65,13 @@ def build(
     if images is not None:
         names = labels.read_text(encoding="utf-8").splitlines() if labels is not None else []
         files = compiled(images, "images", folder)
-        pictures = [Path(shutil.copy(sample, folder)).name for sample in samples]
+        copies = [Path(shutil.copy(sample, folder)).name for sample in samples]
         networks["images"] = {
             "files": files,
             "labels": names,
             "mean": mean,
             "deviation": deviation,
-            "samples": pictures,
+            "samples": copies,
         }
     (folder / "networks.json").write_text(json.dumps(networks), encoding="utf-8")
 
@@ -82,7 +82,7 @@ def main() -> None:
     parser.add_argument("folder", nargs="?", type=Path, default=Path("site"))
     parser.add_argument("--images", type=Path, metavar="MODEL")
     parser.add_argument("--labels", type=Path, metavar="FILE")
-    parser.add_argument("--samples", type=Path, metavar="PICTURE", nargs="+", default=())
+    parser.add_argument("--samples", type=Path, metavar="IMAGE", nargs="+", default=())
     arguments = parser.parse_args()
     build(arguments.folder, arguments.images, arguments.labels, samples=arguments.samples)
 
