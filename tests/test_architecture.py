@@ -14,7 +14,7 @@ from draw_architecture import IMAGE, PARTS, arrows_between_parts, circles, drawi
 ROOT = Path(__file__).parents[1]
 RUNTIME = ROOT / "targets" / "runtime"
 
-FRONTENDS = ("frontends/nnef", "frontends/onnx", "frontends/pnnx")
+FRONTENDS = ("frontends/nnef", "frontends/onnx", "frontends/pnnx", "frontends/tflite")
 
 ALLOWED: dict[str, Set[str]] = {
     "cli": {
@@ -40,6 +40,7 @@ ALLOWED: dict[str, Set[str]] = {
         "frontends/nnef",
         "frontends/onnx",
         "frontends/pnnx",
+        "frontends/tflite",
         "inspect/html",
         "ir",
         "loader",
@@ -106,6 +107,7 @@ ALLOWED: dict[str, Set[str]] = {
     "frontends/nnef": {"frontends", "ir", "operators", "support", "symbolic"},
     "frontends/onnx": {"frontends", "ir", "operators", "support", "symbolic"},
     "frontends/pnnx": {"frontends", "ir", "operators", "support", "symbolic"},
+    "frontends/tflite": {"frontends", "ir", "operators", "support", "symbolic"},
     "passes/schedule": {"ir", "passes/tir", "symbolic"},
     "passes/compute": {"ir", "operators", "passes/tir", "support", "symbolic", "targets/machine"},
     "targets/link": {"ir", "support", "targets/description", "targets/machine"},

@@ -104,7 +104,7 @@ def compare_model(
     html: Path | None,
     **options: Any,
 ) -> None:
-    """Compare MODEL (NNEF, ONNX or PNNX), compiled for this machine, with a reference, tensor by tensor.
+    """Compare MODEL (NNEF, ONNX, TFLite or PNNX), compiled for this machine, with a reference, tensor by tensor.
 
     Tensors are listed in the order in which the network computes them; the first that is too far away is named. The
     exit status is 3 if there is one.

@@ -118,7 +118,7 @@ def compile_model(
     verbose: bool,
     **options: Any,
 ) -> None:
-    """Compile MODEL (NNEF, ONNX or PNNX) to one self-contained library."""
+    """Compile MODEL (NNEF, ONNX, TFLite or PNNX) to one self-contained library."""
     keywords = given(options)
     if print_passes:
         from nnefc.cli.minimal_tvm import import_tvm

@@ -34,7 +34,7 @@ __all__ = ["convert_model"]
 @compiler_options(ReadKeywords.__annotations__, spellings={})  # here, --registry is a dialect
 @option("-v", "--verbose", group="Debugging", is_flag=True, help="Say what was written.")
 def convert_model(model: Path, output: Path, registry: str | None, verbose: bool, **options: Any) -> None:
-    """Write MODEL (NNEF, ONNX or PNNX) as a model of NNEF 1.0.
+    """Write MODEL (NNEF, ONNX, TFLite or PNNX) as a model of NNEF 1.0.
 
     The document is flat and has the standard's operations alone; the tensors are in files beside it. What NNEF cannot
     express is an error that names it.

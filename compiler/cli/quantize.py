@@ -46,7 +46,7 @@ __all__ = ["quantize_model"]
 )
 @compiler_options(["keep_wide", *ReadKeywords.__annotations__], spellings={})
 def quantize_model(model: Path, output: Path, calibrate: Path, **options: Any) -> None:
-    """Write MODEL (NNEF, ONNX or PNNX) with layers in 8-bit integers, quantized by its values on sample data.
+    """Write MODEL (NNEF, ONNX, TFLite or PNNX) with layers in 8-bit integers, quantized by its values on sample data.
 
     Prints the signal-to-noise ratio of each layer's result. Layers with the lowest ratio are better left in float32,
     with --exclude.

@@ -41,7 +41,7 @@ __all__ = ["check_page", "described_library", "view_model"]
 )
 @compiler_options(["target", *LowerKeywords.__annotations__])
 def view_model(model: Path, output: Path, after: tuple[str, ...], **options: Any) -> None:
-    """Write a page that shows MODEL (NNEF, ONNX or PNNX) as a graph, to be opened in a browser.
+    """Write a page that shows MODEL (NNEF, ONNX, TFLite or PNNX) as a graph, to be opened in a browser.
 
     Of a library that was compiled with --profile its kernels are shown.
     """

@@ -146,7 +146,7 @@ def compare(
     """Runs a network and a reference on the same inputs, and compares all tensors that both compute.
 
     Args:
-        model: NNEF, ONNX or PNNX.
+        model: NNEF, ONNX, TFLite or PNNX.
         target: a machine whose code this one runs.
         library: one that was compiled of the model, in place of the one that the further options describe; its outputs
             alone are compared.

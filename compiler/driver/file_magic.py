@@ -17,7 +17,7 @@ from pathlib import Path
 from nnefc.frontends.file_names import NNEF_DOCUMENT
 from nnefc.support.diagnostics import CompileError
 
-__all__ = ["check_known", "is_gguf", "is_onnx", "is_pnnx"]
+__all__ = ["TFLITE_MAGIC", "check_known", "is_gguf", "is_onnx", "is_pnnx", "is_tflite"]
 
 _HEAD = 4096
 _GZIP, _GGUF = b"\x1f\x8b", b"GGUF"
@@ -25,6 +25,8 @@ _PACKED, _UNPACKED = 1 << 16, 1 << 20
 """Bytes read of a compressed file, and what they may unpack to."""
 
 _TAR = slice(257, 262), b"ustar"
+TFLITE_MAGIC = b"TFL3"
+"""The bytes from the fourth on of a TFLite model."""
 
 _EXPORT = "torch.onnx.export(model.eval(), (example,), 'model.onnx')"
 
@@ -50,6 +52,8 @@ def check_known(path: Path) -> None:
     head = _head(path)
     if not head:
         raise CompileError(f"'{path}' is empty", hint="the download or the export was cut off: repeat it")
+    if head[4:8] == TFLITE_MAGIC:
+        return
     for mark, start, what, hint in _MARKS:
         if head.startswith(mark, start):
             raise _Foreign(path, what, hint)
@@ -101,6 +105,14 @@ def is_pnnx(path: Path) -> bool:
     return head.startswith(b"7767517") and re.search(rb"^pnnx\.", head, re.MULTILINE) is not None
 
 
+def is_tflite(path: Path) -> bool:
+    """Returns whether a file is a flatbuffer of TFLite's."""
+    try:
+        return _head(path)[4:8] == TFLITE_MAGIC
+    except OSError:
+        return False
+
+
 def _head(path: Path) -> bytes:
     with path.open("rb") as file:
         return file.read(_HEAD)
@@ -108,7 +120,6 @@ def _head(path: Path) -> bytes:
 
 # Files recognized by their first bytes: the bytes, their offset, the kind of file, how to get a model from it.
 
-_TFLITE = "convert it to ONNX: python -m tf2onnx.convert --tflite {path} --output {stem}.onnx"
 _HUGGING_FACE = (
     "export the network that it belongs to, with its config.json: optimum-cli export onnx --model {folder} onnx"
 )
@@ -127,13 +138,12 @@ _PADDLE = (
 )
 _CAFFE = "convert it: python -m nnef_tools.convert --input-format caffe --output-format nnef --input-model"
 _KNOWN = (
-    "models are of ONNX (.onnx), of PNNX (.pnnx.param with its .bin), of GGUF (.gguf) or of NNEF (a folder, .tgz, "
-    ".tar, or a document)"
+    "models are of ONNX (.onnx), of TFLite (.tflite), of PNNX (.pnnx.param with its .bin), of GGUF (.gguf) or of NNEF "
+    "(a folder, .tgz, .tar, or a document)"
 )
 _IMAGE = "give the network's file; images are inputs, as .npy files: nnefc run model.so --input NAME=photo.npy"
 
 _MARKS = (
-    (b"TFL3", 4, "a TensorFlow Lite model", _TFLITE),
     (b"ORTM", 4, "a model in onnxruntime's own format (.ort)", "compile the .onnx file that it was made from"),
     (b"ET1", 4, "a program of ExecuTorch's", f"export the network itself: {_EXPORT}"),
     (b"lmgg", 0, "a GGML file, which llama.cpp wrote before it had GGUF", "get the model as GGUF"),
@@ -288,7 +298,7 @@ def _check_binary(path: Path, head: bytes) -> None:
         what, hint = _message(head, fields)
     if what:
         raise _Foreign(path, what, hint)
-    if path.suffix.lower() not in (".onnx", ".param"):
+    if path.suffix.lower() not in (".onnx", ".param", ".tflite"):
         raise _Foreign(path, "no model of a format that is known", _KNOWN)
 
 
@@ -362,6 +372,7 @@ def _check_folder(path: Path) -> None:
 
 _FOLDERS = (
     ("*.onnx", "a folder with an ONNX model in it", "give the model: {found}"),
+    ("*.tflite", "a folder with a TFLite model in it", "give the model: {found}"),
     ("*.pnnx.param", "a folder with a PNNX network in it", "give the param file: {found}"),
     ("*.nnef", "a folder with an NNEF document in it that is not called graph.nnef", "give the document: {found}"),
     ("*.nnef.tgz", "a folder with an NNEF archive in it", "give the archive: {found}"),

@@ -8,6 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from nnefc.driver.file_magic import TFLITE_MAGIC
 from nnefc.driver.torch_programs import PROGRAM_SUFFIX, check_functional, is_program, load_program, write_onnx
 from nnefc.support.diagnostics import CompileError
 from nnefc.support.output_files import temporary_errors
@@ -21,7 +22,8 @@ __all__ = ["AnyModel", "file_of"]
 AnyModel: TypeAlias = (
     "onnx.ModelProto | bytes | str | os.PathLike[str] | torch.export.ExportedProgram | torch.onnx.ONNXProgram"
 )
-"""An ONNX model in memory, its bytes, a program of PyTorch, or the file of a model of any format."""
+"""An ONNX model in memory, its bytes or those of a TFLite model, a program of PyTorch, or the file of a model of any
+format."""
 
 _MAX_BYTES = 1 << 31
 """Of a message of protobuf."""
@@ -50,9 +52,10 @@ def file_of(model: AnyModel) -> tuple[Path, TemporaryDirectory[str] | None]:
         model, stem = load_program(path), path.stem
     else:
         stem = "model"
+    is_tflite = isinstance(model, bytes) and model[4:8] == TFLITE_MAGIC
     with temporary_errors():
         folder = TemporaryDirectory(prefix="nnefc-model-", ignore_cleanup_errors=True)
-        path = Path(folder.name) / f"{stem}.onnx"
+        path = Path(folder.name) / (f"{stem}.tflite" if is_tflite else f"{stem}.onnx")
         try:
             _write(model, path)
         except BaseException:
@@ -62,7 +65,9 @@ def file_of(model: AnyModel) -> tuple[Path, TemporaryDirectory[str] | None]:
 
 
 def _write(model: Any, path: Path) -> None:
-    if isinstance(model, bytes):
+    if path.suffix == ".tflite":
+        path.write_bytes(model)
+    elif isinstance(model, bytes):
         content = _decompressed(model)
         _check_complete_bytes(content)
         path.write_bytes(content)

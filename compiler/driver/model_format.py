@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nnefc.driver.file_magic import check_known, is_gguf, is_onnx, is_pnnx
+from nnefc.driver.file_magic import check_known, is_gguf, is_onnx, is_pnnx, is_tflite
 from nnefc.frontends.file_names import NNEF_DOCUMENT
 from nnefc.support.diagnostics import CompileError
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from nnefc.ir.network import Network
     from nnefc.ir.outline import Outline
 
-__all__ = ["GGUF", "NNEF", "ONNX", "PNNX", "Format", "format_of", "is_model"]
+__all__ = ["GGUF", "NNEF", "ONNX", "PNNX", "TFLITE", "Format", "format_of", "is_model"]
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,8 @@ NNEF = Format("NNEF", "nnefc.frontends.nnef")
 ONNX = Format("ONNX", "nnefc.frontends.onnx", has_sequences=True)
 PNNX = Format("PNNX", "nnefc.frontends.pnnx")
 GGUF = Format("GGUF", "nnefc.frontends.gguf", has_documents=True)
-_BY_SUFFIX = {".onnx": ONNX, ".param": PNNX}
+TFLITE = Format("TFLite", "nnefc.frontends.tflite")
+_BY_SUFFIX = {".onnx": ONNX, ".param": PNNX, ".tflite": TFLITE}
 """Every other name is NNEF's: a folder, an archive or a document."""
 
 
@@ -79,12 +80,14 @@ def format_of(path: Path) -> Format:
         return NNEF
     if is_gguf(path):
         return GGUF
+    if is_tflite(path):
+        return TFLITE
     if is_onnx(path):
         return ONNX
     return PNNX if is_pnnx(path) else _BY_SUFFIX.get(path.suffix.lower(), NNEF)
 
 
-_MODEL_SUFFIXES = (".onnx", ".nnef", ".param", ".tgz", ".tar", ".gz", ".pt2", ".gguf")
+_MODEL_SUFFIXES = (".onnx", ".nnef", ".param", ".tgz", ".tar", ".gz", ".pt2", ".gguf", ".tflite")
 
 _LIBRARY_MAGIC = (b"\x7fELF", b"MZ", b"\xcf\xfa\xed\xfe", b"\0asm", b"!<arch>", b"NNEFCWTS")
 """First bytes of files that are made of models, by any name."""

@@ -101,7 +101,8 @@ class ReadOptions:
     )
     entry: str | None = documented(
         "Model",
-        "The part of an ONNX model to compile instead of its graph: `training:0` is one step of its first training.",
+        "The part of a model to compile instead of its main graph: of ONNX `training:0`, one step of its first "
+        "training; of TFLite the key of a signature.",
     )
     overridable: bool = documented(
         "Model",

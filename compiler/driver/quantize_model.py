@@ -80,7 +80,7 @@ def quantize(
     """Writes a network with 8-bit integer convolutions and matrix products, where these have trained weights.
 
     Args:
-        model: NNEF, ONNX or PNNX.
+        model: NNEF, ONNX, TFLite or PNNX.
         output: `.onnx`: a model with `QuantizeLinear` and `DequantizeLinear`; else a model of NNEF, a folder or an
             archive, with a `graph.quant`.
         calibrate: typical values of the inputs by name, or an .npz file of them. Several samples are stacked along an

@@ -37,7 +37,7 @@ def graphs_of(model: str | os.PathLike[str], after: Sequence[str], options: Comp
     """Returns the graphs of a model, and after each of the passes named.
 
     Args:
-        model: NNEF, ONNX or PNNX.
+        model: NNEF, ONNX, TFLite or PNNX.
         after: names of passes, `compiled` for the last.
         options: how the model is read, and what decides which kernels it becomes.
 

@@ -39,7 +39,7 @@ __all__ = [
     "register",
 ]
 
-FORMATS = ("onnx", "nnef", "pnnx")
+FORMATS = ("onnx", "nnef", "pnnx", "tflite")
 
 _Class = TypeVar("_Class", bound="type[CustomOperator]")
 
@@ -70,6 +70,7 @@ def register(
     onnx: str | Sequence[str] = (),
     nnef: str | Sequence[str] = (),
     pnnx: str | Sequence[str] = (),
+    tflite: str | Sequence[str] = (),
     registry: str = "",
 ) -> Callable[[_Class], _Class]:
     """Register a class, which becomes a frozen dataclass, as an operator of models.
@@ -82,14 +83,14 @@ def register(
         nnef: the name of a fragment that documents declare, or its declaration, where they do not: `fragment
             threshold(x: tensor<scalar>, level: scalar = 0.5) -> (y: tensor<scalar>)`; or several.
         pnnx: the type in the param file, such as `example::threshold` or `models.Threshold`; or several.
+        tflite: the code of a custom operator, such as `Threshold`; or several. Its attributes are a flexbuffer's map.
         registry: what documents of tract's dialect must name to call it: `extension tract_registry NAME;`.
 
     Raises:
         CompileError: the class is not as it must be, or another one has the name.
     """
-    names = [
-        (format_, name) for format_, given in zip(FORMATS, (onnx, nnef, pnnx), strict=True) for name in _all(given)
-    ]
+    given = onnx, nnef, pnnx, tflite
+    names = [(format_, name) for format_, each in zip(FORMATS, given, strict=True) for name in _all(each)]
 
     def declare(kind: _Class) -> _Class:
         if not (isinstance(kind, type) and issubclass(kind, CustomOperator)):

@@ -25,8 +25,6 @@ PADDLE = (
 AGAIN = "get the file itself: a site's download button, or its address with /resolve/ or /raw/ in place of /blob/"
 
 FILES: list[tuple[str, bytes | str, str, str]] = [
-    ("m.tflite", b"\x1c\0\0\0TFL3" + bytes(64), "a TensorFlow Lite model",
-     "convert it to ONNX: python -m tf2onnx.convert --tflite m.tflite --output m.onnx"),
     ("m.ort", b"\x1c\0\0\0ORTM" + bytes(64), "a model in onnxruntime's own format (.ort)",
      "compile the .onnx file that it was made from"),
     ("m.pte", b"\x1c\0\0\0ET12" + bytes(64), "a program of ExecuTorch's", f"export the network itself: {EXPORT}"),
@@ -106,8 +104,9 @@ FILES: list[tuple[str, bytes | str, str, str]] = [
     ("cat.png", b"\x89PNG\r\n\x1a\n", "an image, not a model",
      "give the network's file; images are inputs, as .npy files: nnefc run model.so --input NAME=photo.npy"),
     ("m.zip", zipped("m.onnx")[:-12], "a damaged zip archive", "the download was cut off: repeat it"),
-    ("m.bin", bytes(range(7, 200)), "no model of a format that is known", "models are of ONNX (.onnx), of PNNX "
-     "(.pnnx.param with its .bin), of GGUF (.gguf) or of NNEF (a folder, .tgz, .tar, or a document)"),
+    ("m.bin", bytes(range(7, 200)), "no model of a format that is known", "models are of ONNX (.onnx), of TFLite "
+     "(.tflite), of PNNX (.pnnx.param with its .bin), of GGUF (.gguf) or of NNEF (a folder, .tgz, .tar, or a "
+     "document)"),
     ("m.onnx", b"", "empty", "the download or the export was cut off: repeat it"),
 ]  # fmt: skip
 

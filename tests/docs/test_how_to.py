@@ -153,14 +153,14 @@ def test_tables_that_pages_name_are_in_the_files_that_they_link_to(page: Path) -
 def test_the_code_of_the_page_on_operators_is_in_the_source() -> None:
     sources = "".join(path.read_text() for path in (ROOT / "compiler").rglob("activation.py"))
     examples = blocks("add-an-operator.md", "python")
-    assert len(examples) == 5
+    assert len(examples) == 6
     assert [example for example in examples if example not in sources] == []
 
 
 def test_the_page_on_operators_writes_all_generated_pages_of_operators() -> None:
     text = (PAGES / "add-an-operator.md").read_text()
     commands = re.findall(r"^```\n(python .*?)^```", text, re.MULTILINE | re.DOTALL)[0].splitlines()
-    pages = {"operators", "nnef-writing", "nnef-operations", "onnx-operators", "pnnx-operators"}
+    pages = {"operators", "nnef-writing", "nnef-operations", "onnx-operators", "pnnx-operators", "tflite-operators"}
     assert {path.stem for path in (ROOT / "docs").glob("*.md") if re.search("operat|writing", path.stem)} == pages
     assert len(commands) == len(pages)
 

@@ -1,0 +1,137 @@
+"""Control flow: IF, WHILE, subgraphs that are called; and variables that are kept between runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tvm import relax
+
+from nnefc.frontends.tflite.lowering import Lowering, Node, Operand, Result, Value, operator
+from nnefc.ir.network import If, Loop
+from nnefc.operators.base import dtype_of, shape_of
+from nnefc.support.diagnostics import CompileError
+
+__all__: list[str] = []
+
+
+def _values(node: Node, first: int = 0) -> list[Value]:
+    return [node.value(index) for index in range(first, len(node.inputs))]
+
+
+def _type_of(operand: Operand) -> relax.TensorType:
+    return relax.TensorType(shape_of(operand), dtype_of(operand))
+
+
+@operator("CALL")
+def _call(at: Lowering, node: Node) -> Result:
+    return at.run_subgraph(node.options.subgraph, _values(node))
+
+
+@operator("STABLEHLO_COMPOSITE")
+def _composite(at: Lowering, node: Node) -> Result:
+    return at.run_subgraph(node.options.decomposition_subgraph_index, _values(node))
+
+
+@operator("CALL_ONCE")
+def _call_once(at: Lowering, node: Node) -> Result:
+    """What it assigns is the first value of variables, which were found before."""
+    return []
+
+
+@operator("IF", types=("bool",))
+def _if(at: Lowering, node: Node) -> Result:
+    then, other = node.options.then_subgraph_index, node.options.else_subgraph_index
+    known = at.known(node.operand(0))
+    given = _values(node, 1)
+    if known is not None:
+        return at.run_subgraph(then if known.reshape(-1)[0] else other, given)
+    outputs: list[list[Value]] = []
+
+    def branch(index: int) -> Callable[..., list[Operand]]:
+        def make(_: Sequence[relax.Expr], __: Sequence[relax.Expr]) -> list[Operand]:
+            outputs.append(_in_body(at, index, given))
+            return [at.tensor(value) for value in outputs[-1]]
+
+        return make
+
+    bodies = [at.body([], [], branch(index)) for index in (then, other)]
+    types = [[_type_of(at.tensor(value)) for value in each] for each in outputs]
+    if [str(t) for t in types[0]] != [str(t) for t in types[1]]:
+        raise CompileError("its branches give results of different types or shapes")
+    condition = at.reshaped(node.operand(0), ())
+    operands = [condition, *bodies[0][1], *bodies[1][1]]
+    made = at.control(If(bodies[0][0], bodies[1][0]), operands, types[0])
+    return [Value(each, value.dtype, value.quantization) for each, value in zip(made, outputs[0], strict=True)]
+
+
+def _in_body(at: Lowering, index: int, given: Sequence[Value]) -> list[Value]:
+    """The outputs of a subgraph in a body; variables must not change there."""
+    before = dict(at.variables)
+    made = at.run_subgraph(index, given)
+    if any(at.variables[name] is not value for name, value in before.items()):
+        raise CompileError("a variable is assigned in a branch or a loop, which is not supported")
+    return made
+
+
+@operator("WHILE", "STABLEHLO_WHILE")
+def _while(at: Lowering, node: Node) -> Result:
+    condition, body = node.options.cond_subgraph_index, node.options.body_subgraph_index
+    given = _values(node)
+    first = [at.expr(at.tensor(value)) for value in given]
+
+    def running(values: Sequence[Value]) -> Operand:
+        (made,) = _in_body(at, condition, values)
+        return at.reshaped(at.tensor(made), ())
+
+    def make(_: Sequence[relax.Expr], states: Sequence[relax.Expr]) -> list[Operand]:
+        values = [Value(state, v.dtype, v.quantization) for state, v in zip(states[1:], given, strict=True)]
+        after = _in_body(at, body, values)
+        for state, value in zip(states[1:], after, strict=True):
+            made = at.tensor(value)
+            if shape_of(made) != shape_of(state) or dtype_of(made) != dtype_of(state):
+                raise CompileError(
+                    f"a state of shape {list(shape_of(state))} becomes one of shape {list(shape_of(made))} in the loop"
+                )
+        return [running(after), *(at.tensor(value) for value in after)]
+
+    start = at.expr(running(given))
+    states = [start, *first]
+    made, captured = at.body([relax.TensorType((), "int64")], [_type_of(state) for state in states], make, leading=1)
+    loop = Loop(made, None, False, True, (), ())
+    results = at.control(loop, [*captured, *states], [_type_of(state) for state in states])
+    return [Value(each, v.dtype, v.quantization) for each, v in zip(results[1:], given, strict=True)]
+
+
+# Variables: a handle is the variable's name.
+
+
+@operator("VAR_HANDLE")
+def _var_handle(at: Lowering, node: Node) -> Result:
+    container, name = node.options.container, node.options.shared_name
+    return Value(None, "resource", handle=f"{container}/{name}" if container else name or "variable")
+
+
+def _variable(at: Lowering, node: Node) -> str:
+    name = node.value(0).handle
+    if not isinstance(name, str) or name not in at.variables:
+        raise CompileError("it refers to no variable that is known at compile time")
+    return name
+
+
+@operator("READ_VARIABLE", types=("resource",))
+def _read_variable(at: Lowering, node: Node) -> Result:
+    return at.variables[_variable(at, node)]
+
+
+@operator("ASSIGN_VARIABLE", types=("resource",))
+def _assign_variable(at: Lowering, node: Node) -> Result:
+    name = _variable(at, node)
+    before, value = at.tensor(at.variables[name]), node.value(1)
+    operand = at.tensor(value)
+    if shape_of(operand) != shape_of(before) or dtype_of(operand) != dtype_of(before):
+        raise CompileError(
+            f"the variable '{name}' of shape {list(shape_of(before))} is assigned a tensor of shape "
+            f"{list(shape_of(operand))}"
+        )
+    at.variables[name] = value
+    return []

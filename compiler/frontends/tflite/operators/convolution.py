@@ -1,0 +1,196 @@
+"""Convolutions in two and three dimensions, depthwise and transposed: real, quantized, and with quantized weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from nnefc.frontends.tflite.lowering import Lowering, Node, Operand, Result, operator
+from nnefc.frontends.tflite.model import Quantization
+from nnefc.frontends.tflite.operators.weights import (
+    hybrid_input,
+    is_hybrid,
+    real_weights,
+    requantized,
+    scaled_back,
+)
+from nnefc.frontends.tflite.quantized import activated, zero_of
+from nnefc.operators.base import Array, dtype_of, shape_of
+from nnefc.operators.math.casting import Cast
+from nnefc.operators.math.elementwise import apply
+from nnefc.operators.nn.convolution import Convolution, TransposedConvolution
+from nnefc.operators.nn.quantization import IntegerConvolution
+from nnefc.operators.nn.window import Window, same_padding
+from nnefc.operators.tensor.shape import Reshape, Transpose
+from nnefc.support.diagnostics import CompileError
+from nnefc.symbolic.dims import Dimension, ceil_div
+
+__all__: list[str] = []
+
+_TYPES = ("float32", "int8", "uint8", "int16")
+_SAME = 0
+
+
+def window_of(node: Node, size: Sequence[int], sizes: Sequence[Dimension], names: str = "hw") -> Window:
+    """The window of an operator, whose options name strides and dilations by dimension."""
+    options = node.options
+    stride = tuple(getattr(options, f"stride_{name}") for name in names)
+    dilation = tuple(getattr(options, f"dilation_{name}_factor", 1) for name in names)
+    if any(step < 1 for step in (*stride, *dilation, *size)):
+        raise CompileError(f"the window {list(size)} has the strides {list(stride)} and dilations {list(dilation)}")
+    window = Window(tuple(size), stride, dilation, ((0, 0),) * len(size))
+    if options.padding != _SAME:
+        return window
+    results = [ceil_div(each, step) for each, step in zip(sizes, stride, strict=True)]
+    return window.padded(same_padding(window, sizes, results))
+
+
+def _weights_first(at: Lowering, w: Operand, order: Sequence[int]) -> Operand:
+    made: Operand = at.apply(Transpose(tuple(order)), w)
+    return np.ascontiguousarray(made) if isinstance(made, np.ndarray) else made
+
+
+def _convolved(at: Lowering, node: Node, w: Operand, window: Window, groups: int, scale_axis: int) -> Result:
+    """The convolution with a filter `[O, C / groups, *k]`.
+
+    Args:
+        scale_axis: of the file's filter, along which its scales are those of output channels.
+    """
+    x = at.channels_first(node.operand(0))
+    bias = node.optional_operand(2)
+    if is_hybrid(node):
+        elements, scale, zero = hybrid_input(at, node, x, asymmetric=not node.quantization(1).is_single)
+        layer = IntegerConvolution(window, groups)
+        sums = at.apply(layer, elements, w, None, _filter_zero(node, dtype_of(w)))
+        if zero is not None:  # each element of the batch has its own; padding stands for the real 0
+            ones = np.ones((1, *shape_of(x)[1:]), np.int8)
+            moved = apply(at, "multiply", at.apply(layer, ones, w), at.apply(Cast("int32"), zero))
+            sums = apply(at, "subtract", sums, moved)
+        made = scaled_back(at, node, sums, scale, bias)
+    elif node.dtype(0) == "float32":
+        made = at.apply(Convolution(window, groups), x, w, bias)
+    else:
+        return at.channels_last(_quantized(at, node, x, w, window, groups, scale_axis, bias))
+    return at.channels_last(activated(at, node, made))
+
+
+def _filter_zero(node: Node, dtype: str) -> Array | None:
+    quantization = node.quantization(1)
+    return quantization.zero.astype(dtype) if quantization.zero.any() else None
+
+
+def _quantized(
+    at: Lowering, node: Node, x: Operand, w: Operand, window: Window, groups: int, scale_axis: int, bias: Operand | None
+) -> Operand:
+    _check_axis(node.quantization(1), scale_axis)
+    if node.dtype(0) == "int16":
+        wide = "int32" if bias is not None and dtype_of(bias) == "int32" else "int64"
+        sums = at.apply(Convolution(window, groups, sums=wide), at.apply(Cast("int32"), x), at.apply(Cast("int32"), w))
+        return requantized(at, node, sums, bias, rank=len(window.size) + 2)
+    zero = zero_of(node.quantization(0), node.dtype(0))
+    sums = at.apply(IntegerConvolution(window, groups), x, w, zero, _filter_zero(node, dtype_of(w)), bias)
+    return requantized(at, node, sums, None, rank=len(window.size) + 2)
+
+
+def _check_axis(quantization: Quantization, axis: int) -> None:
+    if not quantization.is_single and quantization.axis != axis:
+        raise CompileError(f"the filter's scales are along dimension {quantization.axis}, not along its outputs")
+
+
+@operator("CONV_2D", types=_TYPES)
+def _conv_2d(at: Lowering, node: Node) -> Result:
+    w = real_weights(at, node, 1)
+    outputs, height, width, inputs = shape_of(w)
+    channels = node.shape(0)[-1]
+    if channels % max(inputs, 1) or outputs % max(channels // max(inputs, 1), 1):
+        raise CompileError(f"a filter of shape {list(shape_of(w))} does not fit {channels} channels")
+    window = window_of(node, (height, width), node.shape(0)[1:3])
+    return _convolved(at, node, _weights_first(at, w, (0, 3, 1, 2)), window, channels // inputs, 0)
+
+
+@operator("DEPTHWISE_CONV_2D", types=_TYPES)
+def _depthwise(at: Lowering, node: Node) -> Result:
+    w = real_weights(at, node, 1)
+    one, height, width, outputs = shape_of(w)
+    channels = node.shape(0)[-1]
+    if one != 1 or outputs % channels:
+        raise CompileError(f"a depthwise filter of shape {list(shape_of(w))} does not fit {channels} channels")
+    window = window_of(node, (height, width), node.shape(0)[1:3])
+    return _convolved(at, node, _weights_first(at, w, (3, 0, 1, 2)), window, channels, 3)
+
+
+@operator("CONV_3D", types=("float32",))
+def _conv_3d(at: Lowering, node: Node) -> Result:
+    w = node.operand(1)
+    window = window_of(node, shape_of(w)[:3], node.shape(0)[1:4], "dhw")
+    groups = node.shape(0)[-1] // shape_of(w)[3]
+    return _convolved(at, node, _weights_first(at, w, (4, 3, 0, 1, 2)), window, groups, 4)
+
+
+# Transposed convolutions: the shape of the result is an operand.
+
+
+def _transposed(
+    at: Lowering, node: Node, x: Operand, w: Operand, names: str
+) -> tuple[Operand, Window, tuple[Any, ...]]:
+    """The input with channels first, and the window and what the result has beyond it, by the result's shape."""
+    wanted = node.sizes(0, "the shape of the result")
+    rank = len(names)
+    if len(wanted) != rank + 2:
+        raise CompileError(f"the result of shape {wanted} should have {rank + 2} dimensions")
+    sizes = wanted[1:-1]
+    window = window_of(node, shape_of(w)[2:], sizes, names)
+    own = shape_of(x)[2:]
+    beyond = tuple(size - made for size, made in zip(sizes, window.spread(own), strict=True))
+    return x, window, beyond
+
+
+@operator("TRANSPOSE_CONV", types=("int32",))
+def _transpose_conv(at: Lowering, node: Node) -> Result:
+    w = _weights_first(at, real_weights(at, node, 1), (3, 0, 1, 2))
+    x, window, beyond = _transposed(at, node, at.channels_first(node.operand(2)), w, "hw")
+    bias = node.optional_operand(3)
+    layer = TransposedConvolution(window, 1, beyond)
+    if node.dtype(2) == "float32":
+        return at.channels_last(activated(at, node, at.apply(layer, x, w, bias)))
+    _check_axis(node.quantization(1), 0)
+    wide = "int64" if node.dtype(2) == "int16" and not (bias is not None and dtype_of(bias) == "int32") else "int32"
+    x, w = (_centred(at, each, node.quantization(k), wide) for each, k in ((x, 2), (w, 1)))
+    return at.channels_last(requantized(at, node, at.apply(layer, x, w), bias, rank=4, data=2))
+
+
+def _centred(at: Lowering, x: Operand, quantization: Quantization, dtype: str) -> Operand:
+    wide = at.apply(Cast(dtype), x)
+    zero = np.array(quantization.zero[0], dtype)
+    return apply(at, "subtract", wide, zero) if zero else wide
+
+
+@operator("CONV_3D_TRANSPOSE", types=("int32",))
+def _conv_3d_transpose(at: Lowering, node: Node) -> Result:
+    w = _weights_first(at, node.operand(1), (4, 3, 0, 1, 2))
+    x, window, beyond = _transposed(at, node, at.channels_first(node.operand(2)), w, "dhw")
+    return at.channels_last(
+        activated(at, node, at.apply(TransposedConvolution(window, 1, beyond), x, w, node.optional_operand(3)))
+    )
+
+
+@operator("Convolution2DTransposeBias", types=("float32",))
+def _mediapipe_transpose(at: Lowering, node: Node) -> Result:
+    """MediaPipe's: attributes are a struct of padding, width and height of the stride; the result's size follows."""
+    if len(node.custom) < 12:
+        raise CompileError("its options are too short")
+    padding, stride_w, stride_h = np.frombuffer(node.custom[:12], "<i4").tolist()
+    if padding not in (1, 2) or not (1 <= stride_w < 1 << 16 and 1 <= stride_h < 1 << 16):
+        raise CompileError("its options are not known")
+    x, w = at.channels_first(node.operand(0)), _weights_first(at, node.operand(1), (3, 0, 1, 2))
+    window, sizes = Window.of(shape_of(w)[2:], (stride_h, stride_w)), shape_of(x)[2:]
+    if padding == 1:
+        results = [size * step for size, step in zip(sizes, window.stride, strict=True)]
+        window = window.padded(same_padding(window, results, sizes))
+        beyond = tuple(size - made for size, made in zip(results, window.spread(sizes), strict=True))
+    else:
+        beyond = (0, 0)
+    bias = at.apply(Reshape((-1,)), node.operand(2))
+    return at.channels_last(at.apply(TransposedConvolution(window, 1, beyond), x, w, bias))

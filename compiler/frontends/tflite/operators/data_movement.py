@@ -1,0 +1,404 @@
+"""Data movement: shapes, slices, padding, concatenation, blocks; and creation of tensors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from nnefc.frontends.tflite.lowering import Lowering, Node, Operand, Result, operator, stored
+from nnefc.frontends.tflite.quantized import activated, nearest, single
+from nnefc.frontends.tflite.slicing import python_index
+from nnefc.operators.base import Array, dtype_of, rank_of, shape_of
+from nnefc.operators.math.elementwise import broadcast_shapes
+from nnefc.operators.nn.fixed_point import IntegerTable, table_of
+from nnefc.operators.nn.quantization import RANGES
+from nnefc.operators.tensor.creation import Arange, Full
+from nnefc.operators.tensor.padding import Pad
+from nnefc.operators.tensor.shape import (
+    Concat,
+    DepthToSpace,
+    Expand,
+    Reshape,
+    Slice,
+    SpaceToDepth,
+    Split,
+    Squeeze,
+    Stack,
+    Tile,
+    Transpose,
+    Unsqueeze,
+    Unstack,
+)
+from nnefc.support.diagnostics import CompileError
+from nnefc.symbolic.dims import Dimension, is_known
+
+__all__: list[str] = []
+
+
+@operator("RESHAPE")
+def _reshape(at: Lowering, node: Node) -> Result:
+    if node.optional(1) is not None:
+        target = node.sizes(1, "the shape")
+    else:
+        target = [int(size) for size in getattr(node.options, "new_shape", ())]
+        target = [] if target == [0] else target  # how old files write a scalar
+    return Reshape(tuple(target)).lower(at, node.operand(0))
+
+
+@operator("SQUEEZE")
+def _squeeze(at: Lowering, node: Node) -> Result:
+    shape = node.shape(0)
+    axes = node.axes([int(axis) for axis in getattr(node.options, "squeeze_dims", ())], len(shape))
+    axes = axes or tuple(axis for axis, size in enumerate(shape) if is_known(size) and size == 1)
+    return Squeeze(axes).lower(at, node.operand(0))
+
+
+@operator("EXPAND_DIMS")
+def _expand_dims(at: Lowering, node: Node) -> Result:
+    (axis,) = node.constant(1, "the axis").reshape(-1).tolist()
+    return Unsqueeze((node.axis(axis, node.rank(0) + 1),)).lower(at, node.operand(0))
+
+
+@operator("TRANSPOSE")
+def _transpose(at: Lowering, node: Node) -> Result:
+    order = [node.axis(int(axis), node.rank(0)) for axis in node.constant(1, "the permutation").reshape(-1)]
+    return Transpose(tuple(order)).lower(at, node.operand(0))
+
+
+@operator("SHAPE")
+def _shape(at: Lowering, node: Node) -> Result:
+    return np.array(node.shape(0), node.outputs[0].dtype)
+
+
+@operator("RANK")
+def _rank(at: Lowering, node: Node) -> Result:
+    return np.array(node.rank(0), np.int32)
+
+
+@operator("CONCATENATION")
+def _concatenation(at: Lowering, node: Node) -> Result:
+    parts = node.operands()
+    rank = rank_of(parts[0])
+    axis = node.axis(node.options.axis, rank)
+    if node.is_quantized() and node.outputs[0].quantization is not None:
+        parts = [_to_result(at, node, index, part) for index, part in enumerate(parts)]
+        return _joined(at, parts, axis)
+    return (
+        activated(at, node, _joined(at, parts, axis)) if dtype_of(parts[0]) == "float32" else _joined(at, parts, axis)
+    )
+
+
+def _joined(at: Lowering, parts: Sequence[Operand], axis: int) -> Operand:
+    rank = rank_of(parts[0])
+    if rank == 4 and all(at.comes_first(part) for part in parts):
+        made = at.apply(Concat(1 if axis == 3 else axis + (axis > 0)), *map(at.channels_first, parts))
+        return at.channels_last(made)
+    joined: Operand = at.apply(Concat(axis), *parts)
+    return joined
+
+
+def _to_result(at: Lowering, node: Node, index: int, part: Operand) -> Operand:
+    """A part of a quantized concatenation with the scale of the result."""
+    (scale, zero), (out, point) = single(node.quantization(index)), single(node.result())
+    if (scale, zero) == (out, point):
+        return part
+    factor = scale * (np.float32(1) / out)
+    shift = -np.float32(zero) * factor
+
+    def scaled(x: Array) -> Array:
+        made = nearest(x.astype(np.float32) * factor + shift).astype(np.int64) + point
+        clipped: Array = np.clip(made, *RANGES[node.dtype(index)]).astype(node.dtype(index))
+        return clipped
+
+    table = table_of(node.dtype(index), scaled)
+    return at.pointwise(lambda x: at.apply(IntegerTable(), x, table), part)
+
+
+@operator("PACK")
+def _pack(at: Lowering, node: Node) -> Result:
+    return Stack(node.axis(node.options.axis, node.rank(0) + 1)).lower(at, *node.operands())
+
+
+@operator("UNPACK")
+def _unpack(at: Lowering, node: Node) -> Result:
+    return Unstack(node.axis(node.options.axis, node.rank(0))).lower(at, node.operand(0))
+
+
+@operator("SPLIT")
+def _split(at: Lowering, node: Node) -> Result:
+    x = node.operand(1)
+    (axis,) = node.constant(0, "the axis").reshape(-1).tolist()
+    axis, count = node.axis(axis, rank_of(x)), node.options.num_splits
+    size = shape_of(x)[axis]
+    if count < 1 or size % count != 0:
+        raise CompileError(f"a dimension of {size} cannot be split into {count} parts")
+    return Split(axis, (size // count,) * count).lower(at, x)
+
+
+@operator("SPLIT_V")
+def _split_v(at: Lowering, node: Node) -> Result:
+    sizes = [int(size) for size in node.constant(1, "the sizes").reshape(-1)]
+    (axis,) = node.constant(2, "the axis").reshape(-1).tolist()
+    axis = node.axis(axis, node.rank(0))
+    left = node.shape(0)[axis] - sum(size for size in sizes if size != -1)
+    return Split(axis, tuple(left if size == -1 else size for size in sizes)).lower(at, node.operand(0))
+
+
+@operator("SLICE")
+def _slice(at: Lowering, node: Node) -> Result:
+    begin, count = node.sizes(1, "the begin"), node.sizes(2, "the size")
+    shape = node.shape(0)
+    if not len(begin) == len(count) == len(shape):
+        raise CompileError(f"{len(begin)} begins and {len(count)} sizes do not fit the shape {list(shape)}")
+    ranges: dict[int, tuple[Dimension, Dimension, int]] = {}
+    for axis, (first, taken, size) in enumerate(zip(begin, count, shape, strict=True)):
+        taken = size - first if isinstance(taken, int) and taken == -1 else taken
+        if is_known(first, taken, size) and not (first >= 0 and taken >= 0 and first + taken <= size):
+            raise CompileError(f"{taken} positions from {first} on are not in a dimension of {size}")
+        ranges[axis] = (first, taken, 1)
+    return Slice(ranges).lower(at, node.operand(0))
+
+
+@operator("STRIDED_SLICE")
+def _strided_slice(at: Lowering, node: Node) -> Result:
+    shape = node.shape(0)
+    begin, end, strides = (np.array(node.sizes(index, "a bound"), object) for index in (1, 2, 3))
+    index = python_index(node.options, begin, end, strides, len(shape))
+    taken = sum(part is not None and part is not ... for part in index)
+    if ... not in index:
+        index = (*index, ...)
+    ranges: dict[int, tuple[Dimension, Dimension, int]] = {}
+    dropped, added, axis, position = [], [], 0, 0
+    for part in index:
+        if part is ...:
+            axis, position = axis + len(shape) - taken, position + len(shape) - taken
+        elif part is None:
+            added.append(position)
+            position += 1
+        elif isinstance(part, slice):
+            ranges[axis] = _range(part, shape[axis])
+            axis, position = axis + 1, position + 1
+        else:
+            ranges[axis] = (node.axis(part, shape[axis]) if is_known(part, shape[axis]) else part, 1, 1)
+            dropped.append(axis)
+            axis += 1
+    made = at.apply(Slice(ranges), node.operand(0))
+    made = at.apply(Squeeze(tuple(dropped)), made) if dropped else made
+    return at.apply(Unsqueeze(tuple(added)), made) if added else made
+
+
+def _range(part: slice, size: Dimension) -> tuple[Dimension, Dimension, int]:
+    """The first position of a slice, how many there are, and the step."""
+    if is_known(size) and all(bound is None or is_known(bound) for bound in (part.start, part.stop)):
+        first, last, step = part.indices(size)
+        return first, len(range(first, last, step)), step
+    if part.step != 1:
+        raise CompileError(f"a slice of a dynamic dimension with the step {part.step} is not supported")
+
+    def bound(value: Any, missing: Dimension) -> Any:
+        if value is None:
+            return missing
+        return size + int(value) if is_known(value) and value < 0 else value
+
+    first, last = bound(part.start, 0), bound(part.stop, size)
+    return first, last - first, 1
+
+
+@operator("TILE")
+def _tile(at: Lowering, node: Node) -> Result:
+    return Tile(tuple(node.sizes(1, "the multiples"))).lower(at, node.operand(0))
+
+
+@operator("BROADCAST_TO")
+def _broadcast_to(at: Lowering, node: Node) -> Result:
+    return Expand(tuple(node.sizes(1, "the shape"))).lower(at, node.operand(0))
+
+
+@operator("BROADCAST_ARGS", types=("int32", "int64"))
+def _broadcast_args(at: Lowering, node: Node) -> Result:
+    shapes = [tuple(node.sizes(index, "a shape")) for index in (0, 1)]
+    return np.array(broadcast_shapes(*shapes), node.outputs[0].dtype)
+
+
+def _zero(node: Node) -> int:
+    quantization = node.value(0).quantization
+    return int(quantization.zero[0]) if quantization is not None and node.is_quantized() else 0
+
+
+def _pairs(node: Node, index: int) -> tuple[tuple[int, int], ...]:
+    pairs = node.constant(index, "the padding").reshape(-1, 2).tolist()
+    if len(pairs) != node.rank(0):
+        raise CompileError(f"{len(pairs)} pairs of padding do not fit the rank {node.rank(0)}")
+    return tuple((int(before), int(after)) for before, after in pairs)
+
+
+def _padded(at: Lowering, x: Operand, layer: Pad, fill: Operand | None = None) -> Operand:
+    extra = () if fill is None else (fill,)
+    if rank_of(x) == 4 and at.comes_first(x):
+        n, h, w, c = layer.padding
+        return at.channels_last(at.apply(Pad((n, c, h, w), layer.mode, layer.value), at.channels_first(x), *extra))
+    made: Operand = at.apply(layer, x, *extra)
+    return made
+
+
+@operator("PAD", "PADV2")
+def _pad(at: Lowering, node: Node) -> Result:
+    if node.optional(2) is not None:
+        fill = at.reshaped(node.operand(2), ())
+        return _padded(at, node.operand(0), Pad(_pairs(node, 1)), fill)
+    return _padded(at, node.operand(0), Pad(_pairs(node, 1), "constant", float(_zero(node))))
+
+
+@operator("MIRROR_PAD")
+def _mirror_pad(at: Lowering, node: Node) -> Result:
+    mode = ("reflect", "symmetric")[node.options.mode]
+    return _padded(at, node.operand(0), Pad(_pairs(node, 1), mode))
+
+
+@operator("REVERSE_V2")
+def _reverse(at: Lowering, node: Node) -> Result:
+    shape = node.shape(0)
+    axes = node.axes(node.constant(1, "the axes").reshape(-1).tolist(), len(shape))
+    return Slice({axis: (shape[axis] - 1, shape[axis], -1) for axis in axes}).lower(at, node.operand(0))
+
+
+# Blocks.
+
+
+@operator("SPACE_TO_DEPTH", "DEPTH_TO_SPACE")
+def _blocks(at: Lowering, node: Node) -> Result:
+    kind = SpaceToDepth if node.name == "SPACE_TO_DEPTH" else DepthToSpace
+    if node.options.block_size < 1:
+        raise CompileError(f"a block of {node.options.block_size} is not defined")
+    return at.channels_last(
+        at.apply(kind(node.options.block_size, depth_first=True), at.channels_first(node.operand(0)))
+    )
+
+
+@operator("SPACE_TO_BATCH_ND")
+def _space_to_batch(at: Lowering, node: Node) -> Result:
+    x, block = node.operand(0), [int(size) for size in node.constant(1, "the block").reshape(-1)]
+    pairs = [tuple(map(int, pair)) for pair in node.constant(2, "the padding").reshape(-1, 2)]
+    count, tail = len(block), rank_of(x) - 1 - len(block)
+    around = ((0, 0), *pairs, *[(0, 0)] * tail)
+    x = at.apply(Pad(around, "constant", float(_zero(node))), x)
+    batch, *sizes = shape_of(x)
+    if min(block) < 1 or any(is_known(size) and size % step for size, step in zip(sizes, block, strict=False)):
+        raise CompileError(f"the sizes {sizes[:count]} are no multiples of the block {block}")
+    split = [part for size, step in zip(sizes, block, strict=False) for part in (size // step, step)]
+    apart = at.apply(Reshape((batch, *split, *sizes[count:])), x)
+    steps, kept = [2 + 2 * k for k in range(count)], [1 + 2 * k for k in range(count)]
+    order = (*steps, 0, *kept, *range(1 + 2 * count, 1 + 2 * count + tail))
+    moved = at.apply(Transpose(order), apart)
+    smaller = [size // step for size, step in zip(sizes, block, strict=False)]
+    return Reshape((batch * math.prod(block), *smaller, *sizes[count:])).lower(at, moved)
+
+
+@operator("BATCH_TO_SPACE_ND")
+def _batch_to_space(at: Lowering, node: Node) -> Result:
+    x, block = node.operand(0), [int(size) for size in node.constant(1, "the block").reshape(-1)]
+    crops = [tuple(map(int, pair)) for pair in node.constant(2, "the crops").reshape(-1, 2)]
+    count, (batch, *sizes) = len(block), shape_of(x)
+    if min(block) < 1 or (is_known(batch) and batch % math.prod(block)):
+        raise CompileError(f"the batch of {batch} is no multiple of the block {block}")
+    apart = at.apply(Reshape((*block, batch // math.prod(block), *sizes)), x)
+    pairs = [part for k in range(count) for part in (count + 1 + k, k)]
+    order = (count, *pairs, *range(2 * count + 1, count + 1 + len(sizes)))
+    moved = at.apply(Transpose(order), apart)
+    larger = [size * step for size, step in zip(sizes, block, strict=False)]
+    made = at.apply(Reshape((batch // math.prod(block), *larger, *sizes[count:])), moved)
+    pairs_ = zip(larger, crops, strict=True)
+    ranges = {1 + k: (first, size - first - last, 1) for k, (size, (first, last)) in enumerate(pairs_)}
+    return Slice(ranges).lower(at, made)
+
+
+@operator("DILATE")
+def _dilate(at: Lowering, node: Node) -> Result:
+    """Puts copies of a value between the elements: each dimension is padded, then flattened, then cut."""
+    x, fill = node.operand(0), at.reshaped(node.operand(2), ())
+    for axis, step in enumerate(int(step) for step in node.constant(1, "the dilations").reshape(-1)):
+        shape = shape_of(x)
+        if step < 1:
+            raise CompileError(f"a dilation of {step} is not defined")
+        apart = at.apply(Unsqueeze((axis + 1,)), x)
+        around = tuple((0, step - 1) if k == axis + 1 else (0, 0) for k in range(len(shape) + 1))
+        wide = at.apply(Pad(around), apart, fill)
+        flat = at.apply(Reshape((*shape[:axis], shape[axis] * step, *shape[axis + 1 :])), wide)
+        x = at.apply(Slice({axis: (0, (shape[axis] - 1) * step + 1, 1)}), flat)
+    return x
+
+
+@operator("STABLEHLO_PAD")
+def _stablehlo_pad(at: Lowering, node: Node) -> Result:
+    options = node.options
+    if options.interior_padding.any():
+        raise CompileError("padding between elements is not supported")
+    pairs = zip(options.edge_padding_low.tolist(), options.edge_padding_high.tolist(), strict=True)
+    return Pad(tuple((int(low), int(high)) for low, high in pairs)).lower(
+        at, node.operand(0), at.reshaped(node.operand(1), ())
+    )
+
+
+# Creation.
+
+
+@operator("FILL")
+def _fill(at: Lowering, node: Node) -> Result:
+    value = at.reshaped(node.operand(1), ())
+    return Expand(tuple(node.sizes(0, "the shape"))).lower(at, value)
+
+
+@operator("ZEROS_LIKE")
+def _zeros_like(at: Lowering, node: Node) -> Result:
+    return Full(tuple(node.shape(0)), 0, stored(node.dtype(0))).lower(at)
+
+
+@operator("RANGE", types=("float32", "int32", "int64"))
+def _range_(at: Lowering, node: Node) -> Result:
+    if node.dtype(0) == "float32":
+        start, limit, step = (float(node.constant(k, "a bound").reshape(())) for k in range(3))
+    else:
+        start, limit, step = (node.sizes(k, "a bound")[0] for k in range(3))
+    if isinstance(step, int | float) and step == 0:
+        raise CompileError("the step is 0")
+    made = Arange.of(start, limit, step, node.outputs[0].dtype)
+    if made is None:
+        raise CompileError("the range does not fit 64 bits")
+    return made.lower(at)
+
+
+@operator("DYNAMIC_UPDATE_SLICE")
+def _update_slice(at: Lowering, node: Node) -> Result:
+    """Starts are moved so that the update lies inside."""
+    x, update = node.operand(0), node.operand(1)
+    starts = node.at.known(node.operand(2))
+    if starts is None:
+        return _update_at_run_time(at, node, x, update)
+    shape, sizes = shape_of(x), shape_of(update)
+    made = update
+    for axis in reversed(range(len(shape))):  # around the update comes what was there before
+        first = min(max(int(starts.reshape(-1)[axis]), 0), shape[axis] - sizes[axis])
+        inner = {k: (min(max(int(starts.reshape(-1)[k]), 0), shape[k] - sizes[k]), sizes[k], 1) for k in range(axis)}
+        before = at.apply(Slice({**inner, axis: (0, first, 1)}), x)
+        after = at.apply(Slice({**inner, axis: (first + sizes[axis], shape[axis] - first - sizes[axis], 1)}), x)
+        parts = [part for part in (before, made, after) if shape_of(part)[axis]]
+        made = at.apply(Concat(axis), *parts) if len(parts) > 1 else parts[0]
+    return made
+
+
+def _update_at_run_time(at: Lowering, node: Node, x: Operand, update: Operand) -> Operand:
+    """Scatters the elements of the update."""
+    from nnefc.operators.math.casting import Cast
+    from nnefc.operators.math.elementwise import Clip, apply
+    from nnefc.operators.tensor.scatter import ScatterND
+
+    shape, sizes = shape_of(x), shape_of(update)
+    if not is_known(*shape, *sizes):
+        raise CompileError("an update with dynamic sizes is not supported")
+    high = np.array([a - b for a, b in zip(shape, sizes, strict=True)], np.int64)
+    starts = at.apply(Clip(), at.apply(Cast("int64"), node.operand(2)), np.zeros_like(high), high)
+    offsets = np.stack(np.meshgrid(*map(np.arange, sizes), indexing="ij"), -1).astype(np.int64)
+    return ScatterND().lower(at, x, apply(at, "add", offsets, starts), update)

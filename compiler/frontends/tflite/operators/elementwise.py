@@ -1,0 +1,229 @@
+"""Element-wise operators; sums, products and comparisons of quantized tensors in fixed point."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from nnefc.frontends.tflite.lowering import (
+    FLOATS,
+    INTEGERS,
+    QUANTIZED,
+    Lowering,
+    Node,
+    Operand,
+    Result,
+    Value,
+    operator,
+    table,
+)
+from nnefc.frontends.tflite.operators.activation import by_table, table_of_reals
+from nnefc.frontends.tflite.quantized import activated, quantized_limits, rescaled, single
+from nnefc.operators.base import rank_of, shape_of
+from nnefc.operators.math.casting import BitCast, Cast
+from nnefc.operators.math.elementwise import Elementwise, Where, apply
+from nnefc.operators.tensor.shape import Reshape
+from nnefc.support.diagnostics import CompileError
+
+__all__: list[str] = []
+
+_NUMBERS = (*FLOATS, *INTEGERS)
+
+table(
+    "elementwise",
+    {name.upper(): Elementwise(name) for name in ("floor", "ceil", "round", "sin", "cos", "square")},
+    FLOATS,
+)
+table("elementwise", {"NEG": Elementwise("negative")}, _NUMBERS)
+table("elementwise", {"SIGN": Elementwise("sign_or_zero")}, (*_NUMBERS, "float64"))
+table("elementwise", {"LOGICAL_NOT": Elementwise("logical_not")}, ("bool",))
+
+
+@operator("SQRT", "RSQRT", types=(*FLOATS, "int8"))
+def _root(at: Lowering, node: Node) -> Result:
+    if node.is_quantized():
+        function = np.sqrt if node.name == "SQRT" else lambda x: np.float32(1) / np.sqrt(x)
+        return by_table(at, node, table_of_reals(node, function))
+    return at.pointwise(lambda x: Elementwise(node.name.lower()).lower(at, x), node.operand(0))
+
+
+@operator("ABS", types=(*_NUMBERS, "int8", "int16"))
+def _abs(at: Lowering, node: Node) -> Result:
+    if not node.is_quantized():
+        return at.pointwise(lambda x: Elementwise("abs").lower(at, x), node.operand(0))
+    (scale, zero), (out, point) = single(node.quantization(0)), single(node.result())
+
+    def made(x: Operand) -> Operand:
+        centred = apply(at, "subtract", at.apply(Cast("int32"), x), np.array(zero, np.int32))
+        return rescaled(at, apply(at, "abs", centred), float(scale / out), node.dtype(0), zero=point)
+
+    return at.pointwise(made, node.operand(0))
+
+
+# Two operands.
+
+_BINARY: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "MAXIMUM": ("maximum", (*_NUMBERS, *QUANTIZED)),
+    "MINIMUM": ("minimum", (*_NUMBERS, *QUANTIZED)),
+    "POW": ("power", (*FLOATS, "int32")),
+    "FLOOR_MOD": ("remainder", (*FLOATS, "int8", "int16", *INTEGERS)),
+    "ATAN2": ("atan2", (*FLOATS, "float64")),
+    "BITWISE_XOR": ("bitwise_xor", ("int8", "uint8", "int16", "uint16", "int32", "uint32")),
+    "LOGICAL_AND": ("logical_and", ("bool",)),
+    "LOGICAL_OR": ("logical_or", ("bool",)),
+    "STABLEHLO_ADD": ("add", _NUMBERS),
+    "STABLEHLO_MULTIPLY": ("multiply", _NUMBERS),
+    "STABLEHLO_MAXIMUM": ("maximum", _NUMBERS),
+    "STABLEHLO_MINIMUM": ("minimum", _NUMBERS),
+}
+
+
+def _declare(name: str, function: str, types: tuple[str, ...]) -> None:
+    @operator(name, types=types)
+    def _binary(at: Lowering, node: Node) -> Result:
+        return at.pointwise(lambda x, y: Elementwise(function).lower(at, x, y), node.operand(0), node.operand(1))
+
+
+for _name, (_function, _types) in _BINARY.items():
+    _declare(_name, _function, _types)
+
+
+@operator("RIGHT_SHIFT", types=("int8", "uint8", "int16", "uint16", "int32", "uint32"))
+def _right_shift(at: Lowering, node: Node) -> Result:
+    return at.pointwise(lambda x, y: Elementwise("right_shift").lower(at, x, y), *node.operands())
+
+
+@operator("FLOOR_DIV", types=(*FLOATS, "int8", "int16", *INTEGERS))
+def _floor_div(at: Lowering, node: Node) -> Result:
+    return at.pointwise(lambda x, y: Elementwise("floor_divide").lower(at, x, y), *node.operands())
+
+
+_ARITHMETIC = {"ADD": "add", "SUB": "subtract", "MUL": "multiply", "DIV": "divide"}
+
+
+@operator("ADD", "SUB", "MUL", "DIV", types=(*_NUMBERS, *QUANTIZED))
+def _arithmetic(at: Lowering, node: Node) -> Result:
+    if not node.is_quantized():
+        function = Elementwise(_ARITHMETIC[node.name])
+        return at.pointwise(
+            lambda x, y: activated(at, node, at.bound(function.lower(at, x, y))), node.operand(0), node.operand(1)
+        )
+    made = {"ADD": _sum, "SUB": _sum, "MUL": _product, "DIV": _quotient}[node.name]
+    return at.pointwise(lambda x, y: made(at, node, x, y), node.operand(0), node.operand(1))
+
+
+def _scales(node: Node) -> tuple[Any, Any, Any]:
+    found = tuple(single(q) for q in (node.quantization(0), node.quantization(1), node.result()))
+    if any(scale == 0 for scale, _ in found):
+        raise CompileError("a scale is 0")
+    return found  # type: ignore[return-value]
+
+
+def _sum(at: Lowering, node: Node, x: Operand, y: Operand) -> Operand:
+    """Both operands are scaled to twice the larger scale, with bits to spare, then their sum to the result."""
+    (one, zero), (other, zero_y), (out, point) = _scales(node)
+    ends, dtype = quantized_limits(node), node.outputs[0].dtype
+    left = 15 if dtype == "int16" else 20
+    if dtype == "int16" and getattr(node.options, "pot_scale_int16", True):
+        powers = [np.log2(float(scale)) for scale in (one, other, out)]
+        if all(power == round(power) for power in powers) and not (zero or zero_y or point):
+            return _sum_of_powers(at, node, x, y, [round(power) for power in powers], ends)
+    wide = 2 * max(float(one), float(other))
+    parts = [
+        rescaled(at, each, float(scale) / wide, "int32", -offset, left=left)
+        for each, scale, offset in ((x, one, zero), (y, other, zero_y))
+    ]
+    total = apply(at, "add" if node.name == "ADD" else "subtract", *parts)
+    return rescaled(at, total, wide / ((1 << left) * float(out)), dtype, zero=point, ends=ends)
+
+
+def _sum_of_powers(
+    at: Lowering, node: Node, x: Operand, y: Operand, powers: list[int], ends: tuple[int, int]
+) -> Operand:
+    """Scales are powers of two: one operand is the result's, the other is shifted to the right."""
+    parts = [
+        rescaled(at, each, 2.0 ** (power - powers[2]), "int32") if power != powers[2] else at.apply(Cast("int32"), each)
+        for each, power in zip((x, y), powers[:2], strict=True)
+    ]
+    total = apply(at, "add" if node.name == "ADD" else "subtract", *parts)
+    return rescaled(at, total, 1.0, "int16", ends=ends)
+
+
+def _centred(at: Lowering, x: Operand, zero: int) -> Operand:
+    wide = at.apply(Cast("int32"), x)
+    return apply(at, "subtract", wide, np.array(zero, np.int32)) if zero else wide
+
+
+def _product(at: Lowering, node: Node, x: Operand, y: Operand) -> Operand:
+    (one, zero), (other, zero_y), (out, point) = _scales(node)
+    product = apply(at, "multiply", _centred(at, x, zero), _centred(at, y, zero_y))
+    return rescaled(
+        at, product, float(one * other / out), node.outputs[0].dtype, zero=point, ends=quantized_limits(node)
+    )
+
+
+def _quotient(at: Lowering, node: Node, x: Operand, y: Operand) -> Operand:
+    raise CompileError("the quotient of quantized tensors is not supported")
+
+
+@operator("SQUARED_DIFFERENCE", types=(*_NUMBERS, "int8"))
+def _squared_difference(at: Lowering, node: Node) -> Result:
+    def made(x: Operand, y: Operand) -> Operand:
+        return apply(at, "square", apply(at, "subtract", x, y))
+
+    def quantized(x: Operand, y: Operand) -> Operand:
+        (one, zero), (other, zero_y), (out, point) = _scales(node)
+        wide = 2 * max(float(one), float(other))
+        parts = [
+            rescaled(at, each, float(scale) / wide, "int32", -offset, left=7)
+            for each, scale, offset in ((x, one, zero), (y, other, zero_y))
+        ]
+        square = apply(at, "square", apply(at, "subtract", *parts))
+        factor = wide * wide / ((1 << 14) * float(out))
+        return rescaled(at, square, factor, node.outputs[0].dtype, zero=point, ends=quantized_limits(node))
+
+    return at.pointwise(quantized if node.is_quantized() else made, *node.operands())
+
+
+@operator("ADD_N", types=_NUMBERS)
+def _add_n(at: Lowering, node: Node) -> Result:
+    return functools.reduce(lambda x, y: at.pointwise(lambda a, b: apply(at, "add", a, b), x, y), node.operands())
+
+
+# Comparisons.
+
+_COMPARISONS = ("LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL", "EQUAL", "NOT_EQUAL")
+
+
+@operator(*_COMPARISONS, types=(*_NUMBERS, "bool", "int8", "uint8", "int16"))
+def _compare(at: Lowering, node: Node) -> Result:
+    x, y = node.operand(0), node.operand(1)
+    if node.dtype(0) in ("int8", "uint8") and node.is_quantized(0) and node.is_quantized(1):
+        (one, zero), (other, zero_y) = (single(node.quantization(k)) for k in (0, 1))
+        x, y = (rescaled(at, e, float(s), "int32", -z, left=8) for e, s, z in ((x, one, zero), (y, other, zero_y)))
+    return at.pointwise(lambda x, y: Elementwise(node.name.lower()).lower(at, x, y), x, y)
+
+
+@operator("SELECT", "SELECT_V2", types=("bool",))
+def _select(at: Lowering, node: Node) -> Result:
+    condition, x, y = node.operands()
+    if node.name == "SELECT" and rank_of(condition) == 1 and rank_of(x) > 1:
+        condition = at.apply(Reshape((shape_of(condition)[0], *[1] * (rank_of(x) - 1))), condition)
+    return Where().lower(at, condition, x, y)
+
+
+# Types.
+
+
+@operator("CAST", limits="complex numbers")
+def _cast(at: Lowering, node: Node) -> Result:
+    dtype = node.outputs[0].dtype
+    return Value(at.apply(Cast(dtype), node.operand(0)), dtype)
+
+
+@operator("BITCAST", limits="results with another number of dimensions")
+def _bitcast(at: Lowering, node: Node) -> Result:
+    return BitCast(node.outputs[0].dtype).lower(at, node.operand(0))

@@ -1,0 +1,207 @@
+"""Gathering, scattering, sorting, segments, diagonals, and boxes that overlap."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from nnefc.frontends.tflite.lowering import FLOATS, INTEGERS, Lowering, Node, Operand, Result, operator
+from nnefc.operators.base import Array, dtype_of, numpy_dtype, rank_of, shape_of, zeros
+from nnefc.operators.math.casting import Cast
+from nnefc.operators.math.elementwise import Where, apply
+from nnefc.operators.math.reduction import Sum
+from nnefc.operators.nn.quantization import Dequantization
+from nnefc.operators.tensor.creation import Full
+from nnefc.operators.tensor.data_dependent_selection import NonZero, Unique
+from nnefc.operators.tensor.indexing import Gather, GatherND, OneHot, ReverseSequence
+from nnefc.operators.tensor.scatter import ScatterND
+from nnefc.operators.tensor.shape import Concat, Expand, Reshape, Transpose, Unsqueeze
+from nnefc.operators.tensor.sorting import TopK
+from nnefc.support.diagnostics import CompileError
+from nnefc.symbolic.dims import is_known
+
+__all__: list[str] = []
+
+_NUMBERS = (*FLOATS, *INTEGERS)
+
+
+@operator("GATHER")
+def _gather(at: Lowering, node: Node) -> Result:
+    x, indices = node.operand(0), node.operand(1)
+    axis, batch = node.axis(node.options.axis, rank_of(x)), node.options.batch_dims
+    batch += rank_of(indices) if batch < 0 else 0
+    if not batch:
+        return Gather(axis).lower(at, x, indices)
+    if not 0 <= batch <= axis:
+        raise CompileError(f"{batch} batch dimensions do not come before axis {axis}")
+    # The gathered axis comes behind the batch; its indices are tuples of one element.
+    order = (*range(batch), axis, *range(batch, axis), *range(axis + 1, rank_of(x)))
+    moved = at.apply(Transpose(order), x)
+    made = at.apply(GatherND(batch), moved, at.apply(Unsqueeze((rank_of(indices),)), indices))
+    count, between = rank_of(indices) - batch, axis - batch
+    tail = range(batch + count + between, rank_of(made))
+    inner = (*range(batch + count, batch + count + between), *range(batch, batch + count))
+    return Transpose((*range(batch), *inner, *tail)).lower(at, made)
+
+
+@operator("GATHER_ND")
+def _gather_nd(at: Lowering, node: Node) -> Result:
+    return GatherND().lower(at, node.operand(0), node.operand(1))
+
+
+@operator("EMBEDDING_LOOKUP", types=("int32",))
+def _embedding(at: Lowering, node: Node) -> Result:
+    rows = at.apply(Gather(0), node.operand(1), node.operand(0))
+    if node.outputs[0].dtype == "float32" and node.is_quantized(1):
+        given = node.quantization(1)
+        zero = np.zeros(given.scale.size, np.int32)
+        if given.is_single:
+            return Dequantization().lower(at, rows, given.scale.reshape(()), zero.reshape(()))
+        scales = at.apply(Gather(0), given.scale, node.operand(0))
+        shape = (*shape_of(scales), *[1] * (rank_of(rows) - rank_of(scales)))
+        return apply(at, "multiply", at.apply(Cast("float32"), rows), at.reshaped(scales, shape))
+    return rows
+
+
+@operator("ONE_HOT", types=("int32", "int64"))
+def _one_hot(at: Lowering, node: Node) -> Result:
+    indices, values = node.operand(0), [at.reshaped(node.operand(k), (1,)) for k in (3, 2)]
+    (depth,) = node.sizes(1, "the depth")
+    axis = node.axis(node.options.axis, rank_of(indices) + 1)
+    return OneHot(depth, axis).lower(at, at.apply(Concat(0), *values), indices)
+
+
+@operator("REVERSE_SEQUENCE")
+def _reverse_sequence(at: Lowering, node: Node) -> Result:
+    options, rank = node.options, node.rank(0)
+    layer = ReverseSequence(node.axis(options.seq_dim, rank), node.axis(options.batch_dim, rank))
+    return layer.lower(at, node.operand(0), node.operand(1))
+
+
+@operator("TOPK_V2", types=(*_NUMBERS, "int8", "uint8", "int16"))
+def _top_k(at: Lowering, node: Node) -> Result:
+    (k,) = node.sizes(1, "k")
+    values, positions = at.apply(TopK(node.rank(0) - 1, k), node.operand(0))
+    return values, at.apply(Cast(node.outputs[1].dtype), positions)
+
+
+@operator("WHERE")
+def _where(at: Lowering, node: Node) -> Result:
+    found = at.apply(NonZero(), node.operand(0))
+    return Transpose((1, 0)).lower(at, found)
+
+
+@operator("UNIQUE", types=_NUMBERS)
+def _unique(at: Lowering, node: Node) -> Result:
+    elements, _, inverse, _ = at.apply(Unique(None, in_order=False), node.operand(0))
+    return elements, at.apply(Cast(node.outputs[1].dtype), inverse)
+
+
+# Scattering.
+
+
+@operator("SCATTER_ND", types=("int32", "int64"))
+def _scatter_nd(at: Lowering, node: Node) -> Result:
+    """Updates of the same element are added."""
+    target = tuple(node.sizes(2, "the shape"))
+    updates = node.operand(1)
+    data = at.apply(Full(target, 0, dtype_of(updates)))
+    reduction = "none" if dtype_of(updates) == "bool" else "add"
+    return ScatterND(reduction).lower(at, data, at.apply(Cast("int64"), node.operand(0)), updates)
+
+
+@operator("SPARSE_TO_DENSE", types=("int32", "int64"))
+def _sparse_to_dense(at: Lowering, node: Node) -> Result:
+    target = tuple(node.sizes(1, "the shape"))
+    values, indices = node.operand(2), at.apply(Cast("int64"), node.operand(0))
+    if rank_of(indices) < 2:
+        count = math.prod(shape_of(indices))
+        indices = at.reshaped(indices, (1, count) if len(target) > 1 else (count, 1))
+    values = at.apply(Expand(shape_of(indices)[:1]), at.reshaped(values, shape_of(values) or (1,)))
+    data = at.apply(Expand(target), at.reshaped(node.operand(3), ()))
+    return ScatterND().lower(at, data, indices, values)
+
+
+_SEGMENTS = {"SUM": ("add", 0), "PROD": ("mul", 1), "MAX": ("max", None), "MIN": ("min", None)}
+
+
+@operator(*(f"UNSORTED_SEGMENT_{name}" for name in _SEGMENTS), types=(*FLOATS, "int32"))
+def _unsorted_segments(at: Lowering, node: Node) -> Result:
+    (count,) = node.sizes(2, "the number of segments")
+    return _segments(at, node, node.operand(1), count, node.name.removeprefix("UNSORTED_SEGMENT_"))
+
+
+@operator("SEGMENT_SUM", types=(*FLOATS, "int32"))
+def _segment_sum(at: Lowering, node: Node) -> Result:
+    ids = node.constant(1, "the segments")
+    return _segments(at, node, ids, int(ids.max(initial=-1)) + 1, "SUM")
+
+
+def _segments(at: Lowering, node: Node, ids: Operand, count: int, name: str) -> Operand:
+    """Rows of the data are combined in the rows of the result that their segments are; negative ones are left out."""
+    reduction, first = _SEGMENTS[name]
+    data, rank = node.operand(0), rank_of(ids)
+    tail, dtype = shape_of(data)[rank:], numpy_dtype(dtype_of(data))
+    if first is None:
+        ends = np.finfo(dtype) if dtype.kind == "f" else np.iinfo(dtype)
+        first = ends.min if name == "MAX" else ends.max
+    if not is_known(count):
+        raise CompileError("a dynamic number of segments is not supported")
+    rows = at.reshaped(data, (math.prod(shape_of(data)[:rank]), *tail))
+    positions = at.apply(Cast("int64"), at.reshaped(ids, (math.prod(shape_of(ids)), 1)))
+    # One row more takes what is left out.
+    start = np.full((count + 1, *tail), first, dtype)
+    outside = apply(at, "less", positions, np.zeros((), np.int64))
+    positions = at.bound(Where().lower(at, outside, np.array(count, np.int64), positions))
+    made = at.apply(ScatterND(reduction), start, positions, rows)
+    return at.apply(Gather(0), made, np.arange(count))
+
+
+# Diagonals.
+
+
+@operator("MATRIX_DIAG")
+def _matrix_diag(at: Lowering, node: Node) -> Result:
+    x = node.operand(0)
+    size = shape_of(x)[-1]
+    inside = np.eye(size, dtype=bool)
+    return Where().lower(at, inside, at.apply(Unsqueeze((rank_of(x),)), x), np.zeros((), numpy_dtype(dtype_of(x))))
+
+
+@operator("MATRIX_SET_DIAG")
+def _matrix_set_diag(at: Lowering, node: Node) -> Result:
+    x, diagonal = node.operand(0), node.operand(1)
+    rows, columns = shape_of(x)[-2:]
+    inside = np.eye(rows, columns, dtype=bool)
+    short = shape_of(diagonal)[-1]
+    spread: Operand = at.apply(Unsqueeze((rank_of(diagonal),)), diagonal)
+    if short != rows:
+        tail = (*shape_of(spread)[:-2], rows - short, 1)
+        spread = at.apply(Concat(rank_of(spread) - 2), spread, zeros(tail, numpy_dtype(dtype_of(x))))
+    return Where().lower(at, inside, spread, x)
+
+
+@operator("BUCKETIZE", types=(*FLOATS, *INTEGERS))
+def _bucketize(at: Lowering, node: Node) -> Result:
+    """How many boundaries are not above an element."""
+    x = node.operand(0)
+    bounds: Array = np.asarray(node.options.boundaries, np.float32)
+    wide = at.apply(Unsqueeze((rank_of(x),)), at.apply(Cast("float32"), x))
+    reached = at.apply(Cast("int32"), apply(at, "greater_equal", wide, bounds))
+    return Sum((rank_of(x),)).lower(at, reached)
+
+
+@operator("HASHTABLE_LOOKUP", types=("int32",), limits="keys that are constants in ascending order")
+def _hashtable_lookup(at: Lowering, node: Node) -> Result:
+    """The rows of the keys, zeros where there is none, and whether there is one."""
+    keys, values, lookup = node.constant(1, "the keys").reshape(-1), node.operand(2), node.operand(0)
+    equal = apply(at, "equal", at.apply(Unsqueeze((1,)), lookup), keys.reshape(1, -1))
+    hit = at.apply(Sum((1,)), at.apply(Cast("int32"), equal))
+    numbers = np.arange(len(keys), dtype=np.int32).reshape(1, -1)
+    row = at.apply(Sum((1,)), apply(at, "multiply", at.apply(Cast("int32"), equal), numbers))
+    rows = at.apply(Gather(0), values, row)
+    found = at.apply(Cast("bool"), hit)
+    mask = at.apply(Reshape((*shape_of(found), *[1] * (rank_of(rows) - 1))), found)
+    made = at.bound(Where().lower(at, mask, rows, np.zeros((), numpy_dtype(dtype_of(rows)))))
+    return made, at.apply(Cast("uint8"), hit)

@@ -1,0 +1,205 @@
+"""Recurrent layers over sequences, single steps of them, and SVDF; their states are variables of the model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from nnefc.frontends.tflite.lowering import FLOATS, Lowering, Node, Operand, Result, Value, operator
+from nnefc.frontends.tflite.quantized import activated, activation_name
+from nnefc.operators.base import shape_of
+from nnefc.operators.math.casting import Cast
+from nnefc.operators.math.elementwise import apply
+from nnefc.operators.math.matrix import MatMul, transposed
+from nnefc.operators.math.reduction import Sum
+from nnefc.operators.nn.quantization import Dequantization
+from nnefc.operators.nn.recurrent import Activation, Lstm, Recurrence, RecurrentWeights, Rnn
+from nnefc.operators.tensor.shape import Concat, Reshape, Slice, Transpose
+from nnefc.support.diagnostics import CompileError
+
+__all__: list[str] = []
+
+_FUNCTIONS = {"TANH": "tanh", "RELU": "relu", "NONE": "affine"}
+
+
+def _function(node: Node) -> Activation:
+    name = activation_name(node)
+    if name == "RELU6":
+        return Activation("relu", clip=6.0)
+    if name not in _FUNCTIONS:
+        raise CompileError(f"the fused activation {name} is not supported")
+    return Activation(_FUNCTIONS[name], 1.0, 0.0)
+
+
+def _weights(at: Lowering, node: Node, index: int) -> Operand | None:
+    """Weights as reals: quantized ones stand for these."""
+    value = node.optional(index)
+    if value is None:
+        return None
+    w = at.tensor(value)
+    if value.dtype == "float16":
+        return at.bound(Cast("float32").lower(at, w))
+    if value.dtype in ("int8", "uint8", "int4"):
+        given = node.quantization(index)
+        axis = None if given.is_single else given.axis
+        shape = () if given.is_single else (-1,)
+        made: Operand = at.apply(
+            Dequantization(axis), w, given.scale.reshape(shape), given.zero.astype(np.int32).reshape(shape)
+        )
+        return made
+    return w
+
+
+def _needed(at: Lowering, node: Node, index: int) -> Operand:
+    found = _weights(at, node, index)
+    if found is None:
+        raise CompileError(f"input {index} is missing")
+    return found
+
+
+def _time_first(at: Lowering, node: Node, x: Operand) -> Operand:
+    """`[T, B, I]`."""
+    if node.options.time_major:
+        return x
+    made: Operand = at.apply(Transpose((1, 0, 2)), x)
+    return made
+
+
+_GATES = (0, 3, 1, 2)
+"""The gates i, f, c, o of the file in the library's order i, o, f, c."""
+
+
+def _gates(at: Lowering, node: Node, first: int, axis: int) -> Operand | None:
+    """The four tensors from an index on, transposed and joined in the library's order; without the input gate's
+    weights, which a coupled layer lacks, zeros.
+    """
+    parts = [_weights(at, node, first + k) for k in _GATES]
+    if all(part is None for part in parts):
+        return None
+    like = next(part for part in parts if part is not None)
+    filled = [np.zeros(shape_of(like), np.float32) if part is None else part for part in parts]
+    if axis == 1:
+        filled = [at.bound(transposed(at, part)) for part in filled]
+    made: Operand = at.apply(Concat(axis), *filled)
+    return made
+
+
+def _lstm(
+    at: Lowering, node: Node, x: Operand, base: int, states: tuple[int, int], backwards: bool = False
+) -> tuple[Operand, list[Operand]]:
+    """The hidden states `[T, B, O]` of a layer whose weights begin at input `base`, and its last states."""
+    options = node.options
+    if getattr(options, "proj_clip", 0.0):
+        raise CompileError("a clipped projection is not supported")
+    if getattr(options, "cell_clip", 0.0):
+        raise CompileError("clipped cells are not supported")
+    coupled = node.optional(base) is None
+    peepholes = [_weights(at, node, base + 8 + k) for k in (0, 2, 1)]
+    peephole: Operand | None = None
+    if peepholes[1] is not None:
+        size = shape_of(peepholes[1])
+        filled = [np.zeros(size, np.float32) if part is None else part for part in peepholes]
+        peephole = at.apply(Concat(0), *filled)
+    projection = _weights(at, node, base + 15)
+    if _weights(at, node, base + 16) is not None:
+        raise CompileError("the bias of a projection is not supported")
+    inputs, hidden = _gates(at, node, base, 1), _gates(at, node, base + 4, 1)
+    assert inputs is not None and hidden is not None
+    weights = RecurrentWeights(
+        inputs, hidden, _gates(at, node, base + 11, 0), None, peephole,
+        None if projection is None else at.bound(transposed(at, projection)),
+    )  # fmt: skip
+    gate, function = Activation("sigmoid"), _function(node)
+    layer = Recurrence(Lstm(gate, function, function, coupled), backwards)
+    before = [node.operand(index) for index in states]
+    made, *after = layer.lower(at, x, weights, before)
+    for index, state in zip(states, after, strict=True):
+        node.mutated[index] = Value(at.bound(state), "float32")
+    return at.bound(made), after
+
+
+def _check_float_layers(node: Node, first: int, last: int) -> None:
+    if any(value is not None for value in node.inputs[first:last]):
+        raise CompileError("layer normalization in the cells is not supported")
+
+
+@operator("UNIDIRECTIONAL_SEQUENCE_LSTM", types=FLOATS, limits="layer normalization, clips, integer cells")
+def _sequence_lstm(at: Lowering, node: Node) -> Result:
+    _check_float_layers(node, 20, 24)
+    made, _ = _lstm(at, node, _time_first(at, node, node.operand(0)), 1, (18, 19))
+    return made if node.options.time_major else at.apply(Transpose((1, 0, 2)), made)
+
+
+@operator("LSTM", types=FLOATS, limits="basic kernels, layer normalization, clips, integer cells")
+def _single_lstm(at: Lowering, node: Node) -> Result:
+    if node.options.kernel_type:
+        raise CompileError("the basic kernel is not supported")
+    _check_float_layers(node, 20, 24)
+    x = node.operand(0)
+    made, _ = _lstm(at, node, at.reshaped(x, (1, *shape_of(x))), 1, (18, 19))
+    return at.reshaped(made, shape_of(made)[1:])
+
+
+@operator("BIDIRECTIONAL_SEQUENCE_LSTM", types=FLOATS, limits="auxiliary inputs, clips")
+def _both_lstm(at: Lowering, node: Node) -> Result:
+    if any(value is not None for value in node.inputs[39:]):
+        raise CompileError("auxiliary inputs are not supported")
+    x = _time_first(at, node, node.operand(0))
+    forward, _ = _lstm(at, node, x, 1, (35, 36))
+    backward, _ = _lstm(at, node, x, 18, (37, 38), backwards=True)
+    return _both(at, node, forward, backward)
+
+
+def _both(at: Lowering, node: Node, forward: Operand, backward: Operand) -> Result:
+    made: list[Operand] = [forward, backward]
+    if node.options.merge_outputs:
+        made = [at.apply(Concat(2), forward, backward)]
+    return made if node.options.time_major else [at.apply(Transpose((1, 0, 2)), each) for each in made]
+
+
+def _rnn(at: Lowering, node: Node, x: Operand, base: int, state: int, backwards: bool = False) -> Operand:
+    w, r, bias = (_needed(at, node, base + k) for k in range(3))
+    weights = RecurrentWeights(at.bound(transposed(at, w)), at.bound(transposed(at, r)), bias)
+    made, after = Recurrence(Rnn(_function(node)), backwards).lower(at, x, weights, [node.operand(state)])
+    node.mutated[state] = Value(at.bound(after), "float32")
+    return at.bound(made)
+
+
+@operator("RNN", types=FLOATS)
+def _single_rnn(at: Lowering, node: Node) -> Result:
+    x = node.operand(0)
+    made = _rnn(at, node, at.reshaped(x, (1, *shape_of(x))), 1, 4)
+    return at.reshaped(made, shape_of(made)[1:])
+
+
+@operator("UNIDIRECTIONAL_SEQUENCE_RNN", types=FLOATS)
+def _sequence_rnn(at: Lowering, node: Node) -> Result:
+    made = _rnn(at, node, _time_first(at, node, node.operand(0)), 1, 4)
+    return made if node.options.time_major else at.apply(Transpose((1, 0, 2)), made)
+
+
+@operator("BIDIRECTIONAL_SEQUENCE_RNN", types=FLOATS, limits="auxiliary inputs")
+def _both_rnn(at: Lowering, node: Node) -> Result:
+    if any(value is not None for value in node.inputs[9:]):
+        raise CompileError("auxiliary inputs are not supported")
+    x = _time_first(at, node, node.operand(0))
+    return _both(at, node, _rnn(at, node, x, 1, 4), _rnn(at, node, x, 5, 8, backwards=True))
+
+
+@operator("SVDF", types=FLOATS, limits="integer activations")
+def _svdf(at: Lowering, node: Node) -> Result:
+    """Each filter of a feature and a time filter over the last steps (Nakkiran et al., 2015); ranks are summed."""
+    x, feature, over_time = node.operand(0), _needed(at, node, 1), _needed(at, node, 2)
+    filters, memory = shape_of(over_time)
+    batch, rank = shape_of(x)[0], node.options.rank
+    if rank < 1 or filters % rank:
+        raise CompileError(f"a rank of {rank} does not divide {filters} filters")
+    now = at.apply(Reshape((batch, filters, 1)), at.apply(MatMul(), x, at.bound(transposed(at, feature))))
+    kept = at.apply(Reshape((batch, filters, memory)), node.operand(4))
+    state = at.apply(Concat(2), at.apply(Slice({2: (1, memory - 1, 1)}), kept), now) if memory > 1 else now
+    node.mutated[4] = Value(at.apply(Reshape(shape_of(node.operand(4))), state), "float32")
+    sums = at.apply(Sum((2,)), apply(at, "multiply", state, over_time))
+    made: Any = at.apply(Sum((2,)), at.apply(Reshape((batch, filters // rank, rank)), sums))
+    bias = node.optional_operand(3)
+    return activated(at, node, made if bias is None else apply(at, "add", made, bias))

@@ -1,0 +1,123 @@
+"""Reductions, positions of the largest and smallest element, cumulative sums, normalizations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from nnefc.frontends.tflite.lowering import FLOATS, INTEGERS, QUANTIZED, Lowering, Node, Operand, Result, operator
+from nnefc.frontends.tflite.quantized import rescaled, single
+from nnefc.operators.base import rank_of, shape_of
+from nnefc.operators.math.casting import Cast
+from nnefc.operators.math.elementwise import apply
+from nnefc.operators.math.reduction import (
+    AllTrue,
+    AnyTrue,
+    ArgMinMax,
+    Cumulative,
+    Maximum,
+    Mean,
+    Minimum,
+    Product,
+    Reduction,
+    Sum,
+)
+from nnefc.operators.nn.fixed_point import FixedPointScaling, fixed_point_of
+from nnefc.operators.nn.normalization import LocalResponse, LpNormalization
+from nnefc.support.diagnostics import CompileError
+from nnefc.symbolic.dims import is_known
+
+__all__: list[str] = []
+
+_NUMBERS = (*FLOATS, *INTEGERS)
+
+_REDUCTIONS: Mapping[str, tuple[type[Reduction], tuple[str, ...]]] = {
+    "MEAN": (Mean, (*_NUMBERS, *QUANTIZED)),
+    "SUM": (Sum, (*_NUMBERS, *QUANTIZED)),
+    "REDUCE_PROD": (Product, _NUMBERS),
+    "REDUCE_MAX": (Maximum, (*_NUMBERS, *QUANTIZED)),
+    "REDUCE_MIN": (Minimum, (*_NUMBERS, *QUANTIZED)),
+    "REDUCE_ANY": (AnyTrue, ("bool",)),
+    "REDUCE_ALL": (AllTrue, ("bool",)),
+}
+
+
+def _reduced(at: Lowering, x: Operand, kind: type[Reduction], axes: tuple[int, ...], keeps: bool) -> Operand:
+    """In the layout that the tensor comes from where only spatial dimensions go."""
+    if rank_of(x) == 4 and at.comes_first(x) and axes and set(axes) <= {1, 2}:
+        first = at.apply(kind(tuple(axis + 1 for axis in axes), keepdims=True), at.channels_first(x))
+        made = at.channels_last(first)
+        shape = tuple(size for axis, size in enumerate(shape_of(made)) if keeps or axis not in axes)
+        return at.reshaped(made, shape)
+    made = at.apply(kind(axes, keepdims=keeps), x)
+    return made
+
+
+def _declare(name: str, kind: type[Reduction], types: tuple[str, ...]) -> None:
+    @operator(name, types=types)
+    def _reduction(at: Lowering, node: Node) -> Result:
+        x, rank = node.operand(0), node.rank(0)
+        axes = node.axes(node.constant(1, "the axes").reshape(-1).tolist(), rank)
+        keeps = node.options.keep_dims
+        if node.is_quantized() and name in ("MEAN", "SUM"):
+            return _quantized(at, node, x, axes, keeps)
+        return _reduced(at, x, kind, axes, keeps)
+
+
+for _name, (_kind, _types) in _REDUCTIONS.items():
+    _declare(_name, _kind, _types)
+
+
+def _quantized(at: Lowering, node: Node, x: Operand, axes: tuple[int, ...], keeps: bool) -> Operand:
+    """The sum in int32 is scaled to the result; of a mean, the factor is divided by the number of elements."""
+    (scale, zero), (out, point) = single(node.quantization(0)), single(node.result())
+    count = math.prod(shape_of(x)[axis] for axis in axes)
+    if not is_known(count):
+        raise CompileError("a quantized reduction over a dynamic dimension is not supported")
+    total = _reduced(at, at.pointwise(lambda x: at.apply(Cast("int32"), x), x), Sum, axes, keeps)
+    dtype = node.outputs[0].dtype
+    if zero:
+        total = apply(at, "subtract", total, np.array(zero * count, np.int32))
+    if node.name == "SUM":
+        return rescaled(at, total, float(scale) / float(out), dtype, zero=point)
+    multiplier, shift = fixed_point_of(float(scale) / float(out))
+    spare = max(0, min(count.bit_length() - 1, 32, 31 + shift))
+    factor = (np.array(part, np.int32) for part in ((multiplier << spare) // count, shift - spare))
+    made: Operand = at.apply(FixedPointScaling(dtype, zero=point), total, *factor)
+    return made
+
+
+@operator("ARG_MAX", "ARG_MIN", types=(*FLOATS, "int32", "int8", "uint8", "bool"))
+def _arg(at: Lowering, node: Node) -> Result:
+    (axis,) = node.constant(1, "the axis").reshape(-1).tolist()
+    x = node.operand(0)
+    x = at.apply(Cast("int8"), x) if node.dtype(0) == "bool" else x
+    axes = (node.axis(axis, node.rank(0)),)
+    return ArgMinMax(axes, largest=node.name == "ARG_MAX", dtype=node.outputs[0].dtype).lower(at, x)
+
+
+@operator("CUMSUM", types=_NUMBERS)
+def _cumsum(at: Lowering, node: Node) -> Result:
+    (axis,) = node.constant(1, "the axis").reshape(-1).tolist()
+    options = node.options
+    made = Cumulative(node.axis(axis, node.rank(0)), exclusive=options.exclusive, reverse=options.reverse)
+    return made.lower(at, node.operand(0))
+
+
+@operator("L2_NORMALIZATION", types=FLOATS)
+def _l2_normalization(at: Lowering, node: Node) -> Result:
+    """Along the last dimension; norms below 1e-6 count as 1e-6."""
+    return LpNormalization((node.rank(0) - 1,), 2.0, 1e-6).lower(at, node.operand(0))
+
+
+@operator("LOCAL_RESPONSE_NORMALIZATION", types=FLOATS)
+def _local_response(at: Lowering, node: Node) -> Result:
+    """`alpha` is for the sum of the squares; the library's for their mean."""
+    options = node.options
+    if options.radius < 0:
+        raise CompileError(f"the radius {options.radius} is negative")
+    alpha = options.alpha * (2 * options.radius + 1)
+    layer = LocalResponse(options.radius, options.radius, alpha, options.beta, options.bias)
+    return at.channels_last(at.apply(layer, at.channels_first(node.operand(0))))

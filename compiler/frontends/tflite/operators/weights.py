@@ -1,0 +1,86 @@
+"""Weights of convolutions and matrix products: sums in integers, and how they become results.
+
+Quantized operators scale int32 sums in fixed point. Hybrid ones have real inputs and integer weights: each element of
+the batch is quantized while the network runs, and the sums are scaled back to reals.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from nnefc.frontends.tflite.lowering import Lowering, Node, Operand
+from nnefc.frontends.tflite.quantized import quantized_limits, single
+from nnefc.operators.base import Array, dtype_of, rank_of, shape_of
+from nnefc.operators.math.casting import Cast
+from nnefc.operators.math.elementwise import apply
+from nnefc.operators.nn.dynamic_quantization import RowQuantization
+from nnefc.operators.nn.fixed_point import FixedPointScaling, fixed_points_of
+from nnefc.support.diagnostics import CompileError
+
+__all__ = ["hybrid_input", "is_hybrid", "real_weights", "requantized", "scaled_back"]
+
+
+def is_hybrid(node: Node, data: int = 0, weights: int = 1) -> bool:
+    """Returns whether reals are multiplied with integer weights."""
+    return node.dtype(data) == "float32" and node.is_quantized(weights)
+
+
+def real_weights(at: Lowering, node: Node, index: int) -> Operand:
+    """Weights as they are multiplied: float16 becomes float32."""
+    w = node.operand(index)
+    return at.apply(Cast("float32"), w) if node.dtype(index) == "float16" else w
+
+
+def requantized(
+    at: Lowering, node: Node, sums: Operand, bias: Operand | None, rank: int, data: int = 0, channel: int = 1
+) -> Operand:
+    """Sums `[N, C, …]` of products as the integers of the result.
+
+    Args:
+        bias: what is still to be added.
+        rank: of the sums.
+        data: which input the activations are; the weights are input 1.
+        channel: the dimension of the sums that channels are along.
+    """
+    output = node.outputs[0].dtype
+    input_scale, out = single(node.quantization(data))[0], node.result()
+    weights, (output_scale, zero) = node.quantization(1), single(out)
+    if output_scale == 0:
+        raise CompileError("the scale of the result is 0")
+    shape = [1] * rank
+    shape[channel] = -1
+    if node.dtype(data) == "uint8" or (weights.is_single and rank == 2 and node.dtype(data) != "int16"):
+        factors: Array = np.asarray((input_scale * weights.scale).astype(np.float64) / np.float64(output_scale))
+    else:
+        factors = np.asarray(np.float64(input_scale) * weights.scale.astype(np.float64) / np.float64(output_scale))
+    if bias is not None:
+        given = at.apply(Cast(dtype_of(sums)), bias)
+        sums = apply(at, "add", sums, at.reshaped(given, tuple(shape_of(bias)[0] if s == -1 else 1 for s in shape)))
+    factors = factors.reshape(() if weights.is_single else shape)
+    low, high = quantized_limits(node)
+    scaling = FixedPointScaling(output, zero=zero, low=low, high=high, exact=rank == 2)
+    made: Operand = at.apply(scaling, sums, *fixed_points_of(factors))
+    return made
+
+
+def hybrid_input(at: Lowering, node: Node, x: Operand, asymmetric: bool) -> tuple[Operand, Operand, Operand | None]:
+    """The integers of each element of the batch, their scales `[N, 1, …]`, and their zero points."""
+    elements, scale, zero = at.apply(RowQuantization(asymmetric), x)
+    return elements, scale, zero if asymmetric else None
+
+
+def scaled_back(
+    at: Lowering, node: Node, sums: Operand, scale: Operand, bias: Operand | None, channel: int = 1
+) -> Operand:
+    """Sums in integers as reals, with the bias."""
+    rank = rank_of(sums)
+    shape = [1] * rank
+    shape[channel] = -1
+    weights: Array = node.quantization(1).scale
+    weights = weights.reshape(() if weights.size == 1 else shape)
+    made: Any = apply(at, "multiply", at.apply(Cast("float32"), sums), apply(at, "multiply", scale, weights))
+    if bias is None:
+        return made
+    return apply(at, "add", made, at.reshaped(bias, tuple(shape_of(bias)[0] if s == -1 else 1 for s in shape)))

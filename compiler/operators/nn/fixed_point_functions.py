@@ -1,0 +1,172 @@
+"""Functions of quantized tensors in integers: tables of sigmoid, tanh and hard swish; softmax by a table of powers.
+
+Tables have an entry for each integer of 8 or 16 bits; they are computed here, in NumPy, at compile time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from tvm import tirx
+
+from nnefc.operators.base import Array, Emitter, Operand, SameShape, dtype_of, shape_of
+from nnefc.operators.nn.fixed_point import divided_by_power, fixed_point_of
+from nnefc.operators.nn.quantization import RANGES
+from nnefc.operators.statements import T, looped
+
+__all__ = ["TableSoftmax", "hard_swish_table", "real_table", "sigmoid_table", "tanh_table"]
+
+_Scaled = tuple[np.float32, int]
+"""A scale and a zero point."""
+
+
+def _integers(dtype: str) -> Array:
+    low, high = RANGES[dtype]
+    return np.arange(low, high + 1, dtype=np.int64)
+
+
+def _clipped(x: Array, dtype: str) -> Array:
+    made: Array = np.clip(x, *RANGES[dtype]).astype(dtype)
+    return made
+
+
+def _away(x: Array) -> Array:
+    return np.trunc(x + np.copysign(np.float32(0.5), x))
+
+
+def real_table(dtype: str, given: _Scaled, result: _Scaled, function: Callable[[Array], Array]) -> Array:
+    """The table of a function of reals in float32."""
+    (scale, zero), (out, point) = given, result
+    with np.errstate(all="ignore"):
+        x = scale * (_integers(dtype) - zero).astype(np.float32)
+        scaled = function(x).astype(np.float32) * (np.float32(1) / out)
+        rounded = np.nan_to_num(_away(scaled), nan=0, posinf=1 << 30, neginf=-(1 << 30))
+    return _clipped(np.clip(rounded, -(1 << 30), 1 << 30).astype(np.int64) + point, dtype)
+
+
+# 16 bits: interpolated between 256 values of the sigmoid, for arguments up to 10.6. The values lie above the curve by
+# half of what the interpolation is below it in the middle of each step.
+
+
+def _sigmoids() -> Array:
+    x = np.arange(257)
+    value, middle, following = (1 / (1 + np.exp(-(x + part) / 24)) for part in (0, 0.5, 1))
+    made: Array = np.round(65536 * (value + (middle - (value + following) / 2) / 2)).astype(np.int64)
+    made[255:] = 65535
+    return made
+
+
+_SIGMOIDS = _sigmoids()
+
+
+def _table_input(scale: np.float32, shifts: tuple[int, ...]) -> Array:
+    """All integers of 16 bits in steps of 1 / 12288; exact where the scale is one of these powers of two."""
+    power = math.log2(scale)
+    if power == round(power) and int(power) + 12 in shifts:
+        return _integers("int16") * (3 << (int(power) + 12))
+    multiplier, left = float(scale) * 4096.0 * 3.0, 0
+    while multiplier <= 32767.0 / 2.0 and left <= 30:
+        multiplier, left = multiplier * 2.0, left + 1
+    half = 1 << (left - 1) if left else 0
+    return (_integers("int16") * int(multiplier) + half) >> left
+
+
+def sigmoid_table(scale: np.float32) -> Array:
+    """The sigmoid of integers of 16 bits, in steps of 2^-15."""
+    x = _table_input(scale, (0,))
+    high, low = np.abs(x) >> 9, np.abs(x) & 0x1FF
+    index = np.minimum(high, 255)
+    inner = (_SIGMOIDS[index] << 9) + low * (_SIGMOIDS[index + 1] - _SIGMOIDS[index])
+    made = np.where(high >= 255, 0x7FFF << 10, inner)
+    made = np.where(x >= 0, made + (1 << 9), (1 << 25) - made + (1 << 9) - 1)
+    return (made >> 10).astype(np.int16)
+
+
+def tanh_table(scale: np.float32) -> Array:
+    """The hyperbolic tangent of integers of 16 bits, in steps of 2^-15."""
+    x = _table_input(scale, (0, 1))
+    high, low = np.abs(x) >> 8, np.abs(x) & 0xFF
+    index = np.minimum(high, 255)
+    inner = (_SIGMOIDS[index] << 8) + low * (_SIGMOIDS[index + 1] - _SIGMOIDS[index])
+    made = np.where(high >= 255, 0xFFFF << 8, inner)
+    made = np.where(x >= 0, made - (1 << 23) + (1 << 7), (1 << 23) - made + (1 << 7) - 1)
+    return (made >> 8).astype(np.int16)
+
+
+# Hard swish in 16 bits.
+
+
+def _high_product(x: Array, factor: int) -> Array:
+    """`x · factor / 2^15`, rounded to the nearest integer."""
+    return (x * factor + (1 << 14)) >> 15
+
+
+def _narrow_point(factor: np.float32) -> tuple[int, int]:
+    multiplier, shift = fixed_point_of(float(factor))
+    return (0x7FFF if multiplier >= (1 << 31) - 1 - (1 << 15) else (multiplier + (1 << 15)) >> 16), shift
+
+
+def hard_swish_table(dtype: str, given: _Scaled, result: _Scaled) -> Array:
+    """`x · min(max(x + 3, 0), 6) / 6` of integers of 8 bits: the second factor has 15 bits (Howard et al., 2019)."""
+    fine = np.float32(1 / 128) * given[0]
+    out_factor, out_shift = _narrow_point(fine / result[0])
+    gate_factor, gate_shift = _narrow_point(fine / np.float32(3 / 32768))
+    x = (_integers(dtype) - given[1]) << 7
+    product = _high_product(x, out_factor)
+    gate = x
+    if gate_shift > 0:
+        gate = np.clip(gate << (gate_shift - 1), *RANGES["int16"])
+    gate = _high_product(gate, gate_factor)
+    if gate_shift > 0:
+        gate = np.clip(gate << 1, *RANGES["int16"])
+    gate = divided_by_power(gate, max(-gate_shift, 0))
+    gate = (gate + (1 << 15)) >> 1
+    made = np.trunc(gate * product / (1 << 15)).astype(np.int64)
+    return _clipped(divided_by_power(made, max(-out_shift, 0)) + result[1], dtype)
+
+
+@dataclass(frozen=True)
+class TableSoftmax(SameShape):
+    """The softmax along the last dimension of integers of 8 bits: powers from a table in float32, summed in order.
+
+    Attributes:
+        factor: the scale of the input, times what exponents are multiplied by.
+        scale, zero: of the result.
+        dtype: of the result.
+    """
+
+    factor: float
+    scale: float
+    zero: int
+    dtype: str
+
+    def lower(self, at: Emitter, x: Operand) -> Operand:
+        shape = shape_of(x)
+        depth, rows = shape[-1], math.prod(shape[:-1])
+        powers = np.exp(-np.float32(self.factor) * np.arange(256, dtype=np.float32)).astype(np.float32)
+        lowest = RANGES[dtype_of(x)][0]
+        ends = [tirx.const(end, "int32") for end in RANGES[self.dtype]]
+        one, half = tirx.const(1, "float32"), tirx.const(0.5, "float32")
+
+        def write(x: Any, powers: Any, made: Any) -> None:
+            largest = T.buffer_proxy(T.alloc_buffer((1,), "int32", scope="local"))
+            total = T.buffer_proxy(T.alloc_buffer((1,), "float32", scope="local"))
+            with T.serial(0, rows) as row:
+                largest[0] = tirx.const(lowest, "int32")
+                total[0] = tirx.const(0, "float32")
+                with T.serial(0, depth) as j:
+                    largest[0] = tirx.max(largest[0], x[row * depth + j].astype("int32"))
+                with T.serial(0, depth) as j:
+                    total[0] = total[0] + powers[largest[0] - x[row * depth + j].astype("int32")]
+                with T.serial(0, depth) as j:
+                    inverse = one / (total[0] * tirx.const(self.scale, "float32"))
+                    value = powers[largest[0] - x[row * depth + j].astype("int32")] * inverse
+                    rounded = (value + half).astype("int32") + tirx.const(self.zero, "int32")
+                    made[row * depth + j] = tirx.max(tirx.min(rounded, ends[1]), ends[0]).astype(self.dtype)
+
+        (result,) = looped(at, write, [x, powers], [(shape, self.dtype)], "table_softmax")
+        return result
