@@ -35,7 +35,7 @@ def _clipped(x: Array, dtype: str) -> Array:
 
 
 def _away(x: Array) -> Array:
-    return np.trunc(x + np.copysign(np.float32(0.5), x))
+    return np.asarray(np.trunc(x + np.copysign(np.float32(0.5), x)))
 
 
 def real_table(dtype: str, given: _Scaled, result: _Scaled, function: Callable[[Array], Array]) -> Array:

@@ -281,7 +281,7 @@ def _blocks(at: Lowering, node: Node) -> Result:
 @operator("SPACE_TO_BATCH_ND")
 def _space_to_batch(at: Lowering, node: Node) -> Result:
     x, block = node.operand(0), [int(size) for size in node.constant(1, "the block").reshape(-1)]
-    pairs = [tuple(map(int, pair)) for pair in node.constant(2, "the padding").reshape(-1, 2)]
+    pairs = [(int(before), int(after)) for before, after in node.constant(2, "the padding").reshape(-1, 2)]
     count, tail = len(block), rank_of(x) - 1 - len(block)
     around = ((0, 0), *pairs, *[(0, 0)] * tail)
     x = at.apply(Pad(around, "constant", float(_zero(node))), x)
@@ -300,7 +300,7 @@ def _space_to_batch(at: Lowering, node: Node) -> Result:
 @operator("BATCH_TO_SPACE_ND")
 def _batch_to_space(at: Lowering, node: Node) -> Result:
     x, block = node.operand(0), [int(size) for size in node.constant(1, "the block").reshape(-1)]
-    crops = [tuple(map(int, pair)) for pair in node.constant(2, "the crops").reshape(-1, 2)]
+    crops = [(int(before), int(after)) for before, after in node.constant(2, "the crops").reshape(-1, 2)]
     count, (batch, *sizes) = len(block), shape_of(x)
     if min(block) < 1 or (is_known(batch) and batch % math.prod(block)):
         raise CompileError(f"the batch of {batch} is no multiple of the block {block}")
