@@ -195,6 +195,13 @@ _KEY_BYTES = 32
     help="Let clients load networks again from their files, and unload them.",
 )
 @option(
+    "--shared-memory",
+    group="Listening",
+    common=False,
+    is_flag=True,
+    help="Let clients on this machine register objects of shared memory, over HTTP, for inputs and outputs.",
+)
+@option(
     "--device",
     group="Libraries",
     common=False,

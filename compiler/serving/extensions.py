@@ -9,7 +9,7 @@ from nnefc.serving.failures import FailureKind, Refused
 __all__ = ["refuse_extensions"]
 
 _SEQUENCES = "there are no sequences: networks with states are not served, so that each request stands for itself"
-_SHARED_MEMORY = "there is no shared memory with clients: send the tensor in the request"
+_SHARED_MEMORY = "there is no shared memory here: send the tensor in the request; HTTP has it with --shared-memory"
 
 _REFUSED = {
     "sequence_id": _SEQUENCES,
@@ -20,12 +20,16 @@ _REFUSED = {
 }
 
 
-def refuse_extensions(parameters: Mapping[str, object]) -> None:
+def refuse_extensions(parameters: Mapping[str, object], known: str = "") -> None:
     """Look through the parameters of a request or of one of its tensors. An empty value, false or 0 asks for nothing.
+
+    Args:
+        parameters: of the request.
+        known: the name of one that is not refused.
 
     Raises:
         Refused: one asks for an extension that is not there.
     """
     for name, words in _REFUSED.items():
-        if parameters.get(name):
+        if name != known and parameters.get(name):
             raise Refused(FailureKind.UNSUPPORTED, words)

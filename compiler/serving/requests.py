@@ -17,6 +17,7 @@ from nnefc.serving.metrics import Metrics
 from nnefc.serving.parsing import Parsers
 from nnefc.serving.repository import Entry, Repository
 from nnefc.serving.served import Served
+from nnefc.serving.shared_memory import Regions
 from nnefc.serving.values import DATATYPES
 
 __all__ = ["Service", "aside"]
@@ -38,6 +39,7 @@ class Service:
         arriving: requests over HTTP that have not arrived whole.
         parsers: of large requests.
         keys: of the clients that are let in.
+        regions: memory that clients share.
     """
 
     def __init__(
@@ -50,12 +52,14 @@ class Service:
         arriving: Incoming,
         parsers: Parsers,
         keys: ApiKeys,
+        regions: Regions,
     ) -> None:
         """With `control`, clients may load and unload networks."""
         self.repository = repository
         self.arriving = arriving
         self.parsers = parsers
         self.keys = keys
+        self.regions = regions
         self.metrics = metrics
         self.timeout = timeout
         self._control = control
@@ -78,7 +82,8 @@ class Service:
         return not self.drains
 
     def server_metadata(self) -> dict[str, Any]:
-        return {"name": "nnefc", "version": version_of("nnefc"), "extensions": list(_EXTENSIONS)}
+        extensions = [*_EXTENSIONS, *["system_shared_memory"] * self.regions.allowed]
+        return {"name": "nnefc", "version": version_of("nnefc"), "extensions": extensions}
 
     def model_metadata(self, name: str, version: str) -> dict[str, Any]:
         _, served = self.repository.find(name, version)

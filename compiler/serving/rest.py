@@ -26,6 +26,7 @@ from nnefc.serving.parsing import LARGE
 from nnefc.serving.requests import Service, aside
 from nnefc.serving.served import Served
 from nnefc.serving.settings import Listening
+from nnefc.serving.shared_memory import Location, Regions, shared_location
 from nnefc.serving.values import DATATYPES, Array, from_numbers, from_raw, to_numbers, to_raw
 
 __all__ = ["application"]
@@ -38,6 +39,8 @@ _INDEX_BYTES = 1 << 16
 
 _AT_ONCE = 2048
 """Values of an output that are written as JSON before other threads have their turn."""
+
+_REGION = "shared_memory_region"
 
 _KEY_HEADERS = ("x-api-key", "authorization")
 
@@ -65,6 +68,10 @@ def application(service: Service, where: Listening, connections: Connections) ->
     made.router.add_post("/v2/repository/index", handlers.index)
     made.router.add_post("/v2/repository/models/{model}/load", handlers.load)
     made.router.add_post("/v2/repository/models/{model}/unload", handlers.unload)
+    for location in ("/v2/systemsharedmemory", "/v2/systemsharedmemory/region/{region}"):
+        made.router.add_get(location + "/status", handlers.regions)
+        made.router.add_post(location + "/unregister", handlers.unregister)
+    made.router.add_post("/v2/systemsharedmemory/region/{region}/register", handlers.register)
     made.router.add_get("/metrics", handlers.metrics)
     return made
 
@@ -168,6 +175,19 @@ class _Handlers:
         await self._service.unload(request.match_info["model"])
         return web.json_response({})
 
+    async def register(self, request: web.Request) -> web.Response:
+        until = asyncio.get_running_loop().time() + self._service.timeout
+        given = _json(await self._body(request, min(_INDEX_BYTES, self._where.largest), until))
+        self._service.regions.register(request.match_info["region"], given)
+        return web.json_response({})
+
+    async def unregister(self, request: web.Request) -> web.Response:
+        self._service.regions.unregister(request.match_info.get("region"))
+        return web.json_response({})
+
+    async def regions(self, request: web.Request) -> web.Response:
+        return web.json_response(self._service.regions.status(request.match_info.get("region")))
+
     async def metrics(self, _: web.Request) -> web.Response:
         text, kind = self._service.metrics.text()
         return web.Response(body=text, headers={"Content-Type": kind})
@@ -229,9 +249,9 @@ class _Handlers:
             given, values = await self._parsed(head, until)
             refuse_extensions(_parameters(given))
             strings = len(raw) + sum(map(len, values.values()))
-            slow = strings if any(tensor.dtype == "string" for tensor in served.inputs) else 0
-            inputs = await aside(slow, _inputs, served, given, raw, values)
-            wanted = _Wanted(served, given)
+            slow = strings if any(tensor.dtype == "string" for tensor in served.inputs) else _shared_bytes(given)
+            inputs = await aside(slow, _inputs, served, given, raw, values, self._service.regions)
+            wanted = _Wanted(served, given, self._service.regions)
             seconds = self._service.seconds_left(until, _parameters(given).get("timeout"))
             outputs = await served.run(inputs, seconds)
             reply: dict[str, Any] = {"model_name": entry.name, "model_version": entry.version}
@@ -281,7 +301,7 @@ def _json(text: bytes | bytearray) -> dict[str, Any]:
 
 
 def _inputs(
-    served: Served, given: Mapping[str, Any], raw: memoryview, values: Mapping[int, memoryview]
+    served: Served, given: Mapping[str, Any], raw: memoryview, values: Mapping[int, memoryview], regions: Regions
 ) -> dict[str, Array]:
     """The arrays of a request by name."""
     arrays: dict[str, Array] = {}
@@ -290,7 +310,10 @@ def _inputs(
         tensor, shape = served.input_for(_text(each, "name"), _text(each, "datatype"), _list(each, "shape"))
         if tensor.name in arrays:
             raise Refused(FailureKind.INVALID, f'input "{tensor.name}" is given twice')
-        refuse_extensions(_parameters(each))
+        refuse_extensions(_parameters(each), _REGION)
+        if (shared := shared_location(_parameters(each))) is not None:
+            arrays[tensor.name] = from_raw(tensor, shape, regions.read(shared))
+            continue
         size = _parameters(each).get("binary_data_size")
         if size is None and number in values:
             arrays[tensor.name] = from_raw(tensor, shape, values[number])
@@ -310,14 +333,24 @@ def _inputs(
     return arrays
 
 
-class _Wanted:
-    """The outputs that a request asks for, and which of them as raw bytes."""
+def _shared_bytes(given: Mapping[str, Any]) -> int:
+    """Returns how much of a request is in shared memory."""
+    locations = (shared_location(_parameters(each)) for each in _objects(given, "inputs"))
+    return sum(location.size for location in locations if location is not None)
 
-    def __init__(self, served: Served, given: Mapping[str, Any]) -> None:
+
+class _Wanted:
+    """The outputs that a request asks for, which of them as raw bytes, and which in memory that is shared."""
+
+    def __init__(self, served: Served, given: Mapping[str, Any], regions: Regions) -> None:
         asked = _objects(given, "outputs") if given.get("outputs") else []
         self.tensors: Sequence[Tensor] = served.outputs_for([_text(each, "name") for each in asked])
+        self.regions = regions
+        self.shared: dict[str, Location] = {}
         for each in asked:
-            refuse_extensions(_parameters(each))
+            refuse_extensions(_parameters(each), _REGION)
+            if (shared := shared_location(_parameters(each))) is not None:
+                self.shared[each["name"]] = shared
         all_raw = _parameters(given).get("binary_data_output") is True
         own = {each["name"]: _parameters(each).get("binary_data") for each in asked}
         self.raw = {t.name for t in self.tensors if own.get(t.name) is True or (all_raw and own.get(t.name) is None)}
@@ -330,7 +363,12 @@ def _answer(reply: dict[str, Any], wanted: _Wanted, outputs: Mapping[str, Array]
     for tensor in wanted.tensors:
         array = outputs[tensor.name]
         one: dict[str, Any] = {"name": tensor.name, "datatype": DATATYPES[tensor.dtype], "shape": list(array.shape)}
-        if tensor.name in wanted.raw:
+        if (shared := wanted.shared.get(tensor.name)) is not None:
+            data = to_raw(tensor, array)
+            wanted.regions.write(shared, data)
+            said = {_REGION: shared.region, "shared_memory_offset": shared.offset, "shared_memory_byte_size": len(data)}
+            listed.append(json.dumps(one | {"parameters": said}))
+        elif tensor.name in wanted.raw:
             blobs.append(to_raw(tensor, array))
             listed.append(json.dumps(one | {"parameters": {"binary_data_size": len(blobs[-1])}}))
         else:

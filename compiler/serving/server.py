@@ -24,6 +24,7 @@ from nnefc.serving.rest import application
 from nnefc.serving.rpc import MAX_ARRIVING, handlers
 from nnefc.serving.served import Samples
 from nnefc.serving.settings import Listening, Policy
+from nnefc.serving.shared_memory import Regions
 
 __all__ = ["Server"]
 
@@ -82,6 +83,7 @@ class Server:
             arriving=Incoming(where.per_address, _max_connections(), max(where.max_incoming, where.largest)),
             parsers=self._parsers,
             keys=ApiKeys(where.api_keys),
+            regions=Regions(where.shared_memory, where.largest),
         )
         self._runner: web.AppRunner | None = None
         self._listener: asyncio.Server | None = None

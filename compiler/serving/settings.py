@@ -66,6 +66,7 @@ class Listening:
         idle: seconds that a connection, or a stream of requests over gRPC, may be without any.
         drain: seconds that running requests get at shutdown.
         control: whether clients may load and unload networks.
+        shared_memory: whether clients on this machine may share memory with the server, over HTTP.
         certificate, key: files in PEM, for TLS; None: without.
         api_keys: of which clients must send one; without any, all clients are let in.
     """
@@ -82,6 +83,7 @@ class Listening:
     idle: float = 300.0
     drain: float = 30.0
     control: bool = False
+    shared_memory: bool = False
     certificate: Path | None = None
     key: Path | None = None
     api_keys: Sequence[str] = field(default=(), repr=False)
