@@ -366,8 +366,12 @@ def _answer(reply: dict[str, Any], wanted: _Wanted, outputs: Mapping[str, Array]
         if (shared := wanted.shared.get(tensor.name)) is not None:
             data = to_raw(tensor, array)
             wanted.regions.write(shared, data)
-            said = {_REGION: shared.region, "shared_memory_offset": shared.offset, "shared_memory_byte_size": len(data)}
-            listed.append(json.dumps(one | {"parameters": said}))
+            location = {
+                _REGION: shared.region,
+                "shared_memory_offset": shared.offset,
+                "shared_memory_byte_size": len(data),
+            }
+            listed.append(json.dumps(one | {"parameters": location}))
         elif tensor.name in wanted.raw:
             blobs.append(to_raw(tensor, array))
             listed.append(json.dumps(one | {"parameters": {"binary_data_size": len(blobs[-1])}}))

@@ -44,7 +44,7 @@ class _Region:
     offset: int
     size: int
 
-    def said(self, name: str) -> dict[str, Any]:
+    def described(self, name: str) -> dict[str, Any]:
         return {"name": name, "key": self.key, "offset": self.offset, "byte_size": self.size}
 
 
@@ -97,8 +97,8 @@ class Regions:
         """Returns what is known of a region, or of all."""
         self._check_allowed()
         if name is None:
-            return [region.said(each) for each, region in self._all.items()]
-        return [self._named(name).said(name)]
+            return [region.described(each) for each, region in self._all.items()]
+        return [self._named(name).described(name)]
 
     def read(self, location: Location) -> bytes:
         """The bytes of an input.
