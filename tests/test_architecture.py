@@ -57,6 +57,7 @@ ALLOWED: dict[str, Set[str]] = {
         "targets/description",
         "targets/link",
         "targets/machine",
+        "tokenizer",
     },
     "backends": {part for part in PARTS if part.startswith(("passes", "targets"))} - {"targets/link"}
     | {"ir", "symbolic"},
@@ -103,7 +104,8 @@ ALLOWED: dict[str, Set[str]] = {
         "symbolic",
         "targets/machine",
     },
-    "frontends/decoder": {"frontends", "frontends/nnef", "ir", "operators", "support", "symbolic"},
+    "frontends/decoder": {"frontends", "frontends/nnef", "ir", "operators", "support", "symbolic", "tokenizer"},
+    "tokenizer": {"ir", "operators", "support"},
     "frontends/nnef": {"frontends", "ir", "operators", "support", "symbolic"},
     "frontends/onnx": {"frontends", "ir", "operators", "support", "symbolic"},
     "frontends/pnnx": {"frontends", "ir", "operators", "support", "symbolic"},

@@ -48,6 +48,7 @@ from nnefc.targets.link.constants import Constants
 from nnefc.targets.link.encrypted_weights import read_key
 from nnefc.targets.link.outputs import write_network
 from nnefc.targets.link.toolchain import command_of
+from nnefc.targets.link.vocabulary import write_vocabulary
 from nnefc.targets.machine.any_target import AnyTarget
 from nnefc.targets.machine.cpu.target import Target
 from nnefc.targets.machine.system import FileFormat
@@ -83,6 +84,7 @@ class Artifact:
         code: the network's code: for CPUs a `MachineCode`, for GPUs a `CudaCode`.
         trials: of `--precision auto`: all precisions that were tried, in turn.
         checks: how many checks its kernels have, and how many were proved to be needless; None where there are none.
+        _vocabulary: of the tokenizer of a language model; empty if there is none.
         files: the names of files next to the model that it was compiled from, or would have been if they were there.
     """
 
@@ -94,6 +96,7 @@ class Artifact:
     trials: tuple[Trial, ...] = ()
     checks: Checks | None = None
     files: tuple[str, ...] = ()
+    _vocabulary: bytes = b""
 
     def __repr__(self) -> str:
         interface = f"{listed(self.inputs)} -> {listed(self.outputs)}"
@@ -159,6 +162,8 @@ class Artifact:
             for file, content in zip(files, self.code.objects, strict=True):
                 file.write_bytes(content)
             files += self.code.write_sources(folder)
+            if self._vocabulary:
+                files.append(write_vocabulary(self._vocabulary, folder))
             target, command = self.target.zig_target, command_of(cc) if cc is not None else ()
             write_network(
                 files,
@@ -238,7 +243,8 @@ def build(
         description = replace(description, levels=tuple(described), is_called=called, **maximum)
     constants = _constants(network, last, description.constant_bytes)
     code = IsaLevelsCode(tuple(code for code in codes if isinstance(code, MachineCode))) if several else codes[0]
-    return Artifact(description, target, levels[0][1][0].plan.lower_bound, code, constants)
+    lower_bound = levels[0][1][0].plan.lower_bound
+    return Artifact(description, target, lower_bound, code, constants, _vocabulary=network.vocabulary)
 
 
 def _level(
@@ -394,6 +400,7 @@ def _description(
         labels=tuple(network.labels.items()),
         metadata=() if target.host.small else tuple(network.metadata.items()),
         has_text=network.has_text,
+        has_vocabulary=bool(network.vocabulary),
         lifetimes=tuple((storage.first, storage.last) for storage in plan.storages),
         dynamic_workspaces=(
             plan.workspace_at({d.var: d.values.size_hint for d in dimensions}),

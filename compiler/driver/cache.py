@@ -219,10 +219,10 @@ def _options_text(options: CompileOptions) -> str | None:
     if watched or options.read.operators or _has_custom_operators():
         return None
     given = given_values(options.read) | given_values(options.code) | given_values(options.precision)
-    calibrate = given.get("calibrate")
     try:
-        if isinstance(calibrate, str | os.PathLike):
-            given["calibrate"] = np.fromfile(calibrate, np.uint8)
+        for name in ("calibrate", "tokenizer"):
+            if isinstance(given.get(name), str | os.PathLike):
+                given[name] = np.fromfile(given[name], np.uint8)
         return _text(given)
     except (OSError, TypeError):  # the compiler says what is wrong
         return None

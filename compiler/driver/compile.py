@@ -38,6 +38,7 @@ from nnefc.driver.programs import lowered_isa_levels
 from nnefc.driver.progress import Progress, Silent, Watched
 from nnefc.driver.provenance import source_digest
 from nnefc.driver.specializations import Specializations
+from nnefc.driver.tokenizer_files import with_tokenizer
 from nnefc.driver.user_cache import Cache, compiler_state, kernel_files
 from nnefc.frontends.dynamic_shapes import check_ranges, dynamic_shape_context
 from nnefc.ir.extern_c import c_files
@@ -142,7 +143,7 @@ def _compile_file(path: Path, options: CompileOptions, progress: Progress, cache
             with progress.phase("quantize"):
                 plan = quantization_of(read.network, options.precision)
         finished = partial(_quantized_with_io, plan=plan, io=options.precision.io)
-        network = finished(read.network)
+        network = with_tokenizer(finished(read.network), code.tokenizer)
         is_apart = bool(network.apart)
 
         def again(**how: Any) -> Network:
@@ -427,6 +428,8 @@ def _check_target(network: Network, special: Specializations, backend: Backend, 
             + ("strings need" if network.has_text else "sizes that are known at run time need"),
             hint=None if network.has_text else "give the dynamic dimensions: --shape NAME=SIZE",
         )
+    if network.vocabulary and not backend.target.host.hosted:
+        raise CompileError(f"the target {name} has no heap, which a tokenizer needs")
     if network.has_text and not backend.takes_text:
         raise CompileError(
             f"the network computes with strings: code for them is for processors, not for the target {name}",

@@ -86,6 +86,7 @@ class CompareKeywords(LowerKeywords, total=False):
 class CompileKeywords(CompareKeywords, total=False):
     """All options of a compilation but the target."""
 
+    tokenizer: FilePath | None
     reproducible: bool
     small: bool
     patches: bool

@@ -179,6 +179,13 @@ class CodeOptions:
         "accurate.",
         default=False,
     )
+    tokenizer: FilePath | None = documented(  # noqa: RUF009
+        "Output",
+        "The tokenizer of a language model, which becomes a part of the library: a tokenizer.json of the package "
+        "tokenizers, a folder with one, or a GGUF file. The library then takes and gives text: `nnefc_tokenize` and "
+        "`nnefc_detokenize` in C, `Model.tokenize` and `Model.detokenize` in Python.",
+        default_words="that of the model's file, if it has one",
+    )
     reproducible: bool = documented(
         "Precision",
         "Compute results with the same bits on x86-64, Arm, RISC-V and WebAssembly, with any number of threads: sums "

@@ -241,7 +241,8 @@ class Network:
     `scalings` are what inputs and outputs in integers stand for, by their names, where the user asked for integers.
     `metadata` is what the model says of itself, as `nnefc.ir.model_metadata` collects it. `scenarios` are sizes of
     dynamic dimensions that the model has names for, as cases that are worth code of their own. `apart` are sizes of
-    dynamic dimensions, by name, that the network need not be right for: others are for these.
+    dynamic dimensions, by name, that the network need not be right for: others are for these. `vocabulary` is the
+    tokenizer of a language model, as `nnefc.tokenizer` serializes it; empty if there is none.
     """
 
     name: str
@@ -261,6 +262,7 @@ class Network:
     scenarios: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     metadata: Mapping[str, str] = field(default_factory=dict)
     apart: Mapping[str, int] = field(default_factory=dict)
+    vocabulary: bytes = b""
 
     @property
     def dimension_names(self) -> set[str]:

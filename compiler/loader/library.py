@@ -8,7 +8,7 @@ import os
 import sys
 import threading
 from collections.abc import Sequence
-from ctypes import POINTER, byref, c_char_p, c_int32, c_int64, c_uint32, c_uint64, c_void_p
+from ctypes import POINTER, byref, c_char_p, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +114,8 @@ class Library:
         of_later_versions: dict[str, tuple[Any, list[Any]]] = {
             "nnefc_check": (c_int32, []),
             "nnefc_cancel": (c_int32, [session]),
+            "nnefc_tokenize": (c_int32, [c_char_p, c_size_t, c_uint32, c_void_p, c_size_t, c_void_p]),
+            "nnefc_detokenize": (c_int32, [c_void_p, c_size_t, c_uint32, c_void_p, c_size_t, c_void_p]),
         }
         special = of_later_versions | on_device | where_dynamic | with_states | with_times
         for name, (result, arguments) in (signatures | special).items():

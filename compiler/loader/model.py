@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
@@ -19,6 +19,7 @@ from .private_files import PrivateFile, private_file_of
 from .profile import KernelTime, Piece, kernel_times, traced
 from .session import Session
 from .tensors import DTYPES, MAX_LISTED, LoadError, RunError, Tensor, check_names, listed
+from .tokenizer import decoded, encoded, streamed
 
 __all__ = ["Model", "load"]
 
@@ -211,6 +212,52 @@ class Model:
             RunError: the model runs on a GPU, or its library has been compiled for size or by an earlier version.
         """
         self._session.cancel()
+
+    @property
+    def has_tokenizer(self) -> bool:
+        """Whether the library has the tokenizer of a language model."""
+        return hasattr(self._session.library.dll, "nnefc_tokenize")
+
+    def tokenize(self, text: str, *, begin_and_end: bool = True, control: bool = False) -> list[int]:
+        """Returns the tokens of a text, as the network takes them.
+
+        Args:
+            text: any text.
+            begin_and_end: whether the tokens that the model has before and after a text are among them.
+            control: whether the texts of control tokens, such as `<|im_end|>`, are these tokens, as in a rendered chat
+                template. Else they are text like any other, so that a user's text cannot end a message.
+
+        Raises:
+            RunError: the library has no tokenizer: compile the model with the option `tokenizer`.
+        """
+        return encoded(self._tokenizer(), text, begin_and_end, control)
+
+    def detokenize(self, tokens: Sequence[int], *, skip_control: bool = True) -> str:
+        """Returns the text of tokens; bytes that are no UTF-8 become U+FFFD.
+
+        Args:
+            tokens: numbers of tokens.
+            skip_control: whether control tokens are left out.
+
+        Raises:
+            RunError: the library has no tokenizer, or a number is no token.
+        """
+        return decoded(self._tokenizer(), tokens, skip_control, continues=False).decode(errors="replace")
+
+    def detokenize_stream(self, tokens: Iterable[int], *, skip_control: bool = True) -> Iterator[str]:
+        """Yields the text that each of some tokens adds, such as those of :meth:`generate`.
+
+        A character of several tokens comes with the last of them; the others have "".
+
+        Raises:
+            RunError: as :meth:`detokenize`.
+        """
+        return streamed(self._tokenizer(), tokens, skip_control)
+
+    def _tokenizer(self) -> Library:
+        if not self.has_tokenizer:
+            raise RunError(f"{self.name} has no tokenizer: compile the model with the option tokenizer")
+        return self._session.library
 
     def reset(self) -> None:
         """Restore the initial values of the states."""

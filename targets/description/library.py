@@ -70,6 +70,19 @@ _STATE_FUNCTIONS = {  # besides those, in libraries of networks with states
     "set_state": ("nnefc_status", "nnefc_session *session, uint32_t state, const void *data", "session, state, data"),
 }
 
+_VOCABULARY_FUNCTIONS = {  # besides those, in libraries with a tokenizer
+    "detokenize": (
+        "nnefc_status",
+        "const int64_t *tokens, size_t count, uint32_t flags, char *text, size_t room, size_t *size",
+        "tokens, count, flags, text, room, size",
+    ),
+    "tokenize": (
+        "nnefc_status",
+        "const char *text, size_t size, uint32_t flags, int64_t *tokens, size_t room, size_t *count",
+        "text, size, flags, tokens, room, count",
+    ),
+}
+
 _PROFILE_FUNCTIONS = {  # besides those, in libraries that time their kernels
     "profile": ("uint32_t", "nnefc_kernel_times *times, uint32_t count", "times, count"),
     "profile_reset": ("void", "void", ""),
@@ -305,6 +318,7 @@ class LibraryDescription:
         labels: outputs whose columns stand for classes, and what these are called.
         metadata: what the model says of itself, keys and values.
         has_text: whether its code computes with strings.
+        has_vocabulary: whether it has the tokenizer of a language model.
         parts: of what lies in the workspace, the part: 0 for what is laid out for the inputs' sizes, else a number from
             1 on for what is laid out when a data-dependent size is known and that has no limit. Empty: all 0.
         output_parts: of each output, the part with which its shape is known. Empty: all is 0.
@@ -349,6 +363,7 @@ class LibraryDescription:
     labels: tuple[tuple[str, tuple[int | str, ...]], ...] = ()
     metadata: tuple[tuple[str, str], ...] = ()
     has_text: bool = False
+    has_vocabulary: bool = False
     parts: tuple[int, ...] = ()
     output_parts: tuple[int, ...] = ()
     part_dimensions: tuple[int, ...] = ()
@@ -384,6 +399,7 @@ def functions_of(description: LibraryDescription) -> dict[str, tuple[str, str, s
     own |= _DYNAMIC_FUNCTIONS if description.is_dynamic else {}
     own |= _STATE_FUNCTIONS if description.states else {}
     own |= _CANCEL_FUNCTIONS if description.cancellable else {}
+    own |= _VOCABULARY_FUNCTIONS if description.has_vocabulary else {}
     own |= _PROFILE_FUNCTIONS if description.kernels else {}
     return dict(sorted(own.items()))
 

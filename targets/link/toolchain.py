@@ -308,6 +308,7 @@ def runtime_sources(description: LibraryDescription) -> list[Path]:
         left_out |= _OF_THREADS if description.is_called else _OF_THREADS | _OF_CALLS
     sources = [path for path in sorted(RUNTIME.glob("*.c")) if path.name not in left_out]
     folders = [device.folder] * bool(device.folder) + ["open"] * description.is_dynamic
+    folders += ["tokenizer"] * description.has_vocabulary
     folders += ["text", "images"] * description.has_text + ["states"] * bool(description.states)
     folders += ["profile"] * bool(description.kernels) + ["levels"] * bool(description.levels)
     folders += ["checked"] * description.checked

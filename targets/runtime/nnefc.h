@@ -334,6 +334,26 @@ NNEFC_API nnefc_status nnefc_set_state(nnefc_session *session, uint32_t state, c
  * Returns NNEFC_BUSY if either is in a call. */
 NNEFC_API nnefc_status nnefc_copy_states(nnefc_session *session, nnefc_session *other);
 
+/* The two functions that follow are in libraries with the tokenizer of a language model only. They need no session, and may be
+ * called by several threads at the same time. */
+
+/* For `flags` of nnefc_tokenize. */
+#define NNEFC_WITH_BEGIN_AND_END 1u /* with the tokens that the model has before and after a text */
+#define NNEFC_FIND_CONTROL 2u /* the texts of control tokens, such as <|im_end|>, are these tokens; else they are text like any other */
+
+/* For `flags` of nnefc_detokenize. */
+#define NNEFC_SKIP_CONTROL 4u /* control tokens have no text */
+#define NNEFC_CONTINUES 8u /* other tokens of the same text came before: a space at the beginning stays */
+
+/* The tokens of a text of `size` bytes of UTF-8, at most 2^31 - 1: the first `room` of them are written to `tokens`, and their
+ * number to *count. Returns NNEFC_TOO_SMALL if there are more than `room`, NNEFC_BAD_ARGUMENT, NNEFC_OUT_OF_MEMORY. */
+NNEFC_API nnefc_status nnefc_tokenize(const char *text, size_t size, uint32_t flags, int64_t *tokens, size_t room, size_t *count);
+
+/* The text of tokens, in UTF-8 and without a null byte at its end: written to `text` if it has at most `room` bytes, and its size to
+ * *size. A token may have a part of a character only: the texts of successive tokens, those behind the first with NNEFC_CONTINUES, are
+ * together the text of all. Returns NNEFC_TOO_SMALL, NNEFC_BAD_ARGUMENT (also for a number that is no token), NNEFC_OUT_OF_MEMORY. */
+NNEFC_API nnefc_status nnefc_detokenize(const int64_t *tokens, size_t count, uint32_t flags, char *text, size_t room, size_t *size);
+
 /* The message of the session's last call, in English; "" if it succeeded. For null: the message of the calling thread's
  * last nnefc_create or nnefc_check, or of an nnefc_destroy that failed after it. Valid until the next call on the session; for null,
  * until the thread's next such call or 8 failures of other threads. NNEFC_BUSY does not change the message, which
@@ -399,6 +419,14 @@ typedef struct nnefc_cancel_interface {
 } nnefc_cancel_interface;
 
 #define NNEFC_CANCEL_INTERFACE(name) {name##_cancel}
+
+/* The further functions of libraries with a tokenizer: NNEFC_TOKENIZER_INTERFACE(nnefc). */
+typedef struct nnefc_tokenizer_interface {
+    nnefc_status (*tokenize)(const char *text, size_t size, uint32_t flags, int64_t *tokens, size_t room, size_t *count);
+    nnefc_status (*detokenize)(const int64_t *tokens, size_t count, uint32_t flags, char *text, size_t room, size_t *size);
+} nnefc_tokenizer_interface;
+
+#define NNEFC_TOKENIZER_INTERFACE(name) {name##_tokenize, name##_detokenize}
 
 /* The further functions of networks for GPUs. */
 typedef struct nnefc_device_interface {

@@ -475,6 +475,52 @@ inline Session linked(const Options &options = {}) {
     return Session(functions, options);
 }
 
+// The text of a language model: tokens of a text, and back. All functions may be called from any thread.
+class Tokenizer {
+public:
+    Tokenizer(const nnefc_interface &functions, const nnefc_tokenizer_interface &tokenizer, std::shared_ptr<void> owner = nullptr)
+        : functions_(functions), tokenizer_(tokenizer), owner_(std::move(owner)) {
+        if (tokenizer.tokenize == nullptr) throw Error(NNEFC_BAD_ARGUMENT, "this library has no tokenizer");
+    }
+
+    // The tokens of a text in UTF-8. `flags`: NNEFC_WITH_BEGIN_AND_END, NNEFC_FIND_CONTROL.
+    std::vector<std::int64_t> tokenize(const std::string &text, std::uint32_t flags = NNEFC_WITH_BEGIN_AND_END) const {
+        std::vector<std::int64_t> tokens(text.size() / 2 + 16);
+        std::size_t count = 0;
+        nnefc_status status = tokenizer_.tokenize(text.data(), text.size(), flags, tokens.data(), tokens.size(), &count);
+        if (status == NNEFC_TOO_SMALL) {
+            tokens.resize(count);
+            status = tokenizer_.tokenize(text.data(), text.size(), flags, tokens.data(), tokens.size(), &count);
+        }
+        check(status);
+        tokens.resize(count);
+        return tokens;
+    }
+
+    // The text of tokens in UTF-8; its end may be a part of a character. `flags`: NNEFC_SKIP_CONTROL, NNEFC_CONTINUES.
+    std::string detokenize(const std::vector<std::int64_t> &tokens, std::uint32_t flags = NNEFC_SKIP_CONTROL) const {
+        std::string text(8 * tokens.size() + 16, '\0');
+        std::size_t size = 0;
+        nnefc_status status = tokenizer_.detokenize(tokens.data(), tokens.size(), flags, text.data(), text.size(), &size);
+        if (status == NNEFC_TOO_SMALL) {
+            text.resize(size);
+            status = tokenizer_.detokenize(tokens.data(), tokens.size(), flags, text.data(), text.size(), &size);
+        }
+        check(status);
+        text.resize(size);
+        return text;
+    }
+
+private:
+    void check(nnefc_status status) const {
+        if (status != NNEFC_OK) throw Error(status, std::string("the tokenizer: ") + functions_.status_name(status));
+    }
+
+    nnefc_interface functions_;
+    nnefc_tokenizer_interface tokenizer_;
+    std::shared_ptr<void> owner_;
+};
+
 #ifdef NNEFC_HAS_DLOPEN
 // A shared library, opened at run time. It stays open as long as it or one of its sessions lives.
 class Library {
@@ -500,6 +546,9 @@ public:
     std::vector<Entry> metadata() const { return nnefc::metadata(description()); }
 
     Session session(const Options &options = {}) const { return Session(functions_, options, handle_, device_, open_, cancel_); }
+
+    // The text of a language model, in libraries with a tokenizer.
+    Tokenizer tokenizer() const { return Tokenizer(functions_, tokenizer_, handle_); }
 
 private:
     Library() = default;
@@ -550,6 +599,10 @@ private:
             find(path, "nnefc_synchronize", device_.synchronize);
         }
         if (dlsym(handle_.get(), "nnefc_cancel") != nullptr) find(path, "nnefc_cancel", cancel_.cancel);
+        if (dlsym(handle_.get(), "nnefc_tokenize") != nullptr) {
+            find(path, "nnefc_tokenize", tokenizer_.tokenize);
+            find(path, "nnefc_detokenize", tokenizer_.detokenize);
+        }
         const std::uint32_t version = functions_.describe()->abi_version;
         if (version == NNEFC_OPEN_ABI_VERSION) {
             find(path, "nnefc_resize", open_.resize);
@@ -573,6 +626,7 @@ private:
     nnefc_device_interface device_ = {};
     nnefc_open_interface open_ = {};
     nnefc_cancel_interface cancel_ = {};
+    nnefc_tokenizer_interface tokenizer_ = {}; // null pointers for libraries without a tokenizer
 };
 #endif
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from nnefc.frontends.decoder import Weights
 from nnefc.frontends.decoder.model import DecoderSource, session_of
-from nnefc.frontends.gguf.container import read_container
+from nnefc.frontends.gguf.container import Container, read_container
 from nnefc.frontends.gguf.hyperparameters import architecture_of, hyperparameters_of
 from nnefc.ir.network import Network
 from nnefc.ir.outline import Outline
+from nnefc.support.diagnostics import CompileError, warn
 from nnefc.symbolic.dims import DynamicSize
+from nnefc.tokenizer.gguf import vocabulary_of_gguf
+from nnefc.tokenizer.network import with_vocabulary
 
 __all__ = ["load", "outline", "write"]
 
@@ -40,16 +44,17 @@ def load(
     Raises:
         CompileError: the file is not as it must be, or of an architecture that is not supported.
     """
-    source = _read(Path(path))
+    container = read_container(Path(path))
+    source = _source(Path(path), container)
     session = session_of(source.path, source.hyperparameters, context, sequences, candidates)
-    return source.network(session, shape, output_tensors, is_tied)
+    return _with_tokenizer(source.network(session, shape, output_tensors, is_tied), container.metadata)
 
 
 def outline(
     path: Path | str, *, context: int | None = None, sequences: int | None = None, candidates: int | None = None
 ) -> Outline:
     """Returns the outline of a language model; the arguments are those of `load`."""
-    source = _read(Path(path))
+    source = _source(Path(path), read_container(Path(path)))
     return source.outline(session_of(source.path, source.hyperparameters, context, sequences, candidates))
 
 
@@ -62,12 +67,22 @@ def write(
     candidates: int | None = None,
 ) -> None:
     """Writes a language model as a model of NNEF; the arguments are those of `load`."""
-    source = _read(path)
+    source = _source(path, read_container(path))
     source.write(session_of(source.path, source.hyperparameters, context, sequences, candidates), output)
 
 
-def _read(path: Path) -> DecoderSource:
-    container = read_container(path)
+def _with_tokenizer(network: Network, metadata: Mapping[str, Any]) -> Network:
+    """Returns the network with the file's tokenizer; without it, and with a warning, if that is not supported."""
+    if "tokenizer.ggml.tokens" not in metadata:
+        return network
+    try:
+        return with_vocabulary(network, vocabulary_of_gguf(metadata))
+    except CompileError as error:
+        warn(f"{error.message}: the library takes and gives tokens, not text")
+        return network
+
+
+def _source(path: Path, container: Container) -> DecoderSource:
     architecture = architecture_of(container)
     weights = Weights(str(path), dict(container.tensors))
     given = hyperparameters_of(container, architecture, weights)

@@ -23,7 +23,7 @@ from nnefc.operators.text.regex_syntax import (
 )
 from nnefc.support.diagnostics import CompileError
 
-__all__ = ["automaton"]
+__all__ = ["automaton", "automaton_of_tree"]
 
 _MAX_STATES = 1 << 13
 _MAX_PARTS = 1 << 16
@@ -44,11 +44,17 @@ def automaton(pattern: str, is_part: bool = False) -> Array:
     Raises:
         CompileError: the pattern is no regular expression of RE2's, has what is not supported, or is too large.
     """
+    tree = parsed(pattern)
+    if is_part and not _anchors(tree).isdisjoint((Anchor.BEGIN, Anchor.END, Anchor.LINE_BEGIN, Anchor.LINE_END)):
+        raise CompileError(f"the pattern {pattern[:80]!r} cannot be compiled: ^ and $ are for whole strings here")
+    return automaton_of_tree(tree, pattern)
+
+
+def automaton_of_tree(tree: Tree, pattern: str) -> Array:
+    """Compiles the tree of a pattern, which errors name; otherwise as :func:`automaton`."""
     parts = _Parts(pattern)
     start, end = parts.state(), parts.state()
-    parts.add(parsed(pattern), start, end)
-    if is_part and not parts.anchors.isdisjoint((Anchor.BEGIN, Anchor.END, Anchor.LINE_BEGIN, Anchor.LINE_END)):
-        raise CompileError(f"the pattern {pattern[:80]!r} cannot be compiled: ^ and $ are for whole strings here")
+    parts.add(tree, start, end)
     machine = _Determined(parts, start, end)
     following, accepting, class_of = machine.tables()
     starts = np.array(machine.starts)
@@ -58,6 +64,17 @@ def automaton(pattern: str, is_part: bool = False) -> Array:
     head = np.array([*following.shape, *starts], "<u4")
     words = np.concatenate([following.reshape(-1), accepting]).astype("<u4")
     return np.frombuffer(head.tobytes() + class_of.tobytes() + words.tobytes(), np.uint8)
+
+
+def _anchors(tree: Tree) -> set[Anchor]:
+    match tree:
+        case Anchor():
+            return {tree}
+        case Concatenation(parts) | Alternation(parts):
+            return set().union(*map(_anchors, parts))
+        case Repeat(part, _, _):
+            return _anchors(part)
+    return set()
 
 
 class _Parts:

@@ -10,6 +10,7 @@ import unicodedata
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cache
+from itertools import groupby
 from typing import TypeAlias
 
 from nnefc.support.diagnostics import CompileError
@@ -419,8 +420,21 @@ def _others(ranges: list[Range]) -> list[Range]:
 def _category(name: str) -> tuple[Range, ...]:
     if not 1 <= len(name) <= 2 or not name.isascii():
         return ()
-    found = [number for number in range(_LAST + 1) if unicodedata.category(chr(number)).startswith(name)]
-    return tuple(_joined([(number, number) for number in found]))
+    return tuple(
+        _joined([run for category, runs in _categories().items() if category.startswith(name) for run in runs])
+    )
+
+
+@cache
+def _categories() -> dict[str, list[Range]]:
+    """The characters of each category of Unicode."""
+    found: dict[str, list[Range]] = {}
+    number = 0
+    for category, group in groupby(map(unicodedata.category, map(chr, range(_LAST + 1)))):
+        count = sum(1 for _ in group)
+        found.setdefault(category, []).append((number, number + count - 1))
+        number += count
+    return found
 
 
 @cache

@@ -1,0 +1,1 @@
+"""Compiles the tokenizers of language models into libraries."""

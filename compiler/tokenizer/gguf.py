@@ -1,0 +1,289 @@
+"""Reads the vocabulary of a GGUF file from its metadata: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from nnefc.support.diagnostics import CompileError
+from nnefc.tokenizer.byte_alphabet import bytes_of
+from nnefc.tokenizer.charsmap import charsmap_steps
+from nnefc.tokenizer.patterns import literal_pattern
+from nnefc.tokenizer.steps import (
+    GPT2_PATTERN,
+    METASPACE,
+    bert_normalization,
+    bert_split,
+    split,
+    split_characters,
+)
+from nnefc.tokenizer.vocabulary import (
+    AddedToken,
+    Behavior,
+    Decoder,
+    FindAdded,
+    Prepend,
+    Replace,
+    Step,
+    TokenKind,
+    TokenModel,
+    Vocabulary,
+)
+
+__all__ = ["vocabulary_of_gguf"]
+
+_UNKNOWN, _CONTROL, _USER_DEFINED, _BYTE = 2, 3, 4, 6
+"""Types of tokens; 1 is text, 5 a token that is not used."""
+
+_NAMED = {
+    "bos_token": "bos",
+    "eos_token": "eos",
+    "unk_token": "unknown",
+    "sep_token": "seperator",  # as GGUF spells it
+    "pad_token": "padding",
+    "cls_token": "cls",
+    "mask_token": "mask",
+}
+"""The names of tokens in chat templates, and in GGUF."""
+
+_ENDS = ("eos", "eot", "eom")
+_UNKNOWN_PENALTY = 10.0
+
+_CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+_WORDS = (
+    _CONTRACTIONS + r"|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|{number}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_LLAMA3, _QWEN2 = _WORDS.format(number=r"\p{N}{1,3}"), _WORDS.format(number=r"\p{N}")
+_UPPER, _LOWER = r"\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}", r"\p{Ll}\p{Lm}\p{Lo}\p{M}"
+_O200K = (
+    rf"[^\r\n\p{{L}}\p{{N}}]?[{_UPPER}]*[{_LOWER}]+{_CONTRACTIONS}?|[^\r\n\p{{L}}\p{{N}}]?[{_UPPER}]+[{_LOWER}]*{_CONTRACTIONS}?|"
+    r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_TEKKEN = (
+    rf"[^\r\n\p{{L}}\p{{N}}]?[{_UPPER}]*[{_LOWER}]+|[^\r\n\p{{L}}\p{{N}}]?[{_UPPER}]+[{_LOWER}]*|"
+    r"\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_DEEPSEEK3 = (
+    r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|"
+    r"\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_DIGIT = split_characters(r"\p{N}", Behavior.ISOLATED)
+_DIGITS_3 = r"\p{N}{1,3}"
+_CJK = r"[\x{4E00}-\x{9FA5}\x{3040}-\x{309F}\x{30A0}-\x{30FF}]+"
+
+_PRE_TOKENIZERS: Mapping[str, tuple[Step, ...]] = {
+    name: steps
+    for names, steps in (
+        (("gpt-2", "phi-2", "mpt", "olmo", "dbrx", "jina-es", "jina-de", "gigachat"), (split(GPT2_PATTERN),)),
+        (("llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral", "smaug-bpe", "megrez"), (split(_LLAMA3),)),
+        (("qwen2", "stablelm2", "deepseek-r1-qwen", "hunyuan"), (split(_QWEN2),)),
+        (("gpt-4o", "llama4"), (split(_O200K),)),
+        (("tekken",), (split(_TEKKEN),)),
+        (
+            ("starcoder", "refact", "command-r", "smollm", "codeshell", "exaone", "minerva-7b"),
+            (_DIGIT, split(GPT2_PATTERN)),
+        ),
+        (("deepseek-v3",), (split(_DIGITS_3), split(_CJK), split(_DEEPSEEK3))),
+        (("glm4", "chatglm-bpe"), (split(_LLAMA3),)),
+    )
+    for name in names
+}
+"""How text is split into words, by the name that files have for it."""
+
+_WHOLE_WORDS = frozenset({"llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral", "tekken"})
+"""Of these a word that is a token is not split."""
+
+_WITH_BOS = frozenset({"llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral", "tekken", "deepseek-v3"})
+"""With these a text begins with the token BOS, unless the file says otherwise."""
+
+
+def vocabulary_of_gguf(metadata: Mapping[str, Any]) -> Vocabulary:
+    """Returns the vocabulary that the metadata of a file describe.
+
+    Args:
+        metadata: the file's entries `tokenizer.…`.
+
+    Raises:
+        CompileError: an entry that is missing, of a wrong type, or not supported; the message names it.
+    """
+    return _Metadata(metadata).vocabulary()
+
+
+class _Metadata:
+    def __init__(self, metadata: Mapping[str, Any]) -> None:
+        self._metadata = metadata
+        self._texts: list[str] = self._list("tokens", str)
+        count = len(self._texts)
+        self._types: list[int] = self._list("token_type", int) if self._of("token_type") is not None else [1] * count
+        if len(self._types) != count:
+            raise CompileError(f"the file has {count} tokens, but tokenizer.ggml.token_type has {len(self._types)}")
+        self._pre = str(self._of("pre", "default"))
+
+    def vocabulary(self) -> Vocabulary:
+        models = {"gpt2": self._byte_pairs, "llama": self._sentence_piece, "t5": self._unigram, "bert": self._wordpiece}
+        model = self._of("model")
+        if model not in models:
+            raise CompileError(
+                f"the file's tokenizer, tokenizer.ggml.model {model!r}, is not supported",
+                hint=f"known are {', '.join(models)}",
+            )
+        template = self._metadata.get("tokenizer.chat_template")
+        named = {name: self._token(own) for name, own in _NAMED.items()}
+        ends = dict.fromkeys(token for token in map(self._token, _ENDS) if token is not None)
+        return Vocabulary(
+            **models[model](),
+            end_tokens=tuple(ends),
+            named_tokens={name: self._texts[token] for name, token in named.items() if token is not None},
+            chat_template=template if isinstance(template, str) else None,
+        )
+
+    def _of(self, name: str, default: Any = None) -> Any:
+        return self._metadata.get(f"tokenizer.ggml.{name}", default)
+
+    def _list(self, name: str, kind: type) -> list[Any]:
+        found = self._of(name)
+        if isinstance(found, np.ndarray):
+            found = found.tolist()
+        is_list = isinstance(found, Sequence) and not isinstance(found, str)
+        if not is_list or not all(isinstance(each, kind) for each in found):
+            raise CompileError(f"the file's tokenizer.ggml.{name} is not a list of {kind.__name__}")
+        return list(found)
+
+    def _token(self, name: str) -> int | None:
+        number = self._of(f"{name}_token_id")
+        if number is None or number in (-1, 0xFFFFFFFF):
+            return None
+        if not isinstance(number, int) or not 0 <= number < len(self._texts):
+            raise CompileError(
+                f"the file's tokenizer.ggml.{name}_token_id is {number}, none of its {len(self._texts)} tokens"
+            )
+        return number
+
+    def _around(self, begins: bool, ends: bool = False, begin: str = "bos", end: str = "eos") -> dict[str, Any]:
+        """Returns the tokens before and after a text; the file's own words count."""
+        first, last = self._token(begin), self._token(end)
+        has_first, has_last = self._of("add_bos_token", begins), self._of("add_eos_token", ends)
+        return {
+            "before": () if first is None or not has_first else (first,),
+            "after": () if last is None or not has_last else (last,),
+        }
+
+    def _tokens(self, text_of: Any) -> dict[str, Any]:
+        """Returns tokens and kinds; `text_of` gives the bytes of a token of text."""
+        kinds, tokens = [], []
+        for text, kind in zip(self._texts, self._types, strict=True):
+            is_text = kind not in (_CONTROL, _USER_DEFINED, _BYTE, _UNKNOWN)
+            own = {_USER_DEFINED: TokenKind.ADDED, _BYTE: TokenKind.BYTE}.get(kind, TokenKind.CONTROL)
+            kinds.append(TokenKind.TEXT if is_text else own)
+            tokens.append(_byte_of(text) if kind == _BYTE else text_of(text) if is_text else _utf8(text))
+        return {"tokens": tokens, "kinds": kinds}
+
+    def _added(self) -> tuple[Step, ...]:
+        found = [number for number, kind in enumerate(self._types) if kind in (_CONTROL, _USER_DEFINED)]
+        return (FindAdded(tuple(map(AddedToken, found))),) * bool(found)
+
+    def _byte_pairs(self) -> dict[str, Any]:
+        if self._pre not in _PRE_TOKENIZERS:
+            raise CompileError(
+                f"the file's pre-tokenizer, tokenizer.ggml.pre {self._pre!r}, is not supported",
+                hint=f"known are {', '.join(sorted(_PRE_TOKENIZERS))}",
+            )
+        numbers = {text: number for number, text in reversed(list(enumerate(self._texts)))}
+        merges = []
+        for merge in self._list("merges", str):
+            head, _, right = merge[1:].partition(" ")
+            left = merge[:1] + head
+            if left not in numbers or right not in numbers or left + right not in numbers:
+                raise CompileError(
+                    f"the file's tokenizer.ggml.merges has {merge!r}, whose parts or whole are no tokens"
+                )
+            merges.append((numbers[left], numbers[right], numbers[left + right]))
+        return {
+            **self._tokens(bytes_of),
+            **self._around(begins=self._pre in _WITH_BOS),
+            "model": TokenModel.BPE_MERGES,
+            "merges": merges,
+            "bytes_are_symbols": True,
+            "whole_words": self._pre in _WHOLE_WORDS,
+            "steps": (*self._added(), *_PRE_TOKENIZERS[self._pre]),
+        }
+
+    def _spaces(self) -> tuple[tuple[Step, ...], Decoder]:
+        """Returns the steps that mark spaces, and the decoder that restores them."""
+        has_prefix = bool(self._of("add_space_prefix", True))
+        prefix = (Prepend(" "),) * has_prefix
+        decoder = Decoder.METASPACE | (Decoder.STRIP_FIRST if has_prefix else Decoder.NONE)
+        return (*prefix, Replace(literal_pattern(" "), METASPACE)), decoder
+
+    def _scores(self) -> list[float]:
+        scores = self._list("scores", float)
+        if len(scores) != len(self._texts):
+            raise CompileError(f"the file has {len(self._texts)} tokens, but tokenizer.ggml.scores has {len(scores)}")
+        return scores
+
+    def _sentence_piece(self) -> dict[str, Any]:
+        steps, decoder = self._spaces()
+        return {
+            **self._tokens(_utf8),
+            **self._around(begins=True),
+            "model": TokenModel.BPE_SCORES,
+            "scores": self._scores(),
+            "unknown": self._token("unknown"),
+            "byte_fallback": True,
+            "steps": (*self._added(), *steps),
+            "decoder": decoder,
+        }
+
+    def _unigram(self) -> dict[str, Any]:
+        steps, decoder = self._spaces()
+        charsmap = self._of("precompiled_charsmap")
+        normalization = () if charsmap is None else charsmap_steps(bytes(byte & 0xFF for byte in charsmap))
+        squeeze = (Replace(((" {2,}", None),), " "),) * bool(self._of("remove_extra_whitespaces", False))
+        scores = self._scores()
+        return {
+            **self._tokens(_utf8),
+            **self._around(begins=False, ends=True),
+            "model": TokenModel.UNIGRAM,
+            "scores": scores,
+            "unknown": self._token("unknown"),
+            "unknown_score": min(scores) - _UNKNOWN_PENALTY,
+            "fuses_unknown": True,
+            "steps": (*self._added(), *normalization, *squeeze, *steps),
+            "decoder": decoder,
+        }
+
+    def _wordpiece(self) -> dict[str, Any]:
+        """Returns the arguments of a vocabulary in which words begin with U+2581, and their other parts do not."""
+        cls, sep = (
+            ("cls" if self._token("cls") is not None else "bos"),
+            ("seperator" if self._token("seperator") is not None else "eos"),
+        )
+        return {
+            **self._tokens(lambda text: _utf8(text[1:] if text.startswith(METASPACE) else f"##{text}")),
+            **self._around(begins=True, ends=True, begin=cls, end=sep),
+            "model": TokenModel.WORDPIECE,
+            "unknown": self._token("unknown"),
+            "prefix": "##",
+            "steps": (*self._added(), *bert_normalization(True, True, True, True), *bert_split()),
+            "decoder": Decoder.WORDS | Decoder.CLEAN_UP,
+        }
+
+
+def _utf8(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _byte_of(text: str) -> bytes:
+    """Returns the byte of a token such as `<0x0A>`.
+
+    Raises:
+        CompileError: it has another form.
+    """
+    if len(text) != 6 or text[:3] != "<0x" or text[-1] != ">":
+        raise CompileError(f"the file's token {text[:20]!r} is of the type byte, but not written as <0x0A>")
+    try:
+        return bytes([int(text[3:5], 16)])
+    except ValueError as error:
+        raise CompileError(f"the file's token {text!r} is of the type byte, but has no byte") from error

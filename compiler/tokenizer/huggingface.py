@@ -1,0 +1,306 @@
+"""Reads the vocabulary of a `tokenizer.json`, the format of the package `tokenizers`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from nnefc.support.diagnostics import CompileError
+from nnefc.tokenizer.byte_alphabet import bytes_of
+from nnefc.tokenizer.charsmap import charsmap_steps
+from nnefc.tokenizer.patterns import SPACE, WORD_CHARACTERS, literal_pattern, pattern_of_regex
+from nnefc.tokenizer.steps import (
+    GPT2_PATTERN,
+    METASPACE,
+    PUNCTUATION,
+    behavior_of,
+    bert_normalization,
+    bert_split,
+    lowercase,
+    metaspace,
+    normal_form,
+    split,
+    split_characters,
+    strip_accents,
+)
+from nnefc.tokenizer.vocabulary import (
+    MAX_TOKENS,
+    AddedToken,
+    Behavior,
+    Decoder,
+    FindAdded,
+    Pattern,
+    Prepend,
+    Replace,
+    Split,
+    Step,
+    Strip,
+    TokenKind,
+    TokenModel,
+    Vocabulary,
+)
+
+__all__ = ["vocabulary_of_json"]
+
+_BYTE_TOKENS = {f"<0x{byte:02X}>": byte for byte in range(256)}
+_UNKNOWN_PENALTY = 10.0
+"""What an unknown character costs more than the token with the lowest score."""
+
+_Json = Mapping[str, Any]
+
+
+def vocabulary_of_json(
+    document: _Json,
+    *,
+    end_tokens: Sequence[int] = (),
+    named_tokens: Mapping[str, str] | None = None,
+    chat_template: str | None = None,
+) -> Vocabulary:
+    """Returns the vocabulary of a parsed `tokenizer.json`.
+
+    Args:
+        end_tokens: those that end a reply, which other files say.
+        named_tokens: tokens by the names that the chat template has for them.
+        chat_template: the template, which another file has.
+
+    Raises:
+        CompileError: a part of the document that is missing, of a wrong type, or not supported; the message names it.
+    """
+    try:
+        parts = _Parts(document)
+        return parts.vocabulary(tuple(end_tokens), dict(named_tokens or {}), chat_template)
+    except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
+        raise CompileError(f"tokenizer.json is not as the package tokenizers writes it: {error}") from error
+
+
+class _Parts:
+    """The parts of the document, and what they say together."""
+
+    def __init__(self, document: _Json) -> None:
+        self._document = document
+        self._model: _Json = document["model"]
+        self._added: Sequence[_Json] = document.get("added_tokens") or ()
+        self._pre = _listed(document.get("pre_tokenizer"), "pretokenizers")
+        self._normalizers = _listed(document.get("normalizer"), "normalizers")
+        self._is_byte_level = any(part["type"] == "ByteLevel" for part in (*self._pre, *self._normalizers))
+
+    def vocabulary(
+        self, end_tokens: tuple[int, ...], named_tokens: dict[str, str], chat_template: str | None
+    ) -> Vocabulary:
+        """Returns the vocabulary that the document describes."""
+        kind = self._model.get("type") or ("BPE" if "merges" in self._model else "WordPiece")
+        known = {"BPE": self._byte_pairs, "Unigram": self._unigram, "WordPiece": self._wordpiece}
+        if kind not in known:
+            raise CompileError(f"tokenizers of the kind {kind} are not supported", hint=f"known are {', '.join(known)}")
+        before, after = _around(self._document.get("post_processor"))
+        return Vocabulary(
+            **known[kind](),
+            steps=self._steps(),
+            before=before,
+            after=after,
+            decoder=_decoder(self._document.get("decoder")),
+            end_tokens=end_tokens,
+            named_tokens=named_tokens,
+            chat_template=chat_template,
+        )
+
+    def _texts(self, vocabulary: Mapping[str, int], byte_fallback: bool) -> dict[str, Any]:
+        """Returns the arguments `tokens` and `kinds` of the vocabulary."""
+        numbers = [*vocabulary.values(), *(added["id"] for added in self._added)]
+        if min(numbers) < 0 or max(numbers) >= MAX_TOKENS:
+            wrong = min(numbers) if min(numbers) < 0 else max(numbers)
+            raise CompileError(f"the tokenizer has a token {wrong}; 0 to {MAX_TOKENS - 1} are supported")
+        tokens, kinds = [b""] * (max(numbers) + 1), [TokenKind.CONTROL] * (max(numbers) + 1)
+        for text, token in vocabulary.items():
+            is_byte = byte_fallback and text in _BYTE_TOKENS
+            tokens[token] = bytes([_BYTE_TOKENS[text]]) if is_byte else self._bytes(text)
+            kinds[token] = TokenKind.BYTE if is_byte else TokenKind.TEXT
+        for added in self._added:
+            tokens[added["id"]] = _utf8(added["content"])
+            kinds[added["id"]] = TokenKind.CONTROL if added.get("special") else TokenKind.ADDED
+        return {"tokens": tokens, "kinds": kinds}
+
+    def _bytes(self, text: str) -> bytes:
+        return bytes_of(text) if self._is_byte_level else _utf8(text)
+
+    def _byte_pairs(self) -> dict[str, Any]:
+        model = self._model
+        for name in ("continuing_subword_prefix", "end_of_word_suffix"):
+            if model.get(name):
+                raise CompileError(f"the tokenizer's {name}, {model[name]!r}, is not supported")
+        vocabulary: Mapping[str, int] = model["vocab"]
+        merges = []
+        for merge in model["merges"]:
+            left, right = merge.split(" ", 1) if isinstance(merge, str) else merge
+            merges.append((vocabulary[left], vocabulary[right], vocabulary[left + right]))
+        return {
+            **self._texts(vocabulary, bool(model.get("byte_fallback"))),
+            "model": TokenModel.BPE_MERGES,
+            "merges": merges,
+            "unknown": vocabulary.get(model["unk_token"]) if model.get("unk_token") else None,
+            "bytes_are_symbols": self._is_byte_level,
+            "whole_words": bool(model.get("ignore_merges")),
+            "byte_fallback": bool(model.get("byte_fallback")),
+            "fuses_unknown": bool(model.get("fuse_unk")),
+        }
+
+    def _unigram(self) -> dict[str, Any]:
+        model = self._model
+        texts = self._texts(
+            {text: token for token, (text, _) in enumerate(model["vocab"])}, bool(model.get("byte_fallback"))
+        )
+        scores = np.zeros(len(texts["tokens"]))
+        scores[: len(model["vocab"])] = [score for _, score in model["vocab"]]
+        return {
+            **texts,
+            "model": TokenModel.UNIGRAM,
+            "scores": scores.tolist(),
+            "unknown": model.get("unk_id"),
+            "unknown_score": float(min(score for _, score in model["vocab"])) - _UNKNOWN_PENALTY,
+            "byte_fallback": bool(model.get("byte_fallback")),
+            "fuses_unknown": True,
+        }
+
+    def _wordpiece(self) -> dict[str, Any]:
+        model = self._model
+        return {
+            **self._texts(model["vocab"], byte_fallback=False),
+            "model": TokenModel.WORDPIECE,
+            "unknown": model["vocab"].get(model["unk_token"]),
+            "prefix": model.get("continuing_subword_prefix", "##"),
+            "max_characters": model.get("max_input_chars_per_word", 100),
+        }
+
+    def _steps(self) -> tuple[Step, ...]:
+        steps: list[Step] = []
+        for is_normalized in (False, True):
+            found = tuple(_added(added) for added in self._added if bool(added.get("normalized")) is is_normalized)
+            if is_normalized:
+                steps += [step for part in self._normalizers for step in _normalizer(part)]
+            if found:
+                steps.append(FindAdded(found))
+        return (*steps, *(step for part in self._pre for step in _pre_tokenizer(part)))
+
+
+def _utf8(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _listed(part: _Json | None, name: str) -> list[_Json]:
+    """Returns the parts of a part of the type `Sequence`, flat."""
+    if part is None:
+        return []
+    if part["type"] != "Sequence":
+        return [part]
+    return [inner for each in part[name] for inner in _listed(each, name)]
+
+
+def _added(added: _Json) -> AddedToken:
+    return AddedToken(
+        added["id"],
+        strips_left=bool(added.get("lstrip")),
+        strips_right=bool(added.get("rstrip")),
+        single_word=bool(added.get("single_word")),
+    )
+
+
+def _pattern(pattern: _Json) -> Pattern:
+    return literal_pattern(pattern["String"]) if "String" in pattern else pattern_of_regex(pattern["Regex"])
+
+
+def _normalizer(part: _Json) -> tuple[Step, ...]:
+    match part["type"]:
+        case "NFC" | "NFD" | "NFKC" | "NFKD":
+            return normal_form(part["type"])
+        case "Lowercase":
+            return (lowercase(),)
+        case "StripAccents":
+            return (strip_accents(),)
+        case "Strip":
+            return (Strip(part["strip_left"], part["strip_right"]),)
+        case "Prepend":
+            return (Prepend(part["prepend"]),)
+        case "Replace":
+            return (Replace(_pattern(part["pattern"]), part["content"]),)
+        case "BertNormalizer":
+            strips, lower = part.get("strip_accents"), bool(part["lowercase"])
+            return bert_normalization(
+                part["clean_text"], part["handle_chinese_chars"], lower if strips is None else strips, lower
+            )
+        case "Precompiled":
+            return charsmap_steps(part["precompiled_charsmap"])
+        case "ByteLevel":
+            return ()
+    raise CompileError(f"the tokenizer's normalizer {part['type']} is not supported")
+
+
+def _pre_tokenizer(part: _Json) -> tuple[Step, ...]:
+    match part["type"]:
+        case "ByteLevel":
+            prefix = (Prepend(" ", unless_there=True),) * bool(part.get("add_prefix_space", True))
+            return (*prefix, *(split(GPT2_PATTERN),) * bool(part.get("use_regex", True)))
+        case "Split":
+            return (Split(_pattern(part["pattern"]), behavior_of(part["behavior"]), bool(part.get("invert"))),)
+        case "Metaspace":
+            scheme = part.get("prepend_scheme") or ("always" if part.get("add_prefix_space", True) else "never")
+            return metaspace(part["replacement"], scheme, part.get("split", True))
+        case "Digits":
+            is_single = bool(part.get("individual_digits"))
+            return (split_characters(r"\p{N}", Behavior.ISOLATED if is_single else Behavior.CONTIGUOUS),)
+        case "Punctuation":
+            return (split_characters(PUNCTUATION, behavior_of(part.get("behavior", "Isolated"))),)
+        case "Whitespace":
+            words = ((f"[{WORD_CHARACTERS}]+", None), (f"[^{WORD_CHARACTERS}{SPACE}]+", None))
+            return (Split(words, Behavior.REMOVED, inverts=True),)
+        case "WhitespaceSplit":
+            return (split_characters(SPACE, Behavior.REMOVED),)
+        case "BertPreTokenizer":
+            return bert_split()
+        case "CharDelimiterSplit":
+            return (Split(literal_pattern(part["delimiter"]), Behavior.REMOVED),)
+    raise CompileError(f"the tokenizer's pre-tokenizer {part['type']} is not supported")
+
+
+def _around(part: _Json | None) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Returns the tokens before and after a single text."""
+    for own in _listed(part, "processors"):
+        match own["type"]:
+            case "BertProcessing" | "RobertaProcessing":
+                return (own["cls"][1],), (own["sep"][1],)
+            case "TemplateProcessing":
+                sides: tuple[list[int], list[int]] = [], []
+                is_after = False
+                for entry in own["single"]:
+                    is_after = is_after or "Sequence" in entry
+                    if "SpecialToken" in entry:
+                        sides[is_after].extend(own["special_tokens"][entry["SpecialToken"]["id"]]["ids"])
+                return tuple(sides[0]), tuple(sides[1])
+            case "ByteLevel":
+                continue
+            case other:
+                raise CompileError(f"the tokenizer's post-processor {other} is not supported")
+    return (), ()
+
+
+def _decoder(part: _Json | None) -> Decoder:
+    if part is None:
+        return Decoder.WORDS
+    decoder = Decoder.NONE
+    for own in _listed(part, "decoders"):
+        match own["type"]:
+            case "ByteLevel" | "ByteFallback" | "Fuse":
+                pass
+            case "Metaspace":
+                scheme = own.get("prepend_scheme") or ("always" if own.get("add_prefix_space", True) else "never")
+                decoder |= Decoder.METASPACE | (Decoder.NONE if scheme == "never" else Decoder.STRIP_FIRST)
+            case "Replace" if own["pattern"] == {"String": METASPACE} and own["content"] == " ":
+                decoder |= Decoder.METASPACE
+            case "Strip" if own["content"] == " " and own["start"] == 1 and not own["stop"]:
+                decoder |= Decoder.STRIP_FIRST
+            case "WordPiece":
+                decoder |= Decoder.WORDS | (Decoder.CLEAN_UP if own.get("cleanup", True) else Decoder.NONE)
+            case other:
+                raise CompileError(f"the tokenizer's decoder {other} is not supported as it is: {own}")
+    return decoder

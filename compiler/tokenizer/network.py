@@ -1,0 +1,25 @@
+"""Gives a network the tokenizer of its language model."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from nnefc.ir.network import Network
+from nnefc.tokenizer.serialize import serialized
+from nnefc.tokenizer.vocabulary import Vocabulary
+
+__all__ = ["with_vocabulary"]
+
+
+def with_vocabulary(network: Network, vocabulary: Vocabulary) -> Network:
+    """Returns the network with a vocabulary; what an application needs of it besides is in the metadata.
+
+    The keys are `tokenizer.end_tokens` (numbers, separated by spaces), `tokenizer.chat_template`, and
+    `tokenizer.bos_token` and so on: the texts of tokens that the template names.
+    """
+    entries = {f"tokenizer.{name}": text for name, text in vocabulary.named_tokens.items()}
+    if vocabulary.end_tokens:
+        entries["tokenizer.end_tokens"] = " ".join(map(str, vocabulary.end_tokens))
+    if vocabulary.chat_template is not None:
+        entries["tokenizer.chat_template"] = vocabulary.chat_template
+    return replace(network, vocabulary=serialized(vocabulary), metadata={**network.metadata, **entries})

@@ -1,0 +1,213 @@
+"""Compiles the patterns at which tokenizers split text, to automata over classes of characters.
+
+Characters that no pattern distinguishes are one class. Automata over classes are small (some tens of states), where
+automata over the bytes of UTF-8 have hundreds of states for a pattern with `\\p{L}`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from nnefc.operators.base import Array
+from nnefc.operators.text.regex import automaton_of_tree
+from nnefc.operators.text.regex_syntax import Alternation, Concatenation, Letters, Repeat, Tree, parsed
+from nnefc.support.diagnostics import CompileError
+from nnefc.tokenizer.vocabulary import Pattern
+
+__all__ = ["SPACE", "SPACE_CHARACTERS", "WORD_CHARACTERS", "CharacterClasses", "literal_pattern", "pattern_of_regex"]
+
+SPACE_CHARACTERS = tuple(
+    chr(number)
+    for number in (
+        *range(0x9, 0xE),
+        0x20,
+        0x85,
+        0xA0,
+        0x1680,
+        *range(0x2000, 0x200B),
+        0x2028,
+        0x2029,
+        0x202F,
+        0x205F,
+        0x3000,
+    )
+)
+"""The white space of Unicode; RE2's `\\s` is that of ASCII."""
+
+SPACE = "".join(f"\\x{{{ord(c):x}}}" for c in SPACE_CHARACTERS)
+"""The same as members of a set of characters."""
+
+_LETTERS = r"\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\x{24B6}-\x{24E9}\x{1F130}-\x{1F149}\x{1F150}-\x{1F169}\x{1F170}-\x{1F189}"
+WORD_CHARACTERS = _LETTERS + r"\x{200C}\x{200D}"
+"""What `\\w` is in Rust's expressions, as members of a set: https://docs.rs/regex/latest/regex/#unicode."""
+_WORD = _LETTERS + r"\x{B2}\x{B3}\x{B9}\x{BC}-\x{BE}"
+"""What `\\w` is in Oniguruma's."""
+_MAX_CLASSES = 128
+"""Each class is one byte of UTF-8 to the automata."""
+
+_BLOCK = 128
+_CODE_POINTS = 0x110000
+
+
+def literal_pattern(text: str) -> Pattern:
+    """Returns the pattern that matches a text."""
+    return (("".join(f"\\x{{{ord(c):x}}}" for c in text), None),)
+
+
+def pattern_of_regex(regex: str) -> Pattern:
+    """Translates a regular expression of a tokenizer (in the syntax of Oniguruma or PCRE) to a pattern.
+
+    Supported is what tokenizers use: alternatives, each of which may end with `(?!X)` or `$`; sets, `\\p{…}`, `\\s`,
+    `\\d` and `\\w` of Unicode, `(?i:…)`, and repetition. Possessive repetition is taken for greedy repetition: in
+    tokenizers, what follows it never begins with what is repeated.
+
+    Raises:
+        CompileError: the expression has something else, such as a look behind.
+    """
+    found = []
+    for alternative in _alternatives(_unwrapped(regex)):
+        unless: str | None = None
+        if alternative.endswith("$") and not alternative.endswith(r"\$"):
+            alternative, unless = alternative[:-1], r"(?s:.)"
+        ahead = re.fullmatch(r"(?P<own>.+)\(\?!(?P<other>[^()]+)\)", alternative, flags=re.DOTALL)
+        if ahead is not None:
+            alternative, unless = ahead["own"], ahead["other"]
+        if re.search(r"\(\?(=|!|<|>|#|\()", alternative):
+            raise CompileError(
+                f"the pattern {regex[:80]!r} of the tokenizer is not supported: it looks ahead or behind within "
+                f"{alternative[:40]!r}"
+            )
+        found.append((_in_unicode(alternative), None if unless is None else _in_unicode(unless)))
+    return tuple(found)
+
+
+def _unwrapped(regex: str) -> str:
+    """Removes a group around the whole expression."""
+    own = re.fullmatch(r"\((?:\?:)?(?P<inner>.*)\)", regex, flags=re.DOTALL)
+    inside = (own is not None and own["inner"]) or regex
+    depth_is_kept = own is not None and all(depth >= 0 for _, depth in _depths(inside))
+    return inside if depth_is_kept else regex
+
+
+def _depths(regex: str) -> Iterator[tuple[int, int]]:
+    """Yields positions outside of sets, and behind how many open parentheses each is."""
+    depth, position, is_set = 0, 0, False
+    while position < len(regex):
+        c = regex[position]
+        if c == "\\":
+            position += 2
+            continue
+        if is_set:
+            is_set = c != "]"
+        elif c == "[":
+            is_set = True
+            if regex[position + 1 : position + 2] == "]" or regex[position + 1 : position + 3] == "^]":
+                position += 1 + regex[position + 1 : position + 2].count("^")
+        else:
+            depth += (c == "(") - (c == ")")
+            yield position, depth
+        position += 1
+
+
+def _alternatives(regex: str) -> list[str]:
+    """Splits an expression at the `|` that are in no group and no set."""
+    bars = [position for position, depth in _depths(regex) if depth == 0 and regex[position] == "|"]
+    begins = [0, *(bar + 1 for bar in bars)]
+    return [regex[begin:end] for begin, end in zip(begins, [*bars, len(regex)], strict=True)]
+
+
+def _in_unicode(regex: str) -> str:
+    """Writes `\\s`, `\\d` and `\\w` as sets of Unicode's characters, and possessive repetition as greedy."""
+    made, position, is_set = [], 0, False
+    while position < len(regex):
+        c = regex[position]
+        pair = regex[position : position + 2]
+        sets = {r"\s": SPACE, r"\d": r"\p{Nd}", r"\w": _WORD}
+        if pair.lower() in sets:
+            inner = sets[pair.lower()]
+            negated = pair[1].isupper()
+            if negated and is_set:
+                raise CompileError(f"the pattern {regex[:80]!r} of the tokenizer is not supported: {pair} is in a set")
+            made.append(inner if is_set else f"[{'^' * negated}{inner}]")
+        elif c == "\\":
+            made.append(pair)
+        else:
+            is_possessive = (
+                c == "+"
+                and not is_set
+                and position > 0
+                and regex[position - 1] in "+*?"
+                and regex[position - 2 : position - 1] != "\\"
+            )
+            made.append("" if is_possessive else c)
+            is_set = (c == "[" or is_set) and not (c == "]" and is_set)
+        position += 2 if c == "\\" else 1
+    return "".join(made)
+
+
+class CharacterClasses:
+    """The classes of characters that some patterns distinguish.
+
+    Attributes:
+        table: the bytes of `nnefc_classes` in the runtime.
+    """
+
+    def __init__(self, patterns: Sequence[Pattern]) -> None:
+        self._trees = {
+            regex: parsed(regex) for pattern in patterns for pair in pattern for regex in pair if regex is not None
+        }
+        sets = sorted({letters.ranges for tree in self._trees.values() for letters in _letters(tree)})
+        bounds = sorted(
+            {0, *(bound for ranges in sets for low, high in ranges for bound in (low, high + 1))} - {_CODE_POINTS}
+        )
+        self._bounds = np.array(bounds)
+        is_member = np.zeros((len(bounds), len(sets)), bool)
+        for column, ranges in enumerate(sets):
+            for low, high in ranges:
+                begin, end = np.searchsorted(self._bounds, [low, high + 1])
+                is_member[begin:end, column] = True
+        _, firsts, own = np.unique(is_member, axis=0, return_index=True, return_inverse=True)
+        if len(firsts) > _MAX_CLASSES:
+            raise CompileError(
+                f"the patterns of the tokenizer distinguish {len(firsts)} classes of characters, not {_MAX_CLASSES}"
+            )
+        self._members = {ranges: np.flatnonzero(is_member[firsts, column]) for column, ranges in enumerate(sets)}
+        self.table = _two_stages(self._bounds, own.reshape(-1))
+
+    def automaton(self, regex: str) -> Array:
+        """Returns the automaton of one of the expressions, uint8; see `text/automaton.h` in the runtime."""
+        return automaton_of_tree(self._over_classes(self._trees[regex]), regex)
+
+    def _over_classes(self, tree: Tree) -> Tree:
+        match tree:
+            case Letters(ranges, False):
+                return Letters(tuple((int(number), int(number)) for number in self._members[ranges]))
+            case Concatenation(parts):
+                return Concatenation(tuple(map(self._over_classes, parts)))
+            case Alternation(parts):
+                return Alternation(tuple(map(self._over_classes, parts)))
+            case Repeat(part, minimum, maximum):
+                return Repeat(self._over_classes(part), minimum, maximum)
+        raise CompileError("the patterns of a tokenizer with ^, $ or \\b within are not supported")
+
+
+def _letters(tree: Tree) -> Iterator[Letters]:
+    match tree:
+        case Letters():
+            yield tree
+        case Concatenation(parts) | Alternation(parts):
+            for part in parts:
+                yield from _letters(part)
+        case Repeat(part, _, _):
+            yield from _letters(part)
+
+
+def _two_stages(bounds: Array, classes: Array) -> bytes:
+    """Writes the class of each code point: the block of each 128 code points, and the blocks that differ."""
+    lengths = np.diff([*bounds, _CODE_POINTS])
+    rows = np.repeat(classes.astype(np.uint8), lengths).reshape(-1, _BLOCK)
+    blocks, block_of = np.unique(rows, axis=0, return_inverse=True)
+    return block_of.reshape(-1).astype("<u2").tobytes() + blocks.tobytes()
