@@ -67,7 +67,7 @@ _PYTHON = (
     r"['\"]items?['\"]",
     "TupleGetItem|CompletionItem|from_items|functions_items|PUT_0_ITEMS",
 )
-_AT_MOST = (r"(?i)\bat[ _](?:least|most)\b", r"(?i)\bleast[ _-]recently\b")
+_AT_MOST = (r"(?i)\bat[ _](?:least|most)\b", r"(?i)\bleast[ _-]recently\b", r"\bgenerate\(\w+, most=")
 _IN_TWO = (
     r"(?i)\b(?:two|both|upper|lower|low|its|their)\s+halves\b",
     r"(?i)\bhalves[\s_]+(?:away|of words|of each|the|that|an|its)\b",
