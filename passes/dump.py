@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
 import threading
@@ -16,6 +17,8 @@ from nnefc.passes.manager import PassRun, Phase
 from nnefc.support.output_files import write_error, write_text
 
 __all__ = ["STANDARD_OUTPUT", "Dump", "dump_of"]
+
+_LONGEST_NAME = 120  # bytes of a folder's name: file systems allow 255, those that encrypt names 143
 
 STANDARD_OUTPUT = "-"
 """The folder that stands for standard output."""
@@ -104,10 +107,18 @@ def dump_of(folder: str | os.PathLike[str] | None, only: Collection[str]) -> Dum
 
 def _folder_of(run: PassRun) -> Path:
     if run.step.phase in _KERNEL:
-        return Path("kernels") / run.unit
+        return Path("kernels") / _file_name(run.unit)
     if run.step.phase is Phase.OBJECT:
         return Path("objects") / run.unit
     return Path() if run.unit == "main" else Path(run.unit)
+
+
+def _file_name(kernel: str) -> str:
+    """Returns the name of a kernel, shortened where a file name must not be so long."""
+    if len(kernel) <= _LONGEST_NAME:
+        return kernel
+    digest = hashlib.sha256(kernel.encode()).hexdigest()[:8]
+    return f"{kernel[: _LONGEST_NAME - 9]}_{digest}"
 
 
 def _first_name(run: PassRun) -> str:

@@ -21,7 +21,7 @@ from nnefc.passes.graph.fold_affine import fold_affine
 from nnefc.passes.graph.fold_constants import fold_constants
 from nnefc.passes.graph.fuse_local_response import fuse_local_response
 from nnefc.passes.graph.fusion.fuse import fuse
-from nnefc.passes.graph.fusion.fusion_barriers import values_between, values_spread
+from nnefc.passes.graph.fusion.fusion_barriers import values_between, values_spread, values_transposed
 from nnefc.passes.graph.fusion.hierarchical_concat import group_parts
 from nnefc.passes.graph.layout.assign_layouts import assign_layouts
 from nnefc.passes.graph.layout.fold_permutations import fold_permutations
@@ -121,6 +121,8 @@ GRAPH = (
     graph("pack narrow matmul", lambda m, c: pack_low_precision_matmul(m, c.settings.graph)),
 )
 
+FUSION_CUTS = (values_between, values_spread, values_transposed)
+
 # Every operator becomes a call of a kernel; element-wise kernels are fused with the kernel before them.
 legalize = partial(of_phase, Phase.LEGALIZE)
 LEGALIZE = (
@@ -137,7 +139,7 @@ LEGALIZE = (
     legalize("fold packed constants", on_function(fold_constants)),
     legalize(
         "fuse",
-        lambda m, c: fuse(m, [values_between, values_spread], [] if c.settings.target.hosted else [narrow_results]),
+        lambda m, c: fuse(m, FUSION_CUTS, [] if c.settings.target.hosted else [narrow_results]),
         requires=[Property.KERNELS],
         ensures=[Property.FUSED],
     ),

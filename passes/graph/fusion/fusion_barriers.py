@@ -3,11 +3,13 @@
     y = [reshape, subtract, exp, reshape](x)     →     a = reshape(x); b = [subtract, exp](a); y = reshape(b)
     y = [row_sum, multiply, transpose](x)        →     a = [row_sum, multiply](x); y = transpose(a)
     y = [sqrt, divide, …, multiply](s[c], x[n, c])     →     a = [sqrt, divide, …](s); y = multiply(a, x)
+    y = [multiply, round, …, add, transpose](x)        →     a = [multiply, round, …, add](x); y = transpose(a)
 
 A reshape at the beginning or at the end of a group is no work by itself: the memory plan reads the same bytes. Within
 the group it makes indices that are computed. Behind reductions of rows, steps that move elements keep the whole group
 from running row after row (`passes/schedule/cpu/row_reduction.py`). What is computed for each column and read in every
-row would be computed in every row.
+row would be computed in every row. What is read along another axis than the result's last one is computed element by
+element where it is fused, and in vectors where it is not.
 """
 
 from __future__ import annotations
@@ -24,12 +26,15 @@ from nnefc.passes.graph.fusion.fusion_patterns import FUSION, OpPattern
 from nnefc.passes.graph.rewriter import operands, shape_of
 from nnefc.passes.schedule.analysis import Axis, KernelAnalysis, ScheduleBlock
 from nnefc.passes.schedule.in_place import in_place_of
-from nnefc.passes.tir.common.expressions import is_number
+from nnefc.passes.tir.common.expressions import is_number, variables_of
 
-__all__ = ["values_between", "values_spread"]
+__all__ = ["values_between", "values_spread", "values_transposed"]
 
 _MAX_SPREAD = 6
 """Nodes of an expression for each column that are computed in every row, rather than by a kernel more."""
+
+_MAX_TRANSPOSED = 24
+"""Nodes of an expression that are computed element by element, rather than by a kernel more."""
 
 
 def values_between(group: relax.Function, mod: tvm.IRModule) -> set[relax.Var]:
@@ -71,6 +76,34 @@ def values_spread(group: relax.Function, mod: tvm.IRModule) -> set[relax.Var]:
         known = [READ if value in found else sizes.get(value, READ) for value in read]
         sizes[binding.var] = size_of_call(kernel_size(mod[binding.value.args[0]]), known)
     return found
+
+
+def values_transposed(group: relax.Function, mod: tvm.IRModule) -> set[relax.Var]:
+    """Returns the values of a group of `call_tir`s that take work, and are read along another axis than the last."""
+    found: set[relax.Var] = set()
+    sizes: dict[relax.Expr, ExpressionSize] = {}
+    for binding in bindings_of(group):
+        kernel, read = mod[binding.value.args[0]], operands(binding.value)[1:]
+        heavy = [value for value in read if value in sizes and sizes[value].nodes > _MAX_TRANSPOSED]
+        if heavy:
+            moved = _transposed(kernel)
+            found |= {value for value, along in zip(read, moved, strict=True) if along} & set(heavy)
+        known = [READ if value in found else sizes.get(value, READ) for value in read]
+        sizes[binding.var] = size_of_call(kernel_size(kernel), known)
+    return found
+
+
+@lru_cache(maxsize=1024)
+def _transposed(func: tirx.PrimFunc) -> tuple[bool, ...]:
+    """Returns of each operand of a kernel whether neighbors along the result's last axis read distant elements."""
+    found: set[tirx.Var] = set()
+    for step in KernelAnalysis(func).steps:
+        for read in step.reads if step.axes and not step.is_reduction else ():
+            last, positions = step.axes[-1].var, [position.min for position in read.region]
+            inner = variables_of(positions[-1:])
+            if last in variables_of(positions[:-1]) and last not in inner:
+                found.add(read.source)
+    return tuple(param in found for param in func.params[:-1])
 
 
 def _is_spread(value: relax.Expr, result: relax.Var) -> bool:
