@@ -241,3 +241,14 @@ def test_a_wrong_pass_of_a_user_is_refused_with_one_message(
 def test_a_name_that_is_taken_is_refused(model: Path) -> None:
     with pytest.raises(CompileError, match="there is a pass 'fuse' already"):
         nnefc.compile(model, passes=[nnefc.passes.after("legalize", identity, called="fuse")])
+
+
+def test_kernels_with_long_names_have_folders_with_shorter_ones(tmp_path: Path) -> None:
+    steps = "\n".join(f"    a{n + 1} = {'sin' if n % 2 else 'floor'}(a{n}) + a0;" for n in range(60))
+    path = tmp_path / "long.nnef"
+    path.write_text(
+        "version 1.0;\ngraph long(a0) -> (a60) {\n    a0 = external<scalar>(shape = [2, 3]);\n" + steps + "\n}\n"
+    )
+    nnefc.compile(path, dump=tmp_path / "dump", dump_after=["schedule"])
+    folders = [folder.name for folder in (tmp_path / "dump" / "kernels").iterdir()]
+    assert folders and max(map(len, folders)) == 120
