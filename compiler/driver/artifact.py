@@ -262,7 +262,7 @@ def _level(
         cpu_features=_features(target.host, programs),
         kernels=tuple(_described_kernel(timed) for program in programs for timed in program.timed),
         is_called=network.has_text or any(map(_calls_runtime, programs)),
-        cancellable=programs[0].cancellable,
+        cancellable=any(program.cancellable for program in programs),
     )
     description = replace(description, warms_up=_warms_up(description, target.host, programs))
     description = _with_specializations(description, programs, special) if special.networks else description

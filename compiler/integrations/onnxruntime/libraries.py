@@ -20,6 +20,7 @@ from nnefc.loader import Model, SessionPool
 
 from .declared import Declared, Interface
 from .inputs import Feed
+from .options import RunOptions
 
 __all__ = ["Libraries", "Runner", "Source", "Variant"]
 
@@ -65,10 +66,15 @@ class Runner:
         self.model = model
         self.pool = None if model.states else SessionPool(model, threads=threads, takes_model=True)
 
-    def run(self, feed: Feed, out: Mapping[str, Any] | str | None = None) -> dict[str, Any]:
-        """Runs on arrays by the library's names."""
+    def run(
+        self, feed: Feed, out: Mapping[str, Any] | str | None = None, options: RunOptions | None = None
+    ) -> dict[str, Any]:
+        """Runs on arrays by the library's names; `options` can end the run."""
         with nullcontext(self.model) if self.pool is None else self.pool.session() as session:
-            return session.run(feed, out)
+            if options is None:
+                return session.run(feed, out)
+            with options.running(session):
+                return session.run(feed, out)
 
 
 class Libraries:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
+
+from nnefc.loader import Model, RunCancelled, RunError
 
 from .enums import ExecutionMode, ExecutionOrder, GraphOptimizationLevel, OrtExecutionProviderDevicePolicy
 from .errors import Fail, InvalidArgument, NotImplemented, refusal
@@ -204,20 +207,54 @@ class SessionOptions(Configured):
         )
 
 
+class _Terminate(Field[bool]):
+    """The attribute that ends runs when it is set, by any thread."""
+
+    def __set__(self, instance: Configured, value: Any) -> None:
+        super().__set__(instance, value)
+        if isinstance(instance, RunOptions) and instance.terminate:
+            instance.cancel()
+
+
 class RunOptions(Configured):
     """Options of a run.
 
     Attributes:
-        terminate: whether a run with these options fails in place of beginning.
+        terminate: whether runs with these options fail: those that would begin, and those that other threads are in.
     """
 
-    __slots__ = ()
+    __slots__ = ("_sessions",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._sessions: list[Model] = []
 
     log_severity_level = Field(int, -1)
     log_verbosity_level = Field(int, 0)
     logid = Field(str, "")
     only_execute_path_to_fetches = Field(bool, False)
-    terminate = Field(bool, False, used=True)
+    terminate = _Terminate(bool, False, used=True)
+
+    @contextmanager
+    def running(self, session: Model) -> Iterator[None]:
+        """Lets the attribute `terminate` end what a session of a library runs in this context.
+
+        Raises:
+            RunCancelled: it is set already.
+        """
+        self._sessions.append(session)
+        try:
+            if self.terminate:
+                raise RunCancelled("terminate is set")
+            yield
+        finally:
+            self._sessions.remove(session)
+
+    def cancel(self) -> None:
+        """Ends the runs with these options before their next kernels, where their libraries can."""
+        for session in tuple(self._sessions):
+            with suppress(RunError):  # the library is for a GPU, or closed: its run fails when it has ended
+                session.cancel()
 
     def add_run_config_entry(self, key: str, value: str, /) -> None:
         """Sets a configuration entry."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeGuard
 
 import numpy as np
 
-from nnefc.loader import RunError
+from nnefc.loader import RunCancelled, RunError
 
 from .binding import IOBinding, SessionIOBinding
 from .bound_outputs import targets
@@ -90,12 +90,16 @@ class Session:
         Arguments, results and errors are those of :meth:`run`; with `on_gpu`, results stay in the memory of the GPU.
         """
         names = self._names(output_names) if output_names else self._output_names
+        ending = None
         if run_options is not None:
             _check_run_options(run_options)
+            ending = run_options if isinstance(run_options, RunOptions) else None
         simple = self._simple
         if simple is not None and self._profiler is None and out is None and not on_gpu and _fits(given, simple.inputs):
             try:
-                outputs = simple.runner.run(given)
+                outputs = simple.runner.run(given, options=ending)
+            except RunCancelled as error:
+                raise _ended() from error
             except RunError as error:
                 raise refuse_shape(given, self._required, error) from error
             return [outputs[name] for name in names]
@@ -107,7 +111,9 @@ class Session:
         begin = time.perf_counter_ns() if self._profiler is not None else 0
         runner, own = self._libraries.of_inputs(feed)
         try:
-            found = runner.run(own, targets(runner.model, own, out, on_gpu))
+            found = runner.run(own, targets(runner.model, own, out, on_gpu), ending)
+        except RunCancelled as error:
+            raise _ended() from error
         except RunError as error:
             raise refuse_shape(feed, self._required, error) from error
         if run_options is not None:
@@ -376,7 +382,11 @@ def _check_run_options(options: Any) -> None:
     if not isinstance(options, RunOptions) and not hasattr(options, "terminate"):
         raise TypeError(f"run_options is a {type(options).__name__}, and not a RunOptions")
     if options.terminate:
-        raise refusal(Fail, "the run was ended: terminate is set in its options")
+        raise _ended()
+
+
+def _ended() -> Exception:
+    return refusal(Fail, "the run was ended: terminate is set in its options")
 
 
 def _memory() -> OrtMemoryInfo:
