@@ -209,7 +209,9 @@ class Artifact:
         with temporary_folder("nnefc-") as folder:  # Windows removes no file that is loaded
             path = folder / f"network{self.target.format.suffix}"
             self.export(path)
-            return load(path, threads=threads, device=device, flush_subnormals=flush_subnormals)
+            loaded = load(path, threads=threads, device=device, flush_subnormals=flush_subnormals)
+            loaded._library.shown = f"the model {self.description.model}"
+            return loaded
 
     def run(self, inputs: Mapping[str, ArrayLike]) -> dict[str, np.ndarray]:
         """Run the network once; for more than one run, :meth:`load` it."""

@@ -35,7 +35,7 @@ from nnefc.support.file_cache import FileCache
 if TYPE_CHECKING:
     from nnefc.driver.artifact import Artifact
 
-__all__ = ["find_library", "library_of", "load_model"]
+__all__ = ["find_library", "library_of", "load_cached", "load_model"]
 
 _DIGITS = 32
 """Of the digest that a library is named by."""
@@ -73,7 +73,18 @@ def load_model(
     """
     compiled = partial(_compiled, model, options, progress, cache)
     cached = _cached(Path(model), options, compiled, cache)
-    return compiled().load(**load) if cached is None else load_library(cached, **load)
+    return compiled().load(**load) if cached is None else load_cached(cached, model, **load)
+
+
+def load_cached(library: Path, model: str | os.PathLike[str], **load: Any) -> Model:
+    """Loads a library, whose messages name the model that it was compiled from.
+
+    Raises:
+        LoadError: it cannot be loaded.
+    """
+    loaded = load_library(library, **load)
+    loaded._library.shown = f"the model {Path(model).name}"
+    return loaded
 
 
 def library_of(

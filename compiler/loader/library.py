@@ -49,6 +49,7 @@ class Library:
     ) -> None:
         """Open the library at `path`, or what `copies` are of it and of its weights file, which are its own then."""
         self.path = path
+        self.shown = str(path)  # in messages of runs: a model, where the library is a file of a cache
         self._weights_path = weights
         self._copies = [copy for copy in copies or () if copy is not None]
         self.file = copies[0].path if copies else path
@@ -259,7 +260,7 @@ class Library:
         try:
             return getattr(self.dll, name)
         except AttributeError:
-            raise RunError(f"{self.path} has no function {name}: compile the model again") from None
+            raise RunError(f"{self.shown} has no function {name}: compile the model again") from None
 
     def check(self, status: int, session: c_void_p) -> None:
         if status == CANCELLED:
@@ -272,8 +273,8 @@ class Library:
             return f"the model {self.name} was running when the process forked: load it again in the child"
         reason = self.dll.nnefc_last_error(session).decode(errors="replace")
         if status == UNSUPPORTED_CPU:
-            return f"{self.path} cannot run here: {reason}; compile the model for this processor"
-        return f"{self.path}: {self.dll.nnefc_status_name(status).decode()}: {reason}"
+            return f"{self.shown} cannot run here: {reason}; compile the model for this processor"
+        return f"{self.shown}: {self.dll.nnefc_status_name(status).decode()}: {reason}"
 
 
 def _open_library(path: str) -> ctypes.CDLL:

@@ -74,6 +74,8 @@ def load(
             flush_subnormals,
             processors,
         )
+    if not isinstance(path, str | os.PathLike):
+        raise LoadError(f"a network is loaded from the path of its library or the bytes of it, not from {path!r:.80}")
     copies: tuple[PrivateFile, PrivateFile | None] | None = None
     if key is not None:
         from .signature import checked_copies

@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import onnx
+import onnx.parser
 import pytest
 from click.testing import CliRunner
 
@@ -121,3 +123,13 @@ def test_a_session_of_a_cached_library_needs_no_compiler(home: Path, model: Path
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=os.environ, check=True)
     assert done.stdout == "[3. 6.] set()\n"
+
+
+def test_errors_of_runs_name_the_model(home: Path, tmp_path: Path) -> None:
+    text = '<ir_version: 8, opset_import: ["" : 13]> g (float[3] x, int64[1] i) => (float[1] y) { y = Gather (x, i) }'
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "gather.onnx")
+    for _ in ("compiled", "found"):
+        session = nnefc.InferenceSession(tmp_path / "gather.onnx")
+        with pytest.raises(nnefc.RunError, match=r"the model gather\.onnx: ") as error:
+            session.run(None, {"x": np.zeros(3, np.float32), "i": np.int64([7])})
+        assert str(home) not in str(error.value)

@@ -391,6 +391,12 @@ def test_folder(tmp_path: Path) -> None:
         load(tmp_path)
 
 
+@pytest.mark.parametrize("path", [None, 3, ["net.so"]])
+def test_what_is_no_path(path: Any) -> None:
+    with pytest.raises(LoadError, match="from the path of its library or the bytes of it, not from "):
+        nnefc.load(path)
+
+
 @pytest.mark.parametrize("content", [b"", b"\x7fELF", b"graph G(x) -> (y)", b"\0" * 4096, b"MZ" + b"\0" * 100])
 def test_file_that_is_no_library(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "model.so"

@@ -72,7 +72,7 @@ class Compilation:
         options = self._options(Variant())
         try:
             found = find_library(Path(path), options, self.cache)
-            return load_library(found, **self._loading) if found else Background(Path(path), options, self.cache)
+            return self.loaded(found) if found else Background(Path(path), options, self.cache)
         except CompileError as error:
             raise classified(error, self.model) from error
         except (OSError, pickle.PicklingError, TypeError, AttributeError):  # options that another process cannot read
@@ -84,7 +84,9 @@ class Compilation:
         Raises:
             LoadError: it cannot be loaded.
         """
-        return load_library(library, **self._loading)
+        from nnefc.driver.cache import load_cached
+
+        return load_cached(library, self.model.path or library, **self._loading)
 
     @property
     def _loading(self) -> dict[str, Any]:
