@@ -85,7 +85,7 @@ def _without_padding_in_place(_pipeline: Any) -> None:
 _CONVOLUTION = "graph.layout.rules.convolution"
 
 _EXPLANATION = [
-    "The least processor time of a run on one thread, and how many times as long the network takes with one",
+    "The minimum processor time of a run on one thread, and how many times as long the network takes with one",
     "optimization switched off, each compiled again. Two measurements of one library differ by as much as 0.03.",
     "",
 ]

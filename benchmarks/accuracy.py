@@ -94,7 +94,7 @@ FUNCTIONS: dict[str, tuple[str, float, float, Callable[[np.ndarray], np.ndarray]
     "cos": ("Cos", -100, 100, np.cos),
     "softplus": ("Softplus", -20, 20, lambda x: np.logaddexp(x, 0)),
 }
-PLACES = 200_000
+VALUES = 200_000
 
 
 def values(*shape: int) -> np.ndarray:
@@ -141,7 +141,7 @@ def functions(text: str) -> Iterator[list[str]]:
     for title, (op_type, low, high, function) in FUNCTIONS.items():
         if text not in title:
             continue
-        x = np.random.default_rng(0).uniform(low, high, PLACES).astype(np.float32)
+        x = np.random.default_rng(0).uniform(low, high, VALUES).astype(np.float32)
         found = answers(Operation(title, op_type, x.shape).model(), x)
         exact = function(x.astype(np.float64))
         cells = [f"{units(found[e], exact):.1f}" if e in found else "-" for e in ENGINES]
@@ -164,7 +164,7 @@ def body(text: str) -> list[str]:
         rule,
         *(f"| {' | '.join(row)} |" for row in sums(text)),
         "",
-        f"The largest error of {PLACES:,} values in units of the last place.",
+        f"The largest error of {VALUES:,} values in units of the last place.",
         "",
         f"| function{head}",
         rule,

@@ -2,9 +2,9 @@
 
 `ppocr_cls` classifies a line of text: it is upright, or upside down.
 `ppocr4_rec` reads a line of text: of each column of the image it says which of 6,625 characters is there, or none.
-`ddddocr_det` finds characters in an image: a box, and how sure it is, at each place of three grids.
+`ddddocr_det` finds characters in an image: a box, and how sure it is, at each position of three grids.
 
-Integers are made by two quantizers, with the same images and settings: ranges by the least and the largest value, a
+Integers are made by two quantizers, with the same images and settings: ranges by the smallest and the largest value, a
 scale for each output channel of the weights. onnxruntime runs what its own has written, nnefc all else.
 """
 
@@ -34,11 +34,11 @@ _FORMS = (*_PRECISIONS, "int8", "int8 by onnxruntime")
 
 _CALIBRATION, _TESTS = 16, 16
 _OPSET = 13  # the first that has scales for channels
-_SURE = 0.3  # least score of a box
+_SURE = 0.3  # minimum score of a box
 _OVERLAP = 0.45  # of boxes, from which on the less sure one is left out
 _MATCH = 0.5  # overlap of boxes that are taken for the same
 _SIDE = 416  # of an image that boxes are found in
-_GRIDS = (8, 16, 32)  # pixels of a place
+_GRIDS = (8, 16, 32)  # pixels of a position
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,8 @@
     python benchmarks/attention_spellings.py [SPELLING ...] [--quick]
 
 compiles each model of `models/attention_spellings.py` without any range, with ranges, and for the sizes that it is
-measured at, and runs the three libraries beside onnxruntime on one thread. Without names it measures all and writes
-results/PROCESSOR/attention_spellings.md.
+measured at, and runs the three libraries compared with onnxruntime on one thread. Without names it measures all and
+writes results/PROCESSOR/attention_spellings.md.
 """
 
 from __future__ import annotations
@@ -116,12 +116,12 @@ def body(found: Mapping[str, Mapping[str, Latency]], plan: Plan, failed: Mapping
 
 
 def _ratio(latency: Mapping[str, Latency], engine: str) -> float:
-    return latency[REFERENCE].least / latency[engine].least
+    return latency[REFERENCE].minimum / latency[engine].minimum
 
 
 def _cells(name: str, latency: Mapping[str, Latency]) -> Sequence[str]:
     own = ("nnefc", LIMITED, STATIC)
-    times = [time_spelled(latency[engine].least) for engine in (*own, REFERENCE)]
+    times = [time_spelled(latency[engine].minimum) for engine in (*own, REFERENCE)]
     return [name, *times, *(f"{_ratio(latency, engine):.2f}" for engine in own)]
 
 

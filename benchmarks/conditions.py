@@ -39,7 +39,7 @@ __all__ = [
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 MAX_BUSY = 0.3
-"""Processors that other programs may keep busy beside a measurement that is published."""
+"""Processors that other programs may keep busy during a measurement that is published."""
 
 _WRITTEN = (":!benchmarks/results", ":!tests/conformance/onnx/floor.txt")
 _MEASURED = ("compiler", "passes", "targets", "benchmarks", "tests", "pyproject.toml", *_WRITTEN)

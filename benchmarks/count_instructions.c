@@ -25,7 +25,7 @@ extern void qemu_plugin_register_atexit_cb(uint64_t id, void (*ended)(uint64_t, 
 
 EXPORT int qemu_plugin_version = 1;
 
-enum { MOST_BYTES = 16 }; /* of an instruction, on any machine */
+enum { MAX_BYTES = 16 }; /* of an instruction, on any machine */
 
 struct totals {
     uint64_t address, executed, instructions;
@@ -45,7 +45,7 @@ static void translated(uint64_t id, struct block *block) {
     made->address = qemu_plugin_tb_vaddr(block);
     made->instructions = qemu_plugin_tb_n_insns(block);
     if (file != NULL) {
-        made->code = malloc(made->instructions * MOST_BYTES);
+        made->code = malloc(made->instructions * MAX_BYTES);
         if (made->code == NULL) abort();
         for (size_t i = 0; i < made->instructions; i++) {
             const struct instruction *one = qemu_plugin_tb_get_insn(block, i);

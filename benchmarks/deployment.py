@@ -3,8 +3,8 @@
     python benchmarks/deployment.py [NETWORK ...] [--threads 2] [--processes 7]
 
 measures nnefc, with the weights in the library and in a file of their own, and onnxruntime, with the model as it is and
-optimized beforehand, in turns, each time in a fresh process: programs in C beside programs in C, Python beside Python.
-Without names it measures NETWORKS and writes results/PROCESSOR/deployment.md.
+optimized beforehand, in turns, each time in a fresh process: programs in C compared with programs in C, Python compared
+with Python. Without names it measures NETWORKS and writes results/PROCESSOR/deployment.md.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Way:
     Attributes:
         name: of the engine, its form, and the language of the program.
         command: the program that makes a session and runs it once, with its arguments.
-        code_bytes: of the files beside the trained values: the library, or the engine's shared library.
+        code_bytes: of the files besides the trained values: the library, or the engine's shared library.
         value_bytes: of the trained values, or of the model.
     """
 
@@ -93,7 +93,7 @@ def ways(network: str, threads: int) -> list[Way]:
 
 
 def build_program(name: str) -> Path:
-    """One of the programs in C beside this file."""
+    """One of the programs in C next to this file."""
     program = MODELS / name
     command = [sys.executable, "-m", "ziglang", "cc", "-O2", "-std=gnu17", f"-I{RUNTIME}"]
     # Functions of onnxruntime's table have no prototypes here.
@@ -162,7 +162,7 @@ def body(costs: Mapping[str, Sequence[Cost]], threads: int, processes: int) -> l
         f"onnxruntime {onnxruntime.__version__}. The minimum of {processes} fresh processes, in turns, on {threads}"
         " threads; the files were in the system's cache.",
         "",
-        "*Code* is what is on disk beside the values: of onnxruntime its shared library for C, without the Python"
+        "*Code* is what is on disk besides the values: of onnxruntime its shared library for C, without the Python"
         " package. *Values* are the trained values or the model's file; they are more than parameters where a 3 × 3"
         " convolution has transformed filters. *Session* is the time until there is one, *first result* until its first"
         " run is done, both from the opening of the library (in Python: the engine's import, with NumPy there already)"

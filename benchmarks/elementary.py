@@ -1,4 +1,5 @@
-"""How exact elementary functions are: every float32 through the compiler, beside float64, in units of the last place.
+"""How exact elementary functions are: every float32 through the compiler, compared with float64, in units of the last
+place.
 
 python benchmarks/elementary.py [--every 1]
 
@@ -166,11 +167,12 @@ def main(every: int) -> None:
     found = measured(tuple(FUNCTIONS), every)
     body = [
         "Each function of a float32 number that has a kernel of its own, compiled for this processor, for every",
-        "argument that is not subnormal, beside float64: the error in units of the last place of the exact result, as",
+        "argument that is not subnormal, compared with float64: the error in units of the last place of the "
+        "exact result, as",
         "a float32. Half a unit is correct rounding. Results below 2⁻¹²⁵ (2.4e-38) may be zero, and are not included.",
         "`other` is how many results are infinite or no number where the exact one is an ordinary float32, or",
         "reversely. Gelu is x (1 + erf(x / √2)) / 2, which cancels where x is far below zero: its errors are small",
-        "beside x there.",
+        "next to x there.",
         "",
         "| function | largest error | of the argument | mean error | correctly rounded | other |",
         "|---|---:|---:|---:|---:|---:|",

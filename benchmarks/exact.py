@@ -22,7 +22,7 @@ __all__ = ["errors", "exact_outputs", "kept_outputs"]
 
 
 def kept_outputs(model: Path, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-    """As :func:`exact_outputs`, of a model and inputs that are always the same; kept beside the model."""
+    """As :func:`exact_outputs`, of a model and inputs that are always the same; kept next to the model."""
     kept = model.with_suffix(".exact.npz")
     if not kept.exists() or kept.stat().st_mtime < max(model.stat().st_mtime, Path(__file__).stat().st_mtime):
         np.savez(kept, *exact_outputs(onnx.load(model), inputs))
@@ -124,7 +124,7 @@ class Conv(OpRun):  # type: ignore[misc]
 
 
 class ConvTranspose(OpRun):  # type: ignore[misc]
-    """Each tap of the filter adds to the places that it reaches."""
+    """Each tap of the filter adds to the positions that it reaches."""
 
     def _run(
         self, x: np.ndarray, w: np.ndarray, bias: np.ndarray | None = None, **attributes: Any

@@ -2,7 +2,7 @@
  * model, argv[3] the number of threads, argv[4] how many runs, if not one. Prints the same JSON.
  *
  * The Python package carries the library without its header. The interface is a table of functions that only ever grows;
- * what is called here is named by its place in it. */
+ * what is called here is named by its position in it. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdint.h>
@@ -35,7 +35,7 @@ enum {
     DIMENSIONS = 62,
     DEFAULT_ALLOCATOR = 78,
 };
-enum { MOST_BORDER = 16, MOST_RANK = 8 };
+enum { MAX_PADDING = 16, MAX_RANK = 8 };
 
 typedef void *(*function)();
 typedef struct {
@@ -56,12 +56,12 @@ static void *tensor_of(void *session, size_t index, void *allocator) {
     const void *info;
     int element;
     size_t rank, count = 1;
-    int64_t shape[MOST_RANK];
+    int64_t shape[MAX_RANK];
     check(api[INPUT_TYPE](session, index, &type));
     check(api[TENSOR_INFO_OF_TYPE](type, &info));
     check(api[ELEMENT_TYPE](info, &element));
     check(api[RANK](info, &rank));
-    if (rank > MOST_RANK) exit(1);
+    if (rank > MAX_RANK) exit(1);
     check(api[DIMENSIONS](info, shape, rank));
     for (size_t i = 0; i < rank; i++) count *= (size_t)shape[i];
     check(api[CREATE_TENSOR](allocator, shape, rank, element, &value));
@@ -93,12 +93,12 @@ int main(int argc, char **argv) {
     session_is_there();
 
     size_t input_count, output_count;
-    char *input_names[MOST_BORDER], *output_names[MOST_BORDER];
-    void *inputs[MOST_BORDER], *outputs[MOST_BORDER] = {NULL};
+    char *input_names[MAX_PADDING], *output_names[MAX_PADDING];
+    void *inputs[MAX_PADDING], *outputs[MAX_PADDING] = {NULL};
     check(api[DEFAULT_ALLOCATOR](&allocator));
     check(api[INPUT_COUNT](session, &input_count));
     check(api[OUTPUT_COUNT](session, &output_count));
-    if (input_count > MOST_BORDER || output_count > MOST_BORDER) return 1;
+    if (input_count > MAX_PADDING || output_count > MAX_PADDING) return 1;
     for (size_t i = 0; i < input_count; i++) {
         check(api[INPUT_NAME](session, i, allocator, &input_names[i]));
         inputs[i] = tensor_of(session, i, allocator);

@@ -47,7 +47,7 @@ class Step:
     downloads: bool = False
 
 
-class Place:
+class Location:
     """A folder with an environment of its own, and the time of what is run there."""
 
     def __init__(self, folder: Path, name: str) -> None:
@@ -105,7 +105,7 @@ def _measured(folder: Path) -> list[str]:
     runtime = write_wheel(folder)
     (folder / "examples").symlink_to(sources / "examples")
 
-    whole = Place(folder, "whole")
+    whole = Location(folder, "whole")
     whole.run("pip install nnefc", "pip", "install", "-q", str(wheel), downloads=True)
     whole.run("nnefc compile, the first", "nnefc", "compile", _MODEL, "-o", "digits.so")
     whole.run("nnefc compile, again", "nnefc", "compile", _MODEL, "-o", "digits.so")
@@ -124,7 +124,7 @@ def _measured(folder: Path) -> list[str]:
     whole.folder = sources
     whole.run("tests from the archive of sources: sizes and element types", "python", *test)
 
-    device = Place(folder, "device")
+    device = Location(folder, "device")
     device.run("pip install 'nnefc-runtime[cli]'", "pip", "install", "-q", f"{runtime}[cli]", downloads=True)
     device.run("a program with nnefc.load", "python", "-c", _CALL)
     device.run("nnefc run", "nnefc", "run", "digits.so", "--random", "0")

@@ -2,7 +2,7 @@
 
 A program that runs the network twice executes so many more than one that runs it once. Where a program is never twice
 the same, as Python is by millions of instructions, and one whose threads wait for each other by many more, the mean of
-several more runs is taken, and of each number of runs the least of two programs.
+several more runs is taken, and of each number of runs the smallest of two programs.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ def compiled(model: Path, target: str, numbers: str) -> nnefc.Artifact:
 
 
 def quantized(model: Path, data: str = DATA[0]) -> Path:
-    """The same network with weights of int8, a scale for each channel, and data of int8 or uint8, beside the file."""
+    """The same network with weights of int8, a scale for each channel, and data of int8 or uint8, next to the file."""
     result = model.with_suffix(f".q{data}.onnx")
     if result.exists() and result.stat().st_mtime >= model.stat().st_mtime:
         return result

@@ -2,9 +2,9 @@
 
     python benchmarks/integer_models.py NETWORK ...
 
-writes both beside the networks, unless they are there already, made by the same commit. Both quantizers see the same
-random inputs and have the same settings: ranges by the least and the largest value, a scale for each output channel of
-the weights. On x86 without VNNI, onnxruntime's weights have 7 bits, as it advises: its sums would saturate.
+writes both next to the networks, unless they are there already, made by the same commit. Both quantizers see the same
+random inputs and have the same settings: ranges by the smallest and the largest value, a scale for each output channel
+of the weights. On x86 without VNNI, onnxruntime's weights have 7 bits, as it advises: its sums would saturate.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class KernelTime:
     Attributes:
         rule: the schedule rule that it got.
         calls: in one run of the network.
-        seconds: of processor time, for one call on one thread: the least of several.
+        seconds: of processor time, for one call on one thread: the smallest of several.
         flops: of one call, additions and multiplications counted each; without the steps that move data only.
         bytes: of all operands and results, once.
         shapes: of operands and results.

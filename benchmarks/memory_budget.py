@@ -2,8 +2,8 @@
 
     python benchmarks/memory_budget.py [NETWORK ...] [--budget FACTOR ...]
 
-prints, for each network and budget, the size of the constants over that of the model's, and the least processor time of
-a run on one thread over that without such algorithms. Libraries of one network run in turns, so that what else the
+prints, for each network and budget, the size of the constants over that of the model's, and the minimum processor time
+of a run on one thread over that without such algorithms. Libraries of one network run in turns, so that what else the
 machine does meets all of them. Without names it measures all networks of the benchmark and writes
 results/PROCESSOR/memory_budget.md.
 """
@@ -30,7 +30,7 @@ BUDGETS = (1.0, 1.1, 1.25, 1.5, 2.0, 3.0, math.inf)
 TITLE = "Time against size"
 _EXPLANATION = [
     "Columns are values of `--memory-budget`. In each field: the time of a run over that with a budget of 1, and the",
-    "size of the constants over that with a budget of 1. The least processor time of several runs on one thread.",
+    "size of the constants over that with a budget of 1. The minimum processor time of several runs on one thread.",
     "",
 ]
 _SECONDS = 1.0  # for each library
@@ -42,7 +42,7 @@ class Point:
     """What one budget gives.
 
     Attributes:
-        seconds: of processor time, for one run on one thread: the least of several.
+        seconds: of processor time, for one run on one thread: the smallest of several.
         bytes: of the constants.
     """
 

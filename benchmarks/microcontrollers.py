@@ -53,10 +53,10 @@ _PATCHES_HEAD = [
 
 _PEER_HEAD = [
     "",
-    "## Beside emx-onnx-cgen",
+    "## Compared with emx-onnx-cgen",
     "",
     "The same files as C, which it writes, compiled by the same compiler with `-O3` and run on the same board. It",
-    "computes in float32, from weights that each run dequantizes. RAM is the most that was allocated at a time.",
+    "computes in float32, from weights that each run dequantizes. RAM is the maximum that was allocated at a time.",
     "",
     "| network | target | flash | RAM | stack | million instructions | against nnefc |",
     "|---|---|---:|---:|---:|---:|---:|",
@@ -65,7 +65,7 @@ _PEER_HEAD = [
 
 _CMSIS_HEAD = [
     "",
-    "## Beside CMSIS-NN",
+    "## Compared with CMSIS-NN",
     "",
     "Its kernels for int8, compiled by the same compiler with `-O3` and run on the same boards: a call for each layer,",
     "as an ahead-of-time compiler would write it, with no interpreter and no format of models between. Layers have the",
@@ -98,7 +98,7 @@ def row(name: str, model: Path, target: str, patches: bool = False) -> tuple[str
 
 
 def peer_row(name: str, model: Path, instructions: float) -> str:
-    """The same of emx-onnx-cgen, beside nnefc's `instructions`."""
+    """The same of emx-onnx-cgen, compared with nnefc's `instructions`."""
     target = PEER_TARGET
     if missing := emx_network.missing():
         return f"| {name} | {target} | | | | | needs {missing} |"
@@ -114,7 +114,7 @@ def peer_row(name: str, model: Path, instructions: float) -> str:
 
 
 def cmsis_row(name: str, target: str, instructions: float) -> str:
-    """The same of CMSIS-NN, beside nnefc's `instructions`."""
+    """The same of CMSIS-NN, compared with nnefc's `instructions`."""
     if missing := cmsis_network.missing():
         return f"| {name} | {target} | | | | needs {missing} |"
     with tempfile.TemporaryDirectory() as folder:
@@ -136,9 +136,9 @@ def main(networks: tuple[str, ...]) -> None:
     """Measure NETWORKS, or all."""
     lines, patches, peers, cmsis = list(_HEAD), list(_PATCHES_HEAD), list(_PEER_HEAD), list(_CMSIS_HEAD)
     if not cmsis_network.missing():
-        cmsis[1] = f"## Beside {cmsis_network.version()}"
+        cmsis[1] = f"## Compared with {cmsis_network.version()}"
     if not emx_network.missing():
-        peers[1] = f"## Beside {emx_network.version()}"
+        peers[1] = f"## Compared with {emx_network.version()}"
     with tempfile.TemporaryDirectory() as folder:
         for name in networks or NETWORKS:
             model = Path(folder) / "network.onnx"

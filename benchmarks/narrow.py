@@ -1,4 +1,4 @@
-"""nnefc in 16-bit floats beside itself in float32 and its peers, in one run.
+"""nnefc in 16-bit floats compared with itself in float32 and its peers, in one run.
 
     python benchmarks/narrow.py [NETWORK ...] [--threads 1 --threads 2] [--repeats 4] [--seconds 0.15]
 

@@ -2,8 +2,8 @@
 
 FOLDER keeps models and what is made of them. Nothing is timed; the numbers are of
 
-- small models of the kinds that tract's own harness has (`models/tract_cases.py`): beside tract;
-- the benchmark networks as tract dumps them from ONNX: beside onnxruntime;
+- small models of the kinds that tract's own harness has (`models/tract_cases.py`): compared with tract;
+- the benchmark networks as tract dumps them from ONNX: compared with onnxruntime;
 - round trips of these, and of pretrained networks in the folder that --real names (see `real_networks.py`): written as
   NNEF 1.0, read by Khronos' package, and compiled again; written in tract's dialect, run by tract, and compiled again.
 
@@ -97,8 +97,8 @@ def case(given: Case) -> str:
         warnings.simplefilter("ignore")
         given.write(Path(position))
         with nnefc.compile(position).load(threads=1) as library:
-            if given.beside:
-                replace(given, text=given.beside).write(Path(position))
+            if given.other_text:
+                replace(given, text=given.other_text).write(Path(position))
             for sizes in given.sizes:
                 values = given.values(sizes)
                 made = list(library.run(values).values())

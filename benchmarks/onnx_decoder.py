@@ -1,4 +1,5 @@
-"""A decoder in ONNX as onnxruntime-genai's model builder writes it, beside onnxruntime: a section of language_model.md.
+"""A decoder in ONNX as onnxruntime-genai's model builder writes it, compared with onnxruntime: a section of
+language_model.md.
 
 It has SmolLM2's sizes and random weights, of 4 bits in blocks of 32, and is compiled with dynamic lengths: one library
 for prompts and for tokens, which takes caches and gives longer ones.
@@ -47,7 +48,7 @@ def decoder_lines(folder: Path, plan: Plan, sizes: Sizes = SMOLLM2, layers: int 
     compile_library(model, library)
     found = list(_speeds({"nnefc": library, REFERENCE: model}, folder, plan, sizes, layers))
     return [
-        "## Beside onnxruntime",
+        "## Compared with onnxruntime",
         "",
         f"A decoder in ONNX of SmolLM2's sizes as onnxruntime-genai's model builder writes it (`GroupQueryAttention`,"
         f" `MatMulNBits` of 4 bits with `accuracy_level` 4), with random weights. Both engines take caches and give"

@@ -1,4 +1,4 @@
-"""Networks of dynamic sizes against themselves, compiled for each size; and beside onnxruntime.
+"""Networks of dynamic sizes against themselves, compiled for each size; and compared with onnxruntime.
 
     python benchmarks/open_against_static.py [NETWORK ...] [--quick]
 
@@ -89,7 +89,7 @@ class Row:
 def opened(model: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto:
     """The model with these names instead of sizes of its input's first axes, but for axes with an empty name.
 
-    Where a Reshape repeats such a size in its place, it takes the size of its operand instead; an average over all
+    Where a Reshape repeats such a size at its position, it takes the size of its operand instead; an average over all
     that the known sizes give is one over all that there is.
     """
     (data,) = (value for value in model.graph.input if value.name not in _initialized(model))
@@ -229,7 +229,7 @@ def body(rows: Sequence[Row], plan: Plan, failed: Mapping[str, str]) -> list[str
         f" {max((row.compile_ratio for row in rows), default=math.nan):.2f}).",
         "",
         *table(
-            ["network", "dynamic dimensions", "ratio", "least", "ahead", "least", "compile ratio", "change"],
+            ["network", "dynamic dimensions", "ratio", "minimum", "ahead", "minimum", "compile ratio", "change"],
             [_summary(rows, *key) for key in dict.fromkeys((row.network, row.names) for row in rows)],
         ),
         "",

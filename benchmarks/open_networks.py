@@ -1,4 +1,5 @@
-"""Pretrained networks whose sizes stay open, at three sizes each: one library for all, beside onnxruntime and OpenVINO.
+"""Pretrained networks whose sizes stay open, at three sizes each: one library for all, compared with onnxruntime and
+OpenVINO.
 
     python benchmarks/open_networks.py FOLDER [NETWORK ...]
 
@@ -30,7 +31,7 @@ from report import time_spelled
 from worker import EngineError, Worker
 
 LIBRARIES = Path(__file__).resolve().parent.parent / "build" / "open_networks"
-TITLE = "Pretrained networks of dynamic sizes beside nnefc's peers"
+TITLE = "Pretrained networks of dynamic sizes compared with nnefc's peers"
 MAX_DIFFERENT = 1e-2
 """Of an output's largest value: outputs that differ more from onnxruntime's are another answer, unless its own differ
 as much from each other."""
@@ -106,10 +107,10 @@ class Measured:
 @click.argument("networks", nargs=-1, type=click.Choice(list(SIZES)))
 @click.option("--repeats", default=2, show_default=True, help="Turns of each engine.")
 @click.option("--seconds", default=0.2, show_default=True, help="Length of a turn.")
-@click.option("--most", default=1.0, show_default=True, help="Seconds after which a turn has no further run.")
-def main(folder: Path, networks: tuple[str, ...], repeats: int, seconds: float, most: float) -> None:
+@click.option("--maximum", default=1.0, show_default=True, help="Seconds after which a turn has no further run.")
+def main(folder: Path, networks: tuple[str, ...], repeats: int, seconds: float, maximum: float) -> None:
     """Measure NETWORKS of FOLDER, or all."""
-    plan = Plan(threads=(1,), repeats=repeats, seconds=seconds, most=most)
+    plan = Plan(threads=(1,), repeats=repeats, seconds=seconds, maximum=maximum)
     watch = Watch()
     measurements: dict[str, list[Measured]] = {}
     failed: dict[str, str] = {}
@@ -152,15 +153,15 @@ def measure(network: str, model: Path, plan: Plan) -> list[Measured]:
     finally:
         for worker in workers:
             worker.close()
-    most = max(MAX_DIFFERENT, *own)
-    if most < max(each.agreement for each in found) and quantizes(proto):  # infinite where rounding changes a size
+    maximum = max(MAX_DIFFERENT, *own)
+    if maximum < max(each.agreement for each in found) and quantizes(proto):  # infinite where rounding changes a size
         worst = max(range(3), key=lambda number: found[number].agreement)
         forced = forced_difference(proto, sizes[worst], LIBRARIES / f"{network}.forced.onnx")
         click.echo(f"  with onnxruntime's numbers in every quantization: {forced:.1e}", err=True)
         found = [replace(each, forced=forced) for each in found]
-        most = math.inf if forced <= MAX_FORCED else most
+        maximum = math.inf if forced <= MAX_FORCED else maximum
     for each in found:
-        if each.agreement > most:
+        if each.agreement > maximum:
             raise EngineError(f"other results at {each.size}: by {each.agreement:.1e}")
     return found
 
@@ -227,13 +228,14 @@ def body(found: dict[str, list[Measured]], plan: Plan, failed: dict[str, str]) -
         "Networks that packages of PyPI ship inside themselves, with their trained values and as they are: no engine"
         " knows a size before it runs, and each takes all three sizes with one compiled network. An engine that cannot"
         f" run it has no time. Each in a process of its own, held to one processor; warmed up, then in turns,"
-        f" {plan.repeats} of at least {plan.seconds} s and three runs, but with no further run after {plan.most} s."
+        f" {plan.repeats} of at least {plan.seconds} s and three runs, but with no further run after {plan.maximum} s."
         " Milliseconds: median.",
         "*Ratio*: the faster peer's time over nnefc's; above 1 nnefc is faster. *Agreement*: the largest difference"
         " from onnxruntime's output over its largest value. *Its own*: that of onnxruntime's output without its"
         " optimizations. *Forced*, for networks that quantize while they run and differ more: every quantization is"
         " given onnxruntime's numbers, and so is each sine of many turns; what is computed between these is compared,"
-        " recurrent layers step by step, and coordinates in place of their angles, at the size that differs most: such"
+        " recurrent layers step by step, and coordinates in place of their angles, at the size that differs "
+        "most: such"
         " networks round many numbers the other way for a last bit of one."
         " *Compiled*: seconds that nnefc took, once for all sizes.",
         "",

@@ -1,9 +1,9 @@
-"""Single operators beside onnxruntime: integer convolutions and products, gathers and scatters.
+"""Single operators compared with onnxruntime: integer convolutions and products, gathers and scatters.
 
     python benchmarks/operators.py [--only TEXT] [--seconds S]
 
-Each is a model of one node with constant weights. Both engines take turns on one thread; the time is the least of many
-runs, in processor time, so that other programs disturb little. For convolutions and products the last column is
+Each is a model of one node with constant weights. Both engines take turns on one thread; the time is the smallest of
+many runs, in processor time, so that other programs disturb little. For convolutions and products the last column is
 nnefc's own time for the same shape in float32, over its time for integers.
 """
 
@@ -162,8 +162,8 @@ def operations() -> Iterator[Operation]:
     yield scattered("ScatterElements of few elements", "ScatterElements", (1024, 1024), (4, 1024), axis=0)
 
 
-def least(runs: list[Callable[[], object]], seconds: float) -> list[float]:
-    """The least processor time of each, in turns."""
+def minimum(runs: list[Callable[[], object]], seconds: float) -> list[float]:
+    """The minimum processor time of each, in turns."""
     best = [float("inf")] * len(runs)
     for run in runs:
         run()
@@ -218,7 +218,7 @@ def main() -> None:
             runs: list[Callable[[], object]] = [compiled(operation, Path(folder)), peer(operation)]
             if operation.real is not None:
                 runs.append(compiled(operation.real, Path(folder)))
-            own, other, *real = least(runs, options.seconds)
+            own, other, *real = minimum(runs, options.seconds)
             found, wanted = next(iter(compiled(operation, Path(folder))().values())), peer(operation)()[0]
             step = 1 if operation.op_type.startswith("QLinear") else 0  # quotients on the border of two integers
             if np.abs(found.astype(float) - wanted.astype(float)).max() > step:

@@ -96,7 +96,7 @@ PAGES: Mapping[str, PageScript] = {
     "nnef_exchange": PageScript("nnef_exchange.py FOLDER", 30, _NETWORKS, timed=False),
     "open": PageScript("open_networks.py FOLDER", 25, ("open_networks.py", "SIZES")),
     "open_against_static": PageScript("open_against_static.py", 25, ("open_against_static.py", "NETWORKS")),
-    "pnnx": PageScript("beside_ncnn.py", 8, ("beside_ncnn.py", "CASES")),
+    "pnnx": PageScript("ncnn_networks.py", 8, ("ncnn_networks.py", "CASES")),
     "quantized": PageScript("quantized.py", 30),
     "real": PageScript("real_networks.py FOLDER", 15, ("real_networks.py", "NETWORKS")),
     "reproducible": PageScript("reproducible.py", 20, _NETWORKS),
@@ -179,7 +179,7 @@ def state_of(page: Path) -> State:
 
 
 def cited_pages() -> list[Path]:
-    """Pages that the README and the table of what works link to; an image stands for the page beside it."""
+    """Pages that the README and the table of what works link to; an image stands for the page next to it."""
     found = set()
     for page in CITING:
         for link in re.findall(r"\]\(([^)#:]*results/[^)#:]+)\)", page.read_text(encoding="utf-8")):

@@ -1,4 +1,4 @@
-"""What bounds a network on this machine: the most multiply-adds a second, and the most bytes read a second.
+"""What bounds a network on this machine: the maximum multiply-adds a second, and the maximum bytes read a second.
 
 Multiply-adds are fused ones on registers, nothing else: sums are independent of each other and more than a processor
 has in flight. Bytes are those of an array that is read from end to end, again and again. Vectors are as in nnefc's.
@@ -28,7 +28,7 @@ __all__ = ["MemoryReader", "build_peak", "bytes_per_second", "multiply_adds_per_
 SUMS = 12  # a multiply-add takes 4 cycles, and at most two start in each
 ITERATIONS = 1_000_000  # a few milliseconds
 REPEATS = 20
-LEAST_READ = 1 << 28  # bytes between two looks at the clock
+MIN_READ = 1 << 28  # bytes between two looks at the clock
 
 SOURCE = """
 typedef float vector __attribute__((vector_size(BYTES)));
@@ -102,25 +102,25 @@ class MemoryReader:
         step = SUMS * _width()
         self._size = size
         self._part = max(1, size // threads // step) * step
-        self._passes = math.ceil(LEAST_READ / self._part)
+        self._passes = math.ceil(MIN_READ / self._part)
         self._arrays = [np.ones(self._part + _width(), np.uint8) for _ in range(threads)]
         free = queue.SimpleQueue[int]()
         for processor in processors[:threads]:
             free.put(processor)
         self._threads = ThreadPoolExecutor(threads, initializer=lambda: os.sched_setaffinity(0, {free.get()}))
 
-    def time(self, seconds: float, least: int, processor: bool = False, most: float | None = None) -> list[float]:
+    def time(self, seconds: float, minimum: int, processor: bool = False, maximum: float | None = None) -> list[float]:
         """Read for so many seconds, each thread at least so many times: the seconds that `size` bytes take."""
-        readers = [self._threads.submit(self._bytes_per_second, array, seconds, least) for array in self._arrays]
+        readers = [self._threads.submit(self._bytes_per_second, array, seconds, minimum) for array in self._arrays]
         return [self._size / sum(reader.result() for reader in readers)]
 
     def close(self) -> None:
         self._threads.shutdown()
 
-    def _bytes_per_second(self, array: np.ndarray, seconds: float, least: int) -> float:
+    def _bytes_per_second(self, array: np.ndarray, seconds: float, minimum: int) -> float:
         first, count, times = array.ctypes.data + -array.ctypes.data % _width(), self._part // _width(), 0
         start = time.perf_counter()
-        while times < least or time.perf_counter() < start + seconds:
+        while times < minimum or time.perf_counter() < start + seconds:
             self._read(self._passes, first, count)
             times += 1
         return times * self._passes * self._part / (time.perf_counter() - start)
@@ -137,7 +137,7 @@ def bytes_per_second(library: Path, size: int, threads: int) -> float:
 
 
 def _best_of_each_thread(run: Callable[[int], object], threads: int) -> list[float]:
-    """The least seconds that `run` takes in each thread, while all run, each on a processor of its own."""
+    """The minimum seconds that `run` takes in each thread, while all run, each on a processor of its own."""
     processors = sorted(os.sched_getaffinity(0))[:threads]
     best = [float("inf")] * threads
     ready = threading.Barrier(threads)

@@ -29,7 +29,7 @@ def line_of_text(rng: np.random.Generator, height: int, width: int) -> np.ndarra
 
 
 def scattered_digits(rng: np.random.Generator, size: int) -> np.ndarray:
-    """Dark digits at random places of a bright image: `[3, size, size]` in 0 … 1."""
+    """Dark digits at random positions of a bright image: `[3, size, size]` in 0 … 1."""
     image, cell = np.full((size, size), rng.uniform(0.85, 1.0)), size // _CELLS
     for position in rng.choice(_CELLS**2, int(rng.integers(8, 17)), replace=False):
         height = int(rng.integers(cell * 2 // 3, cell * 5 // 6))

@@ -1,5 +1,5 @@
-"""Pages on networks in a narrow precision, beside themselves in float32 and compared with peers: what these have in
-common."""
+"""Pages on networks in a narrow precision, compared with themselves in float32 and compared with peers: what these have
+in common."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Networks in integers of 8 bits beside themselves in float32 and compared with peers in integers, in one run.
+"""Networks in integers of 8 bits compared with themselves in float32 and compared with peers in integers, in one run.
 
     python benchmarks/quantized.py [NETWORK ...] [--threads 1 --threads 2] [--repeats 4] [--seconds 0.15]
 

@@ -1,4 +1,4 @@
-"""Pretrained networks beside onnxruntime, OpenVINO and tract, on one thread, their dynamic dimensions fixed.
+"""Pretrained networks compared with onnxruntime, OpenVINO and tract, on one thread, their dynamic dimensions fixed.
 
     python benchmarks/real_networks.py FOLDER [NETWORK ...]
 
@@ -24,7 +24,7 @@ from report import tables
 from worker import EngineError
 
 LIBRARIES = Path(__file__).resolve().parent.parent / "build" / "real_networks"
-TITLE = "Pretrained networks beside nnefc's peers"
+TITLE = "Pretrained networks compared with nnefc's peers"
 
 # By network and input: the shape, and the values: "audio" in -1..1, "image" in 0..1, "features" (normal), an integer n
 # for whole numbers below n, or a list of one number, which all elements are, or of them all. The scales of a voice's
@@ -172,7 +172,7 @@ def body(measurements: list[Measurement], plan: Plan, failed: dict[str, str]) ->
         "Networks that packages of PyPI ship inside themselves, with their trained values. nnefc compiles each for the"
         " sizes below; its peers get the model with its inputs of these sizes; one that cannot run it has no time."
         f" Each engine in a process of its own, held to one processor; warmed up, then in turns, {plan.repeats} of at"
-        f" least {plan.seconds} s. Milliseconds: median (least).",
+        f" least {plan.seconds} s. Milliseconds: median (minimum).",
         "*Ratio*: the faster peer's time over nnefc's, likewise; above 1 nnefc is faster. *Share* and *roofline* as in"
         " [the comparison on random weights](cpu.md).",
         "",

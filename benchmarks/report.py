@@ -28,7 +28,7 @@ def write_report(
     failed: Mapping[str, str],
     results: Path = RESULTS,
 ) -> Path:
-    """Write the page `name`, and beside it .csv, .json and .svg; returns its path. `failed` has reasons, by network.
+    """Write the page `name`, and next to it .csv, .json and .svg; returns its path. `failed` has reasons, by network.
 
     Raises:
         click.ClickException: the conditions are not those of a page that is published.
@@ -52,7 +52,7 @@ def write_report(
                 for engine, latency in latencies.items():
                     share = _number(m.share(threads, engine), "{:.3f}")
                     error = _number(m.error.get(engine), "{:.2e}")
-                    numbers = [f"{latency.least:.4f}", f"{latency.median:.4f}", latency.runs]
+                    numbers = [f"{latency.minimum:.4f}", f"{latency.median:.4f}", latency.runs]
                     rows.writerow([m.network, threads, engine, *numbers, f"{m.agreement[engine]:.2e}", error, share])
     return written
 
@@ -65,12 +65,12 @@ def markdown(measurements: Sequence[Measurement], plan: Plan, failed: Mapping[st
         "",
         "Float32, a batch of one where the name says no other. Each engine in a process of its own, held to as many"
         f" processors as threads; warmed up, then in turns, {plan.repeats} of at least {plan.seconds} s."
-        " Milliseconds: median (least).",
+        " Milliseconds: median (minimum).",
         "*Ratio*: the faster peer's time over nnefc's, likewise; above 1 nnefc is faster. Weights are random.",
         "*Share*: multiply-adds a second of convolutions and matrix products over what the machine does in"
         " registers alone; by their definition, so that Winograd's algorithm can pass 100%.",
         "*Roofline*: the time that these multiply-adds take at that rate, or that reading every parameter once"
-        " takes (an array of their size, read beside the runs), whichever is longer, over nnefc's.",
+        " takes (an array of their size, read between the runs), whichever is longer, over nnefc's.",
         "",
         "Each peer in its best form for float32 at low latency: onnxruntime with all graph optimizations; OpenVINO with"
         " the latency hint, one stream, and float32 asked for, since it rounds to bfloat16 by itself where the"
@@ -117,9 +117,9 @@ def _times(measurements: Sequence[Measurement], plan: Plan, failed: Mapping[str,
         for m in measurements:
             found = [m.latency[threads].get(engine) for engine in engines]
             cells = [
-                "-" if each is None else f"{time_spelled(each.median)} ({time_spelled(each.least)})" for each in found
+                "-" if each is None else f"{time_spelled(each.median)} ({time_spelled(each.minimum)})" for each in found
             ]
-            ratios = [m.ratio(threads, of) for of in (attrgetter("median"), attrgetter("least"))]
+            ratios = [m.ratio(threads, of) for of in (attrgetter("median"), attrgetter("minimum"))]
             cells.append("-" if None in ratios else f"{ratios[0]:.2f} ({ratios[1]:.2f})")
             cells += [_number(share(threads, "nnefc"), "{:.0%}") for share in (m.share, m.roofline)]
             rows.append([m.network, str(threads), *cells])

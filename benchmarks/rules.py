@@ -78,8 +78,8 @@ def measured(strict: bool) -> Iterator[tuple[str, KernelTime]]:
             model = Path(folder) / "net.nnef"
             model.write_text(document(*computation))
             kernels = kernel_times(load_network(model, ReadOptions(random_weights=0)), target, strict)
-            least = 0.1 * sum(kernel.seconds for kernel in kernels)
-            yield from ((name, kernel) for kernel in kernels if kernel.seconds >= least)
+            minimum = 0.1 * sum(kernel.seconds for kernel in kernels)
+            yield from ((name, kernel) for kernel in kernels if kernel.seconds >= minimum)
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Requests a second, and how long each takes, of `nnefc serve`; beside onnxruntime behind the same server.
+"""Requests a second, and how long each takes, of `nnefc serve`; compared with onnxruntime behind the same server.
 
 python benchmarks/serving.py [--seconds S] [NETWORK …]
 

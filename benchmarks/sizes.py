@@ -35,8 +35,8 @@ _SECONDS, _REPEATS = 0.15, 5
 
 _HEAD = [
     "Bytes of shared libraries for Linux. *Values* are the trained values as they are stored, *code* what is executed,",
-    "*beside the values* all else than these: code, tables, names, headers. *Time* is that of a run of the small",
-    "library over that of the default one, on one thread, the least of five turns. Small libraries are those of",
+    "*besides the values* all else than these: code, tables, names, headers. *Time* is that of a run of the small",
+    "library over that of the default one, on one thread, the smallest of five turns. Small libraries are those of",
     "[`nnefc compile --small`](../../../docs/deployment.md#small-libraries).",
     "",
 ]
@@ -121,17 +121,17 @@ def _slower(artifact: Artifact, paths: list[Path]) -> float:
     random = np.random.default_rng(0)
     data = {given.name: _random(random, given.dtype, given.shape) for given in artifact.inputs}
     models = [nnefc.load(path, threads=1) for path in paths]
-    least = [float("inf")] * len(models)
+    minimum = [float("inf")] * len(models)
     for _ in range(_REPEATS):
         for index, model in enumerate(models):
-            end, model_minimum = time.perf_counter() + _SECONDS, least[index]
+            end, model_minimum = time.perf_counter() + _SECONDS, minimum[index]
             while (begin := time.perf_counter()) < end:
                 model.run(data)
                 model_minimum = min(model_minimum, time.perf_counter() - begin)
-            least[index] = model_minimum
+            minimum[index] = model_minimum
     for model in models:
         model.close()
-    return least[1] / least[0]
+    return minimum[1] / minimum[0]
 
 
 def _random(random: np.random.Generator, dtype: str, shape: tuple[int | str, ...]) -> np.ndarray:
@@ -146,8 +146,8 @@ def _random(random: np.random.Generator, dtype: str, shape: tuple[int | str, ...
 )
 def main(networks: tuple[str, ...], target: str) -> None:
     """Measure NETWORKS, or all."""
-    head = ["network", "file", "values", "code", "beside the values"]
-    head += ["small: file", "values", "code", "beside the values", "time"]
+    head = ["network", "file", "values", "code", "besides the values"]
+    head += ["small: file", "values", "code", "besides the values", "time"]
     rows, watch = [], Watch()
     for name in networks or NETWORKS:
         rows.append(row(name, target))

@@ -1,4 +1,4 @@
-"""Models of scikit-learn, LightGBM and XGBoost, converted to ONNX: agreement, and time beside the originals.
+"""Models of scikit-learn, LightGBM and XGBoost, converted to ONNX: agreement, and time compared with the originals.
 
     python benchmarks/sklearn_models.py [--only TEXT] [--seconds S]
 
@@ -81,8 +81,8 @@ def difference(found: Sequence[Any], wanted: Sequence[np.ndarray]) -> float:
     return worst
 
 
-def least(runs: Sequence[Callable[[], object]], seconds: float) -> list[float]:
-    """The least time of each in µs, in turns."""
+def minimum(runs: Sequence[Callable[[], object]], seconds: float) -> list[float]:
+    """The minimum time of each in µs, in turns."""
     best = [float("inf")] * len(runs)
     for run in runs:
         run()
@@ -99,7 +99,7 @@ def times(made: Engines, samples: np.ndarray, batch: int, seconds: float) -> lis
     """The cells of scikit-learn, onnxruntime and nnefc for so many samples."""
     x = np.ascontiguousarray(np.resize(samples, (batch, samples.shape[1])))
     three = (made.original, made.onnxruntime, made.nnefc)
-    return [f"{value:,.0f}" for value in least([lambda run=run: run(x) for run in three], seconds)]
+    return [f"{value:,.0f}" for value in minimum([lambda run=run: run(x) for run in three], seconds)]
 
 
 def row(name: str, pipeline: Pipeline, seconds: float) -> list[str]:
@@ -137,7 +137,7 @@ def body(text: str, seconds: float) -> list[str]:
     lines = [
         "Differences are those from scikit-learn (LightGBM, XGBoost), over the magnitude of a value where that is"
         f" above 1; a label that differs is 1. Times are in µs, for {' and '.join(f'{b:,}' for b in BATCHES)} samples,"
-        " the least of many runs in turns, on one thread; they include Python's part of a call.",
+        " the smallest of many runs in turns, on one thread; they include Python's part of a call.",
         "",
         *table(head, rows),
     ]

@@ -1,13 +1,14 @@
-"""Networks that torch-to-nnef exports, beside PyTorch and tract: `python benchmarks/torch_to_nnef.py FOLDER [NAME …]`.
+"""Networks that torch-to-nnef exports, compared with PyTorch and tract: `python benchmarks/torch_to_nnef.py FOLDER
+[NAME …]`.
 
 FOLDER keeps the exports; what is missing is exported, for which these are needed:
 
     pip install torch_to_nnef torch torchvision timm transformers
 
 Each network is compiled without options, run at all of its sizes, traced or not, and compared with PyTorch. At the
-traced sizes it is measured beside tract as `measure.py` does: each engine in a process of its own on one processor, in
-turns. What counts is the time of processors on all threads of the process. Prints the page; of all networks it is
-written to `results/PROCESSOR/torch_to_nnef.md`. With the exports there it takes about twelve minutes.
+traced sizes it is measured compared with tract as `measure.py` does: each engine in a process of its own on one
+processor, in turns. What counts is the time of processors on all threads of the process. Prints the page; of all
+networks it is written to `results/PROCESSOR/torch_to_nnef.md`. With the exports there it takes about twelve minutes.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from worker import EngineError, Worker
 
 import nnefc
 
-TITLE = "Networks that torch-to-nnef exports, beside tract"
+TITLE = "Networks that torch-to-nnef exports, compared with tract"
 HERE = Path(__file__).resolve().parent
 LIBRARIES = HERE.parent / "build" / "torch_to_nnef"
 NETWORKS = tuple(
@@ -59,7 +60,7 @@ class Row:
         differences: of each run from PyTorch: the largest over the largest value.
         seconds: of compilation.
         latency: processor milliseconds of a run, by engine; tract may be missing.
-        beside: tract's difference from PyTorch, or why it does not run the network.
+        tract_difference: tract's difference from PyTorch, or why it does not run the network.
     """
 
     network: str
@@ -68,7 +69,7 @@ class Row:
     differences: tuple[float, ...]
     seconds: float
     latency: Mapping[str, Latency]
-    beside: str
+    tract_difference: str
 
     @property
     def agrees(self) -> bool:
@@ -157,15 +158,17 @@ def measure(network: str, folder: Path, plan: Plan) -> Row:
     try:
         try:
             workers.append(Worker(TRACT_NNEF, model, given, 1))
-            beside = f"{difference(answer(workers[1], LIBRARIES), expected):.1e}"
+            tract_difference = f"{difference(answer(workers[1], LIBRARIES), expected):.1e}"
         except EngineError as error:
             slow = str(error).endswith(f"status {-signal.SIGALRM}")
-            workers[1:], beside = [], "needs more than 10 s for a run" if slow else "does not run it"
+            workers[1:], tract_difference = [], "needs more than 10 s for a run" if slow else "does not run it"
         latency = take_turns(workers, plan)
     finally:
         for worker in workers:
             worker.close()
-    return Row(network, recipe["kind"], tuple(recipe["sizes"]), tuple(differences), facts["seconds"], latency, beside)
+    return Row(
+        network, recipe["kind"], tuple(recipe["sizes"]), tuple(differences), facts["seconds"], latency, tract_difference
+    )
 
 
 def run_of(folder: Path, number: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
@@ -203,7 +206,7 @@ def body(rows: Sequence[Row], failed: Mapping[str, str], plan: Plan) -> list[str
         f"| {'' if row.agrees else '**differs:** '}{', '.join(f'{apart:.1e}' for apart in row.differences)} "
         f"| {row.seconds:.1f} "
         f"| {shown(row.latency['nnefc'])} | {shown(row.latency.get(TRACT_NNEF))} "
-        f"| {'' if row.ratio is None else f'{row.ratio:.2f}'} | {row.beside} |"
+        f"| {'' if row.ratio is None else f'{row.ratio:.2f}'} | {row.tract_difference} |"
         for row in rows
     ]
     return [
@@ -213,7 +216,8 @@ def body(rows: Sequence[Row], failed: Mapping[str, str], plan: Plan) -> list[str
         " traced run, then of others, which the same library computes. *Apart*: of each run the largest difference from"
         " PyTorch over the largest value; 1e-4 may be between them, 1e-2 for weights of 16 bits and fewer. *Compile*:"
         " seconds. Milliseconds of one run at the traced sizes on all threads of the process, held to one processor:"
-        f" median (least) of {plan.repeats} turns of at least {plan.seconds} s. tract runs the fastest of its optimized"
+        f" median (minimum) of {plan.repeats} turns of at least {plan.seconds} s. tract runs the fastest of "
+        f"its optimized"
         " forms: as it is, with the traced sizes for symbols, with operators of transformers found. *Ratio*: tract's"
         " median over nnefc's; above 1 nnefc takes less time. *tract apart*: how far it is from PyTorch.",
         "",
@@ -233,8 +237,8 @@ def spelled(sizes: Sequence[Mapping[str, int]]) -> str:
 
 
 def shown(latency: Latency | None) -> str:
-    """Median and least time."""
-    return "" if latency is None else f"{latency.median:.3f} ({latency.least:.3f})"
+    """Median and minimum time."""
+    return "" if latency is None else f"{latency.median:.3f} ({latency.minimum:.3f})"
 
 
 if __name__ == "__main__":

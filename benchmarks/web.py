@@ -1,4 +1,5 @@
-"""Networks in WebAssembly beside onnxruntime-web, TensorFlow.js and LiteRT.js, in Node.js and in headless Chromium.
+"""Networks in WebAssembly compared with onnxruntime-web, TensorFlow.js and LiteRT.js, in Node.js and in headless
+Chromium.
 
     python benchmarks/web.py [NETWORK ...] [--threads 1] [--repeats 3] [--seconds 1] [--packages FOLDER]
                              [--tflite FOLDER]

@@ -1,10 +1,10 @@
-"""Products of one row with matrices of 4 bits, beside the speed of the memory that they are read from.
+"""Products of one row with matrices of 4 bits, compared with the speed of the memory that they are read from.
 
     python benchmarks/weights_only.py [--threads 1 --threads 2] [--repeats 16] [--seconds 0.1]
 
 Such products, `MatMulNBits` of ONNX, are what a language model computes for each token; every byte of a matrix is read
-once. A chain of them has several times the bytes that caches hold. Beside onnxruntime, and beside an array of as many
-bytes that is read from end to end. Writes results/PROCESSOR/weights_only.md.
+once. A chain of them has several times the bytes that caches hold. Compared with onnxruntime, and compared with an
+array of as many bytes that is read from end to end. Writes results/PROCESSOR/weights_only.md.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ def cache_bytes(threads: int, devices: Path = Path("/sys/devices/system/cpu")) -
 
 def pairs_of_matrices(cache: int, memory: int) -> int:
     """Of a chain that is several times as large as caches of so many bytes, or as a machine's memory allows."""
-    most = max(min(_MAX_BYTES, int(memory * _MEMORY)), _MIN_BYTES)
-    return math.ceil(min(max(_CACHES * cache, _MIN_BYTES), most) / _PAIR_BYTES)
+    largest = max(min(_MAX_BYTES, int(memory * _MEMORY)), _MIN_BYTES)
+    return math.ceil(min(max(_CACHES * cache, _MIN_BYTES), largest) / _PAIR_BYTES)
 
 
 @dataclass(frozen=True)

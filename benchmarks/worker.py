@@ -1,8 +1,8 @@
 """One engine with one network in a process of its own, on its own processors: it does what each line of stdin asks.
 
-A line is a JSON object: {"do": "answer", "file": PATH} writes the outputs; {"do": "time", "seconds": S, "least": N}
+A line is a JSON object: {"do": "answer", "file": PATH} writes the outputs; {"do": "time", "seconds": S, "minimum": N}
 runs for S seconds and at least N times and returns the seconds of each run, with "processor" those of processors on all
-threads of the process; with "most" no run begins after so many seconds, but the first. {"do": "take", "file": PATH}
+threads of the process; with "maximum" no run begins after so many seconds, but the first. {"do": "take", "file": PATH}
 runs once with other inputs, and returns the seconds. Each line is answered by one on stdout.
 """
 
@@ -55,9 +55,9 @@ class Worker:
         seconds: float = self._ask(do="take", file=str(file))["seconds"]
         return seconds
 
-    def time(self, seconds: float, least: int, processor: bool = False, most: float | None = None) -> list[float]:
+    def time(self, seconds: float, minimum: int, processor: bool = False, maximum: float | None = None) -> list[float]:
         """The seconds of each run: what a clock shows, or what the process's threads take of processors."""
-        reply = self._ask(do="time", seconds=seconds, least=least, processor=processor, most=most)
+        reply = self._ask(do="time", seconds=seconds, minimum=minimum, processor=processor, maximum=maximum)
         times: list[float] = reply["times"]
         return times
 
@@ -112,11 +112,11 @@ def serve(name: str, model: Path, value: Path, threads: int) -> None:
                 clock = time.process_time if request["processor"] else time.perf_counter
                 start = time.perf_counter()
                 end = start + request["seconds"]
-                last = start + (math.inf if request["most"] is None else request["most"])
+                last = start + (math.inf if request["maximum"] is None else request["maximum"])
                 while (
                     not times
                     or time.perf_counter() < end
-                    or (len(times) < request["least"] and time.perf_counter() < last)
+                    or (len(times) < request["minimum"] and time.perf_counter() < last)
                 ):
                     start = clock()
                     peer.run(values)

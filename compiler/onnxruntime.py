@@ -4,8 +4,8 @@
 
     session = ort.InferenceSession("net.onnx", providers=["CPUExecutionProvider"])
 
-A program that cannot be edited gets it in place of onnxruntime by `nnefc.onnxruntime.install()`, or when it is run as
-`python -m nnefc.onnxruntime program.py`.
+A program that cannot be edited gets it in place of onnxruntime by `nnefc.onnxruntime.install()`, or when it is run
+as `python -m nnefc.onnxruntime program.py`.
 """
 
 from __future__ import annotations

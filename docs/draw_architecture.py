@@ -194,7 +194,7 @@ def shortest(arrows: Mapping[str, Collection[str]]) -> dict[str, set[str]]:
 
 @dataclass(frozen=True)
 class _Box:
-    """A part in the image: the column and row of its place, whose folder it is in, what it does."""
+    """A part in the image: the column and row of its position, whose folder it is in, what it does."""
 
     column: float
     row: int

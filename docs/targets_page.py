@@ -34,8 +34,8 @@ This table is generated from `targets/machine/named_targets.py`; to bring it up 
 
 **Vectors** are the number and width in bits of the vector registers that kernels use. *FMA* means that one instruction
 multiplies and adds. WebAssembly's SIMD128 has none: products are rounded before they are added. On machines without
-vectors, kernels are planned with four scalar registers in place of each. With vectors of RISC-V, code is generated for
-registers of 128 bits and also runs on longer ones; `-mattr=+v,+zvl256b` uses 256. Its instructions take groups of
+vectors, kernels are planned with four scalar registers in place of each. With vectors of RISC-V, code is generated
+for registers of 128 bits and also runs on longer ones; `-mattr=+v,+zvl256b` uses 256. Its instructions take groups of
 registers for one (LMUL), such that 512 bits are computed at once: `8 × 4 × 128` are eight groups of four.
 
 **Checked at run time** are features that `nnefc_create` looks for before any of the network's code runs. On a machine

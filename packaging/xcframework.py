@@ -76,9 +76,9 @@ def write_xcframework(model: Path, output: Path) -> None:
         raise ValueError(f"{output.name} is not a name of letters, digits and _, with the end .xcframework")
     if output.exists():
         raise ValueError(f"{output} is there already")
-    with tempfile.TemporaryDirectory(prefix=".nnefc-", dir=output.parent) as beside:
-        whole = Path(beside) / output.name
-        library = _library(model, name, Path(beside))
+    with tempfile.TemporaryDirectory(prefix=".nnefc-", dir=output.parent) as scratch:
+        whole = Path(scratch) / output.name
+        library = _library(model, name, Path(scratch))
         for platform in PLATFORMS:
             _write_framework(whole / platform.folder / f"{name}.framework", name, platform, library)
         (whole / "Info.plist").write_bytes(_plist(**_contents(name)))

@@ -79,7 +79,7 @@ class KernelUse:
         aligned: whether all operands begin at multiples of the backend's alignment.
         sizes: what it is written with that is known at run time.
         checked: whether it looks at every position that it reads or writes.
-        element_ranges: the least and the greatest element of operands that are constants in all calls, by their
+        element_ranges: the smallest and the largest element of operands that are constants in all calls, by their
             positions.
         symbol: by which the entry calls it, if it has code for the host.
     """

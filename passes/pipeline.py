@@ -211,7 +211,7 @@ class LibraryContext:
     Attributes:
         pool: constants, and names of kernels, of all.
         symbol: of its entry.
-        has_others: whether others run in its place for some sizes.
+        has_others: whether others run instead for some sizes.
         data_dependent: of one of these others, the sizes that it has to write: those of `data_dependent_sizes` of the
             first.
         timed: the calls of kernels that are timed, of all; None if none are.
@@ -522,13 +522,13 @@ def _timed(
         operations=arithmetic_of(program.kernels[step.kernel]),
         bytes=sum(size for size in sizes if isinstance(size, int)) if all(map(is_known, sizes)) else 0,
         operators=tuple(dict.fromkeys(operators[name] for name in step.tensors if name in operators)),
-        reads=tuple(_place_of(buffer, plan) for buffer in step.reads),
-        writes=tuple(_place_of(buffer, plan) for buffer in step.writes),
+        reads=tuple(_location_of(buffer, plan) for buffer in step.reads),
+        writes=tuple(_location_of(buffer, plan) for buffer in step.writes),
         operation_formula=arithmetic_formula(program.kernels[step.kernel], dict(step.sizes)),
     )
 
 
-def _place_of(buffer: Buffer, plan: MemoryPlan) -> OperandLocation:
+def _location_of(buffer: Buffer, plan: MemoryPlan) -> OperandLocation:
     type_ = f"{buffer.dtype}[{', '.join(map(str, buffer.shape))}]"
     size = buffer.bytes if isinstance(buffer.bytes, int) else 0
     found = plan.positions.get(buffer)

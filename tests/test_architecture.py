@@ -223,7 +223,7 @@ def test_front_ends_build_no_computations() -> None:
     assert set(found) == set(EXCEPTIONS)
 
 
-def test_the_loader_can_be_copied_beside_a_library() -> None:
+def test_the_loader_can_be_copied_next_to_a_library() -> None:
     folder = [module for module in graph() if part_of(module) == "loader"]
     assert {other for module in folder for other in graph()[module]} <= set(folder)
     absolute = [

@@ -1,4 +1,4 @@
-"""Times of libraries on a GPU beside PyTorch's, for a machine that has a GPU, PyTorch and no compiler of ours.
+"""Times of libraries on a GPU compared with PyTorch's, for a machine that has a GPU, PyTorch and no compiler of ours.
 
     python benchmarks/cuda/on_device.py FOLDER --out results.json [--profiles FOLDER] [--peers eager,compile] [NAME ...]
 
@@ -30,7 +30,7 @@ GROUP_SECONDS = 0.01
 
 def main() -> int:
     """Measure all, and write what was found after each; 1 if anything failed, as the rows say."""
-    parser = argparse.ArgumentParser(description="Time libraries on this machine's GPU, beside PyTorch.")
+    parser = argparse.ArgumentParser(description="Time libraries on this machine's GPU, compared with PyTorch.")
     parser.add_argument("folder", type=Path)
     parser.add_argument("names", nargs="*")
     parser.add_argument("--out", type=Path, required=True)

@@ -2,7 +2,7 @@
 
     python benchmarks/cuda/without_gpu.py [NETWORK ...]
 
-Digits and the small networks of the tests run on an emulator, in all precisions, beside code for this CPU. The
+Digits and the small networks of the tests run on an emulator, in all precisions, compared with code for this CPU. The
 networks are compiled whole, and NVIDIA's compiler reports registers, shared memory and spills. Nothing is timed.
 Without names it takes those in WHOLE and writes benchmarks/results/cuda.md.
 """
@@ -109,11 +109,11 @@ def resources(network: str) -> tuple[Usage, ...]:
 
 
 def summary(usages: Mapping[str, tuple[Usage, ...]]) -> list[str]:
-    """The most that a kernel of each network takes, by architecture."""
+    """The maximum that a kernel of each network takes, by architecture."""
     lines = [
         "## What the kernels take",
         "",
-        "| network | architecture | kernels | most registers | most shared bytes | spilling | most spilled bytes |",
+        "| network | architecture | kernels | max registers | max shared bytes | spilling | max spilled bytes |",
         "|---|---|---:|---:|---:|---:|---:|",
     ]
     for name, usage in usages.items():

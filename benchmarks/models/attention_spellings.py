@@ -105,7 +105,8 @@ class Graph:
 
 
 def _model(graphs: Mapping[str, Graph], sizes: Mapping[str, int] | None) -> onnx.ModelProto:
-    """A model of one graph, or of several side by side, by their results; with these sizes in place of their names."""
+    """A model of one graph, or of several side by side, by their results; with these sizes in place of their
+    names."""
     inputs = [
         helper.make_tensor_value_info(
             name, helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), [_known(size, sizes or {}) for size in shape]

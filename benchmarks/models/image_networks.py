@@ -1,4 +1,4 @@
-"""The ONNX twins of the documents beside this file that describe image networks, with their values.
+"""The ONNX twins of the documents next to this file that describe image networks, with their values.
 
 Each function takes nothing from the document: it states the architecture a second time, so that the comparison of
 results also compares two readings of the paper.
@@ -153,6 +153,6 @@ def unet() -> Built:
         passed.append((channels, x))
         x = graph.max_pool(x, 2)
     x = twice(x, 512, "down512")
-    for channels, beside in reversed(passed):
-        x = twice(graph.concat(beside, graph.enlarge(x, channels, f"enlarge{channels}")), channels, f"up{channels}")
+    for channels, skipped in reversed(passed):
+        x = twice(graph.concat(skipped, graph.enlarge(x, channels, f"enlarge{channels}")), channels, f"up{channels}")
     return graph, graph.conv_bias(x, 2, 1, "last")

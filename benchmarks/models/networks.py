@@ -1,4 +1,4 @@
-"""All networks of the benchmarks, by name: those of the zoo, and those of the documents beside this file.
+"""All networks of the benchmarks, by name: those of the zoo, and those of the documents next to this file.
 
     python benchmarks/models/networks.py FOLDER [NAME ...]
 

@@ -1,4 +1,4 @@
-"""The ONNX twins of the documents beside this file that describe transformers, recurrent networks and a perceptron.
+"""The ONNX twins of the documents next to this file that describe transformers, recurrent networks and a perceptron.
 
 Each function takes nothing from the document: it states the architecture a second time, so that the comparison of
 results also compares two readings of the paper.
@@ -24,7 +24,7 @@ def bert_base() -> Built:
 
 
 def bert_small() -> Built:
-    """For browsers: no document beside this file has it."""
+    """For browsers: no document next to this file has it."""
     return _bert("bert_small", 256, 4, 4)
 
 
@@ -46,7 +46,7 @@ def vit_b16() -> Built:
     x = graph.conv_bias("input", WIDTH, patch, "patches", stride=patch)
     x = graph.node("Transpose", graph.node("Reshape", x, graph.constant([1, WIDTH, patches])), perm=[0, 2, 1])
     of_class = graph.weight("class", graph.normal((1, 1, WIDTH), 1, 1.0), (1, 1, WIDTH))
-    positions = graph.weight("places", graph.normal((1, patches + 1, WIDTH), 25, 1.0), (1, patches + 1, WIDTH))
+    positions = graph.weight("positions", graph.normal((1, patches + 1, WIDTH), 25, 1.0), (1, patches + 1, WIDTH))
     x = graph.node("Add", graph.node("Concat", of_class, x, axis=1), positions)
     for layer in range(1, LAYERS + 1):
         scope = f"layer{layer}"

@@ -39,7 +39,7 @@ class Case:
         sizes: of the symbols, in each run.
         packed: other models in it, as archives; by their labels.
         blocks: labels whose values are stored as Q4_0.
-        beside: another text of the same values, where tract's wheel has not what its sources have.
+        other_text: another text of the same values, where tract's wheel has not what its sources have.
         tolerance: over the largest value.
     """
 
@@ -50,7 +50,7 @@ class Case:
     sizes: Sequence[Mapping[str, int]] = ({},)
     packed: Mapping[str, Case] = field(default_factory=dict)
     blocks: frozenset[str] = frozenset()
-    beside: str = ""
+    other_text: str = ""
     tolerance: float = 1e-5
 
     def write(self, folder: Path) -> None:
@@ -83,8 +83,8 @@ class Case:
             if np.dtype(dtype).kind == "f":
                 made[name] = rng.standard_normal(known).astype(dtype)
             else:
-                least = 0 if np.dtype(dtype).kind == "u" else -3
-                made[name] = rng.integers(least, 100 if dtype in ("int8", "uint8") else 4, known).astype(dtype)
+                lowest = 0 if np.dtype(dtype).kind == "u" else -3
+                made[name] = rng.integers(lowest, 100 if dtype in ("int8", "uint8") else 4, known).astype(dtype)
         return made
 
 
@@ -430,7 +430,7 @@ graph encoder(x) -> (y) { x = external<scalar>(shape = [1, 5]); y = mul(x, 3.0);
         _gru("c = tract_core_gru_cell(a, weight, squeeze(second, axes = [0]), h, hidden = 3);"),
         _floats(x=(5, 2, 3)),
         _GRU_VALUES,
-        beside=_EPILOGUE,
+        other_text=_EPILOGUE,
     ),
     "gru-epilogue": Case(_EPILOGUE, _floats(x=(5, 2, 3)), _GRU_VALUES),
     "gru-seq-projected": Case(

@@ -118,7 +118,7 @@ def _scale(rng: np.random.Generator, shape: tuple[int, ...], fan_in: int) -> np.
     return np.exp(0.1 * rng.standard_normal(shape))
 
 
-PARTS: dict[tuple[str, int], Draw] = {  # operation and place of the operand → how its values are drawn
+PARTS: dict[tuple[str, int], Draw] = {  # operation and position of the operand → how its values are drawn
     ("Conv", 1): _filter,
     ("Conv", 2): _offset,
     ("Gemm", 1): _filter,

@@ -77,15 +77,15 @@ def _ncnn() -> Callable[[Path, int], Peer]:
 STRICT = "nnefc --strict"
 """nnefc without the algorithms that round otherwise than the direct sum does."""
 STATIC = "nnefc of known sizes"
-"""nnefc with a library for the sizes of the run alone, beside one for all sizes."""
+"""nnefc with a library for the sizes of the run alone, compared with one for all sizes."""
 LIMITED = "nnefc of sizes in ranges"
-"""nnefc with a library for sizes in ranges that users give, beside one without."""
+"""nnefc with a library for sizes in ranges that users give, compared with one without."""
 NARROW = {"nnefc bf16": "bf16", "nnefc fp16": "fp16"}
 """nnefc in narrow precisions."""
 INT8 = "nnefc int8"
 """nnefc with a network in integers of 8 bits."""
 INT8_PEERS = ("onnxruntime int8", "openvino int8")
-"""Others with such a network in files of several quantizers, whose names are a list in a .json file beside them. They
+"""Others with such a network in files of several quantizers, whose names are a list in a .json file next to them. They
 run the faster one; OpenVINO computes what is left of floats in float32 or bfloat16, whichever is faster."""
 PEERS = {"nnefc": _nnefc, "onnxruntime": _onnxruntime, "openvino": _openvino, "tract": _tract}
 TRACT_NNEF = "tract, of NNEF"

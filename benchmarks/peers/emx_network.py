@@ -26,7 +26,8 @@ _OPTIONS = ("--large-weight-threshold", "0", "--no-restrict-arrays")  # weights 
 
 @dataclass(frozen=True)
 class Measured:
-    """A run: see `Measured` of `tests/targets/boards.py`; `heap_bytes` are the most that were allocated at a time."""
+    """A run: see `Measured` of `tests/targets/boards.py`; `heap_bytes` are the maximum that were allocated at a
+    time."""
 
     output: np.ndarray
     instructions: int

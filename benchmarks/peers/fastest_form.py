@@ -1,4 +1,4 @@
-"""An engine with a network in several forms, files or settings: it runs the one that takes the least time."""
+"""An engine with a network in several forms, files or settings: it runs the one that takes the minimum time."""
 
 from __future__ import annotations
 

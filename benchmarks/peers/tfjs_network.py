@@ -21,7 +21,7 @@ _CHANNELS_LAST = (0, 2, 3, 1)
 
 
 def write_program(model: Path, path: Path) -> None:
-    """Write the list as JSON to `path`, and all constants beside it as `.bin`: float32, little-endian.
+    """Write the list as JSON to `path`, and all constants next to it as `.bin`: float32, little-endian.
 
     Raises:
         NotImplementedError: the network has an operator that is not known here.

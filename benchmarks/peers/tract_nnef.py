@@ -20,7 +20,7 @@ _TRIALS = 3
 
 
 class TractNnef:
-    """As it is; with the symbols' sizes, which `recipe.json` beside the model has; and with operators of transformers
+    """As it is; with the symbols' sizes, which `recipe.json` next to the model has; and with operators of transformers
     found in it. All are optimized; the first run decides."""
 
     version: str = tract.version()
@@ -60,7 +60,7 @@ def _forms(model: Path) -> Iterator[Any]:
 
 
 def _seconds(form: Any, given: list[np.ndarray]) -> float:
-    """The least of some runs; 0 if it does not run."""
+    """The minimum of some runs; 0 if it does not run."""
     try:
         signal.alarm(PATIENCE)
         form.run(given)

@@ -1,6 +1,6 @@
 // One engine on one network, in Node.js or a browser: how long the first result takes, and runs after it.
 
-const WARM_RUNS = 10; // engines compile again what has run for long, beside the runs that follow
+const WARM_RUNS = 10; // engines compile again what has run for long, next to the runs that follow
 
 /**
  * @param job `engine`, `file`: its model, `loader`: where the engine's module is, `threads`, `seconds` of runs, `shape` of the

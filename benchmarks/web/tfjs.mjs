@@ -2,7 +2,7 @@
 
 /**
  * @param tf TensorFlow.js with its backend, which is ready.
- * @param {string} file the list, as JSON; the constants are beside it.
+ * @param {string} file the list, as JSON; the constants are next to it.
  * @param {Function} read a file's bytes.
  * @param {Float32Array} input in ONNX's order.
  * @returns {Promise<Function>} a run: the result, in ONNX's order.

@@ -193,7 +193,7 @@ WORKSPACE = (
     blocks("canonicalize loops", tvm_pass(s_tir.transform.CanonicalizeLoop())),
     blocks("lower cross-thread reductions", tvm_pass(s_tir.transform.LowerCrossThreadReduction())),
     blocks("lower initial values", tvm_pass(s_tir.transform.LowerInitBlock())),
-    blocks("place allocations", tvm_pass(s_tir.transform.PlanAndUpdateBufferAllocationLocation())),
+    blocks("plan allocations", tvm_pass(s_tir.transform.PlanAndUpdateBufferAllocationLocation())),
     blocks("workspace parameters", lambda f, c: c.workspace_parameters(f), ensures=[Property.WORKSPACE]),
 )
 BLOCKS = (

@@ -95,7 +95,7 @@ def bench_libraries(
     from nnefc.loader.pool import usable_processors
 
     if weights is not None and len(libraries) > 1:
-        raise click.UsageError("--weights is of one library: several find theirs beside them")
+        raise click.UsageError("--weights is of one library: several find theirs next to them")
     threads = threads or max(1, len(usable_processors()) // sessions)
     chosen = given({"weights": weights, "weights_key": weights_key, "key": key, "flush_subnormals": flush_subnormals})
     with ExitStack() as stack:

@@ -178,25 +178,25 @@ def compile_model(
     if verbose or sys.stderr.isatty():
         from nnefc.cli.tables import trial_lines
 
-        beside = "encrypt" in form or weights == "separate"
-        lines = [*trial_lines(artifact.trials), *closing_lines(output, artifact, phases.seconds, beside=beside)]
+        separate = "encrypt" in form or weights == "separate"
+        lines = [*trial_lines(artifact.trials), *closing_lines(output, artifact, phases.seconds, separate=separate)]
         click.echo("\n".join(lines), err=True)
 
 
-def closing_lines(output: Path, artifact: Artifact, seconds: float, *, beside: bool) -> list[str]:
+def closing_lines(output: Path, artifact: Artifact, seconds: float, *, separate: bool) -> list[str]:
     """Returns what was written, how large it is, which dimensions are dynamic, and how to run it.
 
     Args:
         output: the file or folder.
         artifact: what was written.
         seconds: that it took.
-        beside: whether the constants are in a file of their own.
+        separate: whether the constants are in a file of their own.
     """
     from nnefc.cli.dynamic_dims import range_text
     from nnefc.cli.tables import size_line
     from nnefc.targets.link.system_compiler import is_this_machine
 
-    lines = [size_line(output, artifact.description, seconds, beside=beside)]
+    lines = [size_line(output, artifact.description, seconds, separate=separate)]
     if artifact.description.dimensions:
         lines.append(f"dynamic: {', '.join(map(range_text, artifact.description.dimensions))}")
     if output.suffix in (".so", ".dylib", ".dll"):
@@ -233,9 +233,9 @@ def check_writable(output: Path) -> None:
         raise CompileError(
             f"cannot write {output}: it exists and is not a regular file", hint="give the name of a file"
         )
-    from nnefc.support.output_files import scratch_beside
+    from nnefc.support.output_files import scratch_next_to
 
-    with scratch_beside(output):  # which fails where nothing can be written
+    with scratch_next_to(output):  # which fails where nothing can be written
         pass
 
 

@@ -60,8 +60,8 @@ def compile_targets(
             click.echo(f"{head}failed after {result.seconds:.1f} s", err=True)
             click.echo(coloured(message_of(result.error)), err=True)
         elif result.path is not None and result.description is not None:
-            beside = "encrypt" in form or form.get("weights") == "separate"
-            click.echo(head + size_line(result.path, result.description, result.seconds, beside=beside), err=True)
+            separate = "encrypt" in form or form.get("weights") == "separate"
+            click.echo(head + size_line(result.path, result.description, result.seconds, separate=separate), err=True)
 
     with Processes(jobs or max(1, min(len(targets), len(usable_processors()))), import_tvm) as processes:
         results = compile_many(

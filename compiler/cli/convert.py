@@ -36,7 +36,7 @@ __all__ = ["convert_model"]
 def convert_model(model: Path, output: Path, registry: str | None, verbose: bool, **options: Any) -> None:
     """Write MODEL (NNEF, ONNX, TFLite or PNNX) as a model of NNEF 1.0.
 
-    The document is flat and has the standard's operations alone; the tensors are in files beside it. What NNEF cannot
+    The document is flat and has the standard's operations alone; the tensors are in files next to it. What NNEF cannot
     express is an error that names it.
     """
     from nnefc.cli.minimal_tvm import import_tvm

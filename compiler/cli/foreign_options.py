@@ -77,7 +77,7 @@ _OPTIONS: Mapping[str, Sequence[str]] = {
         *("iree-opt-level", "og"),
     ),
 }
-"""Options of other compilers, without dashes, by what is done here in their place."""
+"""Options of other compilers, without dashes, by what is done here instead."""
 
 _BY_OPTION = {_name: _hint for _hint, _names in _OPTIONS.items() for _name in _names}
 
@@ -99,7 +99,7 @@ _COMMANDS: Mapping[str, Sequence[str]] = {
     ),
     "nnefc --help lists the commands, nnefc --version shows the version": ("help", "version", "commands"),
 }
-"""Commands of other programs, by what is done here in their place."""
+"""Commands of other programs, by what is done here instead."""
 
 _BY_COMMAND = {_name: _hint for _hint, _names in _COMMANDS.items() for _name in _names}
 

@@ -96,7 +96,7 @@ def library_lines(path: Path) -> list[str]:
     if found.index_limits:
         facts.append(("indices", ", ".join(f"{name}: 0 to {limit - 1:,}" for name, limit in found.index_limits)))
     if found.checked:
-        facts.append(("checks", "every place that its kernels read or write, and every divisor"))
+        facts.append(("checks", "every element that its kernels read or write, and every divisor"))
     if found.reproducible:
         facts.append(("results", "the same bits on all processors, with any number of threads"))
     for name, labels in found.labels:
@@ -190,7 +190,8 @@ def model_lines(path: Path, options: ReadOptions) -> list[str]:
 
 
 def allowed_sizes(costs: Inspection) -> Allowed:
-    """What the operators allow the sizes of the inputs to be; one that follows from others is as long as typical."""
+    """What the operators allow the sizes of the inputs to be; one that follows from others is as long as its size
+    hint."""
     sizes = {}
     for each in costs.dimensions:
         if each.formula is None:
@@ -278,10 +279,10 @@ def expression_lines(path: Path) -> list[str]:
 
 
 def size_lines(found: Outline, costs: Inspection | None) -> list[str]:
-    """Parameters, work and memory; the last two, where sizes are open, for typical ones."""
+    """Parameters, work and memory; the last two, where sizes are open, for size hints."""
     rows = [("parameters", f"{amount(found.parameters)} ({memory(found.parameter_bytes)})")]
     if costs is not None:
         at = f"; {sizes_text(costs.dimensions, 'size_hint')}" if costs.dimensions else ""
         rows.append(("multiply-adds", f"{amount(costs.multiply_adds)} (convolutions and matrix products{at})"))
-        rows.append(("memory", f"{memory(costs.live_bytes)} (the most activations alive at once{at})"))
+        rows.append(("memory", f"{memory(costs.live_bytes)} (the largest activations alive at once{at})"))
     return columns([*rows, ("operations", f"{found.count:,}")])

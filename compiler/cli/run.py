@@ -148,7 +148,7 @@ def input_description(library: Path) -> tuple[dict[str, int], dict[str, Formula]
 
 
 def describe(results: Mapping[str, np.ndarray[Any, Any]], types: Mapping[str, str]) -> list[str]:
-    """A line an output: name, type, shape, and the least, mean and largest value; of strings the first and the last.
+    """A line an output: name, type, shape, and the smallest, mean and largest value; of strings the first and the last.
 
     `types` are the outputs' own: of bfloat16 there are the bits alone, as uint16.
     """

@@ -118,7 +118,7 @@ _KEY_BYTES = 32
     type=click.FloatRange(min=0, min_open=True, max=2047),
     default=_WHERE.largest_json / _MIB,
     metavar="MIB",
-    help="The most of a request that may be read value by value, in MiB: JSON, and lists over gRPC.",
+    help="The maximum of a request that may be read value by value, in MiB: JSON, and lists over gRPC.",
 )
 @option(
     "--min-rate",
@@ -147,7 +147,7 @@ _KEY_BYTES = 32
     type=click.FloatRange(min=0, min_open=True),
     default=_WHERE.max_incoming / _MIB,
     metavar="MIB",
-    help="The most of all requests that are arriving over HTTP, in MiB; at least the largest request.",
+    help="The maximum of all requests that are arriving over HTTP, in MiB; at least the largest request.",
 )
 @option(
     "--limit",

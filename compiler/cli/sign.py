@@ -22,7 +22,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 )
 @click.option("--ask-password", is_flag=True, help="Ask for the password of the key's file.")
 def sign_library(library: Path, key: Path, ask_password: bool) -> None:
-    """Sign LIBRARY, and its weights file if it has one: writes LIBRARY.sig beside it."""
+    """Sign LIBRARY, and its weights file if it has one: writes LIBRARY.sig next to it."""
     from nnefc.loader.signature import sign_library as sign
 
     password = click.prompt("password", hide_input=True).encode() if ask_password else None

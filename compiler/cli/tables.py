@@ -64,13 +64,13 @@ def amount(number: int) -> str:
     return f"{number:,}"
 
 
-def size_line(path: Path, description: LibraryDescription, seconds: float, *, beside: bool) -> str:
-    """Formats what was written in how many seconds, and its size; `beside`: the constants are in another file."""
+def size_line(path: Path, description: LibraryDescription, seconds: float, *, separate: bool) -> str:
+    """Formats what was written in how many seconds, and its size; `separate`: the constants are in another file."""
     if not path.is_file():
         return f"wrote {path} in {seconds:.1f} s"
     size, constants = path.stat().st_size, description.constant_bytes
-    if beside:
-        return f"wrote {path} in {seconds:.1f} s: {memory(size)}, and {memory(constants)} of constants beside it"
+    if separate:
+        return f"wrote {path} in {seconds:.1f} s: {memory(size)}, and {memory(constants)} of constants next to it"
     parts = f"{memory(constants)} of constants, {memory(max(0, size - constants))} of code and runtime"
     return f"wrote {path} in {seconds:.1f} s: {memory(size)} ({parts}); {session_memory(description)}"
 

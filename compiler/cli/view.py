@@ -89,9 +89,9 @@ def check_page(output: Path) -> None:
         raise CompileError(f"{output} is not the name of a page", hint=f"such as {output.with_suffix('.html')}")
     if not output.parent.is_dir():
         raise CompileError(f"cannot write {output}: there is no folder {output.parent}", hint="make it first")
-    from nnefc.support.output_files import scratch_beside
+    from nnefc.support.output_files import scratch_next_to
 
-    with scratch_beside(output):  # which fails where nothing can be written
+    with scratch_next_to(output):  # which fails where nothing can be written
         pass
 
 

@@ -148,8 +148,8 @@ def compare(
     Args:
         model: NNEF, ONNX, TFLite or PNNX.
         target: a machine whose code this one runs.
-        library: one that was compiled of the model, in place of the one that the further options describe; its outputs
-            alone are compared.
+        library: one that was compiled of the model, in place of the one that the further options describe; its
+            outputs alone are compared.
         key: a public key, a PEM file: the library must have been signed by the private one.
         inputs: arrays by the names of inputs, or a function that returns them, given what the inputs are. Those that
             are missing are random.

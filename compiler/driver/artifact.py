@@ -200,7 +200,7 @@ class Artifact:
         except OSError as error:
             raise write_error(location, error) from error
         old = {file for pattern in self.code.texts[kind] for file in location.glob(pattern)}
-        new = write_together(location, lambda beside: self.code.write_text(kind, beside))
+        new = write_together(location, lambda scratch: self.code.write_text(kind, scratch))
         for file in sorted(old - set(new)):
             file.unlink(missing_ok=True)
 
@@ -354,7 +354,7 @@ def _limits(dimensions: Sequence[DynamicDimension]) -> tuple[tuple[Formula, int,
 
 
 def _only_specialized(description: LibraryDescription) -> LibraryDescription:
-    """Without sizes between those that there is code for; the first of them is the typical one."""
+    """Without sizes between those that there is code for; the first of them is the size hint."""
     sizes = zip(description.dimensions, *(part.sizes for part in description.specializations), strict=True)
     return replace(
         description, dimensions=tuple(_between(dimension, each) for dimension, *each in sizes), only_specialized=True

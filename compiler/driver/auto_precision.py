@@ -4,7 +4,7 @@ The network is compiled in float32, in a 16-bit float, the one that the target m
 if that is not exact enough, and in integers if there are data to quantize it by. All are run here on the user's data,
 or on random inputs. Errors are differences from what float32 gives, over its largest value; of integers of more than
 8 bits, booleans and strings, the share that differs; and a result of another shape is no result. Of what is exact
-enough, the one whose runs take the least time here is taken: Winograd's algorithm computes some convolutions with
+enough, the one whose runs take the minimum time here is taken: Winograd's algorithm computes some convolutions with
 fewer products in float32, and many processors only store 16-bit floats.
 """
 
@@ -43,7 +43,7 @@ _SECONDS = 2.0
 """After which no library gets another turn."""
 
 _SAME = 1.02
-"""How much longer than the least time is taken for the same: the smaller library is better then."""
+"""How much longer than the minimum time is taken for the same: the smaller library is better then."""
 
 
 def narrowest(

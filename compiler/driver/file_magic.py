@@ -190,7 +190,7 @@ def _check_zip(path: Path) -> None:
             raise _Foreign(path, what, hint)
     param = path.with_suffix(".param")
     if param.is_file():
-        raise _Foreign(path, "the file of values of a PNNX network", "give the param file beside it: {found}", param)
+        raise _Foreign(path, "the file of values of a PNNX network", "give the param file next to it: {found}", param)
     raise _Foreign(path, "a zip archive", f"{_UNPACK}, and give the model inside: unzip {{path}}")
 
 
@@ -245,7 +245,7 @@ def _check_text(path: Path, text: str) -> None:
         if re.match(pattern, text, re.IGNORECASE):
             raise _Foreign(path, what, hint)
     if text.startswith("7767517") and not re.search(r"^pnnx\.", text, re.MULTILINE):
-        raise _Foreign(path, "a param file of ncnn's", "pnnx writes a .pnnx.param file beside it, give that; or run "
+        raise _Foreign(path, "a param file of ncnn's", "pnnx writes a .pnnx.param file next to it, give that; or run "
                        "pnnx on the TorchScript module that it was made from")  # fmt: skip
 
 

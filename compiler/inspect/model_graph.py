@@ -38,7 +38,7 @@ def graphs_of_model(source: ModelSource) -> list[BoxGraph]:
     recording = source.recording
     names = _Known(recording.names)
 
-    def place_of(binding: relax.Binding, before: str | None) -> str | None:
+    def location_of(binding: relax.Binding, before: str | None) -> str | None:
         application = application_of(recording, binding)
         if application is not None:
             return application.location
@@ -55,7 +55,7 @@ def graphs_of_model(source: ModelSource) -> list[BoxGraph]:
         group.facts += list(_attributes(applied))
         group.facts.append(("becomes", ", ".join(_operators(group.bindings))))
 
-    return list(_graphs(source.network, source.network.name, place_of, labelled))
+    return list(_graphs(source.network, source.network.name, location_of, labelled))
 
 
 def graphs_of_passes(network: Network, title: str) -> list[BoxGraph]:
@@ -97,17 +97,17 @@ class _Group:
     """Names, types and bytes."""
 
 
-_PlaceOf = Callable[[relax.Binding, "str | None"], "str | None"]
+_LocationOf = Callable[[relax.Binding, "str | None"], "str | None"]
 """Index of a binding, given the index of the previous one; None for that of the next one."""
 
 
 def _graphs(
     part: Network | Body,
     title: str,
-    place_of: _PlaceOf,
+    location_of: _LocationOf,
     labelled: Callable[[_Group], None],
 ) -> Iterator[BoxGraph]:
-    groups = _grouped(part, place_of)
+    groups = _grouped(part, location_of)
     for group in groups:
         labelled(group)
     yield _graph(part, title, groups)
@@ -117,17 +117,17 @@ def _graphs(
             for number, body in enumerate(control.bodies):
                 kind = ("then", "else")[number] if len(control.bodies) > 1 else "in each round"
                 inner = f"{title}, {kind} ({index + 1})"
-                yield from _graphs(body, inner, place_of, labelled)
+                yield from _graphs(body, inner, location_of, labelled)
 
 
-def _grouped(part: Network | Body, place_of: _PlaceOf) -> list[_Group]:
+def _grouped(part: Network | Body, location_of: _LocationOf) -> list[_Group]:
     """Bindings one after the other of the same location; parts of tuples belong to what makes the tuple."""
     groups: list[_Group] = []
     owners: dict[relax.Var, _Group] = {}
     for binding in bindings_of(part.module["main"]):
         value = binding.value
         last = groups[-1] if groups else None
-        location = place_of(binding, last.location if last is not None else None)
+        location = location_of(binding, last.location if last is not None else None)
         if isinstance(value, relax.TupleGetItem) and value.tuple_value in owners:
             group = owners[value.tuple_value]
         elif not isinstance(value, relax.Call):

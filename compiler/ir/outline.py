@@ -98,7 +98,7 @@ def range_option(inputs: Iterable[DynamicTensor], allowed: Allowed = MappingProx
 
 
 def _number_within(likely: int, allowed: DynamicSize) -> int:
-    """A likely number if it is allowed; else a typical one, of full blocks of 16 or 8 where these are allowed."""
+    """A likely number if it is allowed; else a size hint, of full blocks of 16 or 8 where these are allowed."""
     values = allowed.values
     minimum, maximum, size_hint = (
         value * values.multiple for value in (values.minimum, values.maximum, values.size_hint)

@@ -25,7 +25,7 @@ __all__ = ["Border", "write_inside"]
 
 @dataclass(frozen=True)
 class Border:
-    """Places before and after each dimension of a tensor, those that are not padded included; and what they hold."""
+    """Positions before and after each dimension of a tensor, those that are not padded included; and what they hold."""
 
     before: tuple[int, ...]
     after: tuple[Dimension, ...]

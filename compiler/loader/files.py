@@ -16,7 +16,7 @@ from typing import Any
 from .exports import missing_export
 from .tensors import LoadError
 
-__all__ = ["beside", "check_file", "labels_of", "weights_beside"]
+__all__ = ["check_file", "labels_of", "next_to", "weights_next_to"]
 
 # sys.platform → whose libraries load. Not platform.system(), which asks a service of Windows' that may not answer.
 _SYSTEMS = {"android": "Linux", "darwin": "macOS", "linux": "Linux", "win32": "Windows"}
@@ -72,7 +72,7 @@ def _check_kind(path: Path, header: bytes, system: str) -> None:
     if header.startswith(b"!<arch>\n"):
         raise LoadError(f"{path} is a static library, to be linked into a program: {write}")
     if header.startswith(b"NNEFCWTS"):
-        raise LoadError(f"{path} is the weights file of a library: load the library that was written beside it")
+        raise LoadError(f"{path} is the weights file of a library: load the library that was written next to it")
     machine = _machine(header)
     if machine is None:
         if path.suffix.lower() in (".onnx", ".nnef", ".param", ".tgz", ".tar", ".gz"):
@@ -210,16 +210,16 @@ def labels_of(path: Path) -> dict[str, tuple[int | str, ...]]:
     return {name: tuple(labels) for name, labels in _text_of(path, b'"labels"').get("labels", {}).items()}
 
 
-def weights_beside(path: Path, content: Path | None = None) -> Path | None:
+def weights_next_to(path: Path, content: Path | None = None) -> Path | None:
     """The weights file that a library looks for in its folder, found without loading it; None if it needs none.
 
     `content` is where the library is read, if not at `path`.
     """
     name = _text_of(content or path, b'"weights"').get("weights")
-    return beside(path, Path(name).name) if isinstance(name, str) and name else None
+    return next_to(path, Path(name).name) if isinstance(name, str) and name else None
 
 
-def beside(path: Path, name: str) -> Path:
+def next_to(path: Path, name: str) -> Path:
     """Returns the path of a file next to a library, whose path may be a symbolic link."""
     return Path(os.path.realpath(path)).with_name(name)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from .encrypted_weights import DecryptedWeights, WeightsKey, decrypted_weights
-from .files import beside, check_file, labels_of
+from .files import check_file, labels_of, next_to
 from .forks import keep_lock
 from .interface import (
     ABI_VERSION,
@@ -182,7 +182,7 @@ class Library:
     def _decrypt(self, key: WeightsKey | None) -> None:
         """Read the weights file if it is encrypted, once for all sessions; others are for the library to map."""
         if self.weights is not None:
-            named = self._weights_path or beside(self.path, self.weights)
+            named = self._weights_path or next_to(self.path, self.weights)
             self._decrypted = decrypted_weights(named, key, self._weights_file or named)
         elif key is not None and not callable(key):
             raise LoadError(

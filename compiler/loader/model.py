@@ -65,7 +65,7 @@ def load(
     location = None if weights is None else Path(weights)
     if isinstance(path, (bytes, bytearray, memoryview)):
         if key is not None:
-            raise LoadError("a signature is a file beside the library: load the library by its path")
+            raise LoadError("a signature is a file next to the library: load the library by its path")
         content = private_file_of(path, _IN_MEMORY)
         return Model(
             Library(Path(_IN_MEMORY), location, weights_key, (content, None)),

@@ -16,7 +16,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from .files import weights_beside
+from .files import weights_next_to
 from .private_files import PrivateFile, not_signed, private_copy
 from .tensors import LoadError
 
@@ -46,17 +46,17 @@ def sign_library(library: Path, key: Path, weights: Path | None = None, password
         raise LoadError(f"{key} is no private key that can be read: {error}") from error
     if not isinstance(private, ed25519.Ed25519PrivateKey):
         raise LoadError(f"{key} is a key of another kind: make one with openssl genpkey -algorithm ed25519 -out {key}")
-    weights = weights or weights_beside(library)
+    weights = weights or weights_next_to(library)
     digests = _digest(library), "" if weights is None else _digest(weights)
     signed = base64.b64encode(private.sign(_message(*digests))).decode()
     record = {"nnefc signature": 1, "library": digests[0], "weights": digests[1], "signature": signed}
     path = library.with_name(f"{library.name}.sig")
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        beside.write_text(json.dumps(record) + "\n", encoding="utf-8")
-        beside.replace(path)
+        unfinished.write_text(json.dumps(record) + "\n", encoding="utf-8")
+        unfinished.replace(path)
     except OSError as error:
-        beside.unlink(missing_ok=True)
+        unfinished.unlink(missing_ok=True)
         free = shutil.disk_usage(path.parent).free if path.parent.is_dir() else 0
         raise LoadError(f"{path} cannot be written: {error.strerror}, with {free:,} bytes free") from error
     return path
@@ -75,7 +75,7 @@ def check_signature(library: Path, key: Path, weights: Path | None = None) -> No
     """
     digests = _signed_digests(library, key)
     _check_digest(library, digests[0])
-    weights = weights or weights_beside(library)
+    weights = weights or weights_next_to(library)
     if weights is not None:
         _check_digest(weights, digests[1])
 
@@ -89,7 +89,7 @@ def checked_copies(library: Path, key: Path, weights: Path | None = None) -> tup
     digests = _signed_digests(library, key)
     copy = private_copy(library, digests[0])
     try:
-        weights = weights or weights_beside(library, copy.path)
+        weights = weights or weights_next_to(library, copy.path)
         return copy, None if weights is None else private_copy(weights, digests[1])
     except BaseException:
         copy.close()
@@ -114,7 +114,7 @@ def _signed_digests(library: Path, key: Path) -> tuple[str, str]:
         real = Path(os.path.realpath(library))
         path = real.with_name(f"{real.name}.sig")
     if not path.exists():
-        raise LoadError(f"{library} is not signed: there is no {path.name} beside it; nnefc sign makes one")
+        raise LoadError(f"{library} is not signed: there is no {path.name} next to it; nnefc sign makes one")
     digests, signature = _parsed(path)
     try:
         public.verify(signature, _message(*digests))

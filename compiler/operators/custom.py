@@ -151,7 +151,7 @@ def load_operators(path: Path) -> None:
         raise
     except Exception as error:
         raise CompileError(
-            f"the file with operators failed: {type(error).__name__}: {error}", location=_place_in(path, error)
+            f"the file with operators failed: {type(error).__name__}: {error}", location=_location_in(path, error)
         ) from error
     if not any(declared.kind.__module__ == name for declared in _REGISTERED.values()):
         raise CompileError(
@@ -159,7 +159,7 @@ def load_operators(path: Path) -> None:
         )
 
 
-def _place_in(path: Path, error: Exception) -> Location:
+def _location_in(path: Path, error: Exception) -> Location:
     """The innermost line of the file that an error came through."""
     line = error.lineno or 1 if isinstance(error, SyntaxError) else 1
     trace = error.__traceback__

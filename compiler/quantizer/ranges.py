@@ -1,7 +1,7 @@
 """Chooses the range of real values that a tensor's integers represent: `minmax`, `percentile` or `entropy`.
 
 `minmax` takes all values that were seen. `percentile` leaves out the rarest 0.01 percent. `entropy` takes the range
-whose integers tell most of the values: that of the least Kullback-Leibler divergence between the distribution of the
+whose integers tell most of the values: that of the smallest Kullback-Leibler divergence between the distribution of the
 values and the one that the integers can express.
 """
 

@@ -94,7 +94,7 @@ class Runs:
     Args:
         pool: the sessions.
         sessions: how many there are.
-        rows: the most in a batch; 1: each request runs alone.
+        rows: the maximum in a batch; 1: each request runs alone.
         delay: seconds that a request waits for others though a session is free; None: as described above.
         measured: callback for each run.
     """

@@ -83,7 +83,7 @@ class Served:
         self._runs = Runs(self._pool, policy.sessions, self.rows, policy.delay, metrics, self._quick)
 
     def _tried(self, model: Model, policy: Policy, samples: Samples) -> int:
-        """Run each session once; returns the most rows of a batch."""
+        """Run each session once; returns the maximum rows of a batch."""
         rows, fewest, tried, reason, wanted = 1, 1, 1, "", policy.max_rows
         if wanted > 1 and not (reason := _why_no_batches(model)):
             first = self._ranges[str(self.inputs[0].shape[0])]

@@ -10,7 +10,7 @@ __all__ = ["Listening", "Policy"]
 
 
 _ROWS = 16
-"""The most rows of a batch, unless the operator says otherwise."""
+"""The maximum rows of a batch, unless the operator says otherwise."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Policy:
     Attributes:
         sessions: runs of a network side by side.
         threads: of each session; None: as `nnefc.load` without a number.
-        rows: the most rows of a batch that requests are put into together; 1: each runs alone; None: some, where the
+        rows: the maximum rows of a batch that requests are put into together; 1: each runs alone; None: some, where the
             network allows it.
         delay: seconds that a request waits for others to join it while a session is free; None: as long as it pays.
         waiting: requests of a network that may wait for a session; further ones are refused.
@@ -46,7 +46,7 @@ class Policy:
 
     @property
     def max_rows(self) -> int:
-        """The most rows of a batch."""
+        """The maximum rows of a batch."""
         return _ROWS if self.rows is None else self.rows
 
 

@@ -112,7 +112,7 @@ def from_numbers(tensor: Tensor, shape: tuple[int, ...], data: Sequence[Any]) ->
         if not flat or not isinstance(flat[0], list):
             break
         if not all(type(part) is list for part in flat):
-            raise Refused(FailureKind.INVALID, f'input "{tensor.name}" has lists beside values in its data')
+            raise Refused(FailureKind.INVALID, f'input "{tensor.name}" has lists next to values in its data')
         flat = list(chain.from_iterable(flat))
     if len(flat) != math.prod(shape):
         raise Refused(

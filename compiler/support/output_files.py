@@ -19,7 +19,7 @@ from nnefc.support.diagnostics import CompileError
 __all__ = [
     "naming",
     "readable_bytes",
-    "scratch_beside",
+    "scratch_next_to",
     "temporary_errors",
     "temporary_folder",
     "write_error",
@@ -81,7 +81,7 @@ def readable_bytes(count: float) -> str:
 
 
 @contextmanager
-def scratch_beside(output: Path, folder: Path | None = None) -> Iterator[Path]:
+def scratch_next_to(output: Path, folder: Path | None = None) -> Iterator[Path]:
     """A new folder in the folder of `output`, from which files are renamed; it is removed in the end.
 
     Args:
@@ -115,7 +115,7 @@ def written_whole(output: Path) -> Iterator[Path]:
         except OSError as error:
             raise write_error(output, error) from error
         return
-    with scratch_beside(output) as folder:
+    with scratch_next_to(output) as folder:
         yield folder / output.name
         (folder / output.name).replace(output.resolve())  # links keep what they lead to
 
@@ -138,7 +138,7 @@ def write_together(folder: Path, write: Callable[[Path], object], *, last: str =
     Raises:
         CompileError: a file cannot be written; what was there under its name stays.
     """
-    with scratch_beside(folder / last, folder) as new:
+    with scratch_next_to(folder / last, folder) as new:
         write(new)
         files = sorted(new.iterdir(), key=lambda file: (file.name == last, file.name))
         _refuse_folders(folder / file.name for file in files)

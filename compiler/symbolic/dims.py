@@ -219,7 +219,7 @@ class UndecidedError(CompileError):
         )
 
     def decided_range(self) -> tuple[str, int, int] | None:
-        """The sizes around the typical one for which the comparison has one answer, as the name and both ends.
+        """The sizes around the size hint for which the comparison has one answer, as the name and both ends.
 
         None if several dimensions decide it, or something else. The answer is taken to change once on each side.
         """
@@ -345,7 +345,7 @@ _FAR = 1 << 40
 
 
 def named(name: str, size: Dimension) -> Dimension:
-    """A variable that stands for a size: of the same bounds and typical value, but nothing is calculated with these.
+    """A variable that stands for a size: of the same bounds and size hint, but nothing is calculated with these.
 
     It is not negative: with sizes from which one would follow that is, nothing runs.
     """
@@ -368,7 +368,7 @@ def bounds(size: Dimension) -> tuple[int, int]:
 
 
 def size_hint(size: Dimension) -> int:
-    """A size for estimates: of a dynamic dimension, the typical one."""
+    """A size for estimates: of a dynamic dimension, its size hint."""
     return size.size_hint if isinstance(size, Size) else size
 
 

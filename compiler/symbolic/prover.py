@@ -171,7 +171,7 @@ class Known:
             apart = self._analyzer.simplify(both - (maximum.b + b))
             if not isinstance(apart, tirx.IntImm) or int(apart):
                 continue
-            stands = tirx.Var("least", "int64")
+            stands = tirx.Var("minimum", "int64")
             made = tvm_ffi.structural_map(total, (tirx.Max, _exchange(maximum, both - stands)))
             made = self._analyzer.simplify(tvm_ffi.structural_map(made, (tirx.Min, _exchange(minimum, stands))))
             if stands not in variables(made):
@@ -243,7 +243,7 @@ class Known:
 
     @_once
     def size_hint(self, expr: tirx.Expr) -> int:
-        """The value for typical values of the variables; for larger ones where it divides by what is typically 0."""
+        """The value for the size hints of the variables; for larger ones where it divides by what is typically 0."""
         try:
             return self._value(expr, self._size_hint)
         except tvm.error.InternalError:

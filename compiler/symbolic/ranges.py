@@ -74,7 +74,7 @@ class DynamicSize:
 
     @property
     def values(self) -> Range:
-        """The range of the sizes, divided by their multiple; typical are those not far below a limit."""
+        """The range of the sizes, divided by their multiple; likely are those not far below a limit."""
         minimum, maximum = (
             -(-self.minimum // self.multiple),
             (LARGEST if self.maximum is None else self.maximum) // self.multiple,

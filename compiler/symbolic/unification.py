@@ -7,7 +7,7 @@
     [n // min(n, 512) * min(n, 512)]    of the size n only if n is at most 512
     [t] + [past + n]                    only if t is past + n
     [min(past + n, 64)] + [past + n]    only if past + n is at most 64
-    [n, 4] taken from at [k, 4] places  only if n - k is at least 0
+    [n, 4] taken from at [k, 4] indices only if n - k is at least 0
 
 An operator asks for equal sizes with :func:`unify_dims`. Where they are not equal for every size in the ranges, but for
 some, building the network ends with :class:`~nnefc.symbolic.refinement.Refined`, and begins again with dynamic
@@ -84,7 +84,7 @@ def covers(size: Dimension, part: Dimension) -> bool:
     """Returns whether a size is at least another one; for data-dependent sizes the run checks it.
 
     Raises:
-        Refined: it is where dynamic dimensions are refined: to a larger least size or a smaller largest one, to a
+        Refined: it is where dynamic dimensions are refined: to a larger minimum or a smaller largest one, to a
             limit of a difference, or to one dimension instead of two.
     """
     if not may_exceed(part, size):

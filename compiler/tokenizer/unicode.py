@@ -58,5 +58,5 @@ def lower_case() -> dict[int, str]:
 
 @cache
 def marks(*categories: str) -> dict[int, str]:
-    """Returns the characters of some categories, with nothing in their place."""
+    """Returns the characters of some categories, with nothing in their position."""
     return {number: "" for number in _CHARACTERS if unicodedata.category(chr(number)) in categories}

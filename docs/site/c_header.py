@@ -3,7 +3,7 @@
     .. c-header:: targets/runtime/nnefc.h
 
 A comment right above a declaration is its text; the file's first comment is the page's beginning. Types are shown as
-the header has them, since the comments on their members are beside these; functions are declared one by one.
+the header has them, since the comments on their members are next to these; functions are declared one by one.
 """
 
 from __future__ import annotations

@@ -85,11 +85,11 @@ function drawDigits(section, model, samples) {
   Object.assign(pen, { lineWidth: INK, lineCap: "round", lineJoin: "round", strokeStyle: "#fff" });
   const labels = Array.from({ length: 10 }, (_, digit) => String(digit));
   let last;
-  const place = ({ offsetX, offsetY }) => [(offsetX * canvas.width) / canvas.clientWidth, (offsetY * canvas.height) / canvas.clientHeight];
+  const position = ({ offsetX, offsetY }) => [(offsetX * canvas.width) / canvas.clientWidth, (offsetY * canvas.height) / canvas.clientHeight];
   const stroke = (event) => {
     pen.beginPath();
     pen.moveTo(...last);
-    last = place(event);
+    last = position(event);
     pen.lineTo(...last);
     pen.stroke();
     const pixels = digitPixels(pen.getImageData(0, 0, canvas.width, canvas.height));
@@ -98,7 +98,7 @@ function drawDigits(section, model, samples) {
   canvas.addEventListener("pointerdown", (event) => {
     if (section.dataset.sample === "yes") clear();
     canvas.setPointerCapture(event.pointerId);
-    last = place(event);
+    last = position(event);
     stroke(event);
   });
   canvas.addEventListener("pointermove", (event) => last !== undefined && stroke(event));

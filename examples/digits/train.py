@@ -1,6 +1,6 @@
 """Train the digits network and write it as NNEF. Needs scikit-learn for the images: pip install -e .[train]
 
-    python examples/digits/train.py            # about a minute; writes model.nnef/ and test.npz beside this file
+    python examples/digits/train.py            # about a minute; writes model.nnef/ and test.npz next to this file
 
 The images are scikit-learn's `load_digits`: 1,797 handwritten digits of 8 x 8 pixels, values 0 to 16. Every fifth
 image of each digit, in a seeded order, is held back: training never sees those, and nothing was chosen by them.

@@ -1,4 +1,4 @@
-"""The digits that training never saw, and what the programs beside print of their answers."""
+"""The digits that training never saw, and what the other programs print of their answers."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Boxes around what a detector finds: YOLOX with the choice of the best boxes inside the library.
 
-The model gives a score and an offset at each of 3,549 places. This script appends what turns them into boxes, with
+The model gives a score and an offset at each of 3,549 positions. This script appends what turns them into boxes, with
 ONNX's NonMaxSuppression: how many there are depends on the image, and the library returns just these.
 
 python detection.py [photo.png]
@@ -30,17 +30,17 @@ def with_boxes(model: onnx.ModelProto) -> onnx.ModelProto:
         "grid": grid.astype(np.float32),
         "steps": steps.astype(np.float32),
         "sizes": np.array([2, 2, 1, 1], np.int64),
-        "most": np.array([100], np.int64),
+        "upper": np.array([100], np.int64),
         "overlap": np.array([0.45], np.float32),
-        "least": np.array([0.3], np.float32),
+        "lower": np.array([0.3], np.float32),
         "half": np.array(0.5, np.float32),
         "two": np.array(2, np.int64),
         "flat": np.array([-1], np.int64),
     }
     nodes = [
         helper.make_node("Split", ["found", "sizes"], ["offset", "logarithm", "object", "kind"], axis=2),
-        helper.make_node("Add", ["offset", "grid"], ["place"]),
-        helper.make_node("Mul", ["place", "steps"], ["centre"]),
+        helper.make_node("Add", ["offset", "grid"], ["cell"]),
+        helper.make_node("Mul", ["cell", "steps"], ["centre"]),
         helper.make_node("Exp", ["logarithm"], ["extent"]),
         helper.make_node("Mul", ["extent", "steps"], ["size"]),
         helper.make_node("Mul", ["size", "half"], ["reach"]),
@@ -49,7 +49,7 @@ def with_boxes(model: onnx.ModelProto) -> onnx.ModelProto:
         helper.make_node("Concat", ["first", "last"], ["corners"], axis=2),
         helper.make_node("Mul", ["object", "kind"], ["score"]),
         helper.make_node("Transpose", ["score"], ["by_class"], perm=[0, 2, 1]),
-        helper.make_node("NonMaxSuppression", ["corners", "by_class", "most", "overlap", "least"], ["chosen"]),
+        helper.make_node("NonMaxSuppression", ["corners", "by_class", "upper", "overlap", "lower"], ["chosen"]),
         helper.make_node("Gather", ["chosen", "two"], ["number"], axis=1),
         helper.make_node("Squeeze", ["corners"], ["all"]),
         helper.make_node("Gather", ["all", "number"], ["boxes"]),

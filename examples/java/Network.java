@@ -106,7 +106,7 @@ public final class Network implements AutoCloseable {
         return linker.downcallHandle(function, type);
     }
 
-    /** Memory for the tensors that the description lists at these places. */
+    /** Memory for the tensors that the description lists at these positions. */
     private List<MemorySegment> tensors(MemorySegment description, long list, long count) {
         int length = description.get(JAVA_INT, count);
         MemorySegment tensors = description.get(ADDRESS, list).reinterpret(length * TENSOR);

@@ -17,7 +17,7 @@ __all__ = ["multiply_packed", "pack_right", "pack_right_array", "padded_rows", "
 
 
 def smallest_block(lanes: int, columns: Dimension) -> int:
-    """Returns the most columns of a block, a part of so many lanes, that leave no more than a sixteenth of the room
+    """Returns the maximum columns of a block, a part of so many lanes, that leave no more than a sixteenth of the room
     unused.
     """
     if not isinstance(columns, int):
@@ -83,7 +83,8 @@ def multiply_packed(
 
 
 def padded_rows(rows: Dimension, registers: int) -> Dimension:
-    """Returns the least number from `rows` on that divides into tiles of a good height for so many vector registers."""
+    """Returns the smallest number from `rows` on that divides into tiles of a good height for so many vector
+    registers."""
     tallest = registers // 2 - 2
     if isinstance(rows, Size) or rows <= tallest:
         return rows

@@ -147,7 +147,7 @@ def exp(x: tirx.Expr) -> tirx.Expr:
 
 
 def exp_of_negative(x: tirx.Expr) -> tirx.Expr:
-    """eˣ for x ≤ 0, in half the instructions: n is rounded as in :func:`sigmoid`, and 2ⁿ is 0 for the least results.
+    """eˣ for x ≤ 0, in half the instructions: n is rounded as in :func:`sigmoid`, and 2ⁿ is 0 for the smallest results.
 
     NaN stays so.
     """

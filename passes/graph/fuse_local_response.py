@@ -68,7 +68,7 @@ class _Joiner(Rewriter):
         call = self.definition(expr)
         if is_call(call, "sqrt"):
             return 0.5, call.args[0]
-        if is_call(call, "power") and (exponent := _number_beside(*call.args)) is not None:
+        if is_call(call, "power") and (exponent := _number_of(*call.args)) is not None:
             return exponent, call.args[0]
         return 1.0, expr
 
@@ -79,7 +79,7 @@ class _Joiner(Rewriter):
             call = self.definition(expr)
             if is_call(call, name):
                 for inner, other in (tuple(call.args), tuple(reversed(call.args))):
-                    if (value := _number_beside(inner, other)) is not None and not is_constant(inner):
+                    if (value := _number_of(inner, other)) is not None and not is_constant(inner):
                         expr = inner
                         shift, factor = (value, factor) if name == "add" else (shift, value)
                         break
@@ -107,7 +107,7 @@ class _Joiner(Rewriter):
         return top, bottom
 
 
-def _number_beside(data: relax.Expr, expr: relax.Expr) -> float | None:
+def _number_of(data: relax.Expr, expr: relax.Expr) -> float | None:
     """Returns the value of a constant of one element, which adds no axes to those of `data`."""
     if not is_constant(expr) or len(shape_of(expr)) > len(shape_of(data)):
         return None

@@ -5,8 +5,9 @@
 
 What is computed of trained values is about as large as these, and is stored. What is computed of nothing, or of few
 bytes, such as a mask, a range or one number everywhere, may be of any size; it costs little to compute again, mostly
-inside of the kernel that reads it. It is stored where it is small beside what is stored anyway; where functions or sums
-are in it, which take longer than reading; and where kernels for constants are faster: weights, and masks of attention.
+inside of the kernel that reads it. It is stored where it is small compared with what is stored anyway; where functions
+or sums are in it, which take longer than reading; and where kernels for constants are faster: weights, and masks of
+attention.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ __all__ = ["values_not_stored"]
 _SMALL = 1 << 14
 """Bytes of a value that is stored whatever it is made of."""
 _FEW = 1 << 16
-"""Bytes of all others that are, beside a part of what is stored anyway:"""
+"""Bytes of all others that are, compared with a part of what is stored anyway:"""
 _PART = 16
 _SLOW = 1 << 22
 """Bytes of a value that takes long to compute, and is stored; more by this factor of what is stored anyway:"""

@@ -1,4 +1,4 @@
-"""Legalizes concatenations and splits with contiguous parts as views, which the memory plan may place without a copy.
+"""Legalizes concatenations and splits with contiguous parts as views, which the memory plan may alias without a copy.
 
 concat((a, b), axis)      →      call_tir(concatenate {in place}, (a, b))      # nothing varies before the axis
 split(x, [8], axis)       →      call_tir(split {in place}, (x,))

@@ -60,9 +60,9 @@ def sizes_function(
         nnefc_network_sizes(int64 *open, int64 *derived) -> int32
 
     `derived` becomes the bytes of each storage of the plan, the shapes of all outputs, and for each part of the
-    workspace the least dimension of any of its tensors, which is negative where sizes are too small for the network,
-    and the most elements of those, within kernels too, that might have more than `max_elements`. What is too large for
-    63 bits is the largest int64.
+    workspace the smallest dimension of any of its tensors, which is negative where sizes are too small for the network,
+    and the maximum elements of those, within kernels too, that might have more than `max_elements`. What is too large
+    for 63 bits is the largest int64.
     """
     limits = program.limits
     derived = [storage.bytes for storage in plan.storages]
@@ -109,7 +109,7 @@ def _tensors(program: Program, in_choices: bool = True) -> Iterator[Buffer]:
 
 
 def _min_dimension(shapes: Iterable[Sequence[Dimension]]) -> tirx.Expr:
-    """Returns the least of all dimensions that might be negative, and 0."""
+    """Returns the smallest of all dimensions that might be negative, and 0."""
     sizes = dict.fromkeys(size for shape in shapes for size in shape if bounds(size)[0] < 0)
     return reduce(tirx.min, map(expression, sizes), int64(0))
 
@@ -123,7 +123,8 @@ def _inner_shapes(program: Program) -> Iterator[tuple[Dimension, ...]]:
 
 
 def _max_elements(shapes: Iterable[Sequence[Dimension]], limit: int) -> tirx.Expr:
-    """Returns the most elements of the tensors that might have more than a limit, as far as the bounds tell, and 0."""
+    """Returns the maximum elements of the tensors that might have more than a limit, as far as the bounds tell, and
+    0."""
     large = [shape for shape in shapes if _maximum(shape) > limit]
     return reduce(tirx.max, map(_saturated, dict.fromkeys(map(element_count, large))), int64(0))
 

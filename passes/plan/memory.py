@@ -112,7 +112,7 @@ class MemoryPlan:
 
     @property
     def lower_bound(self) -> int:
-        """The most that is in use at one time: no plan needs less."""
+        """The maximum that is in use at one time: no plan needs less."""
         return max(self.alive, default=0)
 
     def with_room(self) -> MemoryPlan:
@@ -350,7 +350,7 @@ def _concatenated(
 
 
 def _can_begin(offset: Dimension, alignment: int, counts: Counts) -> bool:
-    """Whether a part of a buffer may be used in its place: it is aligned, and known before the run."""
+    """Whether a part of a buffer may be used in its position: it is aligned, and known before the run."""
     return offset % alignment == 0 and not counts.tell(offset)
 
 

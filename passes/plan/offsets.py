@@ -78,7 +78,7 @@ _ORDERS: Sequence[Callable[[Storage], tuple[int, ...]]] = (
 """In which storages are placed: the largest first (Pisarchyk and Lee, 2020), those that take most room and time, as
 they begin."""
 
-_MAX_TRIES, _MAX_PLACED = 16, 8192
+_MAX_TRIES, _MAX_ASSIGNED = 16, 8192
 """Of changes to each order, in which one goes before what it lies on; and of storages that are placed in all."""
 
 
@@ -89,7 +89,7 @@ def assign_offsets(storages: Collection[Storage]) -> int:
     """
     minimum = max(alive_at(storages), default=0)
     best = _Placed.of(sorted(storages, key=_ORDERS[0]))
-    for tried in islice(_tries(storages), _MAX_PLACED // max(len(storages), 1)):
+    for tried in islice(_tries(storages), _MAX_ASSIGNED // max(len(storages), 1)):
         if best.bytes <= minimum:
             break
         best = min(best, tried, key=attrgetter("bytes"))
@@ -114,8 +114,8 @@ class _Placed:
         begins, ends = np.zeros((2, len(ordered)), np.int64 if maximum < 1 << 63 else object)
         for count, storage in enumerate(ordered):
             size, offset = aligned(storage.bytes), 0
-            beside = _beside(storage, firsts[:count], lasts[:count])
-            for other in beside[np.argsort(begins[beside])]:
+            neighbours = _neighbours(storage, firsts[:count], lasts[:count])
+            for other in neighbours[np.argsort(begins[neighbours])]:
                 if begins[other] - offset >= size:
                     break
                 offset = max(offset, int(ends[other]))
@@ -147,13 +147,13 @@ def _tries(storages: Collection[Storage]) -> Iterator[_Placed]:
             yield tried
 
 
-def _beside(storage: Storage, firsts: np.ndarray, lasts: np.ndarray) -> np.ndarray:
+def _neighbours(storage: Storage, firsts: np.ndarray, lasts: np.ndarray) -> np.ndarray:
     """Returns the positions of those that are alive with a storage, by their first and last steps."""
     return np.flatnonzero((firsts <= storage.last) & (lasts >= storage.first))
 
 
 def alive_at(storages: Collection[Storage]) -> tuple[int, ...]:
-    """Returns the bytes that are alive at each time; no workspace needs less than the most of them."""
+    """Returns the bytes that are alive at each time; no workspace needs less than the maximum of them."""
     changes: defaultdict[int, int] = defaultdict(int)
     for storage in storages:
         changes[storage.first] += aligned(storage.bytes)

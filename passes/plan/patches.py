@@ -39,7 +39,7 @@ _MIN_SAVED = 1 / 8
 """Of the workspace; less is not worth the code of parts."""
 
 _NEAR = 1.03
-"""Workspaces that are larger by this factor at most count as equal: then the least arithmetic decides."""
+"""Workspaces that are larger by this factor at most count as equal: then the smallest arithmetic decides."""
 
 _COUNTS = (2, 3, 4, 6, 8, 12, 16, 24, 48)
 """Parts that are tried."""
@@ -197,7 +197,7 @@ class _Around:
             self._read |= dict.fromkeys(step.reads, number)
 
     def bytes(self, first: int, last: int) -> int:
-        """Returns the most that is in use while none of the steps runs."""
+        """Returns the maximum that is in use while none of the steps runs."""
         inside = {self._times.get(id(step)) for step in self._steps[first : last + 1]}
         return max((size for time, size in enumerate(self._alive) if time not in inside), default=0)
 
@@ -213,8 +213,8 @@ class _Around:
 def _alive_in(
     steps: Sequence[Step], rows: Sequence[KernelRows], part: Sequence[Rows], in_place: Mapping[GlobalVar, InPlace]
 ) -> int:
-    """Returns the most bytes in use at one time of what steps compute for a part, but for the last result where it is
-    whole.
+    """Returns the maximum bytes in use at one time of what steps compute for a part, but for the last result where it
+    is whole.
     """
     roots: dict[Buffer, Buffer] = {}
     ends: dict[Buffer, int] = {}

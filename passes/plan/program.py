@@ -189,8 +189,8 @@ def kernel_stages(program: Program) -> Iterator[Step]:
 
 
 def element_ranges(program: Program) -> dict[tvm.ir.GlobalVar, dict[int, tuple[int, int]]]:
-    """By kernel, and by the position of operands that are integers, and constants in all calls: their least and their
-    greatest element."""
+    """By kernel, and by the position of operands that are integers, and constants in all calls: their smallest and
+    their greatest element."""
     found: dict[tvm.ir.GlobalVar, dict[int, tuple[int, int]]] = {}
     for step in kernel_stages(program):
         own = {}

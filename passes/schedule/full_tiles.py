@@ -105,7 +105,7 @@ def goes_to_the_end(sch: s_tir.Schedule, loop: s_tir.schedule.LoopRV) -> bool:
 def rows_in_full_vectors(sch: s_tir.Schedule, rank: int, lanes: int) -> s_tir.Schedule | None:
     """Returns the kernel with all steps in full vectors along rows of dynamic length, as a new schedule.
 
-        for r in w: s = max(s, x[r])              for r in 16 q: s = max(s, x[r] if r < e else least)
+        for r in w: s = max(s, x[r])              for r in 16 q: s = max(s, x[r] if r < e else smallest)
         for r in w: y[r] = exp(x[r] - s)    →     for r in 16 q: if r < e: y[r] = exp(x[r] - s)
 
     Args:

@@ -36,7 +36,7 @@ _ARRIVED = """#ifdef __wasm__
 
 
 def _c_size(size: int | str, dimensions: Sequence[str]) -> str:
-    """Returns a size in a description; of a dynamic dimension, -1 less its number; of what is computed, the least
+    """Returns a size in a description; of a dynamic dimension, -1 less its number; of what is computed, the smallest
     int64.
     """
     if isinstance(size, int):
@@ -238,7 +238,7 @@ def model_source(description: LibraryDescription, symbols: _IsaLevelNames | None
             f"    .metadata = {'metadata' if symbols is None else 'nnefc_metadata'},",
             f"    .cuda = {device.module},",
             *([f"    .open = {{{_dynamic_members(description)}}},"] if is_dynamic else []),
-            *(["    .profile = {PLACES, kernels, sums},"] if description.kernels else []),
+            *(["    .profile = {SLOTS, kernels, sums},"] if description.kernels else []),
             "};",
             *(_aliases(description) if symbols is None else []),
             "",
@@ -310,11 +310,11 @@ def _profile_tables(description: LibraryDescription) -> list[str]:
         texts = ", ".join(map(c_literal, (kernel.kernel, names, kernel.rule)))
         rows.append(f"    {{{texts}, UINT64_C({kernel.operations}), UINT64_C({kernel.bytes}), 0, 0, 0, 0}},")
     return [
-        f"enum {{ PLACES = {len(rows)} }};",
+        f"enum {{ SLOTS = {len(rows)} }};",
         "static const nnefc_kernel_times kernels[] = {",
         *rows,
         "};",
-        "static nnefc_profile_sums sums[PLACES];",
+        "static nnefc_profile_sums sums[SLOTS];",
     ]
 
 

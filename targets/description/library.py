@@ -224,7 +224,7 @@ class SpecializationDescription:
         workspace_bytes: that it needs, if none stays open.
         dimensions: of the program, if any stays open.
         storages: of them, how many follow those of the programs before it.
-        limits: formulas of the dimensions, and the least and the most that each may be.
+        limits: formulas of the dimensions, and the smallest and the largest that each may be.
         outputs: the shapes of its outputs, if these have not the ranks of those of the library: a number, or None for
             each size that is known when the dimensions are. None if they are as the library's.
     """
@@ -331,7 +331,8 @@ class LibraryDescription:
         cancellable: whether the entry reads a flag before each kernel, by which another thread ends the run.
         warms_up: whether a module of WebAssembly has engines compile its kernels before its trained values are there.
         levels: if the library has code for several kinds of processors, what it says of itself on each, from the oldest
-            on. What it says itself is what it says on the oldest, but for the target and the memory, the most of all.
+            on. What it says itself is what it says on the oldest, but for the target and the memory, the maximum of
+            all.
     """
 
     model: str

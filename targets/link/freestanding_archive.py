@@ -1,8 +1,8 @@
 """Writes a network as a static archive with a header, for programs without an operating system.
 
 The archive has two members: the network, of whose symbols only its functions are visible, and an arena, which the
-linker leaves out of programs that bring their own. The constants are in a section of their own, so that a linker's
-script can place them: `.rodata.NAME_constants`.
+linker leaves out of programs that bring their own. The constants are in a section of their own, so that a linker script
+locates them: `.rodata.NAME_constants`.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class Linking:
             and a folder for files.
         alone: how zig links them first; if a function is missing then, it links them as the others say. None if only
             that is possible.
-        room: for constants of so many bytes that are added after linking: what is linked in their place.
+        room: for constants of so many bytes that are added after linking: what is linked instead.
         append: what adds them. Both None if constants are linked as all other data.
         linked: what is done to the file of the library before constants are added; None if nothing is.
         finish: what is done then to the file of the library, in which these constants are.

@@ -118,7 +118,7 @@ def _keep(objects: Sequence[Path], kept: Path) -> None:
     body = b"".join(len(content).to_bytes(_SIZE_BYTES, "little") + content for content in contents)
     with contextlib.suppress(OSError):  # a full disk, or a folder of another user: then they are compiled again
         kept.parent.mkdir(exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".new-", dir=kept.parent) as beside:
-            new = Path(beside) / kept.name
+        with tempfile.TemporaryDirectory(prefix=".new-", dir=kept.parent) as scratch:
+            new = Path(scratch) / kept.name
             new.write_bytes(hashlib.sha256(body).digest() + body)
             new.replace(kept)

@@ -5,8 +5,8 @@ A compiled library has four parts:
 - the network's objects, which define one hidden C function, the entry
   `int32_t nnefc_network(void* input…, void* output…, uint8_t* state, uint8_t* workspace, const uint8_t* constants)`;
 - the runtime (`runtime/*.c`), the same for every network, compiled for the target's baseline processor, so that it can
-  say what is wrong on a processor that is too old for the network; for a GPU `runtime/cuda/*.c` in place of what runs
-  a network on processors;
+  say what is wrong on a processor that is too old for the network; for a GPU `runtime/cuda/*.c` in place of what
+  runs a network on processors;
 - the constants, one read-only section: `elf_constants.py` adds it to ELF files, other linkers get it as a file;
 - a C file written here: the library's description and the call of the entry with the right number of arguments.
 
@@ -64,7 +64,7 @@ RUNTIME = Path(__file__).parents[1] / "runtime"
 
 _OF_WEIGHTS = "weights.c"  # only in libraries whose trained values are in a file of their own
 
-# In small libraries small/pool.c is in their place.
+# In small libraries small/pool.c replaces them.
 _OF_THREADS = {
     "launches.c",
     "work_chunks.c",

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-enum { LANES = 8, STRIPE = 64, SECRET = 192, STRIPES_OF_BLOCK = (SECRET - STRIPE) / 8, LEAST = 256 };
+enum { LANES = 8, STRIPE = 64, SECRET = 192, STRIPES_OF_BLOCK = (SECRET - STRIPE) / 8, MIN_LONG = 256 };
 
 /* The default of the specification. */
 static const uint8_t secret[SECRET] = {
@@ -82,8 +82,8 @@ static uint64_t hash(const uint8_t *data, uint64_t bytes) {
 }
 
 uint64_t nnefc_checksum(const uint8_t *data, uint64_t bytes) {
-    if (bytes >= LEAST) return hash(data, bytes);
-    uint8_t padded[LEAST] = {0};
+    if (bytes >= MIN_LONG) return hash(data, bytes);
+    uint8_t padded[MIN_LONG] = {0};
     if (bytes > 0) memcpy(padded, data, (size_t)bytes);
-    return hash(padded, LEAST);
+    return hash(padded, MIN_LONG);
 }

@@ -15,12 +15,12 @@
 enum cpu_register { EAX, EBX, ECX, EDX };
 
 /* Where the processor says so: a leaf, a subleaf, a register. Small numbers: without pointers, the table below needs no relocations. */
-enum where { BASIC_C, MORE_B, MORE_C, MORE_D, LATER_A, LATER_D, APX_B, AVX10_B, AMD_C, PLACES };
+enum where { BASIC_C, MORE_B, MORE_C, MORE_D, LATER_A, LATER_D, APX_B, AVX10_B, AMD_C, QUESTIONS };
 
 static const struct {
     uint32_t leaf;
     uint8_t subleaf, in;
-} places[] = {
+} questions[] = {
     [BASIC_C] = {1, 0, ECX},
     [MORE_B] = {7, 0, EBX},
     [MORE_C] = {7, 0, ECX},
@@ -113,15 +113,15 @@ static uint32_t read_xcr0(void) {
 #endif
 
 /* The processor's answer to each question, and 2^32; 0 where it was not asked, which takes microseconds under hypervisors. */
-static atomic_uint_least64_t answers[PLACES];
+static atomic_uint_least64_t answers[QUESTIONS];
 
-/* What the processor says in a place; 0 if it does not know the question. */
+/* What the processor says in a position; 0 if it does not know the question. */
 static uint32_t ask(enum where where) {
     uint64_t answer = atomic_load_explicit(&answers[where], memory_order_relaxed);
     if (answer != 0) return (uint32_t)answer;
     uint32_t in[4];
-    bool known = NNEFC_CPUID(places[where].leaf, places[where].subleaf, &in[EAX], &in[EBX], &in[ECX], &in[EDX]);
-    answer = UINT64_C(1) << 32 | (known ? in[places[where].in] : 0);
+    bool known = NNEFC_CPUID(questions[where].leaf, questions[where].subleaf, &in[EAX], &in[EBX], &in[ECX], &in[EDX]);
+    answer = UINT64_C(1) << 32 | (known ? in[questions[where].in] : 0);
     atomic_store_explicit(&answers[where], answer, memory_order_relaxed);
     return (uint32_t)answer;
 }

@@ -30,7 +30,7 @@ typedef struct nnefc_cuda_module {
     uint64_t bytes;    /* its size */
     const char *const *kernels; /* the names of the GPU's functions, in the order of their numbers */
     uint32_t kernel_count;
-    const uint32_t *dynamic_shared; /* for each of them: the most bytes of dynamic shared memory of a launch */
+    const uint32_t *dynamic_shared; /* for each of them: the maximum bytes of dynamic shared memory of a launch */
     const char *const *messages; /* what kernels may have to say; the word of failures counts from 1 */
     uint32_t message_count;
     const nnefc_cuda_host_kernel *host_kernels;

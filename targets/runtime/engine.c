@@ -264,16 +264,16 @@ nnefc_status nnefc_engine_copy_states(nnefc_engine *engine, nnefc_engine *other,
 #endif
 
 #ifdef NNEFC_OPEN
-void nnefc_engine_place_with(nnefc_engine *engine, nnefc_outputs *outputs) { engine->outputs = outputs; }
+void nnefc_engine_use_outputs(nnefc_engine *engine, nnefc_outputs *outputs) { engine->outputs = outputs; }
 
 #ifdef NNEFC_TEXT
 /* Gives the network's code memory for the handles of outputs whose shapes are known with a part of the workspace. */
-static nnefc_status place_texts(nnefc_engine *engine, uint32_t part) {
+static nnefc_status reserve_texts(nnefc_engine *engine, uint32_t part) {
     const uint64_t *bytes = engine->sizes.tensor_bytes + description->input_count;
     for (uint32_t i = 0; i < description->output_count; i++) {
         if (nnefc_this_model.open.output_parts[i] != part) continue;
         void *given = engine->outputs->pointers[i];
-        if (nnefc_texts_place(&engine->texts, i, given, bytes[i]) == NULL && description->outputs[i].type == NNEFC_STRING)
+        if (nnefc_texts_reserve(&engine->texts, i, given, bytes[i]) == NULL && description->outputs[i].type == NNEFC_STRING)
             return nnefc_fail(NNEFC_OUT_OF_MEMORY, engine->error, "no memory for the strings of output \"%.200s\"",
                               description->outputs[i].name);
     }
@@ -293,10 +293,10 @@ void *nnefc_run_resized(void *run, int32_t part) {
     if (engine->status == NNEFC_OK)
         engine->status = nnefc_workspace_fit(&engine->workspace, sizes, (uint32_t)part, engine->error);
     if (engine->status == NNEFC_OK)
-        engine->status = nnefc_outputs_place(engine->outputs, (uint32_t)part, sizes->tensor_bytes + description->input_count,
+        engine->status = nnefc_outputs_assign(engine->outputs, (uint32_t)part, sizes->tensor_bytes + description->input_count,
                                              nnefc_sizes_output(sizes, 0), engine->error);
 #ifdef NNEFC_TEXT
-    if (engine->status == NNEFC_OK) engine->status = place_texts(engine, (uint32_t)part);
+    if (engine->status == NNEFC_OK) engine->status = reserve_texts(engine, (uint32_t)part);
 #endif
     if (engine->status != NNEFC_OK) return NULL;
     uint8_t *memory = engine->workspace.parts[part].memory;
@@ -327,7 +327,7 @@ nnefc_status nnefc_engine_resize(nnefc_engine *engine, const int64_t *const *inp
 
 nnefc_status nnefc_engine_reserve(nnefc_engine *engine, const int64_t *dimensions, uint64_t *output_bytes, char *error) {
     nnefc_sizes *sizes = &engine->sizes;
-    nnefc_status status = nnefc_sizes_widen(sizes, dimensions, output_bytes, error);
+    nnefc_status status = nnefc_sizes_enlarge(sizes, dimensions, output_bytes, error);
     if (status == NNEFC_OK) status = nnefc_workspace_reserve(&engine->workspace, sizes, error);
     if (status == NNEFC_OK) nnefc_sizes_keep_wide(sizes);
     if (status == NNEFC_OUT_OF_MEMORY) sizes->known = false; /* the workspace may be gone */

@@ -32,7 +32,7 @@ void nnefc_engine_cancel(nnefc_engine *engine);
 
 #ifdef NNEFC_OPEN
 /* Says what finds memory for outputs whose sizes a run finds out. */
-void nnefc_engine_place_with(nnefc_engine *engine, nnefc_outputs *outputs);
+void nnefc_engine_use_outputs(nnefc_engine *engine, nnefc_outputs *outputs);
 
 /* Sets the sizes of the runs that follow, and makes the workspace large enough for them. If it fails there are none. */
 nnefc_status nnefc_engine_resize(nnefc_engine *engine, const int64_t *const *input_shapes, char *error);

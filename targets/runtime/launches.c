@@ -153,7 +153,7 @@ static uint64_t run_on_callers_threads(nnefc_pool *pool, nnefc_job job) {
 int nnefc_pool_launch(nnefc_worker *worker, nnefc_parallel_body body, void *data, int tasks) {
     nnefc_pool *pool = worker->pool;
     bool alone = worker->in_launch || pool->threads == 1 || !nnefc_process_is_own(pool->owner);
-    int64_t iterations = worker->iterations, each = NNEFC_MOST_PIECES;
+    int64_t iterations = worker->iterations, each = NNEFC_MAX_PIECES;
     worker->iterations = 0;
     nnefc_job job = {.body = body, .data = data, .tasks = tasks > 0 ? tasks : (int32_t)pool->threads};
     if (tasks <= 0 && iterations > 0) {
@@ -165,8 +165,8 @@ int nnefc_pool_launch(nnefc_worker *worker, nnefc_parallel_body body, void *data
      * of these, so that no slot has an epoch of so long ago. */
     uint32_t epoch = nnefc_epoch_of(atomic_load_explicit(&pool->announced, memory_order_relaxed)) + 1;
     if ((epoch & INT32_MAX) == 0) nnefc_launch_each(pool, do_nothing, NULL);
-    uint32_t most = pool->threads * NNEFC_MOST_PIECES;
-    job.pieces = (uint32_t)job.tasks < most ? (uint32_t)job.tasks : most;
+    uint32_t maximum = pool->threads * NNEFC_MAX_PIECES;
+    job.pieces = (uint32_t)job.tasks < maximum ? (uint32_t)job.tasks : maximum;
     uint64_t announced;
     if (pool->parallel_for != NULL) {
         announced = run_on_callers_threads(pool, job);

@@ -15,8 +15,8 @@ static void put(message *to, char letter) {
 }
 
 /* A text, or so many bytes of it; all if that is a negative number. */
-static void put_text(message *to, const char *text, int most) {
-    for (; most != 0 && *text != '\0'; most--) put(to, *text++);
+static void put_text(message *to, const char *text, int maximum) {
+    for (; maximum != 0 && *text != '\0'; maximum--) put(to, *text++);
 }
 
 static void put_number(message *to, uint64_t value, unsigned base) {

@@ -30,11 +30,11 @@ typedef struct nnefc_dynamic_sizes {
     const uint32_t *first; /* of each storage, the steps of the network between which it is needed, both included */
     const uint32_t *last;
     /* Computes, from the values of the dynamic dimensions, the bytes of each storage, then all outputs' shapes, then for each
-     * part of the workspace two numbers: the least dimension of any of its tensors or 0, which is negative for sizes that are
-     * too small, and the most elements of any of them that might have too many, or 0. A value is a size divided by the dimension's multiple. What does not fit into 62 bits is
+     * part of the workspace two numbers: the smallest dimension of any of its tensors or 0, which is negative for sizes that are
+     * too small, and the maximum elements of any of them that might have too many, or 0. A value is a size divided by the dimension's multiple. What does not fit into 62 bits is
      * INT64_MAX. */
     void (*derive)(const int64_t *values, int64_t *derived);
-    int64_t most_items; /* of a tensor: the network's code indexes it by 32-bit numbers */
+    int64_t max_elements; /* of a tensor: the network's code indexes it by 32-bit numbers */
     int32_t (*special)(const int64_t *values); /* 0 for values that there is no code for; null if there is for all */
     const char *only;                          /* the sizes that there is code for, for messages; null likewise */
     uint32_t data_dependent_count; /* data-dependent dimensions of outputs */

@@ -28,7 +28,7 @@
  * Memory. nnefc_create allocates all memory of the session; nnefc_run allocates nothing, but for strings that it makes and
  * for data-dependent sizes (the C library itself may set up a few bytes for a thread that calls for the first time).
  * Constants are mapped from the library, or from a separate file
- * beside it, and shared by all sessions and processes; or they are in memory of the caller's.
+ * next to it, and shared by all sessions and processes; or they are in memory of the caller's.
  *
  * Strings. An element of a tensor of strings is an nnefc_string: where its bytes are, and how many. The caller owns those of
  * inputs, during the run. Those of outputs are the session's, until it runs again or is destroyed, or parts of the inputs'.

@@ -248,7 +248,7 @@ struct Options {
 };
 
 // A session of a network: its states, memory and threads. Can be moved, not copied; what was moved from can be destroyed or
-// assigned to. One thread at a time may use it: a call beside another one throws NNEFC_BUSY.
+// assigned to. One thread at a time may use it: a call during another one throws NNEFC_BUSY.
 class Session {
 public:
     // `owner`, if given, is kept as long as the session: what the functions live in. `device` are those of networks for GPUs:
@@ -338,7 +338,7 @@ public:
     // Runs the network on inputs, into outputs, both in the network's order.
     void run(const std::vector<Input> &inputs, const std::vector<Output> &outputs) {
         if (is_open()) {
-            std::vector<nnefc_output> found = places(outputs);
+            std::vector<nnefc_output> found = in_c_outputs(outputs);
             run_sized(inputs, found);
             return;
         }
@@ -429,7 +429,7 @@ private:
     }
 
     // The caller's memory for outputs; where there is none, room for nothing.
-    std::vector<nnefc_output> places(const std::vector<Output> &outputs) const {
+    std::vector<nnefc_output> in_c_outputs(const std::vector<Output> &outputs) const {
         static char nothing;
         check_number(outputs.size(), outputs_.size(), "output");
         std::vector<nnefc_output> found;

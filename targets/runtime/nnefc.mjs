@@ -303,7 +303,7 @@ export class Model {
   }
 
   // Writes the elements of the inputs to the first addresses, and to the last one the lists of nnefc_input and nnefc_output,
-  // whose places are returned, and the shapes.
+  // whose positions are returned, and the shapes.
   #written(given) {
     const library = this.#library, { memory } = library.functions;
     const shapes = given.map((array, i) => shapeOf(this.inputs[i], array));

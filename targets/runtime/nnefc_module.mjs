@@ -4,15 +4,15 @@
 // share; each worker learns which of the threads it is that the module has a record of, and runs it until it is ended. Where
 // memory cannot be shared with workers, as in pages that are not isolated from others, there is one thread.
 
-const MOST_THREADS = 256; // of a session
+const MAX_THREADS = 256; // of a session
 const MEMORY_SECTION = "nnefc.memory"; // pages at first and at most, written by nnefc
 const CONSTANTS_SECTION = "nnefc.constants"; // the last one: a 32-bit address, then what belongs there
 const CONSTANTS_NAME = [CONSTANTS_SECTION.length, ...Array.from(CONSTANTS_SECTION, (letter) => letter.charCodeAt(0))];
 const ADDRESS_BYTES = 4;
 const MODULE_START = [0, 97, 115, 109, 1, 0, 0, 0]; // "\0asm", version 1
 const FIRST_BYTES = 1 << 19; // of a file, in which its code mostly ends
-const MOST_CODE_BYTES = 1 << 30; // that engines take
-const MOST_READ_BYTES = 1 << 30; // at a time: Node.js reads less than 2^31
+const MAX_CODE_BYTES = 1 << 30; // that engines take
+const MAX_READ_BYTES = 1 << 30; // at a time: Node.js reads less than 2^31
 const HEADER_BYTES = 32; // of a section, with the name and an address
 const NUMBER_BYTES = 5; // of 32 bits, at most
 
@@ -183,7 +183,7 @@ function constantsIn(bytes, isWhole, start) {
     const isFound = bytes[start] === 0 && CONSTANTS_NAME.every((byte, i) => bytes[begin + i] === byte);
     if (isFound) return { start, section: { content: begin + CONSTANTS_NAME.length, size: size - CONSTANTS_NAME.length } };
     start = begin + size;
-    if (start > MOST_CODE_BYTES) throw new NnefcError(`no WebAssembly module: a section of it ends at byte ${start}`);
+    if (start > MAX_CODE_BYTES) throw new NnefcError(`no WebAssembly module: a section of it ends at byte ${start}`);
   }
   return { start };
 }
@@ -203,7 +203,7 @@ function numberAt(bytes, at) {
 async function fileReader(name) {
   const { open } = await ofNode("fs/promises");
   const file = await open(name);
-  const read = async (target) => (await file.read(target, 0, Math.min(target.length, MOST_READ_BYTES), null)).bytesRead;
+  const read = async (target) => (await file.read(target, 0, Math.min(target.length, MAX_READ_BYTES), null)).bytesRead;
   return { read, close: () => file.close() };
 }
 
@@ -240,8 +240,8 @@ export async function instantiated({ module, constants }, threads) {
 }
 
 async function started(module, constants, threads) {
-  if (threads !== undefined && !(Number.isInteger(threads) && threads >= 1 && threads <= MOST_THREADS))
-    throw new NnefcError(`threads is ${threads}, not a number from 1 to ${MOST_THREADS}`);
+  if (threads !== undefined && !(Number.isInteger(threads) && threads >= 1 && threads <= MAX_THREADS))
+    throw new NnefcError(`threads is ${threads}, not a number from 1 to ${MAX_THREADS}`);
   const [note] = WebAssembly.Module.customSections(module, MEMORY_SECTION);
   if (note?.byteLength < 8) throw new NnefcError(`the module's section ${MEMORY_SECTION} has ${note.byteLength} bytes, not 8`);
   const memory = note === undefined ? undefined : sharedMemory(new DataView(note));

@@ -8,7 +8,7 @@
 enum { GROWTH_BITS = 3 };
 
 /* The first of the positions for a thread's value that is `owner`'s, null if none is. There are a few more in larger tables. */
-static nnefc_thread_value *place_of(const nnefc_thread_table *table, uintptr_t thread, uintptr_t owner) {
+static nnefc_thread_value *slot_of(const nnefc_thread_table *table, uintptr_t thread, uintptr_t owner) {
     uint32_t first = (uint32_t)(nnefc_spread_thread(thread) >> (64 - table->bits)), last = (UINT32_C(1) << table->bits) - 1;
     for (uint32_t i = 0; i < table->bits; i++) {
         nnefc_thread_value *found = &table->values[(first + i) & last];
@@ -19,7 +19,7 @@ static nnefc_thread_value *place_of(const nnefc_thread_table *table, uintptr_t t
 
 nnefc_thread_value *nnefc_per_thread_find(const nnefc_per_thread *variable, uintptr_t thread) {
     for (const nnefc_thread_table *table = variable; table != NULL; table = atomic_load(&table->next)) {
-        nnefc_thread_value *found = place_of(table, thread, thread);
+        nnefc_thread_value *found = slot_of(table, thread, thread);
         if (found != NULL) return found;
     }
     return NULL;
@@ -40,9 +40,9 @@ static nnefc_thread_table *next_table(nnefc_thread_table *table) {
 }
 
 /* A new entry for a thread that has none; null if there is no memory. */
-static nnefc_thread_value *take_place(nnefc_per_thread *variable, uintptr_t thread) {
+static nnefc_thread_value *take_slot(nnefc_per_thread *variable, uintptr_t thread) {
     for (nnefc_thread_table *table = variable; table != NULL; table = next_table(table))
-        for (nnefc_thread_value *found; (found = place_of(table, thread, 0)) != NULL;) {
+        for (nnefc_thread_value *found; (found = slot_of(table, thread, 0)) != NULL;) {
             uintptr_t unowned = 0;
             if (atomic_compare_exchange_strong(&found->thread, &unowned, thread)) return found;
         }
@@ -53,7 +53,7 @@ bool nnefc_per_thread_set(nnefc_per_thread *variable, void *value) {
     uintptr_t thread = nnefc_this_thread();
     nnefc_thread_value *entry = nnefc_per_thread_find(variable, thread);
     if (entry == NULL && value == NULL) return true;
-    if (entry == NULL) entry = take_place(variable, thread);
+    if (entry == NULL) entry = take_slot(variable, thread);
     if (entry == NULL) return false;
     entry->value = value;
     if (value == NULL) atomic_store_explicit(&entry->thread, 0, memory_order_release);

@@ -17,7 +17,7 @@ typedef struct nnefc_job {
     nnefc_parallel_body body;
     void *data;
     int32_t tasks;
-    uint32_t pieces; /* NNEFC_MOST_PIECES for each thread at most; a piece is one task or several */
+    uint32_t pieces; /* NNEFC_MAX_PIECES for each thread at most; a piece is one task or several */
 } nnefc_job;
 
 /* The upper half of each number below that is a launch's has its epoch, of which the pool has no other from older launches. The

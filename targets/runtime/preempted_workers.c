@@ -43,24 +43,24 @@ static bool is_in_a_set(int processor) { return processor >= 0 && (size_t)proces
 bool nnefc_bring_if_stopped(nnefc_movable *movable, pthread_t thread, int64_t own) {
     int at_home = NNEFC_AT_HOME, here = sched_getcpu();
     if (!is_in_a_set(here) || !is_stopped(movable, thread, own)) return false;
-    if (!atomic_compare_exchange_strong(&movable->place, &at_home, NNEFC_BEING_BROUGHT)) return false;
+    if (!atomic_compare_exchange_strong(&movable->state, &at_home, NNEFC_BEING_BROUGHT)) return false;
     cpu_set_t *home = (cpu_set_t *)(void *)movable->home, this_one;
     CPU_ZERO(&this_one);
     CPU_SET((size_t)here, &this_one);
     bool brought = sched_getaffinity(movable->number, sizeof *home, home) == 0 &&
                    sched_setaffinity(movable->number, sizeof this_one, &this_one) == 0;
-    atomic_store(&movable->place, brought ? NNEFC_AWAY : NNEFC_AT_HOME);
+    atomic_store(&movable->state, brought ? NNEFC_AWAY : NNEFC_AT_HOME);
     return brought;
 }
 
 void nnefc_go_home(nnefc_movable *own) {
-    if (atomic_load(&own->place) != NNEFC_AWAY) return;
+    if (atomic_load(&own->state) != NNEFC_AWAY) return;
     cpu_set_t *home = (cpu_set_t *)(void *)own->home, others = *home;
     int here = sched_getcpu();
     if (is_in_a_set(here)) CPU_CLR((size_t)here, &others);
     (void)sched_setaffinity(0, sizeof others, &others); /* refused if there are no others */
     (void)sched_setaffinity(0, sizeof *home, home);
-    atomic_store(&own->place, NNEFC_AT_HOME);
+    atomic_store(&own->state, NNEFC_AT_HOME);
 }
 
 #else

@@ -24,7 +24,7 @@ enum { NNEFC_SET_BYTES = 128 }; /* of a set of 1024 processors: on larger system
 enum { NNEFC_AT_HOME, NNEFC_BEING_BROUGHT, NNEFC_AWAY };
 
 typedef struct nnefc_movable {
-    atomic_int place;
+    atomic_int state;
     atomic_int number;               /* of the thread, as the system counts; 0 if it stays where it is */
     int64_t ran;                     /* the processor time that it had taken when it was looked at last; -1: not looked at since */
     _Alignas(8) unsigned char home[NNEFC_SET_BYTES]; /* of a thread that is away: the processors that it may run on otherwise */

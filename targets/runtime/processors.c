@@ -18,7 +18,7 @@
 #define NNEFC_GROUPS "/sys/fs/cgroup"
 #endif
 
-static uint32_t least(uint32_t a, uint32_t b) { return a < b ? a : b; }
+static uint32_t minimum(uint32_t a, uint32_t b) { return a < b ? a : b; }
 
 static uint32_t affinity(void) {
     for (size_t capacity = 1024; capacity <= 1u << 20; capacity *= 4) { /* the kernel refuses sets that are too small */
@@ -69,7 +69,7 @@ static uint32_t quota_below(const char *root, char *group) {
     for (;;) {
         char folder[PATH_MAX];
         if (snprintf(folder, sizeof folder, "%s%s", root, group) < (int)sizeof folder)
-            count = least(count, quota_of_group(folder));
+            count = minimum(count, quota_of_group(folder));
         char *slash = strrchr(group, '/');
         if (slash == NULL) return count;
         *slash = '\0';
@@ -99,15 +99,15 @@ static uint32_t quota(void) {
         size_t length = (size_t)(path - controllers) - 1;
         path[1 + strcspn(path + 1, "\n")] = '\0';
         if (length == 0)
-            count = least(count, quota_below(NNEFC_GROUPS, path + 1));
+            count = minimum(count, quota_below(NNEFC_GROUPS, path + 1));
         else if (names_cpu(controllers + 1, length))
-            count = least(count, quota_below(NNEFC_GROUPS "/cpu", path + 1));
+            count = minimum(count, quota_below(NNEFC_GROUPS "/cpu", path + 1));
     }
     fclose(file);
     return count;
 }
 
-uint32_t nnefc_processor_count(void) { return least(affinity(), quota()); }
+uint32_t nnefc_processor_count(void) { return minimum(affinity(), quota()); }
 
 /* Whether a processor is one of those that the calling thread may run on. */
 static bool is_in_own_set(int32_t processor) {

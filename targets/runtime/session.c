@@ -145,7 +145,7 @@ static nnefc_status create(const nnefc_options *given, nnefc_session **session, 
     status = failed ? nnefc_fail(NNEFC_OUT_OF_MEMORY, error, "no memory for a session")
                     : nnefc_engine_create(&options, &made->engine, error);
 #ifdef NNEFC_OPEN
-    if (status == NNEFC_OK) nnefc_engine_place_with(made->engine, &made->outputs);
+    if (status == NNEFC_OK) nnefc_engine_use_outputs(made->engine, &made->outputs);
 #endif
     if (status == NNEFC_OK)
         *session = made;
@@ -165,10 +165,10 @@ static nnefc_status answered(nnefc_status status, const char *error) {
         atomic_compare_exchange_strong(&create_errors[i].thread, &owner, 0);
     }
     if (status == NNEFC_OK) return status;
-    unsigned place = create_failures++ % KEPT_ERRORS;
-    atomic_store(&create_errors[place].thread, 0);
-    memcpy(create_errors[place].text, error, NNEFC_ERROR_BYTES);
-    atomic_store(&create_errors[place].thread, thread);
+    unsigned slot = create_failures++ % KEPT_ERRORS;
+    atomic_store(&create_errors[slot].thread, 0);
+    memcpy(create_errors[slot].text, error, NNEFC_ERROR_BYTES);
+    atomic_store(&create_errors[slot].thread, thread);
 #endif
     return status;
 }

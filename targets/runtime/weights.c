@@ -63,11 +63,11 @@ static bool own_path(char *path) {
     bool found = false;
     while (!found && fgets(line, sizeof line, maps) != NULL) {
         unsigned long long start, end;
-        int place = 0;
-        if (sscanf(line, "%llx-%llx %*s %*s %*s %*s %n", &start, &end, &place) < 2 || here < start || here >= end) continue;
+        int written = 0;
+        if (sscanf(line, "%llx-%llx %*s %*s %*s %*s %n", &start, &end, &written) < 2 || here < start || here >= end) continue;
         line[strcspn(line, "\n")] = '\0';
-        found = place > 0 && line[place] == '/' && strlen(line + place) < PATH_BYTES;
-        if (found) memcpy(path, line + place, strlen(line + place) + 1);
+        found = written > 0 && line[written] == '/' && strlen(line + written) < PATH_BYTES;
+        if (found) memcpy(path, line + written, strlen(line + written) + 1);
         break;
     }
     fclose(maps);
@@ -83,7 +83,7 @@ static bool own_path(char *path) {
 #endif
 
 /* The path of the file called `name` in the folder of the library. */
-static bool path_beside(const char *name, char *path) {
+static bool path_next_to(const char *name, char *path) {
     if (!own_path(path)) return false;
     size_t folder = (size_t)(strrchr(path, '/') + 1 - path), length = strlen(name) + 1;
     if (folder + length > PATH_BYTES) return false;
@@ -163,12 +163,12 @@ nnefc_status nnefc_weights_map(const nnefc_weights *weights, const nnefc_options
                                size_t error_bytes) {
     if (options->constants != NULL) return take_given(weights, options, mapping, error, error_bytes);
     const char *path = options->weights;
-    char beside[PATH_BYTES];
+    char adjacent[PATH_BYTES];
     if (path == NULL) {
-        if (!path_beside(weights->name, beside))
+        if (!path_next_to(weights->name, adjacent))
             return refuse(error, error_bytes, "the folder of %s is unknown: give its path in nnefc_options.weights",
                           weights->name);
-        path = beside;
+        path = adjacent;
     }
     nnefc_status status = map_file(path, mapping, error, error_bytes);
     if (status == NNEFC_OK) status = check(weights, path, mapping, error, error_bytes);

@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-enum { NNEFC_MOST_PIECES = 16 }; /* of a launch for each thread */
+enum { NNEFC_MAX_PIECES = 16 }; /* of a launch for each thread */
 
 /* Returns the chunks per thread for a loop of so many cycles per iteration; 0 if other threads are not worth waking. */
 int64_t nnefc_pieces_each(int64_t iterations, int64_t cycles, uint32_t threads);

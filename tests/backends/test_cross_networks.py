@@ -55,7 +55,7 @@ def random(rng: np.random.Generator, *shape: int) -> np.ndarray:
     return rng.standard_normal(shape).astype(np.float32)
 
 
-def typical_cases() -> list[Case]:
+def sampled_cases() -> list[Case]:
     """One of each kind of kernel, some in full vectors, some not."""
     rng = np.random.default_rng(11)
     x, odd, rows = random(rng, 1, 32, 13, 15), random(rng, 2, 7, 9, 11), random(rng, 3, 5, 40)
@@ -123,7 +123,7 @@ SHARES = {
 @pytest.mark.parametrize("machine", machines(VARIANTS | ALIKE), indirect=True)
 def test_networks_have_the_right_values(machine: Machine, whole: bool) -> None:
     share = slice(None) if whole else SHARES.get(machine.name, slice(None))
-    check_on(machine, typical_cases()[share])
+    check_on(machine, sampled_cases()[share])
 
 
 @pytest.mark.slow

@@ -34,7 +34,7 @@ def loaded(nodes: list[object], folder: Path, inputs: dict[str, list[object]], o
 
 
 def found(folder: Path) -> Model:
-    """A network of the places of what is not zero: at most as many as there are elements."""
+    """A network of the positions of what is not zero: at most as many as there are elements."""
     return loaded([counts.node("NonZero", "x", "y")], folder, {"x": ["n", 5]}, {"y": TensorProto.INT64})
 
 

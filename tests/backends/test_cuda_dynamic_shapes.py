@@ -120,7 +120,7 @@ def test_the_compiler_for_gpus_takes_the_kernels_and_has_registers_for_all() -> 
 
 
 def test_divisions_by_sizes_truncate() -> None:
-    """Sizes are positive, and places are not negative: no code looks at signs."""
+    """Sizes are positive, and positions are not negative: no code looks at signs."""
     with on_cuda() as made:
         compile_network(network("x[n, 6] -> y\ny = R.permute_dims(x, [1, 0])"), parse_target("llvm"))
     code = made[0].code
@@ -234,7 +234,7 @@ def test_scatters_of_dynamic_sizes_stay_on_the_gpu(tail: tuple[int, ...], thread
         for rows in (7, 7, 40, 1):
             x = np.random.default_rng(rows).integers(0, rows, (rows, *tail)).astype(np.float32)
             wanted = x.copy()
-            for position in np.ndindex(x.shape):  # the last of several updates of a place is what stays
+            for position in np.ndindex(x.shape):  # the last of several updates of a position is what stays
                 wanted[(int(x[position]), *position[1:])] = np.exp(x[position])
             np.testing.assert_allclose(model(x), wanted, rtol=1e-5)
     code = made[0].code

@@ -1,4 +1,4 @@
-"""Whole networks as libraries for CUDA, executed without a GPU, beside the same networks on this CPU."""
+"""Whole networks as libraries for CUDA, executed without a GPU, compared with the same networks on this CPU."""
 
 from __future__ import annotations
 

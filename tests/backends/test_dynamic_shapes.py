@@ -1,4 +1,5 @@
-"""One library for every size: networks with dynamic dimensions beside what TVM computes for sizes that are known."""
+"""One library for every size: networks with dynamic dimensions compared with what TVM computes for sizes that are
+known."""
 
 from __future__ import annotations
 

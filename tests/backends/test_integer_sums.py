@@ -1,4 +1,5 @@
-"""Sums of products of bytes on machines that sum them up in different ways, to the last bit beside onnxruntime."""
+"""Sums of products of bytes on machines that sum them up in different ways, to the last bit compared with
+onnxruntime."""
 
 from __future__ import annotations
 

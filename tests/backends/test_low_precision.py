@@ -357,7 +357,7 @@ def test_results_in_bfloat16_are_compared_as_numbers(tmp_path: Path) -> None:
     assert np.array_equal(found["y"], x)
 
 
-def test_least_times_are_of_the_runs_that_take_turns() -> None:
+def test_minimum_times_are_of_the_runs_that_take_turns() -> None:
     quick, slow = narrowest._minimum_times([lambda: time.sleep(1e-3), lambda: time.sleep(0.03)])
     assert 1e-3 <= quick < 0.03 <= slow
 

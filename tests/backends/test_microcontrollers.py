@@ -132,7 +132,7 @@ def branches(path: Path) -> np.ndarray:
 
 @pytest.mark.parametrize("target", ["cortex-m4", pytest.param("cortex-m55", marks=pytest.mark.slow)])
 def test_what_is_kept_between_kernels_is_bytes(target: str, tmp_path: Path) -> None:
-    """Two tensors of 16 channels, and the image beside them: in float32, one alone would take 9,216 bytes."""
+    """Two tensors of 16 channels, and the image next to them: in float32, one alone would take 9,216 bytes."""
     data = branches(tmp_path / "branches.onnx")
     artifact = nnefc.compile(tmp_path / "branches.onnx", target)
     assert artifact.description.workspace_bytes <= 2 * 16 * 14**2 + 1024

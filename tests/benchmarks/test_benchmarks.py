@@ -32,7 +32,7 @@ from nnefc.passes.schedule.arithmetic import arithmetic_of
 from nnefc.targets.machine.cpu.parsing import parse_target
 
 QUIET = Conditions("2026-01-02 03:04 UTC", "0123456789ab", "2 × a processor", (0.0, 0.1, 0.0))
-PLAN = Plan(threads=(1, 2), repeats=2, seconds=0.0, least=2, pause=0.0)
+PLAN = Plan(threads=(1, 2), repeats=2, seconds=0.0, minimum=2, pause=0.0)
 
 
 def measurement(network: str) -> Measurement:
@@ -49,7 +49,7 @@ def measurement(network: str) -> Measurement:
 def test_the_ratio_is_that_to_the_fastest_peer() -> None:
     found = measurement("net")
     assert found.ratio(1, lambda latency: latency.median) == 3.5 / 2.0
-    assert found.ratio(1, lambda latency: latency.least) == 0.5
+    assert found.ratio(1, lambda latency: latency.minimum) == 0.5
     assert found.ratio(2, lambda latency: latency.median) == 0.5
 
 
@@ -97,7 +97,7 @@ def test_strict_libraries_are_no_peers_and_have_a_table_with_the_errors() -> Non
 def test_a_network_without_a_peer_has_no_ratio() -> None:
     alone = measurement("net")
     alone.latency[1] = {"nnefc": Latency(1.0, 2.0, 9)}
-    assert alone.ratio(1, lambda latency: latency.least) is None
+    assert alone.ratio(1, lambda latency: latency.minimum) is None
     del alone.latency[2]
     assert "| net | 1 | 2.00 (1.00) | - | 50% | 75% |" in markdown([alone], Plan(threads=(1,)), {})
 
@@ -145,7 +145,7 @@ def test_a_pretrained_network_is_compiled_for_given_sizes_and_every_output_compa
     monkeypatch.setitem(real_networks.NETWORKS, "net", sizes)
     monkeypatch.setattr(real_networks, "LIBRARIES", tmp_path)
     monkeypatch.setattr(real_networks, "compile_library", compile_here)
-    plan = Plan(threads=(1,), repeats=1, seconds=0.0, least=1, pause=0.0)
+    plan = Plan(threads=(1,), repeats=1, seconds=0.0, minimum=1, pause=0.0)
     found = real_networks.measure("net", model, plan)
     assert found.agreement["onnxruntime"] == 0.0
     assert found.agreement["nnefc"] < 1e-6
@@ -182,8 +182,8 @@ def test_products_of_pairs_are_as_much_arithmetic_as_those_of_numbers(name: str,
     with backend.target.host.to_tvm():
         network = optimized(load_network(model), backend)
     scaling = 32 * 48  # of results, for float16
-    most = max(map(arithmetic_of, program_of(network).kernels.values()))
-    assert 0 <= most - 2 * 32 * 64 * 48 <= scaling
+    maximum = max(map(arithmetic_of, program_of(network).kernels.values()))
+    assert 0 <= maximum - 2 * 32 * 64 * 48 <= scaling
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
@@ -203,7 +203,7 @@ def test_measuring_compiles_runs_every_engine_and_compares(tmp_path: Path) -> No
     assert found.constant_bytes > 0 and found.code_bytes > 0 and found.workspace_bytes > 0
     for threads in PLAN.threads:
         assert found.latency[threads].keys() >= {"nnefc", "onnxruntime"}
-        assert all(latency.runs >= PLAN.repeats * PLAN.least for latency in found.latency[threads].values())
+        assert all(latency.runs >= PLAN.repeats * PLAN.minimum for latency in found.latency[threads].values())
 
 
 @pytest.mark.parametrize("name", zoo.NAMES)

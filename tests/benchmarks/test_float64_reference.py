@@ -1,4 +1,4 @@
-"""The reference in float64 beside onnxruntime, which has float32."""
+"""The reference in float64 compared with onnxruntime, which has float32."""
 
 from __future__ import annotations
 

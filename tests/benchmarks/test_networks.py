@@ -1,4 +1,4 @@
-"""The networks that the benchmarks' own documents describe, beside their ONNX twins."""
+"""The networks that the benchmarks' own documents describe, compared with their ONNX twins."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_a_network_of_the_zoo_and_one_of_the_documents_have_one_registry(tmp_pat
 
 def test_measuring_a_document_gives_its_share_of_the_peak(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("measure.compile_library", compile_here)
-    plan = Plan(threads=(1,), repeats=2, seconds=0.0, least=2, pause=0.0)
+    plan = Plan(threads=(1,), repeats=2, seconds=0.0, minimum=2, pause=0.0)
     found = measure("mlp", tmp_path, plan)
     assert found.multiply_adds == 784 * 128 + 128 * 64 + 64 * 10
     assert all(difference < TOLERANCE for difference in found.agreement.values())

@@ -14,7 +14,7 @@ from pictures import line_of_text, scattered_digits
 
 
 def positions(*boxes: tuple[int, float, float]) -> np.ndarray:
-    """A detector's result with boxes of 32 × 32 at places of its first grid: place, offset in pixels, score."""
+    """A detector's result with boxes of 32 × 32 at positions of its first grid: position, offset in pixels, score."""
     result = np.zeros((1, 52**2 + 26**2 + 13**2, 6), np.float32)
     for position, offset, score in boxes:
         result[0, position] = offset / 8, 0, np.log(4), np.log(4), score, 1
@@ -43,7 +43,7 @@ def test_classes_are_compared_by_the_largest_value() -> None:
     assert same(np.array([[0.4, 0.6]]), np.array([[0.6, 0.4]])) == (0, 1)
 
 
-def test_an_engine_runs_the_form_that_takes_the_least_time() -> None:
+def test_an_engine_runs_its_fastest_form() -> None:
     class Form:
         version = "1"
 

@@ -58,7 +58,7 @@ def test_recurrent_layers_agree_step_by_step(tmp_path: Path) -> None:
 
 
 def test_coordinates_are_compared_instead_of_angles(tmp_path: Path) -> None:
-    """As exporters write the angle of a complex number, beside its absolute value; of sines of many turns."""
+    """As exporters write the angle of a complex number, next to its absolute value; of sines of many turns."""
     steps = [
         ("Mul", "x far", "turns"),
         ("Sin", "turns", "up"),

@@ -79,7 +79,7 @@ def test_output_over_what_is_no_regular_file_fails_before_compiling(tmp_path: Pa
     assert (tmp_path / "pipe").is_fifo()
 
 
-def test_words_are_coloured_once_and_only_at_their_place(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_words_are_coloured_once_and_only_at_their_position(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
     text = coloured("g.nnef:1:2: error: an error: twice\n1 | hint: x\nhint: so")
     assert text.count("\x1b[31m") == 1

@@ -42,7 +42,7 @@ def test_the_interface_the_size_and_the_operations_of_a_model() -> None:
     assert ["digits"] in lines
     assert ["input", "image", "float32", "[1,", "1,", "8,", "8]"] in lines
     assert ["output", "probability", "float32", "[1,", "10]"] in lines
-    # 16 filters of 1 x 3 x 3 at 8 x 8 places, 32 of 16 x 3 x 3 at as many, 512 x 10
+    # 16 filters of 1 x 3 x 3 at 8 x 8 positions, 32 of 16 x 3 x 3 at as many, 512 x 10
     assert f"multiply-adds  {16 * 9 * 64 + 32 * 16 * 9 * 64 + 512 * 10:,} " in text
     assert ["2", "conv"] in lines
     assert ["1", "softmax"] in lines
@@ -79,7 +79,7 @@ def test_the_tensors_asked_for_are_the_outputs(document: Path) -> None:
         (["--output-tensor", "d"], "'d'"),
     ],
 )
-def test_what_is_missing_is_an_error_with_a_place_or_a_way_out(
+def test_what_is_missing_is_an_error_with_a_location_or_a_way_out(
     document: Path, arguments: list[str], message: str
 ) -> None:
     status, text, error = inspect(document, *arguments)

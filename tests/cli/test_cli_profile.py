@@ -203,8 +203,8 @@ def test_pieces_of_sessions_that_run_while_it_begins_and_ends(tmp_path: Path) ->
             while not ended.is_set():
                 other.run({"x": x})
 
-        beside = threading.Thread(target=run)
-        beside.start()
+        other_thread = threading.Thread(target=run)
+        other_thread.start()
         try:
             for _ in range(200):
                 room = np.full((8, 3), -1, np.int64)  # of 24 bytes each
@@ -217,7 +217,7 @@ def test_pieces_of_sessions_that_run_while_it_begins_and_ends(tmp_path: Path) ->
                 assert np.array_equal(room, noted)
         finally:
             ended.set()
-            beside.join()
+            other_thread.join()
 
 
 def test_pieces_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -85,7 +85,7 @@ def test_a_model_is_shown_as_its_file_says_it(network: Path, tmp_path: Path) -> 
     assert about["dynamic dimensions"].startswith("batch: 0 ") and "outputs" in about
 
 
-def test_passes_are_shown_beside_it(network: Path, tmp_path: Path) -> None:
+def test_passes_are_shown_next_to_it(network: Path, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     result = view(network, "-o", page, "--after", "fold affine", "--after", "compiled")
     assert result.exit_code == 0, result.output

@@ -64,8 +64,8 @@ def test_the_closing_lines_say_what_is_how_large_and_how_to_run_it(tmp_path: Pat
     size, run = result.stderr.splitlines()[-2:]
     assert re.match(rf"wrote {library} in \d+\.\d s: .* of constants, .*; a session takes", size)
     assert run == f"run it: nnefc run {library} --random 0"
-    beside = CliRunner().invoke(main, ["compile", str(model), "-o", str(library), "-v", "--weights", "separate"])
-    assert beside.stderr.splitlines()[-2].endswith(" of constants beside it")
+    separate = CliRunner().invoke(main, ["compile", str(model), "-o", str(library), "-v", "--weights", "separate"])
+    assert separate.stderr.splitlines()[-2].endswith(" of constants next to it")
 
 
 def test_the_spinner_tells_how_many_kernels_are_done() -> None:

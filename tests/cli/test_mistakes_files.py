@@ -61,7 +61,7 @@ FILES: list[tuple[str, bytes | str, str, str]] = [
     ("m.xml", '<?xml version="1.0"?>\n<net name="m" version="11"><layers>', "a model in OpenVINO's format (IR)",
      "there is no way back from it: compile the ONNX model that it was made from"),
     ("m.param", "7767517\n2 2\nInput data 0 1 data\nReLU r 1 1 data y\n", "a param file of ncnn's",
-     "pnnx writes a .pnnx.param file beside it, give that; or run pnnx on the TorchScript module that it was made "
+     "pnnx writes a .pnnx.param file next to it, give that; or run pnnx on the TorchScript module that it was made "
      "from"),
     ("m.onnx", "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n",
      "a pointer of Git LFS's in place of the file", "fetch the file: git lfs pull"),
@@ -175,7 +175,8 @@ def test_the_values_of_a_pnnx_network_instead_of_its_param_file(
     write(Path("m.pnnx.param"), "7767517\n")
     write(Path("m.pnnx.bin"), zipped("fc.weight"))
     assert message("inspect", "m.pnnx.bin") == (
-        "error: 'm.pnnx.bin' is the file of values of a PNNX network\nhint: give the param file beside it: m.pnnx.param"
+        "error: 'm.pnnx.bin' is the file of values of a PNNX network\nhint: give the param file next to it: "
+        "m.pnnx.param"
     )
 
 

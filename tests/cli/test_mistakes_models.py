@@ -194,7 +194,7 @@ NETWORKS = [
      "but its second line says 9\n2 | 9 2\n  | ^"),
     (param(LINEAR), [], "m.pnnx.param:4:1: error: there is no file m.pnnx.bin with the tensor 'fc.weight'\n"
      f"4 | {LINEAR}\n  | ^\n"
-     "hint: the binary file lies beside the param file, under the same name but for its end"),
+     "hint: the binary file lies next to the param file, under the same name but for its end"),
     (param(RELU, DYNAMIC_INPUT), ["in=1,4"], "error: the network has no input 'in'\nhint: did you mean 'in0'?"),
     (param(RELU, DYNAMIC_INPUT), ["in0=4"],
      "m.pnnx.param:3:1: error: the input 'in0' has 2 dimensions, the shape given 1\n"

@@ -107,7 +107,7 @@ def test_maps_are_refused(tmp_path: Path) -> None:
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("ai.onnx.ml", 3)]), tmp_path / "m.onnx")
     found = message("compile", tmp_path / "m.onnx", "-o", tmp_path / "m.so")
     assert "'x' is map(int64,tensor(float)), which a library cannot take" in found
-    assert "values in a row, at the places of their keys in the node DictVectorizer" in " ".join(found.split())
+    assert "values in a row, at the positions of their keys in the node DictVectorizer" in " ".join(found.split())
 
 
 def test_an_input_that_shapes_depend_on_can_be_given(tmp_path: Path) -> None:

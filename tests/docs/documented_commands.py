@@ -212,7 +212,7 @@ def _of_python(words: list[str], page: Path, folder: str) -> str:
         return f"no file {words[0]}"
     source = (path / "__main__.py" if path.is_dir() else path).read_text()
     for name in re.findall(r"^(?:from|import) (\w+)", source, re.MULTILINE):  # which may read the options
-        beside = path.parent / f"{name}.py"
-        source += beside.read_text() if beside.exists() else ""
+        program = path.parent / f"{name}.py"
+        source += program.read_text() if program.exists() else ""
     options = [word.partition("=")[0] for word in words[1:] if word.startswith("--")]
     return next((f"no option {option}" for option in options if f'"{option}"' not in source), "")

@@ -204,7 +204,7 @@ def test_other_texts_and_positions_are_refused(compiled: Artifact, tmp_path: Pat
         compiled.emit("asm", tmp_path / "file")
 
 
-def test_weights_are_in_the_library_or_beside_it(compiled: Artifact, tmp_path: Path) -> None:
+def test_weights_are_in_the_library_or_next_to_it(compiled: Artifact, tmp_path: Path) -> None:
     compiled.export(tmp_path / "net.so", weights="separate")
     assert (tmp_path / "net.weights").stat().st_size >= 4096 + compiled.description.constant_bytes
     with nnefc.load(tmp_path / "net.so") as model:

@@ -1,5 +1,5 @@
-"""Libraries whose kernels look at every place that they read or write (`nnefc compile --checked`): mistakes that were
-made on purpose are found, and named."""
+"""Libraries whose kernels look at every location that they read or write (`nnefc compile --checked`): mistakes that
+were made on purpose are found, and named."""
 
 from __future__ import annotations
 

@@ -212,14 +212,14 @@ def test_sequences_do_not_get_longer_and_longer(tmp_path: Path) -> None:
         NODE("EyeLike", ["x"], ["y"]),
         NODE("Range", ["zero", "many", "one"], ["y"]),
         NODE("ConstantOfShape", ["large"], ["y"]),
-        NODE("OneHot", ["places", "many", "values"], ["y"]),
+        NODE("OneHot", ["locations", "many", "values"], ["y"]),
     ],
     ids=lambda node: node.op_type,
 )
 @pytest.mark.sample(2)
 def test_constants_in_few_words_do_not_take_gigabytes(tmp_path: Path, node: onnx.NodeProto) -> None:
     numbers = {"zero": np.array(0), "one": np.array(1), "many": np.array((1 << 31) - 1), "large": np.array([1 << 30])}
-    given = {**numbers, "places": np.array([0, 1]), "values": np.zeros(2, np.float32)}
+    given = {**numbers, "locations": np.array([0, 1]), "values": np.zeros(2, np.float32)}
     path = onnx_file(tmp_path, [node], [46340, 46340], **given)
     with pytest.raises(CompileError, match=r"is too large|a tensor may have 2,147,483,647"):
         confined(compiled, path, gib=2)

@@ -46,7 +46,7 @@ def test_options_hold_for_them_too() -> None:
     assert nnefc.compile(graph, shape={"n": 3}).inputs[0].shape == (3, 2)
 
 
-def test_messages_of_two_gigabytes_are_kept_beside_their_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_of_two_gigabytes_are_kept_with_their_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     """What protobuf does not write is written with its data in a second file."""
 
     def large(_model: onnx.ModelProto) -> bytes:
@@ -61,7 +61,7 @@ def test_messages_of_two_gigabytes_are_kept_beside_their_weights(monkeypatch: py
 
 
 @pytest.mark.parametrize("position", ["initializer", "constant", "branch"])
-def test_data_in_files_beside_a_model_in_memory_is_asked_for(position: str) -> None:
+def test_external_data_of_a_model_in_memory_is_asked_for(position: str) -> None:
     """A model in memory has no folder: the message names the ways to give one."""
     away = tensor("w", WEIGHTS)
     away.ClearField("raw_data")

@@ -233,7 +233,7 @@ def test_what_was_written_as_nnef_must_be_read(monkeypatch: pytest.MonkeyPatch) 
     assert compare([graph], WAYS["nnef"]).refused == ("error: no",)
 
 
-def test_graphs_that_are_refused_only_beside_each_other_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_graphs_that_are_refused_only_together_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     graphs = [graph_of(seed, 2) for seed in (40, 41)]
 
     def run(graph: Graph, _: Way) -> list[Arrays]:

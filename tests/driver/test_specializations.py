@@ -147,7 +147,7 @@ def counting(tmp_path_factory: pytest.TempPathFactory) -> Path:
     nodes = [
         helper.make_node("ReduceSum", ["x", "axes"], ["s"], keepdims=0),
         helper.make_node("Greater", ["s", "zero"], ["g"]),
-        helper.make_node("NonZero", ["g"], ["places"]),
+        helper.make_node("NonZero", ["g"], ["locations"]),
         helper.make_node("Compress", ["s", "g"], ["items"], axis=0),
     ]
     graph = helper.make_graph(
@@ -155,7 +155,7 @@ def counting(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "g",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", "w"])],
         [
-            helper.make_tensor_value_info("places", TensorProto.INT64, None),
+            helper.make_tensor_value_info("locations", TensorProto.INT64, None),
             helper.make_tensor_value_info("s", TensorProto.FLOAT, None),
             helper.make_tensor_value_info("items", TensorProto.FLOAT, None),
         ],

@@ -1,4 +1,5 @@
-"""The definitions that the language model example is compared with, beside transformers, where that is installed."""
+"""The definitions that the language model example is compared with, compared with transformers, where that is
+installed."""
 
 from __future__ import annotations
 

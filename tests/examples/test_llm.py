@@ -1,4 +1,4 @@
-"""The language model example: small random models, beside llama's definition written with NumPy."""
+"""The language model example: small random models, compared with llama's definition written with NumPy."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def side_by_side(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, np
     values = write_model(folder / "m.gguf", tied=True, layers=1)
     artifact = nnefc.compile(folder / "m.gguf", context=512, sequences=3, dump=folder / "dump")
     (joined,) = (folder / "dump").glob("*join_attention.py")
-    assert joined.read_text().count("R.take(") == 4  # tokens, their places: keys and values are read where they lie
+    assert joined.read_text().count("R.take(") == 4  # tokens, their positions: keys and values are read where they lie
     return values, artifact
 
 
@@ -269,7 +269,7 @@ def test_a_session_forgets_and_two_go_on_apart(
 
 @pytest.fixture(scope="module")
 def program(compiled: tuple[dict[str, np.ndarray], Artifact], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The example in C, beside the library that it runs."""
+    """The example in C, next to the library that it runs."""
     folder = tmp_path_factory.mktemp("program")
     compiled[1].export(folder / "m.so")
     command = [*ZIG_CC, "-Werror", "-Wall", "-Wextra", f"-I{RUNTIME}", EXAMPLE / "main.c", folder / "m.so"]

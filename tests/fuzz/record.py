@@ -39,10 +39,10 @@ class Record(dict[str, Any]):
 
     def total(self, *names: str) -> int:
         """The sum of all numbers under a name, at any depth in those of the names before it."""
-        *places, last = names
+        *locations, last = names
         part: Any = self
-        for place in places:
-            part = part.get(place, {})
+        for location in locations:
+            part = part.get(location, {})
         return _total(part, last)
 
     def add_to(self, path: Path) -> None:
@@ -69,14 +69,14 @@ class Record(dict[str, Any]):
 
     def write(self, path: Path) -> None:
         """Write a file, whole or not at all."""
-        beside = path.with_name(f".{path.name}.{os.getpid()}")
-        beside.write_text(json.dumps(self, indent=1, sort_keys=True) + "\n")
-        beside.replace(path)
+        unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+        unfinished.write_text(json.dumps(self, indent=1, sort_keys=True) + "\n")
+        unfinished.replace(path)
 
 
 @contextmanager
 def _alone(path: Path) -> Iterator[None]:
-    """No other process changes a file in this context; a lock file beside it stays."""
+    """No other process changes a file in this context; a lock file next to it stays."""
     with path.with_name(f".{path.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

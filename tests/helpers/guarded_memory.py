@@ -35,7 +35,8 @@ _RENAMED = {
     "layout.c": ("nnefc_lay_out unguarded_lay_out",),
     "workspace.c": ("nnefc_workspace_fit unguarded_workspace_fit",),
 }
-"""What the runtime's own functions are called, so that others take their places; callers of these in the same file."""
+"""What the runtime's own functions are called, so that others take their locations; callers of these in the same
+file."""
 
 
 @contextmanager

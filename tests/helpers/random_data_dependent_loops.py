@@ -30,7 +30,7 @@ class _Walk:
         """The first output of a node."""
         self._names += 1
         name = f"v{self._names}"
-        outputs = [name, f"{name}_places"] if op_type == "TopK" else [name]
+        outputs = [name, f"{name}_positions"] if op_type == "TopK" else [name]
         self.nodes.append(helper.make_node(op_type, inputs.split(), outputs, **attributes))
         return name
 

@@ -115,7 +115,7 @@ class _Walk:
         self._emit("Slice", lambda x: x[:, :, begin:ends:step], [at], *more)
 
     def _added(self, at: int) -> None:
-        """Places of known values, before or after the others."""
+        """Positions of known values, before or after the others."""
         elements = self._random(2, self._examples[at][0].shape[1], self._some(1, 2, 3))
         order = self._some(1, -1)
         names = [f"t{at}", self._constant(elements)][::order]
@@ -127,7 +127,7 @@ class _Walk:
         self._emit("Pad", lambda x: np.pad(x, [(0, 0), (0, 0), (before, after)]), [at], more)
 
     def _pooling(self, at: int) -> None:
-        """Without padding; from 1 place on, no size is negative."""
+        """Without padding; from 1 location on, no size is negative."""
         width, stride = [(3, 2), (4, 3), (5, 4), (2, 2)][self._some(0, 1, 2, 3)]
         if min(self._widths(at)) == 0:
             return
@@ -144,7 +144,7 @@ class _Walk:
         self._emit("ReduceSum", lambda x: x.sum(axis, keepdims=True), [at], self._constant([axis]))
 
     def _product(self, at: int) -> None:
-        """Of all channels with each other; over no places it is 0."""
+        """Of all channels with each other; over no locations it is 0."""
         equation = "ncw,nmw->ncm"
         self._emit("Einsum", lambda x, y: np.einsum(equation, x, y), [at, at], equation=equation)
 

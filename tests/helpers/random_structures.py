@@ -123,7 +123,7 @@ class _Structures(Walk):
         return y
 
     def shuffled_unit(self, x: Value) -> Value | None:
-        """Half of the channels through convolutions, beside the other half, and all shuffled."""
+        """Half of the channels through convolutions, next to the other half, and all shuffled."""
         if x.shape[1] % 2:
             return None
         if self.chance(0.5):
@@ -192,7 +192,7 @@ class _Structures(Walk):
                 )
         return x
 
-    def padded_beside_others(self, x: Value) -> Value:
+    def padded_with_others(self, x: Value) -> Value:
         """A tensor that is read with padding, with other padding, and as it is."""
         rank = len(x.shape) - 2
         inner = self.graph.unary("relu", self.pointwise(x, int(self.rng.choice(_CHANNELS))))
@@ -234,7 +234,7 @@ class _Structures(Walk):
         return self.pointwise(product, int(self.rng.choice(_CHANNELS))) if self.chance(0.7) else product
 
     def residual_across_concatenation(self, x: Value) -> Value:
-        """A sum of a concatenation and of what was made of it, beside one of its parts."""
+        """A sum of a concatenation and of what was made of it, next to one of its parts."""
         first = self.graph.unary("relu", self.pointwise(x, int(self.rng.choice(_CHANNELS))))
         both = self.graph.concatenate([x, first] if self.chance(0.5) else [first, x], 1)
         total = self.graph.binary("add", both, self.changed(self.pointwise(both, both.shape[1])))
@@ -358,7 +358,7 @@ class _Bytes(_Structures):
     def integer_convolution(self, x: Value) -> Value:
         return self.reduced(self.sums(x))
 
-    def sum_beside(self, x: Value) -> Value:
+    def sum_and_other(self, x: Value) -> Value:
         """Sums that are read as numbers too."""
         sums = self.sums(x)
         self.kept.append(self.graph.cast(sums, "float32") if self.chance(0.5) else sums)
@@ -393,7 +393,7 @@ _OF_CHANNELS: tuple[Step, ...] = (
     *[_Structures.grouped] * 2,
     *[_Structures.some_channels] * 2,
     _Structures.parts,
-    *[_Structures.padded_beside_others] * 3,
+    *[_Structures.padded_with_others] * 3,
     *[_Structures.excitation] * 2,
     *[_Structures.residual_across_concatenation] * 2,
     _Structures.response,
@@ -426,5 +426,5 @@ _OF_BYTES: tuple[Step, ...] = (
     _Bytes.enlarged,
     _Bytes.joined,
     _Bytes.piece,
-    _Bytes.sum_beside,
+    _Bytes.sum_and_other,
 )

@@ -90,7 +90,7 @@ def folder(name: str) -> Path:
 
 @functools.cache
 def object_file(source: str) -> Path:
-    """An object of one of the C files beside the tests."""
+    """An object of one of the C files next to the tests."""
     path = folder("objects") / f"{source}.o"
     command = ["cc", "-target", ZIG_TARGET, "-O2", "-fPIC", "-fno-sanitize=all", "-c", str(C_SOURCES / source)]
     subprocess.run([*zig(), *command, "-o", str(path)], check=True)

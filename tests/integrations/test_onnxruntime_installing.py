@@ -90,8 +90,8 @@ def run(*arguments: str | Path, **environment: str) -> subprocess.CompletedProce
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("program")
     onnx.save(linear(), made / "linear.onnx")
-    (made / "program.py").write_text(f"import beside\n{PROGRAM}")
-    (made / "beside.py").write_text("")
+    (made / "program.py").write_text(f"import adjacent\n{PROGRAM}")
+    (made / "adjacent.py").write_text("")
     return made
 
 

@@ -244,7 +244,7 @@ def test_options_are_known_by_what_they_say(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_tensors_beside_a_document_count(tmp_path: Path, compiled: Any) -> None:
+def test_tensors_of_a_document_count(tmp_path: Path, compiled: Any) -> None:
     document = tmp_path / "net" / "graph.nnef"
     document.parent.mkdir()
     document.write_text(

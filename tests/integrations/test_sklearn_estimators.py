@@ -1,4 +1,4 @@
-"""Estimators of scikit-learn, beside the originals; where it and its converter are installed."""
+"""Estimators of scikit-learn, compared with the originals; where it and its converter are installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Modules of PyTorch, beside PyTorch itself; where it and its exporter to ONNX are installed."""
+"""Modules of PyTorch, compared with PyTorch itself; where it and its exporter to ONNX are installed."""
 
 from __future__ import annotations
 

@@ -475,7 +475,7 @@ def test_library_for_a_machine_of_32_bits(tmp_path: Path) -> None:
         load(path)
 
 
-def test_library_that_is_cut_off_at_any_place(tmp_path: Path) -> None:
+def test_library_that_is_cut_off_at_any_byte(tmp_path: Path) -> None:
     """Without the check, the system's loader ends the process with a bus error."""
     path = copy_library(tmp_path)
     image = path.read_bytes()

@@ -150,7 +150,9 @@ def test_bfloat16_of_other_libraries_is_read_and_written(copying: Callable[..., 
 
 
 @pytest.mark.parametrize(("dtype", "shape"), [("float16", (3, 4)), ("float32", (2, 3)), ("float64", (1, 3))])
-def test_nan_is_reported_with_its_place_before_the_run(dtype: str, shape: Any, copying: Callable[..., Model]) -> None:
+def test_nan_is_reported_with_its_position_before_the_run(
+    dtype: str, shape: Any, copying: Callable[..., Model]
+) -> None:
     x = np.zeros(shape, dtype)
     out = np.ones_like(x)
     with copying(dtype, shape) as model:

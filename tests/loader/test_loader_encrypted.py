@@ -62,7 +62,7 @@ def test_the_key_opens_it_as_bytes_as_a_file_and_by_a_function(library: Path, tm
     assert asked == [library.with_suffix(".weights")]
 
 
-def test_a_link_leads_to_the_files_beside_the_library(library: Path, tmp_path: Path) -> None:
+def test_a_link_leads_to_the_files_next_to_the_library(library: Path, tmp_path: Path) -> None:
     link = tmp_path / "current" / library.name
     link.parent.mkdir()
     link.symlink_to(library)

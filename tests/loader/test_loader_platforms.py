@@ -111,7 +111,7 @@ def test_libraries_for_other_processors_are_reported_by_name(system: str, tmp_pa
 def test_other_files_of_nnefc_are_reported_from_libraries(system: str, tmp_path: Path) -> None:
     write = f"write a shared one, nnefc compile MODEL -o net{HERE[system]}"
     assert f"is a static library, to be linked into a program: {write}" in refusal(tmp_path / "net.a", b"!<arch>\n")
-    assert "load the library that was written beside it" in refusal(tmp_path / "net.weights", b"NNEFCWTS" + bytes(99))
+    assert "load the library that was written next to it" in refusal(tmp_path / "net.weights", b"NNEFCWTS" + bytes(99))
 
 
 @pytest.mark.parametrize("name", ["net.onnx", "net.nnef", "net.nnef.tgz", "net.pnnx.param"])

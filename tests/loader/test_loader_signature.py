@@ -178,7 +178,7 @@ def test_files_may_be_renamed_together(library: Path, keys: tuple[Path, Path]) -
 
 
 def test_a_library_without_a_signature(library: Path, keys: tuple[Path, Path]) -> None:
-    with pytest.raises(LoadError, match=r"is not signed: there is no model\.so\.sig beside it"):
+    with pytest.raises(LoadError, match=r"is not signed: there is no model\.so\.sig next to it"):
         load(library, key=keys[1])
 
 

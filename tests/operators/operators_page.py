@@ -67,7 +67,7 @@ def page(folder: Path) -> str:
         if left:
             with _lowered() as lowered:
                 modules_of(computation, folder)
-            # Beside the operator itself, others may make its operands, and bring them into shape and type.
+            # Besides the operator itself, others may make its operands, and bring them into shape and type.
             own = next((one for one in lowered if not one.moves and not isinstance(one, Cast | Full)), lowered[-1])
             for column, name in left:
                 add(_row(type(own), getattr(own, "function", None)), column, name)

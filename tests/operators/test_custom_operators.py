@@ -241,7 +241,7 @@ def test_c_in_constant_parts_is_left_to_the_run(tmp_path: Path) -> None:
 
 def test_names_are_registered_once() -> None:
     scale()
-    scale()  # of the same place: a notebook's cell that is run again
+    scale()  # of the same position: a notebook's cell that is run again
 
     class Other(custom.CustomOperator):
         def lower(self, at, x):

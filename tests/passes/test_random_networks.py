@@ -52,7 +52,8 @@ def test_structures_that_passes_know_keep_their_values(
 
 
 def test_networks_that_once_were_wrong_are_right() -> None:
-    """In-place steps beside views, zeros beside one position, reductions to one element, scratch of unrolled loops."""
+    """In-place steps next to views, zeros next to one position, reductions to one element, scratch of unrolled
+    loops."""
     check([random_case(seed, steps=14) for seed in (1044, 1146, 1228, 1244)])
 
 

@@ -116,7 +116,7 @@ def test_results_are_near_those_of_floats(floats: Artifact, integers: Artifact) 
     assert noise(results(integers, data), results(floats, data)) < 0.05
 
 
-def test_layers_stay_in_floats_by_name_and_by_place(tmp_path: Path) -> None:
+def test_layers_stay_in_floats_by_name_and_by_position(tmp_path: Path) -> None:
     net = Net(seed=8)
     x = y = net.floats(1, 3, 7, 7)
     for inputs, outputs in ((3, 6), (6, 6), (6, 6), (6, 4)):
@@ -271,7 +271,7 @@ def test_equalized_weights_have_the_same_range_on_both_sides(network: Network) -
 def test_a_corrected_bias_takes_the_mean_error_away(
     network: Network, plan: QuantizationPlan, floats: Artifact, integers: Artifact
 ) -> None:
-    """Of the last layer, beside the same plan with the biases that the network has."""
+    """Of the last layer, compared with the same plan with the biases that the network has."""
     data = inputs(6, 3, 17, 17)
     simple = LayerGraph(simplified(network).module)
     own = [replace(each, bias=layer.bias) for layer, each in zip(simple.layers, plan.layers, strict=True)]

@@ -117,7 +117,7 @@ def last_layer(folder: Path) -> tuple[float, np.ndarray]:
 
 
 def enlarging_model() -> tuple[onnx.ModelProto, str]:
-    """An image at half the size beside itself, as in U-Net."""
+    """An image at half the size next to itself, as in U-Net."""
     net = Net(seed=5)
     x = net.floats(1, 3, 12, 12)
     a = net.convolution(x, 3, 16)

@@ -31,7 +31,7 @@ def test_a_machine_that_could_have_emulators_and_gets_none_fails(tmp_path: Path)
     assert done.returncode == 1
     assert "no such package" in done.stderr
     assert "could not be installed" in done.stderr
-    assert done.stdout == "made lint\n"  # which needs none, and runs beside
+    assert done.stdout == "made lint\n"  # which needs none, and runs in parallel
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ def test_a_body_that_is_too_large_or_becomes_so(libraries: dict[str, Path]) -> N
         assert post(server, INFER, b"no gzip", **{"Content-Encoding": "gzip"})[0] == 400
         assert post(server, INFER, GOOD)[0] == 200
     with serving({"rows": libraries["rows"]}) as server:
-        assert post(server, "/v2/repository/index", b" " * 70_000)[0] == 413  # read without a place
+        assert post(server, "/v2/repository/index", b" " * 70_000)[0] == 413  # read without a position
 
 
 def test_json_has_a_limit_of_its_own(libraries: dict[str, Path]) -> None:
@@ -86,7 +86,7 @@ def test_work_in_a_thread_is_waited_for() -> None:
     asyncio.run(cancelled())
 
 
-def test_requests_that_find_no_place_are_refused_at_once(libraries: dict[str, Path]) -> None:
+def test_requests_without_a_free_slot_are_refused_at_once(libraries: dict[str, Path]) -> None:
     with (
         serving({"rows": libraries["rows"]}, rows=2, delay=2.0, waiting=1) as server,
         ThreadPoolExecutor(3) as pool,
@@ -119,7 +119,7 @@ def test_an_index_that_does_not_arrive_is_given_up(libraries: dict[str, Path]) -
         assert b" 504 " in slow.recv(1000).partition(b"\r\n")[0]
 
 
-def test_an_answer_that_is_not_read_keeps_its_place_until_it_is_thrown_away(libraries: dict[str, Path]) -> None:
+def test_an_answer_that_is_not_read_keeps_its_slot_until_it_is_thrown_away(libraries: dict[str, Path]) -> None:
     size = 16 << 20
     raw = {"datatype": "FP32", "shape": [4, size // 16], "parameters": {"binary_data_size": size}}
     given = {"inputs": [{"name": name} | raw for name in "xy"], "parameters": {"binary_data_output": True}}

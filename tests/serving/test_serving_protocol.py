@@ -137,7 +137,7 @@ def changed(**changes: Any) -> dict[str, Any]:
         (changed(shape=[1, 10**30]), "but takes w: 1 to"),
         (changed(shape=[1, 4], data=[1, 2, 3, 4]), '"w" is 3 in one input, but 4 in input "y"'),
         (changed(data=[1, 2]), "has 2 elements, but the shape [1, 3] needs 3"),
-        (changed(data=[[1, 2], 3]), "lists beside values"),
+        (changed(data=[[1, 2], 3]), "lists next to values"),
         (changed(data=[1, 2, "3"]), "an element that is a str"),
         (changed(data=[1, 2, True]), "an element that is a bool"),
         (changed(data=[1, 2, None]), "an element that is a NoneType"),

@@ -61,7 +61,7 @@ def wait_for_arriving(server: Any, count: int) -> None:
 
 
 @pytest.mark.parametrize("data", [BEGUN, f"{HEAD}Transfer-Encoding: chunked\r\n\r\n1\r\n{{\r\n".encode(), b"PO", b""])
-def test_requests_that_do_not_arrive_take_no_place(data: bytes, libraries: dict[str, Path]) -> None:
+def test_requests_that_do_not_arrive_take_no_slot(data: bytes, libraries: dict[str, Path]) -> None:
     with serving({"rows": libraries["rows"]}, waiting=1) as server, sent(server, data, 8):
         wait_for_arriving(server, 8)
         assert server.service.repository.find("rows")[1]._admitted == 0
@@ -151,7 +151,7 @@ def test_addresses_of_one_network_of_ipv6_are_one() -> None:
     assert [rpc._address(peer) for peer in peers] == ["10.0.0.1", "10.0.0.1", None]
 
 
-def test_calls_of_grpc_without_a_message_take_no_place(libraries: dict[str, Path]) -> None:
+def test_calls_of_grpc_without_a_message_take_no_slot(libraries: dict[str, Path]) -> None:
     """Of twelve from one address four may wait: those that have waited longest end, which the client may see late."""
     import grpc
 

@@ -116,7 +116,7 @@ def program_of(artifact: Artifact, inputs: Mapping[str, np.ndarray], folder: Pat
 
 
 def _linked(artifact: Artifact, folder: Path, board: Board, network: Path) -> Path:
-    """The program with a network, or with another file that takes its place."""
+    """The program with a network, or with another file that replaces it."""
     host, program = artifact.target.host, folder / f"{network.stem}.elf"
     words = [
         *zig(),

@@ -180,7 +180,7 @@ def test_elements_of_tables_may_be_far_apart(dtype: str) -> None:
 
 def test_elements_of_tables_at_changing_positions_have_no_name() -> None:
     ranges, i = Ranges(), tirx.Var("i", "int64")
-    table, positions = (tirx.decl_buffer((10,), "int64", name=name) for name in ("table", "places"))
+    table, positions = (tirx.decl_buffer((10,), "int64", name=name) for name in ("table", "slots"))
     ranges.tables[table] = (0, 9)
     with ranges.within(loop(i, 10)):
         element = tirx.BufferLoad(table, [tirx.BufferLoad(positions, [i])])

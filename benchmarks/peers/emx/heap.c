@@ -9,7 +9,7 @@ typedef struct Block {
 
 enum { HEAP_BYTES = 3840 << 10, ALIGNMENT = 16 };
 
-uint32_t heap_most, heap_is_full;
+uint32_t heap_peak, heap_is_full;
 static uint8_t heap[HEAP_BYTES] __attribute__((aligned(16)));
 static uint32_t used, live;
 static Block *last;
@@ -25,7 +25,7 @@ void *malloc(size_t bytes) {
     last = block;
     used += ALIGNMENT + size;
     live += size;
-    if (live > heap_most) heap_most = live;
+    if (live > heap_peak) heap_peak = live;
     return heap + used - size;
 }
 

@@ -2,14 +2,14 @@
 #include "board.h"
 #include "counting.h"
 
-extern uint32_t heap_most, heap_is_full;
+extern uint32_t heap_peak, heap_is_full;
 extern const float input[];
 static float output[4096];
 
 #ifdef EMPTY
 static void model(const float *in, float *out) { *out = *in; }
 const float input[1];
-uint32_t heap_most, heap_is_full;
+uint32_t heap_peak, heap_is_full;
 #else
 void model(const float *in, float *out);
 __asm__(".section .rodata\n.balign 64\n.globl input\ninput: .incbin \"input.bin\"\n.previous");
@@ -23,7 +23,7 @@ int main(void) {
     start_counting();
     model(input, output);
     counts[0] = stop_counting();
-    counts[2] = heap_most;
+    counts[2] = heap_peak;
     board_write(counts, sizeof counts);
     board_write(output, OUTPUT_BYTES);
     return heap_is_full ? 2 : 0;

@@ -1,6 +1,6 @@
 """Draws the timeline of one run for the page of `nnefc profile`: kernels and threads over time, the workspace below.
 
-It is one SVG, which the page's script stretches along the axis of time; so all texts stand beside it.
+It is one SVG, which the page's script stretches along the axis of time; so all texts stand next to it.
 """
 
 from __future__ import annotations

@@ -15,7 +15,8 @@ from pathlib import Path
 __all__ = ["Amount", "Busy", "Contender", "Times", "busy_warning", "take_turns"]
 
 TURN = 0.2
-"""Seconds of a turn, at least one run: long beside a change of turns, short beside what a processor's clock does."""
+"""Seconds of a turn, at least one run: long compared with a change of turns, short compared with what a processor's
+clock does."""
 
 TURNS = 10
 """How many turns a number of runs is divided into."""

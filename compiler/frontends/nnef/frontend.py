@@ -77,7 +77,8 @@ def load(
     Args:
         path: a folder with `graph.nnef`, a tar archive of one (uncompressed or gzip), or a document.
         random_weights: a seed for the values of variables that have no file; None: a missing file is an error.
-        shape: shapes of inputs in place of those that the document gives, by name. Sizes that neither gives stay open.
+        shape: shapes of inputs in place of those that the document gives, by name. Sizes that neither gives stay
+            open.
         graph: the graph to take if the document has several.
         dialect: "provisional" or "final"; None: what the document shows.
         pedantic: whether breaches of the standard are errors that leave no doubt of what is meant.

@@ -35,7 +35,7 @@ class QuantizationGrid:
     Attributes:
         scale, zero: float32 and the integers' type; one, or one for each location along `axis`.
         dtype: uint8 or int8.
-        lowest: the least code, which is not the type's where codes are symmetric.
+        lowest: the smallest code, which is not the type's where codes are symmetric.
         axis: None for one scale.
     """
 

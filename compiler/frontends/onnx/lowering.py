@@ -55,7 +55,7 @@ _MAX_NODES = 1 << 16
 _MAX_CALLS = 64
 """Functions and subgraphs inside each other."""
 
-_MAX_PLACES = 3
+_MAX_LOCATIONS = 3
 """Nodes around the one that is wrong that an error names: the innermost."""
 
 
@@ -287,7 +287,7 @@ class GraphLowering:
         try:
             self.run(function.nodes, scope)
         except CompileError as error:
-            if error.message.count(" (in ") >= _MAX_PLACES:
+            if error.message.count(" (in ") >= _MAX_LOCATIONS:
                 raise
             raise CompileError(f"{error.message} (in {node.description})", hint=error.hint) from error
         results: list[AnyValue] = []

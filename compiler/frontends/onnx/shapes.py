@@ -342,7 +342,8 @@ def _refuse_map(info: ValueInfo) -> None:
     if info.type is not None and isinstance(element, MapType):
         raise CompileError(
             f"the input '{info.name}' is {spelled(info.type)}, which a library cannot take",
-            hint="let the program put the values in a row, at the places of their keys in the node DictVectorizer, and "
+            hint="let the program put the values in a row, at the positions of their keys in the node "
+            "DictVectorizer, and "
             "cut the model behind this node with onnx.utils.extract_model; a map that is always the same is given in "
             f"Python: nnefc.compile(…, values={{{info.name!r}: {{…}}}})",
         )

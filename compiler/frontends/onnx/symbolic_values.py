@@ -218,7 +218,7 @@ def _scatter(
     return rule
 
 
-def _beside(data: Array, indices: Array, axis: int) -> Array:
+def _gathered(data: Array, indices: Array, axis: int) -> Array:
     """Returns the coordinates of the data that indices along an axis select, one per index.
 
     NumPy repeats a single index for all locations, and its functions get no others here.
@@ -235,7 +235,7 @@ def _write_elements(made: Array, indices: Array, updates: Array, attributes: _At
     if updates.shape != indices.shape:
         raise ValueError("each index has one update")
     axis = attributes.get("axis", 0)
-    np.put_along_axis(_beside(made, indices, axis), indices, updates, axis)
+    np.put_along_axis(_gathered(made, indices, axis), indices, updates, axis)
 
 
 def _write_values(made: Array, indices: Array, updates: Array, _: _Attributes) -> None:
@@ -247,7 +247,7 @@ def _gather_elements(attributes: _Attributes, operands: _Operands) -> Array | No
     if data is None or indices is None or indices.dtype == object:
         return None
     axis = attributes.get("axis", 0)
-    return np.take_along_axis(_beside(data, indices, axis), indices, axis)
+    return np.take_along_axis(_gathered(data, indices, axis), indices, axis)
 
 
 def _cumulated(attributes: _Attributes, operands: _Operands) -> Array | None:

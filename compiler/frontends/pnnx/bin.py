@@ -111,7 +111,7 @@ class WeightFile:
             raise CompileError(
                 f"there is no file {self._path} with the tensor '{member}'",
                 location=location,
-                hint="the binary file lies beside the param file, under the same name but for its end",
+                hint="the binary file lies next to the param file, under the same name but for its end",
             )
         try:
             info = self._archive.getinfo(member)

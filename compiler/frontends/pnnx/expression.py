@@ -378,10 +378,10 @@ def _infix_step(step: StackStep, arguments: list[tuple[str, int]]) -> tuple[str,
         return f"{function.symbol}{text if binding > _PREFIX else f'({text})'}", _PREFIX
     (left, left_binding), (right, right_binding) = arguments
     # All operators but ** group from the left.
-    left_least = function.binding + (1 if function.symbol == "**" else 0)
-    right_least = function.binding + (0 if function.symbol == "**" else 1)
-    left = left if left_binding >= left_least else f"({left})"
-    right = right if right_binding >= right_least else f"({right})"
+    left_minimum = function.binding + (1 if function.symbol == "**" else 0)
+    right_minimum = function.binding + (0 if function.symbol == "**" else 1)
+    left = left if left_binding >= left_minimum else f"({left})"
+    right = right if right_binding >= right_minimum else f"({right})"
     return f"{left} {function.symbol} {right}", function.binding
 
 

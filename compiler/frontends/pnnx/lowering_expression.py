@@ -158,7 +158,7 @@ class _Typing:
         self, step: StackStep, function: ExpressionFunction, values: tuple[_Tensor | Number, ...]
     ) -> _Tensor:
         if any(isinstance(value, Size) for value in values):
-            raise self._error(step, f"'{step.value}' takes no sizes that are known at run time beside tensors")
+            raise self._error(step, f"'{step.value}' takes no sizes that are known at run time next to tensors")
         typed = [_typed(value) for value in values]
         computes, dtype = self._types(step, function, typed)
         shape: Shape = ()

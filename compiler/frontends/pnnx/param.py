@@ -156,7 +156,7 @@ def parse_param(text: str, file: str = "model.pnnx.param") -> ParamGraph:
 
 def _ncnn_hint(lines: list[tuple[int, str]]) -> str | None:
     ncnn = len(lines) > 2 and lines[2][1].split()[0] == "Input"
-    return "this looks like a param file of ncnn; the compiler reads the .pnnx.param beside it" if ncnn else None
+    return "this looks like a param file of ncnn; the compiler reads the .pnnx.param next to it" if ncnn else None
 
 
 def _counts(lines: list[tuple[int, str]], file: str) -> tuple[int, int, Location]:

@@ -104,7 +104,7 @@ def _middles(
 
 
 def _put(row: Sequence[int], wanted: dict[int, float], widths: Sequence[float], middles: list[float]) -> None:
-    """Place the boxes of a row in their order, between where they lie pushed to the right and pushed to the left."""
+    """Arrange the boxes of a row in their order, between where they lie pushed to the right and pushed to the left."""
     edge = float("-inf")
     right = []
     for node in row:

@@ -93,7 +93,7 @@ def _session(model: Any, options: SessionOptions) -> Any:
         import onnxruntime
     except ImportError:
         return None
-    if Path(onnxruntime.__file__).parent == Path(__file__).parent:  # this package, installed in its place
+    if Path(onnxruntime.__file__).parent == Path(__file__).parent:  # this package, installed in its position
         return None
     own = onnxruntime.SessionOptions()
     own.intra_op_num_threads = max(0, options.intra_op_num_threads)

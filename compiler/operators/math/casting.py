@@ -31,7 +31,7 @@ class Cast(SameShape):
         source: the operand's element type, where the program keeps it in another one.
         saturate: whether narrow floats become the largest number where one is too large, else infinity or NaN.
         rounding: of powers of two (float8_e8m0fnu): "up", "down" or "nearest". Others are rounded to even.
-        limits: whether reals beyond an integer type become its least or largest value, and NaN 0.
+        limits: whether reals beyond an integer type become its smallest or largest value, and NaN 0.
     """
 
     dtype: str

@@ -40,7 +40,8 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
 
 
 def fitted(at: Emitter, operand: Operand, result: Shape) -> Operand:
-    """An operand of a result of this shape with the result's sizes in place of those that are 1 in some runs alone."""
+    """An operand of a result of this shape with the result's sizes in place of those that are 1 in some runs
+    alone."""
     own = shape_of(operand)
     wanted = result[len(result) - len(own) :]
     if all(size in (1, other) for size, other in zip(own, wanted, strict=True)):

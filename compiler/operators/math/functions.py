@@ -175,7 +175,7 @@ _maximum, _minimum = _extremum(operator.gt, tirx.any), _extremum(operator.lt, ti
 
 
 def _safe(y: tirx.Expr) -> tirx.Expr:
-    """The divisor, but 1 where the machine would trap: for 0, and for -1, which overflows for the least integer."""
+    """The divisor, but 1 where the machine would trap: for 0, and for -1, which overflows for the smallest integer."""
     traps = tirx.EQ(y, number(0, y))
     if is_signed(element_dtype(y)):
         traps = tirx.any(traps, tirx.EQ(y, number(-1, y)))

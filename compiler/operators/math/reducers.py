@@ -32,7 +32,7 @@ def maximum_reducer(dtype: Any) -> tirx.Expr:
     return tirx.const(math.inf, dtype) if is_float(str(dtype)) else tirx.max_value(dtype)
 
 
-# TE's own maximum starts from the least finite number. In this one, of windows, NaN never wins.
+# TE's own maximum starts from the smallest finite number. In this one, of windows, NaN never wins.
 largest = te.comm_reducer(lambda a, b: tirx.Select(b > a, b, a), minimum_reducer, name="largest")
 
 
@@ -77,7 +77,7 @@ def largest_position(nowhere: int, keeps_nan: bool) -> Any:
     """A reducer of pairs (position, value) to the largest value of a window and the first position where it is.
 
     NaN comes before all numbers, so that its first position is that of a window without any. With
-    `keeps_nan` it comes after all numbers, and the last place counts, as in PyTorch. It starts at the position
+    `keeps_nan` it comes after all numbers, and the last position counts, as in PyTorch. It starts at the position
     `nowhere`, which must come after all others, with :func:`lowest`.
     """
 

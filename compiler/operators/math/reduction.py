@@ -153,7 +153,7 @@ class _Quantifier(Reduction):
     """Booleans from those of the elements along axes; an element is true where it is not zero."""
 
     def _booleans(self, at: Emitter, x: Operand, reduce: Callable[..., Any], known: Callable[..., Array]) -> Operand:
-        """The minimum or maximum of zeros and ones: of none at all the least int8, or the greatest."""
+        """The minimum or maximum of zeros and ones: of none at all the smallest int8, or the greatest."""
         if isinstance(x, np.ndarray):
             return np.asarray(known(x, axis=self.axes, keepdims=self.keepdims))
         if not self.axes and dtype_of(x) == "bool":

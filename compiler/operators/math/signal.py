@@ -236,7 +236,7 @@ class MelWeights(Operator):
     def lower(self, at: Emitter) -> Array:
         weights = np.zeros(self.shape())
         if min(self.low, self.high) <= -700:
-            raise CompileError(f"bands from {self.low} to {self.high} Hz have no place in mel")
+            raise CompileError(f"bands from {self.low} to {self.high} Hz have no position in mel")
         low, high = (2595 * np.log10(1 + edge / 700) for edge in (self.low, self.high))
         mel = np.arange(self.bands + 2) * ((high - low) / (self.bands + 2)) + low
         positions = np.floor((self.length + 1) * 700 * (10 ** (mel / 2595) - 1) / self.rate).astype(np.int64)

@@ -115,7 +115,7 @@ class Imputed(Operator):
 
     Attributes:
         replaced: what is replaced; NaN stands for all that are not numbers.
-        values: what takes its place: one, or one for each feature, which is the last dimension.
+        values: what replaces it: one, or one for each feature, which is the last dimension.
     """
 
     replaced: float | int
@@ -184,7 +184,7 @@ class OneHotCategories(Operator):
 
 @dataclass(frozen=True)
 class FeatureVectors(Operator):
-    """Features of several tensors beside each other, float32 `[samples, features]`. ai.onnx.ml `FeatureVectorizer`.
+    """Features of several tensors next to each other, float32 `[samples, features]`. ai.onnx.ml `FeatureVectorizer`.
 
     Attributes:
         widths: how many features each tensor `[samples, features]` gives; those behind are cut off, missing ones are 0.

@@ -112,7 +112,7 @@ def text_table(keys: Sequence[object] | Array) -> Array:
     words = [utf8(key) for key in keys]
     slots = 1 << max(1, (2 * len(words)).bit_length())
     pool, offsets = packed_strings(words)
-    table = np.zeros(slots, [("hash", "<u8"), ("place", "<u4"), ("position", "<u4")])
+    table = np.zeros(slots, [("hash", "<u8"), ("offset", "<u4"), ("position", "<u4")])
     start, taken = (8 + table.nbytes) // 8, dict[bytes, int]()
     for position, word in enumerate(words):
         if word in taken:

@@ -292,7 +292,7 @@ class _Expansion:
             setattr(tests, name, np.append(own, np.array(column, own.dtype)))
 
     def _row(self, node: int) -> tuple[int, int, float, int, int]:
-        """The test that takes the node's place."""
+        """The test that replaces the node."""
         trees = self._trees
         feature, missing = int(trees.features[node]), bool(trees.missing[node])
         positions, answers = self._answers(node)

@@ -260,7 +260,7 @@ class BlockGather(Operator):
     An index out of range gives zeros.
 
     Attributes:
-        axis: the dimension; those of the indices take its place.
+        axis: the dimension; those of the indices replace it.
         along: the dimension that blocks are along.
         block: elements that share a scale.
         packed: bits of the integers that lie in bytes along the last dimension; 8 for one in a byte.

@@ -218,7 +218,7 @@ class CachedAttention(Operator):
             caches: of keys and values, `[N, G, P, E]`.
             first: `[N]`, the first new position of each batch element.
             angles: tables of cosines and sines by position.
-            positions: `[N, S]`, places in these tables; None for those of the new positions.
+            positions: `[N, S]`, rows of these tables; None for those of the new positions.
             weights: of the normalization of queries and keys, `[E]`, or None.
             mask: see :class:`Attention`.
             sink: see :class:`Attention`.

@@ -458,7 +458,7 @@ class DynamicQuantization(Operator):
 
 
 def _min_or_max(at: Emitter, function: Callable[..., relax.Expr], x: Operand) -> relax.Expr:
-    """The least or the greatest element, `[1, 1]`; the whole tensor is one row."""
+    """The smallest or the greatest element, `[1, 1]`; the whole tensor is one row."""
     row = at.reshaped(x, (1, math.prod(shape_of(x))))
     return at.emit(function(at.expr(row), [-1], keepdims=True))
 

@@ -65,7 +65,7 @@ def _positions(at: Emitter, x: Operand, limit: Dimension, name: str) -> Operand:
 
 @dataclass(frozen=True)
 class NonZero(Operator):
-    """The places of the elements that are not zero, `[rank, n]` int64, in row-major order. ONNX `NonZero`.
+    """The positions of the elements that are not zero, `[rank, n]` int64, in row-major order. ONNX `NonZero`.
 
     A tensor without dimensions has one position, of rank 1.
     """
@@ -88,10 +88,10 @@ class NonZero(Operator):
                     made = tirx.Select(axis == number, along, made)
                 return made
 
-            return te.compute((len(shape), *found.shape), position, name="places")
+            return te.compute((len(shape), *found.shape), position, name="positions")
 
         numbers = map(expression, (*shape, *strides))
-        return at.emit(call_te(at.builder, positions, found, *numbers, name="places"))
+        return at.emit(call_te(at.builder, positions, found, *numbers, name="positions"))
 
 
 @dataclass(frozen=True)

@@ -133,7 +133,7 @@ class Gather(Operator):
     """The positions of a dimension that `indices` says. `numpy.take`.
 
     Attributes:
-        axis: the dimension; those of the indices take its place.
+        axis: the dimension; those of the indices replace it.
         outside: what indices out of range do.
     """
 

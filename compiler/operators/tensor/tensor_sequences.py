@@ -63,7 +63,7 @@ def _positions(
     """Builds the index map `order` for a number of elements, of a position among so many elements, at most the second
     of these numbers.
 
-    A position that is out of range gives places that are not there.
+    A position that is out of range gives positions out of range.
     """
 
     def positions(given: te.Tensor, count: tirx.Expr, last: tirx.Expr) -> te.Tensor:
@@ -73,5 +73,5 @@ def _positions(
         nowhere = tirx.const(MAX_ELEMENTS, "int64")
         return te.compute((expression(made),), lambda index: tirx.Select(outside, nowhere, order(index, found)))
 
-    call = call_te(at.builder, positions, at.expr(position), *map(expression, of), name="places")
+    call = call_te(at.builder, positions, at.expr(position), *map(expression, of), name="positions")
     return at.emit(call)

@@ -32,8 +32,8 @@ class NgramCounts(Operator):
         grams: for n = 1, 2, …, the n-grams, as positions in the vocabulary, int64 `[count, n]`.
         columns: of each n-gram, the column of the result.
         weights: of each n-gram.
-        lengths: the least and the largest n that count.
-        skips: the most words between.
+        lengths: the smallest and the largest n that count.
+        skips: the maximum number of words between.
         mode: counts ("TF"), weights of those that occur ("IDF"), or weighted counts ("TFIDF").
     """
 
@@ -51,7 +51,7 @@ class NgramCounts(Operator):
             raise CompileError(f"the input {list(x)} is neither a row nor a matrix of words")
         count, columns = sum(map(len, self.grams)), self.columns
         if count != len(columns) or not count or columns.min() < 0 or columns.max() >= _MAX_COLUMNS:
-            raise CompileError(f"{len(columns)} places do not fit {count} n-grams")
+            raise CompileError(f"{len(columns)} columns do not fit {count} n-grams")
         if len(self.weights) != count:
             raise CompileError(f"there are {len(self.weights)} weights for {count} n-grams")
         if not 1 <= self.lengths[0] <= self.lengths[1] or self.skips < 0:

@@ -87,7 +87,7 @@ class Anchor(Enum):
     LINE_BEGIN = "the beginning of a line"
     LINE_END = "the end of a line"
     BOUNDARY = "the beginning or the end of a word"
-    NO_BOUNDARY = "another place"
+    NO_BOUNDARY = "another position"
 
     def holds(self, before: Neighbor, after: Neighbor) -> bool:
         """Returns whether a position is one of these."""

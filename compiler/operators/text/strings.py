@@ -182,7 +182,7 @@ class RegexMatch(Operator):
 class SplitStrings(Operator):
     """The pieces of strings, `[…, n]`, and how many each has, int64, as Python's `str.split`. ONNX `StringSplit`.
 
-    `n` is the most that one has; behind the last of another there are empty strings.
+    `n` is the maximum that one has; behind the last of another there are empty strings.
 
     Attributes:
         delimiter: what is between the pieces; "" for white space.

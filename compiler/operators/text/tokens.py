@@ -21,7 +21,7 @@ _ALIGNMENT = 8
 
 @dataclass(frozen=True)
 class Tokens(SameShape):
-    """The tokens of strings, `[…, n]`, where `n` is the most that one has. com.microsoft `Tokenizer`.
+    """The tokens of strings, `[…, n]`, where `n` is the maximum that one has. com.microsoft `Tokenizer`.
 
     Attributes:
         patterns: regular expressions of RE2's. A token is what matches the one, or what is between matches: what the

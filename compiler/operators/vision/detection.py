@@ -141,7 +141,7 @@ class RoiResample(Regions):
 class AffineGrid(Operator):
     """Where matrices `[N, rank, rank + 1]` move the positions of a grid's elements: `[N, *sizes, rank]`.
 
-    Places are those that :class:`GridSample` takes. Jaderberg et al., "Spatial Transformer Networks" (2015); ONNX
+    Positions are those that :class:`GridSample` takes. Jaderberg et al., "Spatial Transformer Networks" (2015); ONNX
     `AffineGrid`, `torch.nn.functional.affine_grid`.
 
     Attributes:
@@ -188,8 +188,8 @@ class AffineGrid(Operator):
 class GridSample(Operator):
     """The elements of `x`, `[N, C, *spatial]`, at the positions that a grid `[N, *results, rank]` says.
 
-    A place is from -1 to 1 along each dimension, the innermost first. Jaderberg et al., "Spatial Transformer Networks"
-    (2015); ONNX `GridSample`, `torch.nn.functional.grid_sample`.
+    A position is from -1 to 1 along each dimension, the innermost first. Jaderberg et al., "Spatial Transformer
+    Networks" (2015); ONNX `GridSample`, `torch.nn.functional.grid_sample`.
 
     Attributes:
         mode: between elements, the "nearest" one, or "linear" or "cubic" interpolation.

@@ -29,7 +29,7 @@ from nnefc.operators.math.reducers import minimum_reducer
 from nnefc.operators.statements import T, each, hinted, looped
 from nnefc.support.diagnostics import CompileError
 from nnefc.symbolic.dims import Dimension, expression, size_hint
-from nnefc.symbolic.dims import minimum as least_size
+from nnefc.symbolic.dims import minimum as minimum_size
 from nnefc.symbolic.unification import unify_dims, unify_shapes
 
 __all__ = ["Regions", "RoiAlign", "RoiPool", "clamped"]
@@ -402,7 +402,7 @@ class RoiAlign(_Pooled):
 
     def _room(self, size: Dimension, bins: int) -> Dimension:
         maximum = size + 2 * bins  # neighbours share two elements at most
-        return least_size(maximum, 2 * self.samples * bins) if self.samples else maximum
+        return minimum_size(maximum, 2 * self.samples * bins) if self.samples else maximum
 
     def _list(self, axis: _Axis, work: str) -> None:
         def real(value: float) -> tirx.Expr:

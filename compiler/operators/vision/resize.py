@@ -84,7 +84,7 @@ class Resize(Operator):
         return [[step] for step in left]
 
     def _step(self, at: Emitter, axis: int, scaling: AxisScaling, dtype: str) -> _Step | None:
-        """How an axis is read; None where each result is the element in its place."""
+        """How an axis is read; None where each result is the element in its position."""
         nearest = self.interpolation.mode == "nearest"
         if not scaling.is_known:
             times = self.interpolation.repeats_elements(scaling)

@@ -34,10 +34,10 @@ class _Limits:
     @classmethod
     def of(cls, attributes: NonMaxSuppression, operands: Mapping[str, Any]) -> _Limits:
         """Returns the attributes, overridden by operands."""
-        maximum = operands["most"].astype("int64") if "most" in operands else attributes.maximum
+        maximum = operands["maximum"].astype("int64") if "maximum" in operands else attributes.maximum
         known = tirx.const(attributes.overlap or 0.0, "float64")
         overlap = operands["overlap"].astype("float64") if "overlap" in operands else known
-        return cls(maximum, overlap, operands.get("least", attributes.minimum))
+        return cls(maximum, overlap, operands.get("minimum", attributes.minimum))
 
     def is_candidate(self, score: Any) -> Any:
         """Returns whether a box of this score may be kept."""
@@ -79,7 +79,7 @@ class NonMaxSuppression(Operator):
         b, s = shape_of(boxes), shape_of(scores)
         if len(b) != 3 or len(s) != 3 or not unify_shapes((b[2], s[2], s[0]), (4, b[1], b[0])):
             raise CompileError(f"boxes {list(b)} and scores {list(s)} do not fit each other")
-        given = {"most": maximum, "overlap": overlap, "least": min_score}
+        given = {"maximum": maximum, "overlap": overlap, "minimum": min_score}
         named = {name: operand for name, operand in given.items() if operand is not None}
         if isinstance(boxes, np.ndarray) and isinstance(scores, np.ndarray) and not named:
             return self._of_arrays(boxes, scores)

@@ -334,7 +334,8 @@ class _Tile:
         yield from (self._tile(self.rows, step) for step in (scored, stored, compared))
 
     def _normalized(self, start: tirx.Expr, count: tirx.Expr) -> Iterator[tirx.Stmt]:
-        """Powers of the scores of a block, what the sums so far are multiplied with, and weights in place of powers."""
+        """Powers of the scores of a block, what the sums so far are multiplied with, and weights in place of
+        powers."""
         lanes = self.lanes
         lowest = spread(tirx.const(LOWEST, "float32"), lanes)
 

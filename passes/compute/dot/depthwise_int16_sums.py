@@ -23,7 +23,8 @@ from nnefc.targets.machine.cpu.target import Target
 __all__ = ["convolve_int16_sums", "takes_int16_sums"]
 
 
-_MAX_TAPS = 32  # of a filter all of whose products are written out, for places in it are no linear function of a pair's
+# of a filter all of whose products are written out, for positions in it are no linear function of a pair's
+_MAX_TAPS = 32
 
 
 def takes_int16_sums(target: Target, filters: np.ndarray) -> bool:

@@ -54,11 +54,11 @@ def _lowering(product: DotProduct) -> Callable[[tvm.ir.Call], tirx.Expr]:
         intrinsic = dict(product.intrinsics).get(lanes)
         if intrinsic is not None:
             return _instruction(product, intrinsic, lanes, *call.args)
-        minimum, of_least = min(product.intrinsics, default=(0, ""))
+        minimum, of_minimum = min(product.intrinsics, default=(0, ""))
         if minimum and lanes % minimum == 0:
             parts = [list(range(first, first + minimum)) for first in range(0, lanes, minimum)]
             vectors = [[tirx.Shuffle([arg], part) for arg in call.args] for part in parts]
-            made = [_instruction(product, of_least, minimum, *vector) for vector in vectors]
+            made = [_instruction(product, of_minimum, minimum, *vector) for vector in vectors]
             return tirx.Shuffle(made, list(range(lanes)))
         return _by_lanes(product, lanes, *call.args)
 

@@ -24,7 +24,7 @@ from nnefc.passes.graph.algorithms.choose_convolution import (
     winograd_saving,
 )
 from nnefc.passes.graph.algorithms.choose_matmul import constant_factor, strassen_bytes, strassen_saving
-from nnefc.passes.graph.algorithms.fast_algorithms import Candidate, FastAlgorithms, most_saving
+from nnefc.passes.graph.algorithms.fast_algorithms import Candidate, FastAlgorithms, best_saving
 from nnefc.passes.graph.layout.rules.convolution import Sliding, result_sizes, sliding_of
 from nnefc.passes.graph.layout.rules.deconvolution import geometry_of
 from nnefc.passes.graph.precision.use_16bit_floats import narrowable
@@ -68,7 +68,7 @@ def choose_algorithms(
     choice: list[Candidate] = []
     for level in reversed(levels[list(levels).index(target) :] if levels else (target,)):
         forms = _forms(modules, size, level)
-        best = most_saving(_saving(forms), allowance)
+        best = best_saving(_saving(forms), allowance)
         minimum = _saved(best, forms) - (_SHARING if level.vectors.fused else _SHARING_OF_OLD) * _cycles(modules, level)
         shared = (theirs for theirs in made if _saved(theirs, forms) >= minimum)
         choice = next(shared, best)

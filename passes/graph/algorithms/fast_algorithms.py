@@ -19,7 +19,7 @@ import numpy as np
 
 from nnefc.passes.compute.winograd import Tile
 
-__all__ = ["Candidate", "FastAlgorithms", "most_saving"]
+__all__ = ["Candidate", "FastAlgorithms", "best_saving"]
 
 _UNITS = 4096  # that all sizes together are rounded to
 
@@ -82,7 +82,7 @@ class FastAlgorithms:
         return constant.ctypes.data in self.strassen
 
 
-def most_saving(candidates: Sequence[Candidate], allowance: float) -> list[Candidate]:
+def best_saving(candidates: Sequence[Candidate], allowance: float) -> list[Candidate]:
     """Selects the candidates, at most one per constant, that save most and add at most `allowance` bytes."""
     by_constant: dict[int, list[Candidate]] = {}
     for candidate in candidates:

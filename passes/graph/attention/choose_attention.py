@@ -55,7 +55,7 @@ def attention_tiles(
 def _many(size: Dimension, enough: int) -> int:
     """Returns the extent to assume: of a dynamic dimension, enough for full tiles if its range allows.
 
-    What is typical may be a guess by a name. With fewer than that, tiles are of one vector, however large others are.
+    The hint may be a guess by a name. With fewer than that, tiles are of one vector, however large others are.
     """
     return size_hint(size) if is_known(size) else max(size_hint(size), min(bounds(size)[1], enough))
 

@@ -21,8 +21,8 @@ from nnefc.passes.graph.attention.mask_bounds import with_mask_bounds
 from nnefc.passes.graph.attention.match_attention import find_attention
 from nnefc.passes.graph.attention.softmax_weights import POWER
 from nnefc.passes.graph.attention.terms import (
+    DEPTH,
     KEY,
-    PLACE,
     PRODUCT,
     QUERY,
     AttentionOperand,
@@ -145,7 +145,7 @@ def _problem(terms: Terms) -> Attended:
         return made
 
     def result(batch: Sequence[tirx.Expr], query: tirx.Expr, offset: tirx.Expr) -> Sequence[tirx.Expr]:
-        values = dict(zip((*axes, QUERY, PLACE), (*batch, query, offset), strict=True))
+        values = dict(zip((*axes, QUERY, DEPTH), (*batch, query, offset), strict=True))
         return [substituted(index, values) for index in terms.result]
 
     return Attended(
@@ -154,9 +154,9 @@ def _problem(terms: Terms) -> Attended:
         terms.keys,
         int(terms.size),
         int(terms.width),
-        of(terms.query, (QUERY, PLACE)),
-        of(terms.key, (KEY, PLACE)),
-        of(terms.value, (KEY, PLACE)),
+        of(terms.query, (QUERY, DEPTH)),
+        of(terms.key, (KEY, DEPTH)),
+        of(terms.value, (KEY, DEPTH)),
         of(terms.score, (QUERY, KEY, PRODUCT)),
         [of(end, (QUERY,)) for end in terms.ends],
         [of(first, (QUERY,)) for first in terms.firsts],

@@ -24,9 +24,9 @@ from nnefc.passes.graph.rewriter import is_call, operands, shape_of
 from nnefc.passes.tir.common.expressions import linear_strides, parts_of, substituted, variables_of
 from nnefc.symbolic.dims import Dimension, expression, is_known
 
-__all__ = ["KEY", "PLACE", "PRODUCT", "QUERY", "AttentionOperand", "Terms", "heads_sharing", "terms_of"]
+__all__ = ["DEPTH", "KEY", "PRODUCT", "QUERY", "AttentionOperand", "Terms", "heads_sharing", "terms_of"]
 
-QUERY, KEY, PLACE = (tirx.Var(name, "int64") for name in ("query", "key", "place"))
+QUERY, KEY, DEPTH = (tirx.Var(name, "int64") for name in ("query", "key", "depth"))
 PRODUCT = tirx.Var("product", "float32")
 """What scores are made of, besides the index of a batch element."""
 
@@ -81,7 +81,7 @@ class Terms:
 def heads_sharing(terms: Terms) -> int:
     """Returns the number of adjacent heads that share keys and values, if these lie along memory; otherwise 0."""
     for element in (terms.key, terms.value):
-        if not element.indices[-1].same_as(PLACE) and not _goes_along(element.indices[-1]):
+        if not element.indices[-1].same_as(DEPTH) and not _goes_along(element.indices[-1]):
             return 0
     if not terms.batch:
         return 1
@@ -101,8 +101,8 @@ def heads_sharing(terms: Terms) -> int:
 
 
 def _goes_along(position: tirx.Expr) -> bool:
-    """Whether a position in memory moves by one with `PLACE`."""
-    return linear_strides(position, [PLACE]) == [1]
+    """Whether a position in memory moves by one with `DEPTH`."""
+    return linear_strides(position, [DEPTH]) == [1]
 
 
 class _NoTerms(Exception):
@@ -137,7 +137,7 @@ class _Reader:
             raise _NoTerms
         factors = [
             self._datum(arg, _aligned((*outer, *own), arg))
-            for arg, own in zip(product.args, ((ends[0], PLACE), (PLACE, ends[1])), strict=True)
+            for arg, own in zip(product.args, ((ends[0], DEPTH), (DEPTH, ends[1])), strict=True)
         ]
         (query, times), (key, again) = factors if ends[1].same_as(KEY) else reversed(factors)
         value, position, weight = self._weighted(found, whole)
@@ -219,7 +219,7 @@ class _Reader:
         ]
         if not key.same_as(KEY) or any(_uses(i, QUERY) or _uses(i, KEY) for i in outer) or _uses(row, KEY) or not same:
             raise _NoTerms
-        ordered = ((KEY, PLACE), (row, PLACE)) if found.factor == 0 else ((PLACE, KEY), (PLACE, row))
+        ordered = ((KEY, DEPTH), (row, DEPTH)) if found.factor == 0 else ((DEPTH, KEY), (DEPTH, row))
         value, times = self._datum(values, _aligned((*outer, *ordered[0]), values))
         if times != 1:
             raise _NoTerms
@@ -301,7 +301,7 @@ class _Reader:
             return None
         axis, rank = int(call.attrs.axis) % len(shape_of(data)), len(shape_of(positions))
         inner = index[axis : axis + rank]
-        if _uses_any(inner, KEY, QUERY, PLACE):
+        if _uses_any(inner, KEY, QUERY, DEPTH):
             return None
         position = self._other(positions, inner).astype("int64")
         last = expression(shape_of(data)[axis] - 1)

@@ -5,7 +5,7 @@
 
 Which part an element of a concatenation is of, its kernel finds by comparing its position with the end of one part
 after the other: of few parts that takes no time, of many it is all the time, and code that grows faster than their
-number. Of parts that lie one after the other in memory there is no kernel in the end, for the memory plan places them,
+number. Of parts that lie one after the other in memory there is no kernel in the end, for the memory plan assigns them,
 group by group: but until then there is one, and what is made of thousands of parts is too deep for TVM.
 """
 

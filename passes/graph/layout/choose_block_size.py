@@ -2,8 +2,8 @@
 
 A tile of a matrix unit reads 64 bytes of a pixel at once: 32 channels in bfloat16, or 64 bytes. Where bytes are
 multiplied by lanes of a vector, one of 16 bytes is loaded at once. Each group of a convolution begins a block. What
-fills up the last block costs time too, as much in operations that have no use for this: that with the least cycles in
-all is chosen.
+fills up the last block costs time too, as much in operations that have no use for this: that with the fewest cycles
+in all is chosen.
 """
 
 from __future__ import annotations

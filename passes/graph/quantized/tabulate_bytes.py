@@ -230,7 +230,7 @@ class _Rewriter(Rewriter):
 
 
 def _looked_up(x: te.Tensor, table: te.Tensor) -> te.Tensor:
-    """Returns the element of a table of 256 for each byte, the least one first."""
+    """Returns the element of a table of 256 for each byte, the smallest one first."""
     minimum = int(np.iinfo(str(x.dtype)).min)
 
     def element(*index: tirx.Var) -> tirx.Expr:

@@ -2,8 +2,8 @@
 
     for k in rows:                                parallel for block in columns / 32:
         for j in columns:                →            for k in rows:
-            if 0 <= place[k] < n:                         if 0 <= place[k] < n:
-                out[place[k], j] += x[k, j]                   for j in the block: out[place[k], j] += x[k, j]
+            if 0 <= slot[k] < n:                         if 0 <= slot[k] < n:
+                out[slot[k], j] += x[k, j]                   for j in the block: out[slot[k], j] += x[k, j]
             else: report(…)                               else: report(…)
 
 What is the same for all columns is looked at once, so that the inner loop is one over lines of memory, which LLVM

@@ -22,7 +22,7 @@ from tvm import tirx
 from tvm.ir.expr import Call, TensorLoad
 
 from nnefc.passes.compute.int8_activations import ONE_AND_ERF_ERROR, TIMES_ARGUMENT, one_and_erf, sigmoid
-from nnefc.passes.schedule.cpu.tanh_to_sigmoid import beside_one
+from nnefc.passes.schedule.cpu.tanh_to_sigmoid import within_one
 
 __all__ = ["use_int8_activations"]
 
@@ -140,7 +140,7 @@ def _product(expr: tirx.Expr, scales: bool, with_erf: bool) -> tirx.Expr:
             return expr if above.same_as(expr.a) else above * tirx.const(1 / float(divisor.value), "float32")
         case Call() if expr.op.name == "tirx.sigmoid" and _is_single(expr):
             return sigmoid(expr.args[0], scales)
-    function = beside_one(expr)
+    function = within_one(expr)
     if function is None or function.op.name != "tirx.erf" or not with_erf:
         return expr
     return one_and_erf(function.args[0], scales)
@@ -152,7 +152,7 @@ def _erf_error(expr: tirx.Expr) -> float:
     Those are numbers, and what the argument of erf is a multiple of.
     """
     number, factors = _factors(expr)
-    calls = [(position, call) for position, factor in enumerate(factors) if (call := beside_one(factor)) is not None]
+    calls = [(position, call) for position, factor in enumerate(factors) if (call := within_one(factor)) is not None]
     functions = [(position, call) for position, call in calls if call.op.name == "tirx.erf"]
     if len(functions) != 1:
         return math.inf

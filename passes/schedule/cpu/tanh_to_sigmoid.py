@@ -14,7 +14,7 @@ from tvm.ir.expr import Call
 
 from nnefc.passes.tir.common.expressions import is_number
 
-__all__ = ["beside_one", "rewrite_tanh_as_sigmoid"]
+__all__ = ["rewrite_tanh_as_sigmoid", "within_one"]
 
 _MAX = 1e38
 """Of numbers that are doubled: a third of the largest float32."""
@@ -26,7 +26,7 @@ def rewrite_tanh_as_sigmoid(func: tirx.PrimFunc) -> tirx.PrimFunc:
     def change(expr: tirx.Add | tirx.Mul) -> tirx.Expr:
         if isinstance(expr, tirx.Mul):
             return _with_factor_outside(expr)
-        function = beside_one(expr)
+        function = within_one(expr)
         if function is None or function.op.name != "tirx.tanh":
             return expr
         doubled = _doubled(function.args[0])
@@ -35,7 +35,7 @@ def rewrite_tanh_as_sigmoid(func: tirx.PrimFunc) -> tirx.PrimFunc:
     return tvm_ffi.structural_map(func, ((tirx.Add, tirx.Mul), change))
 
 
-def beside_one(expr: tirx.Expr) -> Call | None:
+def within_one(expr: tirx.Expr) -> Call | None:
     """Returns the call that an expression is the sum of with 1, float32."""
     if isinstance(expr, tirx.Add) and _is_single(expr):
         for one, function in ((expr.a, expr.b), (expr.b, expr.a)):

@@ -2,7 +2,7 @@
 
     for the tiles in parallel:
         columns = each column of the tile, transformed        # in registers
-        unrolled over the tile: out[place, :] = the formula of `position`, of `columns`
+        unrolled over the tile: out[slot, :] = the formula of `position`, of `columns`
 
 Unrolled, each position knows its formula, and nothing of the choice is left.
 """

@@ -121,7 +121,7 @@ class _Launch(TiledLaunch):
     ) -> tirx.Stmt:
         """Returns the thread's sums to where they belong."""
         nest, tile, product = self._nest, self._tile, self._product
-        row_place, column_place = tile.position(thread)
+        row_offset, column_offset = tile.position(thread)
 
         def group(row_group: tirx.Expr, row: tirx.Expr, column_group: tirx.Expr) -> tirx.Stmt:
             own_row = row_group * number(_GROUP) + row
@@ -130,8 +130,8 @@ class _Launch(TiledLaunch):
                 nest,
                 product,
                 batch,
-                first_row + row_place + row_group * number(tile.row_distance) + row,
-                first_column + column_place + column_group * number(tile.column_distance),
+                first_row + row_offset + row_group * number(tile.row_distance) + row,
+                first_column + column_offset + column_group * number(tile.column_distance),
                 lambda lane: load(self._sums, at + lane),
                 self._slices,
                 which,

@@ -2,7 +2,7 @@
 
     for v in range(12):
         for k in range(2):
-            out[v % 3 + v // 3 % 4 * 3 + place[…] * 15] = …       # where 0 <= place[…] < 4
+            out[v % 3 + v // 3 % 4 * 3 + slot[…] * 15] = …       # where 0 <= slot[…] < 4
 
 Iterations are independent if each has its own indices in every tensor that is written. An index is read as a number
 in a mixed radix, whose digits are the terms of the index:
@@ -10,7 +10,7 @@ in a mixed radix, whose digits are the terms of the index:
     digit            step   values        the digits below it add up to
     v % 3               1   0 to 2        0
     v // 3 % 4          3   0 to 3        2 at most: less than its step, so that it can be read off
-    place[…]           15   0 to 3        11 at most
+    slot[…]           15   0 to 3        11 at most
 
 From any position `p` one can tell `v % 3` as `p % 3` and `v // 3 % 4` as `p % 15 // 3`, and from these two, v itself.
 """
@@ -133,7 +133,7 @@ class _Digit:
 
     @property
     def ends(self) -> tuple[int, int]:
-        """The least and the most that it adds to a position."""
+        """The smallest and the largest that it adds to a position."""
         minimum, maximum = sorted((self.step * self.low, self.step * self.high))
         return minimum, maximum
 
@@ -229,7 +229,7 @@ def _is_by_number(expr: tirx.Expr, kind: type[tirx.FloorDiv] | type[tirx.FloorMo
 
 
 def _bounds(expr: tirx.Expr, conditions: Iterable[tirx.Expr], analyzer: Analyzer) -> tuple[int, int]:
-    """Returns the least and the greatest value of an expression where the conditions hold."""
+    """Returns the smallest and the largest value of an expression where the conditions hold."""
     bound = analyzer.const_int_bound(expr)
     low, high = int(bound.min_value), int(bound.max_value)
     for condition in conditions:

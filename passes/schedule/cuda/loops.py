@@ -2,7 +2,7 @@
 
     for line in range(1000):                          for line in blockIdx.x, threadIdx.x:
         for k in range(7):                    →           for k in range(7):
-            out[line, place[k]] = …                           out[line, place[k]] = …
+            out[line, slot[k]] = …                           out[line, slot[k]] = …
 
 Loops may be of dynamic length. Every statement at the top is a launch of its own. Scatters keep the order of their
 updates of a position this way.

@@ -82,7 +82,7 @@ class OperandFetch:
         self._kept = self._axes_that_take_divisions() if side.slots else []
         if self._kept:
             self._registers = nest.buffer(f"{name}_at", side.slots * len(self._kept), "int32", "local")
-            every = self._axis_values(nest.variable("place", side.slots))
+            every = self._axis_values(nest.variable("slot", side.slots))
             self._ends = [nest.end(self._as_kept(var, every[var])) for var in self._kept]
 
     def begin(self) -> tirx.Stmt | None:

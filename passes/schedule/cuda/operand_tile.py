@@ -176,7 +176,7 @@ def lanes_along(operand: Factor, positions: int, depths: int, along_depth: bool,
 def lies_along_depth(operand: Factor) -> bool:
     """Whether elements of neighbouring depths are neighbours in memory, and those of neighbouring positions are not.
 
-    Of dynamic sizes the typical ones count.
+    Of dynamic sizes the hints count.
     """
     if operand.depth.size == 1 or operand.positions.size == 1:
         return operand.positions.size == 1

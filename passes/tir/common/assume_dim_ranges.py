@@ -22,7 +22,7 @@ __all__ = ["simplify_min_max", "within_ranges"]
 
 
 def simplify_min_max(func: tirx.PrimFunc, sizes: Sequence[tirx.Var]) -> tirx.PrimFunc:
-    """Returns a kernel in which the least or greatest of two numbers, computed from its sizes, is the one that is
+    """Returns a kernel in which the smallest or greatest of two numbers, computed from its sizes, is the one that is
     known.
     """
     known = set(sizes)

@@ -36,10 +36,10 @@ def hoist_divisions(stmt: tirx.Stmt) -> tirx.Stmt:
 
     tvm_ffi.structural_walk(stmt, ((tirx.For, tirx.Bind), note), order="pre")
     bound = tvm_ffi.structural_map(stmt, (tirx.For, lambda loop: _with_bound(loop, signed)), order="pre")
-    return tvm_ffi.structural_map(bound, ((tirx.Min, tirx.Max), lambda node: _beside_zero(node, signed)))
+    return tvm_ffi.structural_map(bound, ((tirx.Min, tirx.Max), lambda node: _with_zero(node, signed)))
 
 
-def _beside_zero(node: tirx.Min | tirx.Max, signed: Set[tirx.Var]) -> tirx.Expr:
+def _with_zero(node: tirx.Min | tirx.Max, signed: Set[tirx.Var]) -> tirx.Expr:
     """Returns the smaller or the larger of 0 and what is never negative."""
     for zero, other in ((node.a, node.b), (node.b, node.a)):
         if is_number(zero, 0) and _is_positive(other, signed):

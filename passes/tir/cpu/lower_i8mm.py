@@ -100,8 +100,8 @@ class _Sums:
             parts = [tirx.BufferLoad(self.buffer, [self._position(row, column, half)]) for half in (0, 1)]
             for second, order in enumerate(([0, 1, 4, 5], [2, 3, 6, 7])):
                 if row + second < self.rows:
-                    beside = self.product.sums_apart * int64(column)
-                    begin = own.base + own.down * int64(row + second) + beside
+                    column_offset = self.product.sums_apart * int64(column)
+                    begin = own.base + own.down * int64(row + second) + column_offset
                     yield tirx.BufferStore(own.tensor, tirx.Shuffle(parts, order), [tirx.Ramp(begin, int64(1), _LANES)])
 
 

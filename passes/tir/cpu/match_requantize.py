@@ -33,7 +33,7 @@ class RoundedNumber:
 
     @property
     def range(self) -> tuple[float, float]:
-        """The least and the greatest that it may be."""
+        """The smallest and the largest that it may be."""
         minimum, maximum = -math.inf, math.inf
         for kind, limit in self.limits:
             cut = min if kind is tirx.Min else max

@@ -112,10 +112,10 @@ class TileOperand:
     down: tirx.Expr
     apart: tirx.Expr
 
-    def address(self, number: int, beside: tirx.Expr | None = None) -> list[tirx.Expr]:
-        """Returns the address of a tile, offset by `beside` elements if given, and the bytes between its rows."""
+    def address(self, number: int, offset: tirx.Expr | None = None) -> list[tirx.Expr]:
+        """Returns the address of a tile, offset by `offset` elements if given, and the bytes between its rows."""
         position = self.base + self.apart * int64(number)
-        position = position if beside is None else position + beside
+        position = position if offset is None else position + offset
         return [tirx.address_of(tirx.BufferLoad(self.tensor, [position])), self.down * int64(4)]
 
 

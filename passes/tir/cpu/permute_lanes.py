@@ -54,7 +54,7 @@ def _load(load: TensorLoad, loop: tirx.For) -> tirx.Expr:
         return load
     (position,) = positions
     lane, turn = position.a, position.b
-    moved = tirx.Var("place", lane.expr_ty())
+    moved = tirx.Var("slot", lane.expr_ty())
     index = tvm_ffi.structural_map(load.indices[0], (tirx.BitwiseXor, lambda _: moved))
     first = Analyzer().simplify(tirx.floormod(lane - loop.loop_var, loop.extent))
     whole = isinstance(first, tirx.IntImm) and int(first) == 0

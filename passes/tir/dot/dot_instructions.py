@@ -20,7 +20,7 @@ instruction adds `Σ left[t] · right[t]` over the terms t of two of them to a s
     sve_bfdot(sum, left, right)   left, right: 2 × bfloat16              vectors of SVE, of a length that is known
     half_product(sum, left, right)  left, right: float16                 64-bit Arm with 16-bit floats, RISC-V with Zvfh
 
-Sums of floats are float32. Only those of `half_pairs` are two float16 in its place, one of each term, as vectors of
+Sums of floats are float32. Only those of `half_pairs` are two float16 in its position, one of each term, as vectors of
 float16 are multiplied and added: no more than `FLOAT16_SUM` products go into one, then `half_sum` makes float32 of
 both. Where vectors are multiplied by lanes of others, a sum of `half_product` is one float16:
 `schedule/cpu/half_sums.py`.

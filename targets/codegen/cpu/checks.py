@@ -176,7 +176,7 @@ class _Kernel:
         index = self._value(position)
         before: list[tirx.Stmt] = []
         if _takes_work(index):
-            var = tirx.Var("place", index.expr_ty())
+            var = tirx.Var("slot", index.expr_ty())
             before, index = [tirx.Bind(var, index)], var
         check = self._check("writes", stmt.buffer, position, index)
         store = tirx.BufferStore(stmt.buffer, value, [index])
@@ -225,7 +225,7 @@ class _Kernel:
         if not _takes_work(index):
             check = self._check("reads", load.source, position, index)
             return load if check is None else check.guarding(load)
-        var = tirx.Var("place", index.expr_ty())
+        var = tirx.Var("slot", index.expr_ty())
         check = self._check("reads", load.source, position, var)
         found = tirx.BufferLoad(load.source, [var])
         return tirx.Let(var, index, found if check is None else check.guarding(found))
@@ -363,8 +363,9 @@ def _sequence(stmt: tirx.Stmt) -> Sequence[tirx.Stmt]:
 def _kept(var: tirx.Var, value: tirx.Expr) -> tirx.Stmt:
     """Returns a name of an integer that is in memory before, of which LLVM makes a register again.
 
-    TVM simplifies each value that gets a name, with the values of other names in their places, but not with what is in
-    memory. With checks in all of them, it takes minutes for an index whose sizes are sums of the least of some numbers.
+    TVM simplifies each value that gets a name, with the values of other names in their positions, but not with what is
+    in memory. With checks in all of them, it takes minutes for an index whose sizes are sums of the smallest of some
+    numbers.
     """
     element = tirx.decl_buffer((1,), dtype_of(value), var.name, scope="local")
     first = tirx.IntImm("int64", 0)

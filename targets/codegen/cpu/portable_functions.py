@@ -4,8 +4,8 @@ These are rounded alike on all processors, and so are the results, whose error i
 half a ULP. Vectors stay vectors; there are no branches and no tables. Series are Taylor's, to where
 what is left out is below 1e-11 of the result.
 
-What is read more than once is kept in a buffer, which LLVM makes a register of. TVM puts the value of a name in the
-place of the name wherever it is read, and values of values that are read twice grow, for seconds.
+What is read more than once is kept in a buffer, which LLVM makes a register of. TVM substitutes the value of a name for
+the name wherever it is read, and values of values that are read twice grow, for seconds.
 """
 
 from __future__ import annotations

@@ -46,8 +46,8 @@ class Ranges:
     """The known ranges of integers at a position in a kernel.
 
     Attributes:
-        tables: the least and the greatest element of tensors that hold the same numbers in each run, and of pointers to
-            such tensors.
+        tables: the smallest and the largest element of tensors that hold the same numbers in each run, and of pointers
+            to such tensors.
     """
 
     def __init__(self) -> None:

@@ -183,7 +183,7 @@ class _Nvcc:
                 file = f"{virtual}_{architecture}.{kind}"
                 (folder / file).write_bytes(code)
                 images.append(f"--image3=kind={kind},sm={architecture},file={file}")
-            _run([_beside(self._command, "fatbinary"), "-64", "--create=network.fatbin", *images], folder)
+            _run([_tool_next_to(self._command, "fatbinary"), "-64", "--create=network.fatbin", *images], folder)
             return (folder / "network.fatbin").read_bytes()
 
 
@@ -209,7 +209,7 @@ def _nvcc(command: str) -> _Nvcc:
     return _Nvcc(path, version[1] if version else "of an unknown version", tuple(sorted({int(n) for n in listed})))
 
 
-def _beside(command: str, name: str) -> str:
+def _tool_next_to(command: str, name: str) -> str:
     """Returns the program `name` of the toolkit that `command` belongs to."""
     for path in (Path(command), Path(command).resolve()):
         if path.with_name(name).is_file():

@@ -19,7 +19,7 @@ __all__ = ["C_REALS", "FUNCTIONS", "Formula", "Number", "number_of"]
 FUNCTIONS = """\
 static inline int64_t nnefc_quotient(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a < 0) != (b < 0)); }
 static inline int64_t nnefc_remainder(int64_t a, int64_t b) { return a - nnefc_quotient(a, b) * b; }
-static inline int64_t nnefc_least(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t nnefc_minimum(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t nnefc_greatest(int64_t a, int64_t b) { return a > b ? a : b; }"""
 """What formulas call, in C."""
 
@@ -74,7 +74,7 @@ def _text(expr: tirx.Expr, names: Mapping[tirx.Var, str]) -> str:
         case tirx.FloorMod():
             return call("nnefc_remainder")
         case tirx.Min():
-            return call("nnefc_least")
+            return call("nnefc_minimum")
         case tirx.Max():
             return call("nnefc_greatest")
     raise AssertionError(f"no size: {expr}")

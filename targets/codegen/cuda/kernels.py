@@ -65,7 +65,8 @@ class LaunchParameter:
 
 @dataclass(frozen=True)
 class Scalar:
-    """An argument that is a number, of the type `dtype`; `bounds` are the least and the most that an integer can be."""
+    """An argument that is a number, of the type `dtype`; `bounds` are the smallest and the largest that an integer can
+    be."""
 
     dtype: str
     value: Number
@@ -121,7 +122,7 @@ class DeviceFunction:
         parameters: the function's buffers, then those of its workspace.
         sizes: what formulas call the sizes that are its last arguments.
         named: what they call other sizes, and what these are; each may depend on those before it.
-        version: what is called in its place for some sizes.
+        version: what is called instead for some sizes.
     """
 
     name: str
@@ -156,7 +157,7 @@ class DeviceKernel:
 
     Attributes:
         workspace_bytes: what the buffers of its workspace need together.
-        version: the kernel that is called in its place for some sizes.
+        version: the kernel that is called instead for some sizes.
     """
 
     function: DeviceFunction
@@ -178,7 +179,7 @@ def with_version(
 
 
 def joined(kernels: Sequence[DeviceKernel], target: CudaTarget) -> DeviceCode:
-    """Returns the source of several functions, in their order, each behind the one that is called in its place."""
+    """Returns the source of several functions, in their order, each behind the one that is called in its position."""
     module, functions, messages = tvm.IRModule({}), [], dict[str, int]()
     for kernel in (each for one in kernels for each in (one.version, one) if each is not None):
         with_reports, reporting = _with_reports(kernel.module, messages)

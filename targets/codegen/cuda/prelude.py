@@ -48,7 +48,8 @@ _FIRST_FUNCTION = 'extern "C"'
 
 
 def replace_prelude(source: str) -> str:
-    """CUDA source as TVM 0.27 writes it, with `PRELUDE` in place of TVM's, and TIR's `max` and `min` for its functions.
+    """CUDA source as TVM 0.27 writes it, with `PRELUDE` in place of TVM's, and TIR's `max` and `min` for its
+    functions.
 
     What TVM writes between its prelude and the first function, declarations for some types and instructions, stays.
 

@@ -25,7 +25,7 @@ _TRUNCATING = {tirx.FloorDiv: tirx.Div, tirx.FloorMod: tirx.Mod}
 
 
 def use_truncating_division(func: tirx.PrimFunc, bounds: Mapping[tirx.Var, tuple[int, int]]) -> tirx.PrimFunc:
-    """Returns a function of the device's; `bounds` are the least and the greatest values of its parameters that are
+    """Returns a function of the device's; `bounds` are the smallest and the largest values of its parameters that are
     numbers.
     """
     analyzer = Analyzer()

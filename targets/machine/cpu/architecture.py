@@ -71,7 +71,7 @@ class Architecture:
     Attributes:
         name: zig's name of it, the first part of its targets.
         llvm: LLVM's name of it, the first part of its triples.
-        spellings: what users may write in its place, a regular expression.
+        spellings: what users may write instead, a regular expression.
         cpu: LLVM's name of the processor that every other one is an extension of.
         attributes: features that LLVM's processor of that name lacks, and every system has.
         required: features without which nothing here works.

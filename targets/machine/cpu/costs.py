@@ -211,7 +211,7 @@ MICROARCHITECTURES: dict[str, tuple[Microarchitecture, ...]] = {
         # AMD, uops: 512 bits whole. measured: 2 multiply-adds or dot products a cycle, of bfloat16 and of bytes, 64
         # bytes of L2, 28 of L3, 9 of memory
         Microarchitecture("Zen 5", ("znver5",), 2, 128, 4, 2, 128, 2, 64, 48 * _KIB, 12, _MIB, 32 * _MIB, 64, 28, 9),
-        # any with AVX-512: the least of those above
+        # any with AVX-512: the smallest of those above
         Microarchitecture("AVX-512", ("x86-64-v4",), 2, 64, 4, 2, 64, 1, 32, 32 * _KIB, 8, _MIB, 16 * _MIB, 32, 10, 4),
         # Agner, Intel: one multiplication and one addition in a cycle, on ports of their own, as from Core 2 on
         Microarchitecture("x86-64", (), 1, 64, 4, 1, 64, 1, 64, 32 * _KIB, 8, 256 * _KIB, 4 * _MIB, 16, 8, 4),
@@ -260,7 +260,7 @@ MICROARCHITECTURES: dict[str, tuple[Microarchitecture, ...]] = {
         Microarchitecture("Apple M1", (
             "apple-a14", "apple-a15", "apple-a16", "apple-a17", "apple-m4", "apple-m5", "oryon-1",
         ), 4, 64, 4, 3, 48, 2, 32, 128 * _KIB, 8, 3 * _MIB, 8 * _MIB, 64, 16, 16),
-        # any: the least of those that are not in order
+        # any: the smallest of those that are not in order
         Microarchitecture("64-bit Arm", (), 1, 64, 4, 1, 64, 1, 64, 32 * _KIB, 4, 256 * _KIB, 0, 8, 4, 3),
     ),
     "arm": (

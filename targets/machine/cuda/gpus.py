@@ -43,7 +43,7 @@ LOAD_BYTES = 16
 Requirement")."""
 
 SECTOR_BYTES = 32
-"""The least that the second cache gives at once (guide, "Device Memory Accesses")."""
+"""The smallest that the second cache gives at once (guide, "Device Memory Accesses")."""
 
 SCHEDULERS = 4
 """Warps of a processor that issue an instruction in a cycle (whitepapers, from Volta on)."""

@@ -100,8 +100,8 @@ int32_t nnefc_cuda_host_step(const nnefc_cuda_host_kernel *kernel, void *const *
 #ifdef NNEFC_OPEN
 enum { OPERAND_ALIGNMENT = 64 };
 
-/* Places of a call's operands, of so many bytes each. What the memory was used for before must be over if it has to grow. */
-static bool place_operands(nnefc_engine *engine, nnefc_cuda_host_call *call, const uint64_t *bytes) {
+/* Addresses of a call's operands, of so many bytes each. What the memory was used for before must be over if it has to grow. */
+static bool set_operands(nnefc_engine *engine, nnefc_cuda_host_call *call, const uint64_t *bytes) {
     uint64_t end = 0;
     for (uint32_t i = 0; i < call->kernel->operand_count; i++)
         end += (bytes[i] + OPERAND_ALIGNMENT - 1) / OPERAND_ALIGNMENT * OPERAND_ALIGNMENT;
@@ -123,7 +123,7 @@ int32_t nnefc_cuda_sized_host_step(const nnefc_cuda_host_kernel *kernel, void *c
     nnefc_engine *engine = current();
     if (has_failed(engine)) return -1;
     nnefc_cuda_host_call *call = &engine->host_calls[kernel - nnefc_cuda_this_module.host_kernels];
-    if (!place_operands(engine, call, bytes)) return -1;
+    if (!set_operands(engine, call, bytes)) return -1;
     call->sizes = sizes;
     int result = CUDA_SUCCESS;
     for (uint32_t i = 0; i < kernel->operand_count && result == CUDA_SUCCESS; i++)

@@ -12,14 +12,14 @@ static nnefc_status fit(nnefc_engine *engine, uint32_t part, char *error) {
     nnefc_status status = nnefc_cuda_check_callers(engine, engine->sizes.ends, part, error);
     if (status == NNEFC_OK && !nnefc_cuda_has_room(engine, part, room)) status = nnefc_cuda_grow(engine, part, room, error);
     if (status == NNEFC_OK && room.workspace > 0) nnefc_sizes_keep(&engine->sizes, part);
-    if (status == NNEFC_OK) nnefc_cuda_place_tensors(engine, part);
+    if (status == NNEFC_OK) nnefc_cuda_set_addresses(engine, part);
     return status;
 }
 
 /* Finds out where the outputs go whose shapes are known now. */
-static nnefc_status place_outputs(nnefc_engine *engine, uint32_t part, char *error) {
+static nnefc_status reserve_outputs(nnefc_engine *engine, uint32_t part, char *error) {
     nnefc_sizes *sizes = &engine->sizes;
-    nnefc_status status = nnefc_outputs_place(engine->outputs, part, sizes->tensor_bytes + description->input_count,
+    nnefc_status status = nnefc_outputs_assign(engine->outputs, part, sizes->tensor_bytes + description->input_count,
                                               nnefc_sizes_output(sizes, 0), error);
     for (uint32_t i = 0; i < description->output_count && status == NNEFC_OK; i++)
         if (dynamic_sizes->output_parts[i] == part)
@@ -36,7 +36,7 @@ void *nnefc_run_resized(void *run, int32_t part) {
     if (nnefc_cuda_run_failed()) return NULL;
     engine->status = nnefc_sizes_find(&engine->sizes, (uint32_t)part, engine->error);
     if (engine->status == NNEFC_OK) engine->status = fit(engine, (uint32_t)part, engine->error);
-    if (engine->status == NNEFC_OK) engine->status = place_outputs(engine, (uint32_t)part, engine->error);
+    if (engine->status == NNEFC_OK) engine->status = reserve_outputs(engine, (uint32_t)part, engine->error);
     if (engine->status != NNEFC_OK) return NULL;
     CUdeviceptr memory = nnefc_cuda_workspace(engine, (uint32_t)part);
     return (void *)(uintptr_t)(memory != 0 ? memory : engine->failure_address); /* of no bytes */

@@ -294,7 +294,7 @@ static nnefc_status make_room(nnefc_engine *engine, uint32_t part, nnefc_cuda_ro
     return status == NNEFC_OK ? nnefc_cuda_grow(engine, part, room, error) : status;
 }
 
-void nnefc_engine_place_with(nnefc_engine *engine, nnefc_outputs *outputs) { engine->outputs = outputs; }
+void nnefc_engine_use_outputs(nnefc_engine *engine, nnefc_outputs *outputs) { engine->outputs = outputs; }
 
 /* Finds memory for the sizes that were set last. */
 static nnefc_status fit(nnefc_engine *engine, char *error) {
@@ -303,7 +303,7 @@ static nnefc_status fit(nnefc_engine *engine, char *error) {
     if (status == NNEFC_OK) status = make_room(engine, 0, room, error);
     if (status != NNEFC_OK) return status;
     if (room.workspace > 0) nnefc_sizes_keep(&engine->sizes, 0);
-    nnefc_cuda_place_tensors(engine, 0);
+    nnefc_cuda_set_addresses(engine, 0);
     nnefc_cuda_free_data_dependent(engine);
     return NNEFC_OK;
 }
@@ -328,13 +328,13 @@ static nnefc_status reserve(nnefc_engine *engine, const int64_t *dimensions, con
     for (uint32_t part = 0; part < parts && status == NNEFC_OK; part++)
         status = make_room(engine, part, nnefc_cuda_room_up_to(engine, part, dimensions, output_bytes), error);
     if (status == NNEFC_OK) nnefc_sizes_keep_wide(&engine->sizes);
-    if (status == NNEFC_OK && engine->sizes.known) nnefc_cuda_place_tensors(engine, 0);
+    if (status == NNEFC_OK && engine->sizes.known) nnefc_cuda_set_addresses(engine, 0);
     if (status != NNEFC_OK && status != NNEFC_BAD_ARGUMENT) engine->sizes.known = false; /* memory may be gone */
     return leave(status, error);
 }
 
 nnefc_status nnefc_engine_reserve(nnefc_engine *engine, const int64_t *dimensions, uint64_t *output_bytes, char *error) {
-    nnefc_status status = nnefc_sizes_widen(&engine->sizes, dimensions, output_bytes, error);
+    nnefc_status status = nnefc_sizes_enlarge(&engine->sizes, dimensions, output_bytes, error);
     return status == NNEFC_OK ? reserve(engine, dimensions, output_bytes, error) : status;
 }
 

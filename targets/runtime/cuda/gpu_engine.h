@@ -143,7 +143,7 @@ nnefc_status nnefc_cuda_fill_sizes(nnefc_engine *engine, const nnefc_options *op
 /* What a part needs for the sizes that were set last; 0 for a workspace that is large enough. */
 nnefc_cuda_room nnefc_cuda_room_now(nnefc_engine *engine, uint32_t part);
 
-/* What it needs for all sizes up to those of nnefc_sizes_widen. */
+/* What it needs for all sizes up to those of nnefc_sizes_enlarge. */
 nnefc_cuda_room nnefc_cuda_room_up_to(const nnefc_engine *engine, uint32_t part, const int64_t *dimensions,
                                       const uint64_t *output_bytes);
 
@@ -163,7 +163,7 @@ nnefc_status nnefc_cuda_grow(nnefc_engine *engine, uint32_t part, nnefc_cuda_roo
 CUdeviceptr nnefc_cuda_workspace(const nnefc_engine *engine, uint32_t part);
 
 /* Gives each tensor of a part its position, for the sizes that were set last. */
-void nnefc_cuda_place_tensors(nnefc_engine *engine, uint32_t part);
+void nnefc_cuda_set_addresses(nnefc_engine *engine, uint32_t part);
 
 /* Removes the positions of outputs whose shapes are data-dependent. */
 void nnefc_cuda_free_data_dependent(nnefc_engine *engine);

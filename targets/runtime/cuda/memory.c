@@ -87,14 +87,14 @@ static void lay_out_host_calls(nnefc_engine *engine, uint8_t *start) {
 
 /* The word of failures, staging for inputs and outputs, and the operands of host kernels in one block of pinned memory. */
 static nnefc_status take_pinned_memory(nnefc_engine *engine, char *error) {
-    uint64_t bytes = 0, most = 0;
+    uint64_t bytes = 0, maximum = 0;
     reserve(&bytes, sizeof *engine->failure, PINNED_ALIGNMENT);
     for (uint32_t i = 0; i < nnefc_cuda_tensor_count(); i++) reserve(&bytes, tensor_of(i)->bytes, PINNED_ALIGNMENT);
     for (uint32_t i = 0; i < module->host_kernel_count; i++) {
         uint64_t needed = host_kernel_bytes(&module->host_kernels[i]);
-        if (needed > most) most = needed;
+        if (needed > maximum) maximum = needed;
     }
-    reserve(&bytes, most, PINNED_ALIGNMENT);
+    reserve(&bytes, maximum, PINNED_ALIGNMENT);
     if (bytes > SIZE_MAX / 2) return nnefc_fail(NNEFC_OUT_OF_MEMORY, error, "a session needs more memory than there can be");
     void *memory = NULL;
     int result = nnefc_cuda.pinned_allocate(&memory, (size_t)bytes, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP);

@@ -168,7 +168,7 @@ CUdeviceptr nnefc_cuda_workspace(const nnefc_engine *engine, uint32_t part) {
     return own != 0 || part > 0 ? own : engine->workspace; /* whose size is known where that of nothing in it is open */
 }
 
-void nnefc_cuda_place_tensors(nnefc_engine *engine, uint32_t part) {
+void nnefc_cuda_set_addresses(nnefc_engine *engine, uint32_t part) {
     const nnefc_cuda_part *own = &engine->parts[part];
     uint64_t at = 0;
     for (uint32_t i = 0; i < nnefc_cuda_tensor_count(); i++) {

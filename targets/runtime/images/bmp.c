@@ -61,8 +61,8 @@ nnefc_image_status nnefc_read_bmp(nnefc_bytes file, nnefc_image *image) {
     nnefc_image_status status = read_header(file, &head);
     if (status != NNEFC_IMAGE_READ) return status;
     size_t stride = ((size_t)head.width * head.bits + 31) / 32 * 4;
-    size_t least = stride * (head.height - 1) + ((size_t)head.width * head.bits + 7) / 8;
-    if (head.pixels > file.size || least > file.size - head.pixels) return NNEFC_IMAGE_BROKEN;
+    size_t minimum = stride * (head.height - 1) + ((size_t)head.width * head.bits + 7) / 8;
+    if (head.pixels > file.size || minimum > file.size - head.pixels) return NNEFC_IMAGE_BROKEN;
     if (!nnefc_image_begin(image, head.width, head.height)) return NNEFC_IMAGE_BROKEN;
     for (size_t y = 0; y < head.height; y++) {
         size_t row = head.pixels + stride * (head.from_top ? y : head.height - 1 - y);

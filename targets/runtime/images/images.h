@@ -24,12 +24,12 @@ typedef enum nnefc_image_status {
     NNEFC_IMAGE_UNSUPPORTED, /* it is of a kind that is not decoded */
 } nnefc_image_status;
 
-enum { NNEFC_MOST_PIXELS = 1 << 28 };
+enum { NNEFC_MAX_PIXELS = 1 << 28 };
 
 /* Whether an image has pixels, and not too many: the bits of all rows, of which a pixel has so many, fit in a size_t,
  * also where that has 32 bits itself. Rows begin at multiples of 32 bits at most. */
 static inline bool nnefc_image_fits(uint32_t width, uint32_t height, uint32_t bits) {
-    if (width == 0 || height == 0 || width > NNEFC_MOST_PIXELS / height) return false;
+    if (width == 0 || height == 0 || width > NNEFC_MAX_PIXELS / height) return false;
     return ((uint64_t)width * bits + 31) * height < SIZE_MAX;
 }
 

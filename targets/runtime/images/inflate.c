@@ -3,7 +3,7 @@
 
 #include "images/images.h"
 
-enum { LONGEST = 15, LITERALS = 288, DISTANCES = 30, MOST_CODES = 320 };
+enum { LONGEST = 15, LITERALS = 288, DISTANCES = 30, MAX_CODES = 320 };
 
 /* A Huffman code: how many codes each length has, and the symbols in the order of their codes. */
 typedef struct code {
@@ -37,7 +37,7 @@ static uint32_t take(stream *s, uint32_t count) {
 
 /* False if there are more codes of some length than there can be. */
 static bool build(code *made, const uint8_t *lengths, int count) {
-    uint16_t places[LONGEST + 2] = {0};
+    uint16_t offsets[LONGEST + 2] = {0};
     memset(made->counts, 0, sizeof made->counts);
     for (int i = 0; i < count; i++) made->counts[lengths[i]]++;
     made->counts[0] = 0;
@@ -45,21 +45,21 @@ static bool build(code *made, const uint8_t *lengths, int count) {
     for (int length = 1; length <= LONGEST; length++) {
         left = 2 * left - made->counts[length];
         if (left < 0) return false;
-        places[length + 1] = (uint16_t)(places[length] + made->counts[length]);
+        offsets[length + 1] = (uint16_t)(offsets[length] + made->counts[length]);
     }
     for (int i = 0; i < count; i++)
-        if (lengths[i] != 0) made->symbols[places[lengths[i]]++] = (uint16_t)i;
+        if (lengths[i] != 0) made->symbols[offsets[lengths[i]]++] = (uint16_t)i;
     return true;
 }
 
 static int symbol(stream *s, const code *codes) {
-    int value = 0, first = 0, place = 0;
+    int value = 0, first = 0, position = 0;
     for (int length = 1; length <= LONGEST; length++) {
         value |= (int)take(s, 1);
         int count = codes->counts[length];
         if (s->broken) return -1;
-        if (value - count < first) return codes->symbols[place + (value - first)];
-        place += count;
+        if (value - count < first) return codes->symbols[position + (value - first)];
+        position += count;
         first = (first + count) << 1;
         value <<= 1;
     }
@@ -90,12 +90,12 @@ static void repeat(stream *s, int length_symbol, const code *distances) {
     static const uint8_t more[] = {0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4, 4, 4, 4, 5, 5, 5, 5, 0};
     static const uint16_t starts[] = {1,   2,   3,   4,   5,   7,    9,    13,   17,   25,   33,   49,   65,    97,    129,
                                       193, 257, 385, 513, 769, 1025, 1537, 2049, 3073, 4097, 6145, 8193, 12289, 16385, 24577};
-    int place = length_symbol - 257;
-    if (place >= (int)(sizeof more)) {
+    int position = length_symbol - 257;
+    if (position >= (int)(sizeof more)) {
         s->broken = true;
         return;
     }
-    size_t length = lengths[place] + take(s, more[place]);
+    size_t length = lengths[position] + take(s, more[position]);
     int from = symbol(s, distances);
     if (from < 0 || from >= DISTANCES) {
         s->broken = true;
@@ -122,7 +122,7 @@ static void expand(stream *s, const code *literals, const code *distances) {
 
 static bool read_codes(stream *s, code *literals, code *distances) {
     static const uint8_t order[] = {16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1, 15};
-    uint8_t lengths[MOST_CODES] = {0};
+    uint8_t lengths[MAX_CODES] = {0};
     int literal_count = (int)take(s, 5) + 257, distance_count = (int)take(s, 5) + 1, count = (int)take(s, 4) + 4;
     if (s->broken || literal_count > 286 || distance_count > DISTANCES) return false;
     for (int i = 0; i < count; i++) lengths[order[i]] = (uint8_t)take(s, 3);

@@ -8,7 +8,7 @@ const uint8_t nnefc_jpeg_order[NNEFC_BLOCK] = {
     0,  1,  8,  16, 9,  2,  3,  10, 17, 24, 32, 25, 18, 11, 4,  5,  12, 19, 26, 33, 40, 48, 41, 34, 27, 20, 13, 6,  7,  14, 21, 28,
     35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23, 30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47, 55, 62, 63};
 
-enum { MOST_SCANS = 500 };
+enum { MAX_SCANS = 500 };
 
 static uint32_t quotient_up(uint32_t a, uint32_t b) { return (a + b - 1) / b; }
 
@@ -39,12 +39,12 @@ static bool read_codes(nnefc_jpeg *jpeg, nnefc_bytes segment) {
 }
 
 static bool lay_out(nnefc_jpeg *jpeg) {
-    uint32_t groups_across = quotient_up(jpeg->width, 8 * jpeg->most_across);
-    uint32_t groups_down = quotient_up(jpeg->height, 8 * jpeg->most_down);
+    uint32_t groups_across = quotient_up(jpeg->width, 8 * jpeg->max_across);
+    uint32_t groups_down = quotient_up(jpeg->height, 8 * jpeg->max_down);
     for (uint32_t i = 0; i < jpeg->part_count; i++) {
         nnefc_jpeg_part *part = &jpeg->parts[i];
-        part->width = quotient_up(jpeg->width * part->across, jpeg->most_across);
-        part->height = quotient_up(jpeg->height * part->down, jpeg->most_down);
+        part->width = quotient_up(jpeg->width * part->across, jpeg->max_across);
+        part->height = quotient_up(jpeg->height * part->down, jpeg->max_down);
         part->columns = groups_across * part->across, part->rows = groups_down * part->down;
         size_t blocks = (size_t)part->columns * part->rows;
         part->coefficients = calloc(blocks, NNEFC_BLOCK * sizeof *part->coefficients);
@@ -68,11 +68,11 @@ static bool read_frame(nnefc_jpeg *jpeg, nnefc_bytes segment) {
         const uint8_t *at = segment.data + 6 + 3 * i;
         part->id = at[0], part->across = at[1] >> 4, part->down = at[1] & 15, part->table = at[2];
         if (part->across == 0 || part->across > 4 || part->down == 0 || part->down > 4 || part->table > 3) return false;
-        if (part->across > jpeg->most_across) jpeg->most_across = part->across;
-        if (part->down > jpeg->most_down) jpeg->most_down = part->down;
+        if (part->across > jpeg->max_across) jpeg->max_across = part->across;
+        if (part->down > jpeg->max_down) jpeg->max_down = part->down;
     }
     if (count == 1) { /* its factors mean nothing */
-        jpeg->parts[0].across = jpeg->parts[0].down = jpeg->most_across = jpeg->most_down = 1;
+        jpeg->parts[0].across = jpeg->parts[0].down = jpeg->max_across = jpeg->max_down = 1;
     }
     jpeg->part_count = count;
     return lay_out(jpeg);
@@ -102,7 +102,7 @@ static nnefc_image_status read_segment(nnefc_jpeg *jpeg, uint32_t marker) {
         jpeg->has_adobe = true, jpeg->adobe_transform = segment.data[11];
     else if (marker == 0xDA) {
         jpeg->at = start;
-        holds = jpeg->part_count > 0 && jpeg->scans++ < MOST_SCANS && nnefc_jpeg_scan(jpeg);
+        holds = jpeg->part_count > 0 && jpeg->scans++ < MAX_SCANS && nnefc_jpeg_scan(jpeg);
     }
     return holds ? NNEFC_IMAGE_READ : NNEFC_IMAGE_BROKEN;
 }

@@ -26,7 +26,7 @@ typedef struct nnefc_jpeg_part {
 typedef struct nnefc_jpeg {
     nnefc_bytes file;
     size_t at;
-    uint32_t width, height, part_count, most_across, most_down, restart;
+    uint32_t width, height, part_count, max_across, max_down, restart;
     bool is_progressive, has_adobe;
     uint32_t scans; /* that have been read */
     uint32_t adobe_transform;

@@ -76,9 +76,9 @@ static void widen(const nnefc_jpeg_part *part, const uint8_t *near, const uint8_
 
 /* A row of the image's width, of one part; `out` has room for whole groups of blocks. */
 static void part_row(const nnefc_jpeg *jpeg, const nnefc_jpeg_part *part, uint32_t y, uint8_t *out) {
-    uint32_t across = jpeg->most_across / part->across, down = jpeg->most_down / part->down;
-    bool whole = jpeg->most_across % part->across == 0 && jpeg->most_down % part->down == 0;
-    int64_t row = (int64_t)y * part->down / jpeg->most_down, next = y % 2 == 0 ? row - 1 : row + 1;
+    uint32_t across = jpeg->max_across / part->across, down = jpeg->max_down / part->down;
+    bool whole = jpeg->max_across % part->across == 0 && jpeg->max_down % part->down == 0;
+    int64_t row = (int64_t)y * part->down / jpeg->max_down, next = y % 2 == 0 ? row - 1 : row + 1;
     if (whole && across == 2 && down <= 2 && part->width > 2)
         widen(part, row_of(part, row), down == 2 ? row_of(part, next) : NULL, out);
     else if (whole && across == 1 && down == 2) {
@@ -86,7 +86,7 @@ static void part_row(const nnefc_jpeg *jpeg, const nnefc_jpeg_part *part, uint32
         for (uint32_t x = 0; x < part->width; x++) out[x] = (uint8_t)((3 * near[x] + far[x] + (y % 2 == 0 ? 1 : 2)) >> 2);
     } else
         for (uint32_t x = 0; x < jpeg->width; x++)
-            out[x] = row_of(part, row)[(uint64_t)x * part->across / jpeg->most_across];
+            out[x] = row_of(part, row)[(uint64_t)x * part->across / jpeg->max_across];
 }
 
 static int32_t scaled(int32_t x, double factor) { return (x * (int32_t)(factor * 65536 + 0.5) + 32768) >> 16; }

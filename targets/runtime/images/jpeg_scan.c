@@ -17,20 +17,20 @@ typedef struct scan {
 } scan;
 
 bool nnefc_huffman_read(nnefc_huffman *made, const uint8_t counts[NNEFC_CODE_BITS], nnefc_bytes symbols) {
-    int32_t code = 0, place = 0;
+    int32_t code = 0, position = 0;
     memset(made, 0, sizeof *made);
     memcpy(made->symbols, symbols.data, symbols.size);
     for (int size = 1; size <= NNEFC_CODE_BITS; size++, code <<= 1) {
         int32_t count = counts[size - 1];
-        made->shift[size] = place - code;
+        made->shift[size] = position - code;
         made->largest[size] = count > 0 ? code + count - 1 : -1;
         if (code + count > 1 << size) return false;
         for (int32_t i = 0; i < count && size <= 8; i++)
             for (int32_t tail = 0; tail < 1 << (8 - size); tail++) {
                 int32_t next = (code + i) << (8 - size) | tail;
-                made->fast_size[next] = (uint8_t)size, made->fast_symbol[next] = made->symbols[place + i];
+                made->fast_size[next] = (uint8_t)size, made->fast_symbol[next] = made->symbols[position + i];
             }
-        code += count, place += count;
+        code += count, position += count;
     }
     made->exists = true;
     return true;
@@ -76,9 +76,9 @@ static uint32_t symbol(scan *s, const nnefc_huffman *codes) {
     for (uint32_t size = 9; size <= NNEFC_CODE_BITS; size++) {
         int32_t code = (int32_t)(s->bits >> (32 - size));
         if (code <= codes->largest[size]) {
-            int32_t place = code + codes->shift[size];
+            int32_t position = code + codes->shift[size];
             drop(s, size);
-            if (place >= 0 && place < 256) return codes->symbols[place];
+            if (position >= 0 && position < 256) return codes->symbols[position];
             break;
         }
     }

@@ -5,7 +5,7 @@
 #include "images/images.h"
 
 enum { GRAY = 0, TRUE_COLOUR = 2, PALETTE = 3, GRAY_ALPHA = 4, COLOUR_ALPHA = 6 };
-enum { MOST_RATIO = 1032 }; /* bytes that one byte can become */
+enum { MAX_RATIO = 1032 }; /* bytes that one byte can become */
 
 typedef struct header {
     uint32_t width, height, depth, colour, interlace;
@@ -22,7 +22,7 @@ typedef struct part {
 static const part parts[] = {{0, 0, 8, 8}, {4, 0, 8, 8}, {0, 4, 4, 8}, {2, 0, 4, 4}, {0, 2, 2, 4}, {1, 0, 2, 2}, {0, 1, 1, 2}};
 static const part whole = {0, 0, 1, 1};
 
-static uint32_t places(uint32_t size, uint32_t first, uint32_t step) {
+static uint32_t positions(uint32_t size, uint32_t first, uint32_t step) {
     return size > first ? (size - first + step - 1) / step : 0;
 }
 
@@ -31,8 +31,8 @@ static size_t row_bytes(const header *head, uint32_t width) {
 }
 
 static size_t part_bytes(const header *head, part p) {
-    uint32_t width = places(head->width, p.x, p.dx);
-    return width == 0 ? 0 : places(head->height, p.y, p.dy) * (row_bytes(head, width) + 1);
+    uint32_t width = positions(head->width, p.x, p.dx);
+    return width == 0 ? 0 : positions(head->height, p.y, p.dy) * (row_bytes(head, width) + 1);
 }
 
 static size_t all_bytes(const header *head) {
@@ -81,7 +81,7 @@ static bool put_pixel(const header *head, const uint8_t *row, size_t x, uint8_t 
 }
 
 static bool unpack(const header *head, part p, uint8_t *data, nnefc_image *image) {
-    uint32_t width = places(head->width, p.x, p.dx), height = places(head->height, p.y, p.dy);
+    uint32_t width = positions(head->width, p.x, p.dx), height = positions(head->height, p.y, p.dy);
     size_t size = row_bytes(head, width), step = (head->channels * head->depth + 7) / 8;
     const uint8_t *above = NULL;
     for (uint32_t y = 0; y < height && width > 0; y++) {
@@ -128,7 +128,7 @@ static size_t join(nnefc_bytes file, header *head, uint8_t *joined) {
 
 static bool read_pixels(const header *head, nnefc_bytes packed, nnefc_image *image) {
     size_t size = all_bytes(head);
-    if (size / MOST_RATIO > packed.size || !nnefc_image_begin(image, head->width, head->height)) return false;
+    if (size / MAX_RATIO > packed.size || !nnefc_image_begin(image, head->width, head->height)) return false;
     uint8_t *data = malloc(size);
     bool holds = data != NULL && nnefc_inflate(packed, data, size);
     if (!head->interlace) holds = holds && unpack(head, whole, data, image);

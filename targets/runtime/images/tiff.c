@@ -6,7 +6,7 @@
 
 enum { WHITE_IS_ZERO = 0, BLACK_IS_ZERO = 1, RGB = 2, PALETTE = 3 };
 enum { NONE = 1, LZW = 5, DEFLATE = 8, OLD_DEFLATE = 32946, PACK_BITS = 32773 };
-enum { BYTE = 1, SHORT = 3, LONG = 4, MOST_CODES = 4096 };
+enum { BYTE = 1, SHORT = 3, LONG = 4, MAX_CODES = 4096 };
 
 typedef struct file_order {
     nnefc_bytes bytes;
@@ -96,12 +96,12 @@ static bool unpack_bits(nnefc_bytes in, uint8_t *out, size_t room) {
 
 /* Bytes that codes stand for, each the bytes of an earlier code and one more: where they were written, and how many. */
 typedef struct words {
-    size_t places[MOST_CODES], sizes[MOST_CODES];
+    size_t starts[MAX_CODES], sizes[MAX_CODES];
 } words;
 
 static bool unpack_words(nnefc_bytes in, uint8_t *out, size_t room, words *known) {
     enum { CLEAR = 256, END = 257 };
-    size_t made = 0, bit = 0, last_place = 0, last_size = 0;
+    size_t made = 0, bit = 0, last_start = 0, last_size = 0;
     uint32_t next = 258, width = 9;
     while (made < room && bit + width <= 8 * in.size) {
         size_t at = bit / 8;
@@ -113,15 +113,15 @@ static bool unpack_words(nnefc_bytes in, uint8_t *out, size_t room, words *known
             continue;
         }
         size_t start = made;
-        if (last_size > 0 && next < MOST_CODES) known->places[next] = last_place, known->sizes[next++] = last_size + 1;
+        if (last_size > 0 && next < MAX_CODES) known->starts[next] = last_start, known->sizes[next++] = last_size + 1;
         if (code < CLEAR)
             out[made++] = (uint8_t)code;
         else {
             if (code >= next) return false;
             size_t size = known->sizes[code] < room - made ? known->sizes[code] : room - made;
-            for (size_t i = 0; i < size; i++, made++) out[made] = out[known->places[code] + i];
+            for (size_t i = 0; i < size; i++, made++) out[made] = out[known->starts[code] + i];
         }
-        last_place = start, last_size = made - start;
+        last_start = start, last_size = made - start;
         width = next >= 2047 ? 12 : next >= 1023 ? 11 : next >= 511 ? 10 : 9;
     }
     return made == room;
@@ -152,7 +152,7 @@ static uint32_t sample(const file_order *file, const header *head, const uint8_t
 }
 
 static void put_row(const file_order *file, const header *head, const uint8_t *row, uint8_t *rgb) {
-    uint32_t most = head->bits >= 8 ? 255 : (1u << head->bits) - 1;
+    uint32_t maximum = head->bits >= 8 ? 255 : (1u << head->bits) - 1;
     for (size_t x = 0; x < head->width; x++, rgb += 3) {
         uint32_t first = sample(file, head, row, x * head->channels);
         for (uint32_t c = 0; c < 3; c++) {
@@ -160,7 +160,7 @@ static void put_row(const file_order *file, const header *head, const uint8_t *r
             if (head->colour == PALETTE)
                 rgb[c] = (uint8_t)(value(file, head->map, (c << head->bits) + first) >> 8);
             else
-                rgb[c] = (uint8_t)((head->colour == WHITE_IS_ZERO ? most - own : own) * 255 / most);
+                rgb[c] = (uint8_t)((head->colour == WHITE_IS_ZERO ? maximum - own : own) * 255 / maximum);
         }
     }
 }
@@ -175,8 +175,8 @@ static bool read_strip(const file_order *file, const header *head, uint32_t stri
     size_t first = (size_t)strip * head->rows, stride = ((size_t)head->width * head->channels * head->bits + 7) / 8;
     size_t rows = head->height - first < head->rows ? head->height - first : head->rows;
     nnefc_bytes in = nnefc_bytes_from(file->bytes, value(file, head->offsets, strip));
-    size_t size = value(file, head->sizes, strip), room = rows * stride, most = 4 * room + 256;
-    if (size > most) size = most; /* no encoder packs so badly; and strips that share bytes cost no more than the image */
+    size_t size = value(file, head->sizes, strip), room = rows * stride, maximum = 4 * room + 256;
+    if (size > maximum) size = maximum; /* no encoder packs so badly; and strips that share bytes cost no more than the image */
     if (size < in.size) in.size = size;
     if (!unpack(head, in, data, room)) return false;
     for (size_t y = 0; y < rows; y++) {
@@ -187,14 +187,14 @@ static bool read_strip(const file_order *file, const header *head, uint32_t stri
 }
 
 nnefc_image_status nnefc_read_tiff(nnefc_bytes bytes, nnefc_image *image) {
-    enum { MOST_RATIO = 1 << 12 }; /* bytes that one byte can become */
+    enum { MAX_RATIO = 1 << 12 }; /* bytes that one byte can become */
     file_order file = {bytes, bytes.data[0] == 'M'};
     header head = {0, 0, 1, NONE, BLACK_IS_ZERO, 1, UINT32_MAX, 1, 1, {0, 0, 0}, {0, 0, 0}, {0, 0, 0}, false};
     nnefc_image_status status = read_header(&file, &head);
     if (status != NNEFC_IMAGE_READ) return status;
     if (head.rows > head.height) head.rows = head.height;
     size_t stride = ((size_t)head.width * head.channels * head.bits + 7) / 8;
-    if (stride * head.height / MOST_RATIO > bytes.size) return NNEFC_IMAGE_BROKEN;
+    if (stride * head.height / MAX_RATIO > bytes.size) return NNEFC_IMAGE_BROKEN;
     uint8_t *data = nnefc_image_begin(image, head.width, head.height) ? malloc(stride * head.rows) : NULL;
     bool holds = data != NULL;
     for (uint32_t strip = 0; holds && (size_t)strip * head.rows < head.height; strip++)

@@ -1,5 +1,5 @@
 /* Chooses, among the networks that a library has for several kinds of processors, the one for this processor: the last whose
- * instructions it has, and that the system lets it use. The environment variable NNEFC_LEVEL names one to choose in its place,
+ * instructions it has, and that the system lets it use. The environment variable NNEFC_LEVEL names one to choose instead,
  * if this processor has its instructions. If there is none that it can run, the first is chosen, which nnefc_create refuses. */
 #include "isa_levels.h"
 

@@ -70,7 +70,7 @@ static nnefc_status measure(nnefc_output *given, const nnefc_tensor *tensor, uin
     return NNEFC_OK;
 }
 
-nnefc_status nnefc_outputs_place(nnefc_outputs *outputs, uint32_t part, const uint64_t *bytes, const int64_t *shapes, char *error) {
+nnefc_status nnefc_outputs_assign(nnefc_outputs *outputs, uint32_t part, const uint64_t *bytes, const int64_t *shapes, char *error) {
     const uint32_t *parts = nnefc_this_model.open.output_parts;
     nnefc_status status = NNEFC_OK;
     for (uint32_t i = 0; i < description->output_count; i++) {

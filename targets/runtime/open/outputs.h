@@ -29,7 +29,7 @@ void nnefc_outputs_free(nnefc_outputs *outputs);
 
 /* Of the outputs whose shapes are known with this part of the workspace: says how large they are, and finds the memory of each, the
  * caller's or the session's; `pointers` has it then. `bytes` and `shapes` are those of all outputs, one after the other. */
-nnefc_status nnefc_outputs_place(nnefc_outputs *outputs, uint32_t part, const uint64_t *bytes, const int64_t *shapes, char *error);
+nnefc_status nnefc_outputs_assign(nnefc_outputs *outputs, uint32_t part, const uint64_t *bytes, const int64_t *shapes, char *error);
 
 /* Makes memory for an output of so many bytes, which runs find. False if there is none. */
 bool nnefc_outputs_reserve(nnefc_outputs *outputs, uint32_t output, uint64_t bytes);

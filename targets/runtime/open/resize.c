@@ -78,7 +78,7 @@ static nnefc_status run_sized(nnefc_session *session, const nnefc_input *inputs,
         outputs[i].shape = nnefc_engine_output_shape(session->engine, i);
     }
     if (status == NNEFC_OK)
-        status = nnefc_outputs_place(&session->outputs, 0, bytes + description->input_count,
+        status = nnefc_outputs_assign(&session->outputs, 0, bytes + description->input_count,
                                      nnefc_engine_output_shape(session->engine, 0), error);
     if (status == NNEFC_OK)
         status = nnefc_check_tensors(session->outputs.inputs, session->outputs.pointers, bytes, error);

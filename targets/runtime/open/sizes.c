@@ -8,7 +8,7 @@
 #include "model.h"
 #include "open/layout.h"
 
-#define MOST_BYTES (INT64_C(1) << 48) /* more than any machine has */
+#define MAX_BYTES (INT64_C(1) << 48) /* more than any machine has */
 
 static const nnefc_dynamic_sizes *const dynamic_sizes = &nnefc_this_model.open;
 
@@ -66,16 +66,16 @@ static nnefc_status want(nnefc_sizes *sizes, uint32_t number, int64_t size, cons
         *wanted = size / dimension->multiple;
         return NNEFC_OK;
     }
-    char place[256] = "a size";
-    if (input != NULL) nnefc_snprintf(place, sizeof place, "dimension %d of input \"%.200s\"", (int)axis, input->name);
+    char location[256] = "a size";
+    if (input != NULL) nnefc_snprintf(location, sizeof location, "dimension %d of input \"%.200s\"", (int)axis, input->name);
     if (!in_range)
-        return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "%s is %lld, but the network takes %lld to %lld for \"%.100s\"", place,
+        return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "%s is %lld, but the network takes %lld to %lld for \"%.100s\"", location,
                           (long long)size, (long long)dimension->least, (long long)dimension->most, dimension->name);
     if (!is_multiple)
         return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "%s is %lld, but the network takes multiples of %lld for \"%.100s\"",
-                          place, (long long)size, (long long)dimension->multiple, dimension->name);
+                          location, (long long)size, (long long)dimension->multiple, dimension->name);
     return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "%s is %lld, but another dimension \"%.100s\" is %lld: both are the same",
-                      place, (long long)size, dimension->name, (long long)(*wanted * dimension->multiple));
+                      location, (long long)size, dimension->name, (long long)(*wanted * dimension->multiple));
 }
 
 /* One dimension of an input: a number that the network has, or the size of a dynamic dimension. */
@@ -94,17 +94,17 @@ static int64_t wanted_size(const nnefc_sizes *sizes, int64_t own) {
 /* Says that the size of a dimension does not fit to those that it follows from. */
 static nnefc_status refuse_formula(const nnefc_sizes *sizes, const nnefc_formula *formula, int64_t computed, char *error) {
     int64_t own = -1 - (int64_t)formula->dimension;
-    char place[256] = "the size";
+    char location[256] = "the size";
     for (uint32_t i = description->input_count; i-- > 0;)
         for (int32_t axis = description->inputs[i].rank; axis-- > 0;)
             if (description->inputs[i].shape[axis] == own)
-                nnefc_snprintf(place, sizeof place, "dimension %d of input \"%.200s\"", (int)axis, description->inputs[i].name);
+                nnefc_snprintf(location, sizeof location, "dimension %d of input \"%.200s\"", (int)axis, description->inputs[i].name);
     if (formula->solved < 0)
-        return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "%s is %lld, but %.150s is %lld by the other sizes", place,
+        return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "%s is %lld, but %.150s is %lld by the other sizes", location,
                           (long long)wanted_size(sizes, own), formula->text, (long long)computed);
     const nnefc_dimension *solved = &description->dimensions[formula->solved];
     return nnefc_fail(NNEFC_BAD_ARGUMENT, error,
-                      "%s is %lld = %.150s, but the network takes %lld to %lld in multiples of %lld for \"%.100s\"", place,
+                      "%s is %lld = %.150s, but the network takes %lld to %lld in multiples of %lld for \"%.100s\"", location,
                       (long long)wanted_size(sizes, own), formula->text, (long long)solved->least,
                       (long long)solved->most, (long long)solved->multiple, solved->name);
 }
@@ -205,7 +205,7 @@ static bool measure(const nnefc_sizes *sizes, const nnefc_tensor *tensor, const 
         int64_t size = shape != NULL ? shape[i] : wanted_size(sizes, tensor->shape[i]);
         if (shape != NULL && size == NNEFC_NO_AXIS) break;
         if (size == 0) return *bytes = 0, true;
-        fits = fits && size <= dynamic_sizes->most_items / items;
+        fits = fits && size <= dynamic_sizes->max_elements / items;
         if (fits) items *= size;
     }
     *bytes = (uint64_t)items * nnefc_element_bytes(tensor->type);
@@ -215,11 +215,11 @@ static bool measure(const nnefc_sizes *sizes, const nnefc_tensor *tensor, const 
 /* Checks the tensors of one part: the min dimension, the max elements, the bytes of outputs and storages. */
 static nnefc_status check_part(nnefc_sizes *sizes, const int64_t *derived, uint64_t *output_bytes, uint32_t part, char *error) {
     char too_many[64];
-    nnefc_snprintf(too_many, sizeof too_many, "a tensor would have more than %lld elements", (long long)dynamic_sizes->most_items);
+    nnefc_snprintf(too_many, sizeof too_many, "a tensor would have more than %lld elements", (long long)dynamic_sizes->max_elements);
     const int64_t *shape = derived + dynamic_sizes->storage_count, *limits = shape + output_dimensions() + 2 * part;
     if (limits[0] < 0)
         return refuse(sizes, part, false, NNEFC_BAD_ARGUMENT, "the network has no result for inputs as small as these", error);
-    bool fits = limits[1] <= dynamic_sizes->most_items;
+    bool fits = limits[1] <= dynamic_sizes->max_elements;
     uint64_t bytes, all = 0;
     for (uint32_t i = 0; i < description->output_count && fits; i++) {
         if (dynamic_sizes->output_parts[i] == part) {
@@ -231,8 +231,8 @@ static nnefc_status check_part(nnefc_sizes *sizes, const int64_t *derived, uint6
     if (!fits) return refuse(sizes, part, true, NNEFC_BAD_ARGUMENT, too_many, error);
     for (uint32_t i = 0; i < dynamic_sizes->storage_count; i++) {
         if (dynamic_sizes->parts[i] != part) continue;
-        if (derived[i] <= MOST_BYTES) all += nnefc_aligned(derived[i]); /* more might overflow */
-        if (derived[i] > MOST_BYTES || all > (uint64_t)MOST_BYTES)
+        if (derived[i] <= MAX_BYTES) all += nnefc_aligned(derived[i]); /* more might overflow */
+        if (derived[i] > MAX_BYTES || all > (uint64_t)MAX_BYTES)
             return refuse(sizes, part, true, NNEFC_OUT_OF_MEMORY, "the network needs more memory than there can be", error);
     }
     return NNEFC_OK;
@@ -242,7 +242,7 @@ static nnefc_status check_part(nnefc_sizes *sizes, const int64_t *derived, uint6
  * shapes they tell, unless `tensor_bytes` is null. */
 static nnefc_status derive(nnefc_sizes *sizes, uint32_t parts, int64_t *derived, uint64_t *tensor_bytes, char *error) {
     char too_many[64];
-    nnefc_snprintf(too_many, sizeof too_many, "a tensor would have more than %lld elements", (long long)dynamic_sizes->most_items);
+    nnefc_snprintf(too_many, sizeof too_many, "a tensor would have more than %lld elements", (long long)dynamic_sizes->max_elements);
     uint64_t bytes, *output_bytes = tensor_bytes != NULL ? tensor_bytes + description->input_count : NULL;
     for (uint32_t i = 0; i < description->input_count; i++) {
         if (!measure(sizes, &description->inputs[i], NULL, &bytes))
@@ -324,10 +324,10 @@ void nnefc_sizes_keep(nnefc_sizes *sizes, uint32_t part) {
     sizes->kept.ends[part] = sizes->ends[part];
 }
 
-nnefc_status nnefc_sizes_widen(nnefc_sizes *sizes, const int64_t *most, uint64_t *output_bytes, char *error) {
+nnefc_status nnefc_sizes_enlarge(nnefc_sizes *sizes, const int64_t *maximum, uint64_t *output_bytes, char *error) {
     for (uint32_t i = 0; i < description->dimension_count; i++) {
         sizes->wanted[i] = -1;
-        nnefc_status status = want(sizes, i, most != NULL ? most[i] : description->dimensions[i].most, NULL, 0, error);
+        nnefc_status status = want(sizes, i, maximum != NULL ? maximum[i] : description->dimensions[i].most, NULL, 0, error);
         if (status != NNEFC_OK) return status;
     }
     for (uint32_t i = 0; i < dynamic_sizes->formula_count; i++) {

@@ -49,9 +49,9 @@ void nnefc_sizes_keep(nnefc_sizes *sizes, uint32_t part);
 
 /* Lays out a workspace in which sizes up to these have room, and those that have room now: `sizes->wide`. Null means the
  * greatest of all dimensions. `output_bytes` become those of each output; it may be null. */
-nnefc_status nnefc_sizes_widen(nnefc_sizes *sizes, const int64_t *most, uint64_t *output_bytes, char *error);
+nnefc_status nnefc_sizes_enlarge(nnefc_sizes *sizes, const int64_t *maximum, uint64_t *output_bytes, char *error);
 
-/* Keeps the layout of nnefc_sizes_widen. */
+/* Keeps the layout of nnefc_sizes_enlarge. */
 void nnefc_sizes_keep_wide(nnefc_sizes *sizes);
 
 /* Takes over what a run has written of the outputs' shapes. */

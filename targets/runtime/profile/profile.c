@@ -21,26 +21,26 @@ static void note(int32_t kernel, int32_t thread, int64_t begin, uint64_t took) {
     atomic_fetch_add(&trace.noting, 1);
     nnefc_piece *pieces = atomic_load(&trace.pieces); /* after `noting`: who takes it away sees the one or this the other */
     if (pieces != NULL) {
-        uint64_t place = atomic_fetch_add_explicit(&trace.count, 1, memory_order_relaxed);
-        if (place < trace.room) pieces[place] = (nnefc_piece){kernel, thread, (uint64_t)begin, took};
+        uint64_t slot = atomic_fetch_add_explicit(&trace.count, 1, memory_order_relaxed);
+        if (slot < trace.room) pieces[slot] = (nnefc_piece){kernel, thread, (uint64_t)begin, took};
     }
     atomic_fetch_sub(&trace.noting, 1);
 }
 
-int64_t nnefc_profile_begin(int32_t place) {
+int64_t nnefc_profile_begin(int32_t slot) {
     nnefc_worker *worker = nnefc_pool_current();
-    if (worker != NULL) worker->kernel = place;
+    if (worker != NULL) worker->kernel = slot;
     return nnefc_nanoseconds();
 }
 
-int32_t nnefc_profile_end(int32_t place, int64_t begin) {
-    nnefc_profile_sums *sums = &table->sums[place];
+int32_t nnefc_profile_end(int32_t slot, int64_t begin) {
+    nnefc_profile_sums *sums = &table->sums[slot];
     uint64_t took = (uint64_t)(nnefc_nanoseconds() - begin);
     atomic_fetch_add_explicit(&sums->calls, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&sums->nanoseconds, took, memory_order_relaxed);
     atomic_store_explicit(&sums->last_begin, (uint64_t)begin, memory_order_relaxed);
     atomic_store_explicit(&sums->last_nanoseconds, took, memory_order_relaxed);
-    note(place, NNEFC_WHOLE_CALL, begin, took);
+    note(slot, NNEFC_WHOLE_CALL, begin, took);
     return 0;
 }
 
@@ -48,8 +48,8 @@ int64_t nnefc_profile_piece_begin(void) {
     return atomic_load_explicit(&trace.pieces, memory_order_relaxed) == NULL ? 0 : nnefc_nanoseconds();
 }
 
-void nnefc_profile_piece_end(int32_t place, uint32_t thread, int64_t begin) {
-    if (begin != 0) note(place, (int32_t)thread, begin, (uint64_t)(nnefc_nanoseconds() - begin));
+void nnefc_profile_piece_end(int32_t slot, uint32_t thread, int64_t begin) {
+    if (begin != 0) note(slot, (int32_t)thread, begin, (uint64_t)(nnefc_nanoseconds() - begin));
 }
 
 uint64_t nnefc_profile_trace(nnefc_piece *pieces, uint64_t room) {
@@ -65,7 +65,7 @@ uint64_t nnefc_profile_trace(nnefc_piece *pieces, uint64_t room) {
 
 uint32_t nnefc_profile(nnefc_kernel_times *times, uint32_t count) {
     nnefc_choose_level();
-    for (uint32_t i = 0; i < count && i < table->places; ++i) {
+    for (uint32_t i = 0; i < count && i < table->slots; ++i) {
         nnefc_profile_sums *sums = &table->sums[i];
         times[i] = table->kernels[i];
         times[i].calls = atomic_load_explicit(&sums->calls, memory_order_relaxed);
@@ -73,12 +73,12 @@ uint32_t nnefc_profile(nnefc_kernel_times *times, uint32_t count) {
         times[i].last_begin = atomic_load_explicit(&sums->last_begin, memory_order_relaxed);
         times[i].last_nanoseconds = atomic_load_explicit(&sums->last_nanoseconds, memory_order_relaxed);
     }
-    return table->places;
+    return table->slots;
 }
 
 void nnefc_profile_reset(void) {
     nnefc_choose_level();
-    for (uint32_t i = 0; i < table->places; ++i) {
+    for (uint32_t i = 0; i < table->slots; ++i) {
         atomic_store_explicit(&table->sums[i].calls, 0, memory_order_relaxed);
         atomic_store_explicit(&table->sums[i].nanoseconds, 0, memory_order_relaxed);
     }

@@ -13,17 +13,17 @@ typedef struct nnefc_profile_sums {
 
 /* What a network times: one element for each position, whose times are 0, and room for the times. */
 typedef struct nnefc_profile_table {
-    uint32_t places;
+    uint32_t slots;
     const nnefc_kernel_times *kernels;
     nnefc_profile_sums *sums;
 } nnefc_profile_table;
 
 /* Called by the entry before and after each kernel. */
-int64_t nnefc_profile_begin(int32_t place);
-int32_t nnefc_profile_end(int32_t place, int64_t begin);
+int64_t nnefc_profile_begin(int32_t slot);
+int32_t nnefc_profile_end(int32_t slot, int64_t begin);
 
 /* Called by a worker before and after a piece of a launch, in the kernel that the launching worker is in. */
 int64_t nnefc_profile_piece_begin(void);
-void nnefc_profile_piece_end(int32_t place, uint32_t thread, int64_t begin);
+void nnefc_profile_piece_end(int32_t slot, uint32_t thread, int64_t begin);
 
 #endif

@@ -54,7 +54,7 @@ void nnefc_text_arena_reset(nnefc_text_arena *arena) {
 
 /* Twice as much as there is, if it may be so much, and at least as much as is needed. */
 static bool grow(nnefc_text_arena *arena, uint64_t bytes) {
-    uint64_t left = arena->most - arena->bytes;
+    uint64_t left = arena->maximum - arena->bytes;
     if (bytes > left) return false;
     uint64_t wanted = arena->bytes > FIRST_BLOCK ? arena->bytes : FIRST_BLOCK;
     if (wanted < bytes) wanted = bytes;
@@ -65,7 +65,7 @@ static bool grow(nnefc_text_arena *arena, uint64_t bytes) {
 void *nnefc_text_allocate(uint64_t bytes) {
     nnefc_text_arena *current = nnefc_per_thread_get(&arena_of_thread);
     if (current == NULL) return nnefc_kernel_error("a text was made outside of a run"), NULL;
-    if (bytes <= current->most) {
+    if (bytes <= current->maximum) {
         bytes = (bytes + 7) / 8 * 8;
         nnefc_text_block *block = current->newest;
         if (block != NULL && block->bytes - block->used >= bytes) {
@@ -80,7 +80,7 @@ void *nnefc_text_allocate(uint64_t bytes) {
     }
     char message[128];
     nnefc_snprintf(message, sizeof message, "there is no memory for the texts of the run, or they take more than %llu bytes",
-             (unsigned long long)current->most);
+             (unsigned long long)current->maximum);
     return nnefc_kernel_error(message), NULL;
 }
 

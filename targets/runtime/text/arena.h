@@ -10,7 +10,7 @@ typedef struct nnefc_text_block nnefc_text_block;
 typedef struct nnefc_text_arena {
     nnefc_text_block *newest;
     uint64_t bytes; /* of all blocks */
-    uint64_t most;  /* that there may be */
+    uint64_t maximum;  /* that there may be */
 } nnefc_text_arena;
 
 /* Makes all memory free again. Several blocks become one, so that a session soon allocates no more. */

@@ -6,10 +6,10 @@
 #include "model.h"
 #include "text/text.h"
 
-#define MOST_BYTES (UINT64_C(1) << 32) /* that the texts of a run may take */
+#define MAX_BYTES (UINT64_C(1) << 32) /* that the texts of a run may take */
 
 bool nnefc_texts_init(nnefc_texts *texts) {
-    texts->arena.most = MOST_BYTES <= SIZE_MAX / 2 ? MOST_BYTES : SIZE_MAX / 2;
+    texts->arena.maximum = MAX_BYTES <= SIZE_MAX / 2 ? MAX_BYTES : SIZE_MAX / 2;
     texts->inputs = calloc((size_t)description->input_count + 1, sizeof *texts->inputs);
     texts->outputs = calloc((size_t)description->output_count + 1, sizeof *texts->outputs);
     return texts->inputs != NULL && texts->outputs != NULL;
@@ -65,7 +65,7 @@ nnefc_status nnefc_texts_begin(nnefc_texts *texts, const void *const *inputs, vo
     }
     for (uint32_t i = 0; i < description->output_count && status == NNEFC_OK; i++) {
         uint64_t size = bytes != NULL ? *bytes++ : description->outputs[i].bytes;
-        texts->outputs[i] = is_placed(i) ? nnefc_texts_place(texts, i, outputs[i], size) : NULL;
+        texts->outputs[i] = is_placed(i) ? nnefc_texts_reserve(texts, i, outputs[i], size) : NULL;
         bool is_text = description->outputs[i].type == NNEFC_STRING && is_placed(i);
         if (is_text && texts->outputs[i] == NULL) status = no_memory(size / sizeof(nnefc_string), error);
     }
@@ -73,7 +73,7 @@ nnefc_status nnefc_texts_begin(nnefc_texts *texts, const void *const *inputs, vo
     return status;
 }
 
-void *nnefc_texts_place(nnefc_texts *texts, uint32_t output, void *given, uint64_t bytes) {
+void *nnefc_texts_reserve(nnefc_texts *texts, uint32_t output, void *given, uint64_t bytes) {
     bool is_text = description->outputs[output].type == NNEFC_STRING;
     return texts->outputs[output] = is_text ? nnefc_text_allocate(bytes / sizeof(nnefc_string) * sizeof(nnefc_text)) : given;
 }

@@ -27,7 +27,7 @@ nnefc_status nnefc_texts_begin(nnefc_texts *texts, const void *const *inputs, vo
 
 /* What the network's code writes an output to whose size, so many bytes outside, is known now, in the middle of a run: the
  * caller's memory, but for strings. Null if there is no memory. */
-void *nnefc_texts_place(nnefc_texts *texts, uint32_t output, void *given, uint64_t bytes);
+void *nnefc_texts_reserve(nnefc_texts *texts, uint32_t output, void *given, uint64_t bytes);
 
 /* Ends a run of which nothing comes out. */
 void nnefc_texts_abandon(nnefc_texts *texts);

@@ -44,7 +44,7 @@ int32_t nnefc_text_of_doubles(const double *values, nnefc_text *texts, int64_t c
 int32_t nnefc_text_of_integers(const int64_t *values, nnefc_text *texts, int64_t count, int64_t is_unsigned);
 int32_t nnefc_text_to_doubles(const nnefc_text *texts, double *values, int64_t count);
 int32_t nnefc_text_to_floats(const nnefc_text *texts, float *values, int64_t count);
-int32_t nnefc_text_to_integers(const nnefc_text *texts, int64_t *values, int64_t count, int64_t least, int64_t most,
+int32_t nnefc_text_to_integers(const nnefc_text *texts, int64_t *values, int64_t count, int64_t minimum, int64_t maximum,
                                int64_t is_unsigned);
 
 /* Each number with up to 8 significant digits: "0.1", "1e+10", "NaN", "INF". */
@@ -124,7 +124,7 @@ int32_t nnefc_text_to_floats(const nnefc_text *texts, float *values, int64_t cou
     return 0;
 }
 
-static int64_t to_integer(nnefc_text text, const char *point, int64_t least, int64_t most, bool is_unsigned) {
+static int64_t to_integer(nnefc_text text, const char *point, int64_t minimum, int64_t maximum, bool is_unsigned) {
     char copy[LONGEST + 1], *end = copy;
     bool is_whole;
     if (!read(text, point, copy, &is_whole)) return refuse(text, "is not a number");
@@ -135,19 +135,19 @@ static int64_t to_integer(nnefc_text text, const char *point, int64_t least, int
     } else if (is_whole) {
         int64_t value = strtoll(copy, &end, 10);
         if (end != copy && *end == '\0')
-            return errno == 0 && value >= least && value <= most ? value : refuse(text, "is out of the range of its type");
+            return errno == 0 && value >= minimum && value <= maximum ? value : refuse(text, "is out of the range of its type");
     }
     double value = trunc(to_double(text, point));
-    if (value >= (double)least && value <= (double)most && value < 9223372036854775808.0) return (int64_t)value;
+    if (value >= (double)minimum && value <= (double)maximum && value < 9223372036854775808.0) return (int64_t)value;
     return refuse(text, "is out of the range of its type");
 }
 
 /* Whole numbers in a range; others are rounded towards zero. Unsigned ones may also be those of uint64. */
-int32_t nnefc_text_to_integers(const nnefc_text *texts, int64_t *values, int64_t count, int64_t least, int64_t most,
+int32_t nnefc_text_to_integers(const nnefc_text *texts, int64_t *values, int64_t count, int64_t minimum, int64_t maximum,
                                int64_t is_unsigned) {
     bool failed = nnefc_run_failed();
     const char *point = decimal_point();
     for (int64_t i = 0; i < count; i++)
-        values[i] = failed ? 0 : to_integer(texts[i], point, least, most, is_unsigned != 0);
+        values[i] = failed ? 0 : to_integer(texts[i], point, minimum, maximum, is_unsigned != 0);
     return 0;
 }

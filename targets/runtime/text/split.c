@@ -61,22 +61,22 @@ static tail tail_of(nnefc_text text, nnefc_string delimiter, int64_t cuts) {
     return (tail){data, data + bytes.size, delimiter.data, delimiter.size, cuts, false};
 }
 
-/* How many pieces each text has, and the most of them all. Of each at most `cuts` pieces are cut off, if that is not
+/* How many pieces each text has, and the maximum of them all. Of each at most `cuts` pieces are cut off, if that is not
  * negative. */
-int32_t nnefc_text_count_pieces(const nnefc_text *texts, const nnefc_sized_text *delimiter, int64_t *counts, int64_t *most,
+int32_t nnefc_text_count_pieces(const nnefc_text *texts, const nnefc_sized_text *delimiter, int64_t *counts, int64_t *maximum,
                                 int64_t count, int64_t cuts);
 
-int32_t nnefc_text_count_pieces(const nnefc_text *texts, const nnefc_sized_text *delimiter, int64_t *counts, int64_t *most,
+int32_t nnefc_text_count_pieces(const nnefc_text *texts, const nnefc_sized_text *delimiter, int64_t *counts, int64_t *maximum,
                                 int64_t count, int64_t cuts) {
     nnefc_string at = {delimiter->data, (size_t)delimiter->size}, piece;
-    *most = 0;
+    *maximum = 0;
     bool failed = nnefc_run_failed();
     for (int64_t i = 0; i < count; i++) {
         counts[i] = 0;
         if (failed) continue;
         tail text = tail_of(texts[i], at, cuts);
         while (next_piece(&text, &piece)) counts[i]++;
-        if (counts[i] > *most) *most = counts[i];
+        if (counts[i] > *maximum) *maximum = counts[i];
     }
     return 0;
 }

@@ -6,7 +6,7 @@
 
 typedef struct slot {
     uint64_t hash;
-    uint32_t place;    /* of the length-prefixed text, in words of 8 bytes from the beginning of the table on */
+    uint32_t offset;    /* of the length-prefixed text, in words of 8 bytes from the beginning of the table on */
     uint32_t position; /* 1 more than that; 0 for an empty slot */
 } slot;
 
@@ -37,7 +37,7 @@ int64_t nnefc_text_position(nnefc_text text, const void *where, int64_t missing)
     uint64_t hash = hash_of(bytes);
     for (uint64_t i = hash & keys->mask; keys->slots[i].position != 0; i = (i + 1) & keys->mask) {
         if (keys->slots[i].hash != hash) continue;
-        const nnefc_sized_text *key = (const void *)((const uint64_t *)where + keys->slots[i].place);
+        const nnefc_sized_text *key = (const void *)((const uint64_t *)where + keys->slots[i].offset);
         if (key->size == bytes.size && (bytes.size == 0 || memcmp(key->data, bytes.data, bytes.size) == 0))
             return (int64_t)keys->slots[i].position - 1;
     }

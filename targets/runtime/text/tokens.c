@@ -10,9 +10,9 @@
 /* How tokens are found. */
 typedef struct rules {
     const uint8_t *machines;  /* where automata are */
-    const int64_t *places;    /* of each, in bytes from there on */
+    const int64_t *offsets;    /* of each, in bytes from there on */
     int64_t count;            /* how many; the text between matches of the first is cut by the second, and so on */
-    int64_t least;            /* characters of a token */
+    int64_t minimum;            /* characters of a token */
     bool keeps_matches;       /* tokens are the matches of the one automaton, else what is between */
 } rules;
 
@@ -37,11 +37,11 @@ static size_t longest(const nnefc_automaton *machine, nnefc_string text, size_t 
     return found;
 }
 
-static bool is_long_enough(nnefc_string text, int64_t least) {
+static bool is_long_enough(nnefc_string text, int64_t minimum) {
     int64_t characters = 0;
-    for (size_t i = 0; i < text.size && characters < least; characters++)
+    for (size_t i = 0; i < text.size && characters < minimum; characters++)
         i += nnefc_next_code_point(text.data + i, text.size - i).size;
-    return text.size > 0 && characters >= least;
+    return text.size > 0 && characters >= minimum;
 }
 
 static void add(tokens *into, nnefc_string text) {
@@ -52,7 +52,7 @@ static void add(tokens *into, nnefc_string text) {
 }
 
 static const nnefc_automaton *machine_at(const rules *how, int64_t number) {
-    return (const void *)(how->machines + how->places[number]);
+    return (const void *)(how->machines + how->offsets[number]);
 }
 
 static void keep_matches(const rules *how, nnefc_string text, tokens *into) {
@@ -61,7 +61,7 @@ static void keep_matches(const rules *how, nnefc_string text, tokens *into) {
         size_t size = longest(machine, text, at);
         bool is_match = size != NO_MATCH && size > 0;
         nnefc_string match = {text.data + at, size};
-        if (is_match && is_long_enough(match, how->least)) add(into, match);
+        if (is_match && is_long_enough(match, how->minimum)) add(into, match);
         at += is_match ? size : nnefc_next_code_point(text.data + at, text.size - at).size;
     }
 }
@@ -80,7 +80,7 @@ static void cut(const rules *how, int64_t number, nnefc_string text, tokens *int
             continue;
         }
         nnefc_string piece = {text.data + start, at - start};
-        if (is_long_enough(piece, how->least)) cut(how, number + 1, piece, into);
+        if (is_long_enough(piece, how->minimum)) cut(how, number + 1, piece, into);
         if (at == text.size) break;
         at += size > 0 ? size : nnefc_next_code_point(text.data + at, text.size - at).size;
         start = at;
@@ -98,31 +98,31 @@ static void tokenize(const rules *how, nnefc_text text, tokens *into) {
 
 /* How many tokens the text with the most of them has, those that mark its beginning and its end among them, if `marks` is 1
  * and any text has a token. */
-int32_t nnefc_text_count_tokens(const nnefc_text *texts, const uint8_t *machines, const int64_t *places, int64_t *most,
-                                int64_t count, int64_t rule_count, int64_t least, int64_t keeps_matches, int64_t marks);
+int32_t nnefc_text_count_tokens(const nnefc_text *texts, const uint8_t *machines, const int64_t *offsets, int64_t *maximum,
+                                int64_t count, int64_t rule_count, int64_t minimum, int64_t keeps_matches, int64_t marks);
 
-int32_t nnefc_text_count_tokens(const nnefc_text *texts, const uint8_t *machines, const int64_t *places, int64_t *most,
-                                int64_t count, int64_t rule_count, int64_t least, int64_t keeps_matches, int64_t marks) {
-    rules how = {machines, places, rule_count, least, keeps_matches != 0};
-    *most = 0;
+int32_t nnefc_text_count_tokens(const nnefc_text *texts, const uint8_t *machines, const int64_t *offsets, int64_t *maximum,
+                                int64_t count, int64_t rule_count, int64_t minimum, int64_t keeps_matches, int64_t marks) {
+    rules how = {machines, offsets, rule_count, minimum, keeps_matches != 0};
+    *maximum = 0;
     for (int64_t i = 0; i < count && !nnefc_run_failed(); i++) {
         tokens found = {NULL, 0, 0};
         tokenize(&how, texts[i], &found);
-        if (found.count > *most) *most = found.count;
+        if (found.count > *maximum) *maximum = found.count;
     }
-    if (*most > 0) *most += 2 * marks;
+    if (*maximum > 0) *maximum += 2 * marks;
     return 0;
 }
 
 /* The tokens of each text, `[count, width]`. `fill` has what comes behind the last, and the marks of beginning and end. */
-int32_t nnefc_text_tokens(const nnefc_text *texts, const uint8_t *machines, const int64_t *places, const nnefc_text *fill,
-                          nnefc_text *made, int64_t count, int64_t rule_count, int64_t least, int64_t keeps_matches,
+int32_t nnefc_text_tokens(const nnefc_text *texts, const uint8_t *machines, const int64_t *offsets, const nnefc_text *fill,
+                          nnefc_text *made, int64_t count, int64_t rule_count, int64_t minimum, int64_t keeps_matches,
                           int64_t marks, int64_t width);
 
-int32_t nnefc_text_tokens(const nnefc_text *texts, const uint8_t *machines, const int64_t *places, const nnefc_text *fill,
-                          nnefc_text *made, int64_t count, int64_t rule_count, int64_t least, int64_t keeps_matches,
+int32_t nnefc_text_tokens(const nnefc_text *texts, const uint8_t *machines, const int64_t *offsets, const nnefc_text *fill,
+                          nnefc_text *made, int64_t count, int64_t rule_count, int64_t minimum, int64_t keeps_matches,
                           int64_t marks, int64_t width) {
-    rules how = {machines, places, rule_count, least, keeps_matches != 0};
+    rules how = {machines, offsets, rule_count, minimum, keeps_matches != 0};
     for (int64_t i = 0; i < count; i++) {
         tokens found = {made + i * width, 0, width};
         for (int64_t j = 0; j < width; j++) found.texts[j] = fill[0];

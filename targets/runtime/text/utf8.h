@@ -25,8 +25,8 @@ static inline nnefc_code_point nnefc_next_code_point(const char *data, size_t si
         if ((bytes[i] & 0xC0) != 0x80) return none;
         found.number = found.number << 6 | (bytes[i] & 0x3FU);
     }
-    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
-    if (found.number < least[found.size] || found.number > 0x10FFFF || (found.number >= 0xD800 && found.number < 0xE000)) return none;
+    static const uint32_t minimum[] = {0, 0, 0x80, 0x800, 0x10000};
+    if (found.number < minimum[found.size] || found.number > 0x10FFFF || (found.number >= 0xD800 && found.number < 0xE000)) return none;
     return found;
 }
 

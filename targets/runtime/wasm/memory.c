@@ -12,7 +12,7 @@
 enum { UNIT = 16, PAGE_SHIFT = 16, LISTS = 32 };
 
 #define PAGE_BYTES ((size_t)1 << PAGE_SHIFT)
-#define MOST_PAGES ((size_t)UINT16_MAX) /* with one more the end of memory would be no address */
+#define MAX_PAGES ((size_t)UINT16_MAX) /* with one more the end of memory would be no address */
 #define USED ((size_t)1)                /* in `bytes`, which are a multiple of UNIT besides */
 
 typedef struct block {
@@ -97,14 +97,14 @@ static void add(size_t from, size_t to) {
 /* What the module has from the start and does not use. */
 static void begin(void) {
     size_t pages = __builtin_wasm_memory_size(0), from = rounded_up((size_t)&__heap_base, UNIT);
-    size_t to = (pages < MOST_PAGES ? pages : MOST_PAGES) << PAGE_SHIFT;
+    size_t to = (pages < MAX_PAGES ? pages : MAX_PAGES) << PAGE_SHIFT;
     if (to >= from + 2 * UNIT) add(from, to);
 }
 
 /* Asks for so many bytes more; false if there are not so many. */
 static bool grow(size_t bytes) {
     size_t had = __builtin_wasm_memory_size(0), pages = rounded_up(bytes + UNIT, PAGE_BYTES) >> PAGE_SHIFT;
-    if (had >= MOST_PAGES || pages > MOST_PAGES - had || __builtin_wasm_memory_grow(0, pages) != had) return false;
+    if (had >= MAX_PAGES || pages > MAX_PAGES - had || __builtin_wasm_memory_grow(0, pages) != had) return false;
     add(had << PAGE_SHIFT, (had + pages) << PAGE_SHIFT);
     return true;
 }
@@ -124,7 +124,7 @@ static block *fitting(size_t bytes, size_t alignment) {
 }
 
 static void *take(size_t bytes, size_t alignment) {
-    if (bytes > (MOST_PAGES - 2) << PAGE_SHIFT || alignment > PAGE_BYTES) return NULL;
+    if (bytes > (MAX_PAGES - 2) << PAGE_SHIFT || alignment > PAGE_BYTES) return NULL;
     bytes = rounded_up(bytes + HEADER, UNIT);
     pthread_mutex_lock(&access);
     if (end == NULL) begin();

@@ -1,4 +1,4 @@
-"""Small models of the kinds that tract's own harness has, beside tract."""
+"""Small models of the kinds that tract's own harness has, compared with tract."""
 
 from __future__ import annotations
 

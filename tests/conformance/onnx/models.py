@@ -4,8 +4,8 @@
     python tests/conformance/onnx/models.py FOLDER resnet50    some
 
 For each: the calls of kernels in a run, the processor seconds that compiling takes, the processor milliseconds of a run
-in one thread (the least of several, the twins in turns), and the greatest difference from onnxruntime as a part of the
-greatest value: `inf` where random weights make a softmax choose one class with certainty, which shows nothing.
+in one thread (the smallest of several, the twins in turns), and the greatest difference from onnxruntime as a part of
+the greatest value: `inf` where random weights make a softmax choose one class with certainty, which shows nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The engines that the tests are run on: nnefc, and others beside it."""
+"""The engines that the tests are run on: nnefc, and others next to it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Run the tests of ONNX's own runner, `onnx.backend.test.BackendTest`, and write the table of results.
 
     python tests/conformance/onnx/run.py                      nnefc, then docs/onnx-conformance.md
-    python tests/conformance/onnx/run.py --engine onnxruntime beside it, in the same table
+    python tests/conformance/onnx/run.py --engine onnxruntime next to it, in the same table
     python tests/conformance/onnx/run.py --only test_scatter  some, printed only
     python tests/conformance/onnx/run.py --kind real          tests of one kind, printed only
     python tests/conformance/onnx/run.py --count              the numbers of what was found before; nothing is run

@@ -1,7 +1,7 @@
 """Tests for a device that has no compiler: what they compile, and what they run, in a folder that goes to the device.
 
     NNEFC_BUNDLE=folder NNEFC_BUNDLE_ARCHITECTURE=90 python -m pytest -p all_on_device tests/frontends/pnnx
-    python replay.py folder                      # on the device, beside `compiler/loader`: Python and NumPy are enough
+    python replay.py folder                      # on the device, next to `compiler/loader`: Python and NumPy are enough
 
 The tests run on the processor as they do without a GPU. Whatever they compile meanwhile is compiled for the GPU, too,
 and whatever they run is kept: a folder for each library has `network.so`, and `calls.pickle` with inputs and results.

@@ -13,7 +13,7 @@ _MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_…
 
 @cache
 def architecture() -> int | None:
-    """The compute capability of the first GPU, 90 for 9.0; None without a GPU or a driver. Not beside the stand-in."""
+    """The compute capability of the first GPU, 90 for 9.0; None without a GPU or a driver. Not next to the stand-in."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:

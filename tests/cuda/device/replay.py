@@ -36,7 +36,7 @@ def main() -> int:
     parser.add_argument("names", nargs="*")
     parser.add_argument("--loader", type=Path, default=Path(__file__).resolve().parents[3] / "compiler")
     parser.add_argument("--jobs", type=int, default=8)
-    parser.add_argument("--seconds", type=int, default=60, help="the most that one library may take")
+    parser.add_argument("--seconds", type=int, default=60, help="the maximum that one library may take")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     sys.path.append(str(given.loader))

@@ -228,7 +228,7 @@ static const char *(*emulator_error)(void);
 static int (*emulator_memory)(void *begin, uint64_t bytes, const char *name, int writable);
 static void (*emulator_forget)(void);
 
-/* Tells the emulator what there is, for it to find accesses beside it. */
+/* Tells the emulator what there is, for it to find accesses outside it. */
 static void show_memory(void) {
     for (const object *o = objects; o != NULL; o = o->next)
         if (o->kind == MEMORY || o->kind == PINNED) emulator_memory(o->start, o->bytes, kind_names[o->kind], 1);

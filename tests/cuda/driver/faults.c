@@ -1,5 +1,5 @@
 /* Lets the n-th call of the fake driver fail, for n = 1, 2, … until a whole life of a session passes without: it is created,
- * run, run on streams, reset and destroyed, beside another session that lives on. Every failure must be a status with a
+ * run, run on streams, reset and destroyed, next to another session that lives on. Every failure must be a status with a
  * text, leave nothing behind, and not spoil what follows. Prints how many failures there were. */
 #include <dlfcn.h>
 #include <math.h>
@@ -120,13 +120,13 @@ static size_t lines(const char *text) {
     return number;
 }
 
-/* With every call failing in turn; with another session beside it, or as the only one. */
-static void in_turn(int result, bool beside) {
+/* With every call failing in turn; with another session next to it, or as the only one. */
+static void in_turn(int result, bool with_other) {
     with = result;
     for (unsigned n = 1;; n++) {
         nnefc_session *other = NULL;
         failing = 0;
-        if (beside) CHECK(nnefc_create(NULL, &other) == NNEFC_OK && run(other) == NNEFC_OK);
+        if (with_other) CHECK(nnefc_create(NULL, &other) == NNEFC_OK && run(other) == NNEFC_OK);
         size_t before = lines(fake.objects());
         fake.clear();
         failing = n;
@@ -135,9 +135,9 @@ static void in_turn(int result, bool beside) {
         failing = 0;
         fake.fail(0, 0, "");
         CHECK(fake.complaints()[0] == '\0');
-        if (beside) CHECK(run(other) == NNEFC_OK && count == 5 + 2);
+        if (with_other) CHECK(run(other) == NNEFC_OK && count == 5 + 2);
         CHECK(lines(fake.objects()) == before);
-        if (beside) CHECK(nnefc_destroy(other) == NNEFC_OK);
+        if (with_other) CHECK(nnefc_destroy(other) == NNEFC_OK);
         if (done) break;
     }
 }

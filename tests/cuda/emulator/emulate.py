@@ -2,9 +2,9 @@
 
     run_kernel(func, (x, weights, y), target)      # func: a scheduled tirx.PrimFunc, its loops bound to threads
 
-changes the arrays in place: those that the function writes hold its results. Arrays are C-contiguous, in the order of
-the function's parameters; what it needs between launches is made here, and begins as NaN. Fill results with NaN before.
-It raises `EmulationError`, which names kernel, block, thread and what it was about, for
+changes the arrays in place: those that the function writes hold its results. Arrays are C-contiguous, in the order
+of the function's parameters; what it needs between launches is made here, and begins as NaN. Fill results with NaN
+before. It raises `EmulationError`, which names kernel, block, thread and what it was about, for
 
 - a launch that the hardware would refuse: sizes of grids, blocks (also against `__launch_bounds__`), shared memory;
 - a barrier that not all threads of a block reach, a shuffle whose lanes never all arrive;

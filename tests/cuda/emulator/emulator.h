@@ -592,31 +592,31 @@ template <typename USE, int M, int N, int K, typename T, typename LAYOUT = void>
 template <typename F, typename V> static inline void fill_fragment(F &to, V value) {
   for (int i = 0; i < F::num_elements; ++i) to.x[i] = (typename F::type)value;
 }
-template <typename F> static inline void emulator_check_place(const void *address, unsigned leading) {
+template <typename F> static inline void emulator_check_index(const void *address, unsigned leading) {
   if ((uintptr_t)address % 32 || leading * sizeof(typename F::type) % 16)
     emulator_fail("a fragment's address must be a multiple of 32 bytes, its leading dimension one of 16 bytes");
 }
-template <typename F> static inline int emulator_place(int i, unsigned leading, bool by_rows) {
+template <typename F> static inline int emulator_index(int i, unsigned leading, bool by_rows) {
   int e = (int)emulator_lane() + 32 * i, row = e / F::columns, column = e % F::columns;
   return by_rows ? row * (int)leading + column : column * (int)leading + row;
 }
 template <typename USE, int M, int N, int K, typename T, typename L, typename V>
 static inline void load_matrix_sync(fragment<USE, M, N, K, T, L> &to, const V *from, unsigned leading) {
   typedef fragment<USE, M, N, K, T, L> F;
-  emulator_check_place<F>(from, leading);
-  for (int i = 0; i < F::num_elements; ++i) to.x[i] = from[emulator_place<F>(i, leading, std::is_same<L, row_major>::value)];
+  emulator_check_index<F>(from, leading);
+  for (int i = 0; i < F::num_elements; ++i) to.x[i] = from[emulator_index<F>(i, leading, std::is_same<L, row_major>::value)];
 }
 template <int M, int N, int K, typename T, typename V>
 static inline void load_matrix_sync(fragment<accumulator, M, N, K, T> &to, const V *from, unsigned leading, layout_t layout) {
   typedef fragment<accumulator, M, N, K, T> F;
-  emulator_check_place<F>(from, leading);
-  for (int i = 0; i < F::num_elements; ++i) to.x[i] = from[emulator_place<F>(i, leading, layout == mem_row_major)];
+  emulator_check_index<F>(from, leading);
+  for (int i = 0; i < F::num_elements; ++i) to.x[i] = from[emulator_index<F>(i, leading, layout == mem_row_major)];
 }
 template <int M, int N, int K, typename T, typename V>
 static inline void store_matrix_sync(V *to, const fragment<accumulator, M, N, K, T> &from, unsigned leading, layout_t layout) {
   typedef fragment<accumulator, M, N, K, T> F;
-  emulator_check_place<F>(to, leading);
-  for (int i = 0; i < F::num_elements; ++i) to[emulator_place<F>(i, leading, layout == mem_row_major)] = from.x[i];
+  emulator_check_index<F>(to, leading);
+  for (int i = 0; i < F::num_elements; ++i) to[emulator_index<F>(i, leading, layout == mem_row_major)] = from.x[i];
 }
 template <int M, int N, int K, typename A, typename LA, typename B, typename LB, typename C>
 static inline void mma_sync(fragment<accumulator, M, N, K, C> &d, const fragment<matrix_a, M, N, K, A, LA> &a,

@@ -2,7 +2,7 @@
 //
 // A fiber runs until it ends or waits at a barrier or for its warp; then the scheduler takes the next. In a checked build the
 // compiler calls this file before each access to memory (the hooks of its thread sanitizer), which finds accesses outside of
-// the buffers that the launch was given, and pairs of accesses to one place, one of them a write, by threads that nothing
+// the buffers that the launch was given, and pairs of accesses to one position, one of them a write, by threads that nothing
 // orders: same block without a barrier between, or different blocks. Threads that write what is already there do no harm
 // and are not reported. An error ends the launch and is kept for emulator_error().
 #include "machine.h"
@@ -121,7 +121,7 @@ struct Range {
   bool writable;
 };
 
-struct Pending {  // a write to a place that another thread has just written or read: safe if it changes nothing
+struct Pending {  // a write to a position that another thread has just written or read: safe if it changes nothing
   char *address;
   unsigned bytes;
   unsigned char before[16];
@@ -211,7 +211,7 @@ void say_race(const Range &range, const char *address, size_t bytes, bool writes
       other.spread == 3 || other.block != block_number ? " of another block" : "", other_writes ? "wrote" : "read");
 }
 
-// Whether the last write to a place that others had touched changed it; called before anything else is accessed.
+// Whether the last write to a position that others had touched changed it; called before anything else is accessed.
 void settle() {
   if (!pending.address) return;
   char *address = pending.address;
@@ -289,7 +289,7 @@ void access(char *address, size_t bytes, bool writes, bool recorded) {
   stop();
 }
 
-void *shared_place(unsigned address) {
+void *shared_address(unsigned address) {
   ptrdiff_t fixed = static_shared.end - static_shared.begin, padded = (fixed + 127) & ~(ptrdiff_t)127;
   ptrdiff_t offset = (ptrdiff_t)address - 1024;
   if (offset >= 0 && offset < fixed) return static_shared.begin + offset;
@@ -605,18 +605,18 @@ void emulator_check(const volatile void *address, size_t bytes, int writes) { ac
 
 // Shared memory has addresses from 1024 on; the static arrays come first.
 unsigned emulator_to_shared(const void *address) {
-  const char *place = (const char *)address;
+  const char *at = (const char *)address;
   ptrdiff_t fixed = (static_shared.end - static_shared.begin + 127) & ~(ptrdiff_t)127;
-  if (static_shared.begin <= place && place < static_shared.end) return (unsigned)(place - static_shared.begin) + 1024;
-  if (dynamic_shared.begin <= place && place < dynamic_shared.end)
-    return (unsigned)(place - dynamic_shared.begin + fixed) + 1024;
+  if (static_shared.begin <= at && at < static_shared.end) return (unsigned)(at - static_shared.begin) + 1024;
+  if (dynamic_shared.begin <= at && at < dynamic_shared.end)
+    return (unsigned)(at - dynamic_shared.begin + fixed) + 1024;
   emulator_fail("assembly takes an address for one of shared memory that is none");
 }
 
-void *emulator_from_shared(unsigned address) { return shared_place(address); }
+void *emulator_from_shared(unsigned address) { return shared_address(address); }
 
 void emulator_copy(unsigned shared, const void *global, unsigned bytes, unsigned source_bytes) {
-  char *to = (char *)shared_place(shared);
+  char *to = (char *)shared_address(shared);
   if ((uintptr_t)to % bytes || (uintptr_t)global % bytes) emulator_fail("cp.async at an address that is not aligned");
   if (source_bytes) access((char *)global, source_bytes, false, true);
   access(to, bytes, true, true);

@@ -220,12 +220,12 @@ extern "C" __global__ void half_tiles(half* __restrict__ a, half* __restrict__ b
   __syncthreads();
   unsigned a_[4], b_[2];
   float c[4] = {1.0f, 1.0f, 1.0f, 1.0f};
-  unsigned place = __cvta_generic_to_shared(tile_a + (n % 16) * 16 + (n / 16) * 8);
+  unsigned address = __cvta_generic_to_shared(tile_a + (n % 16) * 16 + (n / 16) * 8);
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\n"
-    : "=r"(a_[0]), "=r"(a_[1]), "=r"(a_[2]), "=r"(a_[3]) : "r"(place));
-  place = __cvta_generic_to_shared(tile_b + (n % 16) * 8);
+    : "=r"(a_[0]), "=r"(a_[1]), "=r"(a_[2]), "=r"(a_[3]) : "r"(address));
+  address = __cvta_generic_to_shared(tile_b + (n % 16) * 8);
   asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];\n"
-    : "=r"(b_[0]), "=r"(b_[1]) : "r"(place));
+    : "=r"(b_[0]), "=r"(b_[1]) : "r"(address));
   asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
     "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %11, %12, %13};\n"
     : "=f"(c[0]), "=f"(c[1]), "=f"(c[2]), "=f"(c[3])
@@ -458,7 +458,7 @@ FAILURES: dict[str, Failure] = {
     "index into shared memory": ("shared_index_too_large", (vector(),), (64,), 0, "index 32 outside of its array"),
     "index into an own array": ("local_index_too_large", (vector(), 5), (1,), 0, "index 4 outside of its array"),
     "too little dynamic memory": ("reversed_dynamic", (random(64), vector()), (64,), 256, "outside .* dynamic shared"),
-    "vector at an odd place": ("four_at_once", (random(65), vector(), 1), (16,), 0, "not aligned"),
+    "vector at an odd address": ("four_at_once", (random(65), vector(), 1), (16,), 0, "not aligned"),
     "vector over the end": ("four_at_once", (random(62), vector()), (16,), 0, "reads .* outside of all buffers"),
     "read-only memory": ("all_write_the_same", (read_only(vector()),), (64,), 0, "read-only"),
     "barrier in a branch": ("barrier_for_some", (vector(),), (64,), 0, "barrier divergence: .* ended"),

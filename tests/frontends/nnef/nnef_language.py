@@ -1,4 +1,4 @@
-"""What the tests of the NNEF language share: short ways to write documents, and the place of an expected error."""
+"""What the tests of the NNEF language share: short ways to write documents, and the position of an expected error."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ MARK = "«"
 def check_error(
     marked: str, message: str, *, hint: str = "", dialect: Dialect | None = None, **options: Any
 ) -> CompileError:
-    """Check that a document is refused with the message, at the place marked by `«`."""
+    """Check that a document is refused with the message, at the position marked by `«`."""
     at = marked.index(MARK)
     text = marked.replace(MARK, "")
     with pytest.raises(CompileError) as caught:

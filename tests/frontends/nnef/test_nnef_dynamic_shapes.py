@@ -1,4 +1,4 @@
-"""NNEF documents that leave sizes of inputs open: one library for all sizes, beside onnxruntime and NumPy."""
+"""NNEF documents that leave sizes of inputs open: one library for all sizes, compared with onnxruntime and NumPy."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def test_sizes_that_only_one_number_fits_are_that_number(tmp_path: Path) -> None
         assert nnefc.compile(model(tmp_path, text)).inputs[0].shape == (2, 4)
 
 
-def test_what_must_be_known_is_reported_with_the_place_and_the_option(tmp_path: Path) -> None:
+def test_what_must_be_known_is_reported_with_the_location_and_the_option(tmp_path: Path) -> None:
     text = "graph g(x) -> (y) { x = external(shape = [0, 4]); y = tile(x, repeats = [1, 1 / (shape_of(x)[0] - 9)]); }"
     with pytest.raises(CompileError, match=r"(?s)graph.nnef:4:.*--shape x=1,4"):
         nnefc.compile(model(tmp_path, text))
@@ -194,7 +194,7 @@ def test_conditions_on_symbols_of_tract_are_no_constants(condition: str, tmp_pat
         np.testing.assert_allclose(made, x if holds else np.exp(x), rtol=1e-6)
 
 
-def test_sizes_beside_open_ones_may_be_expressions(tmp_path: Path) -> None:
+def test_sizes_next_to_dynamic_ones_may_be_expressions(tmp_path: Path) -> None:
     text = "graph g(x) -> (y) {{ x = external<scalar>(shape = [{}, 0]); y = relu(x); }}"
     artifact = nnefc.compile(model(tmp_path, text.format("2 * (3 + 1)")))
     assert [tensor.shape for tensor in artifact.inputs] == [(8, "x_1")]

@@ -97,7 +97,7 @@ def test_a_scaled_summand_of_rank_0(tmp_path: Path) -> None:
     round_trip(lambda: load_onnx(path), tmp_path).check()
 
 
-def test_what_nnef_lacks_is_an_error_with_its_operator_and_place(tmp_path: Path) -> None:
+def test_what_nnef_lacks_is_an_error_with_its_operator_and_location(tmp_path: Path) -> None:
     path = one_node(tmp_path, "Erf", name="bell")
     with pytest.raises(CompileError) as caught:
         nnefc.convert(path, tmp_path / "out.nnef")

@@ -32,7 +32,7 @@ SAMPLE_AND_ALL = pytest.mark.parametrize(
 class Case:
     """One node. `constant` counts the inputs that are initializers; None is an input left out.
 
-    `types` are those of outputs that are not float32, by their places, where shape inference does not know them.
+    `types` are those of outputs that are not float32, by their locations, where shape inference does not know them.
     """
 
     op: str

@@ -1,4 +1,5 @@
-"""Operators of ai.onnx.ml that look strings and numbers up, beside onnxruntime and the standard's own evaluator."""
+"""Operators of ai.onnx.ml that look strings and numbers up, compared with onnxruntime and the standard's own
+evaluator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels that differ in their sizes alone: each call has its own, and nothing is read or written beside a buffer."""
+"""Kernels that differ in their sizes alone: each call has its own, and nothing is read or written outside a buffer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import nnefc
 RNG = np.random.default_rng(8)
 BYTE, BOOL = TensorProto.UINT8, TensorProto.BOOL
 
-KINDS = {"": "places_of", "Elements": "elements", "ND": "tuples"}
+KINDS = {"": "positions_of", "Elements": "elements", "ND": "tuples"}
 
 pytestmark = pytest.mark.skipif(not CAN_GUARD, reason="needs: Linux with pages of 4 KiB")
 
@@ -74,7 +74,7 @@ def bytes_of(*shape: int) -> np.ndarray:
 
 
 def test_sizes_that_a_run_refuses_are_not_computed_with(tmp_path: Path) -> None:
-    """A branch gives twice the rows that there is room for, and there are fewer places than are added to."""
+    """A branch gives twice the rows that there is room for, and there are fewer locations than are added to."""
     info = helper.make_tensor_value_info
     branches = {
         name: helper.make_graph([node(*made, **more)], name, [], [info(made[2], TensorProto.FLOAT, None)])
@@ -111,12 +111,12 @@ def test_nothing_is_taken_of_what_has_no_elements(tmp_path: Path) -> None:
     info, whole = helper.make_tensor_value_info, TensorProto.INT64
     nodes = [
         node("ReduceSum", "counts", "sum", keepdims=0),
-        node("Range", "zero sum one", "places"),
-        node("Gather", "x places", "table"),
+        node("Range", "zero sum one", "locations"),
+        node("Gather", "x locations", "table"),
         node("CumSum", "table zero", "sums"),
         *(node(f"Gather{kind}", f"sums {given}", given[0]) for kind, given in KINDS.items()),
     ]
-    inputs = [info("counts", whole, [2]), info("x", TensorProto.FLOAT, ["n", 9]), info("places_of", whole, ["m"])]
+    inputs = [info("counts", whole, [2]), info("x", TensorProto.FLOAT, ["n", 9]), info("positions_of", whole, ["m"])]
     inputs += [info("elements", whole, ["m", 9]), info("tuples", whole, ["m", 1])]
     constants = [numpy_helper.from_array(np.array(value), name) for name, value in (("zero", 0), ("one", 1))]
     results = [info(given[0], TensorProto.FLOAT, None) for given in KINDS.values()]
@@ -128,7 +128,7 @@ def test_nothing_is_taken_of_what_has_no_elements(tmp_path: Path) -> None:
     feed = {
         "x": RNG.standard_normal((5, 9)).astype(np.float32),
         "counts": np.array([2, 1]),
-        "places_of": np.array([0, 2]),
+        "positions_of": np.array([0, 2]),
     }
     feed |= {"elements": np.ones((2, 9), np.int64), "tuples": np.zeros((2, 1), np.int64)}
     right, wrong = run_apart(artifact, [feed, feed | {"counts": np.zeros(2, np.int64)}])

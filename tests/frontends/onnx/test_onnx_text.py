@@ -1,4 +1,4 @@
-"""Operators that make strings or read them: beside onnxruntime, the standard's own evaluator and Python."""
+"""Operators that make strings or read them: compared with onnxruntime, the standard's own evaluator and Python."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def compiled(
     return nnefc.compile(path).load(threads=2)
 
 
-def beside_onnxruntime(folder: Path) -> onnxruntime.InferenceSession:
+def onnxruntime_session(folder: Path) -> onnxruntime.InferenceSession:
     return onnxruntime.InferenceSession(folder / "model.onnx", providers=["CPUExecutionProvider"])
 
 
@@ -96,7 +96,7 @@ def test_patterns_match_whole_strings(tmp_path: Path) -> None:
     outputs = {f"y{i}": BOOL for i in range(len(patterns))}
     with compiled(tmp_path, nodes, {"x": (STRING, ["n"])}, outputs) as library:
         found = library.run({"x": x})
-        expected = beside_onnxruntime(tmp_path).run(None, {"x": x})
+        expected = onnxruntime_session(tmp_path).run(None, {"x": x})
         for pattern, result, right in zip(patterns, found.values(), expected, strict=True):
             assert x[result != right].tolist() == [], pattern
         assert library(np.array([b"\xff", b"a\xff", b"\xc3"], object))[9].tolist() == [False] * 3  # no UTF-8
@@ -177,7 +177,7 @@ def test_numbers_become_strings_as_in_onnxruntime_and_come_back(tmp_path: Path) 
     with compiled(tmp_path, nodes, inputs, outputs) as library:
         found = library.run(given)
     del outputs["b2"]  # which onnxruntime cannot read
-    for name, expected in zip(outputs, beside_onnxruntime(tmp_path).run(list(outputs), given), strict=True):
+    for name, expected in zip(outputs, onnxruntime_session(tmp_path).run(list(outputs), given), strict=True):
         np.testing.assert_array_equal(found[name], expected, name)
     np.testing.assert_array_equal(found["b2"], given["b"])
     known = [node("Cast", "k", "y", to=STRING), node("Identity", "x", "z")]
@@ -219,7 +219,7 @@ def test_ngrams_of_strings_and_integers(kind: str, more: dict[str, Any], tmp_pat
     words: Any = ["a", "Ärger", "日本", "", "long" * 50, "unknown"] if kind == "strings" else [7, -1, 1 << 40, 0, 5, 99]
     input_ = (STRING if kind == "strings" else INT64, ["n", "m"])
     with compiled(tmp_path, [ngrams(words, kind, **more)], {"x": input_}, {"y": FLOAT}) as library:
-        session = beside_onnxruntime(tmp_path)
+        session = onnxruntime_session(tmp_path)
         for shape in ((1, 1), (3, 30), (40, 7)):
             x = RNG.choice(np.array(words, object if kind == "strings" else np.int64), shape)
             np.testing.assert_allclose(library(x), session.run(None, {"x": x})[0], rtol=1e-6)
@@ -265,7 +265,7 @@ def test_tokens_are_those_of_onnxruntime(tmp_path: Path) -> None:
     with nnefc.compile(path).load(threads=1) as library:
         for count in (1, 30, 5):
             x = np.array(["x", *("".join(RNG.choice(letters, RNG.integers(0, 12))) for _ in range(count))], object)
-            found, expected = library(x), beside_onnxruntime(tmp_path).run(None, {"x": x})
+            found, expected = library(x), onnxruntime_session(tmp_path).run(None, {"x": x})
             for given, result, right in zip(TOKENIZERS, found, expected, strict=True):
                 assert result.tolist() == right.tolist(), given
 

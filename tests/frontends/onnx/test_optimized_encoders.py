@@ -1,4 +1,5 @@
-"""An encoder as onnxruntime's transformer optimizer writes it, of dynamic batch and length, beside onnxruntime."""
+"""An encoder as onnxruntime's transformer optimizer writes it, of dynamic batch and length, compared with
+onnxruntime."""
 
 from __future__ import annotations
 

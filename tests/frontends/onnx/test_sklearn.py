@@ -1,4 +1,4 @@
-"""Models of scikit-learn, LightGBM and XGBoost as their converters write them: beside the models themselves."""
+"""Models of scikit-learn, LightGBM and XGBoost as their converters write them: compared with the models themselves."""
 
 from __future__ import annotations
 

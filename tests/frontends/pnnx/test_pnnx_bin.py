@@ -111,7 +111,7 @@ def test_members_that_share_bytes_are_refused(tmp_path: Path) -> None:
     binary = tmp_path / "model.pnnx.bin"
     with zipfile.ZipFile(binary) as archive:
         first = archive.getinfo("w0.data")
-    with zipfile.ZipFile(binary, "a") as archive:  # entries of the directory that point to one place
+    with zipfile.ZipFile(binary, "a") as archive:  # entries of the directory that point to one position
         for name in ("w1.data", "w2.data"):
             other = zipfile.ZipInfo(name)
             other.header_offset, other.CRC = first.header_offset, first.CRC

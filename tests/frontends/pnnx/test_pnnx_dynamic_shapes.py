@@ -1,4 +1,4 @@
-"""PNNX networks whose sizes the file leaves open: one library for all sizes, beside PyTorch and NumPy."""
+"""PNNX networks whose sizes the file leaves open: one library for all sizes, compared with PyTorch and NumPy."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_ranges_are_given_with_the_shape_of_an_input(tmp_path: Path) -> None:
     assert nnefc.compile(path, shape={"in0": (3, 4)}).inputs[0].shape == (3, 4)
 
 
-def test_what_must_be_known_is_reported_with_the_place_and_the_option(tmp_path: Path) -> None:
+def test_what_must_be_known_is_reported_with_the_location_and_the_option(tmp_path: Path) -> None:
     lines = [
         "pnnx.Input in0 0 1 0 #0=(?,?)f32",
         "Tensor.view view 1 1 0 1 shape=(2,3) $input=0",

@@ -111,7 +111,7 @@ def test_description_shows_infix_and_tree() -> None:
         ("1" * 500, 1, "too long"),
     ],
 )
-def test_malformed_expressions_are_refused_with_their_place(text: str, column: int, message: str) -> None:
+def test_malformed_expressions_are_refused_with_their_location(text: str, column: int, message: str) -> None:
     with pytest.raises(CompileError) as caught:
         parse(text, operands=2)
     assert message in caught.value.message

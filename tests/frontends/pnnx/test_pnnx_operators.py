@@ -105,7 +105,7 @@ def test_cases_made_again_with_other_numbers_agree(
     compare(tmp_path, family)
 
 
-def test_a_number_beside_bfloat16_is_one(tmp_path: Path) -> None:
+def test_a_number_next_to_bfloat16_is_one(tmp_path: Path) -> None:
     lines = [
         "pnnx.Input in 0 1 0 #0=(1,3)bf16",
         "pnnx.Expression above 1 1 0 1 expr=gt(@0,0.0)",
@@ -115,7 +115,7 @@ def test_a_number_beside_bfloat16_is_one(tmp_path: Path) -> None:
     assert str(load(write_network(tmp_path, lines)).module["main"].ret_ty.fields[0].dtype) == "bfloat16"
 
 
-def test_the_least_divisor_of_a_root_mean_square_is_of_the_type(tmp_path: Path) -> None:
+def test_the_smallest_divisor_of_a_root_mean_square_is_of_the_type(tmp_path: Path) -> None:
     """As PyTorch has it."""
     x = np.array([[3e-5, -2e-5]])
     expected = x / np.sqrt((x**2).mean() + np.finfo(np.float64).eps)

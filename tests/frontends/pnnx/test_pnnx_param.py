@@ -1,4 +1,4 @@
-"""The text file: every kind of parameter, and what is refused, with its place."""
+"""The text file: every kind of parameter, and what is refused, with its position."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def test_padding_of_booleans_takes_a_boolean(tmp_path: Path) -> None:
     np.testing.assert_array_equal(result, [[True, False, False, False]] * 2)
 
 
-def test_what_tvm_refuses_is_an_error_with_its_place(tmp_path: Path) -> None:
+def test_what_tvm_refuses_is_an_error_with_its_location(tmp_path: Path) -> None:
     lines = ("pnnx.Input a 0 1 a #a=(2,3)f32", "pnnx.Input b 0 1 b #b=(3)i64", "torch.outer o 2 1 v b 1", OUTPUT)
     lines = (*lines[:2], "Tensor.select v 1 1 a v dim=0 index=0", *lines[2:])
     assert load(write_network(tmp_path, lines)).outputs == ("pnnx_output_0",)  # types promote

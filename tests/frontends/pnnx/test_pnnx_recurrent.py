@@ -1,4 +1,4 @@
-"""Recurrent layers of every shape beside NumPy in float64, and sequences of any length."""
+"""Recurrent layers of every shape compared with NumPy in float64, and sequences of any length."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """How far a graph's results may be from float64, by what the graph computes.
 
-Each result may differ by the errors of the step that makes it: a few units in the last place of the result, or, where
-terms are added up, of the sum of the terms' magnitudes, which the same step gives for the magnitudes of its inputs.
-Numbers of float16 and bfloat16 are computed with as float32, and rounded where they are kept; so are those that
+Each result may differ by the errors of the step that makes it: a few units in the last place of the result, or,
+where terms are added up, of the sum of the terms' magnitudes, which the same step gives for the magnitudes of its
+inputs. Numbers of float16 and bfloat16 are computed with as float32, and rounded where they are kept; so are those that
 products in a narrow precision multiply.
 
 What is within that needs no more; for the others the graph is evaluated in float64 several times. In each, every step's
@@ -41,12 +41,13 @@ _PRECISIONS = {"": 0.0, "bf16": _BRAIN, "fp16": _HALF, "tf32": _HALF}
 _KEPT = {np.dtype(np.float16): _HALF, np.dtype(ml_dtypes.bfloat16): _BRAIN}
 """Of what is kept in a 16-bit float."""
 _SMALLEST_HALF = 2.0**-24
-"""The least number of float16."""
+"""The smallest number of float16."""
 _SAMPLES = (*(16 * (None,)), 1 / 8, -1 / 8)
 """The errors of each evaluation, in those of one step; None for random ones, of which a choice between two elements
 that errors alone make may look the same some times.
 
-Those of one sign find every jump right beside an exact value, as that of a rounding: random ones may all miss it.
+Those of one sign find every jump right compared with an exact value, as that of a rounding: random ones may all miss
+it.
 """
 _STEP_UNITS = 48.0
 """Errors of one step, in units of float32: of elementary functions, of the order of sums, of Winograd's transforms."""
@@ -109,7 +110,7 @@ _TERMS: Mapping[str, Callable[..., Anything]] = {
     ),
 }
 """How large what is added up inside may be, where magnitudes of the inputs do not tell; of numbers of images'
-positions, errors move the place."""
+positions, errors move the location."""
 _DEQUANTIZED = frozenset(("RealQGemm",))
 """Products of what integers stand for, which are rounded as other factors are where nothing computes in integers."""
 _FEW_DIGITS = {"RealQLinearSigmoid": 64.0}
@@ -151,7 +152,7 @@ class Bounds:
 
 @dataclass(frozen=True)
 class _Rounding:
-    """What is rounded beside the errors of float32, or of float64.
+    """What is rounded next to the errors of float32, or of float64.
 
     Attributes:
         unit: the largest error of a number that is computed with, over it.
@@ -325,9 +326,9 @@ def _lost_to_means(step: Step, values: Sequence[Any]) -> Array:
     by."""
     x, *others = values
     terms = _terms(step, values)
-    places = _terms(step, [np.arange(x.size, dtype=np.float64).reshape(x.shape), *others])
+    locations = _terms(step, [np.arange(x.size, dtype=np.float64).reshape(x.shape), *others])
     lost = np.zeros(x.shape)
-    if terms is None or places is None:
+    if terms is None or locations is None:
         return lost
     given = {a.name: helper.get_attribute_value(a) for a in step.node.attribute}
     if step.node.op_type == "MeanVarianceNormalization":
@@ -335,7 +336,7 @@ def _lost_to_means(step: Step, values: Sequence[Any]) -> Array:
     else:
         means = np.abs(terms).mean(1) / np.sqrt(terms.var(1) + given.get("epsilon", 1e-5))
     factor = np.abs(others[0]).max(initial=0) if others and others[0] is not None else 1.0
-    lost.reshape(-1)[places.astype(int)] = factor * means[:, None]
+    lost.reshape(-1)[locations.astype(int)] = factor * means[:, None]
     return lost
 
 

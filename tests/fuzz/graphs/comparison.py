@@ -225,7 +225,7 @@ def _meets_one(message: str) -> bool:
     return matched is not None and "1" in matched.groups()
 
 
-def _by_itself(outcome: Outcome, beside: Graph) -> Outcome:
+def _by_itself(outcome: Outcome, together: Graph) -> Outcome:
     """What is found of a graph is sought again in a library of its own; if not there, that of all graphs shows it."""
     if not outcome.findings:
         return outcome
@@ -233,7 +233,7 @@ def _by_itself(outcome: Outcome, beside: Graph) -> Outcome:
     again = compare([finding.graph], finding.way)
     if again.findings:
         return replace(again, counts=outcome.counts)  # others count with those of all graphs
-    return replace(outcome, findings=(replace(finding, what=f"{finding.what} [beside others]", graph=beside),))
+    return replace(outcome, findings=(replace(finding, what=f"{finding.what} [next to others]", graph=together),))
 
 
 def _judged(graph: Graph, runs: Sequence[Arrays], way: Way) -> Outcome:

@@ -27,19 +27,19 @@ def _products(given: Attributes, a: Array, b: Array) -> Array:
 def _with_bias(given: Attributes, x: Array, bias: Array, *operands: Array) -> Array:
     """One of several operands with its part of a bias for all of them."""
     starts = np.cumsum([0, *(operand.shape[-1] for operand in operands)])
-    place = given["place"]
-    return np.asarray(x + bias[starts[place] : starts[place + 1]])
+    location = given["location"]
+    return np.asarray(x + bias[starts[location] : starts[location + 1]])
 
 
 def _real(x: Array, scale: Array, zero: Array | None, axis: int = 1) -> Array:
-    """What integers stand for; of a scale for each place of an axis, of that axis."""
-    places = _along(x, axis) if np.ndim(scale) else ()
-    middle = 0.0 if zero is None else zero.astype(np.float64).reshape(places)
-    return np.asarray((x.astype(np.float64) - middle) * scale.reshape(places))
+    """What integers stand for; of a scale for each location of an axis, of that axis."""
+    locations = _along(x, axis) if np.ndim(scale) else ()
+    middle = 0.0 if zero is None else zero.astype(np.float64).reshape(locations)
+    return np.asarray((x.astype(np.float64) - middle) * scale.reshape(locations))
 
 
 def _along(x: Array, axis: int) -> tuple[int, ...]:
-    """The shape in which one number for each place of an axis is repeated to a tensor's."""
+    """The shape in which one number for each location of an axis is repeated to a tensor's."""
     return tuple(-1 if k == axis % x.ndim else 1 for k in range(x.ndim))
 
 
@@ -175,14 +175,14 @@ def unpacked(packed: Array, bits: int) -> Array:
 
 
 def _half(given: Attributes, x: Array) -> Array:
-    return np.split(x, 2, -1)[given["place"]]
+    return np.split(x, 2, -1)[given["location"]]
 
 
 def _third(given: Attributes, x: Array) -> Array:
-    return np.split(x, 3, -1)[given["place"]]
+    return np.split(x, 3, -1)[given["location"]]
 
 
-def _places(_given: Attributes, words: Array) -> Array:
+def _positions(_given: Attributes, words: Array) -> Array:
     return np.arange(words.shape[1])[None]
 
 
@@ -196,7 +196,7 @@ def _padding_mask(_given: Attributes, mask: Array, x: Array) -> Array:
 
 
 def _padded(_given: Attributes, x: Array, offsets: Array) -> Array:
-    """Elements of sequences that lie one after the other, each at its place in a batch; zeros elsewhere."""
+    """Elements of sequences that lie one after the other, each at its location in a batch; zeros elsewhere."""
     found = np.zeros((offsets.size, x.shape[1]))
     found[offsets.reshape(-1)[: len(x)]] = x
     return found.reshape(*offsets.shape, -1)
@@ -210,11 +210,11 @@ def _known_keys(_given: Attributes, offsets: Array, starts: Array) -> Array:
     return np.asarray(np.arange(offsets.shape[1]) < np.diff(starts)[:, None])[:, None, None]
 
 
-def _position_counts(_given: Attributes, x: Array, places: Array) -> Array:
+def _position_counts(_given: Attributes, x: Array, locations: Array) -> Array:
     """Of all elements, from the first one's on where that alone is given."""
-    if places.ndim == 2:
-        return places
-    return np.broadcast_to(places + np.arange(x.shape[-2]), (len(x), x.shape[-2]))
+    if locations.ndim == 2:
+        return locations
+    return np.broadcast_to(locations + np.arange(x.shape[-2]), (len(x), x.shape[-2]))
 
 
 def _expert_shares(given: Attributes, scores: Array) -> Array:
@@ -260,10 +260,10 @@ def _crop_and_resize(given: Attributes, x: Array, regions: Array, images: Array,
             np.array([(low[k] + high[k]) / 2]) if size[k] == 1 else np.linspace(low[k], high[k], size[k])
             for k in range(2)
         ]
-        for place in np.ndindex(*size):
-            y, x_ = (lines[k][place[k]] for k in range(2))
+        for location in np.ndindex(*size):
+            y, x_ = (lines[k][location[k]] for k in range(2))
             if 0 <= y <= limits[0] and 0 <= x_ <= limits[1]:
-                found[region, :, *place] = _read(given, x[image], y, x_)
+                found[region, :, *location] = _read(given, x[image], y, x_)
     return found
 
 
@@ -324,7 +324,7 @@ OF_ONNXRUNTIME: Mapping[str, Callable[..., Array]] = {
     "MurmurHash3": _hash,
     "Padded": _padded,
     "PaddingMask": _padding_mask,
-    "Places": _places,
+    "Positions": _positions,
     "Real": lambda given, *parts: _real(*parts, *([None] * (3 - len(parts))), given.get("axis", 1)),
     "RealQGemm": _linear_gemm,
     "RealQLinearAdd": _sum,

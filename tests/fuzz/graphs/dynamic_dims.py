@@ -18,7 +18,7 @@ from nnefc.driver.formats import load_network
 __all__ = ["drawn_sizes", "may_be_dynamic"]
 
 _ASKED = re.compile(
-    r"the sizes? of '(?P<name>[^']+)' must be (?:multiples of (?P<factor>\d+)|no less than (?P<least>\d+)"
+    r"the sizes? of '(?P<name>[^']+)' must be (?:multiples of (?P<factor>\d+)|no less than (?P<smallest>\d+)"
     r"|from (?P<low>\d+) to (?P<high>\d+)|(?P<only>\d+)) for"
 )
 _LIMITED = re.compile(
@@ -97,4 +97,4 @@ def _fits(size: int, asked: re.Match[str]) -> bool:
         return size % int(asked["factor"]) == 0
     if asked["only"]:
         return size == int(asked["only"])
-    return int(asked["least"] or asked["low"]) <= size <= int(asked["high"] or size)
+    return int(asked["smallest"] or asked["low"]) <= size <= int(asked["high"] or size)

@@ -31,7 +31,7 @@ class Tensor:
     Attributes:
         name: in the graph.
         array: its value, in the type that the graph gives it.
-        exact: its value with float64 in place of narrower floats.
+        exact: its value with float64 instead of narrower floats.
     """
 
     name: str
@@ -142,7 +142,7 @@ class Graph:
 
 
 def joined(graphs: Sequence[Graph]) -> Graph:
-    """One graph of several of one operator set and type beside each other, whose tensors have names of their own."""
+    """One graph of several of one operator set and type next to each other, whose tensors have names of their own."""
     first, *others = graphs
     if not others:
         return first

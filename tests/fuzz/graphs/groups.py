@@ -116,7 +116,8 @@ def _of_bodies(
         case "SequenceMap":
             first, *others = inputs
             each = (
-                [other[place] if isinstance(other, list) else other for other in others] for place in range(len(first))
+                [other[location] if isinstance(other, list) else other for other in others]
+                for location in range(len(first))
             )
             trips = [
                 bodies["body"].results([element, *more], outside) for element, more in zip(first, each, strict=True)

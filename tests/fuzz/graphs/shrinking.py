@@ -17,7 +17,7 @@ def shrunk(graph: Graph, fails: Fails, maximum: int = 100) -> Graph:
     """A graph with fewer steps, of the same seed, for which `fails` still holds.
 
     Args:
-        most: how often `fails` is asked.
+        maximum: how often `fails` is asked.
     """
     asked = 0
 

@@ -50,11 +50,11 @@ class Steps:
             x = self.add("Add", x, other)
         return x
 
-    def end(self, x: str, place: int = 0) -> list[onnx.NodeProto]:
+    def end(self, x: str, location: int = 0) -> list[onnx.NodeProto]:
         """All nodes, of which this tensor is a result, the first by default."""
         for made in self.made:
-            made.output[:] = [self.node.output[place] if name == x else name for name in made.output]
-            made.input[:] = [self.node.output[place] if name == x else name for name in made.input]
+            made.output[:] = [self.node.output[location] if name == x else name for name in made.output]
+            made.input[:] = [self.node.output[location] if name == x else name for name in made.input]
         return self.made
 
     def rounded(self, real: str, zero: str) -> list[onnx.NodeProto]:
@@ -84,7 +84,7 @@ def attended(
         mask: booleans, or numbers that are added to scores.
         past: keys and values before those.
         filled: how many keys there are in each sequence.
-        seen: booleans beside a mask of numbers.
+        seen: booleans next to a mask of numbers.
     """
     heads = given.get("q_num_heads", 0)
     query, key, value = (

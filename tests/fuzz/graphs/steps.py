@@ -136,7 +136,7 @@ def evaluate(step: Step, values: Iterable[Array | None]) -> list[Array]:
 
 
 def in_float32(array: Array) -> Array:
-    """The array with float64 in place of narrower floats."""
+    """The array with float64 instead of narrower floats."""
     return array.astype(np.float64) if is_float(array.dtype) else array
 
 

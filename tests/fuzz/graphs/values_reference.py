@@ -21,18 +21,18 @@ Attributes = Mapping[str, Any]
 Elements = Sequence[Array]
 
 
-def _inserted(_: Attributes, elements: Elements, element: Array, place: Array | None = None) -> Elements:
-    at = len(elements) if place is None else _place(place, len(elements), len(elements))
+def _inserted(_: Attributes, elements: Elements, element: Array, location: Array | None = None) -> Elements:
+    at = len(elements) if location is None else _position(location, len(elements), len(elements))
     return [*elements[:at], element, *elements[at:]]
 
 
-def _erased(_: Attributes, elements: Elements, place: Array | None = None) -> Elements:
-    at = len(elements) - 1 if place is None else _place(place, len(elements))
+def _erased(_: Attributes, elements: Elements, location: Array | None = None) -> Elements:
+    at = len(elements) - 1 if location is None else _position(location, len(elements))
     return [*elements[:at], *elements[at + 1 :]]
 
 
-def _place(place: Array, count: int, maximum: int | None = None) -> int:
-    number = int(place)
+def _position(location: Array, count: int, maximum: int | None = None) -> int:
+    number = int(location)
     if not -count <= number <= (count - 1 if maximum is None else maximum):
         raise ValueError("no such position")
     return number % count if number < 0 else number
@@ -61,7 +61,7 @@ OF_VALUES: Mapping[str, Callable[..., Any]] = {
     "Optional": lambda _, value: value,
     "OptionalGetElement": lambda _, value: value,
     "OptionalHasElement": lambda _, __: np.array(True),
-    "SequenceAt": lambda _, elements, place: elements[_place(place, len(elements))],
+    "SequenceAt": lambda _, elements, location: elements[_position(location, len(elements))],
     "SequenceConstruct": lambda _, *elements: list(elements),
     "SequenceEmpty": lambda _: [],
     "SequenceErase": _erased,

@@ -158,7 +158,7 @@ class Walk:
         """A tensor of one of these types and ranks, rather a late one; a new input where there is none.
 
         Args:
-            least: elements that it has at least.
+            smallest: elements that it has at smallest.
         """
         kinds, ranks = [self._kind(d) for d in dtypes], list(ranks)
         kinds = kinds if self.takes_integers else [kind for kind in kinds if kind.kind not in "iu"]
@@ -222,7 +222,7 @@ class Walk:
         for value in values:
             if value.dtype.kind not in "fiub" or not (value.size or self.may_be_empty):
                 raise Rejected("not a tensor that can be compared")
-            if 0 in _places_of(step, value) and step.node.op_type in _WINDOWS:
+            if 0 in _positions_of(step, value) and step.node.op_type in _WINDOWS:
                 raise Rejected("the window fits nowhere")
             if value.size > MAX_ELEMENTS:
                 raise Rejected("too large")
@@ -305,7 +305,7 @@ class Walk:
         return Tensor(f"{self.prefix}{name}", array, in_float32(array))
 
 
-def _places_of(step: Step, value: Array) -> tuple[int, ...]:
+def _positions_of(step: Step, value: Array) -> tuple[int, ...]:
     """The sizes of images that a step makes, whose channels come before them or last."""
     last = step.node.op_type.startswith("Nhwc") or attributes_of(step.node).get("channels_last")
     return value.shape[1:-1] if last else value.shape[2:]

@@ -35,7 +35,7 @@ class Way:
         twin: another way whose results shall have the same bits.
         special: whether inputs hold infinities, zeros and NaN.
         validates: whether it is not run, but computed after each pass, and each kernel after each of its steps.
-        share: of the graphs, beside the others; those that take long have small ones.
+        share: of the graphs, next to the others; those that take long have small ones.
         together: how many graphs are one library.
         without: operators that the graphs shall not have.
         integers: whether they have tensors of integers.

@@ -85,12 +85,12 @@ class Session:
         self._written = time.time()
 
     def _found(self, data: bytes, failure: Exception) -> str:
-        """Keep the input and its traceback, once for each place in the project that failed."""
+        """Keep the input and its traceback, once for each location in the project that failed."""
         frames = [
             f for f in traceback.extract_tb(failure.__traceback__) if re.search("compiler|targets|passes", f.filename)
         ]
-        place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "?"
-        kind = f"{type(failure).__name__} at {place}"
+        location = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "?"
+        kind = f"{type(failure).__name__} at {location}"
         if kind not in self._seen:
             self._seen.add(kind)
             keep(self._findings, kind, data, "".join(traceback.format_exception(failure)))
@@ -189,9 +189,9 @@ def supervise(name: str, minutes: float, seed: int, memory_gib: float, findings:
                 report = (findings / "watchdog").read_text() if (findings / "watchdog").exists() else ""
                 kind = "hang" if report else f"died with status {status}"
                 frames = re.findall(r'File "([^"]*(?:compiler|targets|passes)[^"]*)", line (\d+)', report)
-                place = f" at {Path(frames[0][0]).name}:{frames[0][1]}" if frames else ""
+                location = f" at {Path(frames[0][0]).name}:{frames[0][1]}" if frames else ""
                 data = (findings / "current").read_bytes() if (findings / "current").exists() else b""
-                keep(findings, kind + place, data, report)
+                keep(findings, kind + location, data, report)
                 if not data:
                     print((findings / "worker.log").read_text()[-2000:], file=sys.stderr)
                     return 1

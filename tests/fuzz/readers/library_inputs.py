@@ -1,4 +1,4 @@
-"""Inputs for fuzzing what reads libraries and what is beside them: records, signatures, keys, weights, targets."""
+"""Inputs for fuzzing what reads libraries and what is next to them: records, signatures, keys, weights, targets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from runtime_samples import CONSTANTS, DYNAMIC_SAMPLE, SAMPLE, ZIG_TARGET, objec
 
 from nnefc.loader import load
 from nnefc.loader.encrypted_weights import decrypted_weights
-from nnefc.loader.files import check_file, labels_of, weights_beside
+from nnefc.loader.files import check_file, labels_of, weights_next_to
 from nnefc.loader.signature import check_signature, sign_library
 from nnefc.targets.description.embedded_metadata import MARK, embedded_metadata
 from nnefc.targets.description.library_file import file_kind, read_metadata
@@ -74,7 +74,7 @@ def record(content: bytes, folder: Path) -> None:
 def _read_record(path: Path) -> None:
     read_metadata(path)
     labels_of(path)
-    weights_beside(path)
+    weights_next_to(path)
 
 
 def signature(content: bytes, folder: Path) -> None:
@@ -208,7 +208,7 @@ def mutate(data: bytes, random: Random, corpus: list[bytes]) -> bytes:
 
 
 def _change_json(data: bytes, random: Random) -> bytes:
-    """Another value in one place."""
+    """Another value in one location."""
     try:
         whole = json.loads(data)
     except (ValueError, RecursionError):
@@ -221,14 +221,14 @@ def _change_json(data: bytes, random: Random) -> bytes:
         at = random.choice(inside)
     if not isinstance(at, (dict, list)) or not at:
         return json.dumps(random.choice(VALUES)).encode()
-    place: Any = random.choice(list(at)) if isinstance(at, dict) else random.randrange(len(at))
+    location: Any = random.choice(list(at)) if isinstance(at, dict) else random.randrange(len(at))
     match random.randrange(4):
         case 0:
-            del at[place]
+            del at[location]
         case 1 if isinstance(at, list):
-            at.insert(place, at[random.randrange(len(at))])
+            at.insert(location, at[random.randrange(len(at))])
         case _:
-            at[place] = random.choice(VALUES)
+            at[location] = random.choice(VALUES)
     return json.dumps(whole).encode()
 
 

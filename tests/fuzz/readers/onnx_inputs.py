@@ -107,31 +107,31 @@ def _change(model: onnx.ModelProto, random: Random, other: onnx.ModelProto) -> N
     field, value = random.choice(fields)
     if field.is_repeated:
         target = getattr(message, field.name)
-        place = random.randrange(len(target))
+        location = random.randrange(len(target))
         match random.randrange(4):
             case 0:
-                del target[place]
+                del target[location]
             case 1 if field.type == FieldDescriptor.TYPE_MESSAGE:
-                target.add().CopyFrom(target[place])
+                target.add().CopyFrom(target[location])
             case 1:
-                target.append(target[place])
+                target.append(target[location])
             case 2 if field.type == FieldDescriptor.TYPE_MESSAGE and field.message_type.name == "NodeProto":
                 if other.graph.node:
                     target.add().CopyFrom(random.choice(other.graph.node))
             case _ if field.type != FieldDescriptor.TYPE_MESSAGE:
-                _put(target, place, _changed_scalar(target[place], random, names))
+                _put(target, location, _changed_scalar(target[location], random, names))
     elif random.random() < 0.2:
         message.ClearField(field.name)
     elif field.type != FieldDescriptor.TYPE_MESSAGE:
         _put(message, field.name, _changed_scalar(value, random, names))
 
 
-def _put(target: Any, place: Any, value: Any) -> None:
+def _put(target: Any, location: Any, value: Any) -> None:
     """Set an element or a field, unless the field cannot hold it."""
     try:
-        if isinstance(place, str):
-            setattr(target, place, value)
+        if isinstance(location, str):
+            setattr(target, location, value)
         else:
-            target[place] = value
+            target[location] = value
     except (ValueError, TypeError):
         pass

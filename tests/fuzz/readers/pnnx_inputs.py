@@ -90,19 +90,21 @@ def _mutated_text(text: str, random: Random) -> str:
     """Some changes of characters, words and lines."""
     for _ in range(random.randint(1, 4)):
         words = text.split(" ")
-        place = random.randrange(len(words))
+        location = random.randrange(len(words))
         match random.randrange(9):
             case 0:
-                words[place] = random.choice(INTERESTING)
-            case 1 if "=" in words[place]:
-                words[place] = words[place].partition("=")[0] + "=" + random.choice(INTERESTING)
+                words[location] = random.choice(INTERESTING)
+            case 1 if "=" in words[location]:
+                words[location] = words[location].partition("=")[0] + "=" + random.choice(INTERESTING)
             case 2:
-                del words[place]
+                del words[location]
             case 3:
-                words.insert(place, random.choice(words))
-            case 4 if words[place]:
-                i = random.randrange(len(words[place]))
-                words[place] = words[place][:i] + random.choice("0123456789-.,()[]=@#$?eE") + words[place][i + 1 :]
+                words.insert(location, random.choice(words))
+            case 4 if words[location]:
+                i = random.randrange(len(words[location]))
+                words[location] = (
+                    words[location][:i] + random.choice("0123456789-.,()[]=@#$?eE") + words[location][i + 1 :]
+                )
             case 5:
                 lines = text.split("\n")
                 lines.insert(random.randrange(len(lines)), random.choice(lines))
@@ -118,7 +120,7 @@ def _mutated_text(text: str, random: Random) -> str:
                     words[i] = "".join(random.choice("0123456789") if c.isdigit() else c for c in words[i])
             case 8:
                 other = random.randrange(len(words))
-                words[place], words[other] = words[other], words[place]
+                words[location], words[other] = words[other], words[location]
         text = " ".join(words)
     return text
 
@@ -129,20 +131,22 @@ def _mutated_bytes(data: bytes, random: Random) -> bytes:
     for _ in range(random.randint(1, 6)):
         if not changed:
             break
-        place = (
+        location = (
             random.randrange(len(changed))
             if random.random() < 0.3
             else max(0, len(changed) - 1 - random.randrange(400))
         )
         match random.randrange(4):
             case 0:
-                changed[place] = random.randrange(256)
+                changed[location] = random.randrange(256)
             case 1:
-                changed[place : place + 4] = random.choice([b"\xff" * 4, b"\0" * 4, b"\1\0\0\0", b"\xff\xff\xff\x7f"])
+                changed[location : location + 4] = random.choice(
+                    [b"\xff" * 4, b"\0" * 4, b"\1\0\0\0", b"\xff\xff\xff\x7f"]
+                )
             case 2:
-                del changed[place : place + random.randint(1, 50)]
+                del changed[location : location + random.randint(1, 50)]
             case 3:
-                changed[place:place] = random.randbytes(random.randint(1, 30))
+                changed[location:location] = random.randbytes(random.randint(1, 30))
     return bytes(changed)
 
 

@@ -1,4 +1,4 @@
-"""Drawings of graphs: boxes apart from each other, each below what it has lines from, lines beside boxes."""
+"""Drawings of graphs: boxes apart from each other, each below what it has lines from, lines next to boxes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Fourier transforms of known lengths, which are products with matrices, and of lengths of any kind, beside NumPy."""
+"""Fourier transforms of known lengths, which are products with matrices, and of lengths of any kind, compared with
+NumPy."""
 
 from __future__ import annotations
 

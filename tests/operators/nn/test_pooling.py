@@ -40,7 +40,8 @@ def windows(x: np.ndarray, size: int, stride: int, pad: int) -> tuple[np.ndarray
 
 
 def pytorch(x: np.ndarray, size: int, stride: int, pad: int) -> tuple[np.ndarray, np.ndarray]:
-    """The maxima and their places: an element takes over that is larger or not a number, in the order of the window."""
+    """The maxima and their positions: an element takes over that is larger or not a number, in the order of the
+    window."""
     elements, positions = windows(x, size, stride, pad)
     value, position = np.full(elements.shape[:-1], -np.inf, x.dtype), np.full(elements.shape[:-1], -1)
     for element, at in zip(np.moveaxis(elements, -1, 0), np.moveaxis(positions, -1, 0), strict=True):
@@ -52,7 +53,7 @@ def pytorch(x: np.ndarray, size: int, stride: int, pad: int) -> tuple[np.ndarray
 WINDOW = "ceil_mode=False dilation=(1,1) kernel_size=(3,3) padding=(1,1) stride=(2,2)"
 
 
-def test_nan_wins_in_pnnx_and_its_last_place_counts(tmp_path: Path) -> None:
+def test_nan_wins_in_pnnx_and_its_last_position_counts(tmp_path: Path) -> None:
     x = holed(2, 5, 9, 11)
     path = operator_network(tmp_path, "F.max_pool2d", [x], f"{WINDOW} return_indices=True", outputs=2)
     value, position = nnefc.compile(path).load(threads=1)(x)
@@ -97,8 +98,8 @@ def test_positions_in_onnx_are_those_of_the_largest_number(elem: int, tmp_path: 
     path = tmp_path / "model.onnx"
     onnx.save(model, path)
     value, position = nnefc.compile(path).load(threads=1)(x)
-    theirs, their_place = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": x})
-    np.testing.assert_array_equal(position[~np.isnan(theirs)], their_place[~np.isnan(theirs)])
+    theirs, their_position = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": x})
+    np.testing.assert_array_equal(position[~np.isnan(theirs)], their_position[~np.isnan(theirs)])
     elements, positions = windows(x, 3, 2, 1)
     number = ~np.isnan(elements) & (positions >= 0)
     np.testing.assert_array_equal(x.reshape(-1)[position][number.any(-1)], value[number.any(-1)])

@@ -1,4 +1,4 @@
-"""Rounding errors of convolutions and matrix products, against float64 and beside onnxruntime's."""
+"""Rounding errors of convolutions and matrix products, against float64 and compared with onnxruntime's."""
 
 from __future__ import annotations
 

@@ -170,14 +170,14 @@ SHUFFLES = {
         e = R.reshape(d, R.shape([1, 3, 5, 4]))""",
         [1, 3, 5],
     ),
-    "images change places": (
+    "images are permuted": (
         """x[2, 6, 5, 4] -> c
         a = R.reshape(x, R.shape([2, 3, 2, 5, 4]))
         b = R.permute_dims(a, axes=[1, 2, 0, 3, 4])
         c = R.reshape(b, R.shape([2, 6, 5, 4]))""",
         None,
     ),
-    "rows change places": (
+    "rows are permuted": (
         """x[1, 6, 4, 4] -> c
         a = R.reshape(x, R.shape([1, 3, 2, 4, 4]))
         b = R.permute_dims(a, axes=[0, 2, 1, 4, 3])

@@ -19,7 +19,7 @@ ROWS, COLUMNS = 300, 301
 SIZES = np.array([ROWS, COLUMNS])
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((ROWS, COLUMNS), dtype=np.float32)
-PLACES = np.arange(ROWS * COLUMNS, dtype=np.float32)
+POSITIONS = np.arange(ROWS * COLUMNS, dtype=np.float32)
 
 
 def node(kind: str, inputs: str, output: str, **attributes: object) -> NodeProto:
@@ -38,19 +38,19 @@ def onnx_model(nodes: list[NodeProto], constants: Mapping[str, np.ndarray | floa
 ONE = helper.make_tensor("one", TensorProto.FLOAT, [1], [1])
 FULL = node("ConstantOfShape", "sizes", "full", value=ONE)
 RANGE = node("Range", "start end step", "range")
-OF_RANGE = {"start": np.float32(0), "end": np.float32(PLACES.size), "step": np.float32(1)}
+OF_RANGE = {"start": np.float32(0), "end": np.float32(POSITIONS.size), "step": np.float32(1)}
 ROW, COLUMN = np.indices(X.shape)
 
 GENERATED: dict[str, tuple[list[NodeProto], Mapping[str, np.ndarray | float], np.ndarray]] = {
     "one number": ([FULL, node("Identity", "full", "c")], {}, np.ones(1)),
     "expanded": ([node("Expand", "k sizes", "c")], {"k": np.float32(3)}, np.full(1, 3)),
-    "expanded along an axis": ([node("Expand", "k sizes", "c")], {"k": PLACES[:COLUMNS]}, PLACES[:COLUMNS]),
-    "tiled": ([node("Tile", "k times", "c")], {"k": PLACES[None, :7], "times": np.array([ROWS, 43])}, COLUMN % 7),
-    "a range": ([RANGE, node("Reshape", "range sizes", "c")], OF_RANGE, PLACES.reshape(X.shape)),
+    "expanded along an axis": ([node("Expand", "k sizes", "c")], {"k": POSITIONS[:COLUMNS]}, POSITIONS[:COLUMNS]),
+    "tiled": ([node("Tile", "k times", "c")], {"k": POSITIONS[None, :7], "times": np.array([ROWS, 43])}, COLUMN % 7),
+    "a range": ([RANGE, node("Reshape", "range sizes", "c")], OF_RANGE, POSITIONS.reshape(X.shape)),
     "a range of fractions": (
         [RANGE, node("Reshape", "range sizes", "c")],
-        {"start": np.float32(0.25), "end": np.float32(PLACES.size / 2 + 0.25), "step": np.float32(0.5)},
-        0.25 + PLACES.reshape(X.shape) / 2,
+        {"start": np.float32(0.25), "end": np.float32(POSITIONS.size / 2 + 0.25), "step": np.float32(0.5)},
+        0.25 + POSITIONS.reshape(X.shape) / 2,
     ),
     "a diagonal": ([node("EyeLike", "x", "c", k=2)], {}, COLUMN == ROW + 2),
     "a triangle": ([FULL, node("Trilu", "full", "c", upper=0)], {}, COLUMN <= ROW),
@@ -74,7 +74,7 @@ GENERATED: dict[str, tuple[list[NodeProto], Mapping[str, np.ndarray | float], np
     ),
     "arithmetic": (
         [FULL, node("Mul", "full k", "p"), node("Sub", "p full", "s"), node("Clip", "s", "c")],
-        {"k": PLACES[:ROWS, None]},
+        {"k": POSITIONS[:ROWS, None]},
         ROW - 1,
     ),
 }

@@ -109,5 +109,5 @@ def test_lanes_are_permuted_in_registers(tmp_path: Path) -> None:
     assert found is not None
     words = Counter(found[1].split())
     permuted = sum(count for word, count in words.items() if word.startswith(("vperm", "vshuf", "vpshuf")))
-    assert permuted >= 3 * 8  # of six neighbouring results, which read eight places of a row
+    assert permuted >= 3 * 8  # of six neighbouring results, which read eight positions of a row
     assert not words["vinsertps"] and not words["vgatherdps"]

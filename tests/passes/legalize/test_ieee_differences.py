@@ -1,4 +1,5 @@
-"""Floats that cancel as real numbers would, beside onnxruntime: rounding by large constants, infinities and NaN."""
+"""Floats that cancel as real numbers would, compared with onnxruntime: rounding by large constants, infinities and
+NaN."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Programs that do the same at the same places whatever numbers there are, which modules of WebAssembly run early."""
+"""Programs that do the same at the same positions whatever numbers there are, which modules of WebAssembly run
+early."""
 
 from __future__ import annotations
 

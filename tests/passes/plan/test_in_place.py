@@ -134,7 +134,7 @@ def test_a_matrix_plus_its_transpose_is_right_where_the_matrix_dies() -> None:
 
 
 def test_a_tensor_is_not_what_is_padded_after_its_end() -> None:
-    """The elements have the same places in both, and TVM calls that a reshape."""
+    """The elements have the same positions in both, and TVM calls that a reshape."""
     padded = write_inside((1, 9, 8), "float32", Border((0, 0, 0), (0, 2, 0)))
     assert not in_place_of(padded).reshape
     assert in_place_of(write_inside((1, 9, 8), "float32", Border((0, 0, 0), (0, 0, 0)))).reshape

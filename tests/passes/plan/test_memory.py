@@ -275,7 +275,7 @@ def test_an_operand_is_not_overwritten_while_another_operand_is_a_part_of_it() -
     check(writer, [writer.compute([result], 64)])
 
 
-def test_operands_of_a_concatenation_are_written_to_their_place() -> None:
+def test_operands_of_a_concatenation_are_written_into_the_result() -> None:
     writer = Writer()
     source = writer.input(64)
     parts = [writer.compute([source], size) for size in (100, 4, 60)]

@@ -84,7 +84,7 @@ def test_arguments_are_as_wide_as_pointers(
         np.testing.assert_allclose(own, right, rtol=1e-4, atol=1e-5)
 
 
-INTEGERS = {"large": (10**10, 10**10 + 1), "negative": (-7, -10), "least": (-(2**63) + 1, -(2**62))}
+INTEGERS = {"large": (10**10, 10**10 + 1), "negative": (-7, -10), "smallest": (-(2**63) + 1, -(2**62))}
 """What is added to int64."""
 
 

@@ -14,7 +14,7 @@ from nnefc.passes.schedule.rule import scheduled
 
 
 def test_windows_whose_size_depends_on_data_are_left_to_other_rules() -> None:
-    """As in sampling between the places that a grid names."""
+    """As in sampling between the positions that a grid names."""
     data, low, high = te.placeholder((7, 32)), te.placeholder((32,), "int32"), te.placeholder((32,), "int32")
     line = te.compute(data.shape, lambda row, column: tirx.abs(data(row, column)))
     mean = te.compute(data.shape, lambda row, i: (line(row, low(i)) + line(row, high(i))) * tirx.const(0.5, "float32"))

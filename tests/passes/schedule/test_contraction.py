@@ -81,7 +81,7 @@ def test_tiles_do_not_cut_the_blocks_that_levels_share() -> None:
     ("sizes", "registers", "area"),
     [((56, 56, 4), 32, 28), ((56, 56, 4), 16, 12), ((1, 1, 64), 32, 4), ((1, 1, 1), 32, 1)],
 )
-def test_well_known_sizes_use_most_registers(sizes: tuple[int, int, int], registers: int, area: int) -> None:
+def test_well_known_sizes_use_the_registers(sizes: tuple[int, int, int], registers: int, area: int) -> None:
     tile = choose_tile(*sizes, machine(registers))
     assert tile.outer_rows * tile.rows * tile.columns >= area
 
@@ -164,7 +164,7 @@ def test_a_prime_length_gets_the_tiles_of_one_that_divides_well() -> None:
     assert unrolled_iterations(func.body) >= 20
 
 
-def test_winograd_multiplies_whole_blocks_of_channels_and_pays_only_where_most_of_them_are_there() -> None:
+def test_winograd_multiplies_full_blocks_of_channels_and_pays_only_where_they_are_there() -> None:
     machine = target("llvm -mcpu=x86-64-v4")
 
     def pays(inputs: int) -> bool:

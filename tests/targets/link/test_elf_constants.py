@@ -87,7 +87,7 @@ def test_no_page_belongs_to_two_segments(library: ElfFile, machine: str) -> None
     assert all(one.stop <= next_.start for one, next_ in itertools.pairwise(pages))  # in ascending order too
 
 
-def test_addresses_and_positions_in_the_file_are_on_the_same_place_of_a_page(library: ElfFile, machine: str) -> None:
+def test_addresses_and_positions_in_the_file_have_the_same_offset_in_a_page(library: ElfFile, machine: str) -> None:
     for segment in loaded(library):
         assert (int(segment["address"]) - int(segment["offset"])) % MACHINES[machine] == 0
         assert segment["offset"] + segment["stored"] <= len(library.image)

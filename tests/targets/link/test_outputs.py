@@ -1,4 +1,4 @@
-"""The files that a network can be: shared and static libraries, object files, headers, and weights beside them."""
+"""The files that a network can be: shared and static libraries, object files, headers, and weights next to them."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def test_a_network_links_into_a_static_program(machine: str, compiler: tuple[str
     run([*compiler, "-static", tmp_path / "main.c", *libraries, "-o", tmp_path / "main"])
     assert run([tmp_path / "main"]) == f"sample {WEIGHTS[7]:.6f} sample {WEIGHTS[7]:.6f}\n"
     assert elf.interpreter(tmp_path / "main") is None
-    (tmp_path / "first.weights").unlink()  # it lies beside the program
+    (tmp_path / "first.weights").unlink()  # it lies next to the program
     done = subprocess.run([tmp_path / "main"], capture_output=True, text=True)
     assert (done.returncode, "first.weights cannot be read" in done.stdout) == (1, True)
 
@@ -222,7 +222,7 @@ def test_groups_of_sections_that_two_objects_share_survive(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("language", ["c", "c++"])
-def test_headers_need_nothing_beside_them(language: str, tmp_path: Path) -> None:
+def test_headers_are_self_contained(language: str, tmp_path: Path) -> None:
     odd = TensorDescription('a */ "b"\\\n??/ é', "float32", (1, 1024))
     write(tmp_path / "net.o", replace(SAMPLE, prefix="net", model="*/ #error", inputs=(odd,)))
     text = (tmp_path / "net.h").read_text()
@@ -277,7 +277,7 @@ def test_weights_may_lie_elsewhere(separate: Path, tmp_path: Path) -> None:
         load(separate)
 
 
-def test_weights_are_found_beside_a_library_in_a_folder_with_an_odd_name(tmp_path: Path) -> None:
+def test_weights_are_found_next_to_a_library_in_a_folder_with_an_odd_name(tmp_path: Path) -> None:
     folder = tmp_path / "a  b\té"
     folder.mkdir()
     with load(write(folder / "my model.so", weights="separate")) as model:

@@ -15,7 +15,7 @@ from nnefc.targets.link.zig import run_compiler, zig
 
 
 class Runtime:
-    """Three sources, of which two lie beside the header that all include; counts what is compiled of them."""
+    """Three sources, of which two lie next to the header that all include; counts what is compiled of them."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder, self.compiled = folder, 0
@@ -66,7 +66,7 @@ def test_they_may_be_one_object_with_what_is_in_each(runtime: Runtime) -> None:
     (first,) = runtime.make("a", joined=True)
     assert (runtime.make("b", joined=True), runtime.compiled) == ([first], 3)
     assert all(name in first for name in (b"one", b"two", b"three"))
-    assert len(runtime.make("c")) == 2  # which are kept beside it
+    assert len(runtime.make("c")) == 2  # which are kept next to it
 
 
 @pytest.mark.parametrize("changed", ["one.c", "value.h"])

@@ -67,7 +67,7 @@ def test_many_constants_are_read_only_and_aligned_to_a_page(tmp_path: Path, monk
     assert (address % 4096, size, writable, allocated) == (0, 4104, 0, 2)
 
 
-def test_library_is_small_beside_its_constants() -> None:
+def test_library_is_small_compared_with_its_constants() -> None:
     assert sample_library().stat().st_size < 39_000
 
 

@@ -24,7 +24,7 @@ static inline uint32_t *stack_here(void) {
 #endif
 
 __attribute__((noinline)) static void paint_stack(void) {
-    for (volatile uint32_t *place = stack_here() - 4, *end = place - PAINTED / 4; place > end; place--) *place = 0xA5A5A5A5;
+    for (volatile uint32_t *word = stack_here() - 4, *end = word - PAINTED / 4; word > end; word--) *word = 0xA5A5A5A5;
 }
 
 __attribute__((noinline)) static uint32_t used_stack(void) {

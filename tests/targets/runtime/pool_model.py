@@ -496,7 +496,7 @@ def _ended(setting: Setting, state: State, thread: int) -> State:
 @step("is_working", "load working")
 def _(setting: Setting, state: State, thread: int) -> Iterator[State]:
     if state.threads[state.threads[thread].looked].working:  # who was stopped, or was not
-        yield _at(state, thread, "nnefc_bring_if_stopped: exchange place")
+        yield _at(state, thread, "nnefc_bring_if_stopped: exchange state")
     yield _next_worker(state, thread)
 
 
@@ -507,7 +507,7 @@ def _next_worker(state: State, thread: int) -> State:
     return _at(state, thread, "nnefc_is_finished: load done", looked=0)
 
 
-@step("nnefc_bring_if_stopped", "exchange place")
+@step("nnefc_bring_if_stopped", "exchange state")
 def _(setting: Setting, state: State, thread: int) -> Iterator[State]:
     other = state.threads[thread].looked
     if state.threads[other].position == "home":
@@ -527,10 +527,10 @@ def _(setting: Setting, state: State, thread: int) -> Iterator[State]:
 @step("nnefc_bring_if_stopped", "set set")
 def _(setting: Setting, state: State, thread: int) -> Iterator[State]:
     other = state.threads[thread].looked
-    yield _at(_of(state, other, may_run="here"), thread, "nnefc_bring_if_stopped: store place")
+    yield _at(_of(state, other, may_run="here"), thread, "nnefc_bring_if_stopped: store state")
 
 
-@step("nnefc_bring_if_stopped", "store place")
+@step("nnefc_bring_if_stopped", "store state")
 def _(setting: Setting, state: State, thread: int) -> Iterator[State]:
     other = state.threads[thread].looked
     if setting.mistake != "away before it is brought":
@@ -538,7 +538,7 @@ def _(setting: Setting, state: State, thread: int) -> Iterator[State]:
     yield _next_worker(state, thread)
 
 
-@step("nnefc_go_home", "load place")
+@step("nnefc_go_home", "load state")
 def _(setting: Setting, state: State, thread: int) -> Iterator[State]:
     own = state.threads[thread]
     if own.position == "away":
@@ -553,10 +553,10 @@ def _(setting: Setting, state: State, thread: int) -> Iterator[State]:
     if state.threads[thread].may_run != "others":
         yield _of(state, thread, may_run="others")
     else:
-        yield _at(_of(state, thread, may_run="home"), thread, "nnefc_go_home: store place")
+        yield _at(_of(state, thread, may_run="home"), thread, "nnefc_go_home: store state")
 
 
-@step("nnefc_go_home", "store place")
+@step("nnefc_go_home", "store state")
 def _(setting: Setting, state: State, thread: int) -> Iterator[State]:
     yield _gone_home(setting, _of(state, thread, position="home", home=""), thread)
 
@@ -573,7 +573,7 @@ def _gone_home(setting: Setting, state: State, thread: int) -> State:
 
 def _begin_wait(setting: Setting, state: State, thread: int) -> State:
     if setting.stops:
-        return _at(state, thread, "nnefc_go_home: load place", victim=0, count=0, known=Range())
+        return _at(state, thread, "nnefc_go_home: load state", victim=0, count=0, known=Range())
     return _at(state, thread, "launched: load announced", victim=0, count=0, known=Range())
 
 
@@ -643,7 +643,7 @@ def _(setting: Setting, state: State, thread: int) -> Iterator[State]:
     elif setting.mistake == "asks for the launcher before it is done":
         yield _at(state, thread, "nnefc_wake_launcher: load launcher_sleeps", word=word)
     elif setting.stops:
-        yield _at(state, thread, "nnefc_go_home: load place", word=word, count=-1)
+        yield _at(state, thread, "nnefc_go_home: load state", word=word, count=-1)
     else:
         yield _begin_pieces(_at(state, thread, "", word=word), thread)
 

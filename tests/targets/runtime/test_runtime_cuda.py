@@ -57,7 +57,7 @@ class Network:
         return session
 
     def run(self, session: c_void_p, *positions: int) -> int:
-        """Run with tensors at these places, or those that this object has."""
+        """Run with tensors at these positions, or those that this object has."""
         x, y, count = positions or (self.x.ctypes.data, self.y.ctypes.data, self.count.ctypes.data)
         return self.dll.nnefc_run(session, (c_void_p * 1)(x), (c_void_p * 2)(y, count))
 
@@ -223,7 +223,7 @@ def test_tensors_may_be_on_the_gpu(driver: FakeDriver, network: Network) -> None
         for run in range(4):
             driver.clear()
             assert network.run(session, *tensors.positions) == OK
-            assert ("cuStreamBeginCapture_v2" in driver.names) == (run == 1)  # when the places are seen again
+            assert ("cuStreamBeginCapture_v2" in driver.names) == (run == 1)  # when the positions are seen again
             assert ("cuGraphLaunch" in driver.names) == (run >= 1)
             copies = [name for name in driver.names if name.startswith("cuMemcpy")]
             if run < 2:  # none but those of the network itself

@@ -53,7 +53,7 @@ def run(*command: Path) -> subprocess.CompletedProcess[str]:
 def check_faults(program: Path) -> None:
     done = run(program)
     assert (done.returncode, done.stderr) == (0, "")
-    # three results, each alone and beside another session: some 100 calls in the one life, 90 in the other
+    # three results, each alone and next to another session: some 100 calls in the one life, 90 in the other
     assert int(done.stdout) > 3 * (100 + 80)
 
 

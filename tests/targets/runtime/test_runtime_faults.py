@@ -27,7 +27,7 @@ CLASSIFY = Path(__file__).parents[3] / "examples" / "c" / "classify.c"
 
 @functools.cache
 def sample(weights: str) -> Path:
-    """The sample network with two states of memory that a session asks for, and its weights in or beside it."""
+    """The sample network with two states of memory that a session asks for, and its weights in or next to it."""
     path = folder("faults") / f"{weights}.so"
     blob = Constants.of(CONSTANTS)
     write_network([object_file("network.c")], blob, SAMPLE, path, zig_target=ZIG_TARGET, weights=weights)

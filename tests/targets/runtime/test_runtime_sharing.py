@@ -57,7 +57,7 @@ static int task(int number, environment *environment, void *data) {
 int32_t nnefc_network(const int64_t *iterations, const int64_t *cycles, const int64_t *slow, int32_t *times,
                       int32_t *pieces, int32_t *of_launcher, uint8_t *state, uint8_t *workspace,
                       const uint8_t *constants) {
-    for (int i = 0; i < MOST; i++) times[i] = 0;
+    for (int i = 0; i < MAX; i++) times[i] = 0;
     *of_launcher = *pieces = 0;
     loop l = {*iterations, *slow, (_Atomic int32_t *)times, (_Atomic int32_t *)of_launcher, pieces, pthread_self()};
     nnefc_iterations(*iterations, *cycles);
@@ -71,7 +71,7 @@ NONE, OTHERS, LAUNCHER = range(3)
 def loop(threads: int) -> Model:
     path: Path = folder("sharing") / "loop.so"
     if not path.exists():
-        link([object_of(SOURCE.replace("MOST", str(MAX)), "loop")], b"", LOOP, path)
+        link([object_of(SOURCE.replace("MAX", str(MAX)), "loop")], b"", LOOP, path)
     return load(path, threads=threads)
 
 

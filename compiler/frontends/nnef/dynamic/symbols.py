@@ -164,7 +164,7 @@ class Symbols:
         sizes: by name.
         opened: the open ones.
         absent: symbols that are in no input's sizes, and that no user gives.
-        lengths: by the symbols of what caches hold, which no input has, the most that these may hold before a run.
+        lengths: by the symbols of what caches hold, which no input has, the maximum that these may hold before a run.
     """
 
     def __init__(

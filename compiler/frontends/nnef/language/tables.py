@@ -31,8 +31,8 @@ class Production(NamedTuple):
         size: the number of symbols on its right.
         method: the builder's method that is given the children; "" where the list of them is the value itself (of what
             `*` and `+` repeat), None where the only child is.
-        children: for each its location on the right, `~place` if it is a list whose elements are children, None where
-            something optional is left out.
+        children: for each its location on the right, `~location` if it is a list whose elements are children, None
+            where something optional is left out.
     """
 
     origin: str

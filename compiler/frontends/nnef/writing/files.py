@@ -19,7 +19,7 @@ from nnefc.frontends.nnef.flat import print_flat, print_fragment
 from nnefc.frontends.nnef.properties import spelled_comments, spelled_properties
 from nnefc.frontends.nnef.writing.network import Written
 from nnefc.support.diagnostics import CompileError
-from nnefc.support.output_files import scratch_beside
+from nnefc.support.output_files import scratch_next_to
 
 __all__ = ["check_output", "write_files", "write_model"]
 
@@ -92,7 +92,7 @@ def write_files(document: str, tensors: Iterable[tuple[str, Iterable[bytes]]], o
 def _write_at(write: Callable[[Path], None], output: Path) -> None:
     """Writes a folder next to the output, and puts it there, or an archive of it."""
     check_output(output)
-    with scratch_beside(output) as scratch:
+    with scratch_next_to(output) as scratch:
         folder = scratch / "model"
         write(folder)
         compression = _compression(output)

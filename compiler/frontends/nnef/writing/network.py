@@ -222,7 +222,7 @@ class _Writer:
         try:
             return self._called(value)
         except Unsayable as error:
-            found = _most_telling(failures, error)
+            found = _best_reason(failures, error)
             found.location = found.location or location
             raise found from None
 
@@ -268,7 +268,7 @@ class _Writer:
         return scanned_loop(self._document, control, operands, write)
 
 
-def _most_telling(applied: list[Unsayable], called: Unsayable) -> Unsayable:
+def _best_reason(applied: list[Unsayable], called: Unsayable) -> Unsayable:
     """Why an operand of an operator could not be written, or why the outermost operator with a rule could not.
 
     `called` is why what the operators are made of could not: it tells more only where they have no rules.

@@ -78,7 +78,7 @@ def _log_sum_exp(document: Document, operator: LogSumExp, x: Any) -> Any:
 @says(LpNormalization)
 def _lp_normalization(document: Document, operator: LpNormalization, x: Any) -> Any:
     if operator.order not in (1, 2) or operator.epsilon is None:
-        raise Unsayable(f"NNEF normalizes by the norms 1 and 2, and divides by a least number, here {operator}")
+        raise Unsayable(f"NNEF normalizes by the norms 1 and 2, and divides by a smallest number, here {operator}")
     return document.call(
         f"l{int(operator.order)}_normalization",
         input=document.tensor(x),

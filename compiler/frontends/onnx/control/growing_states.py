@@ -147,7 +147,7 @@ def bounded(
         if more != 0 and trip_count is None:
             raise CompileError(
                 "one of its states grows in each iteration, and nothing says how many iterations there are at most",
-                hint="give the loop a trip count: the most iterations that there may be",
+                hint="give the loop a trip count: the maximum iterations that there may be",
             )
         maximum = before_the_run(at, growth.first + more * (0 if trip_count is None else trip_count))
         made.append(replace(growth, count=new_count("grown", maximum)))

@@ -1,6 +1,6 @@
 """Random numbers: RandomUniform, RandomNormal and the like, Bernoulli, Multinomial; and the masks of Dropout.
 
-Their key is the attribute `seed`, or else the node's place among those that draw.
+Their key is the attribute `seed`, or else the node's position among those that draw.
 """
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ def _scales_of(node: Node, sizes: list[int], elements: list[int]) -> tuple[list[
 @operator("Upsample", since=(1, 7, 9, 10))
 @operator("Resize", since=(10,))
 def _upsample(ctx: Context, node: Node) -> Any:
-    """Versions before 11: positions are divided by the scale; of the elements beside one, that before is nearest, or
+    """Versions before 11: positions are divided by the scale; of the elements next to one, that before is nearest, or
     that behind if there are to be fewer elements.
     """
     x = input_at(node, 0)

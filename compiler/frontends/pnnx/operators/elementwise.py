@@ -31,7 +31,7 @@ class _Unplaced(Tree):
 
 _NOWHERE = ExpressionLocation("", 0, 0, "")
 
-# Names that PyTorch has beside those of the functions.
+# Names that PyTorch has next to those of the functions.
 _ALIASES = {
     "bitwise_and": "and",
     "bitwise_or": "or",

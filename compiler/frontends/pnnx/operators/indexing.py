@@ -139,20 +139,20 @@ def _narrow(at: Lowering, input: Tensor, dim: int, start: int, length: int) -> R
     return _sliced(at, input, {axis: (first, length, 1)})
 
 
-@operator("torch.index_select", limits="an index outside reads the nearest place")
+@operator("torch.index_select", limits="an index outside reads the nearest element")
 def _index_select(at: Lowering, input: Tensor, dim: int, index: Tensor) -> Result:
     need_rank(index, 1)
     need_rank(input, *range(1, 17))
     return Gather(axis_of(dim, rank_of(input)), "clip").lower(at, input, positions(at, index))
 
 
-@operator("torch.gather", limits="an index outside reads the nearest place")
+@operator("torch.gather", limits="an index outside reads the nearest element")
 def _gather(at: Lowering, input: Tensor, dim: int, index: Tensor, sparse_grad: bool = False) -> Result:
     need_rank(input, *range(1, 17))
     return GatherElements(axis_of(dim, rank_of(input)), "clip").lower(at, input, positions(at, index))
 
 
-@operator("Tensor.index", limits="integer indices; an index outside reads the nearest place")
+@operator("Tensor.index", limits="integer indices; an index outside reads the nearest element")
 def _index(at: Lowering, input: Tensor, expr: Indices) -> Result:
     indices = {axis: positions(at, index) for axis, index in enumerate(expr) if index is not None}
     if not indices or len(expr) > rank_of(input):
@@ -178,14 +178,14 @@ def _where(at: Lowering, condition: Tensor, input: Tensor | Number, other: Tenso
     return Where().lower(at, at.apply(Cast("bool"), condition), left, right)
 
 
-def _typed(value: Tensor | Number, beside: Tensor | Number) -> Tensor:
+def _typed(value: Tensor | Number, operand: Tensor | Number) -> Tensor:
     """A number as a tensor, of the type of the tensor next to it if that can hold it."""
     if not isinstance(value, bool | int | float):
         return value
     own = np.array(value, np.float32 if isinstance(value, float) else None)
-    if isinstance(beside, bool | int | float):
+    if isinstance(operand, bool | int | float):
         return own
-    dtype = dtype_of(beside)
+    dtype = dtype_of(operand)
     kinds = "bool", "int", "float"
     rank = [next((i for i, kind in enumerate(kinds) if kind in name), 1) for name in (str(own.dtype), dtype)]
     return own.astype(numpy_dtype(dtype)) if rank[0] <= rank[1] else own
@@ -207,7 +207,7 @@ def _diag(at: Lowering, input: Tensor, diagonal: int = 0) -> Result:
     return Diagonal(diagonal).lower(at, input)
 
 
-@operator("torch.topk", limits="sorted, with their places")
+@operator("torch.topk", limits="sorted, with their indices")
 def _topk(at: Lowering, input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Result:
     need_rank(input, *range(1, 17))
     if k < 1:

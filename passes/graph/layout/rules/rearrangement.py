@@ -44,7 +44,7 @@ def _whole(layouts: LayoutRewriter, part: relax.Expr) -> relax.Expr:
 
 
 def _concatenated(layouts: LayoutRewriter, parts: list[relax.Expr], axis: int) -> relax.Var:
-    """Marks concatenations of contiguous operands as views, which the memory plan may place without a kernel."""
+    """Marks concatenations of contiguous operands as views, which the memory plan may alias without a kernel."""
     if any(size != 1 for size in shape_of(parts[0])[:axis]):
         return layouts.builder.emit(relax.op.concat(parts, axis))
     attrs = {FUSION: OpPattern.OPAQUE, CONCATENATION: True}

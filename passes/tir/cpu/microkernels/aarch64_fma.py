@@ -168,7 +168,7 @@ class _Registers:
         idle = [n for n in self._fit(vector) if n not in self.holds or not self.uses[self.holds[n]]]
         return idle[::-1] if vector.pointer >= self.in_low > 0 else idle
 
-    def least_urgent(self, vector: Loaded, kept: set[Loaded]) -> int | None:
+    def last_needed(self, vector: Loaded, kept: set[Loaded]) -> int | None:
         """Returns the register for a vector whose content is needed last."""
         others = [n for n in self._fit(vector) if n in self.holds and self.holds[n] not in kept]
         return max(others, key=lambda n: self.uses[self.holds[n]][-1], default=None)
@@ -235,7 +235,7 @@ def _load(vector: Loaded, registers: _Registers, made: list[Line], kept: set[Loa
     if not loaded and idle:
         loaded = dict(zip(idle[:2], following, strict=False))
     if not loaded:
-        taken = registers.least_urgent(vector, kept)
+        taken = registers.last_needed(vector, kept)
         if taken is None:
             return False
         loaded = {taken: vector}

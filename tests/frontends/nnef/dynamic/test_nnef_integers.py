@@ -1,4 +1,4 @@
-"""tract's products and convolutions of integers, beside the sums of what these stand for."""
+"""tract's products and convolutions of integers, compared with the sums of what these stand for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What models with linear attention do step by step in tract's dialect, beside NumPy in float64."""
+"""What models with linear attention do step by step in tract's dialect, compared with NumPy in float64."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operators of tract's registries beside NumPy and onnxruntime."""
+"""Operators of tract's registries compared with NumPy and onnxruntime."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def test_the_language(text: str, expected: str) -> None:
         ("{% if 1 %}", 9, "expected end of block"),
     ],
 )
-def test_mistakes_have_a_place_and_a_reason(text: str, column: int, message: str) -> None:
+def test_mistakes_have_a_location_and_a_reason(text: str, column: int, message: str) -> None:
     with pytest.raises(CompileError, match=re.escape(message)) as error:
         filled(f"first line\n{text}")
     position = error.value.location

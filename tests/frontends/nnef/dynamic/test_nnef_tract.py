@@ -169,7 +169,7 @@ CASES: dict[str, tuple[str, str, tuple[int, ...], Callable[[np.ndarray], np.ndar
         lambda x: x / np.sqrt((x**2).mean(1, keepdims=True) + 0.5),
     ),
     "a shape with an array of sizes in it": ("", "s = [1, 3]; y = reshape(x, shape = [s, 2]);", (2, 3), _in_rows),
-    "places that are written with points": (
+    "positions that are written with points": (
         "",
         "y = tract_core_gather_elements(x, [[0.0, 2.0], [-1.0, 1.0]], axis = 1);",
         (2, 3),
@@ -391,7 +391,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("name", MISTAKES)
-def test_a_mistake_has_a_place_and_a_reason(name: str, tmp_path: Path) -> None:
+def test_a_mistake_has_a_location_and_a_reason(name: str, tmp_path: Path) -> None:
     body, message = MISTAKES[name]
     folder = model(tmp_path, f"    x = tract_core_external(shape = [2, 4], datum_type = 'f32');\n    {body}")
     with pytest.raises(CompileError, match=r"graph\.nnef:8:") as caught:
@@ -561,8 +561,8 @@ def test_a_buffer_of_the_largest_size_limits_a_symbol(tmp_path: Path) -> None:
     p = variable(label = 'p', shape = [1, 12]);
     own = slice(p, axes = [1], begin = [0], end = [s]);
     n = squeeze(slice(tract_core_shape_of(own), axes = [0], begin = [1], end = [2]), axes = [0]);
-    most = tile(own, repeats = [1, s / n]);
-    y = concat([reshape(most, shape = [1, s]) + x, x + own, slice(x, axes = [1], begin = [0], end = [1]),
+    upper = tile(own, repeats = [1, s / n]);
+    y = concat([reshape(upper, shape = [1, s]) + x, x + own, slice(x, axes = [1], begin = [0], end = [1]),
                 slice(x, axes = [0], begin = [1], end = [9])], axis = 1);"""
     p = real(1, 12)
     folder = model(tmp_path, body, {"p": p}, before="extension tract_symbol S;")

@@ -255,7 +255,7 @@ def test_the_header_of_a_provisional_file_names_the_algorithm():
     ],
     ids=lambda value: value[:40] if isinstance(value, str) else None,
 )
-def test_malformed_entries_are_errors_with_a_place(text, message, line, column):
+def test_malformed_entries_are_errors_with_a_location(text, message, line, column):
     with pytest.raises(CompileError) as caught:
         parse_quantization(text, "graph.quant", Dialect.FINAL)
     assert message in str(caught.value)

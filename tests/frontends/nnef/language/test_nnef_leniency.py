@@ -119,7 +119,7 @@ def test_codes_of_quantized_variables_are_no_numbers(tmp_path: Path) -> None:
         nnefc.compile(tmp_path)
 
 
-def test_a_long_expression_beside_a_constant_is_read(tmp_path: Path) -> None:
+def test_a_long_expression_and_a_constant_are_read(tmp_path: Path) -> None:
     total = " + ".join(["c"] * 2_000)
     (tmp_path / "graph.nnef").write_text(
         "version 1.0; extension KHR_enable_operator_expressions; graph g(x) -> (y) { x = external<scalar>(shape = [1]);"

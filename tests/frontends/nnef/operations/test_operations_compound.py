@@ -133,7 +133,7 @@ def provisional_normalization_cases():
 
 
 def interpolate(x, factors, method, border):
-    """Every result from its place in the input, computed with exact fractions."""
+    """Every result from its position in the input, computed with exact fractions."""
     for axis, factor in enumerate(factors, 2):
         size = x.shape[axis]
         moved = np.moveaxis(x.astype(np.float64), axis, 0)

@@ -258,7 +258,7 @@ def test_indices_outside_a_tensor_read_nothing_outside_it(tmp_path):
         ("y = gather(x, 0, axis = 3)", "out of range"),
     ],
 )
-def test_shapes_that_do_not_fit_are_errors_with_a_place(tmp_path, statement, message):
+def test_shapes_that_do_not_fit_are_errors_with_a_location(tmp_path, statement, message):
     text = (
         "version 1.0;\nextension KHR_enable_operator_expressions;\ngraph g(x, z, w) -> (y)\n{\n"
         "x = external<scalar>(shape = [2, 3, 4]);\nz = external<scalar>(shape = [2, 3, 5]);\n"

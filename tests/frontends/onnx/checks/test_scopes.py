@@ -202,7 +202,7 @@ def test_shapes_declared_wrongly_are_warned_of(
     np.testing.assert_array_equal(results(network, x=X)["y"], X)
 
 
-def test_the_warning_names_a_place_outside_of_the_compiler(tmp_path: Path) -> None:
+def test_the_warning_names_a_location_outside_of_the_compiler(tmp_path: Path) -> None:
     with pytest.warns(ModelWarning) as caught:
         loaded(model([node("Neg", ["x"], ["y"])], None, [info("y", (3,))]), tmp_path)
     assert Path(caught[0].filename).name == "onnx_models.py"

@@ -238,8 +238,8 @@ def test_the_misspelt_default_of_a_direction_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_weights_of_more_than_two_gigabytes_are_read_from_beside_the_model(tmp_path: Path) -> None:
-    """Two tables of 1.1 GB, most of whose bytes the file system does not store."""
+def test_external_weights_of_more_than_two_gigabytes_are_read(tmp_path: Path) -> None:
+    """Two tables of 1.1 GB, upper of whose bytes the file system does not store."""
     rows, width, file = 1100, 1 << 20, tmp_path / "weights.bin"
     with file.open("wb") as content:
         content.truncate(2 * rows * width)

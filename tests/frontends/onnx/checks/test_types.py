@@ -26,7 +26,7 @@ def read(proto: TensorProto) -> np.ndarray:
 
 
 def some_values(code: int, count: int) -> np.ndarray:
-    """Random elements of an element type, among them its least and its greatest."""
+    """Random elements of an element type, among them its lower and its greatest."""
     dtype = numpy_dtype(DTYPES[code])
     rng = np.random.default_rng(code)
     if dtype == np.bool_:

@@ -230,8 +230,8 @@ def test_the_first_round_of_a_loop_is_computed_in_the_loop_alone(tmp_path: Path)
     """Though its condition is constant, and data-dependent sizes are in it."""
     nodes = [
         node("Greater", ["s0", "zero"], ["positive"]),
-        node("NonZero", ["positive"], ["places"]),
-        node("Cast", ["places"], ["real"], to=FLOAT),
+        node("NonZero", ["positive"], ["locations"]),
+        node("Cast", ["locations"], ["real"], to=FLOAT),
         node("ReduceSum", ["real"], ["sum"], keepdims=0),
         node("Add", ["s1", "sum"], ["t1"]),
         node("Sub", ["s0", "one"], ["t0"]),

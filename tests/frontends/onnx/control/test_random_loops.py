@@ -1,6 +1,6 @@
-"""Random loops of data-dependent sizes, each compiled once and run at ten sizes beside onnxruntime.
+"""Random loops of data-dependent sizes, each compiled once and run at ten sizes compared with onnxruntime.
 
-What a kernel would read or write beside its buffers ends the process.
+What a kernel would read or write outside its buffers ends the process.
 """
 
 from __future__ import annotations

@@ -204,6 +204,6 @@ def test_memory_is_reserved_for_what_broadcasts_to_the_sizes_that_are_given() ->
 
 
 def test_what_is_joined_behind_a_broadcast_has_the_size_of_what_it_is_joined_with() -> None:
-    """`broadcast(n, k)` rows beside `n` rows."""
+    """`broadcast(n, k)` rows next to `n` rows."""
     made = model([node("Add", "x b", "s"), node("Concat", "s x", axis=1)], {"x": ["n", 3], "b": ["k", 3]})
     check(made, [((4, 3), (1, 3)), ((4, 3), (4, 3))], [((1, 3), (4, 3))])

@@ -1,4 +1,4 @@
-"""Data-dependent sizes inside bodies of loops and branches, beside onnxruntime."""
+"""Data-dependent sizes inside bodies of loops and branches, compared with onnxruntime."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ RANGED = [
     node("ReduceSum", "squares", "v", keepdims=0),
 ]
 FOUND = [
-    node("NonZero", "row", "places"),
-    node("Squeeze", "places zero", "flat"),
+    node("NonZero", "row", "locations"),
+    node("Squeeze", "locations zero", "flat"),
     node("Gather", "row flat", "elements"),
     node("Unsqueeze", "elements zero", "line"),
     node("Transpose", "line", "column"),
@@ -105,8 +105,8 @@ def test_loops_inside_loops_with_data_dependent_trip_counts(tmp_path: Path) -> N
         [value("goes", BOOL), value("after"), value("real")],
     )
     nodes = [
-        node("NonZero", "row", "places"),
-        node("Shape", "places", "found", start=1, end=2),
+        node("NonZero", "row", "locations"),
+        node("Shape", "locations", "found", start=1, end=2),
         node("Squeeze", "found", "often"),
         helper.make_node("Loop", ["often", "", "start"], ["last", "reals"], body=inner),
         node("ReduceSum", "reals", "all", keepdims=0),
@@ -121,7 +121,7 @@ def test_boxes_that_remain_of_each_image_of_a_scan(tmp_path: Path) -> None:
         [
             node("Unsqueeze", "boxes_of zero", "b"),
             node("Unsqueeze", "scores_of zero", "s"),
-            node("NonMaxSuppression", "b s most overlap", "kept"),
+            node("NonMaxSuppression", "b s upper overlap", "kept"),
             node("Slice", "kept two three one", "column"),
             node("Squeeze", "column one", "numbers"),
             node("Gather", "boxes_of numbers", "best"),
@@ -134,7 +134,7 @@ def test_boxes_that_remain_of_each_image_of_a_scan(tmp_path: Path) -> None:
         [helper.make_tensor_value_info("mean", FLOAT, [4]), value("last", INT)],
     )
     scan = helper.make_node("Scan", ["boxes", "scores"], ["means", "lasts"], body=body, num_scan_inputs=2)
-    numbers = {"two": np.array([2]), "three": np.array([3]), "most": np.array([7]), "overlap": np.float32([0.3])}
+    numbers = {"two": np.array([2]), "three": np.array([3]), "upper": np.array([7]), "overlap": np.float32([0.3])}
     proto = model_of(
         [scan], {"boxes": ["n", 40, 4], "scores": ["n", 2, 40]}, {"means": FLOAT, "lasts": INT}, **CONSTANTS, **numbers
     )
@@ -148,10 +148,10 @@ def test_boxes_that_remain_of_each_image_of_a_scan(tmp_path: Path) -> None:
 
 def test_outputs_of_different_sizes_in_each_iteration_are_refused(tmp_path: Path) -> None:
     body = helper.make_graph(
-        [node("NonZero", "row", "places")],
+        [node("NonZero", "row", "locations")],
         "body",
         [helper.make_tensor_value_info("row", FLOAT, [5])],
-        [helper.make_tensor_value_info("places", INT, None)],
+        [helper.make_tensor_value_info("locations", INT, None)],
     )
     scan = helper.make_node("Scan", ["x"], ["all"], body=body, num_scan_inputs=1)
     (tmp_path / "model.onnx").write_bytes(model_of([scan], {"x": ["n", 5]}, {"all": INT}).SerializeToString())

@@ -1,4 +1,4 @@
-"""ONNX models with results with data-dependent sizes, beside onnxruntime."""
+"""ONNX models with results with data-dependent sizes, compared with onnxruntime."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ def test_what_is_not_zero_goes_through_a_network(rows: int | str, tmp_path: Path
     """A product over as many rows as were found: none, some, and all of them."""
     nodes = [
         node("NonZero", "x", "found"),
-        node("Transpose", "found", "places"),
-        node("Cast", "places", "real", to=TensorProto.FLOAT),
+        node("Transpose", "found", "locations"),
+        node("Cast", "locations", "real", to=TensorProto.FLOAT),
         node("MatMul", "real w", "product"),
         node("Relu", "product", "y"),
         node("ReduceSum", "y axis", "sum", keepdims=0),
@@ -85,7 +85,7 @@ def test_the_best_boxes_are_padded_to_a_fixed_number(count: int | str, tmp_path:
         "all": np.array([(1 << 63) - 1], np.int64),
         "overlap": np.array([0.5], np.float32),
         "limit": np.array(0.3, np.float32),
-        "most": np.array(20, np.int64),
+        "upper": np.array(20, np.int64),
         "none": np.zeros((1, 20, 4), np.float32),
         "wanted": np.array([20, 4], np.int64),
         "first": np.array([[0]], np.int64),
@@ -95,9 +95,9 @@ def test_the_best_boxes_are_padded_to_a_fixed_number(count: int | str, tmp_path:
     nodes = [
         node("Greater", "scores limit", "likely"),
         node("NonZero", "likely", "found"),
-        node("Transpose", "found", "places"),
-        node("GatherND", "boxes places", "box"),
-        node("GatherND", "scores places", "score"),
+        node("Transpose", "found", "locations"),
+        node("GatherND", "boxes locations", "box"),
+        node("GatherND", "scores locations", "score"),
         node("Unsqueeze", "box zero", "batch"),
         node("Unsqueeze", "score zero", "row"),
         node("Unsqueeze", "row zero", "classes"),
@@ -108,7 +108,7 @@ def test_the_best_boxes_are_padded_to_a_fixed_number(count: int | str, tmp_path:
         node("Gather", "box best", "chosen"),
         node("Shape", "chosen", "shape"),
         node("Gather", "shape zero", "count"),
-        node("Sub", "most count", "missing"),
+        node("Sub", "upper count", "missing"),
         node("Concat", "before missing zero", "amounts", axis=0),
         node("Pad", "chosen amounts", "padded"),
         node("Expand", "padded wanted", "whole"),
@@ -132,13 +132,13 @@ def test_the_best_boxes_are_padded_to_a_fixed_number(count: int | str, tmp_path:
 def test_boxes_that_remain(tmp_path: Path, maximum: int) -> None:
     """Suppression in a detector: the boxes and the scores of what remains, with equal scores among them."""
     constants = {
-        "most": np.array([maximum], np.int64),
+        "upper": np.array([maximum], np.int64),
         "overlap": np.array([0.5], np.float32),
         "score": np.array([0.3], np.float32),
     }
     constants |= {name: np.array([value], np.int64) for name, value in (("two", 2), ("three", 3), ("axis", 1))}
     nodes = [
-        node("NonMaxSuppression", "boxes scores most overlap score", "kept"),
+        node("NonMaxSuppression", "boxes scores upper overlap score", "kept"),
         node("Slice", "kept two three axis", "column"),
         node("Squeeze", "column axis", "numbers"),
         node("Gather", "boxes numbers", "best", axis=1),
@@ -157,13 +157,13 @@ def test_boxes_that_remain(tmp_path: Path, maximum: int) -> None:
 
 def test_what_detectors_do_with_candidates(tmp_path: Path) -> None:
     """Those above a threshold, the best of them, suppression, the first of what remains; also where there are none."""
-    numbers = {"k": 50, "end": 20, "most": 200, "zero": 0, "one": 1, "two": 2, "three": 3}
+    numbers = {"k": 50, "end": 20, "upper": 200, "zero": 0, "one": 1, "two": 2, "three": 3}
     constants = {name: np.array([value], np.int64) for name, value in numbers.items()}
     constants |= {"threshold": np.array(0.5, np.float32), "overlap": np.array([0.5], np.float32)}
     nodes = [
         node("Greater", "scores threshold", "above"),
-        node("NonZero", "above", "places"),
-        node("Squeeze", "places zero", "numbers"),
+        node("NonZero", "above", "locations"),
+        node("Squeeze", "locations zero", "numbers"),
         node("Gather", "scores numbers", "good"),
         node("Gather", "boxes numbers", "candidates"),
         node("Shape", "good", "count"),
@@ -173,7 +173,7 @@ def test_what_detectors_do_with_candidates(tmp_path: Path) -> None:
         node("Unsqueeze", "ordered zero", "batch"),
         node("Unsqueeze", "best zero", "class"),
         node("Unsqueeze", "class zero", "classes"),
-        node("NonMaxSuppression", "batch classes most overlap", "kept"),
+        node("NonMaxSuppression", "batch classes upper overlap", "kept"),
         node("Slice", "kept two three one", "column"),
         node("Squeeze", "column one", "left"),
         node("Slice", "left zero end zero", "first"),
@@ -210,9 +210,9 @@ def test_nan_is_an_element_and_not_zero(kind: int, tmp_path: Path) -> None:
         node("Cast", "x", "z", to=kind),
         node("Unique", "z", "narrow first which often", sorted=1),
         node("Cast", "narrow", "y", to=TensorProto.FLOAT),
-        node("NonZero", "z", "places"),
+        node("NonZero", "z", "locations"),
     ]
-    outputs = {"y": TensorProto.FLOAT, **dict.fromkeys(("first", "which", "often", "places"), TensorProto.INT64)}
+    outputs = {"y": TensorProto.FLOAT, **dict.fromkeys(("first", "which", "often", "locations"), TensorProto.INT64)}
     path = tmp_path / "model.onnx"
     onnx.save(model_of(nodes, {"x": [6]}, outputs), path)
     x = np.array([2, np.nan, 1, 0, -np.nan, 2], np.float32)
@@ -301,8 +301,8 @@ def spoken() -> onnx.ModelProto:
         node("ReduceSum", "lengths zero", "sum", keepdims=1),
         node("Cast", "sum", "total", to=TensorProto.INT64),
         node("Squeeze", "total", "count"),
-        node("Range", "start count step", "places"),
-        node("Cast", "places", "times", to=TensorProto.FLOAT),
+        node("Range", "start count step", "locations"),
+        node("Cast", "locations", "times", to=TensorProto.FLOAT),
         node("Unsqueeze", "times zero", "row"),
         node("CumSum", "lengths start", "ends"),
         node("Unsqueeze", "ends one", "column"),
@@ -393,15 +393,15 @@ def test_ranges_may_begin_below_zero_where_the_data_do_not_tell_their_lengths(tm
 
 
 def test_one_size_may_be_data_dependent_twice(tmp_path: Path) -> None:
-    """Places of one mask, and of another that has as many: what is added must be as long; else the run fails."""
+    """Positions of one mask, and of another that has as many: what is added must be as long; else the run fails."""
     nodes = [
         node("Greater", "x zero", "mask"),
         node("Not", "mask", "none"),
         node("Not", "none", "same"),
         node("Greater", "w zero", "other"),
-        *(node("NonZero", each, f"{each}_places") for each in ("mask", "same", "other")),
-        node("Add", "mask_places same_places", "a"),
-        node("Add", "a other_places", "y"),
+        *(node("NonZero", each, f"{each}_positions") for each in ("mask", "same", "other")),
+        node("Add", "mask_positions same_positions", "a"),
+        node("Add", "a other_positions", "y"),
     ]
     proto = model_of(nodes, {"x": ["n"], "w": ["n"]}, {"y": TensorProto.INT64}, zero=np.array(0, np.float32))
     feeds = []
@@ -428,8 +428,8 @@ def test_equal_sizes_may_be_data_dependent(tmp_path: Path) -> None:
 def test_a_data_dependent_size_may_have_to_be_a_number(tmp_path: Path) -> None:
     """Every third element, as rows of three columns: a multiple; and as one row: a number."""
     nodes = [
-        node("NonZero", "x", "places"),
-        node("Reshape", "places shape", "rows"),
+        node("NonZero", "x", "locations"),
+        node("Reshape", "locations shape", "rows"),
         node("NonZero", "w", "one"),
         node("MatMul", "real_rows table", "y"),
         node("Cast", "rows", "real_rows", to=TensorProto.FLOAT),
@@ -457,8 +457,8 @@ def trips(*, condition: bool) -> onnx.ModelProto:
         [
             node("Add", "before x", "after"),
             node("Mul", "after after", "row"),
-            node("ReduceMax", "after", "most", keepdims=0),
-            node("LessOrEqual", "most end", "goes_on") if condition else node("Identity", "given", "goes_on"),
+            node("ReduceMax", "after", "upper", keepdims=0),
+            node("LessOrEqual", "upper end", "goes_on") if condition else node("Identity", "given", "goes_on"),
         ],
         "body",
         [value("round", 7, []), value("given", 9, []), value("before", 1, None)],
@@ -489,8 +489,8 @@ def branching(then: Sequence[onnx.NodeProto], other: Sequence[onnx.NodeProto]) -
     """`y` of one of two branches: `then` if any of `c` is positive."""
     result = helper.make_tensor_value_info("r", TensorProto.INT64, None)
     nodes = [
-        node("ReduceMax", "c", "most", keepdims=0),
-        node("Greater", "most zero", "flag"),
+        node("ReduceMax", "c", "upper", keepdims=0),
+        node("Greater", "upper zero", "flag"),
         helper.make_node(
             "If",
             ["flag"],
@@ -505,11 +505,12 @@ def branching(then: Sequence[onnx.NodeProto], other: Sequence[onnx.NodeProto]) -
 
 
 def test_branches_may_count(tmp_path: Path) -> None:
-    """Places of what is not zero; else, as many numbers as `c` says. What would fail in the other branch does not."""
-    then = [node("NonZero", "x", "places"), node("Squeeze", "places first", "r")]
+    """Positions of what is not zero; else, as many numbers as `c` says. What would fail in the other branch does
+    not."""
+    then = [node("NonZero", "x", "locations"), node("Squeeze", "locations first", "r")]
     other = [
-        node("ReduceMin", "c", "least", keepdims=0),
-        node("Neg", "least", "count"),
+        node("ReduceMin", "c", "lower", keepdims=0),
+        node("Neg", "lower", "count"),
         node("Cast", "count", "number", to=TensorProto.INT64),
         node("Range", "start number step", "r"),
     ]

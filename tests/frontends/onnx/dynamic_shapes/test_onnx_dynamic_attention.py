@@ -1,4 +1,5 @@
-"""Attention of lengths that are known at run time, beside onnxruntime: full tiles, what is left, single queries."""
+"""Attention of lengths that are known at run time, compared with onnxruntime: full tiles, what is left, single
+queries."""
 
 from __future__ import annotations
 

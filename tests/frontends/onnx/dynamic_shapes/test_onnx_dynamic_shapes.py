@@ -1,4 +1,4 @@
-"""ONNX models whose sizes stay open: one library for all sizes, beside onnxruntime."""
+"""ONNX models whose sizes stay open: one library for all sizes, compared with onnxruntime."""
 
 from __future__ import annotations
 
@@ -120,8 +120,8 @@ def test_positions_and_masks_of_dynamic_sizes(tmp_path: Path) -> None:
     nodes = [
         node("Shape", "x", "shape"),
         node("Gather", "shape one", "s", axis=0),
-        node("Range", "zero s one", "places"),
-        node("Cast", "places", "row", to=TensorProto.FLOAT),
+        node("Range", "zero s one", "locations"),
+        node("Cast", "locations", "row", to=TensorProto.FLOAT),
         node("Unsqueeze", "s axis", "s1"),
         node("Concat", "s1 s1", "square", axis=0),
         node("ConstantOfShape", "square", "full", value=numpy_helper.from_array(np.array([-9.0], np.float32))),
@@ -154,7 +154,7 @@ def test_slices_count_from_the_end_where_their_ends_are_negative(tmp_path: Path)
 
 
 def branches_by_size(limit: int, then: Sequence[onnx.NodeProto], other: Sequence[onnx.NodeProto]) -> onnx.ModelProto:
-    """`y` of one of two branches: `then` for inputs `[n, s]` with s of at most `limit`."""
+    """`y` of one of two branches: `then` for inputs `[n, s]` with s of at upper `limit`."""
 
     def branch(name: str, nodes: Sequence[onnx.NodeProto]) -> onnx.GraphProto:
         result = helper.make_tensor_value_info("r", TensorProto.FLOAT, None)
@@ -209,7 +209,7 @@ def test_slices_and_joined_tensors_of_dynamic_sizes(tmp_path: Path) -> None:
 
 
 def test_slices_have_computed_ends(tmp_path: Path) -> None:
-    """The number of frames, `(m - 8) // 16`, shows nowhere in the kernel that masks them by their places."""
+    """The number of frames, `(m - 8) // 16`, shows nowhere in the kernel that masks them by their locations."""
     nodes = [
         node("Shape", "x", "length", start=1),
         node("Sub", "length eight", "remainder"),
@@ -219,8 +219,8 @@ def test_slices_have_computed_ends(tmp_path: Path) -> None:
         node("Reshape", "whole frames", "f"),
         node("Shape", "f", "counts", start=1, end=2),
         node("Squeeze", "counts", "count"),
-        node("Range", "zero count step", "places"),
-        node("Unsqueeze", "places both", "column"),
+        node("Range", "zero count step", "locations"),
+        node("Unsqueeze", "locations both", "column"),
         node("Less", "column seven", "early"),
         node("Where", "early f nothing", "y"),
     ]

@@ -1,4 +1,4 @@
-"""Loops whose states change their sizes, and sequences that grow in them, beside onnxruntime."""
+"""Loops whose states change their sizes, and sequences that grow in them, compared with onnxruntime."""
 
 from __future__ import annotations
 
@@ -121,9 +121,13 @@ def test_keys_and_values_of_a_decoder(limit: float, tmp_path: Path) -> None:
         node("Concat", "tokens token", "tokens_", axis=0),
     ]
     states = {name: value(name) for name in ("h", "keys", "values")} | {"tokens": value("tokens", INT)}
-    nothing = {"empty": np.zeros((0, 8), np.float32), "silence": np.zeros(0, np.int64), "most": np.array(200, np.int64)}
+    nothing = {
+        "empty": np.zeros((0, 8), np.float32),
+        "silence": np.zeros(0, np.int64),
+        "upper": np.array(200, np.int64),
+    }
     loop = helper.make_node(
-        "Loop", ["most", "", "x", "empty", "empty", "silence"], ["h", "k", "v", "t"], body=body_of(nodes, **states)
+        "Loop", ["upper", "", "x", "empty", "empty", "silence"], ["h", "k", "v", "t"], body=body_of(nodes, **states)
     )
     outputs = {"h": FLOAT, "k": FLOAT, "t": INT}
     proto = model_of([loop], {"x": [1, 8]}, outputs, **weights, **nothing, limit=np.array(limit, np.float32))
@@ -181,7 +185,7 @@ def test_growth_without_an_end_is_refused(tmp_path: Path) -> None:
     loop = helper.make_node("Loop", ["", "go", "x"], ["y"], body=body_of(nodes, s=value("s")))
     proto = model_of([loop], {"x": ["n"]}, {"y": FLOAT}, **NUMBERS, go=np.array(True))
     (tmp_path / "model.onnx").write_bytes(proto.SerializeToString())
-    with pytest.raises(CompileError, match="nothing says how many iterations there are at most") as caught:
+    with pytest.raises(CompileError, match="nothing says how many iterations there are at upper") as caught:
         nnefc.compile(tmp_path / "model.onnx")
     assert "trip count" in str(caught.value)
 

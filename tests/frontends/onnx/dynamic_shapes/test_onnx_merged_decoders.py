@@ -1,4 +1,5 @@
-"""Decoders in one file for the first run and for those with a cache, as Optimum writes them, beside onnxruntime."""
+"""Decoders in one file for the first run and for those with a cache, as Optimum writes them, compared with
+onnxruntime."""
 
 from __future__ import annotations
 

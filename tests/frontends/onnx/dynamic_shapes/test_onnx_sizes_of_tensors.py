@@ -1,4 +1,4 @@
-"""Operators with data-dependent sizes, sizes that are 0 beside open ones, and divisors that are 0."""
+"""Operators with data-dependent sizes, sizes that are 0 next to open ones, and divisors that are 0."""
 
 from __future__ import annotations
 
@@ -126,19 +126,19 @@ def test_scales_that_are_quotients_of_sizes(op_type: str, tmp_path: Path) -> Non
 
 def test_suppression_whose_limits_are_inputs(tmp_path: Path) -> None:
     """With all sizes of boxes and scores open."""
-    inputs = {"boxes": [None] * 3, "scores": [None] * 3, "count": [1], "overlap": [1], "least": [1]}
-    nodes = [node("Cast", "count", "most", to=INT), node("NonMaxSuppression", "boxes scores most overlap least", "y")]
+    inputs = {"boxes": [None] * 3, "scores": [None] * 3, "count": [1], "overlap": [1], "lower": [1]}
+    nodes = [node("Cast", "count", "upper", to=INT), node("NonMaxSuppression", "boxes scores upper overlap lower", "y")]
     feeds = []
     for boxes, count, overlap, minimum in ((20, 3, 0.3, 0.2), (40, 90, 0.6, 0.5), (5, 0, 0.3, 0.0), (9, 4, 0.0, 2.0)):
         corners = RNG.random((2, boxes, 4)).astype(np.float32)
         corners[..., 2:] = corners[..., :2] + 0.3 * corners[..., 2:]
-        limits = {"count": [count], "overlap": [overlap], "least": [minimum]}
+        limits = {"count": [count], "overlap": [overlap], "lower": [minimum]}
         scores = RNG.random((2, 3, boxes)).astype(np.float32)
         feeds.append({"boxes": corners, "scores": scores, **{k: np.float32(v) for k, v in limits.items()}})
     check(model_of(nodes, inputs, {"y": INT}), tmp_path, None, feeds)
 
 
-def test_results_without_elements_beside_dynamic_sizes(tmp_path: Path) -> None:
+def test_results_without_elements_next_to_dynamic_sizes(tmp_path: Path) -> None:
     nodes = [
         node("Slice", "x none none one", "e"),
         node("Concat", "x e", "joined", axis=1),

@@ -1,4 +1,4 @@
-"""Decoders whose mask has as many positions as the cache and the new words together, beside onnxruntime."""
+"""Decoders whose mask has as many positions as the cache and the new words together, compared with onnxruntime."""
 
 from __future__ import annotations
 

@@ -141,14 +141,14 @@ def test_vectors_of_sizes_are_taken_apart_and_scattered_into(tmp_path: Path) -> 
         node("Slice", "four one1 three", "part"),
         node("ReduceMax", "part", "high", keepdims=1),
         node("CumSum", "s zero", "sums"),
-        node("Range", "zero two0 one", "places"),
-        node("Gather", "sums places", "same"),
+        node("Range", "zero two0 one", "locations"),
+        node("Gather", "sums locations", "same"),
         node("Concat", "high same", "all", axis=0),
         node("Cast", "all", "reals", to=FLOAT),
         node("ReduceSum", "x", "total", keepdims=1),
         node("Reshape", "total last", "t"),
-        node("Min", "t low", "least"),
-        node("Max", "least low", "c"),
+        node("Min", "t low", "lower"),
+        node("Max", "lower low", "c"),
         node("Mul", "reals c", "y"),
     ]
     constants = {"where": [[1]], "two": [2], "two0": 2, "one1": [1], "three": [3], "last": [-1]}
@@ -266,7 +266,7 @@ def test_remainders_of_sizes_that_may_be_0_are_not_sizes() -> None:
     assert rests[1] is None
 
 
-def test_indices_of_elements_mean_their_own_place_alone() -> None:
+def test_indices_of_elements_mean_their_own_position_alone() -> None:
     """NumPy would repeat a single index along the remainder of the data."""
     data, index = np.array([[2, 3], [4, 5]], object), np.array([[1]])
     for axis, found, row in ((0, 4, [[2, 3], [99, 5]]), (1, 3, [[2, 99], [4, 5]])):
@@ -286,8 +286,8 @@ def test_tensors_that_sizes_are_spread_to_are_computed_at_run_time(tmp_path: Pat
         node("Add", "rows tiled", "sum"),
         node("Cast", "sum", "reals", to=FLOAT),
         node("ReduceSum", "x", "total", keepdims=0),
-        node("Min", "total low", "least"),
-        node("Max", "least low", "unit"),
+        node("Min", "total low", "lower"),
+        node("Max", "lower low", "unit"),
         node("Mul", "reals unit", "y"),
     ]
     check(tmp_path, nodes, SHAPES[:2], low=np.float32(1), square=np.array([256, 256]), many=np.array([1 << 15]))

@@ -1,4 +1,4 @@
-"""Data of tensors in files beside the model: ranges, checksums, and paths that would lead elsewhere."""
+"""Data of tensors in files next to the model: ranges, checksums, and paths that would lead elsewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Attention with masks, positions, shared heads and caches beside the definition, written in NumPy; in one network."""
+"""Attention with masks, positions, shared heads and caches compared with the definition, written in NumPy; in one
+network."""
 
 from __future__ import annotations
 

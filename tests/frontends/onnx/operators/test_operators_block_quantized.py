@@ -1,4 +1,4 @@
-"""Matrices quantized in blocks, beside onnxruntime; they stay packed in the library."""
+"""Matrices quantized in blocks, compared with onnxruntime; they stay packed in the library."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def exact_product(given: Case) -> np.ndarray:
 )
 @pytest.mark.parametrize("target", [pytest.param(BYTES_TARGET, marks=RUNS_BYTES), "x86-64-v3"])
 def test_rows_are_as_exact_as_onnxruntimes_where_the_model_says_nothing(outlier: float, target: str) -> None:
-    """Each column beside float64, also those whose weight of an outlier is zero."""
+    """Each column compared with float64, also those whose weight of an outlier is zero."""
     given = [product((6,), 512, 96, 32), product((1,), 512, 96, 64, bits=8), product((3,), 512, 96, 32, level=1)]
     for each in given:
         each.inputs[0][:, 5] *= outlier

@@ -1,4 +1,4 @@
-"""Operators of ai.onnx.ml on features, linear models and support vector machines, beside onnxruntime."""
+"""Operators of ai.onnx.ml on features, linear models and support vector machines, compared with onnxruntime."""
 
 from __future__ import annotations
 

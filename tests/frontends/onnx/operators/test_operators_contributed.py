@@ -1,4 +1,4 @@
-"""Further operators of onnxruntime's domain, and experiments of the early standard, beside onnxruntime."""
+"""Further operators of onnxruntime's domain, and experiments of the early standard, compared with onnxruntime."""
 
 from __future__ import annotations
 

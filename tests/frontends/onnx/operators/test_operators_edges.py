@@ -1,4 +1,4 @@
-"""What the standard says of rare attributes and elements, beside onnxruntime or ONNX's reference."""
+"""What the standard says of rare attributes and elements, compared with onnxruntime or ONNX's reference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operators over random shapes, axes and attributes, beside onnxruntime; each family in one compilation."""
+"""Operators over random shapes, axes and attributes, compared with onnxruntime; each family in one compilation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Operators that onnxruntime's optimizer writes, beside onnxruntime, or by their definition where it has no kernel."""
+"""Operators that onnxruntime's optimizer writes, compared with onnxruntime, or by their definition where it has no
+kernel."""
 
 from __future__ import annotations
 

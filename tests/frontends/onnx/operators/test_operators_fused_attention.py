@@ -1,4 +1,4 @@
-"""Attention as onnxruntime's tools write it, beside onnxruntime; decoders with caches that grow."""
+"""Attention as onnxruntime's tools write it, compared with onnxruntime; decoders with caches that grow."""
 
 from __future__ import annotations
 

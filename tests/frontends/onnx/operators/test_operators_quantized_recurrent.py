@@ -1,4 +1,4 @@
-"""DynamicQuantizeLSTM, computed in integers, beside onnxruntime."""
+"""DynamicQuantizeLSTM, computed in integers, compared with onnxruntime."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decision trees and n-grams, beside onnxruntime."""
+"""Decision trees and n-grams, compared with onnxruntime."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ def computed_indices(w: Walk, shape: tuple[int, ...], sizes: npt.ArrayLike) -> T
     if "Mod" in w.without or not w.takes_integers:
         raise Rejected("integers are not taken")
     if not np.all(sizes):
-        raise Rejected("no place to point to")
+        raise Rejected("no location to point to")
     fitting = [t for t in w.tensors if t.array.dtype == I64 and t.shape == shape]
     numbers = w.one(*fitting) if fitting and w.chance(0.5) else w.new_input(shape, I64)
     (found,) = w.add("Mod", numbers, w.constant(sizes, I64))

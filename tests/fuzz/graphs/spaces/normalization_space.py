@@ -34,7 +34,7 @@ def _layer_normalization(w: Walk, name: str) -> object:
     x = w.pick(ranks=range(1, 5))
     axis = axis_of(w, x)
     shape = x.shape[axis % x.array.ndim :]
-    bias = [weight(w, w.random(shape))] if w.chance(0.6) else []  # onnxruntime ends the process for "" in its place
+    bias = [weight(w, w.random(shape))] if w.chance(0.6) else []  # onnxruntime ends the process for "" in its location
     return w.add(name, x, weight(w, w.random(shape)), *bias, axis=axis, epsilon=0.1)
 
 

@@ -30,7 +30,7 @@ def _held(w: Walk, ranks: range) -> Tensor:
     return x
 
 
-def _beside(w: Walk, like: Tensor) -> Tensor:
+def _compatible(w: Walk, like: Tensor) -> Tensor:
     """A tensor of the same type, mostly of the same shape."""
     same = w.chance(0.85)
     fitting = [t for t in w.tensors if t.array.dtype == like.array.dtype and (t.shape == like.shape) == same]
@@ -62,38 +62,38 @@ class _Elements:
         return len(set(self.shapes)) <= 1
 
 
-def _place(w: Walk, elements: _Elements, shape: tuple[int, ...] | None = None) -> tuple[str, int]:
+def _position(w: Walk, elements: _Elements, shape: tuple[int, ...] | None = None) -> tuple[str, int]:
     """A position in a sequence, from the front or from the back: a constant, or what comes from outside.
 
     Args:
         shape: of what is put there; None if the position is that of an element.
     """
     count = len(elements.shapes)
-    place = np.array(w.number(-count, count - (shape is None)), w.one(I64, I32))
+    location = np.array(w.number(-count, count - (shape is None)), w.one(I64, I32))
     are_alike = elements.are_alike and shape in (None, *elements.shapes[:1])
     is_outside = are_alike and w.takes_integers and len(w.inputs) < w.max_inputs and w.chance(0.3)
     elements.are_fixed |= is_outside
-    return (w.input_of(place) if is_outside else w.constant(place)).name, int(place)
+    return (w.input_of(location) if is_outside else w.constant(location)).name, int(location)
 
 
 def _sequence(w: Walk, x: Tensor, nodes: Nodes) -> _Elements:
     """A sequence that holds a tensor, or parts of it."""
     match w.one("all", "grown", "split", "split"):
         case "all":
-            held = [x, *(_beside(w, x) for _ in range(w.number(0, _MAX - 1)))]
+            held = [x, *(_compatible(w, x) for _ in range(w.number(0, _MAX - 1)))]
             held = [held[k] for k in w.rng.permutation(len(held))]
             made = nodes.add("SequenceConstruct", *(t.name for t in held))
             elements = _Elements(made, x.array.dtype, [t.shape for t in held])
         case "grown":
             elements = _Elements(nodes.add("SequenceEmpty", dtype=element_type(x.array)), x.array.dtype, [])
-            for element in [x, *(_beside(w, x) for _ in range(w.number(0, 2)))]:
+            for element in [x, *(_compatible(w, x) for _ in range(w.number(0, 2)))]:
                 _insert(w, elements, element, nodes)
         case _:
             elements = _split(w, x, nodes)
     for _ in range(w.number(0, 2)):
         match w.one("insert", "erase", "optional", "same", "branch"):
             case "insert":
-                _insert(w, elements, _beside(w, x), nodes)
+                _insert(w, elements, _compatible(w, x), nodes)
             case "erase" if len(elements.shapes) > 1:
                 _erase(w, elements, nodes)
             case "optional":
@@ -108,21 +108,21 @@ def _sequence(w: Walk, x: Tensor, nodes: Nodes) -> _Elements:
 def _insert(w: Walk, elements: _Elements, element: Tensor, nodes: Nodes) -> None:
     if elements.are_fixed and element.shape != elements.shapes[0]:
         raise Rejected("of another shape")
-    names, place = [], len(elements.shapes)
+    names, location = [], len(elements.shapes)
     if elements.shapes and w.chance(0.6):
-        name, place = _place(w, elements, element.shape)
+        name, location = _position(w, elements, element.shape)
         names = [name]
     elements.name = nodes.add("SequenceInsert", elements.name, element.name, *names)
-    elements.shapes.insert(place, element.shape)
+    elements.shapes.insert(location, element.shape)
 
 
 def _erase(w: Walk, elements: _Elements, nodes: Nodes) -> None:
-    names, place = [], -1
+    names, location = [], -1
     if w.chance(0.7):
-        name, place = _place(w, elements)
+        name, location = _position(w, elements)
         names = [name]
     elements.name = nodes.add("SequenceErase", elements.name, *names)
-    del elements.shapes[place]
+    del elements.shapes[location]
 
 
 def _split(w: Walk, x: Tensor, nodes: Nodes) -> _Elements:
@@ -182,7 +182,7 @@ def _start(w: Walk) -> tuple[Nodes, _Elements]:
 
 
 def _at(w: Walk, elements: _Elements, nodes: Nodes) -> str:
-    name, _ = _place(w, elements)
+    name, _ = _position(w, elements)
     return nodes.add("SequenceAt", elements.name, name)
 
 
@@ -236,11 +236,11 @@ def _collected(w: Walk, name: str) -> object:
         f"{prefix}{part}" for part in ("n", "on", "going", "state", "grown", "x")
     )
     start = nodes.add("SequenceEmpty", dtype=element_type(x.array))
-    place = [w.constant(0, I64).name] if w.chance(0.3) else []
+    location = [w.constant(0, I64).name] if w.chance(0.3) else []
     body = [
         helper.make_node("Identity", [on], [going]),
         helper.make_node("Gather", [x.name, number], [element], axis=0),
-        helper.make_node(name, [state, element, *place], [grown]),
+        helper.make_node(name, [state, element, *location], [grown]),
     ]
     inputs = [
         helper.make_tensor_value_info(number, TensorProto.INT64, []),

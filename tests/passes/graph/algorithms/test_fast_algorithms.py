@@ -18,7 +18,7 @@ from nnefc.driver.compile import compile_network
 from nnefc.driver.options import CodeOptions
 from nnefc.passes.graph.algorithms import choose_algorithms as choosing
 from nnefc.passes.graph.algorithms.choose_algorithms import choose_algorithms
-from nnefc.passes.graph.algorithms.fast_algorithms import Candidate, most_saving
+from nnefc.passes.graph.algorithms.fast_algorithms import Candidate, best_saving
 from nnefc.passes.plan.program import program_of
 from nnefc.support.diagnostics import CompileError
 from nnefc.targets.machine.cpu.multiversioning import with_levels
@@ -53,7 +53,7 @@ def added(candidates: list[Candidate]) -> int:
 def test_the_choice_keeps_to_the_budget_and_saves_as_much_as_any(candidates: list[Candidate], share: float) -> None:
     """But for the rounding of sizes, by which each may count as one unit more."""
     allowance = share * added(candidates)
-    chosen = most_saving(candidates, allowance)
+    chosen = best_saving(candidates, allowance)
     assert added(chosen) <= allowance
     assert len({candidate.constant for candidate in chosen}) == len(chosen)
     unit = -(-added(candidates) // 4096)
@@ -66,7 +66,7 @@ def test_the_choice_keeps_to_the_budget_and_saves_as_much_as_any(candidates: lis
 @settings(max_examples=100, deadline=None)
 @given(CANDIDATES, st.lists(st.integers(0, 1_500_000), min_size=2, max_size=6))
 def test_more_memory_never_saves_less(candidates: list[Candidate], allowances: list[int]) -> None:
-    savings = [saved(most_saving(candidates, allowance)) for allowance in sorted(allowances)]
+    savings = [saved(best_saving(candidates, allowance)) for allowance in sorted(allowances)]
     assert savings == sorted(savings)
 
 

@@ -216,7 +216,7 @@ FUNCTIONS = {
     "itself": lambda g, x: g.binary("multiply", x, x),
     "concatenation": lambda g, x: g.slice(g.concatenate([x, x, g.unary("relu", x)], 1), 1, 1, x.shape[1] + 1),
     "concatenation of rows": lambda g, x: g.concatenate([x, g.unary("exp", x)], 2),
-    "least over space": lambda g, x: g.reduce("min", x, [-1, -2]),
+    "smallest over space": lambda g, x: g.reduce("min", x, [-1, -2]),
     "local response": lambda g, x: g.local_response(g.unary("sigmoid", x), 2, 2, 1.0, 1.0, 0.5),
     "mean over no dimension": lambda g, x: g.reduce("mean", x, []),
     "softmax": lambda g, x: g.softmax(x, 1),

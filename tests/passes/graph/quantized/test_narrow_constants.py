@@ -35,7 +35,7 @@ class Weights:
     nodes: list[onnx.NodeProto] = field(default_factory=list)
 
     def add(self, name: str, *shape: int, axis: int = 0) -> str:
-        """Weights called `name`; `axis` is that of the scales, where each place has its own."""
+        """Weights called `name`; `axis` is that of the scales, where each position has its own."""
         real = (self.random.standard_normal(shape) / np.sqrt(np.prod(shape[1:]))).astype(np.float32)
         if self.kind in _FP16_TYPES:
             stored = real.astype(_FP16_TYPES[self.kind])

@@ -36,8 +36,8 @@ def aggregation(
         helper.make_node("Slice", ["shape", "axis", "two"], ["width"]),
         helper.make_node("Concat", ["nodes", "width"], ["whole"], axis=0),
         helper.make_node("Expand", ["x", "whole"], ["data"]),
-        helper.make_node("Expand", ["column", "shape"], ["places"]),
-        helper.make_node("ScatterElements", ["data", "places", "messages"], ["elements"], axis=0, reduction=reduction),
+        helper.make_node("Expand", ["column", "shape"], ["slots"]),
+        helper.make_node("ScatterElements", ["data", "slots", "messages"], ["elements"], axis=0, reduction=reduction),
         helper.make_node("ScatterND", ["data", "column", "messages"], ["slices"], reduction=reduction),
     ]
     constants |= {"two": np.array([2]), "nodes": np.array([nodes])}

@@ -1,4 +1,4 @@
-"""Functions that are rounded to bytes: at most one step beside exact ones, and few of them."""
+"""Functions that are rounded to bytes: at most one step compared with exact ones, and few of them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def difference(graph: list[onnx.NodeProto], name: str) -> None:
     """A sum whose terms cancel: 40 · sigmoid(-x) - 39."""
     graph += [helper.make_node("Neg", ["x"], ["n"]), helper.make_node("Sigmoid", ["n"], ["w"])]
     graph.append(helper.make_node("Mul", ["w", "forty"], ["g"]))
-    graph.append(helper.make_node("Sub", ["g", "most"], [name]))
+    graph.append(helper.make_node("Sub", ["g", "largest"], [name]))
 
 
 FUNCTIONS: dict[str, tuple[Callable[[list[onnx.NodeProto], str], None], Exact]] = {
@@ -61,7 +61,7 @@ FUNCTIONS: dict[str, tuple[Callable[[list[onnx.NodeProto], str], None], Exact]] 
     "gelu_tanh": (gelu_tanh, lambda x: x * expit(2 * 0.8 * x)),
     "difference": (difference, lambda x: 40 * expit(-x) - 39),
 }
-CONSTANTS = {"root": 0.5**0.5, "one": 1, "half": 0.5, "slope": 0.8, "forty": 40, "most": 39}
+CONSTANTS = {"root": 0.5**0.5, "one": 1, "half": 0.5, "slope": 0.8, "forty": 40, "largest": 39}
 
 
 def model(path: Path, size: int, step: float = STEP) -> Path:
@@ -89,7 +89,7 @@ def values() -> np.ndarray:
 @pytest.mark.parametrize("step", [STEP, SMALL_STEP, FINE_STEP])
 @pytest.mark.parametrize("target", ["llvm", "x86-64-v3"])
 @pytest.mark.sample(2)
-def test_results_are_at_most_a_step_beside_exact_ones_and_seldom(
+def test_results_are_at_most_a_step_from_exact_ones_and_seldom(
     target: str, step: float, values: np.ndarray, tmp_path: Path
 ) -> None:
     if target != "llvm" and not parse_target("llvm").triple.startswith("x86_64"):

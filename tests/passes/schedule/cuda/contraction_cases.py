@@ -71,7 +71,7 @@ def execute(
     """The result of an operation, all accesses to memory checked; and the rules of its kernels.
 
     Args:
-        offset: bytes from a well aligned place to where each tensor begins.
+        offset: bytes from a well aligned position to where each tensor begins.
     """
     module = lowered(operation, data, constants)
     values = dict(zip(module["main"].params, data, strict=True))

@@ -129,7 +129,7 @@ def main(data: T.Buffer((T.int64(60),), "float32"), index: T.Buffer((T.int64(24)
 
 
 @pytest.mark.parametrize("adds", [False, True])
-def test_updates_of_a_place_come_in_order(tmp_path: Path, adds: bool) -> None:
+def test_updates_of_an_element_come_in_order(tmp_path: Path, adds: bool) -> None:
     update = "update[v * T.int64(4) + w]"
     position = "out[v * T.int64(10) + index[v * T.int64(4) + w]]"
     func = tvm.script.from_source(SCATTER.replace("UPDATE", f"{position} + {update}" if adds else update))

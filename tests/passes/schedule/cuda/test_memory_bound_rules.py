@@ -184,7 +184,7 @@ def largest(x: te.Tensor, axis: int) -> te.Tensor:
 
 
 def index_of_largest(x: te.Tensor, axis: int) -> te.Tensor:
-    """The first place of NaN, or of the largest; the largest itself is unused."""
+    """The first position of NaN, or of the largest; the largest itself is unused."""
 
     def better(a: list[tirx.Expr], b: list[tirx.Expr]) -> tuple[tirx.Expr, tirx.Expr]:
         nan = tirx.isnan(a[1])
@@ -195,10 +195,10 @@ def index_of_largest(x: te.Tensor, axis: int) -> te.Tensor:
     def first(position: str, value: str) -> tuple[tirx.Expr, tirx.Expr]:
         return tirx.const(1 << 62, position), tirx.const(-math.inf, value)
 
-    reducer = te.comm_reducer(better, first, name="place")
+    reducer = te.comm_reducer(better, first, name="slot")
     k = te.reduce_axis((0, x.shape[axis]), "k")
     tail = [size for a, size in enumerate(x.shape) if a != axis]
-    return te.compute(tail, lambda *i: reducer((k.var, x(*i[:axis], k, *i[axis:])), axis=k), name="place")[0]
+    return te.compute(tail, lambda *i: reducer((k.var, x(*i[:axis], k, *i[axis:])), axis=k), name="slot")[0]
 
 
 def with_nan(*shape: int) -> np.ndarray:
@@ -227,7 +227,7 @@ REDUCTIONS = [
     case("all", lambda x: topi.all(x, 1), lambda x: x.all(1), real(9, 40, dtype="bool") | True),
     case("any", lambda x: topi.any(x, 0), lambda x: x.any(0), real(40, 9, dtype="bool")),
     *(
-        case(f"place over {axis}", lambda x, f=f, a=axis: f(x, a), lambda x, g=g, a=axis: g(x, a), real(*s))
+        case(f"slot over {axis}", lambda x, f=f, a=axis: f(x, a), lambda x, g=g, a=axis: g(x, a), real(*s))
         for f, g in [(topi.argmax, np.argmax), (topi.argmin, np.argmin)]
         for s, axis in [((6, 200), 1), ((90, 8), 0), ((3, 5, 7), 1)]
     ),
@@ -260,7 +260,7 @@ IN_PARTS = [
     case("mean", lambda x: mean(x, (0, 1)), lambda x: np.maximum(x.mean(dtype=np.float64), 0), real(96, 31)),
     case("columns", lambda x: topi.sum(x, 0), lambda x: x.sum(0, dtype=np.float64), real(1024, 8)),
     case("columns", lambda x: topi.max(x, 0), lambda x: x.max(0), real(1008, 16)),
-    case("places", lambda x: topi.argmax(x, 1), lambda x: x.argmax(1), real(3, 2048)),
+    case("slots", lambda x: topi.argmax(x, 1), lambda x: x.argmax(1), real(3, 2048)),
     case("largest", lambda x: largest(x, 1), lambda x: x.max(1), with_nan(3, 2048)),
 ]
 
@@ -451,7 +451,7 @@ def test_kernels_need_few_registers_and_no_memory_of_their_own() -> None:
         case("columns", lambda x: topi.sum(x, 0), lambda x: x.sum(0), real(3000, 64)),
         case("all", topi.sum, np.sum, real(300, 300)),
         case("each", lambda x: topi.sum(x, 1), lambda x: x.sum(1), real(3000, 9)),
-        case("places", lambda x: topi.argmax(x, 1), lambda x: x.argmax(1), real(300, 3000)),
+        case("slots", lambda x: topi.argmax(x, 1), lambda x: x.argmax(1), real(300, 3000)),
         *ROWS[:7],
         *ROWS[-5:],
         *TRANSPOSITIONS[:6],

@@ -12,7 +12,7 @@ from nnefc.passes.tir.common.assume_dim_ranges import simplify_min_max
 from nnefc.symbolic.dims import Range, ranges
 
 
-def test_the_least_and_the_greatest_of_sizes_are_what_their_ranges_say() -> None:
+def test_minimum_and_maximum_of_sizes_are_what_their_ranges_say() -> None:
     s, t, i = (tirx.Var(name, "int64") for name in "sti")
     buffer = tirx.decl_buffer((64,), "float32")
     value = tirx.FloatImm("float32", 0.0)
@@ -29,7 +29,7 @@ def test_the_least_and_the_greatest_of_sizes_are_what_their_ranges_say() -> None
             assert str(simplify_min_max(func, [s, t]).body.indices[0]).replace("T.int64(12)", "12") == expected
 
 
-def test_the_least_of_real_numbers_is_left_as_it_is() -> None:
+def test_the_minimum_of_real_numbers_is_left_as_it_is() -> None:
     """Those of a quantization whose operand is constant: they have no variable that is no size."""
     s = tirx.Var("s", "int64")
     value = tirx.min(tirx.nearbyint(tirx.const(0.0, "float32")), tirx.const(255.0, "float32"))

@@ -81,7 +81,7 @@ def test_pools_of_dynamic_sizes_are_those_of_onnxruntime(
 
 
 def rows(choose: bool) -> tirx.For:
-    """Maxima of three in a row, of which some may lie outside; by a choice, or by the nearest place inside."""
+    """Maxima of three in a row, of which some may lie outside; by a choice, or by the nearest position inside."""
     count, y = tirx.Var("n", "int64"), tirx.Var("y", "int64")
     x, t = tirx.Var("x", "int64"), tirx.Var("t", "int64")
     data = tirx.decl_buffer((count * 8,), "float32", "data")

@@ -43,7 +43,7 @@ def innermost_loops(assembly: str) -> list[list[str]]:
 
 
 def longest(case: Case, name: str, folder: Path) -> list[str]:
-    """The innermost loop with the most multiply-adds."""
+    """The innermost loop with the maximum multiply-adds."""
     compile_network(build([case]).network, target(name)).emit("asm", folder)
     loops = [loop for path in folder.glob("kernels*.s") for loop in innermost_loops(path.read_text())]
     return max(loops, key=lambda loop: sum(line.startswith("fmla") for line in loop))

@@ -34,7 +34,7 @@ def product() -> tirx.Stmt:
     )
     statements = []
     for source, target in ((words, part), (scales, total)):
-        position = loop("place", 4, tirx.ForKind.UNROLLED)
+        position = loop("slot", 4, tirx.ForKind.UNROLLED)
         lane = loop("lane", LANES, tirx.ForKind.VECTORIZED)
         inner = [word] if source is words else []
         index = panel[0] * BLOCKS + block[0]

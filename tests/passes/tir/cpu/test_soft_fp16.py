@@ -35,7 +35,7 @@ def test_every_float16_is_converted_exactly() -> None:
 
 
 def test_numbers_are_rounded_to_float16_as_ieee_754_says() -> None:
-    """Each positive float16, the middle to the next one, and what lies right beside both; some other numbers."""
+    """Each positive float16, the middle to the next one, and what lies right next to both; some other numbers."""
     low = np.arange(0x7C00).astype(np.uint16).view(np.float16).astype(np.float64)
     middles = np.append((low[:-1] + low[1:]) / 2, 65520.0)
     positions = np.concatenate([low, middles]).astype(np.float32)

@@ -1,4 +1,5 @@
-"""Kernels that look at every place that they read or write, and at every divisor: what becomes of their statements."""
+"""Kernels that look at every element that they read or write, and at every divisor: what becomes of their
+statements."""
 
 from __future__ import annotations
 
@@ -92,7 +93,7 @@ WRITTEN_CHECKED = """
 """
 
 
-def test_nothing_is_written_beside_a_tensor() -> None:
+def test_nothing_is_written_outside_a_tensor() -> None:
     assert_same(checked(WRITTEN)[0], WRITTEN_CHECKED)
 
 

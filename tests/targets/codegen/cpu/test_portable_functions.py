@@ -84,7 +84,7 @@ def nodes_in(func: tirx.PrimFunc, kind: type) -> list[tvm.ir.Node]:
 
 
 @pytest.mark.parametrize("name", sorted(FUNCTIONS))
-def test_values_have_no_names_which_tvm_would_put_their_values_in_the_place_of(name: str) -> None:
+def test_values_have_no_names_which_tvm_would_inline(name: str) -> None:
     operands = "X[i], X[i + 1]" if name in ("atan2", "pow") else "X[i]"
     portable = use_portable_functions(
         function(f"""

@@ -1,4 +1,4 @@
-"""Vectors of RISC-V of every length: floats, 16-bit floats and bytes, beside onnxruntime and in the assembly."""
+"""Vectors of RISC-V of every length: floats, 16-bit floats and bytes, compared with onnxruntime and in the assembly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Vectors of SVE whose length is known: floats, 16-bit floats and bytes, beside onnxruntime and in the assembly."""
+"""Vectors of SVE whose length is known: floats, 16-bit floats and bytes, compared with onnxruntime and in the
+assembly."""
 
 from __future__ import annotations
 

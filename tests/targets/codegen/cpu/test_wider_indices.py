@@ -18,7 +18,7 @@ FORMS: dict[str, tuple[Callable[[], tirx.Expr], int]] = {
     "a product that is chosen": (lambda: tirx.Select(N > 4, N * N + 1, N), LARGE**2 + 1),
     "a product in a cast": (lambda: (N * N).astype("int64").astype("int32") + 1, LARGE**2 + 1),
     "a truncated quotient of a product": (lambda: tirx.Div(N * N, N + 1), LARGE**2 // (LARGE + 1)),
-    "the least of two": (lambda: tirx.Min(N * N, N * 4096), LARGE * 4096),
+    "the smallest of two": (lambda: tirx.Min(N * N, N * 4096), LARGE * 4096),
 }
 
 

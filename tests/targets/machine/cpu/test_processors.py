@@ -156,7 +156,7 @@ static long arch_prctl(int request, int argument) {{
 #define NNEFC_ARCH_PRCTL arch_prctl
 #include "{RUNTIME / "cpu_x86.c"}"
 void forget(void) {{
-    for (int i = 0; i < PLACES; i++) answers[i] = 0;
+    for (int i = 0; i < QUESTIONS; i++) answers[i] = 0;
 }}
 """
 SSE, AVX, AVX512, TILES, APX = 0x3, 0x7, 0xE7, 0x600E7, 0xE00E7

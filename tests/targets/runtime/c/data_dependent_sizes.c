@@ -4,9 +4,9 @@
 #include "allocations.h"
 #include "nnefc.h"
 
-enum { MOST_N = 16, MOST_ROWS = 1000 };
+enum { MAX_N = 16, MAX_ROWS = 1000 };
 
-static float x[MOST_N], y[2 * MOST_ROWS];
+static float x[MAX_N], y[2 * MAX_ROWS];
 static const float *last; /* where the last output is */
 
 static nnefc_session *create(void *workspace, uint64_t bytes) {
@@ -65,15 +65,15 @@ static void sizes_grow(void) {
 
 static void reserves(void) {
     nnefc_session *session = create(NULL, 0);
-    const int64_t most[] = {MOST_N, 700}, wrong[] = {MOST_N, MOST_ROWS + 1};
+    const int64_t maximum[] = {MAX_N, 700}, wrong[] = {MAX_N, MAX_ROWS + 1};
     expect(session, nnefc_reserve(session, wrong, 0), NNEFC_BAD_ARGUMENT, "a size is 1001, but the network takes 0 to 1000 for \"rows\"");
-    CHECK(nnefc_reserve(session, most, 1) == NNEFC_OK);
+    CHECK(nnefc_reserve(session, maximum, 1) == NNEFC_OK);
     int before = calls;
-    for (int64_t rows = 0; rows <= 700; rows += 70) CHECK(run(session, 1 + rows % MOST_N, rows, 0) == NNEFC_OK);
+    for (int64_t rows = 0; rows <= 700; rows += 70) CHECK(run(session, 1 + rows % MAX_N, rows, 0) == NNEFC_OK);
     CHECK(calls == before);
     CHECK(nnefc_reserve(session, NULL, 1) == NNEFC_OK && last[2 * 699 + 1] == 699);
     before = calls;
-    CHECK(run(session, 16, MOST_ROWS, 0) == NNEFC_OK && calls == before);
+    CHECK(run(session, 16, MAX_ROWS, 0) == NNEFC_OK && calls == before);
     CHECK(nnefc_destroy(session) == NNEFC_OK);
 }
 
@@ -100,8 +100,8 @@ static void own_workspace(void) {
     CHECK(run(session, 4, 32, 0) == NNEFC_OK && run(session, 1, 56, 0) == NNEFC_OK);
     expect(session, run(session, 4, 33, 0), NNEFC_BAD_ARGUMENT, "the workspace has 512 bytes, but the network needs 576");
     expect(session, run(session, 9, 33, 0), NNEFC_BAD_ARGUMENT, "the workspace has 512 bytes, but the network needs 576");
-    const int64_t most[] = {4, 32}, more[] = {5, 32};
-    CHECK(nnefc_reserve(session, most, 0) == NNEFC_OK);
+    const int64_t maximum[] = {4, 32}, more[] = {5, 32};
+    CHECK(nnefc_reserve(session, maximum, 0) == NNEFC_OK);
     expect(session, nnefc_reserve(session, more, 0), NNEFC_BAD_ARGUMENT, "the workspace has 512 bytes");
     CHECK(run(session, 8, 0, 0) == NNEFC_OK);
     CHECK(nnefc_destroy(session) == NNEFC_OK);

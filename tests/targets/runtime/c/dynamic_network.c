@@ -1,7 +1,7 @@
 /* A network with dynamic dimensions written by hand, for tests of the runtime: y = x * scale, sums = the sums of y's rows.
  *
  * x is float32[n, w], scale float32[w], y float32[n, w], sums float64[n], with w = 4 * the second value. Every storage is
- * filled to its end when its life begins, so that wrong places show. Their sizes and lives are such that a layout of its own
+ * filled to its end when its life begins, so that wrong positions show. Their sizes and lives are such that a layout of its own
  * takes more memory for n = 7 than for n = 8. */
 #include <stdint.h>
 #include <string.h>
@@ -20,7 +20,7 @@ int32_t nnefc_network_sizes(const int64_t *values, int64_t *derived);
 
 int32_t nnefc_network_sizes(const int64_t *values, int64_t *derived) {
     int64_t n = values[0], w = 4 * values[1];
-    int64_t others[] = {n, w, n, 0, n * w}; /* shapes; the least dimension; the most elements */
+    int64_t others[] = {n, w, n, 0, n * w}; /* shapes; the smallest dimension; the maximum elements */
     measure(values, derived);
     memcpy(derived + STORAGES, others, sizeof others);
     return 0;

@@ -4,10 +4,10 @@
 #include "allocations.h"
 #include "nnefc.h"
 
-enum { MOST_N = 8, MOST_W = 256 };
+enum { MAX_N = 8, MAX_W = 256 };
 
-static float x[MOST_N * MOST_W], scale[MOST_W], y[MOST_N * MOST_W];
-static double sums[MOST_N];
+static float x[MAX_N * MAX_W], scale[MAX_W], y[MAX_N * MAX_W];
+static double sums[MAX_N];
 
 static nnefc_session *create(void *workspace, uint64_t bytes) {
     nnefc_options options = {0};
@@ -67,7 +67,7 @@ static void describes(void) {
     CHECK(network->abi_version == NNEFC_OPEN_ABI_VERSION && network->struct_size == sizeof *network);
     CHECK(network->dimension_count == 2);
     const nnefc_dimension *w = &network->dimensions[1];
-    CHECK(strcmp(w->name, "w") == 0 && w->least == 8 && w->most == MOST_W && w->multiple == 4 && w->typical == 128);
+    CHECK(strcmp(w->name, "w") == 0 && w->least == 8 && w->most == MAX_W && w->multiple == 4 && w->typical == 128);
     CHECK(network->inputs[0].shape[0] == -1 && network->inputs[0].shape[1] == -2 && network->inputs[1].shape[0] == -2);
     CHECK(network->inputs[0].bytes == 0);
 }
@@ -80,15 +80,15 @@ static void sizes_change(void) {
     CHECK(nnefc_run(session, inputs, outputs) == NNEFC_BAD_ARGUMENT);
     CHECK(strstr(nnefc_last_error(session), "call nnefc_resize before") != NULL);
     for (int round = 0; round < 2; round++)
-        for (int64_t n = 1; n <= MOST_N; n++)
-            for (int64_t w = 8; w <= MOST_W; w += 52) {
+        for (int64_t n = 1; n <= MAX_N; n++)
+            for (int64_t w = 8; w <= MAX_W; w += 52) {
                 int before = calls;
                 CHECK(run(session, n, w, (int)(n + w) % 2) == NNEFC_OK);
                 CHECK(resize_and_run(session, n, w) == NNEFC_OK);
                 CHECK(round == 0 || calls == before); /* all these sizes were there */
             }
     CHECK(!COUNTS || calls > 0);
-    CHECK(nnefc_output_shape(session, 1)[0] == MOST_N && nnefc_output_shape(session, 2) == NULL);
+    CHECK(nnefc_output_shape(session, 1)[0] == MAX_N && nnefc_output_shape(session, 2) == NULL);
     CHECK(nnefc_output_shape(NULL, 0) == NULL && nnefc_resize(NULL, NULL) == NNEFC_BAD_ARGUMENT);
     CHECK(nnefc_destroy(session) == NNEFC_OK);
 }
@@ -97,17 +97,17 @@ static void sizes_change(void) {
 static void reserves(void) {
     for (int all = 0; all < 2; all++) {
         nnefc_session *session = create(NULL, 0);
-        CHECK(resize_and_run(session, 1, MOST_W) == NNEFC_OK);
-        const int64_t most[] = {MOST_N, 128};
+        CHECK(resize_and_run(session, 1, MAX_W) == NNEFC_OK);
+        const int64_t most[] = {MAX_N, 128};
         CHECK(nnefc_reserve(session, all ? NULL : most, 1) == NNEFC_OK);
-        CHECK(nnefc_output_shape(session, 0)[1] == MOST_W);
+        CHECK(nnefc_output_shape(session, 0)[1] == MAX_W);
         const void *inputs[] = {x, scale};
         void *outputs[] = {y, sums};
         CHECK(nnefc_run(session, inputs, outputs) == NNEFC_OK);
-        check_values(1, MOST_W, y, sums);
+        check_values(1, MAX_W, y, sums);
         int before = calls;
         for (int i = 0; i < 200; i++) {
-            int64_t n = 1 + i * 37 % MOST_N, w = 8 + i * 12 % (all ? MOST_W - 7 : 121) / 4 * 4;
+            int64_t n = 1 + i * 37 % MAX_N, w = 8 + i * 12 % (all ? MAX_W - 7 : 121) / 4 * 4;
             CHECK(run(session, n, w, i % 2) == NNEFC_OK);
         }
         CHECK(calls == before);
@@ -205,8 +205,8 @@ static void memory_is_refused(void) {
 }
 
 int main(void) {
-    for (int i = 0; i < MOST_N * MOST_W; i++) x[i] = (float)(i % 251) - 125;
-    for (int i = 0; i < MOST_W; i++) scale[i] = (float)(i % 7) / 4;
+    for (int i = 0; i < MAX_N * MAX_W; i++) x[i] = (float)(i % 251) - 125;
+    for (int i = 0; i < MAX_W; i++) scale[i] = (float)(i % 7) / 4;
     describes();
     sizes_change();
     reserves();

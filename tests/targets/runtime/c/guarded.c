@@ -1,5 +1,5 @@
 /* Memory of sessions in which whatever is read or written beyond the end of a buffer is a fault: each buffer of the
- * workspace ends at a protected page. Takes the place of what `guarded_memory.py` gives other names. */
+ * workspace ends at a protected page. Replaces what `guarded_memory.py` gives other names. */
 #define _GNU_SOURCE
 #include <string.h>
 #include <sys/mman.h>

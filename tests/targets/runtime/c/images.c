@@ -11,7 +11,7 @@ int32_t nnefc_image_decode(const uint8_t *file, int64_t *found, int64_t size, in
 int32_t nnefc_image_pixels(const int64_t *found, uint8_t *pixels, int64_t size);
 
 static int failed;
-static uint64_t most_bytes = 1 << 26;
+static uint64_t max_bytes = 1 << 26;
 static void *last;
 
 int32_t nnefc_run_failed(void) { return failed; }
@@ -24,7 +24,7 @@ int32_t nnefc_kernel_error(const char *text) {
 
 void *nnefc_text_allocate(uint64_t bytes) {
     free(last);
-    last = bytes <= most_bytes ? malloc(bytes) : NULL;
+    last = bytes <= max_bytes ? malloc(bytes) : NULL;
     if (last == NULL) failed = 1;
     return last;
 }
@@ -54,7 +54,7 @@ static int decode(const uint8_t *data, size_t size) {
 
 int main(int count, char **arguments) {
     int iterations = atoi(arguments[1]), decoded = 0;
-    if (iterations == 0) most_bytes = 1 << 30;
+    if (iterations == 0) max_bytes = 1 << 30;
     for (int number = 2; number < count; number++) {
         uint8_t original[1 << 14], changed[sizeof original];
         FILE *in = fopen(arguments[number], "rb");

@@ -89,7 +89,7 @@ static FILE *opened(const char *path, const char *mode) {
 }
 
 #ifdef DYNAMIC_SIZES
-enum { MOST = 128, RANK = 16 }; /* inputs, outputs; dimensions of each */
+enum { MAX = 128, RANK = 16 }; /* inputs, outputs; dimensions of each */
 
 /* An input of a network with dynamic sizes; `sizes` has room for its shape. */
 static nnefc_input read_sized(char *word, const nnefc_tensor *tensor, int64_t *sizes) {
@@ -108,10 +108,10 @@ static nnefc_input read_sized(char *word, const nnefc_tensor *tensor, int64_t *s
 }
 
 static int run_sized(const nnefc_description *network, char **files) {
-    static int64_t shapes[MOST][RANK];
-    nnefc_input inputs[MOST];
-    nnefc_output outputs[MOST] = {{0}};
-    if (network->input_count > MOST || network->output_count > MOST) return 3;
+    static int64_t shapes[MAX][RANK];
+    nnefc_input inputs[MAX];
+    nnefc_output outputs[MAX] = {{0}};
+    if (network->input_count > MAX || network->output_count > MAX) return 3;
     for (uint32_t i = 0; i < network->input_count; i++) inputs[i] = read_sized(*files++, &network->inputs[i], shapes[i]);
     nnefc_session *session = NULL;
     nnefc_status status = nnefc_create(NULL, &session);

@@ -19,7 +19,7 @@
 
 #include "sessions.h"
 
-enum { CALLERS = 5, MOST_THREADS = 6, SIGNAL_MICROSECONDS = 700 };
+enum { CALLERS = 5, MAX_THREADS = 6, SIGNAL_MICROSECONDS = 700 };
 
 #if defined(__has_feature) /* clang; GCC defines macros */
 #if __has_feature(thread_sanitizer) || __has_feature(address_sanitizer)
@@ -155,9 +155,9 @@ static nnefc_interface open_any(void **library, uint64_t *state) {
 static void one_session(uint64_t *state) {
     void *library;
     nnefc_interface network = open_any(&library, state);
-    nnefc_options options = {.struct_size = sizeof options, .threads = 1 + (int32_t)any(state, MOST_THREADS)};
+    nnefc_options options = {.struct_size = sizeof options, .threads = 1 + (int32_t)any(state, MAX_THREADS)};
     options.keep_subnormals = (int32_t)any(state, 2);
-    int32_t processors[MOST_THREADS];
+    int32_t processors[MAX_THREADS];
     uint32_t whose = any(state, 4);
     if (whose == 0) options.parallel_for = backwards;
     for (int i = 0; whose == 1 && i < options.threads; i++) {

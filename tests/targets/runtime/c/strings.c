@@ -15,17 +15,17 @@ int64_t nnefc_text_position(nnefc_text text, const void *table, int64_t missing)
 int32_t nnefc_text_matches(nnefc_text text, const void *machine);
 int32_t nnefc_text_equal(nnefc_text one, nnefc_text other);
 int32_t nnefc_text_order(nnefc_text one, nnefc_text other);
-int32_t nnefc_text_count_pieces(const nnefc_text *texts, const nnefc_sized_text *delimiter, int64_t *counts, int64_t *most,
+int32_t nnefc_text_count_pieces(const nnefc_text *texts, const nnefc_sized_text *delimiter, int64_t *counts, int64_t *maximum,
                                 int64_t count, int64_t cuts);
 int32_t nnefc_text_split(const nnefc_text *texts, const nnefc_sized_text *delimiter, nnefc_text *pieces, int64_t count,
                          int64_t cuts, int64_t width);
-int32_t nnefc_text_count_tokens(const nnefc_text *texts, const uint8_t *machines, const int64_t *places, int64_t *most,
-                                int64_t count, int64_t rule_count, int64_t least, int64_t keeps_matches, int64_t marks);
-int32_t nnefc_text_tokens(const nnefc_text *texts, const uint8_t *machines, const int64_t *places, const nnefc_text *fill,
-                          nnefc_text *made, int64_t count, int64_t rule_count, int64_t least, int64_t keeps_matches,
+int32_t nnefc_text_count_tokens(const nnefc_text *texts, const uint8_t *machines, const int64_t *offsets, int64_t *maximum,
+                                int64_t count, int64_t rule_count, int64_t minimum, int64_t keeps_matches, int64_t marks);
+int32_t nnefc_text_tokens(const nnefc_text *texts, const uint8_t *machines, const int64_t *offsets, const nnefc_text *fill,
+                          nnefc_text *made, int64_t count, int64_t rule_count, int64_t minimum, int64_t keeps_matches,
                           int64_t marks, int64_t width);
 int32_t nnefc_text_to_doubles(const nnefc_text *texts, double *values, int64_t count);
-int32_t nnefc_text_to_integers(const nnefc_text *texts, int64_t *values, int64_t count, int64_t least, int64_t most,
+int32_t nnefc_text_to_integers(const nnefc_text *texts, int64_t *values, int64_t count, int64_t minimum, int64_t maximum,
                                int64_t is_unsigned);
 int32_t nnefc_text_of_doubles(const double *values, nnefc_text *texts, int64_t count);
 
@@ -81,16 +81,16 @@ static void check_split(const nnefc_text *texts, int64_t cuts) {
         uint64_t size;
         char bytes[8];
     } delimiter = {1 + random_number(2), ",a"};
-    int64_t counts[COUNT], most;
+    int64_t counts[COUNT], maximum;
     nnefc_text pieces[COUNT * WIDTH];
-    nnefc_text_count_pieces(texts, (const void *)&delimiter, counts, &most, COUNT, cuts);
-    check(failures == 0 && most <= WIDTH, "count");
-    nnefc_text_split(texts, (const void *)&delimiter, pieces, COUNT, cuts, most);
+    nnefc_text_count_pieces(texts, (const void *)&delimiter, counts, &maximum, COUNT, cuts);
+    check(failures == 0 && maximum <= WIDTH, "count");
+    nnefc_text_split(texts, (const void *)&delimiter, pieces, COUNT, cuts, maximum);
     for (int64_t i = 0; i < COUNT; i++) {
         nnefc_string whole = nnefc_text_bytes(texts[i]);
         size_t at = 0;
         for (int64_t j = 0; j < counts[i]; j++) {
-            nnefc_string piece = nnefc_text_bytes(pieces[i * most + j]);
+            nnefc_string piece = nnefc_text_bytes(pieces[i * maximum + j]);
             check(at + piece.size <= whole.size, "pieces are too long");
             check(piece.size == 0 || memcmp(whole.data + at, piece.data, piece.size) == 0, "another piece");
             at += piece.size + (j + 1 < counts[i] ? delimiter.size : 0);
@@ -98,20 +98,20 @@ static void check_split(const nnefc_text *texts, int64_t cuts) {
         check(at == whole.size && counts[i] >= 1 && (cuts < 0 || counts[i] <= cuts + 1), "the pieces are not the text");
     }
     delimiter.size = 0;
-    nnefc_text_count_pieces(texts, (const void *)&delimiter, counts, &most, COUNT, cuts);
-    nnefc_text_split(texts, (const void *)&delimiter, pieces, COUNT, cuts, most);
+    nnefc_text_count_pieces(texts, (const void *)&delimiter, counts, &maximum, COUNT, cuts);
+    nnefc_text_split(texts, (const void *)&delimiter, pieces, COUNT, cuts, maximum);
 }
 
 static void find_tokens(const nnefc_text *texts, const void *machine) {
-    static const int64_t places[] = {0, 0};
+    static const int64_t offsets[] = {0, 0};
     const nnefc_text fill[] = {0, 0, 0};
     nnefc_text made[COUNT * WIDTH];
-    int64_t most, keeps = random_number(2), rules = keeps ? 1 : 1 + random_number(2), least = 1 + random_number(3);
+    int64_t maximum, keeps = random_number(2), rules = keeps ? 1 : 1 + random_number(2), minimum = 1 + random_number(3);
     int64_t marks = random_number(2);
-    nnefc_text_count_tokens(texts, machine, places, &most, COUNT, rules, least, keeps, marks);
-    check(failures == 0 && most <= WIDTH, "tokens");
-    nnefc_text_tokens(texts, machine, places, fill, made, COUNT, rules, least, keeps, marks, most);
-    for (int64_t i = 0; i < COUNT * most; i++) check(nnefc_text_bytes(made[i]).size <= LONGEST, "a token is too long");
+    nnefc_text_count_tokens(texts, machine, offsets, &maximum, COUNT, rules, minimum, keeps, marks);
+    check(failures == 0 && maximum <= WIDTH, "tokens");
+    nnefc_text_tokens(texts, machine, offsets, fill, made, COUNT, rules, minimum, keeps, marks, maximum);
+    for (int64_t i = 0; i < COUNT * maximum; i++) check(nnefc_text_bytes(made[i]).size <= LONGEST, "a token is too long");
 }
 
 static void round_of(const void *lower, const void *keys, const void *machine) {

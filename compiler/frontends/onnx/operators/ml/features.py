@@ -112,7 +112,7 @@ def _cast_map(ctx: Context, node: Node) -> Any:
     if given["map_form"] == "SPARSE":
         positions, width = {key: int(key) for key in elements}, int(given["max_map"])
     if not 0 < width <= _MAX_COLUMNS or any(not 0 <= position < width for position in positions.values()):
-        raise fail(node, f"the keys of the map are no places in a row of {width}")
+        raise fail(node, f"the keys of the map are no positions in a row of {width}")
     row = np.full((1, width), "" if kind is object else 0, kind)
     for key, position in positions.items():
         row[0, position] = str(elements[key]) if kind is object else kind(elements[key])

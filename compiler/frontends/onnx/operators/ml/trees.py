@@ -184,7 +184,7 @@ def _column(given: Mapping[str, Any], name: str) -> Array:
 
 
 def _reals(given: Mapping[str, Any], name: str) -> Array:
-    """An attribute of floats, or the tensor that stands in its place."""
+    """An attribute of floats, or the tensor that stands for it."""
     tensor = given.get(f"{name}_as_tensor")
     return np.asarray(given.get(name) or (), np.float32) if tensor is None else tensor.reshape(-1)
 

@@ -40,12 +40,12 @@ def _steps(rows: int, columns: int, terms: int, pitch: int) -> tuple[Accumulatio
 )
 @pytest.mark.parametrize("once", [False, True])
 def test_all_products_are_added_up(name: str, rows: int, columns: int, terms: int, pitch: int, once: bool) -> None:
-    """Two of the least and the largest bytes have room in 16 bits, if weights are not -128."""
+    """Two of the smallest and the largest bytes have room in 16 bits, if weights are not -128."""
     _check(name, _steps(rows, columns, terms, pitch), 4 * columns * terms * 4, once)
 
 
 def _check(name: str, steps: tuple[Accumulation, ...], right_step: int, once: bool) -> None:
-    """By sums of the least and the largest bytes, on all kinds of cores."""
+    """By sums of the smallest and the largest bytes, on all kinds of cores."""
     for core in (None, _IN_ORDER):
         _check_on(core, name, steps, right_step, once)
 
@@ -72,7 +72,7 @@ def _check_on(core: InOrder | None, name: str, steps: tuple[Accumulation, ...], 
     }
 
 
-def test_sums_may_have_terms_of_different_numbers_from_any_place_on() -> None:
+def test_sums_may_have_terms_of_different_numbers_from_any_position_on() -> None:
     """As borders of images leave them out."""
     steps = tuple(step for step in _steps(2, 2, 5, 5) if step.left not in (0, 4, 5) and step.right != 12)
     assert steps[0].left > 0 and steps[0].right > 0
@@ -83,7 +83,7 @@ def test_sums_may_have_terms_of_different_numbers_from_any_place_on() -> None:
         _check(name, steps, 160, once=True)
 
 
-def test_loads_and_copies_are_few_beside_products() -> None:
+def test_loads_and_copies_are_few_compared_with_products() -> None:
     steps = _steps(2, 4, 8, 8)
     code = code_of(_product("smlal"), steps, 8 * 64, False)
     assert code is not None
@@ -120,7 +120,7 @@ def test_too_many_sums_have_no_code() -> None:
 def _executed(
     code: LoopCode, trips: int, memory: tuple[np.ndarray, np.ndarray], move: tuple[int, int]
 ) -> dict[int, np.ndarray]:
-    """The sums that the function adds to those before, by their places."""
+    """The sums that the function adds to those before, by their positions."""
     lines = re.search(r'asm "([^"]*)"', code.text)
     outputs = re.search(r'asm "[^"]*", "((?:={v\d+},?)+)', code.text)
     assert lines is not None and outputs is not None

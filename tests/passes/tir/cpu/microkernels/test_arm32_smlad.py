@@ -42,7 +42,7 @@ def _steps(rows: int, columns: int, terms: int, pitch: int, apart: int = 0) -> t
 )
 @pytest.mark.parametrize("once", [False, True])
 def test_all_products_are_added_up(name: str, rows: int, columns: int, terms: int, pitch: int, once: bool) -> None:
-    """Two of the least and the largest bytes have room in 16 bits, if weights are not -128."""
+    """Two of the smallest and the largest bytes have room in 16 bits, if weights are not -128."""
     _check(name, _steps(rows, columns, terms, pitch), once)
 
 
@@ -67,7 +67,7 @@ def test_windows_of_neighbours_share_words(once: bool) -> None:
     assert code.text.count("[]}") < 2 * len(taps)
 
 
-def test_sums_may_have_terms_of_different_numbers_from_any_place_on() -> None:
+def test_sums_may_have_terms_of_different_numbers_from_any_position_on() -> None:
     """As borders of images leave them out."""
     steps = tuple(step for step in _steps(3, 1, 5, 5) if step.left not in (0, 4, 5) and step.right != 12)
     assert {sum(step.sum == number for step in steps) for number in (0, 4, 8)} == {2, 3, 4}
@@ -76,7 +76,7 @@ def test_sums_may_have_terms_of_different_numbers_from_any_place_on() -> None:
         _check(name, steps, once=True)
 
 
-def test_loads_are_few_beside_products() -> None:
+def test_loads_are_few_compared_with_products() -> None:
     steps = _steps(2, 2, 8, 8)
     code = code_of(_product("vmlal_s8"), steps, 8 * 32, False)
     assert code is not None
@@ -89,7 +89,7 @@ def test_what_registers_do_not_hold_has_no_code() -> None:
 
 
 def _check(name: str, steps: tuple[Accumulation, ...], once: bool) -> None:
-    """By sums of the least and the largest bytes; the right step may be known."""
+    """By sums of the smallest and the largest bytes; the right step may be known."""
     right_step = 4 * (max(step.right for step in steps) + 4)
     for known in (right_step, None):
         product, rng = _product(name), np.random.default_rng(1)
@@ -116,7 +116,7 @@ def _check(name: str, steps: tuple[Accumulation, ...], once: bool) -> None:
 def _executed(
     code: LoopCode, trips: int, memory: tuple[np.ndarray, np.ndarray], move: tuple[int, int]
 ) -> dict[int, np.ndarray]:
-    """The sums that the function adds to those before, by their places."""
+    """The sums that the function adds to those before, by their positions."""
     lines = re.search(r'asm "([^"]*)"', code.text)
     outputs = re.search(r'asm "[^"]*", "((?:={q\d+},?)+)', code.text)
     given = re.search(r'asm "[^"]*", "[^"]*"\(([^)]*)\)', code.text)

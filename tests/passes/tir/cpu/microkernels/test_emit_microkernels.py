@@ -129,7 +129,7 @@ def test_each_sum_has_the_products_that_it_shall_have(
 
 
 def test_cores_that_are_in_order_find_loaded_what_they_multiply() -> None:
-    """At few places where results are written in order, else ahead of products; with hardly more instructions."""
+    """At few positions where results are written in order, else ahead of products; with hardly more instructions."""
     steps = _steps(7, 2, 16)
     other, few, ahead = (
         code_of(_product(), steps, 16 * 2 * 16, False, 2, microarchitecture_of("aarch64", name).in_order)

@@ -1,4 +1,4 @@
-"""nnefc compared with ncnn on networks that both have from one PNNX source: `python benchmarks/beside_ncnn.py [NAME
+"""nnefc compared with ncnn on networks that both have from one PNNX source: `python benchmarks/ncnn_networks.py [NAME
 …]`.
 
 Needs `torch`, `pnnx` and `ncnn`. Traces the networks of the PNNX tests with larger inputs, three of them as wide as
@@ -161,7 +161,7 @@ def body(rows: Sequence[Row], failed: Mapping[str, str], plan: Plan) -> list[str
         " weights, a batch of one, float32: ncnn with storage and arithmetic of 16 bits off. ncnn shares a convolution"
         " among threads by blocks of output channels, of which the small ones have one or two in most layers: they are"
         " measured on one thread. Each engine in a process of its own, held to as many processors as threads;"
-        f" warmed up, then in turns, {plan.repeats} of at least {plan.seconds} s. Milliseconds: median (least)."
+        f" warmed up, then in turns, {plan.repeats} of at least {plan.seconds} s. Milliseconds: median (minimum)."
         " *Ratio*: ncnn's median over nnefc's; above 1 nnefc is faster. *Agreement*: the largest difference of the"
         " outputs over the largest value.",
         "",
@@ -175,8 +175,8 @@ def body(rows: Sequence[Row], failed: Mapping[str, str], plan: Plan) -> list[str
 
 
 def shown(latency: Latency) -> str:
-    """Median and least time."""
-    return f"{latency.median:.3f} ({latency.least:.3f})"
+    """Median and minimum time."""
+    return f"{latency.median:.3f} ({latency.minimum:.3f})"
 
 
 def main(names: Sequence[str]) -> None:
