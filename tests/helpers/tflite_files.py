@@ -213,7 +213,7 @@ def reference(
 ) -> list[list[np.ndarray]]:
     """What LiteRT's kernels give for inputs, run after run: the reference kernels, or the `optimized` ones.
 
-    `signature` runs that one in location of the first subgraph.
+    `signature` runs that one in place of the first subgraph.
     """
     from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
