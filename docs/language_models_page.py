@@ -8,6 +8,7 @@ from pathlib import Path
 
 from nnefc.frontends.decoder import ARCHITECTURES, Architecture
 from nnefc.frontends.decoder.rotary import KINDS
+from nnefc.frontends.huggingface.config import MODEL_TYPES
 from nnefc.frontends.tensor_types import GGML_TYPES
 
 __all__ = ["PAGE", "page"]
@@ -26,7 +27,9 @@ def _types() -> str:
 
 
 def _architectures() -> str:
-    return _table(["architecture", "layers"], ((name, _about(own)) for name, own in ARCHITECTURES.items()))
+    folders = {name: [kind for kind, own in MODEL_TYPES.items() if own == name] for name in ARCHITECTURES}
+    rows = ((name, _about(own), ", ".join(folders[name])) for name, own in ARCHITECTURES.items())
+    return _table(["architecture", "layers", "`model_type` of folders"], rows)
 
 
 def _about(own: Architecture) -> str:

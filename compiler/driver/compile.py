@@ -84,9 +84,10 @@ def compile(
     """Compiles a trained network for one target. Several threads may compile at the same time.
 
     Args:
-        model: an NNEF model (a folder, a `.tgz` or `.tar` of it, or a document), an `.onnx` or `.tflite` file, or a
-            `.pnnx.param` file with its `.pnnx.bin` next to it; or a model in memory: an `onnx.ModelProto`, or the bytes
-            of an ONNX or TFLite model.
+        model: an NNEF model (a folder, a `.tgz` or `.tar` of it, or a document), an `.onnx` or `.tflite` file, a
+            `.pnnx.param` file with its `.pnnx.bin` next to it, a language model (a `.gguf` file, or a folder with
+            `config.json` and `.safetensors` files); or a model in memory: an `onnx.ModelProto`, or the bytes of an ONNX
+            or TFLite model.
         target: `llvm` is this machine with all its features, `llvm -mcpu=NAME` another CPU, `cuda` NVIDIA GPUs;
             `nnefc targets` lists those with a name.
         progress: called at the beginning and end of every phase.

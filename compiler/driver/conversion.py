@@ -30,7 +30,7 @@ def convert(
     """Writes a model as a model of NNEF 1.0: a flat graph of the standard's operations, and its tensors in files.
 
     Args:
-        model: NNEF, ONNX, TFLite or PNNX.
+        model: NNEF, ONNX, TFLite, PNNX, GGUF, or a folder with `config.json` and `.safetensors` files.
         output: a folder; or, by its name's ending, an archive of one: `.tgz`, `.tar.gz`, `.tar`. An existing one is
             replaced when the new one is complete. Dynamic sizes are written as unknown.
         registry: `tract_core`: in tract's dialect of NNEF, which has tensors of all element types, symbols for dynamic

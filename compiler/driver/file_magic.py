@@ -17,7 +17,7 @@ from pathlib import Path
 from nnefc.frontends.file_names import NNEF_DOCUMENT
 from nnefc.support.diagnostics import CompileError
 
-__all__ = ["TFLITE_MAGIC", "check_known", "is_gguf", "is_onnx", "is_pnnx", "is_tflite"]
+__all__ = ["TFLITE_MAGIC", "check_known", "is_gguf", "is_hugging_face", "is_onnx", "is_pnnx", "is_tflite"]
 
 _HEAD = 4096
 _GZIP, _GGUF = b"\x1f\x8b", b"GGUF"
@@ -96,6 +96,13 @@ def is_gguf(path: Path) -> bool:
         return False
 
 
+def is_hugging_face(path: Path) -> bool:
+    """Returns whether a folder has the configuration and the values of a model of Hugging Face's, and no document."""
+    if (path / NNEF_DOCUMENT).exists() or not (path / "config.json").is_file():
+        return False
+    return next(path.glob("*.safetensors"), None) is not None
+
+
 def is_pnnx(path: Path) -> bool:
     """Returns whether a file is a param file of PNNX's, and not of ncnn's, which begins alike."""
     try:
@@ -121,7 +128,8 @@ def _head(path: Path) -> bytes:
 # Files recognized by their first bytes: the bytes, their offset, the kind of file, how to get a model from it.
 
 _HUGGING_FACE = (
-    "export the network that it belongs to, with its config.json: optimum-cli export onnx --model {folder} onnx"
+    "give the folder, with the config.json of a language model: nnefc compile {folder}; export other networks: "
+    "optimum-cli export onnx --model {folder} onnx"
 )
 _KERAS = "export it in Python: keras.models.load_model('{path}').export('{stem}.onnx', format='onnx')"
 _PICKLE = (
@@ -362,7 +370,7 @@ def _varint(data: mmap.mmap | bytes, at: int) -> tuple[int, int]:
 
 def _check_folder(path: Path) -> None:
     """A folder without an NNEF document: what else is in it."""
-    if (path / NNEF_DOCUMENT).exists():
+    if (path / NNEF_DOCUMENT).exists() or is_hugging_face(path):
         return
     for name, what, hint in _FOLDERS:
         found = next(iter(sorted(path.glob(name))), None)
@@ -381,5 +389,6 @@ _FOLDERS = (
     ("Manifest.json", "a Core ML package", f"export the network that it was made from: {_EXPORT}"),
     ("*.pdmodel", "a PaddlePaddle model", "convert it to ONNX: paddle2onnx --model_dir {path} --model_filename {found} "
      "--save_file {stem}.onnx"),
-    ("config.json", "a model of Hugging Face's", "export it: optimum-cli export onnx --model {path} {path}-onnx"),
+    ("config.json", "a model of Hugging Face's without files of safetensors",
+     "save it again: model.save_pretrained('{path}', safe_serialization=True)"),
 )  # fmt: skip

@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nnefc.driver.file_magic import check_known, is_gguf, is_onnx, is_pnnx, is_tflite
+from nnefc.driver.file_magic import check_known, is_gguf, is_hugging_face, is_onnx, is_pnnx, is_tflite
 from nnefc.frontends.file_names import NNEF_DOCUMENT
 from nnefc.support.diagnostics import CompileError
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from nnefc.ir.network import Network
     from nnefc.ir.outline import Outline
 
-__all__ = ["GGUF", "NNEF", "ONNX", "PNNX", "TFLITE", "Format", "format_of", "is_model"]
+__all__ = ["GGUF", "HUGGING_FACE", "NNEF", "ONNX", "PNNX", "TFLITE", "Format", "format_of", "is_model"]
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,7 @@ ONNX = Format("ONNX", "nnefc.frontends.onnx", has_sequences=True)
 PNNX = Format("PNNX", "nnefc.frontends.pnnx")
 GGUF = Format("GGUF", "nnefc.frontends.gguf", has_documents=True)
 TFLITE = Format("TFLite", "nnefc.frontends.tflite")
+HUGGING_FACE = Format("Hugging Face", "nnefc.frontends.huggingface", has_documents=True)
 _BY_SUFFIX = {".onnx": ONNX, ".param": PNNX, ".tflite": TFLITE}
 """Every other name is NNEF's: a folder, an archive or a document."""
 
@@ -77,7 +78,7 @@ def format_of(path: Path) -> Format:
     except OSError as error:
         raise CompileError(f"cannot read '{path}': {error.strerror or error}") from error
     if path.is_dir():
-        return NNEF
+        return HUGGING_FACE if is_hugging_face(path) else NNEF
     if is_gguf(path):
         return GGUF
     if is_tflite(path):
@@ -96,7 +97,7 @@ _LIBRARY_MAGIC = (b"\x7fELF", b"MZ", b"\xcf\xfa\xed\xfe", b"\0asm", b"!<arch>", 
 def is_model(path: Path) -> bool:
     """Returns whether a file or folder may be a model, and is not a library; no errors are raised."""
     if path.is_dir():
-        return (path / NNEF_DOCUMENT).is_file()
+        return (path / NNEF_DOCUMENT).is_file() or is_hugging_face(path)
     try:
         with path.open("rb") as file:
             head = file.read(8)

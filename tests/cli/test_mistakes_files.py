@@ -31,7 +31,8 @@ FILES: list[tuple[str, bytes | str, str, str]] = [
     ("m.ggml", b"lmgg\3\0\0\0" + bytes(64), "a GGML file, which llama.cpp wrote before it had GGUF",
      "get the model as GGUF"),
     ("m.safetensors", safetensors(), "a safetensors file, which holds the values without the network",
-     "export the network that it belongs to, with its config.json: optimum-cli export onnx --model . onnx"),
+     "give the folder, with the config.json of a language model: nnefc compile .; export other networks: "
+     "optimum-cli export onnx --model . onnx"),
     ("m.h5", b"\x89HDF\r\n\x1a\n" + bytes(64), "an HDF5 file, as Keras writes them",
      "export it in Python: keras.models.load_model('m.h5').export('m.onnx', format='onnx')"),
     ("m.keras", zipped("metadata.json", "config.json", "model.weights.h5"), "a Keras model",
@@ -136,8 +137,8 @@ FOLDERS = [
     (["saved_model.pb", "variables/variables.index"], "a SavedModel of TensorFlow's",
      "convert it to ONNX: python -m tf2onnx.convert --saved-model m --output m.onnx"),
     (["Manifest.json", "Data/x"], "a Core ML package", f"export the network that it was made from: {EXPORT}"),
-    (["config.json", "model.safetensors"], "a model of Hugging Face's",
-     "export it: optimum-cli export onnx --model m m-onnx"),
+    (["config.json", "pytorch_model.bin"], "a model of Hugging Face's without files of safetensors",
+     "save it again: model.save_pretrained('m', safe_serialization=True)"),
 ]  # fmt: skip
 
 

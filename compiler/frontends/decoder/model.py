@@ -78,7 +78,10 @@ class DecoderSource:
         kinds = Counter(tensor.type.name for tensor in tensors)
         listed = ", ".join(f"{count} of {name}" for name, count in sorted(kinds.items(), key=lambda e: (-e[1], e[0])))
         about = f"{self.format}, architecture {self.architecture}; tensors: {listed}"
-        stored, count = sum(len(tensor.data) for tensor in tensors), sum(math.prod(tensor.shape) for tensor in tensors)
+        stored, count = (
+            sum(tensor.stored_bytes for tensor in tensors),
+            sum(math.prod(tensor.shape) for tensor in tensors),
+        )
         return outline_of_files(self.files(session), about, count, stored)
 
     def write(self, session: Session, output: Path) -> None:
@@ -110,7 +113,8 @@ def _file(tensor: StoredTensor) -> Iterator[bytes]:
     shape = tensor.final_shape if len(tensor.final_shape) > 1 else (1, *tensor.final_shape)
     number = _NUMBERS.get(tensor.type)
     if tensor.is_stored_whole and number is not None and tensor.type not in (F16, F32, F64):
-        yield block_header(shape, GGML << 16 | number, len(tensor.data))
-        yield tensor.raw().tobytes()
+        data = tensor.raw().tobytes()
+        yield block_header(shape, GGML << 16 | number, len(data))
+        yield data
         return
     yield from tensor_bytes(tensor.value_as_floats().reshape(shape))

@@ -12,7 +12,7 @@ from nnefc.frontends.decoder.choice import CHOICE, chosen
 from nnefc.frontends.decoder.description import Decoder, FeedForward, Layer, Rotation
 from nnefc.frontends.decoder.document import Document, Literal, Tensor
 from nnefc.frontends.decoder.layout import arrange
-from nnefc.frontends.decoder.weights import StoredTensor, Weights, float_tensor
+from nnefc.frontends.decoder.weights import StoredTensor, Weights, float_tensor, shown
 from nnefc.support.diagnostics import CompileError
 
 __all__ = ["BuiltModel", "Session", "built"]
@@ -54,7 +54,7 @@ def built(decoder: Decoder, weights: Weights, session: Session) -> BuiltModel:
     unknown = next(weights.unused(), None)
     if unknown is not None:
         raise CompileError(
-            f"'{weights.source}': the tensor '{unknown}' is none of the architecture '{decoder.name}' as it is known",
+            f"'{weights.source}': the tensor '{shown(unknown)}' is none of the architecture '{decoder.name}'",
             hint="such models are not supported",
         )
     return BuiltModel(document.text(inputs, outputs), used)

@@ -62,7 +62,8 @@ def frequencies(rotated: int, base: float, scaling: RotaryScaling, context: int,
     unscaled = base ** -(np.arange(0, rotated, 2, dtype=np.float64) / rotated)
     if scaling.kind not in KINDS:
         raise CompileError(
-            f"'{source}': positions scaled as '{scaling.kind}' are not supported", hint=f"known are {', '.join(KINDS)}"
+            f"'{source}': positions scaled as '{scaling.kind[:80]}' are not supported",
+            hint=f"known are {', '.join(KINDS)}",
         )
     if scaling.kind != "none" and not scaling.factor > 0:
         raise CompileError(f"'{source}': positions are scaled by {scaling.factor}, which is not above 0")

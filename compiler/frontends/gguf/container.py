@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from nnefc.frontends.decoder import StoredTensor
+from nnefc.frontends.decoder.weights import shown
 from nnefc.frontends.tensor_types import type_numbered
 from nnefc.frontends.tensor_types.tensor_type import Bytes
 from nnefc.support.diagnostics import CompileError
@@ -147,7 +148,7 @@ def _metadata(reader: _Reader, count: int) -> dict[str, Any]:
     for n in range(count):
         reader.what = f"key {n}"
         key = reader.text(_MAX_NAME)
-        reader.what = f"the key '{key}'"
+        reader.what = f"the key '{shown(key)}'"
         if key in found:
             reader.refuse("it is there twice")
         found[key] = reader.value(reader.number("I"))
@@ -157,7 +158,7 @@ def _metadata(reader: _Reader, count: int) -> dict[str, Any]:
 def _info(reader: _Reader, n: int) -> _Info:
     reader.what = f"tensor {n}"
     name = reader.text(_MAX_NAME)
-    reader.what = f"the tensor '{name}'"
+    reader.what = f"the tensor '{shown(name)}'"
     rank = reader.number("I")
     if not 1 <= rank <= _MAX_DIMENSIONS:
         reader.refuse(f"{rank} dimensions, where 1 to {_MAX_DIMENSIONS} can be")
@@ -171,7 +172,7 @@ def _alignment(reader: _Reader, metadata: Mapping[str, Any]) -> int:
     reader.what = "the key 'general.alignment'"
     found = metadata.get("general.alignment", _DEFAULT_ALIGNMENT)
     if not isinstance(found, int) or isinstance(found, bool) or not 0 < found <= 1 << 20 or found & (found - 1):
-        reader.refuse(f"{found!r} is not a power of two")
+        reader.refuse(f"{shown(found)} is not a power of two")
     return found
 
 
@@ -180,14 +181,12 @@ def _mapped(reader: _Reader, data: Bytes, infos: list[_Info], alignment: int) ->
     start = -(-reader.at // alignment) * alignment
     found: dict[str, StoredTensor] = {}
     for info in infos:
-        reader.what = f"the tensor '{info.name}'"
+        reader.what = f"the tensor '{shown(info.name)}'"
         if info.name in found:
             reader.refuse("it is there twice")
         kind = type_numbered(info.type)
         if kind is None:
-            raise CompileError(
-                f"'{reader.path}': the tensor '{info.name}' has elements of type {info.type}, which is not supported"
-            )
+            raise CompileError(f"'{reader.path}': {reader.what} has elements of type {info.type}: it is not supported")
         if info.shape[-1] % kind.elements:
             reader.refuse(f"rows of {info.shape[-1]} elements are not full blocks of {kind.elements} ({kind.name})")
         if info.offset % alignment:
@@ -204,6 +203,6 @@ def _check_overlaps(reader: _Reader, infos: list[_Info], found: Mapping[str, Sto
     end, before = 0, ""
     for info in sorted(infos, key=lambda info: info.offset):
         if info.offset < end:
-            reader.what = f"the tensor '{info.name}'"
-            reader.refuse(f"it overlaps the tensor '{before}'")
+            reader.what = f"the tensor '{shown(info.name)}'"
+            reader.refuse(f"it overlaps the tensor '{shown(before)}'")
         end, before = info.offset + len(found[info.name].data), info.name

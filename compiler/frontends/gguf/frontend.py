@@ -84,6 +84,13 @@ def _with_tokenizer(network: Network, metadata: Mapping[str, Any]) -> Network:
 
 def _source(path: Path, container: Container) -> DecoderSource:
     architecture = architecture_of(container)
-    weights = Weights(str(path), dict(container.tensors))
+    weights = Weights(str(path), {_name(architecture, name): tensor for name, tensor in container.tensors.items()})
     given = hyperparameters_of(container, architecture, weights)
     return DecoderSource(path, "GGUF", architecture, given, weights, is_gguf=True)
+
+
+def _name(architecture: str, name: str) -> str:
+    """Returns what the builder of decoders calls a tensor: files of gpt-oss name a norm after what lies before it."""
+    if architecture == "gpt-oss" and name.startswith("blk."):
+        return name.replace(".post_attention_norm.", ".ffn_norm.").replace(".attn_post_norm.", ".ffn_norm.")
+    return name

@@ -8,6 +8,7 @@ import numpy as np
 
 from nnefc.frontends.decoder import ARCHITECTURES, Hyperparameters, Weights
 from nnefc.frontends.decoder.rotary import RotaryScaling
+from nnefc.frontends.decoder.weights import shown
 from nnefc.frontends.gguf.container import Container
 from nnefc.operators.base import Array
 from nnefc.support.diagnostics import CompileError
@@ -26,7 +27,7 @@ def architecture_of(container: Container) -> str:
     name = container.metadata.get("general.architecture")
     if name not in ARCHITECTURES:
         raise CompileError(
-            f"'{container.path}': the architecture '{name}' is not supported",
+            f"'{container.path}': the architecture '{shown(name)}' is not supported",
             hint=f"supported are {', '.join(ARCHITECTURES)}",
         )
     return str(name)
@@ -62,7 +63,7 @@ class _Keys:
         if isinstance(found, list):
             raise self.refuse(key, "differs between layers, which is not supported")
         if isinstance(found, bool) or not isinstance(found, int) or not 0 <= found < 1 << 40:
-            raise self.refuse(key, f"is {found!r}, not a number of something")
+            raise self.refuse(key, f"is {shown(found)}, not a number of something")
         return found
 
     def real(self, key: str, default: float) -> float:
@@ -71,7 +72,7 @@ class _Keys:
         if found is None:
             return default
         if isinstance(found, bool) or not isinstance(found, int | float) or not abs(found) < 1e30:
-            raise self.refuse(key, f"is {found!r}, not a number")
+            raise self.refuse(key, f"is {shown(found)}, not a number")
         return float(found)
 
 
@@ -132,7 +133,7 @@ def _scaling(keys: _Keys, weights: Weights) -> RotaryScaling:
     if all(name in weights for name in _FACTORS):
         kind, short, long = "longrope", *(_taken(weights, name) for name in _FACTORS)
     return RotaryScaling(
-        kind=str(kind),
+        kind=shown(kind),
         factor=keys.real("rope.scaling.factor", 1.0) or 1.0,
         original_context=keys.integer("rope.scaling.original_context_length", 0),
         attention_factor=keys.real("rope.scaling.attn_factor", 0.0) or None,

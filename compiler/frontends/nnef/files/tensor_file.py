@@ -227,7 +227,8 @@ def _final_header(data: npt.NDArray[np.uint8]) -> _Header:
         raise _Malformed(f"its rank is {rank}, more than {_MAX_RANK}")
     blocks = block_format_of(code)
     if blocks is not None:
-        header = _Header(_FINAL_HEADER.size, tuple(sizes[:rank]), ElementType.FLOAT, 32, "", blocks)
+        width = 8 * blocks.block_bytes if blocks.elements == 1 else 32
+        header = _Header(_FINAL_HEADER.size, tuple(sizes[:rank]), ElementType.FLOAT, width, "", blocks)
         return _checked_blocks(header, blocks, data_bytes)
     if code not in {kind.value for kind in ElementType}:
         raise _Malformed(f"its element type {code} is unknown")

@@ -1,0 +1,100 @@
+"""Folders of random language models, each compared with `transformers`: a prompt in two parts, then token by token."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import nnefc
+
+transformers = pytest.importorskip("transformers")
+torch = pytest.importorskip("torch")
+
+WORDS = 96
+COMMON = {
+    "vocab_size": WORDS, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "max_position_embeddings": 64, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
+}  # fmt: skip
+SLIDING, FULL = "sliding_attention", "full_attention"
+WINDOW = {"sliding_window": 4, "layer_types": [SLIDING, FULL]}
+LLAMA3 = {
+    "rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 32, "rope_theta": 10000.0,
+}  # fmt: skip
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16, "rope_theta": 10000.0}
+LONGROPE = {
+    "rope_type": "longrope", "short_factor": [1.0 + n / 8 for n in range(8)], "rope_theta": 10000.0,
+    "long_factor": [2.0 + n for n in range(8)], "original_max_position_embeddings": 16, "factor": 4.0,
+}  # fmt: skip
+EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "decoder_sparse_step": 1}
+
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama": ("Llama", {"tie_word_embeddings": False}),
+    "llama-llama3": ("Llama", {"rope_parameters": LLAMA3, "attention_bias": True, "mlp_bias": True}),
+    "llama-yarn": ("Llama", {"rope_parameters": YARN}),
+    "llama-linear": ("Llama", {"rope_parameters": {"rope_type": "linear", "factor": 3.0, "rope_theta": 1000.0}}),
+    "mistral": ("Mistral", {"sliding_window": 4, "head_dim": 32}),
+    "smollm3": ("SmolLM3", {"no_rope_layers": [1, 0], "no_rope_layer_interval": 2}),
+    "granite": ("Granite", {
+        "embedding_multiplier": 6.0, "residual_multiplier": 0.3, "attention_multiplier": 0.2, "logits_scaling": 4.0,
+    }),
+    "olmo2": ("Olmo2", {}),
+    "qwen2": ("Qwen2", {"tie_word_embeddings": True}),
+    "qwen3": ("Qwen3", {"head_dim": 32}),
+    "qwen2moe": ("Qwen2Moe", {**EXPERTS, "shared_expert_intermediate_size": 64, "norm_topk_prob": False}),
+    "qwen3moe": ("Qwen3Moe", {**EXPERTS, "norm_topk_prob": True}),
+    "gemma": ("Gemma", {"head_dim": 32}),
+    "gemma2": ("Gemma2", {
+        **WINDOW, "head_dim": 16, "query_pre_attn_scalar": 24, "attn_logit_softcapping": 2.0,
+        "final_logit_softcapping": 3.0,
+    }),
+    "gemma3": ("Gemma3Text", {**WINDOW, "head_dim": 16, "query_pre_attn_scalar": 16}),
+    "phi2": ("Phi", {"num_key_value_heads": 4, "partial_rotary_factor": 0.5}),
+    "phi3": ("Phi3", {"sliding_window": 5}),
+    "phi3-longrope": ("Phi3", {"rope_parameters": LONGROPE, "original_max_position_embeddings": 16}),
+    "glm4": ("Glm4", {"head_dim": 16, "partial_rotary_factor": 0.5, "attention_bias": True}),
+    "cohere2": ("Cohere2", {**WINDOW, "logit_scale": 0.5}),
+    "exaone4": ("Exaone4", {**WINDOW}),
+}  # fmt: skip
+TOKENS = np.random.default_rng(5).integers(3, WORDS, 24)
+
+
+def saved(name: str, folder: Path, **options: Any) -> Any:
+    """A model with random weights, also of norms and biases, as a folder."""
+    kind, own = CASES[name]
+    torch.manual_seed(3)
+    config = getattr(transformers, f"{kind}Config")(**COMMON | own | {"attn_implementation": "eager"})
+    model_class = "Gemma3ForCausalLM" if kind == "Gemma3Text" else f"{kind}ForCausalLM"
+    model = getattr(transformers, model_class)(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            scale = 0.2 if parameter.ndim > 1 else 0.3
+            parameter.add_(torch.randn_like(parameter) * scale)
+    model.save_pretrained(folder, **options)
+    return model
+
+
+def logits_of(model: Any, tokens: np.ndarray) -> np.ndarray:
+    with torch.no_grad():
+        return np.asarray(model(torch.tensor(tokens[None]), use_cache=False).logits[0].float())
+
+
+def compare(folder: Path, wanted: np.ndarray, **options: Any) -> None:
+    """Compares the last logits after parts of the tokens: two parts of a prompt, then single tokens."""
+    bound = 1e-4 * np.abs(wanted).max()
+    with nnefc.compile(folder, strict=True, **options).load(threads=1) as model:
+        for seen, end in ((0, 7), (7, 18), *((n, n + 1) for n in range(18, len(wanted)))):
+            (found,) = np.asarray(model(TOKENS[None, seen:end]))
+            assert np.abs(found - wanted[end - 1]).max() < bound, (seen, end)
+
+
+FAST = ("llama-llama3", "gemma2", "qwen3moe")
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[] if n in FAST else [pytest.mark.slow]) for n in CASES])
+def test_logits_are_those_of_transformers(name: str, tmp_path: Path) -> None:
+    model = saved(name, tmp_path)
+    compare(tmp_path, logits_of(model, TOKENS), context=32)

@@ -1,0 +1,178 @@
+"""Folders of language models: shards, element types, and files that are damaged, missing, or made to be wrong."""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import nnefc
+from nnefc.frontends.huggingface.config import architecture_of, hyperparameters_of
+from nnefc.frontends.huggingface.fp8 import with_scales
+from nnefc.frontends.huggingface.safetensors import read_shards
+
+RNG = np.random.default_rng(4)
+CONFIG = {
+    "model_type": "llama", "vocab_size": 40, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1,
+    "num_attention_heads": 2, "rms_norm_eps": 1e-5, "hidden_act": "silu", "max_position_embeddings": 32,
+}  # fmt: skip
+SHAPES = {
+    "model.embed_tokens.weight": (40, 32),
+    "model.norm.weight": (32,),
+    **{f"model.layers.0.self_attn.{part}_proj.weight": (32, 32) for part in "qkvo"},
+    "model.layers.0.mlp.gate_proj.weight": (48, 32),
+    "model.layers.0.mlp.up_proj.weight": (48, 32),
+    "model.layers.0.mlp.down_proj.weight": (32, 48),
+    "model.layers.0.input_layernorm.weight": (32,),
+    "model.layers.0.post_attention_layernorm.weight": (32,),
+}
+
+
+def safetensors(tensors: dict[str, tuple[str, tuple[int, ...], bytes]]) -> bytes:
+    """A file: by name the element type, the shape and the bytes."""
+    header, data = {}, b""
+    for name, (kind, shape, content) in tensors.items():
+        offsets = [len(data), len(data) + len(content)]
+        header[name] = {"dtype": kind, "shape": list(shape), "data_offsets": offsets}
+        data += content
+    return with_header(json.dumps(header).encode(), data)
+
+
+def with_header(header: bytes, data: bytes = b"") -> bytes:
+    return struct.pack("<Q", len(header)) + header + data
+
+
+def values() -> dict[str, np.ndarray]:
+    return {name: (RNG.standard_normal(shape) * 0.3).astype(np.float32) for name, shape in SHAPES.items()}
+
+
+def stored(name: str, value: np.ndarray, kind: str) -> tuple[str, tuple[int, ...], bytes]:
+    """A tensor in one of three element types; of bfloat16 what is cut off is not there before either."""
+    content = {"F32": value.tobytes, "F16": value.astype("<f2").tobytes, "BF16": lambda: upper_bits(value)}[kind]()
+    return kind, value.shape, content
+
+
+def upper_bits(value: np.ndarray) -> bytes:
+    return (value.view(np.uint32) >> 16).astype("<u2").tobytes()
+
+
+def write(folder: Path, config: dict[str, Any], **files: bytes) -> None:
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config))
+    for name, content in files.items():
+        (folder / f"{name}.safetensors").write_bytes(content)
+
+
+def test_shards_of_several_element_types_are_one_model(tmp_path: Path) -> None:
+    """The same numbers in one file of float32, and in two of float16 and bfloat16 with an index."""
+    rounded = {name: value.astype("<f2").astype(np.float32) for name, value in values().items()}
+    for name in list(rounded)[::2]:
+        rounded[name] = (rounded[name].view(np.uint32) & 0xFFFF0000).view(np.float32)
+    whole = {name: stored(name, value, "F32") for name, value in rounded.items()}
+    parts = {name: stored(name, value, ("BF16", "F16")[n % 2]) for n, (name, value) in enumerate(rounded.items())}
+    write(tmp_path / "one", CONFIG, model=safetensors(whole))
+    names = {name: f"model-0000{1 + n % 2}-of-00002" for n, name in enumerate(parts)}
+    shards = {file: {n: parts[n] for n in parts if names[n] == file} for file in sorted(set(names.values()))}
+    write(tmp_path / "two", CONFIG, **{file: safetensors(own) for file, own in shards.items()})
+    index = {"weight_map": {name: f"{file}.safetensors" for name, file in names.items()}}
+    (tmp_path / "two/model.safetensors.index.json").write_text(json.dumps(index))
+    one, two = (nnefc.compile(tmp_path / name) for name in ("one", "two"))
+    tokens = np.array([[3, 5, 8]])
+    with one.load(threads=1) as first, two.load(threads=1) as second:
+        np.testing.assert_array_equal(np.asarray(first(tokens)), np.asarray(second(tokens)))
+
+
+def test_floats_of_8_bits_are_multiplied_with_their_scales(tmp_path: Path) -> None:
+    codes = np.arange(256, dtype=np.uint8).reshape(8, 32)
+    codes[codes & 127 == 127] = 0
+    scales = np.array([[0.5, 2.0], [3.0, 4.0]], np.float32)
+    content = safetensors(
+        {"w.weight": ("F8_E4M3", (8, 32), codes.tobytes()), "w.weight_scale_inv": ("F32", (2, 2), scales.tobytes())}
+    )
+    write(tmp_path, CONFIG, model=content)
+    tensors, _ = read_shards(tmp_path)
+    given = {"quantization_config": {"quant_method": "fp8", "weight_block_size": [6, 30]}}
+    found = with_scales(tensors, given, tmp_path)
+    assert list(found) == ["w.weight"]
+    exponent, mantissa = (codes >> 3 & 15).astype(float), (codes & 7) / 8
+    wanted = np.where(exponent > 0, (1 + mantissa) * 2.0 ** (exponent - 7), mantissa * 2.0**-6)
+    wanted = np.where(codes >= 128, -wanted, wanted) * scales[np.arange(8)[:, None] // 6, np.arange(32) // 30]
+    np.testing.assert_array_equal(found["w.weight"].value(), wanted.astype(np.float32))
+    with pytest.raises(nnefc.CompileError, match=r"'w\.weight' do not fit"):
+        with_scales(tensors, {"quantization_config": {"quant_method": "fp8", "weight_block_size": [4, 4]}}, tmp_path)
+    with pytest.raises(nnefc.CompileError, match="quantized by 'gptq'"):
+        with_scales(tensors, {"quantization_config": {"quant_method": "gptq"}}, tmp_path)
+
+
+F32 = ("F32", (2,), bytes(8))
+ENTRY = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
+WRONG = {
+    "its header of": b"\xff" * 8,
+    "is not in JSON": with_header(b"[" * 100_000),
+    "is not an object": with_header(b"[1]"),
+    "'t' is no object": with_header(json.dumps({"t": 3}).encode()),
+    "'t' has no shape": with_header(json.dumps({"t": ENTRY | {"shape": [-1]}}).encode(), bytes(8)),
+    "'t' has no two offsets": with_header(json.dumps({"t": ENTRY | {"data_offsets": [0, 8, 9]}}).encode(), bytes(8)),
+    "'t' has elements of the type I8": with_header(json.dumps({"t": ENTRY | {"dtype": "I8"}}).encode(), bytes(8)),
+    "'t' lies at 0 to 8, beyond": with_header(json.dumps({"t": ENTRY}).encode(), bytes(7)),
+    "of the shape [2] has 7 bytes": with_header(json.dumps({"t": ENTRY | {"data_offsets": [0, 7]}}).encode(), bytes(8)),
+    "'u' overlaps the tensor 't'": with_header(json.dumps({"t": ENTRY, "u": ENTRY}).encode(), bytes(8)),
+}
+
+
+@pytest.mark.parametrize("reason", WRONG)
+def test_wrong_files_are_refused_with_the_reason(reason: str, tmp_path: Path) -> None:
+    write(tmp_path, CONFIG, model=WRONG[reason])
+    with pytest.raises(nnefc.CompileError) as found:
+        nnefc.compile(tmp_path)
+    assert reason in str(found.value)
+    assert "model.safetensors" in str(found.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ({"model_type": "gpt7"}, "the model_type 'gpt7' is not supported"),
+        ({"hidden_size": "x"}, "the key 'hidden_size' is 'x'"),
+        ({"num_attention_heads": 0}, "the key 'num_attention_heads' is 0"),
+        ({"hidden_act": "relu2"}, "the key 'hidden_act' is 'relu2'"),
+        ({"rope_scaling": {"type": "su", "factor": 2.0}}, "0 factors for 8 pairs"),
+        ({"rope_scaling": {"rope_type": "new"}}, "positions scaled as 'new' are not supported"),
+        ({"layer_types": ["linear_attention"]}, "the key 'layer_types' has layers of the kind 'linear_attention'"),
+        ({"num_key_value_heads": 3}, "2 heads of 16 elements, 3 heads of keys"),
+        ({"num_hidden_layers": 2}, "has no tensor 'model.layers.1.input_layernorm.weight'"),
+        ({"vocab_size": 41}, "'model.embed_tokens.weight' has the shape [40, 32], its network needs [41, 32]"),
+    ],
+)
+def test_wrong_configurations_are_refused_with_the_key(change: dict[str, Any], what: str, tmp_path: Path) -> None:
+    content = safetensors({name: stored(name, value, "F32") for name, value in values().items()})
+    write(tmp_path, CONFIG | change, model=content)
+    with pytest.raises(nnefc.CompileError) as found:
+        nnefc.convert(tmp_path, tmp_path.parent / "written")
+    assert what in str(found.value)
+
+
+def test_tensors_that_are_not_known_and_shards_that_are_missing_are_named(tmp_path: Path) -> None:
+    tensors = {name: stored(name, value, "F32") for name, value in values().items()}
+    extra = {"model.layers.0.self_attn.q_proj.lora_A": F32}
+    write(tmp_path, CONFIG, model=safetensors(tensors | extra))
+    with pytest.raises(nnefc.CompileError, match=r"'model\.layers\.0\.self_attn\.q_proj\.lora_A' is none of"):
+        nnefc.convert(tmp_path, tmp_path.parent / "written")
+    for name, what in (("../x.safetensors", "no file of safetensors in the folder"), ("y.safetensors", "cannot read")):
+        (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": name}}))
+        with pytest.raises(nnefc.CompileError, match=what):
+            read_shards(tmp_path)
+
+
+def test_configurations_of_older_and_newer_releases_say_the_same() -> None:
+    path = Path("config.json")
+    scaling = {"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 8192}
+    old = hyperparameters_of(CONFIG | {"rope_theta": 5e5, "rope_scaling": scaling}, "llama", path)
+    new = hyperparameters_of(CONFIG | {"rope_parameters": scaling | {"rope_theta": 5e5}}, "llama", path)
+    assert old == new
+    assert old.base == 5e5 and old.scaling.factor == 8.0
+    assert architecture_of(CONFIG, path) == "llama"
