@@ -198,7 +198,7 @@ def test_caches_that_are_not_supported(attributes: dict[str, Any], what: str) ->
 
 LAYERS = (
     Heads(packed=True, attributes={"softcap": 1.5}),
-    Heads(transposed=False, attributes={"local_window_size": 3, "scale": 0.3}),
+    Heads(rotates=False, attributes={"local_window_size": 3, "scale": 0.3}),
 )
 
 
