@@ -84,7 +84,7 @@ QUICK = (
 @pytest.mark.parametrize(
     "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in CASES]
 )
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 def test_networks_with_counts_give_what_onnxruntime_gives(name: str, tmp_path: Path) -> None:
     with on_cuda() as made:
         CASES[name](tmp_path)

@@ -136,6 +136,7 @@ def write_model(model: Path) -> None:
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), model)
 
 
+@pytest.mark.slow
 def test_a_pretrained_network_is_compiled_for_given_sizes_and_every_output_compared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -73,6 +73,7 @@ def has_definition_only(operation: Operation) -> bool:
     return operation.lower is by_definition
 
 
+@pytest.mark.sample(2)
 def test_the_document_and_the_twin_have_the_same_variables_and_output(built: Built) -> None:
     name, model, graph = built
     document = DOCUMENTS / f"{name}.nnef"

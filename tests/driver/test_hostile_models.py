@@ -156,6 +156,7 @@ def cosines(sizes: list[int], *nodes: onnx.NodeProto) -> list[onnx.NodeProto]:
     return [NODE("ConstantOfShape", ["s"], ["a"], value=one), NODE("Cos", ["a"], ["b"]), *nodes]
 
 
+@pytest.mark.slow
 def test_large_products_of_constants_are_folded_by_a_fast_library(tmp_path: Path) -> None:
     rng = np.random.default_rng(4)
     w, v = rng.standard_normal((2, 2000, 2000)).astype(np.float32)

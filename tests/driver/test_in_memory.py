@@ -32,6 +32,7 @@ def serialized() -> bytes:
 @pytest.mark.parametrize(
     "written", [product(), serialized(), gzip.compress(serialized())], ids=["message", "bytes", "compressed"]
 )
+@pytest.mark.sample(2)
 def test_models_in_memory_are_compiled_and_exported(written: Any, tmp_path: Path) -> None:
     """Their files are gone by then."""
     artifact = nnefc.compile(written)

@@ -173,6 +173,7 @@ def test_a_thousand_steps_compile_and_agree_with_numpy(form: str, structure: str
 
 
 @pytest.mark.parametrize("structure", ["chain", pytest.param("tree", marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_one_deep_expression_compiles_and_agrees_with_numpy(structure: str, tmp_path: Path) -> None:
     steps = STRUCTURES[structure](STEPS)
     _check(steps, write_deep_pnnx(steps, tmp_path))

@@ -381,6 +381,7 @@ _EVALUATED_HERE = OWN.keys() | SIMPLER.keys() | WITH_SEQUENCES | WITH_STRINGS | 
 
 
 @pytest.mark.parametrize("kind", sorted((_EVALUATED_HERE & SPACES.keys()) - _WITHOUT_PEER))
+@pytest.mark.sample(4)
 def test_what_the_reference_does_not_evaluate_is_what_onnxruntime_computes(kind: str) -> None:
     """Of operators that onnxruntime lacks, it is what ONNX's definition by other operators gives."""
     if kind in _OF_BYTES and not HAS_EXACT_PRODUCTS:

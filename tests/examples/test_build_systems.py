@@ -117,6 +117,7 @@ target_link_libraries(classify PRIVATE digits)
         ("set(CMAKE_CROSSCOMPILING TRUE)\nnnefc_add_network(digits ../digits/model.nnef)", "say TARGET"),
     ],
 )
+@pytest.mark.sample(2)
 def test_mistakes_in_a_project_of_cmake(folder: Path, line: str, message: str) -> None:
     (folder / "examples" / "cmake" / "CMakeLists.txt").write_text(PROJECT.format(line=line))
     done = run('cmake -S examples/cmake -B build -Dnnefc_DIR="$(nnefc --cmakedir)"', folder)

@@ -154,7 +154,7 @@ STEPS: dict[str, tuple[list[onnx.NodeProto], tuple[int | str, ...], list[onnx.Te
 
 
 @pytest.mark.parametrize("name", STEPS)
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 def test_steps_that_only_the_dialect_of_tract_says(name: str, tmp_path: Path) -> None:
     """Sizes stay open; tract computes what is written, too."""
     nodes, shape, constants = STEPS[name]
@@ -223,7 +223,7 @@ def test_quantized_networks_keep_their_integers_in_files(tmp_path: Path) -> None
         ("RNN", 1, {"activations": ["Relu"]}),
     ],
 )
-@pytest.mark.sample(3)
+@pytest.mark.sample(1)
 def test_recurrent_layers_are_written_step_by_step(
     kind: str, gates: int, attributes: dict[str, object], tmp_path: Path
 ) -> None:

@@ -191,6 +191,7 @@ def test_a_pass_of_a_user_changes_the_program_and_is_dumped(model: Path, tmp_pat
 
 
 @pytest.mark.parametrize("after", ["fuse", "schedule", "flatten buffers", "raw pointers", "export", "vectorize"])
+@pytest.mark.sample(3)
 def test_a_pass_of_a_user_runs_after_the_pass_that_it_names(model: Path, after: str) -> None:
     of_units: dict[str, list[str]] = {}
     for run in runs_of(model, passes=[nnefc.passes.after(after, identity)]):

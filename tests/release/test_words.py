@@ -50,6 +50,7 @@ def test_a_use_has_its_line() -> None:
     assert (use.file, use.line, use.text) == ("page.md", 3, "three pictures")
 
 
+@pytest.mark.slow
 def test_no_word_occurs_more_often_than_it_may() -> None:
     assert words.main([]) == 0, "write the field's terms; packaging/words.py has the table"
 

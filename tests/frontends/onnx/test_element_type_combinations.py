@@ -31,6 +31,7 @@ def run(op_type: str, inputs: list[np.ndarray], outputs: list[np.dtype | type], 
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int8", "int32", "uint64"])
+@pytest.mark.sample(2)
 def test_integers_shrink_by_real_limits(dtype: str) -> None:
     x = np.arange(0 if dtype.startswith("u") else -4, 5).astype(dtype)
     (found,) = run("Shrink", [x], [x.dtype], lambd=1.5, bias=1.5)
@@ -71,6 +72,7 @@ def test_integers_are_quantized_with_integer_scales() -> None:
 
 
 @pytest.mark.parametrize(("one", "other"), [("float64", "float32"), ("float32", "float64")])
+@pytest.mark.sample(1)
 def test_values_of_attention_may_be_of_another_type(one: str, other: str) -> None:
     query, key = (RNG.standard_normal((1, 2, n, 4)).astype(one) for n in (3, 5))
     value = RNG.standard_normal((1, 2, 5, 4)).astype(other)

@@ -172,6 +172,7 @@ def test_types_that_follow_from_float16_are_float16(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("target", ["llvm -mcpu=x86-64", "llvm -mcpu=x86-64-v3", "aarch64-linux-gnu"])
+@pytest.mark.sample(1)
 def test_conversions_need_nothing_that_a_library_lacks(target: str, tmp_path: Path) -> None:
     nodes = [node("Exp", ["x"], ["e"]), node("Cast", ["e"], ["y"], to=BFLOAT)]
     proto = model(nodes, [info("x", (32,), HALF)], [info("y", (32,), BFLOAT), info("e", (32,), HALF)])

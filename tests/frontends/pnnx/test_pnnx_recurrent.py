@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from pnnx_files import annotation, operator_network, write_network
 
 import nnefc
@@ -140,6 +141,7 @@ def test_a_long_sequence_is_as_much_code_as_a_short_one(tmp_path: Path) -> None:
     assert [control.trip_count for control in long.controls if isinstance(control, Loop)] == [10_000] * 4
 
 
+@pytest.mark.slow
 def test_ten_thousand_steps_are_computed(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     own = weights(rng, "GRU", (3, 4, 0), 1, 1, bias=True)

@@ -95,6 +95,7 @@ CASTS = {
 
 
 @pytest.mark.parametrize("source", CASTS)
+@pytest.mark.sample(1)
 def test_casts_cut_towards_zero_and_keep_the_low_bits(source: str) -> None:
     x = CASTS[source]
     targets = ("float32", "float64", "float16", "int8", "uint8", "int16", "int32", "int64", "bool")

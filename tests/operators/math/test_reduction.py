@@ -124,6 +124,7 @@ def test_means_of_alike_numbers_are_exact_along_axes_apart(shape: tuple[int | st
     ],
     ids=lambda node: node.op_type,
 )
+@pytest.mark.sample(1)
 def test_nothing_has_no_mean(node: onnx.NodeProto, tmp_path: Path) -> None:
     graph = helper.make_graph(
         [node],

@@ -57,6 +57,7 @@ def test_groups_are_named_after_their_steps() -> None:
 
 
 @pytest.mark.parametrize("length", [100, 1000])
+@pytest.mark.sample(1)
 def test_no_step_of_a_long_chain_is_lost(length: int) -> None:
     before = chain(length)
     after = fuse(before)

@@ -151,6 +151,7 @@ CHAIN = """x[3] -> e
 
 
 @pytest.mark.parametrize(("steps", "left"), [(24, 1), (23, 2), (18, 2), (12, 3), (5, 5), (1 << 20, 1)])
+@pytest.mark.sample(2)
 def test_no_more_is_folded_than_the_budget_allows(monkeypatch: pytest.MonkeyPatch, steps: int, left: int) -> None:
     """Each root reads three elements and writes as many."""
     monkeypatch.setattr(Budget, "for_constants", lambda elements: Budget(steps, 3))

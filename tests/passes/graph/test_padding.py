@@ -115,6 +115,7 @@ def test_what_is_padded_has_zeros_around_it(name: str) -> None:
 
 
 @pytest.mark.parametrize("case", WITHOUT_COPY, ids=lambda case: case.name)
+@pytest.mark.sample(4)
 def test_the_kernel_before_writes_into_the_padding(case: Case) -> None:
     kernels = blocks_of_kernels(case)
     assert any("pad" in steps for steps in kernels)

@@ -78,6 +78,7 @@ def test_programs_whose_positions_and_steps_no_tensor_tells(
 
 
 @pytest.mark.parametrize("options", [{}, {"target": "wasm32-wasi", "small": True}])
+@pytest.mark.sample(1)
 def test_other_libraries_do_not_run_early(options: dict[str, Any], tmp_path: Path) -> None:
     net = Net(3)
     onnx.save(net.model([convolutions(net)]), tmp_path / "m.onnx")

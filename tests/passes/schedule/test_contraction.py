@@ -119,6 +119,7 @@ def unrolled_iterations(stmt: tirx.Stmt) -> int:
 
 
 @pytest.mark.parametrize("name", ["llvm -mcpu=x86-64-v4", "llvm -mcpu=x86-64-v3", "llvm -mcpu=x86-64"])
+@pytest.mark.sample(1)
 def test_no_more_than_a_tile_is_unrolled(name: str) -> None:
     """Rows that do not divide well, one column, one row: the loops around the tile stay loops."""
     rng = np.random.default_rng(0)

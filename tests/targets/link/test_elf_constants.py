@@ -68,6 +68,7 @@ def constants_in(library: ElfFile) -> np.void:
     return section
 
 
+@pytest.mark.sample(2)
 def test_the_section_holds_the_constants(library: ElfFile) -> None:
     section = constants_in(library)
     assert (section["type"], section["flags"] & 7) == (PROGBITS, ALLOC)

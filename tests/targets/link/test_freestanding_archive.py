@@ -109,6 +109,7 @@ def test_names_that_the_c_uses_itself_are_left_to_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["net.so", "net.o", "net"])
+@pytest.mark.sample(2)
 def test_other_files_are_errors(name: str, tmp_path: Path) -> None:
     with pytest.raises(CompileError) as raised:
         nnefc.compile(DIGITS, "cortex-m4").export(tmp_path / name)

@@ -55,6 +55,7 @@ def failing_calls_program() -> Path:
         for case in itertools.product((1, 2, 4, 160), ("embedded", "separate"))
     ],
 )
+@pytest.mark.sample(1)
 def test_every_call_that_fails_is_a_status_or_could_be_done_without(weights: str, threads: int) -> None:
     done = subprocess.run(
         [str(failing_calls_program()), str(sample(weights)), str(threads)], capture_output=True, text=True, timeout=120

@@ -53,6 +53,7 @@ def run(*arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_three_hundred_open_libraries(tmp_path: Path) -> None:
     """The C library has little room for variables of threads that opened libraries bring, and few keys for them."""
     paths = [str(shutil.copy(negate(), tmp_path / f"{number}.so")) for number in range(300)]

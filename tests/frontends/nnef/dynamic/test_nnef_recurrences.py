@@ -22,6 +22,7 @@ def written(folder: Path, inputs: dict[str, str], call: str) -> Path:
 
 
 @pytest.mark.parametrize("name", ["tract_transformers_causal_conv1d_update", "tract_qwen35_causal_conv1d_update"])
+@pytest.mark.sample(1)
 def test_a_convolution_goes_on_where_its_state_ends(name: str, tmp_path: Path) -> None:
     half, float_ = "datum_type = 'f16'", "datum_type = 'f32'"
     inputs = {
@@ -57,6 +58,7 @@ def delta_rule(*given: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize("steps", ["1", "S"])
+@pytest.mark.sample(1)
 def test_a_gated_delta_rule(steps: str, tmp_path: Path) -> None:
     """Two heads of values for each of queries; one step has no loop."""
     shapes = {"q": "2, 8", "k": "2, 8", "v": "4, 8", "g": "4", "b": "4"}

@@ -26,7 +26,7 @@ GROUPS = {
 
 @pytest.mark.parametrize("group", GROUPS)
 @with_share
-@pytest.mark.sample(6)
+@pytest.mark.sample(5)
 def test_compiled_operations_agree_with_the_definition(tmp_path, group, share):
     cases = GROUPS[group]() if share is list else share(GROUPS[group]())[::3]
     text, names = document(cases)

@@ -256,6 +256,7 @@ PROVISIONAL = [
 
 @pytest.mark.parametrize(("dialect", "cases"), [("final", FINAL), ("provisional", PROVISIONAL)])
 @with_share
+@pytest.mark.sample(1)
 def test_operations_agree_with_numpy(tmp_path, dialect, cases, share):
     check(share(cases), tmp_path, dialect)
 

@@ -109,6 +109,7 @@ def test_what_does_no_harm_is_let_pass(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("version", range(1, onnx.IR_VERSION + 1))
+@pytest.mark.sample(4)
 def test_all_versions_of_the_format_are_read(tmp_path: Path, version: int) -> None:
     """Versions before the third have no operator sets, and those before the fourth list initializers as inputs."""
     inputs = [info("x"), info("w", (3,))] if version < 4 else None

@@ -58,6 +58,7 @@ def body(nodes: list[onnx.NodeProto], states: int = 1, scans: int = 0, **types: 
 
 
 @pytest.mark.parametrize("possible", [True, False])
+@pytest.mark.sample(1)
 def test_a_branch_that_cannot_be_computed_fails_when_it_is_taken(tmp_path: Path, possible: bool) -> None:
     """A detector of voices has a branch for each rate, whose frames differ in length. Nested, for the depth of it."""
     good = graph(
@@ -642,7 +643,7 @@ class Writer:
 
 
 @pytest.mark.parametrize("seed", [pytest.param(seed, marks=[pytest.mark.slow] * (seed % 5 > 0)) for seed in range(24)])
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 def test_random_choices_and_loops(tmp_path: Path, seed: int) -> None:
     proto = Writer(seed).model()
     rng = np.random.default_rng(seed)

@@ -68,6 +68,7 @@ def test_a_known_condition_leaves_one_branch(tmp_path: Path, value: bool, operat
 
 @pytest.mark.parametrize("value", [True, False])
 @pytest.mark.parametrize("shape", [(), (1,)])
+@pytest.mark.sample(2)
 def test_a_computed_condition_picks_a_result(tmp_path: Path, value: bool, shape: tuple[int, ...]) -> None:
     agrees(choice(info("c", shape, BOOL)), tmp_path, {"x": X, "c": np.full(shape, value)})
 
@@ -141,6 +142,7 @@ UNTIL = [
 
 
 @pytest.mark.parametrize("limit", [-100, 10, 25, 1000])
+@pytest.mark.sample(2)
 def test_a_loop_that_stops_by_a_computed_condition(tmp_path: Path, limit: float) -> None:
     proto = looping(body(UNTIL), ["m", "yes", "x"], [info("y")], m=np.int64(7), yes=np.True_, limit=np.float32(limit))
     agrees(proto, tmp_path, {"x": np.ones((2, 3), np.float32)})

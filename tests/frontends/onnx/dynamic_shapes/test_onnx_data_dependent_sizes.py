@@ -129,6 +129,7 @@ def test_the_best_boxes_are_padded_to_a_fixed_number(count: int | str, tmp_path:
 
 
 @pytest.mark.parametrize("maximum", [20, (1 << 63) - 1], ids=["20", "all"])
+@pytest.mark.sample(1)
 def test_boxes_that_remain(tmp_path: Path, maximum: int) -> None:
     """Suppression in a detector: the boxes and the scores of what remains, with equal scores among them."""
     constants = {
@@ -204,6 +205,7 @@ def test_elements_that_differ(axis: int | None, in_order: int, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("kind", [TensorProto.FLOAT, TensorProto.FLOAT16])
+@pytest.mark.sample(1)
 def test_nan_is_an_element_and_not_zero(kind: int, tmp_path: Path) -> None:
     """As NumPy has it: it is the last element, and there is one of it."""
     nodes = [
@@ -241,6 +243,7 @@ def test_elements_that_a_condition_keeps(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("condition", [[True], [False, True, True]])
+@pytest.mark.sample(1)
 def test_elements_of_an_dynamic_size_that_a_known_condition_keeps(condition: list[bool], tmp_path: Path) -> None:
     """The first is known whatever the size is."""
     proto = model_of(

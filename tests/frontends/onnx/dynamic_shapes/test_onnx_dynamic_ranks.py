@@ -63,6 +63,7 @@ def check(made: onnx.ModelProto, shapes: Sequence[tuple[int, ...]], **options: A
 
 
 @pytest.mark.parametrize("opposite", [False, True])
+@pytest.mark.sample(1)
 def test_a_squeezed_dimension_is_left_out_in_runs_in_which_it_is_one(opposite: bool) -> None:
     nodes = [*squeezed("x", "y", opposite), node("Relu", "y", "z")]
     check(model(nodes, ["n", "m", 4], "y z"), [(2, 3, 4), (2, 1, 4), (5, 1, 4), (1, 1, 4), (1, 7, 4)])
@@ -92,6 +93,7 @@ def test_a_size_that_is_given_has_no_other_program() -> None:
         (["n", 1, 4], [(1, 1, 4), (3, 1, 4), (0, 1, 4)]),
     ],
 )
+@pytest.mark.sample(1)
 def test_squeeze_without_axes_leaves_out_what_is_one_in_a_run(
     shape: list[Any], sizes: Sequence[tuple[int, ...]]
 ) -> None:

@@ -145,6 +145,7 @@ def test_counts_may_be_sums(tmp_path: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore:.*must be .* for its operators")
 @pytest.mark.parametrize(("size", "formula"), [("early", ("+", "early", "new")), (3, ("+", "new", 3))])
+@pytest.mark.sample(1)
 def test_what_a_sum_is_of_may_be_another_dimension_or_a_number(size: int | str, formula: Any, tmp_path: Path) -> None:
     info, real = helper.make_tensor_value_info, TensorProto.FLOAT
     nodes = [

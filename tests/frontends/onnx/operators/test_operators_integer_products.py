@@ -170,6 +170,7 @@ def test_sums_of_pairs_of_rows_are_exact_on_arm(family: Family, whole: bool, tmp
     ],
     ids=lambda value: getattr(value, "name", ""),
 )
+@pytest.mark.sample(1)
 def test_open_rows_are_summed_up_in_assembler_on_arm(
     machine: Machine, instruction: str, loops: int, tmp_path: Path
 ) -> None:

@@ -23,6 +23,7 @@ def softmax(x: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize(("heads", "shared"), [(4, 4), (6, 2), (3, 1)])
 @pytest.mark.parametrize("scale", [None, 0.3])
+@pytest.mark.sample(2)
 def test_attention_with_graphs_and_shared_heads(tmp_path: Path, heads: int, shared: int, scale: float | None) -> None:
     """One graph bends the scores by a value of the graph around, the other one halves the probabilities."""
     score = graph([node("Mul", ["s", "w"], ["m"]), node("Tanh", ["m"], ["t"])], [info("s", None)], [info("t", None)])

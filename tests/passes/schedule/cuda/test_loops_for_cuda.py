@@ -129,6 +129,7 @@ def main(data: T.Buffer((T.int64(60),), "float32"), index: T.Buffer((T.int64(24)
 
 
 @pytest.mark.parametrize("adds", [False, True])
+@pytest.mark.sample(1)
 def test_updates_of_an_element_come_in_order(tmp_path: Path, adds: bool) -> None:
     update = "update[v * T.int64(4) + w]"
     position = "out[v * T.int64(10) + index[v * T.int64(4) + w]]"

@@ -25,7 +25,7 @@ def close(result: np.ndarray, expected: np.ndarray) -> None:
         ((2, 53, 41), (2, 41, 3)),
     ],
 )
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 def test_few_vectors_by_a_matrix(left: tuple[int, ...], right: tuple[int, ...]) -> None:
     rng = np.random.default_rng(len(left))
     a, b, c = random(rng, left), random(rng, right), random(rng, right[-1:])
@@ -46,6 +46,7 @@ def test_a_convolution_of_one_pixel_is_such_a_product() -> None:
     ("data", "kernel", "stride"),
     [((1, 8, 14, 14), 3, 1), ((3, 7, 33, 31), 5, 2), ((1, 3, 25, 27), 7, 1)],
 )
+@pytest.mark.sample(1)
 def test_a_depthwise_convolution(data: tuple[int, ...], kernel: int, stride: int) -> None:
     rng = np.random.default_rng(kernel)
     channels, pad = data[1], kernel // 2

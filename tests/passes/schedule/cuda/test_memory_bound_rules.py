@@ -371,6 +371,7 @@ def test_transpositions(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("shape", [(64, 41, 43), (3, 200, 35)])
+@pytest.mark.sample(1)
 def test_rows_of_a_block_are_rows_of_one_matrix(shape: tuple[int, ...], tmp_path: Path) -> None:
     """Else TVM keeps all rows of two matrices in shared memory."""
     rows = case("softmax", lambda x: topi.nn.softmax(x, 2), lambda x: softmax(x, 2), real(*shape))
@@ -440,6 +441,7 @@ def test_random_shapes(tmp_path: Path) -> None:
     check(random_cases(12), tmp_path)
 
 
+@pytest.mark.slow
 def test_kernels_need_few_registers_and_no_memory_of_their_own() -> None:
     """Each rule's kernels on two architectures; with more than 64 registers, half of a processor would stay idle."""
     chosen = [

@@ -37,6 +37,7 @@ def close(result: np.ndarray, expected: np.ndarray, tolerance: float) -> None:
     [((2, 37, 51), (2, 51, 39)), ((64, 512), (512, 64))],
     ids=["primes", "slices"],
 )
+@pytest.mark.sample(1)
 def test_half_precision_is_summed_up_in_single_precision(left: tuple[int, ...], right: tuple[int, ...]) -> None:
     rng = np.random.default_rng(0)
     a, b = random(rng, left, "float16"), random(rng, right, "float16")
@@ -57,7 +58,7 @@ def test_half_precision_is_summed_up_in_single_precision(left: tuple[int, ...], 
     ],
     ids=str,
 )
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 def test_tiles_are_copied_past_the_registers(
     batch: tuple[int, ...], rows: int, columns: int, depth: int, transposed: tuple[int, ...], dtype: str
 ) -> None:

@@ -67,6 +67,7 @@ def test_many_independent_choices_make_few_loops_and_none_in_the_middle(axes: st
 
 
 @pytest.mark.parametrize("mode", ["constant", "edge", "reflect"])
+@pytest.mark.sample(1)
 def test_padding_is_that_of_numpy_at_every_size(mode: str, tmp_path: Path) -> None:
     widths = [0, 0, 2, 3, 0, 1, 0, 4]
     given = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 2, "height", "width"])

@@ -270,6 +270,7 @@ def test_detection_agrees_with_the_operating_system(tmp_path: Path) -> None:
     ],
     ids=lambda value: value.target.split("-mcpu=")[-1] if isinstance(value, Machine) else "",
 )  # fmt: skip
+@pytest.mark.sample(2)
 def test_a_library_for_a_richer_processor_says_what_is_missing(
     machine: Machine, missing: set[str], model: Path
 ) -> None:

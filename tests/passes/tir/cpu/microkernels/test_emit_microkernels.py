@@ -81,6 +81,7 @@ def test_a_network_is_nearly_the_same(precision: str, error: float, tmp_path: Pa
         assert np.abs(single - half).max() < error * np.abs(single).max()
 
 
+@pytest.mark.slow
 def test_dynamic_sizes_are_computed_by_the_same_loops(tmp_path: Path) -> None:
     if _MACHINE.missing:
         pytest.skip(f"needs: {_MACHINE.missing}")
