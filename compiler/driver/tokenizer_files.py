@@ -1,17 +1,19 @@
-"""Reads the tokenizer of a language model from a file of its own, for the option `tokenizer`."""
+"""Reads the tokenizer of a language model from a file of its own, for the option `tokenizer`.
+
+Front ends and tokenizers are imported where a tokenizer is given: their imports take as long as a small network.
+"""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from nnefc.frontends.gguf.container import read_container
 from nnefc.ir.network import Network
 from nnefc.support.diagnostics import CompileError
-from nnefc.tokenizer.gguf import vocabulary_of_gguf
-from nnefc.tokenizer.huggingface_files import vocabulary_of_files
-from nnefc.tokenizer.network import with_vocabulary
-from nnefc.tokenizer.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from nnefc.tokenizer.vocabulary import Vocabulary
 
 __all__ = ["with_tokenizer"]
 
@@ -24,6 +26,8 @@ def with_tokenizer(network: Network, file: str | os.PathLike[str] | None) -> Net
     """
     if file is None:
         return network
+    from nnefc.tokenizer.network import with_vocabulary
+
     try:
         return with_vocabulary(network, _vocabulary(Path(file)))
     except OSError as error:
@@ -32,5 +36,10 @@ def with_tokenizer(network: Network, file: str | os.PathLike[str] | None) -> Net
 
 def _vocabulary(path: Path) -> Vocabulary:
     if path.suffix.lower() == ".gguf":
+        from nnefc.frontends.gguf.container import read_container
+        from nnefc.tokenizer.gguf import vocabulary_of_gguf
+
         return vocabulary_of_gguf(read_container(path).metadata)
+    from nnefc.tokenizer.huggingface_files import vocabulary_of_files
+
     return vocabulary_of_files(path)

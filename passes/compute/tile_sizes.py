@@ -108,6 +108,7 @@ class RegisterTile:
         return rows * self.columns + self.columns + factors
 
 
+@lru_cache(maxsize=1 << 12)
 def choose_tile(
     outer_extent: int, extent: int, columns: int, target: Target, steps: int = 0, spread: float = 0.0
 ) -> RegisterTile:

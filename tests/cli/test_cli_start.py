@@ -88,7 +88,8 @@ def test_compiling_for_a_cpu_imports_nothing_of_gpus_nothing_of_other_formats_an
     assert packages(modules) & {"lark", "onnx", "torch"} == set()
     of_gpus = {name for name in modules if name.startswith("nnefc.") and "cuda" in name}
     assert of_gpus <= {"nnefc.targets.machine.cuda.target"}  # which knows what the word cuda means as a target
-    assert {name for name in modules if name.startswith(("nnefc.frontends.onnx", "nnefc.frontends.pnnx"))} == set()
+    others = tuple(f"nnefc.frontends.{each}" for each in ("gguf", "huggingface", "onnx", "pnnx", "tflite"))
+    assert {name for name in modules if name.startswith((*others, "nnefc.tokenizer"))} == set()
 
 
 def test_names_of_functions_are_listed_a_few_times_and_none_is_missed() -> None:
