@@ -26,6 +26,8 @@ from nnefc.frontends.nnef.declarations import STANDARD
 from nnefc.frontends.onnx.operator import REGISTRY
 from nnefc.frontends.pnnx.functions import FUNCTIONS as EXPRESSIONS
 from nnefc.frontends.pnnx.operators.declaration import OPERATORS
+from nnefc.frontends.tflite import load as _load  # noqa: F401  (fills OPERATORS)
+from nnefc.frontends.tflite.lowering import OPERATORS as TFLITE_OPERATORS
 from nnefc.operators.base import Operator
 from nnefc.operators.math.casting import Cast
 from nnefc.operators.math.elementwise import Elementwise
@@ -43,8 +45,8 @@ from their declarations (`python tests/operators/operators_page.py` writes it). 
 operators, NNEF's compound operations and ONNX's functions, is not in it. The same computation becomes the same Relax
 whichever format says it: `tests/operators/test_same_relax.py` compares what formats have in common.
 
-| operator | what it is | NNEF | ONNX | PNNX |
-|---|---|---|---|---|
+| operator | what it is | NNEF | ONNX | PNNX | TFLite |
+|---|---|---|---|---|---|
 """
 
 
@@ -53,7 +55,7 @@ def page(folder: Path) -> str:
     rows: dict[tuple[str, str], list[set[str]]] = {}
 
     def add(row: tuple[str, str], column: int, name: str) -> None:
-        rows.setdefault(row, [set(), set(), set()])[column].add(f"`{name}`")
+        rows.setdefault(row, [set(), set(), set(), set()])[column].add(f"`{name}`")
 
     unnamed: list[set[str]] = []
     for column, names in enumerate(_registered()):
@@ -116,6 +118,7 @@ def _registered() -> Iterator[Mapping[str, list[object]]]:
         or [declared.lower, *declared.fixed.values()]
         for name, declared in OPERATORS.items()
     }
+    yield {name: [declared.lower] for name, declared in TFLITE_OPERATORS.items()}
 
 
 def _kinds_of(root: object, name: str) -> set[type[Operator]]:

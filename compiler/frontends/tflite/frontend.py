@@ -305,8 +305,13 @@ class _Builder:
         return self.at.bound(made) if isinstance(made, relax.Expr) else made
 
 
+_WITHOUT_RESULTS = ("ASSIGN_VARIABLE", "CALL", "CALL_ONCE", "IF", "WHILE", "STABLEHLO_COMPOSITE", "STABLEHLO_WHILE")
+
+
 def _check_type(declared: Declaration, node: Node) -> None:
-    """Refuse an operator whose first input has an element type that it is not defined for."""
+    """Refuse an operator without results, or whose first input has an element type that it is not defined for."""
+    if not node.outputs and declared.name not in _WITHOUT_RESULTS:
+        raise CompileError("it has no results")
     first = next((value for value in node.inputs if value is not None), None)
     if first is not None and declared.types and first.dtype not in declared.types:
         raise CompileError(

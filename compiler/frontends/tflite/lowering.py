@@ -237,6 +237,20 @@ class Node:
             return list(value.sizes.reshape(-1))
         return [int(number) for number in self.constant(index, what).reshape(-1)]
 
+    def number(self, index: int, what: str) -> int:
+        """The one element of an integer input that must be known at compile time."""
+        found = self.constant(index, what)
+        if found.size != 1:
+            raise CompileError(f"{what} has {found.size} elements in place of one")
+        return int(found.reshape(())[()])
+
+    def size(self, index: int, what: str) -> Dimension:
+        """The one element of an integer input: a number, or a size."""
+        found = self.sizes(index, what)
+        if len(found) != 1:
+            raise CompileError(f"{what} has {len(found)} elements in place of one")
+        return found[0]
+
     def shape(self, index: int) -> tuple[Dimension, ...]:
         """The shape of an input."""
         value = self.value(index)

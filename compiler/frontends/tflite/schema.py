@@ -127,6 +127,7 @@ TABLES: Mapping[str, str] = {
     "window_dilations:[i64] padding:[i64] body_subgraph_index:i32",
     "StablehloGatherOptions": "offset_dims:[i64] collapsed_slice_dims:[i64] start_index_map:[i64] index_vector_dim:i64 "
     "slice_sizes:[i64] indices_are_sorted:bool",
+    "StablehloWhileOptions": "cond_subgraph_index:i32 body_subgraph_index:i32",
     "StableHLOCompositeOptions": "name:str decomposition_subgraph_index:i32 composite_attributes:[u8] "
     "composite_attributes_format:i8 version:i32",
 }

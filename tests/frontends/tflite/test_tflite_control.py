@@ -44,12 +44,13 @@ def test_if_runs_the_branch_that_its_condition_says(tmp_path: Path) -> None:
         np.testing.assert_array_equal(network.run({"t0": run[0], "t1": run[1]})["t2"], wanted)
 
 
-def loop() -> bytes:
+def loop(name: str = "WHILE") -> bytes:
     """x doubled, i increased, while i < 5."""
     main, condition, body = Graph(), Graph("cond"), Graph("body")
     i, x = main.input((1,), "int32"), main.input((3,))
     results = [main.output((1,), "int32"), main.output((3,))]
-    main.add("WHILE", [i, x], results, "WhileOptions", cond_subgraph_index=1, body_subgraph_index=2)
+    options = "WhileOptions" if name == "WHILE" else "StablehloWhileOptions"
+    main.add(name, [i, x], results, options, cond_subgraph_index=1, body_subgraph_index=2)
     i, x = condition.input((1,), "int32"), condition.input((3,))
     five = condition.tensor((1,), "int32", np.array([5], np.int32))
     condition.add("LESS", [i, five], [condition.output((1,), "bool")])
@@ -60,9 +61,10 @@ def loop() -> bytes:
     return model_file(main, condition, body)
 
 
-def test_while_runs_as_often_as_its_condition_holds(tmp_path: Path) -> None:
-    content = loop()
-    network = nnefc.compile(written(tmp_path, content))
+@pytest.mark.parametrize("name", ["WHILE", "STABLEHLO_WHILE"])
+def test_while_runs_as_often_as_its_condition_holds(name: str, tmp_path: Path) -> None:
+    content = loop()  # LiteRT has no kernel for the other one
+    network = nnefc.compile(written(tmp_path, loop(name)))
     runs = [[np.array([first], np.int32), np.array([1, -2, 0.5], np.float32)] for first in (0, 3, 7)]
     for run, wanted in zip(runs, reference(content, *runs), strict=True):
         found = network.run({"t0": run[0], "t1": run[1]})

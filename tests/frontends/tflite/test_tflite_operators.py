@@ -19,6 +19,7 @@ ELSEWHERE = {
     **dict.fromkeys(("VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE"), "control"),
     **dict.fromkeys(("UNIDIRECTIONAL_SEQUENCE_LSTM", "LSTM", "BIDIRECTIONAL_SEQUENCE_LSTM", "SVDF"), "recurrent"),
     **dict.fromkeys(("RNN", "UNIDIRECTIONAL_SEQUENCE_RNN", "BIDIRECTIONAL_SEQUENCE_RNN"), "recurrent"),
+    **dict.fromkeys(("NON_MAX_SUPPRESSION_V4", "NON_MAX_SUPPRESSION_V5", "TFLite_Detection_PostProcess"), "detection"),
     **dict.fromkeys(("DENSIFY", "Convolution2DTransposeBias"), "files"),
 }
 """Operators that other tests of this folder compute: `test_tflite_NAME.py`."""

@@ -7,6 +7,7 @@ from nnefc.frontends.tflite.operators import (  # noqa: F401
     control,
     convolution,
     data_movement,
+    detection,
     elementwise,
     indexing,
     matrix,

@@ -58,7 +58,7 @@ def _squeeze(at: Lowering, node: Node) -> Result:
 
 @operator("EXPAND_DIMS")
 def _expand_dims(at: Lowering, node: Node) -> Result:
-    (axis,) = node.constant(1, "the axis").reshape(-1).tolist()
+    axis = node.number(1, "the axis")
     return Unsqueeze((node.axis(axis, node.rank(0) + 1),)).lower(at, node.operand(0))
 
 
@@ -130,7 +130,7 @@ def _unpack(at: Lowering, node: Node) -> Result:
 @operator("SPLIT")
 def _split(at: Lowering, node: Node) -> Result:
     x = node.operand(1)
-    (axis,) = node.constant(0, "the axis").reshape(-1).tolist()
+    axis = node.number(0, "the axis")
     axis, count = node.axis(axis, rank_of(x)), node.options.num_splits
     size = shape_of(x)[axis]
     if count < 1 or size % count != 0:
@@ -141,7 +141,7 @@ def _split(at: Lowering, node: Node) -> Result:
 @operator("SPLIT_V")
 def _split_v(at: Lowering, node: Node) -> Result:
     sizes = [int(size) for size in node.constant(1, "the sizes").reshape(-1)]
-    (axis,) = node.constant(2, "the axis").reshape(-1).tolist()
+    axis = node.number(2, "the axis")
     axis = node.axis(axis, node.rank(0))
     left = node.shape(0)[axis] - sum(size for size in sizes if size != -1)
     return Split(axis, tuple(left if size == -1 else size for size in sizes)).lower(at, node.operand(0))

@@ -67,7 +67,7 @@ def _embedding(at: Lowering, node: Node) -> Result:
 @operator("ONE_HOT", types=("int32", "int64"))
 def _one_hot(at: Lowering, node: Node) -> Result:
     indices, values = node.operand(0), [at.reshaped(node.operand(k), (1,)) for k in (3, 2)]
-    (depth,) = node.sizes(1, "the depth")
+    depth = node.size(1, "the depth")
     axis = node.axis(node.options.axis, rank_of(indices) + 1)
     return OneHot(depth, axis).lower(at, at.apply(Concat(0), *values), indices)
 
@@ -81,7 +81,7 @@ def _reverse_sequence(at: Lowering, node: Node) -> Result:
 
 @operator("TOPK_V2", types=(*_NUMBERS, "int8", "uint8", "int16"))
 def _top_k(at: Lowering, node: Node) -> Result:
-    (k,) = node.sizes(1, "k")
+    k = node.size(1, "k")
     values, positions = at.apply(TopK(node.rank(0) - 1, k), node.operand(0))
     return values, at.apply(Cast(node.outputs[1].dtype), positions)
 
@@ -128,7 +128,7 @@ _SEGMENTS = {"SUM": ("add", 0), "PROD": ("mul", 1), "MAX": ("max", None), "MIN":
 
 @operator(*(f"UNSORTED_SEGMENT_{name}" for name in _SEGMENTS), types=(*FLOATS, "int32"))
 def _unsorted_segments(at: Lowering, node: Node) -> Result:
-    (count,) = node.sizes(2, "the number of segments")
+    count = node.size(2, "the number of segments")
     return _segments(at, node, node.operand(1), count, node.name.removeprefix("UNSORTED_SEGMENT_"))
 
 

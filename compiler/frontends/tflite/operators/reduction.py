@@ -91,7 +91,7 @@ def _quantized(at: Lowering, node: Node, x: Operand, axes: tuple[int, ...], keep
 
 @operator("ARG_MAX", "ARG_MIN", types=(*FLOATS, "int32", "int8", "uint8", "bool"))
 def _arg(at: Lowering, node: Node) -> Result:
-    (axis,) = node.constant(1, "the axis").reshape(-1).tolist()
+    axis = node.number(1, "the axis")
     x = node.operand(0)
     x = at.apply(Cast("int8"), x) if node.dtype(0) == "bool" else x
     axes = (node.axis(axis, node.rank(0)),)
@@ -100,7 +100,7 @@ def _arg(at: Lowering, node: Node) -> Result:
 
 @operator("CUMSUM", types=_NUMBERS)
 def _cumsum(at: Lowering, node: Node) -> Result:
-    (axis,) = node.constant(1, "the axis").reshape(-1).tolist()
+    axis = node.number(1, "the axis")
     options = node.options
     made = Cumulative(node.axis(axis, node.rank(0)), exclusive=options.exclusive, reverse=options.reverse)
     return made.lower(at, node.operand(0))

@@ -1,0 +1,128 @@
+"""Detection: boxes that do not overlap much, and the decoding of boxes behind a detector."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nnefc.frontends.tflite.flexbuffer import read_map
+from nnefc.frontends.tflite.lowering import FLOATS, Lowering, Node, Operand, Result, operator
+from nnefc.operators.base import Array, rank_of, shape_of
+from nnefc.operators.math.casting import Cast
+from nnefc.operators.math.elementwise import Where, apply
+from nnefc.operators.nn.quantization import Dequantization
+from nnefc.operators.tensor.creation import SizeValues
+from nnefc.operators.tensor.indexing import Gather
+from nnefc.operators.tensor.padding import Pad
+from nnefc.operators.tensor.shape import Concat, RepeatElements, Reshape, Slice
+from nnefc.operators.tensor.sorting import TopK
+from nnefc.operators.vision.suppression import NonMaxSuppression
+from nnefc.support.diagnostics import CompileError
+from nnefc.symbolic.arrays import of_elements
+from nnefc.symbolic.dims import is_known
+
+__all__: list[str] = []
+
+_MAX_DETECTIONS = 1 << 16
+
+
+def _selected(
+    at: Lowering, boxes: Operand, scores: Operand, maximum: int, overlap: float, threshold: float
+) -> tuple[Operand, Operand]:
+    """The indices of the boxes `[N, 4]` that are kept, with zeros behind them `[maximum]` int64, and their number.
+
+    Args:
+        threshold: what scores `[N]` must be above.
+    """
+    count = shape_of(scores)[0]
+    if not is_known(count) or not 0 < maximum <= _MAX_DETECTIONS:
+        raise CompileError(f"{maximum} of {count} boxes cannot be kept")
+    layer = NonMaxSuppression(min(maximum, count), overlap, threshold, False)
+    rows = at.apply(layer, at.reshaped(boxes, (1, count, 4)), at.reshaped(scores, (1, 1, count)))
+    kept = shape_of(rows)[0]
+    column = at.apply(Reshape((kept,)), at.apply(Slice({1: (2, 1, 1)}), rows))
+    number = at.apply(SizeValues(of_elements([kept], (1,)), "int32"))
+    indices = at.apply(Pad(((0, maximum - kept),)), column)
+    return at.reshaped(indices, (maximum,)), number
+
+
+def _rows(at: Lowering, table: Operand, indices: Operand, is_kept: Operand) -> Operand:
+    """The rows of a table at indices, zeros for those that are not kept."""
+    taken = at.apply(Gather(0), table, indices)
+    mask = at.reshaped(is_kept, (shape_of(indices)[0], *[1] * (rank_of(taken) - 1)))
+    made: Operand = at.apply(Where(), mask, taken, np.zeros((), np.float32))
+    return made
+
+
+def _is_kept(at: Lowering, number: Operand, maximum: int) -> Operand:
+    return apply(at, "less", np.arange(maximum, dtype=np.int32), number)
+
+
+@operator("NON_MAX_SUPPRESSION_V4", "NON_MAX_SUPPRESSION_V5", types=FLOATS, limits="soft suppression")
+def _suppression(at: Lowering, node: Node) -> Result:
+    boxes, scores = node.operand(0), node.operand(1)
+    maximum = node.number(2, "the number of boxes")
+    overlap, threshold = (float(node.constant(k, "a threshold").reshape(-1)[0]) for k in (3, 4))
+    if node.name.endswith("V5") and node.constant(5, "sigma").reshape(-1)[0] != 0:
+        raise CompileError("soft suppression is not supported")
+    indices, number = _selected(at, boxes, scores, maximum, overlap, threshold)
+    made = at.apply(Cast("int32"), indices)
+    if node.name.endswith("V4"):
+        return made, at.reshaped(number, ())
+    return made, _rows(at, scores, indices, _is_kept(at, number, maximum)), at.reshaped(number, ())
+
+
+def _real(at: Lowering, node: Node, index: int) -> Operand:
+    """An input as reals."""
+    x = node.operand(index)
+    if node.dtype(index) == "float32":
+        return x
+    given = node.quantization(index)
+    made: Operand = at.apply(Dequantization(), x, given.scale.reshape(()), given.zero.astype(np.int32).reshape(()))
+    return made
+
+
+@operator("TFLite_Detection_PostProcess", types=("float32", "uint8"), limits="suppression by class (use_regular_nms)")
+def _post_process(at: Lowering, node: Node) -> Result:
+    """Decodes boxes around anchors, keeps the best of those that overlap, and gives the best classes of each."""
+    options = read_map(node.custom)
+    if options.get("use_regular_nms", False):
+        raise CompileError("suppression by class is not supported")
+    maximum, each = int(options.get("max_detections", 0)), int(options.get("max_classes_per_detection", 0))
+    codes, scores, anchors = (_real(at, node, index) for index in range(3))
+    count, classes = shape_of(scores)[1:]
+    background = classes - int(options.get("num_classes", 0))
+    if background not in (0, 1) or not 0 < each <= classes - background:
+        raise CompileError(f"{each} of {options.get('num_classes')} classes cannot be chosen of {classes} scores")
+    scales = np.array([float(options.get(f"{name}_scale", 1)) for name in "yxhw"])
+    boxes = _decoded(at, at.reshaped(codes, shape_of(codes)[1:]), anchors, scales)
+    scores = at.apply(Slice({1: (background, classes - background, 1)}), at.reshaped(scores, (count, classes)))
+    best, labels = at.apply(TopK(1, each), scores)
+    first = at.reshaped(at.apply(Slice({1: (0, 1, 1)}), best), (count,))
+    threshold = np.nextafter(np.float32(options.get("nms_score_threshold", 0)), np.float32(-np.inf))
+    indices, number = _selected(at, boxes, first, maximum, float(options.get("nms_iou_threshold", 0)), float(threshold))
+    kept = _is_kept(at, number, maximum)
+    found = [_rows(at, each_, indices, kept) for each_ in (boxes, at.apply(Cast("float32"), labels), best)]
+    # Each class of a box is a detection; those of a box lie next to each other.
+    results = [at.reshaped(at.apply(RepeatElements(each, 0), found[0]), (1, maximum * each, 4))]
+    results += [at.reshaped(part, (1, maximum * each)) for part in found[1:]]
+    return *results, at.apply(Cast("float32"), number)
+
+
+def _decoded(at: Lowering, codes: Operand, anchors: Operand, scales: Array) -> Operand:
+    """Boxes `[N, 4]` as two corners, of centres and sizes relative to anchors, in float64."""
+
+    def column(table: Operand, index: int) -> Operand:
+        return at.apply(Cast("float64"), at.apply(Slice({1: (index, 1, 1)}), table))
+
+    lows, highs = [], []
+    for axis in (0, 1):
+        origin, size = column(anchors, axis), column(anchors, axis + 2)
+        offset = apply(at, "divide", column(codes, axis), np.array(scales[axis]))
+        centre = apply(at, "add", apply(at, "multiply", offset, size), origin)
+        growth = apply(at, "exp", apply(at, "divide", column(codes, axis + 2), np.array(scales[axis + 2])))
+        reach = apply(at, "multiply", apply(at, "multiply", growth, np.array(0.5)), size)
+        centre, reach = (at.apply(Cast("float32"), part) for part in (centre, reach))
+        lows.append(apply(at, "subtract", centre, reach))
+        highs.append(apply(at, "add", centre, reach))
+    made: Operand = at.apply(Concat(1), *lows, *highs)
+    return made
