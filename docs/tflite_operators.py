@@ -21,7 +21,7 @@ _HEAD = """# Operators of TFLite
 Made from the declarations in `compiler/frontends/tflite/operators/` by
 `python docs/tflite_operators.py`; a test checks that it is up to date. [TFLite](tflite.md) says how models are read.
 
-{builtin} builtin operators and {custom} custom one, in {families} families. The types are those of the first input;
+{builtin} builtin operators and {custom} custom ones, in {families} families. The types are those of the first input;
 where none are named, all that the tensors of a network may have.
 """
 
