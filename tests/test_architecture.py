@@ -18,6 +18,7 @@ FRONTENDS = ("frontends/nnef", "frontends/onnx", "frontends/pnnx", "frontends/tf
 
 ALLOWED: dict[str, Set[str]] = {
     "cli": {
+        "chat",
         "driver",
         "frontends/nnef",
         "frontends/pnnx",
@@ -121,6 +122,7 @@ ALLOWED: dict[str, Set[str]] = {
     "targets/description": {"support", "symbolic"},
     "ir": {"support", "symbolic"},
     "serving": {"loader"},
+    "chat": {"loader"},
     "targets/machine": {"support"},
     "symbolic": {"support"},
     "inspect/html": set(),

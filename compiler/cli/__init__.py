@@ -29,6 +29,7 @@ _COMMANDS = {
     "bench": LazyCommand("bench", "bench_libraries", "Time runs of libraries, and compare their results."),
     "profile": LazyCommand("profile", "profile_library", "Time the kernels of a library compiled with --profile."),
     "serve": LazyCommand("serve", "serve_libraries", "Serve libraries over HTTP and gRPC."),
+    "chat": LazyCommand("chat", "chat", "Talk to a language model."),
     "sign": LazyCommand("sign", "sign_library", "Sign a library with a private key."),
     "verify": LazyCommand("sign", "verify_library", "Check the signature of a library."),
     "cache": LazyCommand("cache", "cached_libraries", "Show or empty the cache of libraries that sessions keep."),

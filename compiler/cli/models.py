@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from nnefc.driver.model_format import is_model
 from nnefc.support.diagnostics import CompileError
@@ -17,11 +18,11 @@ __all__ = ["Libraries", "opened_libraries"]
 class Libraries:
     """Finds the library of each file: the file itself, or what its model is compiled to for this machine."""
 
-    def __init__(self, folder: Path, key: Path | None, profile: bool) -> None:
+    def __init__(self, folder: Path, key: Path | None, options: Mapping[str, Any]) -> None:
         """`folder` takes libraries where there is no cache; see :func:`opened_libraries`."""
         self._folder = folder
         self._key = key
-        self._profile = profile
+        self._options = options
         self._count = 0
 
     def __call__(self, file: Path) -> Path:
@@ -43,7 +44,7 @@ class Libraries:
         from nnefc.driver.option_keywords import compile_options
         from nnefc.driver.terminal_progress import ProgressPhases
 
-        options = compile_options("nnefc.compile", {"profile": True} if self._profile else {}, "llvm")
+        options = compile_options("nnefc.compile", self._options, "llvm")
         self._count += 1
         folder = self._folder / str(self._count)
         folder.mkdir()
@@ -51,15 +52,15 @@ class Libraries:
 
 
 @contextmanager
-def opened_libraries(key: Path | None = None, *, profile: bool = False) -> Iterator[Libraries]:
+def opened_libraries(key: Path | None = None, **options: Any) -> Iterator[Libraries]:
     """Gives what finds libraries; those that are not in the cache are there while the body runs.
 
     Args:
         key: the file of the key that libraries must be signed for; None: they need not be.
-        profile: whether models are compiled to libraries that time their kernels.
+        options: of :func:`nnefc.compile`, for models.
     """
     with temporary_folder("nnefc-libraries-") as folder:
-        yield Libraries(folder, key, profile)
+        yield Libraries(folder, key, options)
 
 
 def _is_watched() -> bool:

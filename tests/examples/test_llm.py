@@ -7,11 +7,8 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
-import gguf
 import numpy as np
 import pytest
 from language_models import WORDS, logits, write_model
@@ -28,18 +25,6 @@ RNG = np.random.default_rng(7)
 
 def convert(path: Path, folder: Path, context: int) -> None:
     nnefc.convert(path, folder, context=context)
-
-
-@pytest.fixture(scope="module")
-def example() -> Iterator[ModuleType]:
-    """The example's `chat.py`."""
-    sys.path.insert(0, str(EXAMPLE))
-    try:
-        import chat
-
-        yield chat
-    finally:
-        sys.path.remove(str(EXAMPLE))
 
 
 @pytest.fixture(scope="module")
@@ -244,9 +229,7 @@ def used(file: Path) -> list[str]:
     return file.read_text().rpartition(")")[2].split()[11:13]
 
 
-def test_a_session_forgets_and_two_go_on_apart(
-    compiled: tuple[dict[str, np.ndarray], Artifact], example: ModuleType
-) -> None:
+def test_a_session_forgets_and_two_go_on_apart(compiled: tuple[dict[str, np.ndarray], Artifact]) -> None:
     values, artifact = compiled
     with artifact.load(threads=1) as model:
         after = likeliest(values, TOKENS[:9], 4)
@@ -256,11 +239,6 @@ def test_a_session_forgets_and_two_go_on_apart(
             check(model, values, 6, [*TOKENS[:6], 5, 6])
             check(other, values, 6, TOKENS[:9])
             assert list(other.generate(after[:1], most=3, end=after[2])) == after[1:2]
-        read = [*TOKENS[:6], 5, 6]
-        for tokens, known in ([*read, 7], 8), (TOKENS[:9], 6), (TOKENS[:4], 3), ([299], 0):
-            assert example.forget_all_but(model, read, tokens) == known
-            check(model, values, known, tokens)
-            read = tokens
         for wrong in (-1, 24):
             model.write_state("P", wrong)
             with pytest.raises(nnefc.RunError):
@@ -291,94 +269,3 @@ def test_a_program_in_c_writes_the_same_tokens(compiled: tuple[dict[str, np.ndar
     refused = subprocess.run([program, "4", "-1", "300"], check=False, capture_output=True, text=True)
     assert refused.returncode == 1
     assert "index" in refused.stderr
-
-
-@pytest.mark.slow
-def test_a_conversation(tmp_path: Path, example: ModuleType) -> None:
-    """In the terminal: the likeliest tokens, the same in every run, those that the definition says."""
-    values = write_model(tmp_path / "m.gguf", tied=True, layers=1)
-    command = [
-        sys.executable, EXAMPLE / "chat.py", tmp_path / "m.gguf", "--folder", tmp_path / "out", "--context", "48",
-        "--temperature", "0", "--prompt", "hello",
-    ]  # fmt: skip
-    shown = [subprocess.run(command, check=True, capture_output=True, text=True) for _ in range(2)]
-    assert "compiling" in shown[0].stderr
-    assert "compiling" not in shown[1].stderr
-    assert shown[0].stdout == shown[1].stdout
-    vocabulary = example.Vocabulary(tmp_path / "m.gguf")
-    tokens = vocabulary.conversation([{"role": "user", "content": "hello"}])
-    assert vocabulary.text(tokens).replace("<|s|>", "") == "user\nhelloassistant"
-    answer: list[int] = []
-    while len(tokens) + len(answer) < 48 and (token := int(logits(values, tokens + answer).argmax())) != vocabulary.end:
-        answer.append(token)
-    whole = vocabulary.text(answer).rstrip("\ufffd\n")  # without a letter of which the last token is not there
-    assert shown[0].stdout.rstrip("\n") == whole
-
-
-TEMPLATES = {
-    "{{ bos_token }}{{ messages[0]['content'].strip() }}": "<s>hi",
-    "{{ messages | tojson }}": '[{"role": "user", "content": " hi "}]',
-    "{% for m in messages %}{% generation %}{{ m.role }}{% endgeneration %}{% break %}{% endfor %}": "user",
-    "{% if x %}{{ raise_exception('no') }}{% endif %}{{ strftime_now('%%') }}{{ eos_token }}": "%",
-}
-REFUSED = {
-    "{{ cycler.__init__.__globals__.os.popen('touch ran') }}": "unsafe",
-    "{{ messages.append(1) }}": "unsafe",
-    "{{ raise_exception('roles must\x1b[2J alternate') }}": r"roles must \[2J alternate",
-    "{{ 1 + 'a' }}": "unsupported operand",
-    "\n{% for %}": "line 2",
-    "{% for a in range(9999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}": "too much",
-    "{{ 'a' * 3000000000 }}": "too much",
-    "{% for a in range(9999) %}{{ 'a' * 1000 }}{% endfor %}": "too much",
-}
-
-
-def test_chat_templates_are_rendered_as_by_transformers(example: ModuleType) -> None:
-    values = {"messages": [{"role": "user", "content": " hi "}], "bos_token": "<s>"}
-    for template, text in TEMPLATES.items():
-        assert example.rendered(template, values) == text
-
-
-@pytest.mark.parametrize("template", REFUSED)
-@pytest.mark.sample(4)
-def test_chat_templates_of_strangers_are_confined(
-    template: str, example: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys.modules["chat_template"], "_SECONDS", 1)
-    with pytest.raises(example.TemplateError, match=REFUSED[template]):
-        example.rendered(template, {"messages": [{"role": "user", "content": "hi"}]})
-    assert not list(tmp_path.iterdir())
-
-
-def test_tokens_of_a_vocabulary(example: ModuleType, tmp_path: Path) -> None:
-    """User-defined ones are matched whole and shown, control ones are not shown, named ones are what templates say."""
-    letters = [chr(code) for code in (*range(33, 127), *range(161, 173), *range(174, 256), *range(256, 324))]
-    own = {"<|s|>": 3, "<|e|>": 3, "<think>": 4, "<think>é  ": 4}
-    writer = gguf.GGUFWriter(tmp_path / "m.gguf", "llama")
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("llama-bpe")
-    writer.add_token_list([*letters, *own])
-    writer.add_token_types([1] * len(letters) + list(own.values()))
-    writer.add_token_merges([])
-    writer.add_bos_token_id(256)
-    writer.add_eos_token_id(257)
-    writer.add_chat_template("{{ bos_token }}{{ messages[0].content }}{{ eos_token }}")
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.close()
-    vocabulary = example.Vocabulary(tmp_path / "m.gguf")
-    tokens = vocabulary.conversation([{"role": "user", "content": "<think><think>é  é"}])
-    assert (tokens[:3], len(tokens), tokens[-1], vocabulary.end) == ([256, 258, 259], 6, 257, 257)
-    assert vocabulary.text(tokens) == "<think><think>é  é"
-
-
-def test_words_are_those_of_the_vocabulary(example: ModuleType) -> None:
-    words = {
-        "smollm": ["ĠDon", "'t", "Ġ", "1", "2", "3", "4", "Ċ", "Ċ", "ok", "!!"],
-        "qwen2": ["ĠDon", "'t", "Ġ", "1", "2", "3", "4", "ĊĊ", "ok", "!!"],
-        "llama-bpe": ["ĠDon", "'t", "Ġ", "123", "4", "ĊĊ", "ok", "!!"],
-    }
-    for name, wanted in words.items():
-        found = [word for word, _ in example.splitting(name).pre_tokenize_str(" Don't 1234\n\nok!!")]
-        assert found == wanted, name

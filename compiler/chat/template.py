@@ -74,8 +74,11 @@ def main() -> None:
     request = json.load(sys.stdin)
     limits = request["limits"]
     _limit(limits["bytes"], limits["seconds"])
-    from jinja2 import TemplateSyntaxError
-
+    try:
+        from jinja2 import TemplateSyntaxError
+    except ImportError:
+        sys.stdout.buffer.write(json.dumps({"error": "it needs Jinja2: pip install 'nnefc[llm]'"}).encode())
+        return
     try:
         answer = {"text": _text(request["template"], request["values"], limits["letters"])}
     except TemplateSyntaxError as error:

@@ -1,0 +1,138 @@
+"""Holds a conversation with a language model: its messages, and what the session has read of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from nnefc.chat.template import rendered
+from nnefc.loader import Model
+
+__all__ = ["ChatError", "Conversation"]
+
+_TEMPLATE = "tokenizer.chat_template"
+_ENDS = "tokenizer.end_tokens"
+_LENGTH = "P"
+"""The state that counts the tokens that a session holds."""
+
+
+class ChatError(ValueError):
+    """A conversation that cannot be held; the message says why."""
+
+
+class Conversation:
+    """A conversation with a language model.
+
+    >>> with nnefc.load("model.so") as model:
+    ...     for text in Conversation(model).reply("What is the capital of France?"):
+    ...         print(text, end="")
+
+    Attributes:
+        messages: all so far, as chat templates take them: `{"role": "user", "content": "…"}`.
+        context: how many tokens a session holds; None if that is not limited.
+        read_count, written_count: tokens that the last reply has read and written.
+    """
+
+    def __init__(self, model: Model, *, system: str | None = None, **choice: Any) -> None:
+        """Begins a conversation.
+
+        Args:
+            model: compiled with its tokenizer, from a file that has a chat template.
+            system: instructions for the model, before the conversation.
+            choice: how tokens are chosen: `temperature`, `top_k`, `top_p`, `seed`, as of :meth:`nnefc.Model.generate`.
+
+        Raises:
+            ChatError: the library has no tokenizer, or the model no chat template.
+        """
+        if not model.has_tokenizer:
+            raise ChatError(f"{model.name} has no tokenizer: compile the model with the option tokenizer")
+        if _TEMPLATE not in model.metadata:
+            raise ChatError(f"{model.name} has no chat template: it completes text, and holds no conversation")
+        self.messages: list[dict[str, str]] = [{"role": "system", "content": system}] if system is not None else []
+        self.context = next((d.maximum for d in model.dimensions if d.name in model.inputs[0].shape), None)
+        self.read_count = self.written_count = 0
+        self._model, self._choice = model, choice
+        self._ends = [int(token) for token in model.metadata.get(_ENDS, "").split()]
+        self._held: list[int] = []
+
+    def tokens(self) -> list[int]:
+        """Returns the tokens of all messages, and of what comes before the next reply.
+
+        Raises:
+            TemplateError: the model's chat template cannot be rendered.
+        """
+        metadata = self._model.metadata
+        named = {
+            key.removeprefix("tokenizer."): text
+            for key, text in metadata.items()
+            if key.startswith("tokenizer.") and key.endswith("_token")
+        }
+        values = {"messages": self.messages, "tools": None, "documents": None, "add_generation_prompt": True}
+        text = rendered(metadata[_TEMPLATE], values | named)
+        return self._model.tokenize(text, begin_and_end=False, control=True)
+
+    def reply(self, text: str, max_tokens: int | None = None) -> Iterator[str]:
+        """Yields the parts of the reply to a message as they are found.
+
+        Closing the iterator ends the reply; what it has so far is a message of the conversation.
+
+        Args:
+            text: the user's message.
+            max_tokens: of the reply; None: as many as the session holds.
+
+        Raises:
+            ChatError: the conversation is longer than the session holds.
+            TemplateError: the model's chat template cannot be rendered.
+        """
+        self.messages.append({"role": "user", "content": text})
+        try:
+            tokens = self.tokens()
+            left = self._left(tokens)
+        except ValueError:
+            self.messages.pop()
+            raise
+        known = self._keep(tokens)
+        self.read_count, self.written_count = len(tokens) - known, 0
+        limit = left if max_tokens is None else max_tokens if left is None else min(left, max_tokens)
+        return self._parts(tokens, known, limit)
+
+    def _parts(self, tokens: list[int], known: int, limit: int | None) -> Iterator[str]:
+        parts: list[str] = []
+        self._held = tokens
+        chosen = self._model.generate(
+            tokens[known:], most=1 << 62 if limit is None else limit, end=self._ends, **self._choice
+        )
+        try:
+            for part in self._model.detokenize_stream(self._noted(chosen)):
+                parts.append(part)
+                yield part
+        finally:
+            self.messages.append({"role": "assistant", "content": "".join(parts)})
+
+    def _noted(self, chosen: Iterator[int]) -> Iterator[int]:
+        for token in chosen:
+            self._held = [*self._held, token]
+            self.written_count += 1
+            yield token
+
+    def _left(self, tokens: Sequence[int]) -> int | None:
+        """Returns how many tokens the session can hold besides these."""
+        if self.context is None:
+            return None
+        if len(tokens) >= self.context:
+            raise ChatError(
+                f"the conversation has {len(tokens)} tokens, and a session holds {self.context}: compile the model "
+                "with a larger context, or begin another conversation"
+            )
+        return self.context - len(tokens)
+
+    def _keep(self, tokens: Sequence[int]) -> int:
+        """Lets the session forget what differs from `tokens`; returns how many of these it holds, not all of them."""
+        states = [state.name for state in self._model.states]
+        if _LENGTH not in states:
+            self._model.reset()
+            return 0
+        held = min(int(self._model.read_state(_LENGTH)), len(tokens) - 1, len(self._held))
+        known = next((n for n in range(held) if self._held[n] != tokens[n]), held)
+        self._model.write_state(_LENGTH, known)
+        return known

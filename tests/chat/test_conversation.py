@@ -1,0 +1,102 @@
+"""Conversations with a small random model of which the definition is known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from language_models import logits, write_model
+
+import nnefc
+from nnefc.chat import ChatError, Conversation
+from nnefc.cli import main
+
+CONTEXT = 48
+
+
+@pytest.fixture(scope="module")
+def chat(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, np.ndarray]]:
+    """A library with a tokenizer, and the weights of its model."""
+    folder = tmp_path_factory.mktemp("chat")
+    values = write_model(folder / "m.gguf", tied=True, layers=1)
+    nnefc.compile(folder / "m.gguf", context=CONTEXT).export(folder / "m.so")
+    return folder / "m.so", values
+
+
+def continued(values: dict[str, np.ndarray], tokens: list[int], end: int, count: int) -> list[int]:
+    """The likeliest tokens that follow others, by the definition of the model."""
+    found: list[int] = []
+    while len(found) < count and (token := int(logits(values, tokens + found).argmax())) != end:
+        found.append(token)
+    return found
+
+
+def test_a_reply_has_the_likeliest_tokens(chat: tuple[Path, dict[str, np.ndarray]]) -> None:
+    library, values = chat
+    with nnefc.load(library) as model:
+        conversation = Conversation(model)
+        end = int(model.metadata["tokenizer.end_tokens"])
+        reply = "".join(conversation.reply("hello", max_tokens=8))
+        prompt = model.tokenize("<|s|>user\nhello<|e|><|s|>assistant", begin_and_end=False, control=True)
+        assert "user\nhello" in model.detokenize(prompt)
+        whole = conversation.tokens()
+        assert conversation.messages == [
+            {"role": "user", "content": "hello"},
+            {"role": "assistant", "content": reply},
+        ]
+        conversation.messages.clear()
+        conversation.messages.append({"role": "user", "content": "hello"})
+        asked = conversation.tokens()
+        assert reply == model.detokenize(continued(values, asked, end, 8))
+        assert len(whole) > len(asked)
+
+
+def test_what_is_held_is_not_read_again(chat: tuple[Path, dict[str, np.ndarray]]) -> None:
+    with nnefc.load(chat[0]) as model:
+        conversation = Conversation(model)
+        first = "".join(conversation.reply("he", max_tokens=2))
+        everything = conversation.read_count
+        again = Conversation(model)
+        for _ in again.reply("he", max_tokens=2):
+            pass
+        assert again.read_count == everything and again.messages[-1]["content"] == first
+        for _ in again.reply("o", max_tokens=2):
+            pass
+        assert again.read_count < len(again.tokens())
+
+
+def test_a_reply_that_is_closed_stays_as_far_as_it_is(chat: tuple[Path, dict[str, np.ndarray]]) -> None:
+    with nnefc.load(chat[0]) as model:
+        conversation = Conversation(model)
+        parts = conversation.reply("hello")
+        first = next(parts)
+        parts.close()
+        assert conversation.messages[-1] == {"role": "assistant", "content": first}
+
+
+def test_conversations_that_cannot_be_held_are_refused(
+    chat: tuple[Path, dict[str, np.ndarray]], tmp_path: Path
+) -> None:
+    with nnefc.load(chat[0]) as model:
+        conversation = Conversation(model)
+        with pytest.raises(ChatError, match=f"tokens, and a session holds {CONTEXT}"):
+            conversation.reply("a" * 100)
+        assert conversation.messages == []
+    (tmp_path / "g.nnef").write_text(
+        "version 1.0;\ngraph g(x) -> (y)\n{\n x = external(shape = [2]);\n y = relu(x);\n}\n"
+    )
+    with nnefc.compile(tmp_path / "g.nnef").load() as model, pytest.raises(ChatError, match="has no tokenizer"):
+        Conversation(model)
+
+
+def test_the_command_answers_prompts_and_lines(chat: tuple[Path, dict[str, np.ndarray]]) -> None:
+    arguments = ["chat", str(chat[0]), "--temperature", "0", "--max-tokens", "4"]
+    asked = CliRunner().invoke(main, [*arguments, "--prompt", "hello"])
+    typed = CliRunner().invoke(main, arguments, input="hello\n/new\nhello\n")
+    assert asked.exit_code == typed.exit_code == 0, (asked.output, typed.output)
+    assert typed.stdout == asked.stdout * 2
+    assert "tokens read" in asked.stderr
+    long = CliRunner().invoke(main, [*arguments, "--prompt", "a" * 100])
+    assert long.exit_code == 1 and "a session holds" in long.stderr and "Traceback" not in long.output
