@@ -9,7 +9,7 @@ import pytest
 
 import nnefc
 
-for name in ("sklearn", "skl2onnx", "onnxmltools", "lightgbm", "xgboost"):
+for name in ("onnxmltools", "lightgbm", "xgboost", "skl2onnx", "sklearn"):  # what is missing most often first
     pytest.importorskip(name)
 pipelines = pytest.importorskip("sklearn_pipelines")
 
