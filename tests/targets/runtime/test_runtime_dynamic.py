@@ -45,7 +45,7 @@ def check(command: list[str]) -> None:
 
 @each_sample
 @each_compiler
-@pytest.mark.sample(1)
+@pytest.mark.slow
 def test_sizes_may_change_in_every_way_under_sanitizers(compiler: str, kind: str, tmp_path: Path) -> None:
     needs(compiler, "-fsanitize=address,undefined")
     check([str(build((compiler, "-fsanitize=address,undefined", "-fno-sanitize-recover=all"), tmp_path, kind))])

@@ -288,7 +288,7 @@ def signals(rng: np.random.Generator) -> Cases:
 
 @SAMPLE_AND_ALL
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.uint8])
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 def test_the_largest_and_smallest_of_a_line_are_as_numpy_sorts_them(dtype: type[np.generic], whole: bool) -> None:
     """NaN is larger than all numbers; of equal elements the first comes first."""
     rng = np.random.default_rng(2)
