@@ -20,9 +20,12 @@ from pathlib import Path
 from nnefc.support.user_folders import user_cache
 from nnefc.targets.link.zig import run_compiler, zig
 
-__all__ = ["runtime_objects"]
+__all__ = ["SHARED", "runtime_objects"]
 
 _LOG = logging.getLogger(__name__)
+
+SHARED = ("", "machine", "threads")
+"""Folders of the runtime whose files all libraries share, but for what a device or a small library leaves out."""
 
 _CHECKSUM_BYTES, _SIZE_BYTES = 32, 8
 
@@ -33,13 +36,12 @@ _NOTE_WITHOUT_CACHE = "compiling the runtime: each time, for there is no cache t
 def runtime_objects(
     sources: Sequence[Path], headers: Path, command: Sequence[str], folder: Path, joined: bool
 ) -> list[Path]:
-    """Objects of C files of the runtime: one of all files in `headers` itself, and one of each other file.
+    """Objects of C files of the runtime: one of those that all libraries share, and one of each other file.
 
     Together they compile in a third of the time: one compiler is started, and reads the headers once.
 
     Args:
-        sources: the C files, each of another name; those in the folder itself have names of their own for all that is
-            in them.
+        sources: the C files, each of another name; those of `SHARED` have names of their own for all that is in them.
         headers: the folder, where what they include is found.
         command: zig's, with all options that say how to compile.
         folder: where the objects are put, and what else the compiler writes.
@@ -49,7 +51,8 @@ def runtime_objects(
         CompileError: the compiler cannot be run, or fails.
         OSError: `folder` cannot be written.
     """
-    together = [source for source in sources if source.parent == headers]
+    shared = {headers / folder for folder in SHARED}
+    together = [source for source in sources if source.parent in shared]
     units = [*([together] if together else []), *([source] for source in sources if source not in together)]
     each = [folder / f"runtime_{last.stem}.o" for *_, last in units]
     objects = [folder / "runtime.o"] if joined else each
@@ -60,7 +63,7 @@ def runtime_objects(
 
         def compiled(unit: Sequence[Path], output: Path) -> None:
             *first, last = unit
-            included = [word for source in first for word in ("-include", source.name)]
+            included = [word for source in first for word in ("-include", source.relative_to(headers).as_posix())]
             run_compiler([*words, *included, "-c", str(last), "-o", str(output)], folder)
 
         with ThreadPoolExecutor(os.cpu_count()) as pool:

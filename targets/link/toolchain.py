@@ -39,7 +39,7 @@ from nnefc.targets.description.library import (
 from nnefc.targets.link.constants import Constants
 from nnefc.targets.link.elf_symbols import hide_symbols
 from nnefc.targets.link.linking import CONSTANTS, Linking, linking_for
-from nnefc.targets.link.runtime_objects import runtime_objects
+from nnefc.targets.link.runtime_objects import SHARED, runtime_objects
 from nnefc.targets.link.system_compiler import has_zig, system_archiver, system_compiler
 from nnefc.targets.link.zig import OTHER_COMPILERS, run_compiler, zig
 from nnefc.targets.machine.cpu.architecture import architecture_of
@@ -306,7 +306,8 @@ def runtime_sources(description: LibraryDescription) -> list[Path]:
     left_out = {*device.left_out, *(() if description.weights else (_OF_WEIGHTS,))}
     if description.small:
         left_out |= _OF_THREADS if description.is_called else _OF_THREADS | _OF_CALLS
-    sources = [path for path in sorted(RUNTIME.glob("*.c")) if path.name not in left_out]
+    found = [path for folder in SHARED for path in (RUNTIME / folder).glob("*.c") if path.name not in left_out]
+    sources = sorted(found, key=lambda path: path.name)
     folders = [device.folder] * bool(device.folder) + ["open"] * description.is_dynamic
     folders += ["tokenizer"] * description.has_vocabulary
     folders += ["text", "images"] * description.has_text + ["states"] * bool(description.states)

@@ -7,8 +7,8 @@
 
 #include "messages.h"
 #include "model.h"
-#include "pool.h"
-#include "system.h"
+#include "threads/pool.h"
+#include "machine/system.h"
 
 #ifndef NNEFC_SMALL
 nnefc_status nnefc_fail(nnefc_status status, char *error, const char *format, ...) {

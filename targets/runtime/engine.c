@@ -7,8 +7,8 @@
 
 #include "checks.h"
 #include "model.h"
-#include "pool.h"
-#include "system.h"
+#include "threads/pool.h"
+#include "machine/system.h"
 #ifdef NNEFC_OPEN
 #include "open/outputs.h"
 #include "open/sizes.h"

@@ -7,11 +7,11 @@
 
 #include "checks.h"
 #include "checksum.h"
-#include "cpu.h"
+#include "machine/cpu.h"
 #include "messages.h"
 #include "model.h"
-#include "pool.h"
-#include "system.h"
+#include "threads/pool.h"
+#include "machine/system.h"
 
 #ifndef NNEFC_SMALL
 enum { KEPT_ERRORS = 8 }; /* one page of memory */

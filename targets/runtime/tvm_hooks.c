@@ -2,7 +2,7 @@
  * through them, so every pointer that TVM knows is defined here; those that no kernel of nnefc needs lead to a failure. */
 
 #include "messages.h"
-#include "pool.h"
+#include "threads/pool.h"
 
 static int launch(nnefc_parallel_body body, void *data, int tasks) {
     nnefc_worker *worker = nnefc_pool_current();

@@ -1,5 +1,5 @@
 /* Ends runs between two kernels, at the request of another thread. */
-#include "pool_state.h"
+#include "threads/pool_state.h"
 #include "session.h"
 
 nnefc_status nnefc_cancel(nnefc_session *session) {

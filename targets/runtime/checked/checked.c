@@ -1,5 +1,5 @@
 /* Functions that kernels with run-time checks call. */
-#include "pool.h"
+#include "threads/pool.h"
 
 /* Called by the entry before each kernel, with what of the model it computes. */
 int32_t nnefc_at_step(const char *step);

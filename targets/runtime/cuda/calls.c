@@ -5,7 +5,7 @@
 #include "checks.h"
 #include "gpu_engine.h"
 #include "model.h"
-#include "per_thread.h"
+#include "threads/per_thread.h"
 
 NNEFC_PER_THREAD(putting) /* the engine whose run the thread is putting on a stream */
 

@@ -8,7 +8,7 @@
 
 #include "checks.h"
 #include "model.h"
-#include "system.h"
+#include "machine/system.h"
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static nnefc_cuda_device *devices;

@@ -6,7 +6,7 @@
 
 #include "../cuda.h"
 #include "device.h"
-#include "pool.h"
+#include "threads/pool.h"
 #ifdef NNEFC_OPEN
 #include "../open/outputs.h"
 #include "../open/sizes.h"

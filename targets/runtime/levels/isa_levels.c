@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cpu.h"
+#include "machine/cpu.h"
 
 nnefc_model nnefc_this_model;
 

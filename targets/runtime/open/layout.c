@@ -3,7 +3,7 @@
 #include <stdbool.h>
 
 #include "model.h"
-#include "system.h"
+#include "machine/system.h"
 
 uint64_t nnefc_aligned(int64_t bytes) { return ((uint64_t)bytes + NNEFC_ALIGNMENT - 1) / NNEFC_ALIGNMENT * NNEFC_ALIGNMENT; }
 

@@ -5,7 +5,7 @@
 
 #include "checks.h"
 #include "model.h"
-#include "system.h"
+#include "machine/system.h"
 
 bool nnefc_outputs_init(nnefc_outputs *outputs) {
     size_t inputs = description->input_count, count = description->output_count; /* no rooms of 0 bytes: those may be null */

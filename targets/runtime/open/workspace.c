@@ -5,7 +5,7 @@
 
 #include "checks.h"
 #include "model.h"
-#include "system.h"
+#include "machine/system.h"
 
 static const nnefc_dynamic_sizes *const dynamic_sizes = &nnefc_this_model.open;
 

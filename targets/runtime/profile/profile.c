@@ -1,9 +1,9 @@
 #include "profile.h"
 
-#include "cpu.h"
+#include "machine/cpu.h"
 #include "model.h"
-#include "pool.h"
-#include "system.h"
+#include "threads/pool.h"
+#include "machine/system.h"
 
 static const nnefc_profile_table *const table = &nnefc_this_model.profile;
 

@@ -1,11 +1,11 @@
 /* The pool of libraries that are compiled for size: the calling thread alone, and no texts of failures. Which worker it is, the
  * network's code asks only where it may note a failure (NNEFC_CALLED). */
-#include "pool.h"
+#include "threads/pool.h"
 
 #include <stdlib.h>
 
-#include "float_mode.h"
-#include "per_thread.h"
+#include "machine/float_mode.h"
+#include "threads/per_thread.h"
 
 struct nnefc_pool {
     nnefc_worker worker;

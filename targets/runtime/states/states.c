@@ -2,7 +2,7 @@
 #include "checks.h"
 #include "model.h"
 #include "session.h"
-#include "system.h"
+#include "machine/system.h"
 
 /* Where a state begins: they lie one after the other, each aligned. */
 static uint64_t offset_of(uint32_t state) {

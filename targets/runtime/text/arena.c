@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "messages.h"
-#include "per_thread.h"
+#include "threads/per_thread.h"
 #include "text/text.h"
 
 enum { FIRST_BLOCK = 1 << 14 };

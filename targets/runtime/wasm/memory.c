@@ -3,7 +3,7 @@
  *
  * Memory is blocks, one after the other. Each begins with its size and the block before it, so that free neighbours become one;
  * free ones are in lists, by the power of two of their size. */
-#include "system.h"
+#include "machine/system.h"
 
 #include <errno.h>
 #include <stdlib.h>

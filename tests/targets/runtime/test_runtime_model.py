@@ -80,7 +80,7 @@ def accesses(body: str) -> list[str]:
 
 def test_the_model_has_the_steps_of_the_source() -> None:
     source = "".join(
-        (RUNTIME / name).read_text()
+        (RUNTIME / "threads" / name).read_text()
         for name in ("pool.c", "pool_workers.c", "launches.c", "waiting.c", "preempted_workers.c")
     )
     shared = {name: accesses(body) for name, body in functions(source).items()}

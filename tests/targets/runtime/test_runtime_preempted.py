@@ -29,7 +29,15 @@ SECONDS = 2  # within which a thread of a busy machine goes on
 @functools.cache
 def runtime() -> ctypes.CDLL:
     path = folder("stopped") / "stopped.so"
-    command = [*ZIG_CC, "-shared", "-fPIC", f"-I{RUNTIME}", str(RUNTIME / "preempted_workers.c"), "-o", str(path)]
+    command = [
+        *ZIG_CC,
+        "-shared",
+        "-fPIC",
+        f"-I{RUNTIME}",
+        str(RUNTIME / "threads" / "preempted_workers.c"),
+        "-o",
+        str(path),
+    ]
     subprocess.run(command, check=True)
     library = ctypes.CDLL(str(path))
     library.nnefc_own_processor_time.restype = ctypes.c_int64

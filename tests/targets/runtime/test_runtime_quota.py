@@ -14,7 +14,7 @@ from runtime_samples import ZIG_CC
 
 from nnefc.targets.link.toolchain import RUNTIME
 
-SYSTEM = RUNTIME / "system.c"  # whose threads processors.c starts
+SYSTEM = RUNTIME / "machine" / "system.c"  # whose threads processors.c starts
 
 pytestmark = pytest.mark.skipif(platform.system() != "Linux", reason="needs: Linux")
 
@@ -29,7 +29,7 @@ def counting(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source.write_text(
         "#define _GNU_SOURCE\n#include <sched.h>\n#undef CPU_COUNT_S\n"
         "#define CPU_COUNT_S(bytes, set) 1000\n"  # as if the machine had so many processors
-        f'#include "{RUNTIME / "processors.c"}"\n'
+        f'#include "{RUNTIME / "threads" / "processors.c"}"\n'
     )
     command = [*ZIG_CC, "-shared", "-fPIC", f"-I{RUNTIME}"]
     subprocess.run([*command, *positions, str(source), str(SYSTEM), "-o", str(library)], check=True)
@@ -96,7 +96,7 @@ def test_quotas_limit_the_number_of_workers(
 
 def test_without_control_groups_the_affinity_counts(tmp_path: Path) -> None:
     """In a library of its own: with the machine's number of processors."""
-    source = f'"{RUNTIME / "processors.c"}"'
+    source = f'"{RUNTIME / "threads" / "processors.c"}"'
     library = tmp_path / "processors.so"
     (tmp_path / "all.c").write_text(f"#include {source}\n")
     command = [*ZIG_CC, "-shared", "-fPIC", f"-I{RUNTIME}"]

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from runtime_samples import C_SOURCES, CONSTANTS, SAMPLE, ZIG_CC, ZIG_CPP, constants_file, sample_library
 
+from nnefc.targets.link.runtime_objects import SHARED
 from nnefc.targets.link.toolchain import RUNTIME, model_source
 
 COMPILERS = ("gcc", "clang")
@@ -23,7 +24,7 @@ ON_ARM = ("setarch", "-R", "qemu-aarch64", "-L", "/usr/aarch64-linux-gnu")
 """What runs a program for Arm; the sanitizer of threads wants addresses that are not random."""
 
 THREADS = "-fsanitize=thread"
-RUNTIME_SOURCES = sorted(RUNTIME.glob("*.c"))
+RUNTIME_SOURCES = sorted(path for folder in SHARED for path in (RUNTIME / folder).glob("*.c"))
 
 
 @functools.cache

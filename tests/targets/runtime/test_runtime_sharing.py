@@ -13,6 +13,7 @@ import pytest
 from runtime_samples import C_SOURCES, ZIG_CC, folder, link, object_of
 
 from nnefc.loader import Model, load
+from nnefc.targets.link.runtime_objects import SHARED
 from nnefc.targets.link.toolchain import RUNTIME, LibraryDescription, TensorDescription
 
 MAX = 5000
@@ -139,7 +140,9 @@ def test_one_thread_cuts_nothing() -> None:
 def test_launches_do_not_take_each_other_for_the_last_one_of_their_epoch(tmp_path: Path) -> None:
     """In a program with the whole runtime, of which the linker keeps what the pool needs."""
     command = [*ZIG_CC, "-ffunction-sections", "-Wl,--gc-sections", "-pthread", f"-I{RUNTIME}"]
-    sources = map(str, [C_SOURCES / "epochs.c", *sorted(RUNTIME.glob("*.c"))])
+    sources = map(
+        str, [C_SOURCES / "epochs.c", *sorted(path for folder in SHARED for path in (RUNTIME / folder).glob("*.c"))]
+    )
     subprocess.run([*command, *sources, "-o", str(tmp_path / "epochs")], check=True)
     done = subprocess.run([tmp_path / "epochs"], capture_output=True, text=True, timeout=30)
     assert (done.returncode, done.stdout, done.stderr) == (0, "ok\n", "")

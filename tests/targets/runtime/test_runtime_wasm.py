@@ -27,7 +27,7 @@ def module(folder: Path, source: Path, names: Sequence[str], cpu: str = "baselin
     """A module of a C file and what stands in for a C library, which has these functions."""
     linking = linking_for(FileFormat.WASM, cpu)
     assert linking.alone is not None
-    own = [RUNTIME / name for name in (*linking.alone.sources, "system.c", "messages.c", "workers.c")]
+    own = [RUNTIME / name for name in (*linking.alone.sources, "machine/system.c", "messages.c", "threads/workers.c")]
     command = [*zig(), "cc", "-target", "wasm32-wasi", f"-mcpu={cpu}"]
     objects = [folder / f"{number}.o" for number in range(len(own) + 1)]
     for file, code in zip([source, *own], objects, strict=True):

@@ -113,11 +113,11 @@ def test_tuning_is_no_instruction(architecture: Architecture) -> None:
 
 
 SOURCES = {
-    "x86_64": "cpu_x86.c",
-    "aarch64": "cpu_arm.c",
-    "arm": "cpu_arm.c",
-    "riscv64": "cpu_riscv.c",
-    "wasm32": "cpu_other.c",
+    "x86_64": "machine/cpu_x86.c",
+    "aarch64": "machine/cpu_arm.c",
+    "arm": "machine/cpu_arm.c",
+    "riscv64": "machine/cpu_riscv.c",
+    "wasm32": "machine/cpu_other.c",
 }
 
 
@@ -154,7 +154,7 @@ static long arch_prctl(int request, int argument) {{
     return refused ? -1 : 0;
 }}
 #define NNEFC_ARCH_PRCTL arch_prctl
-#include "{RUNTIME / "cpu_x86.c"}"
+#include "{RUNTIME / "machine" / "cpu_x86.c"}"
 void forget(void) {{
     for (int i = 0; i < QUESTIONS; i++) answers[i] = 0;
 }}

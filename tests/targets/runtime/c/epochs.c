@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "pool_state.h"
+#include "threads/pool_state.h"
 
 enum { THREADS = 4, TASKS = 64, LAUNCHES = 10 };
 

@@ -7,7 +7,7 @@
 #include "model.h"
 #include "open/layout.h"
 #include "open/workspace.h"
-#include "system.h"
+#include "machine/system.h"
 
 enum { PAGE = 4096 };
 

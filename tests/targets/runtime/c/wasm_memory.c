@@ -1,5 +1,5 @@
 /* Uses memory of WebAssembly at random, in one thread or several. Every function answers the line of what is wrong, 0 for none. */
-#include "system.h"
+#include "machine/system.h"
 
 #include <stdlib.h>
 #include <string.h>

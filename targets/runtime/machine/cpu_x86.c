@@ -1,5 +1,5 @@
 /* Features of x86 processors, from the CPUID instruction. */
-#include "cpu.h"
+#include "machine/cpu.h"
 
 #if defined(__linux__) && !defined(_GNU_SOURCE)
 #define _GNU_SOURCE

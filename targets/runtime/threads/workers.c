@@ -4,7 +4,7 @@
  * starts takes such a record, and gives it back when it ends. `load` of nnefc.mjs does this.
  *
  * A browser's own thread must not wait: it looks again and again instead, which is for short times alone anyway. */
-#include "system.h"
+#include "machine/system.h"
 
 #if defined(NNEFC_WORKERS)
 

@@ -2,7 +2,7 @@
 #if defined(__linux__) && !defined(_GNU_SOURCE)
 #define _GNU_SOURCE /* sched_getaffinity */
 #endif
-#include "system.h"
+#include "machine/system.h"
 
 #if defined(__linux__)
 #include <limits.h>

@@ -2,7 +2,7 @@
 #if !defined(_GNU_SOURCE)
 #define _GNU_SOURCE /* syscall */
 #endif
-#include "cpu.h"
+#include "machine/cpu.h"
 
 #include <stddef.h>
 #include <stdint.h>

@@ -7,9 +7,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "pool.h"
-#include "preempted_workers.h"
-#include "system.h"
+#include "threads/pool.h"
+#include "threads/preempted_workers.h"
+#include "machine/system.h"
 
 enum { NNEFC_LINE = 64 }; /* bytes that caches move as one */
 

@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "system.h"
+#include "machine/system.h"
 
 typedef struct nnefc_thread_value {
     atomic_uintptr_t thread; /* the owner's number; 0 for none. Only the thread itself touches the rest, and ends it */

@@ -12,8 +12,8 @@
  *
  * With threads of the caller's (nnefc_options.parallel_for) there are no workers to announce a launch to, nor to wait for: the caller's
  * function is given one task for each worker, which does pieces as above. */
-#include "work_chunks.h"
-#include "pool_state.h"
+#include "threads/work_chunks.h"
+#include "threads/pool_state.h"
 #ifdef NNEFC_PROFILE
 #include "profile/profile.h"
 #endif

@@ -1,5 +1,5 @@
 /* Features of Arm processors, as the operating system reports them. */
-#include "cpu.h"
+#include "machine/cpu.h"
 
 #include <stddef.h>
 #include <string.h>

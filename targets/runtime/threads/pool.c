@@ -2,8 +2,8 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "float_mode.h"
-#include "pool_state.h"
+#include "machine/float_mode.h"
+#include "threads/pool_state.h"
 
 static void *worker_main(void *argument) {
     nnefc_slot *own = argument;

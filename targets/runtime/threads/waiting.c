@@ -5,8 +5,8 @@
  * A worker may lose its processor within a piece, which no other thread can do instead: all would wait until the system lets
  * it go on. So the launching thread looks what processor time workers take that it waits for, and has one that takes none
  * run on its own processor: see preempted_workers.h. */
-#include "cpu.h"
-#include "pool_state.h"
+#include "machine/cpu.h"
+#include "threads/pool_state.h"
 
 enum {
     WATCH_NANOSECONDS = 50000, /* longer than most gaps between kernels, too short to show as load */

@@ -1,7 +1,7 @@
 #if defined(__linux__) && !defined(_GNU_SOURCE)
 #define _GNU_SOURCE /* sched_setaffinity */
 #endif
-#include "preempted_workers.h"
+#include "threads/preempted_workers.h"
 
 #if defined(__linux__)
 #include <sched.h>

@@ -1,7 +1,7 @@
 /* Open addressing: a thread's value is within a few slots of its hash. When all of these are other threads',
  * there is one more table, a larger one. Only the thread itself makes or ends its entry, so that what a thread looks for
  * stands still, and no table is freed while there is an entry. */
-#include "per_thread.h"
+#include "threads/per_thread.h"
 
 #include <stdlib.h>
 

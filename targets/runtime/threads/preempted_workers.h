@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "system.h"
+#include "machine/system.h"
 
 #if defined(__linux__)
 enum { nnefc_tells_stopped = true };

@@ -1,6 +1,6 @@
 /* Machines that say nothing of their features. An engine of WebAssembly has refused the module if it lacks one; what the dot
  * product of relaxed SIMD does with eight bits, where it is asked for seven, is tried out: it is the same in all of a program. */
-#include "cpu.h"
+#include "machine/cpu.h"
 
 #include <stdint.h>
 #include <string.h>

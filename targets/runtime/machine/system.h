@@ -12,7 +12,7 @@
 #endif
 
 #if defined(_WIN32) || defined(__wasi__)
-#include "posix_threads.h"
+#include "threads/posix_threads.h"
 #else
 #include <pthread.h>
 #endif

@@ -1,4 +1,4 @@
-#include "work_chunks.h"
+#include "threads/work_chunks.h"
 
 #include <stdbool.h>
 

@@ -1,7 +1,7 @@
 #if !defined(_WIN32) && !defined(_GNU_SOURCE) /* MinGW has other functions for it */
 #define _GNU_SOURCE
 #endif
-#include "system.h"
+#include "machine/system.h"
 
 #include <stdlib.h>
 #include <time.h>

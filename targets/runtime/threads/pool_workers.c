@@ -1,10 +1,10 @@
 /* Maps threads to workers, and records their failures. */
 #include <stdarg.h>
 
-#include "float_mode.h"
+#include "machine/float_mode.h"
 #include "messages.h"
-#include "per_thread.h"
-#include "pool_state.h"
+#include "threads/per_thread.h"
+#include "threads/pool_state.h"
 
 NNEFC_PER_THREAD(current) /* the worker that a thread is */
 
