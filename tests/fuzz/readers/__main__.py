@@ -1,8 +1,9 @@
-"""Fuzz what reads files: `python tests/fuzz/readers [nnef] [onnx] [pnnx] [library] [--minutes 10]`, each for so long.
+"""Fuzz what reads files: `python tests/fuzz/readers [READER …] [--minutes 10]`, each for so long, or all:
 
     nnef     documents of three dialects, archives, tensor files, `graph.quant`
     onnx     models
     pnnx     param and bin files, expressions
+    tflite   models of one operator
     library  libraries' headers and records, signatures, keys, weights files, encrypted ones, targets in words and JSON
 
 With `atheris` installed (`pip install atheris`) new inputs are chosen by the code that they reach, else by the messages
