@@ -26,7 +26,7 @@ from typing import Any
 import click
 from conditions import Watch, page, write_page
 
-TITLE = "Modules straight from PyTorch, beside its own compilers"
+TITLE = "Modules straight from PyTorch, compared with its own compilers"
 HERE = Path(__file__).resolve().parent
 ENGINES = ("eager", "nnefc", "inductor", "aotinductor")
 TOLERANCE = 1e-4
