@@ -65,6 +65,7 @@ class ReadKeywords(TypedDict, total=False):
     context: int | None
     sequences: int | None
     candidates: int | None
+    quantize: str | None
 
 
 class LowerKeywords(ReadKeywords, total=False):

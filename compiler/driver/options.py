@@ -149,6 +149,12 @@ class ReadOptions:
         minimum=1,
         default_words="the network returns logits",
     )
+    quantize: str | None = documented(
+        "Language models",
+        "Round matrices of floats to integers of 8 or 4 bits in blocks of 32.",
+        choices=("q8", "q4"),
+        default_words="as the file has them",
+    )
 
     def __post_init__(self) -> None:
         """Checks what can be checked without the model.

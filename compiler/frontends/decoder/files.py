@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nnefc.frontends.decoder.network import BuiltModel
+from nnefc.frontends.decoder.quantization import QUANTIZATIONS, can_be_rounded
 from nnefc.frontends.nnef.files.archive import ModelFiles
 from nnefc.operators.nn.block_quantization import BlockTensor
 
@@ -23,11 +24,13 @@ class GeneratedFiles:
         model: what was built.
         document: what messages call the document.
         asked: the names of the files that it was built from, as :class:`ModelFiles` has them.
+        quantize: to what matrices of floats are rounded, one of `QUANTIZATIONS`; None for nothing.
     """
 
     model: BuiltModel
     document: str
     asked: tuple[str, ...] = ()
+    quantize: str | None = None
 
     def find(self, name: str) -> npt.NDArray[np.uint8] | None:
         """There are no further files."""
@@ -43,6 +46,8 @@ class GeneratedFiles:
         if stored is None:
             return None
         found = stored.value()
+        if self.quantize and isinstance(found, np.ndarray) and can_be_rounded(label, found.shape):
+            return QUANTIZATIONS[self.quantize](found)
         return found.reshape(1, -1) if isinstance(found, np.ndarray) and found.ndim == 1 else found
 
     def text(self) -> str:

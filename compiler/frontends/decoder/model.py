@@ -58,7 +58,7 @@ class DecoderSource:
         if trained and session.context > trained:
             warn(f"{self.path.name}: a context of {session.context:,} is longer than the {trained:,} of its training")
         decoder = described(self.architecture, given, self.is_gguf, session.context, str(self.path))
-        return GeneratedFiles(built(decoder, self.weights, session), str(self.path), self.asked)
+        return GeneratedFiles(built(decoder, self.weights, session), str(self.path), self.asked, session.quantize)
 
     def network(
         self,
@@ -93,7 +93,12 @@ class DecoderSource:
 
 
 def session_of(
-    path: Path, hyperparameters: Hyperparameters, context: int | None, sequences: int | None, candidates: int | None
+    path: Path,
+    hyperparameters: Hyperparameters,
+    context: int | None,
+    sequences: int | None,
+    candidates: int | None,
+    quantize: str | None = None,
 ) -> Session:
     """Returns what a session keeps, by the options of a user.
 
@@ -105,7 +110,7 @@ def session_of(
     for name, value, maximum in (("context", chosen, _MAX_CONTEXT), ("sequences", sequences or 1, _MAX_SEQUENCES)):
         if not 1 <= value <= maximum:
             raise CompileError(f"'{path}': {name} is {value:,}, it can be 1 to {maximum:,}")
-    return Session(chosen, sequences or 1, candidates or 0)
+    return Session(chosen, sequences or 1, candidates or 0, quantize)
 
 
 def _file(tensor: StoredTensor) -> Iterator[bytes]:

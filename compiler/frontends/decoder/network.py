@@ -26,11 +26,13 @@ class Session:
         context: how many tokens a conversation has at most.
         sequences: how many conversations it keeps.
         candidates: of how many of the likeliest tokens the network chooses one; 0 for logits.
+        quantize: to what matrices of floats are rounded; None for nothing.
     """
 
     context: int
     sequences: int = 1
     candidates: int = 0
+    quantize: str | None = None
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ def load(
     context: int | None = None,
     sequences: int | None = None,
     candidates: int | None = None,
+    quantize: str | None = None,
     shape: Mapping[str, tuple[int | DynamicSize, ...]] | None = None,
     output_tensors: tuple[str, ...] = (),
     is_tied: bool = False,
@@ -36,6 +37,7 @@ def load(
         context: how many tokens a conversation has at most; None: as many as in training, at most 2048.
         sequences: how many conversations a session keeps.
         candidates: of how many of the likeliest tokens the network chooses one; None or 0 for logits.
+        quantize: to what matrices of floats are rounded; None for nothing.
         shape: sizes of symbols or shapes of inputs, by name.
         output_tensors: names of tensors to return in place of the network's own outputs.
         is_tied: whether dynamic sizes that broadcast are one size.
@@ -44,7 +46,7 @@ def load(
         CompileError: a file is not as it must be, or the architecture is not supported.
     """
     source = _read(Path(path))
-    session = session_of(source.path, source.hyperparameters, context, sequences, candidates)
+    session = session_of(source.path, source.hyperparameters, context, sequences, candidates, quantize)
     return source.network(session, shape, output_tensors, is_tied)
 
 

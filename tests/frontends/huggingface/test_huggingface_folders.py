@@ -86,6 +86,19 @@ def test_shards_of_several_element_types_are_one_model(tmp_path: Path) -> None:
         np.testing.assert_array_equal(np.asarray(first(tokens)), np.asarray(second(tokens)))
 
 
+def test_matrices_are_rounded_where_that_is_asked(tmp_path: Path) -> None:
+    """The library is smaller by what is saved, and logits are near those of the floats."""
+    write(tmp_path, CONFIG, model=safetensors({name: stored(name, value, "BF16") for name, value in values().items()}))
+    found = {}
+    for how in (None, "q8"):
+        artifact = nnefc.compile(tmp_path, quantize=how)
+        with artifact.load(threads=1) as model:
+            found[how] = np.asarray(model(np.array([[3, 5, 8]]))), artifact.description.constant_bytes
+    (floats, size), (rounded, smaller) = found[None], found["q8"]
+    assert 0 < np.abs(floats - rounded).max() < 0.03 * np.abs(floats).max()
+    assert smaller < 0.6 * size
+
+
 def test_floats_of_8_bits_are_multiplied_with_their_scales(tmp_path: Path) -> None:
     codes = np.arange(256, dtype=np.uint8).reshape(8, 32)
     codes[codes & 127 == 127] = 0
