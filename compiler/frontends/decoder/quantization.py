@@ -1,4 +1,4 @@
-"""Rounds matrices of floats to integers in blocks of 32 elements, for `--quantize`."""
+"""Converts matrices of floats to integers in blocks of 32 elements, for `--quantize`."""
 
 from __future__ import annotations
 
