@@ -85,8 +85,8 @@ def test_the_python_program_of_the_readme(folder: Path) -> None:
     assert int(run([sys.executable, "-c", program], folder)) == label
 
 
-def test_the_c_program_of_the_readme(folder: Path, library: Path) -> None:
-    (program,) = blocks(ROOT / "README.md", "c")
+def test_the_c_program_of_the_page_on_deployment(folder: Path, library: Path) -> None:
+    program, _ = blocks(ROOT / "docs" / "deployment.md", "c")
     (folder / "main.c").write_text(program)
     shutil.copy(library, folder / "digits.so")
     run(
@@ -119,7 +119,7 @@ def test_the_cpp_program_of_the_page_on_deploying(folder: Path, library: Path) -
 @pytest.mark.slow
 def test_the_networks_of_the_page_on_deploying_link_into_its_program(folder: Path) -> None:
     commands, _ = blocks(ROOT / "docs" / "deployment.md", "sh")
-    (program,) = blocks(ROOT / "docs" / "deployment.md", "c")
+    _, program = blocks(ROOT / "docs" / "deployment.md", "c")
     run(["sh", "-e", "-c", commands], folder)
     (folder / "main.c").write_text(program)
     run([*ZIG_CC, "-I.", "main.c", "libdigits.a", "again.o", "-lm", "-lpthread", "-o", "main"], folder)
