@@ -8,10 +8,12 @@ installed, nnefc links libraries for this machine with the system's compiler, an
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from wheel_file import pack_wheel, unpack_wheel
 
@@ -29,6 +31,8 @@ def slim(files: Mapping[str, bytes]) -> dict[str, bytes]:
             name = f"{folder.replace('nnefc-', 'nnefc_slim-', 1)}/{file}"
             if file == "METADATA":
                 content = _metadata(content.decode()).encode()
+            elif file.startswith("sboms/"):
+                content = json.dumps(_bill(json.loads(content)), indent=1).encode()
         made[name] = content
     return made
 
@@ -41,6 +45,18 @@ def _metadata(text: str) -> str:
             continue
         lines.append(re.sub(r"^(Name|Requires-Dist): nnefc(?=\[|$)", r"\1: nnefc-slim", line))
     return "\n".join(lines) + separator + description
+
+
+def _bill(bill: dict[str, Any]) -> dict[str, Any]:
+    """Returns a bill of materials without what is left out."""
+    gone = {each["bom-ref"] for each in bill["components"] if each["name"] == LEFT_OUT}
+    components = [each for each in bill["components"] if each["bom-ref"] not in gone]
+    dependencies = [
+        {**each, "dependsOn": [ref for ref in each["dependsOn"] if ref not in gone]} if "dependsOn" in each else each
+        for each in bill["dependencies"]
+        if each["ref"] not in gone
+    ]
+    return {**bill, "components": components, "dependencies": dependencies}
 
 
 def write_slim_wheel(wheel: Path, folder: Path) -> Path:

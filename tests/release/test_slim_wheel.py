@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
@@ -45,6 +46,18 @@ def test_the_metadata_differ_in_the_name_and_in_zig() -> None:
     found = message_from_bytes(made["nnefc_slim-1.0.dist-info/METADATA"])
     assert (found["Name"], found["Version"], found.get_payload()) == ("nnefc-slim", "1.0", "nnefc\n")
     assert found.get_all("Requires-Dist") == ["numpy>=2.0", 'nnefc-slim[serve]; extra == "test"']
+
+
+def test_the_bill_of_materials_is_without_zig() -> None:
+    bill = {
+        "components": [{"bom-ref": f"{name}==1", "name": name} for name in ("numpy", "ziglang")],
+        "dependencies": [{"ref": "nnefc==1", "dependsOn": ["numpy==1", "ziglang==1"]}, {"ref": "ziglang==1"}],
+    }
+    made = slim({"nnefc-1.dist-info/sboms/nnefc.cdx.json": json.dumps(bill).encode()})
+    assert json.loads(made["nnefc_slim-1.dist-info/sboms/nnefc.cdx.json"]) == {
+        "components": [{"bom-ref": "numpy==1", "name": "numpy"}],
+        "dependencies": [{"ref": "nnefc==1", "dependsOn": ["numpy==1"]}],
+    }
 
 
 def without_zig(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
