@@ -104,7 +104,7 @@ WORDS = (
     ),
     Word("rest", "rest", "tail, remainder"),
     Word("told, said", "told|said", "callback; metadata, description"),
-    Word("typical", "typical", "size hint"),
+    Word("typical", "typical", "size hint", (r"\btypical_p\b", r"(?i)\btypical sampling\b")),
     Word("half float", "half floats?|halves", "fp16, bf16, 16-bit floats", _IN_TWO),
     Word("what is no number", "what is not a number|what is no number", "NaN"),
     Word("rounds", "rounds", "iterations, trip count", _ROUNDING),

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Unpack
 
+from nnefc.chat.stopping import until_stopped
 from nnefc.chat.template import rendered
 from nnefc.loader import Model
+from nnefc.loader.sampling import Sampling
 
 __all__ = ["ChatError", "Conversation"]
 
@@ -33,13 +35,13 @@ class Conversation:
         read_count, written_count: tokens that the last reply has read and written.
     """
 
-    def __init__(self, model: Model, *, system: str | None = None, **choice: Any) -> None:
+    def __init__(self, model: Model, *, system: str | None = None, **choice: Unpack[Sampling]) -> None:
         """Begins a conversation.
 
         Args:
             model: compiled with its tokenizer, from a file that has a chat template.
             system: instructions for the model, before the conversation.
-            choice: how tokens are chosen: `temperature`, `top_k`, `top_p`, `seed`, as of :meth:`nnefc.Model.generate`.
+            choice: how tokens are chosen: `temperature`, `top_p` and so on, as of :meth:`nnefc.Model.generate`.
 
         Raises:
             ChatError: the library has no tokenizer, or the model no chat template.
@@ -71,7 +73,7 @@ class Conversation:
         text = rendered(metadata[_TEMPLATE], values | named)
         return self._model.tokenize(text, begin_and_end=False, control=True)
 
-    def reply(self, text: str, max_tokens: int | None = None) -> Iterator[str]:
+    def reply(self, text: str, max_tokens: int | None = None, stop: Sequence[str] = ()) -> Iterator[str]:
         """Yields the parts of the reply to a message as they are found.
 
         Closing the iterator ends the reply; what it has so far is a message of the conversation.
@@ -79,6 +81,7 @@ class Conversation:
         Args:
             text: the user's message.
             max_tokens: of the reply; None: as many as the session holds.
+            stop: texts at whose first occurrence the reply ends; it does not have them.
 
         Raises:
             ChatError: the conversation is longer than the session holds.
@@ -94,16 +97,20 @@ class Conversation:
         known = self._keep(tokens)
         self.read_count, self.written_count = len(tokens) - known, 0
         limit = left if max_tokens is None else max_tokens if left is None else min(left, max_tokens)
-        return self._parts(tokens, known, limit)
+        return self._parts(tokens, known, limit, [text for text in stop if text])
 
-    def _parts(self, tokens: list[int], known: int, limit: int | None) -> Iterator[str]:
+    def _parts(self, tokens: list[int], known: int, limit: int | None, stop: Sequence[str]) -> Iterator[str]:
         parts: list[str] = []
         self._held = tokens
         chosen = self._model.generate(
-            tokens[known:], most=1 << 62 if limit is None else limit, end=self._ends, **self._choice
+            tokens[known:],
+            most=1 << 62 if limit is None else limit,
+            end=self._ends,
+            history=tokens[:known],
+            **self._choice,
         )
         try:
-            for part in self._model.detokenize_stream(self._noted(chosen)):
+            for part in until_stopped(self._model.detokenize_stream(self._noted(chosen)), stop):
                 parts.append(part)
                 yield part
         finally:

@@ -18,6 +18,7 @@ from nnefc.support.diagnostics import CompileError
 
 if TYPE_CHECKING:
     from nnefc.chat import Conversation
+    from nnefc.loader.sampling import Sampling
 
 __all__ = ["chat"]
 
@@ -40,6 +41,17 @@ _HELP = "/new begins another conversation, /help shows this, Ctrl-C ends a reply
 @option(
     "--top-p", group="Sampling", type=float, default=0.95, show_default=True, help="Of tokens with this probability."
 )
+@option(
+    "--min-p", group="Sampling", type=float, default=0.0, help="Of tokens this many times as likely as the likeliest."
+)
+@option(
+    "--repetition-penalty",
+    group="Sampling",
+    type=float,
+    default=1.0,
+    help="What logits of tokens so far are divided by.",
+)
+@option("--stop", group="Conversation", multiple=True, metavar="TEXT", help="A text that ends a reply (repeatable).")
 @option("--seed", group="Sampling", type=int, help="For the same replies in each run.")
 @option("--context", group="Model", type=click.IntRange(min=2), help="For models: the maximum number of tokens of all.")
 @option("--threads", group="Loading", type=click.IntRange(min=1), help="The number of threads.  [default: all cores]")
@@ -51,6 +63,9 @@ def chat(
     temperature: float,
     top_k: int,
     top_p: float,
+    min_p: float,
+    repetition_penalty: float,
+    stop: tuple[str, ...],
     seed: int | None,
     context: int | None,
     threads: int | None,
@@ -62,7 +77,8 @@ def chat(
     from nnefc.chat import ChatError, Conversation
     from nnefc.loader import load
 
-    choice = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
+    choice: Sampling = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
+    choice |= {"min_p": min_p, "repetition_penalty": repetition_penalty}
     with (
         opened_libraries(None, **given({"context": context})) as found,
         load(found(model), threads=threads) as loaded,
@@ -75,7 +91,7 @@ def chat(
                 elif text == "/help":
                     click.echo(_HELP, err=True)
                 elif text:
-                    _answer(conversation, text, max_tokens)
+                    _answer(conversation, text, max_tokens, stop)
         except ChatError as error:
             raise CompileError(str(error)) from error
 
@@ -96,13 +112,13 @@ def _typed() -> Iterator[str]:
             click.echo("", err=True)
 
 
-def _answer(conversation: Conversation, text: str, max_tokens: int | None) -> None:
+def _answer(conversation: Conversation, text: str, max_tokens: int | None, stop: tuple[str, ...]) -> None:
     """Writes the reply to a message as it is found, and what it took."""
     from nnefc.chat import TemplateError
 
     start = time.perf_counter()
     try:
-        parts = conversation.reply(text, max_tokens)
+        parts = conversation.reply(text, max_tokens, stop)
     except TemplateError as error:
         raise CompileError(f"the model's chat template: {error}") from error
     first: float | None = None

@@ -11,65 +11,19 @@ itself, also what `Sampler.choice` says. It gives logits, those of the last toke
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from .sampling import Sampler
 from .tensors import DTYPES, RunError, Tensor, listed
 
-__all__ = ["Reader", "Sampler", "generated", "generated_side_by_side"]
+__all__ = ["Reader", "generated", "generated_side_by_side"]
 
 _AT_ONCE = 512
 """Tokens of a prompt that are read in one run: a longer run is hardly faster, and needs more memory."""
-
-
-@dataclass(frozen=True)
-class Sampler:
-    """Chooses a token by the logits of all: the likeliest at temperature 0, else by chance.
-
-    Attributes:
-        temperature: what logits are divided by.
-        top_k: how many of the likeliest tokens are chosen from; None: all.
-        top_p: only so many of these as have this share of the chances of all together, at least one.
-        seed: of the random numbers; None: others each time.
-    """
-
-    temperature: float = 0.0
-    top_k: int | None = None
-    top_p: float = 1.0
-    seed: int | None = None
-    _random: np.random.Generator = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        if not self.temperature >= 0 or not np.isfinite(self.temperature):
-            raise RunError(f"temperature is {self.temperature!r}, not a number from 0 on")
-        if self.top_k is not None and self.top_k < 1:
-            raise RunError(f"top_k is {self.top_k!r}, not a number of tokens")
-        if not 0 < self.top_p <= 1:
-            raise RunError(f"top_p is {self.top_p!r}, not a share above 0, up to 1")
-        object.__setattr__(self, "_random", np.random.default_rng(self.seed))
-
-    def choice(self) -> Mapping[str, float]:
-        """Returns the inputs that select this sampling method in a network that chooses the next token itself."""
-        most = np.iinfo(np.int64).max if self.top_k is None else self.top_k
-        chance = self._random.random() if self.temperature else 0.0
-        return {"temperature": self.temperature, "top_k": most, "top_p": self.top_p, "chance": chance}
-
-    def __call__(self, logits: np.ndarray) -> int:
-        """The number of a token."""
-        if not self.temperature:
-            return int(logits.argmax())
-        values = logits.astype(np.float64)
-        count = min(self.top_k or values.size, values.size)
-        best = np.argpartition(-values, count - 1)[:count] if count < values.size else np.arange(count)
-        best = best[np.argsort(-values[best], kind="stable")]
-        chances = np.exp((values[best] - values[best[0]]) / self.temperature)
-        sums = chances.cumsum()
-        kept = int(np.searchsorted(sums, self.top_p * sums[-1])) + 1 if self.top_p < 1 else count
-        location = int(np.searchsorted(sums[:kept], self._random.random() * sums[kept - 1], side="right"))
-        return int(best[min(location, kept - 1)])
 
 
 _CHOICE = ("temperature", "top_k", "top_p", "chance")
@@ -107,8 +61,12 @@ class Reader:
         """The tokens that follow some sequences, after as many new ones of each.
 
         Raises:
-            RunError: the network chooses the likeliest token, and another one is asked for.
+            RunError: the network chooses the token, and what is asked for needs the logits.
         """
+        if self._chooses and any(sampler.changes_logits for sampler in samplers):
+            raise RunError(
+                "the network itself chooses the token: penalties, logit_bias, min_p and typical_p need its logits"
+            )
         if self._chooses and not self._takes_choice and any(sampler.temperature for sampler in samplers):
             raise RunError("the network itself chooses the likeliest token: temperature must be 0")
         choices = [sampler.choice() for sampler in samplers] if self._takes_choice else []
@@ -133,6 +91,7 @@ def _is_of_integers(tensors: Sequence[Tensor]) -> bool:
 def generated(reader: Reader, tokens: Sequence[int], most: int, end: Sequence[int], sample: Sampler) -> Iterator[int]:
     """See :meth:`Model.generate`: the tokens that follow one prompt."""
     _check_prompt(tokens)
+    sample.note(tokens)
     return _tokens(reader, tokens, most, end, sample)
 
 
@@ -163,8 +122,9 @@ def generated_side_by_side(
         forget: lets one of them begin again.
         most, end, samplers: of each prompt.
     """
-    for tokens in prompts:
+    for tokens, sampler in zip(prompts, samplers, strict=True):
         _check_prompt(tokens)
+        sampler.note(tokens)
     return _Queue(reader, prompts, count, forget, most, end, samplers).tokens()
 
 

@@ -6,17 +6,18 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Unpack
 
 import numpy as np
 
 from .arrays import address_of, source_of
 from .encrypted_weights import WeightsKey
-from .generation import Reader, Sampler, generated, generated_side_by_side
+from .generation import Reader, generated, generated_side_by_side
 from .library import Library
 from .notebook import interface_html
 from .private_files import PrivateFile, private_file_of
 from .profile import KernelTime, Piece, kernel_times, traced
+from .sampling import Sampler, Sampling
 from .session import Session
 from .tensors import DTYPES, MAX_LISTED, LoadError, RunError, Tensor, check_names, listed
 from .tokenizer import decoded, encoded, streamed
@@ -296,10 +297,8 @@ class Model:
         *,
         most: int,
         end: int | Sequence[int] = (),
-        temperature: float = 0.0,
-        top_k: int | None = None,
-        top_p: float = 1.0,
-        seed: int | None = None,
+        history: Sequence[int] = (),
+        **sampling: Unpack[Sampling],
     ) -> Iterator[int]:
         """Generates tokens that follow a prompt, with a network whose states hold all tokens that it has read.
 
@@ -310,17 +309,19 @@ class Model:
             tokens: numbers, at least one.
             most: how many tokens follow at most.
             end: the tokens that end it, which are not among what follows.
-            temperature: 0: the likeliest token follows. Else what logits are divided by before one is drawn.
-            top_k: how many of the likeliest tokens one is drawn from; None: all.
-            top_p: only so many of these as have this share of all chances together.
-            seed: the same tokens are drawn for the same seed; None: others each time.
+            history: the tokens that the session has read before, for `repetition_penalty`.
+            sampling: how a token is chosen: `temperature` (0, the default: the likeliest token), `top_k`, `top_p`,
+                `min_p`, `typical_p`, `repetition_penalty`, `presence_penalty`, `frequency_penalty`, `logit_bias`, and
+                `seed` for the same tokens each time, as :class:`nnefc.loader.sampling.Sampler` documents.
 
         Raises:
             RunError: the network has other inputs and outputs than tokens and logits, a number is out of its range, or,
                 while it goes on, more tokens than the network remembers.
         """
         reader = Reader(self, self.inputs, self.outputs)
-        return generated(reader, tokens, most, _numbers_of(end), Sampler(temperature, top_k, top_p, seed))
+        sampler = Sampler(**sampling)
+        sampler.note(history)
+        return generated(reader, tokens, most, _numbers_of(end), sampler)
 
     def generate_all(
         self,
@@ -328,10 +329,7 @@ class Model:
         *,
         most: int,
         end: int | Sequence[int] = (),
-        temperature: float = 0.0,
-        top_k: int | None = None,
-        top_p: float = 1.0,
-        seed: int | None = None,
+        **sampling: Unpack[Sampling],
     ) -> Iterator[tuple[int, int]]:
         """Generates tokens for several prompts in parallel, with a network that holds several sequences.
 
@@ -341,8 +339,8 @@ class Model:
         Args:
             prompts: each as `tokens` of :meth:`generate`.
             most: how many tokens follow each prompt at most.
-            end, temperature, top_k, top_p: as of :meth:`generate`.
-            seed: prompt `n` is drawn for as alone with `seed + n`; None: otherwise each time.
+            end, sampling: as of :meth:`generate`.
+                Prompt `n` is drawn for as alone with `seed + n`.
 
         Raises:
             RunError: as :meth:`generate`, or the network remembers one sequence.
@@ -350,8 +348,9 @@ class Model:
         reader = Reader(self, self.inputs, self.outputs)
         if not reader.takes_sequences:
             raise RunError(f"{self.name} remembers one sequence: it has no input of sequences")
+        seed = sampling.get("seed")
         seeds = [None if seed is None else seed + n for n in range(len(prompts))]
-        samplers = [Sampler(temperature, top_k, top_p, each) for each in seeds]
+        samplers = [Sampler(**(sampling | {"seed": each})) for each in seeds]
         return generated_side_by_side(
             reader, prompts, self.read_state("P").size, self._forget_sequence, most, _numbers_of(end), samplers
         )

@@ -76,6 +76,16 @@ def test_a_reply_that_is_closed_stays_as_far_as_it_is(chat: tuple[Path, dict[str
         assert conversation.messages[-1] == {"role": "assistant", "content": first}
 
 
+def test_stop_strings_and_penalties_are_those_of_the_reply(chat: tuple[Path, dict[str, np.ndarray]]) -> None:
+    with nnefc.load(chat[0]) as model:
+        whole = "".join(Conversation(model).reply("hello", max_tokens=6))
+        stop = whole[len(whole) // 2 :][:2]
+        assert "".join(Conversation(model).reply("hello", 6, [stop])) == whole[: whole.find(stop)]
+        conversation = Conversation(model, repetition_penalty=100.0)
+        reply = "".join(conversation.reply("hello", max_tokens=6))
+        assert reply != whole or len(set(reply)) == len(reply)
+
+
 def test_conversations_that_cannot_be_held_are_refused(
     chat: tuple[Path, dict[str, np.ndarray]], tmp_path: Path
 ) -> None:

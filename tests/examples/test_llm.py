@@ -16,7 +16,7 @@ from runtime_samples import ZIG_CC
 
 import nnefc
 from nnefc.driver.artifact import Artifact
-from nnefc.loader.generation import Sampler
+from nnefc.loader.sampling import Sampler
 from nnefc.targets.link.toolchain import RUNTIME
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "llm"

@@ -12,7 +12,8 @@ from relax_programs import network_of, program, target
 import nnefc
 from nnefc.driver.compile import compile_network
 from nnefc.ir.network import State
-from nnefc.loader.generation import Reader, Sampler, generated
+from nnefc.loader.generation import Reader, generated
+from nnefc.loader.sampling import Sampler
 from nnefc.loader.tensors import Tensor
 
 

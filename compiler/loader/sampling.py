@@ -1,0 +1,161 @@
+"""Chooses the next token of a text by the logits of all tokens."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypedDict
+
+import numpy as np
+
+from .tensors import RunError
+
+__all__ = ["Sampler", "Sampling"]
+
+
+class Sampling(TypedDict, total=False):
+    """How tokens are chosen; the meaning of each name is that of :class:`Sampler`."""
+
+    temperature: float
+    top_k: int | None
+    top_p: float
+    min_p: float
+    typical_p: float
+    repetition_penalty: float
+    presence_penalty: float
+    frequency_penalty: float
+    logit_bias: Mapping[int, float]
+    seed: int | None
+
+
+@dataclass(frozen=True)
+class Sampler:
+    """Chooses a token by the logits of all: the likeliest at temperature 0, else by chance.
+
+    Logits are changed by `logit_bias` and the penalties, divided by the temperature, and become probabilities; then
+    `top_k`, `top_p`, `min_p` and `typical_p` limit in turn what is drawn from. Names and order are those of
+    transformers, and of OpenAI's interface for the penalties of presence and frequency.
+
+    Attributes:
+        temperature: what logits are divided by.
+        top_k: how many of the likeliest tokens are chosen from; None: all.
+        top_p: only so many of these as have this share of the probabilities of all together, at least one.
+        seed: of the random numbers; None: others each time.
+        min_p: only tokens at least this many times as probable as the likeliest.
+        typical_p: only the tokens whose information is nearest to the entropy, so many as have this share.
+        repetition_penalty: positive logits of tokens that the text has are divided by it, others multiplied.
+        presence_penalty: subtracted from the logits of tokens that were chosen before.
+        frequency_penalty: subtracted as often as they were chosen.
+        logit_bias: added to the logits of some tokens.
+    """
+
+    temperature: float = 0.0
+    top_k: int | None = None
+    top_p: float = 1.0
+    seed: int | None = None
+    min_p: float = 0.0
+    typical_p: float = 1.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: Mapping[int, float] = field(default_factory=dict, hash=False)
+    _random: np.random.Generator = field(init=False, repr=False, compare=False)
+    _read: set[int] = field(init=False, repr=False, compare=False, default_factory=set)
+    _chosen: Counter[int] = field(init=False, repr=False, compare=False, default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        """Checks the ranges of all.
+
+        Raises:
+            RunError: one is out of its range.
+        """
+        if not self.temperature >= 0 or not np.isfinite(self.temperature):
+            raise RunError(f"temperature is {self.temperature!r}, not a number from 0 on")
+        if self.top_k is not None and self.top_k < 1:
+            raise RunError(f"top_k is {self.top_k!r}, not a number of tokens")
+        for name in ("top_p", "typical_p"):
+            if not 0 < getattr(self, name) <= 1:
+                raise RunError(f"{name} is {getattr(self, name)!r}, not a share above 0, up to 1")
+        if not 0 <= self.min_p <= 1:
+            raise RunError(f"min_p is {self.min_p!r}, not a share from 0 to 1")
+        if not 0 < self.repetition_penalty < np.inf:
+            raise RunError(f"repetition_penalty is {self.repetition_penalty!r}, not a number above 0")
+        for name in ("presence_penalty", "frequency_penalty"):
+            if not np.isfinite(getattr(self, name)):
+                raise RunError(f"{name} is {getattr(self, name)!r}, not a number")
+        object.__setattr__(self, "_random", np.random.default_rng(self.seed))
+
+    @property
+    def changes_logits(self) -> bool:
+        """Whether it does what only the logits of all tokens allow: networks that choose tokens themselves do not."""
+        given = (self.min_p, self.typical_p, self.repetition_penalty, self.presence_penalty, self.frequency_penalty)
+        return given != (0, 1, 1, 0, 0) or bool(self.logit_bias)
+
+    def choice(self) -> Mapping[str, float]:
+        """Returns the inputs that select this sampling method in a network that chooses the next token itself."""
+        maximum = np.iinfo(np.int64).max if self.top_k is None else self.top_k
+        chance = self._random.random() if self.temperature else 0.0
+        return {"temperature": self.temperature, "top_k": maximum, "top_p": self.top_p, "chance": chance}
+
+    def note(self, tokens: Sequence[int]) -> None:
+        """Notes tokens of the text that are not chosen by this sampler, for the penalty of repetition."""
+        if self.repetition_penalty != 1:
+            self._read.update(tokens)
+
+    def __call__(self, logits: np.ndarray) -> int:
+        """Returns the number of a token; logits are one row of floats."""
+        values = self._changed(logits)
+        chosen = int(values.argmax()) if not self.temperature else self._drawn(values)
+        if self.changes_logits:
+            self._chosen[chosen] += 1
+            self._read.add(chosen)
+        return chosen
+
+    def _changed(self, logits: np.ndarray) -> np.ndarray:
+        """Returns the logits with bias and penalties, float64."""
+        if not self.changes_logits:
+            return logits if not self.temperature else logits.astype(np.float64)
+        values = logits.astype(np.float64)
+        for token, bias in self.logit_bias.items():
+            if not 0 <= token < values.size:
+                raise RunError(f"logit_bias has token {token!r}, and the network {values.size} tokens")
+            values[token] += bias
+        if self._read and self.repetition_penalty != 1:
+            read = np.fromiter(self._read, np.int64)
+            factor = np.where(values[read] > 0, 1 / self.repetition_penalty, self.repetition_penalty)
+            values[read] *= factor
+        if self._chosen:
+            tokens = np.fromiter(self._chosen, np.int64)
+            counts = np.fromiter(self._chosen.values(), np.float64)
+            values[tokens] -= self.presence_penalty + self.frequency_penalty * counts
+        return values
+
+    def _drawn(self, values: np.ndarray) -> int:
+        count = min(self.top_k or values.size, values.size)
+        best = np.argpartition(-values, count - 1)[:count] if count < values.size else np.arange(count)
+        best = best[np.argsort(-values[best], kind="stable")]
+        weights = np.exp((values[best] - values[best[0]]) / self.temperature)
+        sums = weights.cumsum()
+        kept = int(np.searchsorted(sums, self.top_p * sums[-1])) + 1 if self.top_p < 1 else count
+        kept = min(kept, int(np.count_nonzero(weights >= self.min_p)))
+        best, weights = best[:kept], weights[:kept]
+        if self.typical_p < 1:
+            near = _near_entropy(weights, self.typical_p)
+            best, weights = best[near], weights[near]
+        sums = weights.cumsum()
+        location = int(np.searchsorted(sums, self._random.random() * sums[-1], side="right"))
+        return int(best[min(location, len(best) - 1)])
+
+
+def _near_entropy(weights: np.ndarray, share: float) -> np.ndarray:
+    """Returns the indices, ascending, of the weights whose information is nearest to the entropy, until they have a
+    share of the sum together; see https://arxiv.org/abs/2202.00666.
+    """
+    shares = weights / weights.sum()
+    with np.errstate(divide="ignore"):
+        information = -np.log(shares)
+    entropy = float((shares * np.where(shares > 0, information, 0)).sum())
+    order = np.argsort(np.abs(information - entropy), kind="stable")
+    count = int(np.searchsorted(shares[order].cumsum(), share)) + 1
+    return np.sort(order[:count])
