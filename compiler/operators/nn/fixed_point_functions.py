@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from tvm import tirx
+from tvm import te, tirx
 
 from nnefc.operators.base import Array, Emitter, Operand, SameShape, dtype_of, shape_of
-from nnefc.operators.nn.fixed_point import divided_by_power, fixed_point_of
+from nnefc.operators.nn.fixed_point import FixedPointScaling, divided_by_power, fixed_point_of
 from nnefc.operators.nn.quantization import RANGES
 from nnefc.operators.statements import T, looped
 
-__all__ = ["TableSoftmax", "hard_swish_table", "real_table", "sigmoid_table", "tanh_table"]
+__all__ = ["InterpolatedSoftmax", "TableSoftmax", "hard_swish_table", "real_table", "sigmoid_table", "tanh_table"]
 
 _Scaled = tuple[np.float32, int]
 """A scale and a zero point."""
@@ -170,3 +170,89 @@ class TableSoftmax(SameShape):
 
         (result,) = looped(at, write, [x, powers], [(shape, self.dtype)], "table_softmax")
         return result
+
+
+def _samples(function: Callable[[Array], Array], low: float, high: float) -> Array:
+    """513 values of a function in steps of 2^-15, moved by half of the interpolation's error between each two."""
+    step = (high - low) / 512
+    x = low + step * np.arange(513)
+    values, following, middle = (function(at) * 32768 for at in (x, x + step, x + step / 2))
+    sample = _away(values)
+    error = _away((following + sample) / 2) - _away(middle)
+    made = np.clip(sample - _away(error / 2), -32768, 32767)
+    made[512] = min(32767, _away(function(np.array(high)) * 32768))
+    return made.astype(np.int16)
+
+
+def _interpolated(samples: Any, x: tirx.Expr) -> tirx.Expr:
+    """Between two samples, at an integer of 16 bits; int32."""
+    index = (x >> tirx.const(7, "int32")) + tirx.const(256, "int32")
+    base, following = (samples[index + k].astype("int32") for k in (0, 1))
+    part = (following - base) * (x & tirx.const(127, "int32")) + tirx.const(64, "int32")
+    return base + (part >> tirx.const(7, "int32"))
+
+
+def _narrow(x: tirx.Expr) -> tirx.Expr:
+    return tirx.max(tirx.min(x, tirx.const(32767, "int32")), tirx.const(-32768, "int32"))
+
+
+@dataclass(frozen=True)
+class InterpolatedSoftmax(SameShape):
+    """The softmax along the last dimension of integers of 16 bits, in steps of 2^-15: powers and the reciprocal of
+    their sum are interpolated.
+
+    Attributes:
+        factor: the scale of the input, times what exponents are multiplied by.
+    """
+
+    factor: float
+
+    def lower(self, at: Emitter, x: Operand) -> Operand:
+        shape = shape_of(x)
+        depth, rows = shape[-1], math.prod(shape[:-1])
+        powers, inverses = _samples(np.exp, -10.0, 0.0), _samples(lambda x: 1 / (1 + x), 0.0, 1.0)
+        largest = at.bound(at.compute(_largest, x, name="largest"))
+        distance = at.bound(at.elements(shape, _distance, x, largest, name="distance"))
+        multiplier, shift = (np.array(part, np.int32) for part in fixed_point_of(self.factor / (10.0 / 65535.0)))
+        scaled = at.apply(FixedPointScaling(), distance, multiplier, shift)
+
+        def write(x: Any, powers: Any, inverses: Any, made: Any) -> None:
+            total, kept = (T.buffer_proxy(T.alloc_buffer((1,), "int32", scope="local")) for _ in range(2))
+            zeros = T.buffer_proxy(T.alloc_buffer((1,), "int32", scope="local"))
+            one, wide = tirx.const(1, "int32"), tirx.const(1, "int64")
+
+            def power(position: Any) -> tirx.Expr:
+                return _interpolated(powers, _narrow(x[position] + tirx.const(32767, "int32")))
+
+            with T.serial(0, rows) as row:
+                total[0] = tirx.const(0, "int32")
+                with T.serial(0, depth) as j:
+                    total[0] = total[0] + power(row * depth + j)
+                zeros[0] = tirx.const(0, "int32")
+                with T.While((total[0] >> (tirx.const(30, "int32") - zeros[0])) == tirx.const(0, "int32")):
+                    zeros[0] = zeros[0] + one
+                moved = (total[0].astype("int64") << zeros[0].astype("int64")) + tirx.const(1 << 13, "int64")
+                centred = (moved >> tirx.const(14, "int64")).astype("int32") - tirx.const(
+                    (1 << 15) + (1 << 16), "int32"
+                )
+                kept[0] = _interpolated(inverses, _narrow(centred))
+                with T.serial(0, depth) as j:
+                    right = (tirx.const(30, "int32") - zeros[0]).astype("int64")
+                    product = power(row * depth + j).astype("int64") * kept[0].astype("int64")
+                    rounded = (product + (wide << (right - wide))) >> right
+                    ends = tirx.const(0, "int64"), tirx.const(32767, "int64")
+                    made[row * depth + j] = tirx.max(tirx.min(rounded, ends[1]), ends[0]).astype("int16")
+
+        (result,) = looped(at, write, [scaled, powers, inverses], [(shape, "int16")], "interpolated_softmax")
+        return result
+
+
+def _largest(x: te.Tensor) -> te.Tensor:
+    axis = te.reduce_axis((0, x.shape[-1]), "axis")
+    lead = tuple(x.shape[:-1])
+    return te.compute((*lead, 1), lambda *i: te.max(x(*i[:-1], axis), axis=axis), name="largest")
+
+
+def _distance(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
+    x, largest = tensors
+    return x(*index).astype("int32") - largest(*index[:-1], 0).astype("int32")

@@ -161,6 +161,9 @@ def _quantized_unary() -> list[Case]:
     cases += [Case("LOGISTIC", [Q(900, dtype="int16", scale=s)], [QO("int16", 1 / 32768)]) for s in (1 / 4096, 0.0003)]
     cases += [Case("TANH", [Q(900, dtype="int16", scale=s)], [QO("int16", 1 / 32768)]) for s in (1 / 4096, 0.0003)]
     cases += [Case("LEAKY_RELU", [Q(900, dtype="int16")], [QO("int16")], "LeakyReluOptions", {"alpha": 0.21})]
+    for scale in (0.0003, 0.00002):
+        x = Q(30, 13, dtype="int16", scale=scale)
+        cases += [Case("SOFTMAX", [x], [QO("int16", 1 / 32768)], "SoftmaxOptions", {"beta": 0.8})]
     cases += [Case("RELU", [Q(900, dtype="int16")], [QO("int16")])]
     return cases
 

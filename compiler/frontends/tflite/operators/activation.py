@@ -22,6 +22,7 @@ from nnefc.operators.nn.activation import (
 )
 from nnefc.operators.nn.fixed_point import IntegerTable, fixed_point_of, scaled_integers
 from nnefc.operators.nn.fixed_point_functions import (
+    InterpolatedSoftmax,
     TableSoftmax,
     hard_swish_table,
     real_table,
@@ -172,13 +173,15 @@ def _prelu(at: Lowering, node: Node) -> Result:
 # Softmax along the last dimension.
 
 
-@operator("SOFTMAX", types=(*FLOATS, *_BYTES), limits="integers of 16 bits")
+@operator("SOFTMAX", types=(*FLOATS, *QUANTIZED))
 def _softmax(at: Lowering, node: Node) -> Result:
     x, beta = node.operand(0), node.options.beta
     if not node.rank(0):
         raise CompileError("the softmax of a scalar is not defined")
     if node.is_quantized():
         (out, point), scale = single(node.result()), single(node.quantization(0))[0]
+        if node.dtype(0) == "int16":
+            return at.apply(InterpolatedSoftmax(float(scale * np.float32(beta))), x)
         return at.apply(TableSoftmax(float(scale * np.float32(beta)), float(out), point, node.outputs[0].dtype), x)
     if beta != 1:
         x = apply(at, "multiply", x, np.array(beta, np.float32))
