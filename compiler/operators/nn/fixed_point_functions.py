@@ -189,7 +189,8 @@ def _interpolated(samples: Any, x: tirx.Expr) -> tirx.Expr:
     index = (x >> tirx.const(7, "int32")) + tirx.const(256, "int32")
     base, following = (samples[index + k].astype("int32") for k in (0, 1))
     part = (following - base) * (x & tirx.const(127, "int32")) + tirx.const(64, "int32")
-    return base + (part >> tirx.const(7, "int32"))
+    made: tirx.Expr = base + (part >> tirx.const(7, "int32"))
+    return made
 
 
 def _narrow(x: tirx.Expr) -> tirx.Expr:
