@@ -17,6 +17,7 @@ from nnefc.operators.base import Array, Emitter, Operand, SameShape, dtype_of, s
 from nnefc.operators.nn.fixed_point import FixedPointScaling, divided_by_power, fixed_point_of
 from nnefc.operators.nn.quantization import RANGES
 from nnefc.operators.statements import T, looped
+from nnefc.symbolic.dims import expression
 
 __all__ = ["InterpolatedSoftmax", "TableSoftmax", "hard_swish_table", "real_table", "sigmoid_table", "tanh_table"]
 
@@ -146,7 +147,7 @@ class TableSoftmax(SameShape):
 
     def lower(self, at: Emitter, x: Operand) -> Operand:
         shape = shape_of(x)
-        depth, rows = shape[-1], math.prod(shape[:-1])
+        depth, rows = expression(shape[-1]), expression(math.prod(shape[:-1]))
         powers = np.exp(-np.float32(self.factor) * np.arange(256, dtype=np.float32)).astype(np.float32)
         lowest = RANGES[dtype_of(x)][0]
         ends = [tirx.const(end, "int32") for end in RANGES[self.dtype]]
@@ -181,7 +182,8 @@ def _samples(function: Callable[[Array], Array], low: float, high: float) -> Arr
     error = _away((following + sample) / 2) - _away(middle)
     made = np.clip(sample - _away(error / 2), -32768, 32767)
     made[512] = min(32767, _away(function(np.array(high)) * 32768))
-    return made.astype(np.int16)
+    narrow: Array = made.astype(np.int16)
+    return narrow
 
 
 def _interpolated(samples: Any, x: tirx.Expr) -> tirx.Expr:
@@ -210,7 +212,7 @@ class InterpolatedSoftmax(SameShape):
 
     def lower(self, at: Emitter, x: Operand) -> Operand:
         shape = shape_of(x)
-        depth, rows = shape[-1], math.prod(shape[:-1])
+        depth, rows = expression(shape[-1]), expression(math.prod(shape[:-1]))
         powers, inverses = _samples(np.exp, -10.0, 0.0), _samples(lambda x: 1 / (1 + x), 0.0, 1.0)
         largest = at.bound(at.compute(_largest, x, name="largest"))
         distance = at.bound(at.elements(shape, _distance, x, largest, name="distance"))

@@ -151,3 +151,18 @@ def test_dynamic_sizes_stay_open_and_shapes_are_computed_from_them(tmp_path: Pat
         value = RNG.standard_normal((size, 4, 3)).astype(np.float32)
         ((wanted,),) = reference(content, [value])
         np.testing.assert_allclose(next(iter(network.run({"t0": value}).values())), wanted, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16"])
+def test_quantized_softmax_takes_any_batch(dtype: str, tmp_path: Path) -> None:
+    graph = Graph()
+    x = graph.input((1, 5), dtype, scale=0.001, shape_signature=[-1, 5])
+    out = {"int8": (1 / 256, -128), "int16": (1 / 32768, 0)}[dtype]
+    y = graph.output((1, 5), dtype, scale=out[0], zero=out[1], shape_signature=[-1, 5])
+    graph.add("SOFTMAX", [x], [y], "SoftmaxOptions", beta=1.0)
+    content = model_file(graph)
+    network = nnefc.compile(written(tmp_path, content))
+    for size in (1, 4):
+        value = RNG.integers(-100, 100, (size, 5)).astype(dtype)
+        ((wanted,),) = reference(content, [value])
+        np.testing.assert_array_equal(network.run({"t0": value})["t1"], wanted)
