@@ -17,6 +17,7 @@ from gguf import GGMLQuantizationType, GGUFWriter
 
 from nnefc.frontends.decoder import Session
 from nnefc.frontends.gguf import frontend as gguf_frontend
+from nnefc.frontends.gguf.container import read_container
 from nnefc.frontends.huggingface import frontend as folder_frontend
 
 __all__ = ["INSTRUMENTED", "TARGETS", "mutate", "seeds"]
@@ -30,7 +31,7 @@ def container(content: bytes, folder: Path) -> None:
     """A file of GGUF."""
     path = folder / "m.gguf"
     path.write_bytes(content)
-    source = gguf_frontend._read(path)
+    source = gguf_frontend._source(path, read_container(path))
     source.outline(Session(8))
     for tensor in source.files(Session(8, 2)).model.tensors.values():
         tensor.value()
