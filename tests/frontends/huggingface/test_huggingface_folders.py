@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 import nnefc
+from nnefc.frontends.huggingface import load
 from nnefc.frontends.huggingface.config import architecture_of, hyperparameters_of
 from nnefc.frontends.huggingface.fp8 import with_scales
 from nnefc.frontends.huggingface.safetensors import read_shards
@@ -97,6 +99,18 @@ def test_matrices_are_rounded_where_that_is_asked(tmp_path: Path) -> None:
     (floats, size), (rounded, smaller) = found[None], found["q8"]
     assert 0 < np.abs(floats - rounded).max() < 0.03 * np.abs(floats).max()
     assert smaller < 0.6 * size
+
+
+def test_the_tokenizer_of_a_folder_is_in_the_network(tmp_path: Path) -> None:
+    """One that is not supported is a warning: the network takes tokens."""
+    write(tmp_path, CONFIG, model=safetensors({name: stored(name, value, "F32") for name, value in values().items()}))
+    tokenizer = Tokenizer(models.BPE({letter: n for n, letter in enumerate("abcdefgh")}, []))
+    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    assert load(tmp_path, context=8).vocabulary
+    (tmp_path / "tokenizer.json").write_text("{}")
+    with pytest.warns(nnefc.ModelWarning, match="tokenizer"):
+        assert not load(tmp_path, context=8).vocabulary
 
 
 def test_floats_of_8_bits_are_multiplied_with_their_scales(tmp_path: Path) -> None:
