@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from nnefc.loader import Model
+    from nnefc.serving.tracing import Tracing
 
 __all__ = ["serve_libraries"]
 
@@ -195,6 +196,13 @@ _KEY_BYTES = 32
     help="Let clients load networks again from their files, and unload them.",
 )
 @option(
+    "--traces",
+    group="Listening",
+    common=False,
+    is_flag=True,
+    help="Export a span of each request by OpenTelemetry, to where its environment variables say.",
+)
+@option(
     "--shared-memory",
     group="Listening",
     common=False,
@@ -262,6 +270,7 @@ def serve_libraries(
     weights_key: BinaryIO | None,
     tls: tuple[Path, Path] | None,
     api_keys: TextIO | None,
+    traces: bool,
     **options: Any,
 ) -> None:
     """Serve each LIBRARY by the Open Inference Protocol (KServe v2), over HTTP and gRPC.
@@ -282,6 +291,7 @@ def serve_libraries(
             f"nnefc serve needs the module {error.name.partition('.')[0]}, which is not installed",
             hint=extra_hint("serve"),
         ) from error
+    tracing = _tracing() if traces else None
     import asyncio
 
     from nnefc.loader.pool import usable_processors
@@ -302,10 +312,22 @@ def serve_libraries(
     )
     sys.setswitchinterval(_SWITCH_SECONDS)
     with opened_libraries(policy.signing_key) as found:
-        server = Server(paths, replace(policy, library=_loadable(found)), where, samples)
+        server = Server(paths, replace(policy, library=_loadable(found)), where, samples, tracing)
         ended = asyncio.run(server.run(lambda line: click.echo(line, err=True)))
     if not ended:
         os._exit(_RUNS_LEFT)  # else the process would wait for them
+
+
+def _tracing() -> Tracing:
+    from nnefc.serving.tracing import exporting
+
+    try:
+        return exporting()
+    except ModuleNotFoundError as error:
+        raise CompileError(
+            f"{error.msg}: the module {error.name} is not installed",
+            hint="pip install opentelemetry-sdk opentelemetry-exporter-otlp",
+        ) from error
 
 
 def _loadable(found: Libraries) -> Callable[[Path], Path]:

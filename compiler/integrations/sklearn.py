@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Unpack
 
 import numpy as np
@@ -23,14 +24,14 @@ from nnefc.driver.compile import compile_model
 from nnefc.driver.option_keywords import CompileKeywords, compile_options
 from nnefc.driver.options import CompileOptions
 from nnefc.integrations.sklearn_conversion import conversions
-from nnefc.loader import Model, Tensor
+from nnefc.loader import Model, RunError, Tensor
 from nnefc.loader.tensors import DTYPES
 from nnefc.support.diagnostics import CompileError, warn
 from nnefc.support.output_files import temporary_folder
 
 __all__ = ["CompiledEstimator", "compile"]
 
-_METHODS = ("predict", "predict_proba", "decision_function", "transform", "score_samples")
+_METHODS = ("predict", "predict_proba", "decision_function", "transform", "score_samples", "kneighbors")
 
 _TOLERANCE = 1e-3
 """Maximum difference of an output in float32 from a method's result, relative to the largest value."""
@@ -88,6 +89,19 @@ def _compiled(proto: onnx.ModelProto, estimator: Any, options: CompileOptions) -
         return compile_model(path, options)
 
 
+@dataclass(frozen=True)
+class _Result:
+    """The outputs that are a method's result, and the shapes of their rows; some methods give a list or a tuple."""
+
+    outputs: list[str]
+    shapes: list[tuple[int, ...]]
+    kind: type | None
+
+    def of(self, found: dict[str, np.ndarray]) -> Any:
+        parts = [found[name].reshape(-1, *shape) for name, shape in zip(self.outputs, self.shapes, strict=True)]
+        return parts[0] if self.kind is None else self.kind(parts)
+
+
 class CompiledEstimator:
     """Runs a compiled estimator; it has the methods of the original that its library computes.
 
@@ -107,14 +121,22 @@ class CompiledEstimator:
         self.artifact = artifact
         self.model = artifact.load(threads=threads)
         self._columns = list(getattr(samples, "columns", ()))
-        found = self._run(samples)
-        self._outputs: dict[str, tuple[str, tuple[int, ...]]] = {}
+        try:
+            found = self._run(samples)
+        except RunError as error:
+            raise CompileError(
+                f"the library of {type(estimator).__name__} fails on these samples: {str(error).partition(': ')[2]}"
+            ) from error
+        self._outputs: dict[str, _Result] = {}
         for method in (name for name in _METHODS if hasattr(estimator, name)):
-            wanted = _dense(getattr(estimator, method)(samples))
-            for name, array in found.items():
-                if _is_equal(array, wanted):
-                    self._outputs.setdefault(method, (name, wanted.shape[1:]))
-        used = {output for output, _ in self._outputs.values()}
+            result = getattr(estimator, method)(samples)
+            kind = type(result) if isinstance(result, list | tuple) else None
+            parts = [_dense(result)] if kind is None else list(map(_dense, result))
+            names = [next((name for name, array in found.items() if _is_equal(array, part)), None) for part in parts]
+            known = [name for name in names if name is not None]
+            if len(known) == len(parts):
+                self._outputs[method] = _Result(known, [part.shape[1:] for part in parts], kind)
+        used = {name for result in self._outputs.values() for name in result.outputs}
         self.others = tuple(name for name in found if name not in used)
         if not self._outputs:
             raise CompileError(
@@ -133,12 +155,11 @@ class CompiledEstimator:
         """Returns the names of the methods."""
         return tuple(self._outputs)
 
-    def __getattr__(self, name: str) -> Callable[[Any], np.ndarray]:
+    def __getattr__(self, name: str) -> Callable[[Any], Any]:
         outputs = self.__dict__.get("_outputs", {})
         if name not in outputs:
             raise AttributeError(f"the compiled estimator has no {name!r}; it has {', '.join(outputs)}")
-        output, shape = outputs[name]
-        return lambda samples: self._run(samples)[output].reshape(-1, *shape)
+        return lambda samples: outputs[name].of(self._run(samples))
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *self._outputs})
@@ -188,7 +209,7 @@ def _converted_to(tensor: Tensor, array: np.ndarray) -> np.ndarray:
 
 def _is_equal(array: np.ndarray, wanted: np.ndarray) -> bool:
     """Returns whether an output equals a method's result, except for rounding and axes of size 1."""
-    if array.size != wanted.size or len(array) != len(wanted):
+    if [size for size in array.shape if size != 1] != [size for size in wanted.shape if size != 1]:
         return False
     if wanted.dtype.kind in "OUS" or array.dtype.kind in "OUS":
         return bool(np.array_equal(array.astype(str).ravel(), wanted.astype(str).ravel()))

@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def answered(kind: bytes, text: bytes) -> tuple[bytes, bytes, list[bytes]]:
-    """The index, the rest, and the values of one request."""
+    """Returns the index, the request without its values, and the values."""
     try:
         tail, found = _READERS[kind](text)
         if len(tail) > _MAX_TAIL:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from importlib.metadata import version as version_of
 from typing import Any
 
@@ -18,9 +19,12 @@ from nnefc.serving.parsing import Parsers
 from nnefc.serving.repository import Entry, Repository
 from nnefc.serving.served import Served
 from nnefc.serving.shared_memory import Regions
+from nnefc.serving.tracing import Tracing
 from nnefc.serving.values import DATATYPES
 
 __all__ = ["Service", "aside"]
+
+_NO_HEADERS: Mapping[str, str] = {}
 
 _EXTENSIONS = ("binary_tensor_data", "model_repository")
 _PLATFORM = "nnefc"
@@ -40,6 +44,7 @@ class Service:
         parsers: of large requests.
         keys: of the clients that are let in.
         regions: memory that clients share.
+        tracing: of requests; None without.
     """
 
     def __init__(
@@ -53,6 +58,7 @@ class Service:
         parsers: Parsers,
         keys: ApiKeys,
         regions: Regions,
+        tracing: Tracing | None = None,
     ) -> None:
         """With `control`, clients may load and unload networks."""
         self.repository = repository
@@ -60,6 +66,7 @@ class Service:
         self.parsers = parsers
         self.keys = keys
         self.regions = regions
+        self.tracing = tracing
         self.metrics = metrics
         self.timeout = timeout
         self._control = control
@@ -116,8 +123,16 @@ class Service:
             raise Refused(FailureKind.UNSUPPORTED, "clients may not load and unload models here: nnefc serve --control")
 
     @contextmanager
-    def request(self, protocol: str, name: str, version: str) -> Iterator[float]:
+    def request(
+        self, protocol: str, name: str, version: str, headers: Mapping[str, str] = _NO_HEADERS
+    ) -> Iterator[float]:
         """A request for a run, which may not have arrived whole; until when there is time, in the loop's seconds.
+
+        Args:
+            protocol: "http" or "grpc".
+            name: of the network.
+            version: of the network; may be empty.
+            headers: of the request; a trace begins with `traceparent`.
 
         Raises:
             Refused: the server ends, there is no such network, or no room for its requests now.
@@ -128,6 +143,8 @@ class Service:
         served.check_room()
         begin, result = time.monotonic(), FailureKind.FAILED.word
         self.under_way += 1
+        traced = nullcontext() if self.tracing is None else self.tracing.request(protocol, name, version, headers)
+        span = traced.__enter__()
         try:
             yield asyncio.get_running_loop().time() + self.timeout
             result = "ok"
@@ -139,6 +156,9 @@ class Service:
             raise
         finally:
             self.under_way -= 1
+            if span is not None:
+                span.set_attribute("nnefc.result", result)
+            traced.__exit__(*sys.exc_info())
             served.metrics.ended(protocol, result, time.monotonic() - begin)
 
     @contextmanager

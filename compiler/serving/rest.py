@@ -42,6 +42,8 @@ _AT_ONCE = 2048
 
 _REGION = "shared_memory_region"
 
+_TRACE = "traceparent"
+
 _KEY_HEADERS = ("x-api-key", "authorization")
 
 _PAYLOAD_ERRORS = (web.RequestPayloadError, ContentEncodingError, TransferEncodingError)
@@ -200,7 +202,8 @@ class _Handlers:
         async def sent(parts: Sequence[bytes], until: float) -> web.StreamResponse:
             return await _sent(request, parts, until, connection, self._where.slowest)
 
-        with self._service.request("http", model, version) as until:
+        trace = {_TRACE: request.headers[_TRACE]} if _TRACE in request.headers else {}
+        with self._service.request("http", model, version, trace) as until:
             body = await self._body(request, self._where.largest, until)
             return await self._answered(model, version, body, length, until, sent)
 
@@ -213,7 +216,7 @@ class _Handlers:
 
         try:
             self._service.keys.check(request.headers)
-            with self._service.request("http", request.model, request.version) as until:
+            with self._service.request("http", request.model, request.version, request.headers) as until:
                 if request.size > self._where.largest:
                     raise too_large(self._where.largest)
                 await self._answered(request.model, request.version, body, request.header_length, until, sent)

@@ -221,7 +221,7 @@ class _Answers:
         return message(HEALTH, "HealthCheckResponse")(status=_SERVING if is_ready else _NOT_SERVING)
 
     async def infer(self, given: bytes, context: Any) -> Any:
-        return await self._run(*await self._parsed(given))
+        return await self._run(*await self._parsed(given), _headers(context))
 
     async def _parsed(self, given: bytes) -> tuple[Any, list[memoryview], Mapping[int, memoryview]]:
         """A request for a run: its message, its raw contents, and the values of lists that another process has read.
@@ -248,10 +248,12 @@ class _Answers:
             raise Refused(FailureKind.LATE, "the request takes longer to be parsed than there is time for it") from None
         return _message(kind, tail), raw, values
 
-    async def _run(self, request: Any, raw: list[memoryview], values: Mapping[int, memoryview]) -> Any:
+    async def _run(
+        self, request: Any, raw: list[memoryview], values: Mapping[int, memoryview], headers: Mapping[str, str]
+    ) -> Any:
         name, version = request.model_name, request.model_version
         with (
-            self._service.request("grpc", name, version) as until,
+            self._service.request("grpc", name, version, headers) as until,
             self._service.admitted(name, version) as (entry, served),
         ):
             for each in (request, *request.inputs, *request.outputs):
@@ -293,26 +295,31 @@ class _Answers:
                 await context.abort(grpc.StatusCode[FailureKind.LATE.grpc], words)
             except Refused as error:
                 await context.abort(grpc.StatusCode[error.kind.grpc], str(error))
-            made = await self._streamed(given)
+            made = await self._streamed(given, _headers(context))
             end = self._clients.unread.begin(address)
             try:
                 yield made
             finally:
                 end()
 
-    async def _streamed(self, given: bytes) -> Any:
+    async def _streamed(self, given: bytes, headers: Mapping[str, str]) -> Any:
         """The response to one request of a stream."""
         kind = message(INFERENCE, "ModelStreamInferResponse")
         answer = message(INFERENCE, "ModelInferResponse")()
         try:
             request, raw, values = await self._parsed(given)
             answer.id = request.id
-            return kind(infer_response=await self._run(request, raw, values))
+            return kind(infer_response=await self._run(request, raw, values, headers))
         except Refused as error:
             return kind(error_message=str(error), infer_response=answer)
         except Exception:  # of which gRPC would tell the client the text
             _LOG.exception("a request failed")
             return kind(error_message=_FAILED, infer_response=answer)
+
+
+def _headers(context: Any) -> dict[str, str]:
+    """Returns the metadata of a call that are texts."""
+    return {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
 
 
 def _parameters(given: Any) -> dict[str, object]:

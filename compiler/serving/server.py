@@ -25,6 +25,7 @@ from nnefc.serving.rpc import MAX_ARRIVING, handlers
 from nnefc.serving.served import Samples
 from nnefc.serving.settings import Listening, Policy
 from nnefc.serving.shared_memory import Regions
+from nnefc.serving.tracing import Tracing
 
 __all__ = ["Server"]
 
@@ -66,7 +67,12 @@ class Server:
     """
 
     def __init__(
-        self, paths: Mapping[tuple[str, str], Path], policy: Policy, where: Listening, samples: Samples
+        self,
+        paths: Mapping[tuple[str, str], Path],
+        policy: Policy,
+        where: Listening,
+        samples: Samples,
+        tracing: Tracing | None = None,
     ) -> None:
         self._where = where
         self._policy = policy
@@ -83,6 +89,7 @@ class Server:
             arriving=Incoming(where.per_address, _max_connections(), max(where.max_incoming, where.largest)),
             parsers=self._parsers,
             keys=ApiKeys(where.api_keys),
+            tracing=tracing,
             regions=Regions(where.shared_memory, where.largest),
         )
         self._runner: web.AppRunner | None = None
@@ -210,6 +217,8 @@ class Server:
         if self._runner is not None:
             await self._runner.cleanup()
         self._parsers.close()
+        if self.service.tracing is not None:
+            await asyncio.to_thread(self.service.tracing.close)
         while self._repository.running and loop.time() < until:  # for clients that have gone
             await asyncio.sleep(_PAUSE)
         self._repository.cancel()

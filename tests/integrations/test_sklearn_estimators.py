@@ -27,8 +27,9 @@ from sklearn.ensemble import (
     VotingClassifier,
 )
 from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.multioutput import MultiOutputClassifier
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.svm import SVC, LinearSVC
 from sklearn.tree import DecisionTreeClassifier
 
@@ -128,6 +129,17 @@ def test_votes(name: str) -> None:
         np.testing.assert_allclose(compiled.predict_proba(X), estimator.predict_proba(X), atol=1e-5)
 
 
+def test_results_may_be_lists_or_sparse() -> None:
+    several = MultiOutputClassifier(LogisticRegression()).fit(X[:80], np.stack([NUMBERS[:80], NUMBERS[:80] > 0], 1))
+    found = nnefc.sklearn.compile(several, X[:80], threads=1).predict_proba(X)
+    assert isinstance(found, list)
+    for one, other in zip(found, several.predict_proba(X), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
+    kinds = OneHotEncoder().fit(NUMBERS[:, None].astype(np.float32))
+    compiled = nnefc.sklearn.compile(kinds, NUMBERS[:, None].astype(np.float32))
+    np.testing.assert_array_equal(compiled.transform(NUMBERS[:9, None]), kinds.transform(NUMBERS[:9, None]).toarray())
+
+
 def test_an_estimator_without_a_converter_is_named() -> None:
     class Own(LogisticRegression):
         """Of the user's."""
@@ -163,7 +175,6 @@ def test_the_library_is_exported(tmp_path: Path) -> None:
 def test_columns_of_a_data_frame() -> None:
     pandas = pytest.importorskip("pandas")
     from sklearn.compose import make_column_transformer
-    from sklearn.preprocessing import OneHotEncoder
 
     frame = pandas.DataFrame({"size": X[:, 0], "kind": WORDS, "age": NUMBERS * 1.5})
     columns = make_column_transformer((OneHotEncoder(), ["kind"]), (StandardScaler(), ["size", "age"]))

@@ -86,11 +86,12 @@ def library(text: str, folder: Path, **options: Any) -> Path:
 
 @contextmanager
 def serving(paths: Mapping[str, Path], **settings: Any) -> Iterator[Server]:
-    """A server that listens on free ports while the block runs; `settings` are fields of `Policy` and `Listening`."""
+    """A server on free ports while the block runs; `settings` are `tracing`, and fields of `Policy` and `Listening`."""
     from nnefc.cli.serve import named, samples
     from nnefc.serving.server import Server
     from nnefc.serving.settings import Listening, Policy
 
+    tracing = settings.pop("tracing", None)
     policy = Policy(threads=1, **{name: settings.pop(name) for name in POLICY & settings.keys()})
     where = Listening(**({"port": 0, "grpc_port": 0, "drain": 5.0} | settings))
     loop = asyncio.new_event_loop()
@@ -98,7 +99,8 @@ def serving(paths: Mapping[str, Path], **settings: Any) -> Iterator[Server]:
     thread.start()
 
     async def made() -> Server:
-        server = Server(named(tuple(f"{name}={path}" for name, path in paths.items())), policy, where, samples)
+        named_paths = named(tuple(f"{name}={path}" for name, path in paths.items()))
+        server = Server(named_paths, policy, where, samples, tracing)
         await server.start()
         return server
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -79,7 +80,8 @@ def choose(
         if single is not None and apart is not None and len(apart) < MAX_RUNS_APART:
             raise Refined(apart={single.name: single.size})
         # One shape for all sizes: they are refined to those for which the first branch is possible, if there are any.
-        _branch(ctx, lambda: one.outputs(ctx))
+        with suppress(_DataDependentInside):  # else the ranks are refused below
+            _branch(ctx, lambda: one.outputs(ctx))
     return _chosen(ctx, condition, first, second, forms)
 
 
