@@ -11,9 +11,12 @@ from nnefc.support.diagnostics import CompileError
 from nnefc.tokenizer.huggingface import vocabulary_of_json
 from nnefc.tokenizer.vocabulary import Vocabulary
 
-__all__ = ["vocabulary_of_files"]
+__all__ = ["TOKENIZER", "TOKENIZER_FILES", "vocabulary_of_files"]
 
-_TOKENIZER = "tokenizer.json"
+TOKENIZER = "tokenizer.json"
+_CONFIG, _GENERATION, _TEMPLATE = "tokenizer_config.json", "generation_config.json", "chat_template.jinja"
+TOKENIZER_FILES = (TOKENIZER, _CONFIG, _GENERATION, _TEMPLATE)
+"""The files in a folder that say what its tokenizer is."""
 _MAX_BYTES = 256 << 20
 _NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
@@ -28,12 +31,12 @@ def vocabulary_of_files(path: Path) -> Vocabulary:
         CompileError: a file that is not JSON, or whose tokenizer is not supported.
         OSError: a file that cannot be read.
     """
-    file = path / _TOKENIZER if path.is_dir() else path
+    file = path / TOKENIZER if path.is_dir() else path
     document = _json(file)
     if not isinstance(document.get("model"), dict):
         raise CompileError(f"{file} is not a tokenizer of the package tokenizers: it has no model")
     folder = file.parent
-    config, generation = _optional(folder / "tokenizer_config.json"), _optional(folder / "generation_config.json")
+    config, generation = _optional(folder / _CONFIG), _optional(folder / _GENERATION)
     named = {name: text for name in _NAMED if (text := _text(config.get(name))) is not None}
     numbers = {str(added.get("content")): added.get("id") for added in document.get("added_tokens") or ()}
     vocabulary = document["model"].get("vocab")
@@ -44,7 +47,7 @@ def vocabulary_of_files(path: Path) -> Vocabulary:
         ends = numbers.get(named.get("eos_token", ""))
     ends = [] if ends is None else ends if isinstance(ends, list) else [ends]
     if not all(isinstance(end, int) for end in ends):
-        raise CompileError(f"{folder / 'generation_config.json'}: eos_token_id is not a token, nor a list of tokens")
+        raise CompileError(f"{folder / _GENERATION}: eos_token_id is not a token, nor a list of tokens")
     try:
         return vocabulary_of_json(
             document, end_tokens=ends, named_tokens=named, chat_template=_template(folder, config)
@@ -78,7 +81,7 @@ def _text(token: object) -> str | None:
 
 
 def _template(folder: Path, config: Mapping[str, Any]) -> str | None:
-    file = folder / "chat_template.jinja"
+    file = folder / _TEMPLATE
     if file.is_file() and file.stat().st_size <= _MAX_BYTES:
         return file.read_text(encoding="utf-8", errors="replace")
     found = config.get("chat_template")

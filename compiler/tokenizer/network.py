@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from nnefc.ir.network import Network
+from nnefc.support.diagnostics import CompileError, warn
 from nnefc.tokenizer.serialize import serialized
 from nnefc.tokenizer.vocabulary import Vocabulary
 
-__all__ = ["with_vocabulary"]
+__all__ = ["with_own_vocabulary", "with_vocabulary"]
+
+
+def with_own_vocabulary(network: Network, read: Callable[[], Vocabulary]) -> Network:
+    """Returns the network with the vocabulary of its model's files; without it, with a warning, if it is not supported.
+
+    Args:
+        read: reads it, and raises CompileError if it is not supported, OSError if a file cannot be read.
+    """
+    try:
+        return with_vocabulary(network, read())
+    except CompileError as error:
+        warn(f"{error.message}: the library takes and gives tokens, not text")
+    except OSError as error:
+        warn(f"{error.filename} cannot be read ({error.strerror}): the library takes and gives tokens, not text")
+    return network
 
 
 def with_vocabulary(network: Network, vocabulary: Vocabulary) -> Network:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,9 @@ from nnefc.frontends.gguf.container import Container, read_container
 from nnefc.frontends.gguf.hyperparameters import architecture_of, hyperparameters_of
 from nnefc.ir.network import Network
 from nnefc.ir.outline import Outline
-from nnefc.support.diagnostics import CompileError, warn
 from nnefc.symbolic.dims import DynamicSize
 from nnefc.tokenizer.gguf import vocabulary_of_gguf
-from nnefc.tokenizer.network import with_vocabulary
+from nnefc.tokenizer.network import with_own_vocabulary
 
 __all__ = ["load", "outline", "write"]
 
@@ -74,14 +74,10 @@ def write(
 
 
 def _with_tokenizer(network: Network, metadata: Mapping[str, Any]) -> Network:
-    """Returns the network with the file's tokenizer; without it, and with a warning, if that is not supported."""
+    """Returns the network with the file's tokenizer, if there is one."""
     if "tokenizer.ggml.tokens" not in metadata:
         return network
-    try:
-        return with_vocabulary(network, vocabulary_of_gguf(metadata))
-    except CompileError as error:
-        warn(f"{error.message}: the library takes and gives tokens, not text")
-        return network
+    return with_own_vocabulary(network, partial(vocabulary_of_gguf, metadata))
 
 
 def _source(path: Path, container: Container) -> DecoderSource:

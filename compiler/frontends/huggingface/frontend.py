@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from nnefc.frontends.decoder.model import DecoderSource, session_of
@@ -13,16 +14,13 @@ from nnefc.frontends.huggingface.safetensors import INDEX, read_json, read_shard
 from nnefc.frontends.huggingface.tensor_names import renamed
 from nnefc.ir.network import Network
 from nnefc.ir.outline import Outline
-from nnefc.support.diagnostics import CompileError, warn
 from nnefc.symbolic.dims import DynamicSize
-from nnefc.tokenizer.huggingface_files import vocabulary_of_files
-from nnefc.tokenizer.network import with_vocabulary
+from nnefc.tokenizer.huggingface_files import TOKENIZER, TOKENIZER_FILES, vocabulary_of_files
+from nnefc.tokenizer.network import with_own_vocabulary
 
 __all__ = ["load", "outline", "write"]
 
 _CONFIG = "config.json"
-_TOKENIZER = "tokenizer.json"
-_TOKENIZER_FILES = (_TOKENIZER, "tokenizer_config.json", "generation_config.json", "chat_template.jinja")
 
 
 def load(
@@ -53,7 +51,11 @@ def load(
     """
     source = _read(Path(path))
     session = session_of(source.path, source.hyperparameters, context, sequences, candidates, quantize)
-    return _with_tokenizer(source.network(session, shape, output_tensors, is_tied), source.path)
+    network = source.network(session, shape, output_tensors, is_tied)
+    if not (source.path / TOKENIZER).is_file():
+        return network
+    files = tuple(sorted({*network.files, *TOKENIZER_FILES}))
+    return with_own_vocabulary(replace(network, files=files), partial(vocabulary_of_files, source.path))
 
 
 def outline(
@@ -86,20 +88,6 @@ def _read(path: Path) -> DecoderSource:
     weights = renamed(str(path), architecture, tensors, config.get("tie_word_embeddings", _is_tied(tensors)) is True)
     index = (INDEX,) if (path / INDEX).is_file() else ()
     return DecoderSource(path, "Hugging Face", architecture, given, weights, False, (_CONFIG, *index, *names))
-
-
-def _with_tokenizer(network: Network, path: Path) -> Network:
-    """Returns the network with the folder's tokenizer; without it, and with a warning, if that is not supported."""
-    if not (path / _TOKENIZER).is_file():
-        return network
-    found = replace(network, files=tuple(sorted({*network.files, *_TOKENIZER_FILES})))
-    try:
-        return with_vocabulary(found, vocabulary_of_files(path))
-    except CompileError as error:
-        warn(f"{error.message}: the library takes and gives tokens, not text")
-    except OSError as error:
-        warn(f"{path / _TOKENIZER} cannot be read ({error.strerror or error}): the library takes and gives tokens")
-    return found
 
 
 def _is_tied(tensors: Mapping[str, object]) -> bool:

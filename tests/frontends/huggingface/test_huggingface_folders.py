@@ -107,7 +107,12 @@ def test_the_tokenizer_of_a_folder_is_in_the_network(tmp_path: Path) -> None:
     tokenizer = Tokenizer(models.BPE({letter: n for n, letter in enumerate("abcdefgh")}, []))
     tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
     tokenizer.save(str(tmp_path / "tokenizer.json"))
-    assert load(tmp_path, context=8).vocabulary
+    (tmp_path / "chat_template.jinja").write_text("{{ messages[0].content }}")
+    (tmp_path / "generation_config.json").write_text('{"eos_token_id": [1, 0]}')
+    network = load(tmp_path, context=8)
+    assert network.vocabulary
+    wanted = {"tokenizer.end_tokens": "1 0", "tokenizer.chat_template": "{{ messages[0].content }}"}
+    assert network.metadata.items() >= wanted.items()
     (tmp_path / "tokenizer.json").write_text("{}")
     with pytest.warns(nnefc.ModelWarning, match="tokenizer"):
         assert not load(tmp_path, context=8).vocabulary
