@@ -121,7 +121,7 @@ ALLOWED: dict[str, Set[str]] = {
     "passes/tir": {"ir", "support", "symbolic", "targets/machine"},
     "targets/description": {"support", "symbolic"},
     "ir": {"support", "symbolic"},
-    "serving": {"loader"},
+    "serving": {"chat", "loader"},
     "chat": {"loader"},
     "targets/machine": {"support"},
     "symbolic": {"support"},

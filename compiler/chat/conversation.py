@@ -5,21 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Unpack
 
+from nnefc.chat.prompts import ChatError, Prompts
 from nnefc.chat.stopping import until_stopped
-from nnefc.chat.template import rendered
 from nnefc.loader import Model
 from nnefc.loader.sampling import Sampling
 
-__all__ = ["ChatError", "Conversation"]
+__all__ = ["Conversation"]
 
-_TEMPLATE = "tokenizer.chat_template"
-_ENDS = "tokenizer.end_tokens"
 _LENGTH = "P"
 """The state that counts the tokens that a session holds."""
-
-
-class ChatError(ValueError):
-    """A conversation that cannot be held; the message says why."""
 
 
 class Conversation:
@@ -46,15 +40,12 @@ class Conversation:
         Raises:
             ChatError: the library has no tokenizer, or the model no chat template.
         """
-        if not model.has_tokenizer:
-            raise ChatError(f"{model.name} has no tokenizer: compile the model with the option tokenizer")
-        if _TEMPLATE not in model.metadata:
-            raise ChatError(f"{model.name} has no chat template: it completes text, and holds no conversation")
         self.messages: list[dict[str, str]] = [{"role": "system", "content": system}] if system is not None else []
-        self.context = next((d.maximum for d in model.dimensions if d.name in model.inputs[0].shape), None)
         self.read_count = self.written_count = 0
         self._model, self._choice = model, choice
-        self._ends = [int(token) for token in model.metadata.get(_ENDS, "").split()]
+        self._prompts = Prompts(model)
+        self._prompts.check_template()
+        self.context = self._prompts.context
         self._held: list[int] = []
 
     def tokens(self) -> list[int]:
@@ -63,15 +54,7 @@ class Conversation:
         Raises:
             TemplateError: the model's chat template cannot be rendered.
         """
-        metadata = self._model.metadata
-        named = {
-            key.removeprefix("tokenizer."): text
-            for key, text in metadata.items()
-            if key.startswith("tokenizer.") and key.endswith("_token")
-        }
-        values = {"messages": self.messages, "tools": None, "documents": None, "add_generation_prompt": True}
-        text = rendered(metadata[_TEMPLATE], values | named)
-        return self._model.tokenize(text, begin_and_end=False, control=True)
+        return self._prompts.tokens(self.messages)
 
     def reply(self, text: str, max_tokens: int | None = None, stop: Sequence[str] = ()) -> Iterator[str]:
         """Yields the parts of the reply to a message as they are found.
@@ -97,7 +80,7 @@ class Conversation:
         known = self._keep(tokens)
         self.read_count, self.written_count = len(tokens) - known, 0
         limit = left if max_tokens is None else max_tokens if left is None else min(left, max_tokens)
-        return self._parts(tokens, known, limit, [text for text in stop if text])
+        return self._parts(tokens, known, limit, stop)
 
     def _parts(self, tokens: list[int], known: int, limit: int | None, stop: Sequence[str]) -> Iterator[str]:
         parts: list[str] = []
@@ -105,7 +88,7 @@ class Conversation:
         chosen = self._model.generate(
             tokens[known:],
             most=1 << 62 if limit is None else limit,
-            end=self._ends,
+            end=self._prompts.ends,
             history=tokens[:known],
             **self._choice,
         )

@@ -10,12 +10,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, NoReturn
 
-__all__ = ["TemplateError", "rendered"]
+__all__ = ["Renderer", "TemplateError", "rendered"]
 
 _SECONDS = 5
 """Of processor time."""
@@ -38,30 +39,75 @@ class TemplateError(ValueError):
     """A chat template that cannot be rendered; the message says why."""
 
 
-def rendered(template: str, values: Mapping[str, Any]) -> str:
-    """Render a template with some values, which are what JSON has.
+class Renderer:
+    """Renders chat templates in a process of its own, which stays for the next one.
 
-    `raise_exception`, `strftime_now`, the filter `tojson`, `break` and `continue`, and the block `generation` are those
-    of transformers.
-
-    Raises:
-        TemplateError: the template is wrong, refuses the conversation, or exceeds a limit.
+    A process that has exceeded a limit ends, and another one begins.
     """
-    limits = {"seconds": _SECONDS, "bytes": _MAX_BYTES, "letters": _MAX_TEXT}
-    request = json.dumps({"template": template, "values": dict(values), "limits": limits}).encode()
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._lock = threading.Lock()
+
+    def render(self, template: str, values: Mapping[str, Any]) -> str:
+        """Renders a template with some values, which are what JSON has.
+
+        `raise_exception`, `strftime_now`, the filter `tojson`, `break` and `continue`, and the block `generation` are
+        those of transformers.
+
+        Raises:
+            TemplateError: the template is wrong, refuses the conversation, or exceeds a limit.
+        """
+        limits = {"seconds": _SECONDS, "bytes": _MAX_BYTES, "letters": _MAX_TEXT}
+        request = json.dumps({"template": template, "values": dict(values), "limits": limits}).encode() + b"\n"
+        with self._lock:
+            answer = self._answer(request)
+        if "error" in answer:
+            raise TemplateError(_shown(answer["error"]))
+        text: str = answer["text"]
+        return text
+
+    def close(self) -> None:
+        """Ends the process."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.communicate()
+
+    def __del__(self) -> None:
+        self.close()
+
+    def _answer(self, request: bytes) -> dict[str, Any]:
+        if self._process is None or self._process.poll() is not None:
+            self._process = subprocess.Popen(
+                [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            )
+        process = self._process
+        assert process.stdin is not None and process.stdout is not None
+        timer = threading.Timer(_PATIENCE, process.kill)
+        timer.start()
+        try:
+            process.stdin.write(request)
+            process.stdin.flush()
+            line = process.stdout.readline()
+        except OSError:
+            line = b""
+        finally:
+            timer.cancel()
+        if not line:
+            self.close()
+            return {"error": _TOO_MUCH}
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+
+def rendered(template: str, values: Mapping[str, Any]) -> str:
+    """Renders one template, as :class:`Renderer` does."""
+    renderer = Renderer()
     try:
-        done = subprocess.run(
-            [sys.executable, __file__], input=request, capture_output=True, timeout=_PATIENCE, check=False
-        )
-    except subprocess.TimeoutExpired:
-        raise TemplateError(_TOO_MUCH) from None
-    if done.returncode != 0:
-        raise TemplateError(_TOO_MUCH)
-    answer = json.loads(done.stdout)
-    if "error" in answer:
-        raise TemplateError(_shown(answer["error"]))
-    text: str = answer["text"]
-    return text
+        return renderer.render(template, values)
+    finally:
+        renderer.close()
 
 
 def _shown(message: str) -> str:
@@ -70,35 +116,46 @@ def _shown(message: str) -> str:
 
 
 def main() -> None:
-    """Render the template of a request on standard input; write the text or the error."""
-    request = json.load(sys.stdin)
-    limits = request["limits"]
-    _limit(limits["bytes"], limits["seconds"])
+    """Renders the template of each request, a line of JSON on standard input; writes a line with the result."""
+    for line in sys.stdin.buffer:
+        request = json.loads(line)
+        limits = request["limits"]
+        _limit(limits["bytes"], limits["seconds"])
+        sys.stdout.buffer.write(json.dumps(_rendered(request, limits["letters"])).encode() + b"\n")
+        sys.stdout.buffer.flush()
+
+
+def _rendered(request: Mapping[str, Any], letters: int) -> dict[str, str]:
     try:
         from jinja2 import TemplateSyntaxError
     except ImportError:
-        sys.stdout.buffer.write(json.dumps({"error": "it needs Jinja2: pip install 'nnefc[llm]'"}).encode())
-        return
+        return {"error": "it needs Jinja2: pip install 'nnefc[llm]'"}
     try:
-        answer = {"text": _text(request["template"], request["values"], limits["letters"])}
+        return {"text": _text(request["template"], request["values"], letters)}
     except TemplateSyntaxError as error:
-        answer = {"error": f"line {error.lineno}: {error.message}"}
+        return {"error": f"line {error.lineno}: {error.message}"}
     except MemoryError:
-        answer = {"error": _TOO_MUCH}
+        return {"error": _TOO_MUCH}
     except Exception as error:  # whatever an expression of a template raises
-        answer = {"error": str(error) or type(error).__name__}
-    sys.stdout.buffer.write(json.dumps(answer).encode())
+        return {"error": str(error) or type(error).__name__}
 
 
 def _limit(max_bytes: int, seconds: int) -> None:
-    """Limit the memory and the time of this process, where the system can."""
+    """Limits the memory of this process, and the time that it has from now on, where the system can."""
     try:
         import resource
     except ImportError:
         return
-    for kind, value in ((resource.RLIMIT_AS, max_bytes), (resource.RLIMIT_CPU, seconds), (resource.RLIMIT_CORE, 0)):
+    used = sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
+    _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    limits = (
+        (resource.RLIMIT_AS, (max_bytes, max_bytes)),
+        (resource.RLIMIT_CPU, (int(used) + seconds + 1, hard)),  # the next request sets another one
+        (resource.RLIMIT_CORE, (0, 0)),
+    )
+    for kind, values in limits:
         with suppress(ValueError, OSError):  # a lower limit holds already
-            resource.setrlimit(kind, (value, value))
+            resource.setrlimit(kind, values)
 
 
 def _text(template: str, values: Mapping[str, Any], left: int) -> str:

@@ -14,6 +14,7 @@ import click
 
 from nnefc.cli.grouped import Command, option
 from nnefc.cli.models import Libraries, opened_libraries
+from nnefc.cli.options import given
 from nnefc.cli.run import input_description
 from nnefc.ir.sample_inputs import chosen_ports, random_inputs
 from nnefc.serving.settings import Listening, Policy
@@ -250,6 +251,27 @@ _KEY_BYTES = 32
     help="Files in PEM: listen with TLS.",
 )
 @option(
+    "--openai",
+    group="Language models",
+    is_flag=True,
+    help="Serve language models with their tokenizers, by OpenAI's interface over HTTP: /v1/chat/completions.",
+)
+@option(
+    "--context",
+    group="Language models",
+    type=click.IntRange(min=2),
+    metavar="TOKENS",
+    help="For models that are compiled at the start: how many tokens a conversation has at most.",
+)
+@option(
+    "--sequences",
+    group="Language models",
+    type=click.IntRange(min=1, max=1024),
+    default=4,
+    metavar="N",
+    help="For models that are compiled at the start: replies that are made side by side.",
+)
+@option(
     "--api-keys",
     group="Listening",
     type=click.File("r", encoding="utf-8"),
@@ -271,6 +293,9 @@ def serve_libraries(
     tls: tuple[Path, Path] | None,
     api_keys: TextIO | None,
     traces: bool,
+    openai: bool,
+    context: int | None,
+    sequences: int,
     **options: Any,
 ) -> None:
     """Serve each LIBRARY by the Open Inference Protocol (KServe v2), over HTTP and gRPC.
@@ -311,8 +336,13 @@ def serve_libraries(
         **options,
     )
     sys.setswitchinterval(_SWITCH_SECONDS)
-    with opened_libraries(policy.signing_key) as found:
-        server = Server(paths, replace(policy, library=_loadable(found)), where, samples, tracing)
+    compiled = given({"context": context, "sequences": sequences}) if openai else {}
+    texts = {name: path for (name, _), path in paths.items()} if openai else {}
+    if openai and (len(texts) < len(paths) or not http):
+        raise click.UsageError("--openai is for HTTP, and takes one version of a model")
+    with opened_libraries(policy.signing_key, **compiled) as found:
+        library = replace(policy, library=_loadable(found))
+        server = Server({} if openai else paths, library, where, samples, tracing, texts)
         ended = asyncio.run(server.run(lambda line: click.echo(line, err=True)))
     if not ended:
         os._exit(_RUNS_LEFT)  # else the process would wait for them

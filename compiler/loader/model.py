@@ -20,7 +20,7 @@ from .profile import KernelTime, Piece, kernel_times, traced
 from .sampling import Sampler, Sampling
 from .session import Session
 from .tensors import DTYPES, MAX_LISTED, LoadError, RunError, Tensor, check_names, listed
-from .tokenizer import decoded, encoded, streamed
+from .tokenizer import TextStream, decoded, encoded, streamed
 
 __all__ = ["Model", "load"]
 
@@ -256,6 +256,14 @@ class Model:
             RunError: as :meth:`detokenize`.
         """
         return streamed(self._tokenizer(), tokens, skip_control)
+
+    def text_stream(self, *, skip_control: bool = True) -> TextStream:
+        """Returns what makes text of tokens that are given to it one by one, as :meth:`detokenize_stream` does.
+
+        Raises:
+            RunError: the library has no tokenizer.
+        """
+        return TextStream(self._tokenizer(), skip_control)
 
     def _tokenizer(self) -> Library:
         if not self.has_tokenizer:

@@ -8,7 +8,7 @@ from ctypes import byref, c_int64, c_size_t, create_string_buffer
 from .library import Library
 from .tensors import RunError
 
-__all__ = ["decoded", "encoded", "streamed"]
+__all__ = ["TextStream", "decoded", "encoded", "streamed"]
 
 _WITH_BEGIN_AND_END, _FIND_CONTROL, _SKIP_CONTROL, _CONTINUES = 1, 2, 4, 8
 _OK, _BAD_ARGUMENT, _TOO_SMALL = 0, 1, 10
@@ -70,18 +70,37 @@ def _wrong(library: Library, tokens: Sequence[int]) -> int:
     )
 
 
+class TextStream:
+    """The text of tokens that come one after the other."""
+
+    def __init__(self, library: Library, skip_control: bool) -> None:
+        self._library, self._skip_control = library, skip_control
+        self._waiting = b""
+        self._continues = False
+
+    def add(self, token: int) -> str:
+        """Returns the text that a token adds; a character of several tokens comes with the last one of them."""
+        self._waiting += decoded(self._library, [token], self._skip_control, self._continues)
+        self._continues = True
+        whole = _whole_characters(self._waiting)
+        text = self._waiting[:whole].decode(errors="replace")
+        self._waiting = self._waiting[whole:]
+        return text
+
+    def end(self) -> str:
+        """Returns what is left: the beginning of a character that did not end, as U+FFFD."""
+        text = self._waiting.decode(errors="replace")
+        self._waiting = b""
+        return text
+
+
 def streamed(library: Library, tokens: Iterable[int], skip_control: bool) -> Iterator[str]:
-    """Yields the text that each token adds; a character of several tokens comes with the last one of them."""
-    waiting = b""
-    continues = False
+    """Yields the text that each token adds, as :class:`TextStream` does."""
+    stream = TextStream(library, skip_control)
     for token in tokens:
-        waiting += decoded(library, [token], skip_control, continues)
-        continues = True
-        whole = _whole_characters(waiting)
-        yield waiting[:whole].decode(errors="replace")
-        waiting = waiting[whole:]
-    if waiting:
-        yield waiting.decode(errors="replace")
+        yield stream.add(token)
+    if left := stream.end():
+        yield left
 
 
 def _whole_characters(text: bytes) -> int:

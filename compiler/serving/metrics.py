@@ -42,6 +42,12 @@ class Metrics:
             (*network, "protocol", "result"),
             registry=self._registry,
         )
+        self._tokens = Counter(
+            "nnefc_tokens",
+            "Tokens of language models, of prompts and replies.",
+            ("model", "kind"),
+            registry=self._registry,
+        )
         self._admitted = Gauge(
             "nnefc_requests_admitted", "Requests that have arrived, and wait or run.", network, registry=self._registry
         )
@@ -55,6 +61,12 @@ class Metrics:
         label = (model, version)
         histograms = (each.of(label) for each in (self._seconds, self._waits, self._runs, self._rows))
         return NetworkMetrics(label, self._requests, self._admitted.labels(*label), *histograms)
+
+    def tokens(self, model: str, read: int, written: int) -> None:
+        """Counts tokens of a language model: those of prompts that were read, and those of replies."""
+        for kind, count in (("prompt", read), ("reply", written)):
+            if count:
+                self._tokens.labels(model, kind).inc(count)
 
     def text(self) -> tuple[bytes, str]:
         """Returns the metrics in Prometheus's format, and the media type of that text."""

@@ -27,6 +27,8 @@ from nnefc.serving.requests import Service, aside
 from nnefc.serving.served import Served
 from nnefc.serving.settings import Listening
 from nnefc.serving.shared_memory import Location, Regions, shared_location
+from nnefc.serving.text.models import TextModels
+from nnefc.serving.text.openai import add_routes
 from nnefc.serving.values import DATATYPES, Array, from_numbers, from_raw, to_numbers, to_raw
 
 __all__ = ["application"]
@@ -52,7 +54,7 @@ _Sent = TypeVar("_Sent")
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def application(service: Service, where: Listening, connections: Connections) -> web.Application:
+def application(service: Service, where: Listening, connections: Connections, texts: TextModels) -> web.Application:
     """The server's paths."""
     handlers = _Handlers(service, where, connections)
     connections.answer = handlers.infer_directly
@@ -75,6 +77,8 @@ def application(service: Service, where: Listening, connections: Connections) ->
         made.router.add_post(location + "/unregister", handlers.unregister)
     made.router.add_post("/v2/systemsharedmemory/region/{region}/register", handlers.register)
     made.router.add_get("/metrics", handlers.metrics)
+    if len(texts):
+        add_routes(made.router, texts, handlers.json_body)
     return made
 
 
@@ -189,6 +193,11 @@ class _Handlers:
 
     async def regions(self, request: web.Request) -> web.Response:
         return web.json_response(self._service.regions.status(request.match_info.get("region")))
+
+    async def json_body(self, request: web.Request) -> dict[str, Any]:
+        """The body of a request that is an object of JSON."""
+        until = asyncio.get_running_loop().time() + self._service.timeout
+        return _json(await self._body(request, self._where.largest_json, until))
 
     async def metrics(self, _: web.Request) -> web.Response:
         text, kind = self._service.metrics.text()

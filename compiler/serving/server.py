@@ -25,6 +25,7 @@ from nnefc.serving.rpc import MAX_ARRIVING, handlers
 from nnefc.serving.served import Samples
 from nnefc.serving.settings import Listening, Policy
 from nnefc.serving.shared_memory import Regions
+from nnefc.serving.text.models import TextModels
 from nnefc.serving.tracing import Tracing
 
 __all__ = ["Server"]
@@ -63,6 +64,7 @@ class Server:
 
     Attributes:
         service: its state.
+        texts: its language models.
         port, grpc_port: where it listens, when it has started.
     """
 
@@ -73,13 +75,16 @@ class Server:
         where: Listening,
         samples: Samples,
         tracing: Tracing | None = None,
+        texts: Mapping[str, Path] | None = None,
     ) -> None:
+        """Prepares a server of networks and of language models (`texts`, by their names)."""
         self._where = where
         self._policy = policy
         self.port: int | None = None
         self.grpc_port: int | None = None
         metrics = Metrics()
         self._repository = Repository(paths, policy, metrics, samples)
+        self.texts = TextModels(texts or {}, policy, metrics)
         self._parsers = Parsers(min(_MAX_PARSERS, len(usable_processors())))
         self.service = Service(
             self._repository,
@@ -104,11 +109,12 @@ class Server:
             OSError: a port is taken, or there is no such address.
         """
         await asyncio.to_thread(self._repository.open)
+        await asyncio.to_thread(self.texts.open)
         where = self._where
         if where.port is not None:
             connections = Connections(lambda: self._handler(), self.service.arriving, where.idle)
             runner = web.AppRunner(
-                application(self.service, where, connections),
+                application(self.service, where, connections, self.texts),
                 access_log=None,
                 logger=http_log(),
                 handler_cancellation=True,
@@ -152,6 +158,11 @@ class Server:
                 on_log(f"{entry.name}, version {entry.version}: {entry.path}, for {served.target}{batches}")
                 for note in served.notes:
                     on_log(f"note: {entry.name}: {note}")
+        for model in self.texts:
+            library = model.engine.model
+            on_log(
+                f"{model.name}: {library.file}, {model.engine.context} tokens, {model.engine.sequences} side by side"
+            )
         ports = (("http", self.port), ("grpc", self.grpc_port))
         on_log(
             f"listening: {', '.join(f'{name} {self._where.host}:{port}' for name, port in ports if port is not None)}"
@@ -205,10 +216,10 @@ class Server:
 
         Returns how many runs are not over; their networks stay as they are.
         """
-        self.service.drains = True
+        self.service.drains = self.texts.drains = True
         loop = asyncio.get_running_loop()
         until = loop.time() + self._where.drain
-        while self.service.under_way and loop.time() < until:
+        while (self.service.under_way or self.texts.active) and loop.time() < until:
             await asyncio.sleep(_PAUSE)
         if self._grpc is not None:
             await self._grpc.stop(_HANDLER_SECONDS)
@@ -217,6 +228,7 @@ class Server:
         if self._runner is not None:
             await self._runner.cleanup()
         self._parsers.close()
+        await asyncio.to_thread(self.texts.close)
         if self.service.tracing is not None:
             await asyncio.to_thread(self.service.tracing.close)
         while self._repository.running and loop.time() < until:  # for clients that have gone

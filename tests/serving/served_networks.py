@@ -86,12 +86,15 @@ def library(text: str, folder: Path, **options: Any) -> Path:
 
 @contextmanager
 def serving(paths: Mapping[str, Path], **settings: Any) -> Iterator[Server]:
-    """A server on free ports while the block runs; `settings` are `tracing`, and fields of `Policy` and `Listening`."""
+    """A server on free ports while the block runs.
+
+    `settings` are `tracing`, `texts`, and fields of `Policy` and `Listening`.
+    """
     from nnefc.cli.serve import named, samples
     from nnefc.serving.server import Server
     from nnefc.serving.settings import Listening, Policy
 
-    tracing = settings.pop("tracing", None)
+    tracing, texts = settings.pop("tracing", None), settings.pop("texts", None)
     policy = Policy(threads=1, **{name: settings.pop(name) for name in POLICY & settings.keys()})
     where = Listening(**({"port": 0, "grpc_port": 0, "drain": 5.0} | settings))
     loop = asyncio.new_event_loop()
@@ -100,7 +103,7 @@ def serving(paths: Mapping[str, Path], **settings: Any) -> Iterator[Server]:
 
     async def made() -> Server:
         named_paths = named(tuple(f"{name}={path}" for name, path in paths.items()))
-        server = Server(named_paths, policy, where, samples, tracing)
+        server = Server(named_paths, policy, where, samples, tracing, texts)
         await server.start()
         return server
 

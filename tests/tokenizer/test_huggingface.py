@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tokenizer.trained_tokenizers import KINDS, Compiled, random_text, runtime_tokenizer
+from trained_tokenizers import KINDS, Compiled, random_text, runtime_tokenizer
 
 from nnefc import CompileError
 from nnefc.tokenizer.huggingface import vocabulary_of_json

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from tokenizer.trained_tokenizers import KINDS, RUNTIME
+from trained_tokenizers import KINDS, RUNTIME
 
 import nnefc
 from nnefc.targets.link.zig import run_compiler, zig

@@ -1,0 +1,75 @@
+"""Makes the prompts of a language model: tokens of a conversation, by the model's chat template."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from nnefc.chat.template import Renderer
+from nnefc.loader import Model
+
+__all__ = ["ChatError", "Prompts"]
+
+_PREFIX = "tokenizer."
+_TEMPLATE = "tokenizer.chat_template"
+_ENDS = "tokenizer.end_tokens"
+
+
+class ChatError(ValueError):
+    """A conversation that cannot be held; the message says why."""
+
+
+class Prompts:
+    """The prompts of a language model.
+
+    Attributes:
+        ends: the tokens that end a reply.
+        context: how many tokens a session holds; None if that is not limited.
+    """
+
+    def __init__(self, model: Model) -> None:
+        """Begins without a process for templates, which the first prompt starts.
+
+        Raises:
+            ChatError: the library has no tokenizer.
+        """
+        if not model.has_tokenizer:
+            raise ChatError(f"{model.name} has no tokenizer: compile the model with the option tokenizer")
+        self.ends = [int(token) for token in model.metadata.get(_ENDS, "").split()]
+        self.context = next((d.maximum for d in model.dimensions if d.name == model.inputs[0].shape[-1]), None)
+        self._model = model
+        self._renderer = Renderer()
+        self._named = {
+            key.removeprefix(_PREFIX): text
+            for key, text in model.metadata.items()
+            if key.startswith(_PREFIX) and key.endswith("_token")
+        }
+
+    def check_template(self) -> None:
+        """Refuses models that hold no conversation.
+
+        Raises:
+            ChatError: the model has no chat template.
+        """
+        if _TEMPLATE not in self._model.metadata:
+            raise ChatError(f"{self._model.name} has no chat template: it completes text, and holds no conversation")
+
+    def tokens(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None = None) -> list[int]:
+        """Returns the tokens of a conversation, and of what comes before the reply.
+
+        Args:
+            messages: as chat templates take them: `{"role": "user", "content": "…"}`.
+            tools: descriptions of functions that the model may call; None if it has none.
+
+        Raises:
+            ChatError: the model has no chat template.
+            TemplateError: the template cannot be rendered.
+        """
+        self.check_template()
+        values = {"messages": list(messages), "tools": tools, "documents": None, "add_generation_prompt": True}
+        text = self._renderer.render(self._model.metadata[_TEMPLATE], values | self._named)
+        return self._model.tokenize(text, begin_and_end=False, control=True)
+
+    def close(self) -> None:
+        """Ends the process that renders templates."""
+        self._renderer.close()

@@ -1,0 +1,1 @@
+"""Serves language models by OpenAI's interface."""

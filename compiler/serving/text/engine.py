@@ -1,0 +1,273 @@
+"""Generates texts for many requests at a time, in the sequences of one session.
+
+All requests advance by a token in one run; prompts are read in chunks between these runs. A request takes a sequence
+that holds the longest beginning of its prompt, so that what conversations have in common is read once.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from nnefc.chat.stopping import Stopping
+from nnefc.loader import Model, RunError
+from nnefc.loader.generation import Reader
+from nnefc.loader.sampling import Sampler
+from nnefc.loader.tokenizer import TextStream
+
+__all__ = ["Engine", "Job", "Outcome"]
+
+_CHUNK = 128
+"""Tokens of a prompt that are read while others wait for their next token."""
+
+_LENGTH = "P"
+"""The state that counts the tokens of each sequence."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The next part of a reply, or its end.
+
+    Attributes:
+        text: what is new.
+        reason: why the reply ends: `stop`, `length` or `error`; None while it goes on.
+        error: what went wrong.
+        count: the tokens of the reply so far.
+    """
+
+    text: str = ""
+    reason: str | None = None
+    error: str = ""
+    count: int = 0
+
+
+@dataclass
+class Job:
+    """A reply to be made.
+
+    Attributes:
+        prompt: tokens, at least one.
+        sampler: how tokens are chosen.
+        maximum: of the tokens of the reply.
+        ends: tokens that end it.
+        stop: texts that end it.
+        emit: called with each outcome, in the engine's thread.
+        cancelled: whether the reply is not wanted any more.
+    """
+
+    prompt: Sequence[int]
+    sampler: Sampler
+    maximum: int
+    ends: frozenset[int]
+    stop: Sequence[str]
+    emit: Callable[[Outcome], None]
+    cancelled: bool = False
+    begin: float = field(default_factory=time.monotonic)
+
+
+class _Reply:
+    """A job that has a sequence."""
+
+    def __init__(self, job: Job, left: list[int], stream: TextStream) -> None:
+        self.job = job
+        self.left = left
+        self.next = 0
+        self.count = 0
+        self._stream = stream
+        self._stopping = Stopping(job.stop)
+        job.sampler.note(job.prompt)
+
+    def take(self, token: int, room: int) -> bool:
+        """Takes the next token; returns whether the reply goes on. `room` is how many tokens the sequence can hold."""
+        if token in self.job.ends:
+            return self._end("stop")
+        self.count += 1
+        text = self._stopping.add(self._stream.add(token))
+        if self._stopping.found:
+            return self._end("stop", text)
+        if self.count == self.job.maximum or room < 1:
+            return self._end("length", text)
+        if text:
+            self.job.emit(Outcome(text, count=self.count))
+        self.next = token
+        return True
+
+    def _end(self, reason: str, text: str = "") -> bool:
+        if not self._stopping.found:
+            text += self._stopping.add(self._stream.end()) + self._stopping.end()
+        self.job.emit(Outcome(text, reason, count=self.count))
+        return False
+
+
+@dataclass
+class _Sequence:
+    """A sequence of the session: what it holds, and the reply that uses it."""
+
+    number: int
+    held: list[int] = field(default_factory=list)
+    reply: _Reply | None = None
+    used: int = 0
+
+
+class Engine:
+    """Makes the replies of one language model, in a thread of its own.
+
+    Attributes:
+        model: the library's session.
+        context: how many tokens a sequence holds.
+    """
+
+    def __init__(self, model: Model, context: int, waiting: int, on_token: Callable[[int, int], None]) -> None:
+        """Prepares an engine; :meth:`start` starts it.
+
+        Args:
+            model: a language model with its tokenizer.
+            context: how many tokens a sequence holds.
+            waiting: how many jobs may wait for a sequence.
+            on_token: called after each run, with the numbers of tokens that were read and written.
+
+        Raises:
+            RunError: the network is no language model.
+        """
+        self.model, self.context = model, context
+        self._reader = Reader(model, model.inputs, model.outputs)
+        count = model.read_state(_LENGTH).size if self._reader.takes_sequences else 1
+        self._sequences = [_Sequence(number) for number in range(count)]
+        self._maximum_waiting = waiting
+        self._on_token = on_token
+        self._waiting: deque[Job] = deque()
+        self._condition = threading.Condition()
+        self._ends = False
+        self._reads_next = True
+        self._clock = 0
+        self._thread = threading.Thread(target=self._loop, name="nnefc text", daemon=True)
+
+    def has_room_for(self, count: int) -> bool:
+        """Returns whether so many more jobs may wait or begin."""
+        free = sum(sequence.reply is None for sequence in self._sequences)
+        return len(self._waiting) + count <= self._maximum_waiting + free
+
+    @property
+    def sequences(self) -> int:
+        """How many replies are made side by side."""
+        return len(self._sequences)
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._thread.start()
+
+    def submit(self, job: Job) -> None:
+        """Lets a job wait for a sequence."""
+        with self._condition:
+            self._waiting.append(job)
+            self._condition.notify()
+
+    def cancel(self, job: Job) -> None:
+        """Ends a job whose reply is not wanted any more, before the next run."""
+        with self._condition:
+            job.cancelled = True
+            self._condition.notify()
+
+    def close(self) -> None:
+        """Ends the thread after the run that goes on; jobs get no further outcome."""
+        with self._condition:
+            self._ends = True
+            self._condition.notify()
+        self.model.cancel()
+        self._thread.join()
+
+    def _loop(self) -> None:
+        while True:
+            with self._condition:
+                while not self._ends and not self._waiting and not self._active:
+                    self._condition.wait()
+                if self._ends:
+                    return
+                self._admit()
+            self._step()
+
+    @property
+    def _active(self) -> list[_Sequence]:
+        return [sequence for sequence in self._sequences if sequence.reply is not None]
+
+    def _admit(self) -> None:
+        """Drops what is cancelled, and gives free sequences to the jobs that have waited longest."""
+        for sequence in self._active:
+            if sequence.reply is not None and sequence.reply.job.cancelled:
+                sequence.reply = None
+        while self._waiting and any(sequence.reply is None for sequence in self._sequences):
+            job = self._waiting.popleft()
+            if not job.cancelled:
+                self._begin(job)
+
+    def _begin(self, job: Job) -> None:
+        """Gives a job the free sequence with the longest beginning of its prompt; of equal ones the older."""
+        free = [sequence for sequence in self._sequences if sequence.reply is None]
+        sequence = max(free, key=lambda each: (_common(each.held, job.prompt), -each.used))
+        known = min(_common(sequence.held, job.prompt), len(job.prompt) - 1)
+        self._set_length(sequence, known)
+        sequence.held = list(job.prompt[:known])
+        sequence.reply = _Reply(job, list(job.prompt[known:]), self.model.text_stream())
+
+    def _set_length(self, sequence: _Sequence, count: int) -> None:
+        lengths = self.model.read_state(_LENGTH)
+        lengths[... if lengths.ndim == 0 else sequence.number] = count
+        self.model.write_state(_LENGTH, lengths)
+
+    def _step(self) -> None:
+        """Reads a chunk of a prompt, or finds the next token of all replies that have read theirs, in turn."""
+        active = self._active
+        reading = [sequence for sequence in active if sequence.reply is not None and sequence.reply.left]
+        writing = [sequence for sequence in active if sequence.reply is not None and not sequence.reply.left]
+        reads = bool(reading) and (self._reads_next or not writing)
+        chosen = [min(reading, key=lambda each: each.used)] if reads else writing
+        self._reads_next = not reads
+        if chosen:
+            try:
+                self._read(chosen[0]) if reads else self._write(chosen)
+            except RunError as error:
+                self._fail(chosen, str(error))
+
+    def _read(self, sequence: _Sequence) -> None:
+        reply = sequence.reply
+        assert reply is not None
+        chunk, reply.left = reply.left[:_CHUNK], reply.left[_CHUNK:]
+        sampler = Sampler() if reply.left else reply.job.sampler
+        (token,) = self._reader.after([chunk], [sequence.number], [sampler])
+        sequence.held += chunk
+        self._clock += 1
+        sequence.used = self._clock
+        self._on_token(len(chunk), 0)
+        if not reply.left:
+            self._take(sequence, token)
+
+    def _write(self, sequences: Sequence[_Sequence]) -> None:
+        replies = [sequence.reply for sequence in sequences if sequence.reply is not None]
+        numbers = [sequence.number for sequence in sequences]
+        following = self._reader.after([[r.next] for r in replies], numbers, [r.job.sampler for r in replies])
+        self._on_token(0, len(sequences))
+        for sequence, reply, token in zip(sequences, replies, following, strict=True):
+            sequence.held.append(reply.next)
+            self._take(sequence, token)
+
+    def _take(self, sequence: _Sequence, token: int) -> None:
+        if sequence.reply is not None and not sequence.reply.take(token, self.context - len(sequence.held)):
+            sequence.reply = None
+
+    def _fail(self, sequences: Sequence[_Sequence], error: str) -> None:
+        for sequence in sequences:
+            if sequence.reply is not None:
+                sequence.reply.job.emit(Outcome(reason="error", error=error, count=sequence.reply.count))
+            sequence.reply, sequence.held = None, []
+
+
+def _common(first: Sequence[int], second: Sequence[int]) -> int:
+    """Returns how many tokens two texts begin with in common."""
+    count = min(len(first), len(second))
+    differ = np.flatnonzero(np.asarray(first[:count]) != np.asarray(second[:count]))
+    return int(differ[0]) if len(differ) else count

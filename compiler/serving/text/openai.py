@@ -1,0 +1,258 @@
+"""Implements OpenAI's interface for texts: chat completions, completions, and the list of models.
+
+Source: https://platform.openai.com/docs/api-reference. Replies come whole, or in parts as server-sent events.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from aiohttp import web
+
+from nnefc.chat import ChatError, TemplateError
+from nnefc.loader import RunError
+from nnefc.loader.sampling import Sampler
+from nnefc.serving.failures import FailureKind, Refused
+from nnefc.serving.text.engine import Job, Outcome
+from nnefc.serving.text.models import TextModel, TextModels
+from nnefc.serving.text.request_fields import Asked, asked, invalid, messages_of, prompts_of
+
+__all__ = ["add_routes"]
+
+_TYPES = {
+    FailureKind.NOT_FOUND: "not_found_error",
+    FailureKind.BUSY: "rate_limit_error",
+    FailureKind.UNAVAILABLE: "server_error",
+    FailureKind.FAILED: "server_error",
+    FailureKind.UNKNOWN_CLIENT: "authentication_error",
+}
+_RETRY = (FailureKind.BUSY, FailureKind.UNAVAILABLE)
+_Body = Callable[[web.Request], Awaitable[dict[str, Any]]]
+
+
+def add_routes(router: web.UrlDispatcher, models: TextModels, body: _Body) -> None:
+    """Adds the paths below `/v1`; `body` reads the JSON of a request."""
+    handlers = _Handlers(models, body)
+    router.add_get("/v1/models", handlers.list)
+    router.add_get("/v1/models/{model}", handlers.model)
+    router.add_post("/v1/chat/completions", handlers.chat)
+    router.add_post("/v1/completions", handlers.complete)
+
+
+class _Form:
+    """How replies are written: those of conversations, or of completions."""
+
+    def __init__(self, is_chat: bool, model: str) -> None:
+        self._is_chat = is_chat
+        self._head = {
+            "id": f"{'chatcmpl' if is_chat else 'cmpl'}-{uuid.uuid4().hex}",
+            "created": int(time.time()),
+            "model": model,
+        }
+
+    def whole(self, choices: Sequence[Mapping[str, Any]], usage: Mapping[str, int]) -> dict[str, Any]:
+        """Returns a whole answer; `choices` have text and reason."""
+        made = []
+        for index, choice in enumerate(choices):
+            text = {"message": {"role": "assistant", "content": choice["text"]}} if self._is_chat else choice
+            made.append({**text, "index": index, "logprobs": None, "finish_reason": choice["finish_reason"]})
+        kind = "chat.completion" if self._is_chat else "text_completion"
+        return {**self._head, "object": kind, "choices": made, "usage": usage}
+
+    def part(self, index: int, outcome: Outcome, is_first: bool) -> dict[str, Any]:
+        """Returns the part of an answer that an outcome adds."""
+        if self._is_chat:
+            delta = {"role": "assistant"} if is_first else {}
+            text: dict[str, Any] = {"delta": {**delta, "content": outcome.text} if outcome.text or is_first else delta}
+        else:
+            text = {"text": outcome.text}
+        choice = {**text, "index": index, "logprobs": None, "finish_reason": outcome.reason}
+        return {**self._head, "object": self._part_kind, "choices": [choice]}
+
+    def usage(self, usage: Mapping[str, int]) -> dict[str, Any]:
+        """Returns the last part, which says how many tokens there were."""
+        return {**self._head, "object": self._part_kind, "choices": [], "usage": usage}
+
+    @property
+    def _part_kind(self) -> str:
+        return "chat.completion.chunk" if self._is_chat else "text_completion"
+
+
+class _Replies:
+    """The replies of one request, as they are made."""
+
+    def __init__(self, model: TextModel, prompts: Sequence[Sequence[int]], given: Asked) -> None:
+        """Submits a job for each reply.
+
+        Raises:
+            Refused: a prompt that is empty or too long, a wrong option, or no room.
+        """
+        self._model = model
+        self._queue: asyncio.Queue[tuple[int, Outcome]] = asyncio.Queue()
+        self.prompt_tokens = sum(map(len, prompts))
+        self.counts: dict[int, int] = {}
+        loop = asyncio.get_running_loop()
+        jobs = []
+        for index, (prompt, number) in enumerate((prompt, n) for prompt in prompts for n in range(given.count)):
+            jobs.append(self._job(index, prompt, number, given, loop))
+        model.check_room(len(jobs))
+        self._jobs = jobs
+        for job in jobs:
+            model.engine.submit(job)
+
+    def _job(
+        self, index: int, prompt: Sequence[int], number: int, given: Asked, loop: asyncio.AbstractEventLoop
+    ) -> Job:
+        context = self._model.engine.context
+        if not prompt:
+            raise invalid("the prompt has no tokens")
+        if len(prompt) >= context:
+            raise invalid(f"the prompt has {len(prompt)} tokens, and the model holds {context} with the reply")
+        left = context - len(prompt)
+        wrong = [token for token in given.sampling.get("logit_bias", {}) if token >= self._model.token_count]
+        if wrong:
+            raise invalid(f'"logit_bias" has token {wrong[0]}, none of the model\'s {self._model.token_count}')
+        sampling = given.sampling.copy()
+        if (seed := sampling.get("seed")) is not None:
+            sampling["seed"] = seed + number
+        try:
+            sampler = Sampler(**sampling)
+        except RunError as error:
+            raise invalid(str(error)) from None
+
+        def emit(outcome: Outcome) -> None:
+            loop.call_soon_threadsafe(self._queue.put_nowait, (index, outcome))
+
+        maximum = left if given.maximum is None else min(given.maximum, left)
+        return Job(prompt, sampler, maximum, self._model.ends, given.stop, emit)
+
+    @property
+    def usage(self) -> dict[str, int]:
+        """How many tokens prompts and replies have."""
+        written = sum(self.counts.values())
+        return {
+            "prompt_tokens": self.prompt_tokens,
+            "completion_tokens": written,
+            "total_tokens": self.prompt_tokens + written,
+        }
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    async def outcomes(self) -> AsyncIterator[tuple[int, Outcome]]:
+        """Yields the outcomes of all replies until all have ended; those that are not waited for are cancelled.
+
+        Raises:
+            Refused: a run failed.
+        """
+        left = len(self._jobs)
+        try:
+            while left:
+                index, outcome = await self._queue.get()
+                if outcome.reason == "error":
+                    raise Refused(FailureKind.FAILED, f"the model failed: {outcome.error}")
+                self.counts[index] = outcome.count
+                left -= outcome.reason is not None
+                yield index, outcome
+        finally:
+            for job in self._jobs:
+                self._model.engine.cancel(job)
+
+
+class _Handlers:
+    def __init__(self, models: TextModels, body: _Body) -> None:
+        self._models = models
+        self._body = body
+
+    async def list(self, _: web.Request) -> web.Response:
+        return web.json_response({"object": "list", "data": [model.description for model in self._models]})
+
+    async def model(self, request: web.Request) -> web.Response:
+        try:
+            return web.json_response(self._models.find(request.match_info["model"]).description)
+        except Refused as error:
+            return _refused(error)
+
+    async def chat(self, request: web.Request) -> web.StreamResponse:
+        return await self._answered(request, is_chat=True)
+
+    async def complete(self, request: web.Request) -> web.StreamResponse:
+        return await self._answered(request, is_chat=False)
+
+    async def _answered(self, request: web.Request, is_chat: bool) -> web.StreamResponse:
+        try:
+            given = await self._body(request)
+            model = self._models.find(given.get("model"))
+            options = asked(given, is_chat)
+            prompts = await asyncio.to_thread(_prompts, model, given, is_chat)
+            with self._models.under_way():
+                replies = _Replies(model, prompts, options)
+                form = _Form(is_chat, model.name)
+                if options.streams:
+                    return await _streamed(request, replies, form, options.counts_usage)
+                return await _whole(replies, form)
+        except Refused as error:
+            return _refused(error)
+
+
+def _prompts(model: TextModel, given: Mapping[str, Any], is_chat: bool) -> list[list[int]]:
+    try:
+        if is_chat:
+            messages, tools = messages_of(given)
+            return [model.prompts.tokens(messages, tools)]
+        texts = prompts_of(given)
+        count = model.token_count
+        for prompt in texts:
+            if not isinstance(prompt, str) and not all(0 <= token < count for token in prompt):
+                raise invalid(f'"prompt" has a token that is none of the {count} tokens of the model')
+        return [model.engine.model.tokenize(each) if isinstance(each, str) else each for each in texts]
+    except TemplateError as error:
+        raise invalid(f"the model's chat template refuses the messages: {error}") from None
+    except ChatError as error:
+        raise invalid(str(error)) from None
+
+
+async def _whole(replies: _Replies, form: _Form) -> web.Response:
+    texts: list[list[str]] = [[] for _ in range(len(replies))]
+    reasons = [""] * len(replies)
+    async for index, outcome in replies.outcomes():
+        texts[index].append(outcome.text)
+        reasons[index] = outcome.reason or ""
+    choices = [{"text": "".join(text), "finish_reason": reason} for text, reason in zip(texts, reasons, strict=True)]
+    return web.json_response(form.whole(choices, replies.usage))
+
+
+async def _streamed(request: web.Request, replies: _Replies, form: _Form, counts_usage: bool) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"})
+    await response.prepare(request)
+    begun: set[int] = set()
+    try:
+        async for index, outcome in replies.outcomes():
+            await response.write(_event(form.part(index, outcome, index not in begun)))
+            begun.add(index)
+        if counts_usage:
+            await response.write(_event(form.usage(replies.usage)))
+        await response.write(b"data: [DONE]\n\n")
+    except Refused as error:  # the status has been sent
+        await response.write(_event(_error(error)))
+    await response.write_eof()
+    return response
+
+
+def _event(content: Mapping[str, Any]) -> bytes:
+    return b"data: " + json.dumps(content, ensure_ascii=False).encode() + b"\n\n"
+
+
+def _error(error: Refused) -> dict[str, Any]:
+    kind = _TYPES.get(error.kind, "invalid_request_error")
+    return {"error": {"message": str(error), "type": kind, "param": None, "code": None}}
+
+
+def _refused(error: Refused) -> web.Response:
+    headers = {"Retry-After": "1"} if error.kind in _RETRY else None
+    return web.json_response(_error(error), status=error.kind.http, headers=headers)

@@ -1,0 +1,190 @@
+"""Reads the fields of requests of OpenAI's interface, with the reasons for refusing them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from nnefc.loader.sampling import Sampling
+from nnefc.serving.failures import FailureKind, Refused
+
+__all__ = ["Asked", "asked", "messages_of", "prompts_of"]
+
+_MAX_CHOICES = 16
+_MAX_STOPS = 16
+_NOT_SUPPORTED = ("logprobs", "top_logprobs", "echo", "suffix", "functions", "function_call", "audio", "prediction")
+_DEFAULT_COMPLETION = 16
+"""Tokens of a completion, as OpenAI's interface has it."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a request asks for besides its prompt.
+
+    Attributes:
+        sampling: how tokens are chosen.
+        maximum: of the tokens of a reply; None: as many as there is room for.
+        count: how many replies.
+        stop: texts that end a reply.
+        streams: whether the reply comes in parts.
+        counts_usage: whether the last part says how many tokens there were.
+    """
+
+    sampling: Sampling
+    maximum: int | None
+    count: int
+    stop: tuple[str, ...]
+    streams: bool
+    counts_usage: bool
+
+
+def asked(given: Mapping[str, Any], is_chat: bool) -> Asked:
+    """Returns what a request asks for.
+
+    Raises:
+        Refused: a field of a wrong type or out of range, or one that would change the reply and is not supported.
+    """
+    for name in _NOT_SUPPORTED:
+        if given.get(name) not in (None, False, 0, "", []):
+            raise invalid(f'"{name}" is not supported')
+    kind = given.get("response_format")
+    if kind is not None and (not isinstance(kind, Mapping) or kind.get("type") != "text"):
+        raise invalid('"response_format" is not supported, but for {"type": "text"}')
+    options = given.get("stream_options") or {}
+    if not isinstance(options, Mapping):
+        raise invalid('"stream_options" is not an object')
+    maximum = _integer(given, "max_completion_tokens", 1, 1 << 31) if is_chat else None
+    if maximum is None:
+        maximum = _integer(given, "max_tokens", 1, 1 << 31)
+    if maximum is None and not is_chat:
+        maximum = _DEFAULT_COMPLETION
+    return Asked(
+        sampling=_sampling(given),
+        maximum=maximum,
+        count=_integer(given, "n", 1, _MAX_CHOICES) or 1,
+        stop=_stop(given.get("stop")),
+        streams=_flag(given, "stream"),
+        counts_usage=_flag(options, "include_usage"),
+    )
+
+
+def invalid(reason: str) -> Refused:
+    """Returns an error, to be raised."""
+    return Refused(FailureKind.INVALID, reason)
+
+
+def _sampling(given: Mapping[str, Any]) -> Sampling:
+    temperature = _number(given, "temperature", 0, 2)
+    made: Sampling = {"temperature": 1.0 if temperature is None else temperature}
+    top_p = _number(given, "top_p", 0, 1)
+    if top_p is not None:
+        made["top_p"] = max(top_p, 1e-9)
+    if (top_k := _integer(given, "top_k", 0, 1 << 31)) is not None and top_k > 0:
+        made["top_k"] = top_k
+    if (seed := _integer(given, "seed", -(1 << 63), (1 << 63) - 1)) is not None:
+        made["seed"] = seed & ((1 << 63) - 1)
+    if (min_p := _number(given, "min_p", 0, 1)) is not None:
+        made["min_p"] = min_p
+    if (presence := _number(given, "presence_penalty", -2, 2)) is not None:
+        made["presence_penalty"] = presence
+    if (frequency := _number(given, "frequency_penalty", -2, 2)) is not None:
+        made["frequency_penalty"] = frequency
+    if (repetition := _number(given, "repetition_penalty", 0.01, 100)) is not None:
+        made["repetition_penalty"] = repetition
+    if given.get("logit_bias"):
+        made["logit_bias"] = _biases(given["logit_bias"])
+    return made
+
+
+def _biases(given: Any) -> dict[int, float]:
+    if not isinstance(given, Mapping) or not all(
+        key.isascii() and key.isdigit() and len(key) < 10 and _is_number(value) and abs(value) <= 100
+        for key, value in given.items()
+    ):
+        raise invalid('"logit_bias" is not an object of numbers from -100 to 100 by tokens')
+    return {int(key): float(value) for key, value in given.items()}
+
+
+def _stop(given: Any) -> tuple[str, ...]:
+    if given is None:
+        return ()
+    found = [given] if isinstance(given, str) else given
+    if not isinstance(found, list) or len(found) > _MAX_STOPS or not all(isinstance(each, str) for each in found):
+        raise invalid(f'"stop" is not a text, nor a list of up to {_MAX_STOPS} texts')
+    return tuple(each for each in found if each)
+
+
+def messages_of(given: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[Any] | None]:
+    """Returns the messages of a conversation, and the tools that the model may call.
+
+    Raises:
+        Refused: they are missing, of a wrong type, or have something other than text.
+    """
+    messages, tools = given.get("messages"), given.get("tools")
+    if not isinstance(messages, list) or not messages or not all(isinstance(each, dict) for each in messages):
+        raise invalid('"messages" is missing, or not a list of messages')
+    if tools is not None and (not isinstance(tools, list) or not all(isinstance(each, dict) for each in tools)):
+        raise invalid('"tools" is not a list of objects')
+    return [_message(each) for each in messages], tools or None
+
+
+def _message(given: Mapping[str, Any]) -> dict[str, Any]:
+    if not isinstance(given.get("role"), str):
+        raise invalid('a message has no "role"')
+    content = given.get("content")
+    if isinstance(content, list):
+        if not all(isinstance(part, dict) and part.get("type") == "text" for part in content):
+            raise invalid('a message has a part that is not of the type "text"')
+        content = "".join(str(part.get("text", "")) for part in content)
+    if content is not None and not isinstance(content, str):
+        raise invalid('the "content" of a message is not a text')
+    return {**given, "content": content or ""}
+
+
+def prompts_of(given: Mapping[str, Any]) -> list[str] | list[list[int]]:
+    """Returns the prompts of completions: texts, or tokens.
+
+    Raises:
+        Refused: there is none, or they are of another type.
+    """
+    prompt = given.get("prompt")
+    if isinstance(prompt, str):
+        return [prompt]
+    if isinstance(prompt, list) and prompt:
+        if all(isinstance(each, str) for each in prompt):
+            return list(prompt)
+        rows = [prompt] if all(type(each) is int for each in prompt) else prompt
+        if all(isinstance(row, list) and row and all(type(each) is int for each in row) for row in rows):
+            return list(rows)
+    raise invalid('"prompt" is not a text, a list of tokens, nor a list of these')
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _number(given: Mapping[str, Any], name: str, minimum: float, maximum: float) -> float | None:
+    value = given.get(name)
+    if value is None:
+        return None
+    if not _is_number(value) or not minimum <= value <= maximum:
+        raise invalid(f'"{name}" is not a number from {minimum} to {maximum}')
+    return float(value)
+
+
+def _integer(given: Mapping[str, Any], name: str, minimum: int, maximum: int) -> int | None:
+    value = given.get(name)
+    if value is None:
+        return None
+    if type(value) is not int or not minimum <= value <= maximum:
+        raise invalid(f'"{name}" is not an integer from {minimum} to {maximum}')
+    return value
+
+
+def _flag(given: Mapping[str, Any], name: str) -> bool:
+    value = given.get(name)
+    if value is not None and not isinstance(value, bool):
+        raise invalid(f'"{name}" is not true or false')
+    return bool(value)

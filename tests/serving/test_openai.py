@@ -1,0 +1,195 @@
+"""Language models by OpenAI's interface, with the package openai as the client."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from language_models import write_model
+from openai import APIStatusError, BadRequestError, NotFoundError, OpenAI, RateLimitError
+from served_networks import post, serving
+
+import nnefc
+from nnefc.chat import Conversation
+
+CONTEXT, SEQUENCES = 64, 3
+MESSAGES: list[Any] = [{"role": "user", "content": "hello"}]
+LIKELIEST: dict[str, Any] = {"model": "small", "temperature": 0, "max_tokens": 6}
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("text")
+    write_model(folder / "m.gguf", tied=True, layers=1)
+    nnefc.compile(folder / "m.gguf", context=CONTEXT, sequences=SEQUENCES).export(folder / "m.so")
+    return folder / "m.so"
+
+
+@pytest.fixture(scope="module")
+def alone(library: Path) -> dict[str, str]:
+    """The likeliest replies to some messages, each in a session of its own."""
+    replies = {}
+    folder = library.parent
+    nnefc.compile(folder / "m.gguf", context=CONTEXT).export(folder / "one.so")
+    for text in ("hello", "he", "ll", "o", "hello o", "a b c"):
+        with nnefc.load(folder / "one.so", threads=1) as model:
+            replies[text] = "".join(Conversation(model).reply(text, max_tokens=6))
+    return replies
+
+
+@pytest.fixture(scope="module")
+def server(library: Path) -> Iterator[Any]:
+    with serving({}, texts={"small": library}) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def client(server: Any) -> OpenAI:
+    return OpenAI(base_url=f"http://127.0.0.1:{server.port}/v1", api_key="none", max_retries=0)
+
+
+def test_replies_are_those_of_a_session_alone(client: OpenAI, alone: dict[str, str]) -> None:
+    """Several clients at a time, more than there are sequences."""
+
+    def reply(text: str) -> tuple[str, str | None]:
+        made = client.chat.completions.create(messages=[{"role": "user", "content": text}], **LIKELIEST)
+        assert made.usage is not None
+        assert made.usage.total_tokens == made.usage.prompt_tokens + made.usage.completion_tokens
+        return made.choices[0].message.content or "", made.choices[0].finish_reason
+
+    texts = [*alone] * 3
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(reply, texts))
+    assert [text for text, _ in found] == [alone[text] for text in texts]
+    assert {reason for _, reason in found} <= {"stop", "length"}
+
+
+def test_parts_of_a_reply_are_together_the_reply(client: OpenAI, alone: dict[str, str]) -> None:
+    parts = list(
+        client.chat.completions.create(
+            messages=MESSAGES, stream=True, stream_options={"include_usage": True}, **LIKELIEST
+        )
+    )
+    *texts, last = parts
+    assert "".join(part.choices[0].delta.content or "" for part in texts) == alone["hello"]
+    assert texts[0].choices[0].delta.role == "assistant" and texts[-1].choices[0].finish_reason == "length"
+    assert last.usage is not None and last.usage.completion_tokens == 6 and not last.choices
+
+
+def test_completions_continue_texts_and_tokens(client: OpenAI, library: Path) -> None:
+    with nnefc.load(library, threads=1) as model:
+        tokens = model.tokenize("hello")
+        (wanted,) = [list(model.generate_all([tokens], most=6))]
+        text = model.detokenize([token for _, token in wanted])
+    one = client.completions.create(prompt="hello", **LIKELIEST)
+    several = client.completions.create(prompt=[tokens, tokens], n=2, **LIKELIEST)
+    assert one.choices[0].text == text
+    assert [choice.text for choice in several.choices] == [text] * 4
+    assert [choice.index for choice in several.choices] == [0, 1, 2, 3]
+
+
+def test_a_seed_gives_the_same_reply(client: OpenAI) -> None:
+    how: dict[str, Any] = {"model": "small", "max_tokens": 8, "temperature": 1.5, "top_p": 0.9, "seed": 7}
+    replies = {client.completions.create(prompt="hello", **how).choices[0].text for _ in range(3)}
+    assert len(replies) == 1
+    biased = client.completions.create(prompt="hello", logit_bias={"70": 100}, **how).choices[0].text
+    assert len(set(biased)) == 1
+    stopped = client.completions.create(prompt="hello", stop=[next(iter(replies))[2:4]], **how)
+    assert stopped.choices[0].finish_reason == "stop"
+    assert stopped.choices[0].text == next(iter(replies)).split(next(iter(replies))[2:4])[0]
+
+
+def test_models_are_listed(client: OpenAI) -> None:
+    (model,) = client.models.list().data
+    assert (model.id, model.owned_by) == ("small", "nnefc")
+    assert client.models.retrieve("small").id == "small"
+    with pytest.raises(NotFoundError, match="no model 'large'"):
+        client.models.retrieve("large")
+
+
+WRONG: dict[str, dict[str, Any]] = {
+    "no model 'large'": {"model": "large"},
+    '"messages" is missing': {"messages": []},
+    'has no "role"': {"messages": [{"content": "a"}]},
+    'not of the type "text"': {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
+    '"temperature" is not a number from 0 to 2': {"temperature": 3},
+    '"top_p"': {"top_p": "much"},
+    '"n" is not an integer from 1 to 16': {"n": 99},
+    '"max_tokens"': {"max_tokens": 0},
+    '"stop"': {"stop": [1]},
+    '"seed"': {"seed": 0.5},
+    '"logit_bias"': {"logit_bias": {"x": 1}},
+    '"logit_bias" has token 9999': {"logit_bias": {"9999": 1}},
+    '"stream" is not true or false': {"stream": "yes"},
+    '"logprobs" is not supported': {"logprobs": True},
+    '"response_format" is not supported': {"response_format": {"type": "json_object"}},
+    '"tools" is not a list of objects': {"tools": "all"},
+    "tokens, and the model holds 64 with the reply": {"messages": [{"role": "user", "content": "a" * 99}]},
+}
+
+
+@pytest.mark.parametrize("message", WRONG)
+def test_wrong_requests_are_refused_with_the_field(message: str, server: Any) -> None:
+    given = {"model": "small", "messages": MESSAGES, "max_tokens": 2, **WRONG[message]}
+    status, answer = post(server, "/v1/chat/completions", given)
+    assert status == (404 if "large" in message else 400), answer
+    assert message in answer["error"]["message"]
+
+
+def test_too_many_requests_are_refused(library: Path) -> None:
+    with serving({}, texts={"small": library}, waiting=0) as server:
+        client = OpenAI(base_url=f"http://127.0.0.1:{server.port}/v1", api_key="none", max_retries=0)
+        with pytest.raises(RateLimitError) as refused:
+            client.completions.create(model="small", prompt="hello", n=4)
+        assert refused.value.response.headers["Retry-After"] == "1"
+        assert client.completions.create(model="small", prompt="hello", n=3, max_tokens=2).choices
+
+
+def test_a_client_that_leaves_frees_its_sequence(server: Any, client: OpenAI) -> None:
+    (model,) = server.texts
+    for _ in range(2 * SEQUENCES):
+        body = json.dumps({"model": "small", "prompt": "hello", "stream": True, "max_tokens": 50, "temperature": 1})
+        address = f"http://127.0.0.1:{server.port}/v1/completions"
+        request = urllib.request.Request(address, body.encode(), {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request) as response:
+            response.readline()
+    assert client.completions.create(prompt="hello", **LIKELIEST).choices[0].text
+    assert model.engine.has_room_for(SEQUENCES)
+
+
+def test_what_is_held_is_not_read_again(server: Any, client: OpenAI) -> None:
+    def read() -> float:
+        lines = get_text(server, "/metrics").splitlines()
+        (line,) = [line for line in lines if line.startswith('nnefc_tokens_total{kind="prompt"')]
+        return float(line.split()[-1])
+
+    prompt = np.random.default_rng(3).integers(0, 90, 40).tolist()
+    how: dict[str, Any] = {"model": "small", "max_tokens": 1, "temperature": 0}
+    before = read()
+    client.completions.create(prompt=prompt, **how)
+    first = read() - before
+    client.completions.create(prompt=[*prompt, 5, 6], **how)
+    assert first == 40 and read() - before - first <= 3
+
+
+def get_text(server: Any, path: str) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{server.port}{path}") as response:
+        text: str = response.read().decode()
+        return text
+
+
+def test_libraries_that_are_no_language_models_are_refused(libraries: dict[str, Path]) -> None:
+    with pytest.raises(nnefc.LoadError, match="has no tokenizer"), serving({}, texts={"rows": libraries["rows"]}):
+        pass
+
+
+def test_errors_have_the_form_of_openai(client: OpenAI) -> None:
+    with pytest.raises(BadRequestError) as refused:
+        client.completions.create(model="small", prompt=[10**6])
+    assert isinstance(refused.value, APIStatusError) and refused.value.type == "invalid_request_error"
