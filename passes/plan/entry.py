@@ -105,8 +105,8 @@ def entry_function(
     parameters = list(params.values())
     flag = None
     if cancellable:
-        parameters.append(pointer := tirx.Var("attention", PointerType(PrimType("int32"))))
-        flag = tirx.decl_buffer((1,), "int32", name="attention", data=pointer)
+        parameters.append(pointer := tirx.Var("interrupt", PointerType(PrimType("int32"))))
+        flag = tirx.decl_buffer((1,), "int32", name="interrupt", data=pointer)
         body.append(tirx.DeclBuffer(flag, data=pointer))
     parts = None
     if dynamic_dimensions or data_dependent:

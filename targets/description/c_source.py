@@ -158,7 +158,7 @@ def model_source(description: LibraryDescription, symbols: _IsaLevelNames | None
     pointers += [*["int32_t *"] * description.cancellable, *["int64_t *"] * is_dynamic]
     pointers += ["uint8_t *"] * has_parts
     arguments = [f"(void *)in[{i}]" for i in range(counts[0])] + [f"out[{i}]" for i in range(counts[1])]
-    arguments += ["state", "workspace", "constants", *["attention"] * description.cancellable]
+    arguments += ["state", "workspace", "constants", *["interrupt"] * description.cancellable]
     arguments += [*["sizes"] * is_dynamic, *["run"] * has_parts]
     features = ", ".join(c_literal(feature) for feature in description.cpu_features)
     variables = ", ".join(c_literal(variable) for variable in description.variables)
@@ -216,7 +216,7 @@ def model_source(description: LibraryDescription, symbols: _IsaLevelNames | None
             if symbols is not None
             else f"static const uint8_t metadata[] = {{{', '.join(map(str, embedded_metadata(description)))}}};",
             "static int32_t call(const void *const *in, void *const *out, uint8_t *state, uint8_t *workspace,",
-            f"                    const uint8_t *constants{', int32_t *attention' * description.cancellable}"
+            f"                    const uint8_t *constants{', int32_t *interrupt' * description.cancellable}"
             f"{', int64_t *sizes, void *run' * is_dynamic}) {{",
             f"    (void)in, (void)out{', (void)run' * is_dynamic};",
             *(

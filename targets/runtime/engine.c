@@ -138,11 +138,11 @@ nnefc_status nnefc_engine_destroy(nnefc_engine *engine, char *error) {
 #endif
 
 #ifdef NNEFC_CANCELLABLE
-#define ATTENTION , nnefc_pool_attention(engine->pool)
+#define INTERRUPT , nnefc_pool_interrupt(engine->pool)
 
 void nnefc_engine_cancel(nnefc_engine *engine) { nnefc_pool_cancel(engine->pool); }
 #else
-#define ATTENTION
+#define INTERRUPT
 #endif
 
 nnefc_status nnefc_engine_run(nnefc_engine *engine, const void *const *inputs, void *const *outputs, char *error) {
@@ -165,9 +165,9 @@ nnefc_status nnefc_engine_run(nnefc_engine *engine, const void *const *inputs, v
     engine->status = NNEFC_OK;
     engine->error = error;
     int32_t result = nnefc_this_model.call(inputs, outputs, engine->state, engine->workspace.parts[0].memory,
-                                           engine->constants ATTENTION, engine->sizes.values, engine);
+                                           engine->constants INTERRUPT, engine->sizes.values, engine);
 #else
-    int32_t result = nnefc_this_model.call(inputs, outputs, engine->state, engine->workspace, engine->constants ATTENTION);
+    int32_t result = nnefc_this_model.call(inputs, outputs, engine->state, engine->workspace, engine->constants INTERRUPT);
 #endif
     nnefc_pool_leave(outside);
     bool failed = result != 0 || nnefc_pool_failed(engine->pool);

@@ -63,7 +63,7 @@ typedef struct nnefc_model {
     int32_t (*call)(const void *const *inputs, void *const *outputs, uint8_t *state, uint8_t *workspace,
                     const uint8_t *constants
 #ifdef NNEFC_CANCELLABLE
-                    , int32_t *attention /* see nnefc_pool_attention */
+                    , int32_t *interrupt /* see nnefc_pool_interrupt */
 #endif
 #ifdef NNEFC_OPEN
                     , int64_t *sizes /* see nnefc_sizes.values */

@@ -8,13 +8,13 @@ nnefc_status nnefc_cancel(nnefc_session *session) {
     return NNEFC_OK;
 }
 
-int32_t *nnefc_pool_attention(nnefc_pool *pool) {
+int32_t *nnefc_pool_interrupt(nnefc_pool *pool) {
     pool->cancelled = false;
-    atomic_store(&pool->attention, 0);
-    return (int32_t *)&pool->attention;
+    atomic_store(&pool->interrupt, 0);
+    return (int32_t *)&pool->interrupt;
 }
 
-void nnefc_pool_cancel(nnefc_pool *pool) { atomic_store(&pool->attention, 1); }
+void nnefc_pool_cancel(nnefc_pool *pool) { atomic_store(&pool->interrupt, 1); }
 
 bool nnefc_pool_cancelled(const nnefc_pool *pool) { return pool->cancelled; }
 

@@ -94,7 +94,7 @@ void nnefc_pool_warm_up(nnefc_pool *pool);
 #ifdef NNEFC_CANCELLABLE
 /* Begins a run, which no call of nnefc_pool_cancel before it ends, and returns the flag that the entry reads before each kernel:
  * while it is not 0 the entry asks nnefc_between_kernels whether the run goes on. */
-int32_t *nnefc_pool_attention(nnefc_pool *pool);
+int32_t *nnefc_pool_interrupt(nnefc_pool *pool);
 
 /* Ends the run that is under way at its next kernel. From any thread. */
 void nnefc_pool_cancel(nnefc_pool *pool);
