@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,8 @@ from language_models import logits, write_model
 import nnefc
 from nnefc.chat import ChatError, Conversation
 from nnefc.cli import main
+from nnefc.targets.link.toolchain import RUNTIME
+from nnefc.targets.link.zig import run_compiler, zig
 
 CONTEXT = 48
 
@@ -65,6 +68,19 @@ def test_what_is_held_is_not_read_again(chat: tuple[Path, dict[str, np.ndarray]]
         for _ in again.reply("o", max_tokens=2):
             pass
         assert again.read_count < len(again.tokens())
+
+
+def test_the_program_in_c_continues_a_text(chat: tuple[Path, dict[str, np.ndarray]], tmp_path: Path) -> None:
+    library, _ = chat
+    source = Path(__file__).parents[2] / "examples" / "llm" / "text.c"
+    flags = ["-Wall", "-Wextra", "-Werror", f"-I{RUNTIME}", f"-Wl,-rpath,{library.parent}"]
+    run_compiler([*zig(), "cc", *flags, str(source), str(library), "-o", str(tmp_path / "text")], tmp_path)
+    done = subprocess.run([tmp_path / "text", "6", "hello"], check=True, capture_output=True)
+    with nnefc.load(library) as model:
+        ends = [int(token) for token in model.metadata["tokenizer.end_tokens"].split()]
+        text = "".join(model.detokenize_stream(model.generate(model.tokenize("hello"), most=6, end=ends)))
+    assert done.stdout.decode(errors="replace") == text + "\n"
+    assert subprocess.run([tmp_path / "text", "6", ""], check=False, capture_output=True).returncode == 1
 
 
 def test_a_reply_that_is_closed_stays_as_far_as_it_is(chat: tuple[Path, dict[str, np.ndarray]]) -> None:
