@@ -8,7 +8,7 @@ from typing import Unpack
 from nnefc.chat.prompts import ChatError, Prompts
 from nnefc.chat.stopping import until_stopped
 from nnefc.loader import Model
-from nnefc.loader.sampling import Sampling
+from nnefc.loader.sampling import Mask, Sampling
 
 __all__ = ["Conversation"]
 
@@ -56,7 +56,9 @@ class Conversation:
         """
         return self._prompts.tokens(self.messages)
 
-    def reply(self, text: str, max_tokens: int | None = None, stop: Sequence[str] = ()) -> Iterator[str]:
+    def reply(
+        self, text: str, max_tokens: int | None = None, stop: Sequence[str] = (), mask: Mask | None = None
+    ) -> Iterator[str]:
         """Yields the parts of the reply to a message as they are found.
 
         Closing the iterator ends the reply; what it has so far is a message of the conversation.
@@ -64,6 +66,7 @@ class Conversation:
         Args:
             text: the user's message.
             max_tokens: of the reply; None: as many as the session holds.
+            mask: of the tokens that the reply may have, such as a grammar of :class:`nnefc.chat.Grammars`.
             stop: texts at whose first occurrence the reply ends; it does not have them.
 
         Raises:
@@ -80,9 +83,11 @@ class Conversation:
         known = self._keep(tokens)
         self.read_count, self.written_count = len(tokens) - known, 0
         limit = left if max_tokens is None else max_tokens if left is None else min(left, max_tokens)
-        return self._parts(tokens, known, limit, stop)
+        return self._parts(tokens, known, limit, stop, mask)
 
-    def _parts(self, tokens: list[int], known: int, limit: int | None, stop: Sequence[str]) -> Iterator[str]:
+    def _parts(
+        self, tokens: list[int], known: int, limit: int | None, stop: Sequence[str], mask: Mask | None
+    ) -> Iterator[str]:
         parts: list[str] = []
         self._held = tokens
         chosen = self._model.generate(
@@ -90,7 +95,7 @@ class Conversation:
             most=1 << 62 if limit is None else limit,
             end=self._prompts.ends,
             history=tokens[:known],
-            **self._choice,
+            **(self._choice | {"mask": mask}),
         )
         try:
             for part in until_stopped(self._model.detokenize_stream(self._noted(chosen)), stop):

@@ -65,7 +65,7 @@ class Reader:
         """
         if self._chooses and any(sampler.changes_logits for sampler in samplers):
             raise RunError(
-                "the network itself chooses the token: penalties, logit_bias, min_p and typical_p need its logits"
+                "the network itself chooses the token: penalties, biases, masks, min_p and typical_p need its logits"
             )
         if self._chooses and not self._takes_choice and any(sampler.temperature for sampler in samplers):
             raise RunError("the network itself chooses the likeliest token: temperature must be 0")

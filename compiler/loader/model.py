@@ -257,6 +257,16 @@ class Model:
         """
         return streamed(self._tokenizer(), tokens, skip_control)
 
+    def token_bytes(self, token: int) -> tuple[bytes, bool]:
+        """Returns the bytes of a token's text within a text, and whether it is a control token.
+
+        Raises:
+            RunError: the library has no tokenizer, or the number is no token.
+        """
+        library = self._tokenizer()
+        text = decoded(library, [token], skip_control=False, continues=True)
+        return text, bool(text) and not decoded(library, [token], skip_control=True, continues=True)
+
     def text_stream(self, *, skip_control: bool = True) -> TextStream:
         """Returns what makes text of tokens that are given to it one by one, as :meth:`detokenize_stream` does.
 
@@ -319,8 +329,8 @@ class Model:
             end: the tokens that end it, which are not among what follows.
             history: the tokens that the session has read before, for `repetition_penalty`.
             sampling: how a token is chosen: `temperature` (0, the default: the likeliest token), `top_k`, `top_p`,
-                `min_p`, `typical_p`, `repetition_penalty`, `presence_penalty`, `frequency_penalty`, `logit_bias`, and
-                `seed` for the same tokens each time, as :class:`nnefc.loader.sampling.Sampler` documents.
+                `min_p`, `typical_p`, `repetition_penalty`, `presence_penalty`, `frequency_penalty`, `logit_bias`,
+                `mask`, and `seed` for the same tokens each time, as :class:`nnefc.loader.sampling.Sampler` documents.
 
         Raises:
             RunError: the network has other inputs and outputs than tokens and logits, a number is out of its range, or,

@@ -5,13 +5,23 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypedDict
+from typing import Protocol, TypedDict
 
 import numpy as np
 
 from .tensors import RunError
 
-__all__ = ["Sampler", "Sampling"]
+__all__ = ["Mask", "Sampler", "Sampling"]
+
+
+class Mask(Protocol):
+    """The tokens that may follow, such as those that a grammar allows."""
+
+    def allowed(self) -> np.ndarray:
+        """Returns for each token whether it may follow, bool; further elements do not count."""
+
+    def accept(self, token: int) -> None:
+        """Notes that a token follows."""
 
 
 class Sampling(TypedDict, total=False):
@@ -26,6 +36,7 @@ class Sampling(TypedDict, total=False):
     presence_penalty: float
     frequency_penalty: float
     logit_bias: Mapping[int, float]
+    mask: Mask | None
     seed: int | None
 
 
@@ -48,6 +59,7 @@ class Sampler:
         presence_penalty: subtracted from the logits of tokens that were chosen before.
         frequency_penalty: subtracted as often as they were chosen.
         logit_bias: added to the logits of some tokens.
+        mask: which tokens may follow; None: all.
     """
 
     temperature: float = 0.0
@@ -60,6 +72,7 @@ class Sampler:
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
     logit_bias: Mapping[int, float] = field(default_factory=dict, hash=False)
+    mask: Mask | None = field(default=None, hash=False)
     _random: np.random.Generator = field(init=False, repr=False, compare=False)
     _read: set[int] = field(init=False, repr=False, compare=False, default_factory=set)
     _chosen: Counter[int] = field(init=False, repr=False, compare=False, default_factory=Counter)
@@ -90,7 +103,7 @@ class Sampler:
     def changes_logits(self) -> bool:
         """Whether it does what only the logits of all tokens allow: networks that choose tokens themselves do not."""
         given = (self.min_p, self.typical_p, self.repetition_penalty, self.presence_penalty, self.frequency_penalty)
-        return given != (0, 1, 1, 0, 0) or bool(self.logit_bias)
+        return given != (0, 1, 1, 0, 0) or bool(self.logit_bias) or self.mask is not None
 
     def choice(self) -> Mapping[str, float]:
         """Returns the inputs that select this sampling method in a network that chooses the next token itself."""
@@ -110,6 +123,8 @@ class Sampler:
         if self.changes_logits:
             self._chosen[chosen] += 1
             self._read.add(chosen)
+        if self.mask is not None:
+            self.mask.accept(chosen)
         return chosen
 
     def _changed(self, logits: np.ndarray) -> np.ndarray:
@@ -129,6 +144,8 @@ class Sampler:
             tokens = np.fromiter(self._chosen, np.int64)
             counts = np.fromiter(self._chosen.values(), np.float64)
             values[tokens] -= self.presence_penalty + self.frequency_penalty * counts
+        if self.mask is not None:
+            values[~self.mask.allowed()[: values.size]] = -np.inf
         return values
 
     def _drawn(self, values: np.ndarray) -> int:

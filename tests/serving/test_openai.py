@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -105,6 +106,22 @@ def test_a_seed_gives_the_same_reply(client: OpenAI) -> None:
     assert stopped.choices[0].text == next(iter(replies)).split(next(iter(replies))[2:4])[0]
 
 
+def test_replies_follow_grammars(client: OpenAI) -> None:
+    how: dict[str, Any] = {"model": "small", "temperature": 1.0, "seed": 2, "max_tokens": 40}
+    expression = client.completions.create(prompt="he", extra_body={"guided_regex": "(yes|no): [0-9]{2}"}, **how)
+    assert re.fullmatch("(yes|no): [0-9]{2}", expression.choices[0].text)
+    grammar = 'root ::= "<" [a-c] [a-c] ">"'
+    written = client.completions.create(prompt="he", n=2, extra_body={"grammar": grammar}, **how)
+    assert all(re.fullmatch("<[abc][abc]>", choice.text) for choice in written.choices)
+    schema = {"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"], "additionalProperties": False}
+    form: Any = {"type": "json_schema", "json_schema": {"name": "numbers", "schema": schema}}
+    made = client.chat.completions.create(messages=MESSAGES, response_format=form, **(how | {"max_tokens": None}))
+    if made.choices[0].finish_reason == "stop":
+        assert json.loads(made.choices[0].message.content or "")["a"] in (1, 2)
+    else:  # spaces up to the end of the context
+        assert (made.choices[0].message.content or "").lstrip().startswith("{")
+
+
 def test_models_are_listed(client: OpenAI) -> None:
     (model,) = client.models.list().data
     assert (model.id, model.owned_by) == ("small", "nnefc")
@@ -128,7 +145,9 @@ WRONG: dict[str, dict[str, Any]] = {
     '"logit_bias" has token 9999': {"logit_bias": {"9999": 1}},
     '"stream" is not true or false': {"stream": "yes"},
     '"logprobs" is not supported': {"logprobs": True},
-    '"response_format" is not supported': {"response_format": {"type": "json_object"}},
+    '"response_format" is none of': {"response_format": {"type": "xml"}},
+    "exclude each other": {"response_format": {"type": "json_object"}, "guided_regex": "a"},
+    "the grammar is wrong": {"guided_regex": "("},
     '"tools" is not a list of objects': {"tools": "all"},
     "tokens, and the model holds 64 with the reply": {"messages": [{"role": "user", "content": "a" * 99}]},
 }

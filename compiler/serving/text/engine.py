@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from nnefc.chat.prompts import ChatError
 from nnefc.chat.stopping import Stopping
 from nnefc.loader import Model, RunError
 from nnefc.loader.generation import Reader
@@ -230,7 +231,7 @@ class Engine:
         if chosen:
             try:
                 self._read(chosen[0]) if reads else self._write(chosen)
-            except RunError as error:
+            except (RunError, ChatError) as error:
                 self._fail(chosen, str(error))
 
     def _read(self, sequence: _Sequence) -> None:

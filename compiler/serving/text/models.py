@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -9,7 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from nnefc.chat import ChatError
+from nnefc.chat import ChatError, Grammars
+from nnefc.chat.grammar import TokenMask
 from nnefc.chat.prompts import Prompts
 from nnefc.loader import LoadError, RunError, load
 from nnefc.serving.failures import FailureKind, Refused
@@ -49,6 +51,8 @@ class TextModel:
             model.close()
             raise LoadError(f"{path} cannot be served as a language model: {error}") from error
         self.name = name
+        self._grammars: Grammars | None = None
+        self._lock = threading.Lock()
         self.ends = frozenset(self.prompts.ends)
         output = model.outputs[0]
         self.token_count = int(output.shape[-1]) if output.dtype.startswith("float") else 1 << 31
@@ -60,6 +64,20 @@ class TextModel:
             "context_length": self.engine.context,
         }
         self.engine.start()
+
+    def masks(self, grammar: tuple[str, Any] | None, count: int) -> list[TokenMask | None]:
+        """Returns a mask for each of some replies, which must follow a grammar. Takes a moment the first time.
+
+        Raises:
+            ChatError: the grammar is wrong.
+        """
+        if grammar is None:
+            return [None] * count
+        with self._lock:
+            if self._grammars is None:
+                self._grammars = Grammars(self.engine.model, self.prompts)
+        kind, source = grammar
+        return [getattr(self._grammars, kind)(source) for _ in range(count)]
 
     def check_room(self, count: int) -> None:
         """Refuses requests for which no more may wait.

@@ -15,6 +15,7 @@ from typing import Any
 from aiohttp import web
 
 from nnefc.chat import ChatError, TemplateError
+from nnefc.chat.grammar import TokenMask
 from nnefc.loader import RunError
 from nnefc.loader.sampling import Sampler
 from nnefc.serving.failures import FailureKind, Refused
@@ -86,7 +87,13 @@ class _Form:
 class _Replies:
     """The replies of one request, as they are made."""
 
-    def __init__(self, model: TextModel, prompts: Sequence[Sequence[int]], given: Asked) -> None:
+    def __init__(
+        self,
+        model: TextModel,
+        prompts: Sequence[Sequence[int]],
+        masks: Sequence[TokenMask | None],
+        given: Asked,
+    ) -> None:
         """Submits a job for each reply.
 
         Raises:
@@ -99,14 +106,20 @@ class _Replies:
         loop = asyncio.get_running_loop()
         jobs = []
         for index, (prompt, number) in enumerate((prompt, n) for prompt in prompts for n in range(given.count)):
-            jobs.append(self._job(index, prompt, number, given, loop))
+            jobs.append(self._job(index, prompt, number, masks[index], given, loop))
         model.check_room(len(jobs))
         self._jobs = jobs
         for job in jobs:
             model.engine.submit(job)
 
     def _job(
-        self, index: int, prompt: Sequence[int], number: int, given: Asked, loop: asyncio.AbstractEventLoop
+        self,
+        index: int,
+        prompt: Sequence[int],
+        number: int,
+        mask: TokenMask | None,
+        given: Asked,
+        loop: asyncio.AbstractEventLoop,
     ) -> Job:
         context = self._model.engine.context
         if not prompt:
@@ -118,6 +131,7 @@ class _Replies:
         if wrong:
             raise invalid(f'"logit_bias" has token {wrong[0]}, none of the model\'s {self._model.token_count}')
         sampling = given.sampling.copy()
+        sampling["mask"] = mask
         if (seed := sampling.get("seed")) is not None:
             sampling["seed"] = seed + number
         try:
@@ -189,9 +203,9 @@ class _Handlers:
             given = await self._body(request)
             model = self._models.find(given.get("model"))
             options = asked(given, is_chat)
-            prompts = await asyncio.to_thread(_prompts, model, given, is_chat)
+            prompts, masks = await asyncio.to_thread(_prompts, model, given, options, is_chat)
             with self._models.under_way():
-                replies = _Replies(model, prompts, options)
+                replies = _Replies(model, prompts, masks, options)
                 form = _Form(is_chat, model.name)
                 if options.streams:
                     return await _streamed(request, replies, form, options.counts_usage)
@@ -200,21 +214,28 @@ class _Handlers:
             return _refused(error)
 
 
-def _prompts(model: TextModel, given: Mapping[str, Any], is_chat: bool) -> list[list[int]]:
+def _prompts(
+    model: TextModel, given: Mapping[str, Any], options: Asked, is_chat: bool
+) -> tuple[list[list[int]], list[TokenMask | None]]:
+    """Returns the prompts of a request, and a mask for each reply."""
     try:
-        if is_chat:
-            messages, tools = messages_of(given)
-            return [model.prompts.tokens(messages, tools)]
-        texts = prompts_of(given)
-        count = model.token_count
-        for prompt in texts:
-            if not isinstance(prompt, str) and not all(0 <= token < count for token in prompt):
-                raise invalid(f'"prompt" has a token that is none of the {count} tokens of the model')
-        return [model.engine.model.tokenize(each) if isinstance(each, str) else each for each in texts]
+        prompts = _tokens(model, given, is_chat)
+        return prompts, model.masks(options.grammar, len(prompts) * options.count)
     except TemplateError as error:
         raise invalid(f"the model's chat template refuses the messages: {error}") from None
     except ChatError as error:
         raise invalid(str(error)) from None
+
+
+def _tokens(model: TextModel, given: Mapping[str, Any], is_chat: bool) -> list[list[int]]:
+    if is_chat:
+        messages, tools = messages_of(given)
+        return [model.prompts.tokens(messages, tools)]
+    texts = prompts_of(given)
+    for prompt in texts:
+        if not isinstance(prompt, str) and not all(0 <= token < model.token_count for token in prompt):
+            raise invalid(f'"prompt" has a token that is none of the {model.token_count} tokens of the model')
+    return [model.engine.model.tokenize(each) if isinstance(each, str) else each for each in texts]
 
 
 async def _whole(replies: _Replies, form: _Form) -> web.Response:

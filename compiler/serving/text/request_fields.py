@@ -28,6 +28,7 @@ class Asked:
         maximum: of the tokens of a reply; None: as many as there is room for.
         count: how many replies.
         stop: texts that end a reply.
+        grammar: what the reply must be: the kind, `json`, `regex` or `gbnf`, and the schema, expression or grammar.
         streams: whether the reply comes in parts.
         counts_usage: whether the last part says how many tokens there were.
     """
@@ -36,6 +37,7 @@ class Asked:
     maximum: int | None
     count: int
     stop: tuple[str, ...]
+    grammar: tuple[str, Any] | None
     streams: bool
     counts_usage: bool
 
@@ -49,9 +51,6 @@ def asked(given: Mapping[str, Any], is_chat: bool) -> Asked:
     for name in _NOT_SUPPORTED:
         if given.get(name) not in (None, False, 0, "", []):
             raise invalid(f'"{name}" is not supported')
-    kind = given.get("response_format")
-    if kind is not None and (not isinstance(kind, Mapping) or kind.get("type") != "text"):
-        raise invalid('"response_format" is not supported, but for {"type": "text"}')
     options = given.get("stream_options") or {}
     if not isinstance(options, Mapping):
         raise invalid('"stream_options" is not an object')
@@ -65,9 +64,33 @@ def asked(given: Mapping[str, Any], is_chat: bool) -> Asked:
         maximum=maximum,
         count=_integer(given, "n", 1, _MAX_CHOICES) or 1,
         stop=_stop(given.get("stop")),
+        grammar=_grammar(given),
         streams=_flag(given, "stream"),
         counts_usage=_flag(options, "include_usage"),
     )
+
+
+def _grammar(given: Mapping[str, Any]) -> tuple[str, Any] | None:
+    """Returns what a reply must be: by `response_format`, or as vLLM's and llama.cpp's servers have it."""
+    found: list[tuple[str, Any]] = []
+    for name, kind in (("guided_regex", "regex"), ("grammar", "gbnf")):
+        value = given.get(name)
+        if value is not None and not isinstance(value, str):
+            raise invalid(f'"{name}" is not a text')
+        found += [(kind, value)] if value else []
+    form = given.get("response_format")
+    match form:
+        case None | {"type": "text"}:
+            pass
+        case {"type": "json_object"}:
+            found.append(("json", None))
+        case {"type": "json_schema", "json_schema": {"schema": Mapping() as schema}}:
+            found.append(("json", schema))
+        case _:
+            raise invalid('"response_format" is none of the types text, json_object, and json_schema with a "schema"')
+    if len(found) > 1:
+        raise invalid('"response_format", "guided_regex" and "grammar" exclude each other')
+    return found[0] if found else None
 
 
 def invalid(reason: str) -> Refused:

@@ -1,0 +1,121 @@
+"""Limits a reply to what a grammar allows: JSON, a JSON schema, a regular expression, or a grammar of llama.cpp.
+
+The package llguidance (https://github.com/guidance-ai/llguidance) computes which tokens may follow.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from nnefc.chat.prompts import ChatError, Prompts
+from nnefc.loader import Model
+
+__all__ = ["Grammars", "TokenMask"]
+
+_WORD_BITS = 32
+
+
+class TokenMask:
+    """The tokens that a grammar allows next, as :class:`nnefc.loader.sampling.Sampler` asks for them."""
+
+    def __init__(self, matcher: Any, count: int) -> None:
+        self._matcher = matcher
+        self._words = np.zeros(-(-count // _WORD_BITS), np.int32)
+
+    def allowed(self) -> np.ndarray:
+        """Returns for each token whether it may follow, bool."""
+        self._matcher.unsafe_compute_mask_ptr(self._words.ctypes.data, self._words.nbytes)
+        self._check()
+        bits = self._words[:, None] >> np.arange(_WORD_BITS, dtype=np.int32) & 1
+        return bits.reshape(-1).astype(bool)
+
+    def accept(self, token: int) -> None:
+        """Notes that a token follows."""
+        self._matcher.consume_token(token)
+        self._check()
+
+    def _check(self) -> None:
+        if self._matcher.is_error():
+            raise ChatError(f"the grammar cannot be followed: {self._matcher.get_error()}")
+
+
+class Grammars:
+    """Makes masks of tokens for one language model."""
+
+    def __init__(self, model: Model, prompts: Prompts | None = None) -> None:
+        """Reads the model's tokens, which takes a moment.
+
+        Raises:
+            ChatError: the package llguidance is not installed, the library has no tokenizer, or the model no token that
+                ends a reply.
+        """
+        prompts = Prompts(model) if prompts is None else prompts
+        if not prompts.ends:
+            raise ChatError(f"{model.name} has no token that ends a reply, which a grammar needs")
+        try:
+            from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
+        except ImportError:
+            raise ChatError("a grammar needs llguidance: pip install 'nnefc[llm]'") from None
+        self._tokens = _Tokens(model, prompts.ends)
+        count = len(self._tokens.tokens)
+        self._tokenizer = LLTokenizer(TokenizerWrapper(self._tokens), n_vocab=count, eos_token=list(prompts.ends))
+        self._matcher = LLMatcher
+
+    def json(self, schema: Mapping[str, Any] | None = None) -> TokenMask:
+        """Returns the mask of JSON that a schema allows; without one, of all objects.
+
+        Raises:
+            ChatError: the schema is wrong, or not supported.
+        """
+        chosen = {"type": "object"} if schema is None else dict(schema)
+        return self._mask(self._matcher.grammar_from_json_schema(json.dumps(chosen)))
+
+    def regex(self, regex: str) -> TokenMask:
+        """Returns the mask of the texts that a regular expression matches as a whole, in Rust's syntax.
+
+        Raises:
+            ChatError: the expression is wrong.
+        """
+        return self._mask(self._matcher.grammar_from_regex(regex))
+
+    def gbnf(self, grammar: str) -> TokenMask:
+        """Returns the mask of the texts of a grammar in llama.cpp's notation, GBNF.
+
+        Raises:
+            ChatError: the grammar is wrong.
+        """
+        from llguidance.gbnf_to_lark import any_to_lark
+
+        try:
+            lark = any_to_lark(grammar)
+        except Exception as error:  # whatever the conversion of a wrong grammar raises
+            raise ChatError(f"the grammar is wrong: {error}") from None
+        return self._mask(self._matcher.grammar_from_lark(lark))
+
+    def _mask(self, grammar: str) -> TokenMask:
+        matcher = self._matcher(self._tokenizer, grammar, log_level=0)
+        if matcher.is_error():
+            raise ChatError(f"the grammar is wrong: {matcher.get_error()}")
+        return TokenMask(matcher, len(self._tokens.tokens))
+
+
+class _Tokens:
+    """The tokens of a model as llguidance reads them."""
+
+    bos_token_id = None
+
+    def __init__(self, model: Model, ends: list[int]) -> None:
+        self._model = model
+        self.eos_token_id = ends[0]
+        count = int(model.outputs[0].shape[-1])
+        texts = [model.token_bytes(token) for token in range(count)]
+        self.tokens = [text for text, _ in texts]
+        self.special_token_ids = [token for token, (_, is_control) in enumerate(texts) if is_control]
+
+    def __call__(self, text: bytes | str) -> list[int]:
+        whole = text.decode(errors="replace") if isinstance(text, bytes) else text
+        return self._model.tokenize(whole, begin_and_end=False)
