@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import onnxruntime
 
-from nnefc.cli.serve import samples
+from nnefc.cli.commands.serve import samples
 from nnefc.loader import Dimension, Tensor
 from nnefc.serving import served
 from nnefc.serving.server import Server

@@ -16,7 +16,7 @@ class LazyCommand:
     """A command before it is imported.
 
     Attributes:
-        module: the module of `nnefc.cli` that has it.
+        module: the module of `nnefc.cli.commands` that has it.
         name: its name there.
         about: what it does, in the list of commands.
     """
@@ -36,7 +36,7 @@ class LazyCommands(MutableMapping[str, click.Command]):
     def __getitem__(self, name: str) -> click.Command:
         if name not in self._imported and name in self._lazy:
             found = self._lazy[name]
-            command: click.Command = getattr(import_module(f"nnefc.cli.{found.module}"), found.name)
+            command: click.Command = getattr(import_module(f"nnefc.cli.commands.{found.module}"), found.name)
             command.short_help = found.about
             self._imported[name] = command
         return self._imported[name]

@@ -40,7 +40,7 @@ class Libraries:
             )
         from rich.console import Console
 
-        from nnefc.driver.cache import library_of
+        from nnefc.driver.caching.cache import library_of
         from nnefc.driver.option_keywords import compile_options
         from nnefc.driver.terminal_progress import ProgressPhases
 

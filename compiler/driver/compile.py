@@ -15,10 +15,11 @@ from typing import Any, Unpack
 from nnefc.backends import backend_of
 from nnefc.driver.artifact import Artifact, build
 from nnefc.driver.auto_precision import narrowest
+from nnefc.driver.caching.kernel_cache import FileKernelCache
+from nnefc.driver.caching.user_cache import Cache, compiler_state, kernel_files
 from nnefc.driver.formats import load_network, load_operator_files
 from nnefc.driver.in_memory import AnyModel, file_of
 from nnefc.driver.integer_io import with_integer_io
-from nnefc.driver.kernel_cache import FileKernelCache
 from nnefc.driver.locks import in_turn
 from nnefc.driver.model_source import ModelSource
 from nnefc.driver.option_keywords import CompileKeywords, compile_options, with_documented_options
@@ -39,7 +40,6 @@ from nnefc.driver.progress import Progress, Silent, Watched
 from nnefc.driver.provenance import source_digest
 from nnefc.driver.specializations import Specializations
 from nnefc.driver.tokenizer_files import with_tokenizer
-from nnefc.driver.user_cache import Cache, compiler_state, kernel_files
 from nnefc.frontends.dynamic_shapes import check_ranges, dynamic_shape_context
 from nnefc.ir.extern_c import c_files
 from nnefc.ir.network import Network

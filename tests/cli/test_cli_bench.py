@@ -18,8 +18,8 @@ from runtime_samples import sample_library
 import nnefc
 from nnefc import load
 from nnefc.cli import main
-from nnefc.cli.bench import _difference, _recorded, _shown
-from nnefc.cli.profiling.timing import Amount, Busy, Contender, Times, take_turns
+from nnefc.cli.commands.bench import _difference, _recorded, _shown
+from nnefc.cli.commands.profiling.timing import Amount, Busy, Contender, Times, take_turns
 
 
 def bench(*arguments: object) -> Result:

@@ -12,7 +12,7 @@ from onnx_models import graph, info, model, node, save, tensor
 
 import nnefc
 from nnefc.cli import main
-from nnefc.cli.compare import DIFFERENT
+from nnefc.cli.commands.compare import DIFFERENT
 
 
 def compare(*arguments: object) -> Result:

@@ -10,9 +10,9 @@ from click.testing import CliRunner, Result
 
 import nnefc
 from nnefc.cli import main
+from nnefc.cli.commands.serve import _loadable
 from nnefc.cli.models import opened_libraries
-from nnefc.cli.serve import _loadable
-from nnefc.driver.user_cache import library_cache
+from nnefc.driver.caching.user_cache import library_cache
 from nnefc.serving.settings import Policy
 
 MODEL = "version 1.0; graph g(x) -> (y) { x = external<scalar>(shape = [2]); y = relu(x); }"

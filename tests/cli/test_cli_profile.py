@@ -20,11 +20,11 @@ from runtime_samples import sample_library
 import nnefc
 from nnefc import RunError
 from nnefc.cli import main
-from nnefc.cli.profile import _median_run
-from nnefc.cli.profiling.timeline import timeline
-from nnefc.cli.profiling.timing import busy_warning
-from nnefc.cli.profiling.traced_run import TracedRun
-from nnefc.cli.view import described_library
+from nnefc.cli.commands.profile import _median_run
+from nnefc.cli.commands.profiling.timeline import timeline
+from nnefc.cli.commands.profiling.timing import busy_warning
+from nnefc.cli.commands.profiling.traced_run import TracedRun
+from nnefc.cli.commands.view import described_library
 from nnefc.inspect.library_graph import graph_of_library, lifetimes
 from nnefc.loader import Piece
 from nnefc.support.diagnostics import CompileError

@@ -14,7 +14,7 @@ from runtime_samples import sample_library
 import nnefc.loader
 from nnefc.cli import main
 from nnefc.cli.arrays import file_names
-from nnefc.cli.run import describe
+from nnefc.cli.commands.run import describe
 from nnefc.ir.sample_inputs import random_inputs
 from nnefc.loader import RunError, Tensor
 

@@ -18,7 +18,7 @@ from tvm import relax, tirx
 import nnefc
 from nnefc.backends import backend_of
 from nnefc.backends.cpu import CpuBackend
-from nnefc.cli.compare import comparison_lines
+from nnefc.cli.commands.compare import comparison_lines
 from nnefc.comparison.compare import compare
 from nnefc.comparison.kernel_stages import kernel_stages
 from nnefc.comparison.passes import outputs_after_each

@@ -15,8 +15,8 @@ from click.testing import CliRunner
 
 import nnefc
 from nnefc.cli import main
-from nnefc.driver import cache as library_cache_module
-from nnefc.driver.user_cache import Cache, library_cache
+from nnefc.driver.caching import cache as library_cache_module
+from nnefc.driver.caching.user_cache import Cache, library_cache
 
 MODEL = "version 1.0; graph g(x) -> (y) { x = external<scalar>(shape = [2]); y = mul(x, 3.0); }"
 

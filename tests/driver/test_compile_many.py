@@ -80,7 +80,7 @@ def test_mistakes(arguments: list[str], words: str, model: Path, tmp_path: Path)
 
 
 def test_lists_of_features_keep_their_commas() -> None:
-    from nnefc.cli.compile_many import read_targets
+    from nnefc.cli.commands.compile_many import read_targets
 
     given = "llvm -mcpu=skylake -mattr=+avx2,-fma, wasm ,llvm"
     assert read_targets(None, None, given) == ["llvm -mcpu=skylake -mattr=+avx2,-fma", "wasm", "llvm"]  # type: ignore[arg-type]

@@ -14,9 +14,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 import nnefc
 from nnefc.driver.artifact import Artifact
+from nnefc.driver.caching.user_cache import kernel_files
 from nnefc.driver.compile import compile_model
 from nnefc.driver.option_keywords import compile_options
-from nnefc.driver.user_cache import kernel_files
 
 RELU, SIGMOID = "Relu", "Sigmoid"
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from nnefc.cli.serve import serve_libraries
+from nnefc.cli.commands.serve import serve_libraries
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "examples" / "serving"

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 
 import nnefc
 import nnefc.onnxruntime as ort
-from nnefc.driver import background
+from nnefc.driver.caching import background
 from nnefc.integrations.onnxruntime import stand_in
 
 X = np.float32([1, 2])

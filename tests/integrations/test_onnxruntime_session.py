@@ -16,7 +16,7 @@ from onnx import TensorProto, helper
 from onnxruntime_calls import CPU, WEIGHTS, given, linear
 
 import nnefc
-from nnefc.driver import cache as library_cache
+from nnefc.driver.caching import cache as library_cache
 from nnefc.driver.option_keywords import compile_options
 from nnefc.frontends.nnef.files.tensor_file import write_tensor
 from nnefc.onnxruntime import get_available_providers

@@ -28,7 +28,7 @@ from runtime_samples import CONSTANTS, SAMPLE, WEIGHTS, ZIG_TARGET, object_file,
 
 import nnefc
 from nnefc.cli import main
-from nnefc.cli.serve import samples
+from nnefc.cli.commands.serve import samples
 from nnefc.loader import LoadError, load, signature
 from nnefc.loader.private_files import PrivateFile
 from nnefc.loader.signature import check_signature, sign_library

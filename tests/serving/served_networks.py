@@ -90,7 +90,7 @@ def serving(paths: Mapping[str, Path], **settings: Any) -> Iterator[Server]:
 
     `settings` are `tracing`, `texts`, and fields of `Policy` and `Listening`.
     """
-    from nnefc.cli.serve import named, samples
+    from nnefc.cli.commands.serve import named, samples
     from nnefc.serving.server import Server
     from nnefc.serving.settings import Listening, Policy
 

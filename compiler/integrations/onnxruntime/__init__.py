@@ -64,8 +64,8 @@ from .refused import (
     register_execution_provider_library,
     unregister_execution_provider_library,
 )
-from .sparse import SparseTensor
-from .values import OrtValue, copy_tensors
+from .tensors.sparse import SparseTensor
+from .tensors.values import OrtValue, copy_tensors
 
 __all__ = [
     "AdapterFormat",

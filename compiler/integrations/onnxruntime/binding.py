@@ -11,11 +11,11 @@ from nnefc.loader import DeviceArray, RunError
 
 from .declared import Declared
 from .devices import check_device
-from .element_types import element_of
 from .errors import as_kind
-from .gpu_memory import GpuAddress
-from .raw_values import OrtValueVector, RawOrtValue, array_at
-from .values import OrtValue
+from .tensors.element_types import element_of
+from .tensors.gpu_memory import GpuAddress
+from .tensors.raw_values import OrtValueVector, RawOrtValue, array_at
+from .tensors.values import OrtValue
 
 __all__ = ["Bindable", "IOBinding", "SessionIOBinding"]
 

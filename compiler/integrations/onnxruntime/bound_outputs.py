@@ -9,8 +9,8 @@ import numpy as np
 
 from nnefc.loader import DeviceArray, Model
 
-from .gpu_memory import GpuAddress
 from .inputs import Feed
+from .tensors.gpu_memory import GpuAddress
 
 __all__ = ["targets"]
 

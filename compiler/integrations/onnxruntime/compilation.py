@@ -25,10 +25,10 @@ from .options import SessionOptions
 from .providers import Provider
 
 if TYPE_CHECKING:
-    from nnefc.driver.background import Background
+    from nnefc.driver.caching.background import Background
+    from nnefc.driver.caching.user_cache import Cache
     from nnefc.driver.options import CompileOptions
     from nnefc.driver.progress import Progress
-    from nnefc.driver.user_cache import Cache
 
 __all__ = ["Compilation"]
 
@@ -66,8 +66,8 @@ class Compilation:
         path = self.model.model
         if self.model.is_library or not isinstance(path, str | os.PathLike) or not sys.executable:
             return None
-        from nnefc.driver.background import Background
-        from nnefc.driver.cache import find_library
+        from nnefc.driver.caching.background import Background
+        from nnefc.driver.caching.cache import find_library
 
         options = self._options(Variant())
         try:
@@ -84,7 +84,7 @@ class Compilation:
         Raises:
             LoadError: it cannot be loaded.
         """
-        from nnefc.driver.cache import load_cached
+        from nnefc.driver.caching.cache import load_cached
 
         return load_cached(library, self.model.path or library, **self._loading)
 
@@ -119,7 +119,7 @@ class Compilation:
 
     def _compiled(self, variant: Variant, load: Mapping[str, Any]) -> Model:
         try:
-            from nnefc.driver.cache import load_model
+            from nnefc.driver.caching.cache import load_model
         except ModuleNotFoundError as error:
             raise self._without_compiler(error) from error
         chosen = self._options(variant)

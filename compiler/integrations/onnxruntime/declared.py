@@ -14,8 +14,8 @@ from pathlib import Path
 from nnefc.loader import Tensor
 from nnefc.support.wire_format import BYTES, VARINT, MalformedError, fields, read_varint
 
-from .element_types import element_of, onnx_name
 from .metadata import NodeArg
+from .tensors.element_types import element_of, onnx_name
 
 __all__ = ["Declared", "Interface", "node_arg", "read_interface", "tensor_arg"]
 

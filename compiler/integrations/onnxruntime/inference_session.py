@@ -24,7 +24,6 @@ from nnefc.support.diagnostics import CompileError
 
 from .compilation import Compilation
 from .declared import Declared, Interface, node_arg, tensor_arg
-from .element_types import element_of
 from .fields import ignored
 from .libraries import Libraries
 from .metadata import NO_VERSION, ModelMetadata, NodeArg
@@ -34,11 +33,12 @@ from .profiling import Profiler
 from .providers import CPU, CUDA, Provider, providers_of
 from .session import Session
 from .stand_in import StandIn
+from .tensors.element_types import element_of
 
 if TYPE_CHECKING:
+    from nnefc.driver.caching.user_cache import Cache
     from nnefc.driver.option_keywords import CompileKeywords
     from nnefc.driver.progress import Progress
-    from nnefc.driver.user_cache import Cache
 
 __all__ = ["InferenceSession"]
 

@@ -10,12 +10,12 @@ import numpy as np
 from nnefc.loader import DeviceArray, RunError
 
 from .declared import Declared
-from .element_types import element_of, onnx_name
 from .errors import Fail, InvalidArgument, as_kind, refusal
-from .gpu_memory import GpuAddress
-from .raw_values import RawOrtValue
-from .sparse import RawSparseTensor, SparseTensor
-from .values import OrtValue
+from .tensors.element_types import element_of, onnx_name
+from .tensors.gpu_memory import GpuAddress
+from .tensors.raw_values import RawOrtValue
+from .tensors.sparse import RawSparseTensor, SparseTensor
+from .tensors.values import OrtValue
 
 __all__ = ["Feed", "check_names", "converted", "described", "refuse_shape"]
 

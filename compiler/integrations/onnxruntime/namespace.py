@@ -7,11 +7,12 @@ from typing import Any
 
 import nnefc.integrations.onnxruntime as package
 
-from . import devices, enums, errors, inference_session, providers, raw_values, refused, session, sparse
+from . import devices, enums, errors, inference_session, providers, refused, session
 from .environment import VERSION
 from .options import SessionOptions
+from .tensors import raw_values, sparse
+from .tensors.type_helper import TypeHelper
 from .tools import TOOLS, refused_name, tool_module
-from .type_helper import TypeHelper
 
 __all__ = ["modules", "public_names"]
 

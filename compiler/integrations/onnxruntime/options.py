@@ -13,9 +13,9 @@ from .enums import ExecutionMode, ExecutionOrder, GraphOptimizationLevel, OrtExe
 from .errors import Fail, InvalidArgument, NotImplemented, refusal
 from .fields import Configured, Field, ignored
 from .providers import ALL_PROVIDERS, available_providers
-from .raw_values import RawOrtValue
 from .refused import LoraAdapter
-from .values import OrtValue
+from .tensors.raw_values import RawOrtValue
+from .tensors.values import OrtValue
 
 if TYPE_CHECKING:
     import numpy as np

@@ -16,7 +16,6 @@ from .binding import IOBinding, SessionIOBinding
 from .bound_outputs import targets
 from .declared import Declared
 from .devices import OrtEpDevice, OrtMemoryInfo, get_ep_devices
-from .element_types import element_of
 from .enums import OrtAllocatorType, OrtMemType
 from .errors import Fail, InvalidArgument, NotImplemented, refusal
 from .fields import ignored
@@ -26,8 +25,9 @@ from .metadata import ModelMetadata, NodeArg
 from .options import RunOptions, SessionOptions
 from .profiling import Profiler
 from .providers import CUDA, Provider
-from .raw_values import OrtValueVector, RawOrtValue
-from .values import OrtValue
+from .tensors.element_types import element_of
+from .tensors.raw_values import OrtValueVector, RawOrtValue
+from .tensors.values import OrtValue
 
 if TYPE_CHECKING:
     from .stand_in import StandIn

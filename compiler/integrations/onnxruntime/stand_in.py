@@ -22,7 +22,7 @@ from .errors import Fail, refusal
 from .options import SessionOptions
 
 if TYPE_CHECKING:
-    from nnefc.driver.background import Background
+    from nnefc.driver.caching.background import Background
 
     from .inputs import Feed
 

@@ -15,7 +15,7 @@ from onnx_strings import STRING, WORDS, check, model_of, node, texts
 
 import nnefc
 from nnefc.cli.arrays import write_outputs
-from nnefc.cli.run import describe
+from nnefc.cli.commands.run import describe
 from nnefc.frontends.onnx import load
 from nnefc.inspect.cost_summary import inspect_network
 from nnefc.ir.sample_inputs import random_inputs

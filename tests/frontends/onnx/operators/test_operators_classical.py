@@ -12,7 +12,7 @@ from onnx import NodeProto, helper
 from onnx_models import FLOAT, INT64, info, loaded, save
 
 import nnefc
-from nnefc.cli.inspect import library_lines
+from nnefc.cli.commands.inspect import library_lines
 from nnefc.loader import RunError
 from nnefc.support.diagnostics import CompileError
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from nnefc.cli.commands.inspect import is_library
 from nnefc.cli.grouped import Command, option
-from nnefc.cli.inspect import is_library
 from nnefc.cli.options import compiler_options, given
 from nnefc.driver.option_keywords import LowerKeywords, compile_options
 from nnefc.support.diagnostics import CompileError

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nnefc.cli.compile_many import compile_targets, read_targets
+from nnefc.cli.commands.compile_many import compile_targets, read_targets
 from nnefc.cli.grouped import Command, option
 from nnefc.cli.options import compiler_options, given
 from nnefc.driver.option_keywords import CompileKeywords

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
 import click
 
+from nnefc.cli.commands.run import input_description
 from nnefc.cli.grouped import Command, option
 from nnefc.cli.models import Libraries, opened_libraries
 from nnefc.cli.options import given
-from nnefc.cli.run import input_description
 from nnefc.ir.sample_inputs import chosen_ports, random_inputs
 from nnefc.serving.settings import Listening, Policy
 from nnefc.support.diagnostics import CompileError

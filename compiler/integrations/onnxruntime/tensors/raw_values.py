@@ -11,7 +11,7 @@ import numpy as np
 from nnefc.loader import DeviceArray
 from nnefc.loader.arrays import address_of
 
-from .devices import OrtMemoryInfo, RawOrtDevice
+from ..devices import OrtMemoryInfo, RawOrtDevice
 from .element_types import Element, element_of, element_of_array, onnx_name
 from .gpu_memory import on_gpu
 from .sparse import RawSparseTensor

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..session import Session
 from .element_types import ELEMENTS, Element
-from .session import Session
 
 __all__ = ["TypeHelper"]
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
 
-from nnefc.cli.profiling.timeline import timeline
-from nnefc.cli.profiling.traced_run import TracedRun
+from nnefc.cli.commands.profiling.timeline import timeline
+from nnefc.cli.commands.profiling.traced_run import TracedRun
 from nnefc.cli.tables import memory
 from nnefc.inspect.html.kinds import kind_of, paint
 from nnefc.inspect.html.page import page
@@ -17,8 +17,8 @@ from nnefc.inspect.library_graph import graph_of_library, title_of, workspace_te
 from nnefc.targets.description.library import KernelDescription, LibraryDescription
 
 if TYPE_CHECKING:
-    from nnefc.cli.profiling.roofline import Roofs
-    from nnefc.cli.profiling.timing import Times
+    from nnefc.cli.commands.profiling.roofline import Roofs
+    from nnefc.cli.commands.profiling.timing import Times
     from nnefc.loader import KernelTime
 
 __all__ = ["profile_page"]

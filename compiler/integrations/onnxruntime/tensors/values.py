@@ -9,7 +9,7 @@ import numpy as np
 
 from nnefc.loader import DeviceArray
 
-from .devices import OrtDevice, OrtMemoryInfo, check_device
+from ..devices import OrtDevice, OrtMemoryInfo, check_device
 from .raw_values import HOST, RawOrtValue, value_of_array
 from .sparse import SparseTensor
 

@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nnefc.driver.caching.user_cache import Cache, compiler_state, library_cache
 from nnefc.driver.option_fields import given_values
 from nnefc.driver.options import CompileOptions, DebugOptions
 from nnefc.driver.progress import Progress
 from nnefc.driver.provenance import source_digest
 from nnefc.driver.terminal_progress import session_progress
-from nnefc.driver.user_cache import Cache, compiler_state, library_cache
 from nnefc.frontends.file_names import NNEF_DOCUMENT
 from nnefc.loader import Model
 from nnefc.loader import load as load_library

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from nnefc.cli.commands.profiling.timing import Amount, Busy, Contender, Times, take_turns
+from nnefc.cli.commands.run import inputs_of, random_description
 from nnefc.cli.grouped import Command, option
 from nnefc.cli.models import opened_libraries
 from nnefc.cli.options import given, session_options, timing_options
-from nnefc.cli.profiling.timing import Amount, Busy, Contender, Times, take_turns
-from nnefc.cli.run import inputs_of, random_description
 from nnefc.cli.tables import columns, memory
 from nnefc.ir.error_metrics import difference
 from nnefc.ir.sample_inputs import Arrays, Port

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nnefc.cli.arrays import read_inputs
+from nnefc.cli.commands.view import check_page
 from nnefc.cli.grouped import Command, option
 from nnefc.cli.options import compiler_options, given
 from nnefc.cli.tables import columns
-from nnefc.cli.view import check_page
 from nnefc.driver.option_keywords import CompareKeywords, ReadKeywords, compile_options
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def compare_model(
 
 def _write_page(output: Path, model: Path, found: Comparison, keywords: dict[str, Any]) -> None:
     """Writes the page, with the model as its file says it."""
-    from nnefc.cli.comparison_page import comparison_page
+    from nnefc.cli.commands.comparison_page import comparison_page
     from nnefc.inspect.views import graphs_of
     from nnefc.support.output_files import write_text
 

@@ -8,9 +8,9 @@ from typing import NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from .devices import OrtDevice
+from ..devices import OrtDevice
+from ..enums import OrtSparseFormat
 from .element_types import element_of_array
-from .enums import OrtSparseFormat
 
 __all__ = ["RawSparseTensor", "SparseBlockSparseView", "SparseCooView", "SparseCsrView", "SparseTensor"]
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
-from nnefc.cli.profiling.traced_run import TracedRun
+from nnefc.cli.commands.profiling.traced_run import TracedRun
 from nnefc.cli.tables import memory
 from nnefc.inspect.html.kinds import kind_of, paint
 from nnefc.inspect.library_graph import title_of

@@ -20,7 +20,7 @@ def cached_libraries(action: str) -> None:
     folder of caches; NNEFC_CACHE=0 switches both caches off. What was not used for the longest time is removed when
     libraries exceed NNEFC_CACHE_SIZE, which is 4G by default, or kernels an eighth of it.
     """
-    from nnefc.driver.user_cache import kernel_files, library_cache  # NumPy comes with it
+    from nnefc.driver.caching.user_cache import kernel_files, library_cache  # NumPy comes with it
 
     rows = []
     for what, cache in (("libraries", library_cache()), ("kernels", kernel_files())):

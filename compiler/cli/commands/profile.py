@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from nnefc.cli.commands.profiling.run_costs import at_sizes, sizes_of_run
+from nnefc.cli.commands.profiling.timing import Amount, Busy, Contender, Times, busy_warning, take_turns
+from nnefc.cli.commands.profiling.traced_run import TracedRun, chrome_trace
+from nnefc.cli.commands.run import inputs_of, random_description
+from nnefc.cli.commands.view import check_page, described_library
 from nnefc.cli.grouped import Command, option
 from nnefc.cli.models import opened_libraries
 from nnefc.cli.options import given, session_options, timing_options
-from nnefc.cli.profiling.run_costs import at_sizes, sizes_of_run
-from nnefc.cli.profiling.timing import Amount, Busy, Contender, Times, busy_warning, take_turns
-from nnefc.cli.profiling.traced_run import TracedRun, chrome_trace
-from nnefc.cli.run import inputs_of, random_description
 from nnefc.cli.tables import columns
-from nnefc.cli.view import check_page, described_library
 
 if TYPE_CHECKING:
     from nnefc.loader import KernelTime, Model
@@ -127,8 +127,8 @@ def profile_library(
     if trace is not None:
         write_text(trace, json.dumps(chrome_trace(run)))
     if html is not None:
-        from nnefc.cli.profiling.page import profile_page
-        from nnefc.cli.profiling.roofline import measured_roofs
+        from nnefc.cli.commands.profiling.page import profile_page
+        from nnefc.cli.commands.profiling.roofline import measured_roofs
 
         write_text(html, profile_page(described, kernels, times, measured_roofs(), run, warning))
     operators = [each.operators for each in described.kernels]

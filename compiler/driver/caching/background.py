@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from nnefc.driver.cache import library_of
+from nnefc.driver.caching.cache import library_of
+from nnefc.driver.caching.user_cache import Cache
 from nnefc.driver.options import CompileOptions
-from nnefc.driver.user_cache import Cache
 from nnefc.support.diagnostics import CompileError
 
 __all__ = ["Background", "serve"]
@@ -25,7 +25,7 @@ __all__ = ["Background", "serve"]
 _CHILD = """
 from nnefc.cli.minimal_tvm import import_tvm
 import_tvm()
-from nnefc.driver.background import serve
+from nnefc.driver.caching.background import serve
 serve()
 """
 

@@ -1,0 +1,1 @@
+"""Commands of `nnefc`, a module for each."""

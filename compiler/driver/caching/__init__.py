@@ -1,0 +1,1 @@
+"""Keeps compiled libraries and kernels in the user's folder of caches."""
