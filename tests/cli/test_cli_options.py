@@ -18,7 +18,8 @@ class Recorder:
     inputs = outputs = ()
     checks = None
     trials = ()
-    description = SimpleNamespace(constant_bytes=3, workspace_bytes=0)
+    description = SimpleNamespace(constant_bytes=3, workspace_bytes=0, dimensions=(), is_dynamic=False)
+    target = SimpleNamespace(zig_target="sparc64-linux-gnu")
 
     def __init__(self) -> None:
         self.keywords: dict[str, Any] = {}

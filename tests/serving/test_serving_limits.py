@@ -374,7 +374,12 @@ def test_a_stream_does_not_tell_what_failed(monkeypatch: pytest.MonkeyPatch) -> 
             for request in requests:
                 yield request
 
-        return [answer async for answer in answers.stream(each(), SimpleNamespace(peer=lambda: "unix:"))]
+        return [
+            answer
+            async for answer in answers.stream(
+                each(), SimpleNamespace(peer=lambda: "unix:", invocation_metadata=lambda: ())
+            )
+        ]
 
     (answer,) = asyncio.run(answered())
     assert "written why to its log" in answer.error_message

@@ -321,7 +321,7 @@ def test_outputs_in_json_are_written_in_parts() -> None:
     array = np.arange(5000, dtype=np.float32)
     array[7] = np.nan
     one = SimpleNamespace(name="y", dtype="float32")
-    wanted = SimpleNamespace(tensors=[one], raw=set())
+    wanted = SimpleNamespace(tensors=[one], raw=set(), shared={})
     (text,) = rest._answer({"model_name": "n"}, wanted, {"y": array})  # type: ignore[arg-type]
     listed = to_numbers(one, array)  # type: ignore[arg-type]
     tensors = [{"name": "y", "datatype": "FP32", "shape": [5000], "data": listed}]

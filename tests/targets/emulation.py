@@ -165,7 +165,7 @@ def _program(machine: Machine, artifact: Artifact, folder: Path) -> list[str]:
         return [*machine.command, str(_opener(artifact.target.zig_target)), str(folder / f"network{suffix}")]
     artifact.export(folder / "network.a")
     program = folder / "program"
-    flags = ["-static"] * (not machine.root) + ["-DOPEN_SIZES"] * artifact.description.is_dynamic
+    flags = ["-static"] * (not machine.root) + ["-DDYNAMIC_SIZES"] * artifact.description.is_dynamic
     _compile(artifact.target.zig_target, [*flags, str(_PROGRAM), str(folder / "network.a"), *_LIBRARIES], program)
     return [*machine.command, str(program)]
 

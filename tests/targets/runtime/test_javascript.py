@@ -464,7 +464,9 @@ def test_a_kernel_is_called_several_times_in_a_run_so_that_engines_can_replace_i
     exported = ("-Wl,--no-entry", "-Wl,--export=nnefc_pieces_alone")
     command = ["cc", "-target", "wasm32-freestanding", "-O2", "-nostdlib", *exported]
     module = tmp_path / "pieces.wasm"
-    subprocess.run([*zig(), *command, str(RUNTIME / "threads" / "work_chunks.c"), "-o", str(module)], check=True)
+    subprocess.run(
+        [*zig(), *command, f"-I{RUNTIME}", str(RUNTIME / "threads" / "work_chunks.c"), "-o", str(module)], check=True
+    )
     found = answer(
         f'const bytes = (await import("node:fs")).readFileSync("{module}");'
         "const { exports } = new WebAssembly.Instance(new WebAssembly.Module(bytes));"

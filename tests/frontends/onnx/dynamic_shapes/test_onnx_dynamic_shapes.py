@@ -154,7 +154,7 @@ def test_slices_count_from_the_end_where_their_ends_are_negative(tmp_path: Path)
 
 
 def branches_by_size(limit: int, then: Sequence[onnx.NodeProto], other: Sequence[onnx.NodeProto]) -> onnx.ModelProto:
-    """`y` of one of two branches: `then` for inputs `[n, s]` with s of at upper `limit`."""
+    """`y` of one of two branches: `then` for inputs `[n, s]` with s of at most `limit`."""
 
     def branch(name: str, nodes: Sequence[onnx.NodeProto]) -> onnx.GraphProto:
         result = helper.make_tensor_value_info("r", TensorProto.FLOAT, None)
