@@ -128,9 +128,9 @@ class Sampler:
         return chosen
 
     def _changed(self, logits: np.ndarray) -> np.ndarray:
-        """Returns the logits with bias and penalties, float64."""
+        """Returns the logits with bias and penalties, float64 if there are any."""
         if not self.changes_logits:
-            return logits if not self.temperature else logits.astype(np.float64)
+            return logits
         values = logits.astype(np.float64)
         for token, bias in self.logit_bias.items():
             if not 0 <= token < values.size:
@@ -149,20 +149,64 @@ class Sampler:
         return values
 
     def _drawn(self, values: np.ndarray) -> int:
-        count = min(self.top_k or values.size, values.size)
-        best = np.argpartition(-values, count - 1)[:count] if count < values.size else np.arange(count)
-        best = best[np.argsort(-values[best], kind="stable")]
-        weights = np.exp((values[best] - values[best[0]]) / self.temperature)
+        if self.top_k is None and self.top_p == self.typical_p == 1:
+            return self._drawn_from_all(values)
+        best, share = self._best(values)
+        kept_values = values[best].astype(np.float64)
+        weights = np.exp((kept_values - kept_values[0]) / self.temperature)
         sums = weights.cumsum()
-        kept = int(np.searchsorted(sums, self.top_p * sums[-1])) + 1 if self.top_p < 1 else count
+        kept = int(np.searchsorted(sums, share * sums[-1])) + 1 if share < 1 else len(best)
         kept = min(kept, int(np.count_nonzero(weights >= self.min_p)))
         best, weights = best[:kept], weights[:kept]
         if self.typical_p < 1:
             near = _near_entropy(weights, self.typical_p)
             best, weights = best[near], weights[near]
-        sums = weights.cumsum()
+        return int(best[self._location(weights)])
+
+    def _drawn_from_all(self, values: np.ndarray) -> int:
+        """Returns a token drawn from all; they need no order, which takes longer than a run of a small network."""
+        weights = self._weights(values)
+        if self.min_p:
+            weights[weights < self.min_p] = 0
+        return self._location(weights)
+
+    def _weights(self, values: np.ndarray) -> np.ndarray:
+        """Returns the probabilities of all tokens over that of the likeliest, float32: there are many."""
+        weights: np.ndarray = np.exp(((values - values.max()) / self.temperature).astype(np.float32, copy=False))
+        return weights
+
+    def _best(self, values: np.ndarray) -> tuple[np.ndarray, float]:
+        """Returns the likeliest tokens, the first one first, and the share of their probability that `top_p` keeps.
+
+        They are `top_k`, or as few as are known to have `top_p` of all together.
+        """
+        if self.top_k is not None or self.typical_p < 1 or self.top_p == 1:
+            return _ordered(values, min(self.top_k or values.size, values.size)), self.top_p
+        weights = self._weights(values)
+        total = weights.sum(dtype=np.float64)
+        for count in (_FEW, _SOME):
+            if count < values.size:
+                best = _ordered(values, count)
+                share = float(weights[best].sum(dtype=np.float64) / total)
+                if share > self.top_p:
+                    return best, self.top_p / share
+        return _ordered(values, values.size), self.top_p
+
+    def _location(self, weights: np.ndarray) -> int:
+        """Returns the position of a weight that is drawn."""
+        sums = weights.cumsum(dtype=np.float64)
         location = int(np.searchsorted(sums, self._random.random() * sums[-1], side="right"))
-        return int(best[min(location, len(best) - 1)])
+        return min(location, len(weights) - 1)
+
+
+_FEW, _SOME = 256, 4096
+"""Numbers of tokens that are tried for `top_p`, before all are sorted."""
+
+
+def _ordered(values: np.ndarray, count: int) -> np.ndarray:
+    """Returns the indices of so many of the largest values, the largest first."""
+    best = np.argpartition(-values, count - 1)[:count] if count < values.size else np.arange(count)
+    return best[np.argsort(-values[best], kind="stable")]
 
 
 def _near_entropy(weights: np.ndarray, share: float) -> np.ndarray:
