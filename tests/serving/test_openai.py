@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from language_models import write_model
-from openai import APIStatusError, BadRequestError, NotFoundError, OpenAI, RateLimitError
+from openai import APIStatusError, BadRequestError, InternalServerError, NotFoundError, OpenAI, RateLimitError
 from served_networks import post, serving
 
 import nnefc
@@ -206,6 +206,18 @@ def get_text(server: Any, path: str) -> str:
 def test_libraries_that_are_no_language_models_are_refused(libraries: dict[str, Path]) -> None:
     with pytest.raises(nnefc.LoadError, match="has no tokenizer"), serving({}, texts={"rows": libraries["rows"]}):
         pass
+
+
+def test_a_failure_ends_the_replies_under_way_alone(
+    server: Any, client: OpenAI, alone: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (model,) = server.texts
+    monkeypatch.setattr(model.engine, "_write", lambda _: 1 / 0)
+    with pytest.raises(InternalServerError, match="the server has written why to its log"):
+        client.chat.completions.create(messages=MESSAGES, **LIKELIEST)
+    monkeypatch.undo()
+    made = client.chat.completions.create(messages=MESSAGES, **LIKELIEST)
+    assert made.choices[0].message.content == alone["hello"]
 
 
 def test_errors_have_the_form_of_openai(client: OpenAI) -> None:

@@ -6,10 +6,12 @@ that holds the longest beginning of its prompt, so that what conversations have 
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -22,6 +24,8 @@ from nnefc.loader.sampling import Sampler
 from nnefc.loader.tokenizer import TextStream
 
 __all__ = ["Engine", "Job", "Outcome"]
+
+_LOG = logging.getLogger(__name__)
 
 _CHUNK = 128
 """Tokens of a prompt that are read while others wait for their next token."""
@@ -179,7 +183,8 @@ class Engine:
         with self._condition:
             self._ends = True
             self._condition.notify()
-        self.model.cancel()
+        with suppress(RunError):  # libraries for GPUs end their run
+            self.model.cancel()
         self._thread.join()
 
     def _loop(self) -> None:
@@ -189,8 +194,13 @@ class Engine:
                     self._condition.wait()
                 if self._ends:
                     return
-                self._admit()
-            self._step()
+            try:
+                with self._condition:
+                    self._admit()
+                self._step()
+            except Exception:  # else the thread would end, and all requests wait
+                _LOG.exception("a language model failed")
+                self._fail(self._active, "the server has written why to its log")
 
     @property
     def _active(self) -> list[_Sequence]:
