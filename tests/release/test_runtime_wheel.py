@@ -43,9 +43,10 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def nnefc(installed: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
-    """The command in a Python without site-packages."""
+    """The command in a Python without site-packages, in a folder without the metadata of another distribution."""
     program = f"import sys; sys.path.insert(0, {str(installed)!r}); from nnefc.__main__ import main; main()"
-    return subprocess.run([sys.executable, "-S", "-c", program, *map(str, arguments)], capture_output=True, text=True)
+    command = [sys.executable, "-S", "-c", program, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, cwd=installed)
 
 
 def test_it_is_small_and_says_what_is_in_it(wheel: Path) -> None:
@@ -116,7 +117,7 @@ def test_what_needs_the_compiler_says_so(command: list[str], installed: Path) ->
 def test_python_says_so_too(installed: Path) -> None:
     program = f"import sys; sys.path.insert(0, {str(installed)!r}); import nnefc\n"
     program += "try:\n    nnefc.compile('m.onnx')\nexcept nnefc.CompileError as error:\n    print(error)"
-    done = subprocess.run([sys.executable, "-S", "-c", program], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-S", "-c", program], capture_output=True, text=True, cwd=installed)
     assert "nnefc.compile needs the compiler" in done.stdout, done.stderr
 
 
