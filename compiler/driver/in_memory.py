@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from nnefc.driver.file_magic import TFLITE_MAGIC
 from nnefc.driver.torch_programs import PROGRAM_SUFFIX, check_functional, is_program, load_program, write_onnx
@@ -15,13 +15,28 @@ from nnefc.support.output_files import temporary_errors
 
 if TYPE_CHECKING:
     import onnx
-    import torch
 
 __all__ = ["AnyModel", "file_of"]
 
-AnyModel: TypeAlias = (
-    "onnx.ModelProto | bytes | str | os.PathLike[str] | torch.export.ExportedProgram | torch.onnx.ONNXProgram"
-)
+
+class ExportedProgram(Protocol):
+    """A `torch.export.ExportedProgram`, also for type checkers without PyTorch."""
+
+    @property
+    def graph_signature(self) -> Any: ...
+
+    @property
+    def graph_module(self) -> Any: ...
+
+
+class OnnxProgram(Protocol):
+    """A `torch.onnx.ONNXProgram`, likewise."""
+
+    @property
+    def model_proto(self) -> Any: ...
+
+
+AnyModel: TypeAlias = "onnx.ModelProto | bytes | str | os.PathLike[str] | ExportedProgram | OnnxProgram"
 """An ONNX model in memory, its bytes or those of a TFLite model, a program of PyTorch, or the file of a model of any
 format."""
 

@@ -233,7 +233,7 @@ def _kind(given: GivenModel) -> type[Exception]:
             if not Path(model).is_file() or Path(model).suffix in (".nnef", ".tgz", ".param"):
                 return Fail
             model = Path(model).read_bytes()
-        proto = onnx.ModelProto.FromString(model) if isinstance(model, bytes) else model
+        proto: Any = onnx.ModelProto.FromString(model) if isinstance(model, bytes) else model
         if not proto.HasField("graph"):
             return InvalidArgument
         if _has_unknown_domains(proto):
