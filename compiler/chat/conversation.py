@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Unpack
 
-from nnefc.chat.prompts import ChatError, Prompts
+from nnefc.chat.prompts import ChatError, Prompts, common_beginning
 from nnefc.chat.stopping import until_stopped
 from nnefc.loader import Model
 from nnefc.loader.sampling import Mask, Sampling
@@ -89,7 +89,7 @@ class Conversation:
         self, tokens: list[int], known: int, limit: int | None, stop: Sequence[str], mask: Mask | None
     ) -> Iterator[str]:
         parts: list[str] = []
-        self._held = tokens
+        self._held = list(tokens)
         chosen = self._model.generate(
             tokens[known:],
             most=1 << 62 if limit is None else limit,
@@ -106,7 +106,7 @@ class Conversation:
 
     def _noted(self, chosen: Iterator[int]) -> Iterator[int]:
         for token in chosen:
-            self._held = [*self._held, token]
+            self._held.append(token)
             self.written_count += 1
             yield token
 
@@ -127,7 +127,7 @@ class Conversation:
         if _LENGTH not in states:
             self._model.reset()
             return 0
-        held = min(int(self._model.read_state(_LENGTH)), len(tokens) - 1, len(self._held))
-        known = next((n for n in range(held) if self._held[n] != tokens[n]), held)
+        held = min(int(self._model.read_state(_LENGTH)), len(tokens) - 1)
+        known = common_beginning(self._held[:held], tokens)
         self._model.write_state(_LENGTH, known)
         return known

@@ -16,7 +16,7 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any, NoReturn
 
-__all__ = ["Renderer", "TemplateError", "rendered"]
+__all__ = ["Renderer", "TemplateError"]
 
 _SECONDS = 5
 """Of processor time."""
@@ -99,15 +99,6 @@ class Renderer:
             return {"error": _TOO_MUCH}
         answer: dict[str, Any] = json.loads(line)
         return answer
-
-
-def rendered(template: str, values: Mapping[str, Any]) -> str:
-    """Renders one template, as :class:`Renderer` does."""
-    renderer = Renderer()
-    try:
-        return renderer.render(template, values)
-    finally:
-        renderer.close()
 
 
 def _shown(message: str) -> str:

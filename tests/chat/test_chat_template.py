@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nnefc.chat import TemplateError, template
-from nnefc.chat.template import rendered
+from nnefc.chat.template import Renderer
 
 TEMPLATES = {
     "{{ bos_token }}{{ messages[0]['content'].strip() }}": "<s>hi",
@@ -30,7 +30,7 @@ REFUSED = {
 def test_chat_templates_are_rendered_as_by_transformers() -> None:
     values = {"messages": [{"role": "user", "content": " hi "}], "bos_token": "<s>"}
     for source, text in TEMPLATES.items():
-        assert rendered(source, values) == text
+        assert Renderer().render(source, values) == text
 
 
 @pytest.mark.parametrize("source", REFUSED)
@@ -39,5 +39,5 @@ def test_chat_templates_of_strangers_are_confined(source: str, tmp_path: Path, m
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(template, "_SECONDS", 1)
     with pytest.raises(TemplateError, match=REFUSED[source]):
-        rendered(source, {"messages": [{"role": "user", "content": "hi"}]})
+        Renderer().render(source, {"messages": [{"role": "user", "content": "hi"}]})
     assert not list(tmp_path.iterdir())

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-import numpy as np
-
-from nnefc.chat.prompts import ChatError
+from nnefc.chat.prompts import ChatError, common_beginning
 from nnefc.chat.stopping import Stopping
 from nnefc.loader import Model, RunError
 from nnefc.loader.generation import Reader
@@ -72,7 +69,6 @@ class Job:
     stop: Sequence[str]
     emit: Callable[[Outcome], None]
     cancelled: bool = False
-    begin: float = field(default_factory=time.monotonic)
 
 
 class _Reply:
@@ -219,8 +215,8 @@ class Engine:
     def _begin(self, job: Job) -> None:
         """Gives a job the free sequence with the longest beginning of its prompt; of equal ones the older."""
         free = [sequence for sequence in self._sequences if sequence.reply is None]
-        sequence = max(free, key=lambda each: (_common(each.held, job.prompt), -each.used))
-        known = min(_common(sequence.held, job.prompt), len(job.prompt) - 1)
+        sequence = max(free, key=lambda each: (common_beginning(each.held, job.prompt), -each.used))
+        known = min(common_beginning(sequence.held, job.prompt), len(job.prompt) - 1)
         self._set_length(sequence, known)
         sequence.held = list(job.prompt[:known])
         sequence.reply = _Reply(job, list(job.prompt[known:]), self.model.text_stream())
@@ -275,10 +271,3 @@ class Engine:
             if sequence.reply is not None:
                 sequence.reply.job.emit(Outcome(reason="error", error=error, count=sequence.reply.count))
             sequence.reply, sequence.held = None, []
-
-
-def _common(first: Sequence[int], second: Sequence[int]) -> int:
-    """Returns how many tokens two texts begin with in common."""
-    count = min(len(first), len(second))
-    differ = np.flatnonzero(np.asarray(first[:count]) != np.asarray(second[:count]))
-    return int(differ[0]) if len(differ) else count
