@@ -106,8 +106,12 @@ def on_device(*passes: Pass) -> Iterable[Pass]:
 # A network of operators: a module of Relax.
 graph = partial(of_phase, Phase.GRAPH)
 GRAPH = (
-    graph("fold constants", lambda m, c: fold_constants(m, keep=("dequantize",)), ensures=[Property.CONSTANTS]),
-    graph("fold dequantized constants", on_function(fold_constants)),
+    graph(
+        "fold constants",
+        lambda m, c: fold_constants(m, keep=("dequantize",), converts=True),
+        ensures=[Property.CONSTANTS],
+    ),
+    graph("fold dequantized constants", lambda m, c: fold_constants(m, converts=True)),
     graph("fold affine", on_function(fold_affine)),
     graph("join local response", on_function(fuse_local_response)),
     graph("group parts", on_function(group_parts)),

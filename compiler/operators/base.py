@@ -44,8 +44,10 @@ __all__ = [
     "check_size",
     "check_table",
     "dtype_of",
+    "identity",
     "is_array",
     "is_empty",
+    "is_transposed",
     "numpy_dtype",
     "rank_of",
     "shape_of",
@@ -210,11 +212,14 @@ class Emitter:
     def expr(self, operand: Operand) -> relax.Expr:
         """The operand as an expression of Relax; one array becomes one constant, however often it is used.
 
+        A large matrix in column-major order becomes a transposition: packing reads it where it is.
         In a body, what it uses of the functions around it becomes a parameter.
         """
         if not isinstance(operand, np.ndarray):
             return self.visible(operand)
-        key = _identity(operand)
+        if is_transposed(operand):
+            return self.emit(relax.op.permute_dims(self.expr(operand.T), [1, 0]))
+        key = identity(operand)
         if key not in self._constants:
             value = np.ascontiguousarray(operand).reshape(operand.shape)
             # Without the type, 64-bit elements would be truncated. The array is kept: its location must not be used
@@ -434,7 +439,7 @@ def build_main(
     return relax.transform.DeadCodeElimination(["main"])(builder.finalize())
 
 
-def _identity(array: Array) -> object:
+def identity(array: Array) -> object:
     """What two arrays have in common that may be one constant: numbers their value, others their location in memory."""
     if array.ndim == 0:
         return array.dtype.str, str(array.dtype), array.tobytes()
@@ -453,6 +458,11 @@ def _of_kind(lower: Callable[..., Any]) -> Callable[..., Any]:
         return lower(operator, at, *operands, **options)
 
     return checked
+
+
+def is_transposed(array: Array) -> bool:
+    """Returns whether an array is a large matrix in column-major order."""
+    return array.ndim == 2 and array.nbytes >= LARGE and array.flags.f_contiguous and not array.flags.c_contiguous
 
 
 class Operator:

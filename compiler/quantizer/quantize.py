@@ -115,7 +115,7 @@ def input_types(network: Network) -> list[TensorDescription]:
 def simplified(network: Network) -> Network:
     """A network whose layers have taken in what scales and shifts their results."""
     with dynamic_shape_context(network.dynamic_dimensions, network.input_shapes, network.all_data_dependent_sizes):
-        module = fold_affine(fold_constants(network.module, keep=("dequantize",)))
+        module = fold_affine(fold_constants(network.module, keep=("dequantize",), converts=True))
     return replace(network, module=module)
 
 

@@ -22,23 +22,26 @@ from nnefc.ir.dataflow import bindings_of, variables_read
 from nnefc.ir.network import control_index
 from nnefc.passes.graph.fusion.fusion_patterns import FUSION, OpPattern
 from nnefc.passes.graph.generated_constants import values_not_stored
-from nnefc.passes.graph.quantized.narrow_constants import narrow_weights
 from nnefc.passes.graph.rewriter import Rewriter, array_of, is_call, is_constant, operands, shape_of
+from nnefc.passes.graph.stored_weights import stored_weights
 from nnefc.support.mapped_files import release_pages
 from nnefc.symbolic.dims import mentions_dynamic_dim
 
 __all__ = ["fold_constants"]
 
 
-def fold_constants(mod: tvm.IRModule, keep: tuple[str, ...] = (), dequantized: bool = False) -> tvm.IRModule:
+def fold_constants(
+    mod: tvm.IRModule, keep: tuple[str, ...] = (), dequantized: bool = False, converts: bool = False
+) -> tvm.IRModule:
     """Replaces calls whose operands are all constant by their results.
 
     Args:
         keep: operators whose calls stay.
         dequantized: whether constants that were kept narrow for kernels to widen become wide, where none was joined
             with the widening.
+        converts: whether narrow weights of convolutions and matrix products become float32.
     """
-    bindings = _constant_bindings(mod, keep, dequantized)
+    bindings = _constant_bindings(mod, keep, dequantized, converts)
     if not bindings:
         return mod
     wanted = _used_outside(mod["main"], bindings)
@@ -122,17 +125,18 @@ class _Folder(Rewriter):
         return super()._bind(binding) if value is None else value
 
 
-def _constant_bindings(mod: tvm.IRModule, keep: tuple[str, ...], dequantized: bool) -> dict[relax.Var, relax.Binding]:
+def _constant_bindings(
+    mod: tvm.IRModule, keep: tuple[str, ...], dequantized: bool, converts: bool
+) -> dict[relax.Var, relax.Binding]:
     """Returns the bindings that depend on constants alone, in order.
 
     Kernels that report errors to the runtime stay, for the runtime is not there at compile time, and so do those that
-    compute with dynamic sizes. Choices and loops stay too; and transpositions of a matrix product's right factor, for
-    packing looks through them: to transpose and to pack a large matrix takes far longer than to pack it at once.
-    Packing looks through conversions of narrow weights too, and keeps them narrow.
+    compute with dynamic sizes. Choices and loops stay too; and so do transpositions and conversions of weights, for
+    packing looks through them: to transpose and to pack a large matrix takes far longer than to pack it at once, and
+    narrow weights stay narrow.
     """
     func, kernels = mod["main"], _kernels(mod)
-    packed = _right_factors(func)
-    narrow = narrow_weights(func)
+    weights = stored_weights(func, not converts)
     budget = Budget.for_constants(_constant_elements(func))
     found: dict[relax.Var, relax.Binding] = {}
 
@@ -153,9 +157,7 @@ def _constant_bindings(mod: tvm.IRModule, keep: tuple[str, ...], dequantized: bo
         return True
 
     for binding in bindings_of(func):
-        if not known(binding.value) or (binding.var in packed and _transposes_constant(binding.value)):
-            continue
-        if binding.var in narrow or _is_dynamic(binding, kernels):
+        if not known(binding.value) or binding.var in weights or _is_dynamic(binding, kernels):
             continue
         if budget.covers(binding, kernels):
             found[binding.var] = binding
@@ -189,20 +191,6 @@ def _constant_elements(func: relax.Function) -> int:
     calls = [b.value for b in bindings_of(func) if isinstance(b.value, relax.Call)]
     constants = {operand for call in calls for operand in operands(call) if is_constant(operand)}
     return sum(math.prod(shape_of(constant)) for constant in constants)
-
-
-def _transposes_constant(expr: relax.Expr) -> bool:
-    return is_call(expr, "permute_dims") and is_constant(expr.args[0]) and len(shape_of(expr.args[0])) == 2
-
-
-def _right_factors(func: relax.Function) -> set[relax.Var]:
-    """Variables that are read as the right factor of matrix products only."""
-    readers = [binding.value for binding in bindings_of(func)]
-    factors = {expr.args[1] for expr in readers if is_call(expr, "matmul")}
-    elsewhere: set[relax.Var] = set(variables_read(func.body.body))
-    for expr in readers:
-        elsewhere.update(variables_read(expr.args[0] if is_call(expr, "matmul") else expr))
-    return factors - elsewhere
 
 
 def _used_outside(func: relax.Function, inside: dict[relax.Var, relax.Binding]) -> list[relax.Var]:

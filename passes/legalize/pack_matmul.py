@@ -19,7 +19,7 @@ from tvm import relax
 from nnefc.passes.compute.matmul import multiply_packed, pack_right, pack_right_array, padded_rows, smallest_block
 from nnefc.passes.compute.strassen import combine_left, combine_right, multiply_submatrices
 from nnefc.passes.compute.tile_sizes import choose_tile
-from nnefc.passes.graph.algorithms.choose_matmul import constant_factor
+from nnefc.passes.graph.algorithms.choose_matmul import constant_factor, multiplied_type
 from nnefc.passes.graph.algorithms.fast_algorithms import FastAlgorithms
 from nnefc.passes.graph.fusion.fusion_patterns import FUSION, OpPattern
 from nnefc.passes.graph.quantized.narrow_constants import dequantized_for
@@ -53,7 +53,7 @@ class _Packer(Rewriter):
             return call
         columns, rows = shape_of(right)[-1], shape_of(left)[-2]
         size = self._block_size(columns, str(right.ty.dtype))
-        weights = constant_factor(self.definition(right), len(shape_of(left)), self._target)
+        weights = constant_factor(right, len(shape_of(left)), self.definition)
         if weights is not None and self._algorithms.by_strassen(weights):
             return self._by_strassen(left, weights, size)
         if weights is not None:
@@ -85,7 +85,8 @@ class _Packer(Rewriter):
         """
         key = (weights.ctypes.data, weights.shape, weights.strides, pack, size)
         if key not in self._packed_constants:
-            self._packed_constants[key] = constant(pack(weights, size))
+            factor = weights.astype(multiplied_type(weights, self._target), copy=False)
+            self._packed_constants[key] = constant(pack(factor, size))
         return self._packed_constants[key]
 
     def _fits(self, left: relax.Expr, right: relax.Expr) -> bool:

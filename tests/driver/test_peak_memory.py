@@ -52,6 +52,31 @@ def constant_nodes(folder: Path, weights: Weights) -> Path:
     return folder / "m.onnx"
 
 
+def fp16_weights(folder: Path, weights: Weights) -> Path:
+    """Weights of float16, twice as many: factors, transposed ones, and ones that the model casts to float32."""
+    held = [each for array in weights for each in (array.astype(np.float16), array.astype(np.float16).T)]
+    model, nodes = onnx_model(held), []
+    for i, node in enumerate(model.graph.node):
+        if i % 3 == 1:
+            node.op_type = "Gemm"
+            node.attribute.append(helper.make_attribute("transB", 1))
+        elif i % 3 == 2:
+            for k, name in enumerate(node.input):
+                nodes.append(helper.make_node("Cast", [name], [f"float{i}_{k}"], to=TensorProto.FLOAT))
+                node.input[k] = f"float{i}_{k}"
+            nodes += [node, helper.make_node("Cast", [f"y{i}"], [node.output[0]], to=TensorProto.FLOAT16)]
+            node.output[0] = f"y{i}"
+            continue
+        nodes.append(node)
+    nodes = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    for end in (*model.graph.input, *model.graph.output):
+        end.type.tensor_type.elem_type = TensorProto.FLOAT16
+    onnx.save_model(model, folder / "m.onnx")
+    return folder / "m.onnx"
+
+
 def typed_fields(folder: Path, weights: Weights) -> Path:
     model = onnx_model(weights)
     for tensor, array in zip(model.graph.initializer, weights, strict=True):
@@ -127,7 +152,8 @@ def nnef_compressed(folder: Path, weights: Weights) -> Path:
 WRITERS: Mapping[str, Writer] = {
     writer.__name__: writer
     for writer in (
-        inline, constant_nodes, typed_fields, external, compressed, pnnx, nnef_folder, nnef_archive, nnef_compressed
+        inline, constant_nodes, fp16_weights, typed_fields, external, compressed, pnnx, nnef_folder, nnef_archive,
+        nnef_compressed,
     )
 }  # fmt: skip
 

@@ -23,7 +23,7 @@ from nnefc.frontends.onnx.files.model import node_description
 from nnefc.frontends.onnx.values import STORAGE, AnyValue, Array, TensorSequence, Value, dtype_name, numpy_dtype
 from nnefc.ir.constant_evaluation import Budget
 from nnefc.ir.network import Body, Control
-from nnefc.operators.base import Emitter, Operand, Operator, check_size
+from nnefc.operators.base import Emitter, Operand, Operator, check_size, identity, is_transposed
 from nnefc.operators.tensor.creation import SizeValues
 from nnefc.operators.text.strings import TextConstant
 from nnefc.support.diagnostics import CompileError
@@ -168,7 +168,7 @@ class Context:
     _budget: Budget = field(default_factory=Budget)
     _constants: dict[object, tuple[object, relax.Expr]] = field(default_factory=dict)
     _as_float32: dict[object, tuple[object, Value]] = field(default_factory=dict)
-    """float32 of 16-bit floats, by the array's `id` or by the variable."""
+    """float32 of 16-bit floats, by the array's `id`, or by the function that is being built and the expression."""
     _fixed: dict[relax.Expr, Array | None] = field(default_factory=dict)
     """Variables that are computed from constants alone, and their values where somebody has asked."""
     _rounded: dict[tuple[relax.Expr | None, str], Array | None] = field(default_factory=dict)
@@ -208,6 +208,8 @@ class Context:
             return value.array
         if value.wide:
             return self._rounded_constant(value)
+        if value.stored is not None:
+            return self.unrounded(Value.known(value.stored)).array
         if self._fixed.get(value.expr) is None:
             owner = next(frame for frame in reversed(self.at.frames) if frame.owns(value.expr))
             known = {var: to_storage(array) for var, array in self._fixed.items() if array is not None}
@@ -243,7 +245,9 @@ class Context:
         array = value.array
         if value.dtype == "string":
             return self._texts(array)
-        key: object = (value.dtype, array.shape, array.tobytes()) if array.nbytes <= 64 else id(array)
+        if is_transposed(array):
+            return self.bind(relax.op.permute_dims(self.expr(Value.known(array.T)), [1, 0]))
+        key: object = (value.dtype, array.shape, array.tobytes()) if array.nbytes <= 64 else identity(array)
         if key not in self._constants:
             stored = np.ascontiguousarray(to_storage(array)).reshape(array.shape)
             # The array is kept too, so that its id is not given to another one.
@@ -268,21 +272,28 @@ class Context:
         real = [self.builder.emit(relax.op.astype(part, dtype), self.at.hint) for part in parts]
         return real[0] if len(real) == 1 else self.builder.emit(relax.op.divide(*real), self.at.hint)
 
-    def unrounded(self, half: Value) -> Value:
-        """16-bit floats as float32, just as the operator that they come from computed them."""
+    def unrounded(self, half: Value, late: bool = False) -> Value:
+        """16-bit floats as float32, just as the operator that they come from computed them.
+
+        Args:
+            late: whether the program converts large arrays, so that the result is no array.
+        """
         if half.wide:
             return replace(half, dtype="float32", wide=False)
-        key: object = id(half.array) if half.array is not None else self.expr(half)
+        array = None if late and half.array is not None and half.array.nbytes >= LARGE else half.array
+        frame = self.at.frames[-1]
+        key: object = id(array) if array is not None else (id(frame), self.expr(half))
         if key not in self._as_float32:
-            if half.array is not None:
-                array = half.array
+            # The array and the frame are kept too, so that their ids are not given to others.
+            if array is not None:
                 wide = array.astype(np.float32).view()  # TVM shares a view that cannot be written to
                 wide.flags.writeable = False
                 if wide.nbytes >= LARGE:
                     release_pages()
                 self._as_float32[key] = array, Value.known(wide)
             else:
-                self._as_float32[key] = key, self.emit(relax.op.astype(key, "float32"))
+                made = self.emit(relax.op.astype(self.expr(half), "float32"))
+                self._as_float32[key] = frame, replace(made, stored=half.array)
         return self._as_float32[key][1]
 
     def emit(self, expr: relax.Expr, dtype: str | None = None) -> Value:

@@ -44,6 +44,7 @@ class Value:
         expr: the Relax expression otherwise: a variable of the dataflow block, or a parameter.
         fixed: whether it is computed from values known at compile time alone, so that it could become known.
         sizes: the value where it is made of sizes that are known at run time; see `of_sizes`.
+        stored: the constant of 16-bit floats that the expression converts to float32, where it is one.
         wide: whether the expression of a 16-bit float is float32, and not rounded to the 16-bit float's type.
     """
 
@@ -54,6 +55,7 @@ class Value:
     fixed: bool = False
     wide: bool = False
     sizes: Array | None = None
+    stored: Array | None = None
 
     @property
     def rank(self) -> int:

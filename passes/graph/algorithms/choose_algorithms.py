@@ -23,7 +23,12 @@ from nnefc.passes.graph.algorithms.choose_convolution import (
     winograd_bytes,
     winograd_saving,
 )
-from nnefc.passes.graph.algorithms.choose_matmul import constant_factor, strassen_bytes, strassen_saving
+from nnefc.passes.graph.algorithms.choose_matmul import (
+    constant_factor,
+    multiplied_type,
+    strassen_bytes,
+    strassen_saving,
+)
 from nnefc.passes.graph.algorithms.fast_algorithms import Candidate, FastAlgorithms, best_saving
 from nnefc.passes.graph.layout.rules.convolution import Sliding, result_sizes, sliding_of
 from nnefc.passes.graph.layout.rules.deconvolution import geometry_of
@@ -61,7 +66,7 @@ def choose_algorithms(
     for module in modules:
         for expr in _constants(module):
             array = array_of(expr)
-            sizes[array.ctypes.data] = array.nbytes
+            sizes[array.ctypes.data] = array.size * np.dtype(multiplied_type(array, target)).itemsize
     size = sum(sizes.values())
     allowance = (budget - 1) * max(size, SMALL_NETWORK) if size else 0.0  # the budget may be infinite
     made: list[list[Candidate]] = []
@@ -232,12 +237,13 @@ def _by_winograd(
 
 def _product(call: relax.Call, definitions: Mapping[relax.Var, relax.Expr], target: Target) -> Iterator[Candidate]:
     left, right = call.args
-    factor = constant_factor(definitions.get(right, right), len(shape_of(left)), target)
-    if factor is None or str(left.ty.dtype) != str(factor.dtype) or 0 in shape_of(left):
+    factor = constant_factor(right, len(shape_of(left)), lambda expr: definitions.get(expr, expr))
+    if factor is None or 0 in shape_of(left):
+        return
+    dtype = multiplied_type(factor, target)
+    if dtype != str(left.ty.dtype):
         return
     depth, columns = factor.shape
-    if is_known(*shape_of(left)):
-        saved = strassen_saving(shape_of(left), depth, columns, str(factor.dtype), target)
-    else:
-        saved = -math.inf  # nor do others that read the factor
-    yield Candidate(factor.ctypes.data, None, saved, strassen_bytes(factor))
+    known = is_known(*shape_of(left))  # if not, no other product with the factor uses the algorithm either
+    saved = strassen_saving(shape_of(left), depth, columns, dtype, target) if known else -math.inf
+    yield Candidate(factor.ctypes.data, None, saved, strassen_bytes(factor, dtype))

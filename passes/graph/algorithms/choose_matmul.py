@@ -9,8 +9,7 @@ import numpy as np
 from tvm import relax
 
 from nnefc.passes.compute.dot.dot_product import pair_speed
-from nnefc.passes.graph.quantized.narrow_constants import weights_of
-from nnefc.passes.graph.rewriter import array_of, is_call, is_constant
+from nnefc.passes.graph.stored_weights import Definition, weights_of
 from nnefc.targets.machine.cpu.target import Target
 
 __all__ = ["constant_factor", "strassen_bytes", "strassen_saving"]
@@ -45,25 +44,23 @@ def strassen_saving(left: Sequence[int], depth: int, columns: int, dtype: str, t
     return min(saved - spent, 0) if saved <= _MIN_SAVING * spent else saved - spent
 
 
-def strassen_bytes(factor: np.ndarray) -> int:
-    """Returns the growth of a constant factor by its seven sums of submatrices."""
-    return factor.nbytes * 3 // 4
+def strassen_bytes(factor: np.ndarray, dtype: str) -> int:
+    """Returns the growth of a constant factor, multiplied as `dtype`, by its seven sums of submatrices."""
+    return factor.size * np.dtype(dtype).itemsize * 3 // 4
 
 
-def constant_factor(source: relax.Expr | None, rank: int, target: Target) -> np.ndarray | None:
-    """Returns the value of `source`, if that is one constant matrix `[K, N]`, or a transposed one; for a tensor of
-    `rank`.
+def multiplied_type(factor: np.ndarray, target: Target) -> str:
+    """Returns the element type that a constant factor is packed in: float32 if the target converts its own slowly."""
+    dtype = str(factor.dtype)
+    return dtype if target.widens(dtype) else "float32"
 
-    It is a view of the network's constant, from its first element on; in the narrower type that it is stored in, if the
-    target widens that quickly.
+
+def constant_factor(right: relax.Expr, rank: int, definition: Definition) -> np.ndarray | None:
+    """Returns the value of the right factor of a product with a tensor of `rank`, if that is one constant matrix
+    `[K, N]`: a view as of :func:`weights_of`.
     """
-    stored = weights_of(source)
-    if stored is not None:
-        weights = stored if target.widens(str(stored.dtype)) else stored.astype(np.float32)
-    elif is_call(source, "permute_dims") and is_constant(source.args[0]):
-        axes = source.attrs.axes
-        weights = np.transpose(array_of(source.args[0]), None if axes is None else [int(axis) for axis in axes])
-    else:
+    weights = weights_of(right, definition)
+    if weights is None:
         return None
     *batch, depth, columns = weights.shape if 2 <= weights.ndim <= rank else (0, 0, 0)
     return weights.reshape(depth, columns) if all(size == 1 for size in batch) else None

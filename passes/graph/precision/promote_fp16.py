@@ -17,8 +17,10 @@ import tvm
 from tvm import relax
 
 from nnefc.ir.dataflow import bindings_of
-from nnefc.passes.graph.precision.use_16bit_floats import CONVOLUTIONS, summing_in_single
+from nnefc.passes.graph.precision.use_16bit_floats import summing_in_single
 from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_constant
+from nnefc.passes.graph.stored_weights import CONVOLUTIONS
+from nnefc.support.mapped_files import LARGE
 
 __all__ = ["promote_fp16"]
 
@@ -121,7 +123,9 @@ class _Widener(Rewriter):
             return expr if all(f.same_as(o) for f, o in zip(fields, expr.fields, strict=True)) else relax.Tuple(fields)
         if not _float16_type(expr):
             return expr
-        return constant(array_of(expr).astype(np.float32)) if is_constant(expr) else self._as(expr, "float32")
+        if is_constant(expr) and (array := array_of(expr)).nbytes < LARGE:
+            return constant(array.astype(np.float32))
+        return self._as(expr, "float32")  # of a large constant it is computed where it is read
 
     def _as(self, expr: relax.Expr, dtype: str) -> relax.Var:
         if (expr, dtype) not in self._forms:

@@ -26,13 +26,12 @@ import tvm
 from tvm import relax
 
 from nnefc.ir.dataflow import bindings_of, variables_read
-from nnefc.passes.graph.quantized.narrow_constants import weights_of
 from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_call, is_constant, operands, shape_of
+from nnefc.passes.graph.stored_weights import CONVOLUTIONS, weights_of
 from nnefc.support.diagnostics import CompileError
 from nnefc.targets.machine.cpu.target import KEPT_WIDE
 
 __all__ = [
-    "CONVOLUTIONS",
     "MOVES",
     "SUMS_OF_LANES",
     "SUMS_OF_PAIRS",
@@ -46,8 +45,6 @@ __all__ = [
     "summing_in_single",
     "use_16bit_floats",
 ]
-
-CONVOLUTIONS = tuple(f"nn.conv{rank}d{kind}" for rank in (1, 2, 3) for kind in ("", "_transpose"))
 
 MOVES = (
     "broadcast_to",
@@ -189,12 +186,7 @@ class _Narrower(Rewriter):
         """Returns the right operand of a contraction of the old function, if it is known; of one matrix, its two
         dimensions.
         """
-        source = self._defined(call.args[1])
-        if is_call(source, "permute_dims"):
-            inner, axes = weights_of(self._defined(source.args[0])), source.attrs.axes
-            found = None if inner is None else inner.transpose(None if axes is None else [int(axis) for axis in axes])
-        else:
-            found = weights_of(source)
+        found = weights_of(call.args[1], self._defined)
         if found is None or not is_call(call, "matmul") or found.ndim > len(shape_of(call.args[0])):
             return found
         return found.reshape(found.shape[-2:]) if all(size == 1 for size in found.shape[:-2]) else found

@@ -21,15 +21,16 @@ import tvm
 from tvm import relax, te, tirx, topi
 
 from nnefc.ir.attributes import CONVERTS_CONSTANTS
-from nnefc.ir.dataflow import bindings_of, variables_read
+from nnefc.ir.dataflow import bindings_of
 from nnefc.passes.graph.fusion.expression_size import kernel_size
 from nnefc.passes.graph.fusion.fusion_patterns import FUSION, OpPattern
 from nnefc.passes.graph.quantized.quantized_values import Grid, Quantized, quantized_of
 from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_call, is_constant, operands, shape_of
+from nnefc.passes.graph.stored_weights import CONVOLUTIONS, TRANSPOSED_CONVOLUTIONS, weights_of
 from nnefc.symbolic.dims import element_count, size_hint
 from nnefc.targets.machine.cpu.target import Target
 
-__all__ = ["dequantized_for", "narrow_constants", "narrow_weights", "weights_of"]
+__all__ = ["dequantized_for", "narrow_constants"]
 
 
 _MIN_ELEMENTS = 1 << 10
@@ -44,8 +45,6 @@ convert, write and read a vector once takes some five cycles, a row of products 
 _LOOKED_AT = 256  # elements that are tried before all are
 
 _ELEMENT_WISE = ("add", "divide", "maximum", "minimum", "multiply", "power", "subtract", "where")
-_CONVOLUTIONS = ("nn.conv1d", "nn.conv2d", "nn.conv3d")
-_TRANSPOSED = tuple(f"{name}_transpose" for name in _CONVOLUTIONS)
 
 
 def narrow_constants(mod: tvm.IRModule, target: Target | None, strict: bool = False) -> tvm.IRModule:
@@ -57,17 +56,6 @@ def narrow_constants(mod: tvm.IRModule, target: Target | None, strict: bool = Fa
     """
     rewriter = _Narrower(mod, target, strict)
     return relax.transform.DeadCodeElimination()(rewriter.transform()) if rewriter.needed() else mod
-
-
-def weights_of(definition: relax.Expr | None) -> np.ndarray | None:
-    """Returns the constant that the weights of a contraction are, given what binds them: as it is stored, or in
-    float32.
-    """
-    if is_constant(definition):
-        return array_of(definition)
-    if is_call(definition, "astype") and is_constant(definition.args[0]) and str(definition.ty.dtype) == "float32":
-        return array_of(definition.args[0])
-    return None
 
 
 def dequantized_for(rewriter: Rewriter, packed: relax.Expr, rows: int, target: Target) -> relax.Expr:
@@ -87,18 +75,6 @@ def dequantized_for(rewriter: Rewriter, packed: relax.Expr, rows: int, target: T
     )
 
 
-def narrow_weights(func: relax.Function) -> set[relax.Var]:
-    """Variables that hold weights of contractions, stored in a narrower type, and are read as nothing else."""
-    bindings = bindings_of(func)
-    found = {b.var for b in bindings if not is_constant(b.value) and weights_of(b.value) is not None}
-    if not found:
-        return found
-    for expr in (*(binding.value for binding in bindings), func.body.body):
-        weights = expr.args[1] if is_call(expr, "matmul", *_CONVOLUTIONS, *_TRANSPOSED) else None
-        found -= {operand for operand in variables_read(expr) if weights is None or not operand.same_as(weights)}
-    return found
-
-
 def _rows(table: te.Tensor, indices: te.Tensor, axis: int, mode: str) -> te.Tensor:
     return topi.take(table, indices, axis, mode=mode)
 
@@ -116,7 +92,7 @@ class _Narrower(Rewriter):
         return any(is_constant(o) and _is_large(o) for call in calls for o in operands(call))
 
     def rewrite(self, var: relax.Var, call: relax.Call) -> relax.Expr:
-        if is_call(call, "matmul", *_CONVOLUTIONS, *_TRANSPOSED):
+        if is_call(call, "matmul", *CONVOLUTIONS):
             return self._contraction(var, call)
         if is_call(call, *_ELEMENT_WISE):
             return relax.Call(call.op, [self._dequantized(arg) for arg in call.args], call.attrs)
@@ -203,6 +179,9 @@ class _Narrower(Rewriter):
         transposed = False
         if is_call(call, "matmul") and len(shape_of(weights)) == 2 and is_call(definition, "permute_dims"):
             weights, transposed = definition.args[0], True
+        stored = weights_of(weights, self.definition) if is_call(call, *CONVOLUTIONS) else None
+        if stored is not None and not self._target.widens(str(stored.dtype)):  # as algorithms for float32 have them
+            return relax.Call(call.op, [data, constant(stored.astype(np.float32))], call.attrs, call.ty_args, call.span)
         source = self._stored(weights)
         if source is None:
             return call
@@ -215,9 +194,8 @@ class _Narrower(Rewriter):
 
     def _with_scale(self, call: relax.Call, rank: int, source: Quantized) -> relax.Expr:
         """Returns a contraction of dequantized weights, its scales multiplied to the result."""
-        channels = 0 if is_call(call, *_CONVOLUTIONS) else 1
-        if is_call(call, "matmul"):
-            channels = len(shape_of(source.data)) - 1
+        transposed = is_call(call, *TRANSPOSED_CONVOLUTIONS)
+        channels = len(shape_of(source.data)) - 1 if is_call(call, "matmul") else int(transposed)
         if source.grid.axis not in (None, channels) or len(shape_of(source.data)) < 2:
             return call
         whole = constant(_centred(source))
@@ -226,7 +204,7 @@ class _Narrower(Rewriter):
         scale = source.grid.scale.reshape(-1)
         if source.grid.axis is not None:
             last = rank - 1 if is_call(call, "matmul") else 1
-            groups = int(call.attrs.groups) if is_call(call, *_TRANSPOSED) else 1  # they have the same scales
+            groups = int(call.attrs.groups) if transposed else 1  # they have the same scales
             scale = np.tile(scale, groups).reshape([-1 if axis == last else 1 for axis in range(rank)])
         return relax.op.multiply(product, constant(scale))
 

@@ -16,6 +16,7 @@ from onnx_models import FLOAT, INT64, graph, info, loaded, model, node, results,
 import nnefc
 from nnefc.ir.dataflow import bindings_of
 from nnefc.ir.network import Network
+from nnefc.passes.graph.rewriter import array_of, is_call, is_constant
 
 HALF, BFLOAT = TensorProto.FLOAT16, TensorProto.BFLOAT16
 _NUMPY = {FLOAT: np.dtype(np.float32), HALF: np.dtype(np.float16), BFLOAT: np.dtype(ml_dtypes.bfloat16)}
@@ -114,6 +115,57 @@ def test_tables_that_are_gathered_from_stay_float16(tmp_path: Path) -> None:
     assert 'R.Tensor((50, 7), dtype="float32")' not in network.module.script()
     got = nnefc.compile(tmp_path / "model.onnx").run({"i": np.array([49, 0, 7])})["y"]
     np.testing.assert_allclose(got, np.exp(table[[49, 0, 7]].astype(np.float32)), rtol=1e-3)
+
+
+def _large_weights() -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
+    """A network with more than 64 KB in each tensor of weights, which are read in all ways; and the weights."""
+    rng = np.random.default_rng(6)
+    shapes = {"m": (181, 187), "g": (191, 187), "k": (61, 3, 1, 181), "c": (191, 181)}
+    weights = {name: (rng.standard_normal(shape) / 13).astype(np.float16) for name, shape in shapes.items()}
+
+    def branch(name: str, *after: onnx.NodeProto) -> onnx.GraphProto:
+        return graph([node("MatMul", ["x", "m"], ["n"]), *after], [], [info(name, (3, 187), HALF)], name=name)
+
+    nodes = [
+        node("If", ["yes"], ["i"], then_branch=branch("n"), else_branch=branch("r", node("Relu", ["n"], ["r"]))),
+        node("MatMul", ["x", "m"], ["f"]),
+        node("Gemm", ["f", "g"], ["a"], transB=1),
+        node("Cast", ["a"], ["a_"], to=FLOAT),
+        node("Cast", ["c"], ["c_"], to=FLOAT),
+        node("Transpose", ["c_"], ["t"]),
+        node("Transpose", ["t"], ["c__"]),
+        node("MatMul", ["a_", "c__"], ["p"]),
+        node("Einsum", ["a_", "c_"], ["e"], equation="ij,jk->k"),
+        node("Reshape", ["x", "image"], ["x_"]),
+        node("Conv", ["x_", "k"], ["z"]),
+    ]
+    inputs = [info("x", (3, 181), HALF), info("yes", (), TensorProto.BOOL)]
+    outputs = [info("p", (3, 181), FLOAT), info("i", (3, 187), HALF), info("e", (181,), FLOAT)]
+    held = [tensor(name, array, np.float16) for name, array in weights.items()]
+    held.append(tensor("image", [1, 3, 1, 181], np.int64))
+    return model(nodes, inputs, [*outputs, info("z", (1, 61, 1, 1), HALF)], held), weights
+
+
+def test_large_weights_are_constants_as_the_file_has_them(tmp_path: Path) -> None:
+    proto, weights = _large_weights()
+    calls = [binding.value for binding in bindings_of(loaded(proto, tmp_path).module["main"])]
+    read = [operand for call in calls if is_call(call, "astype", "matmul", "nn.conv2d") for operand in call.args]
+    constants = [array_of(operand) for operand in read if is_constant(operand)]
+    assert {array.shape for array in constants} == {array.shape for array in weights.values()}
+    assert {array.dtype for array in constants} == {np.dtype(np.float16)}
+
+
+@pytest.mark.parametrize("target", ["llvm", "llvm -mcpu=x86-64"])  # with conversions of float16, and without
+def test_results_with_large_weights_are_those_of_float64(target: str, tmp_path: Path) -> None:
+    proto, weights = _large_weights()
+    (tmp_path / "model.onnx").write_bytes(proto.SerializeToString())
+    m, g, k, c = (weights[name].astype(np.float64) for name in "mgkc")
+    x = np.random.default_rng(2).standard_normal((3, 181)).astype(np.float16)
+    made = nnefc.compile(tmp_path / "model.onnx", target=target).run({"x": x, "yes": np.array(False)})
+    f = x.astype(np.float64) @ m
+    expected = {"p": f @ g.T @ c, "i": np.maximum(f, 0), "e": (f @ g.T).sum(0) @ c, "z": np.einsum("oiab,ib->o", k, x)}
+    for name, array in expected.items():
+        np.testing.assert_allclose(made[name].reshape(array.shape), array, rtol=2e-3, atol=2e-3)
 
 
 def _branch(nodes: Sequence[onnx.NodeProto], name: str) -> onnx.GraphProto:

@@ -36,10 +36,11 @@ from nnefc.passes.graph.layout.blocked_layout import Blocked
 from nnefc.passes.graph.layout.layout_rewriter import LayoutRewriter, LayoutRule
 from nnefc.passes.graph.layout.rules.group_reads import Reads, merged_groups, reads_of, slot_by_slot
 from nnefc.passes.graph.precision.use_16bit_floats import Float16Sums, powers_for
-from nnefc.passes.graph.quantized.narrow_constants import dequantized_for, weights_of
+from nnefc.passes.graph.quantized.narrow_constants import dequantized_for
 from nnefc.passes.graph.quantized.packed_operands import packed_data, packed_weights
 from nnefc.passes.graph.rewriter import constant as to_constant
 from nnefc.passes.graph.rewriter import is_call, shape_of
+from nnefc.passes.graph.stored_weights import weights_of
 from nnefc.symbolic.dims import element_count, size_hint
 
 __all__ = [
@@ -111,7 +112,7 @@ def filters_of(layouts: LayoutRewriter, weights: relax.Expr) -> np.ndarray | Non
     """Returns the value of constant weights: in the narrower type that they are stored in, if the target widens it
     quickly.
     """
-    stored = weights_of(layouts.definition(weights))
+    stored = weights_of(weights, layouts.definition)
     return stored if stored is None or layouts.target.widens(str(stored.dtype)) else stored.astype(np.float32)
 
 
