@@ -24,6 +24,8 @@ from nnefc.passes.graph.fold_constants import fold_constants
 from nnefc.passes.graph.fuse_local_response import fuse_local_response
 from nnefc.passes.graph.fusion.fuse import fuse
 from nnefc.passes.graph.fusion.hierarchical_concat import group_parts
+from nnefc.passes.graph.layout.assign_layouts import assign_vector_layouts
+from nnefc.passes.graph.layout.fold_permutations import fold_permutations
 from nnefc.passes.graph.precision.use_16bit_floats import check_names, use_16bit_floats
 from nnefc.passes.legalize.contiguous_slices import WHOLE_SLICES
 from nnefc.passes.legalize.dequantize_on_fetch import fetch_blocks
@@ -57,6 +59,9 @@ class CudaSettings(Settings):
 
 
 NARROW = PassCondition("with --precision bf16 or fp16", lambda s: s.target.precision in FLOAT16_TYPES)
+TENSOR_CORES = PassCondition(
+    "with tensor cores and --precision tf32, bf16 or fp16", lambda s: s.target.tensor_core_type is not None
+)
 OVERWRITES = PassCondition(
     "kernels that may overwrite an operand", lambda context: bool(context.use.in_place.overwritable)
 )
@@ -74,6 +79,13 @@ def narrow_floats(module: tvm.IRModule, context: GraphContext) -> tvm.IRModule:
     """Converts operands of convolutions and matrix products to 16-bit floats."""
     target: CudaTarget = context.settings.target
     return use_16bit_floats(module, FLOAT16_TYPES[target.precision], keep_wide=target.keep_wide)
+
+
+def vector_layouts(module: tvm.IRModule, context: GraphContext) -> tvm.IRModule:
+    """Keeps what convolutions by tensor cores read in blocks of the channels that a thread loads at once."""
+    target: CudaTarget = context.settings.target
+    assert target.tensor_core_type is not None
+    return assign_vector_layouts(module, target.tensor_core_type, target.channels_of_a_block, target.host)
 
 
 def mark_aliases(func: tirx.PrimFunc, _context: KernelContext) -> tirx.PrimFunc:
@@ -114,12 +126,14 @@ GRAPH = (
     graph("fold dequantized constants", lambda m, c: fold_constants(m, converts=True)),
     graph("fold affine", on_function(fold_affine)),
     graph("join local response", on_function(fuse_local_response)),
+    graph("fold permutations", on_function(fold_permutations), when=TENSOR_CORES),
     graph("group parts", on_function(group_parts)),
     graph("fetch blocks", on_function(fetch_blocks), when=~NARROW),
     graph("widen blocks", on_function(widen_blocks)),
     # tf32 is a matter of instructions alone.
     graph("check kept names", check_kept, when=NARROW, analyzes=True),
     graph("use narrow floats", narrow_floats, when=NARROW),
+    graph("assign layouts", vector_layouts, when=TENSOR_CORES, ensures=[Property.LAYOUTS]),
 )
 
 # Every operator becomes a call of a kernel; element-wise kernels are fused with the kernel before them.

@@ -6,7 +6,8 @@ of its input channels after each other, so that tiles of the sum seldom need mor
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from tvm import te, tirx
@@ -14,7 +15,53 @@ from tvm import te, tirx
 from nnefc.operators.nn.convolution import accumulator, converted
 from nnefc.symbolic.dims import dimensions, known_less
 
-__all__ = ["convolve_row_major", "interleave_row_major", "pack_row_major", "pack_row_major_array"]
+__all__ = ["GuardedWindow", "convolve_row_major", "interleave_row_major", "pack_row_major", "pack_row_major_array"]
+
+
+@dataclass(frozen=True)
+class GuardedWindow:
+    """A sliding window whose padding is a condition on the loads.
+
+    Attributes:
+        sizes: spatial sizes of the data.
+        kernel: those of the window.
+        before, after: zeros on both sides of each spatial dimension.
+    """
+
+    sizes: Sequence[int]
+    kernel: Sequence[int]
+    before: Sequence[int]
+    after: Sequence[int]
+    strides: Sequence[int]
+    dilation: Sequence[int]
+
+    @property
+    def results(self) -> list[int]:
+        """Returns the spatial sizes of the result."""
+        return [
+            (length + low + high - (size - 1) * step - 1) // stride + 1
+            for length, low, high, size, step, stride in zip(
+                self.sizes, self.before, self.after, self.kernel, self.dilation, self.strides, strict=True
+            )
+        ]
+
+    def element(
+        self, read: Callable[[Sequence[tirx.Expr]], tirx.Expr], position: Sequence[tirx.Expr], taps: Sequence[tirx.Expr]
+    ) -> tirx.Expr:
+        """Returns the element under a tap of the window at a position; zero outside of the data."""
+        at = [
+            p * s + t * d - low
+            for p, s, t, d, low in zip(position, self.strides, taps, self.dilation, self.before, strict=True)
+        ]
+        inside = []
+        for offset, length, low, out, size, step, stride in zip(
+            at, self.sizes, self.before, self.results, self.kernel, self.dilation, self.strides, strict=True
+        ):
+            inside += [offset >= 0] if low else []
+            last = (out - 1) * stride + (size - 1) * step - low
+            inside += [] if known_less(last, length) else [offset < length]
+        value = read(at)
+        return tirx.if_then_else(tirx.all(*inside), value, tirx.const(0, value.expr_ty().dtype)) if inside else value
 
 
 def pack_row_major_array(filters: np.ndarray) -> np.ndarray:
@@ -56,10 +103,7 @@ def convolve_row_major(
     """
     batch, _, *sizes = dimensions(data.shape)
     *kernel, inputs, outputs = dimensions(packed.shape)
-    spatial = [
-        (length + low + high - (size - 1) * step - 1) // stride + 1
-        for length, low, high, size, step, stride in zip(sizes, before, after, kernel, dilation, strides, strict=True)
-    ]
+    window = GuardedWindow(sizes, kernel, before, after, strides, dilation)
     taps = [te.reduce_axis((0, length), f"k{axis}") for axis, length in enumerate(kernel)]
     channel = te.reduce_axis((0, inputs), "rc")
     of_group = outputs // groups
@@ -67,20 +111,10 @@ def convolve_row_major(
 
     def element(n: tirx.Var, o: tirx.Var, *position: tirx.Var) -> tirx.Expr:
         first = 0 if groups == 1 else o // of_group * inputs
-        at = [p * s + t * d - low for p, s, t, d, low in zip(position, strides, taps, dilation, before, strict=True)]
-        inside = []
-        for offset, length, low, out, size, step, stride in zip(
-            at, sizes, before, spatial, kernel, dilation, strides, strict=True
-        ):
-            inside += [offset >= 0] if low else []
-            last = (out - 1) * stride + (size - 1) * step - low
-            inside += [] if known_less(last, length) else [offset < length]
-        value = data(n, first + channel, *at)
-        if inside:
-            value = tirx.if_then_else(tirx.all(*inside), value, tirx.const(0, data.dtype))
+        value = window.element(lambda at: data(n, first + channel, *at), position, taps)
         return te.sum(value.astype(sums) * packed(*taps, channel, o).astype(sums), axis=[*taps, channel])
 
-    return converted(te.compute((batch, outputs, *spatial), element, name="convolution"), dtype)
+    return converted(te.compute((batch, outputs, *window.results), element, name="convolution"), dtype)
 
 
 def interleave_row_major(

@@ -84,9 +84,16 @@ def test_every_size_gives_what_tvm_computes_and_no_access_is_wrong(name: str) ->
                 np.testing.assert_allclose(result, other, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("precision", [pytest.param("tf32", marks=pytest.mark.slow), "fp16"])
-def test_tensor_cores_take_any_size(precision: str) -> None:
-    name = "attention"
+@pytest.mark.parametrize(
+    ("name", "precision"),
+    [
+        ("convolutions in blocks, pooling, mean", "fp16"),
+        pytest.param("strides, groups and transposed convolutions", "fp16", marks=pytest.mark.slow),
+        pytest.param("attention", "fp16", marks=pytest.mark.slow),
+        pytest.param("attention", "tf32", marks=pytest.mark.slow),
+    ],
+)
+def test_tensor_cores_take_any_size(name: str, precision: str) -> None:
     with on_cuda(checks=True, precision=precision) as made, loaded(sample(name)) as model:
         for sizes in NETWORKS[name][2][::2]:
             given = inputs(model, sizes)

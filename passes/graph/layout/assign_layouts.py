@@ -30,12 +30,14 @@ from nnefc.passes.graph.layout.rules import (
     rearrangement,
     resize,
     splitting,
+    vector_convolution,
 )
 from nnefc.passes.graph.layout.rules import low_precision_convolution as narrow_convolution
 from nnefc.passes.graph.quantized.packed_operands import NARROW
+from nnefc.passes.graph.rewriter import operands
 from nnefc.targets.machine.cpu.target import Target
 
-__all__ = ["assign_layouts"]
+__all__ = ["assign_layouts", "assign_vector_layouts"]
 
 
 _KERNEL_RULES = (
@@ -72,6 +74,50 @@ def assign_layouts(mod: tvm.IRModule, target: Target, algorithms: FastAlgorithms
     size = channels_of_a_block(mod, target)
     mod = LayoutRewriter(mod, target, _rule_of, strict, algorithms, size).transform()
     return relax.transform.DeadCodeElimination()(mod)
+
+
+def assign_vector_layouts(mod: tvm.IRModule, dtype: str, size: int, host: Target) -> tvm.IRModule:
+    """Does the same for tensor cores: convolutions that multiply elements of `dtype`, in blocks of `size` channels.
+
+    Every other operation keeps its form where none of its operands is blocked.
+
+    Args:
+        size: what a thread loads at once.
+        host: the processor that launches the kernels; no rule asks it.
+    """
+    convolutions = vector_convolution.rules_for(dtype)
+
+    def rule_of(call: relax.Call) -> LayoutRule | None:
+        if not isinstance(call.op, tvm.ir.Op):
+            return None
+        name = call.op.name.removeprefix("relax.")
+        return convolutions.get(name) or _IN_REGIONS.get(name)
+
+    mod = LayoutRewriter(mod, host, rule_of, True, FastAlgorithms(), size).transform()
+    return relax.transform.DeadCodeElimination()(mod)
+
+
+def _only_in_regions(rule: LayoutRule) -> LayoutRule:
+    """Returns the rule for calls with a blocked operand; others stay as they are."""
+
+    def applied(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
+        is_inside = any(layouts.layout_of(arg) is not None for arg in operands(call))
+        return rule(layouts, call) if is_inside else None
+
+    return applied
+
+
+_IN_REGIONS = {
+    name: _only_in_regions(rule)
+    for name, rule in {
+        **element_wise.RULES,
+        **gathering.RULES,
+        **pooling.RULES,
+        **rearrangement.RULES,
+        **splitting.RULES,
+        "call_tir": _of_kernel,
+    }.items()
+}
 
 
 def _rule_of(call: relax.Call) -> LayoutRule | None:

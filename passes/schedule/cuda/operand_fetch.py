@@ -79,7 +79,7 @@ class OperandFetch:
     ) -> None:
         self.side, self.nest, self.thread = side, nest, thread
         self.batch, self.first = batch, first
-        self._kept = self._axes_that_take_divisions() if side.slots else []
+        self._kept = self._axes_that_take_divisions()
         if self._kept:
             self._registers = nest.buffer(f"{name}_at", side.slots * len(self._kept), "int32", "local")
             every = self._axis_values(nest.variable("slot", side.slots))
@@ -159,11 +159,16 @@ class OperandFetch:
 
     def kept(self, vector: tirx.Expr, slot: int) -> tirx.Expr:
         """Returns the registers that are kept for a vector."""
-        first = tirx.floormod(vector, number(max(1, self.side.slots))) * number(len(self._kept))
+        first = tirx.floormod(vector, number(self.side.slots)) * number(len(self._kept))
         return load(self._registers, self.nest.simplify(first + number(slot)))
 
     def _axes_that_take_divisions(self) -> list[tirx.Var]:
-        values = self._axis_values(number(0))
+        """Returns the axes to keep; what divides the number of a thread alone is left to the compiler."""
+        operand = self.side.operand
+        if self.side.along_depth:
+            values = operand.positions.at(self.nest.variable("position", operand.positions.size), operand.value)
+        else:
+            values = self._axis_values(number(0))
         return [var for var, value in values.items() if any(isinstance(part, _DIVISIONS) for part in inside(value))]
 
     def _axis_values(self, vector: tirx.Expr) -> dict[tirx.Var, tirx.Expr]:
@@ -177,7 +182,7 @@ class OperandFetch:
         """Returns the value to keep: divided by the lanes along whose axis they run, so that TVM sees a multiple of
         them.
         """
-        if not self.side.operand.positions.is_fastest(var):
+        if self.side.along_depth or not self.side.operand.positions.is_fastest(var):
             return value
         return self.nest.simplify(tirx.floordiv(value, number(self.side.lanes)))
 
@@ -220,8 +225,8 @@ class _Element:
             **operand.positions.at(position, operand.value),
         }
         for var, kept in self._kept.items():
-            fastest = operand.positions.is_fastest(var)
-            values[var] = kept * number(self._side.lanes) + across if fastest else kept
+            has_lanes = not self._side.along_depth and operand.positions.is_fastest(var)
+            values[var] = kept * number(self._side.lanes) + across if has_lanes else kept
         return values
 
     def _limits(self, position: tirx.Expr, depth: tirx.Expr, present: tirx.Expr) -> list[tirx.Expr]:

@@ -79,8 +79,8 @@ class OperandTile:
 
     @property
     def slots(self) -> int:
-        """Positions that one thread fetches from; 0 if each vector has one of its own."""
-        return 0 if self.along_depth else max(1, self.positions // (self.lanes * self.threads))
+        """Positions that one thread fetches from: along depths, one for each vector."""
+        return self.vectors if self.along_depth else max(1, self.positions // (self.lanes * self.threads))
 
     def position(self, thread: tirx.Expr, vector: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr, tirx.Expr]:
         """Position and depth in the tile of a thread's vector, and whether it is in the tile at all."""

@@ -13,7 +13,7 @@ from nnefc.support.diagnostics import CompileError
 from nnefc.support.element_types import bits_of
 from nnefc.targets.machine.cpu.parsing import baseline_target, parse_target
 from nnefc.targets.machine.cpu.target import PRECISIONS, Target
-from nnefc.targets.machine.cuda.gpus import CAPABILITIES, GPUS, LOAD_BYTES, WARP, Gpu, default_gpu
+from nnefc.targets.machine.cuda.gpus import CAPABILITIES, GPUS, LOAD_BYTES, MATRIX_INSTRUCTIONS, WARP, Gpu, default_gpu
 from nnefc.targets.machine.named_targets import DEFAULT_GPUS
 from nnefc.targets.machine.system import FileFormat
 from nnefc.targets.machine.target_hints import near
@@ -21,6 +21,9 @@ from nnefc.targets.machine.target_hints import near
 __all__ = ["CudaTarget", "parse_cuda_target"]
 
 _MIN_ARCHITECTURES = {"fp32": 0, "tf32": 80, "bf16": 80, "fp16": 70}
+
+
+_TENSOR_CORE_TYPES = {"tf32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 
 
 @dataclass(frozen=True)
@@ -140,6 +143,19 @@ class CudaTarget:
             f"code for the target {self.name!r} has no reproducible results",
             hint="processors have: leave the option out",
         )
+
+    @property
+    def tensor_core_type(self) -> str | None:
+        """The type that tensor cores multiply with this precision; None if they are not used."""
+        dtype = _TENSOR_CORE_TYPES.get(self.precision)
+        return dtype if dtype is not None and self.oldest >= MATRIX_INSTRUCTIONS[dtype].oldest else None
+
+    @property
+    def channels_of_a_block(self) -> int:
+        """Channels that lie side by side in the layout for tensor cores: what a thread loads at once of the narrowest
+        operands, for several precisions may meet in one network.
+        """
+        return self.lanes("float16")
 
     def lanes(self, dtype: str) -> int:
         """Elements of `dtype` that a thread loads at once."""

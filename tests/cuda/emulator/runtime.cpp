@@ -112,7 +112,10 @@ struct Access {  // the last one of its kind to a word of memory
   uint8_t bytes;   // which of the word's four
   uint8_t spread;  // one thread, several of a warp, several of a block, several blocks
 };
-struct Word { Access write, read; };
+struct Word {
+  Access write, read;
+  Word *parts;  // the same of each byte, once some of the four were accessed alone
+};
 
 struct Range {
   char *begin, *end;
@@ -227,20 +230,29 @@ void trace(Range &range, char *address, size_t bytes, bool writes) {
   const uint32_t since = &range == &static_shared || &range == &dynamic_shared ? block_epoch : launch_epoch;
   const Access *hit = nullptr;
   bool hit_writes = false;
-  for (size_t word = first / 4; word * 4 < last; ++word) {
-    unsigned touched = 0;
-    for (size_t byte = 0; byte < 4; ++byte)
-      if (word * 4 + byte >= first && word * 4 + byte < last) touched |= 1u << byte;
-    Word &cell = range.words[word];
+  auto visit = [&](Word &cell, unsigned touched) {
     if (conflicts(cell.write, touched, since)) hit = &cell.write, hit_writes = true;
     else if (writes && conflicts(cell.read, touched, since)) hit = &cell.read, hit_writes = false;
-    if (hit && !writes) break;
+    if (hit && !writes) return;
     if (hit && bytes <= sizeof pending.before && !pending.address) {
       pending = {address, (unsigned)bytes, {}, &range, *hit, hit_writes, current};
       memcpy(pending.before, address, bytes);
     }
     hit = nullptr;
     record(writes ? cell.write : cell.read, touched, since);
+  };
+  for (size_t word = first / 4; word * 4 < last && !hit; ++word) {
+    unsigned touched = 0;
+    for (size_t byte = 0; byte < 4; ++byte)
+      if (word * 4 + byte >= first && word * 4 + byte < last) touched |= 1u << byte;
+    Word &cell = range.words[word];
+    if (touched != 15 && !cell.parts) {
+      cell.parts = (Word *)malloc(4 * sizeof(Word));
+      for (size_t byte = 0; byte < 4; ++byte) cell.parts[byte] = {cell.write, cell.read, nullptr};
+    }
+    if (!cell.parts) visit(cell, touched);
+    for (size_t byte = 0; cell.parts && byte < 4 && !hit; ++byte)
+      if (touched >> byte & 1) visit(cell.parts[byte], 1u << byte);
   }
   if (hit) {
     say_race(range, address, bytes, writes, current, *hit, hit_writes);
@@ -299,6 +311,7 @@ void *shared_address(unsigned address) {
 }
 
 void forget(Range &range) {
+  for (size_t word = 0; range.words && word <= (size_t)(range.end - range.begin) / 4; ++word) free(range.words[word].parts);
   free(range.words);
   range.words = nullptr;
 }

@@ -94,6 +94,10 @@ extern "C" __global__ void blocks_share(float* __restrict__ out) {
   out[0] = (float)((int)blockIdx.x);
 }
 
+extern "C" __global__ void doubles_in_place(short* data) {
+  data[((int)threadIdx.x)] = data[((int)threadIdx.x)] * 2;
+}
+
 extern "C" __global__ void counts(int* __restrict__ out) {
   atomicAdd(out, 1);
   atomicMax(out + 1, ((int)threadIdx.x));
@@ -304,6 +308,12 @@ def test_threads_that_write_the_same_value_do_not_race(kernels: EmulatedKernels)
     out = np.zeros(64, np.float32)
     kernels.launch_in_orders("all_write_the_same", (out,), (1,), (64,))
     assert (out == 2).all()
+
+
+def test_threads_do_not_race_for_the_halves_of_a_word(kernels: EmulatedKernels) -> None:
+    data = np.arange(64, dtype=np.int16)
+    kernels.launch("doubles_in_place", (data,), (1,), (64,))
+    np.testing.assert_array_equal(data, 2 * np.arange(64))
 
 
 def test_a_warp_barrier_orders_the_warp(kernels: EmulatedKernels) -> None:

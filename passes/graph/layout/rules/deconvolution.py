@@ -33,7 +33,7 @@ from nnefc.passes.graph.layout.rules.convolution import (
 from nnefc.passes.graph.rewriter import shape_of
 from nnefc.symbolic.dims import dimensions
 
-__all__ = ["RULES", "Geometry", "Interleaving", "Phases", "geometry_of", "phases_of"]
+__all__ = ["RULES", "Geometry", "Interleaving", "Phases", "geometry_of", "interleave", "phases_of", "transposed_sizes"]
 
 
 @dataclass(frozen=True)
@@ -129,17 +129,28 @@ def geometry_of(call: relax.Call, sizes: Sequence[int], size: int) -> Geometry |
     if int(attrs.groups) != 1 or any(step != 1 for step in integers(attrs.dilation)):
         return None
     _, channels, *kernel = shape_of(weights)
-    before, after = split_padding(attrs.padding, len(kernel))
-    strides, beyond = integers(attrs.strides), integers(attrs.output_padding)
-    outputs = tuple(
-        (e - 1) * s + k - b - a + o
-        for e, s, k, b, a, o in zip(sizes, strides, kernel, before, after, beyond, strict=True)
-    )
+    strides = integers(attrs.strides)
+    before, outputs = transposed_sizes(call, kernel, sizes)
     found = _sliding(kernel, sizes, outputs, strides, before)
     if found is None:
         return None
     channels = math.prod(strides) * blocks(channels, size) * size
     return Geometry(_taps(kernel, strides), channels, *found, outputs)
+
+
+def transposed_sizes(
+    call: relax.Call, kernel: Sequence[int], sizes: Sequence[int]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Returns what a transposed convolution cuts off at the beginning, and the spatial sizes of its result."""
+    attrs = call.attrs
+    before, after = split_padding(attrs.padding, len(kernel))
+    outputs = tuple(
+        (e - 1) * s + k - b - a + o
+        for e, s, k, b, a, o in zip(
+            sizes, integers(attrs.strides), kernel, before, after, integers(attrs.output_padding), strict=True
+        )
+    )
+    return before, outputs
 
 
 def _taps(kernel: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:

@@ -1,0 +1,129 @@
+"""Rewrites convolutions for tensor cores, in blocks of the channels that a thread loads at once.
+
+Few input channels, as the three of an image, are filled up to one block: its zeros are multiplied too, which takes less
+time than loads of single elements. Groups smaller than a tile are merged, with zeros between them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from tvm import relax
+
+from nnefc.passes.compute.channel_order import arrange_array, merge_groups
+from nnefc.passes.compute.vector_convolution import convolve_depthwise_vectors, convolve_vectors, pack_vectors
+from nnefc.passes.graph.layout.blocked_layout import Blocked
+from nnefc.passes.graph.layout.layout_rewriter import LayoutRewriter, LayoutRule
+from nnefc.passes.graph.layout.rules.convolution import Sliding, integers, sliding_of
+from nnefc.passes.graph.layout.rules.deconvolution import interleave, phases_of, transposed_sizes
+from nnefc.passes.graph.rewriter import array_of, is_constant
+from nnefc.passes.graph.rewriter import constant as to_constant
+
+__all__ = ["rules_for"]
+
+_TILE = 32  # channels of a group that no tile of tensor cores is wider than
+_WIDEST = 128  # channels of merged groups: the zeros of wider ones take longer than a conversion of the layout
+
+
+def rules_for(dtype: str) -> dict[str, LayoutRule]:
+    """Returns the rules for convolutions that multiply elements of a type."""
+
+    def convolution(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
+        filters = _filters(layouts, call, dtype)
+        if filters is None:
+            return None
+        return _convolution(layouts, call.args[0], filters, sliding_of(call, filters.ndim - 2), _result_type(call))
+
+    def deconvolution(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
+        filters = _filters(layouts, call, dtype)
+        return None if filters is None else _deconvolution(layouts, call, filters)
+
+    return {
+        **{f"nn.conv{rank}d": convolution for rank in (1, 2, 3)},
+        **{f"nn.conv{rank}d_transpose": deconvolution for rank in (1, 2, 3)},
+    }
+
+
+def _filters(layouts: LayoutRewriter, call: relax.Call, dtype: str) -> np.ndarray | None:
+    """Returns the constant filters of a convolution that multiplies elements of `dtype`."""
+    data, weights = call.args
+    known = is_constant(weights) and str(weights.ty.dtype) == str(data.ty.dtype) == dtype
+    if not known or not all(isinstance(size, int) for size in layouts.row_major_shape(data)[1:2]):
+        return None
+    return array_of(weights)
+
+
+def _result_type(call: relax.Call) -> str:
+    """Returns the element type of a convolution's result: that of the data, unless it names one."""
+    named = call.attrs.out_dtype
+    return str(call.args[0].ty.dtype) if named is None or str(named) in ("", "void") else str(named)
+
+
+def _convolution(
+    layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, sliding: Sliding, dtype: str
+) -> relax.Expr | None:
+    """Returns the convolution of `data` with `filters` `[O, I / groups, *k]`, with a result of `dtype`."""
+    outputs, inputs = filters.shape[:2]
+    if min(sliding.before + sliding.after) < 0:
+        return None
+    if sliding.groups > 1 and inputs == 1 and outputs == sliding.groups:
+        return _depthwise(layouts, data, filters, sliding, dtype)
+    merged = _merged(filters, sliding.groups, layouts.size)
+    if merged is None:
+        return None
+    filters, groups = merged
+    source, filters = _slot_by_slot(layouts, data, filters) if groups == 1 else (layouts.blocked(data), filters)
+    packed = to_constant(pack_vectors(filters, layouts.size))
+    given = (sliding.before, sliding.after, sliding.strides, sliding.dilation, groups, dtype)
+    result = layouts.kernel(convolve_vectors, source, packed, *given, name="convolution")
+    return layouts.as_blocked(result, outputs)
+
+
+def _slot_by_slot(layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray) -> tuple[relax.Expr, np.ndarray]:
+    """Returns `data` in the layout that it has, and the filters of its slots: zero for those without a channel."""
+    layout = layouts.layout_of(data)
+    if layout is None or not layout.is_whole:
+        return layouts.blocked(data), filters
+    order = np.asarray(layout.order).reshape(-1, *[1] * (filters.ndim - 2))
+    return data, np.where(order >= 0, filters[:, np.maximum(layout.order, 0)], np.zeros((), filters.dtype))
+
+
+def _merged(filters: np.ndarray, groups: int, size: int) -> tuple[np.ndarray, int] | None:
+    """Returns the same filters in groups of full blocks that fill a tile, if any, and how many groups there are."""
+    if groups == 1:
+        return filters, 1
+    outputs, inputs = filters.shape[0] // groups, filters.shape[1]
+    full = [n for n in range(1, groups + 1) if groups % n == n * inputs % size == n * outputs % size == 0]
+    wide = [n for n in full if n * max(inputs, outputs) <= _TILE]
+    together = max(wide) if wide else min(full, default=groups)
+    if together > 1 and together * max(inputs, outputs) > _WIDEST:
+        return None
+    return (merge_groups(filters, groups // together, together) if together > 1 else filters), groups // together
+
+
+def _depthwise(
+    layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, sliding: Sliding, dtype: str
+) -> relax.Expr:
+    layout = layouts.layout_of(data) or Blocked.of(filters.shape[0], layouts.size)
+    packed = to_constant(arrange_array(filters[:, 0], 0, layout.order, layouts.size))
+    given = (sliding.before, sliding.after, sliding.strides, sliding.dilation, dtype)
+    source = layouts.laid_out(data, layout)
+    result = layouts.kernel(convolve_depthwise_vectors, source, packed, *given, name="depthwise_convolution")
+    return layouts.having(result, layout)
+
+
+def _deconvolution(layouts: LayoutRewriter, call: relax.Call, filters: np.ndarray) -> relax.Expr | None:
+    """Returns the convolution that computes all phases of the stride, and their interleaving."""
+    strides, dilation, groups = integers(call.attrs.strides), integers(call.attrs.dilation), int(call.attrs.groups)
+    if groups != 1 or any(step != 1 for step in dilation):
+        return None
+    data, sizes = call.args[0], layouts.row_major_shape(call.args[0])[2:]
+    before, outputs = transposed_sizes(call, filters.shape[2:], sizes)
+    phases = phases_of(filters, sizes, outputs, strides, before, layouts.size)
+    if phases is None:
+        return None
+    made = _convolution(layouts, data, phases.filters, phases.sliding, _result_type(call))
+    if made is None or phases.way.is_identity:
+        return made if made is None else layouts.as_blocked(made, filters.shape[1])
+    way = phases.way
+    result = layouts.emit(interleave, made, way.strides, way.before, way.outputs)
+    return layouts.as_blocked(result, filters.shape[1])
