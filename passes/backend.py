@@ -39,6 +39,7 @@ __all__ = [
     "Backend",
     "Code",
     "CompiledKernel",
+    "KernelCall",
     "KernelUse",
     "Lowered",
     "LoweredKernel",
@@ -153,6 +154,27 @@ class LoweredKernel:
 
 
 @dataclass(frozen=True)
+class KernelCall:
+    """A call before which the runtime may end a run, skip what is not needed, and take times.
+
+    Attributes:
+        kernel: its name; empty for a branch or loop, which may be skipped as a whole.
+        tensors: of the model, that it computes or was made for.
+        rule: the schedule rule that the kernel got.
+        operations: arithmetic of one call; 0 if it is not known.
+        bytes: that it reads and writes, each once; 0 if it is not known.
+        served: the outputs that need it, a bit for each; the bit behind them is of calls that every run needs.
+    """
+
+    kernel: str
+    tensors: tuple[str, ...]
+    rule: str
+    operations: int
+    bytes: int
+    served: int
+
+
+@dataclass(frozen=True)
 class TimedKernel:
     """A kernel at one position of a network, as its profile describes it.
 
@@ -209,6 +231,8 @@ class Lowered:
         timed: the calls of kernels that the entry times, numbered through the programs of a library.
         cancellable: whether the entry reads a flag before each kernel, by which another thread ends the run.
         compiled: kernels that are not in `module`, for they are compiled already: by their symbols.
+        calls: before which the runtime is asked, numbered through the programs of a library.
+        memory_users: for each output the outputs for which a run uses its memory, as `KernelCall.served` has them.
     """
 
     module: tvm.IRModule
@@ -219,6 +243,8 @@ class Lowered:
     timed: tuple[TimedKernel, ...] = ()
     cancellable: bool = False
     compiled: Mapping[str, CompiledKernel] = field(default_factory=dict)
+    calls: tuple[KernelCall, ...] = ()
+    memory_users: tuple[int, ...] = ()
 
     @property
     def entry(self) -> tirx.PrimFunc:

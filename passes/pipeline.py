@@ -19,7 +19,7 @@ from tvm import tirx
 from tvm.ir import GlobalVar
 
 from nnefc.ir.network import Body, Control, If, Loop, Network, called_controls
-from nnefc.passes.backend import Backend, KernelUse, Lowered, LoweredKernel, OperandLocation, TimedKernel
+from nnefc.passes.backend import Backend, KernelCall, KernelUse, Lowered, LoweredKernel, OperandLocation, TimedKernel
 from nnefc.passes.compute.dot.depthwise_int8x4 import use_int8x4
 from nnefc.passes.compute.dot.depthwise_int16x2 import use_int16x2
 from nnefc.passes.compute.dot.dot_intrinsics import use_dot_products
@@ -31,7 +31,7 @@ from nnefc.passes.legalize.quantization import QUANTIZATION
 from nnefc.passes.legalize.reductions import REDUCTIONS
 from nnefc.passes.legalize.reshape_views import VIEWS
 from nnefc.passes.manager import Pass, PassManager, Phase
-from nnefc.passes.plan.entry import entry_function
+from nnefc.passes.plan.entry import ControlledCall, entry_function
 from nnefc.passes.plan.entry_sizes import data_dependent_sizes, sizes_function
 from nnefc.passes.plan.kernel_reuse import CompiledKernels
 from nnefc.passes.plan.memory import MemoryPlan, plan_memory
@@ -48,6 +48,7 @@ from nnefc.passes.plan.program import (
     kernel_stages,
     program_of,
 )
+from nnefc.passes.plan.served_outputs import memory_users, served_outputs
 from nnefc.passes.plan.symbols import ENTRY, SIZES, kernel_symbol, symbol_of_content
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.arithmetic import arithmetic_formula, arithmetic_of
@@ -222,6 +223,7 @@ class LibraryContext:
         by_content: whether kernels are called by what they compute.
         cache: finds the code of kernels that were compiled before.
         symbols: of kernels that are called by what they compute, of all programs.
+        calls: before which the runtime is asked whether a run goes on, of all programs.
     """
 
     pool: Pool = field(default_factory=Pool)
@@ -236,6 +238,7 @@ class LibraryContext:
     by_content: bool = False
     cache: KernelCache | None = None
     symbols: set[str] = field(default_factory=set)
+    calls: list[ControlledCall] = field(default_factory=list)
 
 
 class KernelCache(Protocol):
@@ -353,7 +356,7 @@ def lower(
     state: ProgramState = manager.run([Phase.PROGRAM], ProgramState(network), context, unit)
     state = _with_kernels(state, manager, context, receive)
     working_in("the memory plan")
-    before = len(library_context.timed or ())
+    before, called_before = len(library_context.timed or ()), len(library_context.calls)
     state = manager.run([Phase.PLAN], state, context, unit)
     if context.merges:
         for kernel in state.kernels.values():
@@ -367,8 +370,19 @@ def lower(
     timed = tuple(_timed(step, program, state.kernels, plan, library_context.operators) for step in steps)
     called = tuple(state.kernels[gv] for gv in state.called)
     compiled = {kernel.symbol: kernel.compiled for kernel in called if kernel.compiled is not None}
+    calls = tuple(_kernel_call(call, program, state.kernels) for call in library_context.calls[called_before:])
+    users = memory_users(program, plan, served_outputs(program)) if calls else ()
     return Lowered(
-        state.module, called, program, plan, library_context.symbol, timed, context.backend.cancellable, compiled
+        state.module,
+        called,
+        program,
+        plan,
+        library_context.symbol,
+        timed,
+        context.backend.cancellable,
+        compiled,
+        calls,
+        users,
     )
 
 
@@ -492,7 +506,7 @@ def build_entry(state: ProgramState, context: ProgramContext) -> ProgramState:
         {gv: symbol for gv, kernel in kernels.items() if (symbol := kernel.same or kernel.symbol)},
         {gv: kernel.numbers for gv, kernel in kernels.items()},
         library_context.checked,
-        context.backend.cancellable,
+        library_context.calls if context.backend.cancellable else None,
     )
     return replace(state, entry=entry, called=called)
 
@@ -526,6 +540,17 @@ def _timed(
         writes=tuple(_location_of(buffer, plan) for buffer in step.writes),
         operation_formula=arithmetic_formula(program.kernels[step.kernel], dict(step.sizes)),
     )
+
+
+def _kernel_call(call: ControlledCall, program: Program, kernels: Mapping[GlobalVar, LoweredKernel]) -> KernelCall:
+    """Returns what a library knows of a call that a run may skip, or take the time of."""
+    step = call.step
+    if not isinstance(step, Step):
+        return KernelCall("", (), "", 0, 0, call.served)
+    sizes = [buffer.bytes for buffer in (*step.reads, *step.writes)]
+    moved = sum(size for size in sizes if isinstance(size, int)) if all(map(is_known, sizes)) else 0
+    operations = arithmetic_of(program.kernels[step.kernel])
+    return KernelCall(step.kernel.name_hint, step.tensors, kernels[step.kernel].rule, operations, moved, call.served)
 
 
 def _location_of(buffer: Buffer, plan: MemoryPlan) -> OperandLocation:

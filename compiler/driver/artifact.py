@@ -6,7 +6,9 @@ import functools
 import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
+from functools import reduce
 from importlib.metadata import version
+from operator import or_
 from pathlib import Path
 
 import numpy as np
@@ -35,6 +37,7 @@ from nnefc.targets.codegen.cpu.checks import Checks
 from nnefc.targets.codegen.cpu.isa_levels import IsaLevelsCode
 from nnefc.targets.codegen.cpu.objects import MachineCode
 from nnefc.targets.description.library import (
+    CallDescription,
     DimensionDescription,
     FormulaDescription,
     KernelDescription,
@@ -265,10 +268,26 @@ def _level(
         kernels=tuple(_described_kernel(timed) for program in programs for timed in program.timed),
         is_called=network.has_text or any(map(_calls_runtime, programs)),
         cancellable=any(program.cancellable for program in programs),
+        calls=tuple(CallDescription(*astuple(call)) for program in programs for call in program.calls),
+        logs=target.host.hosted and not target.host.small and target.host.format is not FileFormat.WASM,
     )
+    description = replace(description, memory_users=_memory_users(description, programs))
     description = replace(description, warms_up=_warms_up(description, target.host, programs))
     description = _with_specializations(description, programs, special) if special.networks else description
     return _only_specialized(description) if special.only else description
+
+
+def _memory_users(description: LibraryDescription, programs: Sequence[Lowered]) -> tuple[int, ...]:
+    """Returns for each output the outputs for which a run of any of the programs uses its memory.
+
+    At its end, every run looks at all elements of outputs of strings.
+    """
+    users = [reduce(or_, each) for each in zip(*(p.memory_users for p in programs if p.calls), strict=True)]
+    in_every_run = 1 << len(description.outputs)
+    return tuple(
+        of | in_every_run if output.dtype == "string" else of
+        for output, of in zip(description.outputs, users, strict=False)
+    )
 
 
 _CALLED = {"nnefc_kernel_error", "nnefc_run_failed"}  # functions of the runtime that ask which session runs

@@ -68,7 +68,7 @@ def lowered_isa_levels(
         compile = level.objects(manager)
         generator = generators.enter_context(CodeGenerator(compile, threads=threads, apart=apart))
         own = replace(
-            library_context, symbol=entry_symbol(len(levels)), timed=[] if profile else None, by_content=apart
+            library_context, symbol=entry_symbol(len(levels)), timed=[] if profile else None, by_content=apart, calls=[]
         )
         width = level.target.host.vectors.bytes
         if len(managers) > 1:

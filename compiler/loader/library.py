@@ -115,6 +115,9 @@ class Library:
         of_later_versions: dict[str, tuple[Any, list[Any]]] = {
             "nnefc_check": (c_int32, []),
             "nnefc_cancel": (c_int32, [session]),
+            "nnefc_select_outputs": (c_int32, [session, c_char_p]),
+            "nnefc_time_kernels": (c_int32, [session, c_int32]),
+            "nnefc_session_times": (c_uint32, [session, c_void_p, c_uint32]),
             "nnefc_tokenize": (c_int32, [c_char_p, c_size_t, c_uint32, c_void_p, c_size_t, c_void_p]),
             "nnefc_detokenize": (c_int32, [c_void_p, c_size_t, c_uint32, c_void_p, c_size_t, c_void_p]),
         }

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, Unpack
 
@@ -121,6 +122,7 @@ class Model:
         self._library = library
         self.file = library.file
         self._session = Session(library, threads, device, flush_subnormals, processors)
+        self._times_kernels = False
         self.name = library.name
         self.target = library.target
         self.compiler = library.compiler
@@ -173,8 +175,13 @@ class Model:
         *,
         stream: Any = None,
         check_nan: bool = False,
+        outputs: Collection[str] | None = None,
     ) -> dict[str, Any]:
-        """Run on inputs by name; return the outputs by name. `out` has arrays for some or all outputs, by name."""
+        """Run on inputs by name; return the outputs by name. `out` has arrays for some or all outputs, by name.
+
+        With `outputs`, names of some of them, only these are returned, and kernels that no other one needs do not run
+        (but on GPUs, and in libraries compiled for size or by an earlier version).
+        """
         if type(inputs) is not dict and not isinstance(inputs, Mapping):
             kind = "None" if inputs is None else f"a {type(inputs).__name__}"
             raise RunError(f"run got {kind} in place of inputs by name: {self._usage()}; all outputs are returned")
@@ -187,8 +194,18 @@ class Model:
         elif out is not None:
             check_names("output", out, self.outputs, complete=False)
             targets = [out.get(tensor.name) for tensor in self.outputs]
-        results = self._session.run([inputs[tensor.name] for tensor in self.inputs], targets, stream, check_nan)
-        return {tensor.name: array for tensor, array in zip(self.outputs, results, strict=True)}
+        values, names = [inputs[tensor.name] for tensor in self.inputs], [tensor.name for tensor in self.outputs]
+        if outputs is None:
+            return dict(zip(names, self._session.run(values, targets, stream, check_nan), strict=True))
+        check_names("output", dict.fromkeys(outputs), self.outputs, complete=False)
+        wanted = tuple(number for number, name in enumerate(names) if name in outputs)
+        if len(wanted) == len(names) or not self._session.selects:
+            found = dict(zip(names, self._session.run(values, targets, stream, check_nan), strict=True))
+            return {names[number]: found[names[number]] for number in wanted}
+        if targets is not None and not isinstance(targets, str):
+            targets = [targets[number] for number in wanted]
+        results = self._session.run(values, targets, stream, check_nan, wanted)
+        return dict(zip((names[number] for number in wanted), results, strict=True))
 
     def synchronize(self) -> None:
         """Wait for runs that were started on streams, and raise their errors."""
@@ -378,20 +395,39 @@ class Model:
         counts[number] = 0
         self.write_state("P", counts)
 
-    def profile(self) -> list[KernelTime]:
-        """Returns the cost of each kernel since the library was loaded, or since :meth:`forget_profile`, over all
-        sessions.
+    def time_kernels(self, on: bool = True) -> None:
+        """Begins to take the times of kernels in this session's runs, from 0, or ends that.
+
+        :meth:`profile` returns them. While it is off, which it is at first, runs take no longer for it. A kernel's time
+        ends when the next one begins.
 
         Raises:
-            RunError: the library does not take the times of its kernels.
+            RunError: the library is for a GPU or WebAssembly, or was compiled for size or by an earlier version.
         """
-        self._session.open()
-        return kernel_times(self._timing_library().dll)
+        self._session.call("nnefc_time_kernels", int(on))
+        self._times_kernels |= on
+
+    def profile(self) -> list[KernelTime]:
+        """Returns the cost of each kernel in the runs of this session since :meth:`time_kernels`.
+
+        Of a library that was compiled with profiling, in all sessions since it was loaded, or since
+        :meth:`forget_profile`.
+
+        Raises:
+            RunError: no times of kernels are taken.
+        """
+        handle = self._session.open()
+        if self._times_kernels:
+            return kernel_times(partial(self._library.function("nnefc_session_times"), handle))
+        return kernel_times(self._timing_library().dll.nnefc_profile)
 
     def forget_profile(self) -> None:
         """Begin again to take the times of kernels."""
         self._session.open()
-        self._timing_library().dll.nnefc_profile_reset()
+        if self._times_kernels:
+            self.time_kernels()
+        else:
+            self._timing_library().dll.nnefc_profile_reset()
 
     def trace(self, inputs: Mapping[str, Any], *, most: int | None = None) -> list[Piece]:
         """Run once on inputs by name; returns what each thread did of each kernel, and each kernel's whole calls.
@@ -406,7 +442,10 @@ class Model:
 
     def _timing_library(self) -> Library:
         if not self._library.takes_times:
-            raise RunError(f"the library of {self.name} does not time its kernels: compile the model with --profile")
+            raise RunError(
+                f"the library of {self.name} does not time its kernels: call time_kernels() before its runs, or "
+                "compile the model with --profile, which shows threads, too"
+            )
         return self._library
 
     def session(self, *, threads: int | None = None, device: int | None = None) -> Model:

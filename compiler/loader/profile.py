@@ -1,10 +1,10 @@
-"""Reads the per-kernel profile of a library that was compiled with --profile."""
+"""Reads the times of kernels: of a session that takes them, or of a library that was compiled with --profile."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from ctypes import CDLL
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +21,7 @@ _PIECE = np.dtype([("kernel", "i4"), ("thread", "i4"), ("begin", "u8"), ("nanose
 
 @dataclass(frozen=True)
 class KernelTime:
-    """Total time of a kernel's calls at one location of a network, in a library compiled with profiling.
+    """Total time of a kernel's calls at one location of a network.
 
     Attributes:
         kernel: its name in the library.
@@ -29,7 +29,7 @@ class KernelTime:
         rule: the schedule rule that it got.
         operations: arithmetic of one call; 0 if it is not known.
         bytes: that one call reads and writes, each once; 0 if it is not known.
-        calls: how many there were, of all sessions.
+        calls: how many there were; of all sessions in a library compiled with profiling.
         seconds: of all calls.
         last_begin, last_seconds: when the last call began, in seconds since some moment, and what it took.
     """
@@ -97,11 +97,13 @@ def _noted(trace: Callable[[int | None, int], int], run: Callable[[], object], m
     return room, count
 
 
-def kernel_times(dll: CDLL) -> list[KernelTime]:
-    """Returns the kernel times of an opened library, in the order in which the network runs the kernels."""
-    count = dll.nnefc_profile(None, 0)
+def kernel_times(read: Callable[[Any, int], int]) -> list[KernelTime]:
+    """Returns the times of kernels in the order in which the network runs them; `read` is a library's `nnefc_profile`,
+    or its `nnefc_session_times` for a session.
+    """
+    count = read(None, 0)
     found = (KernelTimesStruct * count)()
-    dll.nnefc_profile(found, count)
+    read(found, count)
     return [
         KernelTime(
             kernel=times.kernel.decode(),

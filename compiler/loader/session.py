@@ -68,6 +68,7 @@ class Session:
             library.is_data_dependent,
             library.finds_sizes,
         )
+        self._selected: tuple[int, ...] | None = None
         self._gives_text = any(tensor.dtype == "string" for tensor in library.outputs)
 
     @property
@@ -156,8 +157,43 @@ class Session:
                 numbers = (c_int64 * len(wanted))(*wanted)
                 self.library.check(self.library.dll.nnefc_reserve(handle, numbers, 0), handle)
 
-    def run(self, values: Sequence[Any], out: Sequence[Any] | str | None, stream: Any, check_nan: bool) -> list[Any]:
-        """Run on inputs in the model's order. Small networks take microseconds, so nothing is done twice here."""
+    @property
+    def selects(self) -> bool:
+        """Whether a run can leave out what some outputs alone need."""
+        return hasattr(self.library.dll, "nnefc_select_outputs")
+
+    def _select(self, wanted: tuple[int, ...] | None) -> None:
+        """Have runs compute the outputs of these numbers, or all; under the lock."""
+        count = len(self._outputs)
+        selected = None if wanted is None else bytes(number in wanted for number in range(count))
+        handle = self.open()
+        self.library.check(self.library.dll.nnefc_select_outputs(handle, selected), handle)
+        self._selected = wanted
+
+    def _set_pointers(self, sources: Sequence[Any], results: Sequence[Any], wanted: tuple[int, ...] | None) -> None:
+        """Notes where inputs are and outputs go, for the run that follows; under the lock."""
+        if wanted != self._selected:
+            self._select(wanted)
+        self._source_pointers[:] = list(map(address_of, sources))
+        if wanted is None:
+            self._result_pointers[:] = list(map(address_of, results))
+        else:
+            for number, result in zip(wanted, results, strict=True):
+                self._result_pointers[number] = address_of(result)
+
+    def run(
+        self,
+        values: Sequence[Any],
+        out: Sequence[Any] | str | None,
+        stream: Any,
+        check_nan: bool,
+        wanted: tuple[int, ...] | None = None,
+    ) -> list[Any]:
+        """Run on inputs in the model's order. Small networks take microseconds, so nothing is done twice here.
+
+        `wanted` are the numbers of the outputs that are computed, in their order, for libraries that select outputs;
+        `out` is for these alone.
+        """
         if self.gpu is not None:
             return self._run_on_gpu(self.gpu, values, out, stream, check_nan)
         if stream is not None or isinstance(out, str):
@@ -166,27 +202,29 @@ class Session:
                 f"the model {self.library.name} runs on processors: it has neither streams nor outputs on a device"
             )
         if self._is_dynamic:
-            return self._run_resized(values, out, check_nan)
+            return self._run_resized(values, out, check_nan, wanted)
+        outputs = self._outputs if wanted is None else _chosen(self._outputs, wanted)
         sources = list(map(source_of, self._inputs, values))
-        results = list(map(target_for, self._outputs, out or [None] * len(self._outputs)))
+        results = list(map(target_for, outputs, out or [None] * len(outputs)))
         if out is not None:
-            check_overlap(self._inputs, sources, self._outputs, results)
+            check_overlap(self._inputs, sources, outputs, results)
         if check_nan:
             refuse_nan("input", self._inputs, sources)
         with self._lock:
             session = self.open()
-            self._source_pointers[:] = list(map(address_of, sources))
-            self._result_pointers[:] = list(map(address_of, results))
+            self._set_pointers(sources, results, wanted)
             status = self._run_native(session, self._source_pointers, self._result_pointers)
             if status != OK:
                 self.library.check(status, session)
             if self._gives_text:
-                results = list(map(decoded, self._outputs, results))
+                results = list(map(decoded, outputs, results))
         if check_nan:
-            refuse_nan("output", self._outputs, results, self._cause_of_nan())
+            refuse_nan("output", outputs, results, self._cause_of_nan())
         return results if out is None else returned(out, results)
 
-    def _run_resized(self, values: Sequence[Any], out: Sequence[Any] | None, check_nan: bool) -> list[Any]:
+    def _run_resized(
+        self, values: Sequence[Any], out: Sequence[Any] | None, check_nan: bool, wanted: tuple[int, ...] | None
+    ) -> list[Any]:
         """Runs a network with dynamic dimensions, whose sizes follow from the inputs."""
         arrays = list(map(as_array, self._inputs, values))
         shapes, sized = [array.shape for array in arrays], self._sized
@@ -199,20 +237,21 @@ class Session:
             refuse_nan("input", inputs, sources)
         if self._finds_sizes:
             locations = [(address_of(source), source.nbytes) for source in sources]
-            return self._run_sized(inputs, locations, out, check_nan)
+            return self._run_sized(inputs, locations, out, check_nan, wanted)
         with self._lock:
             session, sized = self.open(), self._sized  # another thread may have been here
             outputs = self._resize(inputs) if sized is None or sized.shapes != shapes else sized.outputs
+            outputs = outputs if wanted is None else _chosen(outputs, wanted)
             results = list(map(target_for, outputs, out or [None] * len(outputs)))
             if out is not None:
                 check_overlap(inputs, sources, outputs, results)
-            self._source_pointers[:] = list(map(address_of, sources))
-            self._result_pointers[:] = list(map(address_of, results))
+            self._set_pointers(sources, results, wanted)
             status = self._run_native(session, self._source_pointers, self._result_pointers)
             if status != OK:
                 self.library.check(status, session)
             if self._is_data_dependent:
                 shapes = self._shapes_of_outputs()
+                shapes = shapes if wanted is None else [shapes[number] for number in wanted]
                 outputs = tuple(Tensor(t.name, t.dtype, s) for t, s in zip(outputs, shapes, strict=True))
             if self._gives_text:
                 results = list(map(decoded, outputs, results))
@@ -228,6 +267,7 @@ class Session:
         locations: Sequence[tuple[int, int]],
         out: Sequence[Any] | str | None,
         check_nan: bool,
+        wanted: tuple[int, ...] | None = None,
     ) -> list[Any]:
         """Runs a network with data-dependent output shapes: copies the outputs from the session's memory.
 
@@ -243,10 +283,14 @@ class Session:
             element.data, element.bytes, element.shape = address, size, ctypes.addressof(shape)
         with self._lock:
             session, found = self.open(), (OutputStruct * max(1, len(self._outputs)))()
+            if wanted != self._selected:
+                self._select(wanted)
             self.library.check(self.library.dll.nnefc_run_sized(session, given, found), session)
-            results = [copied(*pair) for pair in zip(self._outputs, found, strict=False)]
+            numbers = range(len(self._outputs)) if wanted is None else wanted
+            outputs = _chosen(self._outputs, numbers)
+            results = [copied(self._outputs[number], found[number]) for number in numbers]
         if check_nan:
-            refuse_nan("output", self._outputs, results, self._cause_of_nan())
+            refuse_nan("output", outputs, results, self._cause_of_nan())
         return results
 
     def _numbers(self, tensor: Tensor, own: Tensor) -> Any:
@@ -342,6 +386,10 @@ class Session:
             enqueue = self.library.dll.nnefc_enqueue
             status = enqueue(session, self._source_pointers, self._result_pointers, handle)
         self.library.check(status, session)
+
+
+def _chosen(outputs: tuple[Tensor, ...], numbers: Sequence[int]) -> tuple[Tensor, ...]:
+    return tuple(outputs[number] for number in numbers)
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ For a GPU it is the same, but that all pointers are the device's: see `passes/pl
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import tvm
 from tvm import tirx
@@ -43,17 +44,34 @@ from nnefc.passes.plan.entry_operands import (
 )
 from nnefc.passes.plan.memory import COUNTER_BYTES, BufferCopy, MemoryPlan
 from nnefc.passes.plan.program import Buffer, IfStep, LoopStep, Program, Step, all_data_dependent_sizes
+from nnefc.passes.plan.served_outputs import ServedOutputs, always, served_outputs
 from nnefc.passes.plan.symbols import ENTRY, exported, kernel_symbol
 from nnefc.passes.tir.common.expressions import int64
 from nnefc.symbolic.dims import Dimension, expression
 
-__all__ = ["entry_function"]
+__all__ = ["ControlledCall", "entry_function"]
 
 _PROFILE_BEGIN = "nnefc_profile_begin"  # of the runtime: what time it is when this kernel begins
 _PROFILE_END = "nnefc_profile_end"  # of the runtime: adds up what has gone by since then
 _AT_STEP = "nnefc_at_step"  # of the runtime: notes what the kernel that follows computes
 _LONGEST_STEP = 160  # letters of what is noted
-_BETWEEN_KERNELS = "nnefc_between_kernels"  # of the runtime: whether the run ends before the kernel of this number
+_BETWEEN_KERNELS = "nnefc_between_kernels"  # of the runtime: what happens before the call of this number
+_GO_ON, _END = 0, 1  # what it answers; anything else skips the call
+
+
+@dataclass(frozen=True)
+class ControlledCall:
+    """A call before which the runtime is asked whether the run goes on.
+
+    Its number is its position among all of a library.
+
+    Attributes:
+        step: a kernel, or a branch or loop that may be skipped as a whole.
+        served: the outputs that need it, as :mod:`nnefc.passes.plan.served_outputs` has them.
+    """
+
+    step: Step | IfStep | LoopStep
+    served: int
 
 
 def entry_function(
@@ -68,7 +86,7 @@ def entry_function(
     symbols: Mapping[GlobalVar, str] | None = None,
     more: Mapping[GlobalVar, Sequence[tirx.IntImm]] | None = None,
     checked: Mapping[str, str] | None = None,
-    cancellable: bool = False,
+    calls: list[ControlledCall] | None = None,
 ) -> tuple[tirx.PrimFunc, tuple[GlobalVar, ...]]:
     """Returns the entry, and the kernels that it calls.
 
@@ -90,8 +108,9 @@ def entry_function(
         symbols: what kernels are called by that have not their own symbol.
         more: arguments of kernels behind their sizes.
         checked: what of the model computes tensors, by their names, if kernels check what they do.
-        cancellable: whether the parameter after the constants is a flag that is read before each kernel: while it is
-            not 0, the runtime decides whether the run goes on.
+        calls: where the calls of kernels are noted, in their order, if the parameter after the constants is a flag that
+            is read before each: while it is not 0, the runtime decides whether the run goes on, with this call or the
+            next.
     """
     params = {("input", i): byte_pointer(f"input{i}") for i in range(len(program.inputs))}
     params |= {("output", i): byte_pointer(f"output{i}") for i in range(len(program.outputs))}
@@ -104,7 +123,7 @@ def entry_function(
     body = [tirx.DeclBuffer(view, data=params[key]) for key, view in views.items()]
     parameters = list(params.values())
     flag = None
-    if cancellable:
+    if calls is not None:
         parameters.append(pointer := tirx.Var("interrupt", PointerType(PrimType("int32"))))
         flag = tirx.decl_buffer((1,), "int32", name="interrupt", data=pointer)
         body.append(tirx.DeclBuffer(flag, data=pointer))
@@ -120,10 +139,9 @@ def entry_function(
     if program.parts:
         parameters.append(run := byte_pointer("run"))
         parts = Parts(program, table, run)
-    writer = _Writer(
-        signatures, memory, list(all_data_dependent_sizes(program)), parts, timed, symbols, more, checked, flag
-    )
-    body += writer.statements(program, plan, areas)
+    counts, every_run = list(all_data_dependent_sizes(program)), always(len(program.outputs))
+    writer = _Writer(signatures, memory, counts, parts, timed, symbols, more, checked, flag, calls, every_run)
+    body += writer.statements(program, plan, areas, served_outputs(program) if calls is not None else None)
     for position, (output, axis) in enumerate(data_dependent):
         size = expression(program.outputs[output].shape[axis])
         body.append(tirx.BufferStore(numbers, size, [int64(len(known) + position)]))
@@ -150,6 +168,8 @@ class _Writer:
         more: Mapping[GlobalVar, Sequence[tirx.IntImm]] | None,
         checked: Mapping[str, str] | None,
         flag: tirx.Var | None,
+        calls: list[ControlledCall] | None,
+        every_run: int,
     ) -> None:
         self._signatures = signatures
         self._memory = memory
@@ -162,11 +182,17 @@ class _Writer:
         self._more = more or {}
         self._checked = checked
         self._flag = flag
-        self._kernels = 0
+        self._calls = calls if calls is not None else []
+        self._every_run = every_run
         self.used: dict[GlobalVar, None] = {}
 
-    def statements(self, program: Program, plan: MemoryPlan, areas: Areas) -> list[tirx.Stmt]:
-        """Returns the actions of a program's plan whose locations are in these areas."""
+    def statements(
+        self, program: Program, plan: MemoryPlan, areas: Areas, served: ServedOutputs | None = None
+    ) -> list[tirx.Stmt]:
+        """Returns the actions of a program's plan whose locations are in these areas.
+
+        `served` are the outputs that its steps serve; None in bodies, whose steps run whenever the body does.
+        """
         areas = dict(areas)
         made = self._write_data_dependent(program.borders, plan, areas)
         for time, action in enumerate(plan.actions):
@@ -174,14 +200,16 @@ class _Writer:
             workspace = None if position is None else area_of(position, areas)
             match action:
                 case Step():
-                    made += self._ended()
-                    made += self._noted(action)
-                    made += self._with_time(action, self._call(action, plan, areas, workspace))
+                    answer = self._asked(action, served)
+                    call = self._with_time(action, self._call(action, plan, areas, workspace))
+                    made += answer.before([*self._noted(action), *call])
                 case IfStep():
-                    made += self._choice(action, plan, areas, workspace)
+                    answer = self._asked(action, served)
+                    made += answer.before(self._choice(action, plan, areas, workspace))
                 case LoopStep():
                     assert workspace is not None
-                    made += self._loop(action, plan, areas, workspace)
+                    answer = self._asked(action, served)
+                    made += answer.before(self._loop(action, plan, areas, workspace))
                 case BufferCopy():
                     source = area_of(plan.positions[action.source], areas)
                     made.append(self._copy(source, area_of(action.target, areas), action.bytes))
@@ -212,14 +240,22 @@ class _Writer:
                 areas |= found
         return made
 
-    def _ended(self) -> list[tirx.Stmt]:
-        """Returns from the entry if the runtime has been asked to end the run: a load and a branch for each kernel."""
+    def _asked(self, step: Step | IfStep | LoopStep, served: ServedOutputs | None) -> _Answer:
+        """Asks the runtime before a kernel, or before a branch or loop that may be skipped, whether the run goes on.
+
+        While the flag is 0 this is a load and a branch.
+        """
         if self._flag is None:
-            return []
-        ends = tirx.call_extern("int32", _BETWEEN_KERNELS, tirx.IntImm("int32", self._kernels)) != 0
-        self._kernels += 1
-        end = tirx.IfThenElse(ends, tirx.Return(tirx.IntImm("int32", 0)), None)
-        return [tirx.IfThenElse(self._flag[0] != 0, end, None)]
+            return _Answer(None, None, False)
+        if served is not None and served.may_be_skipped(step):
+            users, may_be_skipped = served.of(step), True
+        elif isinstance(step, Step):
+            users, may_be_skipped = self._every_run, False
+        else:
+            return _Answer(None, None, False)
+        number = tirx.IntImm("int32", len(self._calls))
+        self._calls.append(ControlledCall(step, users))
+        return _Answer(self._flag[0] != 0, tirx.call_extern("int32", _BETWEEN_KERNELS, number), may_be_skipped)
 
     def _noted(self, step: Step) -> list[tirx.Stmt]:
         """Notes for the runtime which part of the model a kernel computes, if kernels are checked."""
@@ -319,6 +355,37 @@ class _Writer:
 
     def _copy(self, source: Area, target: Area, count: Dimension) -> tirx.Stmt:
         return self._memory.copy(source.address, target.address, count)
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """What the runtime answers before a call.
+
+    Attributes:
+        is_asked: whether it is asked at all; None if never.
+        answer: one of the numbers above.
+        may_skip: whether the answer may be to skip the call.
+    """
+
+    is_asked: tirx.Expr | None
+    answer: tirx.Expr | None
+    may_skip: bool
+
+    def before(self, call: list[tirx.Stmt]) -> list[tirx.Stmt]:
+        """Returns the statements of a call behind those that act on the answer."""
+        if self.is_asked is None or self.answer is None:
+            return call
+        end = tirx.Return(tirx.IntImm("int32", 0))
+        if not self.may_skip:
+            ends = tirx.IfThenElse(self.answer != _GO_ON, end, None)
+            return [tirx.IfThenElse(self.is_asked, ends, None), *call]
+        answer = tirx.Var("answer", "int32")
+        value = tirx.if_then_else(self.is_asked, self.answer, tirx.IntImm("int32", _GO_ON))
+        return [
+            tirx.Bind(answer, value),
+            tirx.IfThenElse(answer == _END, end, None),
+            tirx.IfThenElse(answer == _GO_ON, _sequence(call), None),
+        ]
 
 
 def _sequence(statements: list[tirx.Stmt]) -> tirx.Stmt:

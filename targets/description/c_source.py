@@ -212,6 +212,7 @@ def model_source(description: LibraryDescription, symbols: _IsaLevelNames | None
             *_weights(description),
             *_dynamic_tables(description),
             *_profile_tables(description),
+            *_call_tables(description),
             "extern const uint8_t nnefc_metadata[];"
             if symbols is not None
             else f"static const uint8_t metadata[] = {{{', '.join(map(str, embedded_metadata(description)))}}};",
@@ -239,6 +240,7 @@ def model_source(description: LibraryDescription, symbols: _IsaLevelNames | None
             f"    .cuda = {device.module},",
             *([f"    .open = {{{_dynamic_members(description)}}},"] if is_dynamic else []),
             *(["    .profile = {SLOTS, kernels, sums},"] if description.kernels else []),
+            *([f"    .calls = {{{_call_members(description)}}},"] if description.calls else []),
             "};",
             *(_aliases(description) if symbols is None else []),
             "",
@@ -316,6 +318,54 @@ def _profile_tables(description: LibraryDescription) -> list[str]:
         "};",
         "static nnefc_profile_sums sums[SLOTS];",
     ]
+
+
+def _call_tables(description: LibraryDescription) -> list[str]:
+    """Returns the texts of calls of kernels, one after the other, what they compute, and the outputs that need them.
+
+    Sets of outputs have 64 bits a word, with one bit more than there are outputs; equal ones are there once.
+    """
+    if not description.calls:
+        return []
+    texts, amounts = [], []
+    for call in description.calls:
+        names = "".join(f"{name}\n" for name in call.tensors).replace("\0", "?")
+        texts.append(b"".join(text.encode(errors="replace") + b"\0" for text in (call.kernel, names, call.rule)))
+        amounts += [f"UINT64_C({call.operations})", f"UINT64_C({call.bytes})"]
+    tables = [
+        "static const char call_texts[] =",
+        *(f'    "{c_string(text)}"' for text in texts),
+        ";",
+        f"static const uint64_t call_amounts[] = {{{', '.join(amounts)}}};",
+    ]
+    if _may_skip(description):
+        sets = list(dict.fromkeys(call.served for call in description.calls))
+        numbers = {served: number for number, served in enumerate(sets)}
+        tables += [
+            f"static const uint64_t output_sets[] = {{{_words(sets, description)}}};",
+            f"static const uint32_t call_sets[] = {{{', '.join(str(numbers[c.served]) for c in description.calls)}}};",
+        ]
+    if len(description.outputs) > 1:
+        tables.append(f"static const uint64_t memory_users[] = {{{_words(description.memory_users, description)}}};")
+    return tables
+
+
+def _may_skip(description: LibraryDescription) -> bool:
+    """Whether some outputs need not all calls."""
+    return any(not call.served >> len(description.outputs) for call in description.calls)
+
+
+def _words(sets: Sequence[int], description: LibraryDescription) -> str:
+    """Returns sets of outputs as numbers of 64 bits."""
+    words = len(description.outputs) // 64 + 1
+    return ", ".join(f"UINT64_C({served >> 64 * i & (1 << 64) - 1})" for served in sets for i in range(words))
+
+
+def _call_members(description: LibraryDescription) -> str:
+    """Returns the members of nnefc_calls."""
+    sets = ["call_sets", "output_sets"] if _may_skip(description) else ["NULL", "NULL"]
+    users = "memory_users" if len(description.outputs) > 1 else "NULL"
+    return ", ".join([str(len(description.calls)), "call_texts", "call_amounts", *sets, users])
 
 
 def _dynamic_members(description: LibraryDescription) -> str:

@@ -89,8 +89,35 @@ _PROFILE_FUNCTIONS = {  # besides those, in libraries that time their kernels
     "profile_trace": ("uint64_t", "nnefc_piece *pieces, uint64_t room", "pieces, room"),
 }
 
-_CANCEL_FUNCTIONS = {  # besides those, in libraries whose runs can be ended between two kernels
+_CONTROL_FUNCTIONS = {  # besides those, in libraries whose runs ask the runtime between two kernels
     "cancel": ("nnefc_status", "nnefc_session *session", "session"),
+    "run_async": (
+        "nnefc_status",
+        "nnefc_session *session, const void *const *inputs, void *const *outputs, nnefc_done *done, void *context",
+        "session, inputs, outputs, done, context",
+    ),
+    "session_times": (
+        "uint32_t",
+        "const nnefc_session *session, nnefc_kernel_times *times, uint32_t count",
+        "session, times, count",
+    ),
+    "time_kernels": ("nnefc_status", "nnefc_session *session, int32_t on", "session, on"),
+}
+
+_SELECTION_FUNCTIONS = {  # besides those, in libraries that may leave out outputs
+    "select_outputs": ("nnefc_status", "nnefc_session *session, const uint8_t *outputs", "session, outputs"),
+}
+
+_SIZED_CONTROL_FUNCTIONS = {  # besides those, with dynamic dimensions
+    "run_sized_async": (
+        "nnefc_status",
+        "nnefc_session *session, const nnefc_input *inputs, nnefc_output *outputs, nnefc_done *done, void *context",
+        "session, inputs, outputs, done, context",
+    ),
+}
+
+_LOG_FUNCTIONS = {  # besides those, in libraries that log
+    "set_log": ("void", "nnefc_log *log, void *context, int32_t level", "log, context, level"),
 }
 
 _STREAM_FUNCTIONS = {  # besides those, in libraries for a GPU
@@ -285,6 +312,26 @@ class KernelDescription:
 
 
 @dataclass(frozen=True)
+class CallDescription:
+    """A call before which a run may end, or that a run may skip.
+
+    Attributes:
+        kernel: its name; empty for a branch or loop.
+        tensors: of the model, that it computes or was made for.
+        rule: the schedule rule that the kernel got.
+        operations, bytes: of one call; 0 if they are not known.
+        served: the outputs that need it, a bit for each; the bit behind them is of calls that every run needs.
+    """
+
+    kernel: str
+    tensors: tuple[str, ...]
+    rule: str
+    operations: int
+    bytes: int
+    served: int
+
+
+@dataclass(frozen=True)
 class LibraryDescription:
     """The metadata of a library, and the features that its runtime must provide.
 
@@ -328,7 +375,11 @@ class LibraryDescription:
         reproducible: whether its results have the same bits on all processors.
         small: whether it is compiled for size: one thread, no messages, no names of trained values.
         is_called: whether the network's code calls the runtime, to say that it has failed or to ask whether.
-        cancellable: whether the entry reads a flag before each kernel, by which another thread ends the run.
+        cancellable: whether the entry reads a flag before each kernel, by which the runtime ends the run, skips the
+            kernel or takes times.
+        calls: before which it reads that flag, by their numbers.
+        memory_users: of each output the outputs for which a run uses its memory, as `CallDescription.served` has them.
+        logs: whether it calls a function of the program's with what happens.
         warms_up: whether a module of WebAssembly has engines compile its kernels before its trained values are there.
         levels: if the library has code for several kinds of processors, what it says of itself on each, from the oldest
             on. What it says itself is what it says on the oldest, but for the target and the memory, the maximum of
@@ -374,6 +425,9 @@ class LibraryDescription:
     small: bool = False
     is_called: bool = True
     cancellable: bool = False
+    calls: tuple[CallDescription, ...] = ()
+    memory_users: tuple[int, ...] = ()
+    logs: bool = False
     warms_up: bool = False
     levels: tuple[LibraryDescription, ...] = ()
 
@@ -381,6 +435,11 @@ class LibraryDescription:
     def is_dynamic(self) -> bool:
         """Whether any size is known only at run time."""
         return bool(self.dimensions or self.data_dependent)
+
+    @property
+    def selects(self) -> bool:
+        """Whether runs may compute some outputs only, or states alone."""
+        return self.cancellable and (len(self.outputs) > 1 or bool(self.states))
 
     @property
     def device_bytes(self) -> int:
@@ -399,7 +458,10 @@ def functions_of(description: LibraryDescription) -> dict[str, tuple[str, str, s
     own = {**_FUNCTIONS, **DEVICES[description.device].functions}
     own |= _DYNAMIC_FUNCTIONS if description.is_dynamic else {}
     own |= _STATE_FUNCTIONS if description.states else {}
-    own |= _CANCEL_FUNCTIONS if description.cancellable else {}
+    own |= _CONTROL_FUNCTIONS if description.cancellable else {}
+    own |= _SIZED_CONTROL_FUNCTIONS if description.cancellable and description.is_dynamic else {}
+    own |= _SELECTION_FUNCTIONS if description.selects else {}
+    own |= _LOG_FUNCTIONS if description.logs else {}
     own |= _VOCABULARY_FUNCTIONS if description.has_vocabulary else {}
     own |= _PROFILE_FUNCTIONS if description.kernels else {}
     return dict(sorted(own.items()))

@@ -295,6 +295,8 @@ def _compile_flags(description: LibraryDescription) -> list[str]:
     levels += ["-DNNEFC_REPRODUCIBLE", "-ffp-contract=off"] * description.reproducible
     levels += ["-DNNEFC_RELAXED_DOT"] * bool({"relaxed-udot", "relaxed-sdot"} & set(description.cpu_features))
     levels += ["-DNNEFC_CANCELLABLE"] * description.cancellable
+    levels += ["-DNNEFC_SELECTS"] * description.selects
+    levels += ["-DNNEFC_LOG"] * description.logs
     levels += ["-DNNEFC_WARMS_UP"] * description.warms_up
     small = ["-DNNEFC_SMALL", *["-DNNEFC_CALLED"] * description.is_called] if description.small else []
     return [*_COMPILE_FLAGS, *sizes, *["-DNNEFC_TEXT"] * description.has_text, *states, *profile, *levels, *small]
@@ -313,7 +315,8 @@ def runtime_sources(description: LibraryDescription) -> list[Path]:
     folders += ["text", "images"] * description.has_text + ["states"] * bool(description.states)
     folders += ["profile"] * bool(description.kernels) + ["levels"] * bool(description.levels)
     folders += ["checked"] * description.checked
-    folders += ["cancel"] * description.cancellable
+    folders += ["run_control"] * description.cancellable + ["selection"] * description.selects
+    folders += ["log"] * description.logs
     folders += ["small"] * description.small
     own = [path for folder in folders for path in sorted((RUNTIME / folder).glob("*.c"))]
     return [*sources, *(path for path in own if description.is_dynamic or path.name not in device.has_dynamic_sizes)]

@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 
+#include "log/log.h"
 #include "messages.h"
 #include "model.h"
 #include "threads/pool.h"
@@ -16,6 +17,7 @@ nnefc_status nnefc_fail(nnefc_status status, char *error, const char *format, ..
     va_start(arguments, format);
     nnefc_vsnprintf(error, NNEFC_ERROR_BYTES, format, arguments);
     va_end(arguments);
+    nnefc_log_message(NNEFC_LOG_ERROR, "%s", error);
     return status;
 }
 #endif
@@ -53,6 +55,9 @@ nnefc_status nnefc_choose_threads(const nnefc_options *options, uint32_t *thread
     }
     if (!nnefc_has_threads) wanted = 1;
     uint32_t processors = wanted == 0 ? nnefc_processor_count() : 0;
+    if (wanted > 1 && (uint32_t)wanted > nnefc_processor_count())
+        nnefc_log_message(NNEFC_LOG_WARNING, "%d threads are more than the %u processors that the calling thread may use: runs take longer",
+                          (int)wanted, (unsigned)nnefc_processor_count());
     *threads = wanted > 0 ? (uint32_t)wanted : processors < NNEFC_MAX_THREADS ? processors : NNEFC_MAX_THREADS;
     return nnefc_has_threads ? check_threads(options, error) : NNEFC_OK;
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "checks.h"
+#include "log/log.h"
 #include "model.h"
 #include "threads/pool.h"
 #include "machine/system.h"
@@ -91,6 +92,10 @@ static nnefc_status fill(nnefc_engine *engine, const nnefc_options *options, uin
                           (unsigned long long)(description->workspace_bytes + description->state_bytes), (unsigned)threads,
                           (unsigned long long)description->scratch_bytes);
     set_initial_state(engine);
+    nnefc_log_message(NNEFC_LOG_INFO,
+                      "a session of %.200s for %.100s: %u threads, a workspace of %llu bytes, %llu for each thread, %llu of states",
+                      description->model, description->target, (unsigned)threads, (unsigned long long)description->workspace_bytes,
+                      (unsigned long long)description->scratch_bytes, (unsigned long long)description->state_bytes);
     return NNEFC_OK;
 }
 
@@ -138,9 +143,9 @@ nnefc_status nnefc_engine_destroy(nnefc_engine *engine, char *error) {
 #endif
 
 #ifdef NNEFC_CANCELLABLE
-#define INTERRUPT , nnefc_pool_interrupt(engine->pool)
+#define INTERRUPT , nnefc_control_begin(nnefc_pool_control(engine->pool))
 
-void nnefc_engine_cancel(nnefc_engine *engine) { nnefc_pool_cancel(engine->pool); }
+nnefc_control *nnefc_engine_control(const nnefc_engine *engine) { return nnefc_pool_control(engine->pool); }
 #else
 #define INTERRUPT
 #endif
@@ -169,10 +174,13 @@ nnefc_status nnefc_engine_run(nnefc_engine *engine, const void *const *inputs, v
 #else
     int32_t result = nnefc_this_model.call(inputs, outputs, engine->state, engine->workspace, engine->constants INTERRUPT);
 #endif
+#ifdef NNEFC_CANCELLABLE
+    nnefc_control_end(nnefc_pool_control(engine->pool));
+#endif
     nnefc_pool_leave(outside);
     bool failed = result != 0 || nnefc_pool_failed(engine->pool);
 #ifdef NNEFC_CANCELLABLE
-    bool cancelled = nnefc_pool_cancelled(engine->pool);
+    bool cancelled = nnefc_pool_control(engine->pool)->cancelled;
     failed |= cancelled;
 #endif
 #ifdef NNEFC_OPEN

@@ -4,6 +4,9 @@
 #define NNEFC_ENGINE_H
 
 #include "nnefc.h"
+#ifdef NNEFC_CANCELLABLE
+#include "run_control/control.h"
+#endif
 #ifdef NNEFC_OPEN
 #include "open/outputs.h"
 #endif
@@ -26,8 +29,8 @@ nnefc_status nnefc_engine_destroy(nnefc_engine *engine, char *error);
 nnefc_status nnefc_engine_run(nnefc_engine *engine, const void *const *inputs, void *const *outputs, char *error);
 
 #ifdef NNEFC_CANCELLABLE
-/* Ends the run that is under way before its next kernel, which then answers NNEFC_CANCELLED. From any thread. */
-void nnefc_engine_cancel(nnefc_engine *engine);
+/* What runs ask between two kernels. */
+nnefc_control *nnefc_engine_control(const nnefc_engine *engine);
 #endif
 
 #ifdef NNEFC_OPEN

@@ -4,6 +4,9 @@
 
 #include "cuda.h"
 #include "nnefc.h"
+#ifdef NNEFC_CANCELLABLE
+#include "run_control/control.h"
+#endif
 #ifdef NNEFC_PROFILE
 #include "profile/profile.h"
 #endif
@@ -63,7 +66,7 @@ typedef struct nnefc_model {
     int32_t (*call)(const void *const *inputs, void *const *outputs, uint8_t *state, uint8_t *workspace,
                     const uint8_t *constants
 #ifdef NNEFC_CANCELLABLE
-                    , int32_t *interrupt /* see nnefc_pool_interrupt */
+                    , int32_t *interrupt /* see nnefc_control_begin */
 #endif
 #ifdef NNEFC_OPEN
                     , int64_t *sizes /* see nnefc_sizes.values */
@@ -78,6 +81,9 @@ typedef struct nnefc_model {
 #ifdef NNEFC_PROFILE
     nnefc_profile_table profile;
 #endif
+#ifdef NNEFC_CANCELLABLE
+    nnefc_calls calls;
+#endif
 } nnefc_model;
 
 #ifdef NNEFC_LEVELS
@@ -86,10 +92,14 @@ extern nnefc_model nnefc_this_model;
 
 /* Chooses the level for this processor, if that has not been done. */
 void nnefc_choose_level(void);
+
+/* Logs a level that the environment names and that is not used. */
+void nnefc_log_chosen_level(void);
 #else
 extern const nnefc_model nnefc_this_model;
 
 static inline void nnefc_choose_level(void) {}
+static inline void nnefc_log_chosen_level(void) {}
 #endif
 
 static const nnefc_description *const description = &nnefc_this_model.description;

@@ -18,7 +18,7 @@
  *
  * Threads. A session owns everything that a run writes: workspace, states and worker threads. Sessions are independent
  * of each other and may run at the same time, as may several libraries in one process; the only global state is that of
- * the calling thread. A session serves one call at a time: a second call from another thread returns NNEFC_BUSY and does
+ * the calling thread, and the function of nnefc_set_log. A session serves one call at a time: a second call from another thread returns NNEFC_BUSY and does
  * nothing.
  *
  * During a run subnormal numbers are treated as zero, unless nnefc_options.keep_subnormals is set, results are rounded to the
@@ -257,6 +257,31 @@ NNEFC_API nnefc_status nnefc_run(nnefc_session *session, const void *const *inpu
  * meanwhile. Libraries for GPUs, for WebAssembly and those compiled with --small do not have this function. */
 NNEFC_API nnefc_status nnefc_cancel(nnefc_session *session);
 
+/* What is called when a run that nnefc_run_async began is over: with what nnefc_run would have returned, and the message of
+ * nnefc_last_error, which is there until the function returns. It is called in the session's own thread, whose signals are blocked;
+ * the session is free by then, so that the function may begin its next run. It must not destroy the session. */
+typedef void nnefc_done(void *context, nnefc_status status, const char *error);
+
+/* The functions that follow are in the same libraries as nnefc_cancel: those for processors, static ones too, but neither for
+ * WebAssembly, nor for machines without a system, nor compiled with --small. */
+
+/* Begins a run and returns; a thread of the session's own, which the first call starts, runs the network and then calls `done`. The
+ * tensors must stay until then, the two lists of pointers need not. The session is in a call meanwhile: others return NNEFC_BUSY, but
+ * for nnefc_cancel, and nnefc_destroy, which waits. Unless NNEFC_OK is returned there is no run, and `done` is not called. A forked
+ * child has no such thread: the run is over, and `done` called, when the call returns there. */
+NNEFC_API nnefc_status nnefc_run_async(nnefc_session *session, const void *const *inputs, void *const *outputs, nnefc_done *done, void *context);
+
+/* Selects the outputs that later runs of the session compute: those whose bytes in outputs[0 .. output_count - 1] are not 0; null
+ * for all, as at first. Runs skip every kernel on which no selected output, no state and no size depends. Pointers to other outputs
+ * are not looked at, may be null, and nothing is written there; nnefc_output.data is null for them after nnefc_run_sized. What others
+ * compute in such an output's place on their way goes to memory of the session's, which is allocated here, or, for
+ * dynamic dimensions, by runs whose sizes need more than before. Networks with one output and no states have no such function. Returns NNEFC_OUT_OF_MEMORY, with the selection as it was. */
+NNEFC_API nnefc_status nnefc_select_outputs(nnefc_session *session, const uint8_t *outputs);
+
+/* 1: takes the time of each kernel in the session's runs from now on, beginning at 0; 0: no longer. While it is off, which it is at
+ * first, runs take no longer for it: they look at one number before each kernel, for nnefc_cancel as well. */
+NNEFC_API nnefc_status nnefc_time_kernels(nnefc_session *session, int32_t on);
+
 /* The four functions that follow are in libraries with dynamic dimensions only.
  *
  * Sizes must be in the ranges of the description, no tensor of the network may have 2^31 or more elements, and dimensions
@@ -306,6 +331,10 @@ typedef struct nnefc_output {
  * nnefc_run refuses for outputs, the answer may come after a part of the run: the states are as before, and outputs that are
  * not known yet have no bytes. */
 NNEFC_API nnefc_status nnefc_run_sized(nnefc_session *session, const nnefc_input *inputs, nnefc_output *outputs);
+
+/* As nnefc_run_async, for nnefc_run_sized: both lists, and the shapes in them, must stay until `done` is called. Libraries with
+ * dynamic dimensions have this function if they have nnefc_cancel. */
+NNEFC_API nnefc_status nnefc_run_sized_async(nnefc_session *session, const nnefc_input *inputs, nnefc_output *outputs, nnefc_done *done, void *context);
 
 /* Starts a run on a GPU and returns. Only libraries for GPUs have this function. All inputs and outputs are in the GPU's
  * memory. `stream` is a CUstream (cudaStream_t) of the session's GPU in its primary context, which CUDA's libraries use:
@@ -363,7 +392,7 @@ NNEFC_API const char *nnefc_last_error(const nnefc_session *session);
 /* "ok", "bad argument", ...; "unknown status" for others. */
 NNEFC_API const char *nnefc_status_name(nnefc_status status);
 
-/* A kernel at one position of the network, and what its calls took, of all sessions. */
+/* A kernel at one position of the network, and what its calls took: of one session, or, in libraries compiled with --profile, of all. */
 typedef struct nnefc_kernel_times {
     const char *kernel;  /* its name in the library */
     const char *tensors; /* of the model, that it computes or was made for; each ends with a line feed */
@@ -375,6 +404,27 @@ typedef struct nnefc_kernel_times {
     uint64_t last_begin;       /* when the last call began, in nanoseconds since some moment in the past */
     uint64_t last_nanoseconds; /* what it took */
 } nnefc_kernel_times;
+
+/* Writes the times of at most `count` kernels of a session, in the order in which the network runs them, as nnefc_time_kernels has
+ * had them taken, and returns how many kernels there are. A kernel's time ends when the next one begins, and so includes copies
+ * between the two. May be called while another thread runs the session. In the same libraries as nnefc_time_kernels. */
+NNEFC_API uint32_t nnefc_session_times(const nnefc_session *session, nnefc_kernel_times *times, uint32_t count);
+
+/* What nnefc_set_log passes on. */
+typedef enum nnefc_log_level {
+    NNEFC_LOG_ERROR = 1,   /* every failure, with the message of nnefc_last_error */
+    NNEFC_LOG_WARNING = 2, /* what is obeyed, or not, but is hardly meant so: more threads than processors, an NNEFC_LEVEL that is not used */
+    NNEFC_LOG_INFO = 3,    /* sessions: what they run on, their threads and memory, where trained values are mapped from */
+    NNEFC_LOG_DEBUG = 4    /* memory that grows with the sizes of runs */
+} nnefc_log_level;
+
+/* Is given one message, without a line feed, until it returns; in the thread that is in a call of the library, several at a time. */
+typedef void nnefc_log(void *context, int32_t level, const char *message);
+
+/* From now on calls `log` with messages of all sessions, up to a level, an nnefc_log_level; with null no longer. When it returns, no
+ * thread is in the function of the call before: it must not be called from there. Libraries for WebAssembly, for machines without a
+ * system, and those compiled with --small do not have this function. */
+NNEFC_API void nnefc_set_log(nnefc_log *log, void *context, int32_t level);
 
 /* Writes the times of at most `count` kernels, in the order in which the network runs them, and returns how many there are.
  * Only libraries compiled with --profile have this function, and the two that follow. */
@@ -419,6 +469,25 @@ typedef struct nnefc_cancel_interface {
 } nnefc_cancel_interface;
 
 #define NNEFC_CANCEL_INTERFACE(name) {name##_cancel}
+
+/* The further functions of the same libraries: NNEFC_CONTROL_INTERFACE(nnefc). */
+typedef struct nnefc_control_interface {
+    nnefc_status (*run_async)(nnefc_session *session, const void *const *inputs, void *const *outputs, nnefc_done *done, void *context);
+    nnefc_status (*time_kernels)(nnefc_session *session, int32_t on);
+    uint32_t (*session_times)(const nnefc_session *session, nnefc_kernel_times *times, uint32_t count);
+    /* of networks with dynamic dimensions alone: NNEFC_OPEN_CONTROL_INTERFACE(nnefc) */
+    nnefc_status (*run_sized_async)(nnefc_session *session, const nnefc_input *inputs, nnefc_output *outputs, nnefc_done *done, void *context);
+} nnefc_control_interface;
+
+#define NNEFC_CONTROL_INTERFACE(name) {name##_run_async, name##_time_kernels, name##_session_times, 0}
+#define NNEFC_OPEN_CONTROL_INTERFACE(name) {name##_run_async, name##_time_kernels, name##_session_times, name##_run_sized_async}
+
+/* The further function of those of them that have several outputs, or states: NNEFC_SELECTION_INTERFACE(nnefc). */
+typedef struct nnefc_selection_interface {
+    nnefc_status (*select_outputs)(nnefc_session *session, const uint8_t *outputs);
+} nnefc_selection_interface;
+
+#define NNEFC_SELECTION_INTERFACE(name) {name##_select_outputs}
 
 /* The further functions of libraries with a tokenizer: NNEFC_TOKENIZER_INTERFACE(nnefc). */
 typedef struct nnefc_tokenizer_interface {

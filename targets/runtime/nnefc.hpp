@@ -27,6 +27,13 @@
 //     session.outputs()[0].shape                                         // {5, 1000}
 //     session.reserve();                                                 // memory for all sizes that the network takes
 //
+// Runs for some outputs leave out what only the others need; times of kernels are taken while they are wanted:
+//
+//     session.select({"embedding"});
+//     session.run({image}, {embedding});
+//     session.time_kernels(true);
+//     for (const nnefc::KernelTime &kernel : session.kernel_times()) std::cout << kernel.kernel << kernel.nanoseconds;
+//
 // Networks for GPUs take pointers to the GPU's memory as well, with a number of elements, and begin runs on streams:
 //
 //     session.enqueue({{image, 64}}, {{probability, 10}}, stream);
@@ -233,6 +240,16 @@ private:
 using Input = Elements<const void *>;
 using Output = Elements<void *>;
 
+// A kernel at one position of the network, and what its calls took; see nnefc_kernel_times.
+struct KernelTime {
+    std::string kernel, tensors, rule;
+    std::uint64_t operations, bytes, calls, nanoseconds;
+};
+
+// What is called when a run is over that goes on by itself: with the outputs and their shapes, or with what the run has thrown.
+// It must not throw.
+using Callback = std::function<void(std::vector<Tensor> outputs, std::exception_ptr error)>;
+
 struct Options {
     int threads = 0;               // 0: the environment's NNEFC_NUM_THREADS, else as many as there are processors
     std::string weights;           // the file with the trained values; empty: where the library looks for it
@@ -252,11 +269,15 @@ struct Options {
 class Session {
 public:
     // `owner`, if given, is kept as long as the session: what the functions live in. `device` are those of networks for GPUs:
-    // NNEFC_DEVICE_INTERFACE(nnefc), `open` those of networks with dynamic sizes: NNEFC_OPEN_INTERFACE(nnefc).
+    // NNEFC_DEVICE_INTERFACE(nnefc), `open` those of networks with dynamic sizes: NNEFC_OPEN_INTERFACE(nnefc). `cancel`, `control`
+    // and `selection` are NNEFC_CANCEL_INTERFACE(nnefc), NNEFC_CONTROL_INTERFACE(nnefc), or NNEFC_OPEN_CONTROL_INTERFACE(nnefc) with
+    // dynamic sizes, and NNEFC_SELECTION_INTERFACE(nnefc).
     explicit Session(const nnefc_interface &functions, const Options &options = {}, std::shared_ptr<void> owner = nullptr,
                      const nnefc_device_interface &device = {}, const nnefc_open_interface &open = {},
-                     const nnefc_cancel_interface &cancel = {})
-        : owner_(std::move(owner)), functions_(functions), device_(device), open_(open), cancel_(cancel), inputs_(tensors(functions.describe()->inputs, functions.describe()->input_count)),
+                     const nnefc_cancel_interface &cancel = {}, const nnefc_control_interface &control = {},
+                     const nnefc_selection_interface &selection = {})
+        : owner_(std::move(owner)), functions_(functions), device_(device), open_(open), cancel_(cancel), control_(control),
+          selection_(selection), inputs_(tensors(functions.describe()->inputs, functions.describe()->input_count)),
           outputs_(tensors(functions.describe()->outputs, functions.describe()->output_count)) {
         if (description().abi_version == NNEFC_OPEN_ABI_VERSION && !is_open())
             throw Error(NNEFC_BAD_ARGUMENT, "the network has dynamic sizes: give the session NNEFC_OPEN_INTERFACE of its name");
@@ -288,8 +309,9 @@ public:
     }
 
     Session(Session &&other) noexcept
-        : owner_(std::move(other.owner_)), functions_(other.functions_), device_(other.device_), open_(other.open_), cancel_(other.cancel_), inputs_(std::move(other.inputs_)),
-          outputs_(std::move(other.outputs_)), session_(std::exchange(other.session_, nullptr)) {}
+        : owner_(std::move(other.owner_)), functions_(other.functions_), device_(other.device_), open_(other.open_), cancel_(other.cancel_),
+          control_(other.control_), selection_(other.selection_), inputs_(std::move(other.inputs_)),
+          outputs_(std::move(other.outputs_)), selected_(std::move(other.selected_)), session_(std::exchange(other.session_, nullptr)) {}
 
     Session &operator=(Session &&other) noexcept {
         if (this == &other) return *this;
@@ -299,6 +321,9 @@ public:
         device_ = other.device_;
         open_ = other.open_;
         cancel_ = other.cancel_;
+        control_ = other.control_;
+        selection_ = other.selection_;
+        selected_ = std::move(other.selected_);
         inputs_ = std::move(other.inputs_);
         outputs_ = std::move(other.outputs_);
         owner_ = std::move(other.owner_); // last: it may unload what destroyed the session
@@ -335,7 +360,25 @@ public:
         check(open_.reserve(session_, sizes.empty() ? nullptr : sizes.data(), 1), session_);
     }
 
-    // Runs the network on inputs, into outputs, both in the network's order.
+    // Has later runs compute these outputs only, and take memory for them in this order; without names, for all outputs again.
+    void select(const std::vector<std::string> &names = {}) {
+        if (session_ == nullptr) throw Error(NNEFC_BAD_ARGUMENT, "the session was moved from");
+        std::vector<std::size_t> found;
+        std::vector<std::uint8_t> selected(outputs_.size() + 1, names.empty());
+        for (const std::string &name : names) {
+            std::size_t index = 0;
+            while (index < outputs_.size() && outputs_[index].name != name) index++;
+            if (index == outputs_.size()) throw Error(NNEFC_BAD_ARGUMENT, "the network has no output \"" + name + "\"");
+            if (selected[index] != 0) throw Error(NNEFC_BAD_ARGUMENT, "the output \"" + name + "\" is selected twice");
+            selected[index] = 1;
+            found.push_back(index);
+        }
+        if (selection_.select_outputs != nullptr) check(selection_.select_outputs(session_, selected.data()), session_);
+        else if (!names.empty() && found.size() < outputs_.size()) throw Error(NNEFC_BAD_ARGUMENT, "this library computes all outputs");
+        selected_ = std::move(found);
+    }
+
+    // Runs the network on inputs, into outputs, both in the network's order; or into the outputs that are selected.
     void run(const std::vector<Input> &inputs, const std::vector<Output> &outputs) {
         if (is_open()) {
             std::vector<nnefc_output> found = in_c_outputs(outputs);
@@ -343,21 +386,61 @@ public:
             return;
         }
         const std::vector<const void *> in = checked<const void *>(inputs, inputs_, "input");
-        const std::vector<void *> out = checked<void *>(outputs, outputs_, "output");
+        const std::vector<void *> out = checked_outputs(outputs);
         check(functions_.run(session_, in.data(), out.data()), session_);
+    }
+
+    // Begins a run and returns; `callback` is called in a thread of the session's own when it is over, and may begin the next one.
+    // The tensors must stay until then, and the session where it is; calls on it throw NNEFC_BUSY meanwhile.
+    void run_async(const std::vector<Input> &inputs, const std::vector<Output> &outputs, Callback callback) {
+        if (!can_run_async()) throw Error(NNEFC_BAD_ARGUMENT, "this library runs in the calling thread alone");
+        auto run = std::make_unique<AsyncRun>(AsyncRun{functions_, std::move(callback), outputs_, {}, {}, {}});
+        nnefc_status status;
+        if (is_open()) {
+            fill_inputs(inputs, run->shapes, run->in);
+            run->out = in_c_outputs(outputs);
+            status = control_.run_sized_async(session_, run->in.data(), run->out.data(), AsyncRun::done, run.get());
+        } else {
+            const std::vector<const void *> in = checked<const void *>(inputs, inputs_, "input");
+            const std::vector<void *> out = checked_outputs(outputs);
+            status = control_.run_async(session_, in.data(), out.data(), AsyncRun::done, run.get());
+        }
+        check(status, session_);
+        run.release(); // `done` has it
+    }
+
+    bool can_run_async() const noexcept { return is_open() ? control_.run_sized_async != nullptr : control_.run_async != nullptr; }
+
+    // Takes the time of each kernel from now on, or no longer.
+    void time_kernels(bool on) {
+        if (control_.time_kernels == nullptr) throw Error(NNEFC_BAD_ARGUMENT, "this library takes no times");
+        check(control_.time_kernels(session_, on), session_);
+    }
+
+    // The times so far, in the order in which the network runs its kernels; may be called while another thread runs the session.
+    std::vector<KernelTime> kernel_times() const {
+        std::vector<KernelTime> found;
+        if (control_.session_times == nullptr) return found;
+        std::vector<nnefc_kernel_times> times(control_.session_times(session_, nullptr, 0));
+        control_.session_times(session_, times.data(), static_cast<std::uint32_t>(times.size()));
+        for (const nnefc_kernel_times &t : times)
+            found.push_back({t.kernel, t.tensors, t.rule, t.operations, t.bytes, t.calls, t.nanoseconds});
+        return found;
     }
 
     // Runs a network with one output of elements T, and returns it.
     template <class T> std::vector<T> run(const std::vector<Input> &inputs) {
         static_assert(!std::is_same_v<T, bool>, "std::vector<bool> holds no array: give an output of your own");
-        if (is_open() && outputs_.size() == 1) {
-            Output(static_cast<T *>(nullptr), 0).check_type(outputs_[0], "output");
-            std::vector<nnefc_output> found(1); // in the session's memory
+        const std::size_t wanted = selected_.size() == 1 ? selected_[0] : 0;
+        const bool is_one = output_count() == 1;
+        if (is_open() && is_one) {
+            Output(static_cast<T *>(nullptr), 0).check_type(outputs_[wanted], "output");
+            std::vector<nnefc_output> found(outputs_.size()); // in the session's memory
             run_sized(inputs, found);
-            const T *first = static_cast<const T *>(found[0].data);
-            return std::vector<T>(first, first + found[0].bytes / sizeof(T));
+            const T *first = static_cast<const T *>(found[wanted].data);
+            return std::vector<T>(first, first + found[wanted].bytes / sizeof(T));
         }
-        std::vector<T> result(outputs_.size() == 1 ? outputs_[0].elements() : 0);
+        std::vector<T> result(is_one ? outputs_[wanted].elements() : 0);
         run(inputs, {result});
         return result;
     }
@@ -405,38 +488,85 @@ private:
         return pointers;
     }
 
+    // A run that goes on by itself, and what must stay until it is over.
+    struct AsyncRun {
+        nnefc_interface functions;
+        Callback callback;
+        std::vector<Tensor> outputs;
+        std::vector<std::vector<std::int64_t>> shapes;
+        std::vector<nnefc_input> in;
+        std::vector<nnefc_output> out;
+
+        static void done(void *context, nnefc_status status, const char *error) {
+            const std::unique_ptr<AsyncRun> run(static_cast<AsyncRun *>(context));
+            run->take_shapes(run->outputs, run->out, run->functions);
+            if (status == NNEFC_OK) return run->callback(std::move(run->outputs), nullptr);
+            run->callback({}, std::make_exception_ptr(failure(run->functions, status, error)));
+        }
+
+        // Gives outputs the shapes that a run has found.
+        static void take_shapes(std::vector<Tensor> &outputs, const std::vector<nnefc_output> &found, const nnefc_interface &functions) {
+            for (std::size_t i = 0; i < found.size(); i++) {
+                if (found[i].shape == nullptr) continue;
+                std::int32_t rank = 0; // it may be lower than that in the description
+                while (rank < functions.describe()->outputs[i].rank && found[i].shape[rank] != NNEFC_NO_AXIS) rank++;
+                outputs[i].shape.assign(found[i].shape, found[i].shape + rank);
+            }
+        }
+    };
+
+    static Error failure(const nnefc_interface &functions, nnefc_status status, const char *more) {
+        const std::string message = functions.status_name(status);
+        return Error(status, *more != '\0' ? message + ": " + more : message);
+    }
+
+    std::size_t output_count() const noexcept { return selected_.empty() ? outputs_.size() : selected_.size(); }
+
+    // The output that stands at a position among those that are selected.
+    std::size_t selected(std::size_t position) const noexcept { return selected_.empty() ? position : selected_[position]; }
+
+    std::vector<void *> checked_outputs(const std::vector<Output> &given) const {
+        check_number(given.size(), output_count(), "output");
+        std::vector<void *> pointers(outputs_.size());
+        for (std::size_t i = 0; i < given.size(); i++) {
+            given[i].check(outputs_[selected(i)], "output");
+            pointers[selected(i)] = given[i].data();
+        }
+        return pointers;
+    }
+
     bool is_open() const noexcept { return open_.run_sized != nullptr; }
 
     // Runs a network with dynamic sizes.
     void run_sized(const std::vector<Input> &inputs, std::vector<nnefc_output> &outputs) {
-        check_number(inputs.size(), inputs_.size(), "input");
         std::vector<std::vector<std::int64_t>> shapes;
         std::vector<nnefc_input> in;
+        fill_inputs(inputs, shapes, in);
+        const nnefc_status status = open_.run_sized(session_, in.data(), outputs.data());
+        AsyncRun::take_shapes(outputs_, outputs, functions_);
+        check(status, session_);
+    }
+
+    // The inputs of a run with dynamic sizes; `in` points into `shapes`.
+    void fill_inputs(const std::vector<Input> &inputs, std::vector<std::vector<std::int64_t>> &shapes, std::vector<nnefc_input> &in) const {
+        check_number(inputs.size(), inputs_.size(), "input");
         for (std::size_t i = 0; i < inputs.size(); i++) {
             inputs[i].check_type(inputs_[i], "input");
             shapes.push_back(inputs[i].shape(inputs_[i]));
             in.push_back({inputs[i].data(), inputs[i].bytes(), nullptr});
         }
         for (std::size_t i = 0; i < inputs.size(); i++) in[i].shape = shapes[i].data();
-        const nnefc_status status = open_.run_sized(session_, in.data(), outputs.data());
-        for (std::size_t i = 0; i < outputs.size(); i++) {
-            if (outputs[i].shape == nullptr) continue;
-            std::int32_t rank = 0; // it may be lower than that in the description
-            while (rank < functions_.describe()->outputs[i].rank && outputs[i].shape[rank] != NNEFC_NO_AXIS) rank++;
-            outputs_[i].shape.assign(outputs[i].shape, outputs[i].shape + rank);
-        }
-        check(status, session_);
     }
 
     // The caller's memory for outputs; where there is none, room for nothing.
     std::vector<nnefc_output> in_c_outputs(const std::vector<Output> &outputs) const {
         static char nothing;
-        check_number(outputs.size(), outputs_.size(), "output");
-        std::vector<nnefc_output> found;
+        check_number(outputs.size(), output_count(), "output");
+        std::vector<nnefc_output> found(outputs_.size());
         for (std::size_t i = 0; i < outputs.size(); i++) {
-            outputs[i].check_type(outputs_[i], "output");
+            outputs[i].check_type(outputs_[selected(i)], "output");
             void *memory = outputs[i].data() != nullptr ? outputs[i].data() : &nothing;
-            found.push_back({memory, outputs[i].bytes(), nullptr, 0, nullptr});
+            found[selected(i)] = {memory, outputs[i].bytes(), nullptr, 0, nullptr};
         }
         return found;
     }
@@ -444,7 +574,8 @@ private:
     void check_number(std::size_t given, std::size_t wanted, const char *role) const {
         if (session_ == nullptr) throw Error(NNEFC_BAD_ARGUMENT, "the session was moved from");
         if (given != wanted)
-            throw Error(NNEFC_BAD_ARGUMENT, std::to_string(given) + " " + role + "s are given, but the network has " +
+            throw Error(NNEFC_BAD_ARGUMENT, std::to_string(given) + " " + role + "s are given, but the " +
+                                                (wanted == selected_.size() && *role == 'o' ? "selection" : "network") + " has " +
                                                 std::to_string(wanted));
     }
 
@@ -455,9 +586,7 @@ private:
 
     void check(nnefc_status status, const nnefc_session *session) const {
         if (status == NNEFC_OK) return;
-        std::string message = functions_.status_name(status);
-        const char *more = status == NNEFC_BUSY ? "" : functions_.last_error(session); // it belongs to the other call
-        throw Error(status, *more != '\0' ? message + ": " + more : message);
+        throw failure(functions_, status, status == NNEFC_BUSY ? "" : functions_.last_error(session)); // it belongs to the other call
     }
 
     std::shared_ptr<void> owner_; // first, so that it is destroyed last
@@ -465,7 +594,10 @@ private:
     nnefc_device_interface device_; // null pointers for networks that run on processors
     nnefc_open_interface open_;     // null pointers for networks without dynamic sizes
     nnefc_cancel_interface cancel_; // a null pointer for libraries whose runs cannot be ended
+    nnefc_control_interface control_; // null pointers likewise
+    nnefc_selection_interface selection_; // a null pointer for libraries that compute all outputs
     std::vector<Tensor> inputs_, outputs_;
+    std::vector<std::size_t> selected_; // the outputs that runs take memory for; empty for all
     nnefc_session *session_ = nullptr;
 };
 
@@ -545,13 +677,30 @@ public:
     const nnefc_description &description() const noexcept { return *functions_.describe(); }
     std::vector<Entry> metadata() const { return nnefc::metadata(description()); }
 
-    Session session(const Options &options = {}) const { return Session(functions_, options, handle_, device_, open_, cancel_); }
+    Session session(const Options &options = {}) const {
+        return Session(functions_, options, handle_, device_, open_, cancel_, control_, selection_);
+    }
+
+    // What is given messages of the library, see nnefc_set_log; an empty one is given none. Not to be called by itself.
+    using Log = std::function<void(nnefc_log_level level, std::string_view message)>;
+
+    // From now on calls `log` with messages of all sessions of the library, up to a level, from any thread.
+    void set_log(Log log, nnefc_log_level level = NNEFC_LOG_WARNING) {
+        if (set_log_ == nullptr) throw Error(NNEFC_BAD_ARGUMENT, "this library logs nothing");
+        set_log_(nullptr, nullptr, 0);
+        *log_ = std::move(log);
+        if (*log_) set_log_(pass_on, log_.get(), level);
+    }
 
     // The text of a language model, in libraries with a tokenizer.
     Tokenizer tokenizer() const { return Tokenizer(functions_, tokenizer_, handle_); }
 
 private:
     Library() = default;
+
+    static void pass_on(void *context, std::int32_t level, const char *message) {
+        (*static_cast<const Log *>(context))(static_cast<nnefc_log_level>(level), message);
+    }
 
     // A new file, which is there as long as the library is open: its path then names no other library.
     struct Descriptor {
@@ -583,7 +732,11 @@ private:
     void open(const std::string &path, std::shared_ptr<const Descriptor> owned = nullptr) {
         const char *file = path.find('/') == std::string::npos ? nullptr : path.c_str();
         const std::string here = "./" + path; // without a slash dlopen would search the system's folders
-        handle_ = std::shared_ptr<void>(dlopen(file != nullptr ? file : here.c_str(), RTLD_NOW | RTLD_LOCAL), [owned](void *handle) {
+        log_ = std::make_shared<Log>();
+        void *opened = dlopen(file != nullptr ? file : here.c_str(), RTLD_NOW | RTLD_LOCAL);
+        if (opened != nullptr) set_log_ = reinterpret_cast<SetLog>(dlsym(opened, "nnefc_set_log"));
+        handle_ = std::shared_ptr<void>(opened, [owned, log = log_, set_log = set_log_](void *handle) {
+            if (set_log != nullptr && *log) set_log(nullptr, nullptr, 0); // the library may stay, opened by others
             if (handle != nullptr) dlclose(handle);
         });
         if (handle_ == nullptr) throw Error(NNEFC_BAD_ARGUMENT, dlerror());
@@ -599,6 +752,13 @@ private:
             find(path, "nnefc_synchronize", device_.synchronize);
         }
         if (dlsym(handle_.get(), "nnefc_cancel") != nullptr) find(path, "nnefc_cancel", cancel_.cancel);
+        if (dlsym(handle_.get(), "nnefc_run_async") != nullptr) {
+            find(path, "nnefc_run_async", control_.run_async);
+            find(path, "nnefc_time_kernels", control_.time_kernels);
+            find(path, "nnefc_session_times", control_.session_times);
+        }
+        if (dlsym(handle_.get(), "nnefc_run_sized_async") != nullptr) find(path, "nnefc_run_sized_async", control_.run_sized_async);
+        if (dlsym(handle_.get(), "nnefc_select_outputs") != nullptr) find(path, "nnefc_select_outputs", selection_.select_outputs);
         if (dlsym(handle_.get(), "nnefc_tokenize") != nullptr) {
             find(path, "nnefc_tokenize", tokenizer_.tokenize);
             find(path, "nnefc_detokenize", tokenizer_.detokenize);
@@ -626,15 +786,21 @@ private:
     nnefc_device_interface device_ = {};
     nnefc_open_interface open_ = {};
     nnefc_cancel_interface cancel_ = {};
+    nnefc_control_interface control_ = {};
+    nnefc_selection_interface selection_ = {};
     nnefc_tokenizer_interface tokenizer_ = {}; // null pointers for libraries without a tokenizer
+    using SetLog = void (*)(nnefc_log *, void *, std::int32_t);
+    SetLog set_log_ = nullptr;
+    std::shared_ptr<Log> log_;
 };
 #endif
 
-// Sessions of one network that threads share, as many as runs go on at a time, and as many threads for runs that are submitted.
+// Sessions of one network that threads share, as many as runs go on at a time. Runs that are submitted go on in the sessions' own
+// threads, by Session::run_async; of libraries without it, in as many threads of the pool.
 // All functions may be called from any thread. Networks with states are refused: each session has its own.
 class Pool {
 public:
-    using Callback = std::function<void(std::vector<Tensor> outputs, std::exception_ptr error)>;
+    using Callback = nnefc::Callback;
 
     // `make` makes a session; it is called `sessions` times.
     Pool(std::size_t sessions, const std::function<Session()> &make) {
@@ -643,6 +809,7 @@ public:
         if (sessions_[0].description().state_count > 0)
             throw Error(NNEFC_BAD_ARGUMENT, "runs of a network with states depend on these, which each session has of its own");
         for (Session &session : sessions_) free_.push_back(&session);
+        if (sessions_[0].can_run_async()) return;
         try {
             for (std::size_t i = 0; i < sessions; i++) threads_.emplace_back([this] { work(); });
         } catch (...) {
@@ -699,22 +866,15 @@ public:
         return promise->get_future();
     }
 
-    // The same, with a function that is called when the run is over, in a thread of the pool; it must not throw.
+    // The same, with a function that is called when the run is over, in another thread; it must not throw.
     void submit(std::vector<Input> inputs, std::vector<Output> outputs, Callback callback) {
         {
             const std::lock_guard<std::mutex> lock(mutex_);
-            runs_.push_back([this, in = std::move(inputs), out = std::move(outputs), callback = std::move(callback)] {
-                std::vector<Tensor> found;
-                std::exception_ptr error;
-                try {
-                    found = run(in, out);
-                } catch (...) {
-                    error = std::current_exception();
-                }
-                callback(std::move(found), error);
-            });
+            runs_.push_back({std::move(inputs), std::move(outputs), std::move(callback)});
+            submissions_++;
         }
-        submitted_.notify_one();
+        if (threads_.empty()) begin();
+        else submitted_.notify_one();
     }
 
     // Ends the runs that are under way, which throw NNEFC_CANCELLED; those that wait begin afterwards.
@@ -723,6 +883,12 @@ public:
     }
 
 private:
+    struct Submission {
+        std::vector<Input> inputs;
+        std::vector<Output> outputs;
+        Callback callback;
+    };
+
     Session *take() {
         std::unique_lock<std::mutex> lock(mutex_);
         freed_.wait(lock, [this] { return !free_.empty(); });
@@ -737,12 +903,41 @@ private:
             free_.push_back(session);
         }
         freed_.notify_one();
+        if (threads_.empty()) begin();
+    }
+
+    // Begins the runs that wait, in the order in which they were submitted, as long as there are free sessions.
+    void begin() {
+        for (;;) {
+            std::unique_lock<std::mutex> lock(mutex_);
+            if (runs_.empty() || free_.empty()) return;
+            Session *session = free_.back();
+            const auto next = std::make_shared<Submission>(std::move(runs_.front()));
+            free_.pop_back();
+            runs_.pop_front();
+            lock.unlock();
+            const auto over = [this, session, next](std::vector<Tensor> found, std::exception_ptr error) {
+                give_back(session);
+                finish(*next, std::move(found), error);
+            };
+            try {
+                session->run_async(next->inputs, next->outputs, over);
+            } catch (...) {
+                over({}, std::current_exception());
+            }
+        }
+    }
+
+    void finish(const Submission &submission, std::vector<Tensor> found, std::exception_ptr error) {
+        submission.callback(std::move(found), error);
+        const std::lock_guard<std::mutex> lock(mutex_);
+        if (--submissions_ == 0) finished_.notify_all();
     }
 
     // What a thread of the pool does: runs, in the order in which they were submitted, until the end.
     void work() {
         for (;;) {
-            std::function<void()> next;
+            Submission next;
             {
                 std::unique_lock<std::mutex> lock(mutex_);
                 submitted_.wait(lock, [this] { return ends_ || !runs_.empty(); });
@@ -750,24 +945,33 @@ private:
                 next = std::move(runs_.front());
                 runs_.pop_front();
             }
-            next();
+            std::vector<Tensor> found;
+            std::exception_ptr error;
+            try {
+                found = run(next.inputs, next.outputs);
+            } catch (...) {
+                error = std::current_exception();
+            }
+            finish(next, std::move(found), error);
         }
     }
 
     void end() {
         {
-            const std::lock_guard<std::mutex> lock(mutex_);
+            std::unique_lock<std::mutex> lock(mutex_);
             ends_ = true;
+            if (threads_.empty()) finished_.wait(lock, [this] { return submissions_ == 0; });
         }
         submitted_.notify_all();
         for (std::thread &thread : threads_) thread.join();
     }
 
     std::mutex mutex_;
-    std::condition_variable submitted_, freed_;
+    std::condition_variable submitted_, freed_, finished_;
+    std::size_t submissions_ = 0; // that are not over
     std::vector<Session> sessions_; // never changed: free_ points into it
     std::vector<Session *> free_;
-    std::deque<std::function<void()>> runs_;
+    std::deque<Submission> runs_;
     bool ends_ = false;
     std::vector<std::thread> threads_;
 };

@@ -15,10 +15,11 @@
 
 #ifndef NNEFC_SMALL
 enum { KEPT_ERRORS = 8 }; /* one page of memory */
+#define BEING_WRITTEN UINTPTR_MAX
 
 /* Why nnefc_create or nnefc_destroy failed: the last failures in the process, and whose they are. */
 static struct {
-    atomic_uintptr_t thread; /* 0 for none, or while the text is written */
+    atomic_uintptr_t thread; /* 0 for none, BEING_WRITTEN while a thread writes the text */
     char text[NNEFC_ERROR_BYTES];
 } create_errors[KEPT_ERRORS];
 static atomic_uint create_failures;
@@ -110,6 +111,9 @@ static void release(nnefc_session *session) {
 #ifdef NNEFC_OPEN
     nnefc_outputs_free(&session->outputs);
 #endif
+#ifdef NNEFC_SELECTS
+    if (session->hooks.free_selection != NULL) session->hooks.free_selection(&session->selection);
+#endif
     free(session);
 }
 
@@ -165,16 +169,21 @@ static nnefc_status answered(nnefc_status status, const char *error) {
         atomic_compare_exchange_strong(&create_errors[i].thread, &owner, 0);
     }
     if (status == NNEFC_OK) return status;
-    unsigned slot = create_failures++ % KEPT_ERRORS;
-    atomic_store(&create_errors[slot].thread, 0);
-    memcpy(create_errors[slot].text, error, NNEFC_ERROR_BYTES);
-    atomic_store(&create_errors[slot].thread, thread);
+    for (int i = 0; i < KEPT_ERRORS; i++) { /* none is kept if so many threads fail at the same moment */
+        unsigned slot = create_failures++ % KEPT_ERRORS;
+        uintptr_t owner = atomic_load(&create_errors[slot].thread);
+        if (owner == BEING_WRITTEN || !atomic_compare_exchange_strong(&create_errors[slot].thread, &owner, BEING_WRITTEN)) continue;
+        memcpy(create_errors[slot].text, error, NNEFC_ERROR_BYTES);
+        atomic_store(&create_errors[slot].thread, thread);
+        break;
+    }
 #endif
     return status;
 }
 
 nnefc_status nnefc_create(const nnefc_options *options, nnefc_session **session) {
     nnefc_choose_level();
+    nnefc_log_chosen_level();
     char error[NNEFC_ERROR_BYTES] = "";
     return answered(create(options, session, error), error);
 }
@@ -199,6 +208,9 @@ void nnefc_give_back(nnefc_session *session) { atomic_flag_clear_explicit(&sessi
 
 nnefc_status nnefc_destroy(nnefc_session *session) {
     if (session == NULL) return NNEFC_OK;
+#ifdef NNEFC_CANCELLABLE
+    if (session->hooks.end_async != NULL && !session->hooks.end_async(session)) return NNEFC_BUSY;
+#endif
     if (!nnefc_take(session)) return NNEFC_BUSY;
     char error[NNEFC_ERROR_BYTES] = "";
     nnefc_status status = nnefc_engine_destroy(session->engine, error);
@@ -225,12 +237,21 @@ nnefc_status nnefc_check_run(nnefc_session *session, const void *const *inputs, 
 #endif
 }
 
+NNEFC_OF_SESSIONS nnefc_status nnefc_run_taken(nnefc_session *session, const void *const *inputs, void *const *outputs) {
+    nnefc_status status = NNEFC_OK;
+    session->error[0] = '\0';
+#ifdef NNEFC_SELECTS
+    if (session->hooks.select_pointers != NULL) status = session->hooks.select_pointers(session, &outputs);
+#endif
+    if (status == NNEFC_OK) status = nnefc_check_run(session, inputs, outputs);
+    if (status == NNEFC_OK) status = nnefc_engine_run(session->engine, inputs, outputs, session->error);
+    return status;
+}
+
 nnefc_status nnefc_run(nnefc_session *session, const void *const *inputs, void *const *outputs) {
     if (session == NULL) return NNEFC_BAD_ARGUMENT;
     if (!nnefc_take(session)) return NNEFC_BUSY;
-    session->error[0] = '\0';
-    nnefc_status status = nnefc_check_run(session, inputs, outputs);
-    if (status == NNEFC_OK) status = nnefc_engine_run(session->engine, inputs, outputs, session->error);
+    nnefc_status status = nnefc_run_taken(session, inputs, outputs);
     nnefc_give_back(session);
     return status;
 }

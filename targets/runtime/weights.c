@@ -27,6 +27,7 @@
 #endif
 
 #include "checksum.h"
+#include "log/log.h"
 #include "model.h"
 
 #ifndef MAP_POPULATE
@@ -47,6 +48,7 @@ __attribute__((format(printf, 3, 4))) static nnefc_status refuse(char *error, si
     va_start(arguments, format);
     vsnprintf(error, error_bytes, format, arguments);
     va_end(arguments);
+    nnefc_log_message(NNEFC_LOG_ERROR, "%s", error);
     return NNEFC_BAD_WEIGHTS;
 }
 #endif
@@ -173,6 +175,7 @@ nnefc_status nnefc_weights_map(const nnefc_weights *weights, const nnefc_options
     nnefc_status status = map_file(path, mapping, error, error_bytes);
     if (status == NNEFC_OK) status = check(weights, path, mapping, error, error_bytes);
     if (status != NNEFC_OK) nnefc_weights_unmap(mapping);
+    if (status == NNEFC_OK) nnefc_log_message(NNEFC_LOG_INFO, "trained values are mapped from %.400s", path);
     return status;
 }
 

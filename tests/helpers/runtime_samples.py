@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nnefc.targets.description.library import DimensionDescription
+from nnefc.targets.description.library import CallDescription, DimensionDescription
 from nnefc.targets.link.constants import Constants
 from nnefc.targets.link.toolchain import LibraryDescription, TensorDescription, link_library
 from nnefc.targets.link.zig import zig
@@ -81,6 +81,37 @@ DATA_DEPENDENT_SAMPLE = LibraryDescription(
 """The network of data_dependent_network.c."""
 
 
+_CALLS = (
+    CallDescription("add", ("a",), "Rule", 4, 32, 0b0011),
+    CallDescription("double", ("b",), "Rule", 4, 32, 0b0010),
+    CallDescription("triple", ("c",), "Rule", 4, 32, 0b0100),
+    CallDescription("count", ("runs",), "Rule", 1, 8, 0b1000),
+)
+CONTROLLED = LibraryDescription(
+    model="controlled",
+    target="here",
+    compiler="nnefc test",
+    inputs=(TensorDescription("x", "float32", (4,)),),
+    outputs=tuple(TensorDescription(name, "float32", (4,)) for name in "abc"),
+    states=(TensorDescription("runs", "int64", ()),),
+    constant_bytes=8,
+    state_bytes=8,
+    cancellable=True,
+    calls=_CALLS,
+    memory_users=(0b0011, 0b0010, 0b0100),
+    logs=True,
+)
+"""The network of controlled_network.c."""
+
+CONTROLLED_OPEN = replace(
+    CONTROLLED,
+    inputs=(TensorDescription("x", "float32", ("n",)),),
+    outputs=tuple(TensorDescription(name, "float32", ("n",)) for name in "abc"),
+    dimensions=(DimensionDescription("n", 1, 8, 1, 4),),
+)
+"""The same, compiled with -DOPEN."""
+
+
 def folder(name: str) -> Path:
     """A folder that lives as long as the tests' process."""
     path = Path(_folder.name) / name
@@ -89,10 +120,10 @@ def folder(name: str) -> Path:
 
 
 @functools.cache
-def object_file(source: str) -> Path:
+def object_file(source: str, *flags: str) -> Path:
     """An object of one of the C files next to the tests."""
-    path = folder("objects") / f"{source}.o"
-    command = ["cc", "-target", ZIG_TARGET, "-O2", "-fPIC", "-fno-sanitize=all", "-c", str(C_SOURCES / source)]
+    path = folder("objects") / f"{source}{''.join(flags)}.o"
+    command = ["cc", "-target", ZIG_TARGET, "-O2", "-fPIC", "-fno-sanitize=all", "-c", str(C_SOURCES / source), *flags]
     subprocess.run([*zig(), *command, "-o", str(path)], check=True)
     return path
 

@@ -51,6 +51,14 @@ def test_states_are_read_and_changed(model: nnefc.Model) -> None:
     np.testing.assert_array_equal(model.read_state("n"), [7])
 
 
+def test_states_change_in_runs_without_outputs(model: nnefc.Model) -> None:
+    model.time_kernels()
+    assert model.run({"x": X}, outputs=[]) == {}
+    assert {name for kernel in model.profile() if kernel.calls for name in kernel.tensors} == {"t", "m"}
+    np.testing.assert_array_equal(model.read_state("n"), [6])
+    np.testing.assert_array_equal(model(X), np.full((1, 17), 8))
+
+
 def test_a_fork_goes_on_by_itself(model: nnefc.Model) -> None:
     model(X)
     with model.fork(threads=2) as other:

@@ -8,7 +8,7 @@ kept for later ones.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from threading import Lock
@@ -67,14 +67,23 @@ class Runner:
         self.pool = None if model.states else SessionPool(model, threads=threads, takes_model=True)
 
     def run(
-        self, feed: Feed, out: Mapping[str, Any] | str | None = None, options: RunOptions | None = None
+        self,
+        feed: Feed,
+        out: Mapping[str, Any] | str | None = None,
+        options: RunOptions | None = None,
+        outputs: Collection[str] | None = None,
     ) -> dict[str, Any]:
-        """Runs on arrays by the library's names; `options` can end the run."""
+        """Runs on arrays by the library's names; `options` can end the run, `outputs` are those to compute, or all."""
         with nullcontext(self.model) if self.pool is None else self.pool.session() as session:
             if options is None:
-                return session.run(feed, out)
+                return session.run(feed, out, outputs=outputs)
             with options.running(session):
-                return session.run(feed, out)
+                return session.run(feed, out, outputs=outputs)
+
+    def outputs_of(self, wanted: Collection[str]) -> list[str]:
+        """Returns the library's outputs that make up outputs of the model: of a sequence, its elements."""
+        names = [tensor.name for tensor in self.model.outputs]
+        return [name for name in names if name in wanted or name.rpartition(".")[0] in wanted]
 
 
 class Libraries:

@@ -97,7 +97,7 @@ class Session:
         simple = self._simple
         if simple is not None and self._profiler is None and out is None and not on_gpu and _fits(given, simple.inputs):
             try:
-                outputs = simple.runner.run(given, options=ending)
+                outputs = simple.runner.run(given, options=ending, outputs=names if output_names else None)
             except RunCancelled as error:
                 raise _ended() from error
             except RunError as error:
@@ -111,7 +111,8 @@ class Session:
         begin = time.perf_counter_ns() if self._profiler is not None else 0
         runner, own = self._libraries.of_inputs(feed)
         try:
-            found = runner.run(own, targets(runner.model, own, out, on_gpu), ending)
+            wanted = runner.outputs_of(names) if output_names else None
+            found = runner.run(own, targets(runner.model, own, out, on_gpu), ending, wanted)
         except RunCancelled as error:
             raise _ended() from error
         except RunError as error:

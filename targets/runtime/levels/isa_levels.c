@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "log/log.h"
 #include "machine/cpu.h"
 
 nnefc_model nnefc_this_model;
@@ -46,4 +47,11 @@ void nnefc_choose_level(void) {
     /* Other threads may write the same at the same time: none waits for another, which might be missing in a forked child. */
     memcpy(&nnefc_this_model, found, sizeof nnefc_this_model);
     atomic_store_explicit(&is_copied, true, memory_order_release);
+}
+
+void nnefc_log_chosen_level(void) {
+    const char *name = getenv("NNEFC_LEVEL"), *target = nnefc_this_model.description.target;
+    if (name != NULL && *name != '\0' && !is_called(target, name))
+        nnefc_log_message(NNEFC_LOG_WARNING, "NNEFC_LEVEL is \"%.40s\", which the library does not have, or this processor cannot run: %.100s is used",
+                          name, target);
 }

@@ -55,19 +55,29 @@ static bool fit(nnefc_outputs *outputs, uint32_t output, uint64_t bytes) {
     return grow(own, bytes);
 }
 
-/* Says how large an output is; the caller's memory for it must be fit for that. */
-static nnefc_status measure(nnefc_output *given, const nnefc_tensor *tensor, uint64_t bytes, const int64_t *shape, char *error) {
+void *nnefc_outputs_own(nnefc_outputs *outputs, uint32_t output, uint64_t bytes) {
+    return fit(outputs, output, bytes) ? outputs->own[output].memory : NULL;
+}
+
+/* Says how large an output is; the caller's memory for it, if it is to be there, must be fit for that. */
+static nnefc_status measure(nnefc_output *given, void *memory, const nnefc_tensor *tensor, uint64_t bytes, const int64_t *shape,
+                            char *error) {
     uint64_t alignment = nnefc_element_alignment(tensor->type);
-    given->data = given->memory;
+    given->data = memory;
     given->bytes = bytes;
     given->shape = shape;
-    if (given->memory != NULL && given->capacity < bytes)
+    if (memory != NULL && given->capacity < bytes)
         return nnefc_fail(NNEFC_TOO_SMALL, error, "output \"%.200s\" has %llu bytes, but memory for %llu", tensor->name,
                           (unsigned long long)bytes, (unsigned long long)given->capacity);
-    if (bytes > 0 && (uintptr_t)given->memory % alignment != 0)
+    if (bytes > 0 && (uintptr_t)memory % alignment != 0)
         return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "output \"%.200s\" is not aligned to its elements of %u bytes", tensor->name,
                           (unsigned)alignment);
     return NNEFC_OK;
+}
+
+/* Where the caller wants an output; null for memory of the session's. */
+static void *wanted_memory(const nnefc_outputs *outputs, uint32_t output) {
+    return nnefc_outputs_has(outputs, output) ? outputs->given[output].memory : NULL;
 }
 
 nnefc_status nnefc_outputs_assign(nnefc_outputs *outputs, uint32_t part, const uint64_t *bytes, const int64_t *shapes, char *error) {
@@ -77,17 +87,19 @@ nnefc_status nnefc_outputs_assign(nnefc_outputs *outputs, uint32_t part, const u
         char other[NNEFC_ERROR_BYTES];
         nnefc_status found = NNEFC_OK;
         if (parts[i] == part)
-            found = measure(&outputs->given[i], &description->outputs[i], bytes[i], shapes, status == NNEFC_OK ? error : other);
+            found = measure(&outputs->given[i], wanted_memory(outputs, i), &description->outputs[i], bytes[i], shapes,
+                            status == NNEFC_OK ? error : other);
         if (status == NNEFC_OK) status = found;
         shapes += description->outputs[i].rank;
     }
     for (uint32_t i = 0; i < description->output_count && status == NNEFC_OK; i++) {
         if (parts[i] != part) continue;
         nnefc_output *given = &outputs->given[i];
-        if (given->memory == NULL && !fit(outputs, i, bytes[i]))
+        bool is_own = wanted_memory(outputs, i) == NULL;
+        if (is_own && !fit(outputs, i, bytes[i]))
             return nnefc_fail(NNEFC_OUT_OF_MEMORY, error, "no memory for the %llu bytes of output \"%.200s\"",
                               (unsigned long long)bytes[i], description->outputs[i].name);
-        if (given->memory == NULL) given->data = outputs->own[i].memory;
+        if (is_own) given->data = outputs->own[i].memory;
         outputs->pointers[i] = given->data;
     }
     return status;

@@ -20,6 +20,7 @@ typedef struct nnefc_outputs {
     const void **inputs;         /* room for one to each input */
     const int64_t **input_shapes;
     nnefc_output *given;         /* the caller's, while nnefc_run_sized runs */
+    const uint8_t *selected;     /* of each output whether the run computes it; null if it does all */
 } nnefc_outputs;
 
 /* Makes room for the lists; false if there is no memory. What has been made is for nnefc_outputs_free. */
@@ -30,6 +31,14 @@ void nnefc_outputs_free(nnefc_outputs *outputs);
 /* Of the outputs whose shapes are known with this part of the workspace: says how large they are, and finds the memory of each, the
  * caller's or the session's; `pointers` has it then. `bytes` and `shapes` are those of all outputs, one after the other. */
 nnefc_status nnefc_outputs_assign(nnefc_outputs *outputs, uint32_t part, const uint64_t *bytes, const int64_t *shapes, char *error);
+
+/* Whether a run computes an output. */
+static inline bool nnefc_outputs_has(const nnefc_outputs *outputs, uint32_t output) {
+    return outputs->selected == NULL || outputs->selected[output];
+}
+
+/* Memory of the session's for an output of so many bytes in the run that begins; null if there is none, or for no bytes. */
+void *nnefc_outputs_own(nnefc_outputs *outputs, uint32_t output, uint64_t bytes);
 
 /* Makes memory for an output of so many bytes, which runs find. False if there is none. */
 bool nnefc_outputs_reserve(nnefc_outputs *outputs, uint32_t output, uint64_t bytes);

@@ -57,8 +57,9 @@ static uint64_t data_dependent_bytes(const nnefc_output *output, uint32_t number
     return bytes;
 }
 
-static nnefc_status run_sized(nnefc_session *session, const nnefc_input *inputs, nnefc_output *outputs) {
+NNEFC_OF_SESSIONS nnefc_status nnefc_run_sized_taken(nnefc_session *session, const nnefc_input *inputs, nnefc_output *outputs) {
     char *error = session->error;
+    error[0] = '\0';
     if (inputs == NULL && description->input_count > 0)
         return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "inputs is null");
     if (outputs == NULL && description->output_count > 0)
@@ -83,13 +84,15 @@ static nnefc_status run_sized(nnefc_session *session, const nnefc_input *inputs,
     if (status == NNEFC_OK)
         status = nnefc_check_tensors(session->outputs.inputs, session->outputs.pointers, bytes, error);
     if (status == NNEFC_OK) status = nnefc_engine_run(session->engine, session->outputs.inputs, session->outputs.pointers, error);
-    for (uint32_t i = 0; i < description->output_count && status == NNEFC_OK; i++) outputs[i].bytes = data_dependent_bytes(&outputs[i], i);
+    for (uint32_t i = 0; i < description->output_count && status == NNEFC_OK; i++) {
+        outputs[i].bytes = data_dependent_bytes(&outputs[i], i);
+        if (!nnefc_outputs_has(&session->outputs, i)) outputs[i].data = NULL, outputs[i].bytes = 0;
+    }
     return status;
 }
 
 nnefc_status nnefc_run_sized(nnefc_session *session, const nnefc_input *inputs, nnefc_output *outputs) {
     if (session == NULL) return NNEFC_BAD_ARGUMENT;
     if (!nnefc_take(session)) return NNEFC_BUSY;
-    session->error[0] = '\0';
-    return done(session, run_sized(session, inputs, outputs));
+    return done(session, nnefc_run_sized_taken(session, inputs, outputs));
 }

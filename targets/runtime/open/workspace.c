@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "checks.h"
+#include "log/log.h"
 #include "model.h"
 #include "machine/system.h"
 
@@ -30,6 +31,7 @@ static nnefc_status grow(nnefc_workspace_part *part, uint64_t bytes, char *error
         return nnefc_fail(NNEFC_OUT_OF_MEMORY, error, "no memory for a workspace of %llu bytes", (unsigned long long)bytes);
     memset(part->memory, 0, (size_t)bytes);
     part->bytes = bytes;
+    nnefc_log_message(NNEFC_LOG_DEBUG, "the workspace has %llu bytes", (unsigned long long)bytes);
     return NNEFC_OK;
 }
 

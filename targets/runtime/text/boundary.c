@@ -1,6 +1,7 @@
 #include "text/boundary.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "checks.h"
 #include "model.h"
@@ -75,7 +76,11 @@ nnefc_status nnefc_texts_begin(nnefc_texts *texts, const void *const *inputs, vo
 
 void *nnefc_texts_reserve(nnefc_texts *texts, uint32_t output, void *given, uint64_t bytes) {
     bool is_text = description->outputs[output].type == NNEFC_STRING;
-    return texts->outputs[output] = is_text ? nnefc_text_allocate(bytes / sizeof(nnefc_string) * sizeof(nnefc_text)) : given;
+    if (!is_text) return texts->outputs[output] = given;
+    size_t size = (size_t)(bytes / sizeof(nnefc_string) * sizeof(nnefc_text));
+    void *inside = nnefc_text_allocate(size);
+    if (inside != NULL) memset(inside, 0, size); /* empty strings, for a run may not compute this output */
+    return texts->outputs[output] = inside;
 }
 
 void nnefc_texts_abandon(nnefc_texts *texts) { nnefc_text_arena_leave(texts->outside); }

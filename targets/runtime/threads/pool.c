@@ -37,7 +37,14 @@ static int touch_scratch(int task, nnefc_parallel_environment *environment, void
 
 static uint64_t round_up(uint64_t number, uint64_t multiple) { return (number + multiple - 1) / multiple * multiple; }
 
+#ifdef NNEFC_CANCELLABLE
+nnefc_control *nnefc_pool_control(nnefc_pool *pool) { return &pool->control; }
+#endif
+
 static void free_memory(nnefc_pool *pool) {
+#ifdef NNEFC_CANCELLABLE
+    nnefc_control_free(&pool->control);
+#endif
     nnefc_process_free(pool->owner);
     nnefc_free_aligned(pool->scratch);
     nnefc_free_aligned(pool);

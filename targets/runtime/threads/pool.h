@@ -6,6 +6,9 @@
 #include <stdint.h>
 
 #include "nnefc.h"
+#ifdef NNEFC_CANCELLABLE
+#include "run_control/control.h"
+#endif
 
 #ifdef NNEFC_CHECKED
 enum { NNEFC_WORKER_ERROR_BYTES = 448 };
@@ -92,15 +95,8 @@ void nnefc_pool_warm_up(nnefc_pool *pool);
 #endif
 
 #ifdef NNEFC_CANCELLABLE
-/* Begins a run, which no call of nnefc_pool_cancel before it ends, and returns the flag that the entry reads before each kernel:
- * while it is not 0 the entry asks nnefc_between_kernels whether the run goes on. */
-int32_t *nnefc_pool_interrupt(nnefc_pool *pool);
-
-/* Ends the run that is under way at its next kernel. From any thread. */
-void nnefc_pool_cancel(nnefc_pool *pool);
-
-/* Whether the last run was ended so; a run whose last kernel had begun is not. */
-bool nnefc_pool_cancelled(const nnefc_pool *pool);
+/* What runs ask between two kernels. */
+nnefc_control *nnefc_pool_control(nnefc_pool *pool);
 #endif
 
 /* Notes a failure, formatted like printf. A worker keeps its first of a run: later ones are its consequences. */

@@ -44,8 +44,7 @@ struct nnefc_pool {
     atomic_bool launcher_sleeps;
     atomic_bool refused; /* a worker has found no memory at its start */
 #ifdef NNEFC_CANCELLABLE
-    atomic_int interrupt; /* see nnefc_pool_interrupt */
-    bool cancelled;       /* the entry has returned for it; known to the launching thread alone */
+    nnefc_control control;
 #endif
     atomic_bool failed;  /* a worker has noted a failure; so that a run need not look at all of them */
     pthread_mutex_t mutex;

@@ -14,6 +14,7 @@ import pytest
 from runtime_samples import (
     C_SOURCES,
     CONSTANTS,
+    CONTROLLED_OPEN,
     CPP,
     DATA_DEPENDENT_SAMPLE,
     DYNAMIC_SAMPLE,
@@ -180,16 +181,20 @@ def test_the_header_takes_dynamic_sizes(sanitized: bool, tmp_path: Path) -> None
     link([network], b"", DYNAMIC_SAMPLE, tmp_path / "combined.so")
     x, y = (TensorDescription(name, "float32", ("n",)) for name in "xy")
     squares = replace(DYNAMIC_SAMPLE, inputs=(x,), outputs=(y,), dimensions=DYNAMIC_SAMPLE.dimensions[:1], lifetimes=())
-    squares = replace(squares, cancellable=True)
+    squares = replace(squares, cancellable=True, logs=True)
     link([object_of(SQUARES, "open_squares")], b"", squares, tmp_path / "squares.so")
     link([object_file("data_dependent_network.c")], b"", DATA_DEPENDENT_SAMPLE, tmp_path / "data_dependent.so")
+    link([object_file("controlled_network.c", "-DOPEN")], bytes(8), CONTROLLED_OPEN, tmp_path / "controlled.so")
     flags = ["-std=c++17", *STRICT, *["-fsanitize=address,undefined"] * sanitized]
     sources = [f"-I{RUNTIME}", f"-I{tmp_path}", str(C_SOURCES / "open_session.cpp"), str(tmp_path / "open_sample.o")]
     program = tmp_path / "open_session"
     made = subprocess.run([*CPP, *flags, *sources, "-ldl", "-lm", "-o", str(program)], capture_output=True, text=True)
     assert made.returncode == 0, made.stderr
     done = subprocess.run(
-        [str(program), *(str(tmp_path / f"{name}.so") for name in ("combined", "squares", "data_dependent"))],
+        [
+            str(program),
+            *(str(tmp_path / f"{name}.so") for name in ("combined", "squares", "data_dependent", "controlled")),
+        ],
         capture_output=True,
         text=True,
     )

@@ -107,6 +107,54 @@ static void pool_of_sessions(const nnefc::Library &library) {
     refused(NNEFC_BAD_ARGUMENT, "at least one session", [&] { nnefc::Pool(library, 0); });
 }
 
+// Runs that begin the next one when they are over, and messages and times meanwhile.
+static void by_itself(nnefc::Library library) {
+    std::vector<std::string> messages;
+    library.set_log([&](nnefc_log_level level, std::string_view message) { messages.push_back(std::to_string(level) + std::string(message)); },
+                    NNEFC_LOG_INFO);
+    nnefc::Session session = library.session();
+    CHECK(messages.size() == 1 && messages[0].find("3a session of ") == 0);
+    library.set_log(nullptr);
+    session.time_kernels(true);
+    std::vector<float> x(8, 3.0f), y(8);
+    std::promise<void> done;
+    std::size_t n = 1;
+    nnefc::Callback next = [&](std::vector<nnefc::Tensor> outputs, std::exception_ptr error) {
+        CHECK(error == nullptr && outputs[0].elements() == n && y[n - 1] == 9);
+        if (n == 8) return done.set_value();
+        n++;
+        session.run_async({nnefc::Input(x.data(), n)}, {y}, next);
+    };
+    session.run_async({nnefc::Input(x.data(), n)}, {y}, next);
+    done.get_future().get();
+    CHECK(session.kernel_times().empty()); // for the network is not the compiler's
+    refused(NNEFC_BAD_ARGUMENT, "0 inputs are given", [&] { session.run_async({}, {y}, next); });
+    refused(NNEFC_BAD_ARGUMENT, "no output \"z\"", [&] { session.select({"z"}); });
+    refused(NNEFC_BAD_ARGUMENT, "twice", [&] { session.select({"y", "y"}); });
+    session.select({"y"});
+    CHECK(session.run<float>({x})[7] == 9);
+    std::promise<std::exception_ptr> failed;
+    x[0] = -2;
+    session.run_async({x}, {y}, [&](std::vector<nnefc::Tensor>, std::exception_ptr error) { failed.set_value(error); });
+    refused(NNEFC_KERNEL_ERROR, "failed with -1", [&] { std::rethrow_exception(failed.get_future().get()); });
+}
+
+static void some_outputs(nnefc::Session session) { // of a, b and c, by name and in any order
+    const std::vector<float> x = {1, 2, 3};
+    std::vector<float> a(3), b(3), c(3);
+    session.select({"c", "a"});
+    session.run({x}, {c, a});
+    CHECK(c[2] == 9 && a[2] == 4);
+    refused(NNEFC_BAD_ARGUMENT, "3 outputs are given, but the selection has 2", [&] { session.run({x}, {a, b, c}); });
+    session.select({"b"});
+    CHECK((session.run<float>({x}) == std::vector<float>{4, 6, 8}));
+    session.time_kernels(true);
+    session.select();
+    session.run({x}, {a, b, c});
+    const std::vector<nnefc::KernelTime> times = session.kernel_times();
+    CHECK(times.size() == 4 && times[2].kernel == "triple" && times[2].tensors == "c\n" && times[2].calls == 1 && b[0] == 4);
+}
+
 static nnefc::Library in_memory(const char *path) {
     std::ifstream file(path, std::ios::binary);
     const std::vector<char> content((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
@@ -144,7 +192,7 @@ static void data_dependent_output(nnefc::Session session) { // as large as the d
 }
 
 int main(int argc, char **argv) {
-    CHECK(argc == 4);
+    CHECK(argc == 5);
     const nnefc_interface interface = NNEFC_INTERFACE(open_sample);
     runs(nnefc::Session(interface, {}, nullptr, {}, NNEFC_OPEN_INTERFACE(open_sample)));
     refused(NNEFC_BAD_ARGUMENT, "give the session NNEFC_OPEN_INTERFACE", [&] { nnefc::Session session(interface); });
@@ -152,6 +200,8 @@ int main(int argc, char **argv) {
     one_output(nnefc::Library(argv[2]).session());
     pool_of_sessions(nnefc::Library(argv[2]));
     libraries_in_memory(argv[2], argv[3]);
+    by_itself(nnefc::Library(argv[2]));
+    some_outputs(nnefc::Library(argv[4]).session());
     data_dependent_output(nnefc::Library(argv[3]).session());
     std::puts("ok");
     return 0;
