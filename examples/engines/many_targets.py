@@ -1,10 +1,12 @@
-"""Compile a network for several targets on an engine's workers, which need the compiler.
+"""Compile a network for several targets on an engine's workers, on this machine or a cluster; they need the compiler.
 
 python examples/engines/many_targets.py {dask,ray} examples/digits/model.nnef build x86-64-v3 raspberrypi4
+RAY_ADDRESS=10.0.0.1:6379 python examples/engines/many_targets.py ray …        # or DASK_SCHEDULER_ADDRESS
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
@@ -34,16 +36,15 @@ def show_result(result: nnefc.Compiled) -> None:
 def main(engine: str, model: str, folder: str, *targets: str) -> int:
     if engine == "ray":
         import ray
+        import ray_data
 
-        with ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False):
-            results = nnefc.compile_many(model, targets, folder, executor=RayExecutor(), on_result=show_result)
+        ray_data.connect(os.environ.get("RAY_ADDRESS"))
+        results = nnefc.compile_many(model, targets, folder, executor=RayExecutor(), on_result=show_result)
+        ray.shutdown()
     else:
-        from dask.distributed import Client, LocalCluster
+        import dask_array
 
-        with (
-            LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
-            Client(cluster) as client,
-        ):
+        with dask_array.connect(os.environ.get("DASK_SCHEDULER_ADDRESS")) as client:
             results = nnefc.compile_many(model, targets, folder, executor=client.get_executor(), on_result=show_result)
     return 1 if any(result.error for result in results.values()) else 0
 

@@ -1,47 +1,60 @@
-"""Ray Data: a library in actors, each with batches of its own.
+"""Ray Data: a library in actors on the nodes of a cluster, each with batches of its own.
 
-python examples/engines/ray_data.py digits.so
+python examples/engines/ray_data.py digits.so                             # on this machine
+python examples/engines/ray_data.py digits.so --address 10.0.0.1:6379     # or RAY_ADDRESS
 """
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
+import os
+import socket
+import time
 
 import numpy as np
 import ray
-from held_back import images, tell
+from job import Job, batch_size, images, job_of, report
 
 import nnefc
 
 
 class Classifier:
-    """Lives in an actor: the library is loaded once."""
+    """Lives in an actor: the library is loaded once. Its bytes are in Ray's object store, once on each node."""
 
-    def __init__(self, library: str) -> None:
-        self.model = nnefc.load(library, threads=1)
+    def __init__(self, library: ray.ObjectRef, pause: float) -> None:
+        self.model = nnefc.load(ray.get(library), threads=1)
+        self.pause = pause
 
     def __call__(self, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        time.sleep(self.pause)
         probability = self.model(np.ascontiguousarray(batch["image"], np.float32))
-        return {"number": batch["number"], "digit": probability.argmax(1)}
+        process = np.full(len(probability), f"{socket.gethostname()}:{os.getpid()}")
+        return {"number": batch["number"], "digit": probability.argmax(1), "process": process}
 
 
-def main(library: str) -> None:
-    rows = [{"number": number, "image": image} for number, image in enumerate(images())]
-    answers = ray.data.from_items(rows).map_batches(
+def connect(cluster: str | None) -> int:
+    """Connects to a cluster, or starts one of this machine; returns how many cores it has."""
+    ray.init(address=cluster or "local", log_to_driver=False, **({} if cluster else {"include_dashboard": False}))
+    return max(1, int(ray.cluster_resources().get("CPU", 1)))
+
+
+def main(job: Job, cores: int) -> None:
+    rows = images(job.copies)
+    size = batch_size(len(rows), cores, job.library)
+    items = [{"number": number, "image": image} for number, image in enumerate(rows)]
+    data = ray.data.from_items(items, override_num_blocks=-(-len(items) // size))
+    answers = data.map_batches(
         Classifier,
-        fn_constructor_args=(str(Path(library).resolve()),),
-        batch_size=50,
-        compute=ray.data.ActorPoolStrategy(size=1),
-        num_cpus=1,
+        fn_constructor_args=(ray.put(job.library.read_bytes()), job.pause),
+        batch_size=size,
+        compute=ray.data.ActorPoolStrategy(size=cores),
+        num_cpus=0.5,  # so that what is left of the cluster has room for the actors of a node that is lost
+        scheduling_strategy="SPREAD",
     )
-    digits = np.empty(len(rows), np.int64)
-    for row in answers.iter_rows():  # in any order
-        digits[row["number"]] = row["digit"]
-    tell("Ray Data", digits)
+    found = answers.to_pandas()  # rows in any order
+    report("Ray Data", found["number"].to_numpy(), found["digit"].to_numpy(), set(found["process"]), job.copies)
 
 
 if __name__ == "__main__":
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
-    main(sys.argv[1])
+    given = job_of("--address", "RAY_ADDRESS", "the address of the head node, or auto")
+    main(given, connect(given.cluster))
     ray.shutdown()

@@ -8,7 +8,9 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
+import numpy as np
 import pytest
 
 import nnefc
@@ -75,7 +77,40 @@ def test_many_targets_are_compiled_on_the_engine(engine: str, tmp_path: Path) ->
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["cortex-m4", "x86-64-v2"]
 
 
+@pytest.fixture
+def job(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(FOLDER))
+    return importlib.import_module("job")
+
+
+def test_clusters_are_named_as_usual(job: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(sys, "argv", ["ray_data.py", "digits.so"])
+    assert job.job_of("--address", "RAY_ADDRESS", "").cluster is None
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    assert job.job_of("--address", "RAY_ADDRESS", "").cluster == "10.0.0.1:6379"
+    monkeypatch.setattr(sys, "argv", ["ray_data.py", "digits.so", "--address", "auto", "--copies", "3"])
+    assert job.job_of("--address", "RAY_ADDRESS", "") == job.Job(Path("digits.so"), "auto", 3, 0)
+
+
+def test_batches_are_sized_by_cores_and_library(job: ModuleType, library: Path) -> None:
+    assert [job.batch_size(364, cores, library) for cores in (1, 2, 16, 1000)] == [64, 46, 6, 1]
+
+
+def test_rows_that_come_back_twice_or_not_at_all_are_noticed(
+    job: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    numbers = np.random.default_rng(0).permutation(728)
+    labels = np.tile(np.load(job.FILE)["labels"], 2)
+    job.report("Engine", numbers, labels[numbers], {"a:1", "b:2"}, 2)
+    assert capsys.readouterr().out.splitlines()[-1] == "Engine: 728 of 728 right"
+    assert job.images(2).shape == (728, 1, 8, 8)
+    for wrong in (numbers[1:], np.append(numbers, 3), np.append(numbers[1:], numbers[1])):
+        with pytest.raises(SystemExit, match="rows came back of 728"):
+            job.report("Engine", wrong, labels[wrong], set(), 2)
+
+
 def test_the_table_of_the_examples_has_all_of_them() -> None:
     table = (FOLDER / "README.md").read_text()
-    programs = {path.name for path in FOLDER.glob("*.py")} - {"held_back.py"}
+    programs = {path.name for path in FOLDER.glob("*.py")} - {"job.py"}
     assert all(f"| [{name}]({name}) |" in table for name in programs)
