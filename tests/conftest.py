@@ -11,6 +11,7 @@ from typing import Any
 
 import onnxruntime
 import pytest
+from early_imports import import_share_first
 from parts import files_of_part, part_asked_for
 
 from nnefc.cli.minimal_tvm import import_tvm
@@ -53,6 +54,12 @@ SLOW_WEIGHT = 20
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Parts of the tests, each of whole files."""
     parser.addoption("--part", metavar="K/N", help="Only the tests of the Kth of N parts, which are about as long.")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Share the work on new test files among the processes that collect them."""
+    import_share_first(session.config.args)
 
 
 @pytest.hookimpl(wrapper=True)

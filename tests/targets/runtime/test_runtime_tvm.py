@@ -11,16 +11,15 @@ import numpy as np
 import pytest
 import tvm
 from runtime_samples import folder, link
-from tvm.script import ir as I
-from tvm.script import tirx as T
 
 from nnefc.loader import Model, RunError, load
 from nnefc.targets.link.toolchain import LibraryDescription, TensorDescription
 
 # One entry with a C signature; kernels are private and take raw pointers. `softmax` launches a task a thread and
-# has a buffer in scratch memory for each; `accumulate` adds to the state.
+# has a buffer in scratch memory for each; `accumulate` adds to the state. Text is parsed by the fixture alone: the
+# decorators of TVMScript take seconds of each process that imports them.
 
-
+NETWORK = """
 @I.ir_module
 class Network:
     @T.prim_func(private=True)
@@ -74,7 +73,7 @@ class Network:
         T.evaluate(Network.softmax(T.reinterpret("handle", workspace), y))
         T.evaluate(Network.accumulate(y, T.reinterpret("handle", state), sums))
         return T.int32(0)
-
+"""
 
 WEIGHTS = np.random.default_rng(1).standard_normal(700).astype(np.float32)
 START = np.linspace(0, 1, 700, dtype=np.float32)
@@ -89,7 +88,9 @@ def expected() -> np.ndarray:
 @pytest.fixture(scope="module")
 def object_path() -> Path:
     # the plainest processor of this machine's kind, so that the test runs anywhere
-    compiled = tvm.compile(Network, target={"kind": "llvm", "mtriple": f"{platform.machine()}-linux-gnu"})
+    compiled = tvm.compile(
+        tvm.script.from_source(NETWORK), target={"kind": "llvm", "mtriple": f"{platform.machine()}-linux-gnu"}
+    )
     path = folder("tvm") / "network.o"
     compiled.mod.write_to_file(str(path))
     return path

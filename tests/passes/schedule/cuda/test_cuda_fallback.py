@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import tvm
 from emulate import device_code, run_kernel
 from tvm import te, tirx
-from tvm.script import tirx as T
 
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cuda.fallback import FallbackRule
@@ -73,6 +73,7 @@ def test_what_is_between_two_launches_is_in_the_workspace() -> None:
     np.testing.assert_allclose(y, x / x.sum(axis=1, keepdims=True), rtol=1e-6)
 
 
+RUNNING_MAX = """
 @T.prim_func(s_tir=True)
 def running_maximum(a: T.Buffer((9,), "float32"), b: T.Buffer((9,), "float32")) -> None:
     with T.sblock("scan"):
@@ -81,11 +82,12 @@ def running_maximum(a: T.Buffer((9,), "float32"), b: T.Buffer((9,), "float32")) 
         b[0] = a[0]
         for i in range(8):
             b[i + 1] = T.max(b[i], a[i + 1])
+"""
 
 
 def test_statements_in_order_run_in_one_thread() -> None:
     x, y = _random(9), np.full(9, np.nan, np.float32)
-    (launch,) = _ran(running_maximum, x, y).launches
+    (launch,) = _ran(tvm.script.from_source(RUNNING_MAX), x, y).launches
     assert launch.threads == 1
     np.testing.assert_array_equal(y, np.maximum.accumulate(x))
 
@@ -118,7 +120,7 @@ def test_names_of_its_own_tensors_are_identifiers_too() -> None:
 
 
 def test_every_kernel_has_a_symbol_of_its_own() -> None:
-    func = scheduled(KernelAnalysis(running_maximum), (FallbackRule(),), TARGET)
+    func = scheduled(KernelAnalysis(tvm.script.from_source(RUNNING_MAX)), (FallbackRule(),), TARGET)
     code = device_code([func.without_attr("global_symbol"), func.with_attr("global_symbol", "scan")], TARGET)
     assert [launch.kernel for launch in code.launches] == ["kernel0_kernel", "scan_kernel"]
     assert code.source.count("__global__") == 4  # declared and defined
