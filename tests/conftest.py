@@ -98,11 +98,11 @@ def _mark_others_slow(found: list[pytest.Item]) -> None:
 _VERIFIED = ("operators", "spec", "test_random_graphs.py", "test_random_networks.py")
 """Tests whose programs are verified after each pass. That takes a sixth of the time of compiling."""
 
-_VERIFIED_IF_SLOW = ("passes", "frontends")
-"""Tests of passes and operators whose programs are verified where slow tests run too.
+_VERIFIED_IF_SLOW = ("passes", "frontends", "operators")
+"""Tests of passes and operators whose programs are verified where slow tests run too."""
 
-The cases of passes are verified always, and each operator in `tests/operators`.
-"""
+_ALWAYS_VERIFIED = ("spec", "test_every_operator.py")
+"""Tests among them whose programs are verified in every run: the cases of passes, and each operator."""
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -110,7 +110,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """Verify programs after each pass where tests are about passes and operators, also for what fixtures compile."""
     parts = {*item.path.relative_to(Path(__file__).parent).parts}
     is_quick = item.config.getoption("markexpr", "") == "not slow"
-    if is_quick and parts & {*_VERIFIED_IF_SLOW} and "spec" not in parts:
+    if is_quick and parts & {*_VERIFIED_IF_SLOW} and not parts & {*_ALWAYS_VERIFIED}:
         os.environ[VERIFY] = "0"
     else:
         os.environ[VERIFY] = "1" if parts & {"passes", *_VERIFIED} else "0"

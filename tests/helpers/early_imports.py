@@ -1,7 +1,7 @@
 """Imports the test files that several processes of pytest-xdist collect, each in an order of its own.
 
-pytest parses each test file, rewrites its assertions and keeps the result for later runs. Processes that start at once on new
-files would all do so for all of them; here, each reads what the others have done.
+pytest parses each test file, rewrites its assertions and keeps the result for later runs. Processes that start at once
+on new files would all do so for all of them; here, each reads what the others have done.
 """
 
 from __future__ import annotations

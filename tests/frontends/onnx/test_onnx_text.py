@@ -15,6 +15,7 @@ from onnx_strings import STRING, WORDS, check, model_of, node, texts
 
 import nnefc
 from nnefc.loader import Model, RunError
+from nnefc.operators.text import regex
 from nnefc.operators.text.case_mapping import case_table
 from nnefc.operators.text.regex import automaton
 from nnefc.support.diagnostics import CompileError
@@ -102,7 +103,10 @@ def test_patterns_match_whole_strings(tmp_path: Path) -> None:
         assert library(np.array([b"\xff", b"a\xff", b"\xc3"], object))[9].tolist() == [False] * 3  # no UTF-8
 
 
-def test_patterns_that_cannot_be_compiled_are_refused() -> None:
+def test_patterns_that_cannot_be_compiled_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(regex, "_MAX_STATES", 1 << 10)
+    monkeypatch.setattr(regex, "_MAX_PARTS", 1 << 12)
+    monkeypatch.setattr(regex, "_MAX_WORK", 1 << 19)
     for pattern, message in (
         ("a(b", r"a '\)' is missing"),
         ("a)", r"a '\)' without a '\('"),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tflite_cases import FAMILIES, family_model
+from tflite_cases import FAMILIES, family_model, sample
 from tflite_files import model_file, reference
 
 import nnefc
@@ -25,9 +25,12 @@ ELSEWHERE = {
 """Operators that other tests of this folder compute: `test_tflite_NAME.py`."""
 
 
+@pytest.mark.parametrize(
+    "whole", [pytest.param(False, id="sample"), pytest.param(True, id="all", marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_operators_agree_with_litert(family: str, tmp_path: Path) -> None:
-    graph, values, owners = family_model(FAMILIES[family])
+def test_operators_agree_with_litert(family: str, whole: bool, tmp_path: Path) -> None:
+    graph, values, owners = family_model(FAMILIES[family] if whole else sample(FAMILIES[family]))
     content = model_file(graph)
     (wanted,) = reference(content, values, optimized=family == "without_reference_kernels")
     path = tmp_path / "model.tflite"

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from tflite_files import Graph
 
-__all__ = ["FAMILIES", "Case", "T", "family_model"]
+__all__ = ["FAMILIES", "Case", "T", "family_model", "sample"]
 
 RNG = np.random.default_rng(11)
 
@@ -59,6 +59,26 @@ class Case:
     fields: dict[str, Any] = field(default_factory=dict)
     tolerance: float = 2e-6
     apart: int = 0
+
+
+def sample(cases: Sequence[Case]) -> list[Case]:
+    """Returns few cases that have every feature of all of them.
+
+    The features of an operator are the element types that it reads and makes, and the values of its options.
+    """
+    features = [_features(case) for case in cases]
+    missing = set().union(*features)
+    chosen = set()
+    while missing:
+        best = max(range(len(cases)), key=lambda index: (len(features[index] & missing), -index))
+        chosen.add(best)
+        missing -= features[best]
+    return [cases[index] for index in sorted(chosen)]
+
+
+def _features(case: Case) -> set[tuple[object, ...]]:
+    types = [each and each.dtype for each in (*case.inputs[:2], case.outputs[0])]
+    return {(case.name, *types), *((case.name, name, repr(value)) for name, value in case.fields.items())}
 
 
 def family_model(cases: Sequence[Case]) -> tuple[Graph, list[np.ndarray], list[Case]]:

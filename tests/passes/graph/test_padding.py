@@ -109,9 +109,11 @@ WITH_COPY = [
 ]
 
 
-@pytest.mark.parametrize("name", [TARGETS[0], *(pytest.param(name, marks=pytest.mark.slow) for name in TARGETS[1:])])
-def test_what_is_padded_has_zeros_around_it(name: str) -> None:
-    check([*WITHOUT_COPY, *WITH_COPY], name)
+@pytest.mark.parametrize(
+    ("name", "step"), [(TARGETS[0], 2), *(pytest.param(name, 1, marks=pytest.mark.slow) for name in TARGETS)]
+)
+def test_what_is_padded_has_zeros_around_it(name: str, step: int) -> None:
+    check([*WITHOUT_COPY, *WITH_COPY][::step], name)
 
 
 @pytest.mark.parametrize("case", WITHOUT_COPY, ids=lambda case: case.name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from pass_runs import lower
 from relax_programs import Case, Graph, Value, build, check, target
 
@@ -41,9 +42,9 @@ CASES = [
 ]
 
 
-def test_parts_are_right() -> None:
-    check(CASES)
-    check(CASES, "llvm -mcpu=x86-64-v3")
+@pytest.mark.parametrize("name", ["llvm", pytest.param("llvm -mcpu=x86-64-v3", marks=pytest.mark.slow)])
+def test_parts_are_right(name: str) -> None:
+    check(CASES, name)
 
 
 def test_parts_of_one_row_are_no_kernels() -> None:

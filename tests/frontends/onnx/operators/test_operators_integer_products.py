@@ -218,7 +218,11 @@ _DEPTHWISE = (
         pytest.param(
             with_glibc("a76", "cortex-a76", "qemu-aarch64", "-cpu", "cortex-a76"), "smlal", marks=pytest.mark.slow
         ),
-        (with_glibc("armv7", "armv7-linux-gnueabihf", "qemu-arm", "-cpu", "cortex-a7"), "vmlal.s8"),
+        pytest.param(
+            with_glibc("armv7", "armv7-linux-gnueabihf", "qemu-arm", "-cpu", "cortex-a7"),
+            "vmlal.s8",
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=lambda value: getattr(value, "name", ""),
 )

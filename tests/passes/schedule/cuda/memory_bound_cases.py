@@ -68,9 +68,16 @@ def rules_of(cases: Sequence[Case]) -> list[str]:
     return [str(kernel.attrs[RULE]) for kernel in kernels_of(cases)]
 
 
-def check(cases: Sequence[Case], folder: Path, rules: Sequence[object] = CUDA_RULES) -> DeviceCode:
-    """Run all kernels in the emulator, threads forward and backward, and compare; returns how they are launched."""
-    code = device_code(kernels_of(cases, rules), TARGET)
+def check(
+    cases: Sequence[Case], folder: Path, rules: Sequence[object] = CUDA_RULES, taken: str | None = None
+) -> DeviceCode:
+    """Run all kernels in the emulator, threads forward and backward, and compare; returns how they are launched.
+
+    `taken` is the rule that must have scheduled all of them.
+    """
+    scheduled_kernels = kernels_of(cases, rules)
+    assert taken is None or {str(kernel.attrs[RULE]) for kernel in scheduled_kernels} == {taken}
+    code = device_code(scheduled_kernels, TARGET)
     kernels = emulate(code.source, folder)
     wrong = []
     for c, function in zip(cases, code.functions, strict=True):

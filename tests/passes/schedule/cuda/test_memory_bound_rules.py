@@ -106,13 +106,11 @@ GATHERED = [
 
 
 def test_element_wise_steps(tmp_path: Path) -> None:
-    check(ELEMENT_WISE, tmp_path)
-    assert set(rules_of(ELEMENT_WISE)) == {"ElementWiseRule"}
+    check(ELEMENT_WISE, tmp_path, taken="ElementWiseRule")
 
 
 def test_gathers(tmp_path: Path) -> None:
-    check(GATHERED, tmp_path)
-    assert set(rules_of(GATHERED)) == {"ElementWiseRule"}
+    check(GATHERED, tmp_path, taken="ElementWiseRule")
 
 
 def test_full_vectors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,7 +215,7 @@ REDUCTIONS = [
             ("largest", topi.max, np.max),
             ("mean", mean, lambda x, axis: np.maximum(x.astype(np.float64).mean(axis), 0)),
         ]
-        for s, axis in REDUCED
+        for s, axis in (REDUCED if f is topi.sum else REDUCED[1::4])
     ),
     *(
         case(f"sum over {axis}", lambda x, a=axis: topi.sum(x, a), lambda x, a=axis: x.sum(a), real(*s, dtype=dtype))
@@ -249,8 +247,7 @@ REDUCTIONS = [
 
 
 def test_reductions(tmp_path: Path) -> None:
-    check(REDUCTIONS, tmp_path)
-    assert set(rules_of(REDUCTIONS)) == {"ReductionRule"}
+    check(REDUCTIONS, tmp_path, taken="ReductionRule")
 
 
 IN_PARTS = [
@@ -322,8 +319,7 @@ ROWS = [
 
 
 def test_rows(tmp_path: Path) -> None:
-    code = check(ROWS, tmp_path)
-    assert set(rules_of(ROWS)) == {"RowReductionRule"}
+    code = check(ROWS, tmp_path, taken="RowReductionRule")
     assert all(len(function.launches) == 1 for function in code.functions)
 
 
@@ -366,8 +362,7 @@ TRANSPOSITIONS = [
 
 
 def test_transpositions(tmp_path: Path) -> None:
-    check(TRANSPOSITIONS, tmp_path)
-    assert set(rules_of(TRANSPOSITIONS)) == {"TranspositionRule"}
+    check(TRANSPOSITIONS, tmp_path, taken="TranspositionRule")
 
 
 @pytest.mark.parametrize("shape", [(64, 41, 43), (3, 200, 35)])
