@@ -26,13 +26,12 @@ from nnefc.support.diagnostics import CompileError
 def small_model() -> tuple[onnx.ModelProto, str]:
     """Batch normalization, a depthwise convolution, a shortcut, a pooling, products with and without a bias."""
     net = Net(seed=3)
-    x = net.floats(1, 3, 15, 15)
+    x = net.floats(1, 3, 11, 11)
     a = net.do("MaxPool", net.convolution(x, 3, 20), kernel_shape=[3, 3], strides=[2, 2])
-    b = net.convolution(net.convolution(a, 20, 20, groups=20), 20, 20, size=1, relu=False)
-    c = net.do("Relu", net.do("Add", a, b))
-    d = net.do("Flatten", net.do("GlobalAveragePool", net.convolution(c, 20, 16, stride=2)))
-    e = net.do("Relu", net.do("Gemm", d, net.weight(24, 16), net.weight(24), transB=1))
-    return net.model([net.do("MatMul", e, net.weight(24, 10))]), x
+    b = net.do("Relu", net.do("Add", a, net.convolution(a, 20, 20, groups=20, relu=False)))
+    c = net.do("Flatten", net.do("GlobalAveragePool", b))
+    d = net.do("Relu", net.do("Gemm", c, net.weight(24, 20), net.weight(24), transB=1))
+    return net.model([net.do("MatMul", d, net.weight(24, 10))]), x
 
 
 def once(make: Callable[..., Any]) -> Callable[..., Any]:
@@ -53,14 +52,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     position = tmp_path_factory.mktemp("quantized")
     model, x = small_model()
     onnx.save(model, position / "model.onnx")
-    data = np.random.default_rng(7).standard_normal((5, 3, 15, 15), np.float32)
+    data = np.random.default_rng(7).standard_normal((5, 3, 11, 11), np.float32)
     np.savez(position / "data.npz", **{x: data})
     with pytest.MonkeyPatch.context() as patch:
         for name in ("plan_quantization", "_errors"):  # which compile the network several times
             patch.setattr(quantize_model, name, once(getattr(quantize_model, name)))
         for output in ("small.nnef", "small.onnx"):
             report = nnefc.quantize(position / "model.onnx", position / output, calibrate=position / "data.npz")
-    assert [layer.decibels is not None for layer in report.layers] == [True] * 6
+    assert [layer.decibels is not None for layer in report.layers] == [True] * 4
     assert 0 < next(iter(report.outputs.values())) < 0.05
     return position
 
@@ -72,15 +71,15 @@ def data_of(folder: Path) -> tuple[str, np.ndarray]:
 
 
 def test_both_files_are_computed_in_integers(folder: Path) -> None:
-    assert integer_layers(load_network(folder / "small.nnef")) == 6
-    assert integer_layers(load_network(folder / "small.onnx")) == 6
+    assert integer_layers(load_network(folder / "small.nnef")) == 4
+    assert integer_layers(load_network(folder / "small.onnx")) == 4
 
 
 def test_the_files_hold_bytes(folder: Path) -> None:
     codes = [array for array in onnx.load(folder / "small.onnx").graph.initializer if array.data_type == 3]
-    assert len([array for array in codes if len(array.dims) > 1]) == 6
+    assert len([array for array in codes if len(array.dims) > 1]) == 4
     entries = (folder / "small.nnef" / "graph.quant").read_text()
-    assert entries.count("symmetric = true") == 6
+    assert entries.count("symmetric = true") == 4
     sizes = [path.stat().st_size for path in (folder / "small.nnef").glob("*_weights.dat")]
     weights = [math.prod(array.dims) for array in codes if len(array.dims) > 1]
     assert sorted(sizes) == sorted(128 + size for size in weights)
@@ -173,8 +172,8 @@ def test_the_command_prints_what_layers_lose_and_leaves_some_in_floats(tmp_path:
 def test_converting_a_quantized_network_keeps_its_integers(folder: Path) -> None:
     """ONNX with `QuantizeLinear` and `DequantizeLinear` becomes NNEF with entries, and computes the same."""
     nnefc.convert(folder / "small.onnx", folder / "converted.nnef")
-    assert integer_layers(load_network(folder / "converted.nnef")) == 6
-    assert (folder / "converted.nnef" / "graph.quant").read_text().count("symmetric = true") == 6
+    assert integer_layers(load_network(folder / "converted.nnef")) == 4
+    assert (folder / "converted.nnef" / "graph.quant").read_text().count("symmetric = true") == 4
 
 
 def test_what_cannot_be_written_is_refused(folder: Path, tmp_path: Path) -> None:

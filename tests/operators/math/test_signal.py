@@ -121,6 +121,7 @@ def test_a_length_that_an_input_gives() -> None:
             np.testing.assert_allclose(network(x, np.int64(length)), expected, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_signals_of_any_size_are_cut_or_filled_up_to_a_length() -> None:
     with nnefc.compile(transform_to(np.array(13), "t")).load() as network:
         for size in (1, 13, 30):

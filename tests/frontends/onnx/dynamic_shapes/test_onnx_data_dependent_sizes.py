@@ -156,6 +156,7 @@ def test_boxes_that_remain(tmp_path: Path, maximum: int) -> None:
     check(proto, tmp_path, None, feeds)
 
 
+@pytest.mark.slow
 def test_what_detectors_do_with_candidates(tmp_path: Path) -> None:
     """Those above a threshold, the best of them, suppression, the first of what remains; also where there are none."""
     numbers = {"k": 50, "end": 20, "upper": 200, "zero": 0, "one": 1, "two": 2, "three": 3}
