@@ -180,6 +180,11 @@ CONVERTS_CONSTANTS = _declare(
     "nnefc.converts_constants", Site.FUNCTION, ValueType.FLAG, _FROM_NETWORK,
     "The kernel converts constants that are stored in a narrow type; constant folding leaves it.",
 )  # fmt: skip
+GATHERS_ROWS = _declare(
+    "nnefc.gathers_rows", Site.FUNCTION, ValueType.TEXT, _FROM_NETWORK,
+    "The kernel gathers rows of its first operand by the indices in its second one; the value says what indices out of "
+    "range do, as for Relax's `take`: clip, wrap or fast.",
+)  # fmt: skip
 CONCATENATION = _declare(
     "nnefc.concatenation", Site.FUNCTION, ValueType.FLAG, _BEFORE_SCHEDULE,
     "The result's bytes are those of the operands, one after the other, so that the memory plan needs no kernel.",

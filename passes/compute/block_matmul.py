@@ -24,7 +24,7 @@ from tvm import te, tirx
 
 from nnefc.ir.attributes import DEQUANTIZED
 from nnefc.operators.nn.block_quantization import unpacked
-from nnefc.passes.compute.blocked import block_array
+from nnefc.passes.compute.blocked import block_array, index_in_range
 from nnefc.passes.compute.dot.dot_product import Multiplication
 from nnefc.passes.compute.dot.packed_int4 import bytes_of, element_of
 from nnefc.passes.tir.dot.byte_split import join_bytes
@@ -182,11 +182,7 @@ def gather_rows(*given: Any) -> te.Tensor:
 
     def element(*index: tirx.Var) -> tirx.Expr:
         *outer, k = index
-        column = indices(*outer).astype("int64")
-        if mode == "wrap":
-            column = tirx.floormod(column, blocks.columns)
-        else:
-            column = tirx.max(tirx.min(column, blocks.columns - 1), tirx.const(0, "int64"))
+        column = index_in_range(indices(*outer), blocks.columns, mode)
         position = (column // lanes, k // block, column % lanes)
         scale = scales(*position).astype("float32")
         scalar = _element_at(blocks, lambda word: packed(*position[:2], word, position[2]), k % block)

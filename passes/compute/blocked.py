@@ -10,12 +10,20 @@ from tvm import te, tirx
 
 from nnefc.symbolic.dims import ceil_div
 
-__all__ = ["block", "block_array", "blocks", "multiply", "unblock"]
+__all__ = ["block", "block_array", "blocks", "index_in_range", "multiply", "unblock"]
 
 
 def multiply(value: tirx.Expr, weight: tirx.Expr) -> tirx.Expr:
     """Returns a product in the type of `value`; weights may be stored in a narrower one."""
     return value * weight.astype(value.expr_ty().dtype)
+
+
+def index_in_range(index: tirx.Expr, size: int, mode: str) -> tirx.Expr:
+    """Returns an index of int64 within `0 .. size - 1`: one out of range as Relax's `take` has it, "clip" or "wrap"."""
+    index = index.astype("int64")
+    if mode == "wrap":
+        return tirx.floormod(index, size)
+    return tirx.max(tirx.min(index, size - 1), tirx.const(0, "int64"))
 
 
 def blocks(channels: int, size: int) -> int:

@@ -10,10 +10,10 @@ from collections.abc import Callable
 import numpy as np
 from tvm import te, tirx
 
-from nnefc.passes.compute.blocked import block_array, blocks, multiply
+from nnefc.passes.compute.blocked import block_array, blocks, index_in_range, multiply
 from nnefc.symbolic.dims import Dimension, Size, broadcast, dimension, dimensions, is_known
 
-__all__ = ["multiply_packed", "pack_right", "pack_right_array", "padded_rows", "smallest_block"]
+__all__ = ["gather_columns", "multiply_packed", "pack_right", "pack_right_array", "padded_rows", "smallest_block"]
 
 
 def smallest_block(lanes: int, columns: Dimension) -> int:
@@ -80,6 +80,24 @@ def multiply_packed(
     if rows == dimension(height) and columns == wide:
         return whole
     return te.compute((*batch, height, columns), lambda *index: whole(*index), name="cut")
+
+
+def gather_columns(indices: te.Tensor, packed: te.Tensor, columns: int, mode: str) -> te.Tensor:
+    """Returns the columns of a packed `[K, columns]` that indices of any shape name, as rows: `[…, K]`.
+
+    Args:
+        packed: of float64, or of float32 or a narrower type: the result is float32 then.
+        mode: what indices out of range do, as for Relax's `take`: "clip" or "wrap".
+    """
+    _, depth, size = map(int, packed.shape)
+    dtype = "float64" if packed.dtype == "float64" else "float32"
+
+    def element(*index: tirx.Var) -> tirx.Expr:
+        *outer, k = index
+        column = index_in_range(indices(*outer), columns, mode)
+        return packed(column // size, k, column % size).astype(dtype)
+
+    return te.compute((*dimensions(indices.shape), depth), element, name="gather_columns")
 
 
 def padded_rows(rows: Dimension, registers: int) -> Dimension:

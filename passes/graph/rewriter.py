@@ -122,7 +122,7 @@ class Rewriter:
         function: Callable[..., Any],
         *args: object,
         name: str | None = None,
-        attrs: Mapping[str, int] = MappingProxyType({}),
+        attrs: Mapping[str, int | str] = MappingProxyType({}),
     ) -> relax.Var:
         """Binds a variable to the TE computation `function(*args)`.
 

@@ -20,6 +20,7 @@ from tvm import relax, te, tirx
 
 from nnefc.ir.attributes import ADDS_OFFSETS, DEQUANTIZES_BLOCKS
 from nnefc.operators.nn.block_quantization import element_of_block
+from nnefc.passes.compute.blocked import index_in_range
 from nnefc.passes.graph.fusion.fusion_patterns import FUSION, OpPattern
 from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_call, shape_of
 from nnefc.passes.legalize.pack_block_matmul import BlockMatrix, matrix_in_blocks
@@ -107,11 +108,6 @@ def _gathered(indices: te.Tensor, *given: Any) -> te.Tensor:
 
     def element(*index: tirx.Var) -> tirx.Expr:
         *outer, k = index
-        column = indices(*outer).astype("int64")
-        if mode == "wrap":
-            column = tirx.floormod(column, elements.columns)
-        else:
-            column = tirx.max(tirx.min(column, elements.columns - 1), tirx.const(0, "int64"))
-        return elements.at(tensors, k, column)
+        return elements.at(tensors, k, index_in_range(indices(*outer), elements.columns, mode))
 
     return te.compute((*indices.shape, elements.depth), element, name="gather_blocks")

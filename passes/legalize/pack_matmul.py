@@ -6,35 +6,76 @@ Large products with constants become seven products of submatrices (`passes/comp
 
 Constants are packed here, at compile time; a factor that is computed is packed by a kernel of its own, which fusion
 joins with the transposition that often comes before it.
+
+    e = take(T, i)                                 e = gather_columns(i, pack(W))
+    y = matmul(x, W)     # W = permute_dims(T)  →  y = multiply_packed(x, pack(W))
+
+A table of embeddings that the network also multiplies by is stored once: its rows are gathered from the packed factor.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import tvm
 from tvm import relax
 
-from nnefc.passes.compute.matmul import multiply_packed, pack_right, pack_right_array, padded_rows, smallest_block
+from nnefc.ir.attributes import CONVERTS_CONSTANTS, GATHERS_ROWS
+from nnefc.ir.dataflow import bindings_of
+from nnefc.passes.compute.matmul import (
+    gather_columns,
+    multiply_packed,
+    pack_right,
+    pack_right_array,
+    padded_rows,
+    smallest_block,
+)
 from nnefc.passes.compute.strassen import combine_left, combine_right, multiply_submatrices
 from nnefc.passes.compute.tile_sizes import choose_tile
 from nnefc.passes.graph.algorithms.choose_matmul import constant_factor, multiplied_type
 from nnefc.passes.graph.algorithms.fast_algorithms import FastAlgorithms
 from nnefc.passes.graph.fusion.fusion_patterns import FUSION, OpPattern
 from nnefc.passes.graph.quantized.narrow_constants import dequantized_for
-from nnefc.passes.graph.rewriter import Rewriter, constant, is_call, shape_of
+from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_call, is_constant, shape_of
 from nnefc.symbolic.dims import element_count, size_hint
 from nnefc.targets.machine.cpu.target import Target
 
 __all__ = ["pack_matmul"]
 
 _MIN_ROWS = 4  # that make packing a computed factor worth its while
+_MIN_TABLE = 1 << 14  # elements of a table that is not stored twice
+_COMPARED_ROWS = 64  # of a table and a factor at once: few of them are enough to tell most tables apart
 
 
 def pack_matmul(mod: tvm.IRModule, target: Target, algorithms: FastAlgorithms) -> tvm.IRModule:
     """Lowers matrix products of floats to packed ones."""
     return relax.transform.DeadCodeElimination()(_Packer(mod, target, algorithms).transform())
+
+
+class _Factor(NamedTuple):
+    """A constant right factor.
+
+    Attributes:
+        weights: `[K, N]`, as they are stored.
+        block: columns of a block that it is packed in.
+    """
+
+    weights: np.ndarray
+    block: int
+
+    def has_columns(self, table: np.ndarray) -> bool:
+        """Whether the columns are the rows of a table, bit by bit."""
+        columns = self.weights.T
+        if table.shape != columns.shape or table.dtype != columns.dtype:
+            return False
+        bits = f"u{table.dtype.itemsize}"
+        parts = range(0, len(table), _COMPARED_ROWS)
+        return all(
+            np.array_equal(table[n : n + _COMPARED_ROWS].view(bits), columns[n : n + _COMPARED_ROWS].view(bits))
+            for n in parts
+        )
 
 
 class _Packer(Rewriter):
@@ -44,10 +85,11 @@ class _Packer(Rewriter):
         self._algorithms = algorithms
         self._packed_constants: dict[object, relax.Expr] = {}
         self._sums: dict[object, relax.Var] = {}
+        self._factors = self._large_factors()
 
     def rewrite(self, var: relax.Var, call: relax.Call) -> relax.Expr:
         if not is_call(call, "matmul"):
-            return call
+            return self._gathered(call) if self._factors else call
         left, right = call.args
         if not self._fits(left, right):
             return call
@@ -66,6 +108,52 @@ class _Packer(Rewriter):
         padded = padded_rows(rows, self._target.vectors.registers)
         attrs = {FUSION: OpPattern.OUT_FUSABLE}
         return self.emit_te(multiply_packed, left, packed, columns, padded, name="matmul", attrs=attrs)
+
+    def _large_factors(self) -> list[_Factor]:
+        """Returns the large constant factors that are going to be packed."""
+        found = []
+        values = {binding.var: binding.value for binding in bindings_of(self.old)}
+        for call in values.values():
+            if is_call(call, "matmul") and self._fits(*call.args):
+                left, right = call.args
+                weights = constant_factor(right, len(shape_of(left)), lambda expr: values.get(expr, expr))
+                if weights is not None and weights.size >= _MIN_TABLE and not self._algorithms.by_strassen(weights):
+                    found.append(_Factor(weights, self._block_size(weights.shape[1], str(right.ty.dtype))))
+        return found
+
+    def _gathered(self, call: relax.Call) -> relax.Expr:
+        """Returns rows of a constant table, gathered from the packed factor that has them as its columns if there is
+        one.
+        """
+        mode = self._mode_of(call)
+        if mode not in ("clip", "wrap", "fast"):
+            return call
+        source, indices = call.args[1].fields if is_call(call, "call_tir") else call.args
+        table = self._stored(source)
+        factor = next((each for each in self._factors if table is not None and each.has_columns(table)), None)
+        if factor is None:
+            return call
+        packed = self._packed(factor.weights, pack_right_array, factor.block)
+        return self.emit_te(
+            gather_columns, indices, packed, factor.weights.shape[1], "wrap" if mode == "wrap" else "clip"
+        )
+
+    def _mode_of(self, call: relax.Call) -> str | None:
+        """Returns what indices out of range do, if a call gathers rows."""
+        if is_call(call, "take"):
+            return str(call.attrs.mode) if call.attrs.axis == 0 else None
+        kernel = self.builder.get()[call.args[0]] if is_call(call, "call_tir") else None
+        return str(kernel.attrs[GATHERS_ROWS]) if kernel is not None and GATHERS_ROWS in (kernel.attrs or ()) else None
+
+    def _stored(self, expr: relax.Expr) -> np.ndarray | None:
+        """Returns a constant as it is stored, before a kernel widens it."""
+        definition = self.definition(expr)
+        if is_call(definition, "call_tir"):
+            kernel, read, *_ = definition.args
+            if CONVERTS_CONSTANTS not in (self.builder.get()[kernel].attrs or ()) or len(read.fields) != 1:
+                return None
+            definition = read.fields[0]
+        return array_of(definition) if is_constant(definition) else None
 
     def _by_strassen(self, left: relax.Expr, weights: np.ndarray, size: int) -> relax.Var:
         """The sums of submatrices of `left` are computed once, however many products they are for."""

@@ -1,4 +1,7 @@
-"""Floats of 16 bits and less, read as float32."""
+"""Floats of 16 bits and less, read as float32.
+
+Passes store matrices in 16 bits again where these hold all elements exactly.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ def _of(dtype: str) -> TensorType:
         with np.errstate(over="ignore"):
             return np.ascontiguousarray(blocks).view(dtype).astype(np.float32)
 
-    return TensorType(f"F{8 * size}", 1, size, decode, "float32")
+    return TensorType(f"F{8 * size}", 1, size, decode, "float16" if size == 2 else "float32")
 
 
 def _bfloat16(blocks: Bytes) -> Array:
@@ -48,6 +51,6 @@ def _from_table(name: str, table: Array) -> TensorType:
 
 
 F32, F16, F64 = _of("<f4"), _of("<f2"), _of("<f8")
-BF16 = TensorType("BF16", 1, 2, _bfloat16, "float32")
+BF16 = TensorType("BF16", 1, 2, _bfloat16, "bfloat16")
 FP8_E4M3 = _from_table("F8_E4M3", _eight_bits(4, has_infinities=False))
 FP8_E5M2 = _from_table("F8_E5M2", _eight_bits(5, has_infinities=True))

@@ -20,7 +20,7 @@ import numpy as np
 import tvm
 from tvm import relax, te, tirx, topi
 
-from nnefc.ir.attributes import CONVERTS_CONSTANTS
+from nnefc.ir.attributes import CONVERTS_CONSTANTS, GATHERS_ROWS
 from nnefc.ir.dataflow import bindings_of
 from nnefc.passes.graph.fusion.expression_size import kernel_size
 from nnefc.passes.graph.fusion.fusion_patterns import FUSION, OpPattern
@@ -108,8 +108,9 @@ class _Narrower(Rewriter):
         wide = self._dequantized(table)
         if wide is table:
             return call
-        attrs = {FUSION: OpPattern.INJECTIVE}
-        return self.emit_te(_rows, wide, indices, int(call.attrs.axis), str(call.attrs.mode), name="take", attrs=attrs)
+        axis, mode = int(call.attrs.axis), str(call.attrs.mode)
+        attrs: dict[str, int | str] = {FUSION: OpPattern.INJECTIVE} | ({GATHERS_ROWS: mode} if axis == 0 else {})
+        return self.emit_te(_rows, wide, indices, axis, mode, name="take", attrs=attrs)
 
     def _kernel(self, call: relax.Call) -> relax.Expr:
         """Returns a call of a kernel, each of whose results is an expression of few elements of its operands."""
