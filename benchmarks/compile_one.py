@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import nnefc
-from nnefc.cli.minimal_tvm import import_tvm
 from nnefc.support.diagnostics import CompileError
+from nnefc.support.minimal_tvm import import_tvm
 
 __all__ = ["compile_one"]
 

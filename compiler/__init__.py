@@ -88,7 +88,11 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'nnefc' has no attribute {name!r}")
     from importlib import import_module
 
+    from nnefc.support.minimal_tvm import import_tvm
+
     try:
+        if _LAZY[name] not in (_LOADER, _SESSION):
+            import_tvm()
         module = import_module(_LAZY[name])
         return module if name == "passes" else getattr(module, name)
     except ModuleNotFoundError as error:

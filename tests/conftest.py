@@ -14,7 +14,7 @@ import pytest
 from early_imports import import_share_first
 from parts import files_of_part, part_asked_for
 
-from nnefc.cli.minimal_tvm import import_tvm
+from nnefc.support.minimal_tvm import import_tvm
 from nnefc.targets.codegen.cuda.compiler import COMPILER_VARIABLE
 
 os.environ.setdefault(COMPILER_VARIABLE, "nvrtc")  # which is several times as fast as nvcc

@@ -9,7 +9,6 @@ from __future__ import annotations
 import mmap
 import re
 import struct
-import zipfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -187,6 +186,8 @@ _MARKS = (
 
 
 def _check_zip(path: Path) -> None:
+    import zipfile
+
     try:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from nnefc.driver.file_magic import TFLITE_MAGIC
@@ -14,6 +13,8 @@ from nnefc.support.diagnostics import CompileError
 from nnefc.support.output_files import temporary_errors
 
 if TYPE_CHECKING:
+    from tempfile import TemporaryDirectory
+
     import onnx
 
 __all__ = ["AnyModel", "file_of"]
@@ -69,6 +70,8 @@ def file_of(model: AnyModel) -> tuple[Path, TemporaryDirectory[str] | None]:
         stem = "model"
     is_tflite = isinstance(model, bytes) and model[4:8] == TFLITE_MAGIC
     with temporary_errors():
+        from tempfile import TemporaryDirectory
+
         folder = TemporaryDirectory(prefix="nnefc-model-", ignore_cleanup_errors=True)
         path = Path(folder.name) / (f"{stem}.tflite" if is_tflite else f"{stem}.onnx")
         try:

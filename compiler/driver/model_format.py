@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from difflib import get_close_matches
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
@@ -112,6 +111,8 @@ def _missing(path: Path) -> CompileError:
         names = [element.name for element in islice(path.parent.iterdir(), 10_000)]
     except OSError:
         return CompileError(f"there is no file '{path}': its folder does not exist")
+    from difflib import get_close_matches
+
     close = get_close_matches(path.name, names, 1)
     return CompileError(
         f"there is no file or folder '{path}'", hint=f"did you mean '{path.parent / close[0]}'?" if close else None

@@ -9,7 +9,6 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
-from difflib import get_close_matches
 from operator import index
 from types import MappingProxyType
 from typing import Any
@@ -154,6 +153,8 @@ def check_options(options: Any) -> None:
 
 
 def _no_choice(name: str, value: str, choices: Sequence[str]) -> CompileError:
+    from difflib import get_close_matches
+
     close = get_close_matches(value.lower(), choices, 1)
     return CompileError(
         f"{name} {value!r} is none of {', '.join(choices)}", hint=f"did you mean {close[0]!r}?" if close else None

@@ -8,7 +8,6 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
-from difflib import get_close_matches
 from textwrap import fill, indent
 from typing import Any, TypedDict, TypeVar
 
@@ -133,6 +132,8 @@ def _check_names(function: str, keywords: Mapping[str, Any], known: Sequence[str
     """Refuses names that are no options, with those that may be meant."""
     for name in keywords:
         if name not in known:
+            from difflib import get_close_matches
+
             close = get_close_matches(name, known, 3)
             raise UnknownOption(
                 f"{function} has no option {name!r}",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -46,9 +48,23 @@ def _files(model: Path) -> tuple[Path, list[str]]:
     return model.parent, [model.name]
 
 
+_SETTLED = 2_000_000_000
+"""Nanoseconds since a file was written: coarser clocks of file systems do not notice that it is written again."""
+
+_known: dict[tuple[int, ...], str] = {}
+"""Digests of files by their states: a model is looked up in a cache by its digest, and compiled libraries have it."""
+
+
 def _digest(path: Path) -> str:
     try:
         with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+            now = os.fstat(file.fileno())
+            state = (now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns, now.st_ctime_ns)
+            if state not in _known:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+                if time.time_ns() - max(now.st_mtime_ns, now.st_ctime_ns) < _SETTLED:
+                    return digest
+                _known[state] = digest
+            return _known[state]
     except OSError as error:
         raise CompileError(f"{path} cannot be read: {error.strerror or error}") from error

@@ -11,7 +11,7 @@ __all__ = ["bindings_of", "variables_read"]
 
 def bindings_of(func: relax.Function) -> list[relax.Binding]:
     """Returns the bindings of a function, in order."""
-    return [binding for block in func.body.blocks for binding in block.bindings]
+    return [binding for block in func.body.blocks[:] for binding in block.bindings[:]]
 
 
 def variables_read(expr: relax.Expr) -> list[relax.Var]:

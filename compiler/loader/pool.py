@@ -6,17 +6,19 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from itertools import islice, pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .forks import renew_in_children
 from .model import Model
 from .tensors import RunError
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor
 
 __all__ = ["SessionPool", "usable_processors"]
 
@@ -60,22 +62,20 @@ class SessionPool:
         self._maximum = maximum
         self._made = [model] if takes_model else []
         self._free = deque(self._made)
-        self._closed = False
+        self._ended = self._closed = False  # nothing begins any more; nothing runs any more
         self._begin()
         renew_in_children(self, SessionPool._begin_in_child)
 
     def _begin(self) -> None:
-        """Have locks and threads."""
+        """Have locks."""
         self._lock, self._closing = threading.Lock(), threading.Lock()
         self._allowed = threading.Semaphore(self._maximum)
-        self._executor = ThreadPoolExecutor(self._maximum, thread_name_prefix="nnefc-pool")
+        self._executor: ThreadPoolExecutor | None = None
 
     def _begin_in_child(self) -> None:
         """Have others in a forked child: the parent's threads are not there, nor is what their sessions were at."""
         self._made = list(self._free)
         self._begin()
-        if self._closed:
-            self._executor.shutdown()
 
     @contextmanager
     def session(self) -> Iterator[Model]:
@@ -115,9 +115,24 @@ class SessionPool:
     def begin(self, call: Callable[[], Any]) -> Future[Any]:
         """Begin any call in a thread of the pool, such as one of :meth:`run`; there are as many as sessions."""
         try:
-            return self._executor.submit(call)
+            return self._threads().submit(call)
         except RuntimeError as error:
             raise RunError("the pool of sessions is closed") from error
+
+    def _threads(self) -> ThreadPoolExecutor:
+        """Returns the threads, which begin with the first call.
+
+        Raises:
+            RuntimeError: the pool is closed.
+        """
+        with self._lock:
+            if self._executor is None:
+                if self._ended:
+                    raise RuntimeError("closed")
+                from concurrent.futures import ThreadPoolExecutor  # which takes a tenth of the loader's time to import
+
+                self._executor = ThreadPoolExecutor(self._maximum, thread_name_prefix="nnefc-pool")
+            return self._executor
 
     def map(self, inputs: Iterable[Any]) -> Iterator[Any]:
         """The results for each of `inputs`, in their order: arrays for a network of one input, else tuples of arrays.
@@ -170,7 +185,10 @@ class SessionPool:
 
     def close(self) -> None:
         """Wait for the runs that have begun, and free the sessions. Closing twice does nothing."""
-        self._executor.shutdown(wait=True)
+        with self._lock:
+            self._ended, executor = True, self._executor
+        if executor is not None:
+            executor.shutdown(wait=True)
         with self._closing:  # or two threads would wait for what the other has
             for _ in range(self._maximum):  # runs of other threads
                 self._allowed.acquire()

@@ -11,7 +11,6 @@ import hashlib
 import io
 import os
 import shutil
-import tempfile
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -115,6 +114,8 @@ def _in_memory(file: BinaryIO) -> tuple[PrivateFile, str] | None:
 
 
 def _in_folder(file: BinaryIO, name: str) -> tuple[PrivateFile, str]:
+    import tempfile
+
     folder = tempfile.mkdtemp(prefix="nnefc-")  # of this user alone
 
     def remove() -> None:

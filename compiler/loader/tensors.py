@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
@@ -115,6 +114,8 @@ def check_names(role: str, given: Mapping[str, Any], tensors: tuple[Tensor, ...]
     unknown = [name for name in given if name not in names]
     missing = [name for name in names if name not in given]
     if unknown:
+        from difflib import get_close_matches
+
         beginnings = {name[:MAX_COMPARED]: name for name in missing}
         close = get_close_matches(str(unknown[0])[:MAX_COMPARED], beginnings, 1)
         end = f': did you mean "{beginnings[close[0]]}"? Its' if close else "; its"

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import platform
+import re
 import sys
+from collections.abc import Iterable
 
-__all__ = ["COMPILERS", "RUNTIME", "compiler_hint", "extra_hint", "installed", "installed_version"]
+__all__ = ["COMPILERS", "RUNTIME", "compiler_hint", "extra_hint", "installed", "installed_version", "versions_of"]
 
 COMPILERS = ("nnefc", "nnefc-slim")
 """The distributions with the compiler: with zig, and without, for the system's compiler of C."""
@@ -33,6 +36,26 @@ def installed() -> tuple[str, str]:
         except PackageNotFoundError:
             continue
     raise PackageNotFoundError(COMPILERS[0])
+
+
+def versions_of(names: Iterable[str]) -> dict[str, str]:
+    """Returns the versions of distributions that are installed in folders, by their names; without the others.
+
+    Reads the names of folders alone: Python's `importlib.metadata` takes as long to import as the loader.
+    """
+    spelled = {re.sub(r"[-_.]+", "_", name).lower(): name for name in names}
+    found: dict[str, str] = {}
+    for folder in sys.path:
+        try:
+            entries = os.listdir(folder or ".")
+        except OSError:  # an archive, or not there
+            continue
+        for entry in sorted(entries):
+            own, _, version = entry.removesuffix(".dist-info").partition("-")
+            name = spelled.get(own.lower()) if entry.endswith(".dist-info") else None
+            if name is not None:
+                found.setdefault(name, version)
+    return found
 
 
 def installed_version() -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -91,6 +90,8 @@ def scratch_next_to(output: Path, folder: Path | None = None) -> Iterator[Path]:
     Raises:
         CompileError: the folder cannot be made, or an OSError of the body, as an error that names `output`.
     """
+    import tempfile
+
     try:
         with tempfile.TemporaryDirectory(
             prefix=f".{output.name[:40]}.", dir=folder or output.parent, ignore_cleanup_errors=True
@@ -159,6 +160,8 @@ def temporary_folder(prefix: str) -> Iterator[Path]:
         CompileError: there is no location for it, or the disk is full and so on: an OSError of the body that names a
             file in it, or no file. Those that name others are raised as they are.
     """
+    import tempfile
+
     with ExitStack() as stack:
         with temporary_errors():
             made = tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True)
@@ -177,6 +180,8 @@ def temporary_errors(folder: Path | None = None) -> Iterator[None]:
     Raises:
         CompileError: there is no folder for temporary files, or the disk of it is full, read-only and so on.
     """
+    import tempfile
+
     try:
         root = Path(tempfile.gettempdir())
     except OSError as error:  # its message lists all folders that were tried

@@ -21,7 +21,7 @@ from tvm import relax
 
 from nnefc.passes.graph.debug_locations import joined_name
 from nnefc.passes.graph.reassociate_constants import grows, shifts_round
-from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_call, is_constant, shape_of
+from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_call, is_constant, shape_of, with_operands
 
 __all__ = ["fold_affine"]
 
@@ -67,8 +67,7 @@ class _Folder(Rewriter):
             by_channel = _by_output_channel(scale, weights)
             if by_channel is None:
                 return None
-            scaled = (weights * by_channel.astype(np.float64)).astype(weights.dtype)
-            made = relax.Call(source.op, [source.args[0], constant(scaled)], source.attrs)
+            made = with_operands(source, [source.args[0], constant(_product(weights, by_channel))])
             return self.builder.emit(made, joined_name(expr.name, self.builder.rewritten))
         if is_call(source, "add") and is_constant(source.args[1]):
             shift = array_of(source.args[1])
@@ -121,6 +120,16 @@ class _Folder(Rewriter):
             return False
         before = array_of(source.args[1])
         return shifts_round(before if is_call(source, "add") else -before, shift, shift.dtype)
+
+
+def _product(weights: np.ndarray, factors: np.ndarray) -> np.ndarray:
+    """Returns weights times factors, computed in float64; in memory that a constant needs no copy of."""
+    if weights.dtype.kind != "f":  # types that NumPy's DLPack does not know
+        return (weights * factors.astype(np.float64)).astype(weights.dtype)
+    made = np.from_dlpack(tvm.runtime.empty(weights.shape, str(weights.dtype)))
+    # With `out`, NumPy converts parts that stay in the cache, and no array of float64 is made.
+    product: np.ndarray = np.multiply(weights, factors, out=made, dtype=np.float64, casting="unsafe")
+    return product
 
 
 def _by_output_channel(scale: np.ndarray, weights: np.ndarray) -> np.ndarray | None:

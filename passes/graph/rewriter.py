@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from types import MappingProxyType
 from typing import Any, TypeGuard
 
 import numpy as np
 import tvm
+import tvm_ffi
 from tvm import relax, tirx
 from tvm.ir import GenericConst
 
@@ -20,7 +21,7 @@ from nnefc.support.internal_errors import working_on
 from nnefc.support.mapped_files import ALIGNMENT, LARGE, VIEWED, release_pages
 from nnefc.symbolic.dims import dimensions
 
-__all__ = ["Rewriter", "array_of", "constant", "is_call", "is_constant", "operands", "shape_of"]
+__all__ = ["Rewriter", "array_of", "constant", "is_call", "is_constant", "operands", "shape_of", "with_operands"]
 
 
 def is_call(expr: relax.Expr | None, *names: str) -> TypeGuard[Any]:
@@ -62,6 +63,19 @@ def constant(value: np.ndarray) -> GenericConst:
 def shape_of(expr: relax.Expr) -> tuple[Any, ...]:
     """Returns the sizes of a tensor; front ends leave no symbolic ones."""
     return dimensions(expr.ty.shape.values)
+
+
+def with_operands(call: relax.Call, args: Sequence[relax.Expr]) -> relax.Call:
+    """Returns a call of the same operator on other operands.
+
+    A convolution or pooling keeps its type where the types of operands do: TVM takes a millisecond to infer it.
+    """
+    made = relax.Call(call.op, args, call.attrs, call.ty_args, call.span)
+    if isinstance(call.op, tvm.ir.Op) and call.op.name.startswith("relax.nn."):
+        pairs = zip(args, call.args[:], strict=True)
+        if all(new is old or tvm_ffi.structural_equal(new.ty, old.ty) for new, old in pairs):
+            relax.expr._update_type(made, call.ty)
+    return made
 
 
 def operands(call: relax.Call) -> list[relax.Expr]:
@@ -166,7 +180,7 @@ class Rewriter:
                 args = [self.replaced(arg) for arg in old]
                 if all(new is arg for new, arg in zip(args, old, strict=True)):
                     return expr
-                return relax.Call(expr.op, args, expr.attrs, expr.ty_args, expr.span)
+                return with_operands(expr, args)
         return expr
 
     def definition(self, expr: relax.Expr) -> relax.Expr | None:

@@ -187,7 +187,7 @@ def test_every_kind_of_machine_has_a_backend() -> None:
 def test_code_for_a_cpu_needs_nothing_that_is_for_gpus(model: Path) -> None:
     program = f"""
 import sys
-from nnefc.cli.minimal_tvm import import_tvm
+from nnefc.support.minimal_tvm import import_tvm
 import_tvm()
 import nnefc
 nnefc.compile({str(model)!r}, "llvm", random_weights=0)

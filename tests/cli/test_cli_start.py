@@ -92,11 +92,15 @@ def test_compiling_for_a_cpu_imports_nothing_of_gpus_nothing_of_other_formats_an
     assert {name for name in modules if name.startswith((*others, "nnefc.tokenizer"))} == set()
 
 
+def test_compiling_in_a_program_of_others_imports_no_torch(tmp_path: Path) -> None:
+    assert "torch" not in modules_after("import nnefc\nassert nnefc.compile and 'tvm' in sys.modules", tmp_path)
+
+
 def test_names_of_functions_are_listed_a_few_times_and_none_is_missed() -> None:
     program = """
 import sys, tvm_ffi
 from tvm_ffi import registry
-from nnefc.cli.minimal_tvm import import_tvm
+from nnefc.support.minimal_tvm import import_tvm
 
 listed, initialized, count = registry.list_global_func_names, tvm_ffi.init_ffi_api, 0
 
@@ -120,9 +124,9 @@ assert registry.list_global_func_names is counting
 
 
 @pytest.mark.slow
-def test_tvm_is_whole_where_the_package_is_imported_by_others() -> None:
+def test_tvm_is_whole_where_a_program_imports_it_first() -> None:
     program = "import sys\nsys.modules['torch'] = None\n"
-    program += "import nnefc.driver.compile, tvm\nassert tvm.backend.is_loaded('cuda')"
+    program += "import tvm, nnefc\nassert nnefc.compile and tvm.backend.is_loaded('cuda')"
     assert subprocess.run([sys.executable, "-c", program], env=without_settings()).returncode == 0
 
 
@@ -130,10 +134,14 @@ def test_what_is_kept_from_tvm_can_be_imported_afterwards(tmp_path: Path) -> Non
     (tmp_path / "torch.py").write_text("here = True")
     program = """
 import os, sys
-from nnefc.cli.minimal_tvm import import_tvm
+from nnefc.support.minimal_tvm import import_tvm
 import_tvm()
+unused = "tvm.s_tir.meta_schedule.search_strategy"
+assert unused not in sys.modules
 import tvm, torch
 assert torch.here and not tvm.backend.is_loaded("cuda") and "TVM_DEVICE_BACKEND_AUTOLOAD" not in os.environ
+assert callable(tvm.s_tir.meta_schedule.tune_tir) and unused in sys.modules
+assert type(tvm.topi.gpu).__name__ and not [finder for finder in sys.meta_path if "nnefc" in type(finder).__module__]
 from nnefc.targets.machine.cuda.target import parse_cuda_target
 parse_cuda_target("cuda").to_tvm()
 assert tvm.backend.is_loaded("cuda")

@@ -126,7 +126,7 @@ def written(made: Artifact, folder: Path) -> dict[str, str]:
 
 
 IN_A_PROCESS_OF_ITS_OWN = """
-from nnefc.cli.minimal_tvm import import_tvm
+from nnefc.support.minimal_tvm import import_tvm
 import_tvm()
 import json, pathlib, sys
 from test_artifact import written_by_two

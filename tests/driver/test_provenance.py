@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -13,6 +15,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import nnefc
+from nnefc.driver import provenance
 from nnefc.driver.provenance import source_digest
 from nnefc.support.diagnostics import CompileError
 
@@ -21,6 +24,26 @@ DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "model.nnef"
 
 def sha256(data: bytes) -> str:
     return f"sha256:{hashlib.sha256(data).hexdigest()}"
+
+
+@pytest.mark.parametrize("settled", [0, 1 << 62], ids=["long ago", "just now"])
+def test_a_file_that_changes_has_another_digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settled: int) -> None:
+    monkeypatch.setattr(provenance, "_SETTLED", settled)
+    path, read = tmp_path / "model.onnx", 0
+    file_digest = hashlib.file_digest
+
+    def noted(*args: Any) -> Any:
+        nonlocal read
+        read += 1
+        return file_digest(*args)
+
+    monkeypatch.setattr(hashlib, "file_digest", noted)
+    path.write_bytes(b"one")
+    assert source_digest(path) == source_digest(path) == sha256(b"one")
+    assert read == (1 if settled == 0 else 2)
+    path.write_bytes(b"two")
+    os.utime(path, ns=(0, 0))
+    assert source_digest(path) == sha256(b"two")
 
 
 @pytest.mark.skipif(shutil.which("sha256sum") is None, reason="needs: sha256sum")

@@ -115,7 +115,7 @@ def compare_model(
         raise click.UsageError("--key is of a --library")
     if html is not None:
         check_page(html)
-    from nnefc.cli.minimal_tvm import import_tvm
+    from nnefc.support.minimal_tvm import import_tvm
 
     import_tvm()
     from nnefc.comparison.compare import compare

@@ -121,8 +121,8 @@ def compile_model(
     """Compile MODEL (NNEF, ONNX, TFLite or PNNX) to one self-contained library."""
     keywords = given(options)
     if print_passes:
-        from nnefc.cli.minimal_tvm import import_tvm
         from nnefc.cli.passes import pass_lines
+        from nnefc.support.minimal_tvm import import_tvm
 
         import_tvm()
         click.echo("\n".join(pass_lines(keywords)))
@@ -147,7 +147,7 @@ def compile_model(
 
     from rich.console import Console
 
-    from nnefc.cli.minimal_tvm import import_tvm
+    from nnefc.support.minimal_tvm import import_tvm
 
     import_tvm()
     from nnefc.driver.compile import compile

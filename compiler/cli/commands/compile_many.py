@@ -44,7 +44,7 @@ def compile_targets(
         raise CompileError(
             f"{folder} is a file", hint="with --targets, -o names a folder, with one in it for each target"
         )
-    from nnefc.cli.minimal_tvm import import_tvm
+    from nnefc.support.minimal_tvm import import_tvm
 
     import_tvm()
     from nnefc.driver.compile_many import Processes, compile_many

@@ -39,7 +39,7 @@ def convert_model(model: Path, output: Path, registry: str | None, verbose: bool
     The document is flat and has the standard's operations alone; the tensors are in files next to it. What NNEF cannot
     express is an error that names it.
     """
-    from nnefc.cli.minimal_tvm import import_tvm
+    from nnefc.support.minimal_tvm import import_tvm
 
     import_tvm()
     from nnefc.driver.conversion import convert

@@ -13,7 +13,6 @@ import click
 
 from nnefc.cli.dynamic_dims import range_lines, sizes_text
 from nnefc.cli.grouped import Command, option
-from nnefc.cli.minimal_tvm import import_tvm
 from nnefc.cli.options import given, model_options
 from nnefc.cli.tables import amount, columns, interface, memory
 from nnefc.driver.option_fields import given_values
@@ -21,6 +20,7 @@ from nnefc.driver.option_keywords import read_options
 from nnefc.driver.options import ReadOptions
 from nnefc.ir.outline import range_option, shape_option
 from nnefc.support.diagnostics import CompileError
+from nnefc.support.minimal_tvm import import_tvm
 from nnefc.symbolic.ranges import LARGEST, DynamicSize
 
 if TYPE_CHECKING:

@@ -51,7 +51,7 @@ def quantize_model(model: Path, output: Path, calibrate: Path, **options: Any) -
     Prints the signal-to-noise ratio of each layer's result. Layers with the lowest ratio are better left in float32,
     with --exclude.
     """
-    from nnefc.cli.minimal_tvm import import_tvm
+    from nnefc.support.minimal_tvm import import_tvm
 
     import_tvm()
     from nnefc.driver.quantize_model import quantize

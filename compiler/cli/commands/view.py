@@ -53,7 +53,7 @@ def view_model(model: Path, output: Path, after: tuple[str, ...], **options: Any
 
         write_page(output, model.name, [graph_of_library(described_library(model))])
         return
-    from nnefc.cli.minimal_tvm import import_tvm
+    from nnefc.support.minimal_tvm import import_tvm
 
     import_tvm()
     from nnefc.inspect.views import graphs_of

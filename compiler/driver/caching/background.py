@@ -23,7 +23,7 @@ from nnefc.support.diagnostics import CompileError
 __all__ = ["Background", "serve"]
 
 _CHILD = """
-from nnefc.cli.minimal_tvm import import_tvm
+from nnefc.support.minimal_tvm import import_tvm
 import_tvm()
 from nnefc.driver.caching.background import serve
 serve()

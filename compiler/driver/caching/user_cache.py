@@ -15,12 +15,12 @@ import os
 import re
 from collections.abc import Iterator
 from functools import cache as computed_once
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TypeAlias
 
 from nnefc.support.diagnostics import CompileError
+from nnefc.support.distribution import versions_of
 from nnefc.support.file_cache import FileCache
 from nnefc.support.user_folders import user_cache
 
@@ -104,14 +104,9 @@ def compiler_state() -> str:
     digest = hashlib.sha256()
     for path, size, changed in sorted(_own_files()):
         digest.update(f"{path} {size} {changed}\n".encode(errors="surrogateescape"))
-    return " ".join([*map(_version, ("nnefc", *_PACKAGES)), digest.hexdigest()])
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "-"
+    names = ("nnefc", *_PACKAGES)
+    versions = versions_of(names)
+    return " ".join([*(versions.get(name, "-") for name in names), digest.hexdigest()])
 
 
 def _own_files() -> Iterator[tuple[str, int, int]]:

@@ -3,23 +3,12 @@
 from __future__ import annotations
 
 import atexit
-import importlib.abc
 import os
 import runpy
 import sys
 import warnings
-from collections.abc import Iterable, Sequence
-from email.message import Message
-from importlib.machinery import ModuleSpec
-from importlib.metadata import Distribution, DistributionFinder
+from collections.abc import Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from types import ModuleType
-from typing import Any
-
-from .environment import VERSION
-from .namespace import modules
-from .tools import TOOLS, tool_module
 
 __all__ = ["install", "main", "uninstall"]
 
@@ -38,21 +27,25 @@ def install() -> None:
 
     Modules that have imported onnxruntime before keep it: call this first.
     """
-    if any(isinstance(finder, _Finder) for finder in sys.meta_path):
+    from .finder import Finder  # with the metadata of distributions, which takes as long to import as all else here
+
+    if any(isinstance(finder, Finder) for finder in sys.meta_path):
         return
     loaded = [name for name in sys.modules if name == _NAME or name.startswith(f"{_NAME}.")]
     if loaded:
         warnings.warn("onnxruntime is imported already: modules that have it keep it", RuntimeWarning, stacklevel=2)
     for name in loaded:
         del sys.modules[name]
-    sys.meta_path.insert(0, _Finder())
+    sys.meta_path.insert(0, Finder())
 
 
 def uninstall() -> None:
     """Has `import onnxruntime` give onnxruntime again, if it is installed."""
-    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+    from .finder import Finder
+
+    if not any(isinstance(finder, Finder) for finder in sys.meta_path):
         return
-    sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _Finder)]
+    sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, Finder)]
     for name in [name for name in sys.modules if name == _NAME or name.startswith(f"{_NAME}.")]:
         del sys.modules[name]
 
@@ -103,54 +96,10 @@ import onnxruntime
 
 def _shadow_in_children() -> None:
     """Has child processes that are Python programs, but not forked, import this package, too."""
+    from tempfile import TemporaryDirectory
+
     folder = TemporaryDirectory(prefix="nnefc-onnxruntime-", ignore_cleanup_errors=True)
     atexit.register(folder.cleanup)
     Path(folder.name, f"{_NAME}.py").write_text(_SHADOW.format(folder=folder.name), encoding="utf-8")
     others = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = folder.name if not others else f"{folder.name}{os.pathsep}{others}"
-
-
-class _Finder(DistributionFinder, importlib.abc.Loader):
-    """Finds the modules, and the distribution that they would belong to."""
-
-    def __init__(self) -> None:
-        self._modules: dict[str, ModuleType] = {}
-
-    def find_spec(self, name: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """Returns the spec of a module of onnxruntime; None for all others, and for those that do not exist."""
-        if name != _NAME and not name.startswith(f"{_NAME}."):
-            return None
-        if not self._modules:
-            self._modules = modules()
-        known = self._modules.get(name)
-        if known is None and name.startswith(tuple(f"{tool}." for tool in TOOLS)):
-            known = self._modules[name] = tool_module(name)
-        return None if known is None else ModuleSpec(name, self, is_package=hasattr(known, "__path__"))
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType:
-        """Returns the module, whose names are there already."""
-        return self._modules[spec.name]
-
-    def exec_module(self, module: ModuleType) -> None:
-        """Does nothing."""
-
-    def find_distributions(self, context: DistributionFinder.Context = DistributionFinder.Context()) -> Iterable[Any]:  # noqa: B008
-        """Returns the distribution `onnxruntime`, which programs ask for its version."""
-        return [_Distribution()] if context.name in (None, _NAME) else []
-
-
-class _Distribution(Distribution):
-    """The distribution of the version whose interface this is."""
-
-    def read_text(self, filename: str) -> str | None:
-        """Returns the metadata, and nothing for other files."""
-        if filename != "METADATA":
-            return None
-        message = Message()
-        message["Metadata-Version"], message["Name"], message["Version"] = "2.1", _NAME, VERSION
-        message["Summary"] = "The interface of onnxruntime, by nnefc"
-        return message.as_string()
-
-    def locate_file(self, path: Any) -> Any:
-        """Returns where a file would be."""
-        return Path(__file__).parent / path

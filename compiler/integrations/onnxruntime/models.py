@@ -6,7 +6,6 @@ import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +19,8 @@ from .metadata import NO_VERSION, ModelMetadata
 from .options import SessionOptions
 
 if TYPE_CHECKING:
+    from tempfile import TemporaryDirectory
+
     import onnx
 
 __all__ = ["LIBRARIES", "GivenModel", "classified"]
@@ -128,6 +129,8 @@ class GivenModel:
         if options.initializers or (folder is not None and isinstance(self.model, bytes)):
             self.model = _with_initializers(self._proto(folder), options.initializers)
         if options.files and isinstance(self.model, bytes | str | os.PathLike):
+            from tempfile import TemporaryDirectory
+
             self._folder = TemporaryDirectory(prefix="nnefc-model-", ignore_cleanup_errors=True)
             path = Path(self._folder.name) / "model.onnx"
             if isinstance(self.model, bytes):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import tvm
 from tvm import s_tir, tirx
@@ -69,6 +70,7 @@ def size_of_call(kernel: KernelSize, operands: list[ExpressionSize]) -> Expressi
     )
 
 
+@lru_cache(maxsize=1024)
 def kernel_size(func: tirx.PrimFunc) -> KernelSize:
     """Returns the size of a kernel whose last parameter is its result; its steps are in the order of evaluation.
 

@@ -14,7 +14,7 @@ __all__ = ["ENGINES", "PACKAGES"]
 
 
 def _nnefc() -> Engine:
-    from nnefc.cli.minimal_tvm import import_tvm
+    from nnefc.support.minimal_tvm import import_tvm
 
     import_tvm()
     from nnefc.loader import LoadError, RunError

@@ -9,7 +9,7 @@ from pathlib import Path
 FOLDER = Path(__file__).parent
 sys.path.insert(0, str(FOLDER.parents[1] / "helpers"))
 
-from nnefc.cli.minimal_tvm import import_tvm  # noqa: E402
+from nnefc.support.minimal_tvm import import_tvm  # noqa: E402
 
 import_tvm()
 

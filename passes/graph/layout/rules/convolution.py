@@ -192,7 +192,7 @@ def _pixels(layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, slid
 def _in_order(layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray) -> tuple[relax.Expr, np.ndarray]:
     """`data`, if it has channels in every slot, under names that are in order; `filters` with the same names."""
     layout = layouts.layout_of(data)
-    if layout is None or not layout.is_full:
+    if layout is None or not layout.is_full or layout.order == tuple(range(layout.channels)):
         return data, filters
     return layouts.renamed(data, layout.gathered(layout.order)), filters[:, layout.order]
 

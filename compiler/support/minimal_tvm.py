@@ -1,0 +1,123 @@
+"""Imports TVM without what the compiler does not use, which halves its start-up time.
+
+`import tvm` imports torch where that is installed, although only the exchange of tensors between the two needs it; the
+parts of its code generators that are in Python, for every kind of accelerator; its distributed runtime, which fails for
+want of a library that is loaded later; its search for schedules, and front ends. The compiler needs none of these; the
+CUDA part is loaded with the first CUDA target.
+
+Modules of TVM that the compiler does not use are loaded at the first use of one of their attributes, so that other code
+of the process can use them. TVM loads code generators for accelerators only while it is imported itself: a program that
+uses them without nnefc imports TVM before nnefc compiles, or calls `tvm.backend.load`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import LazyLoader
+from threading import get_ident
+from types import ModuleType
+
+__all__ = ["import_tvm"]
+
+_HIDDEN = frozenset({"torch", "tvm.runtime.disco"})
+"""Modules that TVM imports where they are there, and goes on without where they are not."""
+
+_AT_FIRST_USE = frozenset(
+    {
+        "tvm.relax.backend.adreno",
+        "tvm.relax.backend.contrib",
+        "tvm.relax.backend.cpu_generic",
+        "tvm.relax.backend.cuda",
+        "tvm.relax.backend.gpu_generic",
+        "tvm.relax.backend.metal",
+        "tvm.relax.backend.rocm",
+        "tvm.relax.frontend",
+        "tvm.relax.op._op_gradient",
+        "tvm.relax.training",
+        "tvm.s_tir.dlight",
+        "tvm.s_tir.meta_schedule",
+        "tvm.topi.gpu",
+        "tvm.topi.image",
+    }
+)
+"""Modules of TVM that the compiler does not use, and that TVM itself imports as a whole."""
+
+_NO_ACCELERATORS = ("TVM_DEVICE_BACKEND_AUTOLOAD", "0")
+"""An environment variable of TVM's."""
+
+_NAMES = "ffi.FunctionListGlobalNamesFunctor"
+"""A function of TVM's: it returns one that says how many functions there are, and the name of each."""
+
+
+def import_tvm() -> None:
+    """Imports TVM without the rest, if it is not imported yet.
+
+    Raises:
+        ModuleNotFoundError: the compiler is not installed.
+    """
+    if "tvm" in sys.modules:
+        return
+    name, value = _NO_ACCELERATORS
+    before = os.environ.get(name)
+    os.environ.setdefault(name, value)
+    finder = _Finder()
+    sys.meta_path.insert(0, finder)
+    try:
+        with _names_listed_once():
+            import tvm  # noqa: F401
+    finally:
+        sys.meta_path.remove(finder)
+        if before is None:
+            os.environ.pop(name, None)
+
+
+class _Finder:
+    """Finds modules while TVM is imported: puts some off until their first use, and hides others from this thread."""
+
+    def __init__(self) -> None:
+        self._thread = get_ident()
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Returns how a module is loaded; None where this is not for this finder to say.
+
+        Raises:
+            ModuleNotFoundError: TVM asks for a module that it goes on without.
+        """
+        if fullname in _HIDDEN and get_ident() == self._thread:
+            raise ModuleNotFoundError(f"No module named {fullname!r}", name=fullname)
+        spec = PathFinder.find_spec(fullname, path, target) if fullname in _AT_FIRST_USE else None
+        if spec is not None and spec.loader is not None:
+            spec.loader = LazyLoader(spec.loader)
+        return spec
+
+
+@contextmanager
+def _names_listed_once() -> Iterator[None]:
+    """Keep the names of TVM's functions, thousands, which each of fifty modules asks for one by one.
+
+    They are asked for again when there are more of them.
+    """
+    try:
+        from tvm_ffi import registry
+    except ModuleNotFoundError:  # then TVM is missing too, and importing it says so
+        yield
+        return
+    listed, counter = registry.list_global_func_names, registry.get_global_func(_NAMES, allow_missing=True)
+    names: list[str] = []
+
+    def kept() -> list[str]:
+        if counter is None or len(names) != counter()(-1):
+            names[:] = listed()
+        return names
+
+    registry.list_global_func_names = kept
+    try:
+        yield
+    finally:
+        registry.list_global_func_names = listed
