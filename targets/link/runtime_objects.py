@@ -8,6 +8,7 @@ It may be removed at any time. Where no cache can be written, they are compiled 
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import logging
 import os
@@ -86,6 +87,7 @@ def _digest(sources: Sequence[Path], headers: Path, command: Sequence[str]) -> s
     return digest.hexdigest()[:32]
 
 
+@functools.cache  # to find it, every folder of packages is listed
 def _zig_version() -> str:
     try:
         return version("ziglang")

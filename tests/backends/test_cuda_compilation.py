@@ -45,6 +45,14 @@ def digits(dump: Path, by_nvrtc: None) -> Artifact:
     return nnefc.compile(DIGITS, TARGET, dump=dump)
 
 
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A network of one kernel."""
+    path = tmp_path_factory.mktemp("small") / "small.nnef"
+    path.write_text("version 1.0; graph g(x) -> (y) { x = external<scalar>(shape = [2, 3]); y = exp(x); }")
+    return path
+
+
 def test_every_launch_is_legal_and_of_a_kernel_that_the_compiler_made(digits: Artifact) -> None:
     assert isinstance(digits.code, CudaCode)
     compiled = {(usage.kernel, usage.architecture) for usage in digits.code.image.usage}
@@ -105,11 +113,11 @@ def test_a_static_library_comes_with_a_header(digits: Artifact, tmp_path: Path) 
     assert "digits_enqueue" in (tmp_path / "digits.h").read_text()
 
 
-def test_the_host_may_be_an_arm(tmp_path: Path) -> None:
-    nnefc.compile(DIGITS, "cuda -arch=sm_87 -host=aarch64-linux-gnu").export(tmp_path / "digits.so")
-    content = (tmp_path / "digits.so").read_bytes()
+def test_the_host_may_be_an_arm(small: Path, tmp_path: Path) -> None:
+    nnefc.compile(small, "cuda -arch=sm_87 -host=aarch64-linux-gnu").export(tmp_path / "small.so")
+    content = (tmp_path / "small.so").read_bytes()
     assert int.from_bytes(content[18:20], "little") == 183  # EM_AARCH64
-    metadata = read_metadata(tmp_path / "digits.so")
+    metadata = read_metadata(tmp_path / "small.so")
     assert metadata is not None
     assert metadata.description.target == "cuda -arch=sm_87 -host=aarch64-linux-gnu"
 
@@ -121,9 +129,9 @@ def test_inspect_says_what_the_library_needs(digits: Artifact, tmp_path: Path) -
     assert "NVIDIA's driver and a GPU: sm_80, sm_90 or newer" in result.output
 
 
-def test_the_command_compiles_and_reports(tmp_path: Path) -> None:
-    output = tmp_path / "digits.so"
-    result = CliRunner().invoke(main, ["compile", str(DIGITS), "-t", "cuda -arch=sm_80", "-o", str(output), "-v"])
+def test_the_command_compiles_and_reports(small: Path, tmp_path: Path) -> None:
+    output = tmp_path / "small.so"
+    result = CliRunner().invoke(main, ["compile", str(small), "-t", "cuda -arch=sm_80", "-o", str(output), "-v"])
     assert result.exit_code == 0, result.output
     assert re.search(r"\d+ launches; NVRTC 13\.\d+: at most \d+ registers a thread, no kernels with", result.stderr)
     assert output.exists()
@@ -134,11 +142,11 @@ def test_source_can_be_emitted(digits: Artifact, tmp_path: Path) -> None:
     assert 'extern "C" __global__' in (tmp_path / "kernels.cu").read_text()
 
 
-def test_a_gpu_has_no_assembly_of_llvms_and_a_cpu_no_cuda(digits: Artifact, tmp_path: Path) -> None:
+def test_a_gpu_has_no_assembly_of_llvms_and_a_cpu_no_cuda(digits: Artifact, small: Path, tmp_path: Path) -> None:
     with pytest.raises(CompileError, match="there is no asm"):
         digits.emit("asm", tmp_path)
     with pytest.raises(CompileError, match="there is no cuda"):
-        nnefc.compile(DIGITS).emit("cuda", tmp_path)
+        nnefc.compile(small).emit("cuda", tmp_path)
 
 
 @pytest.mark.slow

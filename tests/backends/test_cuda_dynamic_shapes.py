@@ -19,6 +19,7 @@ from virtual_machine import run_in_virtual_machine
 import nnefc
 from nnefc.backends import cuda
 from nnefc.backends.cuda import CudaBackend
+from nnefc.driver.artifact import Artifact
 from nnefc.driver.compile import compile_network
 from nnefc.ir.network import DynamicDimension, Network, State
 from nnefc.loader import Model, RunError
@@ -61,8 +62,10 @@ def loaded(network: Network) -> Model:
     return compile_network(network, parse_target("llvm")).load()
 
 
-def load(text: str, **options: int) -> Model:
-    return loaded(network(text, **options))
+@pytest.fixture(scope="module")
+def sums() -> Artifact:
+    with on_cuda():
+        return compile_network(network(SUMS), parse_target("llvm"))
 
 
 def check(model: Model, rows: int) -> None:
@@ -137,8 +140,8 @@ def test_divisions_by_sizes_truncate() -> None:
     assert "int64_t" not in code.kernels.source.partition('extern "C"')[2]
 
 
-def test_a_size_is_a_graph_when_it_comes_again(driver: FakeDriver) -> None:
-    with load(SUMS) as model:
+def test_a_size_is_a_graph_when_it_comes_again(driver: FakeDriver, sums: Artifact) -> None:
+    with sums.load() as model:
         model.reserve()
         calls = []
         for rows in (5, 5, 7, 5, 7, 7, 5):
@@ -149,8 +152,8 @@ def test_a_size_is_a_graph_when_it_comes_again(driver: FakeDriver) -> None:
     assert calls == [(5, 0, 0), (5, 1, 1), (7, 0, 0), (5, 0, 1), (7, 1, 1), (7, 0, 1), (5, 0, 1)]
 
 
-def test_the_graph_that_was_not_used_for_longest_goes(driver: FakeDriver) -> None:
-    with load(SUMS) as model:
+def test_the_graph_that_was_not_used_for_longest_goes(driver: FakeDriver, sums: Artifact) -> None:
+    with sums.load() as model:
         model.reserve()
         for rows in range(1, 34):  # one more than are kept
             check(model, rows)
@@ -162,13 +165,13 @@ def test_the_graph_that_was_not_used_for_longest_goes(driver: FakeDriver) -> Non
         assert driver.names.count("cuGraphInstantiateWithFlags") == 1
 
 
-def test_memory_grows_with_the_sizes_and_never_shrinks(driver: FakeDriver) -> None:
+def test_memory_grows_with_the_sizes_and_never_shrinks(driver: FakeDriver, sums: Artifact) -> None:
     def allocations(rows: int) -> int:
         driver.clear()
         check(model, rows)
         return sum(driver.names.count(name) for name in ("cuMemAlloc_v2", "cuMemHostAlloc"))
 
-    with load(SUMS) as model:
+    with sums.load() as model:
         assert [allocations(rows) > 0 for rows in (40, 40, 3, 64, 40, 64, 1)] == [
             True,
             False,
@@ -180,8 +183,8 @@ def test_memory_grows_with_the_sizes_and_never_shrinks(driver: FakeDriver) -> No
         assert [allocations(rows) for rows in (1000, 999, 64)] == [0, 0, 0]
 
 
-def test_memory_that_is_refused_leaves_a_session_that_goes_on(driver: FakeDriver) -> None:
-    with load(SUMS) as model:
+def test_memory_that_is_refused_leaves_a_session_that_goes_on(driver: FakeDriver, sums: Artifact) -> None:
+    with sums.load() as model:
         check(model, 3)
         for function in ("cuMemAlloc_v2", "cuMemHostAlloc"):
             driver.fail(1, 2, function)
@@ -203,8 +206,8 @@ def test_states_stay_when_memory_grows(driver: FakeDriver) -> None:
             np.testing.assert_allclose(model(x), x + total, rtol=1e-4, atol=1e-4)
 
 
-def test_arrays_of_the_gpu_have_any_size_on_any_stream(driver: FakeDriver) -> None:
-    with load(SUMS) as model, driver.context():
+def test_arrays_of_the_gpu_have_any_size_on_any_stream(driver: FakeDriver, sums: Artifact) -> None:
+    with sums.load() as model, driver.context():
         stream = driver.stream()
         for rows in (4, 9, 4, 4):
             x = np.random.default_rng(rows).standard_normal((rows, 6)).astype(np.float32)
@@ -220,7 +223,7 @@ def test_arrays_of_the_gpu_have_any_size_on_any_stream(driver: FakeDriver) -> No
 
 def test_tensors_of_more_elements_than_kernels_count_are_refused(driver: FakeDriver) -> None:
     assert CudaBackend.max_elements == DEVICES["cuda"].max_elements
-    with load(SUMS, maximum=1 << 30) as model:
+    with loaded(network(SUMS, maximum=1 << 30)) as model:
         with pytest.raises(RunError, match='more than 1073741824 elements: dimension 0 of input "x" is 178956971'):
             model.reserve({"n": (1 << 30) // 6 + 1})
         check(model, 3)

@@ -24,7 +24,7 @@ Compiled = tuple[dict[str, np.ndarray], Artifact]
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
     """The numbers of a model for 24 tokens, compiled for a GPU."""
     folder = tmp_path_factory.mktemp("llm")
-    values = test_llm.write_model(folder / "m.gguf", tied=False)
+    values = test_llm.write_model(folder / "m.gguf", tied=False, layers=1)
     test_llm.convert(folder / "m.gguf", folder / "m", 24)
     with on_cuda():
         artifact = nnefc.compile(folder / "m")

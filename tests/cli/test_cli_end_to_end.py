@@ -1,6 +1,7 @@
 """The digits network through the command line alone: compile, inspect, run, as a person would.
 
-What needs TVM runs in this process, which has it already, save for one compilation that succeeds and one that fails.
+What needs TVM runs in this process, which has it already, save for a compilation that fails; `test_cli_start.py` has
+one in a process of its own that succeeds.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def nnefc_here(*arguments: object) -> subprocess.CompletedProcess[str]:
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("library") / "digits.so"
-    done = nnefc("compile", DIGITS / "model.nnef", "-o", path)
+    done = nnefc_here("compile", DIGITS / "model.nnef", "-o", path)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     return path
 
@@ -68,10 +69,15 @@ def test_inspecting_the_library_shows_the_same_interface_as_the_model(library: P
 
 
 def test_verbose_shows_the_phases_and_dump_writes_the_program_after_each_for_a_batch_by_shape(tmp_path: Path) -> None:
+    (tmp_path / "d.nnef").write_text(
+        "version 1.0; graph d(image) -> (y) { image = external<scalar>(shape = [1, 1, 8, 8]);"
+        " filter = constant(shape = [10, 1, 8, 8], value = [0.25]);"
+        " y = conv(image, filter, padding = [(0, 0), (0, 0)]); }"
+    )
     words = ("-v", "--dump", tmp_path / "dump", "--shape", "image=5,1,8,8")
-    done = nnefc_here("compile", DIGITS / "model.nnef", "-o", tmp_path / "d.so", *words)
+    done = nnefc_here("compile", tmp_path / "d.nnef", "-o", tmp_path / "d.so", *words)
     assert done.returncode == 0, done.stderr
-    assert "[5, 10]" in nnefc_here("inspect", tmp_path / "d.so").stdout
+    assert "[5, 10, 1, 1]" in nnefc_here("inspect", tmp_path / "d.so").stdout
     assert all(re.search(rf"^{phase} +\d+\.\d\d s$", done.stderr, re.MULTILINE) for phase in ("read", "link"))
     dumped = sorted((tmp_path / "dump").glob("*.py"))
     assert len(dumped) > 3
@@ -101,6 +107,7 @@ def test_a_failing_compilation_leaves_a_message_and_the_old_library(
     check_failing(nnefc_here, tmp_path, arguments, message)
 
 
+@pytest.mark.slow
 def test_a_failing_compilation_ends_its_process_with_a_message(tmp_path: Path) -> None:
     check_failing(nnefc, tmp_path, ["compile", "{model}", "--output-tensor", "nothing"], "nothing")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -18,10 +19,12 @@ import onnx
 import onnx.parser
 import pytest
 import tvm
+from click.testing import CliRunner
 from relax_programs import target
 from runtime_samples import CPP, ZIG_CC
 from tvm import relax, te
 
+from nnefc.cli import main
 from nnefc.ir.attributes import RULE
 from nnefc.loader import load
 from nnefc.passes.schedule.analysis import KernelAnalysis
@@ -72,17 +75,27 @@ def run(command: list[str], folder: Path) -> str:
     return done.stdout
 
 
-def test_the_commands_of_the_readme(folder: Path) -> None:
+def test_the_commands_of_the_readme(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In this process, which has imported what they need."""
+    monkeypatch.chdir(folder)
     (commands,) = blocks(ROOT / "README.md", "sh")
-    output = run(["sh", "-e", "-c", commands], folder)
+    output = ""
+    for line in commands.splitlines():
+        program, *words = shlex.split(line, comments=True)
+        done = CliRunner().invoke(main, words)
+        assert (program, done.exit_code) == ("nnefc", 0), done.output
+        output += done.output
     assert "multiply-adds" in output
     assert "milliseconds a run" in output
 
 
-def test_the_python_program_of_the_readme(folder: Path) -> None:
+def test_the_python_program_of_the_readme(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(folder)
     (program,) = blocks(ROOT / "README.md", "python")
-    label = np.load(DIGITS / "test.npz")["labels"][0]
-    assert int(run([sys.executable, "-c", program], folder)) == label
+    exec(program, {})
+    assert int(capsys.readouterr().out) == np.load(DIGITS / "test.npz")["labels"][0]
 
 
 def test_the_c_program_of_the_page_on_deployment(folder: Path, library: Path) -> None:

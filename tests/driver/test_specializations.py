@@ -167,6 +167,7 @@ def counting(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("only", [False, True])
+@pytest.mark.sample(1)
 def test_programs_for_known_sizes_write_the_sizes_that_depend_on_data(only: bool, counting: Path) -> None:
     artifact = nnefc.compile(counting, specialize=[{"n": 40, "w": 8}, {"n": 3, "w": 5}], only_specialized=only)
     session = onnxruntime.InferenceSession(counting, providers=["CPUExecutionProvider"])

@@ -79,10 +79,11 @@ def quantized(rows: np.ndarray, kind: gguf.GGMLQuantizationType) -> tuple[np.nda
 
 
 def write_model(
-    path: Path, tied: bool, other: str = "", architecture: str = "llama", layers: int = LAYERS
+    path: Path, tied: bool, other: str = "", architecture: str = "llama", layers: int = LAYERS, mixed: bool = True
 ) -> dict[str, np.ndarray]:
-    """A random model in a file of GGUF; its numbers by name."""
+    """A random model in a file of GGUF, whose matrices are of several kinds or of one; its numbers by name."""
     kinds, rng = gguf.GGMLQuantizationType, np.random.default_rng(3)
+    of_matrices = (kinds.Q4_1, kinds.Q8_0, kinds.Q4_0, kinds.F32) if mixed else (kinds.Q8_0,) * 4
     model = MODELS[architecture]
     writer = gguf.GGUFWriter(path, architecture)
     writer.add_block_count(layers)
@@ -93,7 +94,7 @@ def write_model(
     for position, (name, shape) in enumerate(shapes.items()):
         given = (rng.standard_normal(shape) * (0.3 if len(shape) > 1 else 1)).astype(np.float32)
         given = np.abs(given) + 0.5 if name == "rope_freqs" else given
-        kind = kinds.F32 if len(shape) == 1 else (kinds.Q4_1, kinds.Q8_0, kinds.Q4_0, kinds.F32)[position % 4]
+        kind = kinds.F32 if len(shape) == 1 else of_matrices[position % 4]
         data, values[name] = quantized(given, kind)
         writer.add_tensor(name if name.endswith(".bias") else f"{name}.weight", data, raw_dtype=kind)
     writer.write_header_to_file()

@@ -93,8 +93,7 @@ def test_the_project_of_cmake(folder: Path) -> None:
     model = folder / "examples" / "digits" / "model.nnef" / "graph.nnef"
     time.sleep(0.01)  # make sees that it is newer
     model.touch()
-    build("cmake --build build", folder)
-    assert compilations(folder) == 2
+    assert "compile" in run("cmake --build build -- -n", folder).stdout  # what would be done
 
 
 PROJECT = """

@@ -31,7 +31,7 @@ def convert(path: Path, folder: Path, context: int) -> None:
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, np.ndarray], Artifact]:
     """The numbers of a model for 24 tokens, compiled."""
     folder = tmp_path_factory.mktemp("llm")
-    values = write_model(folder / "m.gguf", tied=False)
+    values = write_model(folder / "m.gguf", tied=False, layers=1)
     convert(folder / "m.gguf", folder / "m", 24)
     artifact = nnefc.compile(folder / "m", strict=True)
     stored = sum(file.stat().st_size - 128 for file in (folder / "m").glob("*.dat"))
@@ -81,7 +81,7 @@ OTHERS = ["gemma3", *(pytest.param(name, marks=pytest.mark.slow) for name in SLO
 @pytest.mark.parametrize("architecture", OTHERS)
 def test_other_architectures_agree_with_their_definitions(architecture: str, tmp_path: Path) -> None:
     """Biases, norms of heads, wide heads, windows, soft caps, heads that are rotated in part, layers in parallel, …"""
-    values = write_model(tmp_path / "m.gguf", architecture != "phi2", architecture=architecture)
+    values = write_model(tmp_path / "m.gguf", architecture != "phi2", architecture=architecture, mixed=False)
     with nnefc.compile(tmp_path / "m.gguf", strict=True, context=12).load() as model:
         for seen, end in ((0, 7), (7, 8), (8, 11)):
             (found,) = np.asarray(model(np.array([TOKENS[seen:end]])))
@@ -94,7 +94,8 @@ def side_by_side(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, np
     """The numbers of a model for three sequences of 512 tokens, compiled."""
     folder = tmp_path_factory.mktemp("llm")
     values = write_model(folder / "m.gguf", tied=True, layers=1)
-    artifact = nnefc.compile(folder / "m.gguf", context=512, sequences=3, dump=folder / "dump")
+    options = {"dump": folder / "dump", "dump_after": ["join attention"]}
+    artifact = nnefc.compile(folder / "m.gguf", context=512, sequences=3, **options)
     (joined,) = (folder / "dump").glob("*join_attention.py")
     assert joined.read_text().count("R.take(") == 4  # tokens, their positions: keys and values are read where they lie
     return values, artifact

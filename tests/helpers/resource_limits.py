@@ -15,7 +15,14 @@ __all__ = ["confined"]
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(
-    ["nnefc.driver.compile", "nnefc.frontends.onnx", "nnefc.frontends.pnnx", "nnefc.frontends.nnef"]
+    [
+        "nnefc.driver.compile",
+        "nnefc.backends.cpu",
+        "nnefc.frontends.onnx",
+        "nnefc.frontends.pnnx",
+        "nnefc.frontends.nnef",
+        "pytest",
+    ]
 )
 
 SECONDS = 240

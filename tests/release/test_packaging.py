@@ -53,11 +53,10 @@ def test_the_archive_of_sources_has_every_file_that_git_has(tmp_path: Path) -> N
     for name in files:
         (tmp_path / "clone" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "clone" / name).symlink_to(ROOT / name)
-    build = "import sys, setuptools.build_meta as backend; backend.build_sdist(sys.argv[1])"
-    subprocess.run(
-        [sys.executable, "-c", build, str(tmp_path)], cwd=tmp_path / "clone", check=True, capture_output=True
-    )
-    (archive,) = tmp_path.glob("*.tar.gz")
+    words = ["sdist", "--formats=tar", "--dist-dir", str(tmp_path)]  # gzip takes most of the time
+    command = [sys.executable, "-c", "import setuptools; setuptools.setup()", *words]
+    subprocess.run(command, cwd=tmp_path / "clone", check=True, capture_output=True)
+    (archive,) = tmp_path.glob("*.tar")
     with tarfile.open(archive) as opened:
         packed = {member.name.partition("/")[2] for member in opened.getmembers() if not member.isdir()}
     assert {name for name in files if not name.startswith((".ci/", ".gitignore"))} - packed == set()

@@ -191,14 +191,14 @@ def test_a_stream_without_requests_is_ended(libraries: dict[str, Path]) -> None:
         if error is not None:
             ended.set()
 
-    with serving({"lookup": libraries["lookup"]}, idle=2) as server:
+    with serving({"lookup": libraries["lookup"]}, idle=1) as server:
         client = grpc.InferenceServerClient(f"127.0.0.1:{server.grpc_port}")
         client.start_stream(take)
         client.async_stream_infer("lookup", [given(grpc, "row", "INT64", np.array([2]))])
         assert ended.wait(20)
         client.stop_stream()
         client.close()
-    assert received[0].tolist() == [[20, 21]] and "no request for 2 seconds" in str(received[1])
+    assert received[0].tolist() == [[20, 21]] and "no request for 1 second" in str(received[1])
 
 
 @pytest.mark.parametrize("sequence", [{"sequence_id": 7}, {"sequence_id": "first", "sequence_start": True}])

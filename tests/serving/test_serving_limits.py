@@ -88,7 +88,7 @@ def test_work_in_a_thread_is_waited_for() -> None:
 
 def test_requests_without_a_free_slot_are_refused_at_once(libraries: dict[str, Path]) -> None:
     with (
-        serving({"rows": libraries["rows"]}, rows=2, delay=2.0, waiting=1) as server,
+        serving({"rows": libraries["rows"]}, rows=2, delay=1.0, waiting=1) as server,
         ThreadPoolExecutor(3) as pool,
     ):
         waiting = [pool.submit(post, server, INFER, of_width(width)) for width in (1, 2, 3)]
@@ -120,12 +120,12 @@ def test_an_index_that_does_not_arrive_is_given_up(libraries: dict[str, Path]) -
 
 
 def test_an_answer_that_is_not_read_keeps_its_slot_until_it_is_thrown_away(libraries: dict[str, Path]) -> None:
-    size = 16 << 20
+    size = 8 << 20
     raw = {"datatype": "FP32", "shape": [4, size // 16], "parameters": {"binary_data_size": size}}
     given = {"inputs": [{"name": name} | raw for name in "xy"], "parameters": {"binary_data_output": True}}
     text = json.dumps(given).encode()
     head = f"POST {INFER} HTTP/1.1\r\nHost: x\r\nInference-Header-Content-Length: {len(text)}\r\n"
-    with serving({"rows": libraries["rows"]}, timeout=2.0) as server, socket.socket() as lazy:
+    with serving({"rows": libraries["rows"]}, timeout=1.0) as server, socket.socket() as lazy:
         lazy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         lazy.connect(("127.0.0.1", server.port))
         lazy.sendall(f"{head}Content-Length: {len(text) + 2 * size}\r\n\r\n".encode() + text + bytes(2 * size))
@@ -178,7 +178,7 @@ def test_clients_change_no_models_unless_they_may(libraries: dict[str, Path]) ->
 
 def test_what_has_begun_is_answered_when_the_server_ends(libraries: dict[str, Path]) -> None:
     """Requests wait for others to join them while the server drains; new ones are refused."""
-    with ThreadPoolExecutor(2) as pool, serving({"rows": libraries["rows"]}, rows=4, delay=2.0) as server:
+    with ThreadPoolExecutor(2) as pool, serving({"rows": libraries["rows"]}, rows=4, delay=1.0) as server:
         begun = [pool.submit(post, server, INFER, of_width(width)) for width in (2, 3)]
         wait_for(server, 2)
         server.service.drains = True
@@ -190,7 +190,7 @@ def test_what_has_begun_is_answered_when_the_server_ends(libraries: dict[str, Pa
 
 def test_a_process_answers_what_has_begun_before_sigterm(libraries: dict[str, Path]) -> None:
     """Its request waits for others to join it when the signal comes."""
-    waiting = ["--max-batch", "4", "--max-delay", "1500", "--threads", "1"]
+    waiting = ["--max-batch", "4", "--max-delay", "800", "--threads", "1"]
     command = [sys.executable, "-m", "nnefc", "serve", str(libraries["rows"]), "--port", "0", "--no-grpc", *waiting]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process, ThreadPoolExecutor(1) as pool:
         try:

@@ -102,7 +102,7 @@ def test_answers_are_read_at_a_minimum_rate(libraries: dict[str, Path], monkeypa
     text = json.dumps({"inputs": [{"name": name} | raw for name in "xy"], "parameters": {"binary_data_output": True}})
     head = f"{HEAD}Inference-Header-Content-Length: {len(text)}\r\nContent-Length: {len(text) + 2 * size}\r\n\r\n"
     with serving({"rows": libraries["rows"]}) as server:
-        for pause in (0.0, 1.5):
+        for pause in (0.0, 0.8):
             count = 0
             with socket.socket() as client, suppress(ConnectionResetError):
                 client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)

@@ -81,7 +81,7 @@ def test_a_changed_file_is_compiled_again(changed: str, runtime: Runtime) -> Non
 def test_other_options_and_compilers_are_other_objects(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
     default = runtime.make("a")
     assert runtime.make("b", "-DVALUE_OF=2", "-O3") != default
-    monkeypatch.setattr(module, "version", lambda package: f"another {package}")
+    monkeypatch.setattr(module, "_zig_version", lambda: "another")
     runtime.make("c")
     assert runtime.compiled == 6
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from cuda_samples import CUDA_SAMPLE, cuda_library, sample_kernels
 from fake_driver import HERE, driver_folder
-from runtime_samples import CONSTANTS, CPP, DYNAMIC_SAMPLE, ZIG_CC, constants_file, sample_library
+from runtime_samples import CONSTANTS, CPP, DYNAMIC_SAMPLE, ZIG_CC, constants_file, joined, sample_library
 from test_runtime_sanitizers import COMPILERS, compiles_without_warnings, needs
 
 from nnefc.targets.link.toolchain import RUNTIME, model_source, runtime_sources
@@ -21,7 +21,8 @@ def build(command: tuple[str, ...], program: str, folder: Path) -> Path:
     model = folder / "model.c"
     model.write_text(model_source(CUDA_SAMPLE))
     path = folder / program
-    sources = [*runtime_sources(CUDA_SAMPLE), model, HERE / "network.c", HERE / f"{program}.c", RUNTIME / "constants.S"]
+    sources = joined(runtime_sources(CUDA_SAMPLE), folder)
+    sources += [model, HERE / "network.c", HERE / f"{program}.c", RUNTIME / "constants.S"]
     definition = f'-DNNEFC_CONSTANTS="{constants_file(CONSTANTS, "cuda-faults.bin")}"'
     flags = [
         "-std=gnu11",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from emulation import MACHINES, Machine
-from runtime_samples import C_SOURCES, DATA_DEPENDENT_SAMPLE, DYNAMIC_SAMPLE, ZIG_CC, ZIG_TARGET
+from runtime_samples import C_SOURCES, DATA_DEPENDENT_SAMPLE, DYNAMIC_SAMPLE, ZIG_CC, ZIG_TARGET, joined
 from test_runtime_sanitizers import COMPILERS, compiles_without_warnings, each_compiler, needs
 
 from nnefc.targets.link.toolchain import RUNTIME, model_source, runtime_sources
@@ -28,7 +28,7 @@ def build(command: tuple[str, ...], folder: Path, kind: str) -> Path:
     model.write_text(model_source(SAMPLES[kind]))
     program = folder / f"{kind}_sizes"
     sources = [
-        *runtime_sources(SAMPLES[kind]),
+        *joined(runtime_sources(SAMPLES[kind]), folder),
         model,
         *(C_SOURCES / f"{kind}_{part}.c" for part in ("network", "sizes")),
     ]
