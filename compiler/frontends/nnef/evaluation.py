@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any
 
 from nnefc.frontends.nnef import arithmetic
 from nnefc.frontends.nnef.arithmetic import ELEMENTS_A_STEP, MAX_ELEMENTS, ArithmeticProblem
 from nnefc.frontends.nnef.declarations import Operation, Registry
 from nnefc.frontends.nnef.environment import Environment, UserFragment, document_environment
+from nnefc.frontends.nnef.evaluator import Evaluator, Frame, Limits, Work
 from nnefc.frontends.nnef.flat import FlatGraph, Invocation
 from nnefc.frontends.nnef.invocation import (
     ExternalShapes,
@@ -24,7 +24,6 @@ from nnefc.frontends.nnef.language import syntax
 from nnefc.frontends.nnef.language.checking import check_definition, check_document, choose_graph
 from nnefc.frontends.nnef.language.deep_stack import call_with_deep_stack
 from nnefc.frontends.nnef.language.inference import BINARY_OPERATIONS, UNARY_OPERATIONS, Annotations
-from nnefc.frontends.nnef.language.syntax import Expression, Source
 from nnefc.frontends.nnef.language.types import Dialect
 from nnefc.frontends.nnef.naming import TensorNames, rename
 from nnefc.frontends.nnef.values import Tensor, Value, shape_of
@@ -35,8 +34,6 @@ __all__ = ["MAX_DEPTH", "MAX_OPERATIONS", "MAX_STEPS", "evaluate", "keep_whole"]
 MAX_DEPTH = 2_000
 MAX_OPERATIONS = 100_000
 MAX_STEPS = 2_000_000
-
-_MAX_NOTES = 6
 
 
 def keep_whole(operation: Operation) -> bool:
@@ -74,31 +71,21 @@ def evaluate(
         environment = document_environment(document, registry)
         chosen = choose_graph(document, graph)
         annotations = check_document(document, chosen, environment)
-        limits = _Limits(max_depth, max_operations, max_steps)
+        limits = Limits(max_depth, max_operations, max_steps)
         externals = ExternalShapes(chosen, shapes or {})
-        return _Evaluator(document, chosen, environment, annotations, externals, limits, expand).graph()
+        return _Flattener(document, chosen, environment, annotations, externals, limits, expand).graph()
 
     return call_with_deep_stack(run, document.source.file, max_depth)
 
 
-@dataclass(frozen=True)
-class _Limits:
-    depth: int
-    operations: int
-    steps: int
-
-
-@dataclass
-class _Frame:
-    """A body that is being evaluated. `content` is what `?` stands for in it."""
-
-    source: Source
-    content: str
-    values: dict[str, Value] = field(default_factory=dict)
-
-
-class _Evaluator:
+class _Flattener(Evaluator):
     """Evaluates one graph. Types have been checked: what is left to go wrong depends on values."""
+
+    TOO_LONG = "the document takes more than {} steps to evaluate"
+    TOO_MANY = "the flattened graph has more than {} operations"
+    NOTES_EACH_CALL = True
+    UNPACKING = "an array of {values} elements cannot be unpacked into {names}"
+    UNDEFINED = "Give it a body: { … }; or register it with --operators FILE.py, see docs/how-to/custom-operator.md."
 
     def __init__(
         self,
@@ -107,15 +94,15 @@ class _Evaluator:
         environment: Environment,
         annotations: Annotations,
         externals: ExternalShapes,
-        limits: _Limits,
+        limits: Limits,
         expand: Callable[[Operation], bool],
     ) -> None:
+        super().__init__(limits, Work())
         self._document = document
         self._graph = graph
         self._environment = environment
         self._annotations = annotations
         self._externals = externals
-        self._limits = limits
         self._expand = expand
         self._definitions: dict[Operation, UserFragment] = {}
         self._invocations: list[Invocation] = []
@@ -125,19 +112,17 @@ class _Evaluator:
             {identifier.name for statement in graph.body for identifier in syntax.identifiers_of(statement.target)}
         )
         self._statement = ""
-        self._depth = 0
-        self._steps = 0
 
     def graph(self) -> FlatGraph:
         """Evaluate the graph's statements in their order."""
-        frame = _Frame(self._document.source, "")
+        frame = Frame(self._document.source)
         for assignment in self._graph.body:
             first = len(self._invocations)
             identifiers = syntax.identifiers_of(assignment.target)
             self._statement = identifiers[0].name if identifiers else self._graph.name
-            value = self._value(assignment.value, frame)
+            value = self.value(assignment.value, frame)
             fresh = {tensor for invocation in self._invocations[first:] for tensor in invocation.tensors}
-            self._assign(assignment.target, value, frame, partial(self._named, frame, fresh))
+            self.assign(assignment.target, value, frame, partial(self._named, frame, fresh))
         flat = FlatGraph(
             self._graph.name,
             self._document.dialect,
@@ -147,28 +132,7 @@ class _Evaluator:
         )
         return rename(flat, self._names)
 
-    def _fail(self, frame: _Frame, at: int, message: str, hint: str | None = None) -> NoReturn:
-        raise CompileError(message, location=frame.source.location(at), hint=hint)
-
-    def _spend(self, frame: _Frame, at: int, steps: int) -> None:
-        self._steps += steps
-        if self._steps > self._limits.steps:
-            self._fail(frame, at, f"the document takes more than {self._limits.steps} steps to evaluate")
-
-    # Assignments
-
-    def _assign(self, target: syntax.Target, value: Any, frame: _Frame, name: Callable[[int, str, Any], Any]) -> None:
-        """Take the value apart as the target is written; `name` turns what an identifier gets into its value."""
-        if isinstance(target, syntax.Identifier):
-            frame.values[target.name] = name(target.at, target.name, value)
-            return
-        if len(value) != len(target.elements):
-            message = f"an array of {len(value)} elements cannot be unpacked into {len(target.elements)}"
-            self._fail(frame, target.at, message)
-        for element, element_value in zip(target.elements, value, strict=True):
-            self._assign(element, element_value, frame, name)  # type: ignore[arg-type]
-
-    def _named(self, frame: _Frame, fresh: set[Tensor], at: int, name: str, value: Any) -> Tensor:
+    def _named(self, frame: Frame, fresh: set[Tensor], at: int, name: str, value: Any) -> Tensor:
         """A tensor called `name` in the graph: the value itself if its statement made it, else a copy."""
         if isinstance(value, Tensor) and value in fresh and value not in self._names.given:
             self._names.given[value] = name
@@ -177,7 +141,7 @@ class _Evaluator:
         self._names.given[copied] = name
         return copied
 
-    def _copy(self, frame: _Frame, at: int, value: Value) -> Tensor:
+    def _copy(self, frame: Frame, at: int, value: Value) -> Tensor:
         """A new tensor of the same value. The provisional dialect has no `copy`, only `copy_n`."""
         content = value.content if isinstance(value, Tensor) else _CONTENTS[type(value)]
         copy = self._environment.lookup("copy")
@@ -185,7 +149,7 @@ class _Evaluator:
             return _tensor(self._standard(copy, {"x": value}, content, frame, at, None))
         copy_n = self._environment.lookup("copy_n")
         if not isinstance(copy_n, Operation):
-            self._fail(frame, at, "the tensor has a name already", "Use the identifier that it was assigned to first.")
+            self.fail(frame, at, "the tensor has a name already", "Use the identifier that it was assigned to first.")
         (copied,) = self._standard(copy_n, {"x": value, "times": 1}, content, frame, at, None)
         return _tensor(copied)
 
@@ -198,28 +162,11 @@ class _Evaluator:
 
     # Expressions
 
-    def _value(self, expression: Expression, frame: _Frame) -> Any:
-        """The value of an expression."""
-        self._spend(frame, expression.at, 1)
+    def identifier(self, identifier: syntax.Identifier, frame: Frame) -> Any:
+        return frame.values[identifier.name]
+
+    def sequence(self, expression: syntax.Range | syntax.Comprehension | syntax.Builtin, frame: Frame) -> Any:
         match expression:
-            case syntax.Literal(_, value):
-                return value
-            case syntax.Identifier(_, name):
-                return frame.values[name]
-            case syntax.Invocation():
-                return self._invocation(expression, frame)
-            case syntax.Array(_, elements):
-                return [self._value(element, frame) for element in elements]
-            case syntax.Tuple(_, elements):
-                return tuple([self._value(element, frame) for element in elements])
-            case syntax.Select(_, value, condition, otherwise):
-                return self._value(value if self._value(condition, frame) else otherwise, frame)
-            case syntax.Binary():
-                return self._binary(expression, frame)
-            case syntax.Unary():
-                return self._unary(expression, frame)
-            case syntax.Subscript():
-                return self._subscript(expression, frame)
             case syntax.Range():
                 return self._range(expression, frame)
             case syntax.Comprehension():
@@ -227,73 +174,73 @@ class _Evaluator:
             case syntax.Builtin():
                 return self._builtin(expression, frame)
 
-    def _unary(self, unary: syntax.Unary, frame: _Frame) -> Any:
-        operand = self._value(unary.operand, frame)
+    def unary(self, unary: syntax.Unary, frame: Frame) -> Any:
+        operand = self.value(unary.operand, frame)
         if unary in self._annotations.tensor_operators:
             return self._operator(UNARY_OPERATIONS[unary.operator], (operand,), frame, unary.at)
         if isinstance(operand, Tensor):
             return operand
         return self._arithmetic(frame, unary.at, arithmetic.unary, unary.operator, operand)
 
-    def _binary(self, binary: syntax.Binary, frame: _Frame) -> Any:
-        left = self._value(binary.left, frame)
+    def binary(self, binary: syntax.Binary, frame: Frame) -> Any:
+        left = self.value(binary.left, frame)
         if binary in self._annotations.tensor_operators:
-            operands = (left, self._value(binary.right, frame))
+            operands = (left, self.value(binary.right, frame))
             return self._operator(BINARY_OPERATIONS[binary.operator], operands, frame, binary.sign)
         if binary.operator == "&&":
-            return left and self._value(binary.right, frame)
+            return left and self.value(binary.right, frame)
         if binary.operator == "||":
-            return left or self._value(binary.right, frame)
-        right = self._value(binary.right, frame)
+            return left or self.value(binary.right, frame)
+        right = self.value(binary.right, frame)
         if binary.operator in ("==", "!=", "in"):
             self._check_size({"left": left, "right": right}, frame, binary.sign)
         return self._arithmetic(frame, binary.sign, arithmetic.binary, binary.operator, left, right)
 
-    def _arithmetic(self, frame: _Frame, at: int, function: Callable[..., Any], *operands: Any) -> Any:
+    def _arithmetic(self, frame: Frame, at: int, function: Callable[..., Any], *operands: Any) -> Any:
         try:
             result = function(*operands)
         except ArithmeticProblem as problem:
-            self._fail(frame, at, str(problem))
+            self.fail(frame, at, str(problem))
         if isinstance(result, list | str):
-            self._spend(frame, at, len(result) // ELEMENTS_A_STEP)
+            self.spend(frame, at, len(result) // ELEMENTS_A_STEP)
         return result
 
-    def _subscript(self, subscript: syntax.Subscript, frame: _Frame) -> Any:
-        sequence, index = self._value(subscript.sequence, frame), self._value(subscript.index, frame)
+    def subscript(self, subscript: syntax.Subscript, frame: Frame) -> Any:
+        sequence, index = self.value(subscript.sequence, frame), self.value(subscript.index, frame)
         position = index + len(sequence) if index < 0 and self._document.dialect is Dialect.FINAL else index
         if not 0 <= position < len(sequence):
-            self._fail(frame, subscript.index.at, f"the index {index} is outside {_length_text(sequence)}")
+            self.fail(frame, subscript.index.at, f"the index {index} is outside {_length_text(sequence)}")
         return sequence[position]
 
-    def _range(self, range_: syntax.Range, frame: _Frame) -> Any:
-        sequence = self._value(range_.sequence, frame)
+    def _range(self, range_: syntax.Range, frame: Frame) -> Any:
+        sequence = self.value(range_.sequence, frame)
         bounds = []
         for bound, default in ((range_.begin, 0), (range_.end, len(sequence))):
-            value = default if bound is None else self._value(bound, frame)
+            value = default if bound is None else self.value(bound, frame)
             position = value + len(sequence) if value < 0 and self._document.dialect is Dialect.FINAL else value
             if not 0 <= position <= len(sequence):
-                self._fail(frame, (bound or range_).at, f"the bound {value} is outside {_length_text(sequence)}")
+                self.fail(frame, (bound or range_).at, f"the bound {value} is outside {_length_text(sequence)}")
             bounds.append(position)
-        self._spend(frame, range_.at, max(0, bounds[1] - bounds[0]) // ELEMENTS_A_STEP)
+        self.spend(frame, range_.at, max(0, bounds[1] - bounds[0]) // ELEMENTS_A_STEP)
         return sequence[bounds[0] : bounds[1]]
 
-    def _comprehension(self, comprehension: syntax.Comprehension, frame: _Frame) -> list[Any]:
+    def _comprehension(self, comprehension: syntax.Comprehension, frame: Frame) -> list[Any]:
         """The iterators advance together over arrays of one length."""
-        sequences = [self._value(iterator.sequence, frame) for iterator in comprehension.iterators]
+        sequences = [self.value(iterator.sequence, frame) for iterator in comprehension.iterators]
         for iterator, sequence in zip(comprehension.iterators, sequences, strict=True):
             if len(sequence) != len(sequences[0]):
                 message = f"arrays of {len(sequences[0])} and {len(sequence)} elements cannot be iterated over together"
-                self._fail(frame, iterator.sequence.at, message)
+                self.fail(frame, iterator.sequence.at, message)
         elements = []
         for values in zip(*sequences, strict=True):
             for iterator, value in zip(comprehension.iterators, values, strict=True):
-                self._assign(iterator.target, value, frame, lambda at, name, value: value)
-            if comprehension.condition is None or self._value(comprehension.condition, frame):
-                elements.append(self._value(comprehension.element, frame))
+                self.assign(iterator.target, value, frame)
+            if comprehension.condition is None or self.value(comprehension.condition, frame):
+                elements.append(self.value(comprehension.element, frame))
         return elements
 
-    def _builtin(self, builtin: syntax.Builtin, frame: _Frame) -> Any:
-        argument = self._value(builtin.argument, frame)
+    def _builtin(self, builtin: syntax.Builtin, frame: Frame) -> Any:
+        argument = self.value(builtin.argument, frame)
         match builtin.name:
             case "shape_of":
                 shape = list(shape_of(argument))
@@ -303,25 +250,25 @@ class _Evaluator:
             case "length_of":
                 return len(argument)
             case "range_of":
-                self._spend(frame, builtin.at, len(argument) // ELEMENTS_A_STEP)
+                self.spend(frame, builtin.at, len(argument) // ELEMENTS_A_STEP)
                 return list(range(len(argument)))
             case name:
                 return self._arithmetic(frame, builtin.at, arithmetic.cast, name, argument, self._document.dialect)
 
     # Invocations
 
-    def _operator(self, name: str, operands: tuple[Value, ...], frame: _Frame, at: int) -> Any:
+    def _operator(self, name: str, operands: tuple[Value, ...], frame: Frame, at: int) -> Any:
         """An operator on tensors, as the operation that it stands for."""
         callee = self._environment.lookup(name)
         assert callee is not None, name
         names = [parameter.name for parameter in callee.signature.parameters]
         return self._call(callee, dict(zip(names, operands, strict=True)), "", frame, at, None)
 
-    def _invocation(self, invocation: syntax.Invocation, frame: _Frame) -> Any:
+    def invocation(self, invocation: syntax.Invocation, frame: Frame, target: str) -> Any:
         callee = self._environment.lookup(invocation.name)
         assert callee is not None, invocation.name
         written = written_arguments(callee.signature, invocation)
-        given = {name: self._value(value, frame) for name, value in written.items()}
+        given = {name: self.value(value, frame) for name, value in written.items()}
         content = self._annotations.contents.get(invocation, "")
         content = frame.content if content == "?" else content
         return self._call(callee, given, content, frame, invocation.at, invocation)
@@ -331,7 +278,7 @@ class _Evaluator:
         callee: Operation | UserFragment,
         given: Mapping[str, Value],
         content: str,
-        frame: _Frame,
+        frame: Frame,
         at: int,
         invocation: syntax.Invocation | None,
     ) -> Any:
@@ -358,42 +305,29 @@ class _Evaluator:
         return definition
 
     def _fragment(
-        self, fragment: UserFragment, arguments: dict[str, Value], content: str, frame: _Frame, at: int
+        self, fragment: UserFragment, arguments: dict[str, Value], content: str, frame: Frame, at: int
     ) -> Any:
         """Evaluate a fragment's body; the results, a tuple if there are several."""
-        name, body = fragment.syntax.name, fragment.syntax.body
-        if body is None:
-            hint = "Give it a body: { … }; or register it with --operators FILE.py, see docs/how-to/custom-operator.md."
-            self._fail(frame, at, f"the fragment '{name}' is declared but not defined", hint)
-        if self._depth >= self._limits.depth:
-            hint = "A fragment that invokes itself needs 'if … else' to come to an end; --max-depth N allows more."
-            self._fail(frame, at, f"fragments are expanded more than {self._limits.depth} deep", hint)
-        self._depth += 1
-        inner = _Frame(fragment.syntax.source, content, arguments)
-        try:
-            for assignment in body:
-                self._assign(assignment.target, self._value(assignment.value, inner), inner, self._local)
-        except CompileError as error:
-            if len(error.notes) < _MAX_NOTES:
-                error.notes += ((f"in the expansion of '{name}', invoked here", frame.source.location(at)),)
-            raise
-        self._depth -= 1
-        results = [inner.values[result.name] for result in fragment.signature.results]
+        inner = Frame(fragment.syntax.source, content, arguments)
+        note = f"in the expansion of '{fragment.syntax.name}', invoked here"
+        results = self.located(frame, at, note, self.expand, fragment.syntax, inner, self._run)
         return results[0] if len(results) == 1 else tuple(results)
+
+    def _run(self, body: tuple[syntax.Assignment, ...], frame: Frame) -> None:
+        for assignment in body:
+            self.assign(assignment.target, self.value(assignment.value, frame), frame, self._local)
 
     def _standard(
         self,
         operation: Operation,
         arguments: dict[str, Value],
         content: str,
-        frame: _Frame,
+        frame: Frame,
         at: int,
         written: syntax.Invocation | None,
     ) -> Any:
         """Add an invocation of a standard operation; its results, a tuple if there are several."""
-        if len(self._invocations) >= self._limits.operations:
-            message = f"the flattened graph has more than {self._limits.operations} operations"
-            self._fail(frame, at, message, "If it is meant to: --max-operations N allows more.")
+        self.count_operation(frame, at)
         self._check_size(arguments, frame, at)
         location = frame.source.location(at)
         if operation.name == "external" and written is not None:
@@ -402,7 +336,7 @@ class _Evaluator:
         if operation.name == "update":
             variable = arguments["variable"]
             if not isinstance(variable, Tensor) or self._producers[variable].operation.name != "variable":
-                self._fail(frame, at, "the first argument of 'update' must be a variable")
+                self.fail(frame, at, "the first argument of 'update' must be a variable")
 
         invocation = invoke(operation, arguments, content, location, locations(operation, written, frame.source, at))
         self._invocations.append(invocation)
@@ -414,7 +348,7 @@ class _Evaluator:
         results = list(invocation.results.values())
         return results[0] if len(results) == 1 else tuple(results)
 
-    def _share(self, invocation: Invocation, frame: _Frame, at: int) -> None:
+    def _share(self, invocation: Invocation, frame: Frame, at: int) -> None:
         """Variables of one label share their data, so they have one shape."""
         label: Any = invocation.arguments["label"]
         (variable,) = invocation.tensors
@@ -424,15 +358,15 @@ class _Evaluator:
             notes = (("the first variable of that label", first.location),)
             raise CompileError(message, location=frame.source.location(at), notes=notes)
 
-    def _check_size(self, arguments: Mapping[str, Value], frame: _Frame, at: int) -> None:
+    def _check_size(self, arguments: Mapping[str, Value], frame: Frame, at: int) -> None:
         """Arrays that share their elements can be larger than all memory when taken apart; looking at each takes
         time."""
         for name, value in arguments.items():
             if isinstance(value, list | tuple):
                 count = count_leaves(value, MAX_ELEMENTS)
                 if count > MAX_ELEMENTS:
-                    self._fail(frame, at, f"'{name}' has more than {MAX_ELEMENTS} elements")
-                self._spend(frame, at, count // ELEMENTS_A_STEP)
+                    self.fail(frame, at, f"'{name}' has more than {MAX_ELEMENTS} elements")
+                self.spend(frame, at, count // ELEMENTS_A_STEP)
 
 
 _CONTENTS: dict[type, str] = {bool: "logical", int: "integer", float: "scalar"}

@@ -18,9 +18,9 @@ from tvm.ir import GenericConst
 from nnefc.frontends.dynamic_shapes import dynamic_shape_context
 from nnefc.frontends.nnef import operations as _operations  # noqa: F401  (fills STANDARD)
 from nnefc.frontends.nnef.declarations import STANDARD, Operation, nearest_name
-from nnefc.frontends.nnef.dynamic.interpreter import Limits
 from nnefc.frontends.nnef.dynamic.network import dynamic_network
 from nnefc.frontends.nnef.evaluation import MAX_DEPTH, MAX_OPERATIONS, MAX_STEPS, evaluate, keep_whole
+from nnefc.frontends.nnef.evaluator import Limits
 from nnefc.frontends.nnef.externals import dynamic_shapes
 from nnefc.frontends.nnef.files.archive import ModelFiles, open_model
 from nnefc.frontends.nnef.files.quantization import Quantization, QuantizedBy, parse_quantization

@@ -58,19 +58,20 @@ def value_of(expression: str, type_: str = "integer[]", dialect: Dialect = Diale
 def probe(document: Any) -> Any:
     """Evaluate the fragment `probed` of a document without arguments."""
     from nnefc.frontends.nnef.environment import document_environment
-    from nnefc.frontends.nnef.evaluation import _Evaluator, _Frame, _Limits
+    from nnefc.frontends.nnef.evaluation import _Flattener
+    from nnefc.frontends.nnef.evaluator import Frame, Limits
     from nnefc.frontends.nnef.invocation import ExternalShapes
     from nnefc.frontends.nnef.language.checking import check_document, choose_graph
 
     environment = document_environment(document, STANDARD)
     chosen = choose_graph(document, None)
     annotations = check_document(document, chosen, environment)
-    limits = _Limits(100, 100, 100_000)
-    evaluator = _Evaluator(
+    limits = Limits(100, 100, 100_000)
+    evaluator = _Flattener(
         document, chosen, environment, annotations, ExternalShapes(chosen, {}), limits, lambda operation: False
     )
     arguments = {p.name: p.default for p in environment.fragments["probed"].signature.parameters}
-    frame = _Frame(document.source, "")
+    frame = Frame(document.source)
     return evaluator._fragment(environment.fragments["probed"], arguments, "", frame, 0)
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
-from typing import Any, NoReturn
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from tvm import relax
@@ -22,6 +22,7 @@ from nnefc.frontends.nnef.dynamic.emitter import DynamicEmitter
 from nnefc.frontends.nnef.dynamic.quantized import QuantizedTensors
 from nnefc.frontends.nnef.dynamic.registry import ExtensionOperator, ExtensionRegistry, operator_of
 from nnefc.frontends.nnef.dynamic.values import Value, integer, is_tensor, spelled, truth
+from nnefc.frontends.nnef.evaluator import Evaluator, Frame, Limits, Work
 from nnefc.frontends.nnef.files.archive import ModelFiles
 from nnefc.frontends.nnef.language import syntax
 from nnefc.frontends.nnef.language.inference import BINARY_OPERATIONS, UNARY_OPERATIONS
@@ -33,9 +34,8 @@ from nnefc.support.diagnostics import CompileError, Location
 from nnefc.symbolic.dims import Dimension, Size, expression, variables
 from nnefc.symbolic.values import Condition, negated
 
-__all__ = ["Interpreter", "Limits"]
+__all__ = ["Interpreter"]
 
-_MAX_NOTES = 6
 _MISSING = object()
 _MAX_ELEMENTS = 1 << 20
 
@@ -48,32 +48,7 @@ Submodels = Callable[["Interpreter", ModelFiles, str, Sequence[Value]], list[Val
 """What evaluates a model of a label that is among the files of a model, given what calls it, and its inputs."""
 
 
-@dataclass(frozen=True)
-class Limits:
-    """Limits of a document: depth of fragment expansion, number of calls, number of evaluated expressions."""
-
-    depth: int
-    operations: int
-    steps: int
-
-
-@dataclass
-class _Work:
-    """How many calls there were, and how many expressions."""
-
-    calls: int = 0
-    steps: int = 0
-
-
-@dataclass
-class _Frame:
-    """A body that is being evaluated."""
-
-    source: syntax.Source
-    values: dict[str, Value] = field(default_factory=dict)
-
-
-class Interpreter:
+class Interpreter(Evaluator):
     """Evaluates one document.
 
     Args:
@@ -91,6 +66,10 @@ class Interpreter:
         work: what has been done so far; models inside the model add to it.
     """
 
+    TOO_LONG = "more than {} expressions are to be evaluated"
+    TOO_MANY = "more than {} operations are called"
+    UNPACKING = "{names} names are given to {values} values"
+
     def __init__(
         self,
         document: syntax.Document,
@@ -104,24 +83,22 @@ class Interpreter:
         quantized: QuantizedTensors | None = None,
         files: ModelFiles | None = None,
         submodels: Submodels | None = None,
-        work: _Work | None = None,
+        work: Work | None = None,
     ) -> None:
+        super().__init__(limits, Work() if work is None else work)
         self.at = at
         self.keeps_states = keeps_states
         self.quantized = QuantizedTensors(at, {}) if quantized is None else quantized
         self._absent = absent
         self._files = files
         self._submodels = submodels
-        self._work = _Work() if work is None else work
         self._document = document
         self._registries = registries
         self._symbols = symbols
         self._sources = sources
-        self._limits = limits
         self._fragments = {fragment.name: fragment for fragment in document.fragments}
         self._definitions: dict[str, syntax.Fragment] = {}
         self._customs: dict[str, ExtensionOperator | None] = {}
-        self._depth = 0
 
     def is_endless(self, size: Dimension) -> bool:
         """Returns whether a size depends on a symbol that no input has: the length of a stream, which no run knows."""
@@ -135,10 +112,10 @@ class Interpreter:
 
     def run_graph(self, graph: syntax.Graph) -> dict[str, Value]:
         """Evaluate a graph's statements; all values by name."""
-        frame = _Frame(self._document.source)
+        frame = Frame(self._document.source)
         self._body(graph.body, frame)
         for output in graph.outputs:
-            self._identifier(output, frame)
+            self.identifier(output, frame)
         return frame.values
 
     def parameters_of(self, name: str) -> list[str]:
@@ -180,7 +157,7 @@ class Interpreter:
         Raises:
             CompileError: models are inside each other too deeply.
         """
-        depth = self._limits.depth - self._depth - 1
+        depth = self.limits.depth - self.depth - 1
         if depth < 1:
             raise CompileError("models are inside each other too deeply", hint="--max-depth N allows more")
         return Interpreter(
@@ -189,13 +166,13 @@ class Interpreter:
             registries,
             {**self._symbols, **symbols},
             sources,
-            replace(self._limits, depth=depth),
+            replace(self.limits, depth=depth),
             self.keeps_states,
             self._absent,
             quantized,
             files,
             self._submodels,
-            self._work,
+            self.work,
         )
 
     def text_of(self, name: str) -> str:
@@ -211,96 +188,53 @@ class Interpreter:
         return text
 
     def _expanded(self, fragment: syntax.Fragment, arguments: Mapping[str, Value]) -> dict[str, Value]:
-        if fragment.body is None:
-            raise CompileError(f"the fragment '{fragment.name}' is declared but not defined")
-        if self._depth >= self._limits.depth:
-            hint = "A fragment that invokes itself needs 'if … else' to come to an end; --max-depth N allows more."
-            raise CompileError(f"fragments are expanded more than {self._limits.depth} deep", hint=hint)
-        inner = _Frame(fragment.source)
-        for parameter in fragment.parameters:
+        inner = Frame(fragment.source)
+        for parameter in fragment.parameters if fragment.body is not None else ():
             if parameter.name in arguments:
                 inner.values[parameter.name] = arguments[parameter.name]
             elif parameter.default is not None:
                 inner.values[parameter.name] = literal_value(parameter.default)
             else:
                 raise CompileError(f"'{fragment.name}' needs an argument for '{parameter.name}'")
-        self._depth += 1
-        try:
-            self._body(fragment.body, inner)
-            return {
-                result.name: self._identifier(syntax.Identifier(result.at, result.name), inner)
-                for result in fragment.results
-            }
-        finally:
-            self._depth -= 1
+        results = self.expand(fragment, inner, self._body)
+        return {result.name: value for result, value in zip(fragment.results, results, strict=True)}
 
-    def _body(self, body: tuple[syntax.Assignment, ...], frame: _Frame) -> None:
+    def _body(self, body: tuple[syntax.Assignment, ...], frame: Frame) -> None:
         for assignment in body:
             target = assignment.target
             name = target.name if isinstance(target, syntax.Identifier) else "part"
-            if self._depth == 0:
+            if self.depth == 0:
                 self.at.hint = name
-            value = self._value(assignment.value, frame, name)
-            if self._depth == 0 and isinstance(target, syntax.Identifier):
+            value = self.value(assignment.value, frame, name)
+            if self.depth == 0 and isinstance(target, syntax.Identifier):
                 value = self._placed(frame, assignment.target.at, self.quantized.assigned, name, value)
-            self._assign(target, value, frame)
-
-    def _assign(self, target: syntax.Target, value: Value, frame: _Frame) -> None:
-        """Bind names; one that is assigned again has its last value."""
-        if isinstance(target, syntax.Identifier):
-            frame.values[target.name] = value
-            return
-        values = list(value) if isinstance(value, list | tuple) else [value]
-        if len(values) != len(target.elements):
-            self._fail(frame, target.at, f"{len(target.elements)} names are given to {len(values)} values")
-        for part, element in zip(target.elements, values, strict=True):
-            self._assign(part, element, frame)  # type: ignore[arg-type]
+            self.assign(target, value, frame)
 
     # Expressions
 
-    def _value(self, expression: syntax.Expression, frame: _Frame, target: str = "") -> Value:
-        self._work.steps += 1
-        if self._work.steps > self._limits.steps:
-            self._fail(frame, expression.at, f"more than {self._limits.steps} expressions are to be evaluated")
-        match expression:
-            case syntax.Literal(_, value):
-                return value
-            case syntax.Identifier():
-                return self._identifier(expression, frame)
-            case syntax.Array(at, elements):
-                return self._repeated(at, [self._value(element, frame) for element in elements], frame)
-            case syntax.Tuple(at, elements):
-                return self._repeated(at, tuple(self._value(element, frame) for element in elements), frame)
-            case syntax.Unary():
-                return self._unary(expression, frame)
-            case syntax.Binary():
-                return self._binary(expression, frame)
-            case syntax.Subscript():
-                return self._subscript(expression, frame)
-            case syntax.Select(at, value, condition, otherwise):
-                chosen = self._placed(frame, at, truth, self.at.known(self._value(condition, frame)))
-                return self._value(value if chosen else otherwise, frame)
-            case syntax.Invocation():
-                return self._invocation(expression, frame, target)
-            case _:
-                self._fail(frame, expression.at, "such an expression does not belong to tract's dialect")
+    def condition(self, at: int, value: Any, frame: Frame) -> bool:
+        chosen: bool = self._placed(frame, at, truth, self.at.known(value))
+        return chosen
 
-    def _repeated(self, at: int, value: Value, frame: _Frame) -> Value:
+    def sequence(self, expression: syntax.Range | syntax.Comprehension | syntax.Builtin, frame: Frame) -> Any:
+        self.fail(frame, expression.at, "such an expression does not belong to tract's dialect")
+
+    def checked(self, at: int, value: Value, frame: Frame) -> Value:
         """A value, if no array is too large or too deep to take apart: those inside one may share their elements."""
         pending, count = [(value, 0)], 0
         while pending:
             element, depth = pending.pop()
             if isinstance(element, list | tuple):
                 if depth >= MAX_NESTING:
-                    self._fail(frame, at, f"arrays and tuples are more than {MAX_NESTING} inside each other")
+                    self.fail(frame, at, f"arrays and tuples are more than {MAX_NESTING} inside each other")
                 pending += [(part, depth + 1) for part in element]
             count += 1
             if count > _MAX_ELEMENTS:
-                self._fail(frame, at, f"the array has more than {_MAX_ELEMENTS} elements")
-        self._work.steps += count // ELEMENTS_A_STEP if isinstance(value, list | tuple) else 0
+                self.fail(frame, at, f"the array has more than {_MAX_ELEMENTS} elements")
+        self.work.steps += count // ELEMENTS_A_STEP if isinstance(value, list | tuple) else 0
         return value
 
-    def _identifier(self, identifier: syntax.Identifier, frame: _Frame) -> Value:
+    def identifier(self, identifier: syntax.Identifier, frame: Frame) -> Value:
         name = identifier.name
         found = frame.values.get(name, _MISSING)
         if found is not _MISSING:
@@ -311,69 +245,66 @@ class Interpreter:
             return math.inf
         nearest = nearest_name(name, [*frame.values, *self._symbols])
         hint = f"did you mean '{nearest}'?" if nearest else None
-        self._fail(frame, identifier.at, f"'{name}' has no value here", hint)
+        self.fail(frame, identifier.at, f"'{name}' has no value here", hint)
 
-    def _unary(self, unary: syntax.Unary, frame: _Frame) -> Value:
-        value = self._value(unary.operand, frame)
+    def unary(self, unary: syntax.Unary, frame: Frame) -> Value:
+        value = self.value(unary.operand, frame)
         if is_tensor(value) or isinstance(value, list):
             plus = unary.operator == "+"
             return value if plus else self._called(UNARY_OPERATIONS[unary.operator], [value], frame, unary.at)
         if unary.operator == "!":
             return negated(value) if isinstance(value, Condition) else not self._placed(frame, unary.at, truth, value)
         if isinstance(value, str | tuple):
-            self._fail(frame, unary.at, f"{spelled(value)} is no number")
+            self.fail(frame, unary.at, f"{spelled(value)} is no number")
         return -value if unary.operator == "-" else value
 
-    def _binary(self, binary: syntax.Binary, frame: _Frame) -> Value:
-        sides = [self._repeated(binary.sign, self._value(side, frame), frame) for side in (binary.left, binary.right)]
+    def binary(self, binary: syntax.Binary, frame: Frame) -> Value:
+        sides = [self.checked(binary.sign, self.value(side, frame), frame) for side in (binary.left, binary.right)]
         if binary.operator not in BINARY_OPERATIONS:
-            self._fail(frame, binary.sign, f"the operator '{binary.operator}' does not belong to tract's dialect")
+            self.fail(frame, binary.sign, f"the operator '{binary.operator}' does not belong to tract's dialect")
         made = self._called(BINARY_OPERATIONS[binary.operator], sides, frame, binary.sign)
         if not any(is_tensor(side) or isinstance(side, list) for side in sides) and isinstance(made, np.ndarray):
             element = made.reshape(())[()]  # of two numbers
             return element.item() if isinstance(element, np.generic) else element
         return made
 
-    def _subscript(self, subscript: syntax.Subscript, frame: _Frame) -> Value:
-        sequence = self._value(subscript.sequence, frame)
-        index = self._placed(frame, subscript.index.at, integer, self._value(subscript.index, frame))
+    def subscript(self, subscript: syntax.Subscript, frame: Frame) -> Value:
+        sequence = self.value(subscript.sequence, frame)
+        index = self._placed(frame, subscript.index.at, integer, self.value(subscript.index, frame))
         if isinstance(sequence, np.ndarray) and sequence.ndim:
             sequence = list(sequence)
         if not isinstance(sequence, list | tuple) or isinstance(index, Size):
-            self._fail(frame, subscript.at, f"{spelled(sequence)} has no elements to choose from")
+            self.fail(frame, subscript.at, f"{spelled(sequence)} has no elements to choose from")
         if not -len(sequence) <= index < len(sequence):
-            self._fail(frame, subscript.index.at, f"the index {index} is outside {len(sequence)} elements")
+            self.fail(frame, subscript.index.at, f"the index {index} is outside {len(sequence)} elements")
         return sequence[index]
 
     # Calls
 
-    def _called(self, name: str, values: list[Value], frame: _Frame, at: int) -> Value:
+    def _called(self, name: str, values: list[Value], frame: Frame, at: int) -> Value:
         """An operator of expressions, as the operation that it stands for."""
         operation = STANDARD.lookup(name, Dialect.FINAL)
         assert operation is not None
         names = [parameter.name for parameter in operation.signature.parameters]
         return self._placed(frame, at, call_standard, self.at, operation, dict(zip(names, values, strict=True)))
 
-    def _invocation(self, invocation: syntax.Invocation, frame: _Frame, target: str) -> Value:
+    def invocation(self, invocation: syntax.Invocation, frame: Frame, target: str) -> Value:
         name = invocation.name
         parameters = self._parameters(invocation, frame)
         given: dict[str, Value] = {}
         for position, argument in enumerate(invocation.arguments):
             if argument.name is None and position >= len(parameters):
-                self._fail(frame, argument.at, f"'{name}' has {len(parameters)} parameters, more arguments are given")
+                self.fail(frame, argument.at, f"'{name}' has {len(parameters)} parameters, more arguments are given")
             # Arguments with unknown names are ignored: torch-to-nnef writes some.
-            given[argument.name or parameters[position]] = self._repeated(
-                argument.at, self._value(argument.value, frame), frame
+            given[argument.name or parameters[position]] = self.checked(
+                argument.at, self.value(argument.value, frame), frame
             )
-        self._work.calls += 1
-        if self._work.calls > self._limits.operations:
-            hint = "If it is meant to: --max-operations N allows more."
-            self._fail(frame, invocation.at, f"more than {self._limits.operations} operations are called", hint)
+        self.count_operation(frame, invocation.at)
         if name in self._sources and name not in self._fragments:
             location = frame.source.location(invocation.at)
             content = invocation.content or "scalar"
             return self._placed(frame, invocation.at, self._sources[name], given, content, target, location)
-        if self._depth == 0:
+        if self.depth == 0:
             given = dict(self.quantized.arguments(name, given))
         return self._placed(frame, invocation.at, self._resolved, name, given, invocation.content or "")
 
@@ -383,7 +314,7 @@ class Interpreter:
             self._customs[name] = custom_extension(name, self._fragments.get(name), self._registries)
         return self._customs[name]
 
-    def _parameters(self, invocation: syntax.Invocation, frame: _Frame) -> list[str]:
+    def _parameters(self, invocation: syntax.Invocation, frame: Frame) -> list[str]:
         """The names of the parameters of what is called."""
         name = invocation.name
         custom = self._custom(name)
@@ -396,7 +327,7 @@ class Interpreter:
             known = [*self._fragments, *(each for r in self._registries.values() for each in r.operators)]
             nearest = nearest_name(name, known) or STANDARD.nearest(name, Dialect.FINAL)
             hint = f"did you mean '{nearest}'?" if nearest else "define a fragment of that name"
-            self._fail(frame, invocation.at, f"the registries of this document have no operation '{name}'", hint)
+            self.fail(frame, invocation.at, f"the registries of this document have no operation '{name}'", hint)
         return [parameter.name for parameter in operator.signature.parameters]
 
     def _resolved(self, name: str, given: Mapping[str, Value], content: str) -> Value:
@@ -418,22 +349,8 @@ class Interpreter:
             return _listed(self._expanded(self._definitions[name], given))
         return call_standard(self.at, operation, given, content)
 
-    # Errors
-
-    def _placed(self, frame: _Frame, at: int, function: Callable[..., Any], *args: Any) -> Any:
-        """Calls a function; errors without a location get this one, others a note that this call led to them."""
-        try:
-            return function(*args)
-        except CompileError as error:
-            location = frame.source.location(at)
-            if error.location is None:
-                raise CompileError(error.message, location=location, hint=error.hint, notes=error.notes) from None
-            if len(error.notes) < _MAX_NOTES and error.location != location:
-                error.notes += (("in the expansion of what is called here", location),)
-            raise
-
-    def _fail(self, frame: _Frame, at: int, message: str, hint: str | None = None) -> NoReturn:
-        raise CompileError(message, location=frame.source.location(at), hint=hint)
+    def _placed(self, frame: Frame, at: int, function: Callable[..., Any], *args: Any) -> Any:
+        return self.located(frame, at, "in the expansion of what is called here", function, *args)
 
 
 def _listed(results: Mapping[str, Value]) -> Value:

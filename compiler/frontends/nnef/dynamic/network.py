@@ -14,12 +14,13 @@ from nnefc.frontends.nnef import registries as _registries  # noqa: F401  (fills
 from nnefc.frontends.nnef.declarations import nearest_name
 from nnefc.frontends.nnef.dynamic.custom import custom_registries
 from nnefc.frontends.nnef.dynamic.emitter import DynamicEmitter
-from nnefc.frontends.nnef.dynamic.interpreter import Interpreter, Limits, Source
+from nnefc.frontends.nnef.dynamic.interpreter import Interpreter, Source
 from nnefc.frontends.nnef.dynamic.quantized import QuantizedTensors
 from nnefc.frontends.nnef.dynamic.registry import REGISTRIES, ExtensionRegistry
 from nnefc.frontends.nnef.dynamic.submodels import run_submodel
 from nnefc.frontends.nnef.dynamic.symbols import INPUTS, Symbols, declared_inputs, named_in_inputs, read_assertions
 from nnefc.frontends.nnef.dynamic.values import Value, coerced, dtype_named, integers
+from nnefc.frontends.nnef.evaluator import Limits
 from nnefc.frontends.nnef.files.archive import ModelFiles
 from nnefc.frontends.nnef.files.quantization import Quantization, parse_quantization
 from nnefc.frontends.nnef.files.weights import random_values
