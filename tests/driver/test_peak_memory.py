@@ -135,6 +135,10 @@ def nnef_folder(folder: Path, weights: Weights) -> Path:
     return model
 
 
+def nnef_fp16(folder: Path, weights: Weights) -> Path:
+    return nnef_folder(folder, [each.astype(np.float16) for each in weights * 2])
+
+
 def nnef_archive(folder: Path, weights: Weights) -> Path:
     model, path = nnef_folder(folder, weights), folder / "m.nnef.tar"
     with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as archive:
@@ -152,8 +156,8 @@ def nnef_compressed(folder: Path, weights: Weights) -> Path:
 WRITERS: Mapping[str, Writer] = {
     writer.__name__: writer
     for writer in (
-        inline, constant_nodes, fp16_weights, typed_fields, external, compressed, pnnx, nnef_folder, nnef_archive,
-        nnef_compressed,
+        inline, constant_nodes, fp16_weights, typed_fields, external, compressed, pnnx, nnef_folder, nnef_fp16,
+        nnef_archive, nnef_compressed,
     )
 }  # fmt: skip
 

@@ -1,11 +1,14 @@
-"""A decoder that a front end has read, as a network, as an outline, and as a model of NNEF on disk."""
+"""A decoder that a front end has read, as a network, as an outline, and as a model of NNEF on disk.
+
+A front end of language models is a :class:`DecoderFrontEnd` of the function that reads its files.
+"""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nnefc.frontends.decoder.architectures import Hyperparameters, described
@@ -21,8 +24,10 @@ from nnefc.ir.network import Network
 from nnefc.ir.outline import Outline
 from nnefc.support.diagnostics import CompileError, warn
 from nnefc.symbolic.dims import DynamicSize
+from nnefc.tokenizer.network import with_own_vocabulary
+from nnefc.tokenizer.vocabulary import Vocabulary
 
-__all__ = ["DecoderSource", "session_of"]
+__all__ = ["DecoderFrontEnd", "DecoderSource"]
 
 _DEFAULT_CONTEXT = 2048
 _MAX_CONTEXT, _MAX_SEQUENCES = 1 << 24, 1 << 12
@@ -42,6 +47,8 @@ class DecoderSource:
         weights: its tensors.
         is_gguf: whether the rows of heads are in the order of files of GGUF.
         asked: the files that it was read from, relative to its folder.
+        vocabulary: reads the model's tokenizer, if it has one.
+        vocabulary_files: what that is read from, relative to the folder.
     """
 
     path: Path
@@ -51,6 +58,8 @@ class DecoderSource:
     weights: Weights
     is_gguf: bool
     asked: tuple[str, ...] = ()
+    vocabulary: Callable[[], Vocabulary] | None = None
+    vocabulary_files: tuple[str, ...] = ()
 
     def files(self, session: Session) -> GeneratedFiles:
         """Returns the model as files of NNEF, none of which is on disk."""
@@ -67,10 +76,14 @@ class DecoderSource:
         output_tensors: tuple[str, ...],
         is_tied: bool,
     ) -> Network:
-        """Returns the network."""
-        return load_files(
+        """Returns the network, with the model's tokenizer."""
+        network = load_files(
             self.files(session), self.path.name, shape=shape, output_tensors=output_tensors, is_tied=is_tied
         )
+        if self.vocabulary is None:
+            return network
+        files = tuple(sorted({*network.files, *self.vocabulary_files}))
+        return with_own_vocabulary(replace(network, files=files), self.vocabulary)
 
     def outline(self, session: Session) -> Outline:
         """Returns the outline; no elements are read."""
@@ -92,9 +105,75 @@ class DecoderSource:
         write_files(model.text, ((label, _file(tensor)) for label, tensor in model.tensors.items()), output)
 
 
-def session_of(
-    path: Path,
-    hyperparameters: Hyperparameters,
+@dataclass(frozen=True)
+class DecoderFrontEnd:
+    """The functions of a front end of language models.
+
+    Attributes:
+        read: reads a model, given its path.
+    """
+
+    read: Callable[[Path], DecoderSource]
+
+    def load(
+        self,
+        path: Path | str,
+        *,
+        context: int | None = None,
+        sequences: int | None = None,
+        candidates: int | None = None,
+        quantize: str | None = None,
+        shape: Mapping[str, tuple[int | DynamicSize, ...]] | None = None,
+        output_tensors: tuple[str, ...] = (),
+        is_tied: bool = False,
+    ) -> Network:
+        """Loads a language model.
+
+        Args:
+            path: the file or folder.
+            context: how many tokens a conversation has at most; None: as many as in training, at most 2048.
+            sequences: how many conversations a session keeps.
+            candidates: of how many of the likeliest tokens the network chooses one; None or 0 for logits.
+            quantize: to what matrices of floats are rounded; None for nothing.
+            shape: sizes of symbols or shapes of inputs, by name.
+            output_tensors: names of tensors to return in place of the network's own outputs.
+            is_tied: whether dynamic sizes that broadcast are one size.
+
+        Raises:
+            CompileError: a file is not as it must be, or the architecture is not supported.
+        """
+        source = self.read(Path(path))
+        session = _session(source, context, sequences, candidates, quantize)
+        return source.network(session, shape, output_tensors, is_tied)
+
+    def outline(
+        self,
+        path: Path | str,
+        *,
+        context: int | None = None,
+        sequences: int | None = None,
+        candidates: int | None = None,
+    ) -> Outline:
+        """Returns the outline of a language model; the arguments are those of `load`."""
+        source = self.read(Path(path))
+        return source.outline(_session(source, context, sequences, candidates))
+
+    def write(
+        self,
+        path: Path,
+        output: Path,
+        *,
+        context: int | None = None,
+        sequences: int | None = None,
+        candidates: int | None = None,
+    ) -> None:
+        """Writes a language model as a model of NNEF; the arguments are those of `load`."""
+        source = self.read(path)
+        source.write(_session(source, context, sequences, candidates), output)
+
+
+def _session(
+    source: DecoderSource,
     context: int | None,
     sequences: int | None,
     candidates: int | None,
@@ -105,11 +184,11 @@ def session_of(
     Raises:
         CompileError: an option is out of range.
     """
-    trained = hyperparameters.context or _DEFAULT_CONTEXT
+    trained = source.hyperparameters.context or _DEFAULT_CONTEXT
     chosen = min(_DEFAULT_CONTEXT, trained) if context is None else context
     for name, value, maximum in (("context", chosen, _MAX_CONTEXT), ("sequences", sequences or 1, _MAX_SEQUENCES)):
         if not 1 <= value <= maximum:
-            raise CompileError(f"'{path}': {name} is {value:,}, it can be 1 to {maximum:,}")
+            raise CompileError(f"'{source.path}': {name} is {value:,}, it can be 1 to {maximum:,}")
     return Session(chosen, sequences or 1, candidates or 0, quantize)
 
 

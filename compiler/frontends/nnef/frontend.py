@@ -26,7 +26,7 @@ from nnefc.frontends.nnef.files.archive import ModelFiles, open_model
 from nnefc.frontends.nnef.files.quantization import Quantization, QuantizedBy, parse_quantization
 from nnefc.frontends.nnef.files.resources import document_text
 from nnefc.frontends.nnef.files.tensor_file import parse_tensor
-from nnefc.frontends.nnef.files.weights import Stored, load_variables
+from nnefc.frontends.nnef.files.weights import Fp16Values, Stored, load_variables
 from nnefc.frontends.nnef.flat import FlatGraph, Invocation, Tensor
 from nnefc.frontends.nnef.language import syntax
 from nnefc.frontends.nnef.language.checking import choose_graph
@@ -371,7 +371,7 @@ def _updates(flat: FlatGraph) -> dict[str, Invocation]:
 
 
 def _as_array(value: Stored) -> Array:
-    """A value that changes from run to run: it stays in blocks or codes no longer."""
+    """Returns a value that changes from run to run: an array of its own type."""
     return value if isinstance(value, np.ndarray) else value.values()
 
 
@@ -389,10 +389,13 @@ def _lower(
             label = invocation.args.label
             value = states.get(label, values[label])
             lowering.hint = invocation.tensors[0].name
-            made = value.lower(lowering) if isinstance(value, BlockTensor | Codes) else value
-            lowering.bind(invocation.tensors[0], lowering.bound(made))
+            made = value if isinstance(value, np.ndarray | relax.Var) else value.lower(lowering)
+            bound = lowering.bound(made)
+            lowering.bind(invocation.tensors[0], bound)
             own = values[label]
-            if not isinstance(own, BlockTensor):
+            if isinstance(own, Fp16Values):
+                note_name(bound, label)
+            elif not isinstance(own, BlockTensor):
                 note_name(own.codes if isinstance(own, Codes) else np.asarray(own), label)
             return
     tensors = invocation.tensors

@@ -149,6 +149,21 @@ def test_scalars_of_any_width_become_float32(tmp_path, dtype):
     np.testing.assert_array_equal(result[0, :, 1, 1], value[0].astype(np.float32))
 
 
+def test_large_weights_of_float16_are_constants_as_the_file_has_them(tmp_path):
+    text = """version 1.0; graph net(x) -> (y) {
+        x = external<scalar>(shape = [3, 181]);
+        w = variable<scalar>(shape = [191, 181], label = 'w');
+        y = matmul(x, w, transposeB = true);
+    }"""
+    w = (RNG.standard_normal((191, 181)) / 13).astype(np.float16)
+    write_model(tmp_path / "model", text, w=w)
+    network = load(tmp_path / "model")
+    assert [array.dtype for array in constants(network) if array.size > 1] == [np.float16]
+    x = RNG.standard_normal((3, 181)).astype(np.float32)
+    (y,) = run_network(network, [x])
+    np.testing.assert_allclose(y, x.astype(np.float64) @ w.T.astype(np.float64), rtol=1e-4, atol=1e-4)
+
+
 def test_integers_keep_64_bits_where_the_file_has_them(tmp_path):
     text = """version 1.0;
         graph g(x) -> (y, z)

@@ -279,6 +279,26 @@ def test_fp16_has_no_name_in_nnef(tmp_path: Path) -> None:
         nnefc.convert(path, tmp_path / "out.nnef")
 
 
+def test_large_weights_of_fp16_become_variables(tmp_path: Path) -> None:
+    """Of a layer and of a recurrent one, whose weights the model converts to float32."""
+    rng, to = np.random.default_rng(4), onnx.TensorProto.FLOAT
+    shapes = {"a": (181, 192), "w": (1, 192, 181), "r": (1, 192, 192)}
+    nodes = [node("Cast", [name], [f"{name}32"], to=to) for name in shapes]
+    nodes += [
+        node("MatMul", ["x", "a32"], ["y"]),
+        node("Unsqueeze", ["x", "one"], ["steps"]),
+        node("RNN", ["steps", "w32", "r32"], ["", "h"], hidden_size=192),
+    ]
+    held = [tensor(name, rng.standard_normal(shape) / 13, np.float16) for name, shape in shapes.items()]
+    outputs = [info("y", (2, 192)), info("h", (1, 1, 192))]
+    made = model(graph(nodes, [info("x", (2, 181))], outputs, [*held, tensor("one", [1], np.int64)]))
+    nnefc.convert(save(made, tmp_path), tmp_path / "again.nnef")
+    x = rng.standard_normal((2, 181)).astype(np.float32)
+    first, second = (nnefc.compile(tmp_path / name).run({"x": x}) for name in ("model.onnx", "again.nnef"))
+    for name in ("y", "h"):
+        np.testing.assert_allclose(first[name], second[name], rtol=1e-5, atol=1e-5)
+
+
 def test_gelu_by_tanh_keeps_its_bits(tmp_path: Path) -> None:
     """It is written as several operations, in the order in which the operator computes it."""
     text = """<ir_version: 10, opset_import: ["" : 20]>

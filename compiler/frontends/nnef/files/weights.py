@@ -17,14 +17,43 @@ from nnefc.frontends.nnef.flat import FlatGraph, Invocation
 from nnefc.frontends.nnef.operations.lowering import DTYPES
 from nnefc.frontends.nnef.quantized_tensors import Codes, grid_of
 from nnefc.frontends.nnef.values import Shape, Tensor
+from nnefc.operators.base import Emitter, Operand
+from nnefc.operators.math.casting import Cast
 from nnefc.operators.nn.block_quantization import BlockTensor
 from nnefc.support.diagnostics import CompileError, Location
+from nnefc.support.mapped_files import LARGE
 
-__all__ = ["Stored", "load_variables", "random_values"]
+__all__ = ["Fp16Values", "Stored", "load_variables", "random_values"]
 
 Array = npt.NDArray[Any]
 
-Stored = Array | BlockTensor | Codes
+
+@dataclass(frozen=True, eq=False)
+class Fp16Values:
+    """A large variable whose file holds float16, which the program converts: packing reads weights from the file."""
+
+    array: Array
+
+    @property
+    def shape(self) -> Shape:
+        """The shape of the variable."""
+        return self.array.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of the converted elements."""
+        return np.dtype(np.float32)
+
+    def values(self) -> Array:
+        """Returns the elements in float32."""
+        return self.array.astype(np.float32)
+
+    def lower(self, at: Emitter) -> Operand:
+        """Returns the elements in float32, computed by the network."""
+        return Cast("float32").lower(at, at.expr(self.array))
+
+
+Stored = Array | BlockTensor | Codes | Fp16Values
 """What a variable's value is kept as."""
 
 
@@ -50,8 +79,8 @@ def load_variables(
 ) -> dict[str, Stored]:
     """The value of every variable by its label.
 
-    Scalars are float32, or stay in blocks or in codes of 8 bits; integers are int32 (int64 where the file stores 64
-    bits), logical values bool.
+    Scalars are float32, or stay in blocks, in codes of 8 bits or in float16; integers are int32 (int64 where the file
+    stores 64 bits), logical values bool.
     Arrays may be views into the model's files.
 
     Args:
@@ -155,6 +184,8 @@ def _converted(variable: _Variable, stored: StoredTensor, file: str) -> Stored:
     array = stored.array
     if isinstance(array, BlockTensor):
         return array
+    if variable.content == "scalar" and array.dtype == np.float16 and array.nbytes >= LARGE:
+        return Fp16Values(array)
     if variable.content != "integer":
         return array.astype(DTYPES[variable.content], copy=False)
     if array.dtype == np.uint64 and array.size and array.max() > np.iinfo(np.int64).max:

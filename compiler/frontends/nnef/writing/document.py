@@ -27,6 +27,7 @@ from nnefc.frontends.nnef.declarations import (
 )
 from nnefc.frontends.nnef.flat import Invocation
 from nnefc.frontends.nnef.language.types import ArrayType, TensorType, Type
+from nnefc.operators.dtypes import FLOAT16_TYPES
 from nnefc.support.diagnostics import Location
 from nnefc.symbolic.dims import is_known
 
@@ -160,6 +161,13 @@ class Document:
         if name is not None:
             self.named.setdefault(found, name)
         return found
+
+    def converted_constant(self, operand: Operand, dtype: str) -> Tensor | None:
+        """Returns a float32 variable that stands for a conversion of a constant of 16-bit floats; None for others."""
+        array = operand.value.numpy() if isinstance(operand, GenericConst) else operand
+        if not isinstance(array, np.ndarray) or str(array.dtype) not in FLOAT16_TYPES or dtype != "float32":
+            return None
+        return self.variable(array.astype(np.float32))
 
     def coded(self, codes: Array) -> Tensor:
         """A variable of scalars whose file has integers that stand for them."""

@@ -176,6 +176,8 @@ def _where(document: Document, operator: Where, condition: Any, x: Any, y: Any) 
 @says(Cast)
 def _cast(document: Document, operator: Cast, x: Any) -> Any:
     """Between contents; integers have no width of their own."""
+    if (constant := document.converted_constant(x, operator.dtype)) is not None:
+        return constant
     value, content = document.tensor(x), content_of(operator.dtype)
     is_cut = content == "integer" and operator.dtype not in ("int32", "int64")
     if is_cut and value.content == content:

@@ -235,8 +235,8 @@ def _ranked(document: Document, x: Any, rank: int) -> Any:
 
 @tract_says(Cast)
 def _cast(document: TractDocument, operator: Cast, x: Any) -> Any:
-    value = document.tensor(x)
-    return _converted(document, value, operator.dtype)
+    constant = document.converted_constant(x, operator.dtype)
+    return _converted(document, document.tensor(x), operator.dtype) if constant is None else constant
 
 
 def _converted(document: TractDocument, value: Tensor, dtype: str) -> Any:
