@@ -39,7 +39,7 @@ from nnefc.targets.description.library import (
 from nnefc.targets.link.constants import Constants
 from nnefc.targets.link.elf_symbols import hide_symbols
 from nnefc.targets.link.linking import CONSTANTS, Linking, linking_for
-from nnefc.targets.link.runtime_objects import SHARED, runtime_objects
+from nnefc.targets.link.runtime_objects import SHARED, joined_sources, runtime_objects
 from nnefc.targets.link.system_compiler import has_zig, system_archiver, system_compiler
 from nnefc.targets.link.zig import OTHER_COMPILERS, run_compiler, zig
 from nnefc.targets.machine.cpu.architecture import architecture_of
@@ -256,9 +256,11 @@ def _inputs(
     for name, text in model_sources(description).items():
         models.append(folder / name)
         models[-1].write_text(text, encoding="utf-8")
-    runtime = runtime_sources(description)
+    sources = runtime_sources(description)
     if own:
-        runtime = _runtime_objects(runtime, description, linking, own, folder)
+        runtime = _runtime_objects(sources, description, linking, own, folder)
+    else:
+        runtime = joined_sources(sources, RUNTIME, folder)
     inputs = [*map(str, runtime), *map(str, models)]
     for number, path in enumerate(objects):
         if path.suffix != ".o":  # a source of the network's own

@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,8 +16,7 @@ import numpy as np
 
 from nnefc.targets.description.library import CallDescription, DimensionDescription
 from nnefc.targets.link.constants import Constants
-from nnefc.targets.link.runtime_objects import SHARED
-from nnefc.targets.link.toolchain import RUNTIME, LibraryDescription, TensorDescription, link_library
+from nnefc.targets.link.toolchain import LibraryDescription, TensorDescription, link_library
 from nnefc.targets.link.zig import zig
 
 C_SOURCES = Path(__file__).parents[1] / "targets" / "runtime" / "c"
@@ -156,15 +154,6 @@ def thread_count() -> int:
         counts.append(len(os.listdir("/proc/self/task")))
         time.sleep(0.005)
     return counts[-1]
-
-
-def joined(sources: Sequence[Path], folder: Path) -> list[Path]:
-    """Returns C files of the runtime with those that all libraries share in one unit, which compiles in less time."""
-    shared = [path for path in sources if path.parent in {RUNTIME / name for name in SHARED}]
-    unit = folder / "shared.c"
-    lines = ["#define _GNU_SOURCE", *(f'#include "{path}"' for path in shared)]
-    unit.write_text("\n".join([*lines, ""]))
-    return [unit, *(path for path in sources if path not in shared)]
 
 
 def constants_file(data: bytes, name: str = "sample.bin") -> Path:

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 from cuda_samples import CUDA_SAMPLE, cuda_library, sample_kernels
 from fake_driver import HERE, driver_folder
-from runtime_samples import CONSTANTS, CPP, DYNAMIC_SAMPLE, ZIG_CC, constants_file, joined, sample_library
+from runtime_samples import CONSTANTS, CPP, DYNAMIC_SAMPLE, ZIG_CC, constants_file, sample_library
 from test_runtime_sanitizers import COMPILERS, compiles_without_warnings, needs
 
+from nnefc.targets.link.runtime_objects import joined_sources
 from nnefc.targets.link.toolchain import RUNTIME, model_source, runtime_sources
 
 
@@ -21,7 +22,7 @@ def build(command: tuple[str, ...], program: str, folder: Path) -> Path:
     model = folder / "model.c"
     model.write_text(model_source(CUDA_SAMPLE))
     path = folder / program
-    sources = joined(runtime_sources(CUDA_SAMPLE), folder)
+    sources = joined_sources(runtime_sources(CUDA_SAMPLE), RUNTIME, folder)
     sources += [model, HERE / "network.c", HERE / f"{program}.c", RUNTIME / "constants.S"]
     definition = f'-DNNEFC_CONSTANTS="{constants_file(CONSTANTS, "cuda-faults.bin")}"'
     flags = [

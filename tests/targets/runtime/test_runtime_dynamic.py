@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 from emulation import MACHINES, Machine
-from runtime_samples import C_SOURCES, DATA_DEPENDENT_SAMPLE, DYNAMIC_SAMPLE, ZIG_CC, ZIG_TARGET, joined
+from runtime_samples import C_SOURCES, DATA_DEPENDENT_SAMPLE, DYNAMIC_SAMPLE, ZIG_CC, ZIG_TARGET
 from test_runtime_sanitizers import COMPILERS, compiles_without_warnings, each_compiler, needs
 
+from nnefc.targets.link.runtime_objects import joined_sources
 from nnefc.targets.link.toolchain import RUNTIME, model_source, runtime_sources
 from nnefc.targets.machine.cpu.parsing import parse_target
 
@@ -28,7 +29,7 @@ def build(command: tuple[str, ...], folder: Path, kind: str) -> Path:
     model.write_text(model_source(SAMPLES[kind]))
     program = folder / f"{kind}_sizes"
     sources = [
-        *joined(runtime_sources(SAMPLES[kind]), folder),
+        *joined_sources(runtime_sources(SAMPLES[kind]), RUNTIME, folder),
         model,
         *(C_SOURCES / f"{kind}_{part}.c" for part in ("network", "sizes")),
     ]

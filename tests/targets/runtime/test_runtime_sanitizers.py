@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from runtime_samples import C_SOURCES, CONSTANTS, SAMPLE, ZIG_CC, ZIG_CPP, constants_file, joined, sample_library
+from runtime_samples import C_SOURCES, CONSTANTS, SAMPLE, ZIG_CC, ZIG_CPP, constants_file, sample_library
 
-from nnefc.targets.link.runtime_objects import SHARED
+from nnefc.targets.link.runtime_objects import SHARED, joined_sources
 from nnefc.targets.link.toolchain import RUNTIME, model_source
 
 COMPILERS = ("clang", "gcc")
@@ -64,7 +64,7 @@ def build_stress(command: list[str], folder: Path) -> Path:
     model.write_text(model_source(SAMPLE))
     program = folder / "stress"
     own = [C_SOURCES / name for name in ("network.c", "stress.c", "storm.c")]
-    sources = [*joined(RUNTIME_SOURCES, folder), model, *own, RUNTIME / "constants.S"]
+    sources = [*joined_sources(RUNTIME_SOURCES, RUNTIME, folder), model, *own, RUNTIME / "constants.S"]
     definition = f'-DNNEFC_CONSTANTS="{constants_file(CONSTANTS, "stress.bin")}"'
     flags = ["-std=gnu11", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", f"-I{RUNTIME}", definition]
     flags += ["-fno-integrated-as"] * (command[0] == "clang")  # that of clang 16 and older knows no large sections
