@@ -214,7 +214,7 @@ def programs(draw: st.DrawFn) -> tuple[Writer, list[Buffer], list[Buffer]]:
     return writer, outputs, new_states
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(programs())
 def test_every_kernel_reads_what_was_written_for_it(drawn: tuple[Writer, list[Buffer], list[Buffer]]) -> None:
     check(*drawn)

@@ -71,6 +71,7 @@ def test_results_are_those_of_functions_of_their_own(
         np.testing.assert_allclose(own, right, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(bool(WASM.missing), reason=f"needs: {WASM.missing}")
 def test_arguments_are_as_wide_as_pointers(
     network: tuple[Path, dict[str, np.ndarray], list[np.ndarray]],

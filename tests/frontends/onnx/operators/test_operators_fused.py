@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx_operator_cases import Case, by_onnxruntime, check, compiled
+from onnx_operator_cases import SAMPLE_AND_ALL, Case, by_onnxruntime, check, compiled, sample
 
 RNG = np.random.default_rng(5)
 
@@ -22,7 +22,8 @@ def case(op: str, *inputs: np.ndarray | None, constant: tuple[int, ...] = (), ou
     return Case(op, inputs, given, frozenset(constant), outputs, given.pop("domain", "com.microsoft"), types)
 
 
-def test_they_agree_with_onnxruntime() -> None:
+@SAMPLE_AND_ALL
+def test_they_agree_with_onnxruntime(whole: bool) -> None:
     rows = [real(2, 5, 12) for _ in range(2)]
     image, filters, bias = real(1, 3, 6, 6), real(4, 3, 3, 3), real(4)
     words, segments = RNG.integers(0, 9, (2, 5), np.int32), RNG.integers(0, 2, (2, 5), np.int32)
@@ -63,6 +64,7 @@ def test_they_agree_with_onnxruntime() -> None:
         case("MatMulIntegerToFloat", *integers, scale, real(5), np.array(128, np.uint8), constant=(1, 3)),
         case("MatMulIntegerToFloat", integers[0], unsigned, scale, real(1), None, np.array(7, np.uint8), real(5)),
     ]  # fmt: skip
+    given = [given[index] for index in sample(given, whole)]
     check(given, compiled(given, 17), by_onnxruntime(given, 17))
 
 
