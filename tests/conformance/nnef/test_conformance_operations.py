@@ -107,6 +107,7 @@ GROUPS: dict[str, tuple[Callable[[], Cases], str]] = {
 
 
 STEPS = {
+    "element-wise": 3,
     "compound, provisional": 3,
     "pools": 5,
     "spatial pools": 3,
@@ -147,6 +148,7 @@ LAYERS = {"conv_layer", "deconv_layer", "linear_layer", "max_pool_layer", "avg_p
 SHARED = {"select", "desample"}
 
 
+@pytest.mark.slow
 def test_no_operation_is_left_out() -> None:
     used = {dialect: set(ELSEWHERE) for dialect in Dialect}
     for make, dialect in GROUPS.values():

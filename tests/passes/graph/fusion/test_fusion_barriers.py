@@ -65,8 +65,11 @@ def test_rows_stay_rows_whatever_stands_around_them(build_case: object, rules: l
     assert rules_of(Case([normal(3, 5, 33)], build_case)) == rules
 
 
-@pytest.mark.parametrize("name", ["llvm", pytest.param("llvm -mcpu=x86-64-v2", marks=pytest.mark.slow)])
-def test_results_are_the_same(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "step"),
+    [("llvm", 2), *(pytest.param(name, 1, marks=pytest.mark.slow) for name in ("llvm", "llvm -mcpu=x86-64-v2"))],
+)
+def test_results_are_the_same(name: str, step: int) -> None:
     functions = (
         reshaped_softmax,
         transposed_rows,
@@ -75,7 +78,7 @@ def test_results_are_the_same(name: str) -> None:
         reshape_inside,
     )
     shapes = [(3, 5, 33), (1, 7, 64), (2, 1, 1), (4, 3, 17)]
-    check([Case([normal(*shape)], function, 1e-5) for shape in shapes for function in functions], name)
+    check([Case([normal(*shape)], function, 1e-5) for shape in shapes[::step] for function in functions], name)
 
 
 def normalized_channels(graph: Graph, x: Value) -> Value:
