@@ -1,9 +1,9 @@
 """Counts the instructions of the main loops of tensor-core kernels, in the machine code for each architecture.
 
-    python benchmarks/cuda/machine_code.py [--precision fp16] [--batch 1] [--arch 80] [--arch 90] [NETWORK ...]
+    python benchmarks/cuda/machine_code.py [NETWORK[*BATCH] ...]
 
-Prints a line for each kernel: tensor-core instructions of its innermost loop, and loads and stores by their width.
-Needs `cuobjdump` and `nvdisasm` of the CUDA toolkit, and no GPU.
+Needs `cuobjdump` and `nvdisasm` of the CUDA toolkit, and no GPU. Without names it takes those in WHOLE and writes
+benchmarks/results/cuda_main_loops.md.
 """
 
 from __future__ import annotations
@@ -26,6 +26,26 @@ from nnefc.targets.codegen.cuda.code import CudaCode
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "benchmarks" / "cuda")]
 
+from conditions import Conditions, page, write_page  # noqa: E402
+from libraries import repeating, with_batch  # noqa: E402
+from models.networks import write_twins  # noqa: E402
+
+WHOLE = ("resnet50", "resnet50*32", "mobilenet_v2*32")
+ARCHITECTURES = (80, 90)
+TITLE = "Main loops of tensor cores"
+
+_ABOUT = [
+    "Of each kernel with tensor-core instructions, in `fp16`: the instructions of the innermost loop around them,",
+    "in the machine code (SASS); of the whole kernel where the depth is one tile, and there is no loop. Loads and",
+    "stores have their bytes, `LDSM` reads rows of 16. *Narrow* are kernels with a load or store of two bytes or",
+    "less in that loop, *copied* those whose tiles get to shared memory by asynchronous copies of 16 bytes",
+    "(`LDGSTS.16`). *Products* is the share of tensor-core instructions in all of these loops. No GPU was used,",
+    "and nothing was timed.",
+]
+_HEAD = [
+    "| network*batch | architecture | kernels with tensor cores | copied | narrow | products |",
+    "|---|---|---:|---:|---:|---:|",
+]
 _TENSOR_CORES = ("HMMA", "IMMA", "HGMMA")
 _ACCESS = re.compile(r"(LDGSTS|LDG|STG|LDSM|LDS|STS|LDL|STL)\b")
 _WIDTHS = {"128": 16, "64": 8, "U16": 2, "S16": 2, "16": 2, "U8": 1, "S8": 1}
@@ -38,11 +58,13 @@ class Loop:
 
     Attributes:
         counts: of its instructions, by their names; of loads and stores, by their name and bytes, as `LDG.16`.
+        is_copied: whether the kernel has asynchronous copies of 16 bytes, in the loop or before it.
     """
 
     kernel: str
     architecture: int
     counts: Counter[str]
+    is_copied: bool
 
     @property
     def products(self) -> int:
@@ -69,7 +91,8 @@ def loops_of(code: str) -> Iterator[Loop]:
             lines = [line for line in function.splitlines() if "@!PT" not in line]  # those are never executed
             body = [(int(m[1], 16), m[2], m[3]) for line in lines if (m := _INSTRUCTION.match(line))]
             if (loop := _main_loop(body)) is not None:
-                yield Loop(function.split()[0], int(found[1]), Counter(map(_named, loop)))
+                is_copied = any(_named(name) == "LDGSTS.16" for _, name, _ in body)
+                yield Loop(function.split()[0], int(found[1]), Counter(map(_named, loop)), is_copied)
 
 
 def _main_loop(body: Sequence[tuple[int, str, str]]) -> list[str] | None:
@@ -110,9 +133,6 @@ def disassembled(code: CudaCode) -> str:
 
 def compiled(network: str, batch: int, precision: str, architectures: tuple[int, ...]) -> CudaCode:
     """Returns the kernels of a network of the benchmarks, with random trained values."""
-    from libraries import repeating, with_batch
-    from models.networks import write_twins
-
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"{network}.onnx"
         onnx.save(with_batch(repeating(onnx.load(write_twins(ROOT / "build" / "models", network).onnx)), batch), path)
@@ -125,21 +145,38 @@ def compiled(network: str, batch: int, precision: str, architectures: tuple[int,
 @click.command()
 @click.argument("networks", nargs=-1)
 @click.option("--precision", default="fp16")
-@click.option("--batch", default=1)
-@click.option("--arch", multiple=True, type=int, default=(80, 90))
-def main(networks: tuple[str, ...], precision: str, batch: int, arch: tuple[int, ...]) -> None:
+def main(networks: tuple[str, ...], precision: str) -> None:
     """Count the instructions of NETWORKS."""
-    for network in networks or ("resnet50",):
-        code = compiled(network, batch, precision, arch)
-        loops = list(loops_of(disassembled(code)))
-        print(f"{network}, batch {batch}, {precision}: {len(code.kernels.launches)} launches")
-        for loop in sorted(loops, key=lambda loop: (loop.architecture, loop.kernel)):
-            memory = {name: n for name, n in sorted(loop.counts.items()) if _ACCESS.match(name)}
-            accesses = ", ".join(f"{n} {name}" for name, n in memory.items())
-            print(f"  sm_{loop.architecture} {loop.kernel}: {loop.products} HMMA of {loop.instructions}; {accesses}")
-        for number in arch:
-            own = [loop for loop in loops if loop.architecture == number]
-            print(f"  sm_{number}: {len(own)} with tensor cores, {sum(loop.narrow > 0 for loop in own)} narrow")
+    totals, tables = list(_HEAD), []
+    for word in networks or WHOLE:
+        name, _, batch = word.partition("*")
+        loops = list(loops_of(disassembled(compiled(name, int(batch or 1), precision, ARCHITECTURES))))
+        totals += [total(word, number, loops) for number in ARCHITECTURES]
+        if not tables or name == WHOLE[0].partition("*")[0]:
+            tables += ["", *table(f"{name}, batch {batch or 1}, sm_{ARCHITECTURES[0]}", loops)]
+    conditions = Conditions.now()
+    lines = [*_ABOUT, "", *totals, *tables]
+    click.echo(page(TITLE, conditions, lines))
+    if not networks:
+        write_page("cuda_main_loops", TITLE, conditions, lines)
+
+
+def total(word: str, architecture: int, loops: Sequence[Loop]) -> str:
+    """A line for one network and batch on one architecture."""
+    own = [loop for loop in loops if loop.architecture == architecture]
+    share = sum(loop.products for loop in own) / max(1, sum(loop.instructions for loop in own))
+    narrow, copied = sum(loop.narrow > 0 for loop in own), sum(loop.is_copied for loop in own)
+    return f"| {word} | sm_{architecture} | {len(own)} | {copied} | {narrow} | {share:.0%} |"
+
+
+def table(title: str, loops: Sequence[Loop]) -> list[str]:
+    """A line for each kernel of a network on the first architecture."""
+    lines = [f"## {title}", "", "| kernel | products | instructions | loads and stores |", "|---|---:|---:|---|"]
+    for loop in sorted(loops, key=lambda loop: loop.kernel):
+        if loop.architecture == ARCHITECTURES[0]:
+            accesses = ", ".join(f"{n} {name}" for name, n in sorted(loop.counts.items()) if _ACCESS.match(name))
+            lines.append(f"| `{loop.kernel}` | {loop.products} | {loop.instructions} | {accesses} |")
+    return lines
 
 
 if __name__ == "__main__":

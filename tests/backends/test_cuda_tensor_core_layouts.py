@@ -53,7 +53,7 @@ def grouped(net: Net) -> list[str]:
     swapped = net.do("Transpose", parts, perm=[0, 2, 1, 3, 4])
     shuffled = net.do("Reshape", swapped, net.constant(np.array([2, 24, 9, 10], np.int64)))
     d = conv(net, shuffled, 24, 24, 3, 3, pad=1, group=24)
-    large = conv(net, conv(net, net.floats(1, 3, 37, 31), 3, 16, 1, 1), 16, 16, 5, 5, pad=2, group=16, strides=[2, 1])
+    large = conv(net, conv(net, net.floats(1, 3, 37, 31), 3, 16, 1, 1), 16, 16, 11, 13, pad=6, group=16, strides=[2, 1])
     return [c, conv(net, d, 24, 8, 1, 1), conv(net, d, 24, 48, 3, 3, group=24), large]
 
 
@@ -139,6 +139,13 @@ def test_the_layout_changes_at_the_ends_of_a_network_alone(tmp_path: Path) -> No
         artifact = nnefc.compile(tmp_path / "network.onnx")
     names = [launch.kernel for launch in code_of(artifact).kernels.launches]
     assert [name for name in names if "block" in name] == ["fused_cast_block_kernel", "unblock_kernel"]
+
+
+def test_a_convolution_of_few_channels_stays_row_major(tmp_path: Path) -> None:
+    written(lambda net: [conv(net, net.floats(1, 2, 16, 16), 2, 3, 3, 3)], tmp_path / "network.onnx")
+    with on_cuda(precision="fp16"):
+        artifact = nnefc.compile(tmp_path / "network.onnx")
+    assert not [launch for launch in code_of(artifact).kernels.launches if "block" in launch.kernel]
 
 
 @pytest.mark.parametrize("size", [14])

@@ -31,7 +31,7 @@ class LayoutRewriter(Rewriter):
     once.
 
     Attributes:
-        target: the machine.
+        target: the machine; of GPUs their host, which their rules do not ask.
         size: channels in a block.
         strict: exclude algorithms whose rounding differs from the sequential sum's.
         algorithms: which constants are read by faster algorithms.

@@ -49,11 +49,12 @@ class DepthwiseRule:
         product = product_of(kernel, target)
         if product is None or may_exceed(product.rows.size, 1) or not is_known(product.depth.size):
             return None
-        if product.depth.size > _MAX_PRODUCTS:
-            return None
         if product.batch.size == 1 or lies_along_depth(product.operands[1]):
             return None  # a product of a vector and a matrix
         lanes = _lanes(product, target)
+        is_long = product.depth.size > _MAX_PRODUCTS
+        if is_long and (lanes == 1 or size_hint(product.columns.size) < _THREADS):
+            return None
         if lanes > 1:
             return kernel_schedule(product.func, product.params, [_by_vector(product, lanes, target)])
         launch = (
