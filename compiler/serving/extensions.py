@@ -9,7 +9,7 @@ from nnefc.serving.failures import FailureKind, Refused
 __all__ = ["refuse_extensions"]
 
 _SEQUENCES = "there are no sequences: networks with states are not served, so that each request stands for itself"
-_SHARED_MEMORY = "there is no shared memory here: send the tensor in the request; HTTP has it with --shared-memory"
+_SHARED_MEMORY = "shared memory is for tensors, not for a whole request"
 
 _REFUSED = {
     "sequence_id": _SEQUENCES,

@@ -2,8 +2,8 @@
 
 They are in a pool of their own, so that a program may also use clients that bring the same messages.
 
-Source: the Open Inference Protocol, «gRPC API», with the extension for model repositories; gRPC's protocol for health
-checks.
+Source: the Open Inference Protocol, «gRPC API», with the extensions for model repositories and shared memory;
+gRPC's protocol for health checks.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ HEALTH = "grpc.health.v1"
 _MODEL = "name: string 1, version: string 2"
 _CHANGE = "repository_name: string 1, model_name: string 2, parameters: map ModelRepositoryParameter 3"
 _TENSOR = "name: string 1, datatype: string 2, shape: repeated int64 3"
+_REGION = "name: string 1, key: string 2, offset: uint64 3, byte_size: uint64 4"
 _ANSWER = "parameters: map InferParameter 4, contents: InferTensorContents 5"
 
 _MESSAGES: Mapping[str, Mapping[str, str]] = {
@@ -64,6 +65,13 @@ _MESSAGES: Mapping[str, Mapping[str, str]] = {
         "RepositoryModelLoadResponse": "",
         "RepositoryModelUnloadRequest": _CHANGE,
         "RepositoryModelUnloadResponse": "",
+        "SystemSharedMemoryStatusRequest": "name: string 1",
+        "SystemSharedMemoryStatusResponse": "regions: map SystemSharedMemoryStatusResponse.RegionStatus 1",
+        "SystemSharedMemoryStatusResponse.RegionStatus": _REGION,
+        "SystemSharedMemoryRegisterRequest": _REGION,
+        "SystemSharedMemoryRegisterResponse": "",
+        "SystemSharedMemoryUnregisterRequest": "name: string 1",
+        "SystemSharedMemoryUnregisterResponse": "",
     },
     HEALTH: {
         "HealthCheckRequest": "service: string 1",

@@ -26,7 +26,7 @@ from nnefc.serving.parsing import LARGE
 from nnefc.serving.requests import Service, aside
 from nnefc.serving.served import Served
 from nnefc.serving.settings import Listening
-from nnefc.serving.shared_memory import Location, Regions, shared_location
+from nnefc.serving.shared_memory import REGION, Location, Regions, shared_location
 from nnefc.serving.text.models import TextModels
 from nnefc.serving.text.openai import add_routes
 from nnefc.serving.values import DATATYPES, Array, from_numbers, from_raw, to_numbers, to_raw
@@ -42,7 +42,6 @@ _INDEX_BYTES = 1 << 16
 _AT_ONCE = 2048
 """Values of an output that are written as JSON before other threads have their turn."""
 
-_REGION = "shared_memory_region"
 
 _TRACE = "traceparent"
 
@@ -322,7 +321,7 @@ def _inputs(
         tensor, shape = served.input_for(_text(each, "name"), _text(each, "datatype"), _list(each, "shape"))
         if tensor.name in arrays:
             raise Refused(FailureKind.INVALID, f'input "{tensor.name}" is given twice')
-        refuse_extensions(_parameters(each), _REGION)
+        refuse_extensions(_parameters(each), REGION)
         if (shared := shared_location(_parameters(each))) is not None:
             arrays[tensor.name] = from_raw(tensor, shape, regions.read(shared))
             continue
@@ -360,7 +359,7 @@ class _Wanted:
         self.regions = regions
         self.shared: dict[str, Location] = {}
         for each in asked:
-            refuse_extensions(_parameters(each), _REGION)
+            refuse_extensions(_parameters(each), REGION)
             if (shared := shared_location(_parameters(each))) is not None:
                 self.shared[each["name"]] = shared
         all_raw = _parameters(given).get("binary_data_output") is True
@@ -378,12 +377,7 @@ def _answer(reply: dict[str, Any], wanted: _Wanted, outputs: Mapping[str, Array]
         if (shared := wanted.shared.get(tensor.name)) is not None:
             data = to_raw(tensor, array)
             wanted.regions.write(shared, data)
-            location = {
-                _REGION: shared.region,
-                "shared_memory_offset": shared.offset,
-                "shared_memory_byte_size": len(data),
-            }
-            listed.append(json.dumps(one | {"parameters": location}))
+            listed.append(json.dumps(one | {"parameters": shared.described(len(data))}))
         elif tensor.name in wanted.raw:
             blobs.append(to_raw(tensor, array))
             listed.append(json.dumps(one | {"parameters": {"binary_data_size": len(blobs[-1])}}))

@@ -27,6 +27,7 @@ from nnefc.serving.parsing import LARGE
 from nnefc.serving.requests import Service, aside
 from nnefc.serving.served import Served
 from nnefc.serving.settings import Listening
+from nnefc.serving.shared_memory import REGION, Location, Regions, shared_location
 from nnefc.serving.values import DATATYPES, Array, from_numbers, from_raw, to_raw
 
 __all__ = ["MAX_ARRIVING", "handlers"]
@@ -66,6 +67,9 @@ def handlers(service: Service, where: Listening, locations: int) -> list[Any]:
         "RepositoryIndex": answers.index,
         "RepositoryModelLoad": answers.load,
         "RepositoryModelUnload": answers.unload,
+        "SystemSharedMemoryStatus": answers.shared_memory,
+        "SystemSharedMemoryRegister": answers.register,
+        "SystemSharedMemoryUnregister": answers.unregister,
     }
     methods = {name: _method(INFERENCE, name, answer, clients, where.timeout) for name, answer in single.items()}
     methods["ModelStreamInfer"] = grpc.stream_stream_rpc_method_handler(
@@ -200,6 +204,21 @@ class _Answers:
     async def index(self, request: Any, _: Any) -> Any:
         return message(INFERENCE, "RepositoryIndexResponse")(models=self._service.index(ready=request.ready))
 
+    async def shared_memory(self, request: Any, _: Any) -> Any:
+        """Returns the region of this name, or all."""
+        found = {each["name"]: each for each in self._service.regions.status(request.name or None)}
+        return message(INFERENCE, "SystemSharedMemoryStatusResponse")(regions=found)
+
+    async def register(self, request: Any, _: Any) -> Any:
+        given = {"key": request.key, "offset": request.offset, "byte_size": request.byte_size}
+        self._service.regions.register(request.name, given)
+        return message(INFERENCE, "SystemSharedMemoryRegisterResponse")()
+
+    async def unregister(self, request: Any, _: Any) -> Any:
+        """Forgets the region of this name, or all."""
+        self._service.regions.unregister(request.name or None)
+        return message(INFERENCE, "SystemSharedMemoryUnregisterResponse")()
+
     async def load(self, request: Any, _: Any) -> Any:
         await self._service.load(request.model_name)
         return message(INFERENCE, "RepositoryModelLoadResponse")()
@@ -256,22 +275,27 @@ class _Answers:
             self._service.request("grpc", name, version, headers) as until,
             self._service.admitted(name, version) as (entry, served),
         ):
-            for each in (request, *request.inputs, *request.outputs):
-                refuse_extensions(_parameters(each))
+            regions = self._service.regions
+            refuse_extensions(_parameters(request))
+            shared = {each.name: _location(each) for each in request.outputs}
             strings = sum(map(len, (*raw, *values.values())))
             slow = strings if any(tensor.dtype == "string" for tensor in served.inputs) else 0
-            inputs = await aside(slow, _inputs, served, request, raw, values)
+            locations = list(map(_location, request.inputs))
+            slow += sum(location.size for location in locations if location is not None)
+            inputs = await aside(slow, _inputs, served, request, raw, values, locations, regions)
             wanted = served.outputs_for([each.name for each in request.outputs])
             seconds = self._service.seconds_left(until, request.parameters["timeout"].int64_param or None)
             outputs = await served.run(inputs, seconds)
             strings = sum(outputs[tensor.name].nbytes for tensor in wanted if tensor.dtype == "string")
-            made = await aside(strings, _raw, wanted, outputs)
+            written = sum(outputs[tensor.name].nbytes for tensor in wanted if shared.get(tensor.name) is not None)
+            made, parameters = await aside(strings + written, _outputs, wanted, outputs, shared, regions)
             return message(INFERENCE, "ModelInferResponse")(
                 model_name=entry.name,
                 model_version=entry.version,
                 id=request.id,
                 outputs=[
-                    {"name": t.name, "datatype": DATATYPES[t.dtype], "shape": outputs[t.name].shape} for t in wanted
+                    {"name": t.name, "datatype": DATATYPES[t.dtype], "shape": outputs[t.name].shape, "parameters": own}
+                    for t, own in zip(wanted, parameters, strict=True)
                 ],
                 raw_output_contents=made,
             )
@@ -377,23 +401,60 @@ def _varint(whole: memoryview, start: int) -> tuple[int, int]:
     raise Refused(FailureKind.INVALID, "the message cannot be read")
 
 
-def _raw(wanted: Sequence[Tensor], outputs: Mapping[str, Array]) -> list[bytes]:
-    return [to_raw(tensor, outputs[tensor.name]) for tensor in wanted]
+def _location(tensor: Any) -> Location | None:
+    """Where a tensor of a request is in shared memory; None if it is not."""
+    parameters = _parameters(tensor)
+    refuse_extensions(parameters, REGION)
+    return shared_location(parameters)
+
+
+def _outputs(
+    wanted: Sequence[Tensor],
+    outputs: Mapping[str, Array],
+    shared: Mapping[str, Location | None],
+    regions: Regions,
+) -> tuple[list[bytes], list[dict[str, Any]]]:
+    """The raw contents of outputs, and their parameters; those in shared memory, which is written here, have none."""
+    raw, parameters = [], []
+    for tensor in wanted:
+        data, location = to_raw(tensor, outputs[tensor.name]), shared.get(tensor.name)
+        if location is not None:
+            regions.write(location, data)
+        raw.append(data if location is None else b"")
+        parameters.append({} if location is None else _choices(location.described(len(data))))
+    return raw, parameters
+
+
+def _choices(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters as messages have them."""
+    kind = message(INFERENCE, "InferParameter")
+    return {
+        name: kind(**{"string_param" if isinstance(value, str) else "int64_param": value})
+        for name, value in parameters.items()
+    }
 
 
 def _inputs(
-    served: Served, request: Any, raw: Sequence[memoryview], values: Mapping[int, memoryview]
+    served: Served,
+    request: Any,
+    given: Sequence[memoryview],
+    values: Mapping[int, memoryview],
+    locations: Sequence[Location | None],
+    regions: Regions,
 ) -> dict[str, Array]:
-    """The arrays of a request by name."""
+    """The arrays of a request by name; those in shared memory have no raw contents."""
     arrays: dict[str, Array] = {}
-    if raw and len(raw) != len(request.inputs):
-        raise Refused(FailureKind.INVALID, f"there are {len(request.inputs)} inputs, but raw contents of {len(raw)}")
+    count, raw = locations.count(None), iter(given)
+    if given and len(given) != count:
+        raise Refused(FailureKind.INVALID, f"there are {count} inputs, but raw contents of {len(given)}")
     for number, each in enumerate(request.inputs):
         tensor, shape = served.input_for(each.name, each.datatype, list(each.shape))
         if tensor.name in arrays:
             raise Refused(FailureKind.INVALID, f'input "{tensor.name}" is given twice')
-        if raw:
-            arrays[tensor.name] = from_raw(tensor, shape, raw[number])
+        if (location := locations[number]) is not None:
+            arrays[tensor.name] = from_raw(tensor, shape, regions.read(location))
+        elif given:
+            arrays[tensor.name] = from_raw(tensor, shape, next(raw))
         elif number in values:
             arrays[tensor.name] = from_raw(tensor, shape, values[number])
         elif (listed := values_of(each)) is not None:

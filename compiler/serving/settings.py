@@ -66,7 +66,7 @@ class Listening:
         idle: seconds that a connection, or a stream of requests over gRPC, may be without any.
         drain: seconds that running requests get at shutdown.
         control: whether clients may load and unload networks.
-        shared_memory: whether clients on this machine may share memory with the server, over HTTP.
+        shared_memory: whether clients on this machine may share memory with the server.
         certificate, key: files in PEM, for TLS; None: without.
         api_keys: of which clients must send one; without any, all clients are let in.
     """

@@ -17,7 +17,10 @@ from typing import Any
 
 from nnefc.serving.failures import FailureKind, Refused
 
-__all__ = ["Location", "Regions", "shared_location"]
+__all__ = ["REGION", "Location", "Regions", "shared_location"]
+
+REGION = "shared_memory_region"
+"""The parameter of a tensor that names its region."""
 
 _OBJECTS = Path("/dev/shm")
 _MAX_REGIONS = 1024
@@ -33,6 +36,10 @@ class Location:
     region: str
     offset: int
     size: int
+
+    def described(self, size: int) -> dict[str, Any]:
+        """Returns the parameters of an output of so many bytes there."""
+        return {REGION: self.region, "shared_memory_offset": self.offset, "shared_memory_byte_size": size}
 
 
 @dataclass(frozen=True)
@@ -156,7 +163,7 @@ def shared_location(parameters: Mapping[str, Any]) -> Location | None:
     Raises:
         Refused: that is not a location.
     """
-    region = parameters.get("shared_memory_region")
+    region = parameters.get(REGION)
     if not region:
         return None
     offset, size = parameters.get("shared_memory_offset", 0), parameters.get("shared_memory_byte_size")

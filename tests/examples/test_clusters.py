@@ -120,7 +120,7 @@ def test_a_machine_is_lost_in_the_middle_of_a_job(program: str, library: Path, t
     if program == "spark_udf" and not shutil.which("java"):
         pytest.skip("there is no Java")
     engine = ENGINES[program]
-    environment = engine.environment | {"HOME": str(tmp_path)}
+    environment = engine.environment | {"HOME": str(tmp_path), "SPARK_WORKER_DIR": str(tmp_path / "work")}
     with machines(3, tmp_path) as there:
         head, first, second = there
         head.start(engine.head(head.address), environment)
@@ -131,7 +131,7 @@ def test_a_machine_is_lost_in_the_middle_of_a_job(program: str, library: Path, t
         command = [sys.executable, FOLDER / f"{program}.py", library, *engine.cluster(head.address)]
         job = head.start([*command, "--copies=4", "--pause=0.8"], environment | engine.driver(head.address))
         both = partial(_have_mapped, (first, second), engine.mapped)
-        wait_until(lambda: both() or job.poll() is not None, 150, "library on both machines", there)
+        wait_until(lambda: both() or job.poll() is not None, 240, "library on both machines", there)
         assert job.poll() is None, head.log()
         time.sleep(1)
         second.fail()

@@ -68,6 +68,38 @@ def test_inputs_and_outputs_in_shared_memory(memory: Path, libraries: dict[str, 
         assert post(server, f"{REGIONS}/unregister", b"")[0] == 200
 
 
+def test_clients_of_triton_share_memory_over_grpc(memory: Path, libraries: dict[str, Path]) -> None:
+    grpc = pytest.importorskip("tritonclient.grpc")
+    with serving({"rows": libraries["rows"]}, shared_memory=True) as server:
+        client = grpc.InferenceServerClient(f"127.0.0.1:{server.grpc_port}")
+        client.register_system_shared_memory("part", f"/{memory.name}", 1024, offset=64)
+        region = client.get_system_shared_memory_status().regions["part"]
+        assert (region.key, region.offset, region.byte_size) == (f"/{memory.name}", 64, 1024)
+        assert "system_shared_memory" in client.get_server_metadata().extensions
+        inputs = [grpc.InferInput(name, [2, 3], "FP32") for name in "xy"]
+        outputs = [grpc.InferRequestedOutput(name) for name in ("product", "total")]
+        inputs[0].set_shared_memory("part", 24)
+        outputs[0].set_shared_memory("part", 24, offset=100)
+        for is_shared in (False, True):
+            if is_shared:
+                inputs[1].set_shared_memory("part", 24, offset=24)
+            else:
+                inputs[1].set_data_from_numpy(X + 1)
+            reply = client.infer("rows", inputs, outputs=outputs)
+            y = X if is_shared else X + 1
+            np.testing.assert_array_equal(reply.as_numpy("total"), (X * y).sum(axis=1))
+            assert reply.get_output("product").parameters["shared_memory_byte_size"].int64_param == 24
+            np.testing.assert_array_equal(np.fromfile(memory, np.float32, 6, offset=164).reshape(2, 3), X * y)
+        inputs[1].set_shared_memory("part", 24, offset=1020)
+        with pytest.raises(Exception, match="goes beyond"):
+            client.infer("rows", inputs, outputs=outputs)
+        client.unregister_system_shared_memory("part")
+        with pytest.raises(Exception, match="register it"):
+            client.infer("rows", inputs, outputs=outputs)
+        client.unregister_system_shared_memory()
+        assert not client.get_system_shared_memory_status().regions
+
+
 @pytest.mark.parametrize(
     "given",
     [
