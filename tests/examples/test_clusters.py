@@ -30,13 +30,14 @@ class Engine:
         cluster: the arguments of the example for the cluster with a head at an address.
         environment: of all processes.
         driver: of the example, by the address of the head's machine.
-        joined: what a worker's machine says when it has joined.
+        ready, joined: what the head's machine prints when it takes workers, and a worker's when it has joined.
         mapped: what a worker has mapped once it has loaded the library.
     """
 
     head: Callable[[str], Sequence[object]]
     worker: Callable[[str, str], Sequence[object]]
     cluster: Callable[[str], Sequence[str]]
+    ready: str
     joined: str
     environment: dict[str, str] = field(default_factory=dict)
     driver: Callable[[str], dict[str, str]] = lambda _address: {}
@@ -61,6 +62,7 @@ ENGINES = {
             *("--nworkers", "2", "--nthreads", "1", "--no-dashboard"),
         ],
         lambda head: ["--scheduler", f"tcp://{head}:8786"],
+        "Scheduler at:",
         "Registered to",
     ),
     "ray_data": Engine(
@@ -69,6 +71,7 @@ ENGINES = {
         ),
         lambda own, head: _ray(f"--address={head}:6379", f"--node-ip-address={own}", "--num-cpus=2"),
         lambda head: ["--address", f"{head}:6379"],
+        "Ray runtime started",
         "Ray runtime started",
         {
             "RAY_USAGE_STATS_ENABLED": "0",
@@ -83,6 +86,7 @@ ENGINES = {
             f"spark://{head}:7077",
         ),
         lambda head: ["--master", f"spark://{head}:7077"],
+        "Starting Spark master at",
         "Successfully registered with master",
         {"PYSPARK_PYTHON": sys.executable, "SPARK_DAEMON_MEMORY": "256m"},
         lambda own: {
@@ -124,10 +128,10 @@ def test_a_machine_is_lost_in_the_middle_of_a_job(program: str, library: Path, t
     with machines(3, tmp_path) as there:
         head, first, second = there
         head.start(engine.head(head.address), environment)
-        time.sleep(4)
+        wait_until(lambda: engine.ready in head.log(), 200, "head", there)
         for machine in (first, second):
             machine.start(engine.worker(machine.address, head.address), environment)
-        wait_until(lambda: all(engine.joined in each.log() for each in (first, second)), 100, "cluster", there)
+        wait_until(lambda: all(engine.joined in each.log() for each in (first, second)), 200, "cluster", there)
         command = [sys.executable, FOLDER / f"{program}.py", library, *engine.cluster(head.address)]
         job = head.start([*command, "--copies=4", "--pause=0.8"], environment | engine.driver(head.address))
         both = partial(_have_mapped, (first, second), engine.mapped)

@@ -82,9 +82,9 @@ class Machine:
             time.sleep(0.05)
 
     def log(self) -> str:
-        """The last lines of its processes."""
+        """The last lines that its processes have written."""
         files = sorted(self.folder.glob(f"{self.name}-*.log"))
-        return "\n".join(f"{file.name}:\n{file.read_text(errors='replace')[-3000:]}" for file in files)
+        return "\n".join(f"{file.name}:\n{file.read_text(errors='replace')[-20000:]}" for file in files)
 
 
 def _ip(*words: str) -> bool:

@@ -19,6 +19,7 @@ import nnefc
 from nnefc.driver.caching import cache as library_cache
 from nnefc.driver.option_keywords import compile_options
 from nnefc.frontends.nnef.files.tensor_file import write_tensor
+from nnefc.loader import Model
 from nnefc.onnxruntime import get_available_providers
 
 
@@ -52,6 +53,22 @@ def test_outputs_by_name(session: nnefc.InferenceSession, peer: Any, names: list
         for one, other in zip(found, wanted, strict=True):
             assert one.dtype == other.dtype
             np.testing.assert_allclose(one, other, rtol=1e-5)
+
+
+def test_what_only_other_outputs_need_is_not_computed(
+    session: nnefc.InferenceSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given_names: list[Any] = []
+
+    def run(model: Model, *arguments: Any, outputs: Any = None, **named: Any) -> Any:
+        given_names.append(outputs)
+        return original(model, *arguments, outputs=outputs, **named)
+
+    original = Model.run
+    monkeypatch.setattr(Model, "run", run)
+    for names in (["best"], None, ["y", "best", "y"]):
+        assert len(session.run(names, given(2))) == len(names or ["y", "best"])
+    assert given_names == [["best"], None, ["y", "best", "y"]]
 
 
 def test_inputs_and_outputs_are_described_alike(session: nnefc.InferenceSession, peer: Any) -> None:
