@@ -70,13 +70,13 @@ pages: $(INSTALLED)-test
 
 lint: style types
 
-style: $(INSTALLED)-dev
+style: $(INSTALLED)-lint
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/python packaging/words.py
 
 # mypy does not follow the mapping of folders to packages in pyproject.toml, so it checks an installed tree.
-types: $(INSTALLED)-dev
+types: $(INSTALLED)-lint
 	@rm -rf build/lib build/bdist.* build/lint
 	@$(PIP) install --no-compile --no-deps --target build/lint .
 	@cd build/lint && ../../$(BIN)/mypy --strict --config-file ../../pyproject.toml -p nnefc

@@ -16,10 +16,10 @@ import nnefc
 ROOT = Path(__file__).parents[2]
 
 pytest.importorskip("sphinx")
-pytest.importorskip("myst_nb")
 
 
 def build(folder: Path, *options: str) -> Path:
+    pytest.importorskip("myst_nb")
     options = (*options, "--fail-on-warning", "--keep-going", "-q", "-c", str(ROOT / "docs" / "site"))
     command = [sys.executable, "-m", "sphinx", *options, str(ROOT), str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)

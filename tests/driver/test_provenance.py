@@ -85,8 +85,10 @@ def test_files_with_data_of_an_onnx_model_count(tmp_path: Path) -> None:
 
 
 def test_the_library_has_the_digest(tmp_path: Path) -> None:
-    with nnefc.compile(DIGITS).load() as model:
-        assert model.source == source_digest(DIGITS)
+    path = tmp_path / "m.nnef"
+    path.write_text("version 1.0; graph m(x) -> (y) { x = external<scalar>(shape = [2]); y = exp(x); }")
+    with nnefc.compile(path).load() as model:
+        assert model.source == source_digest(path)
 
 
 def test_a_file_that_is_not_there_is_an_error(tmp_path: Path) -> None:

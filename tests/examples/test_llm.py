@@ -93,7 +93,7 @@ def test_other_architectures_agree_with_their_definitions(architecture: str, tmp
 def side_by_side(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, np.ndarray], Artifact]:
     """The numbers of a model for three sequences of 512 tokens, compiled."""
     folder = tmp_path_factory.mktemp("llm")
-    values = write_model(folder / "m.gguf", tied=True, layers=1)
+    values = write_model(folder / "m.gguf", tied=True, layers=1, mixed=False)
     options = {"dump": folder / "dump", "dump_after": ["join attention"]}
     artifact = nnefc.compile(folder / "m.gguf", context=512, sequences=3, **options)
     (joined,) = (folder / "dump").glob("*join_attention.py")
@@ -157,7 +157,7 @@ CHOICES = ({"temperature": 0.9}, {"temperature": 2.0, "top_k": 5}, {"temperature
 
 def test_the_network_may_choose_the_tokens(tmp_path: Path) -> None:
     """As the sampler in Python does for the same random numbers."""
-    values = write_model(tmp_path / "m.gguf", True, layers=1)
+    values = write_model(tmp_path / "m.gguf", True, layers=1, mixed=False)
     with nnefc.compile(tmp_path / "m.gguf", context=24, sequences=2, candidates=8).load(threads=1) as model:
         assert [tensor.name for tensor in model.outputs] == ["token"]
         assert list(model.generate(TOKENS[:5], most=4)) == likeliest(values, TOKENS[:5], 4)

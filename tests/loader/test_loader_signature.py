@@ -40,7 +40,6 @@ from nnefc.targets.link.outputs import write_network
 
 PASSWORD = b"secret"
 X = np.ones(1024, np.float32)
-DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "model.nnef"
 
 
 def write_keys(folder: Path, name: str, password: bytes | None = None) -> tuple[Path, Path]:
@@ -161,9 +160,10 @@ def test_commands_demand_signatures(command: str, library: Path, keys: tuple[Pat
 
 
 def test_comparing_and_serving_demand_signatures(keys: tuple[Path, Path], tmp_path: Path) -> None:
-    library = tmp_path / "digits.so"
-    nnefc.compile(DIGITS).export(library)
-    called = ["compare", str(DIGITS), "--library", str(library), "--reference", "plain", "--key", str(keys[1])]
+    model, library = tmp_path / "m.nnef", tmp_path / "m.so"
+    model.write_text("version 1.0; graph m(x) -> (y) { x = external<scalar>(shape = [2]); y = exp(x); }")
+    nnefc.compile(model).export(library)
+    called = ["compare", str(model), "--library", str(library), "--reference", "plain", "--key", str(keys[1])]
     assert "is not signed" in CliRunner().invoke(main, called).output
     serve = ["serve", str(library), "--key", str(keys[1]), "--port", "0", "--no-grpc"]
     assert "is not signed" in CliRunner().invoke(main, serve).output

@@ -23,10 +23,15 @@ GNU_LINKER = "arm-none-eabi-ld"
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def digits() -> nnefc.Artifact:
+    return nnefc.compile(DIGITS, "cortex-m4")
+
+
+@pytest.fixture(scope="module")
+def folder(digits: nnefc.Artifact, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Of digits.a, its header, and its members."""
     position = tmp_path_factory.mktemp("digits")
-    nnefc.compile(DIGITS, "cortex-m4").export(position / "digits.a", name="digits")
+    digits.export(position / "digits.a", name="digits")
     subprocess.run([*zig(), "ar", "x", "digits.a"], cwd=position, check=True)
     return position
 
@@ -110,15 +115,15 @@ def test_names_that_the_c_uses_itself_are_left_to_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["net.so", "net.o", "net"])
 @pytest.mark.sample(2)
-def test_other_files_are_errors(name: str, tmp_path: Path) -> None:
+def test_other_files_are_errors(name: str, digits: nnefc.Artifact, tmp_path: Path) -> None:
     with pytest.raises(CompileError) as raised:
-        nnefc.compile(DIGITS, "cortex-m4").export(tmp_path / name)
+        digits.export(tmp_path / name)
     assert ".a" in (raised.value.hint or "")
 
 
-def test_weights_in_a_file_are_an_error(tmp_path: Path) -> None:
+def test_weights_in_a_file_are_an_error(digits: nnefc.Artifact, tmp_path: Path) -> None:
     with pytest.raises(CompileError, match="cannot map"):
-        nnefc.compile(DIGITS, "riscv32imc").export(tmp_path / "net.a", weights="separate")
+        digits.export(tmp_path / "net.a", weights="separate")
 
 
 def test_dynamic_dimensions_are_an_error(tmp_path: Path) -> None:

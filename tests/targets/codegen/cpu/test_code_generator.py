@@ -89,7 +89,7 @@ def test_indices_computed_by_divisions_under_a_condition(tmp_path: Path) -> None
         Gather(24, 5, 5, 8, 12, 4, 100, -100, 48),
         Gather(20, 5, 8, 14, 8, 16, 100, 40, 7),
         Gather(17, 5, 12, 17, 4, 4, 16, 0, 16),
-        *gathers(60),
+        *gathers(25),
     ]
     with CodeGenerator(objects_of(target("llvm"))) as generator:
         for number, case in enumerate(cases[1:], 1):
