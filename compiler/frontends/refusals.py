@@ -6,10 +6,21 @@ import re
 
 from nnefc.support.diagnostics import ran_out_of_memory
 
-__all__ = ["REFUSALS", "reason_of"]
+__all__ = ["REFUSALS", "raised_by_tvm", "reason_of"]
 
 # TVM's own errors are RuntimeErrors. Others, such as a KeyError, would be mistakes of this compiler.
 REFUSALS = (ArithmeticError, IndexError, MemoryError, RuntimeError, TypeError, ValueError)
+
+
+def raised_by_tvm(error: Exception) -> bool:
+    """Returns whether TVM refuses what it was asked for."""
+    trace, raised = error.__traceback__, False
+    while trace is not None:
+        file = trace.tb_frame.f_code.co_filename
+        # The last frames are TVM's C++, under names of its own, after the one that calls it.
+        raised = "tvm_ffi" in file or (raised and "frontends" not in file)
+        trace = trace.tb_next
+    return raised
 
 
 def reason_of(error: Exception) -> str:

@@ -18,6 +18,7 @@ from nnefc.ir.dataflow import bindings_of, variables_read
 from nnefc.passes.graph.precision.use_16bit_floats import at_the_ends
 from nnefc.passes.graph.quantized.compute_in_integers import MAX_PRODUCTS
 from nnefc.passes.graph.rewriter import array_of, is_call, is_constant, shape_of
+from nnefc.passes.graph.stored_weights import weights_of
 
 __all__ = ["MOVES", "Layer", "LayerGraph"]
 
@@ -206,15 +207,8 @@ class LayerGraph:
 
     def _weights(self, expr: relax.Expr) -> Array | None:
         """Trained values in float32, also transposed ones."""
-        source = self.definitions.get(expr) if isinstance(expr, relax.Var) else expr
-        if is_call(source, "permute_dims") and is_constant(source.args[0]):
-            axes = source.attrs.axes
-            found = array_of(source.args[0]).transpose(None if axes is None else [int(axis) for axis in axes])
-        elif is_constant(source):
-            found = array_of(source)
-        else:
-            return None
-        usual = found.dtype == np.float32 and found.size and bool(np.isfinite(found).all())
+        found = weights_of(expr, lambda each: self.definitions.get(each) if isinstance(each, relax.Var) else each)
+        usual = found is not None and found.dtype == np.float32 and found.size and bool(np.isfinite(found).all())
         return found if usual else None
 
     def _bias(self, var: relax.Var, channels: int, is_product: bool) -> tuple[relax.Var | None, Array | None]:

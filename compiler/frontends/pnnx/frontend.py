@@ -19,7 +19,7 @@ from nnefc.frontends.pnnx.lowering import MAX_LIST_ELEMENTS, Array, Lowering, Sh
 from nnefc.frontends.pnnx.lowering_expression import lower
 from nnefc.frontends.pnnx.operators.declaration import NATIVE, OPERATORS, Declaration, arguments_of, nearest
 from nnefc.frontends.pnnx.param import DTYPES, ParamGraph, ParamOperator, read_param
-from nnefc.frontends.refusals import REFUSALS, reason_of
+from nnefc.frontends.refusals import REFUSALS, raised_by_tvm, reason_of
 from nnefc.ir.network import DynamicDimension, Network
 from nnefc.operators.base import build_main, check_size
 from nnefc.operators.recording import note_location, note_name
@@ -225,7 +225,7 @@ def _lower(at: Lowering, operator: ParamOperator, operands: list[Any], weights: 
             raise CompileError(error.message, location=operator.location, hint=error.hint) from None
         raise
     except REFUSALS as error:
-        if not _raised_by_tvm(error):
+        if not raised_by_tvm(error):
             raise
         raise CompileError(
             f"'{operator.type}' cannot be compiled with these operands: {reason_of(error)}",
@@ -248,17 +248,6 @@ def _made(at: Lowering, operator: ParamOperator, operands: list[Any], weights: d
         )
     variadic, keywords = arguments_of(declaration, operator, operands, weights)
     return declaration.lower(at, *variadic, **keywords)
-
-
-def _raised_by_tvm(error: Exception) -> bool:
-    """Returns whether TVM refuses what it was asked for."""
-    trace, raised = error.__traceback__, False
-    while trace is not None:
-        file = trace.tb_frame.f_code.co_filename
-        # The last frames are TVM's C++, under names of its own, after the one that calls it.
-        raised = "tvm_ffi" in file or (raised and "frontends" not in file)
-        trace = trace.tb_next
-    return raised
 
 
 def is_supported(type: str) -> bool:

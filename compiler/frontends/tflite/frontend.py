@@ -9,7 +9,7 @@ from typing import Any
 from tvm import relax
 
 from nnefc.frontends.dynamic_shapes import DynamicInputs, dynamic_shape_context
-from nnefc.frontends.refusals import REFUSALS, reason_of
+from nnefc.frontends.refusals import REFUSALS, raised_by_tvm, reason_of
 from nnefc.frontends.tflite import operators as _operators  # noqa: F401  (fills OPERATORS)
 from nnefc.frontends.tflite.custom import is_custom, lower_custom
 from nnefc.frontends.tflite.lowering import OPERATORS, Declaration, Lowering, Node, Value, in_operator, value_of
@@ -294,7 +294,7 @@ class _Builder:
                 _check_type(declared, node)
                 made = declared.lower(self.at, node)
         except REFUSALS as error:
-            if not _raised_by_tvm(error):
+            if not raised_by_tvm(error):
                 raise
             raise CompileError(f"it cannot be compiled with these operands: {reason_of(error)}") from None
         return list(made) if isinstance(made, list | tuple) else [made]
@@ -325,16 +325,6 @@ def _way_out(operator: OperatorDef) -> str:
     if operator.is_custom:
         return "register it with --operators FILE.py, see docs/how-to/custom-operator.md"
     return "docs/tflite.md lists the operators that are"
-
-
-def _raised_by_tvm(error: Exception) -> bool:
-    """Returns whether TVM refuses what it was asked for."""
-    trace, raised = error.__traceback__, False
-    while trace is not None:
-        file = trace.tb_frame.f_code.co_filename
-        raised = "tvm_ffi" in file or (raised and "frontends" not in file)
-        trace = trace.tb_next
-    return raised
 
 
 def _identifier(name: str) -> str:
