@@ -64,6 +64,7 @@ from nnefc.passes.tir.cpu.lower_dot_accumulate import lower_dot_accumulate
 from nnefc.passes.tir.cpu.lower_fmin_fmax import lower_fmin_fmax
 from nnefc.passes.tir.cpu.lower_i8mm import lower_i8mm
 from nnefc.passes.tir.cpu.microkernels.emit_microkernels import emit_microkernels
+from nnefc.passes.tir.cpu.partition_quad_pairs import partition_quad_pairs
 from nnefc.passes.tir.cpu.permute_lanes import permute_lanes
 from nnefc.passes.tir.cpu.prefetch_next_panel import prefetch_next_panel
 from nnefc.passes.tir.cpu.prefetch_stream import prefetch_stream
@@ -215,6 +216,7 @@ flat = partial(of_phase, Phase.FLAT, requires=[Property.FLAT])
 FLAT = (
     flat("assume ranges", lambda f, c: c.assume_ranges(f)),
     flat("partition loops", on_body(partition_loops)),
+    flat("partition quad pairs", on_body(partition_quad_pairs)),
     flat("prefetch panels", on_body(prefetch_next_panel)),
     flat("prefetch streams", on_body(prefetch_stream)),
     flat("partition windows", cpu.partition_into_vectors, where=cpu.NOT_TILED),

@@ -20,14 +20,19 @@ from nnefc.passes.compute.dot.dot_accumulate import filled_up, multiply_lanes, p
 from nnefc.passes.compute.dot.dot_product import Multiplication, multiplication_of
 from nnefc.passes.compute.dot.matrix_units import filled, in_tiles
 from nnefc.passes.compute.dot.pack_dot_operands import pack_dot_matrix
+from nnefc.passes.compute.dot.quad_pairs import QUAD, has_quad_pairs, multiply_quads, pair_quads
 from nnefc.passes.compute.matmul import multiply_packed, pack_right, pack_right_array, padded_rows, smallest_block
 from nnefc.passes.graph.fusion.fusion_patterns import FUSION, OpPattern
 from nnefc.passes.graph.quantized.packed_operands import BYTES, NARROW, converted, packed_data, packed_weights
 from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_call, is_constant, shape_of
-from nnefc.symbolic.dims import Dimension, Size, dimension, expression, is_known
+from nnefc.passes.tir.dot.dot_instructions import PMADDUBSW
+from nnefc.symbolic.dims import Dimension, Size, dimension, expression, is_known, may_exceed
 from nnefc.targets.machine.cpu.target import Target
 
 __all__ = ["pack_low_precision_matmul"]
+
+_FEW_ROWS = 3
+"""Rows of a product that takes as long as its weights come from memory."""
 
 _SIDE_BY_SIDE = 8
 """Elements of a row that one instruction should sum up at least: a copy of the row with zeros behind costs less."""
@@ -50,6 +55,9 @@ class _Packer(Rewriter):
         is_whole = is_constant(right) and len(shape_of(right)) == 2
         if self._target.summed_bytes and is_whole and {str(arg.ty.dtype) for arg in call.args} <= set(BYTES):
             return self._summed(left, array_of(right))
+        in_quads = self._in_quads(left, array_of(right)) if is_whole else None
+        if in_quads is not None:
+            return in_quads
         how = multiplication_of(self._target, str(left.ty.dtype), str(right.ty.dtype))
         if is_constant(right):
             how = how.of_values(array_of(right))
@@ -95,6 +103,32 @@ class _Packer(Rewriter):
             name="integer_matmul",
             attrs={FUSION: OpPattern.OUT_FUSABLE},
         )
+
+    def _in_quads(self, left: relax.Expr, right: np.ndarray) -> relax.Expr | None:
+        """Returns a product by pairs of quads; None where others are faster."""
+        (depth, columns), rows = right.shape, shape_of(left)[-2]
+        if not has_quad_pairs(self._target) or str(right.dtype) != "int8" or str(left.ty.dtype) not in BYTES:
+            return None
+        if not may_exceed(rows, _FEW_ROWS):
+            return None
+        how = Multiplication("uint8", "int8", 0 if str(left.ty.dtype) == "uint8" else 128, PMADDUBSW)
+        quads = how.filled(depth) // QUAD
+        filled_columns = np.pad(right, [(0, QUAD * quads - depth), (0, 0)]).T.reshape(columns, quads, QUAD)
+        pairs = pair_quads(filled_columns, np.arange(quads), self._target.block_lanes(how.lane))
+        if pairs is None:
+            return None
+        source = packed_data(self.builder, self._padded_rows(converted(self.builder, left, how), how), how)
+        product = emit_te(
+            self.builder,
+            lambda a, table, b: multiply_quads(a, table, b, pairs.limits, columns),
+            source,
+            constant(pairs.table),
+            constant(pairs.weights),
+            name="integer_matmul",
+            attrs={FUSION: OpPattern.OUT_FUSABLE},
+        )
+        shift = pairs.shift[:columns] - how.offset * right.astype(np.int64).sum(0)
+        return relax.op.add(product, constant(shift.astype(np.int32)))
 
     def _packed(self, right: relax.Expr, size: int, how: Multiplication) -> relax.Expr:
         if is_constant(right) and len(shape_of(right)) == 2:

@@ -27,7 +27,7 @@ from nnefc.passes.tir.common.expressions import conditions_of, inside, loads_of,
 from nnefc.passes.tir.common.shapes import Size, size_of
 from nnefc.passes.tir.common.statements import values_of
 from nnefc.passes.tir.dot.byte_split import byte_parts_of, is_byte_split
-from nnefc.passes.tir.dot.dot_instructions import is_dot_product, is_widening
+from nnefc.passes.tir.dot.dot_instructions import is_dot_product, is_quad_pair, is_widening
 
 __all__ = ["Axis", "Contraction", "KernelAnalysis", "ScheduleBlock", "step_of", "steps_of"]
 
@@ -287,7 +287,7 @@ class Contraction:
 def _contraction_of(step: ScheduleBlock) -> Contraction | None:
     if step.node.init is None or not isinstance(step.node.body, tirx.BufferStore):
         return None
-    factors = [_loads(step, factor) for factor in _factors(step.node.body.value)]
+    factors = _factor_loads(step, step.node.body.value)
     if len(factors) != 2 or not all(factors):
         return None
     steps = int(step.node.annotations.get(DEQUANTIZED, 0))
@@ -306,6 +306,14 @@ def _contraction_of(step: ScheduleBlock) -> Contraction | None:
 
 def _positions(flags: Iterable[bool]) -> tuple[int, ...]:
     return tuple(position for position, flag in enumerate(flags) if flag)
+
+
+def _factor_loads(step: ScheduleBlock, value: tirx.Expr) -> list[Sequence[TensorLoad]]:
+    """Returns what the two factors of a sum of products read; other lists for other computations."""
+    if isinstance(value, tirx.Add) and is_quad_pair(value.b):
+        loads = [_loads(step, operand) for operand in value.b.args[:4]]
+        return [[*loads[0], *loads[2]], [*loads[1], *loads[3]]]
+    return [_loads(step, factor) for factor in _factors(value)]
 
 
 def _factors(value: tirx.Expr) -> Sequence[tirx.Expr]:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import tvm
 from tvm import tirx
 
+from nnefc.passes.compute.dot.quad_pair_intrinsics import use_quad_pairs
 from nnefc.passes.tir.common.intrinsics import register_pure_operator
 from nnefc.passes.tir.cpu.sve import Vector
 from nnefc.passes.tir.dot.dot_instructions import (
@@ -32,6 +33,7 @@ __all__ = ["llvm_text", "use_dot_products"]
 def use_dot_products() -> None:
     """Registers the operators with TVM and its code generator for CPUs, in this process."""
     use_riscv_vectors()
+    use_quad_pairs()
     for product in PRODUCTS.values():
         if product in RISCV_PRODUCTS.values():
             continue

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tvm import s_tir, tirx
 from tvm.s_tir.schedule import LoopRV, SBlockRV
@@ -51,7 +52,7 @@ from nnefc.passes.schedule.fused_axes import fuse_row_axes
 from nnefc.passes.schedule.schedules import covers_result, epilogue_into_one_block, trip_count
 from nnefc.passes.tir.common.expressions import variables_of
 from nnefc.passes.tir.cpu.microkernels.aarch64_instructions import is_long
-from nnefc.passes.tir.dot.dot_instructions import FLOAT16_PART, FLOAT16_TOTAL
+from nnefc.passes.tir.dot.dot_instructions import FLOAT16_PART, FLOAT16_TOTAL, is_quad_pair
 from nnefc.support.element_types import bits_of
 from nnefc.symbolic.dims import Size, dimension, element_count, is_known, size_hint
 from nnefc.targets.machine.cpu.target import Target
@@ -64,6 +65,9 @@ _SPREAD_AT_ONCE = 2
 _TERMS, _TERMS_SMALL, _TERMS_OF_BYTES = 27, 9, 4
 """Of each sum, that assembler may be written out for: of a row of a filter and a block of channels, or of 3 x 3 x 3; of
 one block where the code is to be small, or comes over a network; there of bytes, four steps, which are as fast."""
+
+_QUAD_REGISTERS = 10
+"""For sums of pairs of quads, a column and a row: magnitudes and signs of two vectors, ones and products take six."""
 
 _BYTE = 8
 """Bits of results of which all vectors of a row become one: Arm has fewer instructions for two than for one."""
@@ -86,6 +90,8 @@ class ContractionRule:
         if roles is None or not roles.only_right:
             return None
         machine, target = target, target.for_sums(step.dtype, roles.sums, accumulates(step.value))
+        if _of_quad_pairs(step):
+            target = replace(target, vectors=replace(target.vectors, registers=_QUAD_REGISTERS))
         vector = roles.only_right[-1]
         lanes = _vector_length(step, vector, target.lanes(lane_type_of(step.value, step.dtype)))
         if lanes == 1 or any(axis > vector for axis in (*roles.only_left, *roles.both)):
@@ -117,6 +123,9 @@ class ContractionRule:
         vectors = sizes[vector] // lanes
         column = vector if vectors != 1 or len(roles.only_right) == 1 else roles.only_right[-2]
         columns = full_blocks(vectors, target) if column == vector else sizes[column]
+        of_quads = _of_quad_pairs(first)
+        if of_quads:
+            columns = 1
         rows = [axis for axis in roles.only_left if sizes[axis] != 1][-2:]
         outer_size, size = [1] * (2 - len(rows)) + [sizes[axis] for axis in rows]
         tiled, spread = None, spreading(first.value)
@@ -136,7 +145,7 @@ class ContractionRule:
             tiled = _tiled(sch, block, epilogue, rows[-1], tile.rows, smaller)
         if streamed:
             tile = RegisterTile(1, 1, 1)  # one stream from memory: what the next one reads lies behind it
-        elif tiled is None and (assembled or (target.vectors.by_scalar and not roles.steps)):
+        elif tiled is None and (assembled or of_quads or (target.vectors.by_scalar and not roles.steps)):
             tile, tail = choose_uneven_tile(outer_size, size, columns, target, kind, column != vector)
             tiled = _tiled(sch, block, epilogue, rows[-1], tile.rows, (tail,)) if tail else None
             if tail and tiled is None:
@@ -242,6 +251,11 @@ class ContractionRule:
         else:
             _write_back(sch, epilogue, outer[-1], lanes * at_once)
         return sch
+
+
+def _of_quad_pairs(step: ScheduleBlock) -> bool:
+    """Whether a sum is one of pairs of quads, each vector of which reads data of its own."""
+    return isinstance(step.value, tirx.Add) and is_quad_pair(step.value.b)
 
 
 def _kind_of(step: ScheduleBlock) -> str:

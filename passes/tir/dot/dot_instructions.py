@@ -56,8 +56,10 @@ __all__ = [
     "LONGEST_FLOAT16_SUMS",
     "MACHINES",
     "MIN_LANES",
+    "PMADDUBSW",
     "PMADDWD",
     "PRODUCTS",
+    "QUAD_PAIR",
     "RISCV_PRODUCTS",
     "SMLAL",
     "SMULL",
@@ -70,7 +72,9 @@ __all__ = [
     "DotProduct",
     "instructions",
     "is_dot_product",
+    "is_quad_pair",
     "is_widening",
+    "quad_pair",
     "terms_of",
 ]
 
@@ -145,6 +149,9 @@ PMADDWD = DotProduct(
     ((16, "llvm.x86.avx512.pmaddw.d.512"), (8, "llvm.x86.avx2.pmadd.wd"), (4, "llvm.x86.sse2.pmadd.wd")),
     accumulates=False,
 )
+PMADDUBSW = DotProduct("nnefc.pmaddubsw", "uint8", "int8", ())
+"""The operands of `quad_pair`, which is what multiplies them."""
+
 WASM_DOT = DotProduct("nnefc.wasm_dot", "int16", "int16", ((4, "llvm.wasm.dot"),), accumulates=False)
 _WASM_UDOT, _WASM_SDOT = (
     DotProduct(name, data, "int8", ((4, "llvm.wasm.relaxed.dot.i8x16.i7x16.add.signed"),), right_first=True)
@@ -211,6 +218,9 @@ FLOAT16_PRODUCT = DotProduct("nnefc.half_product", "float16", "float16", (), sum
 RISCV_PRODUCTS = {
     bits: DotProduct(extending_product_name(bits), "int16", "int16", (), single=True) for bits in RISCV_LENGTHS
 }
+QUAD_PAIR = "nnefc.quad_pair"
+"""Two products of four uint8 and four int8, added up in int16: see `passes/compute/dot/quad_pairs.py`."""
+
 SUM_OF_FLOAT16 = "nnefc.half_sum"
 FLOAT16_ADD = "nnefc.half_multiply_add"
 LONGEST_FLOAT16_SUMS = {FLOAT16_PAIRS.name: FLOAT16_SUM, FLOAT16_PRODUCT.name: FLOAT16_PART}
@@ -288,6 +298,28 @@ def instructions() -> Iterator[tuple[str, frozenset[str], str, str]]:
 def is_dot_product(expr: tirx.Expr) -> bool:
     """Whether `expr` is a call of one of the operators; its operands: the sum, the left and the right one."""
     return isinstance(expr, tvm.ir.Call) and getattr(expr.op, "name", "") in PRODUCTS
+
+
+def quad_pair(
+    left: tirx.Expr,
+    right: tirx.Expr,
+    left2: tirx.Expr,
+    right2: tirx.Expr,
+    is_direct: tirx.Expr | bool,
+    is_joined: tirx.Expr | bool,
+) -> tirx.Expr:
+    """Returns the sum of the products of two packed operands of the data with those of the weights.
+
+    Args:
+        is_direct: whether products are direct, not folded; no vector.
+        is_joined: whether those of both quads are added up in int16; no vector.
+    """
+    return tirx.call_intrin("int32", QUAD_PAIR, left, right, left2, right2, is_direct, is_joined)
+
+
+def is_quad_pair(expr: tirx.Expr) -> bool:
+    """Whether `expr` is such a sum; its operands are those of :func:`quad_pair`."""
+    return isinstance(expr, tvm.ir.Call) and getattr(expr.op, "name", "") == QUAD_PAIR
 
 
 def terms_of(call: tirx.Expr) -> int:

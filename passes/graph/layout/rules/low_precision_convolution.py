@@ -23,9 +23,10 @@ from nnefc.passes.compute.dot.depthwise_int16_sums import convolve_int16_sums, t
 from nnefc.passes.compute.dot.depthwise_int16x2 import convolve_rows, pack_rows
 from nnefc.passes.compute.dot.dot_product import Multiplication, byte_product, multiplication_of, pair_product
 from nnefc.passes.compute.dot.matrix_units import in_tiles
+from nnefc.passes.compute.dot.quad_pairs import convolve_quads, has_quad_pairs, pair_quads, quads_of_filter
 from nnefc.passes.compute.window_sums import sum_blocks, sum_channels, sum_lanes, sum_windows
 from nnefc.passes.graph.layout.blocked_layout import Blocked
-from nnefc.passes.graph.layout.blocking import to_blocks
+from nnefc.passes.graph.layout.blocking import seen_as, to_blocks
 from nnefc.passes.graph.layout.layout_rewriter import LayoutRewriter, LayoutRule
 from nnefc.passes.graph.layout.rules.convolution import Sliding, integers, result_sizes, split_padding
 from nnefc.passes.graph.layout.rules.dot_accumulate_convolution import Padded, summed_convolution
@@ -33,6 +34,8 @@ from nnefc.passes.graph.layout.rules.group_reads import merged_groups, reads_of
 from nnefc.passes.graph.quantized.packed_operands import BYTES, NARROW, converted, packed_data, packed_weights
 from nnefc.passes.graph.rewriter import array_of, is_call, is_constant, shape_of
 from nnefc.passes.graph.rewriter import constant as to_constant
+from nnefc.passes.tir.dot.dot_instructions import PMADDUBSW
+from nnefc.symbolic.dims import is_known
 from nnefc.targets.machine.cpu.target import Target
 
 __all__ = ["RULES", "fills_blocks"]
@@ -81,6 +84,9 @@ def _dense(layouts: LayoutRewriter, padded: Padded, filters: np.ndarray, sliding
     if not layouts.target.hosted and how.terms > 1 and filters.shape[1] == sliding.groups == 1:
         row_major = Padded(layouts.row_major(padded.data), padded.value)
         padded, filters, sliding = _taps_as_channels(layouts, row_major, filters, sliding)
+    in_quads = _in_quads(layouts, padded, filters, sliding)
+    if in_quads is not None:
+        return in_quads
     value = padded.value + how.offset
     few_taps = str(filters.dtype) in BYTES and math.prod(filters.shape[2:]) <= _MAX_TAPS
     if few_taps and sliding.groups == filters.shape[0] == 1 and np.all(filters == 1):
@@ -158,14 +164,62 @@ def _window_sums(
 
 def _with_offset(layouts: LayoutRewriter, result: relax.Var, filters: np.ndarray, how: Multiplication) -> relax.Expr:
     """Sums without what is added to the data."""
-    if not how.offset:
-        return result
-    outputs = filters.shape[0]
-    sums = filters.astype(np.int64).sum(axis=tuple(range(1, filters.ndim))) * -how.offset
-    shift = to_constant(sums.astype(np.int32).reshape(1, outputs, *[1] * (filters.ndim - 2)))
+    return _shifted(layouts, result, _sums_of(filters) * -how.offset) if how.offset else result
+
+
+def _sums_of(filters: np.ndarray) -> np.ndarray:
+    """Returns the sum of the weights of each output channel."""
+    sums: np.ndarray = filters.astype(np.int64).sum(axis=tuple(range(1, filters.ndim)))
+    return sums
+
+
+def _shifted(layouts: LayoutRewriter, result: relax.Var, shift: np.ndarray) -> relax.Expr:
+    """Adds a constant to each output channel."""
+    axes = [1] * (len(layouts.row_major_shape(result)) - 2)
+    constant = to_constant(shift.astype(np.int32).reshape(1, -1, *axes))
     layout = layouts.layout_of(result)
     assert layout is not None
-    return layouts.like(result, layouts.builder.emit(relax.op.add(result, layouts.laid_out(shift, layout))))
+    return layouts.like(result, layouts.builder.emit(relax.op.add(result, layouts.laid_out(constant, layout))))
+
+
+def _in_quads(layouts: LayoutRewriter, padded: Padded, filters: np.ndarray, sliding: Sliding) -> relax.Expr | None:
+    """Returns a convolution by pairs of quads, which are read wherever the data have them; None where others are
+    faster."""
+    data, (outputs, inputs, *kernel) = padded.data, filters.shape
+    if not has_quad_pairs(layouts.target) or str(filters.dtype) != "int8" or sliding.groups > 1:
+        return None
+    around = zip(layouts.row_major_shape(data)[2:], sliding.before, sliding.after, strict=True)
+    sizes = [size + before + after for size, before, after in around]
+    if not is_known(*sizes):
+        return None
+    spatial = result_sizes(layouts.row_major_shape(data)[2:], kernel, sliding)
+    how = Multiplication("uint8", "int8", 0 if str(data.ty.dtype) == "uint8" else 128, PMADDUBSW)
+    value, layout = padded.value + how.offset, layouts.layout_of(data)
+    is_small = layout is None and inputs < layouts.size
+    layout = layout or Blocked.of(inputs, how.filled(inputs) if is_small else layouts.size)
+    block = how.filled(inputs) if is_small else layouts.size
+    quads, steps = quads_of_filter(filters, layout.order, block, sizes, sliding.dilation)
+    pairs = pair_quads(quads.weights, quads.offsets, layouts.size)
+    if pairs is None:
+        return None
+    if is_small:
+        source = _few_channels(layouts, data, sliding, how, value)
+    else:
+        blocked = layouts.padded(_in_blocks(layouts, data, layout, how), sliding.before, sliding.after, value)
+        source = packed_data(layouts.builder, blocked, how)
+    batch, *image = shape_of(source)
+    result = layouts.kernel(
+        convolve_quads,
+        seen_as(layouts.builder, source, (batch, math.prod(image))),
+        to_constant(pairs.table),
+        to_constant(pairs.weights),
+        pairs.limits,
+        tuple(spatial),
+        tuple(step * stride for step, stride in zip(steps, sliding.strides, strict=True)),
+        name="integer_convolution",
+    )
+    shift = pairs.shift[:outputs] - how.offset * _sums_of(filters)
+    return _shifted(layouts, layouts.as_blocked(result, outputs), shift)
 
 
 def _gathered(

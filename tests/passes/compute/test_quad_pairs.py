@@ -1,0 +1,157 @@
+"""Products of int8 with sums in int16: exact for the largest data and weights, whatever pairs the weights allow."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+import nnefc
+from nnefc.passes.compute.dot import quad_pairs
+from nnefc.passes.compute.dot.quad_pairs import QuadPairs, pair_quads, quads_of_filter
+from nnefc.targets.machine.cpu.parsing import parse_target
+
+_LANES = 8
+
+
+def normal(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    """Weights that are normally distributed, scaled by channel to 127."""
+    wide = rng.standard_normal(shape)
+    largest = np.abs(wide).max(axis=tuple(range(1, len(shape))), keepdims=True)
+    return np.rint(127 * wide / largest).astype(np.int8)
+
+
+def weights_of(kind: str, shape: tuple[int, ...]) -> np.ndarray:
+    rng = np.random.default_rng(3)
+    match kind:
+        case "normal":
+            return normal(rng, shape)
+        case "small":
+            return rng.integers(-32, 33, shape).astype(np.int8)
+        case "mixed":
+            return np.where(rng.random(shape) < 0.02, np.int8(-128), normal(rng, shape) // 4)
+        case _:
+            return rng.choice([-128, 127], shape).astype(np.int8)
+
+
+@pytest.fixture(autouse=True)
+def always_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quad_pairs, "_WORTH_IT", 100)
+
+
+def saturating(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """`vpmaddubsw` of `[…, 4]` bytes: `[…, 2]`, int16."""
+    products = left.astype(np.int64) * right.astype(np.int64)
+    return np.clip(products.reshape(*products.shape[:-1], 2, 2).sum(-1), -(1 << 15), (1 << 15) - 1).astype(np.int16)
+
+
+def emulated(pairs: QuadPairs, data: np.ndarray) -> np.ndarray:
+    """The sums that the instructions compute of uint8 data `[quads, 4]`: `[blocks · lanes]`."""
+    weights = pairs.weights.view(np.int8).reshape(*pairs.weights.shape, 4)
+    read = np.broadcast_to(data[pairs.table][:, :, None], weights.shape)
+    sign = np.where(weights < 0, 0x7F, 0x80).astype(np.uint8)
+    magnitudes = np.abs(weights.astype(np.int16)).astype(np.uint8)
+    direct, folded = saturating(read, weights), saturating(magnitudes, (read ^ sign).view(np.int8))
+    sums = [direct, folded]
+    joined = [(s[:, ::2] + s[:, 1::2]).astype(np.int64).sum(-1) for s in sums]  # modulo 2¹⁶
+    apart = folded[:, ::2].astype(np.int64).sum(-1) + folded[:, 1::2].astype(np.int64).sum(-1)
+    of_pair = np.arange(pairs.table.shape[1] // 2)[:, None]
+    chosen = np.where(of_pair < pairs.direct, joined[0], np.where(of_pair < pairs.joined, joined[1], apart))
+    return chosen.sum(1).reshape(-1) + pairs.shift
+
+
+@pytest.mark.parametrize("kind", ["normal", "small", "mixed", "limits"])
+def test_sums_in_int16_are_exact(kind: str) -> None:
+    filters = weights_of(kind, (19, 37, 4))
+    pairs = pair_quads(filters, np.arange(37), _LANES)
+    assert pairs is not None
+    rng = np.random.default_rng(5)
+    data = [rng.choice([0, 255], (37, 4)), np.full((37, 4), 255), np.zeros((37, 4)), rng.integers(0, 256, (37, 4))]
+    data += [np.where(filters[lane] > 0, 255, 0) for lane in range(3)]  # the largest sums of a lane
+    data += [np.where(filters[lane] > 0, 0, 255) for lane in range(3)]
+    for each in data:
+        expected = (filters.astype(np.int64) * each.astype(np.int64)).sum((1, 2))
+        np.testing.assert_array_equal(emulated(pairs, each.astype(np.uint8))[:19], expected)
+
+
+def test_pairs_follow_the_weights() -> None:
+    shape, offsets = (8, 64, 4), np.arange(64)
+    small = pair_quads(weights_of("small", shape), offsets, _LANES)
+    limits = pair_quads(weights_of("limits", shape), offsets, _LANES)
+    usual = pair_quads(normal(np.random.default_rng(0), (8, 576, 4)), np.arange(576), _LANES)
+    assert small is not None and limits is not None and usual is not None
+    assert (small.direct, small.table.shape) == (32, (1, 64))
+    assert (limits.direct, limits.joined, limits.table.shape) == (0, 0, (1, 64))
+    assert usual.direct > 288 * 0.7  # of normal weights, most quads have a partner
+
+
+def test_weights_that_pairs_do_not_pay_for_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    assert pair_quads(weights_of("limits", (16, 64, 4)), np.arange(64), _LANES) is None
+    assert pair_quads(weights_of("small", (16, 64, 4)), np.arange(64), _LANES) is not None
+
+
+def test_filters_are_read_where_their_channels_are() -> None:
+    filters = np.arange(2 * 3 * 2 * 3, dtype=np.int8).reshape(2, 3, 2, 3)
+    order = (-1, 2, 0, -1, 1, -1, -1, -1)
+    quads, steps = quads_of_filter(filters, order, 8, (5, 7), (2, 1))
+    assert steps == [14, 2]
+    spread = np.zeros((2, 1, 2, 3, 2, 4), np.int8)
+    for slot, channel in enumerate(order):
+        if channel >= 0:
+            spread[:, 0, :, :, slot // 4, slot % 4] = filters[:, channel]
+    np.testing.assert_array_equal(quads.weights, spread.reshape(2, 12, 4))
+    assert quads.offsets.tolist() == [28 * y + 2 * x + q for y in range(2) for x in range(3) for q in range(2)]
+
+
+def network() -> tuple[onnx.ModelProto, dict[str, tuple[np.dtype, tuple[int, ...]]]]:
+    """Convolutions and products of bytes side by side."""
+    cases: list[tuple[str, type, str, tuple[int, ...], tuple[int, ...], dict[str, list[int]]]] = [
+        ("ConvInteger", np.uint8, "normal", (1, 40, 6, 13), (21, 40, 3, 3), {"pads": [1, 1, 1, 1]}),
+        ("ConvInteger", np.int8, "mixed", (2, 24, 9, 10), (16, 24, 3, 2), {"strides": [2, 1], "dilations": [1, 2]}),
+        ("ConvInteger", np.uint8, "limits", (1, 3, 11, 11), (8, 3, 5, 5), {"pads": [2, 0, 2, 1], "strides": [2, 2]}),
+        ("ConvInteger", np.int8, "limits", (1, 12, 7, 7), (9, 12, 1, 1), {}),
+        ("MatMulInteger", np.uint8, "normal", (13, 70), (70, 21), {}),
+        ("MatMulInteger", np.int8, "limits", (2, 9, 64), (64, 40), {}),
+    ]
+    nodes, constants, inputs = [], [], {}
+    for n, (operator, dtype, kind, data, shape, attributes) in enumerate(cases):
+        constants += [numpy_helper.from_array(weights_of(kind, shape), f"w{n}")]
+        constants += [numpy_helper.from_array(np.array(5, dtype), f"z{n}")]
+        nodes.append(helper.make_node(operator, [f"x{n}", f"w{n}", f"z{n}"], [f"y{n}"], **attributes))
+        inputs[f"x{n}"] = np.dtype(dtype), data
+    element = helper.np_dtype_to_tensor_dtype
+    graph = helper.make_graph(
+        nodes,
+        "quads",
+        [helper.make_tensor_value_info(name, element(dtype), shape) for name, (dtype, shape) in inputs.items()],
+        [helper.make_tensor_value_info(f"y{n}", onnx.TensorProto.INT32, None) for n in range(len(cases))],
+        constants,
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), inputs
+
+
+def test_convolutions_and_products_are_exact() -> None:
+    host = parse_target("llvm")
+    if not host.triple.startswith("x86_64") or "avx2" not in host.features:
+        pytest.skip("needs AVX2")
+    model, inputs = network()
+    library = nnefc.compile(model, target="x86-64-v3")
+    loaded = library.load(threads=1)
+    reference = ReferenceEvaluator(model)
+    rng = np.random.default_rng(7)
+    for largest in (False, True):
+        data = {}
+        for name, (dtype, shape) in inputs.items():
+            limits = np.iinfo(dtype)
+            drawn = (
+                rng.choice([limits.min, limits.max], shape)
+                if largest
+                else rng.integers(limits.min, limits.max + 1, shape)
+            )
+            data[name] = drawn.astype(dtype)
+        found = loaded.run(data)
+        for expected, value in zip(reference.run(None, data), found.values(), strict=True):
+            np.testing.assert_array_equal(value, expected)
