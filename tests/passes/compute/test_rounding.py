@@ -74,7 +74,7 @@ def sum_error(terms: int) -> float:
 
 
 @pytest.mark.parametrize("name", LONG_SUMS)
-@pytest.mark.sample(3)
+@pytest.mark.sample(1)
 def test_strict_sums_are_as_exact_as_those_of_onnxruntime(name: str, tmp_path: Path) -> None:
     shape, of_weights = LONG_SUMS[name]
     x, weights, strides = values(1, shape), values(2, of_weights), 2 if name == "strided" else 1

@@ -128,7 +128,7 @@ APART: Sequence[Sequence[Sizes]] = [((4, 3), (3, 3))]
         ),
     ],
 )
-@pytest.mark.sample(6)
+@pytest.mark.sample(4)
 def test_sizes_of_two_names_broadcast(
     nodes: Sequence[onnx.NodeProto],
     inputs: Mapping[str, Sequence[Any]],

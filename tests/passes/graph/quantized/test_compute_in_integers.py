@@ -234,7 +234,7 @@ def step_of(path: Path) -> float:
         (sequences, "QOperator", "QUInt8", "QInt8", True),
     ],
 )
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 def test_quantized_networks_agree_with_onnxruntime(
     tmp_path: Path, make: Network, form: str, activations: str, weights: str, by_channel: bool
 ) -> None:

@@ -57,7 +57,7 @@ def expected(nodes: int, index: np.ndarray, messages: np.ndarray, reduction: str
 @pytest.mark.parametrize(
     ("features", "width", "reduction"), [(1, 1, "add"), (19, 19, "add"), (256, 256, "add"), ("f", 70, "max")]
 )
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 def test_rows_are_combined_in_order(features: int | str, width: int, reduction: str, known: bool) -> None:
     random = np.random.default_rng(width)
     index = random.integers(-37, 37, 211)
