@@ -20,6 +20,7 @@ from ray_data import connect
 import nnefc
 
 TRIES = 5
+BATCH = 32
 
 
 @serve.deployment(ray_actor_options={"num_cpus": 0.5}, max_ongoing_requests=128)
@@ -30,7 +31,7 @@ class Digits:
         self.model = nnefc.load(ray.get(library[0]), threads=1)
         self.pause = pause
 
-    @serve.batch(max_batch_size=32, batch_wait_timeout_s=0.01)
+    @serve.batch(max_batch_size=BATCH, batch_wait_timeout_s=0.01)
     async def classify(self, images: list[np.ndarray]) -> list[tuple[int, str]]:
         await asyncio.sleep(self.pause)
         probability = await asyncio.to_thread(self.model, np.stack(images))
@@ -40,15 +41,18 @@ class Digits:
         return await self.classify(image)
 
 
-async def answered(handle: serve.handle.DeploymentHandle, image: np.ndarray) -> tuple[int, str]:
-    """Asks again if the replica, or its node, is lost: another one answers, or the same once it is started again."""
-    for left in reversed(range(TRIES)):
-        try:
-            return await handle.remote(image)
-        except RayError:
-            if left == 0:
-                raise
-            await asyncio.sleep(1)
+async def answered(
+    handle: serve.handle.DeploymentHandle, image: np.ndarray, room: asyncio.Semaphore
+) -> tuple[int, str]:
+    """Asks when there is room, and again if the replica or its node is lost: another one answers, or a new one."""
+    async with room:
+        for left in reversed(range(TRIES)):
+            try:
+                return await handle.remote(image)
+            except RayError:
+                if left == 0:
+                    raise
+                await asyncio.sleep(1)
     raise AssertionError
 
 
@@ -56,7 +60,8 @@ async def main(job: Job, cores: int) -> None:
     library = ray.put(job.library.read_bytes())
     handle = serve.run(Digits.options(num_replicas=cores).bind([library], job.pause), route_prefix=None)
     rows = images(job.copies)
-    answers = await asyncio.gather(*(answered(handle, image) for image in rows))
+    room = asyncio.Semaphore(BATCH * cores)  # a batch for each replica
+    answers = await asyncio.gather(*(answered(handle, image, room) for image in rows))
     digits = np.array([digit for digit, _ in answers])
     report("Ray Serve", np.arange(len(rows)), digits, {process for _, process in answers}, job.copies)
 
