@@ -74,15 +74,23 @@ def chi_square(counts: np.ndarray, expected: np.ndarray | float) -> float:
     return (distance - freedom) / math.sqrt(2 * freedom)
 
 
-def test_numbers_are_spread_as_the_operators_say(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> nnefc.Model:
+    """Draws many numbers of each type and distribution."""
     nodes = [
         node("RandomUniform", [], ["u"], shape=[MANY], low=-2.0, high=3.0),
         node("RandomUniform", [], ["d"], shape=[MANY], dtype=TensorProto.DOUBLE),
         node("RandomUniform", [], ["h"], shape=[MANY], dtype=TensorProto.FLOAT16),
         node("RandomNormal", [], ["n"], shape=[MANY], mean=1.0, scale=2.0),
         node("RandomNormal", [], ["m"], shape=[MANY], dtype=TensorProto.DOUBLE),
+        *(node("RandomUniform", [], [name], shape=[MANY]) for name in ("a", "b")),
     ]
-    u, d, h, n, m = compiled(tmp_path, nodes).run({}).values()
+    return compiled(tmp_path_factory.mktemp("many"), nodes)
+
+
+def test_numbers_are_spread_as_the_operators_say(many: nnefc.Model) -> None:
+    drawn_by_name = many.run({})
+    u, d, h, n, m = (drawn_by_name[name] for name in "udhnm")
     assert [a.dtype for a in (u, d, h, n, m)] == [np.float32, np.float64, np.float16, np.float32, np.float64]
     for drawn, low, high in ((u, -2, 3), (d, 0, 1), (h, 0, 1)):
         assert drawn.min() >= low
@@ -101,11 +109,9 @@ def test_numbers_are_spread_as_the_operators_say(tmp_path: Path) -> None:
         assert abs(chi_square(np.histogram(unit, edges)[0], np.diff(below) * MANY)) < 5
 
 
-def test_nodes_runs_and_neighbours_are_independent(tmp_path: Path) -> None:
-    nodes = [node("RandomUniform", [], [name], shape=[MANY]) for name in ("a", "b")]
-    network = compiled(tmp_path, nodes)
-    a, b = network.run({}).values()
-    c, _ = network.run({}).values()
+def test_nodes_runs_and_neighbours_are_independent(many: nnefc.Model) -> None:
+    drawn = many.run({})
+    a, b, c = drawn["a"], drawn["b"], many.run({})["a"]
     for first, second in ((a, b), (a, c), (a[:-1], a[1:]), (a[:-4], a[4:])):
         assert abs(np.corrcoef(first, second)[0, 1]) < 5 / math.sqrt(MANY)
         counts = np.histogram2d(first, second, 8, [(0, 1), (0, 1)])[0]
