@@ -63,7 +63,7 @@ _PYTHON = (
     r"\.items?\(",
     r"pytest\.Item\b",
     r"def pytest_\w+\(.*",
-    r"list-item|align-items|\[dict-item\]",
+    r"list-item|item_separator|align-items|\[dict-item\]",
     r"['\"]items?['\"]",
     "TupleGetItem|CompletionItem|from_items|functions_items|PUT_0_ITEMS",
 )

@@ -94,7 +94,15 @@ class Grammars:
             lark = any_to_lark(grammar)
         except Exception as error:  # whatever the conversion of a wrong grammar raises
             raise ChatError(f"the grammar is wrong: {error}") from None
-        return self._mask(self._matcher.grammar_from_lark(lark))
+        return self.lark(lark)
+
+    def lark(self, grammar: str) -> TokenMask:
+        """Returns the mask of the texts of a grammar in llguidance's notation, a dialect of Lark's.
+
+        Raises:
+            ChatError: the grammar is wrong.
+        """
+        return self._mask(self._matcher.grammar_from_lark(grammar))
 
     def _mask(self, grammar: str) -> TokenMask:
         matcher = self._matcher(self._tokenizer, grammar, log_level=0)

@@ -65,6 +65,7 @@ class ReadKeywords(TypedDict, total=False):
     sequences: int | None
     candidates: int | None
     quantize: str | None
+    kv_cache: str | None
 
 
 class LowerKeywords(ReadKeywords, total=False):

@@ -136,12 +136,15 @@ class ReadOptions:
 
     context: int | None = documented(
         "Language models",
-        "Maximum number of tokens of a conversation with a language model.",
+        "Maximum number of tokens of a conversation with a language model, or of a text that an encoder reads.",
         minimum=1,
         default_words="that of its training, at most 2048",
     )
     sequences: int | None = documented(
-        "Language models", "Number of conversations that a session keeps side by side.", minimum=1, default_words="1"
+        "Language models",
+        "Number of conversations that a session keeps side by side; of an encoder, of texts that a run has at most.",
+        minimum=1,
+        default_words="1; of encoders 32",
     )
     candidates: int | None = documented(
         "Language models",
@@ -154,6 +157,13 @@ class ReadOptions:
         "Round matrices of floats to integers of 8 or 4 bits in blocks of 32.",
         choices=("q8", "q4"),
         default_words="as the file has them",
+    )
+    kv_cache: str | None = documented(
+        "Language models",
+        "Keep keys and values in 16 bits, in 8 bits with a scale for each head and position, or in float32.",
+        choices=("f16", "q8", "f32"),
+        default_words="f16",
+        flag="cache",
     )
 
     def __post_init__(self) -> None:

@@ -63,9 +63,10 @@ class Reader:
         Raises:
             RunError: the network chooses the token, and what is asked for needs the logits.
         """
-        if self._chooses and any(sampler.changes_logits for sampler in samplers):
+        if self._chooses and any(sampler.needs_logits for sampler in samplers):
             raise RunError(
-                "the network itself chooses the token: penalties, biases, masks, min_p and typical_p need its logits"
+                "the network itself chooses the token: penalties, biases, masks, min_p, typical_p and log "
+                "probabilities need its logits"
             )
         if self._chooses and not self._takes_choice and any(sampler.temperature for sampler in samplers):
             raise RunError("the network itself chooses the likeliest token: temperature must be 0")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypedDict
 
@@ -37,6 +37,7 @@ class Sampling(TypedDict, total=False):
     frequency_penalty: float
     logit_bias: Mapping[int, float]
     mask: Mask | None
+    watch: Callable[[np.ndarray, int], None] | None
     seed: int | None
 
 
@@ -60,6 +61,7 @@ class Sampler:
         frequency_penalty: subtracted as often as they were chosen.
         logit_bias: added to the logits of some tokens.
         mask: which tokens may follow; None: all.
+        watch: called with the logits as the network computes them and the token that is chosen; None: nothing.
     """
 
     temperature: float = 0.0
@@ -73,6 +75,7 @@ class Sampler:
     frequency_penalty: float = 0.0
     logit_bias: Mapping[int, float] = field(default_factory=dict, hash=False)
     mask: Mask | None = field(default=None, hash=False)
+    watch: Callable[[np.ndarray, int], None] | None = field(default=None, hash=False)
     _random: np.random.Generator = field(init=False, repr=False, compare=False)
     _read: set[int] = field(init=False, repr=False, compare=False, default_factory=set)
     _chosen: Counter[int] = field(init=False, repr=False, compare=False, default_factory=Counter)
@@ -105,6 +108,11 @@ class Sampler:
         given = (self.min_p, self.typical_p, self.repetition_penalty, self.presence_penalty, self.frequency_penalty)
         return given != (0, 1, 1, 0, 0) or bool(self.logit_bias) or self.mask is not None
 
+    @property
+    def needs_logits(self) -> bool:
+        """Whether it changes the logits of all tokens or shows them: networks that choose tokens return none."""
+        return self.changes_logits or self.watch is not None
+
     def choice(self) -> Mapping[str, float]:
         """Returns the inputs that select this sampling method in a network that chooses the next token itself."""
         maximum = np.iinfo(np.int64).max if self.top_k is None else self.top_k
@@ -125,6 +133,8 @@ class Sampler:
             self._read.add(chosen)
         if self.mask is not None:
             self.mask.accept(chosen)
+        if self.watch is not None:
+            self.watch(logits, chosen)
         return chosen
 
     def _changed(self, logits: np.ndarray) -> np.ndarray:

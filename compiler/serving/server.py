@@ -159,10 +159,7 @@ class Server:
                 for note in served.notes:
                     on_log(f"note: {entry.name}: {note}")
         for model in self.texts:
-            library = model.engine.model
-            on_log(
-                f"{model.name}: {library.file}, {model.engine.context} tokens, {model.engine.sequences} side by side"
-            )
+            on_log(f"{model.name}: {model.summary}")
         ports = (("http", self.port), ("grpc", self.grpc_port))
         on_log(
             f"listening: {', '.join(f'{name} {self._where.host}:{port}' for name, port in ports if port is not None)}"

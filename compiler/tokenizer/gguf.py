@@ -76,7 +76,10 @@ _CJK = r"[\x{4E00}-\x{9FA5}\x{3040}-\x{309F}\x{30A0}-\x{30FF}]+"
 _PRE_TOKENIZERS: Mapping[str, tuple[Step, ...]] = {
     name: steps
     for names, steps in (
-        (("gpt-2", "phi-2", "mpt", "olmo", "dbrx", "jina-es", "jina-de", "gigachat"), (split(GPT2_PATTERN),)),
+        (
+            ("gpt-2", "phi-2", "mpt", "olmo", "dbrx", "jina-es", "jina-de", "gigachat", "roberta-bpe", "modern-bert"),
+            (split(GPT2_PATTERN),),
+        ),
         (("llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral", "smaug-bpe", "megrez"), (split(_LLAMA3),)),
         (("qwen2", "stablelm2", "deepseek-r1-qwen", "hunyuan"), (split(_QWEN2),)),
         (("gpt-4o", "llama4"), (split(_O200K),)),
@@ -250,6 +253,7 @@ class _Metadata:
             "unknown": self._token("unknown"),
             "unknown_score": min(scores) - _UNKNOWN_PENALTY,
             "fuses_unknown": True,
+            "between": None if (end := self._token("eos")) is None else (end, end),
             "steps": (*self._added(), *normalization, *squeeze, *steps),
             "decoder": decoder,
         }

@@ -94,12 +94,13 @@ class _Parts:
         known = {"BPE": self._byte_pairs, "Unigram": self._unigram, "WordPiece": self._wordpiece}
         if kind not in known:
             raise CompileError(f"tokenizers of the kind {kind} are not supported", hint=f"known are {', '.join(known)}")
-        before, after = _around(self._document.get("post_processor"))
+        before, after, between = _around(self._document.get("post_processor"))
         return Vocabulary(
             **known[kind](),
             steps=self._steps(),
             before=before,
             after=after,
+            between=between,
             decoder=_decoder(self._document.get("decoder")),
             end_tokens=end_tokens,
             named_tokens=named_tokens,
@@ -263,25 +264,37 @@ def _pre_tokenizer(part: _Json) -> tuple[Step, ...]:
     raise CompileError(f"the tokenizer's pre-tokenizer {part['type']} is not supported")
 
 
-def _around(part: _Json | None) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Returns the tokens before and after a single text."""
+_Tokens = tuple[int, ...]
+
+
+def _around(part: _Json | None) -> tuple[_Tokens, _Tokens, _Tokens | None]:
+    """Returns the tokens before and after a single text, and those between two texts, or None."""
     for own in _listed(part, "processors"):
         match own["type"]:
-            case "BertProcessing" | "RobertaProcessing":
-                return (own["cls"][1],), (own["sep"][1],)
+            case "BertProcessing":
+                return (own["cls"][1],), (own["sep"][1],), None
+            case "RobertaProcessing":
+                return (own["cls"][1],), (own["sep"][1],), (own["sep"][1],) * 2
             case "TemplateProcessing":
-                sides: tuple[list[int], list[int]] = [], []
-                is_after = False
-                for entry in own["single"]:
-                    is_after = is_after or "Sequence" in entry
-                    if "SpecialToken" in entry:
-                        sides[is_after].extend(own["special_tokens"][entry["SpecialToken"]["id"]]["ids"])
-                return tuple(sides[0]), tuple(sides[1])
+                single, pair = _between_texts(own, "single"), _between_texts(own, "pair")
+                after = single[-1] if len(single) > 1 else ()
+                return single[0], after, pair[1] if len(pair) == 3 else None
             case "ByteLevel":
                 continue
             case other:
                 raise CompileError(f"the tokenizer's post-processor {other} is not supported")
-    return (), ()
+    return (), (), None
+
+
+def _between_texts(part: _Json, key: str) -> list[_Tokens]:
+    """Returns the tokens before, between and after the texts of a template."""
+    groups: list[_Tokens] = [()]
+    for entry in part.get(key) or ():
+        if "SpecialToken" in entry:
+            groups[-1] += tuple(part["special_tokens"][entry["SpecialToken"]["id"]]["ids"])
+        else:
+            groups.append(())
+    return groups
 
 
 def _decoder(part: _Json | None) -> Decoder:

@@ -31,12 +31,20 @@ def with_own_vocabulary(network: Network, read: Callable[[], Vocabulary]) -> Net
 def with_vocabulary(network: Network, vocabulary: Vocabulary) -> Network:
     """Returns the network with a vocabulary; what an application needs of it besides is in the metadata.
 
-    The keys are `tokenizer.end_tokens` (numbers, separated by spaces), `tokenizer.chat_template`, and
-    `tokenizer.bos_token` and so on: the texts of tokens that the template names.
+    The keys are `tokenizer.end_tokens` (numbers, separated by spaces), `tokenizer.chat_template`, `tokenizer.bos_token`
+    and so on (the texts of tokens that the template names), and `tokenizer.pair_tokens`: the tokens before, between and
+    behind two texts that are read as one, separated by semicolons.
     """
     entries = {f"tokenizer.{name}": text for name, text in vocabulary.named_tokens.items()}
     if vocabulary.end_tokens:
         entries["tokenizer.end_tokens"] = " ".join(map(str, vocabulary.end_tokens))
+    around = (
+        vocabulary.before,
+        vocabulary.after if vocabulary.between is None else vocabulary.between,
+        vocabulary.after,
+    )
+    if any(around[1:]):
+        entries["tokenizer.pair_tokens"] = ";".join(" ".join(map(str, tokens)) for tokens in around)
     if vocabulary.chat_template is not None:
         entries["tokenizer.chat_template"] = vocabulary.chat_template
     return replace(network, vocabulary=serialized(vocabulary), metadata={**network.metadata, **entries})

@@ -173,6 +173,7 @@ class Vocabulary:
         max_characters: WordPiece: a longer word is unknown.
         steps: what is done to a text before its tokens are chosen.
         before, after: the tokens around a text.
+        between: the tokens between two texts that are read as one; None for those of `after`.
         decoder: what is done to texts of tokens when they become a text.
         end_tokens: those that end a model's reply.
         named_tokens: tokens by the names that chat templates have for them, such as `bos_token`.
@@ -195,6 +196,7 @@ class Vocabulary:
     steps: tuple[Step, ...] = ()
     before: tuple[int, ...] = ()
     after: tuple[int, ...] = ()
+    between: tuple[int, ...] | None = None
     decoder: Decoder = Decoder.NONE
     end_tokens: tuple[int, ...] = ()
     named_tokens: Mapping[str, str] = field(default_factory=dict)
@@ -211,7 +213,13 @@ class Vocabulary:
         longest = max(map(len, self.tokens))
         if longest > MAX_TOKEN_BYTES:
             raise CompileError(f"a token of {longest} bytes is not supported: {MAX_TOKEN_BYTES} at most are")
-        named = [*self.before, *self.after, *self.end_tokens, *(() if self.unknown is None else (self.unknown,))]
+        named = [
+            *self.before,
+            *self.after,
+            *(self.between or ()),
+            *self.end_tokens,
+            *(() if self.unknown is None else (self.unknown,)),
+        ]
         named += [token for merge in self.merges for token in merge]
         named += [added.token for step in self.steps if isinstance(step, FindAdded) for added in step.tokens]
         if named and not (min(named) >= 0 and max(named) < count):

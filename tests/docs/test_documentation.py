@@ -156,7 +156,7 @@ def test_the_page_on_serving(folder: Path, library: Path) -> None:
     for package in ("aiohttp", "grpc", "tritonclient.http"):
         pytest.importorskip(package)
     page = ROOT / "docs" / "how-to" / "serving.md"
-    (program, _), (commands, _) = blocks(page, "python"), blocks(page, "sh")
+    (program, *_), (commands, *_) = blocks(page, "python"), blocks(page, "sh")
     command = [sys.executable, "-m", "nnefc", "serve", str(library), "--port", "0", "--no-grpc"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
         try:

@@ -9,7 +9,7 @@ from pathlib import Path
 import gguf
 import numpy as np
 
-__all__ = ["MODELS", "WORDS", "Model", "logits", "write_model"]
+__all__ = ["MODELS", "TEMPLATE", "WORDS", "Model", "logits", "write_model"]
 
 WORDS, SIZE, HEADS, KEY_HEADS, WIDTH, INNER, LAYERS = 300, 64, 4, 2, 16, 96, 2
 EPSILON, BASE = 1e-5, 10000.0
@@ -79,7 +79,13 @@ def quantized(rows: np.ndarray, kind: gguf.GGMLQuantizationType) -> tuple[np.nda
 
 
 def write_model(
-    path: Path, tied: bool, other: str = "", architecture: str = "llama", layers: int = LAYERS, mixed: bool = True
+    path: Path,
+    tied: bool,
+    other: str = "",
+    architecture: str = "llama",
+    layers: int = LAYERS,
+    mixed: bool = True,
+    template: str = TEMPLATE,
 ) -> dict[str, np.ndarray]:
     """A random model in a file of GGUF, whose matrices are of several kinds or of one; its numbers by name."""
     kinds, rng = gguf.GGMLQuantizationType, np.random.default_rng(3)
@@ -88,7 +94,7 @@ def write_model(
     writer = gguf.GGUFWriter(path, architecture)
     writer.add_block_count(layers)
     _write_fields(writer, model)
-    _write_words(writer)
+    _write_words(writer, template)
     shapes = _shapes(model, layers, tied) | ({other: (SIZE,)} if other else {})
     values = {}
     for position, (name, shape) in enumerate(shapes.items()):
@@ -129,7 +135,7 @@ def _write_fields(writer: gguf.GGUFWriter, model: Model) -> None:
         writer.add_final_logit_softcapping(model.caps[1])
 
 
-def _write_words(writer: gguf.GGUFWriter) -> None:
+def _write_words(writer: gguf.GGUFWriter, template: str) -> None:
     letters = [chr(code) for code in (*range(33, 127), *range(161, 173), *range(174, 256), *range(256, 324))]
     tokens = [*letters, *(f"word{n}" for n in range(WORDS - 4 - len(letters))), "he", "<|s|>", "<|e|>", "llo"]
     writer.add_tokenizer_model("gpt2")
@@ -138,7 +144,7 @@ def _write_words(writer: gguf.GGUFWriter) -> None:
     writer.add_token_types([3 if token.startswith("<|") else 1 for token in tokens])
     writer.add_token_merges(["h e"])
     writer.add_eos_token_id(tokens.index("<|e|>"))
-    writer.add_chat_template(TEMPLATE)
+    writer.add_chat_template(template)
 
 
 def _shapes(model: Model, layers: int, tied: bool) -> dict[str, tuple[int, ...]]:

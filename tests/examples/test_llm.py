@@ -24,7 +24,7 @@ RNG = np.random.default_rng(7)
 
 
 def convert(path: Path, folder: Path, context: int) -> None:
-    nnefc.convert(path, folder, context=context)
+    nnefc.convert(path, folder, context=context, kv_cache="f32")
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +82,7 @@ OTHERS = ["gemma3", *(pytest.param(name, marks=pytest.mark.slow) for name in SLO
 def test_other_architectures_agree_with_their_definitions(architecture: str, tmp_path: Path) -> None:
     """Biases, norms of heads, wide heads, windows, soft caps, heads that are rotated in part, layers in parallel, …"""
     values = write_model(tmp_path / "m.gguf", architecture != "phi2", architecture=architecture, mixed=False)
-    with nnefc.compile(tmp_path / "m.gguf", strict=True, context=12).load() as model:
+    with nnefc.compile(tmp_path / "m.gguf", strict=True, context=12, kv_cache="f32").load() as model:
         for seen, end in ((0, 7), (7, 8), (8, 11)):
             (found,) = np.asarray(model(np.array([TOKENS[seen:end]])))
             wanted = logits(values, TOKENS[:end], architecture)
@@ -95,7 +95,7 @@ def side_by_side(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, np
     folder = tmp_path_factory.mktemp("llm")
     values = write_model(folder / "m.gguf", tied=True, layers=1, mixed=False)
     options = {"dump": folder / "dump", "dump_after": ["join attention"]}
-    artifact = nnefc.compile(folder / "m.gguf", context=512, sequences=3, **options)
+    artifact = nnefc.compile(folder / "m.gguf", context=512, sequences=3, kv_cache="f32", **options)
     (joined,) = (folder / "dump").glob("*join_attention.py")
     assert joined.read_text().count("R.take(") == 4  # tokens, their positions: keys and values are read where they lie
     return values, artifact
@@ -158,7 +158,9 @@ CHOICES = ({"temperature": 0.9}, {"temperature": 2.0, "top_k": 5}, {"temperature
 def test_the_network_may_choose_the_tokens(tmp_path: Path) -> None:
     """As the sampler in Python does for the same random numbers."""
     values = write_model(tmp_path / "m.gguf", True, layers=1, mixed=False)
-    with nnefc.compile(tmp_path / "m.gguf", context=24, sequences=2, candidates=8).load(threads=1) as model:
+    with nnefc.compile(tmp_path / "m.gguf", context=24, sequences=2, candidates=8, kv_cache="f32").load(
+        threads=1
+    ) as model:
         assert [tensor.name for tensor in model.outputs] == ["token"]
         assert list(model.generate(TOKENS[:5], most=4)) == likeliest(values, TOKENS[:5], 4)
         for seed, choice in enumerate(CHOICES):
@@ -181,7 +183,7 @@ def test_the_network_may_choose_the_tokens(tmp_path: Path) -> None:
 def test_the_network_may_give_the_likeliest_token(tmp_path: Path, program: Path) -> None:
     """In Python and in C."""
     values = write_model(tmp_path / "m.gguf", True, layers=1)
-    artifact = nnefc.compile(tmp_path / "m.gguf", context=24, candidates=1)
+    artifact = nnefc.compile(tmp_path / "m.gguf", context=24, candidates=1, kv_cache="f32")
     wanted = likeliest(values, TOKENS[:5], 4)
     with artifact.load(threads=1) as model:
         assert list(model.generate(TOKENS[:5], most=4)) == wanted

@@ -169,12 +169,13 @@ CASES: Sequence[Case] = [
 _LANGUAGE_MODELS = ("tests/examples/test_language_models.py", "write_model(")
 _CACHES = ("tests/frontends/nnef/dynamic/test_nnef_streams.py", "dyn_kv_cache(")
 ELSEWHERE: Mapping[str, tuple[str, str]] = {
+    "nnefc_attention": ("tests/frontends/gguf/test_gguf_encoders.py", "write_bert("),
     "nnefc_cached_attention": _LANGUAGE_MODELS,
     "nnefc_positions": _LANGUAGE_MODELS,
     "tract_transformers_dyn_kv_cache": _CACHES,
     "tract_transformers_quantized_dyn_kv_cache": _CACHES,
 }
-"""Operators that keep states, compared with NumPy in several runs: the files, and the messages there."""
+"""Operators that whole networks have, or that keep states, compared with NumPy: the files, and the calls there."""
 
 
 def names_called(text: str) -> set[str]:

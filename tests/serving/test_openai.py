@@ -12,22 +12,31 @@ from typing import Any
 
 import numpy as np
 import pytest
-from language_models import write_model
+from language_models import TEMPLATE, write_model
 from openai import APIStatusError, BadRequestError, InternalServerError, NotFoundError, OpenAI, RateLimitError
 from served_networks import post, serving
 
 import nnefc
 from nnefc.chat import Conversation
 
-CONTEXT, SEQUENCES = 64, 3
+CONTEXT, SEQUENCES = 192, 3
 MESSAGES: list[Any] = [{"role": "user", "content": "hello"}]
+FUNCTION: Any = {
+    "type": "function",
+    "function": {
+        "name": "f",
+        "parameters": {"type": "object", "properties": {"a": {"enum": [1, "}"]}}, "required": ["a"],
+                       "additionalProperties": False},
+    },
+}  # fmt: skip
 LIKELIEST: dict[str, Any] = {"model": "small", "temperature": 0, "max_tokens": 6}
 
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("text")
-    write_model(folder / "m.gguf", tied=True, layers=1)
+    template = "{% if tools %}<tool_call>{% endif %}" + TEMPLATE
+    write_model(folder / "m.gguf", tied=True, layers=1, template=template)
     nnefc.compile(folder / "m.gguf", context=CONTEXT, sequences=SEQUENCES).export(folder / "m.so")
     return folder / "m.so"
 
@@ -78,6 +87,7 @@ def test_parts_of_a_reply_are_together_the_reply(client: OpenAI, alone: dict[str
         )
     )
     *texts, last = parts
+    assert {part.usage for part in texts} == {None}
     assert "".join(part.choices[0].delta.content or "" for part in texts) == alone["hello"]
     assert texts[0].choices[0].delta.role == "assistant" and texts[-1].choices[0].finish_reason == "length"
     assert last.usage is not None and last.usage.completion_tokens == 6 and not last.choices
@@ -122,6 +132,62 @@ def test_replies_follow_grammars(client: OpenAI) -> None:
         assert (made.choices[0].message.content or "").lstrip().startswith("{")
 
 
+CALL = r'<tool_call>\{"name": "f", "arguments": \{"a": 1\}\}</tool_call>'
+
+
+def test_a_required_tool_is_called(client: OpenAI) -> None:
+    how: dict[str, Any] = {"model": "small", "messages": MESSAGES, "temperature": 1, "seed": 3, "tools": [FUNCTION]}
+    made = client.chat.completions.create(tool_choice="required", parallel_tool_calls=False, **how).choices[0]
+    (call,) = made.message.tool_calls or []
+    assert (made.finish_reason, made.message.content, call.type) == ("tool_calls", None, "function")
+    assert call.function.name == "f" and json.loads(call.function.arguments)["a"] in (1, "}")  # type: ignore[union-attr]
+    named: Any = {"type": "function", "function": {"name": "f"}}
+    parts = list(client.chat.completions.create(tool_choice=named, stream=True, **how))
+    deltas = [call for part in parts for call in part.choices[0].delta.tool_calls or []]
+    assert [delta.index for delta in deltas] == [0] * len(deltas) and len(deltas) > 4
+    assert deltas[0].function and deltas[0].function.name == "f" and (deltas[0].id or "").startswith("call_")
+    assert "".join(delta.function.arguments or "" for delta in deltas if delta.function) == call.function.arguments  # type: ignore[union-attr]
+    assert not "".join(part.choices[0].delta.content or "" for part in parts)
+    assert parts[-1].choices[0].finish_reason == "tool_calls"
+
+
+def test_calls_are_found_where_the_model_chooses(client: OpenAI) -> None:
+    """A text and two calls, which a grammar makes a random model write."""
+    how: dict[str, Any] = {"model": "small", "messages": MESSAGES, "tools": [FUNCTION], "temperature": 1}
+    written = {"guided_regex": f"ok {CALL} {CALL}"}
+    made = client.chat.completions.create(extra_body=written, **how).choices[0]
+    assert made.message.content == "ok" and made.finish_reason == "tool_calls"
+    assert [call.function.arguments for call in made.message.tool_calls or []] == ['{"a": 1}'] * 2  # type: ignore[union-attr]
+    one = client.chat.completions.create(extra_body=written, parallel_tool_calls=False, **how).choices[0]
+    assert len(one.message.tool_calls or []) == 1
+    none = client.chat.completions.create(extra_body=written, tool_choice="none", **how).choices[0]
+    assert none.message.tool_calls is None and none.finish_reason == "stop"
+    assert (none.message.content or "").count("<tool_call>") == 2
+
+
+def test_logprobs_are_those_of_the_logits(client: OpenAI, library: Path) -> None:
+    """In a conversation, in parts of one, and in a completion."""
+    how: dict[str, Any] = {"messages": MESSAGES, "logprobs": True, "top_logprobs": 3, **LIKELIEST}
+    whole = client.chat.completions.create(**how).choices[0]
+    assert whole.logprobs is not None and whole.logprobs.content is not None
+    parts = [part.choices[0].logprobs for part in client.chat.completions.create(stream=True, **how)]
+    assert [each for part in parts if part for each in part.content or []] == whole.logprobs.content
+    for each in whole.logprobs.content:
+        assert bytes(each.bytes or []).decode(errors="replace") == each.token
+        assert each.logprob == each.top_logprobs[0].logprob >= each.top_logprobs[2].logprob
+    with nnefc.load(library, threads=1) as model:
+        tokens = model.tokenize("hello")
+        logits = np.asarray(model(np.array([tokens]), np.zeros(1, np.int64))).reshape(-1).astype(np.float64)
+    wanted = np.sort(logits - np.log(np.exp(logits).sum()))[::-1]
+    made = client.completions.create(prompt="hello", logprobs=2, n=2, **LIKELIEST)
+    for found in (choice.logprobs for choice in made.choices):
+        assert found is not None and found.top_logprobs and found.token_logprobs and found.text_offset
+        np.testing.assert_allclose(
+            [found.token_logprobs[0], *found.top_logprobs[0].values()], wanted[[0, 0, 1]], atol=1e-5
+        )
+        assert found.text_offset[:2] == [0, len((found.tokens or [""])[0])] and len(found.token_logprobs) == 6
+
+
 def test_models_are_listed(client: OpenAI) -> None:
     (model,) = client.models.list().data
     assert (model.id, model.owned_by) == ("small", "nnefc")
@@ -144,12 +210,24 @@ WRONG: dict[str, dict[str, Any]] = {
     '"logit_bias"': {"logit_bias": {"x": 1}},
     '"logit_bias" has token 9999': {"logit_bias": {"9999": 1}},
     '"stream" is not true or false': {"stream": "yes"},
-    '"logprobs" is not supported': {"logprobs": True},
+    '"logprobs" is not true or false': {"logprobs": 2},
+    '"top_logprobs" needs "logprobs"': {"top_logprobs": 2},
+    '"top_logprobs" is not an integer from 0 to 20': {"logprobs": True, "top_logprobs": 21},
+    '"echo" is not supported': {"echo": True},
     '"response_format" is none of': {"response_format": {"type": "xml"}},
     "exclude each other": {"response_format": {"type": "json_object"}, "guided_regex": "a"},
     "the grammar is wrong": {"guided_regex": "("},
     '"tools" is not a list of objects': {"tools": "all"},
-    "tokens, and the model holds 64 with the reply": {"messages": [{"role": "user", "content": "a" * 99}]},
+    'a tool is not {"type": "function"': {"tools": [{"name": "f"}]},
+    'the "name" of a function': {"tools": [{"type": "function", "function": {"name": "a b"}}]},
+    '"tool_choice" needs "tools"': {"tool_choice": "required"},
+    '"tool_choice" is none of': {"tools": [FUNCTION], "tool_choice": "some"},
+    '"tools" does not have': {"tools": [FUNCTION], "tool_choice": {"type": "function", "function": {"name": "g"}}},
+    "a form or grammar of the reply, exclude": {"tools": [FUNCTION], "tool_choice": "required", "grammar": "a"},
+    'the "arguments" of a call are not JSON': {
+        "messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{"}}]}]
+    },
+    f"tokens, and the model holds {CONTEXT} with the reply": {"messages": [{"role": "user", "content": "a" * 299}]},
 }
 
 

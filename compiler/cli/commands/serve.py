@@ -254,14 +254,15 @@ _KEY_BYTES = 32
     "--openai",
     group="Language models",
     is_flag=True,
-    help="Serve language models with their tokenizers, by OpenAI's interface over HTTP: /v1/chat/completions.",
+    help="Serve language models with their tokenizers, by OpenAI's interface over HTTP: /v1/chat/completions, and of "
+    "encoders /v1/embeddings and /v1/rerank.",
 )
 @option(
     "--context",
     group="Language models",
     type=click.IntRange(min=2),
     metavar="TOKENS",
-    help="For models that are compiled at the start: how many tokens a conversation has at most.",
+    help="For models that are compiled at the start: how many tokens a conversation, or a text, has at most.",
 )
 @option(
     "--sequences",
@@ -269,7 +270,7 @@ _KEY_BYTES = 32
     type=click.IntRange(min=1, max=1024),
     default=4,
     metavar="N",
-    help="For models that are compiled at the start: replies that are made side by side.",
+    help="For models that are compiled at the start: replies that are made, or texts that are read, side by side.",
 )
 @option(
     "--api-keys",

@@ -1,10 +1,10 @@
-"""The architectures of decoders: what their files do not say, and the description that follows from what they say."""
+"""The architectures of decoders and encoders: what their files do not say, and the description that follows."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -12,9 +12,10 @@ from nnefc.frontends.decoder.description import Attention, Decoder, Experts, Fee
 from nnefc.frontends.decoder.rotary import RotaryScaling, frequencies
 from nnefc.support.diagnostics import CompileError
 
-__all__ = ["ARCHITECTURES", "Architecture", "Hyperparameters", "described"]
+__all__ = ["ARCHITECTURES", "ENCODERS", "Architecture", "Hyperparameters", "architecture_named", "described"]
 
 _GELU = "tract_core_gelu_approx"
+_EXACT_GELU = "gelu"
 _SILU = "silu"
 
 
@@ -39,7 +40,7 @@ class Hyperparameters:
         expert_layers: for each layer whether it has experts; None for all.
         normalized_shares: whether the shares of a row's experts are divided by their sum.
         has_shared_expert: whether all rows use a further layer.
-        post_norm_only: whether blocks have norms behind them alone.
+        activation: of the feed-forward layers; None where the architecture says it.
     """
 
     size: int
@@ -68,6 +69,7 @@ class Hyperparameters:
     expert_layers: tuple[bool, ...] | None = None
     normalized_shares: bool = True
     has_shared_expert: bool = False
+    activation: str | None = None
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,13 @@ class Architecture:
         local_base: of layers with windows, where files say nothing.
         has_sinks: see :class:`Attention`.
         gate, expert_activation, alpha, limit: see :class:`Experts`.
+        sum_norm: see :class:`Layer`.
+        first_unnormed: whether the operand of the first layer's attention is not normalized.
+        is_causal: see :class:`Attention`; else half a window lies before a query, and half behind it.
+        rotates: whether heads are rotated.
+        embedding_norm, final_norm: whether embeddings, and the rows behind the last layer, are normalized.
+        whole_first: whether the layers without windows are the first of each group, and not the last.
+        base: of the angles of all other layers, where files say nothing.
     """
 
     interleaved: tuple[bool, bool] = (False, False)
@@ -108,6 +117,14 @@ class Architecture:
     expert_activation: str = "swiglu"
     alpha: float = 0.0
     limit: float = 0.0
+    sum_norm: bool = False
+    first_unnormed: bool = False
+    is_causal: bool = True
+    rotates: bool = True
+    embedding_norm: bool = False
+    final_norm: bool = True
+    whole_first: bool = False
+    base: float = 10000.0
 
 
 _NEVER = 1 << 30
@@ -141,8 +158,43 @@ ARCHITECTURES: dict[str, Architecture] = {
 }
 """By the names that files of GGUF have for them."""
 
+_BERT = Architecture(
+    activation=_EXACT_GELU,
+    is_gated=False,
+    is_centered=True,
+    pre_norm=False,
+    sum_norm=True,
+    is_causal=False,
+    rotates=False,
+    embedding_norm=True,
+    final_norm=False,
+)
+
+ENCODERS: dict[str, Architecture] = {
+    "bert": _BERT,
+    "nomic-bert": replace(_BERT, activation=_SILU, is_gated=True, rotates=True, base=1000.0),
+    "modern-bert": Architecture(
+        activation=_EXACT_GELU,
+        is_centered=True,
+        first_unnormed=True,
+        is_causal=False,
+        embedding_norm=True,
+        whole_every=3,
+        whole_first=True,
+        local_base=10000.0,
+        base=160000.0,
+    ),
+    "gemma-embedding": replace(ARCHITECTURES["gemma3"], is_causal=False, base=1000000.0),
+}
+"""Those that compute one result for each text, by the names that files of GGUF have for them."""
+
 _HEADS_SCALE = {("gemma2", 46), ("gemma3", 62)}
 """Architectures and numbers of layers whose scores are over the root of `size / heads`, where files say nothing."""
+
+
+def architecture_named(name: str) -> Architecture:
+    """Returns what a decoder or an encoder does that its files do not say."""
+    return ENCODERS.get(name) or ARCHITECTURES[name]
 
 
 def described(name: str, given: Hyperparameters, is_gguf: bool, context: int, source: str) -> Decoder:
@@ -158,7 +210,7 @@ def described(name: str, given: Hyperparameters, is_gguf: bool, context: int, so
     Raises:
         CompileError: the numbers do not fit each other.
     """
-    own = ARCHITECTURES[name]
+    own = architecture_named(name)
     _check(given, source)
     rotations = _rotations(own, given, context, source)
     norm = Norm(given.epsilon, own.is_centered)
@@ -201,6 +253,8 @@ def _check(given: Hyperparameters, source: str) -> None:
 
 
 def _rotations(own: Architecture, given: Hyperparameters, context: int, source: str) -> dict[str, Rotation]:
+    if not own.rotates:
+        return {}
     found, scale = frequencies(given.rotated, given.base, given.scaling, context, source)
     if given.pair_factors:
         if len(given.pair_factors) != len(found):
@@ -236,19 +290,27 @@ def _layer(
         rotated=given.rotated,
         is_interleaved=own.interleaved[is_folder],
         norm=Norm(norm.epsilon) if own.has_head_norms else None,
-        window=given.window if has_window else 0,
+        window=0 if not has_window else given.window if own.is_causal else max(given.window // 2, 1),
         scale=scale,
         cap=given.attention_cap,
         has_sinks=own.has_sinks,
+        is_causal=own.is_causal,
     )
-    dense = FeedForward(own.activation, own.is_gated)
+    dense = FeedForward(given.activation or own.activation, own.is_gated)
     feed: FeedForward | Experts = dense
     if given.experts_used and (given.expert_layers is None or given.expert_layers[n]):
         gate = own.gate if given.normalized_shares else "softmax_all"
         shared = dense if given.has_shared_expert else None
         feed = Experts(given.experts_used, own.expert_activation, gate, shared, own.alpha, own.limit)
     return Layer(
-        attention, feed, own.pre_norm, own.post_norm, own.is_parallel, residual_scale=given.residual_scale or 1.0
+        attention,
+        feed,
+        own.pre_norm,
+        own.post_norm,
+        own.is_parallel,
+        residual_scale=given.residual_scale or 1.0,
+        sum_norm=own.sum_norm,
+        has_attention_norm=bool(n) or not own.first_unnormed,
     )
 
 
@@ -258,13 +320,15 @@ def _has_window(own: Architecture, given: Hyperparameters, n: int) -> bool:
         return False
     if given.window_pattern is not None:
         return given.window_pattern[n]
-    return bool(own.whole_every and (n + 1) % own.whole_every)
+    return bool(own.whole_every and (n + (not own.whole_first)) % own.whole_every)
 
 
 def _rotation(
     own: Architecture, given: Hyperparameters, n: int, has_window: bool, rotations: Mapping[str, Rotation]
 ) -> str | None:
     """Returns the name of a layer's rotation."""
+    if not own.rotates:
+        return None
     if given.rotary_pattern is not None:
         rotates = given.rotary_pattern[n]
     elif own.unrotated_every:

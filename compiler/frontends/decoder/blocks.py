@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,7 @@ from nnefc.frontends.decoder.description import Attention, Experts, FeedForward,
 from nnefc.frontends.decoder.document import Document, Literal, Scope, Tensor
 from nnefc.frontends.decoder.weights import StoredTensor, Weights
 
-__all__ = ["Parts", "Positions", "attended", "fed", "matrix_product", "mixed", "normalized"]
+__all__ = ["Parts", "Positions", "activated", "attended", "fed", "matrix_product", "mixed", "normalized"]
 
 
 @dataclass(frozen=True)
@@ -19,16 +20,20 @@ class Positions:
     """What the blocks of a run share.
 
     Attributes:
-        before: how many positions each sequence had before.
+        before: how many positions each sequence had before; None where none is kept.
         rows: the number of sequences.
         flat: the number of rows, those of all sequences.
         angles: cosines and sines by the names of rotations.
+        lengths: of texts none of which is kept.
+        storage: how keys and values are kept.
     """
 
-    before: Tensor
+    before: Tensor | None
     rows: Literal
     flat: Literal
     angles: dict[str, tuple[Tensor, Tensor]]
+    lengths: Tensor | None = None
+    storage: str = "f32"
 
 
 class Parts:
@@ -105,7 +110,7 @@ def matrix_product(
 
 
 def attended(scope: Scope, x: Tensor, form: Attention, parts: Parts, at: Positions, size: int) -> Tensor:
-    """Adds attention of rows to all positions before, which a session keeps."""
+    """Adds attention of rows to all positions before, which a session keeps, or to those of a text alone."""
 
     def build(body: Scope, x: Tensor) -> Tensor:
         query, key = (_head_part(body, x, form, parts, at, size, part) for part in "qk")
@@ -115,7 +120,13 @@ def attended(scope: Scope, x: Tensor, form: Attention, parts: Parts, at: Positio
         }
         if form.has_sinks:
             options["sink"] = parts.matrix("attn_sinks.weight", (form.heads,), "sinks")
-        found = body.call("nnefc_cached_attention", query, key, value, at.before, name="found", **options)
+        if at.before is None:
+            operands = ("nnefc_attention", query, key, value, at.lengths)
+            options["is_causal"] = form.is_causal
+        else:
+            operands = ("nnefc_cached_attention", query, key, value, at.before)
+            options |= {} if at.storage == "f32" else {"storage": at.storage}
+        found = body.call(*operands, name="found", **options)
         joined = body.call("transpose", found, axes=[0, 2, 1, 3])
         rows = body.call("reshape", joined, shape=[at.flat, form.heads * form.width])
         return matrix_product(body, rows, parts, "attn_output", (size, form.heads * form.width), "o")
@@ -156,6 +167,14 @@ def _head_part(body: Scope, x: Tensor, form: Attention, parts: Parts, at: Positi
 # Feed-forward layers
 
 
+def activated(body: Scope, x: Tensor, activation: str) -> Tensor:
+    """Adds an activation; `gelu` is that with the error function."""
+    if activation != "gelu":
+        return body.call(activation, x)
+    grown = body.infix("+", body.call("tract_core_erf", body.infix("*", x, math.sqrt(0.5))), 1.0)
+    return body.infix("*", body.infix("*", x, 0.5), grown)
+
+
 def fed(scope: Scope, x: Tensor, form: FeedForward, parts: Parts, size: int, suffix: str = "") -> Tensor:
     """Adds a feed-forward layer."""
     inner = parts.rows_of(f"ffn_up{suffix}.weight")
@@ -164,9 +183,9 @@ def fed(scope: Scope, x: Tensor, form: FeedForward, parts: Parts, size: int, suf
         up = matrix_product(body, x, parts, f"ffn_up{suffix}", (inner, size), "up")
         if form.is_gated:
             gate = matrix_product(body, x, parts, f"ffn_gate{suffix}", (inner, size), "gate")
-            made = body.infix("*", body.call(form.activation, gate), up)
+            made = body.infix("*", activated(body, gate, form.activation), up)
         else:
-            made = body.call(form.activation, up)
+            made = activated(body, up, form.activation)
         return matrix_product(body, made, parts, f"ffn_down{suffix}", (size, inner), "down")
 
     return scope.block("feed_forward", build, x)

@@ -1,4 +1,4 @@
-"""Describes a decoder: which blocks each of its layers has, and their sizes, in one way for all formats."""
+"""Describes decoders and encoders: which blocks each layer has, and their sizes, in one way for all formats."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Attention", "Decoder", "Experts", "FeedForward", "Layer", "Norm", "Rotation"]
+__all__ = ["Attention", "Decoder", "Dense", "Encoding", "Experts", "FeedForward", "Layer", "Norm", "Rotation"]
 
 Array = npt.NDArray[np.float64]
 
@@ -42,7 +42,7 @@ class Rotation:
 
 @dataclass(frozen=True)
 class Attention:
-    """Attention to all positions before.
+    """Attention to all positions before, or to all positions of a text.
 
     Attributes:
         heads, key_heads: of queries; of keys and values.
@@ -51,10 +51,12 @@ class Attention:
         rotated: how many elements of a head are rotated; the others stay.
         is_interleaved: whether neighbours are rotated together, as they are stored; else those half of them apart.
         norm: of queries and keys; None where they have none.
-        window: how many positions a query sees; 0 for all.
+        window: how many positions a query sees, its own the last of them; 0 for all. Where it sees positions behind its
+            own, so many on either side.
         scale: of scores; 0 for one over the root of the width.
         cap: scores become `cap · tanh(score / cap)`; 0 leaves them.
         has_sinks: whether each head has a score without a value.
+        is_causal: whether a query sees no position behind its own.
     """
 
     heads: int
@@ -68,6 +70,7 @@ class Attention:
     scale: float = 0.0
     cap: float = 0.0
     has_sinks: bool = False
+    is_causal: bool = True
 
 
 @dataclass(frozen=True)
@@ -115,6 +118,8 @@ class Layer:
         pre_norm, post_norm: whether the blocks' operands, and their results, are normalized.
         is_parallel: whether both blocks have one operand.
         residual_scale: of what each block adds.
+        sum_norm: whether the sum of a block's operand and its result is normalized.
+        has_attention_norm: whether the first block's operand is normalized where `pre_norm` says it of both.
     """
 
     attention: Attention
@@ -123,6 +128,8 @@ class Layer:
     post_norm: bool = False
     is_parallel: bool = False
     residual_scale: float = 1.0
+    sum_norm: bool = False
+    has_attention_norm: bool = True
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,3 +157,38 @@ class Decoder:
     embedding_scale: float = 1.0
     logit_scale: float = 1.0
     logit_cap: float = 0.0
+
+
+@dataclass(frozen=True)
+class Dense:
+    """A layer behind the pooling of an encoder.
+
+    Attributes:
+        name: of its tensors.
+        activation: the operation; None for none.
+        norm: the name of the norm behind it; None for none.
+    """
+
+    name: str
+    activation: str | None = None
+    norm: str | None = None
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """How the rows of a text become one result.
+
+    Attributes:
+        pooling: `cls` takes the first row, `last` the last one, `mean` and `max` those of all, `mean_sqrt_len` their
+            sum over the root of their number.
+        layers: behind the pooling.
+        is_normalized: whether the result is divided by its norm.
+        scores: whether the result is scores of a pair of texts, and not an embedding.
+        takes_segments: whether an input says which text of a pair a token belongs to.
+    """
+
+    pooling: str
+    layers: tuple[Dense, ...] = ()
+    is_normalized: bool = False
+    scores: bool = False
+    takes_segments: bool = False

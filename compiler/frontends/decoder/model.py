@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from nnefc.frontends.decoder.architectures import Hyperparameters, described
+from nnefc.frontends.decoder.architectures import Hyperparameters, architecture_named, described
+from nnefc.frontends.decoder.description import Encoding
+from nnefc.frontends.decoder.encoder import built_encoder
 from nnefc.frontends.decoder.files import GeneratedFiles
 from nnefc.frontends.decoder.network import Session, built
 from nnefc.frontends.decoder.weights import StoredTensor, Weights
@@ -30,6 +32,8 @@ from nnefc.tokenizer.vocabulary import Vocabulary
 __all__ = ["DecoderFrontEnd", "DecoderSource"]
 
 _DEFAULT_CONTEXT = 2048
+_DEFAULT_TEXTS = 32
+"""Texts that an encoder takes at a time at most."""
 _MAX_CONTEXT, _MAX_SEQUENCES = 1 << 24, 1 << 12
 
 _NUMBERS = {kind: number for number, kind in GGML_TYPES.items()}
@@ -49,6 +53,7 @@ class DecoderSource:
         asked: the files that it was read from, relative to its folder.
         vocabulary: reads the model's tokenizer, if it has one.
         vocabulary_files: what that is read from, relative to the folder.
+        encoding: how the rows of a text become one result; None for decoders.
     """
 
     path: Path
@@ -60,6 +65,7 @@ class DecoderSource:
     asked: tuple[str, ...] = ()
     vocabulary: Callable[[], Vocabulary] | None = None
     vocabulary_files: tuple[str, ...] = ()
+    encoding: Encoding | None = None
 
     def files(self, session: Session) -> GeneratedFiles:
         """Returns the model as files of NNEF, none of which is on disk."""
@@ -67,7 +73,12 @@ class DecoderSource:
         if trained and session.context > trained:
             warn(f"{self.path.name}: a context of {session.context:,} is longer than the {trained:,} of its training")
         decoder = described(self.architecture, given, self.is_gguf, session.context, str(self.path))
-        return GeneratedFiles(built(decoder, self.weights, session), str(self.path), self.asked, session.quantize)
+        if self.encoding is None:
+            model = built(decoder, self.weights, session)
+        else:
+            own = architecture_named(self.architecture)
+            model = built_encoder(decoder, own.embedding_norm, own.final_norm, self.encoding, self.weights, session)
+        return GeneratedFiles(model, str(self.path), self.asked, session.quantize)
 
     def network(
         self,
@@ -123,6 +134,7 @@ class DecoderFrontEnd:
         sequences: int | None = None,
         candidates: int | None = None,
         quantize: str | None = None,
+        kv_cache: str | None = None,
         shape: Mapping[str, tuple[int | DynamicSize, ...]] | None = None,
         output_tensors: tuple[str, ...] = (),
         is_tied: bool = False,
@@ -135,6 +147,7 @@ class DecoderFrontEnd:
             sequences: how many conversations a session keeps.
             candidates: of how many of the likeliest tokens the network chooses one; None or 0 for logits.
             quantize: to what matrices of floats are rounded; None for nothing.
+            kv_cache: how keys and values are kept: `f16`, `q8` or `f32`; None for `f16`.
             shape: sizes of symbols or shapes of inputs, by name.
             output_tensors: names of tensors to return in place of the network's own outputs.
             is_tied: whether dynamic sizes that broadcast are one size.
@@ -143,7 +156,7 @@ class DecoderFrontEnd:
             CompileError: a file is not as it must be, or the architecture is not supported.
         """
         source = self.read(Path(path))
-        session = _session(source, context, sequences, candidates, quantize)
+        session = _session(source, context, sequences, candidates, quantize, kv_cache)
         return source.network(session, shape, output_tensors, is_tied)
 
     def outline(
@@ -166,10 +179,11 @@ class DecoderFrontEnd:
         context: int | None = None,
         sequences: int | None = None,
         candidates: int | None = None,
+        kv_cache: str | None = None,
     ) -> None:
         """Writes a language model as a model of NNEF; the arguments are those of `load`."""
         source = self.read(path)
-        source.write(_session(source, context, sequences, candidates), output)
+        source.write(_session(source, context, sequences, candidates, cache=kv_cache), output)
 
 
 def _session(
@@ -178,18 +192,26 @@ def _session(
     sequences: int | None,
     candidates: int | None,
     quantize: str | None = None,
+    cache: str | None = None,
 ) -> Session:
-    """Returns what a session keeps, by the options of a user.
+    """Returns what a session keeps, or for encoders takes at a time, by the options of a user.
 
     Raises:
         CompileError: an option is out of range.
     """
+    if source.encoding is not None:
+        for name, value in (("candidates", candidates), ("cache", cache)):
+            if value:
+                raise CompileError(
+                    f"'{source.path}' is an encoder, which chooses no tokens and keeps nothing: leave out {name}"
+                )
+        sequences = sequences or _DEFAULT_TEXTS
     trained = source.hyperparameters.context or _DEFAULT_CONTEXT
     chosen = min(_DEFAULT_CONTEXT, trained) if context is None else context
     for name, value, maximum in (("context", chosen, _MAX_CONTEXT), ("sequences", sequences or 1, _MAX_SEQUENCES)):
         if not 1 <= value <= maximum:
             raise CompileError(f"'{source.path}': {name} is {value:,}, it can be 1 to {maximum:,}")
-    return Session(chosen, sequences or 1, candidates or 0, quantize)
+    return Session(chosen, sequences or 1, candidates or 0, quantize, cache or "f16")
 
 
 def _file(tensor: StoredTensor) -> Iterator[bytes]:

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
-
-from nnefc.frontends.decoder.blocks import Parts, Positions, attended, fed, matrix_product, mixed, normalized
+from nnefc.frontends.decoder.blocks import Parts, Positions, matrix_product, normalized
 from nnefc.frontends.decoder.choice import CHOICE, chosen
-from nnefc.frontends.decoder.description import Decoder, FeedForward, Layer, Rotation
+from nnefc.frontends.decoder.description import Decoder
 from nnefc.frontends.decoder.document import Document, Literal, Tensor
+from nnefc.frontends.decoder.layers import added_layer, angles_of
 from nnefc.frontends.decoder.layout import arrange
-from nnefc.frontends.decoder.weights import StoredTensor, Weights, float_tensor, shown
+from nnefc.frontends.decoder.weights import StoredTensor, Weights, shown
 from nnefc.support.diagnostics import CompileError
 
-__all__ = ["BuiltModel", "Session", "built"]
+__all__ = ["BuiltModel", "Session", "built", "refuse_unused"]
 
 
 @dataclass(frozen=True)
@@ -27,12 +26,14 @@ class Session:
         sequences: how many conversations it keeps.
         candidates: of how many of the likeliest tokens the network chooses one; 0 for logits.
         quantize: to what matrices of floats are rounded; None for nothing.
+        cache: how keys and values are kept, `f16`, `q8` or `f32`.
     """
 
     context: int
     sequences: int = 1
     candidates: int = 0
     quantize: str | None = None
+    cache: str = "f16"
 
 
 @dataclass(frozen=True)
@@ -53,13 +54,22 @@ def built(decoder: Decoder, weights: Weights, session: Session) -> BuiltModel:
     used: dict[str, StoredTensor] = {}
     document = Document(decoder.name)
     inputs, outputs = _graph(document, decoder, weights, used, session)
+    refuse_unused(weights, decoder.name)
+    return BuiltModel(document.text(inputs, outputs), used)
+
+
+def refuse_unused(weights: Weights, architecture: str) -> None:
+    """Refuses a model with a tensor that its network does not have.
+
+    Raises:
+        CompileError: there is one.
+    """
     unknown = next(weights.unused(), None)
     if unknown is not None:
         raise CompileError(
-            f"'{weights.source}': the tensor '{shown(unknown)}' is none of the architecture '{decoder.name}'",
+            f"'{weights.source}': the tensor '{shown(unknown)}' is none of the architecture '{architecture}'",
             hint="such models are not supported",
         )
-    return BuiltModel(document.text(inputs, outputs), used)
 
 
 def _graph(
@@ -107,28 +117,8 @@ def _positions(
     column = document.call("unsqueeze", positions, axes=[1, 3], content="integer")
     column = document.call("tract_core_cast", column, to="f32", name="column")
     width = decoder.layers[0].attention.width
-    angles = {name: _angles(document, rotation, width, column, used) for name, rotation in decoder.rotations.items()}
-    return Positions(before, rows, flat, angles), lengths
-
-
-def _angles(
-    document: Document, rotation: Rotation, width: int, column: Tensor, used: dict[str, StoredTensor]
-) -> tuple[Tensor, Tensor]:
-    """Adds cosines and sines, `[B, 1, S, E]`; pairs of elements that are not rotated have the angle 0."""
-    pairs = rotation.frequencies
-    tail = np.zeros(width // 2 - len(pairs))
-    prefix = "" if rotation.name == "global" else f"{rotation.name}_"
-
-    def table(name: str, values: np.ndarray) -> Tensor:
-        used[f"{prefix}{name}"] = float_tensor(np.tile(values, 2).reshape(1, 1, 1, -1))
-        return document.variable(f"{prefix}{name}", (1, 1, 1, width), name)
-
-    angle = document.infix("*", column, table("frequencies", np.concatenate([pairs, tail])), f"{prefix}angles")
-    made = [document.call(name, angle, name=f"{prefix}{hint}") for name, hint in (("cos", "cosine"), ("sin", "sine"))]
-    if rotation.scale != 1:
-        scales = table("rotation_scales", np.concatenate([np.full(len(pairs), rotation.scale), tail + 1]))
-        made = [document.infix("*", each, scales, each.hint) for each in made]
-    return made[0], made[1]
+    angles = {name: angles_of(document, rotation, width, column, used) for name, rotation in decoder.rotations.items()}
+    return Positions(before, rows, flat, angles, storage=session.cache), lengths
 
 
 def _hidden(
@@ -151,7 +141,7 @@ def _hidden(
     if decoder.embedding_scale != 1:
         x = document.infix("*", x, decoder.embedding_scale, "x")
     for n, layer in enumerate(decoder.layers):
-        x = _layer(document, decoder, layer, Parts(document, weights, used, f"blk.{n}."), at, x)
+        x = added_layer(document, decoder, layer, Parts(document, weights, used, f"blk.{n}."), at, x)
     if not several:
         return document.call("slice", x, axes=[0], begin=[-1], end=[0], name="last")
     starts = document.infix("*", document.call("tract_core_range", 0, at.rows, step=1, content="integer"), Literal("S"),
@@ -159,29 +149,6 @@ def _hidden(
     ends = document.infix("+", starts, document.call("max", lengths, 1, content="integer"), content="integer")
     ends = document.infix("-", ends, 1, content="integer")
     return document.call("tract_core_gather", x, ends, axis=0, name="last")
-
-
-def _layer(document: Document, decoder: Decoder, layer: Layer, parts: Parts, at: Positions, x: Tensor) -> Tensor:
-    """Adds a layer."""
-    size, norm = decoder.size, decoder.norm
-
-    def before(x: Tensor, name: str) -> Tensor:
-        return normalized(document, x, norm, parts, name, size) if layer.pre_norm else x
-
-    def after(x: Tensor, name: str) -> Tensor:
-        x = normalized(document, x, norm, parts, name, size) if layer.post_norm else x
-        return x if layer.residual_scale == 1 else document.infix("*", x, layer.residual_scale)
-
-    def second(x: Tensor) -> Tensor:
-        if isinstance(layer.feed_forward, FeedForward):
-            return fed(document, x, layer.feed_forward, parts, size)
-        return mixed(document, x, layer.feed_forward, parts, size)
-
-    operand = before(x, "attn_norm")
-    found = after(attended(document, operand, layer.attention, parts, at, size), "post_attention_norm")
-    middle = document.infix("+", x, found, "a")
-    made = after(second(operand if layer.is_parallel else before(middle, "ffn_norm")), "post_ffw_norm")
-    return document.infix("+", middle, made, "x")
 
 
 def _logits(document: Document, decoder: Decoder, parts: Parts, last: Tensor) -> Tensor:

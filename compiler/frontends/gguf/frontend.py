@@ -9,6 +9,7 @@ from nnefc.frontends.decoder import Weights
 from nnefc.frontends.decoder.model import DecoderFrontEnd, DecoderSource
 from nnefc.frontends.gguf.container import Container, read_container
 from nnefc.frontends.gguf.hyperparameters import architecture_of, hyperparameters_of
+from nnefc.frontends.gguf.pooling import encoding_of
 from nnefc.tokenizer.gguf import vocabulary_of_gguf
 
 __all__ = ["load", "outline", "write"]
@@ -18,9 +19,12 @@ def _source(path: Path, container: Container) -> DecoderSource:
     architecture = architecture_of(container)
     weights = Weights(str(path), {_name(architecture, name): tensor for name, tensor in container.tensors.items()})
     given = hyperparameters_of(container, architecture, weights)
+    encoding = encoding_of(container, architecture, weights)
     metadata = container.metadata
     vocabulary = partial(vocabulary_of_gguf, metadata) if "tokenizer.ggml.tokens" in metadata else None
-    return DecoderSource(path, "GGUF", architecture, given, weights, is_gguf=True, vocabulary=vocabulary)
+    return DecoderSource(
+        path, "GGUF", architecture, given, weights, is_gguf=True, vocabulary=vocabulary, encoding=encoding
+    )
 
 
 def _name(architecture: str, name: str) -> str:

@@ -1,4 +1,4 @@
-"""Reads the hyperparameters of a decoder from the metadata of a file of GGUF."""
+"""Reads the hyperparameters of a decoder or an encoder from the metadata of a file of GGUF."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from nnefc.frontends.decoder import ARCHITECTURES, Hyperparameters, Weights
+from nnefc.frontends.decoder import ARCHITECTURES, ENCODERS, Hyperparameters, Weights, architecture_named
 from nnefc.frontends.decoder.rotary import RotaryScaling
 from nnefc.frontends.decoder.weights import shown
 from nnefc.frontends.gguf.container import Container
 from nnefc.operators.base import Array
 from nnefc.support.diagnostics import CompileError
 
-__all__ = ["architecture_of", "hyperparameters_of"]
+__all__ = ["Keys", "architecture_of", "hyperparameters_of"]
 
 _FACTORS = ("rope_factors_short.weight", "rope_factors_long.weight")
 
@@ -25,15 +25,15 @@ def architecture_of(container: Container) -> str:
         CompileError: it is not known.
     """
     name = container.metadata.get("general.architecture")
-    if name not in ARCHITECTURES:
+    if name not in ARCHITECTURES and name not in ENCODERS:
         raise CompileError(
             f"'{container.path}': the architecture '{shown(name)}' is not supported",
-            hint=f"supported are {', '.join(ARCHITECTURES)}",
+            hint=f"supported are {', '.join([*ARCHITECTURES, *ENCODERS])}",
         )
     return str(name)
 
 
-class _Keys:
+class Keys:
     """The keys of an architecture, each of a type that is checked."""
 
     def __init__(self, container: Container, architecture: str) -> None:
@@ -77,12 +77,12 @@ class _Keys:
 
 
 def hyperparameters_of(container: Container, architecture: str, weights: Weights) -> Hyperparameters:
-    """Returns what a file says of its decoder; tensors with factors of positions are taken out of the weights.
+    """Returns what a file says of its network; tensors with factors of positions are taken out of the weights.
 
     Raises:
         CompileError: a key is missing, or is not as it must be.
     """
-    keys = _Keys(container, architecture)
+    keys = Keys(container, architecture)
     embeddings = weights.tensors.get("token_embd.weight")
     if embeddings is None or len(embeddings.shape) != 2:
         raise CompileError(f"'{container.path}' has no matrix 'token_embd.weight'", hint="the file is incomplete")
@@ -93,7 +93,7 @@ def hyperparameters_of(container: Container, architecture: str, weights: Weights
     head_size = keys.integer("attention.key_length", size // heads)
     if keys.integer("attention.value_length", head_size) != head_size:
         raise keys.refuse("attention.value_length", "differs from 'attention.key_length', which is not supported")
-    centered = ARCHITECTURES[architecture].is_centered
+    own = architecture_named(architecture)
     return Hyperparameters(
         size=size,
         layers=layers,
@@ -102,14 +102,16 @@ def hyperparameters_of(container: Container, architecture: str, weights: Weights
         head_size=head_size,
         vocabulary=embeddings.shape[0],
         rotated=keys.integer("rope.dimension_count", head_size),
-        epsilon=keys.real("attention.layer_norm_epsilon" if centered else "attention.layer_norm_rms_epsilon", 1e-5),
+        epsilon=keys.real(
+            "attention.layer_norm_epsilon" if own.is_centered else "attention.layer_norm_rms_epsilon", 1e-5
+        ),
         context=keys.integer("context_length", 0),
-        base=keys.real("rope.freq_base", 10000.0),
+        base=keys.real("rope.freq_base", own.base),
         local_base=keys.real("rope.freq_base_swa", 0.0) or None,
         scaling=_scaling(keys, weights),
         pair_factors=_pair_factors(weights),
         window=keys.integer("attention.sliding_window", 0),
-        window_pattern=_window_pattern(keys, layers),
+        window_pattern=_window_pattern(keys, layers, own.whole_first),
         attention_scale=keys.real("attention.scale", 0.0),
         attention_cap=keys.real("attn_logit_softcapping", 0.0),
         logit_scale=_logit_scale(keys, architecture),
@@ -121,13 +123,13 @@ def hyperparameters_of(container: Container, architecture: str, weights: Weights
     )
 
 
-def _logit_scale(keys: _Keys, architecture: str) -> float:
+def _logit_scale(keys: Keys, architecture: str) -> float:
     """Granite's files have the divisor of logits, others the factor."""
     found = keys.real("logit_scale", 0.0)
     return 1 / found if found and architecture.startswith("granite") else found
 
 
-def _scaling(keys: _Keys, weights: Weights) -> RotaryScaling:
+def _scaling(keys: Keys, weights: Weights) -> RotaryScaling:
     kind = keys.get("rope.scaling.type") or "none"
     short = long = None
     if all(name in weights for name in _FACTORS):
@@ -165,7 +167,7 @@ def _taken(weights: Weights, name: str) -> Array | None:
     return value.reshape(-1)
 
 
-def _window_pattern(keys: _Keys, layers: int) -> tuple[bool, ...] | None:
+def _window_pattern(keys: Keys, layers: int, whole_first: bool) -> tuple[bool, ...] | None:
     found = keys.get("attention.sliding_window_pattern")
     if found is None:
         return None
@@ -174,4 +176,4 @@ def _window_pattern(keys: _Keys, layers: int) -> tuple[bool, ...] | None:
             raise keys.refuse("attention.sliding_window_pattern", f"has {len(found)} elements for {layers} layers")
         return tuple(map(bool, found))
     every = keys.integer("attention.sliding_window_pattern")
-    return tuple(bool(every and (n + 1) % every) for n in range(layers))
+    return tuple(bool(every and (n + (not whole_first)) % every) for n in range(layers))

@@ -1,4 +1,4 @@
-"""Reads the hyperparameters of a decoder from a folder's config.json."""
+"""Reads the hyperparameters of a decoder from a folder's config.json, and the names of all architectures."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from nnefc.frontends.decoder import ARCHITECTURES, Hyperparameters
+from nnefc.frontends.decoder import Hyperparameters, architecture_named
 from nnefc.frontends.decoder.rotary import RotaryScaling
 from nnefc.frontends.decoder.weights import shown
 from nnefc.support.diagnostics import CompileError
 
-__all__ = ["MODEL_TYPES", "architecture_of", "hyperparameters_of"]
+__all__ = ["MODEL_TYPES", "Keys", "architecture_of", "hyperparameters_of"]
 
 MODEL_TYPES = {
     "llama": "llama",
@@ -32,6 +32,12 @@ MODEL_TYPES = {
     "glm4": "glm4",
     "cohere2": "cohere2",
     "exaone4": "exaone4",
+    "bert": "bert",
+    "roberta": "bert",
+    "xlm-roberta": "bert",
+    "camembert": "bert",
+    "nomic_bert": "nomic-bert",
+    "modernbert": "modern-bert",
 }
 """What `model_type` calls the architectures of the builder."""
 
@@ -51,10 +57,12 @@ def architecture_of(config: Mapping[str, Any], path: Path) -> str:
         raise CompileError(
             f"'{path}': the model_type '{shown(kind)}' is not supported", hint=f"supported are {', '.join(MODEL_TYPES)}"
         )
+    if kind == "gemma3_text" and config.get("use_bidirectional_attention"):
+        return "gemma-embedding"
     return MODEL_TYPES[kind]
 
 
-class _Keys:
+class Keys:
     """The keys of a configuration, each of a type that is checked."""
 
     def __init__(self, config: Mapping[str, Any], path: Path) -> None:
@@ -95,12 +103,12 @@ class _Keys:
             raise self.refuse(key, f"is no list of {count} elements, one for each layer")
         return found
 
-    def inside(self, key: str) -> _Keys | None:
+    def inside(self, key: str) -> Keys | None:
         """Returns the keys of an object; None without it."""
         found = self.get(key)
         if found is not None and not isinstance(found, Mapping):
             raise self.refuse(key, "is no object")
-        return None if found is None else _Keys(found, self._path)
+        return None if found is None else Keys(found, self._path)
 
 
 def hyperparameters_of(config: Mapping[str, Any], architecture: str, path: Path) -> Hyperparameters:
@@ -109,7 +117,7 @@ def hyperparameters_of(config: Mapping[str, Any], architecture: str, path: Path)
     Raises:
         CompileError: a key is missing, or is not as it must be.
     """
-    keys = _Keys(config, path)
+    keys = Keys(config, path)
     _check_activation(keys, architecture)
     size, heads = keys.integer("hidden_size"), keys.integer("num_attention_heads")
     if not heads:
@@ -149,15 +157,15 @@ def hyperparameters_of(config: Mapping[str, Any], architecture: str, path: Path)
     )
 
 
-def _check_activation(keys: _Keys, architecture: str) -> None:
-    own = ARCHITECTURES[architecture].activation
+def _check_activation(keys: Keys, architecture: str) -> None:
+    own = architecture_named(architecture).activation
     known = _SILU if own in _SILU else _GELU
     found = keys.get("hidden_activation", "hidden_act")
     if found is not None and found not in known:
         raise keys.refuse("hidden_act", f"is '{shown(found)}', which is not supported for this architecture")
 
 
-def _epsilon(keys: _Keys) -> float:
+def _epsilon(keys: Keys) -> float:
     for key in ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon"):
         if keys.get(key) is not None:
             return keys.real(key)
@@ -172,7 +180,7 @@ def _inverse(value: float) -> float:
     return 1 / value if value else 0.0
 
 
-def _rotary(keys: _Keys) -> tuple[_Keys | None, _Keys | None]:
+def _rotary(keys: Keys) -> tuple[Keys | None, Keys | None]:
     """Returns the parameters of positions in all layers, and in layers with a window where these have others."""
     found = keys.inside("rope_parameters")
     if found is None:
@@ -181,7 +189,7 @@ def _rotary(keys: _Keys) -> tuple[_Keys | None, _Keys | None]:
     return (found, None) if whole is None else (whole, found.inside(_SLIDING))
 
 
-def _scaling(keys: _Keys, given: _Keys | None) -> RotaryScaling:
+def _scaling(keys: Keys, given: Keys | None) -> RotaryScaling:
     kind = "none" if given is None else given.get("rope_type", "type") or "none"
     if given is None or kind in ("default", "none", "mrope"):
         return RotaryScaling()
@@ -206,18 +214,18 @@ def _scaling(keys: _Keys, given: _Keys | None) -> RotaryScaling:
     )
 
 
-def _numbers(keys: _Keys, key: str) -> tuple[float, ...]:
+def _numbers(keys: Keys, key: str) -> tuple[float, ...]:
     found = keys.get(key) or []
     if not isinstance(found, list) or not all(isinstance(each, int | float) and each > 0 for each in found):
         raise keys.refuse(key, "is no list of numbers above 0")
     return tuple(map(float, found))
 
 
-def _window(keys: _Keys) -> int:
+def _window(keys: Keys) -> int:
     return 0 if keys.get("use_sliding_window") is False else keys.integer("sliding_window", 0)
 
 
-def _window_pattern(keys: _Keys, layers: int) -> tuple[bool, ...] | None:
+def _window_pattern(keys: Keys, layers: int) -> tuple[bool, ...] | None:
     kinds = keys.listed("layer_types", layers)
     if kinds is not None:
         unknown = next((kind for kind in kinds if kind not in (_FULL, _SLIDING)), None)
@@ -232,7 +240,7 @@ def _window_pattern(keys: _Keys, layers: int) -> tuple[bool, ...] | None:
     return None
 
 
-def _expert_layers(keys: _Keys, layers: int) -> tuple[bool, ...] | None:
+def _expert_layers(keys: Keys, layers: int) -> tuple[bool, ...] | None:
     step, dense = keys.integer("decoder_sparse_step", 1), keys.get("mlp_only_layers") or []
     if not isinstance(dense, list):
         raise keys.refuse("mlp_only_layers", "is no list")

@@ -6,30 +6,57 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
+from nnefc.frontends.decoder import ENCODERS
 from nnefc.frontends.decoder.model import DecoderFrontEnd, DecoderSource
 from nnefc.frontends.huggingface.config import architecture_of, hyperparameters_of
+from nnefc.frontends.huggingface.encoders import encoder_hyperparameters, renamed_encoder
 from nnefc.frontends.huggingface.fp8 import with_scales
 from nnefc.frontends.huggingface.safetensors import INDEX, read_json, read_shards
+from nnefc.frontends.huggingface.sentences import sentences_of
 from nnefc.frontends.huggingface.tensor_names import renamed
 from nnefc.tokenizer.huggingface_files import TOKENIZER, TOKENIZER_FILES, vocabulary_of_files
 
-__all__ = ["load", "outline", "write"]
+__all__ = ["load", "outline", "read", "write"]
 
 _CONFIG = "config.json"
+_OF_DECODERS = ("gemma-embedding",)
+"""Encoders whose folders are like those of decoders."""
 
 
-def _read(path: Path) -> DecoderSource:
+def read(path: Path) -> DecoderSource:
+    """Returns what the files of a folder say, and its tensors; no elements are read.
+
+    Raises:
+        CompileError: a file is not as it must be, or the architecture is not supported.
+    """
     config = read_json(path / _CONFIG)
     architecture = architecture_of(config, path / _CONFIG)
-    given = hyperparameters_of(config, architecture, path / _CONFIG)
+    sentences = sentences_of(path, config, architecture)
     tensors, names = read_shards(path)
     tensors = with_scales(tensors, config, path)
-    weights = renamed(str(path), architecture, tensors, config.get("tie_word_embeddings", _is_tied(tensors)) is True)
+    if architecture in ENCODERS and architecture not in _OF_DECODERS:
+        given = encoder_hyperparameters(config, architecture, path / _CONFIG)
+        weights = renamed_encoder(str(path), config, tensors, sentences is not None and sentences.encoding.scores)
+    else:
+        given = hyperparameters_of(config, architecture, path / _CONFIG)
+        is_tied = config.get("tie_word_embeddings", _is_tied(tensors)) is True
+        weights = renamed(str(path), architecture, tensors, is_tied or sentences is not None)
+    if sentences is not None:
+        weights.tensors |= sentences.tensors
+        if "score.weight" in weights:
+            weights.tensors["cls.output.weight"] = weights.tensors.pop("score.weight")
     index = (INDEX,) if (path / INDEX).is_file() else ()
-    read = (_CONFIG, *index, *names)
-    vocabulary = partial(vocabulary_of_files, path) if (path / TOKENIZER).is_file() else None
     return DecoderSource(
-        path, "Hugging Face", architecture, given, weights, False, read, vocabulary, tuple(TOKENIZER_FILES)
+        path,
+        "Hugging Face",
+        architecture,
+        given,
+        weights,
+        is_gguf=False,
+        asked=(_CONFIG, *index, *names, *(() if sentences is None else sentences.files)),
+        vocabulary=partial(vocabulary_of_files, path) if (path / TOKENIZER).is_file() else None,
+        vocabulary_files=tuple(TOKENIZER_FILES),
+        encoding=None if sentences is None else sentences.encoding,
     )
 
 
@@ -38,5 +65,5 @@ def _is_tied(tensors: Mapping[str, object]) -> bool:
     return "lm_head.weight" not in tensors
 
 
-_FRONT_END = DecoderFrontEnd(_read)
+_FRONT_END = DecoderFrontEnd(read)
 load, outline, write = _FRONT_END.load, _FRONT_END.outline, _FRONT_END.write

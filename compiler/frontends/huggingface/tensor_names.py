@@ -47,6 +47,7 @@ _NORMS: dict[str, dict[str, str]] = {
     "exaone4": _BEHIND,
     "gemma2": _AROUND,
     "gemma3": _AROUND,
+    "gemma-embedding": _AROUND,
     "glm4": _BEFORE | {"post_self_attn_layernorm": "post_attention_norm", "post_mlp_layernorm": "post_ffw_norm"},
 }
 """What architectures call norms of layers; `_BEFORE` for others."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -19,6 +19,7 @@ from nnefc.loader import Model, RunError
 from nnefc.loader.generation import Reader
 from nnefc.loader.sampling import Sampler
 from nnefc.loader.tokenizer import TextStream
+from nnefc.serving.text.logprobs import TokenChance, TokenWatch
 
 __all__ = ["Engine", "Job", "Outcome"]
 
@@ -40,12 +41,14 @@ class Outcome:
         reason: why the reply ends: `stop`, `length` or `error`; None while it goes on.
         error: what went wrong.
         count: the tokens of the reply so far.
+        chances: how probable the tokens since the last part were, where that is noted.
     """
 
     text: str = ""
     reason: str | None = None
     error: str = ""
     count: int = 0
+    chances: tuple[TokenChance, ...] = ()
 
 
 @dataclass
@@ -59,6 +62,8 @@ class Job:
         ends: tokens that end it.
         stop: texts that end it.
         emit: called with each outcome, in the engine's thread.
+        marks: texts of control tokens that the reply keeps; others are left out.
+        watch: notes how probable each token is; it is that of the sampler. None where that is not asked for.
         cancelled: whether the reply is not wanted any more.
     """
 
@@ -68,6 +73,8 @@ class Job:
     ends: frozenset[int]
     stop: Sequence[str]
     emit: Callable[[Outcome], None]
+    marks: Mapping[int, str] = field(default_factory=dict)
+    watch: TokenWatch | None = None
     cancelled: bool = False
 
 
@@ -81,6 +88,7 @@ class _Reply:
         self.count = 0
         self._stream = stream
         self._stopping = Stopping(job.stop)
+        self._chances: list[TokenChance] = []
         job.sampler.note(job.prompt)
 
     def take(self, token: int, room: int) -> bool:
@@ -88,20 +96,27 @@ class _Reply:
         if token in self.job.ends:
             return self._end("stop")
         self.count += 1
-        text = self._stopping.add(self._stream.add(token))
+        if self.job.watch is not None and self.job.watch.last is not None:
+            self._chances.append(self.job.watch.last)
+        mark = self.job.marks.get(token)
+        text = self._stopping.add(self._stream.add(token) if mark is None else self._stream.end() + mark)
         if self._stopping.found:
             return self._end("stop", text)
         if self.count == self.job.maximum or room < 1:
             return self._end("length", text)
         if text:
-            self.job.emit(Outcome(text, count=self.count))
+            self._emit(text)
         self.next = token
         return True
+
+    def _emit(self, text: str, reason: str | None = None) -> None:
+        chances, self._chances = tuple(self._chances), []
+        self.job.emit(Outcome(text, reason, count=self.count, chances=chances))
 
     def _end(self, reason: str, text: str = "") -> bool:
         if not self._stopping.found:
             text += self._stopping.add(self._stream.end()) + self._stopping.end()
-        self.job.emit(Outcome(text, reason, count=self.count))
+        self._emit(text, reason)
         return False
 
 

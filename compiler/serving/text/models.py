@@ -11,15 +11,22 @@ from pathlib import Path
 from typing import Any
 
 from nnefc.chat import ChatError, Grammars
+from nnefc.chat.encoder import Encoder, is_encoder
 from nnefc.chat.grammar import TokenMask
 from nnefc.chat.prompts import Prompts
-from nnefc.loader import LoadError, RunError, load
+from nnefc.chat.tool_calls import NAME_MARKS, CallStyle, grammar_of, style_of
+from nnefc.loader import LoadError, Model, RunError, load
 from nnefc.serving.failures import FailureKind, Refused
 from nnefc.serving.metrics import Metrics
 from nnefc.serving.settings import Policy
+from nnefc.serving.text.encoding import EncoderEngine
 from nnefc.serving.text.engine import Engine
+from nnefc.serving.text.fields import invalid
+from nnefc.serving.text.tool_fields import Tools
 
-__all__ = ["TextModel", "TextModels"]
+__all__ = ["EncoderModel", "TextModel", "TextModels"]
+
+_TEMPLATE = "tokenizer.chat_template"
 
 
 class TextModel:
@@ -32,38 +39,59 @@ class TextModel:
         ends: the tokens that end a reply.
         token_count: how many tokens there are.
         description: as the list of models has it.
+        call_style: how the model writes calls of tools; None if it does not, or in no known way.
+        marks: the control tokens that mark calls, by their texts.
     """
 
-    def __init__(self, name: str, path: Path, policy: Policy, metrics: Metrics) -> None:
-        """Loads the library and starts its engine.
+    def __init__(self, name: str, model: Model, policy: Policy, metrics: Metrics) -> None:
+        """Starts the engine of a library.
 
         Raises:
-            LoadError: it is no language model with a tokenizer, or cannot be loaded here.
+            ChatError, RunError: it is no language model with a tokenizer.
         """
-        model = load(policy.library(path), threads=policy.threads, key=policy.signing_key)
-        try:
-            self.prompts = Prompts(model)
-            if self.prompts.context is None:
-                raise ChatError(f"{model.name} does not say how many tokens it holds")
-            tokens = partial(metrics.tokens, name)
-            self.engine = Engine(model, self.prompts.context, policy.waiting, tokens)
-        except (ChatError, RunError) as error:
-            model.close()
-            raise LoadError(f"{path} cannot be served as a language model: {error}") from error
+        self.prompts = Prompts(model)
+        if self.prompts.context is None:
+            raise ChatError(f"{model.name} does not say how many tokens it holds")
+        self.engine = Engine(model, self.prompts.context, policy.waiting, partial(metrics.tokens, name))
         self.name = name
         self._grammars: Grammars | None = None
         self._lock = threading.Lock()
         self.ends = frozenset(self.prompts.ends)
         output = model.outputs[0]
         self.token_count = int(output.shape[-1]) if output.dtype.startswith("float") else 1 << 31
-        self.description: dict[str, Any] = {
-            "id": name,
-            "object": "model",
-            "created": int(time.time()),
-            "owned_by": "nnefc",
-            "context_length": self.engine.context,
-        }
+        self.description = _described(name, self.engine.context)
+        self.call_style = style_of(model.metadata.get(_TEMPLATE, ""))
+        self.marks = {} if self.call_style is None else dict(self._marks(self.call_style))
         self.engine.start()
+
+    def _marks(self, style: CallStyle) -> Iterator[tuple[str, int]]:
+        """Yields the control tokens that mark calls, by their texts."""
+        model = self.engine.model
+        for text in (style.start, style.end, *NAME_MARKS):
+            tokens = model.tokenize(text, begin_and_end=False, control=True) if text else []
+            if len(tokens) == 1 and model.token_bytes(tokens[0])[1]:
+                yield text, tokens[0]
+
+    def tool_grammar(self, tools: Tools) -> str:
+        """Returns the grammar of a reply that must call a tool.
+
+        Raises:
+            ChatError: the model has no known way of calling tools.
+        """
+        return grammar_of(self.style_of_calls(), tools.functions, self.marks, tools.is_single)
+
+    def style_of_calls(self) -> CallStyle:
+        """Returns how the model writes calls.
+
+        Raises:
+            ChatError: it has no known way.
+        """
+        if self.call_style is None:
+            raise ChatError(
+                "the model's chat template takes no tools, or writes calls in none of the forms that are known, those "
+                "of Hermes and Qwen, Llama 3 and Mistral"
+            )
+        return self.call_style
 
     def masks(self, grammar: tuple[str, Any] | None, count: int) -> list[TokenMask | None]:
         """Returns a mask for each of some replies, which must follow a grammar. Takes a moment the first time.
@@ -88,11 +116,63 @@ class TextModel:
         if not self.engine.has_room_for(count):
             raise Refused(FailureKind.BUSY, "too many requests wait for this model")
 
+    @property
+    def summary(self) -> str:
+        """The library, and what it holds, for the log."""
+        return f"{self.engine.model.file}, {self.engine.context} tokens, {self.engine.sequences} side by side"
+
     def close(self) -> None:
         """Ends the engine, and closes the library."""
         self.engine.close()
         self.prompts.close()
         self.engine.model.close()
+
+
+class EncoderModel:
+    """An encoder that is served.
+
+    Attributes:
+        name: by which clients ask for it.
+        encoder: the library.
+        engine: computes its results.
+        description: as the list of models has it.
+    """
+
+    def __init__(self, name: str, model: Model, policy: Policy, metrics: Metrics) -> None:
+        """Starts the engine of a library.
+
+        Raises:
+            ChatError: it has no tokenizer, or scores that are no relevance.
+        """
+        self.name = name
+        self.encoder = Encoder(model)
+        if self.encoder.has_scores and self.encoder.size != 1:
+            raise ChatError(f"{model.name} has {self.encoder.size} scores for a pair of texts, and not one")
+        self.engine = EncoderEngine(self.encoder, policy.waiting, partial(metrics.tokens, name))
+        self.description = _described(name, self.encoder.context)
+        self.engine.start()
+
+    @property
+    def summary(self) -> str:
+        """The library, and what it computes, for the log."""
+        kind = "scores of pairs" if self.encoder.has_scores else f"embeddings of {self.encoder.size} elements"
+        return f"{self.encoder.model.file}, {kind}, {self.encoder.context} tokens"
+
+    def close(self) -> None:
+        """Ends the engine, and closes the library."""
+        self.engine.close()
+        self.encoder.model.close()
+
+
+def _described(name: str, context: int) -> dict[str, Any]:
+    """Returns a model as the list of models has it."""
+    return {
+        "id": name,
+        "object": "model",
+        "created": int(time.time()),
+        "owned_by": "nnefc",
+        "context_length": context,
+    }
 
 
 class TextModels:
@@ -105,11 +185,11 @@ class TextModels:
 
     def __init__(self, paths: Mapping[str, Path], policy: Policy, metrics: Metrics) -> None:
         self._paths, self._policy, self._metrics = paths, policy, metrics
-        self._models: dict[str, TextModel] = {}
+        self._models: dict[str, TextModel | EncoderModel] = {}
         self.active = 0
         self.drains = False
 
-    def __iter__(self) -> Iterator[TextModel]:
+    def __iter__(self) -> Iterator[TextModel | EncoderModel]:
         return iter(self._models.values())
 
     def __len__(self) -> int:
@@ -122,7 +202,16 @@ class TextModels:
             LoadError: one cannot be served.
         """
         for name, path in self._paths.items():
-            self._models[name] = TextModel(name, path, self._policy, self._metrics)
+            self._models[name] = self._opened(name, path)
+
+    def _opened(self, name: str, path: Path) -> TextModel | EncoderModel:
+        model = load(self._policy.library(path), threads=self._policy.threads, key=self._policy.signing_key)
+        kind = EncoderModel if is_encoder(model) else TextModel
+        try:
+            return kind(name, model, self._policy, self._metrics)
+        except (ChatError, RunError) as error:
+            model.close()
+            raise LoadError(f"{path} cannot be served as a language model: {error}") from error
 
     def close(self) -> None:
         """Closes all libraries; replies that are being made end."""
@@ -130,7 +219,7 @@ class TextModels:
             model.close()
         self._models = {}
 
-    def find(self, name: object) -> TextModel:
+    def find(self, name: object) -> TextModel | EncoderModel:
         """Returns a model by its name.
 
         Raises:
@@ -141,6 +230,28 @@ class TextModels:
         if name not in self._models:
             raise Refused(FailureKind.NOT_FOUND, f"there is no model {name[:100]!r}: /v1/models lists them")
         return self._models[name]
+
+    def writer(self, name: object) -> TextModel:
+        """Returns a model that writes texts.
+
+        Raises:
+            Refused: there is none of this name, or it is an encoder.
+        """
+        found = self.find(name)
+        if not isinstance(found, TextModel):
+            raise invalid(f"{found.name!r} is an encoder, which writes no texts: use /v1/embeddings or /v1/rerank")
+        return found
+
+    def encoder(self, name: object) -> EncoderModel:
+        """Returns a model that computes one result for each text.
+
+        Raises:
+            Refused: there is none of this name, or it is no encoder.
+        """
+        found = self.find(name)
+        if not isinstance(found, EncoderModel):
+            raise invalid(f"{found.name!r} is no encoder: it writes texts")
+        return found
 
     @contextmanager
     def under_way(self) -> Iterator[None]:

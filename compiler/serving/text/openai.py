@@ -1,4 +1,4 @@
-"""Implements OpenAI's interface for texts: chat completions, completions, and the list of models.
+"""Implements OpenAI's interface for texts: chat completions, completions, embeddings, and the list of models.
 
 Source: https://platform.openai.com/docs/api-reference. Replies come whole, or in parts as server-sent events.
 """
@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
-import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
@@ -19,9 +17,13 @@ from nnefc.chat.grammar import TokenMask
 from nnefc.loader import RunError
 from nnefc.loader.sampling import Sampler
 from nnefc.serving.failures import FailureKind, Refused
+from nnefc.serving.text.answers import Calls, Form, Reply
+from nnefc.serving.text.encodings import embeddings, ranking
 from nnefc.serving.text.engine import Job, Outcome
-from nnefc.serving.text.models import TextModel, TextModels
-from nnefc.serving.text.request_fields import Asked, asked, invalid, messages_of, prompts_of
+from nnefc.serving.text.fields import invalid
+from nnefc.serving.text.logprobs import TokenWatch
+from nnefc.serving.text.models import EncoderModel, TextModel, TextModels
+from nnefc.serving.text.request_fields import Asked, asked, messages_of, prompts_of
 
 __all__ = ["add_routes"]
 
@@ -34,6 +36,7 @@ _TYPES = {
 }
 _RETRY = (FailureKind.BUSY, FailureKind.UNAVAILABLE)
 _Body = Callable[[web.Request], Awaitable[dict[str, Any]]]
+_Encoded = Callable[[EncoderModel, dict[str, Any]], Awaitable[dict[str, Any]]]
 
 
 def add_routes(router: web.UrlDispatcher, models: TextModels, body: _Body) -> None:
@@ -43,49 +46,12 @@ def add_routes(router: web.UrlDispatcher, models: TextModels, body: _Body) -> No
     router.add_get("/v1/models/{model}", handlers.model)
     router.add_post("/v1/chat/completions", handlers.chat)
     router.add_post("/v1/completions", handlers.complete)
+    router.add_post("/v1/embeddings", handlers.embed)
+    router.add_post("/v1/rerank", handlers.rank)
 
 
-class _Form:
-    """How replies are written: those of conversations, or of completions."""
-
-    def __init__(self, is_chat: bool, model: str) -> None:
-        self._is_chat = is_chat
-        self._head = {
-            "id": f"{'chatcmpl' if is_chat else 'cmpl'}-{uuid.uuid4().hex}",
-            "created": int(time.time()),
-            "model": model,
-        }
-
-    def whole(self, choices: Sequence[Mapping[str, Any]], usage: Mapping[str, int]) -> dict[str, Any]:
-        """Returns a whole answer; `choices` have text and reason."""
-        made = []
-        for index, choice in enumerate(choices):
-            text = {"message": {"role": "assistant", "content": choice["text"]}} if self._is_chat else choice
-            made.append({**text, "index": index, "logprobs": None, "finish_reason": choice["finish_reason"]})
-        kind = "chat.completion" if self._is_chat else "text_completion"
-        return {**self._head, "object": kind, "choices": made, "usage": usage}
-
-    def part(self, index: int, outcome: Outcome, is_first: bool) -> dict[str, Any]:
-        """Returns the part of an answer that an outcome adds."""
-        if self._is_chat:
-            delta = {"role": "assistant"} if is_first else {}
-            text: dict[str, Any] = {"delta": {**delta, "content": outcome.text} if outcome.text or is_first else delta}
-        else:
-            text = {"text": outcome.text}
-        choice = {**text, "index": index, "logprobs": None, "finish_reason": outcome.reason}
-        return {**self._head, "object": self._part_kind, "choices": [choice]}
-
-    def usage(self, usage: Mapping[str, int]) -> dict[str, Any]:
-        """Returns the last part, which says how many tokens there were."""
-        return {**self._head, "object": self._part_kind, "choices": [], "usage": usage}
-
-    @property
-    def _part_kind(self) -> str:
-        return "chat.completion.chunk" if self._is_chat else "text_completion"
-
-
-class _Replies:
-    """The replies of one request, as they are made."""
+class _Outcomes:
+    """The outcomes of one request's replies, as they are made."""
 
     def __init__(
         self,
@@ -130,8 +96,9 @@ class _Replies:
         wrong = [token for token in given.sampling.get("logit_bias", {}) if token >= self._model.token_count]
         if wrong:
             raise invalid(f'"logit_bias" has token {wrong[0]}, none of the model\'s {self._model.token_count}')
+        watch = None if given.logprobs is None else TokenWatch(given.logprobs)
         sampling = given.sampling.copy()
-        sampling["mask"] = mask
+        sampling["mask"], sampling["watch"] = mask, watch
         if (seed := sampling.get("seed")) is not None:
             sampling["seed"] = seed + number
         try:
@@ -143,7 +110,8 @@ class _Replies:
             loop.call_soon_threadsafe(self._queue.put_nowait, (index, outcome))
 
         maximum = left if given.maximum is None else min(given.maximum, left)
-        return Job(prompt, sampler, maximum, self._model.ends, given.stop, emit)
+        marks = {token: text for text, token in self._model.marks.items()} if given.tools else {}
+        return Job(prompt, sampler, maximum, self._model.ends, given.stop, emit, marks, watch)
 
     @property
     def usage(self) -> dict[str, int]:
@@ -158,7 +126,7 @@ class _Replies:
     def __len__(self) -> int:
         return len(self._jobs)
 
-    async def outcomes(self) -> AsyncIterator[tuple[int, Outcome]]:
+    async def all(self) -> AsyncIterator[tuple[int, Outcome]]:
         """Yields the outcomes of all replies until all have ended; those that are not waited for are cancelled.
 
         Raises:
@@ -198,18 +166,34 @@ class _Handlers:
     async def complete(self, request: web.Request) -> web.StreamResponse:
         return await self._answered(request, is_chat=False)
 
+    async def embed(self, request: web.Request) -> web.Response:
+        return await self._encoded(request, embeddings)
+
+    async def rank(self, request: web.Request) -> web.Response:
+        return await self._encoded(request, ranking)
+
+    async def _encoded(self, request: web.Request, answered: _Encoded) -> web.Response:
+        try:
+            given = await self._body(request)
+            model = self._models.encoder(given.get("model"))
+            with self._models.under_way():
+                return web.json_response(await answered(model, given))
+        except Refused as error:
+            return _refused(error)
+
     async def _answered(self, request: web.Request, is_chat: bool) -> web.StreamResponse:
         try:
             given = await self._body(request)
-            model = self._models.find(given.get("model"))
+            model = self._models.writer(given.get("model"))
             options = asked(given, is_chat)
             prompts, masks = await asyncio.to_thread(_prompts, model, given, options, is_chat)
             with self._models.under_way():
-                replies = _Replies(model, prompts, masks, options)
-                form = _Form(is_chat, model.name)
+                outcomes = _Outcomes(model, prompts, masks, options)
+                replies = [Reply(_calls(model, options)) for _ in range(len(outcomes))]
+                form = Form(is_chat, model.name, model.engine.model, options.streams and options.counts_usage)
                 if options.streams:
-                    return await _streamed(request, replies, form, options.counts_usage)
-                return await _whole(replies, form)
+                    return await _streamed(request, outcomes, replies, form, options.counts_usage)
+                return await _whole(outcomes, replies, form)
         except Refused as error:
             return _refused(error)
 
@@ -219,18 +203,36 @@ def _prompts(
 ) -> tuple[list[list[int]], list[TokenMask | None]]:
     """Returns the prompts of a request, and a mask for each reply."""
     try:
-        prompts = _tokens(model, given, is_chat)
-        return prompts, model.masks(options.grammar, len(prompts) * options.count)
+        prompts = _tokens(model, given, options, is_chat)
+        return prompts, model.masks(_grammar(model, options), len(prompts) * options.count)
     except TemplateError as error:
         raise invalid(f"the model's chat template refuses the messages: {error}") from None
     except ChatError as error:
         raise invalid(str(error)) from None
 
 
-def _tokens(model: TextModel, given: Mapping[str, Any], is_chat: bool) -> list[list[int]]:
+def _grammar(model: TextModel, options: Asked) -> tuple[str, Any] | None:
+    """Returns the grammar of replies: that of the request, or of calls where it asks for one."""
+    if options.tools is None or options.tools.choice == "auto":
+        return options.grammar
+    if options.grammar is not None:
+        raise invalid('a "tool_choice" that requires a call, and a form or grammar of the reply, exclude each other')
+    return "lark", model.tool_grammar(options.tools)
+
+
+def _calls(model: TextModel, options: Asked) -> Calls | None:
+    """Returns how calls are found in the replies to a request."""
+    if options.tools is None:
+        return None
+    names = frozenset(function["name"] for function in options.tools.functions)
+    return Calls(model.style_of_calls(), names, options.tools.is_single)
+
+
+def _tokens(model: TextModel, given: Mapping[str, Any], options: Asked, is_chat: bool) -> list[list[int]]:
     if is_chat:
-        messages, tools = messages_of(given)
-        return [model.prompts.tokens(messages, tools)]
+        if options.tools is not None:
+            model.style_of_calls()
+        return [model.prompts.tokens(messages_of(given), None if options.tools is None else options.tools.listed)]
     texts = prompts_of(given)
     for prompt in texts:
         if not isinstance(prompt, str) and not all(0 <= token < model.token_count for token in prompt):
@@ -238,26 +240,26 @@ def _tokens(model: TextModel, given: Mapping[str, Any], is_chat: bool) -> list[l
     return [model.engine.model.tokenize(each) if isinstance(each, str) else each for each in texts]
 
 
-async def _whole(replies: _Replies, form: _Form) -> web.Response:
-    texts: list[list[str]] = [[] for _ in range(len(replies))]
-    reasons = [""] * len(replies)
-    async for index, outcome in replies.outcomes():
-        texts[index].append(outcome.text)
-        reasons[index] = outcome.reason or ""
-    choices = [{"text": "".join(text), "finish_reason": reason} for text, reason in zip(texts, reasons, strict=True)]
-    return web.json_response(form.whole(choices, replies.usage))
+async def _whole(outcomes: _Outcomes, replies: Sequence[Reply], form: Form) -> web.Response:
+    async for index, outcome in outcomes.all():
+        replies[index].add(outcome)
+    return web.json_response(form.whole(replies, outcomes.usage))
 
 
-async def _streamed(request: web.Request, replies: _Replies, form: _Form, counts_usage: bool) -> web.StreamResponse:
+async def _streamed(
+    request: web.Request, outcomes: _Outcomes, replies: Sequence[Reply], form: Form, counts_usage: bool
+) -> web.StreamResponse:
     response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"})
     await response.prepare(request)
     begun: set[int] = set()
     try:
-        async for index, outcome in replies.outcomes():
-            await response.write(_event(form.part(index, outcome, index not in begun)))
+        async for index, outcome in outcomes.all():
+            part = form.part(index, replies[index], outcome, index not in begun)
             begun.add(index)
+            if part is not None:
+                await response.write(_event(part))
         if counts_usage:
-            await response.write(_event(form.usage(replies.usage)))
+            await response.write(_event(form.usage(outcomes.usage)))
         await response.write(b"data: [DONE]\n\n")
     except Refused as error:  # the status has been sent
         await response.write(_event(_error(error)))

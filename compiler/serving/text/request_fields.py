@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import math
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from nnefc.loader.sampling import Sampling
-from nnefc.serving.failures import FailureKind, Refused
+from nnefc.serving.text.fields import flag, integer, invalid, is_number, number
+from nnefc.serving.text.tool_fields import Tools, tools_of
 
 __all__ = ["Asked", "asked", "messages_of", "prompts_of"]
 
 _MAX_CHOICES = 16
 _MAX_STOPS = 16
-_NOT_SUPPORTED = ("logprobs", "top_logprobs", "echo", "suffix", "functions", "function_call", "audio", "prediction")
+_NOT_SUPPORTED = ("echo", "suffix", "functions", "function_call", "audio", "prediction")
+_MAX_LOGPROBS = 20
 _DEFAULT_COMPLETION = 16
 """Tokens of a completion, as OpenAI's interface has it."""
 
@@ -31,6 +33,8 @@ class Asked:
         grammar: what the reply must be: the kind, `json`, `regex` or `gbnf`, and the schema, expression or grammar.
         streams: whether the reply comes in parts.
         counts_usage: whether the last part says how many tokens there were.
+        logprobs: with how many of the likeliest tokens the probabilities of a reply's tokens come; None: without them.
+        tools: that the model may call; None for none.
     """
 
     sampling: Sampling
@@ -40,6 +44,8 @@ class Asked:
     grammar: tuple[str, Any] | None
     streams: bool
     counts_usage: bool
+    logprobs: int | None
+    tools: Tools | None
 
 
 def asked(given: Mapping[str, Any], is_chat: bool) -> Asked:
@@ -54,20 +60,33 @@ def asked(given: Mapping[str, Any], is_chat: bool) -> Asked:
     options = given.get("stream_options") or {}
     if not isinstance(options, Mapping):
         raise invalid('"stream_options" is not an object')
-    maximum = _integer(given, "max_completion_tokens", 1, 1 << 31) if is_chat else None
+    maximum = integer(given, "max_completion_tokens", 1, 1 << 31) if is_chat else None
     if maximum is None:
-        maximum = _integer(given, "max_tokens", 1, 1 << 31)
+        maximum = integer(given, "max_tokens", 1, 1 << 31)
     if maximum is None and not is_chat:
         maximum = _DEFAULT_COMPLETION
     return Asked(
         sampling=_sampling(given),
         maximum=maximum,
-        count=_integer(given, "n", 1, _MAX_CHOICES) or 1,
+        count=integer(given, "n", 1, _MAX_CHOICES) or 1,
         stop=_stop(given.get("stop")),
         grammar=_grammar(given),
-        streams=_flag(given, "stream"),
-        counts_usage=_flag(options, "include_usage"),
+        streams=flag(given, "stream"),
+        counts_usage=flag(options, "include_usage"),
+        logprobs=_logprobs(given, is_chat),
+        tools=tools_of(given) if is_chat else None,
     )
+
+
+def _logprobs(given: Mapping[str, Any], is_chat: bool) -> int | None:
+    if not is_chat:
+        return integer(given, "logprobs", 0, _MAX_LOGPROBS)
+    count = integer(given, "top_logprobs", 0, _MAX_LOGPROBS)
+    if flag(given, "logprobs"):
+        return count or 0
+    if count:
+        raise invalid('"top_logprobs" needs "logprobs"')
+    return None
 
 
 def _grammar(given: Mapping[str, Any]) -> tuple[str, Any] | None:
@@ -93,28 +112,23 @@ def _grammar(given: Mapping[str, Any]) -> tuple[str, Any] | None:
     return found[0] if found else None
 
 
-def invalid(reason: str) -> Refused:
-    """Returns an error, to be raised."""
-    return Refused(FailureKind.INVALID, reason)
-
-
 def _sampling(given: Mapping[str, Any]) -> Sampling:
-    temperature = _number(given, "temperature", 0, 2)
+    temperature = number(given, "temperature", 0, 2)
     made: Sampling = {"temperature": 1.0 if temperature is None else temperature}
-    top_p = _number(given, "top_p", 0, 1)
+    top_p = number(given, "top_p", 0, 1)
     if top_p is not None:
         made["top_p"] = max(top_p, 1e-9)
-    if (top_k := _integer(given, "top_k", 0, 1 << 31)) is not None and top_k > 0:
+    if (top_k := integer(given, "top_k", 0, 1 << 31)) is not None and top_k > 0:
         made["top_k"] = top_k
-    if (seed := _integer(given, "seed", -(1 << 63), (1 << 63) - 1)) is not None:
+    if (seed := integer(given, "seed", -(1 << 63), (1 << 63) - 1)) is not None:
         made["seed"] = seed & ((1 << 63) - 1)
-    if (min_p := _number(given, "min_p", 0, 1)) is not None:
+    if (min_p := number(given, "min_p", 0, 1)) is not None:
         made["min_p"] = min_p
-    if (presence := _number(given, "presence_penalty", -2, 2)) is not None:
+    if (presence := number(given, "presence_penalty", -2, 2)) is not None:
         made["presence_penalty"] = presence
-    if (frequency := _number(given, "frequency_penalty", -2, 2)) is not None:
+    if (frequency := number(given, "frequency_penalty", -2, 2)) is not None:
         made["frequency_penalty"] = frequency
-    if (repetition := _number(given, "repetition_penalty", 0.01, 100)) is not None:
+    if (repetition := number(given, "repetition_penalty", 0.01, 100)) is not None:
         made["repetition_penalty"] = repetition
     if given.get("logit_bias"):
         made["logit_bias"] = _biases(given["logit_bias"])
@@ -123,7 +137,7 @@ def _sampling(given: Mapping[str, Any]) -> Sampling:
 
 def _biases(given: Any) -> dict[int, float]:
     if not isinstance(given, Mapping) or not all(
-        key.isascii() and key.isdigit() and len(key) < 10 and _is_number(value) and abs(value) <= 100
+        key.isascii() and key.isdigit() and len(key) < 10 and is_number(value) and abs(value) <= 100
         for key, value in given.items()
     ):
         raise invalid('"logit_bias" is not an object of numbers from -100 to 100 by tokens')
@@ -139,18 +153,16 @@ def _stop(given: Any) -> tuple[str, ...]:
     return tuple(each for each in found if each)
 
 
-def messages_of(given: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[Any] | None]:
-    """Returns the messages of a conversation, and the tools that the model may call.
+def messages_of(given: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Returns the messages of a conversation.
 
     Raises:
         Refused: they are missing, of a wrong type, or have something other than text.
     """
-    messages, tools = given.get("messages"), given.get("tools")
+    messages = given.get("messages")
     if not isinstance(messages, list) or not messages or not all(isinstance(each, dict) for each in messages):
         raise invalid('"messages" is missing, or not a list of messages')
-    if tools is not None and (not isinstance(tools, list) or not all(isinstance(each, dict) for each in tools)):
-        raise invalid('"tools" is not a list of objects')
-    return [_message(each) for each in messages], tools or None
+    return [_message(each) for each in messages]
 
 
 def _message(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -163,7 +175,26 @@ def _message(given: Mapping[str, Any]) -> dict[str, Any]:
         content = "".join(str(part.get("text", "")) for part in content)
     if content is not None and not isinstance(content, str):
         raise invalid('the "content" of a message is not a text')
-    return {**given, "content": content or ""}
+    return {**given, "content": content or "", **_calls(given.get("tool_calls"))}
+
+
+def _calls(given: Any) -> dict[str, Any]:
+    """Returns the calls of an earlier reply with their arguments as objects, which is what chat templates write."""
+    if given is None:
+        return {}
+    if not isinstance(given, list) or not all(
+        isinstance(each, dict) and isinstance(each.get("function"), dict) for each in given
+    ):
+        raise invalid('the "tool_calls" of a message are not a list of calls, each with a "function"')
+    made = []
+    for call in given:
+        arguments = call["function"].get("arguments") or {}
+        try:
+            arguments = json.loads(arguments) if isinstance(arguments, str) else arguments
+        except (ValueError, RecursionError):
+            raise invalid('the "arguments" of a call are not JSON') from None
+        made.append({**call, "function": {**call["function"], "arguments": arguments}})
+    return {"tool_calls": made}
 
 
 def prompts_of(given: Mapping[str, Any]) -> list[str] | list[list[int]]:
@@ -182,32 +213,3 @@ def prompts_of(given: Mapping[str, Any]) -> list[str] | list[list[int]]:
         if all(isinstance(row, list) and row and all(type(each) is int for each in row) for row in rows):
             return list(rows)
     raise invalid('"prompt" is not a text, a list of tokens, nor a list of these')
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _number(given: Mapping[str, Any], name: str, minimum: float, maximum: float) -> float | None:
-    value = given.get(name)
-    if value is None:
-        return None
-    if not _is_number(value) or not minimum <= value <= maximum:
-        raise invalid(f'"{name}" is not a number from {minimum} to {maximum}')
-    return float(value)
-
-
-def _integer(given: Mapping[str, Any], name: str, minimum: int, maximum: int) -> int | None:
-    value = given.get(name)
-    if value is None:
-        return None
-    if type(value) is not int or not minimum <= value <= maximum:
-        raise invalid(f'"{name}" is not an integer from {minimum} to {maximum}')
-    return value
-
-
-def _flag(given: Mapping[str, Any], name: str) -> bool:
-    value = given.get(name)
-    if value is not None and not isinstance(value, bool):
-        raise invalid(f'"{name}" is not true or false')
-    return bool(value)

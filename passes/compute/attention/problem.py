@@ -11,12 +11,13 @@ from nnefc.passes.compute.loops import spread
 from nnefc.passes.tir.common.expressions import int64
 from nnefc.symbolic.dims import Dimension, bounds, expression
 
-__all__ = ["LOWEST", "Attended", "AttentionTiles", "Index", "Loads", "keys_seen"]
+__all__ = ["LOWEST", "Attended", "AttentionTiles", "Datum", "Index", "Loads", "keys_seen"]
 
 LOWEST = -3.4028234663852886e38  # of all finite numbers: what a row is compared with of which nothing is seen
 
 Index = Sequence[tirx.Expr]
 Loads = Sequence[Callable[[Index], tirx.Expr]]
+Datum = Callable[[Loads, Index, tirx.Expr, tirx.Expr], tirx.Expr]
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +37,7 @@ class Attended:
         weight: `(loads, batch index, query, key, power)` is what is multiplied with a value; None: the power itself.
         chosen: `(loads, batch index, query, key)` is 0 where a weight is zero even if the power is NaN, else 1;
             None: nowhere.
+        is_converted: whether keys and values are converted to float32 when they are read.
     """
 
     batch: tuple[Dimension, ...]
@@ -43,9 +45,9 @@ class Attended:
     keys: Dimension
     size: int
     width: int
-    query: Callable[[Loads, Index, tirx.Expr, tirx.Expr], tirx.Expr]
-    key: Callable[[Loads, Index, tirx.Expr, tirx.Expr], tirx.Expr]
-    value: Callable[[Loads, Index, tirx.Expr, tirx.Expr], tirx.Expr]
+    query: Datum
+    key: Datum
+    value: Datum
     score: Callable[[Loads, Index, tirx.Expr, tirx.Expr, tirx.Expr], tirx.Expr]
     ends: Sequence[Callable[[Loads, Index, tirx.Expr], tirx.Expr]]
     firsts: Sequence[Callable[[Loads, Index, tirx.Expr], tirx.Expr]]
@@ -55,6 +57,7 @@ class Attended:
     defined: bool = False
     weight: Callable[[Loads, Index, tirx.Expr, tirx.Expr, tirx.Expr], tirx.Expr] | None = None
     chosen: Callable[[Loads, Index, tirx.Expr, tirx.Expr], tirx.Expr] | None = None
+    is_converted: bool = False
 
     def share(self, total: tirx.Expr, lanes: int) -> tirx.Expr:
         """Returns the factor of the sums from vectors of the powers' total: its inverse, or zeros."""

@@ -24,7 +24,7 @@ from functools import partial
 from tvm import te, tirx
 from tvm.tirx.stmt import AllocBuffer
 
-from nnefc.passes.compute.attention.problem import LOWEST, Attended, AttentionTiles, Index, Loads, keys_seen
+from nnefc.passes.compute.attention.problem import LOWEST, Attended, AttentionTiles, Datum, Index, Loads, keys_seen
 from nnefc.passes.compute.attention.single_query import one_query
 from nnefc.passes.compute.loops import (
     lane_loop,
@@ -184,10 +184,12 @@ class _Tile:
         self.highest, self.top, self.total, self.rescaled, self.chosen = (
             local(name, self.across) for name in ("highest", "top", "total", "rescaled", "chosen")
         )
+        self.converted = local("converted", self.block * max(problem.size, problem.width))
 
     def statement(self) -> tirx.Stmt:
         buffers = [self.queries, self.sums, self.powers, self.highest, self.top, self.total, self.rescaled]
         buffers += [self.chosen] if self.problem.chosen else []
+        buffers += [self.converted] if self.problem.is_converted else []
         rows = self._row(int64(0)), self._row(int64(self.across - 1))
         first, end = keys_seen(self.problem, self.loads, self.batch, *rows)
         blocks = (end - first + int64(self.block - 1)) // int64(self.block)
@@ -281,13 +283,35 @@ class _Tile:
         minimum = spread(tirx.const(-float("inf"), "float32"), self.lanes)
         whole, rows = count // int64(self.rows), int64(self.rows)
         yield from self._each(self.top, minimum)
-        yield loop(whole, lambda n: self._scores(start, n * rows, clamped=False), "rows")
-        left = self._scores(start, whole * rows, clamped=True)
+        yield from self._conversion(self.problem.key, start, count, self.problem.size)
+        yield loop(whole, lambda n: self._scores(start, n * rows, count, clamped=False), "rows")
+        left = self._scores(start, whole * rows, count, clamped=True)
         yield tirx.IfThenElse(whole * rows < count, sequence(left), None)
         yield from self._normalized(start, count)
+        yield from self._conversion(self.problem.value, start, count, self.problem.width)
         yield from self._weighted(start, count)
 
-    def _scores(self, start: tirx.Expr, first: tirx.Expr, clamped: bool) -> Iterator[tirx.Stmt]:
+    def _conversion(self, datum: Datum, start: tirx.Expr, count: tirx.Expr, size: int) -> Iterator[tirx.Stmt]:
+        """Converts the keys or values of a block for all queries of the tile, if they are not stored as float32."""
+        whole = size // self.lanes * self.lanes
+
+        def stored(key: tirx.Expr, position: tirx.Expr) -> tirx.Stmt:
+            number = datum(self.loads, self.batch, start + key, position)
+            return tirx.BufferStore(self.converted, number, [key * int64(size) + position])
+
+        def one(key: tirx.Expr) -> Iterator[tirx.Stmt]:
+            def vector(n: tirx.Expr) -> list[tirx.Stmt]:
+                return [self._lanes(lambda lane: stored(key, n * int64(self.lanes) + lane))]
+
+            if whole:
+                yield loop(whole // self.lanes, vector, "n")
+            if size > whole:
+                yield loop(size - whole, lambda e: [stored(key, e + int64(whole))], "e")
+
+        if self.problem.is_converted:
+            yield loop(count, one, "key")
+
+    def _scores(self, start: tirx.Expr, first: tirx.Expr, count: tirx.Expr, clamped: bool) -> Iterator[tirx.Stmt]:
         """Scores of some keys of a block, the `first` ones of these; of the last key again, beyond it."""
         problem, lanes = self.problem, self.lanes
         products = local("products", self.rows * self.across)
@@ -302,7 +326,12 @@ class _Tile:
 
         def multiplied(e: tirx.Expr) -> tirx.Stmt:
             def one(row: tirx.Expr, vector: tirx.Expr) -> tirx.Stmt:
-                number = spread(problem.key(self.loads, self.batch, key(row), e), lanes)
+                if problem.is_converted:
+                    own = tirx.min(first + row, count - int64(1)) if clamped else first + row
+                    found = self.converted[own * int64(problem.size) + e]
+                else:
+                    found = problem.key(self.loads, self.batch, key(row), e)
+                number = spread(found, lanes)
                 position = self._position(row, vector)
                 return tirx.BufferStore(
                     products, products[position] + number * self.queries[self._position(e, vector)], [position]
@@ -391,7 +420,10 @@ class _Tile:
 
         def multiplied(key: tirx.Expr) -> tirx.Stmt:
             def one(row: tirx.Expr, vector: tirx.Expr) -> tirx.Stmt:
-                value = self.problem.value(self.loads, self.batch, start + key, first + row)
+                if self.problem.is_converted:
+                    value = self.converted[key * int64(self.problem.width) + first + row]
+                else:
+                    value = self.problem.value(self.loads, self.batch, start + key, first + row)
                 position = self._position(row, vector)
                 product = spread(value, self.lanes) * self.powers[self._position(key, vector)]
                 return tirx.BufferStore(own, own[position] + product, [position])

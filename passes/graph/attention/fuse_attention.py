@@ -57,13 +57,19 @@ def _tiles(terms: Terms, target: Target) -> AttentionTiles | None:
 def _fits(terms: Terms) -> bool:
     """Whether rows are of known length, none is known to be empty, and what is multiplied is float32."""
     sizes = (*terms.shape, terms.keys, terms.size)
-    data = [load.source for term in (terms.query, terms.key, terms.value) for load in loads_of(term)]
+    read = [term for term in (terms.query, terms.key, terms.value) if not _is_converted(term)]
+    data = [load.source for term in read for load in loads_of(term)]
     data = [source for source in data if "int" not in str(source.dtype)]  # where others are read
     return (
         is_known(terms.size, terms.width)
         and all(bounds(size)[1] > 0 for size in sizes)
         and all(str(source.dtype) == "float32" for source in data)
     )
+
+
+def _is_converted(term: tirx.Expr) -> bool:
+    """Whether a number is converted when it is read."""
+    return isinstance(term, tirx.Cast) or (isinstance(term, tirx.Mul) and isinstance(term.a, tirx.Cast))
 
 
 class _Joiner(Rewriter):
@@ -166,4 +172,5 @@ def _problem(terms: Terms) -> Attended:
         terms.defined,
         None if terms.weight.same_as(POWER) else of(terms.weight, (QUERY, KEY, POWER)),
         None if terms.chosen is None else of(terms.chosen, (QUERY, KEY)),
+        _is_converted(terms.key) or _is_converted(terms.value),
     )

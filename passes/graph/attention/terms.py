@@ -15,7 +15,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tvm import relax, tirx
+from tvm.ir.expr import TensorLoad
 
+from nnefc.ir.attributes import UPDATES
 from nnefc.passes.graph.attention.match_attention import ELEMENT_WISE, AttentionProgram, Found, number_of
 from nnefc.passes.graph.attention.softmax_weights import POWER, NoWeight, Weight, weight_of
 from nnefc.passes.graph.fusion.elementwise_kernels import element_of_kernel
@@ -24,7 +26,7 @@ from nnefc.passes.graph.rewriter import is_call, operands, shape_of
 from nnefc.passes.tir.common.expressions import linear_strides, parts_of, substituted, variables_of
 from nnefc.symbolic.dims import Dimension, expression, is_known
 
-__all__ = ["DEPTH", "KEY", "PRODUCT", "QUERY", "AttentionOperand", "Terms", "heads_sharing", "terms_of"]
+__all__ = ["DEPTH", "KEY", "PRODUCT", "QUERY", "AttentionOperand", "Terms", "heads_sharing", "stored_load", "terms_of"]
 
 QUERY, KEY, DEPTH = (tirx.Var(name, "int64") for name in ("query", "key", "depth"))
 PRODUCT = tirx.Var("product", "float32")
@@ -80,7 +82,7 @@ class Terms:
 
 def heads_sharing(terms: Terms) -> int:
     """Returns the number of adjacent heads that share keys and values, if these lie along memory; otherwise 0."""
-    for element in (terms.key, terms.value):
+    for element in map(stored_load, (terms.key, terms.value)):
         if not element.indices[-1].same_as(DEPTH) and not _goes_along(element.indices[-1]):
             return 0
     if not terms.batch:
@@ -98,6 +100,13 @@ def heads_sharing(terms: Terms) -> int:
     if not is_known(heads) or heads == 1 or not note(terms.key) or not note(terms.value):
         return 1
     return math.gcd(*divisors) if divisors else int(heads)
+
+
+def stored_load(element: tirx.Expr) -> tirx.BufferLoad:
+    """Returns the load of what a key or a value is converted from."""
+    while not isinstance(element, TensorLoad):
+        element = element.value if isinstance(element, tirx.Cast) else element.a
+    return element
 
 
 def _goes_along(position: tirx.Expr) -> bool:
@@ -282,7 +291,41 @@ class _Reader:
             else:
                 break
             index = _aligned(index, expr)
+        converted = self._converted(expr, index)
+        if converted is not None:
+            return converted, factor
         return tirx.BufferLoad(self._buffer(AttentionOperand(expr, False)), list(index)), factor
+
+    def _converted(self, expr: relax.Expr, index: Index) -> tirx.Expr | None:
+        """Returns an element of a cache that is kept in fewer bits, converted to float32; None for anything else.
+
+        Such an element is a float16, or an int8 times the scale of its row.
+        """
+        value = self._program.definitions.get(expr) if isinstance(expr, relax.Var) else None
+        if is_call(value, "multiply"):
+            narrow = self._program.definitions.get(value.args[0])
+            if shape_of(value.args[1])[-1] != 1 or str(value.args[1].ty.dtype) != "float32":
+                return None
+            codes = self._of_cache(narrow, "int8", _aligned(index, value.args[0]))
+            scales, position = self._unmoved(value.args[1], _aligned(index, value.args[1]))
+            if codes is None:
+                return None
+            return codes * tirx.BufferLoad(self._buffer(AttentionOperand(scales, False)), list(position))
+        return self._of_cache(value, "float16", index)
+
+    def _of_cache(self, value: relax.Expr | None, dtype: str, index: Index) -> tirx.Expr | None:
+        """Returns an element of a cache of an element type, converted to float32."""
+        if not is_call(value, "astype") or str(value.ty.dtype) != "float32":
+            return None
+        source = value.args[0]
+        if str(source.ty.dtype) != dtype:
+            return None
+        source, index = self._unmoved(source, index)
+        written = self._program.definitions.get(source)
+        kernel = self._kernels.get(written.args[0]) if is_call(written, "call_tir") else None
+        if kernel is None or not kernel.attrs or UPDATES not in kernel.attrs:
+            return None
+        return tirx.BufferLoad(self._buffer(AttentionOperand(source, False)), list(index)).astype("float32")
 
     def _unmoved(self, expr: relax.Expr, index: Index) -> tuple[relax.Expr, Index]:
         """Returns the index in memory of an element that operations have only moved."""

@@ -52,6 +52,6 @@ def test_experts_in_blocks_are_those_of_their_numbers(tmp_path: Path) -> None:
     found = []
     for in_blocks in (True, False):
         write(tmp_path / "m.gguf", in_blocks)
-        with nnefc.compile(tmp_path / "m.gguf", strict=True, context=8).load(threads=1) as model:
+        with nnefc.compile(tmp_path / "m.gguf", strict=True, context=8, kv_cache="f32").load(threads=1) as model:
             found.append(np.asarray(model(np.array([[3, 7, 11, 2, 30]]))))
     np.testing.assert_allclose(found[0], found[1], rtol=0, atol=1e-5 * np.abs(found[1]).max())

@@ -3,10 +3,12 @@
     (before, lengths) = nnefc_positions(tokens, context = 2048);                       [1], [1]
     (before, lengths) = nnefc_positions(tokens, sequences, count = 8, context = 2048);     [B], [B]
     y = nnefc_cached_attention(q, k, v, before, window = 512);                              [B, H, S, E]
+    y = nnefc_attention(q, k, v, lengths);                                                  [B, H, S, E]
 
 The state `P` counts the positions of each sequence; others hold their keys and values. A run has as many of the
 sequences as it likes, by their numbers: `tokens` are `[B, S]`, and `sequences`, `[B]`, says whose they are. Tokens
-behind the end of a shorter one are -1. Without `sequences`, B is 1, and all tokens count.
+behind the end of a shorter one are -1. Without `sequences`, B is 1, and all tokens count. `nnefc_attention` is that of
+whole texts, none of which is kept.
 """
 
 from __future__ import annotations
@@ -72,8 +74,8 @@ def _positions(context: ExtensionContext, args: Arguments) -> tuple[Operand, Ope
 
 @_NNEFC.operator(
     "fragment nnefc_cached_attention(q: tensor<scalar>, k: tensor<scalar>, v: tensor<scalar>, before: tensor<integer>, "
-    "scale: scalar = 0.0, softcap: scalar = 0.0, window: integer = 0, sink: tensor<scalar> = 0.0) "
-    "-> (y: tensor<scalar>)",
+    "scale: scalar = 0.0, softcap: scalar = 0.0, window: integer = 0, sink: tensor<scalar> = 0.0, "
+    "storage: string = 'f32') -> (y: tensor<scalar>)",
     promotes=False,
     limits="`before` is of `nnefc_positions`",
 )
@@ -82,13 +84,16 @@ def _cached_attention(context: ExtensionContext, args: Arguments) -> Operand:
 
     Queries are `[B, H, S, E]`, new keys and values `[B, G, S, E]`; `H / G` heads share one of keys and values. Without
     a scale it is one over the root of E. With a soft cap, scores become `softcap · tanh(score / softcap)`. A sink,
-    `[1, H]`, is a score of each head that has a share in the softmax, but no value.
+    `[1, H]`, is a score of each head that has a share in the softmax, but no value. Keys and values are kept as float32
+    (`f32`), rounded to float16 (`f16`), or to int8 with a scale for each head and position (`q8`).
     """
     at = context.at
     of = None if isinstance(args.before, np.ndarray) else at.sequences.get(args.before)
     if of is None:
         raise CompileError("'before' is not a result of 'nnefc_positions'")
-    keys, values = (_kept(context, x, args.before, of) for x in (args.k, args.v))
+    if args.storage not in _STORAGES:
+        raise CompileError(f"'storage' is '{args.storage}', not one of {', '.join(_STORAGES)}")
+    keys, values = (_STORAGES[args.storage](context, x, args.before, of) for x in (args.k, args.v))
     left = args.window - 1 if args.window > 0 else None
     attention = Attention(args.scale or None, causal=True, left=left, softcap=args.softcap)
     sink = at.reshaped(args.sink, (shape_of(args.q)[1],)) if rank_of(args.sink) else None
@@ -96,16 +101,66 @@ def _cached_attention(context: ExtensionContext, args: Arguments) -> Operand:
     return made
 
 
-def _kept(context: ExtensionContext, new: Operand, before: Operand, of: Sequences) -> Operand:
+@_NNEFC.operator(
+    "fragment nnefc_attention(q: tensor<scalar>, k: tensor<scalar>, v: tensor<scalar>, lengths: tensor<integer>, "
+    "scale: scalar = 0.0, softcap: scalar = 0.0, window: integer = 0, is_causal: logical = false) "
+    "-> (y: tensor<scalar>)",
+    promotes=False,
+)
+def _attention(context: ExtensionContext, args: Arguments) -> Operand:
+    """Each query sees the keys of its own text, whose length is that of the batch element.
+
+    Queries are `[B, H, S, E]`, keys and values `[B, G, S, E]`; `H / G` heads share one of keys and values. With a
+    window a query sees so many positions before and behind its own; a causal one sees none behind it, and the last
+    `window` ones with its own.
+    """
+    at, window = context.at, args.window if args.window > 0 else None
+    before = window if window is None or not args.is_causal else window - 1
+    attention = Attention(
+        args.scale or None,
+        causal=args.is_causal,
+        left=before,
+        right=None if args.is_causal else window,
+        softcap=args.softcap,
+    )
+    first = None
+    if args.is_causal or window is not None:  # else positions do not matter
+        first = apply(at, "subtract", args.lengths, args.lengths)
+    made: Operand = attention.lower(at, args.q, args.k, args.v, lengths=args.lengths, first=first)
+    return made
+
+
+def _kept(context: ExtensionContext, new: Operand, before: Operand, of: Sequences, name: str = "cache") -> Operand:
     """The new positions and those before, `[B, G, P + S, E]`, of a state that has them all."""
     at, shape = context.at, shape_of(new)
     if len(shape) != 4 or not is_known(shape[1], shape[3]):
         raise CompileError(f"keys and values are [batch, heads, positions, width], not {list(shape)}")
     cache = at.state(
-        f"{at.hint}_cache", np.zeros((of.count, shape[1], of.context, shape[3]), numpy_dtype(dtype_of(new)))
+        f"{at.hint}_{name}", np.zeros((of.count, shape[1], of.context, shape[3]), numpy_dtype(dtype_of(new)))
     )
     given = [new, cache, before] if of.numbers is None else [new, cache, before, of.numbers]
     kept = at.apply(WriteToCache(), *given)
     at.update(cache, kept)
     seen: Operand = at.apply(Slice({2: (0, of.past + shape[2], 1)}), kept)
     return seen if of.numbers is None else at.apply(Gather(0, "clip"), seen, of.numbers)
+
+
+def _kept_as_fp16(context: ExtensionContext, new: Operand, before: Operand, of: Sequences) -> Operand:
+    """The same, rounded to float16."""
+    at = context.at
+    kept: Operand = at.apply(Cast("float32"), _kept(context, at.apply(Cast("float16"), new), before, of))
+    return kept
+
+
+def _kept_as_int8(context: ExtensionContext, new: Operand, before: Operand, of: Sequences) -> Operand:
+    """The same, rounded to integers with a scale for each head and position, which have a state of their own."""
+    at = context.at
+    largest = at.apply(Maximum((3,), keepdims=True), apply(at, "abs", new))
+    scales = apply(at, "divide", apply(at, "maximum", largest, at.number(_TINY, new)), at.number(127, new))
+    codes = at.apply(Cast("int8"), apply(at, "round", apply(at, "divide", new, scales)))
+    kept = at.apply(Cast("float32"), _kept(context, codes, before, of))
+    return apply(at, "multiply", kept, _kept(context, scales, before, of, "scales"))
+
+
+_TINY = 1e-30
+_STORAGES = {"f32": _kept, "f16": _kept_as_fp16, "q8": _kept_as_int8}

@@ -1,0 +1,156 @@
+"""Computes embeddings of texts, and scores of pairs of texts, with an encoder that is compiled with its tokenizer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from nnefc.chat.prompts import ChatError
+from nnefc.loader import Model
+
+__all__ = ["Encoder", "Row", "is_encoder"]
+
+_PAIR = "tokenizer.pair_tokens"
+_MAX_TOKENS = 8192
+"""Of a run, with those behind the ends of shorter texts: a larger one is hardly faster, and needs more memory."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """The tokens of a text, or of a pair of texts, as a network reads them.
+
+    Attributes:
+        tokens: at least one.
+        second: where the second text of a pair begins.
+    """
+
+    tokens: Sequence[int]
+    second: int
+
+
+class Encoder:
+    """Computes one result for each text, or pair of texts.
+
+    >>> with nnefc.load("model.so") as model:
+    ...     first, second = Encoder(model).embeddings(["a cat", "a kitten"])
+
+    Attributes:
+        model: the library's session.
+        has_scores: whether results are scores of pairs; else embeddings of texts.
+        context: how many tokens a text has at most.
+        rows: how many texts a run has at most.
+        size: how many elements a result has.
+    """
+
+    def __init__(self, model: Model) -> None:
+        """Prepares an encoder.
+
+        Raises:
+            ChatError: the network is none, or has no tokenizer.
+        """
+        if not is_encoder(model):
+            raise ChatError(f"{model.name} is no encoder of texts: it has no output 'embeddings' or 'scores'")
+        if not model.has_tokenizer:
+            raise ChatError(f"{model.name} has no tokenizer: compile the model with the option tokenizer")
+        self.model = model
+        self.has_scores = model.outputs[0].name == "scores"
+        limits = {dimension.name: dimension.maximum for dimension in model.dimensions}
+        self.rows, self.context = (
+            size if isinstance(size, int) else limits.get(size) or 1 for size in model.inputs[0].shape
+        )
+        self.size = int(model.outputs[0].shape[-1])
+        self._takes_segments = len(model.inputs) > 1
+        pair = model.metadata.get(_PAIR, "").split(";")
+        self._around = [[int(token) for token in group.split()] for group in pair] if len(pair) == 3 else [[], [], []]
+
+    def row(self, text: str) -> Row:
+        """Returns the tokens of a text.
+
+        Raises:
+            ChatError: they are too many, or none.
+        """
+        return self.checked(self.model.tokenize(text))
+
+    def pair(self, first: str, second: str) -> Row:
+        """Returns the tokens of two texts as one row.
+
+        Raises:
+            ChatError: they are too many.
+        """
+        before, between, after = self._around
+        head = [*before, *self.model.tokenize(first, begin_and_end=False), *between]
+        tokens = [*head, *self.model.tokenize(second, begin_and_end=False), *after]
+        return self.checked(tokens, len(head))
+
+    def checked(self, tokens: Sequence[int], second: int | None = None) -> Row:
+        """Returns tokens as a row.
+
+        Raises:
+            ChatError: they are too many, or none.
+        """
+        if not tokens:
+            raise ChatError("a text has no tokens")
+        if len(tokens) > self.context:
+            raise ChatError(f"a text has {len(tokens):,} tokens, and the model reads {self.context:,}")
+        return Row(tokens, len(tokens) if second is None else second)
+
+    def results(self, rows: Sequence[Row]) -> np.ndarray:
+        """Returns the results of one run, `[rows, size]`.
+
+        Raises:
+            RunError: the run failed.
+        """
+        width = max(len(row.tokens) for row in rows)
+        tokens, segments = np.full((len(rows), width), -1, np.int64), np.zeros((len(rows), width), np.int64)
+        for n, row in enumerate(rows):
+            tokens[n, : len(row.tokens)] = row.tokens
+            segments[n, row.second : len(row.tokens)] = 1
+        found = np.asarray(self.model(tokens, segments) if self._takes_segments else self.model(tokens))
+        return found.reshape(len(rows), -1)
+
+    def fits(self, rows: Sequence[Row], other: Row) -> bool:
+        """Returns whether a run may have one more text."""
+        longest = max(len(row.tokens) for row in (*rows, other))
+        return not rows or (len(rows) < self.rows and (len(rows) + 1) * longest <= _MAX_TOKENS)
+
+    def embeddings(self, texts: Sequence[str]) -> np.ndarray:
+        """Returns the embeddings of some texts, `[texts, size]`.
+
+        Raises:
+            ChatError: the model scores pairs, or a text has too many tokens.
+            RunError: a run failed.
+        """
+        if self.has_scores:
+            raise ChatError(f"{self.model.name} scores pairs of texts, and makes no embeddings")
+        return self._all([self.row(text) for text in texts])
+
+    def scores(self, query: str, texts: Sequence[str]) -> np.ndarray:
+        """Returns how well some texts answer a query, as the network computes it: `[texts, size]`.
+
+        Raises:
+            ChatError: the model makes embeddings, or a text has too many tokens with the query.
+            RunError: a run failed.
+        """
+        if not self.has_scores:
+            raise ChatError(f"{self.model.name} makes embeddings, and scores no pairs of texts")
+        return self._all([self.pair(query, text) for text in texts])
+
+    def _all(self, rows: Sequence[Row]) -> np.ndarray:
+        """Returns the results of rows, texts of similar lengths in one run."""
+        made = np.empty((len(rows), self.size), np.float32)
+        order = sorted(range(len(rows)), key=lambda n: (-len(rows[n].tokens), n))
+        while order:
+            count = 1
+            while count < len(order) and self.fits([rows[n] for n in order[:count]], rows[order[count]]):
+                count += 1
+            chosen, order = order[:count], order[count:]
+            made[chosen] = self.results([rows[n] for n in chosen])
+        return made
+
+
+def is_encoder(model: Model) -> bool:
+    """Returns whether a network computes one result for each text."""
+    inputs, outputs = [tensor.name for tensor in model.inputs], [tensor.name for tensor in model.outputs]
+    return inputs in (["tokens"], ["tokens", "segments"]) and outputs in (["embeddings"], ["scores"])

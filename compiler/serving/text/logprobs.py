@@ -1,0 +1,88 @@
+"""Notes how probable the tokens of a reply are, and writes it as OpenAI's interface has it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from nnefc.loader import Model
+
+__all__ = ["TokenChance", "TokenWatch", "chances_of_chat", "chances_of_completion"]
+
+
+@dataclass(frozen=True)
+class TokenChance:
+    """A token that was chosen.
+
+    Attributes:
+        token: its number.
+        logprob: the logarithm of its probability, by the logits of the network alone.
+        best: the likeliest tokens with theirs, the likeliest first.
+    """
+
+    token: int
+    logprob: float
+    best: tuple[tuple[int, float], ...]
+
+
+class TokenWatch:
+    """Notes the last token that a sampler chooses.
+
+    Attributes:
+        last: what was noted.
+    """
+
+    def __init__(self, count: int) -> None:
+        """Begins before the first token; `count` is how many of the likeliest tokens are noted."""
+        self.last: TokenChance | None = None
+        self._count = count
+
+    def __call__(self, logits: np.ndarray, token: int) -> None:
+        """Notes a token by the logits of all."""
+        values = logits.astype(np.float64)
+        values -= values.max()
+        values -= np.log(np.exp(values).sum())
+        count = min(self._count, values.size)
+        best = np.argpartition(-values, count - 1)[:count] if count else np.zeros(0, np.int64)
+        best = best[np.argsort(-values[best], kind="stable")]
+        listed = tuple((int(each), float(values[each])) for each in best)
+        self.last = TokenChance(token, float(values[token]), listed)
+
+
+def chances_of_chat(model: Model, chances: Sequence[TokenChance]) -> dict[str, Any]:
+    """Returns the `logprobs` of a conversation's reply, or of a part of it."""
+
+    def shown(token: int, logprob: float) -> dict[str, Any]:
+        content, _ = model.token_bytes(token)
+        return {"token": content.decode(errors="replace"), "logprob": logprob, "bytes": [*content]}
+
+    made = [
+        {**shown(each.token, each.logprob), "top_logprobs": [shown(*best) for best in each.best]} for each in chances
+    ]
+    return {"content": made, "refusal": None}
+
+
+def chances_of_completion(model: Model, chances: Sequence[TokenChance], offset: int) -> dict[str, Any]:
+    """Returns the `logprobs` of a completion, or of a part of it, which begins at an offset of the text."""
+
+    def text(token: int) -> str:
+        return model.token_bytes(token)[0].decode(errors="replace")
+
+    def best(chance: TokenChance) -> dict[str, float]:
+        """By their texts; of tokens with one text the likeliest counts."""
+        found: dict[str, float] = {}
+        for token, logprob in chance.best:
+            found.setdefault(text(token), logprob)
+        return found
+
+    texts = [text(each.token) for each in chances]
+    offsets = [offset + sum(map(len, texts[:n])) for n in range(len(texts))]
+    return {
+        "tokens": texts,
+        "token_logprobs": [each.logprob for each in chances],
+        "top_logprobs": [best(each) for each in chances],
+        "text_offset": offsets,
+    }
