@@ -57,6 +57,8 @@ def constant(value: np.ndarray) -> GenericConst:
         return relax.const(tvm.runtime.from_dlpack(value))
     tensor = tvm.runtime.empty(value.shape, str(value.dtype))
     np.copyto(np.from_dlpack(tensor), value)  # whatever the order of `value` in memory, this is the one copy
+    if value.nbytes >= LARGE:
+        release_pages()
     return relax.const(tensor)
 
 

@@ -304,6 +304,17 @@ def interface_of(network: Network) -> Program:
     return Program((), tuple(params[:inputs]), tuple(params[inputs:]), tuple(outputs), (), (), {}, counts)
 
 
+_COMPARED_BYTES = 1 << 20  # at once: NumPy makes an array of what it finds
+
+
+def _same_bytes(one: np.ndarray, other: np.ndarray) -> bool:
+    """Whether two arrays of bytes of one length are equal."""
+    if one.ctypes.data == other.ctypes.data:
+        return True
+    starts = range(0, len(one), _COMPARED_BYTES)
+    return all(np.array_equal(one[n : n + _COMPARED_BYTES], other[n : n + _COMPARED_BYTES]) for n in starts)
+
+
 class Pool:
     """Constants and kernels of a program and of all its bodies: equal ones are there once."""
 
@@ -326,7 +337,7 @@ class Pool:
         content = array.reshape(-1).view(np.uint8)
         key = (str(expr.ty.dtype), array.shape, zlib.crc32(content.data))
         for buffer in self._constants_like.setdefault(key, []):
-            if np.array_equal(self.constants[buffer.index].reshape(-1).view(np.uint8), content):
+            if _same_bytes(self.constants[buffer.index].reshape(-1).view(np.uint8), content):
                 return buffer
         buffer = Buffer(MemoryKind.CONSTANT, len(self.constants), array.shape, str(expr.ty.dtype))
         self._constants_like[key].append(buffer)
