@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from nnefc.support.diagnostics import CompileError, ModelWarning, compiler_missing
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from nnefc.comparison.compare import compare
     from nnefc.driver.artifact import Artifact
     from nnefc.driver.compile import compile
@@ -88,12 +90,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'nnefc' has no attribute {name!r}")
     from importlib import import_module
 
-    from nnefc.support.minimal_tvm import import_tvm
-
     try:
-        if _LAZY[name] not in (_LOADER, _SESSION):
-            import_tvm()
-        module = import_module(_LAZY[name])
+        module = import_module(_LAZY[name]) if _LAZY[name] in (_LOADER, _SESSION) else _module_of_compiler(_LAZY[name])
         return module if name == "passes" else getattr(module, name)
     except ModuleNotFoundError as error:
         missing = error.name or ""
@@ -104,3 +102,15 @@ def __getattr__(name: str) -> Any:
         raise compiler_missing(f"nnefc.{name}", missing)
 
     return not_installed
+
+
+def _module_of_compiler(name: str) -> ModuleType:
+    """Imports a module that needs TVM."""
+    from importlib import import_module
+
+    from nnefc.support.garbage_collection import without_collections
+    from nnefc.support.minimal_tvm import import_tvm
+
+    with without_collections():
+        import_tvm()
+        return import_module(name)

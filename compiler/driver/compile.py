@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -52,6 +51,7 @@ from nnefc.passes.spec.verifier import Verifier, verifier_is_on
 from nnefc.quantizer.calibration import samples_of
 from nnefc.quantizer.quantize import QuantizationOptions, QuantizationPlan, input_types, plan_quantization, quantized
 from nnefc.support.diagnostics import CompileError, memory_errors, silence
+from nnefc.support.garbage_collection import without_collections
 from nnefc.support.internal_errors import reports_internal_errors
 from nnefc.targets.codegen.cpu.checks import Checks
 from nnefc.targets.link.c_objects import c_objects
@@ -136,7 +136,7 @@ def _compile_file(path: Path, options: CompileOptions, progress: Progress, cache
     machine = machine_of(options)
     backend = backend_of(machine)
     load_operator_files(options.read.operators)
-    with _without_collections():
+    with without_collections():
         with progress.phase("read"):
             read = _read(path, options.read, code, backend)
         plan = None
@@ -272,18 +272,6 @@ def quantization_of(network: Network, options: PrecisionOptions) -> Quantization
     return plan_quantization(network, samples, how, lambda part: compile_network(part, here))
 
 
-@contextmanager
-def _without_collections() -> Iterator[None]:
-    """Switches Python's search for cycles of objects off: it would visit all objects of a network again and again."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
-
-
 @reports_internal_errors()
 def compile_network(
     network: Network,
@@ -340,7 +328,7 @@ def compile_network(
     backend.check()
     _check_target(network, special, backend, code.profile, checked is not None)
     with (
-        _without_collections(),
+        without_collections(),
         memory_errors("the network takes more memory to compile than there is"),
         ExitStack() as generators,
     ):

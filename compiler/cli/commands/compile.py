@@ -147,12 +147,14 @@ def compile_model(
 
     from rich.console import Console
 
+    from nnefc.support.garbage_collection import without_collections
     from nnefc.support.minimal_tvm import import_tvm
 
-    import_tvm()
-    from nnefc.driver.compile import compile
-    from nnefc.driver.terminal_progress import ProgressPhases
-    from nnefc.passes.times import PassTimes
+    with without_collections():
+        import_tvm()
+        from nnefc.driver.compile import compile
+        from nnefc.driver.terminal_progress import ProgressPhases
+        from nnefc.passes.times import PassTimes
 
     phases = ProgressPhases(Console(stderr=True, quiet=not (verbose or sys.stderr.isatty())))
     if emit is None:
