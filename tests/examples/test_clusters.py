@@ -75,6 +75,7 @@ ENGINES = {
         "Ray runtime started",
         {
             "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_raylet_start_wait_time_s": "150",
             "RAY_health_check_period_ms": "500",
             "RAY_health_check_failure_threshold": "3",
         },
@@ -96,7 +97,6 @@ ENGINES = {
         "/digits.so",
     ),
 }
-ENGINES["ray_serve"] = ENGINES["ray_data"]
 
 
 def wait_until(condition: Callable[[], bool], seconds: float, what: str, there: Sequence[Machine]) -> None:
