@@ -56,12 +56,15 @@ class Machine:
         """The numbers of all processes that run there."""
         mark = f"{_MARK}={self.name}".encode()
         found = []
+        if self.prefix:  # those that write over their environment, too
+            listed = subprocess.run(["ip", "netns", "pids", self.name], capture_output=True, text=True)
+            found += map(int, listed.stdout.split())
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit():
                 with contextlib.suppress(OSError):
                     if mark in (entry / "environ").read_bytes().split(b"\0"):
                         found.append(int(entry.name))
-        return found
+        return sorted(set(found))
 
     def has_mapped(self, name: str) -> bool:
         """Whether a process there has a file mapped whose path has this in it."""
