@@ -13,8 +13,8 @@ from xcframework import PLATFORMS, Platform, for_platform, write_xcframework
 DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "model.nnef"
 SYSTEM = {
     *("__cxa_atexit", "__error", "__extendhfsf2", "__memcpy_chk", "__truncsfhf2", "bzero", "calloc", "clock_gettime"),
-    *("free", "getenv", "getpid", "malloc", "memcpy", "memset", "posix_memalign", "snprintf", "strcmp", "strtol"),
-    *("sysconf", "sysctlbyname", "vsnprintf"),
+    *("free", "getenv", "getpid", "malloc", "memcpy", "memset", "posix_memalign", "snprintf", "strcmp", "strlen"),
+    *("strtol", "sysconf", "sysctlbyname", "vsnprintf"),
 }
 """What libraries call of libSystem besides threads: functions of C, of POSIX, and of its compiler."""
 

@@ -47,7 +47,7 @@ def attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, window: int) -> np.nd
     return powers / powers.sum(-1, keepdims=True) @ v
 
 
-@pytest.mark.parametrize("width", [16, 6])
+@pytest.mark.parametrize("width", [pytest.param(16, marks=pytest.mark.slow), 6])
 def test_attention_reads_what_a_cache_holds(width: int, tmp_path: Path) -> None:
     """A prompt of more than a block of keys, some tokens, and single ones; rows of zeros and of large numbers."""
     text = DOCUMENT.format(context=CONTEXT, heads=HEADS, keys=KEY_HEADS, width=width)
@@ -57,7 +57,7 @@ def test_attention_reads_what_a_cache_holds(width: int, tmp_path: Path) -> None:
         rng.standard_normal((count, CONTEXT, width)).astype(np.float32) for count in (HEADS, KEY_HEADS, KEY_HEADS)
     )
     v[:, 3], v[:, 5] = 0, 1000 * v[:, 5]
-    artifact = nnefc.compile(tmp_path, dump=tmp_path / "dump")
+    artifact = nnefc.compile(tmp_path, dump=tmp_path / "dump", dump_after=["join attention"])
     (joined,) = (tmp_path / "dump").glob("*join_attention.py")
     kernels = [line for line in joined.read_text().splitlines() if "def attention" in line]
     assert ["float16" in line or "int8" in line for line in kernels] == [True, True]  # caches are read as they are

@@ -42,7 +42,7 @@ def model_folder(content: bytes, folder: Path) -> None:
     length = int.from_bytes(content[:4], "little")
     (folder / "config.json").write_bytes(content[4 : 4 + length])
     (folder / "model.safetensors").write_bytes(content[4 + length :])
-    source = folder_frontend._read(folder)
+    source = folder_frontend.read(folder)
     source.outline(Session(8))
     for tensor in source.files(Session(8, 1, 2)).model.tensors.values():
         tensor.value()
