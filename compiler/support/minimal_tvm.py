@@ -21,10 +21,12 @@ from importlib.util import LazyLoader
 from threading import get_ident
 from types import ModuleType
 
-__all__ = ["import_tvm"]
+__all__ = ["import_tvm", "load_derivatives"]
 
 _HIDDEN = frozenset({"torch", "tvm.runtime.disco"})
 """Modules that TVM imports where they are there, and goes on without where they are not."""
+
+_DERIVATIVES = "tvm.relax.op._op_gradient"
 
 _AT_FIRST_USE = frozenset(
     {
@@ -36,7 +38,7 @@ _AT_FIRST_USE = frozenset(
         "tvm.relax.backend.metal",
         "tvm.relax.backend.rocm",
         "tvm.relax.frontend",
-        "tvm.relax.op._op_gradient",
+        _DERIVATIVES,
         "tvm.relax.training",
         "tvm.s_tir.dlight",
         "tvm.s_tir.meta_schedule",
@@ -73,6 +75,11 @@ def import_tvm() -> None:
         sys.meta_path.remove(finder)
         if before is None:
             os.environ.pop(name, None)
+
+
+def load_derivatives() -> None:
+    """Makes TVM declare the derivatives of its operators, which it does when their module is executed."""
+    getattr(sys.modules[_DERIVATIVES], "__all__", None)  # any attribute: the module is executed at its first use
 
 
 class _Finder:

@@ -13,6 +13,7 @@ from nnefc.frontends.onnx.operator import Context, Node, Value, operator
 from nnefc.frontends.refusals import REFUSALS
 from nnefc.ir.dataflow import bindings_of
 from nnefc.support.diagnostics import CompileError
+from nnefc.support.minimal_tvm import load_derivatives
 
 __all__: list[str] = []
 
@@ -33,6 +34,7 @@ def _gradient(ctx: Context, node: Node) -> list[Value]:
     count = len(node.attributes["xs"])
     if target.expr is None or not any(location.expr is not None for location in locations[:count]):
         raise CompileError(f"{node.description}: '{node.attributes['y']}' does not depend on what is computed")
+    load_derivatives()
     function, free = _function(ctx, node, target, [ctx.expr(location) for location in locations])
     try:
         adjoint = relax.transform.Gradient("main", list(function["main"].params[:count]))(function)["main_adjoint"]
