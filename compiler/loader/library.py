@@ -228,10 +228,10 @@ class Library:
                 raise RunError(f"the model {self.name} is closed: load it again")
             status = self.dll.nnefc_create(byref(options), byref(session))
             if status != OK:
-                error = LoadError(self._reason(status, None))
+                reason = self._reason(status, None)
                 if self._sessions == 0:
                     self._unload()
-                raise error
+                raise LoadError(reason)  # in no local variable: its traceback has this frame
             self._sessions += 1
         return session
 
