@@ -20,6 +20,7 @@ __all__ = [
     "needs_hard_floats",
     "needs_vector_width",
     "prefers_half_vectors",
+    "process_options",
     "quirks_of",
     "wrong_passes",
 ]
@@ -115,6 +116,18 @@ def wrong_passes(architecture: str) -> tuple[str, ...]:
     still needed (llvm-project 223630, in versions 14 to 24). Goes when that is fixed.
     """
     return ("arm-load-store-opt",) if architecture in ("arm", "thumb") else ()
+
+
+def process_options(architecture: str) -> tuple[str, ...]:
+    """Returns options of LLVM that TVM sets for the whole process while code for an architecture is generated.
+
+    LLVM's code generator for WebAssembly sets `min-jump-table-entries` to 2 for all code that the process generates
+    later, for other targets too. Given an option of that name, TVM sets the value back that was there before. Goes when
+    LLVM keeps the number by target.
+    """
+    if architecture == "wasm32":
+        return ("-min-jump-table-entries:uint=2",)
+    return tuple(f"-{option}:bool=false" for option in wrong_passes(architecture))
 
 
 _IN_ORDER = re.compile(r"cortex-(a34|a35|a53|a55|a510|a520|a320|r82)(ae)?")

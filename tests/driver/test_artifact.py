@@ -154,6 +154,14 @@ def test_a_process_with_other_hashes_writes_the_same_bytes(tmp_path: Path) -> No
     assert json.loads(done.stdout) == here
 
 
+def test_code_for_other_machines_in_between_changes_nothing(compiled: Artifact, tmp_path: Path) -> None:
+    """LLVM's options are those of the process: its WebAssembly sets one for all code that comes later."""
+    before = written(compiled, tmp_path)
+    network = network_of(many_parts("add", 40, 3))
+    assert len(compile_network(network, target("wasm32-wasi")).code.objects) > 0
+    assert written(artifact(), tmp_path) == before
+
+
 def test_inputs_need_the_alignment_of_their_elements_only(compiled: Artifact) -> None:
     raw = np.zeros(X.nbytes + 64, np.uint8)
     start = -raw.ctypes.data % 64 + 4

@@ -22,6 +22,7 @@ from nnefc.ir.attributes import DYNAMIC_SHAPES
 from nnefc.support.diagnostics import CompileError
 from nnefc.support.output_files import temporary_errors
 from nnefc.targets.codegen.cpu.checks import Checks, data_dependent_checks
+from nnefc.targets.codegen.cpu.llvm_options import options_of
 from nnefc.targets.machine.cpu.target import Target
 
 __all__ = [
@@ -223,12 +224,13 @@ def host_functions(module: tvm.IRModule) -> tvm.IRModule:
 def llvm_module(module: tvm.IRModule, target: Target) -> tvm.runtime.Module:
     """Returns functions, whose calls are instructions of LLVM or functions of C, as a module of LLVM."""
     machine = target.to_tvm()
-    return tir_to_runtime(module, {}, machine.host or machine)
+    with options_of(target):
+        return tir_to_runtime(module, {}, machine.host or machine)
 
 
 def file_content(module: tvm.runtime.Module, target: Target, path: Path) -> bytes:
     """Returns a module of LLVM as the content of a file, which is written to `path` and removed."""
-    with temporary_errors():
+    with temporary_errors(), options_of(target):
         made = _of_length(module, target.vectors.scale, path) if target.vectors.scale else module
         with _in_memory(path):
             made.write_to_file(str(path), path.suffix[1:])

@@ -22,8 +22,8 @@ from nnefc.targets.machine.llvm_quirks import (
     OPTIMIZATION_LEVEL_SMALL,
     Quirks,
     needs_vector_width,
+    process_options,
     quirks_of,
-    wrong_passes,
 )
 from nnefc.targets.machine.system import FileFormat, format_of
 
@@ -264,13 +264,17 @@ class Target:
         """Returns how many float32 sums stay in the first cache while operands are streamed: a sixteenth of it."""
         return self.costs.l1_bytes // 16 // 4
 
+    @property
+    def llvm_options(self) -> tuple[str, ...]:
+        """Returns options of LLVM for the whole process, which are set while code for the machine is generated."""
+        return process_options(architecture_of(self.triple).name)
+
     def to_tvm(self) -> tvm.target.Target:
         """Returns the machine as TVM's code generator describes it."""
         level = OPTIMIZATION_LEVEL_SMALL if self.small else OPTIMIZATION_LEVEL
         config = {**llvm_config(self.triple, self.cpu, self.attributes, self.abi), "opt-level": level}
         if needs_vector_width(self.triple):
             config["vector-width"] = 8 * self.vectors.bytes
-        left_out = wrong_passes(architecture_of(self.triple).name)
-        if left_out:
-            config["cl-opt"] = [f"-{option}:bool=false" for option in left_out]
+        if self.llvm_options:
+            config["cl-opt"] = list(self.llvm_options)
         return tvm.target.Target(config)
