@@ -562,7 +562,7 @@ def test_a_machine_without_a_driver(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs: /proc")
 def test_nothing_is_left_of_loads_without_a_driver(tmp_path: Path) -> None:
-    """What leaks grows with every forty loads; Python's allocator takes an arena of 256 pages with some of them only."""
+    """A leak grows with every forty loads; Python's allocator takes an arena of 256 pages with some of them only."""
     (tmp_path / "libcuda.so.1").write_bytes(b"")
     assert int(load_with(tmp_path, LOAD_AGAIN)) < 20
 
