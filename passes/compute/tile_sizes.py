@@ -95,6 +95,8 @@ class RegisterTile:
             return False
         # one for a product on its way to the sum, if that is not among those that are not kept
         registers = target.vectors.registers - (0 if target.vectors.fused or target.vectors.kept_registers else 1)
+        if self.columns == 1 and not spread:
+            registers -= target.quirks.spare_registers
         # Each column is read along a line of its own, and these often map to the same few cache sets.
         max_columns = max(2, target.costs.l1_ways - 2)
         return self._registers(target, spread) <= registers and self.columns <= max_columns

@@ -59,6 +59,10 @@ class Quirks:
             registers: 64-bit Arm, and WebAssembly, where the engine allocates them. Loops of sums are written in
             assembler (`passes/tir/cpu/microkernels/emit_microkernels.py`). Goes when LLVM's scheduler counts registers
             in such loops.
+        spare_registers: registers that a tile of one column leaves free, where each value is multiplied by one vector.
+            Of the 16 that x86-64 has without AVX-512, sums and factors may take 12: with 14 and more, LLVM loads values
+            ahead of their use and stores sums on the stack. 1 × 1 convolutions of 14 × 14 and 13 × 13 pixels take 1.6
+            and 1.3 times as long so on Zen 3. Goes with `spills_sums`.
         spills_totals: engines of WebAssembly spill totals that wait during a loop, and sums of the loop with them:
             sums are cut into fewer, longer parts. Goes when they spill only what the loop does not use.
         converts_lane_by_lane: LLVM narrows the lanes of a single vector one by one on WebAssembly; two vectors become
@@ -72,6 +76,7 @@ class Quirks:
     keeps_ranges: bool = False
     selects_min_max: bool = False
     spills_sums: bool = False
+    spare_registers: int = 0
     spills_totals: bool = False
     converts_lane_by_lane: bool = False
     rebuilds_constants: bool = False
@@ -95,6 +100,7 @@ def quirks_of(triple: str, features: Collection[str], small: bool) -> Quirks:
         keeps_ranges=is_engine or name in _BARE or conversion in ("aarch64", "armv7a"),
         selects_min_max=name in ("aarch64", "armv7a"),
         spills_sums=name == "aarch64" or (is_engine and not small),
+        spare_registers=4 if name == "x86_64" and "fma" in features and "avx512f" not in features else 0,
         spills_totals=is_engine,
         converts_lane_by_lane=is_engine,
         rebuilds_constants=is_engine and not small,

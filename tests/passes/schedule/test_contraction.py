@@ -79,11 +79,17 @@ def test_tiles_do_not_cut_the_blocks_that_levels_share() -> None:
 
 @pytest.mark.parametrize(
     ("sizes", "registers", "area"),
-    [((56, 56, 4), 32, 28), ((56, 56, 4), 16, 12), ((1, 1, 64), 32, 4), ((1, 1, 1), 32, 1)],
+    [((56, 56, 4), 32, 28), ((56, 56, 4), 16, 8), ((1, 1, 64), 32, 4), ((1, 1, 1), 32, 1)],
 )
 def test_well_known_sizes_use_the_registers(sizes: tuple[int, int, int], registers: int, area: int) -> None:
     tile = choose_tile(*sizes, machine(registers))
     assert tile.outer_rows * tile.rows * tile.columns >= area
+
+
+@pytest.mark.parametrize("extent", [7, 11, 13, 14, 26, 28, 56])
+def test_tiles_of_one_column_leave_registers_free_where_there_are_16(extent: int) -> None:
+    tile = choose_tile(extent, extent, 64, machine(16))
+    assert tile.columns > 1 or tile.outer_rows * tile.rows <= 10
 
 
 def test_engines_keep_registers_for_what_llvm_reads_after_a_sum_of_integers() -> None:
