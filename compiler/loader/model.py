@@ -396,7 +396,7 @@ class Model:
         self.write_state("P", counts)
 
     def time_kernels(self, on: bool = True) -> None:
-        """Begins to take the times of kernels in this session's runs, from 0, or ends that.
+        """Starts to measure the kernels of this session's runs, from 0, or stops measuring them.
 
         :meth:`profile` returns them. While it is off, which it is at first, runs take no longer for it. A kernel's time
         ends when the next one begins.

@@ -255,7 +255,7 @@ class Interpreter(Evaluator):
         if unary.operator == "!":
             return negated(value) if isinstance(value, Condition) else not self._placed(frame, unary.at, truth, value)
         if isinstance(value, str | tuple):
-            self.fail(frame, unary.at, f"{spelled(value)} is no number")
+            self.fail(frame, unary.at, f"{spelled(value)} is not a number")
         return -value if unary.operator == "-" else value
 
     def binary(self, binary: syntax.Binary, frame: Frame) -> Value:
