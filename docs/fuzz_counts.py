@@ -108,7 +108,7 @@ def _untried(nodes: Mapping[str, int]) -> list[str]:
 
 def _asked(record: Record) -> Iterator[str]:
     """Says which share of the results is not compared, where that is known."""
-    elements, spared, graphs = (record.total("graphs", what) for what in ("items", "not asked", "not judged"))
+    elements, spared, graphs = (record.total("graphs", what) for what in ("elements", "not asked", "not judged"))
     if elements:
         yield (
             f"Of {elements:,} elements of results, {spared / elements:.2%} are not compared, because "

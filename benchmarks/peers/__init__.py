@@ -20,6 +20,7 @@ __all__ = [
     "PEERS",
     "STATIC",
     "STRICT",
+    "SUBNORMALS",
     "TRACT_NNEF",
     "Peer",
     "installed",
@@ -80,6 +81,8 @@ STATIC = "nnefc of known sizes"
 """nnefc with a library for the sizes of the run alone, compared with one for all sizes."""
 LIMITED = "nnefc of sizes in ranges"
 """nnefc with a library for sizes in ranges that users give, compared with one without."""
+SUBNORMALS = "nnefc with subnormal numbers"
+"""nnefc with runs that keep subnormal numbers, compared with those that treat them as zero."""
 NARROW = {"nnefc bf16": "bf16", "nnefc fp16": "fp16"}
 """nnefc in narrow precisions."""
 INT8 = "nnefc int8"
@@ -104,6 +107,8 @@ def make_peer(name: str, model: Path, threads: int) -> Peer:
     """The engine `name` with `model` loaded: a compiled library for nnefc, ncnn's param file, ONNX for the others."""
     if name in NARROW_PEERS:
         return partial(_openvino(), hint=NARROW_PEERS[name])(model, threads)
+    if name == SUBNORMALS:
+        return partial(_nnefc(), flush_subnormals=False)(model, threads)
     if name in INT8_PEERS:
         from peers.fastest_form import FastestForm
 

@@ -16,8 +16,8 @@ __all__ = ["NnefcLibrary"]
 class NnefcLibrary:
     version = version("nnefc")
 
-    def __init__(self, library: Path, threads: int) -> None:
-        self._model = load(library, threads=threads)
+    def __init__(self, library: Path, threads: int, flush_subnormals: bool = True) -> None:
+        self._model = load(library, threads=threads, flush_subnormals=flush_subnormals)
         self._names = [tensor.name for tensor in self._model.inputs]
 
     def run(self, values: Mapping[str, np.ndarray]) -> list[np.ndarray]:

@@ -86,7 +86,7 @@ class Outcome:
         findings: the others.
         validated: the passes and steps after which a graph, or one of its kernels, was computed and found right.
         counts: other counts, by what it is: graphs "not run", for an error of the emulator's own, or "not
-            judged", as nothing is asked of any of their results, or that "ended the peer" when it was asked; "items"
+            judged", as nothing is asked of any of their results, or that "ended the peer" when it was asked; "elements"
             of the results of graphs that agree, and those "not asked"; "sizes" that were drawn to be left open, those
             "closed" again, and graphs "without dynamic sizes"; "states" of graphs.
     """
@@ -261,7 +261,7 @@ def _judged(graph: Graph, runs: Sequence[Arrays], way: Way) -> Outcome:
     spared = sum(_not_asked(first[name], bound) for name, bound in bounds.items())
     if 0 < spared == elements:
         return Outcome(counts=Counter({"not judged": 1}))
-    return Outcome(agreed=1, counts=+Counter({"items": elements, "not asked": spared}))
+    return Outcome(agreed=1, counts=+Counter({"elements": elements, "not asked": spared}))
 
 
 def _judged_special(graph: Graph, runs: Sequence[Arrays], way: Way) -> Outcome:
