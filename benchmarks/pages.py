@@ -113,7 +113,6 @@ PAGES: Mapping[str, PageScript] = {
 }
 
 EXCUSED: Mapping[str, Excuse] = {
-    "emeraldrapids/cpu": Excuse("d9e9e368", "no idle machine with this processor since"),
     "emeraldrapids/language_model": Excuse("d9e9e368", "no idle machine with this processor since"),
     "emeraldrapids/pnnx": Excuse(
         "d9e9e368",
@@ -121,7 +120,6 @@ EXCUSED: Mapping[str, Excuse] = {
         frozenset({"resnet18_wide", "mobilenet_v2_wide", "unet_wide"}),
     ),
     "emeraldrapids/real": Excuse("d9e9e368", "no idle machine with this processor since"),
-    "znver5/cpu": Excuse("d9e9e368", "no idle machine with this processor since"),
     "znver5/open": Excuse("d9e9e368", "no idle machine with this processor since"),
 }
 
