@@ -40,7 +40,7 @@ NETWORKS = {
     "gigaam_features": {"waveforms": ([1, 64000], "audio"), "waveforms_lens": ([1], [64000])},
     "kaldi_features": {"waveforms": ([1, 64000], "audio"), "waveforms_lens": ([1], [64000])},
     "kaldi_features_conv": {"waveforms": ([1, 64000], "audio"), "waveforms_lens": ([1], [64000])},
-    "kokoro_int8": {"tokens": ([1, 48], 150), "style": ([1, 256], "features"), "speed": ([1], [1])},
+    "kokoro_int8": {"tokens": ([1, 48], 150), "style": ([1, 256], [0.0]), "speed": ([1], [1])},
     "magika": {"bytes": ([8, 2048], 256)},
     "open_nsfw": {"input_0": ([1, 224, 224, 3], "image")},
     "piper_joe": {"input": ([1, 64], 120), "input_lengths": ([1], [64]), "scales": ([3], [0.0, 1.0, 0.0])},
@@ -80,7 +80,7 @@ TYPES = {
 @click.option("--seconds", default=Plan.seconds, show_default=True, help="Length of a turn.")
 def main(folder: Path, networks: tuple[str, ...], repeats: int, seconds: float) -> None:
     """Measure NETWORKS of FOLDER, or all."""
-    plan = Plan(threads=(1,), repeats=repeats, seconds=seconds)
+    plan = Plan(threads=(1,), repeats=repeats, seconds=seconds, maximum=2.0)
     watch = Watch()
     measurements: list[Measurement] = []
     failed: dict[str, str] = {}
@@ -172,7 +172,7 @@ def body(measurements: list[Measurement], plan: Plan, failed: dict[str, str]) ->
         "Networks that packages of PyPI ship inside themselves, with their trained values. nnefc compiles each for the"
         " sizes below; its peers get the model with its inputs of these sizes; one that cannot run it has no time."
         f" Each engine in a process of its own, held to one processor; warmed up, then in turns, {plan.repeats} of at"
-        f" least {plan.seconds} s. Milliseconds: median (minimum).",
+        f" least {plan.seconds} s; no run begins after {plan.maximum} s of a turn. Milliseconds: median (minimum).",
         "*Ratio*: the faster peer's time over nnefc's, likewise; above 1 nnefc is faster. *Share* and *roofline* as in"
         " [the comparison on random weights](cpu.md).",
         "",

@@ -3,8 +3,8 @@
     python benchmarks/subnormals.py FOLDER [NETWORK ...] [--quick]
 
 compiles FOLDER/NETWORK.onnx for those named, or for all of `real_networks.NETWORKS`, and runs each library in two
-processes, one that treats subnormal numbers as zero and one that keeps them, in turns on one thread: with random inputs,
-and with zeros for all float inputs (a silent microphone or a black picture, after which states decay towards zero).
+processes, one that treats subnormal numbers as zero and one that keeps them, in turns on one thread: with random
+inputs, and with zeros for all float inputs (a silent microphone or a black image, after which states decay).
 Without names it writes results/PROCESSOR/subnormals.md.
 """
 
