@@ -8,6 +8,7 @@
 #   make fuzz       random graphs through the compiler, compared with float64 (MINUTES=n)
 #   make stress     the runtime's threads, under sanitizers and in all orders of steps (MINUTES=n)
 #   make test-gpu   the tests that need an NVIDIA GPU, on one; make test-all runs them too
+#   make gpu-report the predicted time of each launch of networks on GPUs, without one (NETWORKS='bert_base*16')
 #   make bench      nnefc beside its peers (BENCH='resnet50 --threads 1' to choose)
 #   make pages      the pages of results that are due, with the commands that renew them
 #   make lint       ruff and mypy; make style and make types for one of them
@@ -34,7 +35,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --durations 10
 # Tests start hundreds of Pythons: what each would parse again is kept, even where the environment says to keep nothing.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run chat test test-all nightly test-gpu fuzz stress bench pages lint style types docs dist lock clean
+.PHONY: run chat test test-all nightly test-gpu gpu-report fuzz stress bench pages lint style types docs dist lock clean
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
@@ -55,6 +56,9 @@ nightly: $(INSTALLED)-test
 
 test-gpu: $(INSTALLED)-test
 	@$(PYTEST) tests/cuda/test_on_device.py
+
+gpu-report: $(INSTALLED)-test
+	@$(BIN)/python benchmarks/cuda/roofline.py $(NETWORKS)
 
 fuzz: $(INSTALLED)-test
 	@$(BIN)/python tests/fuzz/graphs --minutes $(MINUTES) --seed $$(date +%s)

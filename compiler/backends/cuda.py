@@ -23,8 +23,7 @@ from nnefc.passes.plan.entry_operands import BYTE_POINTER
 from nnefc.passes.schedule.cpu import CPU_RULES
 from nnefc.passes.schedule.cpu.specialize_row_count import with_sizes
 from nnefc.passes.schedule.cuda import CUDA_RULES
-from nnefc.passes.schedule.cuda.matvec import VectorProductRule
-from nnefc.passes.schedule.cuda.single_row import sizes_of_one_row
+from nnefc.passes.schedule.cuda.single_row import RULES_OF_ONE_ROW, sizes_of_one_row
 from nnefc.passes.tir.common.name_symbolic_dims import named_sizes
 from nnefc.passes.tir.common.shapes import tensor_bytes
 from nnefc.passes.tir.common.statements import iterations_of
@@ -99,7 +98,10 @@ class CudaBackend(Backend):
         return context.run_then(device, Phase.BLOCKS, version=version)
 
     def _with_one_row(self, context: KernelContext, code: DeviceKernel) -> DeviceKernel:
-        """Returns the code of a product of any number of rows, with code of its own for one row where that differs."""
+        """Returns the code of a product of any number of rows, with code of its own for one row where that differs.
+
+        The same holds for an attention of any number of queries.
+        """
         kernel = context.use
         ones = sizes_of_one_row(kernel.kernel, kernel.sizes, self.target) if kernel.sizes else {}
         if not ones:
@@ -107,8 +109,7 @@ class CudaBackend(Backend):
         sizes = [size for size in kernel.sizes if size not in ones]
         single = context.version("of_one_row", with_sizes(kernel.kernel, ones), sizes)
         made, version = self._launched(single, version=True)
-        is_other = made.rule == VectorProductRule.__name__
-        return with_version(code, version, kernel.sizes, ones) if is_other else code
+        return with_version(code, version, kernel.sizes, ones) if made.rule in RULES_OF_ONE_ROW else code
 
     def _for_host(self, kernel: KernelUse, manager: PassManager) -> LoweredKernel:
         context = KernelContext(manager, kernel, self.target.host, CPU_RULES, kernel.sizes)

@@ -18,6 +18,8 @@ from nnefc.backends.kernel_context import DYNAMIC, KernelContext, on_function
 from nnefc.ir.attributes import NO_ALIAS
 from nnefc.passes import pipeline
 from nnefc.passes.backend import Settings
+from nnefc.passes.graph.attention.fuse_for_gpu import fuse_attention_for_gpu
+from nnefc.passes.graph.attention.merge_projections import merge_projections
 from nnefc.passes.graph.canonical_dims import canonicalize_dims
 from nnefc.passes.graph.fold_affine import fold_affine
 from nnefc.passes.graph.fold_constants import fold_constants
@@ -62,6 +64,7 @@ NARROW = PassCondition("with --precision bf16 or fp16", lambda s: s.target.preci
 TENSOR_CORES = PassCondition(
     "with tensor cores and --precision tf32, bf16 or fp16", lambda s: s.target.tensor_core_type is not None
 )
+NOT_STRICT = PassCondition("without --strict", lambda s: not s.strict)
 OVERWRITES = PassCondition(
     "kernels that may overwrite an operand", lambda context: bool(context.use.in_place.overwritable)
 )
@@ -73,6 +76,19 @@ def check_kept(module: tvm.IRModule, context: GraphContext) -> tvm.IRModule:
     """Refuses names of layers that the network does not have."""
     check_names(context.modules, context.settings.target.keep_wide)
     return module
+
+
+def merge_attention_projections(module: tvm.IRModule, context: GraphContext) -> tvm.IRModule:
+    """Computes queries, keys and values of an attention by one product."""
+    target: CudaTarget = context.settings.target
+    return merge_projections(module, target.longest_attention, target.keep_wide)
+
+
+def join_attention(module: tvm.IRModule, context: GraphContext) -> tvm.IRModule:
+    """Computes each attention in one kernel, by tensor cores where these multiply 16-bit floats."""
+    target: CudaTarget = context.settings.target
+    dtype = target.tensor_core_type if target.precision in FLOAT16_TYPES else None
+    return fuse_attention_for_gpu(module, target.longest_attention, dtype, target.keep_wide)
 
 
 def narrow_floats(module: tvm.IRModule, context: GraphContext) -> tvm.IRModule:
@@ -128,10 +144,12 @@ GRAPH = (
     graph("join local response", on_function(fuse_local_response)),
     graph("fold permutations", on_function(fold_permutations), when=TENSOR_CORES),
     graph("group parts", on_function(group_parts)),
+    graph("check kept names", check_kept, when=NARROW, analyzes=True),
+    graph("merge projections", merge_attention_projections, when=NOT_STRICT),
+    graph("join attention", join_attention, when=NOT_STRICT),
     graph("fetch blocks", on_function(fetch_blocks), when=~NARROW),
     graph("widen blocks", on_function(widen_blocks)),
     # tf32 is a matter of instructions alone.
-    graph("check kept names", check_kept, when=NARROW, analyzes=True),
     graph("use narrow floats", narrow_floats, when=NARROW),
     graph("assign layouts", vector_layouts, when=TENSOR_CORES, ensures=[Property.LAYOUTS]),
 )

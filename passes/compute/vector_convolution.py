@@ -18,7 +18,7 @@ from nnefc.passes.compute.blocked import block_array
 from nnefc.passes.compute.row_major_convolution import GuardedWindow
 from nnefc.symbolic.dims import dimensions
 
-__all__ = ["convolve_depthwise_vectors", "convolve_vectors", "pack_vectors"]
+__all__ = ["add_pointwise_vectors", "convolve_depthwise_vectors", "convolve_vectors", "pack_vectors"]
 
 
 def pack_vectors(filters: np.ndarray, size: int) -> np.ndarray:
@@ -65,6 +65,36 @@ def convolve_vectors(
         return te.sum(value.astype(sums) * weight.astype(sums), axis=[*taps, outer, inner])
 
     return converted(te.compute((batch, outputs, *window.results, size), element, name="convolution"), dtype)
+
+
+def add_pointwise_vectors(
+    first: te.Tensor, second: te.Tensor, packed: te.Tensor, strides: Sequence[int], dtype: str
+) -> te.Tensor:
+    """Sum of two convolutions with windows of one pixel, as one sum over the channels of both.
+
+    Args:
+        first: `[N, I, *spatial, size]`, I and O being blocks.
+        second: `[N, J, *larger, size]`, read with `strides`.
+        packed: `[I + J, size, O, size]`.
+        dtype: of the result; half precision is summed up in single precision.
+
+    Returns:
+        `[N, O, *spatial, size]`.
+    """
+    batch, inputs, *sizes, size = dimensions(first.shape)
+    both, _, outputs, _ = dimensions(packed.shape)
+    outer, inner = te.reduce_axis((0, both), "rb"), te.reduce_axis((0, size), "ri")
+    sums = accumulator(dtype)
+
+    def element(n: tirx.Var, block: tirx.Var, *tail: tirx.Var) -> tirx.Expr:
+        *position, lane = tail
+        at = [p * step for p, step in zip(position, strides, strict=True)]
+        other = second(n, outer - inputs, *at, inner)
+        value = tirx.if_then_else(outer < inputs, first(n, outer, *position, inner), other)
+        weight = packed(outer, inner, block, lane)
+        return te.sum(value.astype(sums) * weight.astype(sums), axis=[outer, inner])
+
+    return converted(te.compute((batch, outputs, *sizes, size), element, name="convolution"), dtype)
 
 
 def convolve_depthwise_vectors(

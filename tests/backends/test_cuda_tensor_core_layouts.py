@@ -57,6 +57,17 @@ def grouped(net: Net) -> list[str]:
     return [c, conv(net, d, 24, 8, 1, 1), conv(net, d, 24, 48, 3, 3, group=24), large]
 
 
+def projected(net: Net) -> list[str]:
+    """Residual blocks that end in the sum of two convolutions of one pixel, of which one is strided, or none."""
+    x = net.do("Relu", conv(net, net.floats(2, 3, 15, 18), 3, 16, 3, 3, pad=1))
+    a = net.do("Relu", conv(net, conv(net, x, 16, 13, 1, 1), 13, 12, 3, 3, pad=1, strides=[2, 2]))
+    y = net.do("Relu", net.do("Add", conv(net, a, 12, 40, 1, 1), conv(net, x, 16, 40, 1, 1, strides=[2, 2])))
+    b = net.do("Relu", conv(net, y, 40, 20, 3, 3, pad=1))
+    z = net.do("Add", net.do("Conv", y, net.weight(24, 40, 1, 1)), conv(net, b, 20, 24, 1, 1))
+    kept = conv(net, z, 24, 8, 1, 1)
+    return [net.do("Relu", net.do("Add", kept, conv(net, z, 24, 8, 1, 1))), kept]
+
+
 def transposed(net: Net) -> list[str]:
     """Transposed convolutions, resizing, and tensors of one and three spatial dimensions."""
     x = conv(net, net.floats(2, 3, 7, 9), 3, 13, 3, 3, pad=1)
@@ -81,10 +92,12 @@ def written(build: Callable[[Net], list[str]], path: Path) -> Net:
     [
         (residual, "fp16"),
         (grouped, "fp16"),
+        (projected, "fp16"),
         *(
             pytest.param(build, precision, marks=pytest.mark.slow)
             for build, precision in (
                 (transposed, "fp16"),
+                (projected, "tf32"),
                 (residual, "bf16"),
                 (residual, "tf32"),
                 (grouped, "tf32"),
@@ -141,6 +154,15 @@ def test_the_layout_changes_at_the_ends_of_a_network_alone(tmp_path: Path) -> No
     assert [name for name in names if "block" in name] == ["fused_cast_block_kernel", "unblock_kernel"]
 
 
+def test_two_convolutions_of_a_pixel_are_one_sum(tmp_path: Path) -> None:
+    written(projected, tmp_path / "network.onnx")
+    with on_cuda(precision="fp16"):
+        artifact = nnefc.compile(tmp_path / "network.onnx")
+    products = [name for name in kernels_of(code_of(artifact).kernels.source) if not name.endswith("_1")]
+    launched = [launch.kernel for launch in code_of(artifact).kernels.launches]
+    assert sum(launched.count(name) for name in products) == 8  # of 10 convolutions; one of two that are added is kept
+
+
 def test_a_convolution_of_few_channels_stays_row_major(tmp_path: Path) -> None:
     written(lambda net: [conv(net, net.floats(1, 2, 16, 16), 2, 3, 3, 3)], tmp_path / "network.onnx")
     with on_cuda(precision="fp16"):
@@ -164,7 +186,7 @@ def test_main_loops_move_sixteen_bytes_at_once(size: int, tmp_path: Path) -> Non
         artifact = nnefc.compile(tmp_path / "network.onnx")
     source = code_of(artifact).kernels.source
     products = kernels_of(source)
-    assert len(products) == 6
+    assert len(products) == 5  # the projection and the product that it is added to are one
     functions = re.split(r"\.visible \.entry ", find_compiler().ptx(source, 80).decode())[1:]
     for function in functions:
         if "mma.sync" in function:

@@ -8,13 +8,14 @@ fused if its scores or weights have other uses.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import tvm
 from tvm import relax, te, tirx
 
-from nnefc.passes.compute.attention.problem import Attended, AttentionTiles
+from nnefc.passes.compute.attention.problem import Attended
 from nnefc.passes.compute.attention.tiled import attend
 from nnefc.passes.graph.attention.choose_attention import attention_tiles
 from nnefc.passes.graph.attention.mask_bounds import with_mask_bounds
@@ -36,25 +37,37 @@ from nnefc.passes.tir.common.expressions import loads_of, substituted
 from nnefc.symbolic.dims import Size, bounds, is_known
 from nnefc.targets.machine.cpu.target import Target
 
-__all__ = ["fuse_attention"]
+__all__ = ["fits", "fuse_attention", "with_kernels"]
+
+Computation = Callable[[Attended, Any, Sequence[te.Tensor]], te.Tensor]
+"""Computes an attention of operands by a choice of how: tiles, or the type of the result."""
 
 
 def fuse_attention(mod: tvm.IRModule, target: Target) -> tvm.IRModule:
     """Fuses each attention of float32 into one kernel."""
     kernels = {gv: func for gv, func in mod.functions.items() if isinstance(func, tirx.PrimFunc)}
     program, found = find_attention(mod["main"], kernels)
-    terms = [made for each in found if (made := terms_of(each, program, kernels)) is not None and _fits(made)]
-    tiles = {made.last: (made, sizes) for made in terms if (sizes := _tiles(made, target)) is not None}
-    return relax.transform.DeadCodeElimination()(_Joiner(mod, tiles).transform()) if tiles else mod
+    terms = [made for each in found if (made := terms_of(each, program, kernels)) is not None and fits(made)]
+    tiles = {
+        made.last: (with_mask_bounds(made), sizes) for made in terms if (sizes := _tiles(made, target)) is not None
+    }
+    return with_kernels(mod, tiles, attend)
 
 
-def _tiles(terms: Terms, target: Target) -> AttentionTiles | None:
+def with_kernels(
+    mod: tvm.IRModule, chosen: Mapping[relax.Var, tuple[Terms, Hashable]], compute: Computation
+) -> tvm.IRModule:
+    """Computes attention by one kernel each, in place of what is bound to the variables; `compute` gets the choice."""
+    return relax.transform.DeadCodeElimination()(_Joiner(mod, chosen, compute).transform()) if chosen else mod
+
+
+def _tiles(terms: Terms, target: Target) -> Hashable | None:
     batch = tuple(size for _, size in terms.batch)
     lengths = terms.queries, terms.keys, int(terms.size), int(terms.width)
     return attention_tiles(batch, *lengths, heads_sharing(terms), target)
 
 
-def _fits(terms: Terms) -> bool:
+def fits(terms: Terms) -> bool:
     """Whether rows are of known length, none is known to be empty, and what is multiplied is float32."""
     sizes = (*terms.shape, terms.keys, terms.size)
     read = [term for term in (terms.query, terms.key, terms.value) if not _is_converted(term)]
@@ -73,20 +86,23 @@ def _is_converted(term: tirx.Expr) -> bool:
 
 
 class _Joiner(Rewriter):
-    def __init__(self, mod: tvm.IRModule, chosen: Mapping[relax.Var, tuple[Terms, AttentionTiles]]) -> None:
+    def __init__(
+        self, mod: tvm.IRModule, chosen: Mapping[relax.Var, tuple[Terms, Hashable]], compute: Computation
+    ) -> None:
         super().__init__(mod)
-        self._chosen = chosen
-        self._exchanged: dict[relax.Expr, relax.Var] = {}
+        self._chosen, self._compute = chosen, compute
+        self._prepared: dict[tuple[relax.Expr, bool, str], relax.Expr] = {}
         self._functions: dict[object, Callable[..., te.Tensor]] = {}
 
     def rewrite(self, var: relax.Var, call: relax.Call) -> relax.Expr:
         if var not in self._chosen:
             return call
-        terms, tiles = self._chosen[var]
-        return self._attention(with_mask_bounds(terms), tiles)
+        made = self._attention(*self._chosen[var])
+        dtype = str(var.ty.dtype)
+        return made if str(made.ty.dtype) == dtype else relax.op.astype(made, dtype)
 
-    def _attention(self, terms: Terms, tiles: AttentionTiles) -> relax.Var:
-        operands = [self._operand(operand) for operand, _ in terms.operands]
+    def _attention(self, terms: Terms, choice: Hashable) -> relax.Var:
+        operands = [self._operand(operand, str(buffer.dtype)) for operand, buffer in terms.operands]
         weight = terms.weight, terms.chosen, terms.defined
         known = [
             terms.query,
@@ -106,30 +122,40 @@ class _Joiner(Rewriter):
             terms.empty,
             *shapes,
             *(f"{buffer.dtype}{buffer.shape}" for _, buffer in terms.operands),
-            tiles,
+            choice,
         )
-        made = self._functions.setdefault(key, _function(terms, tiles))
+        made = self._functions.setdefault(key, _function(terms, choice, self._compute))
         tail = [size for size in shapes if isinstance(size, Size)]
         return self.emit_te(made, *operands, *tail, name="attention", attrs={FUSION: OpPattern.OPAQUE})
 
-    def _operand(self, operand: AttentionOperand) -> relax.Expr:
-        """Returns an operand with its axes exchanged as terms read it; exchanged once for all readers."""
-        expr = self.replaced(operand.expr)
-        if not operand.exchanged:
+    def _operand(self, operand: AttentionOperand, dtype: str) -> relax.Expr:
+        """Returns an operand with its axes exchanged, and in the type, as terms read it; made once for all readers."""
+        key = self.replaced(operand.expr), operand.exchanged, dtype
+        if key not in self._prepared:
+            expr = key[0]
+            if operand.exchanged:
+                rank = len(expr.ty.shape)
+                expr = self.builder.emit(relax.op.permute_dims(expr, [*range(rank - 2), rank - 1, rank - 2]))
+            if str(expr.ty.dtype) != dtype:
+                expr = self.builder.emit(relax.op.astype(self._within(expr, dtype), dtype))
+            self._prepared[key] = expr
+        return self._prepared[key]
+
+    def _within(self, expr: relax.Expr, dtype: str) -> relax.Expr:
+        """Returns integers with those that a narrower type does not hold replaced by the nearest that it does."""
+        if not dtype.startswith("int"):
             return expr
-        if expr not in self._exchanged:
-            rank = len(expr.ty.shape)
-            order = [*range(rank - 2), rank - 1, rank - 2]
-            self._exchanged[expr] = self.builder.emit(relax.op.permute_dims(expr, order))
-        return self._exchanged[expr]
+        limits, own = np.iinfo(dtype), str(expr.ty.dtype)
+        below = self.builder.emit(relax.op.minimum(expr, relax.const(limits.max, own)))
+        return self.builder.emit(relax.op.maximum(below, relax.const(limits.min, own)))
 
 
-def _function(terms: Terms, tiles: AttentionTiles) -> Callable[..., te.Tensor]:
+def _function(terms: Terms, choice: Hashable, computation: Computation) -> Callable[..., te.Tensor]:
     """Builds the computation; its parameters are the tensors, then the dynamic dimensions, as TVM requires."""
     problem = _problem(terms)
 
     def compute(*given: Any) -> te.Tensor:
-        return attend(problem, tiles, given[: len(terms.operands)])
+        return computation(problem, choice, given[: len(terms.operands)])
 
     return compute
 

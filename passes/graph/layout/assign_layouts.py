@@ -91,10 +91,22 @@ def assign_vector_layouts(mod: tvm.IRModule, dtype: str, size: int, host: Target
         if not isinstance(call.op, tvm.ir.Op):
             return None
         name = call.op.name.removeprefix("relax.")
-        return convolutions.get(name) or _IN_REGIONS.get(name)
+        return _first_of(convolutions.get(name), _IN_REGIONS.get(name))
 
     mod = LayoutRewriter(mod, host, rule_of, True, FastAlgorithms(), size).transform()
     return relax.transform.DeadCodeElimination()(mod)
+
+
+def _first_of(first: LayoutRule | None, second: LayoutRule | None) -> LayoutRule | None:
+    """Returns the rule that tries two, where there are two."""
+    if first is None or second is None:
+        return first or second
+
+    def applied(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
+        made = first(layouts, call)
+        return second(layouts, call) if made is None else made
+
+    return applied
 
 
 def _only_in_regions(rule: LayoutRule) -> LayoutRule:

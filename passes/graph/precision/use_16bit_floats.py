@@ -138,6 +138,9 @@ class _Narrower(Rewriter):
         self.half: dict[relax.Var, relax.Var] = {}
 
     def rewrite(self, var: relax.Var, call: relax.Call) -> relax.Expr:
+        if is_call(call, "astype") and {str(var.ty.dtype), str(call.args[0].ty.dtype)} == {"float32", self._dtype}:
+            is_wider = str(var.ty.dtype) == "float32"
+            return self._in_float32(call.args[0]) if is_wider else self._as_float16(call.args[0])
         match self.uses.get(var, Use.NONE):
             case Use.MULTIPLIED:
                 weights = self._weights(self._definitions[var])

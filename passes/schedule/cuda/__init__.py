@@ -1,5 +1,6 @@
 """Schedule rules for CUDA, in the order in which they are tried."""
 
+from nnefc.passes.schedule.cuda.attention import AttentionRule
 from nnefc.passes.schedule.cuda.contraction import ContractionRule
 from nnefc.passes.schedule.cuda.depthwise import DepthwiseRule
 from nnefc.passes.schedule.cuda.element_wise import ElementWiseRule
@@ -8,12 +9,15 @@ from nnefc.passes.schedule.cuda.loops import LoopsRule
 from nnefc.passes.schedule.cuda.matvec import VectorProductRule
 from nnefc.passes.schedule.cuda.reduction import ReductionRule
 from nnefc.passes.schedule.cuda.row_reduction import RowReductionRule
+from nnefc.passes.schedule.cuda.single_query_attention import SingleQueryRule
 from nnefc.passes.schedule.cuda.tensor_core import TensorCoreRule
 from nnefc.passes.schedule.cuda.transposition import TranspositionRule
 
 __all__ = ["CUDA_RULES"]
 
 CUDA_RULES = (
+    SingleQueryRule(),
+    AttentionRule(),
     DepthwiseRule(),
     VectorProductRule(),
     TensorCoreRule(),

@@ -21,7 +21,7 @@ from nnefc.passes.tir.common.expressions import int64, number, variables_of
 from nnefc.symbolic.dims import Dimension, Size, bounds, is_known, variables
 from nnefc.targets.machine.cuda.gpus import LARGEST_GRID, WARP
 
-__all__ = ["Nest", "buffer", "kernel_schedule", "load", "sequence", "store", "synchronize", "warp_sum"]
+__all__ = ["Nest", "buffer", "exchanged", "kernel_schedule", "load", "sequence", "store", "synchronize", "warp_sum"]
 
 _MAX = (1 << 31) - 2  # that an index of 32 bits is, with one more behind it
 _ROLLED = "disable_unroll"
@@ -88,6 +88,12 @@ class Nest:
     def rolled(self, count: Dimension, body: Callable[[tirx.Expr], tirx.Stmt], name: str = "i") -> tirx.Stmt:
         """As `loop`, with unrolling disabled, because registers do not suffice for several iterations."""
         return self._for(name, count, tirx.ForKind.SERIAL, body, {_ROLLED: tirx.const(True, "bool")})
+
+    def until(self, count: tirx.Expr, body: Callable[[tirx.Expr], tirx.Stmt], name: str = "i") -> tirx.Stmt:
+        """`body` for each value below an expression, which all threads of a block agree on; not unrolled."""
+        var = self.variable(name, self.end(count))
+        rolled = {_ROLLED: tirx.const(True, "bool")}
+        return tirx.For(var, number(0), count, tirx.ForKind.SERIAL, body(var), None, rolled)
 
     def unrolled(self, count: int, body: Callable[[tirx.Expr], tirx.Stmt], name: str = "u") -> tirx.Stmt:
         """`body` for each value of a variable; the variable is a constant for the compiler."""
@@ -194,14 +200,20 @@ def synchronize() -> tirx.Stmt:
     return tirx.Evaluate(tirx.call_intrin("void", "tirx.tvm_storage_sync", "shared"))
 
 
+def exchanged(value: tirx.Expr, distance: tirx.Expr | int) -> tirx.Expr:
+    """Returns the value that the thread of the same warp has whose number differs by a power of two."""
+    mask = tirx.const(0xFFFFFFFF, "uint32")
+    distance = number(distance) if isinstance(distance, int) else distance
+    dtype = str(value.expr_ty().dtype)
+    return tirx.call_intrin(dtype, "tirx.cuda.__shfl_xor_sync", mask, value, distance, number(WARP))
+
+
 def warp_sum(nest: Nest, values: tirx.Var, at: tirx.Expr) -> tirx.Stmt:
     """Returns the sum of an element of `values` over all threads of a warp, in each of them."""
-    dtype, mask = str(values.dtype), tirx.const(0xFFFFFFFF, "uint32")
 
     def step(index: tirx.Expr) -> tirx.Stmt:
         distance = tirx.shift_right(number(WARP // 2), index)
-        other = tirx.call_intrin(dtype, "tirx.cuda.__shfl_xor_sync", mask, load(values, at), distance, number(WARP))
-        return store(values, load(values, at) + other, at)
+        return store(values, load(values, at) + exchanged(load(values, at), distance), at)
 
     return nest.unrolled(WARP.bit_length() - 1, step)
 

@@ -23,10 +23,18 @@ from tvm.ir.expr import Call, TensorLoad
 from nnefc.passes.schedule.cuda.contraction_analysis import Factor
 from nnefc.passes.schedule.cuda.nest import Nest, load, sequence, store
 from nnefc.passes.schedule.cuda.operand_tile import OperandTile
-from nnefc.passes.tir.common.expressions import conjuncts, inside, is_number, number, substituted, variables_of
+from nnefc.passes.tir.common.expressions import (
+    IF_THEN_ELSE,
+    conjuncts,
+    inside,
+    is_number,
+    number,
+    substituted,
+    variables_of,
+)
 from nnefc.passes.tir.common.shapes import Size
 
-__all__ = ["OperandFetch", "commit_copies", "is_loaded", "wait_for_copies"]
+__all__ = ["OperandFetch", "commit_copies", "copy_vector", "is_loaded", "wait_for_copies"]
 
 _DIVISIONS = (tirx.FloorDiv, tirx.FloorMod)
 
@@ -50,8 +58,28 @@ __device__ __forceinline__ void nnefc_wait_for_copies_{count}() {{
 
 
 def is_loaded(operand: Factor) -> bool:
-    """Whether elements are multiplied as they lie in memory, or zero."""
-    return isinstance(_unconditional(operand.value)[1], TensorLoad)
+    """Whether elements are multiplied as they lie in memory, be it in one of several tensors, or zero."""
+    return _is_load(_unconditional(operand.value)[1])
+
+
+def _is_load(value: tirx.Expr) -> bool:
+    if isinstance(value, Call) and getattr(value.op, "name", "") in IF_THEN_ELSE:
+        return all(map(_is_load, value.args[1:]))
+    return isinstance(value, TensorLoad)
+
+
+def copy_vector(
+    nest: Nest, shared: tirx.Var, position: tirx.Expr, value: tirx.Expr, inside: tirx.Expr, lanes: int
+) -> tirx.Stmt:
+    """Begins to copy the 16 bytes that begin with the element `value`, or zeros, to a position of shared memory."""
+    if isinstance(value, Call) and getattr(value.op, "name", "") in IF_THEN_ELSE:
+        condition, *values = value.args
+        return tirx.IfThenElse(
+            condition, *(copy_vector(nest, shared, position, part, inside, lanes) for part in values)
+        )
+    ends = [load(shared, nest.simplify(position + number(step))) for step in (0, lanes - 1)]
+    addresses = [tirx.address_of(scalar) for scalar in (*ends, value)]  # TVM makes buffers as small as they are named
+    return tirx.Evaluate(cuda_func_call("nnefc_copy", *addresses, inside, source_code=_COPY))
 
 
 def commit_copies() -> tirx.Stmt:
@@ -142,11 +170,7 @@ class OperandFetch:
             *_, present = side.position(self.thread, vector)
             position = nest.simplify(base + side.offset(self.thread, vector))
             inside = tirx.all(*conditions) if conditions else tirx.const(True, "bool")
-            ends = [load(shared, nest.simplify(position + number(step))) for step in (0, side.lanes - 1)]
-            addresses = [
-                tirx.address_of(scalar) for scalar in (*ends, value)
-            ]  # TVM makes buffers as small as they are named
-            stmt = tirx.Evaluate(cuda_func_call("nnefc_copy", *addresses, inside, source_code=_COPY))
+            stmt = copy_vector(nest, shared, position, value, inside, side.lanes)
             return stmt if nest.holds(present) else tirx.IfThenElse(present, stmt, None)
 
         return nest.unrolled(side.vectors, one)

@@ -15,8 +15,8 @@ the banks.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 from tvm import s_tir, tirx
@@ -24,23 +24,27 @@ from tvm.backend.cuda.op import cuda_func_call
 
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cuda.contraction_analysis import Factor, SumOfProducts, product_of
-from nnefc.passes.schedule.cuda.nest import load, sequence, store
+from nnefc.passes.schedule.cuda.nest import buffer, exchanged, load, sequence, store
 from nnefc.passes.schedule.cuda.operand_fetch import is_loaded
 from nnefc.passes.schedule.cuda.operand_tile import OperandTile, PositionTile, lanes_along, lies_along_depth
 from nnefc.passes.schedule.cuda.tiled_launch import OperandTiles, TiledLaunch, tiled
-from nnefc.passes.schedule.cuda.tiling import AnyTile, Tiling, choose_tiling
-from nnefc.passes.schedule.cuda.write_back import write
+from nnefc.passes.schedule.cuda.tiling import Tiling, choose_tiling
+from nnefc.passes.schedule.cuda.warp_matrices import multiplier, read_matrices
+from nnefc.passes.schedule.cuda.warp_tiles import COPIED_TILES, FLOAT16_TILES, SINGLE_TILES, WarpTile
+from nnefc.passes.schedule.cuda.write_back import VECTOR, write, write_vector
 from nnefc.passes.tir.common.expressions import number
 from nnefc.symbolic.dims import size_hint
-from nnefc.targets.machine.cuda.gpus import LOAD_BYTES, MATRIX_INSTRUCTIONS, WARP, Gpu
+from nnefc.targets.machine.cuda.gpus import LOAD_BYTES, MATRIX_INSTRUCTIONS, WARP
 from nnefc.targets.machine.cuda.target import CudaTarget
 
-__all__ = ["COPIED_TILES", "FLOAT16_TILES", "SINGLE_TILES", "TensorCoreRule"]
+__all__ = ["TensorCoreRule"]
 
 _MIN = 8  # rows, columns and depths that are worth it
 _HALF, _SINGLE = MATRIX_INSTRUCTIONS["float16"], MATRIX_INSTRUCTIONS["float32"]
 _ROWS, _COLUMNS = _HALF.rows, _HALF.columns  # of one instruction of any type
 _COPIED = LOAD_BYTES // 2  # 16-bit floats at once
+_LANES_OF_ROW = 4  # that have the columns of a row of an instruction, two each
+_WRITTEN = frozenset({"float16", "bfloat16", "float32"})
 
 
 class TensorCoreRule:
@@ -84,108 +88,6 @@ def _are_copied(fp16_factors: Sequence[Factor], target: CudaTarget) -> bool:
     )
 
 
-@dataclass(frozen=True)
-class _Tile(AnyTile):
-    """A tile of which each warp has `warp_rows` rows and `warp_columns` columns."""
-
-    warp_rows: int
-    warp_columns: int
-
-    element_bytes: ClassVar[int] = 2
-
-    def multiply_adds(self, gpu: Gpu) -> float:
-        """Returns how many multiply-adds the tensor cores of one processor begin in a cycle."""
-        return gpu.tensor_multiply_adds
-
-    @property
-    def threads(self) -> int:
-        """Returns the threads of a block."""
-        return WARP * (self.rows // self.warp_rows) * (self.columns // self.warp_columns)
-
-    @property
-    def sums(self) -> int:
-        """Returns the accumulators of one thread."""
-        return self.warp_rows * self.warp_columns // WARP
-
-    def efficiency(self, gpu: Gpu) -> float:
-        """Estimates the share of the peak: loads from shared memory take some of the time, and so does fetching."""
-        multiply = self.warp_rows * self.warp_columns / 16
-        read = self.warp_rows + self.warp_columns
-        fetch = 64 * (self.rows + self.columns) / self.threads
-        return multiply / (max(multiply, read) + read / 4 + fetch)
-
-    @property
-    def registers(self) -> int:
-        """Estimates the registers of one thread."""
-        return self.sums + (self.warp_rows + self.warp_columns) // 2 + 64
-
-    def position(self, thread: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr, tirx.Expr, tirx.Expr]:
-        """Returns the row and column at which the warp's part of the tile begins; then g and t of the thread."""
-        warp, lane = tirx.floordiv(thread, number(WARP)), tirx.floormod(thread, number(WARP))
-        across = number(self.columns // self.warp_columns)
-        row = tirx.floordiv(warp, across) * number(self.warp_rows)
-        column = tirx.floormod(warp, across) * number(self.warp_columns)
-        return row, column, tirx.floordiv(lane, number(4)), tirx.floormod(lane, number(4))
-
-
-class _CopiedTile(_Tile):
-    """A tile whose operands are copied past the registers, several ahead."""
-
-    ahead: ClassVar[int] = 3
-
-    @property
-    def shared_bytes(self) -> int:
-        """Returns the shared memory of a block, for any layout of the operands."""
-        sides = (max(self.depth * (side + 8), side * (self.depth + 8)) for side in (self.rows, self.columns))
-        return (self.ahead + 1) * self.element_bytes * sum(sides)
-
-    def max_blocks(self, gpu: Gpu) -> int:
-        """Returns how many blocks the shared memory of a processor has room for."""
-        return max(1, gpu.capability.shared_bytes_per_processor // self.shared_bytes)
-
-    def efficiency(self, gpu: Gpu) -> float:
-        """Estimates the share of the peak: a copy is one instruction for eight elements."""
-        multiply = self.warp_rows * self.warp_columns / 16
-        read = self.warp_rows + self.warp_columns
-        copy = 8 * (self.rows + self.columns) / self.threads
-        return multiply / (max(multiply, read) + read / 4 + copy)
-
-
-class _SingleTile(_Tile):
-    """The same of single precision."""
-
-    element_bytes: ClassVar[int] = 4
-
-    def multiply_adds(self, gpu: Gpu) -> float:
-        """Returns how many multiply-adds the tensor cores of one processor begin in a cycle."""
-        return gpu.tensor_multiply_adds / 2
-
-
-_SHAPES = (
-    (128, 128, 64, 32),
-    (64, 128, 32, 64),
-    (128, 64, 64, 32),
-    (64, 64, 32, 32),
-    (32, 128, 16, 64),
-    (128, 32, 64, 16),
-    (32, 64, 16, 32),
-    (64, 32, 32, 16),
-    (32, 32, 16, 16),
-)
-FLOAT16_TILES = tuple(_Tile(rows, columns, 32, *warp) for rows, columns, *warp in _SHAPES)
-COPIED_TILES = tuple(_CopiedTile(rows, columns, 32, *warp) for rows, columns, *warp in ((128, 128, 64, 64), *_SHAPES))
-SINGLE_TILES = tuple(_SingleTile(rows, columns, 16, *warp) for rows, columns, *warp in _SHAPES)
-
-_MULTIPLY_FLOAT16 = """
-__device__ __forceinline__ void nnefc_multiply_{type}(float *sums, const unsigned *left, const unsigned *right) {{
-  asm volatile (
-      "mma.sync.aligned.m16n8k16.row.col.f32.{type}.{type}.f32 {{%0, %1, %2, %3}}, {{%4, %5, %6, %7}}, {{%8, %9}}, "
-      "{{%10, %11, %12, %13}};"
-      : "=f"(sums[0]), "=f"(sums[1]), "=f"(sums[2]), "=f"(sums[3])
-      : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(right[0]), "r"(right[1]), "f"(sums[0]),
-        "f"(sums[1]), "f"(sums[2]), "f"(sums[3]));
-}}
-"""
 _MULTIPLY_SINGLE = """
 __device__ __forceinline__ void nnefc_multiply_single(float *sums, const float *left, const float *right) {
   asm volatile (
@@ -204,15 +106,6 @@ __device__ __forceinline__ float nnefc_round_single(float value) {
   return __uint_as_float(bits);
 }
 """
-_READ = """
-__device__ __forceinline__ void nnefc_read_matrices{name}(unsigned *registers, const void *row) {{
-  unsigned address = (unsigned)__cvta_generic_to_shared(row);
-  asm volatile ("ldmatrix.sync.aligned.m8n8.x4{option}.shared.b16 {{%0, %1, %2, %3}}, [%4];"
-      : "=r"(registers[0]), "=r"(registers[1]), "=r"(registers[2]), "=r"(registers[3])
-      : "r"(address)
-      : "memory");
-}}
-"""
 
 
 class _TensorLaunch(TiledLaunch):
@@ -226,7 +119,7 @@ class _TensorLaunch(TiledLaunch):
 
     def __init__(self, product: SumOfProducts, tiling: Tiling, slices: tirx.Var | None) -> None:
         tile = tiling.tile
-        assert isinstance(tile, _Tile)
+        assert isinstance(tile, WarpTile)
         self._tile = tile
         sides = tuple(
             self._side(_narrow(operand) or operand, positions)
@@ -285,9 +178,91 @@ class _TensorLaunch(TiledLaunch):
         first_column: tirx.Expr,
         which: tirx.Expr,
     ) -> tirx.Stmt:
-        """Returns the warp's sums to where they belong, two neighbours at a time."""
-        nest = self._nest
-        row, column, group, pair = self._tile.position(thread)
+        """Returns the warp's sums to where they belong: eight neighbours at a time, or two."""
+        row, column, group, _ = self._tile.position(thread)
+        at = first_row + row, first_column + column
+        return self._eight_at_once(thread, batch, *at, group, which) or self._two_at_once(
+            thread, batch, *at, group, which
+        )
+
+    def _eight_at_once(
+        self, thread: tirx.Expr, batch: tirx.Expr, row: tirx.Expr, column: tirx.Expr, group: tirx.Expr, which: tirx.Expr
+    ) -> tirx.Stmt | None:
+        """Exchanges sums among the four lanes of a row, so that each has all columns of an instruction.
+
+        None where there are no four instructions next to each other, or their results do not lie in vectors.
+        """
+        nest, pair = self._nest, self._tile.position(thread)[3]
+        target = self._product.output if self._slices is None else self._slices
+        if self._columns % _LANES_OF_ROW or str(target.dtype) not in _WRITTEN:
+            return None
+        groups = self._columns // _LANES_OF_ROW
+
+        def written(
+            i: tirx.Expr, lower: tirx.Expr, j: tirx.Expr, sums: tirx.Var, results: tirx.Var
+        ) -> tirx.Stmt | None:
+            own_row = row + i * number(_ROWS) + lower * number(8) + group
+            own_column = column + (j * number(_LANES_OF_ROW) + pair) * number(_COLUMNS)
+            return write_vector(nest, self._product, batch, own_row, own_column, sums, results, self._slices, which)
+
+        registers = [(name, VECTOR, dtype, "local") for name, dtype in self._row_registers(str(target.dtype))]
+        index = [nest.variable(name, count) for name, count in (("i", self._rows), ("lower", 2), ("j", groups))]
+        if written(*index, *(buffer(*register) for register in registers)) is None:
+            return None
+        sums, results = (nest.buffer(*register) for register in registers)
+        moved = nest.buffer("moved", 1, self._product.accumulator, "local")
+
+        def several(i: tirx.Expr, lower: tirx.Expr, j: tirx.Expr) -> tirx.Stmt:
+            def slot(part: tirx.Expr, lane: tirx.Expr) -> tirx.Expr:
+                tile = i * number(self._columns) + j * number(_LANES_OF_ROW) + part
+                return tile * number(4) + lower * number(2) + lane
+
+            def gather(part: tirx.Expr) -> tirx.Stmt:
+                return nest.unrolled(
+                    2, lambda lane: store(sums, load(self._sums, slot(part, lane)), part * number(2) + lane), "lane"
+                )
+
+            exchange = [self._exchanged(thread, slot, distance, moved) for distance in (1, 2)]
+            gathered = nest.unrolled(_LANES_OF_ROW, gather, "part")
+            return sequence(*exchange, gathered, written(i, lower, j, sums, results))
+
+        return nest.unrolled(
+            self._rows,
+            lambda i: nest.unrolled(2, lambda lower: nest.unrolled(groups, lambda j: several(i, lower, j))),
+        )
+
+    def _row_registers(self, result: str) -> list[tuple[str, str]]:
+        """Returns the names and types of the registers of a row of eight sums, and of what is written of them."""
+        return [("row_sums", self._product.accumulator), ("row_results", result)]
+
+    def _exchanged(
+        self,
+        thread: tirx.Expr,
+        slot: Callable[[tirx.Expr, tirx.Expr], tirx.Expr],
+        distance: int,
+        register: tirx.Var,
+    ) -> tirx.Stmt:
+        """Exchanges sums of pairs of instructions with the lane at a distance: a step of a transposition."""
+        nest, zero = self._nest, number(0)
+        is_upper = tirx.bitwise_and(thread, number(distance)) != zero
+
+        def one(index: tirx.Expr, lane: tirx.Expr) -> tirx.Stmt:
+            part = index * number(2) if distance == 1 else index
+            low, high = slot(part, lane), slot(part + number(distance), lane)
+            sent = tirx.Select(is_upper, load(self._sums, low), load(self._sums, high))
+            moved = load(register, zero)
+            return sequence(
+                store(register, exchanged(sent, distance), zero),
+                store(self._sums, tirx.Select(is_upper, moved, load(self._sums, low)), low),
+                store(self._sums, tirx.Select(is_upper, load(self._sums, high), moved), high),
+            )
+
+        return nest.unrolled(2, lambda index: nest.unrolled(2, lambda lane: one(index, lane), "lane"), "index")
+
+    def _two_at_once(
+        self, thread: tirx.Expr, batch: tirx.Expr, row: tirx.Expr, column: tirx.Expr, group: tirx.Expr, which: tirx.Expr
+    ) -> tirx.Stmt:
+        nest, pair = self._nest, self._tile.position(thread)[3]
 
         def two(i: tirx.Expr, j: tirx.Expr, lower: tirx.Expr) -> tirx.Stmt:
             at = (i * number(self._columns) + j) * number(4) + lower * number(2)
@@ -295,8 +270,8 @@ class _TensorLaunch(TiledLaunch):
                 nest,
                 self._product,
                 batch,
-                first_row + row + i * number(_ROWS) + lower * number(8) + group,
-                first_column + column + j * number(_COLUMNS) + pair * number(2),
+                row + i * number(_ROWS) + lower * number(8) + group,
+                column + j * number(_COLUMNS) + pair * number(2),
                 lambda lane: load(self._sums, at + lane),
                 self._slices,
                 which,
@@ -316,7 +291,7 @@ class _Float16Launch(_TensorLaunch):
     _element = "float16"
     _fragment = "uint32"
     _padding = (8, 8)
-    _multiplier = ("nnefc_multiply_f16", _MULTIPLY_FLOAT16.format(type="f16"))
+    _multiplier = multiplier("f16")
 
     def begin(self) -> tirx.Stmt:
         """Zeros, in the fragments too: TVM makes them as small as it sees them used, which it does not in assembly."""
@@ -365,24 +340,16 @@ class _Float16Launch(_TensorLaunch):
         at: tirx.Expr,
     ) -> tirx.Stmt:
         is_transposed = not isinstance(side.tile, PositionTile)
-        name, option = ("_transposed", ".trans") if is_transposed else ("", "")
         inner, outer = (position, depth) if is_transposed else (depth, position)
         offset = self._nest.simplify(side.base(half) + outer * number(side.tile.stride) + inner)
-        return tirx.Evaluate(
-            cuda_func_call(
-                f"nnefc_read_matrices{name}",
-                tirx.address_of(load(into, at)),
-                tirx.address_of(load(side.shared, offset)),
-                source_code=_READ.format(name=name, option=option),
-            )
-        )
+        return read_matrices(into, at, side.shared, offset, is_transposed)
 
 
 class _BrainLaunch(_Float16Launch):
     """The same with bfloat16."""
 
     _element = "bfloat16"
-    _multiplier = ("nnefc_multiply_bf16", _MULTIPLY_FLOAT16.format(type="bf16"))
+    _multiplier = multiplier("bf16")
 
 
 _LAUNCHES: Mapping[str, type[_Float16Launch]] = {"float16": _Float16Launch, "bfloat16": _BrainLaunch}

@@ -9,9 +9,14 @@ from tvm import tirx
 from nnefc.passes.schedule.cuda.contraction_analysis import SumOfProducts
 from nnefc.passes.schedule.cuda.nest import Nest, load, sequence, store
 from nnefc.passes.tir.common.expressions import number, substituted
+from nnefc.support.element_types import element_bytes
 from nnefc.symbolic.dims import ceil_div
+from nnefc.targets.machine.cuda.gpus import LOAD_BYTES
 
-__all__ = ["add_slices", "write", "write_one"]
+__all__ = ["VECTOR", "add_slices", "write", "write_one", "write_vector"]
+
+VECTOR = 8
+"""Neighbouring columns of :func:`write_vector`: 16 bytes of 16-bit floats, or twice as many of float32."""
 
 _LANES = 4  # neighbouring columns that are written together
 _THREADS = 256  # of a block that adds up slices
@@ -62,6 +67,59 @@ def write(
     return _if(nest, inside, group)
 
 
+def write_vector(
+    nest: Nest,
+    product: SumOfProducts,
+    batch: tirx.Expr,
+    row: tirx.Expr,
+    column: tirx.Expr,
+    sums: tirx.Var,
+    results: tirx.Var,
+    slices: tirx.Var | None = None,
+    which: tirx.Expr | None = None,
+) -> tirx.Stmt | None:
+    """Writes `VECTOR` neighbouring columns of a row, 16 bytes at once; None where they do not lie so.
+
+    Args:
+        column: a multiple of `VECTOR`.
+        sums: registers with a sum for each of the columns.
+        results: registers for as many results, of the type of what is written.
+        slices, which: as for :func:`write`.
+    """
+    rows, columns = product.rows.size, product.columns.size
+    target = product.output if slices is None else slices
+    if columns % VECTOR:
+        return None
+    group = nest.variable("group", -(-nest.end(column) // VECTOR))
+    known = {group: nest.simplify(tirx.floordiv(column, number(VECTOR)))}
+
+    def index_and_value(lane: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr]:
+        own_column = group * number(VECTOR) + lane
+        if slices is None:
+            return product.stored(nest, batch, row, own_column, load(sums, lane))
+        assert which is not None
+        line = (which * number(product.batch.size) + batch) * number(rows) + row
+        return nest.simplify(line * number(columns) + own_column), load(sums, lane)
+
+    at_once = LOAD_BYTES // element_bytes(str(target.dtype))
+    if not all(_are_vectors(nest, index_and_value, width) for width in (_LANES, at_once)):
+        return None
+
+    def compute(lane: tirx.Expr) -> tirx.Stmt:
+        return store(results, substituted(index_and_value(lane)[1], known), lane)
+
+    def put(lane: tirx.Expr) -> tirx.Stmt:
+        return store(target, load(results, lane), substituted(index_and_value(lane)[0], known))
+
+    def vectors(width: int, body: Callable[[tirx.Expr], tirx.Stmt]) -> tirx.Stmt:
+        return nest.unrolled(
+            VECTOR // width, lambda part: nest.lanes(width, lambda lane: body(part * number(width) + lane)), "part"
+        )
+
+    inside = [row < number(rows), column < number(columns)]
+    return _if(nest, inside, sequence(vectors(_LANES, compute), vectors(at_once, put)))
+
+
 def write_one(
     nest: Nest,
     product: SumOfProducts,
@@ -89,6 +147,12 @@ def _is_vector(nest: Nest, index_and_value: Callable[[tirx.Expr], tuple[tirx.Exp
     lane = nest.variable("lane", width)
     position, value = index_and_value(lane)
     return nest.is_aligned(position, lane, width) and nest.vectorizes(value, lane, width)
+
+
+def _are_vectors(nest: Nest, index_and_value: Callable[[tirx.Expr], tuple[tirx.Expr, tirx.Expr]], width: int) -> bool:
+    """Whether each part of `width` of `VECTOR` results can be computed, and written, as one vector."""
+    first = nest.variable("first", VECTOR // width) * number(width)
+    return _is_vector(nest, lambda lane: index_and_value(first + lane), width)
 
 
 def _if(nest: Nest, conditions: list[tirx.Expr], stmt: tirx.Stmt) -> tirx.Stmt:

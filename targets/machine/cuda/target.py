@@ -78,6 +78,14 @@ class CudaTarget:
         return min(CAPABILITIES[number].shared_bytes_per_block for number in self.architectures)
 
     @property
+    def longest_attention(self) -> int:
+        """Elements of the longest queries and values whose attention a block has registers and shared memory for.
+
+        Tiles of 32 keys and values of 256 elements of float32 are 66 KiB, and 16 queries 17 KiB.
+        """
+        return 256 if self.max_shared_bytes >= 96 << 10 else 128
+
+    @property
     def format(self) -> FileFormat:
         """Returns the file format of its libraries."""
         return self.host.format

@@ -7,8 +7,10 @@ import threading
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 import test_onnx_dynamic_shapes as onnx_models
+from models.attention_spellings import SPELLINGS, side_by_side
 from real_device import TOLERANCES, agree, on_device, results
 from small_networks import NETWORKS, Net
 from test_dynamic_shapes import NETWORKS as OPEN_NETWORKS
@@ -36,6 +38,16 @@ def test_a_small_network_is_the_same(name: str, precision: str, tmp_path: Path) 
     path = tmp_path / "network.onnx"
     path.write_bytes(net.model(NETWORKS[name](net)).SerializeToString())
     agree(path, net.inputs, precision)
+
+
+@pytest.mark.parametrize("precision", TOLERANCES)
+@pytest.mark.parametrize("queries", [1, 37, 300])
+def test_attention_is_the_same_however_it_is_spelled(queries: int, precision: str, tmp_path: Path) -> None:
+    prefixes = {name: f"s{number}_" for number, name in enumerate(SPELLINGS)}
+    sizes = {"b": 2, "n": queries, "m": 19, "past": 130, "t": 5, "i": 44, "w": 16}
+    onnx.save(side_by_side(prefixes, sizes), tmp_path / "spellings.onnx")
+    values = {k: v for name, prefix in prefixes.items() for k, v in SPELLINGS[name].values(sizes, prefix).items()}
+    agree(tmp_path / "spellings.onnx", values, precision)
 
 
 @pytest.mark.parametrize("precision", TOLERANCES)

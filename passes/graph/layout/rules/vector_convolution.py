@@ -1,21 +1,30 @@
 """Rewrites convolutions for tensor cores, in blocks of the channels that a thread loads at once.
 
 Few input channels, as the three of an image, are filled up to one block: its zeros are multiplied too, which takes less
-time than loads of single elements. Groups smaller than a tile are merged, with zeros between them.
+time than loads of single elements. Groups smaller than a tile are merged, with zeros between them. The sum of two
+convolutions with windows of one pixel, as a residual block with a projection ends in, is one convolution over the
+channels of both.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 from tvm import relax
 
 from nnefc.passes.compute.channel_order import arrange_array, merge_groups
-from nnefc.passes.compute.vector_convolution import convolve_depthwise_vectors, convolve_vectors, pack_vectors
+from nnefc.passes.compute.vector_convolution import (
+    add_pointwise_vectors,
+    convolve_depthwise_vectors,
+    convolve_vectors,
+    pack_vectors,
+)
 from nnefc.passes.graph.layout.blocked_layout import Blocked
 from nnefc.passes.graph.layout.layout_rewriter import LayoutRewriter, LayoutRule
 from nnefc.passes.graph.layout.rules.convolution import Sliding, integers, sliding_of
 from nnefc.passes.graph.layout.rules.deconvolution import interleave, phases_of, transposed_sizes
-from nnefc.passes.graph.rewriter import array_of, is_constant
+from nnefc.passes.graph.rewriter import array_of, is_call, is_constant, shape_of
 from nnefc.passes.graph.rewriter import constant as to_constant
 
 __all__ = ["rules_for"]
@@ -24,20 +33,49 @@ _TILE = 32  # channels of a group that no tile of tensor cores is wider than
 _WIDEST = 128  # channels of merged groups: the zeros of wider ones take longer than a conversion of the layout
 
 
+@dataclass(frozen=True)
+class _Pointwise:
+    """A convolution with windows of one pixel: its data and filters as kernels read them.
+
+    Attributes:
+        dtype: of the result.
+    """
+
+    data: relax.Expr
+    packed: np.ndarray
+    strides: tuple[int, ...]
+    dtype: str
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether it reads every pixel."""
+        return all(step == 1 for step in self.strides)
+
+
+_Made = dict[relax.Expr, _Pointwise]
+"""By the variables of their results."""
+
+
 def rules_for(dtype: str) -> dict[str, LayoutRule]:
-    """Returns the rules for convolutions that multiply elements of a type."""
+    """Returns the rules for convolutions that multiply elements of a type, and for sums of two of them."""
+    pointwise: _Made = {}
 
     def convolution(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
         filters = _filters(layouts, call, dtype)
         if filters is None:
             return None
-        return _convolution(layouts, call.args[0], filters, sliding_of(call, filters.ndim - 2), _result_type(call))
+        sliding = sliding_of(call, filters.ndim - 2)
+        return _convolution(layouts, call.args[0], filters, sliding, _result_type(call), pointwise)
+
+    def residual(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
+        return _sum_of_two(layouts, call, pointwise)
 
     def deconvolution(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
         filters = _filters(layouts, call, dtype)
         return None if filters is None else _deconvolution(layouts, call, filters)
 
     return {
+        "add": residual,
         **{f"nn.conv{rank}d": convolution for rank in (1, 2, 3)},
         **{f"nn.conv{rank}d_transpose": deconvolution for rank in (1, 2, 3)},
     }
@@ -59,9 +97,18 @@ def _result_type(call: relax.Call) -> str:
 
 
 def _convolution(
-    layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, sliding: Sliding, dtype: str
+    layouts: LayoutRewriter,
+    data: relax.Expr,
+    filters: np.ndarray,
+    sliding: Sliding,
+    dtype: str,
+    pointwise: _Made | None = None,
 ) -> relax.Expr | None:
-    """Returns the convolution of `data` with `filters` `[O, I / groups, *k]`, with a result of `dtype`."""
+    """Returns the convolution of `data` with `filters` `[O, I / groups, *k]`, with a result of `dtype`.
+
+    Args:
+        pointwise: takes in the convolution if its window is one pixel.
+    """
     outputs, inputs = filters.shape[:2]
     if layouts.layout_of(data) is None and 2 * max(outputs, sliding.groups * inputs) < layouts.size:
         return None  # most of a block would be zeros, on both sides
@@ -72,10 +119,51 @@ def _convolution(
         return None
     filters, groups = merged
     source, filters = _slot_by_slot(layouts, data, filters) if groups == 1 else (layouts.blocked(data), filters)
-    packed = to_constant(pack_vectors(filters, layouts.size))
+    packed = pack_vectors(filters, layouts.size)
     given = (sliding.before, sliding.after, sliding.strides, sliding.dilation, groups, dtype)
-    result = layouts.kernel(convolve_vectors, source, packed, *given, name="convolution")
+    result = layouts.kernel(convolve_vectors, source, to_constant(packed), *given, name="convolution")
+    is_padded = any(sliding.before) or any(sliding.after)
+    if pointwise is not None and groups == 1 and not is_padded and all(size == 1 for size in filters.shape[2:]):
+        pointwise[result] = _Pointwise(source, packed.reshape(packed.shape[-4:]), sliding.strides, dtype)
     return layouts.as_blocked(result, outputs)
+
+
+def _sum_of_two(layouts: LayoutRewriter, call: relax.Call, pointwise: _Made) -> relax.Expr | None:
+    """Returns one convolution for the sum of two with windows of one pixel, each with a constant added or without."""
+    sides = [made for arg in call.args if (made := _of_pixel(layouts, arg, pointwise)) is not None]
+    if len(sides) != 2:
+        return None
+    first, second = sorted(sides, key=lambda side: not side[0].is_dense)
+    if not first[0].is_dense or first[0].dtype != second[0].dtype:
+        return None
+    layout = layouts.layout_of(call.args[0])
+    if layout is None or layout != layouts.layout_of(call.args[1]) or shape_of(call.args[0]) != shape_of(call.args[1]):
+        return None
+    packed = to_constant(np.concatenate([side[0].packed for side in (first, second)]))
+    data = first[0].data, second[0].data, packed
+    made = layouts.kernel(add_pointwise_vectors, *data, second[0].strides, first[0].dtype, name="convolution")
+    biases = [side[1] for side in (first, second) if side[1] is not None]
+    if not biases:
+        return layouts.having(made, layout)
+    bias = to_constant(sum(biases[1:], start=biases[0]))
+    return layouts.having(layouts.builder.emit(relax.op.add(made, bias)), layout)
+
+
+def _of_pixel(
+    layouts: LayoutRewriter, expr: relax.Expr, pointwise: _Made
+) -> tuple[_Pointwise, np.ndarray | None] | None:
+    """Returns the convolution that a tensor is, and the constant that is added; nothing else may read either."""
+    bias = None
+    if not layouts.used_once(expr):
+        return None
+    value = layouts.definition(expr)
+    if is_call(value, "add"):
+        others = [arg for arg in value.args if is_constant(arg)]
+        inner = [arg for arg in value.args if not is_constant(arg)]
+        if len(others) != 1 or not layouts.used_once(inner[0]) or shape_of(inner[0]) != shape_of(expr):
+            return None
+        expr, bias = inner[0], array_of(others[0])
+    return (pointwise[expr], bias) if expr in pointwise else None
 
 
 def _slot_by_slot(layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray) -> tuple[relax.Expr, np.ndarray]:

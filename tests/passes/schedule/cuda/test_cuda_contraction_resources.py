@@ -11,8 +11,8 @@ from contraction_cases import TARGET, Operation, kernels, lowered
 from emulate import device_code
 from tvm.relax import op
 
-from nnefc.passes.schedule.cuda.tensor_core import COPIED_TILES, FLOAT16_TILES, SINGLE_TILES
 from nnefc.passes.schedule.cuda.tiling import TILES, AnyTile, choose_tiling
+from nnefc.passes.schedule.cuda.warp_tiles import COPIED_TILES, FLOAT16_TILES, SINGLE_TILES
 from nnefc.targets.codegen.cuda.compiler import compile_image
 
 Shapes = tuple[tuple[int, ...], ...]

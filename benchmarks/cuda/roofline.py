@@ -1,0 +1,256 @@
+"""Predicts the time of each launch on a GPU by a roofline model, without a GPU: `make gpu-report`.
+
+    python benchmarks/cuda/roofline.py [NETWORK[*BATCH] ...] [--precision fp16]
+
+The model (Williams et al., "Roofline: an insightful visual performance model", 2009), of a launch on a device of
+`targets/machine/cuda/gpus.py`:
+
+    memory     its buffers, each read or written once, at the bandwidth of the device's memory
+    products   its multiply-adds, at the rate of tensor cores for `mma.sync` where the kernel has it, else of float32
+    issue      instructions of the main loop for each tensor-core instruction, at one a cycle of each scheduler
+    balance    the mean number of blocks of a processor, as a part of the largest; blocks that are resident hide waiting
+
+    predicted = max(memory, products / balance, issue / balance) + the launch
+    roofline  = max(memory, products)
+
+Without names it takes those in WHOLE and writes benchmarks/results/cuda_roofline.md. Issue is left out where
+`cuobjdump` of the CUDA toolkit is not found.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from nnefc.backends.cuda import CudaBackend
+from nnefc.passes.backend import KernelUse
+from nnefc.passes.schedule.analysis import KernelAnalysis
+from nnefc.passes.schedule.cuda.attention_analysis import attention_of
+from nnefc.symbolic.dims import size_hint
+from nnefc.targets.codegen.cuda.code import CudaCode
+from nnefc.targets.codegen.cuda.compiler import Usage
+from nnefc.targets.codegen.cuda.kernels import Launch
+from nnefc.targets.machine.cuda.gpus import MATRIX_INSTRUCTIONS, SCHEDULERS, WARP, Gpu, default_gpu
+from nnefc.targets.machine.cuda.target import CudaTarget
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "benchmarks" / "cuda")]
+
+from conditions import Conditions, page, write_page  # noqa: E402
+from machine_code import Loop, compiled, disassembled, loops_of  # noqa: E402
+
+WHOLE = ("resnet50*32", "bert_base", "bert_base*16", "mobilenet_v2*32", "vit_b16*16")
+ARCHITECTURES = (80, 90)
+TITLE = "Predicted times on GPUs"
+
+_ABOUT = [
+    "No GPU was used, and nothing was timed. Each launch is predicted by a roofline model, which",
+    "[`roofline.py`](../cuda/roofline.py) states, from the sizes of its buffers, its multiply-adds, the instructions",
+    "of its main loop in the machine code, and the device of [`gpus.py`](../../targets/machine/cuda/gpus.py) that the",
+    "code is tuned for. *Roofline* is the larger of memory and products, *share* that part of the prediction. The",
+    "model leaves out waiting within a launch, so predictions are lower bounds; no published measurement was compared.",
+]
+_HEAD = [
+    "| network*batch | device | launches | roofline, ms | predicted, ms | share | launches, ms |",
+    "|---|---|---:|---:|---:|---:|---:|",
+]
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The cycles of a launch.
+
+    Attributes:
+        memory, products, issue: what each alone takes.
+        balance: the mean number of blocks of a processor, as a part of the largest.
+        resident: blocks of a processor at once.
+    """
+
+    kernel: str
+    memory: float
+    products: float
+    issue: float
+    balance: float
+    resident: int
+
+    @property
+    def roofline(self) -> float:
+        """What no schedule is faster than."""
+        return max(self.memory, self.products)
+
+    @property
+    def cycles(self) -> float:
+        """The prediction, without the launch."""
+        return max(self.memory, self.products / self.balance, self.issue / self.balance)
+
+    @property
+    def bound(self) -> str:
+        """What takes longest."""
+        parts = {"memory": self.memory, "products": self.products, "issue": self.issue}
+        return max(parts, key=lambda name: parts[name])
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a launch does.
+
+    Attributes:
+        multiply_adds, bytes: how many it computes and moves.
+        has_matrices: whether tensor cores multiply.
+        loop: the main loop of these, if it is known.
+    """
+
+    multiply_adds: float
+    bytes: float
+    has_matrices: bool
+    loop: Loop | None
+
+
+def predict(launch: Launch, work: Work, usage: Usage | None, gpu: Gpu) -> Prediction:
+    """Predicts a launch on a device."""
+    blocks, threads = math.prod(map(int, launch.grid)), math.prod(launch.block)
+    rate = gpu.tensor_multiply_adds if work.has_matrices else gpu.capability.multiply_adds
+    products = work.multiply_adds / (gpu.processors * rate)
+    issue = 0.0
+    if work.loop is not None and work.loop.products:
+        instruction = MATRIX_INSTRUCTIONS["float16"]
+        of_products = work.multiply_adds / (instruction.rows * instruction.columns * instruction.depth)
+        issue = of_products * work.loop.instructions / work.loop.products / (SCHEDULERS * gpu.processors)
+    balance = blocks / (-(-blocks // gpu.processors) * gpu.processors)
+    return Prediction(
+        launch.kernel,
+        work.bytes / gpu.memory_bytes_per_cycle,
+        products,
+        issue,
+        balance,
+        resident_blocks(launch, threads, usage, gpu),
+    )
+
+
+def resident_blocks(launch: Launch, threads: int, usage: Usage | None, gpu: Gpu) -> int:
+    """Returns how many blocks of a launch a processor has room for."""
+    limits = gpu.capability
+    warps = -(-threads // WARP)
+    by_threads = limits.threads_per_processor // (warps * WARP)
+    if usage is None:
+        return max(1, min(by_threads, limits.blocks_per_processor))
+    registers = -(-max(usage.registers, 16) // 8) * 8 * warps * WARP
+    shared = usage.shared_bytes + launch.shared_bytes + 1024  # of which the system takes some
+    by_registers, by_shared = limits.registers_per_processor // registers, limits.shared_bytes_per_processor // shared
+    return max(1, min(by_threads, by_registers, by_shared, limits.blocks_per_processor))
+
+
+class Recorder:
+    """The multiply-adds of the kernels that are compiled while it is installed, by their names."""
+
+    def __init__(self) -> None:
+        self.multiply_adds: dict[str, float] = {}
+        self._lower = CudaBackend.lower
+
+    def __enter__(self) -> Recorder:
+        recorder, lower = self, self._lower
+
+        def recorded(backend: CudaBackend, kernel: KernelUse, manager: object) -> object:
+            recorder.multiply_adds[kernel.name] = multiply_adds_of(kernel.kernel, backend.target)
+            return lower(backend, kernel, manager)  # type: ignore[arg-type]
+
+        CudaBackend.lower = recorded  # type: ignore[method-assign, assignment]
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        CudaBackend.lower = self._lower  # type: ignore[method-assign]
+
+
+def multiply_adds_of(kernel: KernelAnalysis, target: CudaTarget) -> float:
+    """Returns the products that a kernel adds up, for size hints."""
+    attention = attention_of(kernel, target)
+    if attention is not None:
+        pairs = attention.elements * attention.queries * attention.keys
+        return size_hint(pairs) * (attention.size + attention.width)
+    sums = [step for step in kernel.reductions if step.contraction is not None]
+    return sum(float(size_hint(step.iterations)) for step in sums)
+
+
+def works_of(
+    code: CudaCode, multiply_adds: Mapping[str, float], loops: Sequence[Loop]
+) -> Iterator[tuple[Launch, Work]]:
+    """Yields the launches with what they do; of several launches of a kernel, the first one multiplies."""
+    by_kernel = {loop.kernel: loop for loop in loops}
+    source = code.kernels.source
+    for function in code.kernels.functions:
+        for number, launch in enumerate(function.launches):
+            loop = by_kernel.get(launch.kernel)
+            buffers = {argument for argument in launch.arguments if isinstance(argument, int)}
+            moved = sum(float(int(function.parameters[position].bytes)) for position in buffers)
+            own = multiply_adds.get(function.name, 0.0) if number == 0 else 0.0
+            body = source.partition(f"{launch.kernel}(")[2].partition("__global__")[0]
+            yield launch, Work(own, moved, loop is not None or "nnefc_multiply_" in body, loop)
+
+
+def predictions(network: str, batch: int, precision: str, architecture: int) -> list[Prediction]:
+    """The launches of a network on the first device of an architecture."""
+    gpu = default_gpu(architecture)
+    with Recorder() as recorder:
+        code = compiled(network, batch, precision, (architecture,))
+    loops = list(loops_of(disassembled(code))) if shutil.which("cuobjdump") else []
+    usage = {each.kernel: each for each in code.image.usage if each.architecture == architecture}
+    return [
+        predict(launch, work, usage.get(launch.kernel), gpu)
+        for launch, work in works_of(code, recorder.multiply_adds, loops)
+    ]
+
+
+def total(word: str, gpu: Gpu, found: Sequence[Prediction]) -> str:
+    """A line for one network on one device."""
+    roofline, predicted = (sum(getattr(each, name) for each in found) for name in ("roofline", "cycles"))
+    per_ms = gpu.clock_ghz * 1e6
+    cells = [
+        len(found),
+        f"{roofline / per_ms:.3f}",
+        f"{predicted / per_ms:.3f}",
+        f"{roofline / predicted:.0%}",
+        f"{len(found) * gpu.launch_cycles / per_ms:.3f}",
+    ]
+    return f"| {word} | {gpu.name} | {' | '.join(map(str, cells))} |"
+
+
+def table(title: str, gpu: Gpu, found: Sequence[Prediction]) -> list[str]:
+    """A line for each launch, in order."""
+    head = "| launch | bound by | roofline, µs | predicted, µs | share | balance | resident blocks |"
+    lines = [f"## {title}", "", head, "|---|---|---:|---:|---:|---:|---:|"]
+    per_us = gpu.clock_ghz * 1e3
+    for each in found:
+        share = each.roofline / each.cycles if each.cycles else 1.0
+        numbers = f"{each.roofline / per_us:.2f} | {each.cycles / per_us:.2f} | {share:.0%} | {each.balance:.0%}"
+        lines.append(f"| `{each.kernel}` | {each.bound} | {numbers} | {each.resident} |")
+    return lines
+
+
+@click.command()
+@click.argument("networks", nargs=-1)
+@click.option("--precision", default="fp16")
+def main(networks: tuple[str, ...], precision: str) -> None:
+    """Predict the launches of NETWORKS."""
+    totals, tables = list(_HEAD), []
+    for word in networks or WHOLE:
+        name, _, batch = word.partition("*")
+        for number in ARCHITECTURES:
+            found = predictions(name, int(batch or 1), precision, number)
+            totals.append(total(word, default_gpu(number), found))
+            if number == ARCHITECTURES[0] and word in (networks or WHOLE[:2]):
+                tables += ["", *table(f"{name}, batch {batch or 1}, sm_{number}", default_gpu(number), found)]
+    conditions = Conditions.now()
+    lines = [*_ABOUT, "", *totals, *tables]
+    click.echo(page(TITLE, conditions, lines))
+    if not networks:
+        write_page("cuda_roofline", TITLE, conditions, lines)
+
+
+if __name__ == "__main__":
+    main()

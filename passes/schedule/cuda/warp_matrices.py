@@ -1,0 +1,67 @@
+"""Declares the instructions of warps that tensor-core kernels share: products, loads of fragments, and conversions.
+
+`mma.sync` multiplies 16 rows and 16 depths of 16-bit floats with 8 columns, `ldmatrix` reads four blocks of 8 by 8 of
+them from shared memory (PTX ISA, "Warp Level Matrix Multiply-Accumulate Instructions").
+"""
+
+from __future__ import annotations
+
+from tvm import tirx
+from tvm.backend.cuda.op import cuda_func_call
+
+from nnefc.passes.schedule.cuda.nest import load
+
+__all__ = ["multiplier", "pack_pairs", "read_matrices"]
+
+_MULTIPLY = """
+__device__ __forceinline__ void nnefc_multiply_{type}(float *sums, const unsigned *left, const unsigned *right) {{
+  asm volatile (
+      "mma.sync.aligned.m16n8k16.row.col.f32.{type}.{type}.f32 {{%0, %1, %2, %3}}, {{%4, %5, %6, %7}}, {{%8, %9}}, "
+      "{{%10, %11, %12, %13}};"
+      : "=f"(sums[0]), "=f"(sums[1]), "=f"(sums[2]), "=f"(sums[3])
+      : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(right[0]), "r"(right[1]), "f"(sums[0]),
+        "f"(sums[1]), "f"(sums[2]), "f"(sums[3]));
+}}
+"""
+_READ = """
+__device__ __forceinline__ void nnefc_read_matrices{name}(unsigned *registers, const void *row) {{
+  unsigned address = (unsigned)__cvta_generic_to_shared(row);
+  asm volatile ("ldmatrix.sync.aligned.m8n8.x4{option}.shared.b16 {{%0, %1, %2, %3}}, [%4];"
+      : "=r"(registers[0]), "=r"(registers[1]), "=r"(registers[2]), "=r"(registers[3])
+      : "r"(address)
+      : "memory");
+}}
+"""
+_PACK = """
+__device__ __forceinline__ unsigned nnefc_pack_{type}(float low, float high) {{
+  unsigned both;
+  asm ("cvt.rn.{type}x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+  return both;
+}}
+"""
+
+
+def multiplier(dtype: str) -> tuple[str, str]:
+    """Returns the name and the source of the product of `f16` or `bf16`, which adds to four sums of a thread."""
+    return f"nnefc_multiply_{dtype}", _MULTIPLY.format(type=dtype)
+
+
+def read_matrices(
+    registers: tirx.Var, at: tirx.Expr, shared: tirx.Var, position: tirx.Expr, transposed: bool = False
+) -> tirx.Stmt:
+    """Reads four registers of a thread from `at` on; the thread names the row of a block that begins at `position`."""
+    name, option = ("_transposed", ".trans") if transposed else ("", "")
+    return tirx.Evaluate(
+        cuda_func_call(
+            f"nnefc_read_matrices{name}",
+            tirx.address_of(load(registers, at)),
+            tirx.address_of(load(shared, position)),
+            source_code=_READ.format(name=name, option=option),
+        )
+    )
+
+
+def pack_pairs(dtype: str, low: tirx.Expr, high: tirx.Expr) -> tirx.Expr:
+    """Returns two numbers rounded to `f16` or `bf16`, in one register."""
+    source = _PACK.format(type=dtype)
+    return cuda_func_call(f"nnefc_pack_{dtype}", low, high, source_code=source, return_type="uint32")
