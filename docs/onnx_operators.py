@@ -9,9 +9,8 @@ from pathlib import Path
 
 import onnx.defs
 
-import nnefc.frontends.onnx as _frontend  # noqa: F401  (fills REGISTRY)
 from nnefc.frontends.onnx.checks.extensions import EXTENSIONS
-from nnefc.frontends.onnx.operator import REGISTRY
+from nnefc.frontends.onnx.operator import OPERATORS, listed_name
 
 __all__ = ["PAGE", "operators_table"]
 
@@ -84,7 +83,7 @@ def operators_table() -> str:
 
 def _row(key: tuple[str, str], schemas: list[onnx.defs.OpSchema]) -> str:
     domain, name = key
-    direct = sorted(REGISTRY.get(key, {}))
+    direct = sorted(OPERATORS.get(listed_name(*key), {}))
     function = any(s.has_function or s.has_context_dependent_function for s in schemas)
     if not direct and not function:
         return ""

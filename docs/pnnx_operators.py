@@ -8,7 +8,6 @@ from __future__ import annotations
 from itertools import groupby
 from pathlib import Path
 
-from nnefc.frontends.pnnx import operators as _operators  # noqa: F401  (fills OPERATORS)
 from nnefc.frontends.pnnx.functions import FUNCTIONS
 from nnefc.frontends.pnnx.operators.declaration import OPERATORS
 

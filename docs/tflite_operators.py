@@ -8,7 +8,6 @@ from __future__ import annotations
 from itertools import groupby
 from pathlib import Path
 
-from nnefc.frontends.tflite import operators as _operators  # noqa: F401  (fills OPERATORS)
 from nnefc.frontends.tflite.lowering import OPERATORS
 from nnefc.frontends.tflite.schema import BUILTIN_OPERATORS
 

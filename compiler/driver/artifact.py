@@ -15,12 +15,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from nnefc.driver.specializations import Specializations
-from nnefc.inspect.html.page import graph_fragment
-from nnefc.inspect.library_graph import graph_of_library
 from nnefc.ir.constant_evaluation import external_calls
 from nnefc.ir.network import DynamicDimension, Network, size_by_name
 from nnefc.loader import Model, listed, load
-from nnefc.loader.notebook import interface_html
 from nnefc.passes.backend import Code, Lowered, TimedKernel
 from nnefc.passes.graph.index_bounds import index_limits
 from nnefc.passes.plan.data_independence import runs_with_any_values
@@ -106,6 +103,8 @@ class Artifact:
         return f"<Artifact {self.description.model} for {self.target.name}: {interface}>"
 
     def _repr_html_(self) -> str:
+        from nnefc.loader.notebook import interface_html  # pages: notebooks alone show them
+
         kinds = (("input", self.inputs), ("output", self.outputs), ("state", self.description.states))
         facts = [
             ("constants", f"{self.description.constant_bytes:,} bytes"),
@@ -113,6 +112,9 @@ class Artifact:
         ]
         shown = interface_html(f"Artifact {self.description.model} for {self.target.name}", kinds, facts)
         if self.description.kernels:
+            from nnefc.inspect.html.page import graph_fragment
+            from nnefc.inspect.library_graph import graph_of_library
+
             shown += graph_fragment("kernels", graph_of_library(self.description))
         return shown
 

@@ -9,16 +9,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from nnefc.backends import backend_of
 from nnefc.driver.artifact import Artifact, build
-from nnefc.driver.auto_precision import narrowest
 from nnefc.driver.caching.kernel_cache import FileKernelCache
 from nnefc.driver.caching.user_cache import Cache, compiler_state, kernel_files
 from nnefc.driver.formats import load_network, load_operator_files
 from nnefc.driver.in_memory import AnyModel, file_of
-from nnefc.driver.integer_io import with_integer_io
 from nnefc.driver.locks import in_turn
 from nnefc.driver.model_source import ModelSource
 from nnefc.driver.option_keywords import CompileKeywords, compile_options, with_documented_options
@@ -48,8 +46,6 @@ from nnefc.passes.dump import dump_of
 from nnefc.passes.manager import Insertion, Observer, PassList, PassManager
 from nnefc.passes.pipeline import LibraryContext, joined
 from nnefc.passes.spec.verifier import Verifier, verifier_is_on
-from nnefc.quantizer.calibration import samples_of
-from nnefc.quantizer.quantize import QuantizationOptions, QuantizationPlan, input_types, plan_quantization, quantized
 from nnefc.support.diagnostics import CompileError, memory_errors, silence
 from nnefc.support.garbage_collection import without_collections
 from nnefc.support.internal_errors import reports_internal_errors
@@ -58,6 +54,9 @@ from nnefc.targets.link.c_objects import c_objects
 from nnefc.targets.machine.any_target import AnyTarget, parse_any_target
 from nnefc.targets.machine.cpu.multiversioning import MULTI
 from nnefc.targets.machine.cpu.target import KEPT_WIDE
+
+if TYPE_CHECKING:
+    from nnefc.quantizer.quantize import QuantizationPlan
 
 __all__ = [
     "Progress",
@@ -118,6 +117,8 @@ def compile_model(
 
 def _fastest_precision(path: Path, options: CompileOptions, progress: Progress | None, cache: Cache) -> Artifact:
     """Compiles a model in several precisions, and returns the fastest within the error that the options allow."""
+    from nnefc.driver.auto_precision import narrowest  # as the quantizer: few compilations need it
+
     auto = options.precision
 
     def tried(name: str) -> Artifact:
@@ -248,8 +249,14 @@ def _read(path: Path, options: ReadOptions, code: CodeOptions, backend: Backend)
 def _quantized_with_io(network: Network, plan: QuantizationPlan | None, io: str) -> Network:
     """Returns a network quantized by a plan, if there is one, with inputs and outputs of the type `io`."""
     if plan is not None:
+        from nnefc.quantizer.quantize import quantized
+
         network = quantized(network, plan)
-    return network if io == FLOAT else with_integer_io(network, io)
+    if io == FLOAT:
+        return network
+    from nnefc.driver.integer_io import with_integer_io
+
+    return with_integer_io(network, io)
 
 
 def quantization_of(network: Network, options: PrecisionOptions) -> QuantizationPlan:
@@ -264,6 +271,9 @@ def quantization_of(network: Network, options: PrecisionOptions) -> Quantization
             "precision int8 needs data that the network is typically given: the scales follow from them",
             hint="--calibrate images.npz, with values of the inputs by name",
         )
+    from nnefc.quantizer.calibration import samples_of
+    from nnefc.quantizer.quantize import QuantizationOptions, input_types, plan_quantization
+
     samples = samples_of(options.calibrate, input_types(network))
     here = parse_any_target("llvm")
     named = tuple(name for name in options.keep_wide if name not in KEPT_WIDE)

@@ -7,21 +7,21 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn, Unpack
+from typing import TYPE_CHECKING, Any, NoReturn, Unpack
 
 import numpy as np
 
 from .arrays import address_of, source_of
 from .encrypted_weights import WeightsKey
-from .generation import Reader, generated, generated_side_by_side
 from .library import Library
-from .notebook import interface_html
 from .private_files import PrivateFile, private_file_of
 from .profile import KernelTime, Piece, kernel_times, traced
-from .sampling import Sampler, Sampling
 from .session import Session
 from .tensors import DTYPES, MAX_LISTED, LoadError, RunError, Tensor, check_names, listed
 from .tokenizer import TextStream, decoded, encoded, streamed
+
+if TYPE_CHECKING:
+    from .sampling import Sampling
 
 __all__ = ["Model", "load"]
 
@@ -353,6 +353,9 @@ class Model:
             RunError: the network has other inputs and outputs than tokens and logits, a number is out of its range, or,
                 while it goes on, more tokens than the network remembers.
         """
+        from .generation import Reader, generated  # which few networks need, as what notebooks show
+        from .sampling import Sampler
+
         reader = Reader(self, self.inputs, self.outputs)
         sampler = Sampler(**sampling)
         sampler.note(history)
@@ -380,6 +383,9 @@ class Model:
         Raises:
             RunError: as :meth:`generate`, or the network remembers one sequence.
         """
+        from .generation import Reader, generated_side_by_side
+        from .sampling import Sampler
+
         reader = Reader(self, self.inputs, self.outputs)
         if not reader.takes_sequences:
             raise RunError(f"{self.name} remembers one sequence: it has no input of sequences")
@@ -482,6 +488,8 @@ class Model:
         return f"<Model {self.name} for {self.target}: {arrow}>"
 
     def _repr_html_(self) -> str:
+        from .notebook import interface_html
+
         kinds = (("input", self.inputs), ("output", self.outputs), ("state", self.states))
         facts = [
             ("constants", f"{self.constant_bytes:,} bytes"),

@@ -10,8 +10,8 @@
         def lower(self, at, x):
             return at.elements(shape_of(x), lambda given, at: …, x, name="threshold")
 
-Front ends ask :func:`custom_operator` before they look among the operators that they know, and make an instance of the
-values in the file with :meth:`Declared.make`.
+Front ends ask :func:`nnefc.operators.custom_registry.custom_operator` before they look among the operators that they
+know, and make an instance of the values in the file with :meth:`DeclaredOperator.make`.
 """
 
 from __future__ import annotations
@@ -27,19 +27,15 @@ from typing import Any, TypeVar, cast, dataclass_transform
 
 from nnefc.operators.base import Operator
 from nnefc.operators.custom_declaration import DeclaredOperator
+from nnefc.operators.custom_registry import FORMATS, REGISTERED
 from nnefc.support.diagnostics import CompileError, Location
 
 __all__ = [
-    "FORMATS",
     "CustomOperator",
-    "custom_operator",
-    "custom_operators",
     "forget",
     "load_operators",
     "register",
 ]
-
-FORMATS = ("onnx", "nnef", "pnnx", "tflite")
 
 _Class = TypeVar("_Class", bound="type[CustomOperator]")
 
@@ -58,10 +54,6 @@ class CustomOperator(Operator, listed=False):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(listed=False, **options)
-
-
-_REGISTERED: dict[tuple[str, str], DeclaredOperator] = {}
-"""By format and name."""
 
 
 @dataclass_transform(frozen_default=True)
@@ -110,7 +102,7 @@ def register(
         found = {(format_, _name_of(name)): replace(declared, fragment=_fragment(name)) for format_, name in names}
         for key in found:
             _check_free(key, made)
-        _REGISTERED.update(found)
+        REGISTERED.update(found)
         return made
 
     return declare
@@ -118,18 +110,8 @@ def register(
 
 def forget(kind: type[CustomOperator]) -> None:
     """Take back the registration of a class."""
-    for key in [key for key, declared in _REGISTERED.items() if declared.kind is kind]:
-        del _REGISTERED[key]
-
-
-def custom_operator(format_: str, name: str) -> DeclaredOperator | None:
-    """The operator that is registered under a name of a format; None if there is none."""
-    return _REGISTERED.get((format_, name))
-
-
-def custom_operators(format_: str) -> list[str]:
-    """The names that are registered for a format."""
-    return [name for known, name in _REGISTERED if known == format_]
+    for key in [key for key, declared in REGISTERED.items() if declared.kind is kind]:
+        del REGISTERED[key]
 
 
 def load_operators(path: Path) -> None:
@@ -153,7 +135,7 @@ def load_operators(path: Path) -> None:
         raise CompileError(
             f"the file with operators failed: {type(error).__name__}: {error}", location=_location_in(path, error)
         ) from error
-    if not any(declared.kind.__module__ == name for declared in _REGISTERED.values()):
+    if not any(declared.kind.__module__ == name for declared in REGISTERED.values()):
         raise CompileError(
             f"{path} registers no operator", hint="put @custom.register(onnx='com.example::Name') before a class"
         )
@@ -190,7 +172,7 @@ def _fragment(name: str) -> str:
 
 
 def _check_free(key: tuple[str, str], kind: type[Operator]) -> None:
-    before = _REGISTERED.get(key)
+    before = REGISTERED.get(key)
     if before is not None and _origin(before.kind) != _origin(kind):
         raise CompileError(
             f"'{key[1]}' is registered already, by the class {before.kind.__qualname__} of {before.kind.__module__}",

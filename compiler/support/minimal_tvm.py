@@ -16,10 +16,12 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import LazyLoader
 from threading import get_ident
 from types import ModuleType
+from typing import Any
 
 __all__ = ["import_tvm", "load_derivatives"]
 
@@ -51,9 +53,6 @@ _AT_FIRST_USE = frozenset(
 _NO_ACCELERATORS = ("TVM_DEVICE_BACKEND_AUTOLOAD", "0")
 """An environment variable of TVM's."""
 
-_NAMES = "ffi.FunctionListGlobalNamesFunctor"
-"""A function of TVM's: it returns one that says how many functions there are, and the name of each."""
-
 
 def import_tvm() -> None:
     """Imports TVM without the rest, if it is not imported yet.
@@ -69,7 +68,7 @@ def import_tvm() -> None:
     finder = _Finder()
     sys.meta_path.insert(0, finder)
     try:
-        with _names_listed_once():
+        with _functions_at_first_use():
             import tvm  # noqa: F401
     finally:
         sys.meta_path.remove(finder)
@@ -105,26 +104,41 @@ class _Finder:
 
 
 @contextmanager
-def _names_listed_once() -> Iterator[None]:
-    """Keep the names of TVM's functions, thousands, which each of fifty modules asks for one by one.
-
-    They are asked for again when there are more of them.
-    """
+def _functions_at_first_use() -> Iterator[None]:
+    """Puts off what TVM does for each of its modules of functions: to look all of them up, two thousand, by name."""
     try:
-        from tvm_ffi import registry
+        import tvm_ffi
     except ModuleNotFoundError:  # then TVM is missing too, and importing it says so
         yield
         return
-    listed, counter = registry.list_global_func_names, registry.get_global_func(_NAMES, allow_missing=True)
-    names: list[str] = []
+    look_up_all = tvm_ffi.init_ffi_api
 
-    def kept() -> list[str]:
-        if counter is None or len(names) != counter()(-1):
-            names[:] = listed()
-        return names
+    def put_off(namespace: str, target_module_name: str | None = None) -> None:
+        module = sys.modules[target_module_name or namespace]
+        own = vars(module)
+        if "__getattr__" in own or any(callable(value) for name, value in own.items() if not name.startswith("__")):
+            look_up_all(namespace, target_module_name)  # some functions stand in for TVM's until then
+        else:
+            own["__getattr__"] = partial(_function_of, module, namespace.removeprefix("tvm."))
 
-    registry.list_global_func_names = kept
+    tvm_ffi.init_ffi_api = put_off
     try:
         yield
     finally:
-        registry.list_global_func_names = listed
+        tvm_ffi.init_ffi_api = look_up_all
+
+
+def _function_of(module: ModuleType, namespace: str, name: str) -> Any:
+    """Returns a function of TVM's, which becomes an attribute of the module that has the functions of a namespace.
+
+    Raises:
+        AttributeError: there is no such function.
+    """
+    from tvm_ffi import get_global_func
+
+    function: Any = None if name.startswith("__") else get_global_func(f"{namespace}.{name}", allow_missing=True)
+    if function is None:
+        raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
+    function.__name__ = name
+    setattr(module, name, function)
+    return function

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from nnefc.operators import custom
+from nnefc.operators.custom_registry import REGISTERED
 
 FOLDER = Path(__file__).parents[2] / "examples" / "custom_operator"
 
 
 @pytest.fixture(autouse=True)
 def _registrations() -> Iterator[None]:
-    before = dict(custom._REGISTERED)
+    before = dict(REGISTERED)
     yield
-    custom._REGISTERED.clear()
-    custom._REGISTERED.update(before)
+    REGISTERED.clear()
+    REGISTERED.update(before)
 
 
 def test_models_of_all_formats_have_the_operators(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 
@@ -23,10 +24,9 @@ from computations import COMPUTATIONS
 from formats import Computation, modules_of
 
 from nnefc.frontends.nnef.declarations import STANDARD
-from nnefc.frontends.onnx.operator import REGISTRY
+from nnefc.frontends.onnx.operator import OPERATORS as ONNX_OPERATORS
 from nnefc.frontends.pnnx.functions import FUNCTIONS as EXPRESSIONS
 from nnefc.frontends.pnnx.operators.declaration import OPERATORS
-from nnefc.frontends.tflite import load as _load  # noqa: F401  (fills OPERATORS)
 from nnefc.frontends.tflite.lowering import OPERATORS as TFLITE_OPERATORS
 from nnefc.operators.base import Operator
 from nnefc.operators.math.casting import Cast
@@ -112,7 +112,7 @@ def _registered() -> Iterator[Mapping[str, list[object]]]:
     for operation in STANDARD:
         nnef.setdefault(operation.name, []).append(operation.lower)
     yield nnef
-    yield {name: list(versions.values()) for (_, name), versions in REGISTRY.items()}
+    yield {name.rpartition(":")[2]: list(versions.values()) for name, versions in ONNX_OPERATORS.items()}
     yield {
         name: [value for value in declared.fixed.values() if value in EXPRESSIONS]
         or [declared.lower, *declared.fixed.values()]
@@ -158,7 +158,9 @@ def _closed_over(function: object) -> list[object]:
 
 
 def _named(function: object, name: str) -> Iterable[object]:
-    """What a function names: of its module, of functions around it, as defaults; of tables what they hold for it."""
+    """What a function names: of its module, of functions around it, as defaults, of what it imports for strings; of
+    tables what they hold for it.
+    """
     while isinstance(function, functools.partial):
         function = function.func
     if not isinstance(function, FunctionType):
@@ -166,6 +168,7 @@ def _named(function: object, name: str) -> Iterable[object]:
     names = {used for code in _codes(function.__code__) for used in code.co_names}
     values = [function.__globals__[used] for used in names if used in function.__globals__]
     values += [*_closed_over(function), *(function.__defaults__ or ())]
+    values += [import_module(used) for used in names if used.startswith("nnefc.operators.text.")]
     held: list[object] = []
     for value in values:
         if isinstance(value, dict):

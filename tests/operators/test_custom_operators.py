@@ -20,7 +20,7 @@ from tvm import relax
 import nnefc
 from nnefc import custom
 from nnefc.cli import main
-from nnefc.operators import custom as registry
+from nnefc.operators import custom_registry as registry
 from nnefc.support.diagnostics import CompileError
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3) - 2
@@ -28,10 +28,10 @@ X = np.arange(6, dtype=np.float32).reshape(2, 3) - 2
 
 @pytest.fixture(autouse=True)
 def _registrations() -> Iterator[None]:
-    before = dict(registry._REGISTERED)
+    before = dict(registry.REGISTERED)
     yield
-    registry._REGISTERED.clear()
-    registry._REGISTERED.update(before)
+    registry.REGISTERED.clear()
+    registry.REGISTERED.update(before)
 
 
 def of_mine(nodes: list[onnx.NodeProto], *parts: Any, **more: Any) -> onnx.ModelProto:
@@ -249,7 +249,7 @@ def test_names_are_registered_once() -> None:
 
     with pytest.raises(CompileError, match="'my::Scale' is registered already"):
         custom.register(onnx="my::Scale")(Other)
-    custom.forget(registry._REGISTERED["onnx", "my::Scale"].kind)
+    custom.forget(registry.REGISTERED["onnx", "my::Scale"].kind)
     custom.register(onnx="my::Scale")(Other)
 
 
@@ -428,4 +428,4 @@ class MyScale(custom.CustomOperator):
         with pytest.raises(CompileError, match="no operation 'my_scale'"):
             nnefc.compile(model)
     finally:
-        custom.forget(next(d.kind for (f, n), d in registry._REGISTERED.items() if n == "my_scale"))
+        custom.forget(next(d.kind for (f, n), d in registry.REGISTERED.items() if n == "my_scale"))

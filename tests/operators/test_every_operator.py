@@ -29,10 +29,11 @@ from spaces import SPACES
 from walk import Walk
 from ways import WAYS
 
+from nnefc.frontends.nnef import registries as _registries  # noqa: F401  (fills REGISTRIES)
 from nnefc.frontends.nnef.declarations import STANDARD
 from nnefc.frontends.nnef.dynamic.registry import REGISTRIES
-from nnefc.frontends.onnx.operator import REGISTRY
-from nnefc.frontends.pnnx.operators import OPERATORS
+from nnefc.frontends.onnx.operator import OPERATORS as ONNX_OPERATORS
+from nnefc.frontends.pnnx.operators.declaration import OPERATORS
 from nnefc.frontends.pnnx.param import read_param
 
 TESTS = Path(__file__).parents[1]
@@ -77,7 +78,7 @@ def libraries() -> list[list[Graph]]:
 
 def onnx_names() -> set[str]:
     """All that are registered, with their domains where these are not ONNX's own."""
-    return {f"{domain}.{name}" if domain else name for domain, name in REGISTRY}
+    return {name.replace("::", ".") for name in ONNX_OPERATORS}
 
 
 def is_named(name: str, names: set[str]) -> bool:

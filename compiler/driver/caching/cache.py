@@ -30,6 +30,7 @@ from nnefc.driver.terminal_progress import session_progress
 from nnefc.frontends.file_names import NNEF_DOCUMENT
 from nnefc.loader import Model
 from nnefc.loader import load as load_library
+from nnefc.operators.custom_registry import FORMATS, custom_operators
 from nnefc.support.file_cache import FileCache
 
 if TYPE_CHECKING:
@@ -245,9 +246,8 @@ def _options_text(options: CompileOptions) -> str | None:
 
 
 def _has_custom_operators() -> bool:
-    """Returns whether the program has registered operators, for which it has imported their module."""
-    custom = sys.modules.get("nnefc.operators.custom")
-    return custom is not None and any(map(custom.custom_operators, custom.FORMATS))
+    """Returns whether the program has registered operators."""
+    return any(map(custom_operators, FORMATS))
 
 
 def _text(value: Any) -> str:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nnefc.frontends.nnef.declarations import Operation
 from nnefc.frontends.nnef.language.signatures import Signature
 from nnefc.frontends.nnef.language.types import Dialect, has_tensor
 from nnefc.frontends.nnef.operations.lowering import Lowering, Operand
 from nnefc.frontends.nnef.values import Arguments, Shape, ShapeError, Tensor, shape_of
-from nnefc.operators.custom import custom_operator, custom_operators
-from nnefc.operators.custom_declaration import Custom, DeclaredOperator
+from nnefc.operators.custom_registry import custom_operator, custom_operators
 from nnefc.support.diagnostics import CompileError
+
+if TYPE_CHECKING:
+    from nnefc.operators.custom_declaration import Custom, DeclaredOperator
 
 __all__ = ["custom_operation", "declared_operations", "taken_apart"]
 

@@ -18,7 +18,6 @@ from tvm.ir import GenericConst
 from nnefc.frontends.dynamic_shapes import dynamic_shape_context
 from nnefc.frontends.nnef import operations as _operations  # noqa: F401  (fills STANDARD)
 from nnefc.frontends.nnef.declarations import STANDARD, Operation, nearest_name
-from nnefc.frontends.nnef.dynamic.network import dynamic_network
 from nnefc.frontends.nnef.evaluation import MAX_DEPTH, MAX_OPERATIONS, MAX_STEPS, evaluate, keep_whole
 from nnefc.frontends.nnef.evaluator import Limits
 from nnefc.frontends.nnef.externals import dynamic_shapes
@@ -160,6 +159,8 @@ def _load_files(
 
     def build(refinement: Refinement) -> Network:
         if document.is_dynamic:
+            from nnefc.frontends.nnef.dynamic.network import dynamic_network  # with the registries of its operators
+
             return dynamic_network(
                 document, chosen, files, shape, limits, output_tensors, refinement, random_weights, scan_states
             )

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx.defs
 
 from nnefc.frontends.onnx.files.model import NodeDef
 from nnefc.frontends.onnx.operator import Context, Lowering, Node, Value
-from nnefc.operators.custom import custom_operator
-from nnefc.operators.custom_declaration import Attribute, DeclaredOperator, Input
+from nnefc.operators.custom_registry import custom_operator
+
+if TYPE_CHECKING:
+    from nnefc.operators.custom_declaration import Attribute, DeclaredOperator, Input
 
 __all__ = ["custom_lowering", "custom_schema", "is_custom"]
 

@@ -17,8 +17,6 @@ import onnx.helper
 from tvm import relax
 
 from nnefc.frontends.constant_folding import evaluate
-from nnefc.frontends.onnx import gradient as _gradient  # noqa: F401  (fills REGISTRY)
-from nnefc.frontends.onnx import operators as _operators  # noqa: F401  (fills REGISTRY)
 from nnefc.frontends.onnx.checks.schemas import Schema, check_required, check_types, has_body, schema_of, with_defaults
 from nnefc.frontends.onnx.checks.string_types import check_strings, with_strings
 from nnefc.frontends.onnx.checks.types import (
@@ -31,14 +29,13 @@ from nnefc.frontends.onnx.checks.types import (
     proto_of,
     type_of,
 )
-from nnefc.frontends.onnx.control import control_flow as _control_flow  # noqa: F401  (fills REGISTRY)
 from nnefc.frontends.onnx.custom import custom_lowering, is_custom
 from nnefc.frontends.onnx.data_dependent_sizes import note_integers
 from nnefc.frontends.onnx.files.model import AttributeRef, NodeDef, OnnxFunction, OnnxGraph, OnnxModel, Opsets
 from nnefc.frontends.onnx.files.reading import read_function
 from nnefc.frontends.onnx.fp16 import lower_in_single
 from nnefc.frontends.onnx.hints import advice_on_operator
-from nnefc.frontends.onnx.operator import REGISTRY, Context, Lowering, Node, Subgraph
+from nnefc.frontends.onnx.operator import OPERATORS, Context, Lowering, Node, Subgraph, listed_name
 from nnefc.frontends.onnx.shapes import DimensionVariables, check_declared
 from nnefc.frontends.onnx.symbolic_values import computed, result_type
 from nnefc.frontends.onnx.values import AnyValue, Array, Optional, SparseTensor, Value
@@ -239,7 +236,7 @@ class GraphLowering:
             check_types(node, schema, operands)
         check_required(node, schema, attributes)
         complete = with_defaults(node, schema, attributes)
-        lowering = REGISTRY.get((node.domain, node.op_type), {}).get(schema.since_version)
+        lowering = OPERATORS.get(listed_name(node.domain, node.op_type), {}).get(schema.since_version)
         sizes = _of_sizes(node, operands, complete)
         if sizes is not None:
             return list(sizes)
@@ -434,12 +431,11 @@ def _parsed(text: bytes) -> OnnxFunction | None:
 def is_supported(domain: str, op_type: str) -> bool:
     """Returns whether operators of this name can be compiled, in one version at least."""
     domain = "" if domain == "ai.onnx" else domain
-    return is_custom(domain, op_type) or (domain, op_type) in REGISTRY or has_body(domain, op_type)
+    return is_custom(domain, op_type) or listed_name(domain, op_type) in OPERATORS or has_body(domain, op_type)
 
 
 def _unsupported(node: NodeDef, schema: Schema) -> str:
-    versions = REGISTRY.get((node.domain, node.op_type))
-    if versions:
+    if OPERATORS.get(listed_name(node.domain, node.op_type)):
         return f"version {schema.since_version} of the operator is not supported"
     return "the operator is not supported"
 

@@ -1,4 +1,4 @@
-"""Registry of operator lowerings, and the nodes and context that lowerings receive.
+"""Declares operator lowerings, and defines the nodes and the context that lowerings receive.
 
     @operator("Relu", since=(1, 6, 13, 14))
     def _relu(ctx: Context, node: Node) -> Value:
@@ -19,20 +19,21 @@ import numpy as np
 import numpy.typing as npt
 from tvm import relax
 
+from nnefc.frontends.lazy_operators import LazyOperators
 from nnefc.frontends.onnx.files.model import node_description
+from nnefc.frontends.onnx.operators import MODULES
 from nnefc.frontends.onnx.values import STORAGE, AnyValue, Array, TensorSequence, Value, dtype_name, numpy_dtype
 from nnefc.ir.constant_evaluation import Budget
 from nnefc.ir.network import Body, Control
 from nnefc.operators.base import Emitter, Operand, Operator, check_size, identity, is_transposed
 from nnefc.operators.tensor.creation import SizeValues
-from nnefc.operators.text.strings import TextConstant
 from nnefc.support.diagnostics import CompileError
 from nnefc.support.mapped_files import LARGE, release_pages, tensor_of
 from nnefc.symbolic.dims import dimensions, mentions_dynamic_dim
 from nnefc.symbolic.values import integer_parts
 
 __all__ = [
-    "REGISTRY",
+    "OPERATORS",
     "AnyValue",
     "Context",
     "Lowering",
@@ -41,6 +42,7 @@ __all__ = [
     "Subgraph",
     "TensorSequence",
     "Value",
+    "listed_name",
     "operator",
 ]
 
@@ -256,6 +258,8 @@ class Context:
 
     def _texts(self, array: Array) -> relax.Expr:
         """A constant of strings: a kernel writes their handles, once in each function that is being built."""
+        from nnefc.operators.text.strings import TextConstant  # few networks have strings
+
         key: object = (id(self.at.frames[-1]), id(array))
         if key not in self._constants:
             # The frame and the array are kept too, so that their ids are not given to others.
@@ -441,15 +445,20 @@ class _Emitter(Emitter):
 
 
 Lowering: TypeAlias = "Callable[[Context, Node], AnyValue | list[AnyValue] | list[Value]]"
-REGISTRY: dict[tuple[str, str], dict[int, Lowering]] = {}
-"""(domain, op_type) → since-version of the schema → its lowering."""
+
+OPERATORS: LazyOperators[dict[int, Lowering]] = LazyOperators(__package__, MODULES)
+"""Lowerings by the name of the operator, then by the since-versions of its schemas."""
 
 
 def operator(op_type: str, *, since: tuple[int, ...], domain: str = "") -> Callable[[Lowering], Lowering]:
     """Declare the lowering of an operator for the schemas with these since-versions."""
+    name = listed_name(domain, op_type)
 
     def register(lowering: Lowering) -> Lowering:
-        versions = REGISTRY.setdefault((domain, op_type), {})
+        versions = OPERATORS.declared.get(name)
+        if versions is None:
+            versions = {}
+            OPERATORS.declare(name, lowering.__module__, versions)
         for version in since:
             if version in versions:
                 raise AssertionError(f"{op_type} of version {version} has two lowerings")
@@ -457,6 +466,11 @@ def operator(op_type: str, *, since: tuple[int, ...], domain: str = "") -> Calla
         return lowering
 
     return register
+
+
+def listed_name(domain: str, op_type: str) -> str:
+    """Returns the name that an operator is listed by."""
+    return f"{domain}::{op_type}" if domain else op_type
 
 
 def shape_of_type(ty: relax.Type) -> tuple[int, ...]:

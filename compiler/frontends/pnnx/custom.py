@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from inspect import Parameter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from nnefc.frontends.pnnx.lowering import Array, Lowering
 from nnefc.frontends.pnnx.operators.declaration import Argument, Declaration, Floats, Ints, arguments_of
 from nnefc.frontends.pnnx.param import ParamOperator
-from nnefc.operators.custom import custom_operator
-from nnefc.operators.custom_declaration import Attribute, DeclaredOperator, Input
+from nnefc.operators.custom_registry import custom_operator
 from nnefc.support.diagnostics import CompileError
+
+if TYPE_CHECKING:
+    from nnefc.operators.custom_declaration import Attribute, DeclaredOperator, Input
 
 __all__ = ["is_custom", "lower_custom"]
 

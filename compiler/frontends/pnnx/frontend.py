@@ -11,7 +11,6 @@ import tvm
 from tvm import relax
 
 from nnefc.frontends.dynamic_shapes import DynamicInputs, dynamic_shape_context
-from nnefc.frontends.pnnx import operators as _operators  # noqa: F401  (fills OPERATORS)
 from nnefc.frontends.pnnx.bin import WeightFile
 from nnefc.frontends.pnnx.custom import is_custom, lower_custom
 from nnefc.frontends.pnnx.expression import ExpressionLocation, parse

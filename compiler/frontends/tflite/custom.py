@@ -9,7 +9,7 @@ from typing import Any
 
 from nnefc.frontends.tflite.flexbuffer import read_map
 from nnefc.frontends.tflite.lowering import Lowering, Node
-from nnefc.operators.custom import custom_operator
+from nnefc.operators.custom_registry import custom_operator
 from nnefc.support.diagnostics import CompileError
 
 __all__ = ["is_custom", "lower_custom"]

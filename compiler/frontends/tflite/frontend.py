@@ -10,7 +10,6 @@ from tvm import relax
 
 from nnefc.frontends.dynamic_shapes import DynamicInputs, dynamic_shape_context
 from nnefc.frontends.refusals import REFUSALS, raised_by_tvm, reason_of
-from nnefc.frontends.tflite import operators as _operators  # noqa: F401  (fills OPERATORS)
 from nnefc.frontends.tflite.custom import is_custom, lower_custom
 from nnefc.frontends.tflite.lowering import OPERATORS, Declaration, Lowering, Node, Value, in_operator, value_of
 from nnefc.frontends.tflite.model import Model, OperatorDef, Signature, Subgraph, read_model, spelled

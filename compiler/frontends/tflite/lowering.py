@@ -11,7 +11,7 @@ and forth.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -20,8 +20,10 @@ import numpy as np
 from tvm import relax
 
 from nnefc.frontends.constant_folding import evaluate
+from nnefc.frontends.lazy_operators import LazyOperators
 from nnefc.frontends.tflite.flatbuffer import Table
 from nnefc.frontends.tflite.model import Quantization, TensorDef
+from nnefc.frontends.tflite.operators import MODULES
 from nnefc.ir.constant_evaluation import Budget
 from nnefc.operators.base import Array, Emitter, Operand, Operator, dtype_of, rank_of, shape_of
 from nnefc.operators.dtypes import STORAGE
@@ -322,17 +324,16 @@ class Declaration:
     limits: str = ""
 
 
-OPERATORS: dict[str, Declaration] = {}
-"""All operators by name; filled when the families are imported."""
+_FAMILIES = "nnefc.frontends.tflite.operators"
+
+OPERATORS: LazyOperators[Declaration] = LazyOperators(_FAMILIES, MODULES)
 
 
 def operator(*names: str, types: Sequence[str] = (), limits: str = "") -> Callable[[Lower], Lower]:
     """Declares a lowering for operators of these names."""
 
     def declare(lower: Lower) -> Lower:
-        for name in names:
-            family = lower.__module__.rpartition(".")[2]
-            OPERATORS[name] = Declaration(name, family, tuple(types), lower, limits)
+        _declare(lower.__module__.rpartition(".")[2], names, types, lower, limits)
         return lower
 
     return declare
@@ -341,7 +342,12 @@ def operator(*names: str, types: Sequence[str] = (), limits: str = "") -> Callab
 def table(family: str, entries: Mapping[str, Operator], types: Sequence[str]) -> None:
     """Declares operators of one operand that are an operator of the library."""
     for name, made in entries.items():
-        OPERATORS[name] = Declaration(name, family, tuple(types), _of_one(made))
+        _declare(family, [name], types, _of_one(made))
+
+
+def _declare(family: str, names: Iterable[str], types: Sequence[str], lower: Lower, limits: str = "") -> None:
+    for name in names:
+        OPERATORS.declare(name, f"{_FAMILIES}.{family}", Declaration(name, family, tuple(types), lower, limits))
 
 
 def _of_one(made: Operator) -> Lower:

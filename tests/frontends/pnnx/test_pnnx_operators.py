@@ -13,7 +13,7 @@ from virtual_machine import run_in_virtual_machine
 
 import nnefc
 from nnefc.frontends.pnnx import load
-from nnefc.frontends.pnnx.operators import OPERATORS
+from nnefc.frontends.pnnx.operators.declaration import OPERATORS
 from nnefc.frontends.pnnx.param import read_param
 
 CASES = DATA / "cases"

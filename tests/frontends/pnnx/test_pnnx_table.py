@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pnnx_operators import operators_table
 
-from nnefc.frontends.pnnx.operators import OPERATORS
+from nnefc.frontends.pnnx.operators.declaration import OPERATORS
 
 TABLE = Path(__file__).parents[3] / "docs" / "pnnx-operators.md"
 

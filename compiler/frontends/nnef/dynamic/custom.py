@@ -11,7 +11,7 @@ from nnefc.frontends.nnef.language import syntax
 from nnefc.frontends.nnef.language.signatures import signature_of
 from nnefc.frontends.nnef.language.types import Dialect
 from nnefc.frontends.nnef.values import Arguments
-from nnefc.operators.custom import custom_operator, custom_operators
+from nnefc.operators.custom_registry import custom_operator, custom_operators
 
 __all__ = ["custom_extension", "custom_registries"]
 

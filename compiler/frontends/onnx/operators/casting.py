@@ -13,7 +13,6 @@ from nnefc.frontends.onnx.operators.tensors import dtype_of, fail, input_at, kno
 from nnefc.frontends.onnx.values import Array
 from nnefc.operators.dtypes import dtype_name, is_float, numpy_dtype
 from nnefc.operators.math.casting import BitCast, Cast, cast_array
-from nnefc.operators.text.strings import FromNumbers, ToNumbers
 from nnefc.support.diagnostics import CompileError
 
 __all__ = ["converted", "element_type"]
@@ -44,6 +43,8 @@ def converted(ctx: Context, x: Value, dtype: str, saturate: bool = True, roundin
         array = _parsed(x.array, dtype) if x.dtype == "string" else x.array
         return known(ctx, cast_array(array, dtype, saturate, rounding))
     if x.dtype == "string":
+        from nnefc.operators.text.strings import ToNumbers  # few networks have strings
+
         number = _COMPUTED.get(dtype, "float32" if is_float(dtype) else "int64")
         return converted(ctx, ctx.apply(ToNumbers(number), x), dtype, saturate, rounding)
     made: Value = ctx.apply(Cast(dtype, x.dtype, saturate, rounding), x, dtype=dtype)
@@ -65,6 +66,8 @@ def _spelled(ctx: Context, x: Value) -> Value:
         return known(ctx, array.reshape(x.shape))
     if x.dtype not in ("float32", "float64"):
         x = converted(ctx, x, "float32" if is_float(x.dtype) else x.dtype if x.dtype == "uint64" else "int64")
+    from nnefc.operators.text.strings import FromNumbers  # few networks have strings
+
     made: Value = ctx.apply(FromNumbers(), x, dtype="string")
     return made
 

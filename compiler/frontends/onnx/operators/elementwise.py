@@ -21,7 +21,6 @@ from nnefc.operators.dtypes import STORAGE, is_float
 from nnefc.operators.math.elementwise import Clip, Elementwise, Where
 from nnefc.operators.tensor.creation import Full
 from nnefc.operators.tensor.shape import Reshape
-from nnefc.operators.text.strings import TextEqual
 
 __all__ = ["binary", "unary"]
 
@@ -112,6 +111,8 @@ def _lower_binary(ctx: Context, node: Node) -> Value:
 def _lower_equal(ctx: Context, node: Node) -> Any:
     """Of strings too."""
     if input_at(node, 0).dtype == "string":
+        from nnefc.operators.text.strings import TextEqual  # few networks have strings
+
         return ctx.apply(TextEqual(), input_at(node, 0), input_at(node, 1))
     return _lower_binary(ctx, node)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from nnefc.frontends.onnx.checks.extensions import DOMAIN
@@ -13,15 +12,11 @@ from nnefc.frontends.onnx.operators.tensors import (
     input_at,
     integers,
     normal_axis,
-    settled,
-    shape_of,
     tells_at_run_time,
 )
-from nnefc.operators.tensor.data_dependent_selection import Compress
 from nnefc.operators.tensor.data_dependent_sizes import data_dependent_size
 from nnefc.operators.tensor.indexing import Gather, GatherElements, GatherND, OneHot, ReverseSequence
 from nnefc.operators.tensor.scatter import ScatterElements, ScatterND, TensorScatter
-from nnefc.operators.tensor.shape import Reshape
 from nnefc.operators.tensor.sorting import TopK
 from nnefc.symbolic.dims import is_known, minimum
 
@@ -73,16 +68,6 @@ def _one_hot(ctx: Context, node: Node) -> Any:
     if is_known(depth) and not 0 <= depth <= 1 << 31:
         raise fail(node, f"'depth' is {depth}")
     return ctx.apply(OneHot(depth, normal_axis(node, node.attributes["axis"], indices.rank + 1)), values, indices)
-
-
-@operator("Compress", since=(9, 11, 28))
-def _compress(ctx: Context, node: Node) -> Any:
-    x, axis = input_at(node, 0), node.attributes.get("axis")
-    condition = settled(ctx, input_at(node, 1))
-    if axis is None:
-        x, axis = ctx.apply(Reshape((math.prod(shape_of(x)),)), x), 0
-    condition = ctx.apply(Reshape((math.prod(shape_of(condition)),)), condition)
-    return ctx.apply(Compress(normal_axis(node, axis, x.rank)), x, condition)
 
 
 @operator("ReverseSequence", since=(10, 28))

@@ -1,4 +1,4 @@
-"""Pooling: average, max (with indices, and MaxUnpool), Lp, global."""
+"""Pooling: average, max (with indices), Lp, global."""
 
 from __future__ import annotations
 
@@ -9,14 +9,11 @@ from nnefc.frontends.onnx.operator import Context, Node, Value, operator
 from nnefc.frontends.onnx.operators.convolution import make_window, spatial_attribute
 from nnefc.frontends.onnx.operators.tensors import (
     fail,
-    has_input,
     input_at,
-    integers,
     shape_of,
     spell,
 )
 from nnefc.operators.nn.pooling import AdaptivePool, ArgMaxPool, AveragePool, LpPool, MaxPool
-from nnefc.operators.nn.unpooling import MaxUnpool
 from nnefc.operators.nn.window import Window
 
 __all__ = ["pooling_window"]
@@ -78,16 +75,3 @@ def _global_max_pool(ctx: Context, node: Node) -> Any:
 def _global_lp_pool(ctx: Context, node: Node) -> Any:
     x, _ = _global(ctx, node)
     return ctx.apply(LpPool(Window.of(shape_of(x)[2:]), p=node.attributes.get("p") or 2), x)
-
-
-@operator("MaxUnpool", since=(9, 11, 22))
-def _max_unpool(ctx: Context, node: Node) -> Any:
-    x, index = input_at(node, 0), input_at(node, 1)
-    shape = shape_of(x)
-    rank = len(shape) - 2
-    size = spatial_attribute(node, "kernel_shape", rank, 1, 1)
-    pads = spatial_attribute(node, "pads", 2 * rank, 0, 0)
-    padding = tuple(zip(pads[:rank], pads[rank:], strict=True))
-    inferred = Window.of(size, spatial_attribute(node, "strides", rank, 1, 1), padding=padding).spread(shape[2:])
-    given = integers(ctx, node, 2, "output_shape") if has_input(node, 2) else None
-    return ctx.apply(MaxUnpool(inferred, tuple(given) if given else (*shape[:2], *inferred)), x, index)

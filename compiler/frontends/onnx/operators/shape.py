@@ -22,7 +22,6 @@ from nnefc.frontends.onnx.operators.tensors import (
     normal_axes,
     normal_axis,
     required_value,
-    settled,
     shape_of,
     spell,
     tells_at_run_time,
@@ -30,10 +29,7 @@ from nnefc.frontends.onnx.operators.tensors import (
 from nnefc.frontends.onnx.values import SparseTensor, dtype_name, numpy_dtype
 from nnefc.operators.math.casting import Cast
 from nnefc.operators.math.elementwise import Elementwise, broadcast_shapes
-from nnefc.operators.nn.unpooling import Fold
-from nnefc.operators.nn.window import Window
 from nnefc.operators.tensor.creation import Arange, Eye, Full, check_constant
-from nnefc.operators.tensor.data_dependent_selection import NonZero, Unique
 from nnefc.operators.tensor.data_dependent_sizes import data_dependent_size, one_of
 from nnefc.operators.tensor.padding import Pad
 from nnefc.operators.tensor.shape import (
@@ -329,19 +325,6 @@ def _blocks(ctx: Context, node: Node) -> Any:
     return ctx.apply(kind(node.attributes["blocksize"], node.attributes.get("mode", "DCR") == "DCR"), x)
 
 
-@operator("Col2Im", since=(18,))
-def _col2im(ctx: Context, node: Node) -> Any:
-    image, block = integers(ctx, node, 1, "image_shape") or [], integers(ctx, node, 2, "block_shape") or []
-    rank = len(image)
-    pads = list(node.attributes.get("pads") or [0] * (2 * rank))
-    strides = list(node.attributes.get("strides") or [1] * rank)
-    dilations = list(node.attributes.get("dilations") or [1] * rank)
-    if not len(block) == len(strides) == len(dilations) == len(pads) // 2 == rank or min([*strides, *block]) < 1:
-        raise fail(node, "the attributes and the shapes of image and block do not fit each other")
-    window = Window.of(block, strides, dilations, tuple(zip(pads[:rank], pads[rank:], strict=True)))
-    return ctx.apply(Fold(window, tuple(image)), input_at(node, 0))
-
-
 @operator("CenterCropPad", since=(18,))
 def _center_crop_pad(ctx: Context, node: Node) -> Any:
     x, wanted = input_at(node, 0), integers(ctx, node, 1, "shape") or []
@@ -454,15 +437,3 @@ def _eye_like(ctx: Context, node: Node) -> Any:
     dtype = element_type(node, node.attributes["dtype"]) if node.attributes.get("dtype") else dtype_of(x)
     rows, columns = shape_of(x)
     return ctx.apply(Eye(rows, columns, dtype, node.attributes["k"]))
-
-
-@operator("NonZero", since=(9, 13))
-def _non_zero(ctx: Context, node: Node) -> Any:
-    return ctx.apply(NonZero(), settled(ctx, input_at(node, 0)))
-
-
-@operator("Unique", since=(11, 28))
-def _unique(ctx: Context, node: Node) -> Any:
-    x, axis = settled(ctx, input_at(node, 0)), node.attributes.get("axis")
-    axis, in_order = None if axis is None else normal_axis(node, axis, x.rank), bool(node.attributes.get("sorted", 1))
-    return ctx.apply(Unique(axis, in_order, x.dtype == "string"), x)[: len(node.outputs)]

@@ -20,7 +20,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from tvm import relax
 
+from nnefc.frontends.lazy_operators import LazyOperators
 from nnefc.frontends.pnnx.lowering import Array, Shape, Tensor, dtype_of, shape_of
+from nnefc.frontends.pnnx.operators import MODULES
 from nnefc.frontends.pnnx.param import DTYPES, ParamOperator
 from nnefc.support.diagnostics import CompileError, Location
 from nnefc.symbolic.dims import Size
@@ -152,8 +154,7 @@ def _spell(value: Any) -> str:
 NATIVE = "aten::"
 """Begins the names of PyTorch's own instructions, which the converter leaves where it knows no operator."""
 
-OPERATORS: dict[str, Declaration] = {}
-"""Every operator by its name; the families fill it when they are imported."""
+OPERATORS: LazyOperators[Declaration] = LazyOperators("nnefc.frontends.pnnx.operators", MODULES)
 
 Tensor_ = np.ndarray  # the alternative of `Tensor` that stands for it among the types of an argument
 
@@ -196,8 +197,8 @@ def operator(*names: str, limits: str = "", **fixed: Any) -> Callable[[Callable[
             arguments.append(Argument(parameter.name, alternatives, parameter.default, variadic))
         family = function.__module__.rpartition(".")[2]
         for name in names:
-            assert name not in OPERATORS, name
-            OPERATORS[name] = Declaration(name, family, tuple(arguments), weights, function, fixed, limits)
+            made = Declaration(name, family, tuple(arguments), weights, function, fixed, limits)
+            OPERATORS.declare(name, function.__module__, made)
         return function
 
     return declare

@@ -1,21 +1,44 @@
-"""The operators of TFLite, a file for each family; importing it fills `OPERATORS`."""
+"""Lists the operators of TFLite by family, a module each; an operator that is not listed here is not found."""
 
-from __future__ import annotations
+from collections.abc import Mapping
 
-from nnefc.frontends.tflite.operators import (  # noqa: F401
-    activation,
-    control,
-    convolution,
-    data_movement,
-    detection,
-    elementwise,
-    indexing,
-    matrix,
-    pooling,
-    quantization,
-    recurrent,
-    reduction,
-    resize,
-)
+__all__ = ["MODULES"]
 
-__all__: list[str] = []
+MODULES: Mapping[str, str] = {
+    "activation": (
+        "ELU EXP GELU HARD_SWISH LEAKY_RELU LOG LOG_SOFTMAX LOGISTIC PRELU RELU RELU6 RELU_0_TO_1 RELU_N1_TO_1 "
+        "SOFTMAX TANH"
+    ),
+    "control": "ASSIGN_VARIABLE CALL CALL_ONCE IF READ_VARIABLE STABLEHLO_COMPOSITE STABLEHLO_WHILE VAR_HANDLE WHILE",
+    "convolution": "CONV_2D CONV_3D CONV_3D_TRANSPOSE Convolution2DTransposeBias DEPTHWISE_CONV_2D TRANSPOSE_CONV",
+    "data_movement": (
+        "BATCH_TO_SPACE_ND BROADCAST_ARGS BROADCAST_TO CONCATENATION DEPTH_TO_SPACE DILATE DYNAMIC_UPDATE_SLICE "
+        "EXPAND_DIMS FILL MIRROR_PAD PACK PAD PADV2 RANGE RANK RESHAPE REVERSE_V2 SHAPE SLICE SPACE_TO_BATCH_ND "
+        "SPACE_TO_DEPTH SPLIT SPLIT_V SQUEEZE STABLEHLO_PAD STRIDED_SLICE TILE TRANSPOSE UNPACK ZEROS_LIKE"
+    ),
+    "detection": "NON_MAX_SUPPRESSION_V4 NON_MAX_SUPPRESSION_V5 TFLite_Detection_PostProcess",
+    "elementwise": (
+        "ABS ADD ADD_N ATAN2 BITCAST BITWISE_XOR CAST CEIL COS DIV EQUAL FLOOR FLOOR_DIV FLOOR_MOD GREATER "
+        "GREATER_EQUAL LESS LESS_EQUAL LOGICAL_AND LOGICAL_NOT LOGICAL_OR MAXIMUM MINIMUM MUL NEG NOT_EQUAL POW "
+        "RIGHT_SHIFT ROUND RSQRT SELECT SELECT_V2 SIGN SIN SQRT SQUARE SQUARED_DIFFERENCE STABLEHLO_ADD "
+        "STABLEHLO_MAXIMUM STABLEHLO_MINIMUM STABLEHLO_MULTIPLY SUB"
+    ),
+    "indexing": (
+        "BUCKETIZE EMBEDDING_LOOKUP GATHER GATHER_ND HASHTABLE_LOOKUP MATRIX_DIAG MATRIX_SET_DIAG ONE_HOT "
+        "REVERSE_SEQUENCE SCATTER_ND SEGMENT_SUM SPARSE_TO_DENSE TOPK_V2 UNIQUE UNSORTED_SEGMENT_MAX "
+        "UNSORTED_SEGMENT_MIN UNSORTED_SEGMENT_PROD UNSORTED_SEGMENT_SUM WHERE"
+    ),
+    "matrix": "BATCH_MATMUL FULLY_CONNECTED",
+    "pooling": "AVERAGE_POOL_2D L2_POOL_2D MAX_POOL_2D",
+    "quantization": "DENSIFY DEQUANTIZE FAKE_QUANT QUANTIZE",
+    "recurrent": (
+        "BIDIRECTIONAL_SEQUENCE_LSTM BIDIRECTIONAL_SEQUENCE_RNN LSTM RNN SVDF UNIDIRECTIONAL_SEQUENCE_LSTM "
+        "UNIDIRECTIONAL_SEQUENCE_RNN"
+    ),
+    "reduction": (
+        "ARG_MAX ARG_MIN CUMSUM L2_NORMALIZATION LOCAL_RESPONSE_NORMALIZATION MEAN REDUCE_ALL REDUCE_ANY "
+        "REDUCE_MAX REDUCE_MIN REDUCE_PROD SUM"
+    ),
+    "resize": "RESIZE_BILINEAR RESIZE_NEAREST_NEIGHBOR",
+}
+"""Names of operators by module of this package."""
