@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from nnefc.driver.compile import compile
     from nnefc.driver.compile_many import Compiled, compile_many
     from nnefc.driver.conversion import convert
+    from nnefc.driver.packages.write_package import package
     from nnefc.driver.quantize_model import quantize
     from nnefc.integrations.onnxruntime import InferenceSession, SessionOptions
     from nnefc.loader import LoadError, Model, RunCancelled, RunError, SessionPool, load
@@ -49,6 +50,7 @@ __all__ = [
     "compile_many",
     "convert",
     "load",
+    "package",
     "passes",
     "quantize",
 ]
@@ -70,6 +72,7 @@ _LAZY = {
     "compile_many": "nnefc.driver.compile_many",
     "convert": "nnefc.driver.conversion",
     "load": _LOADER,
+    "package": "nnefc.driver.packages.write_package",
     "passes": "nnefc.passes",
     "quantize": "nnefc.driver.quantize_model",
 }

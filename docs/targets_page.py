@@ -41,12 +41,13 @@ registers for one (LMUL), such that 512 bits are computed at once: `8 × 4 × 12
 **Checked at run time** are features that `nnefc_create` looks for before any of the network's code runs. On a machine
 that lacks one, or whose operating system does not save the registers that go with it, it returns
 `NNEFC_UNSUPPORTED_CPU` and a message that names what is missing. All other features that LLVM knows of a processor and
-that are not part of its baseline (cryptography, AMX, SME, RISC-V vendors' extensions, …) are switched off, even if
-`-mattr` asks for them. WebAssembly engines check a module themselves.
+that are not part of its baseline (cryptography, SME, RISC-V vendors' extensions, …) are switched off, and a warning
+says so where `-mattr` asks for them: `-mattr=+sme2` changes nothing yet. WebAssembly engines check a module themselves.
 
 **Tested** says how: the same networks are compiled for each target, run under this emulator, and compared with NumPy.
 [SqueezeNet was compared with onnxruntime](../benchmarks/results/emulated.md). Libraries for Windows run under Wine.
-Those for Android and macOS are linked, and their headers, symbols and dependencies are checked; they have not been run.
+Those for Android and Apple's systems are linked, and their headers, symbols and dependencies are checked; they have not
+been run.
 
 ## 32-bit Arm
 
@@ -80,6 +81,8 @@ environment variable `NNEFC_LEVEL` names another one that the processor can run,
 `nnefc inspect` prints the levels of a file. Everything else is as in other libraries: dynamic sizes, specializations,
 states, integers, profiles.
 
+- **Arm.** SVE is in no level: with vectors of 128 bits, code is that for NEON, and longer ones would make the blocks
+  of all levels wider. Compile for `neoverse-v1` or with `-mattr=+sve256` to use them.
 - **Features.** What `-mattr=-avx512f` switches off is in no level.
 - **Code.** A level that would compute everything as the one before is left out: float32 has no use for those after
   `x86-64-v4`. A kernel that is the same on two levels with the same vectors is there once.
@@ -100,10 +103,15 @@ A processor below all levels, as one of before 2009 is for `x86-64`, is refused 
 
 ## The toolchain
 
-`ziglang` from PyPI compiles the runtime and links for every target except Android, whose C library it does not have.
-Where it is not installed, the system's compiler does it [for this machine](deployment.md#from-python).
-For Android, and wherever a vendor's compiler is needed, `--cc` names a command with GCC's options, such as
-`--cc aarch64-linux-android28-clang` of Android's NDK.
+`ziglang` from PyPI compiles the runtime and links for every target. Where it is not installed, the system's compiler
+does it [for this machine](deployment.md#from-python). Wherever a vendor's compiler is wanted, `--cc` names a command
+with GCC's options, such as `--cc aarch64-linux-android28-clang` of Android's NDK.
+
+Android's C library and those of Apple's systems are not in ziglang. For Android, the runtime is compiled with headers
+of its own (`targets/runtime/android`), and libraries are linked against the names of Android's functions; C of yours
+that needs other functions than these headers declare is compiled with the NDK. iOS, its simulator, Mac Catalyst, tvOS
+and visionOS have the functions, types and calling convention of macOS: files are linked for macOS, and name the system
+that they are for. tvOS and visionOS are named by triples: `llvm -mtriple=aarch64-tvos`, `aarch64-xros`.
 
 Shared libraries for Linux, macOS and Windows are linked with what these systems have. Where a network's code, or C of
 yours, calls a function that they do not have, zig compiles its own libraries before it links: seconds, for Windows

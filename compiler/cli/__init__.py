@@ -1,5 +1,5 @@
-"""Command line: `nnefc compile | compare | convert | quantize | run | bench | profile | serve | sign | verify | inspect
-| view | cache | targets`.
+"""Command line: `nnefc compile | package | compare | convert | quantize | run | bench | profile | serve | sign | verify
+| inspect | view | cache | targets`.
 
 Every option is a keyword of the same name in Python.
 
@@ -20,6 +20,7 @@ __all__ = ["main"]
 
 _COMMANDS = {
     "compile": LazyCommand("compile", "compile_model", "Compile a model to a library."),
+    "package": LazyCommand("package", "package_model", "Write a model as a package for phones, browsers or boards."),
     "compare": LazyCommand("compare", "compare_model", "Compare the tensors of a model with those of a reference."),
     "convert": LazyCommand("convert", "convert_model", "Write a model of any format as a model of NNEF."),
     "quantize": LazyCommand("quantize", "quantize_model", "Write a model with layers in 8-bit integers."),

@@ -13,6 +13,9 @@ __all__ = ["Choice", "Command", "Option", "option"]
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
+_FIRST = "Package"
+"""The heading of what a command cannot do without."""
+
 _OTHERS = "Other options"
 """The heading of options without a group."""
 
@@ -75,7 +78,7 @@ class Command(click.Command):
 
     def grouped(self, ctx: click.Context) -> dict[str, list[click.Option]]:
         """Returns the options by their headings: those of the compiler's options in their order, then others."""
-        found: dict[str, list[click.Option]] = {group: [] for group in GROUPS}
+        found: dict[str, list[click.Option]] = {group: [] for group in (_FIRST, *GROUPS)}
         for each in self.get_params(ctx):
             if isinstance(each, click.Option):
                 found.setdefault(each.group if isinstance(each, Option) else _OTHERS, []).append(each)

@@ -44,10 +44,10 @@ from nnefc.targets.description.library import (
     SpecializationDescription,
     TensorDescription,
 )
+from nnefc.targets.link.compilers import command_of
 from nnefc.targets.link.constants import Constants
 from nnefc.targets.link.encrypted_weights import read_key
 from nnefc.targets.link.outputs import write_network
-from nnefc.targets.link.toolchain import command_of
 from nnefc.targets.link.vocabulary import write_vocabulary
 from nnefc.targets.machine.any_target import AnyTarget
 from nnefc.targets.machine.cpu.target import Target

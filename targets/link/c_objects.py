@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from nnefc.ir.extern_c import CSource
 from nnefc.support.diagnostics import CompileError
 from nnefc.support.output_files import temporary_folder
+from nnefc.targets.link.compilers import compiler_for
 from nnefc.targets.link.linking import LINKING
-from nnefc.targets.link.toolchain import compiler_for
 from nnefc.targets.link.zig import run_compiler
 from nnefc.targets.machine.cpu.architecture import architecture_of
 from nnefc.targets.machine.cpu.target import Target

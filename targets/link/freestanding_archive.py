@@ -20,9 +20,10 @@ from nnefc.targets.description.freestanding_source import (
     freestanding_source,
 )
 from nnefc.targets.description.library import LibraryDescription, check_description
+from nnefc.targets.link.compilers import compiler_for
 from nnefc.targets.link.constants import Constants
 from nnefc.targets.link.elf_symbols import hide_symbols
-from nnefc.targets.link.toolchain import RUNTIME, archive, compiler_for
+from nnefc.targets.link.toolchain import RUNTIME, archive
 from nnefc.targets.link.zig import run_compiler
 
 __all__ = ["write_freestanding_archive"]

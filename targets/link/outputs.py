@@ -95,8 +95,11 @@ def check_output(path: Path, zig_target: str) -> None:
             f"{path}: for a machine without an operating system a network is a static library",
             hint="end the name with .a",
         )
-    own = format_of(zig_target).suffix
+    form = format_of(zig_target)
+    own = form.suffix
     kinds = f"{own} for a shared library, .a for a static one, .o for an object file"
+    if form is FileFormat.WASM and suffix in (".a", ".o"):
+        raise CompileError(f"{path}: for WebAssembly a network is a module", hint=f"end the name with {own}")
     if not any(suffix in kind.suffixes for kind in _KINDS):
         raise CompileError(f"{path} has no ending that says what to write", hint=f"end the name with {kinds}")
     if suffix in _KINDS[0].suffixes and suffix != own:

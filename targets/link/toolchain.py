@@ -18,11 +18,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shlex
-import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
 
 from nnefc.support.diagnostics import CompileError
@@ -36,23 +33,23 @@ from nnefc.targets.description.library import (
     check_description,
     public_symbols,
 )
+from nnefc.targets.link.android import stub_libraries
+from nnefc.targets.link.coff_object import join_coff
+from nnefc.targets.link.compilers import compiler_for, stand_in
 from nnefc.targets.link.constants import Constants
 from nnefc.targets.link.elf_symbols import hide_symbols
 from nnefc.targets.link.linking import CONSTANTS, Linking, linking_for
+from nnefc.targets.link.mach_o_platform import with_platform
+from nnefc.targets.link.mach_o_symbols import hide_mach_o_symbols
 from nnefc.targets.link.runtime_objects import SHARED, joined_sources, runtime_objects
-from nnefc.targets.link.system_compiler import has_zig, system_archiver, system_compiler
-from nnefc.targets.link.zig import OTHER_COMPILERS, run_compiler, zig
-from nnefc.targets.machine.cpu.architecture import architecture_of
-from nnefc.targets.machine.llvm_quirks import wrong_passes
-from nnefc.targets.machine.system import FileFormat, format_of
+from nnefc.targets.link.system_compiler import has_zig, system_archiver
+from nnefc.targets.link.zig import run_compiler, zig
+from nnefc.targets.machine.system import MACOS, FileFormat, format_of, is_android, platform_of
 
 __all__ = [
     "LibraryDescription",
     "TensorDescription",
     "archive",
-    "check_compiler",
-    "command_of",
-    "compiler_for",
     "link_library",
     "link_object",
     "model_source",
@@ -115,7 +112,7 @@ def link_library(
         description = replace(description, checksum=constants.checksum)
     if not output.parent.is_dir():
         raise CompileError(f"cannot write {output}: there is no folder {output.parent}")
-    form, cc = format_of(zig_target), cc or _stand_in(zig_target)
+    form, cc = format_of(zig_target), cc or stand_in(zig_target)
     compiler = compiler_for(zig_target, zig_cpu, cc)
     if form not in _RUNTIMES[description.device].formats:
         raise CompileError(
@@ -124,7 +121,7 @@ def link_library(
         )
     with temporary_folder("nnefc-link-") as folder:
         linking = linking_for(form, zig_cpu, description.small)
-        inputs = _inputs(folder, objects, description, linking, () if cc else compiler)
+        inputs = _inputs(folder, objects, description, linking, () if cc else compiler, zig_target)
         few = form is FileFormat.ELF and constants is not None and constants.size < _FEW_BYTES
         # other linkers may lay it out otherwise
         append = None if cc or constants is None or constants.size < _FEW_BYTES else linking.append
@@ -133,10 +130,15 @@ def link_library(
         elif constants is not None:
             inputs += _constants_source(folder, constants, few)
         ways = [_with_everything(description, linking)]
-        if not cc:
+        if not cc and is_android(zig_target):
+            ways = _for_android(folder, compiler)
+        elif not cc:
             ways = [*_alone(folder, description, linking, compiler), *ways]
         linker = compiler_for(zig_target, linking.cpu or zig_cpu, cc)
         _link(folder, inputs, description, output, linking, linker, ways, constants, append)
+        platform = platform_of(zig_target)
+        if platform is not None and not cc:
+            output.write_bytes(with_platform(output.read_bytes(), platform))
 
 
 def _link(
@@ -193,6 +195,12 @@ def _alone(
         yield ["-nostdlib", *alone.flags, *map(str, objects), *libraries]
 
 
+def _for_android(folder: Path, compiler: Sequence[str]) -> list[list[str]]:
+    """Linked with names of Android's libraries, without and with what compilers call for arithmetic."""
+    alone = ["-nostdlib", *stub_libraries(compiler, folder)]
+    return [alone, [*alone, "-lcompiler_rt"]]
+
+
 def link_object(
     objects: Sequence[Path],
     constants: Constants | None,
@@ -209,33 +217,67 @@ def link_object(
     several networks go into one program. The arguments are those of :func:`link_library`.
 
     Raises:
-        CompileError: as :func:`link_library`; a target whose objects are not of the format ELF.
+        CompileError: as :func:`link_library`; a target without objects that are linked.
     """
     format_ = format_of(zig_target)
-    if format_ is not FileFormat.ELF:
+    if format_ not in _JOINED:
         raise CompileError(
-            f"object files and archives are made for systems with the format ELF, not {format_.title}",
-            hint=f"write a shared library: a name that ends with {format_.suffix}",
+            f"object files and archives are not made in the format {format_.title}",
+            hint=f"write a module: a name that ends with {format_.suffix}",
         )
     check_description(description, _constant_bytes(constants, description))
     if constants is not None:
         description = replace(description, checksum=constants.checksum)
-    cc = cc or _stand_in(zig_target)
+    cc = cc or stand_in(zig_target)
     compiler = compiler_for(zig_target, zig_cpu, cc)
     with temporary_folder("nnefc-link-") as folder:
-        linking = linking_for(FileFormat.ELF, small=description.small)
-        inputs = _inputs(folder, objects, description, linking, () if cc else compiler)
+        linking = linking_for(format_, small=description.small)
+        inputs = _inputs(folder, objects, description, linking, () if cc else compiler, zig_target)
         if constants is not None:
-            inputs += _constants_source(folder, constants, constants.size < _FEW_BYTES)
-        flags = [
-            *_compile_flags(description),
-            *linking.compile_flags,
-            "-g0",
-            "-r",
-            "-Wl,--strip-debug",
-        ]
-        run_compiler([*compiler, f"-I{RUNTIME}", *flags, *inputs, "-o", str(output)], folder)
-        hide_symbols(output, public_symbols(description, description.prefix))
+            few = format_ is FileFormat.ELF and constants.size < _FEW_BYTES
+            inputs += _constants_source(folder, constants, few)
+        command = [*compiler, f"-I{RUNTIME}", *_compile_flags(description), *linking.compile_flags, "-g0"]
+        _JOINED[format_](command, inputs, output, folder, public_symbols(description, description.prefix))
+        platform = platform_of(zig_target)
+        if platform is not None and not cc:
+            output.write_bytes(with_platform(output.read_bytes(), platform))
+
+
+def _joined_elf(
+    command: Sequence[str], inputs: Sequence[str], output: Path, folder: Path, public: Sequence[str]
+) -> None:
+    run_compiler([*command, "-r", "-Wl,--strip-debug", *inputs, "-o", str(output)], folder)
+    hide_symbols(output, public)
+
+
+def _joined_mach_o(
+    command: Sequence[str], inputs: Sequence[str], output: Path, folder: Path, public: Sequence[str]
+) -> None:
+    run_compiler([*command, "-r", *inputs, "-o", str(output)], folder)
+    output.write_bytes(hide_mach_o_symbols(output.read_bytes(), public))
+
+
+def _joined_coff(
+    command: Sequence[str], inputs: Sequence[str], output: Path, folder: Path, public: Sequence[str]
+) -> None:
+    flags = [word for word in inputs if word.startswith("-")]
+    files = [Path(word) for word in inputs if not word.startswith("-")]
+    contents = []
+    for number, file in enumerate(files):
+        made = file
+        if file.suffix != ".o":
+            made = folder / f"part{number}.o"
+            run_compiler([*command, *flags, "-c", str(file), "-o", str(made)], folder, "the compiler failed")
+        contents.append((file.name, made.read_bytes()))
+    output.write_bytes(join_coff(contents, public))
+
+
+_JOINED: Mapping[FileFormat, Callable[[Sequence[str], Sequence[str], Path, Path, Sequence[str]], None]] = {
+    FileFormat.ELF: _joined_elf,
+    FileFormat.MACH_O: _joined_mach_o,
+    FileFormat.PE: _joined_coff,
+}
+"""By the format what makes one object of sources and objects, of which programs see the public functions alone."""
 
 
 def archive(members: Sequence[Path], output: Path) -> None:
@@ -246,12 +288,19 @@ def archive(members: Sequence[Path], output: Path) -> None:
 
 
 def _inputs(
-    folder: Path, objects: Sequence[Path], description: LibraryDescription, linking: Linking, own: Sequence[str]
+    folder: Path,
+    objects: Sequence[Path],
+    description: LibraryDescription,
+    linking: Linking,
+    own: Sequence[str],
+    zig_target: str,
 ) -> list[str]:
     """Everything that a library is made of but its constants, as sources and objects.
 
-    The runtime is objects if `own`, zig's command, is given, and sources for another compiler.
+    The runtime is objects if `own`, zig's command, is given, and sources for another compiler. Objects for Apple's
+    systems are for the platform that the linker links for: zig's is macOS.
     """
+    platform = platform_of(zig_target)
     models = []
     for name, text in model_sources(description).items():
         models.append(folder / name)
@@ -266,8 +315,10 @@ def _inputs(
         if path.suffix != ".o":  # a source of the network's own
             inputs.append(str(path))
             continue
-        prepared = folder / f"network{number}.o"
-        prepared.write_bytes(linking.prepare(path.read_bytes()))
+        prepared, content = folder / f"network{number}.o", linking.prepare(path.read_bytes())
+        if platform is not None:
+            content = with_platform(content, MACOS if own else platform)
+        prepared.write_bytes(content)
         inputs.append(str(prepared))
     return inputs
 
@@ -350,68 +401,6 @@ _RUNTIMES = {
         "cuda", ("engine.c",), ("data_dependent_sizes.c", "sized_memory.c"), ("-ldl",), (FileFormat.ELF,)
     ),
 }
-
-
-def compiler_for(zig_target: str, zig_cpu: str, cc: Sequence[str] = ()) -> Sequence[str]:
-    """Returns the command of the compiler for a target: the user's, `cc`, or zig, or the system's if zig is missing.
-
-    Raises:
-        CompileError: a target whose C library zig does not have, or zig is not installed and this system's compiler is
-            none for the target.
-    """
-    cc = cc or _stand_in(zig_target)
-    if cc:
-        return (*cc, *_page_flags(zig_target))
-    if zig_target.endswith("-android"):
-        raise CompileError(
-            "zig does not have Android's C library",
-            hint="name the compiler of Android's NDK: --cc aarch64-linux-android28-clang",
-        )
-    left_out = (("-mllvm", f"-{option}=false") for option in wrong_passes(architecture_of(zig_target).name))
-    options = (f"-mcpu={zig_cpu}", *chain.from_iterable(left_out), *_page_flags(zig_target))
-    return (*zig(), "cc", "-target", zig_target, *options)
-
-
-def _stand_in(zig_target: str) -> Sequence[str]:
-    """Returns the command of the system's compiler if zig is not installed, else nothing."""
-    return () if has_zig() or zig_target.endswith("-android") else system_compiler(zig_target)
-
-
-def _page_flags(zig_target: str) -> tuple[str, ...]:
-    """Returns the option for the max page size of systems, where the linker's default makes files larger than needed.
-
-    Segments begin at such pages, so a file carries zeros in between. 32-bit Arm has pages of 4 KiB, and 16 KiB under
-    some 64-bit kernels; 64 KiB, which the linker takes, are for 64-bit Arm alone. Android has 4 or 16 KiB, of which
-    older linkers of its NDK take the smaller.
-    """
-    sixteen = zig_target.startswith("arm-") or zig_target.endswith("-android")
-    return ("-Wl,-z,max-page-size=16384",) if sixteen else ()
-
-
-def check_compiler(zig_target: str, command: str | None) -> None:
-    """Checks that there is a compiler for a target before work is done for it.
-
-    Raises:
-        CompileError: the user's command does not run, or zig does not have the target's C library.
-    """
-    compiler_for(zig_target, "baseline", command_of(command) if command is not None else ())
-
-
-def command_of(text: str) -> tuple[str, ...]:
-    """Returns the words of a compiler's command as a user writes it.
-
-    Raises:
-        CompileError: none, a quotation that does not end, or a program that there is not.
-    """
-    try:
-        words = tuple(shlex.split(text))
-    except ValueError as error:
-        raise CompileError(f"the command {text!r} ends inside a quotation") from error
-    if not words:
-        raise CompileError("the command of the compiler is empty", hint="such as --cc aarch64-linux-gnu-gcc")
-    if shutil.which(words[0]) is None:
-        raise CompileError(f"cannot run the compiler {words[0]}: there is no such program", hint=OTHER_COMPILERS)
-    return words
 
 
 def _constant_bytes(constants: Constants | None, description: LibraryDescription) -> int:

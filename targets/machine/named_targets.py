@@ -59,6 +59,7 @@ _V2 = ("sse3", "ssse3", "sse4.1", "sse4.2", "popcnt")
 _V3 = (*_V2, "lzcnt", "movbe", "avx", "f16c", "fma", "avx2", "bmi", "bmi2")
 _V4 = (*_V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
 _CORTEX_A76 = ("dotprod", "fullfp16", "lse", "rdm")
+_APPLE_A12 = ("fullfp16", "lse", "rdm")
 _APPLE_A14 = ("dotprod", "fullfp16", "fp16fml", "lse", "rdm")
 _ARMV7 = ("neon", "vfp4", "hwdiv-arm")
 _RISCV_VECTORS = ("v", "zvl128b")
@@ -210,18 +211,46 @@ NAMED_TARGETS = (
         for threads in ((), ("atomics",))
         for dot, sign in (("udot", "unsigned"), ("sdot", "signed"))
     ),
+    NamedTarget("aarch64-linux-android", "aarch64-linux-android", "", "Android 9 and newer: arm64-v8a", _LINKED),
     NamedTarget(
-        "aarch64-linux-android",
-        "aarch64-linux-android",
+        "armv7-linux-androideabi",
+        "armv7-linux-androideabi",
         "",
-        "Android 9 and newer, with `--cc`",
-        "links with another compiler in place of the NDK's",
+        "the same, of 32 bits: armeabi-v7a with NEON and fused multiply-add",
+        _LINKED,
+        attributes=_FUSED_ARM,
+        features=_ARMV7,
+    ),
+    NamedTarget(
+        "x86_64-linux-android",
+        "x86_64-linux-android",
+        "x86-64-v2",
+        "the same, for emulators and Chromebooks: x86_64",
+        _LINKED,
+        features=_V2,
     ),
     NamedTarget(
         "aarch64-macos",
         "aarch64-macos",
         "apple-a14",
         "macOS 11 and newer on Apple's processors",
+        _LINKED,
+        features=_APPLE_A14,
+    ),
+    NamedTarget("aarch64-ios", "aarch64-ios", "apple-a12", "iOS 14 and newer, from A12 on", _LINKED, (), _APPLE_A12),
+    NamedTarget(
+        "aarch64-ios-simulator",
+        "aarch64-ios-simulator",
+        "apple-a14",
+        "its simulator on Macs with Apple's processors",
+        _LINKED,
+        features=_APPLE_A14,
+    ),
+    NamedTarget(
+        "aarch64-ios-macabi",
+        "aarch64-ios-macabi",
+        "apple-a14",
+        "Mac Catalyst: apps of iOS on such Macs",
         _LINKED,
         features=_APPLE_A14,
     ),

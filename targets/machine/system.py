@@ -7,7 +7,20 @@ from enum import Enum
 
 from nnefc.support.diagnostics import CompileError
 
-__all__ = ["SYSTEMS", "FileFormat", "System", "format_of", "is_hosted", "system_of", "zig_target"]
+__all__ = [
+    "MACOS",
+    "SYSTEMS",
+    "ApplePlatform",
+    "FileFormat",
+    "System",
+    "format_of",
+    "is_android",
+    "is_hosted",
+    "linker_target",
+    "platform_of",
+    "system_of",
+    "zig_target",
+]
 
 
 class FileFormat(Enum):
@@ -28,6 +41,22 @@ class FileFormat(Enum):
 
 
 @dataclass(frozen=True)
+class ApplePlatform:
+    """What a Mach-O file names as the system that it is for (LC_BUILD_VERSION).
+
+    Attributes:
+        number: of the platform.
+        oldest: the oldest version of the system, major and minor.
+    """
+
+    number: int
+    oldest: tuple[int, int]
+
+
+MACOS = ApplePlatform(1, (11, 0))
+
+
+@dataclass(frozen=True)
 class System:
     """An operating system with its C library.
 
@@ -38,6 +67,7 @@ class System:
         format: of its libraries.
         threads: whether it has any.
         hosted: whether it is an operating system; without one a network is an archive to be linked into a program.
+        platform: of Apple's systems.
     """
 
     name: str
@@ -46,6 +76,14 @@ class System:
     format: FileFormat
     threads: bool = True
     hosted: bool = True
+    platform: ApplePlatform | None = None
+
+
+def _apple(name: str, llvm: str, zig: str, platform: ApplePlatform) -> System:
+    version = ".".join(map(str, platform.oldest))
+    system, _, environment = llvm.partition("-")
+    triple = f"apple-{system}{version}.0{'-' * bool(environment)}{environment}"
+    return System(name, triple, f"{zig}.{version}", FileFormat.MACH_O, platform=platform)
 
 
 # Versions are the oldest that a library shall load on: glibc 2.17 is of 2012, 2.27 RISC-V's first.
@@ -55,7 +93,15 @@ SYSTEMS = (
     System("linux-musl", "unknown-linux-musl", "linux-musl", FileFormat.ELF),
     System("linux-musleabihf", "unknown-linux-musleabihf", "linux-musleabihf", FileFormat.ELF),
     System("linux-android", "unknown-linux-android28", "linux-android", FileFormat.ELF),
-    System("macos", "apple-macosx11.0.0", "macos.11.0", FileFormat.MACH_O),
+    System("linux-androideabi", "unknown-linux-androideabi28", "linux-androideabi", FileFormat.ELF),
+    _apple("macos", "macosx", "macos", MACOS),
+    _apple("ios", "ios", "ios", ApplePlatform(2, (14, 0))),
+    _apple("ios-simulator", "ios-simulator", "ios-simulator", ApplePlatform(7, (14, 0))),
+    _apple("ios-macabi", "ios-macabi", "ios-macabi", ApplePlatform(6, (14, 0))),
+    _apple("tvos", "tvos", "tvos", ApplePlatform(3, (14, 0))),
+    _apple("tvos-simulator", "tvos-simulator", "tvos-simulator", ApplePlatform(8, (14, 0))),
+    _apple("xros", "xros", "xros", ApplePlatform(11, (1, 0))),
+    _apple("xros-simulator", "xros-simulator", "xros-simulator", ApplePlatform(12, (1, 0))),
     System("windows-gnu", "w64-windows-gnu", "windows-gnu", FileFormat.PE),
     System("wasi", "unknown-wasi", "wasi", FileFormat.WASM, threads=False),
     System("eabihf", "unknown-none-eabihf", "freestanding-eabihf", FileFormat.ELF, threads=False, hosted=False),
@@ -105,6 +151,32 @@ def is_hosted(zig_target: str) -> bool:
     return system is None or system.hosted
 
 
+def platform_of(zig_target: str) -> ApplePlatform | None:
+    """Returns the platform that files for a machine name, if the machine is one of Apple's."""
+    system = _system_for(zig_target)
+    return system.platform if system is not None else None
+
+
+def linker_target(zig_target: str) -> str:
+    """Returns the machine that zig compiles and links for in place of `zig_target`.
+
+    Of Apple's systems zig has the headers and the library of macOS alone. Those of the others have the same functions,
+    types and calling convention, and a file says by its platform alone which of them it is for.
+    """
+    architecture, _, _ = zig_target.partition("-")
+    return f"{architecture}-{_MACOS_ZIG}" if platform_of(zig_target) is not None else zig_target
+
+
+def is_android(zig_target: str) -> bool:
+    """Whether a machine has Android's C library."""
+    return "-linux-android" in zig_target
+
+
+_MACOS_ZIG = next(system.zig for system in SYSTEMS if system.platform is MACOS)
+
+
 def _system_for(zig_target: str) -> System | None:
+    """Returns the system that zig's name of a machine ends with, without the version."""
     _, _, tail = zig_target.partition("-")
-    return next((system for system in SYSTEMS if tail.startswith(system.zig.partition(".")[0])), None)
+    fitting = [system for system in SYSTEMS if tail.startswith(system.zig.partition(".")[0])]
+    return max(fitting, key=lambda system: len(system.zig.partition(".")[0]), default=None)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
+import re
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +15,15 @@ import pytest
 from click.testing import CliRunner
 from emulation import MACHINES, Machine, refused_by, run_on, with_glibc
 from onnx import TensorProto, helper, numpy_helper
+from runtime_samples import ZIG_CC
 from small_networks import Net
 
 import nnefc
 from nnefc.cli import main
 from nnefc.support.diagnostics import CompileError
+from nnefc.targets.link.toolchain import RUNTIME
+from nnefc.targets.machine.cpu.multiversioning import with_levels
+from nnefc.targets.machine.cpu.parsing import parse_target
 
 RNG = np.random.default_rng(29)
 LEVELS = ("x86-64-v2", "x86-64-v3", "x86-64-v4")
@@ -120,10 +127,103 @@ def test_levels_have_the_constants_once_and_not_much_more_code(
     own = nnefc.compile(network[0], "x86-64-v4")
     assert x86.description.constant_bytes < own.description.constant_bytes + 3 * 40 * 64  # bytes in several orders
     levels = [level.target for level in x86.description.levels]
-    assert levels == [*LEVELS, "x86-64-v4-vnni", "x86-64-v4-amx"]
-    sizes = [sum(map(len, code.objects)) for code in x86.code.levels]  # type: ignore[attr-defined]
-    assert sizes[3] < sizes[2] / 2  # only kernels of integers differ
-    assert sum(sizes[:3]) < 3.5 * sum(map(len, own.code.objects))
+    assert levels == [*LEVELS[:2], "x86-64-v3-vnni", "x86-64-v4", "x86-64-v4-vnni", "x86-64-v4-amx"]
+    sizes = {
+        level.target: sum(map(len, code.objects))
+        for level, code in zip(x86.description.levels, x86.code.levels, strict=True)  # type: ignore[attr-defined]
+    }
+    for level in ("x86-64-v3", "x86-64-v4"):  # only kernels of integers differ
+        assert sizes[f"{level}-vnni"] < sizes[level] / 2
+    assert sum(sizes[level] for level in LEVELS) < 3.5 * sum(map(len, own.code.objects))
+
+
+def test_code_for_avx_vnni_has_its_encoding_and_no_registers_of_avx512(
+    network: tuple[Path, dict[str, np.ndarray], list[np.ndarray]], tmp_path: Path
+) -> None:
+    """VPDPBUSD with the prefix VEX: 256 bits, C4 E2, 50."""
+    artifact = nnefc.compile(network[0], "llvm -mtriple=x86_64-linux-gnu -mcpu=x86-64-v3 -mattr=+avxvnni")
+    artifact.emit("asm", tmp_path)
+    text = "".join(file.read_text() for file in sorted(tmp_path.glob("*.s")))
+    lines = [line.split("#")[0].strip() for line in text.splitlines() if "vpdpbusd" in line]
+    assert lines
+    assert all(re.fullmatch(r"\{vex\}\s+vpdpbusd\s.*", line) for line in lines)
+    assert "%zmm" not in text
+    code = b"".join(artifact.code.objects)  # type: ignore[union-attr]
+    assert re.search(rb"\xc4[\x02\x22\x42\x62\x82\xa2\xc2\xe2][\x05-\x7d]\x50", code)
+
+
+CHOICE = """
+#include <stdint.h>
+#include <string.h>
+#include "model.h"
+#include "machine/cpu.h"
+
+static const char *owned;
+bool nnefc_cpu_has(const char *feature) {
+    char word[40] = ",";
+    strcat(strcat(word, feature), ",");
+    return strstr(owned, word) != NULL;
+}
+static bool is_refused;
+bool nnefc_cpu_permit(const char *feature) { return !is_refused || strcmp(feature, "amx-tile") != 0; }
+%s
+#include "levels/isa_levels.c"
+
+const char *choose(const char *features, int refused) {
+    owned = features;
+    is_refused = refused;
+    chosen = NULL;
+    is_copied = false;
+    nnefc_choose_level();
+    return nnefc_this_model.description.target;
+}
+"""
+
+
+@ON_X86
+def test_the_last_level_is_chosen_that_a_processor_has(tmp_path: Path) -> None:
+    """The C of libraries with levels, with processors of other names than this one."""
+    wanted = {
+        "x86-64": {
+            "nehalem": "x86-64-v2",
+            "znver3": "x86-64-v3",
+            "alderlake": "x86-64-v3-vnni",
+            "arrowlake": "x86-64-v3-vnni",
+            "skylake-avx512": "x86-64-v4",
+            "icelake-server": "x86-64-v4-vnni",
+            "znver4": "x86-64-v4-bf16",
+            "sapphirerapids": "x86-64-v4-amx",
+        },
+        "aarch64-linux-gnu": {"cortex-a53": "armv8-a", "cortex-a76": "armv8.2-a", "neoverse-v2": "armv8.6-a"},
+    }
+    for name, processors in wanted.items():
+        levels = with_levels(parse_target(name)).levels
+        lines = []
+        for number, level in enumerate(levels):
+            features = [*level.features, *level.tiles]
+            words = ", ".join(f'"{feature}"' for feature in features) or "0"
+            lines += [
+                f"static const char *const features{number}[] = {{{words}}};",
+                f'static const nnefc_model level{number} = {{.description = {{.target = "{level.name}", '
+                f".cpu_features = features{number}, .cpu_feature_count = {len(features)}}}}};",
+            ]
+        lines.append(
+            f"const nnefc_model *const nnefc_levels[] = {{{', '.join(f'&level{n}' for n in range(len(levels)))}}};"
+        )
+        lines.append(f"const uint32_t nnefc_level_count = {len(levels)};")
+        source, library = tmp_path / f"{name}.c", tmp_path / f"{name}.so"
+        source.write_text(CHOICE % "\n".join(lines))
+        subprocess.run(
+            [*ZIG_CC, "-shared", "-DNNEFC_LEVELS", f"-I{RUNTIME}", str(source), "-o", str(library)], check=True
+        )
+        choose = ctypes.CDLL(str(library)).choose
+        choose.restype = ctypes.c_char_p
+        for processor, level in processors.items():
+            machine = parse_target(processor)
+            features = f",{','.join((*machine.features, *machine.tiles))},".encode()
+            assert choose(features, 0).decode() == level, processor
+            if processor == "sapphirerapids":
+                assert choose(features, 1).decode() == "x86-64-v4-bf16"
 
 
 @pytest.fixture(scope="module")

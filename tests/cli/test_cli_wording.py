@@ -68,6 +68,17 @@ def test_the_closing_lines_say_what_is_how_large_and_how_to_run_it(tmp_path: Pat
     assert separate.stderr.splitlines()[-2].endswith(" of constants next to it")
 
 
+def test_the_closing_lines_for_a_microcontroller_say_how_much_memory_no_plan_could_save(tmp_path: Path) -> None:
+    model, library = tmp_path / "model.nnef", tmp_path / "libnet.a"
+    model.write_text(TEXT)
+    result = CliRunner().invoke(main, ["compile", str(model), "-t", "cortex-m4", "-o", str(library), "-v"])
+    assert result.exit_code == 0, result.output
+    found = re.fullmatch(r"arena ([\d,]+) bytes; the tensors of one step have ([\d,]+)", result.stderr.splitlines()[-1])
+    assert found is not None
+    arena, bound = (int(number.replace(",", "")) for number in found.groups())
+    assert arena >= bound
+
+
 def test_the_spinner_tells_how_many_kernels_are_done() -> None:
     text = io.StringIO()
     phases = ProgressPhases(Console(file=text, force_terminal=True, width=100))

@@ -76,7 +76,7 @@ __all__ = ["compile_model"]
     group="Output",
     common=False,
     metavar="COMMAND",
-    help="A compiler for the target with GCC's options, such as the one in Android's NDK.  [default: zig, or "
+    help="A compiler for the target with GCC's options, in place of zig.  [default: zig, or "
     "the system's cc if ziglang is not installed]",
 )
 @option(
@@ -207,7 +207,17 @@ def closing_lines(output: Path, artifact: Artifact, seconds: float, *, separate:
     elif output.suffix in (".a", ".o"):
         header = output.with_name(f"{artifact.description.prefix}.h")
         lines.append(f"call it from C: {header} declares its functions")
+    if not artifact.target.host.hosted:
+        lines.append(arena_line(artifact))
     return lines
+
+
+def arena_line(artifact: Artifact) -> str:
+    """Returns the memory of a run without an operating system, and what no plan of it could go below."""
+    from nnefc.targets.description.freestanding_source import arena_bytes
+
+    bound = artifact.lower_bound_bytes + artifact.description.state_bytes
+    return f"arena {arena_bytes(artifact.description):,} bytes; the tensors of one step have {bound:,}"
 
 
 def needed(name: str, value: Path | None) -> Path:
@@ -244,8 +254,8 @@ def check_writable(output: Path) -> None:
 def check_form(output: Path, target: str, name: str | None, cc: str | None) -> None:
     """Refuses, before minutes of work, a file or compiler that the target does not have, or a name that C rejects."""
     from nnefc.targets.description.library import check_prefix
+    from nnefc.targets.link.compilers import check_compiler
     from nnefc.targets.link.outputs import check_output
-    from nnefc.targets.link.toolchain import check_compiler
     from nnefc.targets.machine.any_target import parse_any_target
 
     zig_target = parse_any_target(target).zig_target

@@ -32,6 +32,9 @@ LEVELS = {
     "x86_64": (
         IsaLevel("x86-64-v2", "x86-64-v2"),
         IsaLevel("x86-64-v3", "x86-64-v3"),
+        IsaLevel(
+            "x86-64-v3-vnni", "x86-64-v3", ("+avxvnni",), "AVX-VNNI: Intel's processors without AVX-512 from 2021 on"
+        ),
         IsaLevel("x86-64-v4", "x86-64-v4"),
         IsaLevel("x86-64-v4-vnni", "x86-64-v4", _VNNI),
         IsaLevel("x86-64-v4-bf16", "x86-64-v4", _BF16),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from nnefc.support.diagnostics import CompileError
+from nnefc.support.diagnostics import CompileError, silence
 from nnefc.targets.machine.cpu.architecture import architecture_of
 from nnefc.targets.machine.cpu.isa_levels import LEVELS
 from nnefc.targets.machine.cpu.parsing import of_processor
@@ -38,10 +38,11 @@ def with_levels(target: Target) -> Target:
             hint=f"those of {', '.join(LEVELS)} have",
         )
     off = _left_out(target)
-    made = [
-        of_processor(target, level.name, level.cpu, (*level.attributes, *off)).with_precision(target.precision)
-        for level in LEVELS[architecture]
-    ]
+    with silence():  # of levels with features that others, which are switched off, imply
+        made = [
+            of_processor(target, level.name, level.cpu, (*level.attributes, *off)).with_precision(target.precision)
+            for level in LEVELS[architecture]
+        ]
     made = [own for own in made if set(own.features) >= set(target.features)]
     if len(made) < 2:
         raise CompileError(

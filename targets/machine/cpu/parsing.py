@@ -12,7 +12,7 @@ from typing import Any
 
 from tvm.target import codegen
 
-from nnefc.support.diagnostics import CompileError
+from nnefc.support.diagnostics import CompileError, warn
 from nnefc.targets.machine.cpu.architecture import ARCHITECTURES, Architecture, architecture_of
 from nnefc.targets.machine.cpu.costs import microarchitecture_of
 from nnefc.targets.machine.cpu.llvm import (
@@ -219,6 +219,7 @@ def _cross(name: str, triple: str, cpu: str, attributes: tuple[str, ...] = ()) -
     features = tuple(feature for feature in architecture.checked if feature in available)
     surely_there = (*architecture.attributes, *(f"+{feature}" for feature in architecture.known_to_llvm(features)))
     tiles = tuple(name for name in architecture.tiles if name in available and system.name.startswith("linux"))
+    _warn_of_unused(name, architecture, attributes, {*features, *tiles, *architecture.required})
     costs = microarchitecture_of(architecture.name, cpu).costs(vectors.bytes)
     if is_unrolled_too_far(architecture.name, cpu):
         cpu, attributes = architecture.cpu, surely_there
@@ -242,6 +243,15 @@ def _cross(name: str, triple: str, cpu: str, attributes: tuple[str, ...] = ()) -
         abi=architecture.abi,
         tiles=tiles,
     )
+
+
+def _warn_of_unused(name: str, architecture: Architecture, attributes: Sequence[str], used: Set[str]) -> None:
+    """Warns of features that a target asks for and no code here uses, such as those of matrices on Arm (SME)."""
+    asked = {attribute[1:] for attribute in attributes if attribute[:1] == "+"}
+    asked -= {attribute[1:] for attribute in architecture.attributes}
+    unused = sorted(each for each in asked - used if not re.fullmatch(architecture.tuning, each))
+    if unused:
+        warn(f"target {name!r}: no code uses {', '.join(unused)} yet; the library is as it would be without")
 
 
 _SHARED_MEMORY = "atomics"

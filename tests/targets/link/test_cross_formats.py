@@ -21,6 +21,7 @@ from nnefc.loader.exports import missing_export
 from nnefc.support.diagnostics import CompileError
 from nnefc.targets.description.library import LibraryDescription, public_symbols
 from nnefc.targets.description.library_file import file_kind, read_metadata
+from nnefc.targets.link.android import android_functions
 from nnefc.targets.link.elf_file import DYNAMIC, ElfFile
 
 FUNCTIONS = public_symbols(LibraryDescription("digits", "", "", (), (), cancellable=True, logs=True))
@@ -139,13 +140,35 @@ def test_a_library_for_windows(tmp_path: Path) -> None:
     assert thread_local == (0, 0)  # nothing that Windows would have to do when a program's threads begin and end
 
 
-def test_android_needs_a_compiler_of_its_own(tmp_path: Path) -> None:
-    artifact = compiled("aarch64-linux-android")
-    with pytest.raises(CompileError) as raised:
-        artifact.export(tmp_path / "digits.so")
-    assert "--cc aarch64-linux-android28-clang" in (raised.value.hint or "")
+@pytest.mark.parametrize("name", ["aarch64-linux-android", "armv7-linux-androideabi", "x86_64-linux-android"])
+def test_libraries_for_android_are_linked_without_its_ndk(name: str, tmp_path: Path) -> None:
+    artifact = compiled(name)
+    artifact.export(tmp_path / "digits.so")
+    machine = {"armv7": "arm"}.get(name.partition("-")[0], name.partition("-")[0])
+    assert file_kind(tmp_path / "digits.so") == f"ELF for {machine}"
+    assert pages_of(tmp_path / "digits.so") == {16 << 10}
+    artifact.export(tmp_path / "digits.a", name="digits")
+    assert (tmp_path / "digits.h").is_file()
+    content = (tmp_path / "digits.a").read_bytes()
+    assert content.startswith(b"!<arch>\n")
+    assert b"digits_create" in content
+    if machine != "arm":
+        found = read(tmp_path / "digits.so")
+        assert found.exported == frozenset(FUNCTIONS)
+        assert set(found.needed) <= {"libc.so", "libm.so"}
+        assert found.imported <= {each for names in android_functions().values() for each in names}
+
+
+def test_what_androids_header_declares_is_in_its_libraries() -> None:
+    found = android_functions()
+    assert {"pthread_create", "__errno", "__sched_cpualloc", "stderr", "fstat", "abort"} <= set(found["libc.so"])
+    assert {"expf", "pow", "fmaf", "atan2f"} <= set(found["libm.so"])
+    assert found["libdl.so"] == ("dladdr",)
+
+
+def test_another_compiler_links_for_android(tmp_path: Path) -> None:
     command = f"'{sys.executable}' -m ziglang cc -target aarch64-linux-musl"
-    artifact.export(tmp_path / "digits.so", cc=command)
+    compiled("aarch64-linux-android").export(tmp_path / "digits.so", cc=command)
     assert file_kind(tmp_path / "digits.so") == "ELF for aarch64"
     assert read(tmp_path / "digits.so").exported == frozenset(FUNCTIONS)
     assert pages_of(tmp_path / "digits.so") == {16 << 10}
@@ -224,10 +247,10 @@ def test_a_module_with_threads_needs_memory_alone_and_says_how_much(tmp_path: Pa
     assert struct.unpack("<II", noted[13:]) == (first, leb(imports, position)[0])
 
 
-def test_an_archive_for_macos_is_refused_with_a_way_out(tmp_path: Path) -> None:
+def test_an_archive_of_webassembly_is_refused_with_a_way_out(tmp_path: Path) -> None:
     with pytest.raises(CompileError) as raised:
-        compiled("aarch64-macos").export(tmp_path / "digits.a")
-    assert ".dylib" in (raised.value.hint or "")
+        compiled("wasm32-wasi").export(tmp_path / "digits.a")
+    assert ".wasm" in (raised.value.hint or "")
 
 
 def test_a_library_for_another_processor_says_so_when_loaded(tmp_path: Path) -> None:

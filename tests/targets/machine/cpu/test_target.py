@@ -2,12 +2,13 @@
 
 import json
 import re
+import warnings
 from pathlib import Path
 
 import pytest
 from tvm.target import codegen
 
-from nnefc.support.diagnostics import CompileError
+from nnefc.support.diagnostics import CompileError, ModelWarning
 from nnefc.targets.machine.any_target import parse_any_target
 from nnefc.targets.machine.cpu.multiversioning import with_levels
 from nnefc.targets.machine.cpu.parsing import parse_target
@@ -72,6 +73,10 @@ def test_wrong_targets_are_errors_that_say_what_is_meant(text: str, message: str
         ("m4-max", "-mcpu=apple-m4"),
         ("windows", "say x86_64-windows-gnu"),
         ("android", "say aarch64-linux-android"),
+        ("armeabi-v7a", "say armv7-linux-androideabi"),
+        ("iOS", "say aarch64-ios"),
+        ("visionOS", "say llvm -mtriple=aarch64-tvos"),
+        ("mac-catalyst", "say aarch64-ios-macabi"),
         ("wasm", "say wasm32-wasi"),
         ("riscv", "say riscv64-linux-gnu"),
         ("cpu", "say llvm"),
@@ -183,6 +188,22 @@ def test_features_are_switched_on_and_off() -> None:
     assert "dotprod" in parse_target(triple).features
     assert "dotprod" not in parse_target(f"{triple} -mattr=-dotprod").features
     assert "i8mm" in parse_target(f"{triple} -mattr=-dotprod,+i8mm").features
+
+
+def test_features_that_no_code_uses_are_told_in_one_line() -> None:
+    triple = "llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-v2"
+    with pytest.warns(ModelWarning, match="no code uses sme, sme2 yet") as told:
+        asked = parse_target(f"{triple} -mattr=+sme,+sme2,+i8mm")
+    assert len(told) == 1
+    plain = parse_target(triple)
+    assert (asked.features, asked.vectors, asked.tiles) == (plain.features, plain.vectors, plain.tiles)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for name in (
+            "llvm -mtriple=x86_64-linux-gnu -mattr=+amx-tile,+amx-int8,+avx2",
+            *(n.name for n in NAMED_TARGETS),
+        ):
+            parse_target(name)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,2 @@
+/* dlfcn.h of Android: see bionic.h. */
+#include <bionic.h>

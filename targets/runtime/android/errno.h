@@ -1,0 +1,2 @@
+/* errno.h of Android: see bionic.h. */
+#include <bionic.h>

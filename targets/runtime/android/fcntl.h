@@ -1,0 +1,2 @@
+/* fcntl.h of Android: see bionic.h. */
+#include <bionic.h>

@@ -1,0 +1,2 @@
+/* locale.h of Android: see bionic.h. */
+#include <bionic.h>

@@ -1,0 +1,2 @@
+/* math.h of Android: see bionic.h. */
+#include <bionic.h>

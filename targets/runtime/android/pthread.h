@@ -1,0 +1,2 @@
+/* pthread.h of Android: see bionic.h. */
+#include <bionic.h>

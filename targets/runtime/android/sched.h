@@ -1,0 +1,2 @@
+/* sched.h of Android: see bionic.h. */
+#include <bionic.h>

@@ -1,0 +1,2 @@
+/* signal.h of Android: see bionic.h. */
+#include <bionic.h>

@@ -1,0 +1,2 @@
+/* stdio.h of Android: see bionic.h. */
+#include <bionic.h>

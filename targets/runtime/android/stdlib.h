@@ -1,0 +1,2 @@
+/* stdlib.h of Android: see bionic.h. */
+#include <bionic.h>

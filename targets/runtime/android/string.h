@@ -1,0 +1,2 @@
+/* string.h of Android: see bionic.h. */
+#include <bionic.h>

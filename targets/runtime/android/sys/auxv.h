@@ -1,0 +1,2 @@
+/* sys/auxv.h of Android: see bionic.h. */
+#include <bionic.h>

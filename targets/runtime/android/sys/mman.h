@@ -1,0 +1,2 @@
+/* sys/mman.h of Android: see bionic.h. */
+#include <bionic.h>

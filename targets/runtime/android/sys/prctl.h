@@ -1,0 +1,2 @@
+/* sys/prctl.h of Android: see bionic.h. */
+#include <bionic.h>

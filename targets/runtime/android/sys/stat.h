@@ -1,0 +1,2 @@
+/* sys/stat.h of Android: see bionic.h. */
+#include <bionic.h>

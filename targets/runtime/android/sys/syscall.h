@@ -1,0 +1,2 @@
+/* sys/syscall.h of Android: see bionic.h. */
+#include <bionic.h>

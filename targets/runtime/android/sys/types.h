@@ -1,0 +1,2 @@
+/* sys/types.h of Android: see bionic.h. */
+#include <bionic.h>

@@ -1,0 +1,2 @@
+/* time.h of Android: see bionic.h. */
+#include <bionic.h>

@@ -1,0 +1,2 @@
+/* unistd.h of Android: see bionic.h. */
+#include <bionic.h>
