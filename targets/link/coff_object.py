@@ -24,7 +24,7 @@ _EXTERNAL, _STATIC, _FILE, _WEAK = 2, 3, 103, 105  # storage classes
 _UNDEFINED, _ABSOLUTE = 0, -1  # numbers of sections
 _COMDAT, _REMOVED, _MANY_RELOCATIONS = 0x1000, 0x800, 0x01000000  # flags of sections
 _UNIQUE, _ASSOCIATED = 1, 5  # selections: others are errors; kept if another section is
-_DROPPED = (b".drectve", b".llvm_addrsig", b".debug")  # what linkers are told, and what debuggers read
+_DROPPED = (b".drectve", b".llvm_addrsig", b".debug")  # options for linkers, and what debuggers read
 _MAX_SECTIONS = 0xFEFF
 _OURS = (b"nnefc_", b"TVM", b"__TVM")  # how names begin that the network and its runtime define themselves
 

@@ -53,8 +53,8 @@ def hide_mach_o_symbols(content: bytes, public: Collection[str]) -> bytes:
     numbers[order] = np.arange(count, dtype=np.uint32)
     symbols[:] = symbols[order]
     sizes = [int(np.count_nonzero(part == each)) for each in range(3)]
-    counted = (0, sizes[0], sizes[0], sizes[1], sizes[0] + sizes[1], sizes[2])
-    struct.pack_into("<6I", data.data, commands[_DYSYMTAB] + 8, *counted)
+    parts = (0, sizes[0], sizes[0], sizes[1], sizes[0] + sizes[1], sizes[2])
+    struct.pack_into("<6I", data.data, commands[_DYSYMTAB] + 8, *parts)
     _renumber(data, numbers)
     return data.tobytes()
 

@@ -61,7 +61,7 @@ def _arrays(networks: Networks) -> tuple[str, str]:
     for role, tensors in (("input", described.inputs), ("output", described.outputs)):
         for index, tensor in enumerate(tensors):
             kind = _TYPES.get(tensor.dtype, f"{tensor.dtype}_t")
-            macro = f"{networks.name.upper()}_{role.upper()}_{index}_ITEMS"
+            macro = f"{networks.name.upper()}_{role.upper()}_{index}_ITEMS"  # words: allowed
             lines.append(f"static {kind} {role}_{index}[{macro}];")
             names.append(f"{role}_{index}")
     return "\n".join(lines), ", ".join(names)

@@ -109,12 +109,12 @@ def _named(kind: Kind, path: Path, name: str | None, version: str | None) -> tup
             f"{path.name} is no name for a package of the kind {kind.option}",
             hint=f"call it such as {kind.example}: letters, digits and _ of the network's name",
         )
-    said = found.groupdict()
+    parts = found.groupdict()
     for what, given in (("name", name), ("version", version)):
-        if given is not None and said.get(what) not in (None, given) and kind is CMSIS_PACK:
-            raise CompileError(f"{path.name} has the {what} {said[what]}, not {given}", hint="let them be the same")
-    name = name or said["name"].lower()
-    version = version or said.get("version") or _VERSION
+        if given is not None and parts.get(what) not in (None, given) and kind is CMSIS_PACK:
+            raise CompileError(f"{path.name} has the {what} {parts[what]}, not {given}", hint="let them be the same")
+    name = name or parts["name"].lower()
+    version = version or parts.get("version") or _VERSION
     if not re.fullmatch(r"(0|[1-9]\d{0,5})(\.(0|[1-9]\d{0,5})){2}", version):
         raise CompileError(f"the version {version!r} is not three numbers", hint=f"such as {_VERSION}")
     if not re.fullmatch(r"[A-Za-z]\w*", name, re.ASCII):

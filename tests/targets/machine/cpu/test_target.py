@@ -190,13 +190,13 @@ def test_features_are_switched_on_and_off() -> None:
     assert "i8mm" in parse_target(f"{triple} -mattr=-dotprod,+i8mm").features
 
 
-def test_features_that_no_code_uses_are_told_in_one_line() -> None:
+def test_features_that_no_code_uses_are_a_warning_of_one_line() -> None:
     triple = "llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-v2"
-    with pytest.warns(ModelWarning, match="no code uses sme, sme2 yet") as told:
+    with pytest.warns(ModelWarning, match="no code uses sme, sme2 yet") as warned:
         asked = parse_target(f"{triple} -mattr=+sme,+sme2,+i8mm")
-    assert len(told) == 1
-    plain = parse_target(triple)
-    assert (asked.features, asked.vectors, asked.tiles) == (plain.features, plain.vectors, plain.tiles)
+    assert len(warned) == 1
+    usual = parse_target(triple)
+    assert (asked.features, asked.vectors, asked.tiles) == (usual.features, usual.vectors, usual.tiles)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for name in (
