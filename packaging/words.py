@@ -60,7 +60,7 @@ class Word:
 
 
 _PYTHON = (
-    r"\.items?\(",
+    r"\.items?\(|\b(?:node|target)\.items\b",
     r"pytest\.Item\b",
     r"def pytest_\w+\(.*",
     r"list-item|item_separator|align-items|\[dict-item\]",

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from nnefc.chat.template import Renderer
+from nnefc.chat.template import Renderer, TemplateError, shown
 from nnefc.loader import Model
+from nnefc.loader.chat import TemplateRefused
 
 __all__ = ["ChatError", "Prompts", "common_beginning"]
 
@@ -30,7 +31,7 @@ class Prompts:
     """
 
     def __init__(self, model: Model) -> None:
-        """Begins without a process for templates, which the first prompt starts.
+        """Begins without a process for templates, which the first prompt starts if the library renders none.
 
         Raises:
             ChatError: the library has no tokenizer.
@@ -68,9 +69,17 @@ class Prompts:
             TemplateError: the template cannot be rendered.
         """
         self.check_template()
+        return self._model.tokenize(self._text(messages, tools), begin_and_end=False, control=True)
+
+    def _text(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None) -> str:
+        """Returns the text of a conversation: by the library, or by Jinja2 where it has no program of the template."""
+        if self._model.has_chat:
+            try:
+                return self._model.chat_text(messages, tools)
+            except TemplateRefused as error:
+                raise TemplateError(shown(str(error))) from error
         values = {"messages": list(messages), "tools": tools, "documents": None, "add_generation_prompt": True}
-        text = self._renderer.render(self._model.metadata[_TEMPLATE], values | self._named)
-        return self._model.tokenize(text, begin_and_end=False, control=True)
+        return self._renderer.render(self._model.metadata[_TEMPLATE], values | self._named)
 
     def close(self) -> None:
         """Ends the process that renders templates."""

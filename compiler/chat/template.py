@@ -1,4 +1,4 @@
-"""Render the chat template of a model's file: Jinja2, as transformers renders it.
+"""Renders chat templates that libraries have no program of: by Jinja2, as transformers does.
 
 Templates come with a file from anywhere, so they are programs of strangers. One is rendered in Jinja2's sandbox, which
 denies access to Python's internals, and in a process of its own, which ends when it takes too long, too much memory, or
@@ -16,7 +16,7 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any, NoReturn
 
-__all__ = ["Renderer", "TemplateError"]
+__all__ = ["Renderer", "TemplateError", "shown"]
 
 _SECONDS = 5
 """Of processor time."""
@@ -63,7 +63,7 @@ class Renderer:
         with self._lock:
             answer = self._answer(request)
         if "error" in answer:
-            raise TemplateError(_shown(answer["error"]))
+            raise TemplateError(shown(answer["error"]))
         text: str = answer["text"]
         return text
 
@@ -101,8 +101,8 @@ class Renderer:
         return answer
 
 
-def _shown(message: str) -> str:
-    """The beginning of a text that a template may have chosen, without what a terminal would obey."""
+def shown(message: str) -> str:
+    """Returns the beginning of a text that a template may have chosen, without what a terminal would obey."""
     return "".join(letter if letter.isprintable() else " " for letter in message[:_MAX_SHOWN])
 
 
@@ -151,18 +151,19 @@ def _limit(max_bytes: int, seconds: int) -> None:
 
 def _text(template: str, values: Mapping[str, Any], left: int) -> str:
     """The text, of `left` characters at most."""
+    from jinja2 import nodes
     from jinja2.exceptions import TemplateError as JinjaError
     from jinja2.ext import Extension, loopcontrols
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     class Generation(Extension):
-        """`{% generation %}`, which marks what the assistant says: its body is rendered as it is."""
+        """`{% generation %}`, which marks what the assistant says: its body is a scope."""
 
         tags = {"generation"}  # noqa: RUF012 - as the base class has it
 
         def parse(self, parser: Any) -> Any:
-            next(parser.stream)
-            return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+            line = next(parser.stream).lineno
+            return nodes.Scope(parser.parse_statements(("name:endgeneration",), drop_needle=True), lineno=line)
 
     def raise_exception(message: str) -> NoReturn:
         raise JinjaError(message)

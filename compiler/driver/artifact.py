@@ -48,7 +48,7 @@ from nnefc.targets.link.compilers import command_of
 from nnefc.targets.link.constants import Constants
 from nnefc.targets.link.encrypted_weights import read_key
 from nnefc.targets.link.outputs import write_network
-from nnefc.targets.link.vocabulary import write_vocabulary
+from nnefc.targets.link.vocabulary import write_chat_program, write_vocabulary
 from nnefc.targets.machine.any_target import AnyTarget
 from nnefc.targets.machine.cpu.target import Target
 from nnefc.targets.machine.system import FileFormat
@@ -84,7 +84,7 @@ class Artifact:
         code: the network's code: for CPUs a `MachineCode`, for GPUs a `CudaCode`.
         trials: of `--precision auto`: all precisions that were tried, in turn.
         checks: how many checks its kernels have, and how many were proved to be needless; None where there are none.
-        _vocabulary: of the tokenizer of a language model; empty if there is none.
+        _vocabulary, _chat_program: of a language model; empty if there are none.
         files: the names of files next to the model that it was compiled from, or would have been if they were there.
     """
 
@@ -97,6 +97,7 @@ class Artifact:
     checks: Checks | None = None
     files: tuple[str, ...] = ()
     _vocabulary: bytes = b""
+    _chat_program: bytes = b""
 
     def __repr__(self) -> str:
         interface = f"{listed(self.inputs)} -> {listed(self.outputs)}"
@@ -169,6 +170,8 @@ class Artifact:
             files += self.code.write_sources(folder)
             if self._vocabulary:
                 files.append(write_vocabulary(self._vocabulary, folder))
+            if self._chat_program:
+                files.append(write_chat_program(self._chat_program, folder))
             target, command = self.target.zig_target, command_of(cc) if cc is not None else ()
             write_network(
                 files,
@@ -251,7 +254,15 @@ def build(
     constants = _constants(network, last, description.constant_bytes)
     code = IsaLevelsCode(tuple(code for code in codes if isinstance(code, MachineCode))) if several else codes[0]
     lower_bound = levels[0][1][0].plan.lower_bound
-    return Artifact(description, target, lower_bound, code, constants, _vocabulary=network.vocabulary)
+    return Artifact(
+        description,
+        target,
+        lower_bound,
+        code,
+        constants,
+        _vocabulary=network.vocabulary,
+        _chat_program=network.chat_program,
+    )
 
 
 def _level(
@@ -424,6 +435,7 @@ def _description(
         metadata=() if target.host.small else tuple(network.metadata.items()),
         has_text=network.has_text,
         has_vocabulary=bool(network.vocabulary),
+        has_chat=bool(network.chat_program),
         lifetimes=tuple((storage.first, storage.last) for storage in plan.storages),
         dynamic_workspaces=(
             plan.workspace_at({d.var: d.values.size_hint for d in dimensions}),

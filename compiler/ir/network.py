@@ -242,7 +242,8 @@ class Network:
     `metadata` is what the model says of itself, as `nnefc.ir.model_metadata` collects it. `scenarios` are sizes of
     dynamic dimensions that the model has names for, as cases that are worth code of their own. `apart` are sizes of
     dynamic dimensions, by name, that the network need not be right for: others are for these. `vocabulary` is the
-    tokenizer of a language model, as `nnefc.tokenizer` serializes it; empty if there is none.
+    tokenizer of a language model, as `nnefc.tokenizer` serializes it, and `chat_program` the program of its chat
+    template; each is empty if there is none.
     """
 
     name: str
@@ -263,6 +264,7 @@ class Network:
     metadata: Mapping[str, str] = field(default_factory=dict)
     apart: Mapping[str, int] = field(default_factory=dict)
     vocabulary: bytes = b""
+    chat_program: bytes = b""
 
     @property
     def dimension_names(self) -> set[str]:

@@ -120,6 +120,7 @@ class Library:
             "nnefc_session_times": (c_uint32, [session, c_void_p, c_uint32]),
             "nnefc_tokenize": (c_int32, [c_char_p, c_size_t, c_uint32, c_void_p, c_size_t, c_void_p]),
             "nnefc_detokenize": (c_int32, [c_void_p, c_size_t, c_uint32, c_void_p, c_size_t, c_void_p]),
+            "nnefc_chat": (c_int32, [c_void_p, c_size_t, c_void_p, c_void_p, c_size_t, c_void_p]),
         }
         special = of_later_versions | on_device | where_dynamic | with_states | with_times
         for name, (result, arguments) in (signatures | special).items():

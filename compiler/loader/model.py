@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Unpack
 import numpy as np
 
 from .arrays import address_of, source_of
+from .chat import rendered
 from .encrypted_weights import WeightsKey
 from .library import Library
 from .private_files import PrivateFile, private_file_of
@@ -291,6 +292,35 @@ class Model:
             RunError: the library has no tokenizer.
         """
         return TextStream(self._tokenizer(), skip_control)
+
+    @property
+    def has_chat(self) -> bool:
+        """Whether the library renders conversations by the model's chat template."""
+        return hasattr(self._session.library.dll, "nnefc_chat")
+
+    def chat_text(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Any] | None = None,
+        *,
+        add_generation_prompt: bool = True,
+        variables: Mapping[str, Any] | None = None,
+    ) -> str:
+        """Returns a conversation as the model reads it: what its chat template makes of the messages.
+
+        The text is to be tokenized with `begin_and_end=False, control=True`.
+
+        Args:
+            messages: as chat templates take them: `{"role": "user", "content": "…"}`, of what JSON has.
+            tools: descriptions of functions that the model may call; None if it has none.
+            add_generation_prompt: whether what comes before the next reply is at the end.
+            variables: further ones of the template, such as `{"enable_thinking": False}`.
+
+        Raises:
+            RunError: the template refuses the conversation or exceeds a limit, or the library has none: its template
+                could not be compiled, or the model has no chat template.
+        """
+        return rendered(self._session.library, messages, tools, add_generation_prompt, variables or {})
 
     def _tokenizer(self) -> Library:
         if not self.has_tokenizer:

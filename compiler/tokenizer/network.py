@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from importlib.util import find_spec
 
 from nnefc.ir.network import Network
 from nnefc.support.diagnostics import CompileError, warn
@@ -47,4 +48,21 @@ def with_vocabulary(network: Network, vocabulary: Vocabulary) -> Network:
         entries["tokenizer.pair_tokens"] = ";".join(" ".join(map(str, tokens)) for tokens in around)
     if vocabulary.chat_template is not None:
         entries["tokenizer.chat_template"] = vocabulary.chat_template
-    return replace(network, vocabulary=serialized(vocabulary), metadata={**network.metadata, **entries})
+    metadata = {**network.metadata, **entries}
+    return replace(network, vocabulary=serialized(vocabulary), chat_program=_program(vocabulary), metadata=metadata)
+
+
+def _program(vocabulary: Vocabulary) -> bytes:
+    """Returns the program of the chat template; empty, with a warning, if there can be none."""
+    if vocabulary.chat_template is None:
+        return b""
+    if find_spec("jinja2") is None:
+        warn("the chat template is not compiled, for Jinja2 is not installed: pip install 'nnefc[llm]'")
+        return b""
+    from nnefc.tokenizer.chat_template.compiler import compiled_template
+
+    try:
+        return compiled_template(vocabulary.chat_template, vocabulary.named_tokens)
+    except CompileError as error:
+        warn(f"the chat template is not compiled ({error.message}): the library has no nnefc_chat")
+    return b""

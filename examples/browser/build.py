@@ -27,7 +27,7 @@ DIGITS = HERE.parent / "digits" / "model.nnef"
 DRAWN = HERE.parent / "digits" / "test.npz"
 """Images of digits that the network has not learned from, with their labels."""
 PAGE = ("index.html", "style.css", "app.mjs")
-LOADER = ("nnefc.mjs", "nnefc_module.mjs")
+LOADER = ("nnefc.mjs", "nnefc_module.mjs", "nnefc_text.mjs")
 TARGETS = {"wasm32-relaxed-threads": ["relaxed-simd", "atomics"], "wasm32-wasi": []}
 """What each needs of a browser, the fastest first."""
 

@@ -1,12 +1,17 @@
-/* Continues a text with a language model that nnefc compiled with its tokenizer.
+/* Continues a text with a language model that nnefc compiled with its tokenizer, or answers a message.
  *
  *     nnefc compile model.gguf -o model.so
  *     cc -O2 -I"$(python -c 'import nnefc.targets.runtime as r; print(*r.__path__)')" text.c model.so -o text -Wl,-rpath,'$ORIGIN'
- *     ./text 100 "The capital of France is"     # at most 100 tokens, the likeliest each time */
+ *     ./text 100 "The capital of France is"     # at most 100 tokens, the likeliest each time
+ *
+ * With -DCHAT it answers a message, by the model's chat template:
+ *
+ *     ./text 100 "What is the capital of France?" */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "nnefc.h"
 
@@ -41,16 +46,42 @@ static int64_t next_token(nnefc_session *session, const int64_t *tokens, size_t 
 }
 
 /* The tokens of a text, in memory to be freed; null with a message. */
-static int64_t *tokens_of(const char *text, size_t *count) {
-    size_t room = strlen(text) + 16;
+static int64_t *tokens_of(const char *text, size_t size, uint32_t flags, size_t *count) {
+    size_t room = size + 16;
     int64_t *tokens = malloc(room * sizeof *tokens);
     nnefc_status status = tokens == NULL ? NNEFC_OUT_OF_MEMORY : NNEFC_OK;
-    if (status == NNEFC_OK) status = nnefc_tokenize(text, strlen(text), NNEFC_WITH_BEGIN_AND_END, tokens, room, count);
+    if (status == NNEFC_OK) status = nnefc_tokenize(text, size, flags, tokens, room, count);
     if (status == NNEFC_OK && *count > 0) return tokens;
     fprintf(stderr, "no tokens: %s\n", status == NNEFC_OK ? "the text is empty" : nnefc_status_name(status));
     free(tokens);
     return NULL;
 }
+
+#ifdef CHAT
+/* The tokens of a conversation that begins with a message, and of what comes before the reply. */
+static int64_t *prompt_of(const char *message, size_t *count) {
+    char error[256] = "";
+    nnefc_message messages[] = {{.role = {"user", 4}, .content = {message, strlen(message)}}};
+    nnefc_chat_options options = {.struct_size = sizeof options, .flags = NNEFC_ADD_GENERATION_PROMPT};
+    options.local_time = (int64_t)time(NULL); /* UTC here; some templates write the date */
+    options.error = error, options.error_room = sizeof error;
+    size_t size = 0;
+    nnefc_status status = nnefc_chat(messages, 1, &options, NULL, 0, &size); /* how long it is */
+    char *text = status == NNEFC_TOO_SMALL ? malloc(size) : NULL;
+    if (text != NULL) status = nnefc_chat(messages, 1, &options, text, size, &size);
+    int64_t *tokens = NULL;
+    if (text != NULL && status == NNEFC_OK)
+        tokens = tokens_of(text, size, NNEFC_FIND_CONTROL, count);
+    else
+        fprintf(stderr, "no conversation: %s %s\n", nnefc_status_name(status), error);
+    free(text);
+    return tokens;
+}
+#else
+static int64_t *prompt_of(const char *text, size_t *count) {
+    return tokens_of(text, strlen(text), NNEFC_WITH_BEGIN_AND_END, count);
+}
+#endif
 
 int main(int argument_count, char **arguments) {
     size_t count = 0;
@@ -58,7 +89,7 @@ int main(int argument_count, char **arguments) {
         fprintf(stderr, "usage: %s MAX_TOKENS TEXT\n", arguments[0]);
         return 2;
     }
-    int64_t *tokens = tokens_of(arguments[2], &count);
+    int64_t *tokens = prompt_of(arguments[2], &count);
     if (tokens == NULL) return 1;
     nnefc_session *session = NULL;
     if (nnefc_create(NULL, &session) != NNEFC_OK) {

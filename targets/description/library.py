@@ -83,6 +83,15 @@ _VOCABULARY_FUNCTIONS = {  # besides those, in libraries with a tokenizer
     ),
 }
 
+_CHAT_FUNCTIONS = {  # besides those, in libraries with a chat template
+    "chat": (
+        "nnefc_status",
+        "const nnefc_message *messages, size_t count, const nnefc_chat_options *options, char *text, size_t room, "
+        "size_t *size",
+        "messages, count, options, text, room, size",
+    ),
+}
+
 _PROFILE_FUNCTIONS = {  # besides those, in libraries that time their kernels
     "profile": ("uint32_t", "nnefc_kernel_times *times, uint32_t count", "times, count"),
     "profile_reset": ("void", "void", ""),
@@ -366,6 +375,7 @@ class LibraryDescription:
         metadata: what the model says of itself, keys and values.
         has_text: whether its code computes with strings.
         has_vocabulary: whether it has the tokenizer of a language model.
+        has_chat: whether it has the program of a chat template.
         parts: of what lies in the workspace, the part: 0 for what is laid out for the inputs' sizes, else a number from
             1 on for what is laid out when a data-dependent size is known and that has no limit. Empty: all 0.
         output_parts: of each output, the part with which its shape is known. Empty: all is 0.
@@ -416,6 +426,7 @@ class LibraryDescription:
     metadata: tuple[tuple[str, str], ...] = ()
     has_text: bool = False
     has_vocabulary: bool = False
+    has_chat: bool = False
     parts: tuple[int, ...] = ()
     output_parts: tuple[int, ...] = ()
     part_dimensions: tuple[int, ...] = ()
@@ -463,6 +474,7 @@ def functions_of(description: LibraryDescription) -> dict[str, tuple[str, str, s
     own |= _SELECTION_FUNCTIONS if description.selects else {}
     own |= _LOG_FUNCTIONS if description.logs else {}
     own |= _VOCABULARY_FUNCTIONS if description.has_vocabulary else {}
+    own |= _CHAT_FUNCTIONS if description.has_chat else {}
     own |= _PROFILE_FUNCTIONS if description.kernels else {}
     return dict(sorted(own.items()))
 

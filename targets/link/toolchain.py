@@ -349,7 +349,7 @@ def _compile_flags(description: LibraryDescription) -> list[str]:
     levels += ["-DNNEFC_RELAXED_DOT"] * bool({"relaxed-udot", "relaxed-sdot"} & set(description.cpu_features))
     levels += ["-DNNEFC_CANCELLABLE"] * description.cancellable
     levels += ["-DNNEFC_SELECTS"] * description.selects
-    levels += ["-DNNEFC_LOG"] * description.logs
+    levels += ["-DNNEFC_LOG"] * description.logs + ["-DNNEFC_CHAT"] * description.has_chat
     levels += ["-DNNEFC_WARMS_UP"] * description.warms_up
     small = ["-DNNEFC_SMALL", *["-DNNEFC_CALLED"] * description.is_called] if description.small else []
     return [*_COMPILE_FLAGS, *sizes, *["-DNNEFC_TEXT"] * description.has_text, *states, *profile, *levels, *small]
@@ -364,7 +364,7 @@ def runtime_sources(description: LibraryDescription) -> list[Path]:
     found = [path for folder in SHARED for path in (RUNTIME / folder).glob("*.c") if path.name not in left_out]
     sources = sorted(found, key=lambda path: path.name)
     folders = [device.folder] * bool(device.folder) + ["open"] * description.is_dynamic
-    folders += ["tokenizer"] * description.has_vocabulary
+    folders += ["tokenizer"] * description.has_vocabulary + ["chat"] * description.has_chat
     folders += ["text", "images"] * description.has_text + ["states"] * bool(description.states)
     folders += ["profile"] * bool(description.kernels) + ["levels"] * bool(description.levels)
     folders += ["checked"] * description.checked

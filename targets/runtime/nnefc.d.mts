@@ -59,6 +59,21 @@ export interface Dimension {
   readonly typical: number;
 }
 
+/** A message of a conversation, as chat templates take it. */
+export interface Message {
+  readonly role: string;
+  readonly content?: unknown;
+  readonly [member: string]: unknown;
+}
+
+/** The text of tokens that come one after the other. */
+export interface TextStream {
+  /** The text that a token adds; a character of several tokens comes with the last one of them. */
+  add(token: number | bigint): string;
+  /** What is left: the beginning of a character that did not end, as U+FFFD. */
+  end(): string;
+}
+
 /** A network with a session of its own. */
 export class Model {
   private constructor();
@@ -79,6 +94,25 @@ export class Model {
   reserve(sizes?: Readonly<Record<string, number>>): void;
   /** Brings the states back to their initial values. */
   reset(): void;
+  /** Whether the module has the tokenizer of a language model. */
+  readonly hasTokenizer: boolean;
+  /** Whether the module renders conversations by the model's chat template. */
+  readonly hasChat: boolean;
+  /** The tokens of a text: with those before and after it, and control tokens as text, by default. */
+  tokenize(text: string, options?: { readonly beginAndEnd?: boolean; readonly control?: boolean }): number[];
+  /** The text of tokens, without control tokens by default. */
+  detokenize(tokens: readonly (number | bigint)[], options?: { readonly skipControl?: boolean }): string;
+  /** What makes text of tokens that come one by one. */
+  textStream(options?: { readonly skipControl?: boolean }): TextStream;
+  /** A conversation as the model reads it, to be tokenized with `{ beginAndEnd: false, control: true }`. */
+  chatText(
+    messages: readonly Message[],
+    options?: {
+      readonly tools?: readonly unknown[] | null;
+      readonly addGenerationPrompt?: boolean;
+      readonly variables?: Readonly<Record<string, unknown>>;
+    },
+  ): string;
   /** A further session of the same network, with states of its own. */
   session(): Model;
   /** Frees the session. Closing twice does nothing. */

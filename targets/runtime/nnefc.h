@@ -94,7 +94,8 @@ typedef enum nnefc_status {
     NNEFC_NO_DEVICE = 8,       /* there is no GPU, or no driver, that can run the network */
     NNEFC_DEVICE_ERROR = 9,    /* the GPU or its driver reported a failure; outputs and states are undefined */
     NNEFC_TOO_SMALL = 10,      /* memory of the caller's is smaller than an output; nothing was run */
-    NNEFC_CANCELLED = 11       /* nnefc_cancel has ended the run; outputs and states are undefined */
+    NNEFC_CANCELLED = 11,      /* nnefc_cancel has ended the run; outputs and states are undefined */
+    NNEFC_TEMPLATE_ERROR = 12  /* nnefc_chat: the chat template refuses the conversation, or exceeds a limit */
 } nnefc_status;
 
 /* Element types. */
@@ -383,6 +384,34 @@ NNEFC_API nnefc_status nnefc_tokenize(const char *text, size_t size, uint32_t fl
  * together the text of all. Returns NNEFC_TOO_SMALL, NNEFC_BAD_ARGUMENT (also for a number that is no token), NNEFC_OUT_OF_MEMORY. */
 NNEFC_API nnefc_status nnefc_detokenize(const int64_t *tokens, size_t count, uint32_t flags, char *text, size_t room, size_t *size);
 
+/* A message of a conversation. */
+typedef struct nnefc_message {
+    nnefc_string role;    /* "system", "user", "assistant", "tool"; without a role if its data is null */
+    nnefc_string content; /* likewise */
+    nnefc_string more;    /* further members, as a JSON object: {"tool_calls": [...]}; empty for none */
+} nnefc_message;
+
+/* For `flags` of nnefc_chat_options. */
+#define NNEFC_ADD_GENERATION_PROMPT 1u /* with what comes before the model's next reply */
+
+/* Zeros, but for struct_size, stand for a conversation without tools and variables. */
+typedef struct nnefc_chat_options {
+    uint32_t struct_size;   /* sizeof(nnefc_chat_options) */
+    uint32_t flags;
+    nnefc_string tools;     /* the functions that the model may call, as a JSON array; empty for none */
+    nnefc_string variables; /* further variables of the chat template, as a JSON object: {"enable_thinking": false}; empty for none */
+    int64_t local_time;     /* for chat templates that write the date: the seconds since 1970 began, both in local time; with 0 these fail */
+    char *error;            /* is given the message of a failure, with a null byte behind it; may be null */
+    size_t error_room;      /* bytes at `error` */
+} nnefc_chat_options;
+
+/* A conversation as the model's text, in UTF-8 and without a null byte at its end: what its chat template makes of the messages. It is
+ * written to `text` if it has at most `room` bytes, and its size to *size. It is to be tokenized with NNEFC_FIND_CONTROL, and without
+ * NNEFC_WITH_BEGIN_AND_END. `options` may be null. Returns NNEFC_TOO_SMALL, NNEFC_BAD_ARGUMENT, NNEFC_WRONG_ABI, NNEFC_OUT_OF_MEMORY,
+ * and NNEFC_TEMPLATE_ERROR if the template refuses the conversation, takes more than 256 MiB or 50 million steps, or a text is no UTF-8 or
+ * no JSON. In libraries whose chat template could be compiled; needs no session, and may be called by several threads at the same time. */
+NNEFC_API nnefc_status nnefc_chat(const nnefc_message *messages, size_t count, const nnefc_chat_options *options, char *text, size_t room, size_t *size);
+
 /* The message of the session's last call, in English; "" if it succeeded. For null: the message of the calling thread's
  * last nnefc_create or nnefc_check, or of an nnefc_destroy that failed after it. Valid until the next call on the session; for null,
  * until the thread's next such call or 8 failures of other threads. NNEFC_BUSY does not change the message, which
@@ -496,6 +525,13 @@ typedef struct nnefc_tokenizer_interface {
 } nnefc_tokenizer_interface;
 
 #define NNEFC_TOKENIZER_INTERFACE(name) {name##_tokenize, name##_detokenize}
+
+/* The further function of those with a chat template: NNEFC_CHAT_INTERFACE(nnefc). */
+typedef struct nnefc_chat_interface {
+    nnefc_status (*chat)(const nnefc_message *messages, size_t count, const nnefc_chat_options *options, char *text, size_t room, size_t *size);
+} nnefc_chat_interface;
+
+#define NNEFC_CHAT_INTERFACE(name) {name##_chat}
 
 /* The further functions of networks for GPUs. */
 typedef struct nnefc_device_interface {

@@ -653,6 +653,57 @@ private:
     std::shared_ptr<void> owner_;
 };
 
+// A message of a conversation: its role and content, and further members as a JSON object.
+struct Message {
+    std::string role, content, more = {};
+};
+
+// What nnefc_chat_options has: functions that the model may call and further variables as JSON, and the time for templates with dates.
+struct ChatOptions {
+    std::string tools = {}, variables = {};
+    bool add_generation_prompt = true;
+    std::int64_t local_time = 0;
+};
+
+// Conversations by the chat template of a language model. All functions may be called from any thread.
+class Chat {
+public:
+    explicit Chat(const nnefc_chat_interface &chat, std::shared_ptr<void> owner = nullptr) : chat_(chat), owner_(std::move(owner)) {
+        if (chat.chat == nullptr) throw Error(NNEFC_BAD_ARGUMENT, "this library has no chat template");
+    }
+
+    // The text of a conversation, to be tokenized with NNEFC_FIND_CONTROL alone.
+    std::string text(const std::vector<Message> &messages, const ChatOptions &given = {}) const {
+        std::vector<nnefc_message> list;
+        for (const Message &message : messages) list.push_back({viewed(message.role), viewed(message.content), viewed(message.more)});
+        char error[512] = "";
+        nnefc_chat_options options = {};
+        options.struct_size = sizeof options;
+        options.flags = given.add_generation_prompt ? NNEFC_ADD_GENERATION_PROMPT : 0;
+        options.tools = viewed(given.tools);
+        options.variables = viewed(given.variables);
+        options.local_time = given.local_time;
+        options.error = error;
+        options.error_room = sizeof error;
+        std::string text(4096, '\0');
+        std::size_t size = 0;
+        nnefc_status status = chat_.chat(list.data(), list.size(), &options, text.data(), text.size(), &size);
+        if (status == NNEFC_TOO_SMALL) {
+            text.resize(size);
+            status = chat_.chat(list.data(), list.size(), &options, text.data(), text.size(), &size);
+        }
+        if (status != NNEFC_OK) throw Error(status, std::string("the chat template: ") + error);
+        text.resize(size);
+        return text;
+    }
+
+private:
+    static nnefc_string viewed(const std::string &text) { return {text.data(), text.size()}; }
+
+    nnefc_chat_interface chat_;
+    std::shared_ptr<void> owner_;
+};
+
 #ifdef NNEFC_HAS_DLOPEN
 // A shared library, opened at run time. It stays open as long as it or one of its sessions lives.
 class Library {
@@ -694,6 +745,9 @@ public:
 
     // The text of a language model, in libraries with a tokenizer.
     Tokenizer tokenizer() const { return Tokenizer(functions_, tokenizer_, handle_); }
+
+    // Conversations of a language model, in libraries with a chat template.
+    Chat chat() const { return Chat(chat_, handle_); }
 
 private:
     Library() = default;
@@ -763,6 +817,7 @@ private:
             find(path, "nnefc_tokenize", tokenizer_.tokenize);
             find(path, "nnefc_detokenize", tokenizer_.detokenize);
         }
+        if (dlsym(handle_.get(), "nnefc_chat") != nullptr) find(path, "nnefc_chat", chat_.chat);
         const std::uint32_t version = functions_.describe()->abi_version;
         if (version == NNEFC_OPEN_ABI_VERSION) {
             find(path, "nnefc_resize", open_.resize);
@@ -789,6 +844,7 @@ private:
     nnefc_control_interface control_ = {};
     nnefc_selection_interface selection_ = {};
     nnefc_tokenizer_interface tokenizer_ = {}; // null pointers for libraries without a tokenizer
+    nnefc_chat_interface chat_ = {};           // likewise, without a chat template
     using SetLog = void (*)(nnefc_log *, void *, std::int32_t);
     SetLog set_log_ = nullptr;
     std::shared_ptr<Log> log_;

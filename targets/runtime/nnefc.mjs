@@ -19,8 +19,11 @@
 // Of several modules, the first is loaded that the engine can run:
 //
 //     const model = await load([{ source: "net.relaxed.wasm", needs: "relaxed-simd" }, "net.wasm"], { threads: 4 });
+//
+// Modules of language models take and give text: `model.tokenize`, `model.detokenize`, `model.textStream`, `model.chatText`.
 
 import { NnefcError, chosen, instantiated, moduleOf, supports } from "./nnefc_module.mjs";
+import { TextStream, chatText, detokenized, tokensOf } from "./nnefc_text.mjs";
 
 export { NnefcError, supports };
 
@@ -351,6 +354,47 @@ export class Model {
   /** Brings the states back to their initial values. */
   reset() {
     this.#library.check(this.#open().functions.nnefc_reset(this.#session), this.#session);
+  }
+
+  /** Whether the module has the tokenizer of a language model. */
+  get hasTokenizer() {
+    return this.#library.functions.nnefc_tokenize !== undefined;
+  }
+
+  /** Whether the module renders conversations by the model's chat template. */
+  get hasChat() {
+    return this.#library.functions.nnefc_chat !== undefined;
+  }
+
+  /**
+   * The tokens of a text, as numbers.
+   *
+   * @param {{beginAndEnd?: boolean, control?: boolean}} [options] `beginAndEnd`: with the tokens that the model has before and after a
+   *     text (true); `control`: the texts of control tokens are these tokens, as in a rendered conversation (false).
+   */
+  tokenize(text, { beginAndEnd = true, control = false } = {}) {
+    return tokensOf(this.#open(), text, beginAndEnd, control);
+  }
+
+  /** The text of tokens; bytes that are no UTF-8 become U+FFFD. `skipControl`: without control tokens (true). */
+  detokenize(tokens, { skipControl = true } = {}) {
+    return detokenized(this.#open(), tokens, skipControl);
+  }
+
+  /** What makes text of tokens that come one by one: `add(token)` returns what each adds, `end()` what is left. */
+  textStream({ skipControl = true } = {}) {
+    return new TextStream(this.#open(), skipControl);
+  }
+
+  /**
+   * A conversation as the model reads it, to be tokenized with `{ beginAndEnd: false, control: true }`.
+   *
+   * @param {Array<Object>} messages as chat templates take them: `{ role: "user", content: "…" }`.
+   * @param {{tools?: Array<Object>, addGenerationPrompt?: boolean, variables?: Object}} [options] functions that the model may call,
+   *     whether what comes before its next reply is at the end (true), and further variables of the template.
+   */
+  chatText(messages, options = {}) {
+    return chatText(this.#open(), messages, options);
   }
 
   /**

@@ -48,6 +48,9 @@ const char *nnefc_status_name(nnefc_status status) {
 #ifdef NNEFC_CANCELLABLE
         [NNEFC_CANCELLED] = "cancelled",
 #endif
+#ifdef NNEFC_CHAT
+        [NNEFC_TEMPLATE_ERROR] = "template error",
+#endif
     };
     unsigned index = (unsigned)status;
     return index < sizeof names / sizeof *names && names[index] != NULL ? names[index] : "unknown status";

@@ -12,6 +12,7 @@ from language_models import logits, write_model
 
 import nnefc
 from nnefc.chat import ChatError, Conversation
+from nnefc.chat.prompts import Prompts
 from nnefc.cli import main
 from nnefc.targets.link.toolchain import RUNTIME
 from nnefc.targets.link.zig import run_compiler, zig
@@ -81,6 +82,24 @@ def test_the_program_in_c_continues_a_text(chat: tuple[Path, dict[str, np.ndarra
         text = "".join(model.detokenize_stream(model.generate(model.tokenize("hello"), most=6, end=ends)))
     assert done.stdout.decode(errors="replace") == text + "\n"
     assert subprocess.run([tmp_path / "text", "6", ""], check=False, capture_output=True).returncode == 1
+    run_compiler([*zig(), "cc", "-DCHAT", *flags, str(source), str(library), "-o", str(tmp_path / "chat")], tmp_path)
+    done = subprocess.run([tmp_path / "chat", "6", "hello"], check=True, capture_output=True)
+    with nnefc.load(library) as model:
+        assert model.has_chat
+        reply = "".join(Conversation(model).reply("hello", max_tokens=6))
+    assert done.stdout.decode(errors="replace") == reply + "\n"
+
+
+def test_the_library_and_jinja2_make_the_same_prompt(
+    chat: tuple[Path, dict[str, np.ndarray]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    messages = [{"role": "user", "content": "hello <|end|> é"}]
+    with nnefc.load(chat[0]) as model:
+        by_library = Prompts(model).tokens(messages)
+        monkeypatch.setattr(nnefc.Model, "has_chat", False)
+        prompts = Prompts(model)
+        assert prompts.tokens(messages) == by_library
+        prompts.close()
 
 
 def test_a_reply_that_is_closed_stays_as_far_as_it_is(chat: tuple[Path, dict[str, np.ndarray]]) -> None:

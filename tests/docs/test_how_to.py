@@ -109,9 +109,9 @@ def test_the_page_on_browsers(folder: Path) -> None:
     shell(blocks("browser.md", "sh")[0], folder)
     for name in ("udot", "sdot", "relaxed"):  # of which the engine may take one
         shutil.copy(folder / "model.wasm", folder / f"model.{name}.wasm")
-    for name in ("nnefc.mjs", "nnefc_module.mjs"):
+    for name in ("nnefc.mjs", "nnefc_module.mjs", "nnefc_text.mjs"):
         shutil.copy(ROOT / "targets" / "runtime" / name, folder)
-    default_choice, chosen = blocks("browser.md", "js")
+    default_choice, chosen, _ = blocks("browser.md", "js")
     (folder / "default_choice.mjs").write_text(f"{default_choice}console.log(scores.length);\n")
     begin = default_choice.partition("\n")[0]
     (folder / "chosen.mjs").write_text(f"{begin}\n{chosen}console.log(model.target);\n")

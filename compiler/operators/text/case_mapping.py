@@ -1,4 +1,4 @@
-"""Generates the case tables of `targets/runtime/text/case.c`, which map as Python's `str.upper` and `str.lower` do."""
+"""Generates the case tables of `targets/runtime/text/letters.h`, which map as Python's strings do."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nnefc.operators.base import Array
 
 __all__ = ["Case", "case_table"]
 
-Case = Literal["LOWER", "UPPER"]
+Case = Literal["LOWER", "UPPER", "TITLE"]
 
 _SIGMA = "\N{GREEK CAPITAL LETTER SIGMA}"
 _FINAL = "\N{GREEK SMALL LETTER FINAL SIGMA}"
@@ -35,8 +35,9 @@ def _kind(character: str) -> int:
 
 @cache
 def case_table(case: Case) -> Array:
-    """The table of a change of case, uint8: `letters` in `case.c`."""
-    changed = {c: c.lower() if case == "LOWER" else c.upper() for c in _characters()}
+    """The table of a change of case, uint8: `nnefc_letters` in `letters.h`. Title case is that of single characters."""
+    change = {"LOWER": str.lower, "UPPER": str.upper, "TITLE": str.title}[case]
+    changed = {c: change(c) for c in _characters()}
     entries, others = [], b""
     for character, other in changed.items():
         if character != other:

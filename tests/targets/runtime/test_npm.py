@@ -49,7 +49,8 @@ def test_a_project_imports_the_package(tmp_path: Path) -> None:
         names = {name.removeprefix("package/") for name in opened.getnames()}
         opened.extractall(project / "node_modules", filter="data")
     (project / "node_modules" / "package").rename(project / "node_modules" / "nnefc")
-    assert names == {"package.json", "README.md", "LICENSE", "nnefc.mjs", "nnefc_module.mjs", "nnefc.d.mts"}
+    loader = {"nnefc.mjs", "nnefc_module.mjs", "nnefc_text.mjs", "nnefc.d.mts"}
+    assert names == {"package.json", "README.md", "LICENSE", *loader}
     nnefc.compile(ROOT / "examples" / "digits" / "model.nnef", "wasm32-wasi").export(project / "digits.wasm")
     (project / "main.mjs").write_text(PROGRAM)
     done = subprocess.run(["node", "main.mjs"], cwd=project, capture_output=True, text=True, check=False, timeout=120)
@@ -65,12 +66,12 @@ def test_types_declare_what_the_loader_exports() -> None:
     methods = {
         line.split("(")[0].strip() for line in (runtime / "nnefc.mjs").read_text().splitlines() if line.startswith("  ")
     }
-    for method in ("run", "reserve", "reset", "session", "close"):
+    for method in ("run", "reserve", "reset", "session", "close", "tokenize", "detokenize", "textStream", "chatText"):
         assert method in methods
         assert f"  {method}" in declared
 
 
 def test_bundlers_for_browsers_find_no_module_of_node() -> None:
-    for name in ("nnefc.mjs", "nnefc_module.mjs"):
+    for name in ("nnefc.mjs", "nnefc_module.mjs", "nnefc_text.mjs"):
         text = (ROOT / "targets" / "runtime" / name).read_text()
         assert not re.findall(r"""(?:import|from)\s*\(?\s*["'`]node:""", text)
