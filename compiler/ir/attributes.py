@@ -129,10 +129,15 @@ ADDS_OFFSETS = _declare(
     "nnefc.adds_offsets", Site.FUNCTION, ValueType.FLAG, _FROM_NETWORK,
     "The kernel dequantizes blocks and adds its last operand after scaling, instead of subtracting it before.",
 )  # fmt: skip
+EXPERT_PRODUCTS = _declare(
+    "nnefc.expert_products", Site.FUNCTION, ValueType.INTEGER, _FROM_NETWORK,
+    "The kernel multiplies each row, its first operand, with matrices that its second operand chooses; there are as "
+    "many as the attribute says, one below the other in its third operand.",
+)  # fmt: skip
 UPDATES = _declare(
     "nnefc.updates", Site.FUNCTION, ValueType.INTEGER, _FROM_NETWORK,
-    "The index of the operand that the kernel's result is a changed copy of: the memory plan lets both share memory, "
-    "or copies the operand first.",
+    "The index of the operand that the kernel's first result is a changed copy of: the memory plan lets both share "
+    "memory, or copies the operand first.",
 )  # fmt: skip
 INDEPENDENT = _declare(
     "nnefc.independent", Site.LOOP, ValueType.FLAG, _FROM_NETWORK,

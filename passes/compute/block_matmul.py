@@ -15,7 +15,7 @@ x[M, K] = q[m, k] * r[m, k / block]            y[M, N] = sum over blocks of (q W
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +30,7 @@ from nnefc.passes.compute.dot.packed_int4 import bytes_of, element_of
 from nnefc.passes.tir.dot.byte_split import join_bytes
 from nnefc.symbolic.dims import dimensions
 
-__all__ = ["Blocks", "gather_rows", "multiply_blocks", "pack_blocks", "sums_of_blocks"]
+__all__ = ["Blocks", "gather_rows", "multiply_blocks", "multiply_chosen_blocks", "pack_blocks", "sums_of_blocks"]
 
 
 _STEPS = 3  # to move the bits, to convert them
@@ -117,6 +117,52 @@ def sums_of_blocks(left: te.Tensor, block: int) -> te.Tensor:
     return te.compute((*outer, depth // block), element, name="sums_of_blocks")
 
 
+class _Terms:
+    """The terms of a product with a matrix in blocks: an element of the left factor times a dequantized one.
+
+    Attributes:
+        panels, lanes: N is so many vectors of so many elements.
+        axes: what terms are summed over: blocks, words, and steps that take one word apart.
+    """
+
+    def __init__(self, tensors: Sequence[te.Tensor], blocks: Blocks) -> None:
+        """Takes the tensors of :func:`multiply_blocks`."""
+        self._blocks = blocks
+        self._left, self._packed, self._scales, *others = tensors
+        self._points = others.pop(0) if blocks.points != "nothing" else None
+        self._sums = others.pop(0) if blocks.has_offsets else None
+        self._ranges = others.pop(0) if blocks.how is not None else None
+        self.panels, count, self._size, self.lanes = map(int, self._packed.shape)
+        extents = {"kb": count, "kj": self._size, "kp": blocks.positions}
+        self.axes = [te.reduce_axis((0, extent), name) for name, extent in extents.items()]
+
+    def at(self, source: Sequence[tirx.Expr], panel: tirx.Expr, lane: tirx.Expr) -> tirx.Expr:
+        """Returns the term of a row of the left factor and an element of a vector of columns."""
+        blocks, left = self._blocks, self._left
+        block, word, part = (axis.var for axis in self.axes)
+        position = (panel, block, lane)
+        at = (block * self._size + word) * blocks.positions + part
+        stored = self._packed(panel, block, word, lane)
+        scale = self._scales(*position).astype("float32")
+        if self._ranges is not None:
+            assert blocks.how is not None
+            elements = bytes_of(stored, part, blocks.bits)
+            if blocks.digits > 1:
+                dot = join_bytes(*(blocks.how.product(left(*source, digit, at), elements) for digit in range(2)))
+            else:
+                dot = blocks.how.product(left(*source, at), elements)
+            term = dot.astype("float32") * (scale * self._ranges(*source, block))
+        else:
+            scalar = (
+                stored.astype("float32") if blocks.bits == 8 else element_of(stored, part, blocks.bits, blocks.look_up)
+            )
+            term = left(*source, at) * (scalar * scale)
+        if self._sums is not None:
+            share = tirx.const(1 / (self._size * blocks.positions), "float32")
+            term = term + self._sums(*source, block) * (blocks.offset(self._points, position, scale) * share)
+        return term
+
+
 def multiply_blocks(*given: Any) -> te.Tensor:
     """`[…, M, K]` times a quantized `[K, N]`: `[…, M, N]`, float32.
 
@@ -127,45 +173,41 @@ def multiply_blocks(*given: Any) -> te.Tensor:
             shape; a `Blocks`; and M, or a little more, as for `multiply_packed`.
     """
     *tensors, blocks, rows = given
-    left, packed, scales, *others = tensors
-    points = others.pop(0) if blocks.points != "nothing" else None
-    sums = others.pop(0) if blocks.has_offsets else None
-    ranges = others.pop(0) if blocks.how is not None else None
-    *batch, height = dimensions(left.shape)[: -2 if blocks.digits > 1 else -1]
-    vectors, count, size, lanes = map(int, packed.shape)
-    extents = {"kb": count, "kj": size, "kp": blocks.positions}
-    axes = [te.reduce_axis((0, extent), name) for name, extent in extents.items()]
+    *batch, height = dimensions(tensors[0].shape)[: -2 if blocks.digits > 1 else -1]
+    terms = _Terms(tensors, blocks)
 
     def element(*index: tirx.Var) -> tirx.Expr:
         *outer, row, column = index
-        block, word, part = (axis.var for axis in axes)
         source = (*outer, row if height == rows else tirx.min(row, height - 1))
-        position = (column // lanes, block, column % lanes)
-        at = (block * size + word) * blocks.positions + part
-        stored = packed(*position[:2], word, position[2])
-        scale = scales(*position).astype("float32")
-        if ranges is not None:
-            elements = bytes_of(stored, part, blocks.bits)
-            if blocks.digits > 1:
-                dot = join_bytes(*(blocks.how.product(left(*source, digit, at), elements) for digit in range(2)))
-            else:
-                dot = blocks.how.product(left(*source, at), elements)
-            term = dot.astype("float32") * (scale * ranges(*source, block))
-        else:
-            scalar = (
-                stored.astype("float32") if blocks.bits == 8 else element_of(stored, part, blocks.bits, blocks.look_up)
-            )
-            term = left(*source, at) * (scalar * scale)
-        if sums is not None:
-            share = tirx.const(1 / (size * blocks.positions), "float32")
-            term = term + sums(*source, block) * (blocks.offset(points, position, scale) * share)
-        return te.sum(term, axis=axes)
+        return te.sum(terms.at(source, column // terms.lanes, column % terms.lanes), axis=terms.axes)
 
-    wide = vectors * lanes
+    wide = terms.panels * terms.lanes
     whole = te.compute((*batch, rows, wide), element, name="matmul", attrs={DEQUANTIZED: _STEPS})
     if rows == height and blocks.columns == wide:
         return whole
     return te.compute((*batch, height, blocks.columns), lambda *index: whole(*index), name="cut")
+
+
+def multiply_chosen_blocks(*given: Any) -> te.Tensor:
+    """Rows times those matrices that are chosen for each of them: `[R, 1, N]`, float32.
+
+    Args:
+        given: the number of a matrix for each result, `[R]`; the left factor, `[M, K]`, and the matrices side by side,
+            `[K, count N]`, as for :func:`multiply_blocks`; a `Blocks`; how many matrices there are, N being full
+            vectors; and how many results follow each other for each row of the left factor.
+    """
+    chosen, *tensors, blocks, count, each = given
+    (results,) = dimensions(chosen.shape)
+    terms = _Terms(tensors, blocks)
+    panels = terms.panels // count
+
+    def element(result: tirx.Var, row: tirx.Var, column: tirx.Var) -> tirx.Expr:
+        matrix = index_in_range(chosen(result), count, "clip")
+        panel = matrix * panels + column // terms.lanes
+        return te.sum(terms.at((result // each + row,), panel, column % terms.lanes), axis=terms.axes)
+
+    shape = (results, 1, panels * terms.lanes)
+    return te.compute(shape, element, name="matmul", attrs={DEQUANTIZED: _STEPS})
 
 
 def gather_rows(*given: Any) -> te.Tensor:

@@ -4,6 +4,8 @@ w = dequantize_blocks(B, scales, zeros)                   y = multiply_blocks(x,
 y = matmul(x, w)                                    →     t = gather_rows(i, pack(B), pack(scales), pack(zeros))
 t = take(permute_dims(w), i)
 
+e = experts(x, chosen, permute_dims(w))             →     e = multiply_chosen_blocks(chosen, x, pack(B), …)
+
 Where the target has an instruction for products of four bytes, x is rounded to as many bytes as the model lets it be,
 one or two:
 
@@ -19,8 +21,15 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from nnefc.ir.attributes import ADDS_OFFSETS, DEQUANTIZES_BLOCKS, MAY_BE_WIDE, ROW_BYTES
-from nnefc.passes.compute.block_matmul import Blocks, gather_rows, multiply_blocks, pack_blocks, sums_of_blocks
+from nnefc.ir.attributes import ADDS_OFFSETS, DEQUANTIZES_BLOCKS, EXPERT_PRODUCTS, MAY_BE_WIDE, ROW_BYTES
+from nnefc.passes.compute.block_matmul import (
+    Blocks,
+    gather_rows,
+    multiply_blocks,
+    multiply_chosen_blocks,
+    pack_blocks,
+    sums_of_blocks,
+)
 from nnefc.passes.compute.dot.dot_product import Multiplication, multiplication_of
 from nnefc.passes.compute.dot.packed_int4 import looks_up_elements
 from nnefc.passes.compute.matmul import padded_rows
@@ -28,7 +37,7 @@ from nnefc.passes.graph.fusion.fusion_patterns import FUSION, OpPattern
 from nnefc.passes.graph.quantized.packed_operands import packed_data
 from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_call, is_constant, shape_of
 from nnefc.passes.tir.dot.byte_split import LARGEST, split_bytes
-from nnefc.symbolic.dims import expression
+from nnefc.symbolic.dims import element_count, expression
 from nnefc.targets.machine.cpu.target import Target
 
 _MIN = 1e-30  # the largest number of a block is taken to be no less
@@ -119,23 +128,49 @@ class _Packer(Rewriter):
                 blocks = self._blocks(matrix)
                 given = call.args[1], *self._tensors(matrix, blocks)
                 return self.emit_te(gather_rows, *given, blocks, shape_of(call.args[0])[1], str(call.attrs.mode))
+        if is_call(call, "call_tir"):
+            attrs = self.builder.get()[call.args[0]].attrs
+            count = int(attrs.get(EXPERT_PRODUCTS, 0)) if attrs else 0
+            return self._of_experts(var, call, count) if count else call
         return call
 
+    def _of_experts(self, var: relax.Var, call: relax.Call, count: int) -> relax.Expr:
+        """Returns the products of rows with the matrices that are chosen for each of them."""
+        left, chosen, weights, *_ = call.args[1].fields  # sizes may follow
+        matrix = matrix_in_blocks(self, weights)
+        outputs = shape_of(weights)[0] // count
+        is_full = outputs % self._target.block_lanes("float32") == 0
+        if matrix is None or not matrix.transposed or not is_full or 0 in shape_of(var):
+            return call
+        *outer, depth = shape_of(left)
+        results = element_count(shape_of(chosen))
+        each = 1 if len(outer) == 2 else shape_of(chosen)[1]
+        left = self.builder.emit(relax.op.reshape(left, [expression(size) for size in (element_count(outer), depth)]))
+        flat = self.builder.emit(relax.op.reshape(chosen, [expression(results)]))
+        blocks, given = self._operands(left, matrix)
+        made = self.emit_te(multiply_chosen_blocks, flat, *given, blocks, count, each, name="expert_block_matmul")
+        return self.builder.emit(relax.op.reshape(made, [expression(size) for size in shape_of(var)]))
+
     def _product(self, left: relax.Expr, matrix: BlockMatrix) -> relax.Expr:
+        blocks, given = self._operands(left, matrix)
+        rows = padded_rows(shape_of(left)[-2], self._target.vectors.registers // blocks.digits)
+        attrs = {FUSION: OpPattern.OUT_FUSABLE}
+        return self.emit_te(multiply_blocks, *given, blocks, rows, name="block_matmul", attrs=attrs)
+
+    def _operands(self, left: relax.Expr, matrix: BlockMatrix) -> tuple[Blocks, list[relax.Expr]]:
+        """Returns the tensors that kernels of a product read, the left factor, padded to full blocks, the first."""
         blocks, block = self._blocks(matrix), matrix.block
         missing = shape_of(matrix.tensors[0])[1] * block - shape_of(left)[-1]
         if missing:
             widths = [0, 0] * (len(shape_of(left)) - 1) + [0, missing]
             left = self.builder.emit(relax.op.nn.pad(left, widths))
-        rows = padded_rows(shape_of(left)[-2], self._target.vectors.registers // blocks.digits)
         given = [left, *self._tensors(matrix, blocks)]
         if blocks.how is not None:
             given[0], sums, ranges = self._in_bytes(left, block, blocks.how, blocks.digits)
             given += [sums, ranges] if blocks.has_offsets else [ranges]
         elif blocks.has_offsets:
             given.append(self.emit_te(sums_of_blocks, left, block))
-        attrs = {FUSION: OpPattern.OUT_FUSABLE}
-        return self.emit_te(multiply_blocks, *given, blocks, rows, name="block_matmul", attrs=attrs)
+        return blocks, given
 
     def _blocks(self, matrix: BlockMatrix) -> Blocks:
         columns, stored = shape_of(matrix.tensors[0])[0], len(matrix.tensors) > 2

@@ -26,7 +26,7 @@ class InPlace:
         concatenation: its result is its operands' bytes, one after the other.
         parts: its results are its operand's bytes, one after the other.
         overwritable: positions among its operands that its one result may overwrite.
-        updates: the position of the operand whose bytes its one result must have before; None for other kernels.
+        updates: the position of the operand whose bytes its first result must have before; None for other kernels.
     """
 
     reshape: bool = False

@@ -168,10 +168,14 @@ CASES: Sequence[Case] = [
 
 _LANGUAGE_MODELS = ("tests/examples/test_language_models.py", "write_model(")
 _CACHES = ("tests/frontends/nnef/dynamic/test_nnef_streams.py", "dyn_kv_cache(")
+_STATES = "tests/frontends/nnef/dynamic/test_nnef_recurrent_layers.py"
 ELSEWHERE: Mapping[str, tuple[str, str]] = {
     "nnefc_attention": ("tests/frontends/gguf/test_gguf_encoders.py", "write_bert("),
     "nnefc_cached_attention": _LANGUAGE_MODELS,
+    "nnefc_causal_convolution": (_STATES, "nnefc_causal_convolution("),
+    "nnefc_experts": (_STATES, "nnefc_experts("),
     "nnefc_positions": _LANGUAGE_MODELS,
+    "nnefc_state_space": (_STATES, "nnefc_state_space("),
     "tract_transformers_dyn_kv_cache": _CACHES,
     "tract_transformers_quantized_dyn_kv_cache": _CACHES,
 }

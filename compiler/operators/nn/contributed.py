@@ -1,27 +1,23 @@
-"""Operators of onnxruntime's own domain: inverses, hashes, crops, mixtures of experts, n-gram repetition masks."""
+"""Operators of onnxruntime's own domain: inverses, hashes, crops, n-gram repetition masks."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from tvm import relax, te, tirx
 
 from nnefc.operators.base import Emitter, Operand, Operator, SameShape, Shape, dtype_of, shape_of
-from nnefc.operators.math.elementwise import Clip, apply, broadcast_shapes, element_at, fitted
-from nnefc.operators.math.reduction import Sum
-from nnefc.operators.nn.activation import Gelu, Relu, Silu, Softmax
+from nnefc.operators.math.elementwise import broadcast_shapes, element_at, fitted
 from nnefc.operators.statements import T, looped
-from nnefc.operators.tensor.indexing import Gather
-from nnefc.operators.tensor.sorting import TopK
 from nnefc.support.diagnostics import CompileError
 from nnefc.symbolic.dims import expression
 from nnefc.symbolic.unification import unify_dims, unify_shapes
 
-__all__ = ["ComplexProduct", "CropAndResize", "Inverse", "MixtureOfExperts", "MurmurHash", "NGramBlock"]
+__all__ = ["ComplexProduct", "CropAndResize", "Inverse", "MurmurHash", "NGramBlock"]
 
 
 @dataclass(frozen=True)
@@ -249,114 +245,3 @@ def _interpolated(read: Any, positions: Sequence[Any]) -> Any:
     upper = read((top, left)) + (read((top, right)) - read((top, left))) * across
     lower = read((bottom, left)) + (read((bottom, right)) - read((bottom, left))) * across
     return upper + (lower - upper) * down
-
-
-class _Layer(NamedTuple):
-    weights: Operand
-    bias: Operand | None
-
-
-@dataclass(frozen=True)
-class MixtureOfExperts(Operator):
-    """A network of two layers for each row, the sum of those of a few experts (Shazeer et al., 2017).
-
-    Attributes:
-        count: how many experts a row has: those of the largest probabilities.
-        activation: of the first layer: "relu", "gelu", "silu", "swiglu" or "identity".
-        normalized: whether the probabilities of a row's experts are divided by their sum.
-        alpha, beta, limit: of "swiglu": `g sigmoid(alpha g) (l + beta)`, of `g` and `l` that are cut off at the limit.
-        interleaved: whether `g` and `l` of the first layer take turns; else all of `g` come first.
-        gate: what makes probabilities of scores: "softmax", "sigmoid" of each, or "none".
-    """
-
-    count: int
-    activation: str
-    normalized: bool = False
-    alpha: float = 1.0
-    beta: float = 0.0
-    limit: float | None = None
-    interleaved: bool = False
-    gate: str = "softmax"
-
-    def shape(self, x: Shape, scores: Shape, *layers: Shape | None) -> Shape:
-        """That of the rows, `[T, width]`."""
-        if len(scores) != 2 or not unify_dims(x[0], scores[0]) or not 0 < self.count <= scores[1]:
-            raise CompileError(f"{self.count} of the experts in {list(scores)} do not fit the rows {list(x)}")
-        return x
-
-    def lower(
-        self,
-        at: Emitter,
-        x: Operand,
-        scores: Operand,
-        first: Operand,
-        first_bias: Operand | None,
-        second: Operand,
-        second_bias: Operand | None = None,
-        third: Operand | None = None,
-        third_bias: Operand | None = None,
-    ) -> Operand:
-        """Weights are `[experts, out, in]`, biases `[experts, out]`; the third layer is a factor of the first's."""
-        self.shape(shape_of(x), shape_of(scores))
-        if self.gate == "softmax":
-            scores = at.apply(Softmax((1,)), scores)
-        elif self.gate == "sigmoid":
-            scores = apply(at, "sigmoid", scores)
-        shares, experts = at.apply(TopK(1, self.count), scores)
-        if self.normalized:
-            shares = apply(at, "divide", shares, at.apply(Sum((1,), keepdims=True), shares))
-        inner = self._activated(at, _of_experts(at, x, experts, _Layer(first, first_bias)))
-        if third is not None:
-            inner = apply(at, "multiply", inner, _of_experts(at, x, experts, _Layer(third, third_bias)))
-        made = _of_experts(at, inner, experts, _Layer(second, second_bias))
-        weighted = apply(at, "multiply", made, at.reshaped(shares, (*shape_of(shares), 1)))
-        return Sum((1,)).lower(at, weighted)
-
-    def _activated(self, at: Emitter, x: Operand) -> Operand:
-        made: Operand
-        if self.activation == "swiglu":
-            return self._gated(at, x)
-        kinds: dict[str, Operator | None] = {"relu": Relu(), "gelu": Gelu(), "silu": Silu(), "identity": None}
-        if self.activation not in kinds:
-            raise CompileError(f"the activation '{self.activation}' is not supported")
-        kind = kinds[self.activation]
-        made = x if kind is None else at.apply(kind, x)
-        return made
-
-    def _gated(self, at: Emitter, x: Operand) -> Operand:
-        """`[T, k, 2 n]` as `[T, k, n]`."""
-        *outer, width = shape_of(x)
-        half = width // 2
-
-        def part(offset: int) -> Operand:
-            def element(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
-                *position, i = index
-                return tensors[0](*position, 2 * i + offset if self.interleaved else i + offset * half)
-
-            return at.emit(at.elements((*outer, half), element, x, name="half"))
-
-        gate, linear = part(0), part(1)
-        if self.limit is not None:
-            high, low = at.number(self.limit, x), at.number(-self.limit, x)
-            gate, linear = at.apply(Clip(), gate, None, high), at.apply(Clip(), linear, low, high)
-        gate = at.apply(Silu(self.alpha), gate)
-        return apply(at, "multiply", gate, apply(at, "add", linear, at.number(self.beta, x)))
-
-
-def _of_experts(at: Emitter, x: Operand, experts: Operand, layer: _Layer) -> Operand:
-    """A layer of each of a row's experts, `[T, k, out]`, of rows `[T, in]` or `[T, k, in]`."""
-    (rows, count), (many, outputs, inputs) = shape_of(experts), shape_of(layer.weights)
-    if not unify_dims(shape_of(x)[-1], inputs):
-        raise CompileError(f"the weights {list(shape_of(layer.weights))} do not fit {list(shape_of(x))}")
-
-    def sums(x: te.Tensor, experts: te.Tensor, weights: te.Tensor) -> te.Tensor:
-        k = te.reduce_axis((0, inputs), "k")
-
-        def element(t: tirx.Var, j: tirx.Var, o: tirx.Var) -> tirx.Expr:
-            scalar = x(t, k) if len(x.shape) == 2 else x(t, j, k)
-            return te.sum(scalar * weights(_kept(experts(t, j).astype("int64"), expression(many)), o, k), axis=[k])
-
-        return te.compute((rows, count, outputs), element, name="experts")
-
-    made: Operand = at.emit(at.compute(sums, x, experts, layer.weights, name="experts"))
-    return made if layer.bias is None else apply(at, "add", made, at.apply(Gather(0), layer.bias, experts))

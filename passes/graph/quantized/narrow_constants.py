@@ -20,8 +20,9 @@ import numpy as np
 import tvm
 from tvm import relax, te, tirx, topi
 
-from nnefc.ir.attributes import CONVERTS_CONSTANTS, GATHERS_ROWS
+from nnefc.ir.attributes import CONVERTS_CONSTANTS, EXPERT_PRODUCTS, GATHERS_ROWS
 from nnefc.ir.dataflow import bindings_of
+from nnefc.operators.nn.experts import expert_products
 from nnefc.passes.graph.fusion.expression_size import kernel_size
 from nnefc.passes.graph.fusion.fusion_patterns import FUSION, OpPattern
 from nnefc.passes.graph.quantized.quantized_values import Grid, Quantized, quantized_of
@@ -118,6 +119,9 @@ class _Narrower(Rewriter):
         fields = list(read.fields)
         if not any(self._stored(field) for field in fields):
             return call
+        attrs = self.builder.get()[kernel].attrs
+        if attrs and EXPERT_PRODUCTS in attrs:
+            return self._of_experts(call, int(attrs[EXPERT_PRODUCTS]))
         joined = self._joinable(kernel)
         if joined is None:
             return call
@@ -127,6 +131,15 @@ class _Narrower(Rewriter):
             return call
         gv = self.builder.add_func(joined, kernel.name_hint)
         return relax.Call(call.op, [gv, relax.Tuple(wide), *tail], call.attrs, call.ty_args, call.span)
+
+    def _of_experts(self, call: relax.Call, total: int) -> relax.Expr:
+        """Returns the products of rows with the matrices of experts, which are stored in 16 bits."""
+        x, chosen, weights, *_ = call.args[1].fields  # sizes may follow
+        narrow = self._stored(weights)
+        if narrow is None or isinstance(narrow, Quantized):
+            return call
+        attrs: dict[str, int | str] = {EXPERT_PRODUCTS: total}
+        return self.emit_te(expert_products, x, chosen, narrow, total, name="experts", attrs=attrs)
 
     def _joinable(self, kernel: tvm.ir.GlobalVar) -> tirx.PrimFunc | None:
         """Returns a kernel in the form that fusion joins with what computes its operands, if it has one.

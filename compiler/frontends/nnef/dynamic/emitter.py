@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 
 import numpy as np
@@ -49,12 +49,14 @@ class Sequences:
         count: how many a session has room for.
         context: how many positions each may have.
         past: how many the longest one of this run had before.
+        kept: of tensors that are kept, by their storage, the new positions and those before.
     """
 
     numbers: Operand | None
     count: int
     context: int
     past: Dimension
+    kept: dict[tuple[Operand, str], Operand] = field(default_factory=dict)
 
 
 class DynamicEmitter(Lowering):

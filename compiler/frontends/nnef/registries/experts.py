@@ -1,4 +1,8 @@
-"""`tract_transformers`: mixtures of experts, with a router that picks a few experts per row."""
+"""Mixtures of experts: `tract_transformers` with a router, and `nnefc` where the document chooses the experts.
+
+y = tract_moe_ffn(x, router, w1, w2, w3, k = 8);                       [T, D]
+y = nnefc_experts(x, chosen, shares, w1, w2, w3, count = 128);                      [T, D], [T, k], [T, k]
+"""
 
 from __future__ import annotations
 
@@ -9,13 +13,13 @@ from nnefc.frontends.nnef.values import Arguments
 from nnefc.operators.base import Operand, rank_of, shape_of
 from nnefc.operators.math.elementwise import apply
 from nnefc.operators.math.matrix import MatMul
-from nnefc.operators.nn.contributed import MixtureOfExperts
+from nnefc.operators.nn.experts import ChosenExperts, ExpertLayer, MixtureOfExperts
 from nnefc.operators.tensor.shape import Concat, Transpose
 from nnefc.support.diagnostics import CompileError
 
 __all__: list[str] = []
 
-_TRANSFORMERS = registry("tract_transformers")
+_TRANSFORMERS, _NNEFC = registry("tract_transformers"), registry("nnefc")
 _GATES = {
     "softmax_topk": ("softmax", True),
     "softmax_all": ("softmax", False),
@@ -67,6 +71,42 @@ def _moe_ffn(context: ExtensionContext, args: Arguments) -> Operand:
         operator = MixtureOfExperts(args.k, _ACTIVATIONS[args.activation], normalized, gate=gate)
         made = at.apply(operator, rows, scores, first, biases["w1"], second, biases["w2"], third, biases["w3"])
     return at.reshaped(made, shape)
+
+
+_LAYERS = "w1: tensor<scalar>, w2: tensor<scalar>, w3: tensor<scalar> = 0.0"
+_LAYER_BIASES = ", ".join(f"{name}_bias: tensor<scalar> = 0.0" for name in ("w1", "w2", "w3"))
+_OF_CHOSEN = ("relu", "gelu", "gelu_tanh", "silu", "identity")
+
+
+@_NNEFC.operator(
+    f"fragment nnefc_experts(x: tensor<scalar>, chosen: tensor<integer>, shares: tensor<scalar>, {_LAYERS}, "
+    f"{_LAYER_BIASES}, count: integer, activation: string = 'silu', alpha: scalar = 0.0, limit: scalar = 0.0) "
+    "-> (y: tensor<scalar>)",
+    promotes=False,
+)
+def _experts(context: ExtensionContext, args: Arguments) -> Operand:
+    """The sum over a row's experts of `share · w2 (activation(w1 x) · (w3 x))`; numbers of experts are from 0 on.
+
+    Rows are `[T, D]`, chosen experts and their shares `[T, k]`. A layer is a matrix `[count · out, in]`, the rows of
+    each expert below those of the one before; its bias is `[count, out]`. With a limit, what `w1` and `w3` give is `g`
+    and `l`, and `min(g, limit) sigmoid(alpha g) (clamp(l, limit) + 1)` takes the place of the activation.
+    """
+    if args.count < 1 or any(rank_of(args[name]) not in (0, 2) for name in ("w1", "w2", "w3")):
+        raise CompileError(f"layers of {args.count} experts are matrices, the experts' rows below each other")
+    layers = {
+        name: ExpertLayer(args[name], _given(args[f"{name}_bias"])) if rank_of(args[name]) else None
+        for name in ("w1", "w2", "w3")
+    }
+    first, second, third = (layers[name] for name in ("w1", "w2", "w3"))
+    if first is None or second is None or args.activation not in _OF_CHOSEN:
+        raise CompileError(f"experts need two layers, and one of the activations {', '.join(_OF_CHOSEN)}")
+    if not args.limit:
+        operator = ChosenExperts(args.count, args.activation)
+    elif third is None:
+        raise CompileError("an activation with a limit needs the third layer")
+    else:
+        operator = ChosenExperts(args.count, "clamped", args.alpha or 1.0, 1.0, args.limit)
+    return operator.lower(context.at, args.x, args.chosen, args.shares, first, second, third)
 
 
 def _given(operand: Operand) -> Operand | None:

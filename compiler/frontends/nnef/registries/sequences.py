@@ -85,7 +85,8 @@ def _cached_attention(context: ExtensionContext, args: Arguments) -> Operand:
     Queries are `[B, H, S, E]`, new keys and values `[B, G, S, E]`; `H / G` heads share one of keys and values. Without
     a scale it is one over the root of E. With a soft cap, scores become `softcap · tanh(score / softcap)`. A sink,
     `[1, H]`, is a score of each head that has a share in the softmax, but no value. Keys and values are kept as float32
-    (`f32`), rounded to float16 (`f16`), or to int8 with a scale for each head and position (`q8`).
+    (`f32`), rounded to float16 (`f16`), or to int8 with a scale for each head and position (`q8`). A tensor that is
+    kept for several of these operators, with one storage, is kept once.
     """
     at = context.at
     of = None if isinstance(args.before, np.ndarray) else at.sequences.get(args.before)
@@ -93,7 +94,7 @@ def _cached_attention(context: ExtensionContext, args: Arguments) -> Operand:
         raise CompileError("'before' is not a result of 'nnefc_positions'")
     if args.storage not in _STORAGES:
         raise CompileError(f"'storage' is '{args.storage}', not one of {', '.join(_STORAGES)}")
-    keys, values = (_STORAGES[args.storage](context, x, args.before, of) for x in (args.k, args.v))
+    keys, values = (_held(context, args.storage, x, args.before, of) for x in (args.k, args.v))
     left = args.window - 1 if args.window > 0 else None
     attention = Attention(args.scale or None, causal=True, left=left, softcap=args.softcap)
     sink = at.reshaped(args.sink, (shape_of(args.q)[1],)) if rank_of(args.sink) else None
@@ -128,6 +129,15 @@ def _attention(context: ExtensionContext, args: Arguments) -> Operand:
         first = apply(at, "subtract", args.lengths, args.lengths)
     made: Operand = attention.lower(at, args.q, args.k, args.v, lengths=args.lengths, first=first)
     return made
+
+
+def _held(context: ExtensionContext, storage: str, new: Operand, before: Operand, of: Sequences) -> Operand:
+    """The new positions and those before, of a state that other operators may read, too."""
+    if isinstance(new, np.ndarray):
+        return _STORAGES[storage](context, new, before, of)
+    if (new, storage) not in of.kept:
+        of.kept[new, storage] = _STORAGES[storage](context, new, before, of)
+    return of.kept[new, storage]
 
 
 def _kept(context: ExtensionContext, new: Operand, before: Operand, of: Sequences, name: str = "cache") -> Operand:

@@ -29,10 +29,10 @@ from nnefc.operators.nn.contributed import (
     ComplexProduct,
     CropAndResize,
     Inverse,
-    MixtureOfExperts,
     MurmurHash,
     NGramBlock,
 )
+from nnefc.operators.nn.experts import MixtureOfExperts
 from nnefc.operators.tensor.data_dependent_selection import Unique
 from nnefc.operators.tensor.padding import Pad
 from nnefc.operators.tensor.shape import Reshape, Slice, Squeeze, Unsqueeze
