@@ -46,10 +46,15 @@ def _about(own: Architecture) -> str:
         (own.has_head_norms, "norms of queries and keys"),
         (own.whole_every > 0, "windows"),
         (own.unrotated_every > 0 or not own.rotates_all, "layers without positions"),
-        (not own.rotates, "positions as embeddings"),
+        (not own.rotates and not own.mixers, "positions as embeddings"),
         (own.local_base is not None, "angles of their own in layers with windows"),
         (not own.is_gated, "no gates"),
         (own.has_sinks, "sinks"),
+        (own.mixers == "latent", "latent attention"),
+        (own.mixers == "convolution", "short convolutions"),
+        (own.mixers == "state space", "state spaces"),
+        (not own.has_feed_forward, "no feed-forward layers"),
+        (own.has_updates, "several rows for each position, keys and values shared by layers"),
     )
     return ", ".join(text for holds, text in features if holds) or "as llama"
 

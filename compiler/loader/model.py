@@ -338,6 +338,14 @@ class Model:
         self._session.call("nnefc_get_state", number, address_of(array))
         return array
 
+    @property
+    def can_rewind(self) -> bool:
+        """Whether a session can forget the last tokens that it has read.
+
+        Where a state sums up all tokens, as a convolution's or a state space's does, it can only begin again.
+        """
+        return not any(state.name.startswith("recurrent_") for state in self.states)
+
     def write_state(self, name: str, value: Any) -> None:
         """Give a state another value, of its own shape and element type.
 

@@ -64,3 +64,20 @@ def test_a_model_that_cannot_be_compiled(tmp_path: Path) -> None:
     assert result.exit_code == 1 and "net.onnx" in result.stderr and "Traceback" not in result.stderr
     with opened_libraries() as found, pytest.raises(nnefc.LoadError, match=r"net\.onnx cannot be compiled: "):
         replace(Policy(), library=_loadable(found)).library(path)
+
+
+@pytest.mark.parametrize("command", ["chat", "serve"])
+def test_caches_of_models_that_are_compiled_first(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`chat` and `serve` pass options of language models on to the compiler."""
+    given: dict[str, object] = {}
+
+    def opened(key: Path | None = None, **options: object) -> None:
+        given.update(options)
+        raise nnefc.CompileError("seen")
+
+    monkeypatch.setattr(f"nnefc.cli.commands.{command}.opened_libraries", opened)
+    words = ["--openai"] if command == "serve" else []
+    result = invoked(command, *words, "m.gguf", "--cache", "q8", "--context", 64)
+    assert result.exit_code == 1 and "seen" in result.stderr, result.output
+    assert given.items() >= {"kv_cache": "q8", "context": 64}.items()
+    assert "'q9' is not one of" in invoked(command, *words, "m.gguf", "--cache", "q9").stderr

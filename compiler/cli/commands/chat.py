@@ -54,6 +54,13 @@ _HELP = "/new begins another conversation, /help shows this, Ctrl-C ends a reply
 @option("--stop", group="Conversation", multiple=True, metavar="TEXT", help="A text that ends a reply (repeatable).")
 @option("--seed", group="Sampling", type=int, help="For the same replies in each run.")
 @option("--context", group="Model", type=click.IntRange(min=2), help="For models: the maximum number of tokens of all.")
+@option(
+    "--cache",
+    "kv_cache",
+    group="Model",
+    type=click.Choice(["f16", "q8", "f32"]),
+    help="For models: keep keys and values in 16 bits (the default), in 8 bits, or in float32.",
+)
 @option("--threads", group="Loading", type=click.IntRange(min=1), help="The number of threads.  [default: all cores]")
 def chat(
     model: Path,
@@ -68,6 +75,7 @@ def chat(
     stop: tuple[str, ...],
     seed: int | None,
     context: int | None,
+    kv_cache: str | None,
     threads: int | None,
 ) -> None:
     """Talk to MODEL: a library with a tokenizer, or a model's file, which is compiled and cached.
@@ -80,7 +88,7 @@ def chat(
     choice: Sampling = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
     choice |= {"min_p": min_p, "repetition_penalty": repetition_penalty}
     with (
-        opened_libraries(None, **given({"context": context})) as found,
+        opened_libraries(None, **given({"context": context, "kv_cache": kv_cache})) as found,
         load(found(model), threads=threads) as loaded,
     ):
         try:

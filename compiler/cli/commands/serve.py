@@ -273,6 +273,14 @@ _KEY_BYTES = 32
     help="For models that are compiled at the start: replies that are made, or texts that are read, side by side.",
 )
 @option(
+    "--cache",
+    "kv_cache",
+    group="Language models",
+    type=click.Choice(["f16", "q8", "f32"]),
+    show_default="f16",
+    help="For models that are compiled at the start: keep keys and values in 16 bits, in 8 bits, or in float32.",
+)
+@option(
     "--api-keys",
     group="Listening",
     type=click.File("r", encoding="utf-8"),
@@ -297,6 +305,7 @@ def serve_libraries(
     openai: bool,
     context: int | None,
     sequences: int,
+    kv_cache: str | None,
     **options: Any,
 ) -> None:
     """Serve each LIBRARY by the Open Inference Protocol (KServe v2), over HTTP and gRPC.
@@ -337,7 +346,7 @@ def serve_libraries(
         **options,
     )
     sys.setswitchinterval(_SWITCH_SECONDS)
-    compiled = given({"context": context, "sequences": sequences}) if openai else {}
+    compiled = given({"context": context, "sequences": sequences, "kv_cache": kv_cache}) if openai else {}
     texts = {name: path for (name, _), path in paths.items()} if openai else {}
     if openai and (len(texts) < len(paths) or not http):
         raise click.UsageError("--openai is for HTTP, and takes one version of a model")

@@ -4,72 +4,37 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from nnefc.frontends.decoder.description import Attention, Decoder, Experts, FeedForward, Layer, Norm, Rotation
+from nnefc.frontends.decoder.description import (
+    Attention,
+    Decoder,
+    Experts,
+    FeedForward,
+    LatentAttention,
+    Layer,
+    Mixer,
+    Norm,
+    Rotation,
+    ShortConvolution,
+)
+from nnefc.frontends.decoder.hyperparameters import Hyperparameters, Routing
 from nnefc.frontends.decoder.rotary import RotaryScaling, frequencies
 from nnefc.support.diagnostics import CompileError
 
-__all__ = ["ARCHITECTURES", "ENCODERS", "Architecture", "Hyperparameters", "architecture_named", "described"]
+__all__ = [
+    "ARCHITECTURES",
+    "ENCODERS",
+    "Architecture",
+    "architecture_named",
+    "described",
+]
 
 _GELU = "tract_core_gelu_approx"
 _EXACT_GELU = "gelu"
 _SILU = "silu"
-
-
-@dataclass(frozen=True)
-class Hyperparameters:
-    """What the files of a model say, under one name for all formats.
-
-    Attributes:
-        size, layers, heads, key_heads, head_size, vocabulary: sizes.
-        rotated: elements of a head that are rotated.
-        epsilon: of norms.
-        context: of the training; 0 if it is not known.
-        base, local_base: of the angles; of those of layers with a window, None where they are the same.
-        scaling: of the angles.
-        pair_factors: by which frequencies are divided besides, one for each pair; empty for none.
-        window: of layers that have one; 0 for none.
-        window_pattern: for each layer whether it has the window; None where the architecture says it.
-        rotary_pattern: for each layer whether it rotates heads; None where the architecture says it.
-        attention_scale, attention_cap, logit_scale, logit_cap, embedding_scale, residual_scale: 0 where they are not
-            given.
-        experts_used: of each row; 0 for a model without experts.
-        expert_layers: for each layer whether it has experts; None for all.
-        normalized_shares: whether the shares of a row's experts are divided by their sum.
-        has_shared_expert: whether all rows use a further layer.
-        activation: of the feed-forward layers; None where the architecture says it.
-    """
-
-    size: int
-    layers: int
-    heads: int
-    key_heads: int
-    head_size: int
-    vocabulary: int
-    rotated: int
-    epsilon: float
-    context: int = 0
-    base: float = 10000.0
-    local_base: float | None = None
-    scaling: RotaryScaling = field(default_factory=RotaryScaling)
-    pair_factors: tuple[float, ...] = ()
-    window: int = 0
-    window_pattern: tuple[bool, ...] | None = None
-    rotary_pattern: tuple[bool, ...] | None = None
-    attention_scale: float = 0.0
-    attention_cap: float = 0.0
-    logit_scale: float = 0.0
-    logit_cap: float = 0.0
-    embedding_scale: float = 0.0
-    residual_scale: float = 0.0
-    experts_used: int = 0
-    expert_layers: tuple[bool, ...] | None = None
-    normalized_shares: bool = True
-    has_shared_expert: bool = False
-    activation: str | None = None
 
 
 @dataclass(frozen=True)
@@ -89,7 +54,8 @@ class Architecture:
         unrotated_every: every so manyth layer rotates no heads; 0 for none.
         local_base: of layers with windows, where files say nothing.
         has_sinks: see :class:`Attention`.
-        gate, expert_activation, alpha, limit: see :class:`Experts`.
+        normalizes_shares: whether shares of experts are divided by their sum, where files say nothing.
+        alpha, limit: see :class:`Experts`.
         sum_norm: see :class:`Layer`.
         first_unnormed: whether the operand of the first layer's attention is not normalized.
         is_causal: see :class:`Attention`; else half a window lies before a query, and half behind it.
@@ -97,6 +63,11 @@ class Architecture:
         embedding_norm, final_norm: whether embeddings, and the rows behind the last layer, are normalized.
         whole_first: whether the layers without windows are the first of each group, and not the last.
         base: of the angles of all other layers, where files say nothing.
+        has_feed_forward: whether layers have a second block.
+        mixers: what replaces attention in all layers, or in some: `latent`, `convolution`, `state space`;
+            empty where no layer has such.
+        has_value_norm: see :class:`Attention`.
+        has_updates: whether positions have several rows.
     """
 
     interleaved: tuple[bool, bool] = (False, False)
@@ -113,8 +84,7 @@ class Architecture:
     unrotated_every: int = 0
     local_base: float | None = None
     has_sinks: bool = False
-    gate: str = "softmax_topk"
-    expert_activation: str = "swiglu"
+    normalizes_shares: bool = True
     alpha: float = 0.0
     limit: float = 0.0
     sum_norm: bool = False
@@ -125,6 +95,10 @@ class Architecture:
     final_norm: bool = True
     whole_first: bool = False
     base: float = 10000.0
+    has_feed_forward: bool = True
+    mixers: str = ""
+    has_value_norm: bool = False
+    has_updates: bool = False
 
 
 _NEVER = 1 << 30
@@ -138,12 +112,23 @@ ARCHITECTURES: dict[str, Architecture] = {
     "olmo2": Architecture(pre_norm=False, post_norm=True, has_head_norms=True),
     "qwen2": Architecture(),
     "qwen3": Architecture(has_head_norms=True),
-    "qwen2moe": Architecture(gate="softmax_all"),
+    "qwen2moe": Architecture(normalizes_shares=False),
     "qwen3moe": Architecture(has_head_norms=True),
     "gemma": Architecture(activation=_GELU, scales_embeddings=True),
     "gemma2": Architecture(activation=_GELU, scales_embeddings=True, post_norm=True, whole_every=2),
     "gemma3": Architecture(
         activation=_GELU, scales_embeddings=True, post_norm=True, has_head_norms=True, whole_every=6, local_base=10000.0
+    ),
+    "gemma3n": Architecture(
+        activation=_GELU,
+        scales_embeddings=True,
+        post_norm=True,
+        has_head_norms=True,
+        whole_every=5,
+        local_base=10000.0,
+        base=1000000.0,
+        has_value_norm=True,
+        has_updates=True,
     ),
     "phi2": Architecture(activation=_GELU, is_gated=False, is_centered=True, is_parallel=True),
     "phi3": Architecture(whole_every=_NEVER),
@@ -152,9 +137,12 @@ ARCHITECTURES: dict[str, Architecture] = {
         interleaved=(True, True), is_centered=True, is_parallel=True, whole_every=4, rotates_all=False
     ),
     "exaone4": Architecture(pre_norm=False, post_norm=True, has_head_norms=True, whole_every=4, rotates_all=False),
-    "gpt-oss": Architecture(
-        has_sinks=True, whole_every=2, expert_activation="swiglu", gate="softmax_topk", alpha=1.702, limit=7.0
-    ),
+    "gpt-oss": Architecture(has_sinks=True, whole_every=2, alpha=1.702, limit=7.0),
+    "granitemoe": _LLAMA,
+    "deepseek2": Architecture(interleaved=(True, True), normalizes_shares=False, mixers="latent"),
+    "lfm2": Architecture(has_head_norms=True, mixers="convolution", base=1000000.0),
+    "mamba2": Architecture(rotates=False, has_feed_forward=False, mixers="state space"),
+    "granitehybrid": Architecture(interleaved=(True, False), mixers="state space"),
 }
 """By the names that files of GGUF have for them."""
 
@@ -225,6 +213,7 @@ def described(name: str, given: Hyperparameters, is_gguf: bool, context: int, so
         embedding_scale=given.embedding_scale or (math.sqrt(given.size) if own.scales_embeddings else 1.0),
         logit_scale=given.logit_scale or 1.0,
         logit_cap=given.logit_cap,
+        updates=given.updates,
     )
 
 
@@ -232,28 +221,55 @@ _MAX_LAYERS, _MAX_SIZE = 1000, 1 << 20
 
 
 def _check(given: Hyperparameters, source: str) -> None:
-    checks = (
+    has_attention = given.attention_layers is None or any(given.attention_layers)
+    checks = [
         ("layers", given.layers, _MAX_LAYERS),
         ("elements of an embedding", given.size, _MAX_SIZE),
-        ("heads", given.heads, _MAX_SIZE),
-        ("heads of keys", given.key_heads, _MAX_SIZE),
-        ("elements of a head", given.head_size, _MAX_SIZE),
         ("tokens", given.vocabulary, 1 << 26),
-    )
+    ]
+    if has_attention:
+        checks += [
+            ("heads", given.heads, _MAX_SIZE),
+            ("heads of keys", given.key_heads, _MAX_SIZE),
+            ("elements of a head", given.head_size, _MAX_SIZE),
+        ]
+    if given.updates is not None:
+        updates = given.updates
+        checks += [("elements of a layer's embeddings", updates.width, _MAX_SIZE), ("rows", updates.count, 64)]
+        checks += [("tokens with embeddings of a layer", updates.tokens, 1 << 26)]
+        checks += [("layers with keys", given.layers - given.shared_layers, given.layers)]
+        if not 0 <= updates.active < updates.count:
+            raise CompileError(f"'{source}': a position has no row {updates.active} of {updates.count}")
+    if given.latent is not None:
+        own = given.latent
+        checks += [("elements of a latent vector", own.rank, _MAX_SIZE), ("elements of a value", own.value, _MAX_SIZE)]
+        checks += [("elements of a key without positions", own.unrotated, _MAX_SIZE)]
+    if given.attention_layers is not None and not all(given.attention_layers):
+        checks += [] if given.state_space is not None else [("taps of a convolution", given.taps, 1 << 10)]
+    if given.state_space is not None:
+        space = given.state_space
+        for name in ("heads", "width", "groups", "size", "taps", "norm_groups"):
+            checks.append((f"{name} of a state space", getattr(space, name), _MAX_SIZE))
     for what, count, maximum in checks:
         if not 0 < count <= maximum:
             raise CompileError(f"'{source}': a model cannot have {count} {what}")
-    if given.heads % given.key_heads or given.head_size % 2 or not 0 < given.rotated <= given.head_size:
+    if has_attention and (
+        given.heads % given.key_heads or given.head_size % 2 or not 0 < given.rotated <= given.head_size
+    ):
         raise CompileError(
             f"'{source}': {given.heads} heads of {given.head_size} elements, {given.key_heads} heads of keys and "
             f"{given.rotated} rotated elements do not fit"
+        )
+    if given.state_space is not None and given.state_space.heads % given.state_space.groups:
+        raise CompileError(
+            f"'{source}': {given.state_space.heads} heads cannot share {given.state_space.groups} groups of a state"
         )
     if not 0 <= given.epsilon < 1:
         raise CompileError(f"'{source}': the epsilon of norms is {given.epsilon}")
 
 
 def _rotations(own: Architecture, given: Hyperparameters, context: int, source: str) -> dict[str, Rotation]:
-    if not own.rotates:
+    if not own.rotates or not (given.attention_layers is None or any(given.attention_layers)):
         return {}
     found, scale = frequencies(given.rotated, given.base, given.scaling, context, source)
     if given.pair_factors:
@@ -278,11 +294,74 @@ def _layer(
     is_folder: bool,
     rotations: Mapping[str, Rotation],
 ) -> Layer:
+    cutoff = given.cutoffs[n] if given.cutoffs else None
+    dense = FeedForward(given.activation or own.activation, own.is_gated, cutoff)
+    feed: FeedForward | Experts | None = dense if own.has_feed_forward else None
+    if given.routing is not None and (given.routing.layers is None or given.routing.layers[n]):
+        feed = _experts(own, given, given.routing, dense)
+    return Layer(
+        _mixer(name, own, given, norm, n, is_folder, rotations),
+        feed,
+        own.pre_norm,
+        own.post_norm,
+        own.is_parallel,
+        residual_scale=given.residual_scale or 1.0,
+        sum_norm=own.sum_norm,
+        has_attention_norm=bool(n) or not own.first_unnormed,
+    )
+
+
+_EXPERT_ACTIVATIONS = {_SILU: "silu", _GELU: "gelu_tanh", _EXACT_GELU: "gelu"}
+
+
+def _experts(own: Architecture, given: Hyperparameters, routing: Routing, dense: FeedForward) -> Experts:
+    normalized = own.normalizes_shares if routing.is_normalized is None else routing.is_normalized
+    return Experts(
+        routing.used,
+        _EXPERT_ACTIVATIONS[dense.activation],
+        routing.scoring,
+        normalized,
+        dense if routing.has_shared else None,
+        own.alpha,
+        given.clamp or own.limit if own.limit else 0.0,
+        routing.scale,
+        routing.groups,
+        routing.groups_used,
+        routing.group_terms,
+    )
+
+
+def _mixer(
+    name: str,
+    own: Architecture,
+    given: Hyperparameters,
+    norm: Norm,
+    n: int,
+    is_folder: bool,
+    rotations: Mapping[str, Rotation],
+) -> Mixer:
+    """Returns what lets positions see others in a layer."""
+    if given.attention_layers is not None and not given.attention_layers[n]:
+        return given.state_space or ShortConvolution(given.taps)
+    if given.latent is not None:
+        latent = given.latent
+        return LatentAttention(
+            given.heads,
+            latent.query_rank,
+            latent.rank,
+            latent.unrotated,
+            latent.rotated,
+            latent.value,
+            "global",
+            latent.is_interleaved,
+            norm,
+            given.attention_scale or latent.scale * (latent.unrotated + latent.rotated) ** -0.5,
+        )
     has_window = _has_window(own, given, n)
     scale = given.attention_scale
     if not scale and (name, given.layers) in _HEADS_SCALE:
         scale = (given.size / given.heads) ** -0.5
-    attention = Attention(
+    return Attention(
         heads=given.heads,
         key_heads=given.key_heads,
         width=given.head_size,
@@ -295,23 +374,17 @@ def _layer(
         cap=given.attention_cap,
         has_sinks=own.has_sinks,
         is_causal=own.is_causal,
+        has_value_norm=own.has_value_norm,
+        keys_of=_keys_of(own, given, n, has_window),
     )
-    dense = FeedForward(given.activation or own.activation, own.is_gated)
-    feed: FeedForward | Experts = dense
-    if given.experts_used and (given.expert_layers is None or given.expert_layers[n]):
-        gate = own.gate if given.normalized_shares else "softmax_all"
-        shared = dense if given.has_shared_expert else None
-        feed = Experts(given.experts_used, own.expert_activation, gate, shared, own.alpha, own.limit)
-    return Layer(
-        attention,
-        feed,
-        own.pre_norm,
-        own.post_norm,
-        own.is_parallel,
-        residual_scale=given.residual_scale or 1.0,
-        sum_norm=own.sum_norm,
-        has_attention_norm=bool(n) or not own.first_unnormed,
-    )
+
+
+def _keys_of(own: Architecture, given: Hyperparameters, n: int, has_window: bool) -> int | None:
+    """Returns the layer whose keys and values a layer reads: the last of its kind that has some of its own."""
+    first = given.layers - given.shared_layers
+    if n < first:
+        return None
+    return next((m for m in reversed(range(first)) if _has_window(own, given, m) == has_window), None)
 
 
 def _has_window(own: Architecture, given: Hyperparameters, n: int) -> bool:

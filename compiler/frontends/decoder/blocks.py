@@ -1,4 +1,4 @@
-"""Builds the blocks of a layer: norm, attention, feed-forward layers, experts. Each function writes one fragment."""
+"""Builds the blocks of a layer: norm, attention, feed-forward layers. Each function writes one fragment."""
 
 from __future__ import annotations
 
@@ -8,11 +8,26 @@ from typing import Any
 
 import numpy as np
 
-from nnefc.frontends.decoder.description import Attention, Experts, FeedForward, Norm
+from nnefc.frontends.decoder.description import Attention, FeedForward, Norm
 from nnefc.frontends.decoder.document import Document, Literal, Scope, Tensor
-from nnefc.frontends.decoder.weights import StoredTensor, Weights
+from nnefc.frontends.decoder.weights import JoinedTensor, StoredTensor, Weights, float_tensor, shown
+from nnefc.support.diagnostics import CompileError
 
-__all__ = ["Parts", "Positions", "activated", "attended", "fed", "matrix_product", "mixed", "normalized"]
+__all__ = [
+    "Parts",
+    "Positions",
+    "activated",
+    "attended",
+    "attended_to",
+    "fed",
+    "heads_apart",
+    "heads_joined",
+    "key_of",
+    "matrix_product",
+    "normalized",
+    "unit",
+    "value_of",
+]
 
 
 @dataclass(frozen=True)
@@ -24,7 +39,7 @@ class Positions:
         rows: the number of sequences.
         flat: the number of rows, those of all sequences.
         angles: cosines and sines by the names of rotations.
-        lengths: of texts none of which is kept.
+        lengths: how many tokens each sequence, or each text, has in this run.
         storage: how keys and values are kept.
     """
 
@@ -46,10 +61,20 @@ class Parts:
         """Returns whether there is such a tensor."""
         return self._prefix + name in self._weights
 
-    def matrix(self, name: str, shape: tuple[int, ...], hint: str) -> Tensor:
-        """Returns the tensor with a name, which has this shape; vectors get a first axis."""
+    def matrix(self, name: str, shape: tuple[int, ...], hint: str, is_factor: bool = False) -> Tensor:
+        """Returns the tensor with a name, which has this shape; vectors get a first axis.
+
+        Raises:
+            CompileError: there is none, it has another shape, or its columns are in an order of their own, and it is no
+                factor, whose operand can be put into that order.
+        """
         label = self._prefix + name
         found = self._used[label] = self._weights.get(label, shape)
+        if not is_factor and isinstance(found, JoinedTensor) and found.columns is not None:
+            raise CompileError(
+                f"'{self._weights.source}': the tensor '{shown(self._weights.original_name(label))}' is quantized in "
+                "the order of activations, which is supported in products alone"
+            )
         size = found.final_shape
         return self._document.variable(label, size if len(size) > 1 else (1, *size), hint)
 
@@ -67,6 +92,15 @@ class Parts:
         found = self._weights.tensors.get(label)
         return self._weights.get(label, (0,)).final_shape[0] if found is None else found.final_shape[0]
 
+    def columns_of(self, name: str) -> Tensor | None:
+        """Returns which element of a row each column of a matrix is multiplied with; None for all in their order."""
+        found = self._weights.tensors.get(self._prefix + name)
+        if not isinstance(found, JoinedTensor) or found.columns is None:
+            return None
+        label = f"{self._prefix}{name.removesuffix('.weight')}.columns"
+        self._used[label] = float_tensor(found.columns.astype(np.float32))
+        return self._document.variable(label, (1, len(found.columns)), "columns")
+
     def shape_of(self, name: str) -> tuple[int, ...]:
         """Returns the shape of a tensor that there is."""
         return self._weights.tensors[self._prefix + name].final_shape
@@ -81,13 +115,13 @@ def normalized(scope: Scope, x: Tensor, norm: Norm, parts: Parts, name: str, siz
     bias = parts.optional(f"{name}.bias", (size,), "bias") if norm.centered else None
 
     def build(body: Scope, x: Tensor) -> Tensor:
-        y = body.infix("*", _unit(body, x, norm, 1), weight)
+        y = body.infix("*", unit(body, x, norm, 1), weight)
         return y if bias is None else body.infix("+", y, bias)
 
     return scope.block("norm", build, x)
 
 
-def _unit(body: Scope, x: Tensor, norm: Norm, axis: int) -> Tensor:
+def unit(body: Scope, x: Tensor, norm: Norm, axis: int) -> Tensor:
     """Adds what makes the mean square of an axis one."""
     if not norm.centered:
         return body.call("tract_core_rms_norm", x, axis=axis, eps=np.float32(norm.epsilon))
@@ -100,8 +134,13 @@ def matrix_product(
     scope: Scope, x: Tensor, parts: Parts, name: str, shape: tuple[int, int], hint: str, bias: str | None = None
 ) -> Tensor:
     """Adds `x · wᵀ`, and a bias if there is one."""
-    weight = parts.matrix(f"{name}.weight", shape, hint)
+    weight = parts.matrix(f"{name}.weight", shape, hint, is_factor=True)
+    columns = parts.columns_of(f"{name}.weight")
     added = parts.optional(bias or f"{name}.bias", shape[:1], f"{hint}_bias")
+    if columns is not None:
+        order = scope.call("squeeze", columns, axes=[0])
+        order = scope.call("tract_core_cast", order, to="i64", content="integer")
+        x = scope.call("tract_core_gather", x, order, axis=1, name="ordered")
     made = scope.call("matmul", x, weight, transposeB=True)
     return made if added is None else scope.infix("+", made, added)
 
@@ -113,25 +152,53 @@ def attended(scope: Scope, x: Tensor, form: Attention, parts: Parts, at: Positio
     """Adds attention of rows to all positions before, which a session keeps, or to those of a text alone."""
 
     def build(body: Scope, x: Tensor) -> Tensor:
-        query, key = (_head_part(body, x, form, parts, at, size, part) for part in "qk")
-        value = _heads(body, _projected(body, x, form, parts, size, "v"), form.key_heads, form, at)
-        options: dict[str, Any] = {"window": form.window} | {
-            name: number for name, number in (("scale", form.scale), ("softcap", form.cap)) if number
-        }
-        if form.has_sinks:
-            options["sink"] = parts.matrix("attn_sinks.weight", (form.heads,), "sinks")
-        if at.before is None:
-            operands = ("nnefc_attention", query, key, value, at.lengths)
-            options["is_causal"] = form.is_causal
-        else:
-            operands = ("nnefc_cached_attention", query, key, value, at.before)
-            options |= {} if at.storage == "f32" else {"storage": at.storage}
-        found = body.call(*operands, name="found", **options)
-        joined = body.call("transpose", found, axes=[0, 2, 1, 3])
-        rows = body.call("reshape", joined, shape=[at.flat, form.heads * form.width])
-        return matrix_product(body, rows, parts, "attn_output", (size, form.heads * form.width), "o")
+        key, value = key_of(body, x, form, parts, at, size), value_of(body, x, form, parts, at, size)
+        return _found(body, x, key, value, form, parts, at, size)
 
     return scope.block("attention", build, x)
+
+
+def attended_to(
+    scope: Scope, x: Tensor, key: Tensor, value: Tensor, form: Attention, parts: Parts, at: Positions, size: int
+) -> Tensor:
+    """Adds attention of rows to keys and values that are given; a session keeps equal ones once."""
+
+    def build(body: Scope, x: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        return _found(body, x, key, value, form, parts, at, size)
+
+    return scope.block("attention", build, x, key, value)
+
+
+def key_of(body: Scope, x: Tensor, form: Attention, parts: Parts, at: Positions, size: int) -> Tensor:
+    """Adds the keys of rows, `[B, G, S, E]`."""
+    return _head_part(body, x, form, parts, at, size, "k")
+
+
+def value_of(body: Scope, x: Tensor, form: Attention, parts: Parts, at: Positions, size: int) -> Tensor:
+    """Adds the values of rows, `[B, G, S, E]`."""
+    made = heads_apart(body, _projected(body, x, form, parts, size, "v"), form.key_heads, form.width, at)
+    return unit(body, made, form.norm, 3) if form.has_value_norm and form.norm is not None else made
+
+
+def _found(
+    body: Scope, x: Tensor, key: Tensor, value: Tensor, form: Attention, parts: Parts, at: Positions, size: int
+) -> Tensor:
+    """Adds what queries find among keys and values, as rows."""
+    query = _head_part(body, x, form, parts, at, size, "q")
+    options: dict[str, Any] = {"window": form.window} | {
+        name: number for name, number in (("scale", form.scale), ("softcap", form.cap)) if number
+    }
+    if form.has_sinks:
+        options["sink"] = parts.matrix("attn_sinks.weight", (form.heads,), "sinks")
+    if at.before is None:
+        operands = ("nnefc_attention", query, key, value, at.lengths)
+        options["is_causal"] = form.is_causal
+    else:
+        operands = ("nnefc_cached_attention", query, key, value, at.before)
+        options |= {} if at.storage == "f32" else {"storage": at.storage}
+    found = body.call(*operands, name="found", **options)
+    rows = heads_joined(body, found, form.heads, form.width, at)
+    return matrix_product(body, rows, parts, "attn_output", (size, form.heads * form.width), "o")
 
 
 def _projected(body: Scope, x: Tensor, form: Attention, parts: Parts, size: int, part: str) -> Tensor:
@@ -139,10 +206,16 @@ def _projected(body: Scope, x: Tensor, form: Attention, parts: Parts, size: int,
     return matrix_product(body, x, parts, f"attn_{part}", (heads * form.width, size), part)
 
 
-def _heads(body: Scope, x: Tensor, count: int, form: Attention, at: Positions) -> Tensor:
-    """`[B · S, H · E]` as `[B, H, S, E]`."""
-    apart = body.call("reshape", x, shape=[at.rows, Literal("S"), count, form.width])
+def heads_apart(body: Scope, x: Tensor, count: int, width: int, at: Positions) -> Tensor:
+    """Adds a view of `[B · S, H · E]` as `[B, H, S, E]`."""
+    apart = body.call("reshape", x, shape=[at.rows, Literal("S"), count, width])
     return body.call("transpose", apart, axes=[0, 2, 1, 3])
+
+
+def heads_joined(body: Scope, x: Tensor, count: int, width: int, at: Positions) -> Tensor:
+    """Adds a view of `[B, H, S, E]` as `[B · S, H · E]`."""
+    joined = body.call("transpose", x, axes=[0, 2, 1, 3])
+    return body.call("reshape", joined, shape=[at.flat, count * width])
 
 
 def _head_part(body: Scope, x: Tensor, form: Attention, parts: Parts, at: Positions, size: int, part: str) -> Tensor:
@@ -154,11 +227,11 @@ def _head_part(body: Scope, x: Tensor, form: Attention, parts: Parts, at: Positi
     )
     if form.norm is not None and is_whole:
         weight = parts.matrix(f"{name}.weight", (count * form.width,), f"{part}_norm")
-        made = body.infix("*", _unit(body, made, form.norm, 1), weight)
-    made = _heads(body, made, count, form, at)
+        made = body.infix("*", unit(body, made, form.norm, 1), weight)
+    made = heads_apart(body, made, count, form.width, at)
     if form.norm is not None and not is_whole:
         weight = parts.matrix(f"{name}.weight", (form.width,), f"{part}_norm")
-        made = body.infix("*", _unit(body, made, form.norm, 3), body.call("unsqueeze", weight, axes=[0, 1]))
+        made = body.infix("*", unit(body, made, form.norm, 3), body.call("unsqueeze", weight, axes=[0, 1]))
     if form.rotation is None:
         return made
     return body.call("tract_transformers_apply_rope", made, *at.angles[form.rotation])
@@ -175,6 +248,13 @@ def activated(body: Scope, x: Tensor, activation: str) -> Tensor:
     return body.infix("*", body.infix("*", x, 0.5), grown)
 
 
+def _cut_off(body: Scope, x: Tensor, cutoff: float) -> Tensor:
+    """Adds what is left of each row above its mean and so many standard deviations."""
+    mean, variance = body.calls("moments", ["mean", "variance"], ["scalar"] * 2, x, axes=[1])
+    least = body.infix("+", mean, body.infix("*", body.call("sqrt", variance), np.float32(cutoff)))
+    return body.call("relu", body.infix("-", x, least))
+
+
 def fed(scope: Scope, x: Tensor, form: FeedForward, parts: Parts, size: int, suffix: str = "") -> Tensor:
     """Adds a feed-forward layer."""
     inner = parts.rows_of(f"ffn_up{suffix}.weight")
@@ -183,44 +263,10 @@ def fed(scope: Scope, x: Tensor, form: FeedForward, parts: Parts, size: int, suf
         up = matrix_product(body, x, parts, f"ffn_up{suffix}", (inner, size), "up")
         if form.is_gated:
             gate = matrix_product(body, x, parts, f"ffn_gate{suffix}", (inner, size), "gate")
+            gate = gate if form.cutoff is None else _cut_off(body, gate, form.cutoff)
             made = body.infix("*", activated(body, gate, form.activation), up)
         else:
             made = activated(body, up, form.activation)
         return matrix_product(body, made, parts, f"ffn_down{suffix}", (size, inner), "down")
 
     return scope.block("feed_forward", build, x)
-
-
-def mixed(scope: Scope, x: Tensor, form: Experts, parts: Parts, size: int) -> Tensor:
-    """Adds experts, and the layer that all rows use besides."""
-    count = parts.rows_of("ffn_gate_inp.weight")
-    inner = parts.shape_of("ffn_up_exps.weight")[1] if parts.has("ffn_up_exps.weight") else 0
-
-    def build(body: Scope, x: Tensor) -> Tensor:
-        router = parts.matrix("ffn_gate_inp.weight", (count, size), "router")
-        up = parts.matrix("ffn_up_exps.weight", (count, inner, size), "up")
-        gate = parts.matrix("ffn_gate_exps.weight", (count, inner, size), "gate")
-        down = parts.matrix("ffn_down_exps.weight", (count, size, inner), "down")
-        options: dict[str, Any] = {"k": form.count, "activation": form.activation, "gate": form.gate}
-        options |= {"expert_layout": "linear"}
-        for key, name, shape in (
-            ("wg_bias", "ffn_gate_inp", (count,)),
-            ("w1_bias", "ffn_gate_exps", (count, inner)),
-            ("w3_bias", "ffn_up_exps", (count, inner)),
-            ("w2_bias", "ffn_down_exps", (count, size)),
-        ):
-            bias = parts.optional(f"{name}.bias", shape, key)
-            options |= {} if bias is None else {key: bias}
-        options |= {"act_alpha": form.alpha, "act_limit": form.limit} if form.limit else {}
-        made = body.call("tract_moe_ffn", x, router, gate, down, up, **options)
-        return made if form.scale == 1 else body.infix("*", made, form.scale)
-
-    made = scope.block("experts", build, x)
-    if form.shared is None:
-        return made
-    shared = fed(scope, x, form.shared, parts, size, "_shexp")
-    if parts.has("ffn_gate_inp_shexp.weight"):
-        weight = parts.matrix("ffn_gate_inp_shexp.weight", parts.shape_of("ffn_gate_inp_shexp.weight"), "shared_gate")
-        score = scope.call("sigmoid", scope.call("matmul", x, weight, transposeB=True))
-        shared = scope.infix("*", shared, score)
-    return scope.infix("+", made, shared)

@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Attention", "Decoder", "Dense", "Encoding", "Experts", "FeedForward", "Layer", "Norm", "Rotation"]
+__all__ = [
+    "AlternatingUpdates",
+    "Attention",
+    "Decoder",
+    "Dense",
+    "Encoding",
+    "Experts",
+    "FeedForward",
+    "LatentAttention",
+    "Layer",
+    "Mixer",
+    "Norm",
+    "Rotation",
+    "ShortConvolution",
+    "StateSpace",
+]
 
 Array = npt.NDArray[np.float64]
 
@@ -57,6 +74,8 @@ class Attention:
         cap: scores become `cap · tanh(score / cap)`; 0 leaves them.
         has_sinks: whether each head has a score without a value.
         is_causal: whether a query sees no position behind its own.
+        has_value_norm: whether values are normalized, without a weight.
+        keys_of: the number of the layer whose keys and values it reads; None for its own.
     """
 
     heads: int
@@ -71,6 +90,76 @@ class Attention:
     cap: float = 0.0
     has_sinks: bool = False
     is_causal: bool = True
+    has_value_norm: bool = False
+    keys_of: int | None = None
+
+
+@dataclass(frozen=True)
+class LatentAttention:
+    """Attention whose keys and values are products with one short vector a position (DeepSeek-AI, "DeepSeek-V2", 2024).
+
+    Caches hold that vector, and the rotated part of keys, which all heads share: queries are multiplied with the matrix
+    of keys, and what attention finds with that of values.
+
+    Attributes:
+        heads: of queries.
+        query_rank: elements of a vector that queries are products with; 0 for those of the layer's operand.
+        rank: elements of the vector of keys and values.
+        unrotated, rotated, value: elements of a head's queries and keys without positions, with positions, of values.
+        rotation: the name of a rotation of the decoder.
+        is_interleaved: see :class:`Attention`.
+        norm: of both vectors.
+        scale: of scores.
+    """
+
+    heads: int
+    query_rank: int
+    rank: int
+    unrotated: int
+    rotated: int
+    value: int
+    rotation: str
+    is_interleaved: bool
+    norm: Norm
+    scale: float
+
+
+@dataclass(frozen=True)
+class ShortConvolution:
+    """A gated convolution of each channel over the last positions (Liquid AI, "LFM2", 2025).
+
+    Attributes:
+        taps: how many positions it sees, its own the last of them.
+    """
+
+    taps: int
+
+
+@dataclass(frozen=True)
+class StateSpace:
+    """A selective state space of one decay for each head (Dao, Gu, "Transformers are SSMs", 2024).
+
+    Attributes:
+        heads, width: of the operand, and elements of a head.
+        groups, size: of the matrices that enter and leave a state, and elements of a state for each element of a head.
+        taps: of the convolution before.
+        norm: of the gated result.
+        norm_groups: parts of a row that are normalized by themselves.
+        limits: of steps of time.
+    """
+
+    heads: int
+    width: int
+    groups: int
+    size: int
+    taps: int
+    norm: Norm
+    norm_groups: int = 1
+    limits: tuple[float, float] = (0.0, math.inf)
+
+
+Mixer: TypeAlias = Attention | LatentAttention | ShortConvolution | StateSpace
+"""What lets positions see others."""
 
 
 @dataclass(frozen=True)
@@ -80,10 +169,12 @@ class FeedForward:
     Attributes:
         activation: the operation.
         is_gated: whether the activation's result is multiplied with a second product.
+        cutoff: gates are cut off so many standard deviations above their mean, and that is subtracted; None for not.
     """
 
     activation: str
     is_gated: bool
+    cutoff: float | None = None
 
 
 @dataclass(frozen=True)
@@ -92,20 +183,27 @@ class Experts:
 
     Attributes:
         count: how many a row uses.
-        activation: of `tract_moe_ffn`.
-        gate: what makes shares of scores, as `tract_moe_ffn` has it.
+        activation: of `nnefc_experts`.
+        scoring: `softmax` or `sigmoid` of a router's scores; shares are its results for the chosen experts.
+        is_normalized: whether shares are divided by their sum.
         shared: the layer that all rows use besides; None for none.
         alpha, limit: of clamped activations; 0 for none.
-        scale: of the sum of the experts.
+        scale: of shares.
+        groups, groups_used: experts are chosen among those of the groups with the largest scores; 1 for all.
+        group_terms: of how many of a group's largest scores its own is the sum.
     """
 
     count: int
     activation: str
-    gate: str
+    scoring: str = "softmax"
+    is_normalized: bool = True
     shared: FeedForward | None = None
     alpha: float = 0.0
     limit: float = 0.0
     scale: float = 1.0
+    groups: int = 1
+    groups_used: int = 1
+    group_terms: int = 1
 
 
 @dataclass(frozen=True)
@@ -113,8 +211,8 @@ class Layer:
     """A layer of a decoder.
 
     Attributes:
-        attention: its first block.
-        feed_forward: its second block.
+        mixer: its first block.
+        feed_forward: its second block; None for none.
         pre_norm, post_norm: whether the blocks' operands, and their results, are normalized.
         is_parallel: whether both blocks have one operand.
         residual_scale: of what each block adds.
@@ -122,14 +220,35 @@ class Layer:
         has_attention_norm: whether the first block's operand is normalized where `pre_norm` says it of both.
     """
 
-    attention: Attention
-    feed_forward: FeedForward | Experts
+    mixer: Mixer
+    feed_forward: FeedForward | Experts | None
     pre_norm: bool = True
     post_norm: bool = False
     is_parallel: bool = False
     residual_scale: float = 1.0
     sum_norm: bool = False
     has_attention_norm: bool = True
+
+
+@dataclass(frozen=True)
+class AlternatingUpdates:
+    """Several rows for each position, one of which layers compute (Baykal et al., "Alternating Updates", 2023).
+
+    Layers also have a residual of low rank, and embeddings of tokens of their own.
+
+    Attributes:
+        count: rows of a position.
+        active: the number of the row that layers compute.
+        scales: whether that row is multiplied with a vector before a layer's own embeddings choose from it.
+        width: elements of a layer's own embeddings.
+        tokens: how many tokens have these.
+    """
+
+    count: int
+    active: int
+    scales: bool
+    width: int
+    tokens: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,6 +264,7 @@ class Decoder:
         context: for how many positions it was trained; 0 if that is not known.
         embedding_scale: of embeddings.
         logit_scale, logit_cap: of logits; a cap of 0 leaves them.
+        updates: of the rows of a position; None where there is one.
     """
 
     name: str
@@ -157,6 +277,14 @@ class Decoder:
     embedding_scale: float = 1.0
     logit_scale: float = 1.0
     logit_cap: float = 0.0
+    updates: AlternatingUpdates | None = None
+
+    @property
+    def angle_width(self) -> int:
+        """How many elements of a head angles are for; 0 where no positions are embedded."""
+        mixers = [layer.mixer for layer in self.layers]
+        widths = (mixer.width for mixer in mixers if isinstance(mixer, Attention))
+        return next(widths, 0) or next((m.rotated for m in mixers if isinstance(m, LatentAttention)), 0)
 
 
 @dataclass(frozen=True)

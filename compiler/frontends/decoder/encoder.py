@@ -79,7 +79,7 @@ class _Builder:
             return {}
         column = document.call("unsqueeze", self._steps, axes=[0, 1, 3], content="integer")
         column = document.call("tract_core_cast", column, to="f32", name="column")
-        width = decoder.layers[0].attention.width
+        width = decoder.angle_width
         return {name: angles_of(document, each, width, column, self.used) for name, each in decoder.rotations.items()}
 
     def embedded(self) -> Tensor:

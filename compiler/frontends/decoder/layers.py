@@ -4,12 +4,26 @@ from __future__ import annotations
 
 import numpy as np
 
-from nnefc.frontends.decoder.blocks import Parts, Positions, attended, fed, mixed, normalized
-from nnefc.frontends.decoder.description import Decoder, FeedForward, Layer, Rotation
+from nnefc.frontends.decoder.blocks import Parts, Positions, attended, fed, normalized
+from nnefc.frontends.decoder.description import (
+    Attention,
+    Decoder,
+    Experts,
+    FeedForward,
+    LatentAttention,
+    Layer,
+    Mixer,
+    Rotation,
+    ShortConvolution,
+)
 from nnefc.frontends.decoder.document import Document, Tensor
+from nnefc.frontends.decoder.experts import mixed
+from nnefc.frontends.decoder.latent_attention import latently_attended
+from nnefc.frontends.decoder.short_convolution import convolved
+from nnefc.frontends.decoder.state_space import scanned
 from nnefc.frontends.decoder.weights import StoredTensor, float_tensor
 
-__all__ = ["added_layer", "angles_of"]
+__all__ = ["added_layer", "angles_of", "second_block"]
 
 
 def added_layer(document: Document, decoder: Decoder, layer: Layer, parts: Parts, at: Positions, x: Tensor) -> Tensor:
@@ -27,16 +41,36 @@ def added_layer(document: Document, decoder: Decoder, layer: Layer, parts: Parts
         total = document.infix("+", x, y, hint)
         return normalized(document, total, norm, parts, name, size) if layer.sum_norm else total
 
-    def second(x: Tensor) -> Tensor:
-        if isinstance(layer.feed_forward, FeedForward):
-            return fed(document, x, layer.feed_forward, parts, size)
-        return mixed(document, x, layer.feed_forward, parts, size)
-
     operand = before(x, "attn_norm", layer.has_attention_norm)
-    found = after(attended(document, operand, layer.attention, parts, at, size), "post_attention_norm")
+    found = after(_first(document, operand, layer.mixer, parts, at, size), "post_attention_norm")
+    if layer.feed_forward is None:
+        return summed(x, found, "x", "attn_output_norm")
     middle = summed(x, found, "a", "attn_output_norm")
-    made = after(second(operand if layer.is_parallel else before(middle, "ffn_norm")), "post_ffw_norm")
+    operand = operand if layer.is_parallel else before(middle, "ffn_norm")
+    made = after(second_block(document, operand, layer.feed_forward, parts, at, size), "post_ffw_norm")
     return summed(middle, made, "x", "layer_output_norm")
+
+
+def second_block(
+    document: Document, x: Tensor, form: FeedForward | Experts, parts: Parts, at: Positions, size: int
+) -> Tensor:
+    """Adds the block that computes each row by itself."""
+    if isinstance(form, FeedForward):
+        return fed(document, x, form, parts, size)
+    return mixed(document, x, form, parts, at, size)
+
+
+def _first(document: Document, x: Tensor, form: Mixer, parts: Parts, at: Positions, size: int) -> Tensor:
+    """Adds the block that lets positions see others."""
+    match form:
+        case Attention():
+            return attended(document, x, form, parts, at, size)
+        case LatentAttention():
+            return latently_attended(document, x, form, parts, at, size)
+        case ShortConvolution():
+            return convolved(document, x, form, parts, at, size)
+        case _:
+            return scanned(document, x, form, parts, at, size)
 
 
 def angles_of(

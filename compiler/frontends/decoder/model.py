@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from nnefc.frontends.decoder.architectures import Hyperparameters, architecture_named, described
+from nnefc.frontends.decoder.architectures import architecture_named, described
 from nnefc.frontends.decoder.description import Encoding
 from nnefc.frontends.decoder.encoder import built_encoder
 from nnefc.frontends.decoder.files import GeneratedFiles
+from nnefc.frontends.decoder.hyperparameters import Hyperparameters
 from nnefc.frontends.decoder.network import Session, built
 from nnefc.frontends.decoder.weights import StoredTensor, Weights
 from nnefc.frontends.nnef import load_files, outline_of_files

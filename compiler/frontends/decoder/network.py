@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from nnefc.frontends.decoder.alternating_updates import RowsOfPositions
 from nnefc.frontends.decoder.blocks import Parts, Positions, matrix_product, normalized
 from nnefc.frontends.decoder.choice import CHOICE, chosen
 from nnefc.frontends.decoder.description import Decoder
@@ -116,9 +117,9 @@ def _positions(
     positions = document.infix("+", starts, row, "positions", "integer")
     column = document.call("unsqueeze", positions, axes=[1, 3], content="integer")
     column = document.call("tract_core_cast", column, to="f32", name="column")
-    width = decoder.layers[0].attention.width
+    width = decoder.angle_width
     angles = {name: angles_of(document, rotation, width, column, used) for name, rotation in decoder.rotations.items()}
-    return Positions(before, rows, flat, angles, storage=session.cache), lengths
+    return Positions(before, rows, flat, angles, lengths, session.cache), lengths
 
 
 def _hidden(
@@ -140,8 +141,19 @@ def _hidden(
     x = document.call("tract_core_gather", embeddings, known, axis=0, name="x")
     if decoder.embedding_scale != 1:
         x = document.infix("*", x, decoder.embedding_scale, "x")
+    if decoder.updates is not None:
+        rows = RowsOfPositions(document, decoder, decoder.updates, weights, used, at)
+        x, own = rows.embedded(x, known)
+        for n in range(len(decoder.layers)):
+            x = rows.after_layer(x, own, n)
+        return rows.joined(_last_rows(document, x, at, lengths, several))
     for n, layer in enumerate(decoder.layers):
         x = added_layer(document, decoder, layer, Parts(document, weights, used, f"blk.{n}."), at, x)
+    return _last_rows(document, x, at, lengths, several)
+
+
+def _last_rows(document: Document, x: Tensor, at: Positions, lengths: Tensor, several: bool) -> Tensor:
+    """Adds the row of each sequence's last token."""
     if not several:
         return document.call("slice", x, axes=[0], begin=[-1], end=[0], name="last")
     starts = document.infix("*", document.call("tract_core_range", 0, at.rows, step=1, content="integer"), Literal("S"),

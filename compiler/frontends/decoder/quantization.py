@@ -56,4 +56,5 @@ QUANTIZATIONS: dict[str, Callable[[Array], BlockTensor]] = {"q8": in_eight_bits,
 
 def can_be_rounded(label: str, shape: tuple[int, ...]) -> bool:
     """Returns whether a tensor is a matrix with full blocks; routers, whose scores choose experts, stay floats."""
-    return len(shape) == 2 and shape[0] > 1 and shape[1] % _BLOCK == 0 and "ffn_gate_inp" not in label
+    is_router = "ffn_gate_inp" in label or "router" in label
+    return len(shape) == 2 and shape[0] > 1 and shape[1] % _BLOCK == 0 and not is_router

@@ -9,12 +9,13 @@ import numpy as np
 
 from nnefc.frontends.tensor_types import TensorType
 from nnefc.frontends.tensor_types.floats import F32
+from nnefc.frontends.tensor_types.integers import INTEGERS
 from nnefc.frontends.tensor_types.tensor_type import Bytes
 from nnefc.operators.base import Array
 from nnefc.operators.nn.block_quantization import BlockTensor
 from nnefc.support.diagnostics import CompileError
 
-__all__ = ["StoredTensor", "Weights", "float_tensor", "shown", "stacked"]
+__all__ = ["JoinedTensor", "StoredTensor", "Weights", "float_tensor", "in_order_of_columns", "shown", "stacked"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +30,6 @@ class StoredTensor:
         added: to each element, for files that leave a constant out.
         scales: factors of an element type that does not hold them.
         scale_blocks: how many elements along each axis share a scale.
-        pieces: its bytes, one array after the other, where they do not lie together; `data` is the first one.
     """
 
     type: TensorType
@@ -39,12 +39,11 @@ class StoredTensor:
     added: float = 0.0
     scales: Array | None = None
     scale_blocks: tuple[int, ...] = ()
-    pieces: tuple[Bytes, ...] = ()
 
     @property
     def stored_bytes(self) -> int:
         """How many bytes of the file it takes."""
-        return sum(map(len, self.pieces)) if self.pieces else len(self.data)
+        return len(self.data) + (0 if self.scales is None else self.scales.nbytes)
 
     @property
     def final_shape(self) -> tuple[int, ...]:
@@ -62,10 +61,9 @@ class StoredTensor:
 
     def raw(self) -> Bytes:
         """Its bytes with the rows that it has."""
-        data = np.concatenate(self.pieces) if self.pieces else self.data
         if self.order is None:
-            return data
-        return data.reshape(self.shape[0], -1)[self.order].reshape(-1)
+            return self.data
+        return self.data.reshape(self.shape[0], -1)[self.order].reshape(-1)
 
     def value(self) -> Array | BlockTensor:
         """Its elements."""
@@ -81,6 +79,46 @@ class StoredTensor:
         """Its elements, float32."""
         found = self.value()
         return found if isinstance(found, np.ndarray) else found.values()
+
+
+@dataclass(frozen=True, eq=False)
+class JoinedTensor(StoredTensor):
+    """A tensor that follows from several of a file, such as integers and their scales; `data` is empty.
+
+    Attributes:
+        parts: the tensors of the file.
+        join: returns the elements of all rows.
+        columns: which element of an operand's rows each of its columns is multiplied with; None for all in their order.
+    """
+
+    parts: tuple[StoredTensor, ...] = ()
+    join: Callable[[], Array | BlockTensor] = field(default=lambda: np.empty(0, np.float32))
+    columns: Array | None = None
+
+    @property
+    def stored_bytes(self) -> int:
+        """How many bytes of the file its parts take."""
+        return sum(part.stored_bytes for part in self.parts)
+
+    @property
+    def is_stored_whole(self) -> bool:
+        """No bytes of the file are the tensor."""
+        return False
+
+    def value(self) -> Array | BlockTensor:
+        """Its elements with the rows that it has."""
+        found = self.join()
+        assert found.shape == self.shape, (found.shape, self.shape)
+        return found if self.order is None else _rows_of(found, self.order)
+
+
+def _rows_of(tensor: Array | BlockTensor, order: Array) -> Array | BlockTensor:
+    """Returns some rows of the first axis."""
+    if isinstance(tensor, np.ndarray):
+        return tensor[order]
+    offsets = None if tensor.offsets is None else tensor.offsets[order]
+    shape = (len(order), *tensor.shape[1:])
+    return BlockTensor(shape, tensor.bits, tensor.codes[order], tensor.scales[order], offsets)
 
 
 _MAX_SHOWN = 80
@@ -100,12 +138,45 @@ def float_tensor(values: Array) -> StoredTensor:
 
 
 def stacked(tensors: Sequence[StoredTensor]) -> StoredTensor:
-    """Tensors of one shape and type, as one with a further first axis."""
+    """Matrices of one shape, one below the other: in blocks if all of them are in the same ones, else as floats."""
     first = tensors[0]
-    if any(tensor.type is not first.type or not tensor.is_stored_whole for tensor in tensors):
-        raise CompileError(f"experts of several element types, or with scales, are not supported ({first.type.name})")
-    pieces = tuple(tensor.raw() for tensor in tensors)
-    return StoredTensor(first.type, (len(tensors), *first.shape), first.data, pieces=pieces)
+    shape = (len(tensors) * first.final_shape[0], *first.final_shape[1:])
+    return JoinedTensor(first.type, shape, first.data[:0], parts=tuple(tensors), join=lambda: _below(tensors))
+
+
+def _below(tensors: Sequence[StoredTensor]) -> Array | BlockTensor:
+    first = tensors[0].value()
+    if isinstance(first, BlockTensor) and all(_columns_of(tensor) is None for tensor in tensors):
+        found = [first, *(tensor.value() for tensor in tensors[1:])]
+        blocks = [each for each in found if isinstance(each, BlockTensor)]
+        if len(blocks) == len(found) and len({(b.bits, b.codes.shape[1:], b.offsets is None) for b in blocks}) == 1:
+            return _blocks_below(blocks)
+    rows = first.shape[0]
+    made = np.empty((len(tensors) * rows, *first.shape[1:]), np.float32)
+    for n, tensor in enumerate(tensors):
+        made[n * rows : (n + 1) * rows] = in_order_of_columns(tensor)
+    return made
+
+
+def _blocks_below(tensors: Sequence[BlockTensor]) -> BlockTensor:
+    codes, scales = (np.concatenate(parts) for parts in zip(*((b.codes, b.scales) for b in tensors), strict=True))
+    offsets = [each.offsets for each in tensors if each.offsets is not None]
+    shape = (len(codes), *tensors[0].shape[1:])
+    return BlockTensor(shape, tensors[0].bits, codes, scales, np.concatenate(offsets) if offsets else None)
+
+
+def in_order_of_columns(tensor: StoredTensor) -> Array:
+    """Returns the elements of a matrix, float32, each column where its operand's element is."""
+    value, columns = tensor.value_as_floats(), _columns_of(tensor)
+    if columns is None:
+        return value
+    made = np.empty_like(value)
+    made[:, columns] = value
+    return made
+
+
+def _columns_of(tensor: StoredTensor) -> Array | None:
+    return tensor.columns if isinstance(tensor, JoinedTensor) else None
 
 
 def _repeated(scales: Array, blocks: tuple[int, ...], shape: tuple[int, ...], order: Array | None) -> Array:
@@ -149,6 +220,9 @@ class Weights:
         if found.final_shape != shape:
             own = f"the tensor '{shown(self.original_name(name))}' has the shape {list(found.final_shape)}"
             raise CompileError(f"'{self.source}': {own}, its network needs {list(shape)}")
+        if found.type.name in INTEGERS and not isinstance(found, JoinedTensor):
+            own = f"the tensor '{shown(self.original_name(name))}' has elements of the type {found.type.name}"
+            raise CompileError(f"'{self.source}': {own}, and nothing says which numbers they stand for")
         self.used.add(name)
         return found
 

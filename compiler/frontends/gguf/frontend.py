@@ -12,10 +12,15 @@ from nnefc.frontends.gguf.hyperparameters import architecture_of, hyperparameter
 from nnefc.frontends.gguf.pooling import encoding_of
 from nnefc.tokenizer.gguf import vocabulary_of_gguf
 
-__all__ = ["load", "outline", "write"]
+__all__ = ["load", "outline", "read", "write"]
 
 
-def _source(path: Path, container: Container) -> DecoderSource:
+def read(path: Path, container: Container) -> DecoderSource:
+    """Returns what a file says, and its tensors; no elements are read.
+
+    Raises:
+        CompileError: a key or a tensor is not as it must be, or the architecture is not supported.
+    """
     architecture = architecture_of(container)
     weights = Weights(str(path), {_name(architecture, name): tensor for name, tensor in container.tensors.items()})
     given = hyperparameters_of(container, architecture, weights)
@@ -28,11 +33,13 @@ def _source(path: Path, container: Container) -> DecoderSource:
 
 
 def _name(architecture: str, name: str) -> str:
-    """Returns what the builder of decoders calls a tensor: files of gpt-oss name a norm after what lies before it."""
+    """Returns what the builder of decoders calls a tensor: files name two norms after what lies before them."""
+    if architecture == "lfm2" and name == "token_embd_norm.weight":
+        return "output_norm.weight"
     if architecture == "gpt-oss" and name.startswith("blk."):
         return name.replace(".post_attention_norm.", ".ffn_norm.").replace(".attn_post_norm.", ".ffn_norm.")
     return name
 
 
-_FRONT_END = DecoderFrontEnd(lambda path: _source(path, read_container(path)))
+_FRONT_END = DecoderFrontEnd(lambda path: read(path, read_container(path)))
 load, outline, write = _FRONT_END.load, _FRONT_END.outline, _FRONT_END.write

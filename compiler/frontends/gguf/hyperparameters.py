@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from nnefc.frontends.decoder import ARCHITECTURES, ENCODERS, Hyperparameters, Weights, architecture_named
+from nnefc.frontends.decoder import (
+    ARCHITECTURES,
+    ENCODERS,
+    Architecture,
+    Hyperparameters,
+    Routing,
+    Weights,
+    architecture_named,
+)
 from nnefc.frontends.decoder.rotary import RotaryScaling
 from nnefc.frontends.decoder.weights import shown
 from nnefc.frontends.gguf.container import Container
+from nnefc.frontends.gguf.keys import Keys
+from nnefc.frontends.gguf.mixers import state_space_decoder, with_mixers, with_rows_of_positions
 from nnefc.operators.base import Array
 from nnefc.support.diagnostics import CompileError
 
-__all__ = ["Keys", "architecture_of", "hyperparameters_of"]
+__all__ = ["architecture_of", "hyperparameters_of"]
 
 _FACTORS = ("rope_factors_short.weight", "rope_factors_long.weight")
 
@@ -33,49 +41,6 @@ def architecture_of(container: Container) -> str:
     return str(name)
 
 
-class Keys:
-    """The keys of an architecture, each of a type that is checked."""
-
-    def __init__(self, container: Container, architecture: str) -> None:
-        self._path, self._metadata, self._prefix = container.path, container.metadata, architecture
-
-    def has(self, key: str) -> bool:
-        """Returns whether the file has a key."""
-        return f"{self._prefix}.{key}" in self._metadata
-
-    def refuse(self, key: str, reason: str) -> CompileError:
-        """Returns an error that names a key."""
-        return CompileError(f"'{self._path}': the key '{self._prefix}.{key}' {reason}")
-
-    def get(self, key: str) -> Any:
-        """Returns the value of a key; None without it."""
-        return self._metadata.get(f"{self._prefix}.{key}")
-
-    def integer(self, key: str, default: int | None = None) -> int:
-        """Returns an integer; of a list of equal ones, one for each layer, that one."""
-        found = self.get(key)
-        if isinstance(found, list) and found and all(each == found[0] for each in found):
-            found = found[0]
-        if found is None and default is not None:
-            return default
-        if found is None:
-            raise self.refuse(key, "is missing")
-        if isinstance(found, list):
-            raise self.refuse(key, "differs between layers, which is not supported")
-        if isinstance(found, bool) or not isinstance(found, int) or not 0 <= found < 1 << 40:
-            raise self.refuse(key, f"is {shown(found)}, not a number of something")
-        return found
-
-    def real(self, key: str, default: float) -> float:
-        """Returns a finite number."""
-        found = self.get(key)
-        if found is None:
-            return default
-        if isinstance(found, bool) or not isinstance(found, int | float) or not abs(found) < 1e30:
-            raise self.refuse(key, f"is {shown(found)}, not a number")
-        return float(found)
-
-
 def hyperparameters_of(container: Container, architecture: str, weights: Weights) -> Hyperparameters:
     """Returns what a file says of its network; tensors with factors of positions are taken out of the weights.
 
@@ -86,21 +51,31 @@ def hyperparameters_of(container: Container, architecture: str, weights: Weights
     embeddings = weights.tensors.get("token_embd.weight")
     if embeddings is None or len(embeddings.shape) != 2:
         raise CompileError(f"'{container.path}' has no matrix 'token_embd.weight'", hint="the file is incomplete")
+    own, layers = architecture_named(architecture), keys.integer("block_count")
+    if architecture == "mamba2":
+        return state_space_decoder(keys, layers, embeddings.shape[0])
+    given = _with_attention(keys, own, architecture, weights)
+    if own.has_updates:
+        return with_rows_of_positions(keys, given, weights)
+    return with_mixers(keys, given, own.mixers) if own.mixers else given
+
+
+def _with_attention(keys: Keys, own: Architecture, architecture: str, weights: Weights) -> Hyperparameters:
+    """Returns what is common to all decoders and encoders with attention."""
     size, heads = keys.integer("embedding_length"), keys.integer("attention.head_count")
     if not heads:
         raise keys.refuse("attention.head_count", "is 0")
-    layers = keys.integer("block_count")
+    layers, key_heads = keys.integer("block_count"), keys.used("attention.head_count_kv", heads)
     head_size = keys.integer("attention.key_length", size // heads)
-    if keys.integer("attention.value_length", head_size) != head_size:
+    if keys.integer("attention.value_length", head_size) != head_size and own.mixers != "latent":
         raise keys.refuse("attention.value_length", "differs from 'attention.key_length', which is not supported")
-    own = architecture_named(architecture)
     return Hyperparameters(
         size=size,
         layers=layers,
         heads=heads,
-        key_heads=keys.integer("attention.head_count_kv", heads),
+        key_heads=key_heads,
         head_size=head_size,
-        vocabulary=embeddings.shape[0],
+        vocabulary=weights.tensors["token_embd.weight"].shape[0],
         rotated=keys.integer("rope.dimension_count", head_size),
         epsilon=keys.real(
             "attention.layer_norm_epsilon" if own.is_centered else "attention.layer_norm_rms_epsilon", 1e-5
@@ -118,9 +93,39 @@ def hyperparameters_of(container: Container, architecture: str, weights: Weights
         logit_cap=keys.real("final_logit_softcapping", 0.0),
         embedding_scale=keys.real("embedding_scale", 0.0),
         residual_scale=keys.real("residual_scale", 0.0),
-        experts_used=keys.integer("expert_used_count", 0) if keys.integer("expert_count", 0) else 0,
-        has_shared_expert="blk.0.ffn_up_shexp.weight" in weights,
+        routing=_routing(keys, layers, weights),
     )
+
+
+def _routing(keys: Keys, layers: int, weights: Weights) -> Routing | None:
+    """Returns how experts are chosen; None without them."""
+    count, used = keys.integer("expert_count", 0), keys.integer("expert_used_count", 0)
+    if not count or not used:
+        return None
+    if used > count:
+        raise keys.refuse("expert_used_count", f"is {used} of {count} experts")
+    gate = keys.integer("expert_gating_func", _SOFTMAX)
+    if gate not in _SCORINGS:
+        raise keys.refuse("expert_gating_func", f"is {gate}, which is not supported")
+    groups, groups_used = keys.integer("expert_group_count", 1) or 1, keys.integer("expert_group_used_count", 1) or 1
+    if groups_used > groups or count % groups:
+        raise keys.refuse("expert_group_count", f"is {groups}, of which {groups_used} are used, for {count} experts")
+    norm, dense = keys.get("expert_weights_norm"), keys.integer("leading_dense_block_count", 0)
+    return Routing(
+        used=used,
+        layers=tuple(n >= dense for n in range(layers)),
+        is_normalized=None if norm is None else bool(norm),
+        has_shared=f"blk.{min(dense, layers - 1)}.ffn_up_shexp.weight" in weights,
+        scoring=_SCORINGS[gate],
+        scale=keys.real("expert_weights_scale", 1.0) or 1.0,
+        groups=groups,
+        groups_used=groups_used,
+        group_terms=2 if _SCORINGS[gate] == "sigmoid" else 1,
+    )
+
+
+_SOFTMAX = 1
+_SCORINGS = {0: "softmax", 1: "softmax", 2: "sigmoid"}
 
 
 def _logit_scale(keys: Keys, architecture: str) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nnefc.frontends.decoder import ENCODERS, Dense, Encoding, Weights
 from nnefc.frontends.gguf.container import Container
-from nnefc.frontends.gguf.hyperparameters import Keys
+from nnefc.frontends.gguf.keys import Keys
 
 __all__ = ["encoding_of"]
 

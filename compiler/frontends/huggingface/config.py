@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from nnefc.frontends.decoder import Hyperparameters, architecture_named
+from nnefc.frontends.decoder import Hyperparameters, Routing, architecture_named
 from nnefc.frontends.decoder.rotary import RotaryScaling
 from nnefc.frontends.decoder.weights import shown
+from nnefc.frontends.huggingface.keys import Keys, epsilon_of
+from nnefc.frontends.huggingface.mixers import state_space_decoder, with_mixers, with_rows_of_positions
 from nnefc.support.diagnostics import CompileError
 
-__all__ = ["MODEL_TYPES", "Keys", "architecture_of", "hyperparameters_of"]
+__all__ = ["MODEL_TYPES", "architecture_of", "hyperparameters_of"]
 
 MODEL_TYPES = {
     "llama": "llama",
@@ -27,11 +29,22 @@ MODEL_TYPES = {
     "gemma": "gemma",
     "gemma2": "gemma2",
     "gemma3_text": "gemma3",
+    "gemma3n_text": "gemma3n",
     "phi": "phi2",
     "phi3": "phi3",
     "glm4": "glm4",
     "cohere2": "cohere2",
     "exaone4": "exaone4",
+    "gpt_oss": "gpt-oss",
+    "mixtral": "llama",
+    "granitemoe": "granitemoe",
+    "granitemoeshared": "granitemoe",
+    "deepseek_v2": "deepseek2",
+    "deepseek_v3": "deepseek2",
+    "kimi_k2": "deepseek2",
+    "lfm2": "lfm2",
+    "mamba2": "mamba2",
+    "granitemoehybrid": "granitehybrid",
     "bert": "bert",
     "roberta": "bert",
     "xlm-roberta": "bert",
@@ -44,6 +57,8 @@ MODEL_TYPES = {
 _SILU = ("silu", "swish")
 _GELU = ("gelu_pytorch_tanh", "gelu_new", "gelu_fast", "gelu")
 _FULL, _SLIDING = "full_attention", "sliding_attention"
+_NORMALIZED = ("llama", "granitemoe", "granitehybrid", "gpt-oss")
+"""Architectures whose shares are divided by their sum, which no key says; of others without the key they are not."""
 
 
 def architecture_of(config: Mapping[str, Any], path: Path) -> str:
@@ -62,55 +77,6 @@ def architecture_of(config: Mapping[str, Any], path: Path) -> str:
     return MODEL_TYPES[kind]
 
 
-class Keys:
-    """The keys of a configuration, each of a type that is checked."""
-
-    def __init__(self, config: Mapping[str, Any], path: Path) -> None:
-        self._config, self._path = config, path
-
-    def refuse(self, key: str, reason: str) -> CompileError:
-        """Returns an error that names a key."""
-        return CompileError(f"'{self._path}': the key '{key}' {reason}")
-
-    def get(self, *keys: str) -> Any:
-        """Returns the value of the first key that has one."""
-        return next((found for key in keys if (found := self._config.get(key)) is not None), None)
-
-    def integer(self, key: str, default: int | None = None) -> int:
-        """Returns an integer from 0 on."""
-        found = self.get(key)
-        if found is None and default is not None:
-            return default
-        if isinstance(found, bool) or not isinstance(found, int) or not 0 <= found < 1 << 40:
-            raise self.refuse(
-                key, "is missing" if found is None else f"is {shown(repr(found))}, not a number of something"
-            )
-        return found
-
-    def real(self, key: str, default: float = 0.0) -> float:
-        """Returns a number."""
-        found = self.get(key)
-        if found is None:
-            return default
-        if isinstance(found, bool) or not isinstance(found, int | float) or not abs(found) < 1e30:
-            raise self.refuse(key, f"is {shown(repr(found))}, not a number")
-        return float(found)
-
-    def listed(self, key: str, count: int) -> list[Any] | None:
-        """Returns a list with one element for each layer; None without it."""
-        found = self.get(key)
-        if found is not None and (not isinstance(found, list) or len(found) != count):
-            raise self.refuse(key, f"is no list of {count} elements, one for each layer")
-        return found
-
-    def inside(self, key: str) -> Keys | None:
-        """Returns the keys of an object; None without it."""
-        found = self.get(key)
-        if found is not None and not isinstance(found, Mapping):
-            raise self.refuse(key, "is no object")
-        return None if found is None else Keys(found, self._path)
-
-
 def hyperparameters_of(config: Mapping[str, Any], architecture: str, path: Path) -> Hyperparameters:
     """Returns what a configuration says of its decoder.
 
@@ -119,13 +85,26 @@ def hyperparameters_of(config: Mapping[str, Any], architecture: str, path: Path)
     """
     keys = Keys(config, path)
     _check_activation(keys, architecture)
+    layers = keys.integer("num_hidden_layers")
+    if layers > 1000:
+        raise keys.refuse("num_hidden_layers", f"is {layers:,}, more than 1,000")
+    mixers = architecture_named(architecture).mixers
+    if architecture == "mamba2":
+        return state_space_decoder(keys, layers)
+    found = _with_attention(keys, config, architecture, layers)
+    if architecture == "gemma3n":
+        return with_rows_of_positions(keys, found)
+    return with_mixers(keys, found, mixers) if mixers else found
+
+
+def _with_attention(keys: Keys, config: Mapping[str, Any], architecture: str, layers: int) -> Hyperparameters:
+    """Returns what is common to all decoders with attention."""
     size, heads = keys.integer("hidden_size"), keys.integer("num_attention_heads")
     if not heads:
         raise keys.refuse("num_attention_heads", "is 0")
-    layers, head_size = keys.integer("num_hidden_layers"), keys.integer("head_dim", 0) or size // heads
-    if layers > 1000:
-        raise keys.refuse("num_hidden_layers", f"is {layers:,}, more than 1,000")
+    head_size = keys.integer("head_dim", 0) or size // heads
     whole, local = _rotary(keys)
+    base = keys.real("rope_theta", architecture_named(architecture).base)
     partial = (whole.real("partial_rotary_factor") if whole else 0.0) or keys.real("partial_rotary_factor") or 1.0
     rotary = keys.listed("no_rope_layers", layers)
     return Hyperparameters(
@@ -136,13 +115,13 @@ def hyperparameters_of(config: Mapping[str, Any], architecture: str, path: Path)
         head_size=head_size,
         vocabulary=keys.integer("vocab_size"),
         rotated=int(head_size * partial),
-        epsilon=_epsilon(keys),
+        epsilon=epsilon_of(keys),
         context=keys.integer("max_position_embeddings", 0),
-        base=(whole.real("rope_theta") if whole else 0.0) or keys.real("rope_theta", 10000.0),
+        base=(whole.real("rope_theta") if whole else 0.0) or base,
         local_base=(local.real("rope_theta") if local else 0.0) or keys.real("rope_local_base_freq") or None,
         scaling=_scaling(keys, whole),
         window=_window(keys),
-        window_pattern=_window_pattern(keys, layers),
+        window_pattern=None if architecture_named(architecture).mixers else _window_pattern(keys, layers),
         rotary_pattern=None if rotary is None else tuple(map(bool, rotary)),
         attention_scale=keys.real("attention_multiplier") or _root(keys.real("query_pre_attn_scalar")),
         attention_cap=keys.real("attn_logit_softcapping"),
@@ -150,11 +129,52 @@ def hyperparameters_of(config: Mapping[str, Any], architecture: str, path: Path)
         logit_cap=keys.real("final_logit_softcapping"),
         embedding_scale=keys.real("embedding_multiplier"),
         residual_scale=keys.real("residual_multiplier"),
-        experts_used=keys.integer("num_experts_per_tok", 0) if architecture.endswith("moe") else 0,
-        expert_layers=_expert_layers(keys, layers),
-        normalized_shares=bool(config.get("norm_topk_prob", False)),
-        has_shared_expert=architecture == "qwen2moe",
+        routing=_routing(keys, architecture, layers),
+        clamp=keys.real("swiglu_limit"),
     )
+
+
+def _routing(keys: Keys, architecture: str, layers: int) -> Routing | None:
+    """Returns how experts are chosen; None without them."""
+    count = next((keys.integer(key) for key in _EXPERT_COUNTS if keys.get(key) is not None), 0)
+    if not count:
+        return None
+    used = keys.integer("num_experts_per_tok")
+    if not 0 < used <= count:
+        raise keys.refuse("num_experts_per_tok", f"is {used} of {count} experts")
+    is_latest = keys.get("model_type") in ("deepseek_v3", "kimi_k2")
+    method = keys.get("topk_method") or ("noaux_tc" if is_latest else "greedy")
+    if method not in _TOP_METHODS:
+        raise keys.refuse("topk_method", f"is '{shown(method)}', which is not supported")
+    has_groups = method != "greedy" and architecture == "deepseek2"
+    groups, groups_used = (keys.integer(key, 1) if has_groups else 1 for key in ("n_group", "topk_group"))
+    if not 0 < groups_used <= groups or count % groups:
+        raise keys.refuse("n_group", f"is {groups}, of which {groups_used} are used, for {count} experts")
+    shared = keys.integer("n_shared_experts", 0) or keys.integer("shared_intermediate_size", 0)
+    return Routing(
+        used=used,
+        layers=_expert_layers(keys, layers),
+        is_normalized=_is_normalized(keys, architecture, is_latest),
+        has_shared=architecture == "qwen2moe" or shared > 0,
+        scoring="sigmoid" if is_latest else "softmax",
+        scale=keys.real("routed_scaling_factor", 1.0) or 1.0,
+        groups=groups,
+        groups_used=groups_used,
+        group_terms=2 if is_latest else 1,
+    )
+
+
+_EXPERT_COUNTS = ("num_local_experts", "num_experts", "n_routed_experts")
+_TOP_METHODS = ("greedy", "group_limited_greedy", "noaux_tc")
+
+
+def _is_normalized(keys: Keys, architecture: str, is_latest: bool) -> bool:
+    """Returns whether shares are divided by their sum: the second version of DeepSeek has the key, and does not."""
+    if architecture in _NORMALIZED:
+        return True
+    if architecture == "deepseek2" and not is_latest:
+        return False
+    return bool(is_latest if keys.get("norm_topk_prob") is None else keys.get("norm_topk_prob"))
 
 
 def _check_activation(keys: Keys, architecture: str) -> None:
@@ -163,13 +183,6 @@ def _check_activation(keys: Keys, architecture: str) -> None:
     found = keys.get("hidden_activation", "hidden_act")
     if found is not None and found not in known:
         raise keys.refuse("hidden_act", f"is '{shown(found)}', which is not supported for this architecture")
-
-
-def _epsilon(keys: Keys) -> float:
-    for key in ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon"):
-        if keys.get(key) is not None:
-            return keys.real(key)
-    raise keys.refuse("rms_norm_eps", "is missing")
 
 
 def _root(value: float) -> float:
@@ -244,4 +257,7 @@ def _expert_layers(keys: Keys, layers: int) -> tuple[bool, ...] | None:
     step, dense = keys.integer("decoder_sparse_step", 1), keys.get("mlp_only_layers") or []
     if not isinstance(dense, list):
         raise keys.refuse("mlp_only_layers", "is no list")
-    return tuple(n not in dense and bool(step) and (n + 1) % step == 0 for n in range(layers))
+    first, every = keys.integer("first_k_dense_replace", 0), keys.get("moe_layer_freq")
+    if every not in (None, 1):
+        raise keys.refuse("moe_layer_freq", f"is {shown(every)}, which is not supported")
+    return tuple(n not in dense and n >= first and bool(step) and (n + 1) % step == 0 for n in range(layers))

@@ -12,7 +12,7 @@ import numpy as np
 from nnefc.frontends.decoder import Hyperparameters, StoredTensor, Weights, architecture_named
 from nnefc.frontends.decoder.rotary import RotaryScaling
 from nnefc.frontends.decoder.weights import shown
-from nnefc.frontends.huggingface.config import Keys
+from nnefc.frontends.huggingface.keys import Keys
 from nnefc.support.diagnostics import CompileError
 
 __all__ = ["encoder_hyperparameters", "renamed_encoder"]

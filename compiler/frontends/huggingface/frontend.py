@@ -10,10 +10,11 @@ from nnefc.frontends.decoder import ENCODERS
 from nnefc.frontends.decoder.model import DecoderFrontEnd, DecoderSource
 from nnefc.frontends.huggingface.config import architecture_of, hyperparameters_of
 from nnefc.frontends.huggingface.encoders import encoder_hyperparameters, renamed_encoder
-from nnefc.frontends.huggingface.fp8 import with_scales
+from nnefc.frontends.huggingface.quantized import OLDER_FILES, dequantizable
 from nnefc.frontends.huggingface.safetensors import INDEX, read_json, read_shards
 from nnefc.frontends.huggingface.sentences import sentences_of
 from nnefc.frontends.huggingface.tensor_names import renamed
+from nnefc.frontends.huggingface.text_parts import text_configuration, text_tensors, without_predictors
 from nnefc.tokenizer.huggingface_files import TOKENIZER, TOKENIZER_FILES, vocabulary_of_files
 
 __all__ = ["load", "outline", "read", "write"]
@@ -29,16 +30,19 @@ def read(path: Path) -> DecoderSource:
     Raises:
         CompileError: a file is not as it must be, or the architecture is not supported.
     """
-    config = read_json(path / _CONFIG)
+    whole = read_json(path / _CONFIG)
+    config = text_configuration(whole)
     architecture = architecture_of(config, path / _CONFIG)
     sentences = sentences_of(path, config, architecture)
     tensors, names = read_shards(path)
-    tensors = with_scales(tensors, config, path)
+    tensors = dequantizable(text_tensors(whole, tensors), config, path)
     if architecture in ENCODERS and architecture not in _OF_DECODERS:
         given = encoder_hyperparameters(config, architecture, path / _CONFIG)
         weights = renamed_encoder(str(path), config, tensors, sentences is not None and sentences.encoding.scores)
     else:
         given = hyperparameters_of(config, architecture, path / _CONFIG)
+        if config.get("num_nextn_predict_layers"):
+            tensors = without_predictors(tensors, given.layers)
         is_tied = config.get("tie_word_embeddings", _is_tied(tensors)) is True
         weights = renamed(str(path), architecture, tensors, is_tied or sentences is not None)
     if sentences is not None:
@@ -46,6 +50,7 @@ def read(path: Path) -> DecoderSource:
         if "score.weight" in weights:
             weights.tensors["cls.output.weight"] = weights.tensors.pop("score.weight")
     index = (INDEX,) if (path / INDEX).is_file() else ()
+    older = [name for name in OLDER_FILES if (path / name).is_file()]
     return DecoderSource(
         path,
         "Hugging Face",
@@ -53,7 +58,7 @@ def read(path: Path) -> DecoderSource:
         given,
         weights,
         is_gguf=False,
-        asked=(_CONFIG, *index, *names, *(() if sentences is None else sentences.files)),
+        asked=(_CONFIG, *index, *older, *names, *(() if sentences is None else sentences.files)),
         vocabulary=partial(vocabulary_of_files, path) if (path / TOKENIZER).is_file() else None,
         vocabulary_files=tuple(TOKENIZER_FILES),
         encoding=None if sentences is None else sentences.encoding,

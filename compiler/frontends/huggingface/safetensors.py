@@ -17,6 +17,7 @@ import numpy as np
 from nnefc.frontends.decoder import StoredTensor
 from nnefc.frontends.decoder.weights import shown
 from nnefc.frontends.tensor_types.floats import BF16, F16, F32, F64, FP8_E4M3, FP8_E5M2
+from nnefc.frontends.tensor_types.integers import INTEGERS
 from nnefc.frontends.tensor_types.tensor_type import Bytes
 from nnefc.support.diagnostics import CompileError
 from nnefc.support.mapped_files import map_path
@@ -26,7 +27,8 @@ __all__ = ["INDEX", "read_json", "read_shards"]
 INDEX = "model.safetensors.index.json"
 _SINGLE = "model.safetensors"
 _MAX_JSON, _MAX_SHARDS, _MAX_RANK, _MAX_ELEMENTS = 100 << 20, 10_000, 8, 1 << 40
-_TYPES = {"F64": F64, "F32": F32, "F16": F16, "BF16": BF16, "F8_E4M3": FP8_E4M3, "F8_E5M2": FP8_E5M2}
+_FLOATS = {"F64": F64, "F32": F32, "F16": F16, "BF16": BF16, "F8_E4M3": FP8_E4M3, "F8_E5M2": FP8_E5M2}
+_TYPES = _FLOATS | INTEGERS
 
 
 def read_json(path: Path) -> dict[str, Any]:

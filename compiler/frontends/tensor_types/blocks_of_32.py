@@ -9,7 +9,21 @@ import numpy as np
 from nnefc.frontends.tensor_types.tensor_type import BlockCodes, Bytes, TensorType, at_offset
 from nnefc.operators.base import Array
 
-__all__ = ["IQ4_NL", "MXFP4", "NONLINEAR", "Q4_0", "Q4_0_PAIRS", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q8_1", "nibbles"]
+__all__ = [
+    "IQ4_NL",
+    "MXFP4",
+    "NONLINEAR",
+    "Q4_0",
+    "Q4_0_PAIRS",
+    "Q4_1",
+    "Q5_0",
+    "Q5_1",
+    "Q8_0",
+    "Q8_1",
+    "four_bit_floats",
+    "nibbles",
+    "powers_of_two",
+]
 
 _ELEMENTS = 32
 _HALF = np.uint8(0x80)
@@ -64,10 +78,17 @@ def from_table(codes: Bytes, table: Array) -> Bytes:
     return (table.view(np.uint8) ^ _HALF)[codes]
 
 
-def _microscaled(blocks: Bytes) -> BlockCodes:
-    """A power of two as the scale: an exponent without a mantissa, 2^(e - 127), half of it for doubled numbers."""
-    scales = np.ldexp(np.float32(1), blocks[:, :1].astype(np.int32) - 128).astype(np.float32)
-    return BlockCodes(8, from_table(nibbles(blocks[:, 1:]), _E2M1), scales)
+def powers_of_two(exponents: Bytes) -> Array:
+    """Returns floats of 8 bits without a mantissa: 2^(e - 127)."""
+    return np.ldexp(np.float32(1), exponents.astype(np.int32) - 127).astype(np.float32)
+
+
+def four_bit_floats(codes: Bytes, scales: Array) -> BlockCodes:
+    """Returns floats of 4 bits, `[blocks, elements]`, times a scale for each block.
+
+    The numbers are doubled, so that they are integers, and the scales halved.
+    """
+    return BlockCodes(8, from_table(codes, _E2M1), scales * np.float32(0.5))
 
 
 Q4_0 = _with_scale("Q4_0", 18, 4, lambda blocks: nibbles(blocks[:, 2:]))
@@ -78,4 +99,10 @@ Q5_1 = _with_offset("Q5_1", 24, 8, lambda blocks: nibbles(blocks[:, 8:]) | _fift
 Q8_0 = _with_scale("Q8_0", 34, 8, _signed(2))
 Q8_1 = _with_scale("Q8_1", 36, 8, _signed(4))  # the sum after the scale is not needed
 IQ4_NL = _with_scale("IQ4_NL", 18, 8, lambda blocks: from_table(nibbles(blocks[:, 2:]), NONLINEAR))
-MXFP4 = TensorType("MXFP4", _ELEMENTS, 17, _microscaled, "8-bit blocks, exact")
+MXFP4 = TensorType(
+    "MXFP4",
+    _ELEMENTS,
+    17,
+    lambda blocks: four_bit_floats(nibbles(blocks[:, 1:]), powers_of_two(blocks[:, :1])),
+    "8-bit blocks, exact",
+)

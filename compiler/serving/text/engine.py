@@ -232,6 +232,8 @@ class Engine:
         free = [sequence for sequence in self._sequences if sequence.reply is None]
         sequence = max(free, key=lambda each: (common_beginning(each.held, job.prompt), -each.used))
         known = min(common_beginning(sequence.held, job.prompt), len(job.prompt) - 1)
+        if known < len(sequence.held) and not self.model.can_rewind:
+            known = 0
         self._set_length(sequence, known)
         sequence.held = list(job.prompt[:known])
         sequence.reply = _Reply(job, list(job.prompt[known:]), self.model.text_stream())

@@ -3,53 +3,21 @@
 from __future__ import annotations
 
 import json
-import struct
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from small_folders import CONFIG, safetensors, values, with_header, write
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 import nnefc
+from nnefc.frontends.decoder.weights import float_tensor
 from nnefc.frontends.huggingface import load
 from nnefc.frontends.huggingface.config import architecture_of, hyperparameters_of
-from nnefc.frontends.huggingface.fp8 import with_scales
+from nnefc.frontends.huggingface.quantized import dequantizable
 from nnefc.frontends.huggingface.safetensors import read_shards
-
-RNG = np.random.default_rng(4)
-CONFIG = {
-    "model_type": "llama", "vocab_size": 40, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1,
-    "num_attention_heads": 2, "rms_norm_eps": 1e-5, "hidden_act": "silu", "max_position_embeddings": 32,
-}  # fmt: skip
-SHAPES = {
-    "model.embed_tokens.weight": (40, 32),
-    "model.norm.weight": (32,),
-    **{f"model.layers.0.self_attn.{part}_proj.weight": (32, 32) for part in "qkvo"},
-    "model.layers.0.mlp.gate_proj.weight": (48, 32),
-    "model.layers.0.mlp.up_proj.weight": (48, 32),
-    "model.layers.0.mlp.down_proj.weight": (32, 48),
-    "model.layers.0.input_layernorm.weight": (32,),
-    "model.layers.0.post_attention_layernorm.weight": (32,),
-}
-
-
-def safetensors(tensors: dict[str, tuple[str, tuple[int, ...], bytes]]) -> bytes:
-    """A file: by name the element type, the shape and the bytes."""
-    header, data = {}, b""
-    for name, (kind, shape, content) in tensors.items():
-        offsets = [len(data), len(data) + len(content)]
-        header[name] = {"dtype": kind, "shape": list(shape), "data_offsets": offsets}
-        data += content
-    return with_header(json.dumps(header).encode(), data)
-
-
-def with_header(header: bytes, data: bytes = b"") -> bytes:
-    return struct.pack("<Q", len(header)) + header + data
-
-
-def values() -> dict[str, np.ndarray]:
-    return {name: (RNG.standard_normal(shape) * 0.3).astype(np.float32) for name, shape in SHAPES.items()}
+from nnefc.frontends.huggingface.text_parts import text_configuration, text_tensors, without_predictors
 
 
 def stored(name: str, value: np.ndarray, kind: str) -> tuple[str, tuple[int, ...], bytes]:
@@ -60,13 +28,6 @@ def stored(name: str, value: np.ndarray, kind: str) -> tuple[str, tuple[int, ...
 
 def upper_bits(value: np.ndarray) -> bytes:
     return (value.view(np.uint32) >> 16).astype("<u2").tobytes()
-
-
-def write(folder: Path, config: dict[str, Any], **files: bytes) -> None:
-    folder.mkdir(exist_ok=True)
-    (folder / "config.json").write_text(json.dumps(config))
-    for name, content in files.items():
-        (folder / f"{name}.safetensors").write_bytes(content)
 
 
 def test_shards_of_several_element_types_are_one_model(tmp_path: Path) -> None:
@@ -128,16 +89,14 @@ def test_floats_of_8_bits_are_multiplied_with_their_scales(tmp_path: Path) -> No
     write(tmp_path, CONFIG, model=content)
     tensors, _ = read_shards(tmp_path)
     given = {"quantization_config": {"quant_method": "fp8", "weight_block_size": [6, 30]}}
-    found = with_scales(tensors, given, tmp_path)
+    found = dequantizable(tensors, given, tmp_path)
     assert list(found) == ["w.weight"]
     exponent, mantissa = (codes >> 3 & 15).astype(float), (codes & 7) / 8
     wanted = np.where(exponent > 0, (1 + mantissa) * 2.0 ** (exponent - 7), mantissa * 2.0**-6)
     wanted = np.where(codes >= 128, -wanted, wanted) * scales[np.arange(8)[:, None] // 6, np.arange(32) // 30]
     np.testing.assert_array_equal(found["w.weight"].value(), wanted.astype(np.float32))
     with pytest.raises(nnefc.CompileError, match=r"'w\.weight' do not fit"):
-        with_scales(tensors, {"quantization_config": {"quant_method": "fp8", "weight_block_size": [4, 4]}}, tmp_path)
-    with pytest.raises(nnefc.CompileError, match="quantized by 'gptq'"):
-        with_scales(tensors, {"quantization_config": {"quant_method": "gptq"}}, tmp_path)
+        dequantizable(tensors, {"quantization_config": {"quant_method": "fp8", "weight_block_size": [4, 4]}}, tmp_path)
 
 
 F32 = ("F32", (2,), bytes(8))
@@ -149,7 +108,7 @@ WRONG = {
     "'t' is no object": with_header(json.dumps({"t": 3}).encode()),
     "'t' has no shape": with_header(json.dumps({"t": ENTRY | {"shape": [-1]}}).encode(), bytes(8)),
     "'t' has no two offsets": with_header(json.dumps({"t": ENTRY | {"data_offsets": [0, 8, 9]}}).encode(), bytes(8)),
-    "'t' has elements of the type I8": with_header(json.dumps({"t": ENTRY | {"dtype": "I8"}}).encode(), bytes(8)),
+    "'t' has elements of the type C64": with_header(json.dumps({"t": ENTRY | {"dtype": "C64"}}).encode(), bytes(8)),
     "'t' lies at 0 to 8, beyond": with_header(json.dumps({"t": ENTRY}).encode(), bytes(7)),
     "of the shape [2] has 7 bytes": with_header(json.dumps({"t": ENTRY | {"data_offsets": [0, 7]}}).encode(), bytes(8)),
     "'u' overlaps the tensor 't'": with_header(json.dumps({"t": ENTRY, "u": ENTRY}).encode(), bytes(8)),
@@ -208,3 +167,16 @@ def test_configurations_of_older_and_newer_releases_say_the_same() -> None:
     assert old == new
     assert old.base == 5e5 and old.scaling.factor == 8.0
     assert architecture_of(CONFIG, path) == "llama"
+
+
+def test_other_parts_of_a_model_are_left_out() -> None:
+    """Towers of images and sounds, and layers that predict further tokens."""
+    tensor = float_tensor(np.zeros(2))
+    config = {"model_type": "gemma3n", "text_config": {"model_type": "gemma3n_text"}, "tie_word_embeddings": True}
+    assert text_configuration(config) == {"model_type": "gemma3n_text", "tie_word_embeddings": True}
+    assert text_configuration(CONFIG) is CONFIG
+    names = ["model.language_model.norm.weight", "lm_head.weight", "model.vision_tower.a", "model.embed_audio.b"]
+    assert list(text_tensors(config, dict.fromkeys(names, tensor))) == ["model.norm.weight", "lm_head.weight"]
+    assert list(text_tensors(CONFIG, dict.fromkeys(names, tensor))) == names
+    layers = [f"model.layers.{n}.eh_proj.weight" for n in range(3)]
+    assert list(without_predictors(dict.fromkeys(layers, tensor), 2)) == layers[:2]

@@ -11,29 +11,30 @@ import numpy as np
 
 from nnefc.frontends.decoder import StoredTensor
 from nnefc.frontends.decoder.weights import shown
+from nnefc.frontends.huggingface.quantized.modules import Tensors
 from nnefc.support.diagnostics import CompileError
 
-__all__ = ["with_scales"]
+__all__ = ["joined_fp8"]
 
 _SCALES = ("_scale_inv", "_scale")
-_METHODS = ("fp8", "compressed-tensors", "fbgemm_fp8")
+_UNUSED = (
+    ".input_scale",
+    ".output_scale",
+    ".k_scale",
+    ".v_scale",
+    ".q_scale",
+    ".input_zero_point",
+    ".input_global_scale",
+)
+"""What activations and caches are rounded by, which stay floats here."""
 
 
-def with_scales(tensors: Mapping[str, StoredTensor], config: Mapping[str, Any], path: Path) -> dict[str, StoredTensor]:
+def joined_fp8(tensors: Tensors, given: Mapping[str, Any], source: Path) -> Tensors:
     """Returns the tensors of a folder; of those with scales, both in one.
 
     Raises:
-        CompileError: the weights are quantized in a way that is not known.
+        CompileError: scales do not fit their tensor.
     """
-    given = config.get("quantization_config")
-    if given is None:
-        return dict(tensors)
-    method = given.get("quant_method") if isinstance(given, Mapping) else None
-    if method not in _METHODS:
-        raise CompileError(
-            f"'{path / 'config.json'}': weights quantized by '{shown(method)}' are not supported",
-            hint="supported are floats of 8 bits (fp8); or take the model as GGUF",
-        )
     made = dict(tensors)
     for label, tensor in tensors.items():
         for ending in _SCALES:
@@ -43,7 +44,7 @@ def with_scales(tensors: Mapping[str, StoredTensor], config: Mapping[str, Any], 
             del made[f"{label}{ending}"]
             factors = scales.value_as_floats()
             made[label] = replace(tensor, scales=factors, scale_blocks=_blocks(tensor, factors.shape, given, label))
-    return {label: tensor for label, tensor in made.items() if not label.endswith((".input_scale", ".k_scale"))}
+    return {label: tensor for label, tensor in made.items() if not label.endswith(_UNUSED)}
 
 
 def _blocks(tensor: StoredTensor, scales: tuple[int, ...], given: Mapping[str, Any], label: str) -> tuple[int, ...]:

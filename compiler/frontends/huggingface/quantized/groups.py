@@ -1,0 +1,108 @@
+"""Makes blocks of integers whose groups along each row share a scale and a zero point.
+
+    w[n, k] = (code[n, k] - zero[n, group of k]) * scale[n, group of k]
+
+Blocks have at most 128 elements: longer groups are several blocks with the same scale. Integers of 3 bits are stored in
+4. Zero points that are all the same one are subtracted from the codes, if these have room for it; others become
+offsets, `-zero * scale`, in float32.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from nnefc.frontends.tensor_types import TensorType
+from nnefc.operators.base import Array
+from nnefc.operators.nn.block_quantization import BlockTensor, packed, unpacked
+
+__all__ = ["elements_of_bytes", "group_order", "integer_type", "tensor_in_groups", "tensor_of_groups"]
+
+_LARGEST, _MULTIPLE = 128, 16
+_STORED = {2: 2, 3: 4, 4: 4, 8: 8}
+
+
+def integer_type(method: str, bits: int) -> TensorType:
+    """Returns what tables call the elements of a method."""
+
+    def decode(blocks: Array) -> Array:
+        raise AssertionError("elements lie in several tensors")
+
+    return TensorType(f"{method} {bits} bits", 1, 1, decode, f"{_STORED[bits]}-bit blocks, exact")
+
+
+def elements_of_bytes(rows: Array, bits: int) -> Array:
+    """`[…, bytes]` as integers, uint8: a row of bytes is one row of bits, the lowest ones first."""
+    if bits in (2, 4, 8):
+        return unpacked(rows, bits)
+    single = np.unpackbits(rows, axis=-1, bitorder="little")
+    parts = single.reshape(*rows.shape[:-1], rows.shape[-1] * 8 // bits, bits)
+    return np.asarray((parts << np.arange(bits, dtype=np.uint8)).sum(-1, dtype=np.uint8))
+
+
+def tensor_in_groups(codes: Array, scales: Array, zeros: Array | None, bits: int, group: int) -> Array | BlockTensor:
+    """Returns a matrix in blocks; as floats where groups have no common blocks of at least 16 elements with the rows.
+
+    Args:
+        codes: `[N, K]`, uint8.
+        scales: `[N, groups]`, floats.
+        zeros: `[N, groups]`, integers; None for half the range.
+        bits: of a code.
+        group: how many elements of a row share a scale; the last group may be shorter.
+    """
+    depth, half = codes.shape[1], 1 << (bits - 1)
+    block = _block(group, depth)
+    if block is None:
+        own = np.arange(depth) // group
+        origin = np.float32(half) if zeros is None else zeros.astype(np.float32)[:, own]
+        return (codes.astype(np.float32) - origin) * scales.astype(np.float32)[:, own]
+    stored = _STORED[bits]
+    shift, offsets = (1 << (stored - 1)) - half, None
+    if zeros is not None:
+        first = int(zeros.flat[0])
+        shift = (1 << (stored - 1)) - first
+        is_one = bool((zeros == first).all())
+        if not is_one or shift + int(codes.min()) < 0 or shift + int(codes.max()) >= 1 << stored:
+            shift, offsets = 0, -(zeros.astype(np.float32) * scales.astype(np.float32))
+    moved = codes if not shift else (codes.astype(np.int16) + shift).astype(np.uint8)
+    data = packed(moved.reshape(len(codes), -1, block), stored)
+    own = np.arange(depth // block) * block // group
+    return BlockTensor(codes.shape, stored, data, scales[:, own], None if offsets is None else offsets[:, own])
+
+
+def group_order(index: Array, groups: int) -> tuple[Array | None, int]:
+    """Returns the order in which the columns of a matrix lie group by group, and how many a group has.
+
+    The order is None where they lie so already; a group has 0 columns where groups differ in their size.
+
+    Args:
+        index: `[K]`, the group of each column, from 0 to `groups - 1`.
+        groups: how many there are.
+    """
+    size = -(-len(index) // groups)
+    if np.array_equal(index, np.arange(len(index)) // size):
+        return None, size
+    is_even = (np.bincount(index, minlength=groups) == size).all()
+    return np.argsort(index, kind="stable"), size if is_even else 0
+
+
+def tensor_of_groups(
+    codes: Array, scales: Array, zeros: Array | None, bits: int, index: Array
+) -> tuple[Array | BlockTensor, Array | None]:
+    """Returns a matrix whose columns have groups in any order, and the order in which its columns are then.
+
+    The arguments are those of :func:`tensor_in_groups` and :func:`group_order`.
+    """
+    order, group = group_order(index, scales.shape[1])
+    if group:
+        return tensor_in_groups(codes if order is None else codes[:, order], scales, zeros, bits, group), order
+    origin = np.float32(1 << (bits - 1)) if zeros is None else zeros.astype(np.float32)[:, index]
+    return (codes.astype(np.float32) - origin) * scales.astype(np.float32)[:, index], None
+
+
+def _block(group: int, depth: int) -> int | None:
+    """Returns the elements of a block: as many as divide a group and a row."""
+    common = math.gcd(group, depth)
+    sizes = [size for size in range(_MULTIPLE, _LARGEST + 1, _MULTIPLE) if common % size == 0]
+    return max(sizes, default=None)
