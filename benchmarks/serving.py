@@ -2,15 +2,19 @@
 
 python benchmarks/serving.py [--seconds S] [NETWORK …]
 
-All goes over the loopback by gRPC: a client with some requests under way at a time, each of one row, sends the next
-one as soon as an answer is there. Without NETWORK it measures all and writes `results/PROCESSOR/serving.md`; that
-takes three minutes. No measurement is longer than `--seconds`.
+All goes over the loopback, by HTTP from `wrk`, which must be installed, and by gRPC: a client with some requests under
+way at a time, each of one row, sends the next one as soon as an answer is there. Without NETWORK it measures all and
+writes `results/PROCESSOR/serving.md`; that takes six minutes. No measurement is longer than `--seconds`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
+import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -31,7 +35,6 @@ from tiny_networks import write_float
 
 import nnefc
 from nnefc.serving.messages import INFERENCE, message
-from nnefc.serving.values import DATATYPES
 
 WORKER = Path(__file__).with_name("serving_worker.py")
 BACKENDS = ("nnefc", "onnxruntime")
@@ -81,88 +84,166 @@ NETWORKS: Mapping[str, Callable[[str, Path], None]] = {
 }
 
 
+PROTOCOLS = ("HTTP", "gRPC")
+MAX_JSON = 4096
+"""Elements of a request that are sent as JSON; more are raw bytes after it, and those of gRPC are so always."""
+
+
 @dataclass(frozen=True)
 class Load:
-    """What a client saw: answers a second, and of the seconds that they took the median and the 99th percentile."""
+    """What a client saw, and what it took.
+
+    Attributes:
+        rate: answers a second.
+        median, tail: the median of the seconds that they took, and the 99th percentile.
+        processor: the processor seconds of the server for each.
+    """
 
     rate: float
     median: float
     tail: float
+    processor: float
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server in a process of its own, and its ports."""
+
+    process: int
+    http: int
+    grpc: int
+
+    def processor_seconds(self) -> float:
+        """Returns the processor time that it has taken."""
+        fields = Path(f"/proc/{self.process}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @contextlib.contextmanager
-def serving(backend: str, model: Path, rows: int) -> Iterator[int]:
-    """The port of a server in a process of its own."""
+def serving(backend: str, model: Path, rows: int) -> Iterator[Server]:
+    """A server while the block runs."""
     command = [sys.executable, str(WORKER), backend, str(model), str(rows)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
-            yield int(process.stdout.readline())
+            yield Server(process.pid, *map(int, process.stdout.readline().split()))
         finally:
             process.send_signal(signal.SIGTERM)
             process.wait(60)
 
 
-def request(library: Path) -> bytes:
-    """A request of one row of random numbers."""
+def arrays_of(library: Path) -> dict[str, np.ndarray]:
+    """One row of random numbers for each input."""
     with nnefc.load(library, threads=1) as model:
-        shapes = [[size if isinstance(size, int) else 1 for size in tensor.shape] for tensor in model.inputs]
         rng = np.random.default_rng(0)
-        made = message(INFERENCE, "ModelInferRequest")(
-            model_name="net",
-            inputs=[
-                {"name": tensor.name, "datatype": DATATYPES[tensor.dtype], "shape": shape}
-                for tensor, shape in zip(model.inputs, shapes, strict=True)
-            ],
-            raw_input_contents=[rng.standard_normal(shape, np.float32).tobytes() for shape in shapes],
-        )
-        return made.SerializeToString()
+        shapes = {t.name: [size if isinstance(size, int) else 1 for size in t.shape] for t in model.inputs}
+        return {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
 
 
-async def loaded(port: int, body: bytes, at_a_time: int, seconds: float) -> tuple[Load, np.ndarray]:
-    """So many requests at a time for some seconds; and the first answer's first output."""
+def grpc_request(arrays: Mapping[str, np.ndarray]) -> bytes:
+    """A request of gRPC."""
+    made = message(INFERENCE, "ModelInferRequest")(
+        model_name="net",
+        inputs=[{"name": name, "datatype": "FP32", "shape": array.shape} for name, array in arrays.items()],
+        raw_input_contents=[array.tobytes() for array in arrays.values()],
+    )
+    return made.SerializeToString()
+
+
+def http_request(arrays: Mapping[str, np.ndarray]) -> tuple[bytes, dict[str, str]]:
+    """The body of a request of HTTP, and its headers."""
+    heads = [{"name": name, "datatype": "FP32", "shape": array.shape} for name, array in arrays.items()]
+    if sum(array.size for array in arrays.values()) <= MAX_JSON:
+        inputs = [head | {"data": array.ravel().tolist()} for head, array in zip(heads, arrays.values(), strict=True)]
+        return json.dumps({"inputs": inputs}).encode(), {"Content-Type": "application/json"}
+    sizes = [{"parameters": {"binary_data_size": array.nbytes}} for array in arrays.values()]
+    inputs = [head | size for head, size in zip(heads, sizes, strict=True)]
+    text = json.dumps({"inputs": inputs, "parameters": {"binary_data_output": True}}).encode()
+    headers = {"Content-Type": "application/octet-stream", "Inference-Header-Content-Length": str(len(text))}
+    return text + b"".join(array.tobytes() for array in arrays.values()), headers
+
+
+def http_load(server: Server, body: bytes, headers: Mapping[str, str], at_a_time: int, seconds: float) -> Load:
+    """So many connections of wrk for some seconds."""
+    with tempfile.TemporaryDirectory() as folder:
+        script, content = Path(folder, "request.lua"), Path(folder, "body")
+        content.write_bytes(body)
+        lines = ['wrk.method = "POST"', f'wrk.body = io.open("{content}", "rb"):read("*a")']
+        lines += [f'wrk.headers["{name}"] = "{value}"' for name, value in headers.items()]
+        script.write_text("\n".join(lines))
+        url = f"http://127.0.0.1:{server.http}/v2/models/net/infer"
+        command = ["wrk", "-t1", f"-c{at_a_time}", f"-d{seconds:g}s", "--latency", "-s", str(script), url]
+        begin = server.processor_seconds()
+        report = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        took = server.processor_seconds() - begin
+    if "Non-2xx" in report:
+        raise click.ClickException(f"the server refuses requests:\n{report}")
+    number = re.search(r"(\d+) requests in ([\d.]+)s", report)
+    assert number is not None
+    count, elapsed = int(number[1]), float(number[2])
+    return Load(count / elapsed, _quantile(report, 50), _quantile(report, 99), took / count)
+
+
+def _quantile(report: str, percent: int) -> float:
+    """Seconds."""
+    found = re.search(rf"{percent}%\s+([\d.]+)(us|ms|s)", report)
+    assert found is not None, report
+    return float(found[1]) * {"us": 1e-6, "ms": 1e-3, "s": 1.0}[found[2]]
+
+
+async def grpc_load(server: Server, body: bytes, at_a_time: int, seconds: float) -> Load:
+    """So many requests at a time for some seconds."""
     times: list[float] = []
-    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{server.grpc}") as channel:
         infer = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
-        answer = message(INFERENCE, "ModelInferResponse").FromString(await infer(body))
+        before, answers = server.processor_seconds(), 0
         begin = time.perf_counter() + WARM_UP
         end = begin + seconds
 
         async def client() -> None:
+            nonlocal answers
             while (start := time.perf_counter()) < end:
                 await infer(body)
+                answers += 1
                 if start >= begin:
                     times.append(time.perf_counter() - start)
 
         await asyncio.gather(*(client() for _ in range(at_a_time)))
-        elapsed = time.perf_counter() - begin
+        elapsed, took = time.perf_counter() - begin, server.processor_seconds() - before
     median, tail = np.percentile(times, [50, 99])
-    return Load(len(times) / elapsed, float(median), float(tail)), np.frombuffer(
-        answer.raw_output_contents[0], np.float32
-    )
+    return Load(len(times) / elapsed, float(median), float(tail), took / answers)
 
 
-def measure(network: str, folder: Path, seconds: float) -> Iterator[tuple[int, int, list[Load]]]:
-    """For each way to serve a network: the rows of a batch, requests at a time, and what each backend did."""
+def answer(server: Server, body: bytes) -> np.ndarray:
+    """The first output that a request of gRPC is answered with."""
+    with grpc.insecure_channel(f"127.0.0.1:{server.grpc}") as channel:
+        infer = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
+        made = message(INFERENCE, "ModelInferResponse").FromString(infer(body))
+    return np.frombuffer(made.raw_output_contents[0], np.float32)
+
+
+def measure(network: str, folder: Path, seconds: float) -> Iterator[tuple[str, int, int, list[Load]]]:
+    """For each way to serve a network: the protocol, rows of a batch, requests at a time, and what each backend did."""
     model = folder / f"{network}.onnx"
     NETWORKS[network](network, model)
     library = model.with_suffix(".so")
     nnefc.compile(model).export(library)
-    body = request(library)
+    arrays = arrays_of(library)
+    body, (text, headers) = grpc_request(arrays), http_request(arrays)
     for rows in (1, ROWS):
-        found: dict[int, list[Load]] = {count: [] for count in AT_A_TIME}
+        found: dict[tuple[str, int], list[Load]] = {(way, count): [] for way in PROTOCOLS for count in AT_A_TIME}
         answers = []
         for backend in BACKENDS:
-            with serving(backend, library if backend == "nnefc" else model, rows) as port:
+            with serving(backend, library if backend == "nnefc" else model, rows) as server:
+                answers.append(answer(server, body))
                 for count in AT_A_TIME:
-                    load, answer = asyncio.run(loaded(port, body, count, seconds))
-                    found[count].append(load)
-                    answers.append(answer)
+                    found["HTTP", count].append(http_load(server, text, headers, count, seconds))
+                    found["gRPC", count].append(asyncio.run(grpc_load(server, body, count, seconds)))
         largest = float(np.abs(answers[0]).max())
-        if any(float(np.abs(answer - answers[0]).max()) > NEAR * largest for answer in answers):
+        if any(float(np.abs(each - answers[0]).max()) > NEAR * largest for each in answers):
             raise click.ClickException(f"{network}: the answers differ")
-        for count, loads in found.items():
-            yield rows, count, loads
+        for (way, count), loads in found.items():
+            yield way, rows, count, loads
 
 
 @click.command()
@@ -170,27 +251,36 @@ def measure(network: str, folder: Path, seconds: float) -> Iterator[tuple[int, i
 @click.argument("networks", nargs=-1, type=click.Choice(list(NETWORKS)))
 def main(seconds: float, networks: tuple[str, ...]) -> None:
     """Serve and ask."""
+    if shutil.which("wrk") is None:
+        raise click.ClickException("wrk is not installed")
     watch = Watch()
     lines = [
-        "Requests of one row each by gRPC over the loopback, so many under way at a time; the client and the server's"
-        f" one session of one thread share the processors. *Batches*: up to {ROWS} rows of requests that came while the"
-        " session was busy. onnxruntime runs behind the same server. Times are milliseconds, from the client's side."
-        " *Ratio*: answers a second of nnefc over those of onnxruntime.",
+        "Requests of one row each over the loopback, so many under way at a time: over HTTP from wrk, as JSON or, from"
+        f" {MAX_JSON:,} elements on, raw bytes; over gRPC from a client in Python, which takes about as much processor"
+        " time as the server. The client and the server's one session of one thread share the processors."
+        f" *Batches*: up to {ROWS} rows of requests that came while the session was busy."
+        " onnxruntime runs behind the same server. Times are milliseconds, from the client's side; *µs*: the server's"
+        " processor time for an answer. *Ratio*: answers a second of nnefc over those of onnxruntime.",
         "",
-        "| network | at a time | batches | nnefc: answers a second | median | 99 % "
-        "| onnxruntime: answers a second | median | 99 % | ratio |",
-        "|---|---:|---|---:|---:|---:|---:|---:|---:|---:|",
+        "| network | by | at a time | batches | nnefc: answers a second | median | 99 % | µs "
+        "| onnxruntime: answers a second | median | 99 % | µs | ratio |",
+        "|---|---|---:|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
     with tempfile.TemporaryDirectory(prefix="nnefc-serving-") as folder:
         for network in networks or NETWORKS:
-            for rows, count, loads in measure(network, Path(folder), seconds):
+            for way, rows, count, loads in measure(network, Path(folder), seconds):
                 cells = [
                     text
                     for load in loads
-                    for text in (f"{load.rate:,.0f}", f"{1e3 * load.median:.2f}", f"{1e3 * load.tail:.2f}")
+                    for text in (
+                        f"{load.rate:,.0f}",
+                        f"{1e3 * load.median:.2f}",
+                        f"{1e3 * load.tail:.2f}",
+                        f"{1e6 * load.processor:,.0f}",
+                    )
                 ]
                 ratio = loads[0].rate / loads[1].rate
-                row = [network, str(count), "yes" if rows > 1 else "no", *cells, f"{ratio:.2f}"]
+                row = [network, way, str(count), "yes" if rows > 1 else "no", *cells, f"{ratio:.2f}"]
                 lines.append(f"| {' | '.join(row)} |")
                 click.echo(lines[-1])
     conditions = watch.end()

@@ -2,15 +2,14 @@
 
 python benchmarks/serving_worker.py {nnefc,onnxruntime} MODEL ROWS
 
-writes the port of gRPC to stdout, and serves until SIGTERM. One session with one thread computes, so that on two
-processors the other one is left to the protocol and to the client.
+writes the ports of HTTP and gRPC to stdout, and serves until SIGTERM. One session with one thread computes, so that
+on two processors the other one is left to the protocol and to the client.
 """
 
 from __future__ import annotations
 
-import asyncio
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ import onnxruntime
 from nnefc.cli.commands.serve import samples
 from nnefc.loader import Dimension, Tensor
 from nnefc.serving import served
+from nnefc.serving.event_loop import runner
 from nnefc.serving.server import Server
 from nnefc.serving.settings import Listening, Policy
 
@@ -40,10 +40,13 @@ class OnnxRuntime:
         names = {size for tensor in self.inputs for size in tensor.shape if isinstance(size, str)}
         self.dimensions = tuple(Dimension(name, 1, MAX_ROWS, 1, 1) for name in sorted(names))
 
-    def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """The outputs by name."""
-        results = self._session.run(None, dict(inputs))
-        return {tensor.name: array for tensor, array in zip(self.outputs, results, strict=True)}
+    def run(self, inputs: Mapping[str, np.ndarray], outputs: Sequence[str] | None = None) -> dict[str, np.ndarray]:
+        """The outputs by name, all or these."""
+        names = [tensor.name for tensor in self.outputs] if outputs is None else list(outputs)
+        return dict(zip(names, self._session.run(names, dict(inputs)), strict=True))
+
+    def cancel(self) -> None:
+        """Runs are not ended; so that quick ones are made without another thread, as those of nnefc."""
 
     def session(self, **_: Any) -> OnnxRuntime:
         """Itself: its runs take turns by themselves."""
@@ -66,13 +69,13 @@ async def serve(backend: str, model: Path, rows: int) -> None:
     """Serve until SIGTERM."""
     if backend == "onnxruntime":
         served.load = OnnxRuntime  # type: ignore[assignment]
-    where = Listening(port=None, grpc_port=0)
+    where = Listening(port=0, grpc_port=0)
     first = samples if backend == "nnefc" else ones
     server = Server({("net", "1"): model}, Policy(threads=1, rows=rows), where, first)
 
     def on_log(line: str) -> None:
         if line.startswith("listening"):
-            print(server.grpc_port, flush=True)
+            print(server.port, server.grpc_port, flush=True)
         if line.startswith("note"):
             print(line, file=sys.stderr, flush=True)
 
@@ -80,4 +83,5 @@ async def serve(backend: str, model: Path, rows: int) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(serve(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])))
+    with runner() as loop:
+        loop.run(serve(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])))

@@ -84,7 +84,7 @@ MISTAKES = {
         "run digits.so --input image=wide.npy",
         "run digits.so --input image=words.npy",
         "bench digits.so --threads 0",
-        "profile digits.so",
+        "run digits.so --random 0 --select probabilty",
     ),
 }
 """The commands, without `nnefc`, by what they are about."""

@@ -24,8 +24,8 @@ from nnefc.driver.compile import compile_model
 from nnefc.driver.option_keywords import CompileKeywords, compile_options
 from nnefc.driver.options import CompileOptions
 from nnefc.integrations.sklearn_conversion import conversions
-from nnefc.loader import Model, RunError, Tensor
-from nnefc.loader.tensors import DTYPES
+from nnefc.integrations.sklearn_samples import columns_of, converted_to, table_of
+from nnefc.loader import Model, RunError
 from nnefc.support.diagnostics import CompileError, warn
 from nnefc.support.output_files import temporary_folder
 
@@ -49,9 +49,9 @@ def compile(
 
     Args:
         estimator: a trained estimator of scikit-learn.
-        samples: `[n, features]`: an array, or a data frame whose columns become separate inputs; the library reads the
-            same types, float64 too. The library's results on these samples are matched with those of the estimator's
-            methods.
+        samples: `[n, features]`: an array, or a data frame, or an array of objects with numbers and texts, whose
+            columns become separate inputs; the library reads the same types, float64 too. The library's results on
+            these samples are matched with those of the estimator's methods.
         threads: threads of the session; None: all processors that the process may use.
         target: as of `nnefc.compile`.
         options: of `nnefc.compile`.
@@ -61,6 +61,7 @@ def compile(
             no method.
     """
     chosen = compile_options("nnefc.sklearn.compile", options, target)
+    samples = table_of(samples)
     found: list[CompiledEstimator] = []
     errors: list[CompileError] = []
     for converted in conversions(estimator, samples):
@@ -120,7 +121,7 @@ class CompiledEstimator:
         """See :func:`compile`."""
         self.artifact = artifact
         self.model = artifact.load(threads=threads)
-        self._columns = list(getattr(samples, "columns", ()))
+        self._columns = tuple(columns_of(samples) or ())
         try:
             found = self._run(samples)
         except RunError as error:
@@ -170,41 +171,24 @@ class CompiledEstimator:
 
     def _run(self, samples: Any) -> dict[str, np.ndarray]:
         """Returns all outputs by name."""
-        if self._columns and hasattr(samples, "columns"):
-            missing = [str(name) for name in self._columns if name not in samples.columns]
+        table = table_of(samples)
+        if self._columns and hasattr(table, "columns"):
+            there = set(map(str, table.columns))
+            missing = [name for name in self._columns if name not in there]
             if missing:
                 raise CompileError(f"the data frame has no column {', '.join(missing)}, and it was compiled with them")
-            given = [samples[name].to_numpy().reshape(-1, 1) for name in self._columns]
-        else:
-            given = [np.asarray(samples)]
-        if len(given) != len(self.model.inputs):
+        columns = columns_of(table, self._columns) if self._columns else None
+        given = [table] if columns is None else [columns.get(name) for name in self._columns]
+        if len(given) != len(self.model.inputs) or any(array is None for array in given):
             names = ", ".join(tensor.name for tensor in self.model.inputs)
-            raise CompileError(f"the samples have {len(given)} columns of a data frame or arrays, but it reads {names}")
+            raise CompileError(f"the samples have {len(columns or given)} columns or arrays, but it reads {names}")
         pairs = zip(self.model.inputs, given, strict=True)
-        return self.model.run({tensor.name: _converted_to(tensor, array) for tensor, array in pairs})
+        return self.model.run({tensor.name: converted_to(tensor, np.asarray(array)) for tensor, array in pairs})
 
 
 def _dense(result: Any) -> np.ndarray:
     """Returns a method's result as an array; some give sparse matrices."""
     return np.asarray(result.toarray() if hasattr(result, "toarray") else result)
-
-
-def _converted_to(tensor: Tensor, array: np.ndarray) -> np.ndarray:
-    """Converts an array to the type of an input.
-
-    Raises:
-        CompileError: the input has integers, and the array has numbers that are no integers.
-    """
-    if tensor.dtype == "string":
-        return array
-    with np.errstate(invalid="ignore"):
-        made = array.astype(DTYPES[tensor.dtype])
-    if made.dtype.kind in "iub" and not np.array_equal(made, array):
-        raise CompileError(
-            f"{tensor.name} has values that are not {tensor.dtype}, which it had when the estimator was compiled",
-            hint="compile it with samples of this type",
-        )
-    return made
 
 
 def _is_equal(array: np.ndarray, wanted: np.ndarray) -> bool:

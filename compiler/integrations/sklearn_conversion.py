@@ -7,8 +7,10 @@ float64 in those of histograms. Both are brought back here.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,9 +18,13 @@ import onnx
 import skl2onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper, shape_inference
+from skl2onnx.common import data_types
 from sklearn.base import is_classifier
-from sklearn.ensemble import VotingClassifier
+from sklearn.ensemble import RandomTreesEmbedding, VotingClassifier
+from sklearn.feature_extraction.text import CountVectorizer
 
+from nnefc.integrations.sklearn_samples import columns_of
+from nnefc.integrations.sklearn_texts import token_expression
 from nnefc.support.diagnostics import CompileError
 
 __all__ = ["conversions"]
@@ -28,10 +34,45 @@ _OF_TREES = "ai.onnx.ml"
 _OPSETS = {"": 21, _OF_TREES: 3}
 """Versions of ONNX's operators that the converter writes."""
 
-_FLOATS: Mapping[np.dtype[Any], int] = {
-    np.dtype(np.float32): TensorProto.FLOAT,
-    np.dtype(np.float64): TensorProto.DOUBLE,
+_ELEMENTS: Mapping[np.dtype[Any], int] = {
+    np.dtype(kind): helper.np_dtype_to_tensor_dtype(np.dtype(kind))
+    for kind in (
+        "bool",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "uint8",
+        "uint16",
+        "uint32",
+        "uint64",
+        "float16",
+        "float32",
+        "float64",
+    )
 }
+
+_TEXT = np.dtype(object)
+
+_DECLARED: Mapping[np.dtype[Any], Callable[[list[int | None]], Any]] = {
+    _TEXT: data_types.StringTensorType,
+    np.dtype(np.bool_): data_types.BooleanTensorType,
+    np.dtype(np.uint8): data_types.UInt8TensorType,
+    np.dtype(np.int8): data_types.Int8TensorType,
+    np.dtype(np.int16): data_types.Int16TensorType,
+    np.dtype(np.int32): data_types.Int32TensorType,
+    np.dtype(np.int64): data_types.Int64TensorType,
+    np.dtype(np.float32): data_types.FloatTensorType,
+    np.dtype(np.float64): data_types.DoubleTensorType,
+}
+"""What skl2onnx calls the types of samples."""
+
+_OTHER: Mapping[np.dtype[Any], np.dtype[Any]] = {
+    np.dtype(np.float32): np.dtype(np.float64),
+    np.dtype(np.float64): np.dtype(np.float32),
+}
+
+_UNKNOWN = re.compile(r"Unable to find a (?:shape calculator|converter) for .*?(\w+)'>")
 
 _TREES = ("TreeEnsembleClassifier", "TreeEnsembleRegressor")
 
@@ -40,44 +81,80 @@ def conversions(estimator: Any, samples: Any) -> tuple[Callable[[], onnx.ModelPr
     """Ways to write the estimator as ONNX: in the type of the samples; in the other type of floats, with a cast.
 
     Converters know some estimators in one of the types alone: each of these functions may raise a CompileError.
+
+    Args:
+        estimator: a trained one.
+        samples: an array or a data frame.
     """
+    columns = columns_of(samples)
+    given = {"X": samples} if columns is None else columns
+    own = {name: _given_type(name, array, table=columns is not None) for name, array in given.items()}
+    other = {name: _OTHER.get(kind, kind) for name, kind in own.items()}
 
-    def in_own_type() -> onnx.ModelProto:
-        return _repaired(_converted(estimator, samples), estimator)
-
-    def in_other_type() -> onnx.ModelProto:
-        (other,) = (dtype for dtype in _FLOATS if dtype != samples.dtype)
-        model = _repaired(_converted(estimator, samples.astype(other)), estimator)
-        _read_as(model.graph, _FLOATS[samples.dtype], _FLOATS[other])
+    def converted(types: Mapping[str, np.dtype[Any]]) -> onnx.ModelProto:
+        declared = [(name, _DECLARED[kind]([None, *given[name].shape[1:]])) for name, kind in types.items()]
+        model = _repaired(_converted(estimator, declared), estimator)
+        for tensor, array, kind in zip(model.graph.input, given.values(), types.values(), strict=True):
+            if columns is not None:
+                tensor.type.tensor_type.shape.dim[0].dim_param = "n"
+            if kind != _TEXT and (read := array.dtype.newbyteorder("=")) != kind:
+                _read_as(model.graph, tensor, _ELEMENTS[read], _ELEMENTS[kind])
         return model
 
-    has_floats = isinstance(samples, np.ndarray) and samples.dtype in _FLOATS
-    return (in_own_type, in_other_type) if has_floats else (in_own_type,)
+    ways = (own, other) if other != own else (own,)
+    return tuple(partial(converted, types) for types in ways)
 
 
-def _converted(estimator: Any, samples: Any) -> onnx.ModelProto:
+def _given_type(name: str, array: NDArray[Any], *, table: bool) -> np.dtype[Any]:
+    """Returns the type that skl2onnx gets of samples: of a table's integers and booleans int64."""
+    kind = array.dtype.newbyteorder("=")
+    if kind.kind in "OUT":
+        return _TEXT
+    if kind.kind in "biu" and (table or kind not in _DECLARED):
+        return np.dtype(np.int64)
+    if kind.kind == "f" and kind in _ELEMENTS:
+        return kind if kind in _DECLARED else np.dtype(np.float32)
+    if kind not in _DECLARED:
+        raise CompileError(f"{name} has values of {kind}, which no estimator reads", hint="make float64 of them")
+    return kind
+
+
+def _converted(estimator: Any, declared: Sequence[tuple[str, Any]]) -> onnx.ModelProto:
     """Converts an estimator with skl2onnx, with probabilities as an array where there is a choice."""
     estimator = _convertible(estimator, {})
-    without_zipmap = {id(estimator): {"zipmap": False}} if is_classifier(estimator) else None
+    options = {id(each): {"tokenexp": token_expression(each)} for each in _vectorizers(estimator, set())}
+    without_zipmap = {id(estimator): {"zipmap": False}} if is_classifier(estimator) else {}
     try:
         try:
-            return skl2onnx.to_onnx(estimator, samples[:1], options=without_zipmap, target_opset=_OPSETS)
+            return _written(estimator, declared, options | without_zipmap)
         except NameError:  # so the converter says that the estimator does not have the option
-            return skl2onnx.to_onnx(estimator, samples[:1], target_opset=_OPSETS)
+            return _written(estimator, declared, options)
+    except CompileError:
+        raise
     except Exception as error:  # converters raise whatever their code does
         first = next(iter(str(error).strip().splitlines()), type(error).__name__)
         if isinstance(error, KeyError) and error.args and isinstance(error.args[0], type):
             first = f"it has no converter for the {error.args[0].__name__} in it"
+        if (unknown := _UNKNOWN.search(first)) is not None:
+            first = f"it has no converter for the {unknown[1]} in it"
         raise CompileError(
             f"skl2onnx cannot convert {type(estimator).__name__}: {first}",
             hint="it must be trained, and each of its steps be of scikit-learn or have a registered converter",
         ) from error
 
 
+def _written(estimator: Any, declared: Sequence[tuple[str, Any]], options: Mapping[int, Any]) -> onnx.ModelProto:
+    made: onnx.ModelProto = skl2onnx.to_onnx(
+        estimator, initial_types=list(declared), options=dict(options) or None, target_opset=_OPSETS
+    )
+    return made
+
+
 def _convertible(part: Any, seen: dict[int, Any]) -> Any:
     """Returns an estimator, or a copy in which skl2onnx takes what it refuses without need.
 
-    Of a VotingClassifier it refuses weights in a list, and `flatten_transform`, which only its `transform` depends on.
+    Of a VotingClassifier it refuses weights in a list, and `flatten_transform`, which only its `transform` depends on;
+    of a RandomTreesEmbedding results that are sparse.
 
     Args:
         part: an estimator, or what one consists of, such as a list of steps.
@@ -94,6 +171,8 @@ def _convertible(part: Any, seen: dict[int, Any]) -> Any:
         attributes = {name: _convertible(value, seen) for name, value in vars(part).items()}
         if isinstance(part, VotingClassifier):
             attributes |= {"flatten_transform": False, "weights": _used_weights(part)}
+        if isinstance(part, RandomTreesEmbedding):
+            attributes |= {"sparse_output": False}
         if any(value is not vars(part)[name] for name, value in attributes.items()):
             made = copy(part)
             vars(made).update(attributes)
@@ -109,14 +188,12 @@ def _used_weights(voting: VotingClassifier) -> NDArray[np.float64] | None:
     return np.array([weight for (_, estimator), weight in pairs if not isinstance(estimator, str)], np.float64)
 
 
-def _read_as(graph: onnx.GraphProto, given: int, wanted: int) -> None:
-    """Let the inputs of type `wanted` be of type `given`, and cast them."""
-    for tensor in graph.input:
-        if tensor.type.tensor_type.elem_type == wanted:
-            tensor.type.tensor_type.elem_type = given
-            cast = f"{tensor.name}/cast"
-            _rename(graph, tensor.name, cast)
-            graph.node.insert(0, helper.make_node("Cast", [tensor.name], [cast], to=wanted))
+def _read_as(graph: onnx.GraphProto, tensor: onnx.ValueInfoProto, given: int, wanted: int) -> None:
+    """Let an input be of type `given`, and cast it to `wanted`."""
+    tensor.type.tensor_type.elem_type = given
+    cast = f"{tensor.name}/cast"
+    _rename(graph, tensor.name, cast)
+    graph.node.insert(0, helper.make_node("Cast", [tensor.name], [cast], to=wanted))
 
 
 def _rename(graph: onnx.GraphProto, old: str, new: str) -> None:
@@ -128,11 +205,42 @@ def _rename(graph: onnx.GraphProto, old: str, new: str) -> None:
                 _rename(attribute.g, old, new)
 
 
+def _vectorizers(part: Any, seen: set[int]) -> Iterator[CountVectorizer]:
+    """Yields the vectorizers in an estimator."""
+    if id(part) in seen:
+        return
+    seen.add(id(part))
+    if isinstance(part, CountVectorizer):
+        yield from [part] * hasattr(part, "vocabulary_")
+        return
+    for each in _parts(part):
+        yield from _vectorizers(each, seen)
+
+
+def _parts(part: Any) -> Sequence[Any]:
+    """Returns what an estimator, or a container in one, consists of."""
+    if hasattr(part, "get_params") and not isinstance(part, type):
+        return list(vars(part).values())
+    if isinstance(part, dict):
+        return list(part.values())
+    if isinstance(part, (list, tuple)) or (isinstance(part, np.ndarray) and part.dtype == object):
+        return list(part)
+    return ()
+
+
 def _repaired(model: onnx.ModelProto, estimator: Any) -> onnx.ModelProto:
-    """With the types that scikit-learn compares samples in, and the types of outputs that the operators give."""
+    """With the types that scikit-learn compares samples in, and the types of outputs that the operators give; systems
+    of equations with known matrices are products with their inverses, for ONNX has no operator that solves them.
+    """
     thresholds = list(_thresholds(estimator, set()))
+    known = {tensor.name: tensor for tensor in model.graph.initializer}
     nodes = []
     for number, node in enumerate(model.graph.node):
+        if node.op_type == "Solve" and node.input[0] in known:
+            matrix = numpy_helper.to_array(known[node.input[0]])
+            inverse = np.linalg.inv(matrix.astype(np.float64)).astype(matrix.dtype)
+            model.graph.initializer.append(numpy_helper.from_array(inverse, f"{node.input[0]}/inverse{number}"))
+            node = helper.make_node("MatMul", [f"{node.input[0]}/inverse{number}", node.input[1]], node.output)
         if node.op_type in _TREES:
             cast = f"{node.input[0]}/samples{number}"
             wanted = TensorProto.DOUBLE if _compares_in_float64(node, thresholds) else TensorProto.FLOAT
@@ -170,14 +278,7 @@ def _thresholds(part: Any, seen: set[int]) -> Iterator[NDArray[np.float64]]:
     if isinstance(predictors, list) and predictors:
         nodes = [tree.nodes for trees in predictors for tree in trees]
         yield np.concatenate([np.where(each["is_leaf"], 0, each["num_threshold"]) for each in nodes])
-    inner: Sequence[Any] = ()
-    if hasattr(part, "get_params"):
-        inner = list(vars(part).values())
-    elif isinstance(part, dict):
-        inner = list(part.values())
-    elif isinstance(part, (list, tuple)) or (isinstance(part, np.ndarray) and part.dtype == object):
-        inner = list(part)
-    for each in inner:
+    for each in _parts(part):
         yield from _thresholds(each, seen)
 
 

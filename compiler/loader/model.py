@@ -451,6 +451,11 @@ class Model:
         self._session.call("nnefc_time_kernels", int(on))
         self._times_kernels |= on
 
+    @property
+    def is_profiled(self) -> bool:
+        """Whether the library was compiled with profiling: it always takes times, and traces runs thread by thread."""
+        return self._library.takes_times
+
     def profile(self) -> list[KernelTime]:
         """Returns the cost of each kernel in the runs of this session since :meth:`time_kernels`.
 

@@ -39,8 +39,8 @@ _TOO_SLOW = (
 )
 
 
-Answering = Callable[["Connection", DirectRequest, bytes], Coroutine[Any, Any, None]]
-"""Answers a request that has arrived whole, on its connection."""
+Answering = Callable[["Connection", DirectRequest, bytes], "Coroutine[Any, Any, None] | None"]
+"""Answers a request that has arrived whole, on its connection: at once, or by the coroutine that it returns."""
 
 
 class Connections:
@@ -94,9 +94,10 @@ class Connection(asyncio.Protocol):
         self._idle = self._silent = True
         self._deadline: asyncio.TimerHandle | None = None
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+    def connection_made(self, transport: Any) -> None:
         self._transport = transport
         self._opened[transport] = self
+        transport.set_write_buffer_limits(high=0)  # uvloop writes at once then, as asyncio always does
         peer = transport.get_extra_info("peername")
         self._address = network_of(str(peer[0])) if isinstance(peer, tuple) and peer else None
         self._arriving = self._incoming.begin(None, self._give_up)  # hundreds of one client may come at once
@@ -104,7 +105,7 @@ class Connection(asyncio.Protocol):
         self._begin_idle()
 
     def data_received(self, data: bytes) -> None:
-        if self._task is not None:
+        if self._task is not None or self._held:
             self._held += data
             self._transport.pause_reading()
             return
@@ -145,15 +146,24 @@ class Connection(asyncio.Protocol):
         if found is None:
             return False
         request, begin = found
-        self._idle = self._silent = False
-        self._forget()
-        if self._refusals and asyncio.get_running_loop().time() - self._refused > 1:
+        loop = asyncio.get_running_loop()
+        if self._refusals and loop.time() - self._refused > 1:
             self._refusals = 0
         body, self._held = data[begin : begin + request.size], data[begin + request.size :]
         if self._held:
             self._transport.pause_reading()
-        self._task = asyncio.get_running_loop().create_task(self._all.answer(self, request, body))
-        self._task.add_done_callback(self._direct_end)
+        answering = self._all.answer(self, request, body)
+        if answering is not None:
+            self._idle = self._silent = False
+            self._forget()
+            self._task = loop.create_task(answering)
+            self._task.add_done_callback(self._direct_end)
+            return True
+        self._idle_since = loop.time()
+        if self._arriving is not None:
+            self._arriving.renew()
+        if self._held:
+            loop.call_soon(self._go_on)  # others have their turns in between
         return True
 
     def _direct_end(self, task: asyncio.Task[None]) -> None:
@@ -167,27 +177,43 @@ class Connection(asyncio.Protocol):
         self._wait(None)
         self._begin_idle()
         if self._held:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Reads what has arrived behind a request that is answered."""
+        if not self._transport.is_closing():
             held, self._held = self._held, b""
             self._transport.resume_reading()
             self.data_received(held)
+
+    def write(self, data: bytes) -> bool:
+        """Send an answer; returns whether all of it has been sent, or cannot be: if not, :meth:`drained` waits."""
+        if self._transport.is_closing():
+            return True
+        self._transport.write(data)
+        return not self._transport.get_write_buffer_size()
 
     async def send(self, data: bytes, until: float, slowest: int) -> None:
         """Send an answer; what is not read at once is waited for.
 
         Raises:
+            Refused: as :meth:`drained`.
+        """
+        if not self.write(data):
+            await self.drained(len(data), until, slowest)
+
+    async def drained(self, count: int, until: float, slowest: int) -> None:
+        """Wait until an answer of so many bytes, which has been written, is read.
+
+        Raises:
             Refused: it is not read until this time, or at less than `slowest` bytes per second; the connection is
                 closed then.
         """
-        if self._transport.is_closing():
-            return
-        self._transport.write(data)
-        if not self._transport.get_write_buffer_size():
-            return
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout_at(until) as limit:
                 with self.watched(slowest, lambda: limit.reschedule(loop.time())) as sends:
-                    sends(len(data))
+                    sends(count)
                     while self._transport.get_write_buffer_size() and not self._transport.is_closing():
                         await asyncio.sleep(_POLL_SECONDS)
         except TimeoutError:

@@ -56,6 +56,12 @@ class Incoming:
         while self._bytes > self._max_bytes and len(self._with_bytes) > 1:
             next(iter(self._with_bytes)).give_up()
 
+    def renew(self, request: Arriving) -> None:
+        """Regard a request of no address as the latest: that of a connection on which another one has been answered."""
+        if request in self._all:
+            del self._all[request]
+            self._all[request] = None
+
     def remove(self, request: Arriving) -> None:
         """Forget a request, which has arrived or was given up."""
         if request not in self._all:
@@ -81,6 +87,10 @@ class Arriving:
     def add(self, count: int) -> None:
         """So many bytes more have arrived; older requests may be given up for them."""
         self._incoming.add(self, count)
+
+    def renew(self) -> None:
+        """It begins now: others are given up before it."""
+        self._incoming.renew(self)
 
     def end(self) -> None:
         """Removes a request that has arrived, or was abandoned."""

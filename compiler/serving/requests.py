@@ -22,14 +22,14 @@ from nnefc.serving.shared_memory import Regions
 from nnefc.serving.tracing import Tracing
 from nnefc.serving.values import DATATYPES
 
-__all__ = ["Service", "aside"]
+__all__ = ["LONG", "Service", "aside"]
 
 _NO_HEADERS: Mapping[str, str] = {}
 
 _EXTENSIONS = ("binary_tensor_data", "model_repository")
 _PLATFORM = "nnefc"
 
-_LONG = 1 << 18
+LONG = 1 << 18
 """Bytes from which what goes through them value by value is left to another thread, so that others need not wait."""
 
 
@@ -122,6 +122,18 @@ class Service:
         if not self._control:
             raise Refused(FailureKind.UNSUPPORTED, "clients may not load and unload models here: nnefc serve --control")
 
+    def admissible(self, name: str, version: str) -> tuple[Entry, Served]:
+        """The network of a request that has begun.
+
+        Raises:
+            Refused: the server ends, there is no such network, or no room for its requests now.
+        """
+        if self.drains:
+            raise Refused(FailureKind.UNAVAILABLE, "the server is shutting down")
+        entry, served = self.repository.find(name, version)
+        served.check_room()
+        return entry, served
+
     @contextmanager
     def request(
         self, protocol: str, name: str, version: str, headers: Mapping[str, str] = _NO_HEADERS
@@ -135,12 +147,9 @@ class Service:
             headers: of the request; a trace begins with `traceparent`.
 
         Raises:
-            Refused: the server ends, there is no such network, or no room for its requests now.
+            Refused: as :meth:`admissible`.
         """
-        if self.drains:
-            raise Refused(FailureKind.UNAVAILABLE, "the server is shutting down")
-        _, served = self.repository.find(name, version)
-        served.check_room()
+        _, served = self.admissible(name, version)
         begin, result = time.monotonic(), FailureKind.FAILED.word
         self.under_way += 1
         traced = nullcontext() if self.tracing is None else self.tracing.request(protocol, name, version, headers)
@@ -172,6 +181,20 @@ class Service:
         with served.admitted():
             yield entry, served
 
+    @contextmanager
+    def unread(self, served: Served) -> Iterator[None]:
+        """An answer that its client has not read: memory, which counts as a request that runs while the block runs.
+
+        Raises:
+            Refused: there is no room for it.
+        """
+        with served.admitted():
+            self.under_way += 1
+            try:
+                yield
+            finally:
+                self.under_way -= 1
+
     def seconds_left(self, until: float, asked: object = None) -> float:
         """Returns the remaining time of a request; `asked` is the client's limit in microseconds, if any."""
         left = until - asyncio.get_running_loop().time()
@@ -182,7 +205,7 @@ class Service:
 
 async def aside(size: int, call: Callable[..., Any], *arguments: Any) -> Any:
     """Call at once, or in another thread if it goes through so many bytes value by value."""
-    if size < _LONG:
+    if size < LONG:
         return call(*arguments)
     thread = asyncio.ensure_future(asyncio.to_thread(call, *arguments))
     try:

@@ -9,39 +9,40 @@ Source: the Open Inference Protocol, «HTTP/REST», and its extensions for binar
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
 from aiohttp import web
 from aiohttp.http_exceptions import ContentEncodingError, TransferEncodingError
 
-from nnefc.loader import Tensor
 from nnefc.serving.connections import Connection, Connections, answer_unread, too_large
 from nnefc.serving.direct_requests import DirectRequest, formatted_answer
-from nnefc.serving.extensions import refuse_extensions
 from nnefc.serving.failures import FailureKind, Refused
 from nnefc.serving.parsing import LARGE
-from nnefc.serving.requests import Service, aside
+from nnefc.serving.repository import Entry
+from nnefc.serving.requests import LONG, Service, aside
+from nnefc.serving.run_requests import (
+    HEADER_LENGTH,
+    RunRequest,
+    answer,
+    divided,
+    json_object,
+    read_request,
+    shared_bytes,
+)
 from nnefc.serving.served import Served
 from nnefc.serving.settings import Listening
-from nnefc.serving.shared_memory import REGION, Location, Regions, shared_location
 from nnefc.serving.text.models import TextModels
 from nnefc.serving.text.openai import add_routes
-from nnefc.serving.values import DATATYPES, Array, from_numbers, from_raw, to_numbers, to_raw
 
 __all__ = ["application"]
 
 _LOG = logging.getLogger(__name__)
 
-_HEADER_LENGTH = "Inference-Header-Content-Length"
 _INDEX_BYTES = 1 << 16
 """What a request for the index may have."""
-
-_AT_ONCE = 2048
-"""Values of an output that are written as JSON before other threads have their turn."""
-
 
 _TRACE = "traceparent"
 
@@ -169,7 +170,7 @@ class _Handlers:
 
     async def index(self, request: web.Request) -> web.Response:
         until = asyncio.get_running_loop().time() + self._service.timeout
-        given = _json(await self._body(request, min(_INDEX_BYTES, self._where.largest), until) or b"{}")
+        given = json_object(await self._body(request, min(_INDEX_BYTES, self._where.largest), until) or b"{}")
         return web.json_response(self._service.index(ready=given.get("ready") is True))
 
     async def load(self, request: web.Request) -> web.Response:
@@ -182,7 +183,7 @@ class _Handlers:
 
     async def register(self, request: web.Request) -> web.Response:
         until = asyncio.get_running_loop().time() + self._service.timeout
-        given = _json(await self._body(request, min(_INDEX_BYTES, self._where.largest), until))
+        given = json_object(await self._body(request, min(_INDEX_BYTES, self._where.largest), until))
         self._service.regions.register(request.match_info["region"], given)
         return web.json_response({})
 
@@ -196,14 +197,14 @@ class _Handlers:
     async def json_body(self, request: web.Request) -> dict[str, Any]:
         """The body of a request that is an object of JSON."""
         until = asyncio.get_running_loop().time() + self._service.timeout
-        return _json(await self._body(request, self._where.largest_json, until))
+        return json_object(await self._body(request, self._where.largest_json, until))
 
     async def metrics(self, _: web.Request) -> web.Response:
         text, kind = self._service.metrics.text()
         return web.Response(body=text, headers={"Content-Type": kind})
 
     async def infer(self, request: web.Request) -> web.StreamResponse:
-        length = request.headers.get(_HEADER_LENGTH)
+        length = request.headers.get(HEADER_LENGTH)
         model, version = request.match_info["model"], request.match_info.get("version", "")
         connection = self._connections.of(request)
 
@@ -215,28 +216,103 @@ class _Handlers:
             body = await self._body(request, self._where.largest, until)
             return await self._answered(model, version, body, length, until, sent)
 
-    async def infer_directly(self, connection: Connection, request: DirectRequest, body: bytes) -> None:
-        """The same for a request that has not gone through aiohttp."""
-        keeps, slowest = request.keeps_alive, self._where.slowest
-
-        async def sent(parts: Sequence[bytes], until: float) -> None:
-            await connection.send(formatted_answer(200, parts, keeps), until, slowest)
-
+    def infer_directly(
+        self, connection: Connection, request: DirectRequest, body: bytes
+    ) -> Coroutine[Any, Any, None] | None:
+        """Answers a request that has not gone through aiohttp: at once, or by the coroutine that it returns."""
         try:
             self._service.keys.check(request.headers)
+            ready, parts = self._at_once(request, body)
+        except Refused as error:
+            return self._refused(connection, request, error)
+        except Exception:
+            _LOG.exception("a request failed")
+            return self._failed(connection, request)
+        if ready is None or parts is None:
+            return self._infer_in_turn(connection, request, body, ready)
+        data = formatted_answer(200, parts, request.keeps_alive)
+        if not connection.write(data):
+            return self._read_by_client(connection, request, ready.served, len(data))
+        if not request.keeps_alive:
+            connection.close()
+        return None
+
+    def _at_once(self, request: DirectRequest, body: bytes) -> tuple[RunRequest | None, list[bytes] | None]:
+        """Reads a request and runs it where its run is expected to be quick.
+
+        Returns:
+            what has been read of it, and the parts of its answer; None for what has to wait for its turn.
+
+        Raises:
+            Refused: as :meth:`_answered`.
+        """
+        if self._service.tracing is not None or request.size > min(self._where.largest, self._where.largest_json):
+            return None, None
+        begin, regions = time.monotonic(), self._service.regions
+        entry, served = self._service.admissible(request.model, request.version)
+        if not served.may_run_at_once:
+            return None, None
+        parts = None
+        try:
+            head, raw = divided(body, request.header_length)
+            given = json_object(head)
+            if regions.allowed and shared_bytes(given):
+                return None, None
+            ready = read_request(entry, served, given, raw, {}, regions)
+            ready.outputs = served.run_at_once(ready.inputs, ready.names)
+            if ready.outputs is not None and ready.text_bytes < LONG:
+                parts = answer(ready, regions)
+        except Exception as error:
+            kind = error.kind if isinstance(error, Refused) else FailureKind.FAILED
+            served.metrics.ended("http", kind.word, time.monotonic() - begin)
+            raise
+        if parts is not None:
+            served.metrics.ended("http", "ok", time.monotonic() - begin)
+        return ready, parts
+
+    async def _infer_in_turn(
+        self, connection: Connection, request: DirectRequest, body: bytes, ready: RunRequest | None
+    ) -> None:
+        """Answers a request after others, or one whose answer is long."""
+        slowest = self._where.slowest
+
+        async def sent(parts: Sequence[bytes], until: float) -> None:
+            await connection.send(formatted_answer(200, parts, request.keeps_alive), until, slowest)
+
+        try:
             with self._service.request("http", request.model, request.version, request.headers) as until:
                 if request.size > self._where.largest:
                     raise too_large(self._where.largest)
-                await self._answered(request.model, request.version, body, request.header_length, until, sent)
+                length = request.header_length
+                await self._answered(request.model, request.version, body, length, until, sent, ready)
         except Refused as error:
-            answer = formatted_answer(error.kind.http, {"error": str(error)}, keeps, _headers(error))
-            send = connection.refuse if error.kind is FailureKind.BUSY else connection.send
-            await send(answer, asyncio.get_running_loop().time() + self._service.timeout, slowest)
+            await self._refused(connection, request, error)
         except Exception:
             _LOG.exception("a request failed")
-            answer = formatted_answer(FailureKind.FAILED.http, {"error": _FAILED}, keeps)
-            await connection.send(answer, asyncio.get_running_loop().time() + self._service.timeout, slowest)
-        if not keeps:
+            await self._failed(connection, request)
+        else:
+            if not request.keeps_alive:
+                connection.close()
+
+    async def _refused(self, connection: Connection, request: DirectRequest, error: Refused) -> None:
+        data = formatted_answer(error.kind.http, {"error": str(error)}, request.keeps_alive, _headers(error))
+        send = connection.refuse if error.kind is FailureKind.BUSY else connection.send
+        await send(data, asyncio.get_running_loop().time() + self._service.timeout, self._where.slowest)
+        if not request.keeps_alive:
+            connection.close()
+
+    async def _failed(self, connection: Connection, request: DirectRequest) -> None:
+        data = formatted_answer(FailureKind.FAILED.http, {"error": _FAILED}, request.keeps_alive)
+        await connection.send(data, asyncio.get_running_loop().time() + self._service.timeout, self._where.slowest)
+        if not request.keeps_alive:
+            connection.close()
+
+    async def _read_by_client(self, connection: Connection, request: DirectRequest, served: Served, count: int) -> None:
+        """Waits until a client has read an answer of so many bytes, which counts as a request that runs until then."""
+        until = asyncio.get_running_loop().time() + self._service.timeout
+        with self._service.unread(served):
+            await connection.drained(count, until, self._where.slowest)
+        if not request.keeps_alive:
             connection.close()
 
     async def _answered(
@@ -247,31 +323,35 @@ class _Handlers:
         length: str | None,
         until: float,
         sent: Callable[[Sequence[bytes], float], Awaitable[_Sent]],
+        ready: RunRequest | None = None,
     ) -> _Sent:
-        """Run on the body of a request, and call `sent` with the parts of the answer while the request is admitted."""
-        head, raw = _divided(body, length)
+        """Run on the body of a request, and call `sent` with the parts of the answer while the request is admitted.
+
+        `ready` is what has been read of it, and perhaps run.
+        """
+        with self._service.admitted(model, version) as (entry, served):
+            if ready is None or ready.served is not served:
+                ready = await self._read(entry, served, body, length, until)
+            if ready.outputs is None:
+                seconds = self._service.seconds_left(until, ready.timeout)
+                ready.outputs = await served.run(ready.inputs, seconds, ready.names)
+            return await sent(await aside(ready.text_bytes, answer, ready, self._service.regions), until)
+
+    async def _read(
+        self, entry: Entry, served: Served, body: bytes | bytearray, length: str | None, until: float
+    ) -> RunRequest:
+        head, raw = divided(body, length)
         if len(head) > self._where.largest_json:
             raise Refused(
                 FailureKind.TOO_LARGE,
                 f"the request has more than {self._where.largest_json:,} bytes of JSON: send tensors as raw bytes, "
                 "by the extension binary_tensor_data",
             )
-        with self._service.admitted(model, version) as (entry, served):
-            given, values = await self._parsed(head, until)
-            refuse_extensions(_parameters(given))
-            strings = len(raw) + sum(map(len, values.values()))
-            slow = strings if any(tensor.dtype == "string" for tensor in served.inputs) else _shared_bytes(given)
-            inputs = await aside(slow, _inputs, served, given, raw, values, self._service.regions)
-            wanted = _Wanted(served, given, self._service.regions)
-            seconds = self._service.seconds_left(until, _parameters(given).get("timeout"))
-            outputs = await served.run(inputs, seconds)
-            reply: dict[str, Any] = {"model_name": entry.name, "model_version": entry.version}
-            if isinstance(given.get("id"), str):
-                reply["id"] = given["id"]
-            texts = [each for each in wanted.tensors if each.name not in wanted.raw or each.dtype == "string"]
-            size = sum(outputs[tensor.name].nbytes for tensor in texts)
-            parts = await aside(size, _answer, reply, wanted, outputs)
-            return await sent(parts, until)
+        given, values = await self._parsed(head, until)
+        strings = len(raw) + sum(map(len, values.values()))
+        slow = strings if any(tensor.dtype == "string" for tensor in served.inputs) else shared_bytes(given)
+        found: RunRequest = await aside(slow, read_request, entry, served, given, raw, values, self._service.regions)
+        return found
 
     async def _body(self, request: web.Request, largest: int, until: float) -> bytearray:
         try:
@@ -282,115 +362,13 @@ class _Handlers:
     async def _parsed(self, head: memoryview, until: float) -> tuple[dict[str, Any], Mapping[int, memoryview]]:
         """A request's JSON, and the values of tensors that another process has read, by the inputs' numbers."""
         if len(head) < LARGE:
-            return _json(bytes(head)), {}
+            return json_object(head), {}
         try:
             async with asyncio.timeout_at(until):
                 tail, values = await self._service.parsers.parse(b"J", head)
         except TimeoutError:
             raise Refused(FailureKind.LATE, "the request takes longer to be parsed than there is time for it") from None
-        return _json(tail), values
-
-
-def _divided(body: bytes | bytearray, length: str | None) -> tuple[memoryview, memoryview]:
-    """The JSON and the raw bytes after it."""
-    whole = memoryview(body)
-    if length is None:
-        return whole, whole[:0]
-    if not (length.isascii() and length.isdigit() and len(length) < 20 and int(length) <= len(body)):
-        raise Refused(FailureKind.INVALID, f"{_HEADER_LENGTH} is {length[:20]!r}, but the body has {len(body):,} bytes")
-    return whole[: int(length)], whole[int(length) :]
-
-
-def _json(text: bytes | bytearray) -> dict[str, Any]:
-    try:
-        given = json.loads(text)
-    except (ValueError, RecursionError) as error:  # UnicodeDecodeError is a ValueError
-        raise Refused(FailureKind.INVALID, f"the body is not JSON: {error}") from None
-    if not isinstance(given, dict):
-        raise Refused(FailureKind.INVALID, "the body is not an object of JSON")
-    return given
-
-
-def _inputs(
-    served: Served, given: Mapping[str, Any], raw: memoryview, values: Mapping[int, memoryview], regions: Regions
-) -> dict[str, Array]:
-    """The arrays of a request by name."""
-    arrays: dict[str, Array] = {}
-    location = 0
-    for number, each in enumerate(_objects(given, "inputs")):
-        tensor, shape = served.input_for(_text(each, "name"), _text(each, "datatype"), _list(each, "shape"))
-        if tensor.name in arrays:
-            raise Refused(FailureKind.INVALID, f'input "{tensor.name}" is given twice')
-        refuse_extensions(_parameters(each), REGION)
-        if (shared := shared_location(_parameters(each))) is not None:
-            arrays[tensor.name] = from_raw(tensor, shape, regions.read(shared))
-            continue
-        size = _parameters(each).get("binary_data_size")
-        if size is None and number in values:
-            arrays[tensor.name] = from_raw(tensor, shape, values[number])
-            continue
-        if size is None:
-            arrays[tensor.name] = from_numbers(tensor, shape, _list(each, "data"))
-            continue
-        if type(size) is not int or not 0 <= size <= len(raw) - location:
-            raise Refused(
-                FailureKind.INVALID,
-                f'input "{tensor.name}" has binary_data_size {str(size)[:20]!r}, more than the body or no size',
-            )
-        arrays[tensor.name] = from_raw(tensor, shape, raw[location : location + size])
-        location += size
-    if location != len(raw):
-        raise Refused(FailureKind.INVALID, f"the body has {len(raw) - location:,} bytes more than its inputs")
-    return arrays
-
-
-def _shared_bytes(given: Mapping[str, Any]) -> int:
-    """Returns how much of a request is in shared memory."""
-    locations = (shared_location(_parameters(each)) for each in _objects(given, "inputs"))
-    return sum(location.size for location in locations if location is not None)
-
-
-class _Wanted:
-    """The outputs that a request asks for, which of them as raw bytes, and which in memory that is shared."""
-
-    def __init__(self, served: Served, given: Mapping[str, Any], regions: Regions) -> None:
-        asked = _objects(given, "outputs") if given.get("outputs") else []
-        self.tensors: Sequence[Tensor] = served.outputs_for([_text(each, "name") for each in asked])
-        self.regions = regions
-        self.shared: dict[str, Location] = {}
-        for each in asked:
-            refuse_extensions(_parameters(each), REGION)
-            if (shared := shared_location(_parameters(each))) is not None:
-                self.shared[each["name"]] = shared
-        all_raw = _parameters(given).get("binary_data_output") is True
-        own = {each["name"]: _parameters(each).get("binary_data") for each in asked}
-        self.raw = {t.name for t in self.tensors if own.get(t.name) is True or (all_raw and own.get(t.name) is None)}
-
-
-def _answer(reply: dict[str, Any], wanted: _Wanted, outputs: Mapping[str, Array]) -> list[bytes]:
-    """The JSON, and the outputs that are raw."""
-    blobs: list[bytes] = []
-    listed: list[str] = []
-    for tensor in wanted.tensors:
-        array = outputs[tensor.name]
-        one: dict[str, Any] = {"name": tensor.name, "datatype": DATATYPES[tensor.dtype], "shape": list(array.shape)}
-        if (shared := wanted.shared.get(tensor.name)) is not None:
-            data = to_raw(tensor, array)
-            wanted.regions.write(shared, data)
-            listed.append(json.dumps(one | {"parameters": shared.described(len(data))}))
-        elif tensor.name in wanted.raw:
-            blobs.append(to_raw(tensor, array))
-            listed.append(json.dumps(one | {"parameters": {"binary_data_size": len(blobs[-1])}}))
-        else:
-            listed.append(f'{json.dumps(one)[:-1]}, "data": [{", ".join(_texts(tensor, array))}]}}')
-    return [f'{json.dumps(reply)[:-1]}, "outputs": [{", ".join(listed)}]}}'.encode(), *blobs]
-
-
-def _texts(tensor: Tensor, array: Array) -> Iterator[str]:
-    """An output's values in JSON, a part after the other: other threads wait while one is made."""
-    flat = array.reshape(-1)
-    for start in range(0, len(flat), _AT_ONCE):
-        yield json.dumps(to_numbers(tensor, flat[start : start + _AT_ONCE]))[1:-1]
+        return json_object(tail), values
 
 
 async def _sent(
@@ -404,7 +382,7 @@ async def _sent(
     response.content_length = sum(map(len, parts))
     response.content_type = "application/octet-stream" if len(parts) > 1 else "application/json"
     if len(parts) > 1:
-        response.headers[_HEADER_LENGTH] = str(len(parts[0]))
+        response.headers[HEADER_LENGTH] = str(len(parts[0]))
     try:
         loop = asyncio.get_running_loop()
         async with asyncio.timeout_at(until) as limit:
@@ -419,31 +397,3 @@ async def _sent(
             request.transport.abort()
         raise answer_unread() from None
     return response
-
-
-def _objects(given: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
-    found = _list(given, name)
-    if not all(isinstance(each, dict) for each in found):
-        raise Refused(FailureKind.INVALID, f'"{name}" has an element that is no object')
-    return found
-
-
-def _list(given: Mapping[str, Any], name: str) -> list[Any]:
-    if not isinstance(given.get(name), list):
-        raise Refused(FailureKind.INVALID, f'"{name}" is missing, or is no list')
-    found: list[Any] = given[name]
-    return found
-
-
-def _text(given: Mapping[str, Any], name: str) -> str:
-    if not isinstance(given.get(name), str):
-        raise Refused(FailureKind.INVALID, f'"{name}" is missing, or is no text')
-    found: str = given[name]
-    return found
-
-
-def _parameters(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    found = given.get("parameters", {})
-    if not isinstance(found, dict):
-        raise Refused(FailureKind.INVALID, '"parameters" is no object')
-    return found

@@ -285,7 +285,7 @@ class _Answers:
             inputs = await aside(slow, _inputs, served, request, raw, values, locations, regions)
             wanted = served.outputs_for([each.name for each in request.outputs])
             seconds = self._service.seconds_left(until, request.parameters["timeout"].int64_param or None)
-            outputs = await served.run(inputs, seconds)
+            outputs = await served.run(inputs, seconds, served.selection(wanted))
             strings = sum(outputs[tensor.name].nbytes for tensor in wanted if tensor.dtype == "string")
             written = sum(outputs[tensor.name].nbytes for tensor in wanted if shared.get(tensor.name) is not None)
             made, parameters = await aside(strings + written, _outputs, wanted, outputs, shared, regions)

@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 
 from nnefc.loader import Model, RunCancelled, RunError, SessionPool
-from nnefc.serving.quick_runs import QuickRuns
+from nnefc.serving.quick_runs import Outputs, QuickRuns
 from nnefc.serving.values import Array
 
 __all__ = ["Measured", "Runs"]
@@ -37,9 +37,10 @@ class Measured(Protocol):
 
 @dataclass(eq=False)
 class _Request:
-    """Inputs by name, how many rows they have, and what they must have in common with others of one batch."""
+    """Inputs by name, wanted outputs, rows, and what the request must have in common with others of one batch."""
 
     inputs: Arrays
+    outputs: Outputs
     rows: int
     key: object
     result: asyncio.Future[Arrays]
@@ -55,14 +56,14 @@ class _Running:
         self._session: Model | None = None
         self._ended = False
 
-    def run(self, pool: SessionPool, inputs: Arrays) -> dict[str, Array]:
+    def run(self, pool: SessionPool, inputs: Arrays, outputs: Outputs) -> dict[str, Array]:
         """Run in a free session, unless it has been ended already."""
         with pool.session() as session:
             self._session = session
             try:
                 if self._ended:
                     raise RunCancelled("the run was ended before it began")
-                return session.run(inputs)
+                return session.run(inputs, outputs=outputs)
             finally:
                 self._session = None
 
@@ -121,26 +122,30 @@ class Runs:
         """How many have begun and are not over, also those whose requests have been given up."""
         return len(self._tasks)
 
-    def run_at_once(self, inputs: Arrays) -> Arrays | None:
+    @property
+    def may_run_at_once(self) -> bool:
+        """Whether a run may be made at once, if it is expected to be quick: none is before it."""
+        waits_for_others = self._delay and self._rows > 1  # as the operator wants
+        return bool(self._free and not self._waiting and self._quick.are_made and not waits_for_others)
+
+    def run_at_once(self, inputs: Arrays, outputs: Outputs = None) -> Arrays | None:
         """The outputs by name, of a run that is expected to be quick; None if it is not, or if others are before it.
 
         Raises:
             RunError, MemoryError: as :meth:`run`.
         """
-        if self._delay and self._rows > 1:  # the operator wants it to wait for others
-            return None
-        if not self._free or self._waiting or not self._quick.expects(inputs):
+        if not self.may_run_at_once or not self._quick.expects(inputs, outputs):
             return None
         begin = time.monotonic()
         try:
-            outputs = self._quick.run(inputs)
+            results = self._quick.run(inputs, outputs)
         except RunCancelled:
             return None  # it took far longer than expected
         self._measured.ran([0.0], len(next(iter(inputs.values()))) if self._rows > 1 else 1, time.monotonic() - begin)
-        return outputs
+        return results
 
-    async def run(self, inputs: Arrays) -> Arrays:
-        """The outputs by name. A request whose caller is cancelled before it runs does not run.
+    async def run(self, inputs: Arrays, outputs: Outputs = None) -> Arrays:
+        """The outputs by name, all or these. A request whose caller is cancelled before it runs does not run.
 
         Raises:
             RunError: the network's code fails on these inputs.
@@ -150,8 +155,8 @@ class Runs:
         rows, key = 1, None
         if self._rows > 1:
             rows = len(next(iter(inputs.values())))
-            key = tuple(array.shape[1:] for array in inputs.values())
-        request = _Request(inputs, rows, key, loop.create_future())
+            key = outputs, *(array.shape[1:] for array in inputs.values())
+        request = _Request(inputs, outputs, rows, key, loop.create_future())
         self._waiting.append(request)
         self._expected += _CHANGE * (len(self._waiting) + self._under_way - self._expected)
         self._start()
@@ -243,7 +248,7 @@ class Runs:
         running = _Running(batch)
         for request in batch:
             request.running = running
-        call = partial(_run_joined, self._pool, running, [request.inputs for request in batch], [r.rows for r in batch])
+        call = partial(_run_joined, self._pool, running, batch)
         self._all_running.add(running)
         results: list[Arrays]
         try:
@@ -252,7 +257,7 @@ class Runs:
             self._all_running.discard(running)
         self._seconds += _CHANGE * (seconds - self._seconds)
         if len(batch) == 1:
-            self._quick.took(batch[0].inputs, seconds)
+            self._quick.took(batch[0].inputs, seconds, batch[0].outputs)
         return results
 
 
@@ -265,19 +270,18 @@ def _settle(request: _Request, result: Arrays | Exception) -> None:
         request.result.set_result(result)
 
 
-def _run_joined(
-    pool: SessionPool, running: _Running, inputs: Sequence[Arrays], rows: Sequence[int]
-) -> tuple[list[Arrays], float]:
-    """Run once on all inputs, one after the other along their first axis.
+def _run_joined(pool: SessionPool, running: _Running, batch: Sequence[_Request]) -> tuple[list[Arrays], float]:
+    """Run once on the inputs of all requests, one after the other along their first axis.
 
     Returns what belongs to each, and the processor time that this thread took.
     """
-    begin = time.thread_time()
+    begin, inputs, wanted = time.thread_time(), [request.inputs for request in batch], batch[0].outputs
     if len(inputs) == 1:
-        return [running.run(pool, inputs[0])], time.thread_time() - begin
+        return [running.run(pool, inputs[0], wanted)], time.thread_time() - begin
     joined = {name: np.concatenate([each[name] for each in inputs]) for name in inputs[0]}
-    outputs = running.run(pool, joined)
+    outputs = running.run(pool, joined, wanted)
     seconds = time.thread_time() - begin
+    rows = [request.rows for request in batch]
     ends = np.cumsum(rows).tolist()
     results: list[Arrays] = [
         {name: array[end - count : end] for name, array in outputs.items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -15,7 +16,7 @@ import numpy as np
 from nnefc.loader import Dimension, Model, RunError, SessionPool, Tensor, load
 from nnefc.serving.failures import FailureKind, Refused
 from nnefc.serving.metrics import NetworkMetrics
-from nnefc.serving.quick_runs import QuickRuns
+from nnefc.serving.quick_runs import Outputs, QuickRuns
 from nnefc.serving.runs import Runs
 from nnefc.serving.settings import Policy
 from nnefc.serving.values import DATATYPES, Array
@@ -30,6 +31,12 @@ _PAUSE = 0.01
 
 _TRIED = 3
 """The smallest inputs that are put into one batch to try whether its rows depend on each other."""
+
+_INTEGERS = {int}
+_LARGEST = 1 << 63
+
+_MAX_KNOWN = 1024
+"""Shapes of inputs that are kept: requests tend to have one of few."""
 
 _NEAR = 1e-2
 """How far a result in a batch may be from the same alone, over the largest value: sums are in another order there."""
@@ -66,6 +73,9 @@ class Served:
             self.notes: list[str] = []
             self.inputs, self.outputs = model.inputs, model.outputs
             self.target = model.target
+            self._by_name = {tensor.name: tensor for tensor in self.inputs}
+            self._shared_sizes = _shared_sizes(self.inputs)
+            self._known_inputs: dict[object, tuple[Tensor, tuple[int, ...]]] = {}
             self._ranges = {each.name: _limited(each, policy.limits) for each in model.dimensions}
             self._pool = SessionPool(model, policy.sessions, threads=policy.threads, takes_model=True)
         except BaseException:
@@ -158,14 +168,30 @@ class Served:
         Raises:
             Refused: the network has no such input, or it has another type or shape.
         """
-        tensor = next((tensor for tensor in self.inputs if tensor.name == name), None)
+        if set(map(type, shape)) != _INTEGERS:  # True and 1.0 are equal to 1, and no sizes
+            return self._checked_input(name, datatype, shape)
+        key = name, datatype, *shape
+        if (found := self._known_inputs.get(key)) is None:
+            found = self._checked_input(name, datatype, shape)
+            if len(self._known_inputs) >= _MAX_KNOWN:
+                self._known_inputs.clear()
+            self._known_inputs[key] = found
+        return found
+
+    def _checked_input(self, name: str, datatype: str, shape: Sequence[object]) -> tuple[Tensor, tuple[int, ...]]:
+        tensor = self._by_name.get(name)
         if tensor is None:
             raise Refused(FailureKind.INVALID, f'there is no input "{name[:100]}"; {_faces("inputs", self.inputs)}')
         if datatype != DATATYPES[tensor.dtype]:
             raise Refused(FailureKind.INVALID, f'input "{name}" is of {DATATYPES[tensor.dtype]}, not {datatype[:20]}')
-        if len(shape) != len(tensor.shape) or not all(type(size) is int for size in shape):
+        if len(shape) != len(tensor.shape):
             raise Refused(
                 FailureKind.INVALID, f'input "{name}" has {len(tensor.shape)} dimensions: {_interface(tensor)}'
+            )
+        if not all(type(size) is int and -_LARGEST <= size < _LARGEST for size in shape):
+            raise Refused(
+                FailureKind.INVALID,
+                f'input "{name}" has a shape whose sizes are not all integers of 64 bits: {_interface(tensor)}',
             )
         sizes = tuple(size for size in shape if isinstance(size, int))
         for size, own in zip(sizes, tensor.shape, strict=True):
@@ -185,6 +211,8 @@ class Served:
         Raises:
             Refused: the network has no such output, or it is named twice.
         """
+        if not names:
+            return tuple(self.outputs)
         known = {tensor.name: tensor for tensor in self.outputs}
         for name in names:
             if name not in known:
@@ -193,43 +221,65 @@ class Served:
                 )
         if len(set(names)) != len(names):
             raise Refused(FailureKind.INVALID, "an output is asked for twice")
-        return tuple(known[name] for name in names) or self.outputs
+        return tuple(known[name] for name in names)
 
-    async def run(self, inputs: Mapping[str, Array], timeout: float | None = None) -> Mapping[str, Array]:
-        """The outputs by name, of inputs whose types and shapes :meth:`input_for` has seen.
+    def selection(self, wanted: Sequence[Tensor]) -> Outputs:
+        """Returns the outputs that a run computes for a request that asks for these; None for all."""
+        return None if len(wanted) == len(self.outputs) else tuple(tensor.name for tensor in wanted)
+
+    @property
+    def may_run_at_once(self) -> bool:
+        """Whether :meth:`run_at_once` may run a request now."""
+        return self._runs.may_run_at_once
+
+    def run_at_once(self, inputs: Mapping[str, Array], outputs: Outputs = None) -> Mapping[str, Array] | None:
+        """The outputs by name, as :meth:`run`; None if a run is not expected to be quick, or others are before it.
+
+        Raises:
+            Refused: as :meth:`run`.
+        """
+        try:
+            return self._runs.run_at_once(self._checked(inputs), outputs)
+        except (MemoryError, RunError) as error:
+            raise _refusal(error) from error
+
+    async def run(
+        self, inputs: Mapping[str, Array], timeout: float | None = None, outputs: Outputs = None
+    ) -> Mapping[str, Array]:
+        """The outputs by name, all or these, of inputs whose types and shapes :meth:`input_for` has seen.
 
         Raises:
             Refused: inputs are missing or their sizes differ where they must not, the run fails, or it takes longer
                 than `timeout` seconds.
         """
-        missing = [tensor.name for tensor in self.inputs if tensor.name not in inputs]
-        if missing:
-            raise Refused(FailureKind.INVALID, f'input "{missing[0]}" is missing; {_faces("inputs", self.inputs)}')
-        ordered = {tensor.name: inputs[tensor.name] for tensor in self.inputs}
-        sizes: dict[str, int] = {}
-        for tensor in self.inputs:
-            for own, size in zip(tensor.shape, ordered[tensor.name].shape, strict=True):
-                if isinstance(own, str) and own != "?" and sizes.setdefault(own, size) != size:
-                    raise Refused(
-                        FailureKind.INVALID,
-                        f'"{own}" is {sizes[own]} in one input, but {size} in input "{tensor.name}"',
-                    )
+        ordered = self._checked(inputs)
         try:
-            if (outputs := self._runs.run_at_once(ordered)) is not None:
-                return outputs
+            if (results := self._runs.run_at_once(ordered, outputs)) is not None:
+                return results
             async with asyncio.timeout(timeout):
-                return await self._runs.run(ordered)
+                return await self._runs.run(ordered, outputs)
         except TimeoutError:
             raise Refused(FailureKind.LATE, "the run takes longer than the request allows") from None
-        except MemoryError:
-            raise Refused(FailureKind.BUSY, "there is no memory for a run of this size") from None
-        except RunError as error:
-            reason = str(error).partition(": ")[2] or str(error)  # without the library's path, which is not a client's
-            if reason.startswith("out of memory"):
-                raise Refused(FailureKind.BUSY, "there is no memory for a run of this size") from error
-            if reason.startswith("device error"):
-                raise Refused(FailureKind.FAILED, "the GPU failed") from error
-            raise Refused(FailureKind.INVALID, f"the network does not run on these values: {reason}") from error
+        except (MemoryError, RunError) as error:
+            raise _refusal(error) from error
+
+    def _checked(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """The inputs in the network's order.
+
+        Raises:
+            Refused: inputs are missing, or their sizes differ where they must not.
+        """
+        if len(inputs) < len(self.inputs):
+            missing = next(tensor.name for tensor in self.inputs if tensor.name not in inputs)
+            raise Refused(FailureKind.INVALID, f'input "{missing}" is missing; {_faces("inputs", self.inputs)}')
+        sizes: dict[str, int] = {}
+        for own, name, axis in self._shared_sizes:
+            size = inputs[name].shape[axis]
+            if sizes.setdefault(own, size) != size:
+                raise Refused(
+                    FailureKind.INVALID, f'"{own}" is {sizes[own]} in one input, but {size} in input "{name}"'
+                )
+        return {tensor.name: inputs[tensor.name] for tensor in self.inputs}
 
     async def retire(self) -> None:
         """Free the sessions when all that is admitted has its answer."""
@@ -241,6 +291,28 @@ class Served:
         """Wait for runs, and free the sessions."""
         self._quick.close()
         self._pool.close()
+
+
+def _refusal(error: MemoryError | RunError) -> Refused:
+    """Returns the refusal of a request whose run failed."""
+    reason = str(error).partition(": ")[2] or str(error)  # without the library's path, which is not a client's
+    if isinstance(error, MemoryError) or reason.startswith("out of memory"):
+        return Refused(FailureKind.BUSY, "there is no memory for a run of this size")
+    if reason.startswith("device error"):
+        return Refused(FailureKind.FAILED, "the GPU failed")
+    return Refused(FailureKind.INVALID, f"the network does not run on these values: {reason}")
+
+
+def _shared_sizes(inputs: Sequence[Tensor]) -> list[tuple[str, str, int]]:
+    """Returns the dynamic dimensions that several axes of inputs have: names, inputs and axes."""
+    axes = [
+        (size, tensor.name, axis)
+        for tensor in inputs
+        for axis, size in enumerate(tensor.shape)
+        if isinstance(size, str) and size != "?"
+    ]
+    counts = Counter(size for size, *_ in axes)
+    return [each for each in axes if counts[each[0]] > 1]
 
 
 def _can_end_runs(model: Model) -> bool:

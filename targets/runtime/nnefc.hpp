@@ -366,9 +366,7 @@ public:
         std::vector<std::size_t> found;
         std::vector<std::uint8_t> selected(outputs_.size() + 1, names.empty());
         for (const std::string &name : names) {
-            std::size_t index = 0;
-            while (index < outputs_.size() && outputs_[index].name != name) index++;
-            if (index == outputs_.size()) throw Error(NNEFC_BAD_ARGUMENT, "the network has no output \"" + name + "\"");
+            const std::size_t index = index_of(outputs_, name, "output");
             if (selected[index] != 0) throw Error(NNEFC_BAD_ARGUMENT, "the output \"" + name + "\" is selected twice");
             selected[index] = 1;
             found.push_back(index);
@@ -388,6 +386,31 @@ public:
         const std::vector<const void *> in = checked<const void *>(inputs, inputs_, "input");
         const std::vector<void *> out = checked_outputs(outputs);
         check(functions_.run(session_, in.data(), out.data()), session_);
+    }
+
+    // Runs the network on inputs and into outputs by their names, in any order. Outputs that are not named are not computed, nor
+    // by later runs: see select().
+    void run_named(const std::vector<std::pair<std::string, Input>> &inputs,
+                   const std::vector<std::pair<std::string, Output>> &outputs) {
+        std::vector<std::string> names;
+        std::vector<Output> out;
+        for (const auto &[name, output] : outputs) {
+            names.push_back(name);
+            out.push_back(output);
+        }
+        std::vector<const Input *> given(inputs_.size());
+        for (const auto &[name, input] : inputs) {
+            const std::size_t index = index_of(inputs_, name, "input");
+            if (given[index] != nullptr) throw Error(NNEFC_BAD_ARGUMENT, "the input \"" + name + "\" is given twice");
+            given[index] = &input;
+        }
+        std::vector<Input> in;
+        for (std::size_t i = 0; i < given.size(); i++) {
+            if (given[i] == nullptr) throw Error(NNEFC_BAD_ARGUMENT, "the input \"" + inputs_[i].name + "\" is missing");
+            in.push_back(*given[i]);
+        }
+        select(names);
+        run(in, out);
     }
 
     // Begins a run and returns; `callback` is called in a thread of the session's own when it is over, and may begin the next one.
@@ -467,6 +490,12 @@ public:
 private:
     void end() noexcept { // a session that was moved from may have outlived its library
         if (session_ != nullptr) functions_.destroy(session_);
+    }
+
+    static std::size_t index_of(const std::vector<Tensor> &tensors, const std::string &name, const char *role) {
+        for (std::size_t i = 0; i < tensors.size(); i++)
+            if (tensors[i].name == name) return i;
+        throw Error(NNEFC_BAD_ARGUMENT, std::string("the network has no ") + role + " \"" + name + "\"");
     }
 
     static std::vector<Tensor> tensors(const nnefc_tensor *first, std::uint32_t count) {

@@ -150,6 +150,8 @@ def test_the_run_that_is_shown_is_the_one_nearest_to_the_median() -> None:
     lengths = iter([5.0, 0.9, 1.2, 3.0, *[2.0] * 20])
 
     class Traced:
+        is_profiled = True
+
         def trace(self, _: object) -> list[Piece]:
             return [Piece(0, None, 10.0, next(lengths))]
 
@@ -279,10 +281,39 @@ def test_kernels_of_dynamic_sizes_are_shown_in_the_order_of_their_calls(tmp_path
     assert lifetimes(found.kernels) == []
 
 
-def test_a_library_without_times_says_how_to_get_them() -> None:
-    result = profile(sample_library())
+SMALL = model(
+    graph(
+        [node("MatMul", ["x", "w"], ["m"]), node("Softmax", ["m"], ["y"])],
+        [info("x", (4, 64))],
+        [info("y", (4, 16))],
+        [tensor("w", np.random.default_rng(0).standard_normal((64, 16)))],
+    )
+)
+
+
+def test_a_library_compiled_without_profile_has_times_by_kernels(tmp_path: Path) -> None:
+    library, page, trace = (tmp_path / name for name in ("usual.so", "page.html", "trace.json"))
+    nnefc.compile(save(SMALL, tmp_path)).export(library)
+    result = profile(library, "--runs", 3, "--json", "--html", page, "--trace", trace)
+    assert result.exit_code == 0, result.output
+    kernels = json.loads(result.stdout)["kernels"]
+    assert {name for kernel in kernels for name in kernel["tensors"]} >= {"y"}
+    assert all(kernel["calls"] == 3 and kernel["seconds"] > 0 and not kernel["operators"] for kernel in kernels)
+    text = page.read_text(encoding="utf-8")
+    for title in ("Time by what kernels compute", "Roofline", "One run, kernel by kernel", "Calls of kernels"):
+        assert f"<h2>{title}</h2>" in text
+    assert "of the model" not in text and "thread by thread" not in text
+    events = json.loads(trace.read_text())["traceEvents"]
+    assert [event["args"]["name"] for event in events if event["ph"] == "M"] == ["kernels"]
+    assert len([event for event in events if event["ph"] == "X"]) == len(kernels)
+    assert profile(library, "--runs", 1).stdout.splitlines()[-1].startswith("compiled without --profile")
+
+
+def test_a_library_that_takes_no_times_says_why(tmp_path: Path) -> None:
+    nnefc.compile(save(SMALL, tmp_path), small=True).export(tmp_path / "small.so")
+    result = profile(tmp_path / "small.so")
     assert (result.exit_code, result.stdout) == (1, "")
-    assert "--profile" in result.stderr
+    assert "was compiled for size" in result.stderr and "compile it without --small" in result.stderr
 
 
 @pytest.mark.parametrize("target", ["cuda", "wasm32-wasi", "cortex-m4"])

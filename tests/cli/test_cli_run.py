@@ -155,6 +155,16 @@ def test_a_run_that_fails_on_random_integers_says_which_they_were(monkeypatch: p
     )
 
 
+def test_outputs_are_selected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Selecting(AddAndNegate):
+        def run(self, inputs: dict[str, np.ndarray], outputs: tuple[str, ...] = ()) -> dict[str, np.ndarray]:
+            return {name: array for name, array in super().run(inputs).items() if name in outputs}
+
+    monkeypatch.setattr(nnefc.loader, "load", Selecting)
+    result = run("--random", 0, "--select", "sum")
+    assert result.exit_code == 0 and "sum" in result.stdout and "minus" not in result.stdout
+
+
 def test_random_values_leave_given_inputs_alone(model: Any, tmp_path: Path) -> None:
     files = saved(tmp_path, a=A)
     result = run("--input", f"a={files['a']}", "--random", 3, "--output", tmp_path)

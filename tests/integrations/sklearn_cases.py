@@ -80,7 +80,7 @@ _COUNTS = ("MultinomialNB", "ComplementNB", "BernoulliNB", "CategoricalNB", "Poi
 _COUNTS += ("TweedieRegressor", "LatentDirichletAllocation", "NMF", "MiniBatchNMF", "AdditiveChi2Sampler")
 _COUNTS += ("TfidfTransformer", "OrdinalEncoder", "OneHotEncoder", "TargetEncoder", "KBinsDiscretizer")
 _TEXTS = ("CountVectorizer", "TfidfVectorizer", "HashingVectorizer", "FeatureHasher")
-_BINARY = ("GaussianProcessClassifier", "TunedThresholdClassifierCV")
+_BINARY = ("GaussianProcessClassifier", "TargetEncoder", "TunedThresholdClassifierCV")
 _LABELS = ("LabelEncoder", "LabelBinarizer")
 _OF_SEVERAL = ("MultiTask", "MultiOutput", "RegressorChain", "ClassifierChain", "CCA", "PLSCanonical")
 
@@ -95,7 +95,7 @@ def classes() -> dict[str, type]:
 def samples_for(name: str, dtype: type) -> Any:
     """Returns what an estimator of this name is trained on and tried with."""
     if name in _TEXTS:
-        return [text.split() for text in WORDS] if name == "FeatureHasher" else WORDS
+        return WORDS[:, None] if name == "FeatureHasher" else WORDS
     if name in _LABELS:
         return CLASSES
     if name == "IsotonicRegression":
@@ -131,7 +131,7 @@ def trained(made: type, dtype: type) -> tuple[Any, Any]:
     if get_tags(estimator).target_tags.positive_only:
         y = np.exp(TARGETS / 4)
     if get_tags(estimator).transformer_tags is not None and get_tags(estimator).target_tags.required:
-        y = CLASSES
+        y = CLASSES > 0 if name in _BINARY else CLASSES
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         warnings.simplefilter("ignore", UserWarning)

@@ -91,13 +91,14 @@ def serving(paths: Mapping[str, Path], **settings: Any) -> Iterator[Server]:
     `settings` are `tracing`, `texts`, and fields of `Policy` and `Listening`.
     """
     from nnefc.cli.commands.serve import named, samples
+    from nnefc.serving.event_loop import new_event_loop
     from nnefc.serving.server import Server
     from nnefc.serving.settings import Listening, Policy
 
     tracing, texts = settings.pop("tracing", None), settings.pop("texts", None)
     policy = Policy(threads=1, **{name: settings.pop(name) for name in POLICY & settings.keys()})
     where = Listening(**({"port": 0, "grpc_port": 0, "drain": 5.0} | settings))
-    loop = asyncio.new_event_loop()
+    loop = new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
 

@@ -182,7 +182,9 @@ def test_runs_that_take_far_longer_than_expected_do_not_stop_others(tmp_path: Pa
 
 def test_runs_are_expected_to_be_as_quick_as_those_before() -> None:
     class Session:
-        def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        def run(
+            self, inputs: Mapping[str, np.ndarray], outputs: tuple[str, ...] | None = None
+        ) -> dict[str, np.ndarray]:
             end = time.thread_time() + (0.001 if inputs["x"][0] else 0)
             while time.thread_time() < end:
                 pass
@@ -198,6 +200,8 @@ def test_runs_are_expected_to_be_as_quick_as_those_before() -> None:
     assert not runs.expects(quick)
     runs.took(quick, 1e-5)
     assert runs.expects(quick) and runs.expects({"x": np.zeros(3)}) and not runs.expects({"x": np.zeros(5)})
+    runs.run(slow, ("y",))
+    assert not runs.expects(quick, ("y",)) and runs.expects(quick)
     for left in (True, True, False):
         runs.run(slow)
         assert runs.expects(quick) == left

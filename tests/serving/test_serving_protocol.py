@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 from served_networks import get, post, serving, tensor
 
+from nnefc.loader import Model
+
 
 @pytest.fixture(scope="module")
 def server(libraries: dict[str, Path]) -> Iterator[Any]:
@@ -44,6 +46,21 @@ def test_inference_in_json(server: Any) -> None:
     assert reply["outputs"] == [{"name": "total", "datatype": "FP32", "shape": [1], "data": [15.25]}]
     status, reply = post(server, "/v2/models/rows/versions/1/infer", given)
     assert (status, reply["model_version"]) == (200, "1")
+
+
+def test_runs_compute_the_outputs_that_requests_name(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted: list[object] = []
+    run = Model.run
+
+    def noted(self: Model, *arguments: Any, **options: Any) -> Any:
+        wanted.append(options["outputs"])
+        return run(self, *arguments, **options)
+
+    monkeypatch.setattr(Model, "run", noted)
+    for names in (["total"], ["product"], ["total", "product"], []):
+        reply = post(server, "/v2/models/rows/infer", GOOD | {"outputs": [{"name": name} for name in names]})[1]
+        assert [output["name"] for output in reply["outputs"]] == (names or ["product", "total"])
+        assert wanted.pop() == (tuple(names) if len(names) == 1 else None) and wanted == []
 
 
 def test_lists_in_lists_are_row_major(server: Any) -> None:
@@ -131,10 +148,10 @@ def changed(**changes: Any) -> dict[str, Any]:
         (changed(datatype="FP64"), "is of FP32, not FP64"),
         (changed(datatype=None), '"datatype" is missing'),
         (changed(shape=[3]), "has 2 dimensions"),
-        (changed(shape=[1, "3"]), "has 2 dimensions"),
-        (changed(shape=[True, 3]), "has 2 dimensions"),
+        (changed(shape=[1, "3"]), "has a shape whose sizes are not all integers of 64 bits"),
+        (changed(shape=[True, 3]), "has a shape whose sizes are not all integers of 64 bits"),
         (changed(shape=[1, -3]), "but takes w: 1 to"),
-        (changed(shape=[1, 10**30]), "but takes w: 1 to"),
+        (changed(shape=[1, 10**30]), 'input "y" has a shape whose sizes are not all integers of 64 bits'),
         (changed(shape=[1, 4], data=[1, 2, 3, 4]), '"w" is 3 in one input, but 4 in input "y"'),
         (changed(data=[1, 2]), "has 2 elements, but the shape [1, 3] needs 3"),
         (changed(data=[[1, 2], 3]), "lists next to values"),

@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import islice
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,7 @@ from nnefc.serving.incoming import Incoming, network_of
 from nnefc.serving.messages import INFERENCE, message
 from nnefc.serving.parsing import Parsers
 from nnefc.serving.parsing_process import answered
-from nnefc.serving.values import DATATYPES, to_numbers
+from nnefc.serving.values import DATATYPES
 
 X = np.ones((1, 3), np.float32)
 GOOD = {"inputs": [tensor("x", X), tensor("y", X)]}
@@ -315,19 +314,6 @@ def test_much_json_besides_values_is_refused() -> None:
     index, _, _ = answered(b"J", json.dumps({"inputs": [], "parameters": {"a": "b" * 70_000}}).encode())
     assert json.loads(index)["error"][0] == FailureKind.TOO_LARGE.name
     assert parsing.LARGE <= 1 << 16
-
-
-def test_outputs_in_json_are_written_in_parts() -> None:
-    array = np.arange(5000, dtype=np.float32)
-    array[7] = np.nan
-    one = SimpleNamespace(name="y", dtype="float32")
-    wanted = SimpleNamespace(tensors=[one], raw=set(), shared={})
-    (text,) = rest._answer({"model_name": "n"}, wanted, {"y": array})  # type: ignore[arg-type]
-    listed = to_numbers(one, array)  # type: ignore[arg-type]
-    tensors = [{"name": "y", "datatype": "FP32", "shape": [5000], "data": listed}]
-    assert text.decode() == json.dumps({"model_name": "n", "outputs": tensors})
-    (empty,) = rest._answer({"model_name": "n"}, SimpleNamespace(tensors=[], raw=set()), {})  # type: ignore[arg-type]
-    assert json.loads(empty) == {"model_name": "n", "outputs": []}
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`nnefc profile`: prints the cost of each kernel of a library compiled with --profile. Needs NumPy and the loader."""
+"""`nnefc profile`: prints the cost of each kernel of a library. Needs NumPy and the loader."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ import click
 
 from nnefc.cli.commands.profiling.run_costs import at_sizes, sizes_of_run
 from nnefc.cli.commands.profiling.timing import Amount, Busy, Contender, Times, busy_warning, take_turns
-from nnefc.cli.commands.profiling.traced_run import TracedRun, chrome_trace
+from nnefc.cli.commands.profiling.traced_run import TracedRun, chrome_trace, last_calls
 from nnefc.cli.commands.run import inputs_of, random_description
-from nnefc.cli.commands.view import check_page, described_library
+from nnefc.cli.commands.view import check_page, description_of
 from nnefc.cli.grouped import Command, option
 from nnefc.cli.models import opened_libraries
 from nnefc.cli.options import given, session_options, timing_options
 from nnefc.cli.tables import columns
+from nnefc.support.diagnostics import CompileError
 
 if TYPE_CHECKING:
     from nnefc.loader import KernelTime, Model
@@ -89,9 +90,10 @@ def profile_library(
     trace: Path | None,
     html: Path | None,
 ) -> None:
-    """Time the kernels of LIBRARY, compiled by nnefc with --profile.
+    """Time the kernels of LIBRARY, which nnefc compiled for a processor.
 
-    A model in place of the library is compiled with --profile, and its library cached.
+    Of a library that was compiled with --profile it also shows the operators of the model, what each thread computes,
+    and the workspace. A model in place of the library is compiled so, and its library cached.
     """
     from nnefc.loader import load
 
@@ -102,7 +104,8 @@ def profile_library(
         opened_libraries(key, profile=True) as found,
         load(found(library), threads=threads, device=device, **chosen) as model,
     ):
-        model.forget_profile()
+        if not model.is_profiled:
+            _take_times(model, library)
         arrays, left = inputs_of(model, inputs, shape or {}, random)
         with random_description(left):
             for _ in range(_WARM_UP):
@@ -111,7 +114,7 @@ def profile_library(
         busy = Busy()
         (times,) = take_turns([Contender(str(library), [lambda: model.run(arrays)])], Amount(seconds, runs, warm_up=0))
         kernels, others = model.profile(), busy.others()
-        described = described_library(library, model.target, model.file)
+        described = _described(library, model, kernels)
         described = at_sizes(described, sizes_of_run(described, {name: array.shape for name, array in arrays.items()}))
         asked = trace is not None or html is not None
         run = _median_run(model, arrays, described, times.median) if asked else TracedRun(described.kernels, [])
@@ -138,13 +141,51 @@ def profile_library(
         click.echo(json.dumps(record, indent=2))
     else:
         click.echo("\n".join(_lines(kernels, operators, times, by, top)))
+        if not any(operators):
+            click.echo("compiled without --profile: kernels in place of the model's operators, and no threads")
+
+
+def _take_times(model: Model, library: Path) -> None:
+    """Have the session take times of its kernels.
+
+    Raises:
+        CompileError: it cannot.
+    """
+    from nnefc.loader import RunError
+
+    try:
+        model.time_kernels()
+    except RunError as error:
+        reason = "is for a GPU" if model.device != "cpu" else "was compiled for size, or by an earlier version"
+        hint = "nsys and ncu time kernels of NVIDIA's GPUs" if model.device != "cpu" else "compile it without --small"
+        raise CompileError(f"{library} takes no times of its kernels: it {reason}", hint=hint) from error
+
+
+def _described(library: Path, model: Model, kernels: Sequence[KernelTime]) -> LibraryDescription:
+    """What a library says of itself; with what its times say of kernels, where it says nothing of them."""
+    from nnefc.targets.description.library import KernelDescription
+
+    found = description_of(library, model.target, model.file)
+    if found.kernels:
+        return found
+    known = (KernelDescription(each.kernel, each.tensors, each.rule, each.operations, each.bytes) for each in kernels)
+    return replace(found, kernels=tuple(known))
 
 
 def _median_run(model: Model, arrays: Mapping[str, Any], found: LibraryDescription, seconds: float) -> TracedRun:
     """Returns of some traced runs the one that took nearest to these seconds."""
     count = max(1, min(_MAX_TRACES, int(_TRACING / max(seconds, 1e-9))))
-    runs = (TracedRun(found.kernels, model.trace(arrays)) for _ in range(count))
+    runs = (_traced(model, arrays, found) for _ in range(count))
     return min(runs, key=lambda run: abs(run.seconds - seconds))
+
+
+def _traced(model: Model, arrays: Mapping[str, Any], found: LibraryDescription) -> TracedRun:
+    """Runs once; without a library that traces, the last call of each kernel is known."""
+    if model.is_profiled:
+        return TracedRun(found.kernels, model.trace(arrays))
+    model.forget_profile()
+    model.run(arrays)
+    return TracedRun(found.kernels, last_calls(model.profile()), knows_threads=False)
 
 
 @dataclass(frozen=True)

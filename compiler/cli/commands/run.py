@@ -46,6 +46,13 @@ _LONGEST_TEXT = 24
     help="Write each output to this folder as NAME.npy.  [default: print a summary]",
 )
 @option(
+    "--select",
+    group="Output",
+    multiple=True,
+    metavar="NAME",
+    help="Compute this output only, and leave out the kernels that the others alone need (repeatable).  [default: all]",
+)
+@option(
     "--check-nan",
     group="Output",
     is_flag=True,
@@ -69,6 +76,7 @@ def run_library(
     flush_subnormals: bool | None,
     random: int | None,
     output: Path | None,
+    select: tuple[str, ...],
     check_nan: bool | None,
     threads: int | None,
 ) -> None:
@@ -84,7 +92,7 @@ def run_library(
     with opened_libraries(key) as found, load(found(library), threads=threads, device=device, **chosen) as model:
         arrays, left = inputs_of(model, inputs, shape or {}, random)
         with random_description(left):
-            results = model.run(arrays, **given({"check_nan": check_nan}))
+            results = model.run(arrays, **given({"check_nan": check_nan, "outputs": select}))
         if output is not None:
             write_outputs(output, results)
         else:

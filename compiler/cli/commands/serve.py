@@ -318,6 +318,7 @@ def serve_libraries(
     paths = named(libraries)
     key = None if weights_key is None else _key(weights_key)
     try:
+        from nnefc.serving.event_loop import runner
         from nnefc.serving.server import Server
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] == "nnefc":
@@ -327,7 +328,6 @@ def serve_libraries(
             hint=extra_hint("serve"),
         ) from error
     tracing = _tracing() if traces else None
-    import asyncio
 
     from nnefc.loader.pool import usable_processors
 
@@ -353,7 +353,8 @@ def serve_libraries(
     with opened_libraries(policy.signing_key, **compiled) as found:
         library = replace(policy, library=_loadable(found))
         server = Server({} if openai else paths, library, where, samples, tracing, texts)
-        ended = asyncio.run(server.run(lambda line: click.echo(line, err=True)))
+        with runner() as loop:
+            ended = loop.run(server.run(lambda line: click.echo(line, err=True)))
     if not ended:
         os._exit(_RUNS_LEFT)  # else the process would wait for them
 

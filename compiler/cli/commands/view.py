@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from nnefc.inspect.html.graph import BoxGraph
     from nnefc.targets.description.library import LibraryDescription
 
-__all__ = ["check_page", "described_library", "view_model"]
+__all__ = ["check_page", "described_library", "description_of", "view_model"]
 
 
 @click.command("view", cls=Command)
@@ -71,15 +71,25 @@ def described_library(library: Path, target: str | None = None, content: Path | 
     Raises:
         CompileError: it says nothing of them.
     """
+    found = description_of(library, target, content)
+    if not found.kernels:
+        raise CompileError(
+            f"the library {library} does not describe its kernels", hint="compile the model with --profile"
+        )
+    return found
+
+
+def description_of(library: Path, target: str | None = None, content: Path | None = None) -> LibraryDescription:
+    """What a library says of itself; on the level for `target`, if it has several.
+
+    Raises:
+        CompileError: it says nothing.
+    """
     from nnefc.targets.description.library_file import read_metadata
 
     metadata = read_metadata(content or library)
     if metadata is None:
         raise CompileError(f"{library} was not compiled by nnefc: it has no description inside")
-    if not metadata.description.kernels:
-        raise CompileError(
-            f"the library {library} does not describe its kernels", hint="compile the model with --profile"
-        )
     return next((level for level in metadata.description.levels if level.target == target), metadata.description)
 
 

@@ -70,14 +70,17 @@ def profile_page(
     longest = max(shares, default=1.0) or 1.0
     graph = graph_of_library(found, [share / longest for share in shares], shares)
     by_operator = _by(timed, whole, lambda each: title_of(each.kernel_description))
+    knows_operators = any(each.kernel_description.operators for each in timed)
     by_rule = _by(timed, whole, lambda each: each.kernel_description.rule)
     sections = [
         _summary(found, timed, times, warning),
-        _section("Time by operator of the model", _table(by_operator)),
+        _section(
+            "Time by operator of the model" if knows_operators else "Time by what kernels compute", _table(by_operator)
+        ),
         _section("Roofline", _roofline(timed, roofs)),
-        _section("One run, thread by thread", timeline(run)),
+        _section("One run, thread by thread" if run.knows_threads else "One run, kernel by kernel", timeline(run)),
         _section("Calls of kernels", _kernels(timed, times, run)),
-        _section("The largest constants", _constants(timed)),
+        _section("The largest constants", _constants(timed)) if knows_operators else "",
         f'<details><summary>Time by schedule rule, for developers of nnefc</summary><div class="wide">'
         f"{_table(by_rule)}</div></details>",
     ]

@@ -70,7 +70,16 @@ def timeline(run: TracedRun) -> str:
     return f'<div class="time"><div class="rows">{"".join(labels)}</div>{image}<p class="span"></p></div>{_words(run)}'
 
 
+_USE = "Turn the wheel to zoom, drag to move, point at a bar for what it is."
+
+
 def _words(run: TracedRun) -> str:
+    if not run.knows_threads:
+        return (
+            f"<p>{1e3 * run.seconds:.3f} ms from the first call to the end of the last; of a kernel that is called "
+            "several times, the last call is shown. Of a library that is compiled with --profile, threads and the "
+            f"workspace are shown, too. {_USE}</p>"
+        )
     count, whole = len(run.threads), max(run.seconds, 1e-12)
     share = 100 * sum(run.busy) / (count * whole)
     return (
@@ -78,12 +87,14 @@ def _words(run: TracedRun) -> str:
         f"thread{'s' * (count > 1)} computed {share:.0f} %. A bar of a thread is a piece of a loop that is "
         f"distributed, "
         f"or a kernel without such loops. {_WORKSPACE * bool(run.stays)}"
-        "Turn the wheel to zoom, drag to move, point at a bar for what it is.</p>"
+        f"{_USE}</p>"
     )
 
 
 def _threads(run: TracedRun, kernel: int) -> str:
-    """How long a kernel's calls took and how many threads computed in them."""
+    """How long a kernel's calls took and, where it is known, how many threads computed in them."""
+    if not run.knows_threads:
+        return f"{1e6 * run.seconds_of[kernel]:,.1f} µs"
     return f"{1e6 * run.seconds_of[kernel]:,.1f} µs with {run.busy_in[kernel]:.1f} of {len(run.threads)} threads"
 
 

@@ -11,20 +11,25 @@ from typing import TYPE_CHECKING, Any
 from nnefc.inspect.library_graph import Lifetime, lifetimes, title_of
 
 if TYPE_CHECKING:
-    from nnefc.loader import Piece
+    from nnefc.loader import KernelTime, Piece
     from nnefc.targets.description.library import KernelDescription
 
-__all__ = ["TracedRun", "chrome_trace"]
+__all__ = ["TracedRun", "chrome_trace", "last_calls"]
 
 _MICROSECOND = 1e-6
 
 
 @dataclass(frozen=True)
 class TracedRun:
-    """A run's kernels, by their numbers, and its pieces, in the order in which they began. Times are in seconds."""
+    """A run's kernels, by their numbers, and its pieces, in the order in which they began. Times are in seconds.
+
+    Attributes:
+        knows_threads: whether pieces tell which thread computed what; without, there are whole calls alone.
+    """
 
     kernels: Sequence[KernelDescription]
     pieces: Sequence[Piece]
+    knows_threads: bool = True
 
     @cached_property
     def calls(self) -> Sequence[Piece]:
@@ -34,7 +39,9 @@ class TracedRun:
     @cached_property
     def threads(self) -> Sequence[Sequence[Piece]]:
         """What each thread computed: its pieces of loops that are distributed, and for the first one whole calls
-        without any."""
+        without any. None if that is not known."""
+        if not self.knows_threads:
+            return []
         count = 1 + max((piece.thread for piece in self.pieces if piece.thread is not None), default=0)
         found: list[list[Piece]] = [[] for _ in range(count)]
         shared = [piece for piece in self.pieces if piece.thread is not None]
@@ -100,6 +107,14 @@ class TracedRun:
         return (
             f"{title_of(kernel_description)}: {', '.join(kernel_description.tensors[:6]) or kernel_description.kernel}"
         )
+
+
+def last_calls(kernels: Sequence[KernelTime]) -> list[Piece]:
+    """Returns the last call of each kernel as a piece, in the order in which they began."""
+    from nnefc.loader import Piece
+
+    made = [Piece(n, None, each.last_begin, each.last_seconds) for n, each in enumerate(kernels) if each.calls]
+    return sorted(made, key=lambda piece: piece.begin)
 
 
 def chrome_trace(run: TracedRun) -> dict[str, Any]:

@@ -146,6 +146,14 @@ static void some_outputs(nnefc::Session session) { // of a, b and c, by name and
     session.run({x}, {c, a});
     CHECK(c[2] == 9 && a[2] == 4);
     refused(NNEFC_BAD_ARGUMENT, "3 outputs are given, but the selection has 2", [&] { session.run({x}, {a, b, c}); });
+    session.run_named({{"x", x}}, {{"b", b}, {"a", a}, {"c", c}});
+    CHECK(b[1] == 6 && a[2] == 4 && c[0] == 3);
+    session.run_named({{"x", {x, {3}}}}, {{"c", a}});
+    CHECK(a == c);
+    refused(NNEFC_BAD_ARGUMENT, "no input \"z\"", [&] { session.run_named({{"z", x}}, {{"a", a}}); });
+    refused(NNEFC_BAD_ARGUMENT, "no output \"z\"", [&] { session.run_named({{"x", x}}, {{"z", a}}); });
+    refused(NNEFC_BAD_ARGUMENT, "\"x\" is given twice", [&] { session.run_named({{"x", x}, {"x", x}}, {{"a", a}}); });
+    refused(NNEFC_BAD_ARGUMENT, "\"x\" is missing", [&] { session.run_named({}, {{"a", a}}); });
     session.select({"b"});
     CHECK((session.run<float>({x}) == std::vector<float>{4, 6, 8}));
     session.time_kernels(true);
