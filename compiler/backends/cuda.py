@@ -6,7 +6,7 @@ work. The passes are in `cuda_passes.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from tvm import tirx
@@ -20,6 +20,7 @@ from nnefc.passes.manager import PassManager, Phase
 from nnefc.passes.plan.device_memory import READERS, DeviceMemory
 from nnefc.passes.plan.entry_memory import Memory
 from nnefc.passes.plan.entry_operands import BYTE_POINTER
+from nnefc.passes.plan.program import Program, Step
 from nnefc.passes.schedule.cpu import CPU_RULES
 from nnefc.passes.schedule.cpu.specialize_row_count import with_sizes
 from nnefc.passes.schedule.cuda import CUDA_RULES
@@ -167,13 +168,25 @@ class CudaBackend(Backend):
             messages=device.messages,
         )
         dump("launches.c", launches)
-        code = CudaCode(objects, device, image, launches)
+        own = {function.name for function in device.functions}
+        calls = tuple(name for name in _called(lowered.program) if name in own)
+        code = CudaCode(objects, device, image, launches, calls)
         dump("resources.txt", "\n".join([*code.resources(), ""]))
         return code
 
     def device_code(self, lowered: Lowered) -> DeviceCode:
         """Returns the source of what the device runs."""
         return joined([k.code for k in lowered.kernels if isinstance(k.code, DeviceKernel)], self.target)
+
+
+def _called(program: Program) -> Iterator[str]:
+    """Yields the names of the kernels that a run calls; those of branches and loops once."""
+    for step in program.steps:
+        if isinstance(step, Step):
+            yield str(step.kernel.name_hint)
+        else:
+            for body in step.bodies:
+                yield from _called(body)
 
 
 make_backend = CudaBackend

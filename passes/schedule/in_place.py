@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import tvm
 from tvm import relax, tirx
 from tvm.ir.expr import TensorRegion
 
 from nnefc.ir.attributes import CONCATENATION, SAME_BYTES, SPLIT, UPDATES
+from nnefc.ir.rebuild import root_block, with_fields
 from nnefc.passes.schedule.analysis import KernelAnalysis, ScheduleBlock
 from nnefc.passes.tir.common.expressions import is_number
 from nnefc.passes.tir.common.shapes import elements_of, sizes_of
@@ -52,9 +54,31 @@ def in_place_of(kernel: KernelAnalysis) -> InPlace:
         return InPlace(reshape=True)
     if func.attrs and UPDATES in func.attrs:
         return InPlace(updates=int(func.attrs[UPDATES]))
-    if len(func.params) == 2 and _same_size(*func.params) and _is_reshape(func):
+    if len(func.params) == 2 and _same_size(*func.params) and all(map(_is_reshape, _copies(kernel))):
         return InPlace(reshape=True)
     return InPlace(overwritable=_overwritable(kernel))
+
+
+def _copies(kernel: KernelAnalysis) -> Sequence[tirx.PrimFunc]:
+    """Returns the kernel as functions of one step each, where each reads what the one before it makes."""
+    func, steps = kernel.func, kernel.steps
+    body = func.body.block.body
+    statements = body.seq[:] if isinstance(body, tirx.SeqStmt) else [body]
+    is_copying = all(len(step.reads) == len(step.writes) == 1 for step in steps)
+    if not is_copying or not 1 < len(steps) == len(statements):
+        return [func]
+    source, result = func.params
+    pairs = list(pairwise([source, *(step.result for step in steps)]))
+    is_chain = all(
+        step.reads[0].source.same_as(one) and _same_size(one, other)
+        for step, (one, other) in zip(steps, pairs, strict=True)
+    )
+    if not is_chain or not steps[-1].result.same_as(result):
+        return [func]
+    return [
+        with_fields(func, params=list(pair), body=root_block(stmt))
+        for pair, stmt in zip(pairs, statements, strict=True)
+    ]
 
 
 def _is_reshape(func: tirx.PrimFunc) -> bool:

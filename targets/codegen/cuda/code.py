@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from nnefc.targets.codegen.cuda.compiler import DeviceImage
-from nnefc.targets.codegen.cuda.kernels import DeviceCode
+from nnefc.targets.codegen.cuda.kernels import DeviceCode, Launch
 from nnefc.targets.codegen.cuda.launches import IMAGE
 from nnefc.targets.description.c_strings import c_string
 
@@ -24,15 +24,23 @@ class CudaCode:
         kernels: the CUDA source, and how it is launched.
         image: the same as machine code, and what its kernels take.
         launches: the C file that launches it, see `launches.py`.
+        calls: the functions of `kernels` that a run calls, in order; those of branches, and of a loop's body, once.
     """
 
     objects: tuple[bytes, ...] = field(repr=False)
     kernels: DeviceCode
     image: DeviceImage
     launches: str = field(repr=False)
+    calls: tuple[str, ...] = ()
 
     device = "cuda"
     texts: ClassVar[Mapping[str, Sequence[str]]] = {"cuda": ("kernels.cu",)}
+
+    @property
+    def launches_of_run(self) -> tuple[Launch, ...]:
+        """Returns the launches of a run, in order."""
+        by_name = {function.name: function for function in self.kernels.functions}
+        return tuple(launch for name in self.calls for launch in by_name[name].launches)
 
     def write_sources(self, folder: Path) -> list[Path]:
         """Writes what the linker compiles besides the objects; returns the files among them that it is to be given."""
@@ -53,7 +61,7 @@ class CudaCode:
         spilled = sum(kernel.spill_stores + kernel.spill_loads > 0 for kernel in usage)
         registers = max((kernel.registers for kernel in usage), default=0)
         return (
-            f"{len(self.kernels.launches)} launches; {self.image.compiler}: at most {registers} registers a thread, "
+            f"{len(self.launches_of_run)} launches; {self.image.compiler}: at most {registers} registers a thread, "
             f"{spilled or 'no'} kernels with registers in memory"
         )
 

@@ -61,6 +61,13 @@ def test_an_operand_is_overwritable_only_if_each_element_is_read_for_itself_alon
     assert in_place_of(kernel(x, function(x))) == InPlace(overwritable=expected)
 
 
+def test_several_reshapes_in_a_row_are_a_view() -> None:
+    x = tensor(4, 2, 1, 1, 8)
+    y = topi.reshape(topi.reshape(x, (4, 16, 1, 1)), (4, 16))
+    assert in_place_of(kernel(x, y)) == InPlace(reshape=True)
+    assert in_place_of(kernel(x, topi.reshape(topi.transpose(topi.reshape(x, (4, 16))), (4, 16)))) == InPlace()
+
+
 def test_both_operands_of_a_sum_are_overwritable_but_not_one_that_broadcasts() -> None:
     x, y, z = tensor(4, 4), tensor(4, 4), tensor(1, 4)
     assert in_place_of(kernel(x, y, z, topi.add(topi.add(x, y), z))).overwritable == (0, 1)
