@@ -102,7 +102,7 @@ GRAPH = (
     graph("narrow constants", lambda m, c: narrow_constants(m, c.settings.graph, c.settings.strict)),
     graph("fold dequantized constants", on_function(fold_constants)),
     # Fewer operators: scales and shifts go into the weights before them, shuffles become gathers.
-    graph("fold affine", on_function(fold_affine)),
+    graph("fold affine", lambda m, c: fold_affine(m, c.settings.graph.widens)),
     graph("join local response", on_function(fuse_local_response)),
     graph("fold permutations", on_function(fold_permutations)),
     graph("group parts", on_function(group_parts)),

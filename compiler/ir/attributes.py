@@ -235,8 +235,8 @@ SHARED_WORDS = _declare(
     "How many neighbours along the last axis but one read the same packed words.",
 )  # fmt: skip
 PADDING = _declare(
-    "nnefc.padding", Site.BLOCK, ValueType.INTEGERS, _UNTIL_SCHEDULED,
-    "The block copies an array into a padded one: elements before it along each axis, then the value of the padding.",
+    "nnefc.padding", Site.BLOCK, ValueType.INTEGER, _UNTIL_SCHEDULED,
+    "The block copies an array into the interior of a padded one: the value of the padding.",
 )  # fmt: skip
 INTERIOR = _declare(
     "nnefc.interior", Site.BLOCK, ValueType.DIMENSIONS, _UNTIL_SCHEDULED,

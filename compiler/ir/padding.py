@@ -1,6 +1,6 @@
 """Pads a tensor in two parts: a block that copies the interior, and loops that fill the border.
 
-    for v: P[v + before] = X[v]           # a computation like others, which joins the kernel that makes X
+    for v: P[v + before] = X[v]              # a computation like others, which joins the kernel that makes X
     for the positions of P outside: P = 0    # added after scheduling: see `passes/schedule/fill_padding.py`
 
 The first alone is element-wise. Joined with the kernel that makes X, it lets that kernel write its results straight
@@ -27,7 +27,7 @@ __all__ = ["Border", "write_inside"]
 class Border:
     """Positions before and after each dimension of a tensor, those that are not padded included; and what they hold."""
 
-    before: tuple[int, ...]
+    before: tuple[Dimension, ...]
     after: tuple[Dimension, ...]
     value: int = 0
 
@@ -40,8 +40,7 @@ def write_inside(shape: Sequence[Dimension], dtype: str, border: Border) -> tirx
     """Returns the kernel `(X, P)` that copies X, of this shape, into the middle of P; the border of P is not
     written.
     """
-    note = {PADDING: [expression(width) for width in (*border.before, border.value)]}
-    return _copy(shape, border.around(shape), border.before, dtype, note)
+    return _copy(shape, border.around(shape), border.before, dtype, {PADDING: border.value})
 
 
 def write_beginning(shape: Sequence[Dimension], target: Sequence[Dimension], dtype: str) -> tirx.PrimFunc:
@@ -52,9 +51,9 @@ def write_beginning(shape: Sequence[Dimension], target: Sequence[Dimension], dty
 def _copy(
     shape: Sequence[Dimension],
     around: Sequence[Dimension],
-    before: Sequence[int],
+    before: Sequence[Dimension],
     dtype: str,
-    note: Mapping[str, Sequence[tirx.Expr]],
+    note: Mapping[str, int],
 ) -> tirx.PrimFunc:
     """Returns the kernel that copies a tensor into one of the shape `around`, `before` its elements."""
     sizes = [expression(size) for size in shape]

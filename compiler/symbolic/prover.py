@@ -59,6 +59,9 @@ Sums: TypeAlias = "Mapping[str, tuple[tirx.Expr, int, int]]"
 Joins: TypeAlias = "tuple[tuple[tirx.Expr, tirx.Expr, tirx.Expr], ...]"
 """Pairs of sizes that broadcast when a library runs, each with the size that they broadcast to."""
 
+_MAX_REMAINDERS = 16
+"""Values of a remainder that bounds are found for one by one."""
+
 _FURTHEST = 1 << 62
 """Beyond this are no sizes: TVM's bounds of products of sizes without a largest one end where int64 does."""
 
@@ -228,8 +231,8 @@ class Known:
     def bounds(self, expr: tirx.Expr) -> tuple[int, int]:
         """Returns the min and max of an expression; the bounds may be loose."""
         simple = self.simplified(expr)
-        bound = self._analyzer.const_int_bound(simple)
-        minimum, maximum = int(bound.min_value), int(bound.max_value)
+        each = [self._analyzer.const_int_bound(part) for part in self._by_remainder(simple)]
+        minimum, maximum = min(int(bound.min_value) for bound in each), max(int(bound.max_value) for bound in each)
         used = set(variables(simple)) if self.sums else set()
         for known, lowest, highest in self.sums.values():
             if used != set(variables(known)):
@@ -240,6 +243,21 @@ class Known:
             elif isinstance(below, tirx.IntImm):
                 minimum, maximum = max(minimum, int(below) - highest), min(maximum, int(below) - lowest)
         return minimum, maximum
+
+    def _by_remainder(self, expr: tirx.Expr) -> list[tirx.Expr]:
+        """Returns an expression for each value of the only remainder in it.
+
+        TVM bounds the parts of `(m + 1) // 2 + 1 - m` with `m = h % 3` one by one, and finds -1 for the min, not 0.
+        """
+        found: list[tirx.FloorMod] = []
+        tvm_ffi.structural_walk(expr, (tirx.FloorMod, found.append))
+        if not found or not isinstance(found[0].b, tirx.IntImm) or int(found[0].b) > _MAX_REMAINDERS:
+            return [expr]
+        if use_count(expr) < 2 or not all(tvm_ffi.structural_equal(other, found[0]) for other in found[1:]):
+            return [expr]
+        values = (tirx.IntImm("int64", value) for value in range(int(found[0].b)))
+        known = (tvm_ffi.structural_map(expr, (tirx.FloorMod, lambda _, value=value: value)) for value in values)
+        return [self._analyzer.simplify(part) for part in known]
 
     @_once
     def size_hint(self, expr: tirx.Expr) -> int:

@@ -14,6 +14,8 @@ kernel.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import ml_dtypes
 import numpy as np
 import tvm
@@ -22,18 +24,27 @@ from tvm import relax
 from nnefc.passes.graph.debug_locations import joined_name
 from nnefc.passes.graph.reassociate_constants import grows, shifts_round
 from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_call, is_constant, shape_of, with_operands
+from nnefc.passes.graph.stored_weights import weights_of
 
 __all__ = ["fold_affine"]
 
 _CONVOLUTIONS = ("nn.conv1d", "nn.conv2d", "nn.conv3d")
 
 
-def fold_affine(mod: tvm.IRModule) -> tvm.IRModule:
-    """Scales the weights of convolutions instead of their results, and joins additions of constants."""
-    return relax.transform.DeadCodeElimination()(_Folder(mod).transform())
+def fold_affine(mod: tvm.IRModule, widens: Callable[[str], bool] = lambda _dtype: True) -> tvm.IRModule:
+    """Scales the weights of convolutions instead of their results, and joins additions of constants.
+
+    Args:
+        widens: whether weights of a 16-bit type stay in it; else they become float32 when they are scaled.
+    """
+    return relax.transform.DeadCodeElimination()(_Folder(mod, widens).transform())
 
 
 class _Folder(Rewriter):
+    def __init__(self, mod: tvm.IRModule, widens: Callable[[str], bool]) -> None:
+        super().__init__(mod)
+        self._widens = widens
+
     def rewrite(self, var: relax.Var, call: relax.Call) -> relax.Expr:
         if not is_call(call, "multiply", "add", "subtract", "divide") or "float" not in str(call.args[0].ty.dtype):
             return call
@@ -62,8 +73,7 @@ class _Folder(Rewriter):
         if not self.used_once(expr):
             return None
         source = self.definition(expr)
-        if is_call(source, *_CONVOLUTIONS) and is_constant(source.args[1]):
-            weights = array_of(source.args[1])
+        if is_call(source, *_CONVOLUTIONS) and (weights := self._weights(source.args[1])) is not None:
             by_channel = _by_output_channel(scale, weights)
             if by_channel is None:
                 return None
@@ -79,6 +89,13 @@ class _Folder(Rewriter):
         if is_call(source, "multiply") and any(map(is_constant, source.args)):
             return self._joined(source, scale)
         return None
+
+    def _weights(self, expr: relax.Expr) -> np.ndarray | None:
+        """Returns the constant weights of a convolution, if they can be scaled."""
+        if is_constant(expr):
+            return array_of(expr)
+        stored = weights_of(expr, self.definition)
+        return None if stored is None or self._widens(str(stored.dtype)) else stored.astype(np.float32)
 
     def _joined(self, source: relax.Call, scale: np.ndarray) -> relax.Expr | None:
         """`source · scale` as one multiplication, of a `source` that is one by a constant.

@@ -45,18 +45,28 @@ def array_of(expr: relax.Expr) -> np.ndarray:
         return np.asarray(expr.value.numpy())
 
 
-def constant(value: np.ndarray) -> GenericConst:
+def constant(value: np.ndarray, dtype: str | None = None) -> GenericConst:
     """Returns a constant of Relax; it shares the memory of `value`, which must not change, where TVM could have made
     it.
+
+    Args:
+        dtype: the element type of the constant, if it differs from that of `value`.
     """
     if value.nbytes >= LARGE:
         release_pages()  # what it was made of has been read
+    if dtype is not None and dtype != str(value.dtype):
+        return _copied(value, dtype)
     if value.dtype.kind not in "biuf":  # types that NumPy's DLPack does not know
         return relax.const(tvm.runtime.tensor(np.ascontiguousarray(value).reshape(value.shape)))
     if value.flags.c_contiguous and value.flags.writeable and value.ctypes.data % ALIGNMENT == 0:
         return relax.const(tvm.runtime.from_dlpack(value))
-    tensor = tvm.runtime.empty(value.shape, str(value.dtype))
-    np.copyto(np.from_dlpack(tensor), value)  # whatever the order of `value` in memory, this is the one copy
+    return _copied(value, str(value.dtype))
+
+
+def _copied(value: np.ndarray, dtype: str) -> GenericConst:
+    """Returns a constant of an element type that NumPy's DLPack knows, whatever the order of `value` in memory."""
+    tensor = tvm.runtime.empty(value.shape, dtype)
+    np.copyto(np.from_dlpack(tensor), value)
     if value.nbytes >= LARGE:
         release_pages()
     return relax.const(tensor)

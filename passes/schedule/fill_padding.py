@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from typing import Protocol, TypeAlias
 
 from tvm import s_tir, tirx
+from tvm.sym import Analyzer
 
 from nnefc.ir.attributes import INTERIOR, PADDING
 from nnefc.ir.rebuild import loop_nest, with_fields
 from nnefc.passes.schedule.schedules import root_blocks, vector_lanes
-from nnefc.passes.tir.common.expressions import int64
+from nnefc.passes.tir.common.expressions import int64, substituted
 from nnefc.passes.tir.common.shapes import Size, size_of, sizes_of
 from nnefc.symbolic.dims import expression, is_known, may_exceed
 
@@ -36,13 +37,19 @@ def fill_border(sch: s_tir.Schedule, target: VectorMachine) -> tirx.PrimFunc:
     for block in root_blocks(sch):
         node = sch.get(block)
         if PADDING in node.annotations:
-            *before, value = [int(number) for number in node.annotations[PADDING]]
-            result = node.writes[0].source
+            result, value = node.writes[0].source, int(node.annotations[PADDING])
             known = node.annotations.get(INTERIOR)
             extents = list(map(int, known)) if known else [_extent(axis, node.body) for axis in node.iter_vars]
-            inside = [(first, first + extent) for first, extent in zip(before, extents, strict=True)]
+            inside = [(first, first + extent) for first, extent in zip(_beginning(node), extents, strict=True)]
             return _after(_filled(result, inside, value, target.lanes(str(result.dtype))), func)
     return func
+
+
+def _beginning(node: s_tir.SBlock) -> list[Size]:
+    """Returns the index of the first element that a block writes: the widths of the border before the interior."""
+    first = {axis.var: int64(0) for axis in node.iter_vars}
+    analyzer = Analyzer()
+    return [size_of(analyzer.simplify(substituted(part.min, first))) for part in node.writes[0].region]
 
 
 def _extent(axis: tirx.IterVar, body: tirx.Stmt) -> Size:

@@ -18,7 +18,7 @@ from tvm.ir import Range
 from tvm.ir.expr import TensorLoad, TensorRegion
 from tvm.sym import Analyzer
 
-from nnefc.ir.attributes import PADDING, SAME_BYTES
+from nnefc.ir.attributes import SAME_BYTES
 from nnefc.ir.padding import write_beginning
 from nnefc.ir.rebuild import loop_nest, with_fields
 from nnefc.passes.schedule.analysis import KernelAnalysis, ScheduleBlock
@@ -165,7 +165,7 @@ class KernelRows:
         self, step: ScheduleBlock, needs: Mapping[tirx.Var, Rows], tensors: Mapping[tirx.Var, tirx.Var]
     ) -> tirx.Stmt:
         """Returns a step that computes what is needed of its rows."""
-        block, (position, offset) = step.node, self.axes[step.name]
+        block, (position, _) = step.node, self.axes[step.name]
         first, end = self._axis_rows(step, needs[step.result])
         old = step.axes[position].var
         row = old + int64(first) if first else old
@@ -211,11 +211,6 @@ class KernelRows:
             )
             for stmt in (block.body, block.init)
         )
-        annotations = dict(block.annotations)
-        if PADDING in annotations:
-            border = list(annotations[PADDING])
-            border[ROWS] = int64(first + offset - needs[step.result][0])
-            annotations[PADDING] = border
         axes = [
             tirx.IterVar(Range(int64(0), size), axis.var, axis.kind)
             for axis, size in zip(step.axes, sizes, strict=True)
@@ -227,7 +222,6 @@ class KernelRows:
             writes=[region(write) for write in block.writes],
             body=body,
             init=init,
-            annotations=annotations,
         )
         loops = [tirx.Var(f"i{number}", "int64") for number in range(len(axes))]
         return loop_nest(loops, sizes, s_tir.SBlockRealize(loops, True, made))

@@ -77,6 +77,20 @@ def fp16_weights(folder: Path, weights: Weights) -> Path:
     return folder / "m.onnx"
 
 
+def fp16_convolutions(folder: Path, weights: Weights) -> Path:
+    """Convolutions of one pixel, with weights of float16."""
+    model = onnx_model([each.astype(np.float16) for each in weights])
+    for node, tensor in zip(model.graph.node, model.graph.initializer, strict=True):
+        node.op_type = "Conv"
+        tensor.dims.extend([1, 1])
+    for end in (*model.graph.input, *model.graph.output):
+        end.type.tensor_type.elem_type = TensorProto.FLOAT16
+        for _ in range(2):
+            end.type.tensor_type.shape.dim.add().dim_value = 1
+    onnx.save_model(model, folder / "m.onnx")
+    return folder / "m.onnx"
+
+
 def typed_fields(folder: Path, weights: Weights) -> Path:
     model = onnx_model(weights)
     for tensor, array in zip(model.graph.initializer, weights, strict=True):
@@ -156,10 +170,13 @@ def nnef_compressed(folder: Path, weights: Weights) -> Path:
 WRITERS: Mapping[str, Writer] = {
     writer.__name__: writer
     for writer in (
-        inline, constant_nodes, fp16_weights, typed_fields, external, compressed, pnnx, nnef_folder, nnef_fp16,
-        nnef_archive, nnef_compressed,
+        inline, constant_nodes, fp16_weights, fp16_convolutions, typed_fields, external, compressed, pnnx, nnef_folder,
+        nnef_fp16, nnef_archive, nnef_compressed,
     )
 }  # fmt: skip
+
+TARGETS = {"fp16_convolutions": "llvm -mcpu=x86-64-v2"}
+"""Those that are not this machine: one that does not convert float16 packs weights in float32."""
 
 
 def trees(folder: Path, depth: int, count: int) -> Path:
@@ -201,13 +218,13 @@ def used(name: str) -> int:
     return int(line.split()[1]) * 1024
 
 
-def growth(path: Path) -> int:
+def growth(path: Path, target: str = "llvm") -> int:
     """How much more memory than before compiling takes at most, less what it takes for any network."""
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)  # what is free already would be used first, and not seen
     RESET.write_text("5")
     before = used("VmRSS")
-    nnefc.compile(path).export(path.with_name("m.so"))
+    nnefc.compile(path, target).export(path.with_name("m.so"))
     return used("VmHWM") - before - (24 << 20)
 
 
@@ -216,8 +233,9 @@ def peaks(root: Path) -> dict[str, float]:
     found, small, large = dict[str, float](), matrices(64, 2), matrices(SIZE, COUNT)
     for name, write in WRITERS.items():
         (root / name / "small").mkdir(parents=True)
-        growth(write(root / name / "small", small))
-        found[name] = growth(write(root / name, large)) / sum(array.nbytes for array in large)
+        target = TARGETS.get(name, "llvm")
+        growth(write(root / name / "small", small), target)
+        found[name] = growth(write(root / name, large), target) / sum(array.nbytes for array in large)
     base = growth(trees(root / "inline" / "small", 7, 160))
     path = trees(root / "inline", 10, 160)
     found["trees"] = (growth(path) - base) / path.stat().st_size

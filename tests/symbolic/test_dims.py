@@ -138,6 +138,11 @@ def test_questions_have_answers_where_comparisons_have_none() -> None:
     assert (bounds((h + 1) // 2), bounds(7)) == ((1, 2048), (7, 7))
 
 
+def test_bounds_are_those_of_each_value_of_a_remainder() -> None:
+    left = dimension(H) % 3
+    assert [bounds(size) for size in (1 - (left + 1) // 2, (left + 1) // 2 + 1 - left, left)] == [(0, 1)] * 2 + [(0, 2)]
+
+
 def test_size_hints_are_those_of_dimensions() -> None:
     n, h, w = map(dimension, (N, H, W))
     assert (size_hint(element_count((n, 3, h, w // 4))), size_hint(7)) == (3 * 224 * 80, 7)

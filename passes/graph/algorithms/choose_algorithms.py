@@ -34,6 +34,7 @@ from nnefc.passes.graph.layout.rules.convolution import Sliding, result_sizes, s
 from nnefc.passes.graph.layout.rules.deconvolution import geometry_of
 from nnefc.passes.graph.precision.use_16bit_floats import narrowable
 from nnefc.passes.graph.rewriter import array_of, is_call, is_constant, operands, shape_of
+from nnefc.passes.graph.stored_weights import weights_of
 from nnefc.symbolic.dims import element_count, is_known, size_hint
 from nnefc.targets.machine.cpu.target import Target
 
@@ -161,21 +162,30 @@ def _of_call(
     value: relax.Expr, definitions: Mapping[relax.Var, relax.Expr], rate: float, speed: float, target: Target
 ) -> Iterator[Candidate]:
     if is_call(value, "nn.conv2d"):
-        yield from _convolution(value, rate, speed, target)
+        yield from _convolution(value, definitions, rate, speed, target)
     elif is_call(value, "nn.conv2d_transpose"):
-        yield from _deconvolution(value, rate, speed, target)
+        yield from _deconvolution(value, definitions, rate, speed, target)
     elif is_call(value, "matmul"):
         yield from _product(value, definitions, target)
 
 
-def _convolution(call: relax.Call, rate: float, speed: float, target: Target) -> Iterator[Candidate]:
+def _convolution(
+    call: relax.Call, definitions: Mapping[relax.Var, relax.Expr], rate: float, speed: float, target: Target
+) -> Iterator[Candidate]:
     data, weights = call.args
-    if not is_constant(weights) or {str(data.ty.dtype), str(weights.ty.dtype)} != {"float32"}:
-        return  # narrow constants stay so
+    filters = _float32_filters(weights, definitions, target)
+    if filters is None or {str(data.ty.dtype), str(weights.ty.dtype)} != {"float32"}:
+        return
     shape = shape_of(weights)
-    yield from _by_winograd(
-        array_of(weights), shape_of(data), shape, sliding_of(call, len(shape) - 2), rate, speed, target
-    )
+    yield from _by_winograd(filters, shape_of(data), shape, sliding_of(call, len(shape) - 2), rate, speed, target)
+
+
+def _float32_filters(
+    weights: relax.Expr, definitions: Mapping[relax.Var, relax.Expr], target: Target
+) -> np.ndarray | None:
+    """Returns constant filters that are packed in float32, as the network stores them: others stay narrow."""
+    filters = weights_of(weights, lambda expr: definitions.get(expr, expr))
+    return filters if filters is not None and multiplied_type(filters, target) == "float32" else None
 
 
 def _narrow_tiles(target: Target) -> tuple[Tile, ...]:
@@ -188,13 +198,16 @@ def _narrow_tiles(target: Target) -> tuple[Tile, ...]:
     return NARROW_TILES if pairs else ()
 
 
-def _deconvolution(call: relax.Call, rate: float, speed: float, target: Target) -> Iterator[Candidate]:
+def _deconvolution(
+    call: relax.Call, definitions: Mapping[relax.Var, relax.Expr], rate: float, speed: float, target: Target
+) -> Iterator[Candidate]:
     geometry = geometry_of(call, shape_of(call.args[0])[2:], max(target.block_lanes("float32"), 8))
-    if geometry is None or not is_constant(call.args[1]):
+    constant = _float32_filters(call.args[1], definitions, target)
+    if geometry is None or constant is None:
         return
     filters = (geometry.channels, shape_of(call.args[1])[0], *geometry.taps)
     data = shape_of(call.args[0])
-    yield from _by_winograd(array_of(call.args[1]), data, filters, geometry.sliding, rate, speed, target)
+    yield from _by_winograd(constant, data, filters, geometry.sliding, rate, speed, target)
 
 
 def _by_winograd(

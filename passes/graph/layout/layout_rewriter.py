@@ -16,7 +16,7 @@ from nnefc.passes.graph.fusion.fusion_patterns import FUSION, OpPattern
 from nnefc.passes.graph.layout.blocked_layout import Blocked
 from nnefc.passes.graph.layout.blocking import to_blocks, to_row_major
 from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_constant, shape_of
-from nnefc.symbolic.dims import known_less
+from nnefc.symbolic.dims import Dimension, known_less
 from nnefc.targets.machine.cpu.target import Target
 
 __all__ = ["LayoutRewriter", "LayoutRule"]
@@ -167,7 +167,9 @@ class LayoutRewriter(Rewriter):
 
     # Emitting computations.
 
-    def padded(self, data: relax.Expr, before: tuple[int, ...], after: tuple[int, ...], value: int = 0) -> relax.Expr:
+    def padded(
+        self, data: relax.Expr, before: tuple[Dimension, ...], after: tuple[Dimension, ...], value: int = 0
+    ) -> relax.Expr:
         """`data` with `value` around its spatial dimensions; what makes `data` then writes there, if it can."""
         if not any(before) and not any(after):  # a dynamic width may be more than nothing
             return data
@@ -188,7 +190,7 @@ class LayoutRewriter(Rewriter):
             self._padded[data, border] = self.builder.emit(call)
         return self._padded[data, border]
 
-    def _cropped(self, data: relax.Expr, before: tuple[int, ...], after: tuple[int, ...]) -> relax.Expr:
+    def _cropped(self, data: relax.Expr, before: tuple[Dimension, ...], after: tuple[Dimension, ...]) -> relax.Expr:
         """Applies negative padding as a crop of the spatial dimensions."""
         axes = range(2, 2 + len(before))
         begin = [max(-low, 0) for low in before]

@@ -27,7 +27,7 @@ from nnefc.passes.graph.fusion.expression_size import kernel_size
 from nnefc.passes.graph.fusion.fusion_patterns import FUSION, OpPattern
 from nnefc.passes.graph.quantized.quantized_values import Grid, Quantized, quantized_of
 from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_call, is_constant, operands, shape_of
-from nnefc.passes.graph.stored_weights import CONVOLUTIONS, TRANSPOSED_CONVOLUTIONS, weights_of
+from nnefc.passes.graph.stored_weights import CONVOLUTIONS, TRANSPOSED_CONVOLUTIONS
 from nnefc.symbolic.dims import element_count, size_hint
 from nnefc.targets.machine.cpu.target import Target
 
@@ -193,9 +193,6 @@ class _Narrower(Rewriter):
         transposed = False
         if is_call(call, "matmul") and len(shape_of(weights)) == 2 and is_call(definition, "permute_dims"):
             weights, transposed = definition.args[0], True
-        stored = weights_of(weights, self.definition) if is_call(call, *CONVOLUTIONS) else None
-        if stored is not None and not self._target.widens(str(stored.dtype)):  # as algorithms for float32 have them
-            return relax.Call(call.op, [data, constant(stored.astype(np.float32))], call.attrs, call.ty_args, call.span)
         source = self._stored(weights)
         if source is None:
             return call

@@ -49,7 +49,7 @@ from nnefc.passes.schedule.cpu.fp16_accumulators import type_of_sums
 from nnefc.passes.schedule.cpu.partial_sums import keep_totals_aligned, sum_in_parts
 from nnefc.passes.schedule.full_tiles import goes_to_the_end, in_full_tiles
 from nnefc.passes.schedule.fused_axes import fuse_row_axes
-from nnefc.passes.schedule.schedules import covers_result, epilogue_into_one_block, trip_count
+from nnefc.passes.schedule.schedules import covers_result, epilogue_into_one_block, largest_divisor, trip_count
 from nnefc.passes.tir.common.expressions import variables_of
 from nnefc.passes.tir.cpu.microkernels.aarch64_instructions import is_long
 from nnefc.passes.tir.dot.dot_instructions import FLOAT16_PART, FLOAT16_TOTAL, is_quad_pair
@@ -74,6 +74,10 @@ _BYTE = 8
 
 _WRITTEN_OUT = 16
 """Products of vectors that one iteration of a loop has, where LLVM unrolls none but the last iteration."""
+
+_UNROLLED = 96
+"""Products of a dynamic number of rows and one column that are written out, in loops that are not much longer. Of eight
+rows, LLVM would unroll two iterations, and then store a sum on the stack in each."""
 
 _SHORT = 3
 """Iterations of the innermost loop that are written out on small cores."""
@@ -224,6 +228,8 @@ class ContractionRule:
             keep_totals_aligned(sch, fused, target)
         if target.vectors.by_scalar and not roles.steps and not in_fp16:  # of halves, LLVM would spill sums
             reduced[-1] = _several_iterations(sch, reduced[-1], tile)
+        elif tiled is not None and target.quirks.spare_registers and tile.columns == 1:
+            reduced[-1] = _unrolled(sch, reduced[-1], _UNROLLED // tile.rows)
         if streamed:
             sch.annotate(fused, PREFETCH_STREAM, target.costs.l1_bytes // target.costs.loops.prefetch_share)
         if apart is not None:
@@ -443,6 +449,17 @@ def _several_iterations(sch: s_tir.Schedule, loop: LoopRV, tile: RegisterTile) -
             sch.unroll(inner)
             return outer
     return loop
+
+
+def _unrolled(sch: s_tir.Schedule, loop: LoopRV, maximum: int) -> LoopRV:
+    """Returns the loop over iterations of `loop`, of which at most so many are written out."""
+    trips = trip_count(sch, loop)
+    count = largest_divisor(trips, maximum) if is_known(trips) and trips <= _UNROLLED // _SHORT else 1
+    if count == 1:
+        return loop
+    outer, inner = (loop, loop) if count == trips else sch.split(loop, [None, count])
+    sch.unroll(inner)
+    return outer
 
 
 def _unroll_and_vectorize(sch: s_tir.Schedule, block: SBlockRV, unrolled: int) -> None:

@@ -5,7 +5,8 @@
             C[i // h, j, i % h] = …           →        for j in w: C[a, j, b] = …
 
 TVM and LLVM divide by a constant with a multiplication, and simplify the result; for a variable divisor they emit a
-flooring division, with a correction of signs, at each index.
+flooring division, with a correction of signs, at each index. TVM's simplifier would write the quotients wherever they
+are used again, also in branches inside of loops, where LLVM leaves divisions.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from tvm import tirx
 
 from nnefc.ir.rebuild import with_fields
 from nnefc.passes.tir.common.expressions import int64, is_number, variables_of
-from nnefc.passes.tir.tvm_workarounds.opaque import bound_value
+from nnefc.passes.tir.tvm_workarounds.opaque import bound_value, opaque_binding
 
 __all__ = ["hoist_divisions"]
 
@@ -59,9 +60,9 @@ def _with_bound(loop: tirx.For, signed: Set[tirx.Var]) -> tirx.For:
         divisor = tirx.max(node.b, int64(1))  # where a loop inside has no iterations, sizes may be 0
         value = (tirx.Div if isinstance(node, tirx.FloorDiv) else tirx.Mod)(node.a, divisor)
         for other in bound:
-            if tvm_ffi.structural_equal(other.value, value):
+            if tvm_ffi.structural_equal(bound_value(other.value), value):
                 return other.var
-        bound.append(tirx.Bind(tirx.Var("i", node.ty), value))
+        bound.append(opaque_binding(tirx.Var("i", node.ty), value))
         return bound[-1].var
 
     body = tvm_ffi.structural_map(loop.body, (_QUOTIENTS, change))

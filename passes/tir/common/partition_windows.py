@@ -12,6 +12,8 @@
 So the long part in the middle has no conditions, and LLVM makes vectors of it. Conditions, and minima and maxima in
 indices, are linear in the loop's variable and in those of loops of known length inside: `a` and `b`, and the condition
 on `y`, are such that they are decided for all iterations of these.
+
+A tile of a loop is computed by one of two versions instead: without conditions where all of its windows lie inside.
 """
 
 from __future__ import annotations
@@ -35,8 +37,9 @@ from nnefc.passes.tir.common.expressions import (
     variables_of,
 )
 from nnefc.passes.tir.common.overlap_tiles import overlapping_tiles, vector_lengths, vector_of_windows
+from nnefc.passes.tir.common.statements import renewed, variables_defined
 
-__all__ = ["partition_windows"]
+__all__ = ["partition_windows", "with_interior_version"]
 
 _SHORTEST = 5  # iterations of a loop that is partitioned
 _MAX_CONDITIONS = 24
@@ -50,6 +53,28 @@ def partition_windows(stmt: tirx.Stmt, lanes: Callable[[str], int] | None = None
     """
     made = tvm_ffi.structural_map(stmt, (tirx.For, lambda loop: _cut(loop, lanes) if _is_of_results(loop) else loop))
     return tvm_ffi.structural_map(stmt, (tirx.For, lambda loop: _cut(loop, None))) if made.same_as(stmt) else made
+
+
+def with_interior_version(tile: tirx.Stmt) -> tirx.Stmt:
+    """Returns the statements of a tile in two versions, one of them without conditions for windows that lie inside."""
+    loops: list[tirx.For] = []
+    tvm_ffi.structural_walk(tile, (tirx.For, loops.append))
+    known = {loop.loop_var: int(loop.extent) for loop in loops if _is_of_known_length(loop)}
+    limits = _Limits(tirx.Var("tile", "int64"), known)
+    limits.read(tile)
+    is_clamped = any(isinstance(part, tirx.Min | tirx.Max) for part in limits.across)
+    if not is_clamped or limits.count > _MAX_CONDITIONS or variables_defined(tile) & variables_of(limits.required):
+        return tile
+
+    def decided(store: tirx.BufferStore) -> tirx.BufferStore:
+        return tirx.BufferStore(store.buffer, _decided(store.value, limits.across), store.indices)
+
+    interior = renewed(tvm_ffi.structural_map(tile, (tirx.BufferStore, decided)))
+    return tirx.IfThenElse(tirx.all(*limits.required), interior, tile)
+
+
+def _is_of_known_length(loop: tirx.For) -> bool:
+    return isinstance(loop.min, tirx.IntImm) and int(loop.min) == 0 and isinstance(loop.extent, tirx.IntImm)
 
 
 def _is_of_results(loop: tirx.For) -> bool:

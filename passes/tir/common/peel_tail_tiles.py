@@ -20,7 +20,6 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
-import tvm
 import tvm_ffi
 from tvm import tirx
 from tvm.ir.expr import TensorLoad
@@ -29,6 +28,8 @@ from tvm.sym import detect_linear_equation
 from nnefc.ir.attributes import TAIL_TILE, TILED_AXES
 from nnefc.ir.rebuild import with_fields
 from nnefc.passes.tir.common.expressions import int64, is_number, loads_of, substituted, variables_of
+from nnefc.passes.tir.common.partition_windows import with_interior_version
+from nnefc.passes.tir.common.statements import renewed
 from nnefc.passes.tir.tvm_workarounds.opaque import opaque_binding
 
 __all__ = ["TiledAxis", "hoist_condition", "peel_tails", "tile_axis", "tiled_axes"]
@@ -81,7 +82,7 @@ def _over_tiles(loop: tirx.For, axis: TiledAxis, once: bool) -> tirx.For:
         return loop
     first, end, tile = loop.loop_var * int64(axis.tile), axis.end, int64(axis.tile)
     if once:
-        fits, whole = first + tile <= end, _inside(loop.body, end)
+        fits, whole = first + tile <= end, with_interior_version(_inside(loop.body, end))
     else:
         fits = tirx.And(tile <= end, end - first > int64(axis.remainders[0]))
         whole = _tile(loop.body, axis, first, int64(0), axis.tile, once)
@@ -137,12 +138,13 @@ def _tile(body: tirx.Stmt, axis: TiledAxis, first: tirx.Expr, begin: tirx.Expr, 
     start = tirx.Var("start", "int64")
     moved = _moved(body, axis, start, size)
     earlier = opaque_binding(start, tirx.min(begin, axis.end - int64(size) - first))
-    return tirx.SeqStmt([earlier, _inside(moved, axis.end, first + begin if once else None)])
+    stmt = _inside(moved, axis.end, first + begin if once else None)
+    return tirx.SeqStmt([earlier, with_interior_version(stmt) if size == axis.tile else stmt])
 
 
 def _moved(body: tirx.Stmt, axis: TiledAxis, begin: tirx.Expr, size: int) -> tirx.Stmt:
     """Returns the statements of a tile with other rows: `size` of them, from `begin` on."""
-    body = _RENEW(tirx.PrimFunc([], body)).body
+    body = renewed(body)
     own = {stmt.buffer for stmt in _found(body, tirx.AllocBuffer)}
     rows = _rows(body, axis, own)
     positions = {row: tirx.Var(row.name, "int64") for row in rows}
@@ -160,9 +162,6 @@ def _moved(body: tirx.Stmt, axis: TiledAxis, begin: tirx.Expr, size: int) -> tir
 
     body = tvm_ffi.structural_map(body, ((TensorLoad, tirx.BufferStore, tirx.For), in_place))
     return tvm_ffi.structural_map(body, (tirx.Var, lambda var: moved.get(var, var)))
-
-
-_RENEW = tvm.get_global_func("s_tir.RenewDefs")
 
 
 def _rows(body: tirx.Stmt, axis: TiledAxis, own: Set[tirx.Var]) -> list[tirx.Var]:

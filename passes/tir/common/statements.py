@@ -4,13 +4,30 @@ from __future__ import annotations
 
 import math
 
+import tvm
+import tvm_ffi
 from tvm import s_tir, tirx
 
 from nnefc.ir.attributes import SIZE_HINT
 from nnefc.passes.tir.common.shapes import size_of
 from nnefc.symbolic.dims import is_size, size_hint
 
-__all__ = ["iterations_of", "values_of"]
+__all__ = ["iterations_of", "renewed", "values_of", "variables_defined"]
+
+_RENEW = tvm.get_global_func("s_tir.RenewDefs")
+
+
+def renewed(stmt: tirx.Stmt) -> tirx.Stmt:
+    """Returns a statement with loop variables, bindings and buffers of its own."""
+    return _RENEW(tirx.PrimFunc([], stmt)).body
+
+
+def variables_defined(stmt: tirx.Stmt) -> set[tirx.Var]:
+    """Returns the loop variables and bindings of a statement."""
+    found: set[tirx.Var] = set()
+    tvm_ffi.structural_walk(stmt, (tirx.For, lambda loop: found.add(loop.loop_var)))
+    tvm_ffi.structural_walk(stmt, (tirx.Bind, lambda binding: found.add(binding.var)))
+    return found
 
 
 def iterations_of(stmt: tirx.Stmt) -> float:

@@ -24,7 +24,8 @@ from tvm.ir.expr import Call
 
 from nnefc.ir.rebuild import nested, with_fields
 from nnefc.passes.tir.common.expressions import int64
-from nnefc.passes.tir.cpu.match_tile_products import ProductLoops, renewed, with_products
+from nnefc.passes.tir.common.statements import renewed
+from nnefc.passes.tir.cpu.match_tile_products import ProductLoops, with_products
 from nnefc.targets.machine.cpu.matrix_units import AMX, TILE_PRODUCTS
 
 __all__ = ["lower_matrix_tiles", "tile_calls"]

@@ -20,7 +20,8 @@ from tvm.tirx.stmt import AllocBuffer
 
 from nnefc.ir.rebuild import nested
 from nnefc.passes.tir.common.expressions import int64
-from nnefc.passes.tir.cpu.match_tile_products import ProductLoops, TileOperand, renewed, with_products
+from nnefc.passes.tir.common.statements import renewed
+from nnefc.passes.tir.cpu.match_tile_products import ProductLoops, TileOperand, with_products
 from nnefc.targets.machine.cpu.matrix_units import ROW_PAIRS, TILE_PRODUCTS
 
 __all__ = ["lower_i8mm", "pair_calls"]

@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import tvm
 import tvm_ffi
 from tvm import tirx
 from tvm.ir.expr import Call, TensorLoad
@@ -25,7 +24,7 @@ from nnefc.ir.attributes import TAIL_ROWS, TILE_LOOP
 from nnefc.passes.tir.common.expressions import conjuncts, int64, is_number, substituted, variables_of
 from nnefc.passes.tir.common.peel_tail_tiles import hoist_condition
 
-__all__ = ["ProductLoops", "TileLoop", "TileOperand", "renewed", "with_products"]
+__all__ = ["ProductLoops", "TileLoop", "TileOperand", "with_products"]
 
 
 class TileLoop:
@@ -56,14 +55,6 @@ def with_products(stmt: tirx.Stmt, summed: Summed) -> tirx.Stmt:
 
     changed = tvm_ffi.structural_map(stmt, (tirx.SeqStmt, change))
     return tvm_ffi.structural_map(changed, (tirx.For, hoist_condition)) if any(made) else stmt
-
-
-def renewed(stmt: tirx.Stmt) -> tirx.Stmt:
-    """Returns a copy with variables of its own."""
-    return _RENEW(tirx.PrimFunc([], stmt)).body
-
-
-_RENEW = tvm.get_global_func("s_tir.RenewDefs")
 
 
 def _is(stmt: tirx.Stmt, role: str) -> bool:

@@ -16,7 +16,7 @@ from tvm import tirx
 from nnefc.ir.rebuild import with_fields
 from nnefc.passes.tir.common.expressions import is_number
 from nnefc.passes.tir.common.lower_kernel import with_values
-from nnefc.passes.tir.cpu.match_tile_products import renewed
+from nnefc.passes.tir.common.statements import renewed
 from nnefc.passes.tir.dot.dot_instructions import is_quad_pair, quad_pair
 
 __all__ = ["partition_quad_pairs"]

@@ -229,3 +229,11 @@ def test_factors_of_float16_are_joined(dtype: str) -> None:
     folded = fold_affine(program(text, **scales))
     after = f"x: {dtype}[4] -> b\nb = R.multiply(x, AB)"
     assert_structural_equal(folded, program(after, AB=np.array(1.5).astype(_TYPES[dtype])))
+
+
+@pytest.mark.parametrize("stays", [True, False])
+def test_weights_that_are_stored_in_float16_are_scaled_where_they_become_float32(stays: bool) -> None:
+    stored, scale = np.ones((2, 2, 1, 1), np.float16), np.array([3, 5], np.float32).reshape(1, 2, 1, 1)
+    text = 'x: float32[1, 2, 4, 4] -> b\nw = R.astype(H, "float32")\na = R.nn.conv2d(x, w)\nb = R.multiply(a, S)'
+    found = summary(fold_affine(program(text, H=stored, S=scale), lambda dtype: stays or dtype != "float16"))
+    assert ("multiply" in found, "astype" in found) == (stays, stays)

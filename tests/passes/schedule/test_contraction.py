@@ -33,7 +33,7 @@ from nnefc.passes.schedule.cpu import CPU_RULES
 from nnefc.passes.schedule.rule import scheduled
 from nnefc.passes.tir.common.expressions import int64, substituted, variables_of
 from nnefc.passes.tir.common.peel_tail_tiles import tiled_axes
-from nnefc.symbolic.dims import DynamicSize, Range, Size, dimension, ranges
+from nnefc.symbolic.dims import DynamicSize, Range, Size, dimension, ranges, size_hint
 from nnefc.targets.machine.cpu.multiversioning import with_levels
 from nnefc.targets.machine.cpu.target import Target
 
@@ -230,6 +230,26 @@ def test_the_loop_over_tiles_of_an_open_axis_stays_one(triple: str, rows: int) -
     loops: list[tirx.For] = []
     tvm_ffi.structural_walk(made.body, (tirx.For, loops.append))
     assert [loop for loop in loops if loop.extent.same_as(axis.count)]
+
+
+@pytest.mark.parametrize(("triple", "is_written_out"), [("llvm -mcpu=znver3", True), ("llvm -mcpu=znver4", False)])
+def test_short_sums_of_a_dynamic_number_of_rows_are_written_out_where_there_are_16(
+    triple: str, is_written_out: bool
+) -> None:
+    n, machine = tirx.Var("n", "int64"), target(triple)
+    with ranges({n: Range(1, 1 << 16, 224)}):
+        factor, weights = te.placeholder((n, 27, 7)), te.placeholder((5, 27, 7, 8))
+        block, element = te.reduce_axis((0, 27)), te.reduce_axis((0, 7))
+        product = te.compute(
+            (5, n, 8),
+            lambda o, t, i: te.sum(factor(t, block, element) * weights(o, block, element, i), axis=[block, element]),
+        )
+        func = te.create_prim_func([factor, weights, product])
+        made = scheduled(KernelAnalysis(func.with_attr(DYNAMIC_DIMENSIONS, [n])), CPU_RULES, machine)
+    loops: list[tirx.For] = []
+    tvm_ffi.structural_walk(made.body, (tirx.For, loops.append))
+    kinds = {loop.kind for loop in loops if size_hint(dimension(loop.extent)) == 7}
+    assert kinds == {tirx.ForKind.UNROLLED if is_written_out else tirx.ForKind.SERIAL}
 
 
 def test_windows_along_open_rows_share_what_they_overlap_in() -> None:

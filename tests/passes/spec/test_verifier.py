@@ -117,7 +117,7 @@ def with_branch() -> tvm.IRModule:
 VALID = {
     "network": (module(), Form.NETWORK),
     "kernels": (module(Form.KERNELS), Form.KERNELS),
-    "computation": (computation({PADDING: [1, 1, 0]}).with_attr(RESIZE, [2, 1]), Form.NETWORK),
+    "computation": (computation({PADDING: 0}).with_attr(RESIZE, [2, 1]), Form.NETWORK),
     "view": (computation().with_attr(SAME_BYTES, True), Form.KERNELS),
     "scheduled": (scheduled(), Form.SCHEDULED),
     "dynamic": (
@@ -139,7 +139,7 @@ TYPES = "operands and results are of the types of the kernel's parameters"
 CORRUPTED = {
     "a key that is not declared": (computation().with_attr("nnefc.unheard_of", 1), Form.NETWORK, DECLARED),
     "an undeclared key": (scheduled(speed=9), Form.SCHEDULED, DECLARED),
-    "a block's key on a function": (scheduled(**{PADDING: [0, 0, 0]}), Form.SCHEDULED, DECLARED),
+    "a block's key on a function": (scheduled(**{PADDING: 0}), Form.SCHEDULED, DECLARED),
     "a function's key on a block": (computation({RULE: "AnyRule"}), Form.NETWORK, DECLARED),
     "a loop's key that is not declared": (flat(notes=", annotations={'nnefc.fast': True}"), Form.FLAT, DECLARED),
     "text for a number": (computation().with_attr(UPDATES, "2"), Form.NETWORK, TYPE),

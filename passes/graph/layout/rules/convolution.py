@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -31,9 +31,11 @@ from nnefc.passes.compute.winograd import (
     transformed_input,
 )
 from nnefc.passes.graph.algorithms.choose_convolution import blocks_to_add, columns_to_add
+from nnefc.passes.graph.algorithms.choose_matmul import multiplied_type
 from nnefc.passes.graph.fusion.fusion_patterns import OpPattern
 from nnefc.passes.graph.layout.blocked_layout import Blocked
 from nnefc.passes.graph.layout.layout_rewriter import LayoutRewriter, LayoutRule
+from nnefc.passes.graph.layout.padding_kernels import padded_tensor
 from nnefc.passes.graph.layout.rules.group_reads import Reads, merged_groups, reads_of, slot_by_slot
 from nnefc.passes.graph.precision.use_16bit_floats import Float16Sums, powers_for
 from nnefc.passes.graph.quantized.narrow_constants import dequantized_for
@@ -41,7 +43,7 @@ from nnefc.passes.graph.quantized.packed_operands import packed_data, packed_wei
 from nnefc.passes.graph.rewriter import constant as to_constant
 from nnefc.passes.graph.rewriter import is_call, shape_of
 from nnefc.passes.graph.stored_weights import weights_of
-from nnefc.symbolic.dims import element_count, size_hint
+from nnefc.symbolic.dims import Dimension, element_count, size_hint
 
 __all__ = [
     "RULES",
@@ -72,11 +74,17 @@ def split_padding(values: Sequence[Any], rank: int) -> tuple[tuple[int, ...], tu
 class Sliding:
     """The window attributes of a convolution: strides, dilations and padding of the spatial dimensions."""
 
-    before: tuple[int, ...]
-    after: tuple[int, ...]
+    before: tuple[Dimension, ...]
+    after: tuple[Dimension, ...]
     strides: tuple[int, ...]
     dilation: tuple[int, ...]
     groups: int
+
+    def around(self, before: Sequence[Dimension], after: Sequence[Dimension]) -> Sliding:
+        """Returns the same for data without a border of zeros of these widths, which becomes part of the padding."""
+        low = tuple(own + width for own, width in zip(self.before, before, strict=True))
+        high = tuple(own + width for own, width in zip(self.after, after, strict=True))
+        return replace(self, before=low, after=high)
 
 
 @dataclass(frozen=True)
@@ -97,7 +105,11 @@ def _from_call(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
     filters = filters_of(layouts, weights)
     if filters is None or str(weights.ty.dtype) != "float32" or str(data.ty.dtype) != "float32":
         return None
-    return convolution(layouts, data, filters, sliding_of(call, filters.ndim - 2), winograd_of(layouts, filters))
+    sliding = sliding_of(call, filters.ndim - 2)
+    padded = padded_tensor(layouts, data, filters.ndim - 2)
+    if padded is not None and padded.value == 0:
+        data, sliding = padded.data, sliding.around(padded.before, padded.after)
+    return convolution(layouts, data, filters, sliding, winograd_of(layouts, filters))
 
 
 def winograd_of(layouts: LayoutRewriter, filters: np.ndarray) -> Winograd | None:
@@ -109,11 +121,8 @@ def winograd_of(layouts: LayoutRewriter, filters: np.ndarray) -> Winograd | None
 
 
 def filters_of(layouts: LayoutRewriter, weights: relax.Expr) -> np.ndarray | None:
-    """Returns the value of constant weights: in the narrower type that they are stored in, if the target widens it
-    quickly.
-    """
-    stored = weights_of(weights, layouts.definition)
-    return stored if stored is None or layouts.target.widens(str(stored.dtype)) else stored.astype(np.float32)
+    """Returns the value of constant weights, as the network stores them."""
+    return weights_of(weights, layouts.definition)
 
 
 def sliding_of(call: relax.Call, rank: int) -> Sliding:
@@ -127,24 +136,25 @@ def convolution(
 ) -> relax.Expr:
     """Returns the convolution of `data` with the constant `filters` `[O, I / groups, *k]`, float32 or narrower.
 
+    Filters stay narrow where the target widens them quickly. Others become float32 as they are packed.
+
     Args:
-        winograd: by this algorithm, if given; the filters are float32 then.
+        winograd: by this algorithm, if given; in float32 then.
     """
     outputs, inputs = filters.shape[:2]
-    groups = sliding.groups
+    groups, dtype = sliding.groups, multiplied_type(filters, layouts.target)
     if groups > 1 and inputs == 1 and outputs == groups:
         return _depthwise(layouts, data, filters.astype(np.float32, copy=False), sliding)
     if groups == 1:
         data, filters = _in_order(layouts, data, filters)
     if winograd is not None:
-        return _by_winograd(layouts, data, filters, sliding, winograd)
+        return _by_winograd(layouts, data, filters.astype(np.float32, copy=False), sliding, winograd)
     layout = layouts.layout_of(data)
     aligned = groups == 1 or (inputs % layouts.size == 0 and outputs // groups % layouts.size == 0)
-    permuted = None if aligned else _permuted(layouts, data, filters, sliding)
-    if permuted is not None:
-        return permuted
     if not aligned or (layout is not None and layout != Blocked.of(groups * inputs, layouts.size)):
-        return _gathered(layouts, data, filters, sliding)
+        filters = filters.astype(dtype, copy=False)
+        permuted = None if aligned else _permuted(layouts, data, filters, sliding)
+        return _gathered(layouts, data, filters, sliding) if permuted is None else permuted
     few = inputs < layouts.size and layout is None
     height, width = (1, *result_sizes(layouts.row_major_shape(data)[2:], filters.shape[2:], sliding))[-2:]
     count = blocks(outputs, layouts.size)
@@ -155,7 +165,7 @@ def convolution(
         filters = np.pad(filters, [(0, (count + more) * size - outputs), *[(0, 0)] * (filters.ndim - 1)])
     elif groups == 1:
         size = max(size, layouts.target.block_lanes("float32"))  # the filter is one for all levels of a library
-    packed = to_constant(pack_filter(filters, size if inputs % size == 0 else 0, size, groups))
+    packed = to_constant(pack_filter(filters, size if inputs % size == 0 else 0, size, groups), dtype)
     if groups == 1 and not few and not layouts.strict:
         data, packed = _with_scale_in_filter(layouts, data, packed)
     packed = dequantized_for(layouts, packed, _pixels(layouts, data, filters, sliding), layouts.target)
@@ -173,7 +183,7 @@ def convolution(
     return layouts.as_blocked(result, outputs)
 
 
-def result_sizes(sizes: Sequence[int], kernel: Sequence[int], sliding: Sliding) -> tuple[int, ...]:
+def result_sizes(sizes: Sequence[Dimension], kernel: Sequence[int], sliding: Sliding) -> tuple[Dimension, ...]:
     """Spatial sizes of a convolution's result, of those of its data and of its filter."""
     return tuple(
         (length + before + after - (size - 1) * dilation - 1) // stride + 1

@@ -9,12 +9,13 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+import tvm_ffi
 from onnx import TensorProto, helper
 from tvm import tirx
 
 import nnefc
 from nnefc.passes.tir.common.expressions import inside
-from nnefc.passes.tir.common.partition_windows import partition_windows
+from nnefc.passes.tir.common.partition_windows import partition_windows, with_interior_version
 
 SAME = {"auto_pad": "SAME_UPPER"}
 POOLS = [
@@ -112,6 +113,22 @@ def test_the_middle_has_no_choice(choose: bool) -> None:
 
     assert [choices(loop) for loop in cut.then_case.seq] == [2 + choose, 0, 2 + choose]
     assert [choices(loop) for loop in cut.else_case.seq] == [4 + choose, 2, 4 + choose]
+
+
+def test_a_tile_whose_windows_lie_inside_has_no_choice() -> None:
+    loop = rows(choose=True)
+    start, count = tirx.Var("start", "int64"), tirx.Var("n", "int64")
+    body = tvm_ffi.structural_map(loop.body, (tirx.Var, lambda var: start + var if var.same_as(loop.loop_var) else var))
+    tile = tirx.For(loop.loop_var, tirx.IntImm("int64", 0), tirx.IntImm("int64", 7), tirx.ForKind.UNROLLED, body)
+    versions = with_interior_version(tile)
+    assert isinstance(versions, tirx.IfThenElse) and versions.else_case.same_as(tile)
+    chosen = [versions.then_case.body.body.value.b, tile.body.body.value.b]
+    assert [any(isinstance(part, tirx.Select | tirx.Min) for part in inside(value)) for value in chosen] == [
+        False,
+        True,
+    ]
+    dynamic = tirx.For(tile.loop_var, tile.min, count, tirx.ForKind.SERIAL, body)
+    assert with_interior_version(dynamic).same_as(dynamic)
 
 
 def test_loops_that_choose_by_values_stay_whole() -> None:
