@@ -13,6 +13,7 @@ from tvm import relax, te, tirx
 from nnefc.operators.base import Emitter, Operand, Operator, SameShape, Shape, dtype_of, shape_of
 from nnefc.operators.math.elementwise import broadcast_shapes, element_at, fitted
 from nnefc.operators.statements import T, looped
+from nnefc.operators.text.strings import text_call
 from nnefc.support.diagnostics import CompileError
 from nnefc.symbolic.dims import expression
 from nnefc.symbolic.unification import unify_dims, unify_shapes
@@ -100,17 +101,21 @@ class NGramBlock(Operator):
 
 @dataclass(frozen=True)
 class MurmurHash(SameShape):
-    """MurmurHash3_x86_32 (Appleby, 2008) of the bytes of each number.
+    """MurmurHash3_x86_32 (Appleby, 2008) of the bytes of each number, or of each string.
 
     Attributes:
         seed: 32 bits.
         positive: whether results are uint32; else int32.
+        of_strings: whether the operand holds strings.
     """
 
     seed: int
     positive: bool
+    of_strings: bool = False
 
     def lower(self, at: Emitter, x: Operand) -> relax.Expr:
+        if self.of_strings:
+            return self._of_strings(at, at.expr(x))
         bits = np.dtype(dtype_of(x)).itemsize * 8
 
         def element(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
@@ -128,6 +133,14 @@ class MurmurHash(SameShape):
             return made if self.positive else tirx.reinterpret("int32", made)
 
         return at.elements(shape_of(x), element, x, name="murmur_hash")
+
+    def _of_strings(self, at: Emitter, x: relax.Expr) -> relax.Expr:
+        def element(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
+            seed = tirx.const(self.seed & 0xFFFFFFFF, "uint32")
+            made = text_call(at, "nnefc_text_hash", "uint32", tensors[0](*index), seed)
+            return made if self.positive else tirx.reinterpret("int32", made)
+
+        return at.elements(shape_of(x), element, x, name="text_hash")
 
 
 # Arithmetic modulo 2³² in uint64: TVM simplifies products of uint32 as if they did not wrap around.

@@ -103,6 +103,18 @@ def test_patterns_match_whole_strings(tmp_path: Path) -> None:
         assert library(np.array([b"\xff", b"a\xff", b"\xc3"], object))[9].tolist() == [False] * 3  # no UTF-8
 
 
+def test_hashes_of_strings(tmp_path: Path) -> None:
+    nodes = [
+        node("MurmurHash3", "x", "unsigned", domain="com.microsoft"),
+        node("MurmurHash3", "x", "signed", domain="com.microsoft", positive=0, seed=7),
+    ]
+    outputs = {"unsigned": TensorProto.UINT32, "signed": TensorProto.INT32}
+    x = np.array(["", "a", "ab", "abc", "abcd", "abcde", "é日本", "x\0y", "a" * 33], object)
+    with compiled(tmp_path, nodes, {"x": (STRING, ["n"])}, outputs) as library:
+        for found, wanted in zip(library(x), onnxruntime_session(tmp_path).run(None, {"x": x}), strict=True):
+            np.testing.assert_array_equal(found, wanted)
+
+
 def test_patterns_that_cannot_be_compiled_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(regex, "_MAX_STATES", 1 << 10)
     monkeypatch.setattr(regex, "_MAX_PARTS", 1 << 12)

@@ -37,8 +37,8 @@ _MOVES = frozenset(
 
 _READ = frozenset(
     {
-        *("Cast", "CastLike", "CategoryMapper", "Equal", "LabelEncoder", "OneHotEncoder", "RegexFullMatch"),
-        *("StringConcat", "StringNormalizer", "StringSplit", "TfIdfVectorizer", "Tokenizer"),
+        *("Cast", "CastLike", "CategoryMapper", "Equal", "LabelEncoder", "MurmurHash3", "OneHotEncoder"),
+        *("RegexFullMatch", "StringConcat", "StringNormalizer", "StringSplit", "TfIdfVectorizer", "Tokenizer"),
     }
 )
 """Operators that look into strings. Others that schemas let take them would compute with handles."""

@@ -10,7 +10,6 @@ from nnefc.frontends.onnx.checks.extensions import DOMAIN
 from nnefc.frontends.onnx.operator import Context, Node, Value, operator
 from nnefc.frontends.onnx.operators.elementwise import binary, unary
 from nnefc.frontends.onnx.operators.tensors import (
-    dtype_of,
     fail,
     has_input,
     input_at,
@@ -112,9 +111,7 @@ def _scaled_activation(ctx: Context, node: Node) -> Value:
 @operator("MurmurHash3", since=(1,), domain=DOMAIN)
 def _murmur_hash(ctx: Context, node: Node) -> Any:
     x = input_at(node, 0)
-    if dtype_of(x) == "string":
-        raise fail(node, "hashes of strings are not supported")
-    return ctx.apply(MurmurHash(node.attributes["seed"], bool(node.attributes["positive"])), x)
+    return ctx.apply(MurmurHash(node.attributes["seed"], bool(node.attributes["positive"]), x.dtype == "string"), x)
 
 
 @operator("ComplexMul", since=(1,), domain=DOMAIN)
