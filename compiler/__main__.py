@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import atexit
 import gc
 import os
 import signal
 import sys
+
+from nnefc.support.process_end import end_process
 
 __all__ = ["main"]
 
@@ -14,8 +15,7 @@ __all__ = ["main"]
 def main() -> None:
     """Run the command line, in a process that is there for one command, and end the process.
 
-    Cycles of objects are left alone, and so is what is left in the end: to take apart one by one the objects of a
-    network, and those of LLVM, takes longer than most networks take to load.
+    Cycles of objects are left alone, and so is what is left in the end.
     """
     gc.disable()
     signal.signal(signal.SIGTERM, _end)
@@ -33,13 +33,7 @@ def main() -> None:
     except SystemExit as end:
         if not isinstance(end.code, int):
             raise
-        atexit._run_exitfuncs()
-        try:
-            sys.stdout.flush()
-            sys.stderr.flush()
-        except OSError:  # the reader of the pipe has closed it: Python ends the process by itself
-            raise end from None
-        os._exit(end.code)
+        end_process(end.code)
 
 
 def _end(number: int, _frame: object) -> None:

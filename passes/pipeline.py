@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from itertools import count
 from typing import Any, Protocol, TypeVar
 
@@ -370,7 +370,9 @@ def lower(
     timed = tuple(_timed(step, program, state.kernels, plan, library_context.operators) for step in steps)
     called = tuple(state.kernels[gv] for gv in state.called)
     compiled = {kernel.symbol: kernel.compiled for kernel in called if kernel.compiled is not None}
-    calls = tuple(_kernel_call(call, program, state.kernels) for call in library_context.calls[called_before:])
+    operations = cache(lambda gv: arithmetic_of(program.kernels[gv]))  # many calls are of one kernel
+    controlled = library_context.calls[called_before:]
+    calls = tuple(_kernel_call(call, state.kernels, operations) for call in controlled)
     users = memory_users(program, plan, served_outputs(program)) if calls else ()
     return Lowered(
         state.module,
@@ -542,15 +544,21 @@ def _timed(
     )
 
 
-def _kernel_call(call: ControlledCall, program: Program, kernels: Mapping[GlobalVar, LoweredKernel]) -> KernelCall:
-    """Returns what a library knows of a call that a run may skip, or take the time of."""
+def _kernel_call(
+    call: ControlledCall, kernels: Mapping[GlobalVar, LoweredKernel], operations: Callable[[GlobalVar], int]
+) -> KernelCall:
+    """Returns what a library knows of a call that a run may skip, or take the time of.
+
+    Args:
+        operations: returns those of a kernel.
+    """
     step = call.step
     if not isinstance(step, Step):
         return KernelCall("", (), "", 0, 0, call.served)
     sizes = [buffer.bytes for buffer in (*step.reads, *step.writes)]
     moved = sum(size for size in sizes if isinstance(size, int)) if all(map(is_known, sizes)) else 0
-    operations = arithmetic_of(program.kernels[step.kernel])
-    return KernelCall(step.kernel.name_hint, step.tensors, kernels[step.kernel].rule, operations, moved, call.served)
+    rule = kernels[step.kernel].rule
+    return KernelCall(step.kernel.name_hint, step.tensors, rule, operations(step.kernel), moved, call.served)
 
 
 def _location_of(buffer: Buffer, plan: MemoryPlan) -> OperandLocation:

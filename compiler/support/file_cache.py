@@ -1,7 +1,7 @@
 """Keeps files in a folder that several processes share: checked when they are found, least recently used ones removed.
 
-Next to each file `NAME` is `NAME.sum`, its size and SHA-256. The time of the last use is the time of modification of
-that small file.
+Next to each file `NAME` is `NAME.sum`, its size and its XXH3 of 128 bits. The time of the last use is the time of
+modification of that small file.
 """
 
 from __future__ import annotations
@@ -158,14 +158,18 @@ def _sum_of(path: Path) -> str:
     Raises:
         OSError: it cannot be read.
     """
+    from xxhash import xxh3_128  # which the compiler comes with, not the loader alone
+
     with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        digest = hashlib.file_digest(file, xxh3_128).hexdigest()
         return f"{os.fstat(file.fileno()).st_size} {digest}\n"
 
 
 def _sum_of_content(content: bytes) -> str:
     """Returns the size and the digest of the content of a file."""
-    return f"{len(content)} {hashlib.sha256(content).hexdigest()}\n"
+    from xxhash import xxh3_128_hexdigest
+
+    return f"{len(content)} {xxh3_128_hexdigest(content)}\n"
 
 
 def _remove(path: Path) -> None:

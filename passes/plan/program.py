@@ -6,7 +6,6 @@ A step is a call of a kernel; or one of two programs, by a condition; or a progr
 from __future__ import annotations
 
 import itertools
-import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -15,6 +14,7 @@ import numpy as np
 import tvm
 import tvm_ffi
 from tvm import relax, tirx
+from xxhash import xxh3_64_intdigest
 
 from nnefc.ir.attributes import DYNAMIC_DIMENSIONS
 from nnefc.ir.dataflow import bindings_of
@@ -335,7 +335,7 @@ class Pool:
         """Returns the buffer of a constant."""
         array = array_of(expr)
         content = array.reshape(-1).view(np.uint8)
-        key = (str(expr.ty.dtype), array.shape, zlib.crc32(content.data))
+        key = (str(expr.ty.dtype), array.shape, xxh3_64_intdigest(content.data))
         for buffer in self._constants_like.setdefault(key, []):
             if _same_bytes(self.constants[buffer.index].reshape(-1).view(np.uint8), content):
                 return buffer

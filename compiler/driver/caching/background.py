@@ -23,10 +23,14 @@ from nnefc.support.diagnostics import CompileError
 __all__ = ["Background", "serve"]
 
 _CHILD = """
+import gc
+gc.disable()
 from nnefc.support.minimal_tvm import import_tvm
 import_tvm()
 from nnefc.driver.caching.background import serve
 serve()
+from nnefc.support.process_end import end_process
+end_process(0)
 """
 
 _ANSWER = "answer.json"

@@ -133,7 +133,7 @@ def _compiled(
         import_tvm()
         from nnefc.driver.compile import compile_model
 
-    return compile_model(model, options, progress or session_progress(Path(model).name), cache)
+        return compile_model(model, options, progress or session_progress(Path(model).name), cache)
 
 
 def _cached(model: Path, options: CompileOptions, compiled: Callable[[], Artifact], cache: Cache) -> Path | None:

@@ -23,11 +23,19 @@ __all__ = ["Schema", "check_node", "check_types", "has_body", "schema_of", "with
 
 Schema: TypeAlias = onnx.defs.OpSchema
 _Option = onnx.defs.OpSchema.FormalParameterOption
-_SCHEMAS = [*onnx.defs.get_all_schemas_with_history(), *EXTENSIONS.values()]
-_NEWEST = {
-    domain: max(schema.since_version for schema in _SCHEMAS if schema.domain == domain)
-    for domain in dict.fromkeys(schema.domain for schema in _SCHEMAS)
-} | {"": onnx.defs.onnx_opset_version()}
+
+
+@cache  # hundreds, of which a model of ai.onnx alone needs those of its operators
+def _schemas() -> tuple[Schema, ...]:
+    return (*onnx.defs.get_all_schemas_with_history(), *EXTENSIONS.values())
+
+
+@cache
+def _newest(domain: str) -> int | None:
+    """Returns the newest version of a domain that the installed package onnx knows; None if it knows none."""
+    if not domain:
+        return int(onnx.defs.onnx_opset_version())
+    return max((schema.since_version for schema in _schemas() if schema.domain == domain), default=None)
 
 
 def schema_of(node: NodeDef, opsets: Opsets) -> Schema:
@@ -50,8 +58,8 @@ def schema_of(node: NodeDef, opsets: Opsets) -> Schema:
         left = advice_on_leftover(node.op_type) if not node.domain and node.op_type not in _names("") else None
         hint = left or _nearest(node) or advice_on_operator(node.domain, node.op_type)
         raise CompileError(f"{node.description}: {_unknown(node, version)}", hint=hint)
-    newest = _NEWEST.get(node.domain, version)
-    if version > newest:
+    newest = _newest(node.domain)
+    if newest is not None and version > newest:
         raise CompileError(
             f"{node.description}: the model imports version {version} of '{node.domain or 'ai.onnx'}', the newest that "
             f"the installed package onnx knows is {newest}",
@@ -73,14 +81,14 @@ def has_body(domain: str, op_type: str) -> bool:
     """Returns whether the standard defines an operator, in one version at least, as a function of others."""
     return any(
         schema.has_function or schema.has_context_dependent_function
-        for schema in _SCHEMAS
+        for schema in _schemas()
         if (schema.domain, schema.name) == (domain, op_type)
     )
 
 
 @cache
 def _names(domain: str) -> frozenset[str]:
-    return frozenset(schema.name for schema in _SCHEMAS if schema.domain == domain)
+    return frozenset(schema.name for schema in _schemas() if schema.domain == domain)
 
 
 def _unknown(node: NodeDef, version: int) -> str:
