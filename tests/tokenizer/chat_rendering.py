@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn
 
-from jinja2 import nodes
+from jinja2 import Template, nodes
 from jinja2.exceptions import TemplateError
 from jinja2.ext import Extension, loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -122,6 +122,11 @@ def environment() -> ImmutableSandboxedEnvironment:
     return made
 
 
+@cache
+def _reference(template: str) -> Template:
+    return environment().from_string(template)
+
+
 def expected(
     template: str,
     messages: Sequence[Mapping[str, Any]],
@@ -137,7 +142,7 @@ def expected(
     given = {"messages": list(messages), "tools": tools, "documents": None, "add_generation_prompt": prompt}
     given = json.loads(json.dumps(TOKENS | given | dict(variables or {})))
     try:
-        return environment().from_string(template).render(**given)
+        return _reference(template).render(**given)
     except Exception as error:
         raise Refused(f"{type(error).__name__}: {error}") from error
 
