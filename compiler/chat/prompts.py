@@ -57,29 +57,37 @@ class Prompts:
         if _TEMPLATE not in self._model.metadata:
             raise ChatError(f"{self._model.name} has no chat template: it completes text, and holds no conversation")
 
-    def tokens(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None = None) -> list[int]:
+    def tokens(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Any] | None = None,
+        variables: Mapping[str, Any] | None = None,
+    ) -> list[int]:
         """Returns the tokens of a conversation, and of what comes before the reply.
 
         Args:
             messages: as chat templates take them: `{"role": "user", "content": "…"}`.
             tools: descriptions of functions that the model may call; None if it has none.
+            variables: further ones of the chat template, such as `{"enable_thinking": False}`.
 
         Raises:
             ChatError: the model has no chat template.
             TemplateError: the template cannot be rendered.
         """
         self.check_template()
-        return self._model.tokenize(self._text(messages, tools), begin_and_end=False, control=True)
+        return self._model.tokenize(self._text(messages, tools, variables or {}), begin_and_end=False, control=True)
 
-    def _text(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None) -> str:
+    def _text(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None, variables: Mapping[str, Any]
+    ) -> str:
         """Returns the text of a conversation: by the library, or by Jinja2 where it has no program of the template."""
         if self._model.has_chat:
             try:
-                return self._model.chat_text(messages, tools)
+                return self._model.chat_text(messages, tools, variables=variables)
             except TemplateRefused as error:
                 raise TemplateError(shown(str(error))) from error
         values = {"messages": list(messages), "tools": tools, "documents": None, "add_generation_prompt": True}
-        return self._renderer.render(self._model.metadata[_TEMPLATE], values | self._named)
+        return self._renderer.render(self._model.metadata[_TEMPLATE], self._named | values | dict(variables))
 
     def close(self) -> None:
         """Ends the process that renders templates."""

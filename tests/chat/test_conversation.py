@@ -96,9 +96,11 @@ def test_the_library_and_jinja2_make_the_same_prompt(
     messages = [{"role": "user", "content": "hello <|end|> é"}]
     with nnefc.load(chat[0]) as model:
         by_library = Prompts(model).tokens(messages)
+        assert Prompts(model).tokens([], variables={"messages": messages}) == by_library
         monkeypatch.setattr(nnefc.Model, "has_chat", False)
         prompts = Prompts(model)
         assert prompts.tokens(messages) == by_library
+        assert prompts.tokens([], variables={"messages": messages}) == by_library
         prompts.close()
 
 

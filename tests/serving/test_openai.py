@@ -105,6 +105,16 @@ def test_completions_continue_texts_and_tokens(client: OpenAI, library: Path) ->
     assert [choice.index for choice in several.choices] == [0, 1, 2, 3]
 
 
+def test_variables_go_to_the_chat_template(client: OpenAI) -> None:
+    one, two = (
+        client.chat.completions.create(
+            messages=MESSAGES, extra_body={"chat_template_kwargs": variables}, **LIKELIEST
+        ).usage
+        for variables in ({}, {"messages": 2 * MESSAGES})
+    )
+    assert one is not None and two is not None and one.prompt_tokens < two.prompt_tokens
+
+
 def test_a_seed_gives_the_same_reply(client: OpenAI) -> None:
     how: dict[str, Any] = {"model": "small", "max_tokens": 8, "temperature": 1.5, "top_p": 0.9, "seed": 7}
     replies = {client.completions.create(prompt="hello", **how).choices[0].text for _ in range(3)}
@@ -210,6 +220,7 @@ WRONG: dict[str, dict[str, Any]] = {
     '"logit_bias"': {"logit_bias": {"x": 1}},
     '"logit_bias" has token 9999': {"logit_bias": {"9999": 1}},
     '"stream" is not true or false': {"stream": "yes"},
+    '"chat_template_kwargs" is not an object': {"chat_template_kwargs": [1]},
     '"logprobs" is not true or false': {"logprobs": 2},
     '"top_logprobs" needs "logprobs"': {"top_logprobs": 2},
     '"top_logprobs" is not an integer from 0 to 20': {"logprobs": True, "top_logprobs": 21},

@@ -232,7 +232,8 @@ def _tokens(model: TextModel, given: Mapping[str, Any], options: Asked, is_chat:
     if is_chat:
         if options.tools is not None:
             model.style_of_calls()
-        return [model.prompts.tokens(messages_of(given), None if options.tools is None else options.tools.listed)]
+        listed = None if options.tools is None else options.tools.listed
+        return [model.prompts.tokens(messages_of(given), listed, options.variables)]
     texts = prompts_of(given)
     for prompt in texts:
         if not isinstance(prompt, str) and not all(0 <= token < model.token_count for token in prompt):

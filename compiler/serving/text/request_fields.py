@@ -35,6 +35,7 @@ class Asked:
         counts_usage: whether the last part says how many tokens there were.
         logprobs: with how many of the likeliest tokens the probabilities of a reply's tokens come; None: without them.
         tools: that the model may call; None for none.
+        variables: of the chat template, such as `enable_thinking`.
     """
 
     sampling: Sampling
@@ -46,6 +47,7 @@ class Asked:
     counts_usage: bool
     logprobs: int | None
     tools: Tools | None
+    variables: Mapping[str, Any]
 
 
 def asked(given: Mapping[str, Any], is_chat: bool) -> Asked:
@@ -75,7 +77,15 @@ def asked(given: Mapping[str, Any], is_chat: bool) -> Asked:
         counts_usage=flag(options, "include_usage"),
         logprobs=_logprobs(given, is_chat),
         tools=tools_of(given) if is_chat else None,
+        variables=_variables(given) if is_chat else {},
     )
+
+
+def _variables(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    variables = given.get("chat_template_kwargs")
+    if variables is not None and not isinstance(variables, dict):
+        raise invalid('"chat_template_kwargs" is not an object')
+    return variables or {}
 
 
 def _logprobs(given: Mapping[str, Any], is_chat: bool) -> int | None:
