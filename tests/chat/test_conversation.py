@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -121,6 +123,29 @@ def test_stop_strings_and_penalties_are_those_of_the_reply(chat: tuple[Path, dic
         conversation = Conversation(model, repetition_penalty=100.0)
         reply = "".join(conversation.reply("hello", max_tokens=6))
         assert reply != whole or len(set(reply)) == len(reply)
+
+
+class Recurrent:
+    """The states of a session that can begin again, or go on."""
+
+    states = (SimpleNamespace(name="P"), SimpleNamespace(name="recurrent_x"))
+    can_rewind = False
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def read_state(self, name: str) -> int:
+        return self.count
+
+    def write_state(self, name: str, count: int) -> None:
+        self.count = count
+
+
+def test_a_session_that_cannot_forget_its_last_tokens_begins_again() -> None:
+    conversation = Conversation.__new__(Conversation)
+    for tokens, wanted in (([1, 2, 3, 4, 5, 6], 4), ([1, 2, 9, 4, 5], 0), ([1, 2, 3], 0)):
+        conversation._model, conversation._held = cast(Any, Recurrent(4)), [1, 2, 3, 4, 5]
+        assert conversation._keep(tokens) == wanted == conversation._model.read_state("P")
 
 
 def test_conversations_that_cannot_be_held_are_refused(

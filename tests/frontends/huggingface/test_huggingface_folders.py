@@ -19,6 +19,8 @@ from nnefc.frontends.huggingface.quantized import dequantizable
 from nnefc.frontends.huggingface.safetensors import read_shards
 from nnefc.frontends.huggingface.text_parts import text_configuration, text_tensors, without_predictors
 
+RNG = np.random.default_rng(4)
+
 
 def stored(name: str, value: np.ndarray, kind: str) -> tuple[str, tuple[int, ...], bytes]:
     """A tensor in one of three element types; of bfloat16 what is cut off is not there before either."""
@@ -180,3 +182,26 @@ def test_other_parts_of_a_model_are_left_out() -> None:
     assert list(text_tensors(CONFIG, dict.fromkeys(names, tensor))) == names
     layers = [f"model.layers.{n}.eh_proj.weight" for n in range(3)]
     assert list(without_predictors(dict.fromkeys(layers, tensor), 2)) == layers[:2]
+
+
+def test_experts_of_16_bits_stay_so(tmp_path: Path) -> None:
+    """A library of floats of 16 bits, and one of nearly the same numbers that 16 bits do not hold."""
+    tensors = {name: value for name, value in values().items() if ".mlp." not in name}
+    shapes = {"w1": (48, 32), "w3": (48, 32), "w2": (32, 48)}
+    prefix = "model.layers.0.block_sparse_moe"
+    tensors[f"{prefix}.gate.weight"] = (RNG.standard_normal((4, 32)) * 0.3).astype(np.float32)
+    for n in range(4):
+        for part, shape in shapes.items():
+            tensors[f"{prefix}.experts.{n}.{part}.weight"] = (RNG.standard_normal(shape) * 0.3).astype(np.float32)
+    tensors = {name: value.astype("<f2").astype(np.float32) for name, value in tensors.items()}
+    config = CONFIG | {"model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2}
+    found = []
+    for name, factor in (("fp16", 1), ("floats", 1 + 2e-6)):
+        content = {label: stored(label, (value * factor).astype(np.float32), "F32") for label, value in tensors.items()}
+        write(tmp_path / name, config, model=safetensors(content))
+        artifact = nnefc.compile(tmp_path / name, context=8, kv_cache="f32")
+        with artifact.load(threads=1) as model:
+            found.append((np.asarray(model(np.array([[3, 5, 8, 13]]))), artifact.description.constant_bytes))
+    (logits, size), (wanted, whole) = found
+    np.testing.assert_allclose(logits, wanted, rtol=0, atol=1e-4 * np.abs(wanted).max())
+    assert size < whole - 4 * 3 * 48 * 32 * 1.9

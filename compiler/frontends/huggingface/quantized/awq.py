@@ -18,7 +18,7 @@ from nnefc.frontends.decoder.weights import JoinedTensor, shown
 from nnefc.frontends.huggingface.quantized.groups import integer_type, tensor_in_groups
 from nnefc.frontends.huggingface.quantized.modules import Module, Tensors, modules_with, without
 from nnefc.operators.base import Array
-from nnefc.operators.nn.block_quantization import BlockTensor, unpacked
+from nnefc.operators.nn.block_quantization import BlockTensor, packed, unpacked
 from nnefc.support.diagnostics import CompileError
 
 __all__ = ["joined_awq"]
@@ -68,7 +68,8 @@ def _joined(module: Module) -> JoinedTensor:
 
 def _decoded(module: Module, words: Array, zeros: Array, group: int) -> Array | BlockTensor:
     codes, points = (np.ascontiguousarray(_columns(each).T) for each in (words, zeros))
-    return tensor_in_groups(codes, np.ascontiguousarray(module.floats("scales").T), points, _BITS, group)
+    scales = np.ascontiguousarray(module.floats("scales").T)
+    return tensor_in_groups(packed(codes, _BITS), scales, points, _BITS, group, len(words))
 
 
 def _columns(words: Array) -> Array:

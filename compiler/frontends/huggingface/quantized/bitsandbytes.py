@@ -99,7 +99,8 @@ def _decoded(module: Module, shape: tuple[int, int], block: int, state: Mapping[
         return np.asarray((table[codes] * np.repeat(scales, block)[:count]).reshape(shape))
     factor = _factor(table)
     signed = (np.rint(table * factor) + _HALF).astype(np.uint8)
-    return tensor_in_groups(signed[codes].reshape(shape), scales.reshape(shape[0], -1) / factor, None, 8, block)
+    wide = scales.reshape(shape[0], -1) / factor
+    return tensor_in_groups(signed[codes].reshape(shape), wide, None, 8, block, shape[1])
 
 
 def _factor(table: Array) -> np.float32:
@@ -130,6 +131,7 @@ def _eight_bits(module: Module) -> JoinedTensor:
 
     def join() -> Array | BlockTensor:
         wide = (scales / np.float32(127)).reshape(-1, 1)
-        return tensor_in_groups(codes.view(np.uint8) ^ np.uint8(_HALF), wide, None, 8, codes.shape[1])
+        depth = codes.shape[1]
+        return tensor_in_groups(codes.view(np.uint8) ^ np.uint8(_HALF), wide, None, 8, depth, depth)
 
     return module.joined(integer_type("bitsandbytes", 8), codes.shape, _EIGHT, join)

@@ -127,8 +127,7 @@ def _zero_points(module: Module, bits: int, shape: tuple[int, ...]) -> Array | N
 
 
 def _decoded(words: Array, scales: Array, zeros: Array | None, bits: int, index: Array) -> Array | BlockTensor:
-    codes = elements_of_bytes(np.ascontiguousarray(words).view(np.uint8), bits)[:, : len(index)]
-    return tensor_of_groups(codes, scales, zeros, bits, index)[0]
+    return tensor_of_groups(np.ascontiguousarray(words).view(np.uint8), scales, zeros, bits, index)
 
 
 def _four_bit_floats(module: Module) -> JoinedTensor:
@@ -163,6 +162,6 @@ def _eight_bits(module: Module) -> JoinedTensor:
         if module.has("weight_zero_point"):
             points = module.integers("weight_zero_point", "I8", rank=len(module.tensor("weight_zero_point").shape))
             zeros = np.broadcast_to(points.reshape(-1, groups).astype(np.int16) + 128, wide.shape)
-        return tensor_in_groups(codes.view(np.uint8) ^ np.uint8(128), wide, zeros, 8, -(-depth // groups))
+        return tensor_in_groups(codes.view(np.uint8) ^ np.uint8(128), wide, zeros, 8, -(-depth // groups), depth)
 
     return module.joined(integer_type("compressed", 8), codes.shape, _BYTES, join)

@@ -92,8 +92,8 @@ def _groups(module: Module, depth: int, groups: int) -> Array:
 
 def _decoded(module: Module, words: Array, zeros: Array, bits: int, less: int, index: Array) -> Array | BlockTensor:
     """Returns the matrix `[N, K]`, with its columns in the order of their groups if these have one size."""
-    codes = elements_of_bytes(np.ascontiguousarray(words.T).view(np.uint8), bits)
+    data = np.ascontiguousarray(words.T).view(np.uint8)
     points = elements_of_bytes(np.ascontiguousarray(zeros).view(np.uint8), bits)
     points = (points + np.uint8(less)) & np.uint8((1 << bits) - 1)
     scales = np.ascontiguousarray(module.floats("scales").T)
-    return tensor_of_groups(codes, scales, points.T, bits, index)[0]
+    return tensor_of_groups(data, scales, points.T, bits, index)

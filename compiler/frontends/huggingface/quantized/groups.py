@@ -41,34 +41,52 @@ def elements_of_bytes(rows: Array, bits: int) -> Array:
     return np.asarray((parts << np.arange(bits, dtype=np.uint8)).sum(-1, dtype=np.uint8))
 
 
-def tensor_in_groups(codes: Array, scales: Array, zeros: Array | None, bits: int, group: int) -> Array | BlockTensor:
+def tensor_in_groups(
+    data: Array, scales: Array, zeros: Array | None, bits: int, group: int, depth: int, order: Array | None = None
+) -> Array | BlockTensor:
     """Returns a matrix in blocks; as floats where groups have no common blocks of at least 16 elements with the rows.
 
+    Bytes are taken as they are where they have the codes of blocks already.
+
     Args:
-        codes: `[N, K]`, uint8.
+        data: `[N, bytes]`, uint8, each row those of :func:`elements_of_bytes`, perhaps longer than K codes.
         scales: `[N, groups]`, floats.
         zeros: `[N, groups]`, integers; None for half the range.
         bits: of a code.
         group: how many elements of a row share a scale; the last group may be shorter.
+        depth: K.
+        order: of the columns; None for all as they are.
     """
-    depth, half = codes.shape[1], 1 << (bits - 1)
-    block = _block(group, depth)
+    half, block, stored = 1 << (bits - 1), _block(group, depth), _STORED[bits]
     if block is None:
         own = np.arange(depth) // group
         origin = np.float32(half) if zeros is None else zeros.astype(np.float32)[:, own]
-        return (codes.astype(np.float32) - origin) * scales.astype(np.float32)[:, own]
-    stored = _STORED[bits]
+        return (_codes(data, bits, depth, order).astype(np.float32) - origin) * scales.astype(np.float32)[:, own]
     shift, offsets = (1 << (stored - 1)) - half, None
     if zeros is not None:
         first = int(zeros.flat[0])
         shift = (1 << (stored - 1)) - first
-        is_one = bool((zeros == first).all())
-        if not is_one or shift + int(codes.min()) < 0 or shift + int(codes.max()) >= 1 << stored:
+        if not (zeros == first).all() or not _has_room(data, bits, depth, shift, stored):
             shift, offsets = 0, -(zeros.astype(np.float32) * scales.astype(np.float32))
-    moved = codes if not shift else (codes.astype(np.int16) + shift).astype(np.uint8)
-    data = packed(moved.reshape(len(codes), -1, block), stored)
+    if shift or order is not None or stored != bits or data.shape[1] * 8 != depth * bits:
+        codes = _codes(data, bits, depth, order)
+        data = packed(codes if not shift else (codes.astype(np.int16) + shift).astype(np.uint8), stored)
     own = np.arange(depth // block) * block // group
-    return BlockTensor(codes.shape, stored, data, scales[:, own], None if offsets is None else offsets[:, own])
+    blocks = np.ascontiguousarray(data).reshape(len(data), -1, block * stored // 8)
+    return BlockTensor((len(data), depth), stored, blocks, scales[:, own], None if offsets is None else offsets[:, own])
+
+
+def _codes(data: Array, bits: int, depth: int, order: Array | None) -> Array:
+    codes = elements_of_bytes(data, bits)[:, :depth]
+    return codes if order is None else np.asarray(codes[:, order])
+
+
+def _has_room(data: Array, bits: int, depth: int, shift: int, stored: int) -> bool:
+    """Returns whether codes can be moved by a number and still be such of `stored` bits."""
+    if not shift:
+        return True
+    codes = _codes(data, bits, depth, None)
+    return bool(shift + int(codes.min()) >= 0 and shift + int(codes.max()) < 1 << stored)
 
 
 def group_order(index: Array, groups: int) -> tuple[Array | None, int]:
@@ -87,18 +105,16 @@ def group_order(index: Array, groups: int) -> tuple[Array | None, int]:
     return np.argsort(index, kind="stable"), size if is_even else 0
 
 
-def tensor_of_groups(
-    codes: Array, scales: Array, zeros: Array | None, bits: int, index: Array
-) -> tuple[Array | BlockTensor, Array | None]:
-    """Returns a matrix whose columns have groups in any order, and the order in which its columns are then.
+def tensor_of_groups(data: Array, scales: Array, zeros: Array | None, bits: int, index: Array) -> Array | BlockTensor:
+    """Returns a matrix whose columns have groups in any order: with its columns in the order of `group_order`.
 
     The arguments are those of :func:`tensor_in_groups` and :func:`group_order`.
     """
     order, group = group_order(index, scales.shape[1])
     if group:
-        return tensor_in_groups(codes if order is None else codes[:, order], scales, zeros, bits, group), order
+        return tensor_in_groups(data, scales, zeros, bits, group, len(index), order)
     origin = np.float32(1 << (bits - 1)) if zeros is None else zeros.astype(np.float32)[:, index]
-    return (codes.astype(np.float32) - origin) * scales.astype(np.float32)[:, index], None
+    return (_codes(data, bits, len(index), None).astype(np.float32) - origin) * scales.astype(np.float32)[:, index]
 
 
 def _block(group: int, depth: int) -> int | None:
