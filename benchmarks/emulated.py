@@ -79,6 +79,7 @@ _FLOATS = ("float32",)
 _EMULATED_ON: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
     "cortex-a76": ("cortex-a76", (*_ARM64, "cortex-a76"), ("float32", "float16", "int8")),
     "cortex-a53": ("cortex-a53", (*_ARM64, "cortex-a53"), ("float32", "int8")),
+    "neoverse-v2": ("neoverse-v2", (*_ARM64, "max"), ("int8",)),
     "armv7": ("armv7-linux-gnueabihf", (*_ARM32, "cortex-a7"), ("float32", "int8")),
     "riscv64": ("riscv64-linux-gnu", (*_RISCV, "rv64"), _FLOATS),
     "riscv64gcv, 128 bits": ("riscv64gcv-linux-gnu", (*_RISCV, _RV64.format(128)), ("float32", "int8")),
@@ -90,7 +91,7 @@ networks execute the same instructions where RISC-V's vectors are longer."""
 _MILLION = 1e6
 _MORE = 10  # inferences of peers, in Python
 
-_PARTS = {"cortex-a76": "0xd0b", "cortex-a53": "0xd03"}
+_PARTS = {"cortex-a76": "0xd0b", "cortex-a53": "0xd03", "neoverse-v2": "0xd4f"}
 """Arm's numbers of processors, which peers read from /proc/cpuinfo: QEMU would show them this machine's."""
 
 _PEERS = {"ncnn": "ncnn", "LiteRT": "ai_edge_litert", "onnxruntime": "onnxruntime"}

@@ -18,8 +18,9 @@ from tvm import relax, te, topi
 from nnefc.ir.kernel_calls import emit_te
 from nnefc.passes.compute.dot.dot_accumulate import filled_up, multiply_lanes, pack_columns, vector_elements
 from nnefc.passes.compute.dot.dot_product import Multiplication, multiplication_of
-from nnefc.passes.compute.dot.matrix_units import filled, in_tiles
+from nnefc.passes.compute.dot.matrix_units import filled, in_tiles, paired_terms
 from nnefc.passes.compute.dot.pack_dot_operands import pack_dot_matrix
+from nnefc.passes.compute.dot.paired_weights import multiply_paired, pair_terms
 from nnefc.passes.compute.dot.quad_pairs import QUAD, has_quad_pairs, multiply_quads, pair_quads
 from nnefc.passes.compute.matmul import multiply_packed, pack_right, pack_right_array, padded_rows, smallest_block
 from nnefc.passes.graph.fusion.fusion_patterns import FUSION, OpPattern
@@ -65,7 +66,8 @@ class _Packer(Rewriter):
         size = self._target.block_lanes(how.lane)
         if self._target.small and not in_tiles(how, self._target):
             size = smallest_block(size, columns)
-        packed = self._packed(right, size, how)
+        terms = self._paired_terms(right, rows, how)
+        packed = self._packed(right, size, how, terms)
         source = packed_data(self.builder, self._padded_rows(converted(self.builder, left, how), how), how)
         # tiles of the last rows are shorter
         padded = rows if in_tiles(how, self._target) else padded_rows(rows, self._target.vectors.registers)
@@ -75,7 +77,8 @@ class _Packer(Rewriter):
         )
 
         def multiplied(a: te.Tensor, b: te.Tensor) -> te.Tensor:
-            return multiply_packed(a, b, columns, dimension(a.shape[-2]) if of_data else padded, how.product)
+            multiply = multiply_paired if terms else multiply_packed
+            return multiply(a, b, columns, dimension(a.shape[-2]) if of_data else padded, how.product)
 
         product = emit_te(
             self.builder,
@@ -130,11 +133,21 @@ class _Packer(Rewriter):
         shift = pairs.shift[:columns] - how.offset * right.astype(np.int64).sum(0)
         return relax.op.add(product, constant(shift.astype(np.int32)))
 
-    def _packed(self, right: relax.Expr, size: int, how: Multiplication) -> relax.Expr:
+    def _paired_terms(self, right: relax.Expr, rows: Dimension, how: Multiplication) -> int:
+        """Returns how many dot operands of a column follow each other in packed weights; 0 for the order of vectors,
+        in which products of one row are, too."""
+        terms = paired_terms(how, self._target)
+        if not terms or not is_constant(right) or len(shape_of(right)) != 2 or not may_exceed(rows, 1):
+            return 0
+        steps = filled(how, shape_of(right)[0], self._target) // how.terms
+        return terms if steps % terms == 0 else 0
+
+    def _packed(self, right: relax.Expr, size: int, how: Multiplication, terms: int) -> relax.Expr:
         if is_constant(right) and len(shape_of(right)) == 2:
             weights = array_of(right)
             more = filled(how, weights.shape[0], self._target) - weights.shape[0]
-            return constant(pack_right_array(packed_weights(np.pad(weights, [(0, more), (0, 0)]), 0, how), size))
+            packed_array = pack_right_array(packed_weights(np.pad(weights, [(0, more), (0, 0)]), 0, how), size)
+            return constant(pair_terms(packed_array, terms) if terms else packed_array)
         if str(right.ty.dtype) != how.weights:
             right = self.builder.emit(relax.op.astype(right, how.weights))
 

@@ -242,6 +242,27 @@ def test_a_convolution_of_one_channel_multiplies_neighbours_in_a_row(tmp_path: P
         np.testing.assert_array_equal(measured.outputs[f"y{n}"], expected, err_msg=f"y{n}")
 
 
+def test_an_image_is_copied_once_with_its_padding(tmp_path: Path) -> None:
+    """The channels of a pixel go to one word each, in the position that the padding leaves them."""
+    skip_without("cortex-m4")
+    random = np.random.default_rng(7)
+    x = random.integers(-128, 128, (1, 3, 24, 20)).astype(np.int8)
+    weights = random.integers(-127, 128, (8, 3, 3, 3)).astype(np.int8)
+    graph = helper.make_graph(
+        [helper.make_node("ConvInteger", ["x", "w", "zero"], ["y"], pads=[1, 1, 0, 1], strides=[2, 2])],
+        "image",
+        [helper.make_tensor_value_info("x", TensorProto.INT8, x.shape)],
+        [helper.make_tensor_value_info("y", TensorProto.INT32, None)],
+        [numpy_helper.from_array(weights, "w"), numpy_helper.from_array(np.int8(5), "zero")],
+    )
+    model = tmp_path / "image.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), model)
+    artifact = nnefc.compile(model, "cortex-m4")
+    assert artifact.description.workspace_bytes < 4 * 25 * 22 + 8 * 4 * 12 * 10 + 128
+    wanted = convolve(x.astype(np.int64) - 5, weights, [2, 2], [1, 1, 0, 1], [1, 1], 1)
+    np.testing.assert_array_equal(run_on_board(artifact, {"x": x}).outputs["y"], wanted)
+
+
 def test_a_channel_that_a_convolution_has_made_is_read_where_it_lies(tmp_path: Path) -> None:
     skip_without("cortex-m4")
     random = np.random.default_rng(6)

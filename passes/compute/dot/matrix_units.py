@@ -10,7 +10,7 @@ from nnefc.symbolic.dims import is_known
 from nnefc.targets.machine.cpu.matrix_units import TILE_PRODUCTS, MatrixUnit
 from nnefc.targets.machine.cpu.target import Target
 
-__all__ = ["filled", "in_tiles", "unit_of", "unit_of_product"]
+__all__ = ["filled", "in_tiles", "paired_terms", "unit_of", "unit_of_product"]
 
 
 def unit_of(expr: tirx.Expr, target: Target) -> MatrixUnit | None:
@@ -33,6 +33,16 @@ def _unit(name: str, target: Target) -> MatrixUnit | None:
 def in_tiles(how: Multiplication, target: Target) -> bool:
     """Whether a target sums up such products in tiles."""
     return unit_of_product(how, target) is not None
+
+
+def paired_terms(how: Multiplication, target: Target) -> int:
+    """Returns how many dot operands of a column follow each other in constant weights, as a register of such a unit
+    has them; 0 where weights stay in the order of vectors.
+
+    Levels of one library share their constants, which are in that order for all.
+    """
+    unit = unit_of_product(how, target)
+    return unit.terms if unit is not None and unit.interleaved and not target.block_bytes else 0
 
 
 def filled(how: Multiplication, elements: int, target: Target) -> int:

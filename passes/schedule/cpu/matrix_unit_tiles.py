@@ -117,6 +117,7 @@ def _schedule(
     joined = terms * sizes[roles.reduced[-2]] if _is_dense(step, roles) else 0
     joined = joined if 0 < joined <= unit.terms else 0
     terms = joined or terms
+    unit = unit.for_columns(vectors)
     if is_known(extent):
         tiling = _tiling(outer_size if is_known(outer_size) else 1, extent, vectors, terms, unit)
     else:
@@ -128,7 +129,7 @@ def _schedule(
         sch, (block, epilogue) = whole, (whole.get_sblock(name) for name in names)
     if tiling is None:
         return None
-    return _tiled(sch, block, epilogue, roles, rows, column, replace(tiling, joined=joined > 0), unit.lanes)
+    return _tiled(sch, block, epilogue, roles, rows, column, replace(tiling, joined=joined > 0), unit)
 
 
 def _is_dense(step: ScheduleBlock, roles: Contraction) -> bool:
@@ -151,11 +152,11 @@ def _tiled(
     rows: Sequence[int],
     column: int,
     tiling: _Tiling,
-    lanes: int,
+    unit: MatrixUnit,
 ) -> s_tir.Schedule | None:
     loops = list(sch.get_loops(block))
     vector, last = roles.only_right[-1], roles.reduced[-1]
-    loops[vector], lane = sch.split(loops[vector], [None, lanes])
+    loops[vector], lane = sch.split(loops[vector], [None, unit.lanes])
     loops[column], columns = sch.split(loops[column], [None, tiling.columns])
     if tiling.joined:
         before = roles.reduced[-2]
@@ -186,7 +187,7 @@ def _tiled(
         sch.annotate(loop, TILE_LOOP, role)
     sch.annotate(row, TAIL_ROWS, tiling.left)
     sch.decompose_reduction(block, reduced[0])
-    _write_back(sch, epilogue, outer[-1], lanes)
+    _write_back(sch, epilogue, outer[-1], unit)
     return sch
 
 
@@ -194,15 +195,19 @@ def _unit(sch: s_tir.Schedule, loop: LoopRV) -> LoopRV:
     return sch.add_unit_loop(loop)
 
 
-def _write_back(sch: s_tir.Schedule, epilogue: SBlockRV, around: LoopRV, lanes: int) -> None:
-    """Vectorizes the innermost loop of the epilogue; its rows are a loop."""
+def _write_back(sch: s_tir.Schedule, epilogue: SBlockRV, around: LoopRV, unit: MatrixUnit) -> None:
+    """Vectorizes the innermost loop of the epilogue; its rows are a loop, or where sums are in registers of vectors a
+    sequence, so that they stay there."""
     loops = sch.get_loops(epilogue)
     first = next(i for i, loop in enumerate(loops) if sch.get(loop).same_as(sch.get(around))) + 1
     inner = loops[first:]
     if not inner:
         return
-    last = inner[-1]
-    if trip_count(sch, last) > lanes:
-        column, last = sch.split(last, [None, lanes])
+    *rows, last = inner
+    if not unit.registers:
+        for row in rows:
+            sch.unroll(row)
+    elif trip_count(sch, last) > unit.lanes:
+        column, last = sch.split(last, [None, unit.lanes])
         sch.unroll(column)
     sch.vectorize(last)

@@ -120,6 +120,7 @@ class ProductLoops:
         tiles, columns: of S; terms, rows: of a tile of A.
         left, right: A and B.
         sums: S, by its tiles of rows; those of columns are `sums_apart` elements apart.
+        interleaved: whether the dot operands of a column of B follow each other, and not the columns.
         full: whether no row is beyond the end; None if that is always so.
         tail: how many rows there are where it is not.
     """
@@ -134,6 +135,7 @@ class ProductLoops:
     right: TileOperand
     sums: TileOperand
     sums_apart: tirx.Expr
+    interleaved: bool
     full: tirx.Expr | None
     tail: int
 
@@ -163,7 +165,8 @@ class ProductLoops:
         sums = _steps(stmt.indices, (row, lane, tile, column, term))
         if left is None or right is None or sums is None:
             return None
-        units = (left[1], right[1], sums[1])
+        interleaved = is_number(right[0], 1) and is_number(right[1], int(loops[2].extent))
+        units = (left[1], right[0] if interleaved else right[1], sums[1])
         unused = (*left[3:5], *right[3:5], sums[4])
         if not all(is_number(step, 1) for step in units) or not all(is_number(step, 0) for step in unused):
             return None
@@ -178,7 +181,7 @@ class ProductLoops:
         return ProductLoops(
             stmt.value.op.name, of_rows, sizes[0], sizes[1], sizes[2], sizes[3],
             TileOperand(a.source, left[-1], left[0], left[2]), TileOperand(b.source, right[-1], right[0], right[2]),
-            TileOperand(stmt.buffer, sums[-1], sums[0], sums[2]), sums[3],
+            TileOperand(stmt.buffer, sums[-1], sums[0], sums[2]), sums[3], interleaved,
             tirx.all(*full) if full else None, int(loops[3].annotations.get(TAIL_ROWS, 0)),
         )  # fmt: skip
 

@@ -7,7 +7,7 @@ their own.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 __all__ = ["AMX", "ROW_PAIRS", "TILE_PRODUCTS", "MatrixUnit", "TileProduct"]
 
@@ -27,6 +27,9 @@ class MatrixUnit:
         block_bytes: of a pixel that are read together, at most; 0 where the blocks of vectors do.
         registers: that hold a tile each; 0 where registers of vectors do.
         cycles: from one product of two full tiles to the next.
+        wide: columns, and rows of a tile with so many, which holds as many sums; none if empty.
+        interleaved: whether a register holds the dot operands of a column one after the other, and not those of all
+            columns.
     """
 
     rows: int
@@ -39,6 +42,15 @@ class MatrixUnit:
     block_bytes: int = 0
     registers: int = 0
     cycles: int = 1
+    wide: tuple[int, int] | tuple[()] = ()
+    interleaved: bool = False
+
+    def for_columns(self, columns: int) -> MatrixUnit:
+        """Returns the unit with wide tiles, if they divide so many vectors of columns: they read fewer rows."""
+        if not self.wide or columns % self.wide[0]:
+            return self
+        smaller = tuple(rows for rows in self.smaller if rows < self.wide[1])
+        return replace(self, rows=self.wide[1], columns={1: self.wide[0]}, smaller=smaller)
 
     def part(self, steps: int) -> int:
         """Returns into parts of how many dot operands a sum is cut; 0 if vectors do as well."""
@@ -65,7 +77,7 @@ class TileProduct:
 AMX = MatrixUnit(16, 16, 16, 6, 1, {2: 2, 1: 4}, (8, 4, 1), block_bytes=64, registers=8, cycles=16)
 """Of x86: eight registers of 16 rows of 64 bytes, and a product of two whole ones every 16 cycles (Intel)."""
 
-ROW_PAIRS = MatrixUnit(8, 4, 2, 2, 2, {1: 2}, (4, 2, 1))
+ROW_PAIRS = MatrixUnit(8, 4, 2, 2, 2, {1: 2}, (4, 2, 1), wide=(4, 6), interleaved=True)
 """Of 64-bit Arm: registers of vectors hold two rows of eight bytes, of four of which a tile is made (Arm's reference
 manual: SMMLA, UMMLA, BFMMLA)."""
 

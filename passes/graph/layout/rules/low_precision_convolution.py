@@ -10,6 +10,7 @@ of the weights of each output channel. Padding that a `nn.pad` before the convol
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 from tvm import relax, te, tirx
@@ -22,7 +23,8 @@ from nnefc.passes.compute.dot.depthwise_int8x4 import convolve_int8x4, words_of
 from nnefc.passes.compute.dot.depthwise_int16_sums import convolve_int16_sums, takes_int16_sums
 from nnefc.passes.compute.dot.depthwise_int16x2 import convolve_rows, pack_rows
 from nnefc.passes.compute.dot.dot_product import Multiplication, byte_product, multiplication_of, pair_product
-from nnefc.passes.compute.dot.matrix_units import in_tiles
+from nnefc.passes.compute.dot.matrix_units import in_tiles, paired_terms
+from nnefc.passes.compute.dot.paired_weights import convolve_paired, pair_terms
 from nnefc.passes.compute.dot.quad_pairs import convolve_quads, has_quad_pairs, pair_quads, quads_of_filter
 from nnefc.passes.compute.window_sums import sum_blocks, sum_channels, sum_lanes, sum_windows
 from nnefc.passes.graph.layout.blocked_layout import Blocked
@@ -112,10 +114,20 @@ def _dense(layouts: LayoutRewriter, padded: Padded, filters: np.ndarray, sliding
         data = _in_blocks(layouts, padded.data, Blocked.of(groups * inputs, layouts.size, groups), how)
         source = packed_data(layouts.builder, layouts.padded(data, sliding.before, sliding.after, value), how)
     block_in = layouts.size // how.terms if in_blocks else 0
-    packed = to_constant(pack_filter(packed_weights(merged, 1, how), block_in, layouts.size, groups))
+    packed = pack_filter(packed_weights(merged, 1, how), block_in, layouts.size, groups)
+    terms = paired_terms(how, layouts.target) if _has_several_pixels(layouts, padded, merged, sliding) else 0
+    is_paired = bool(terms and block_in and block_in % terms == 0)
+    order = to_constant(pair_terms(packed, terms) if is_paired else packed)
     steps, name = (sliding.strides, sliding.dilation), "integer_convolution"
-    result = layouts.kernel(convolve, source, packed, *steps, groups, how.product, name=name)
+    compute: Callable[..., te.Tensor] = convolve_paired if is_paired else convolve
+    result = layouts.kernel(compute, source, order, *steps, groups, how.product, name=name)
     return _with_offset(layouts, layouts.as_blocked(result, outputs, groups), filters, how)
+
+
+def _has_several_pixels(layouts: LayoutRewriter, padded: Padded, filters: np.ndarray, sliding: Sliding) -> bool:
+    """Whether the result may have two pixels, which one instruction computes together."""
+    sizes = result_sizes(layouts.row_major_shape(padded.data)[2:], filters.shape[2:], sliding)
+    return not is_known(*sizes) or math.prod(sizes) > 1
 
 
 def fills_blocks(how: Multiplication, inputs: int, size: int, target: Target) -> bool:
@@ -305,10 +317,15 @@ def _few_channels(
 ) -> relax.Expr:
     """Row-major data in one block of as many packed operands as their channels need: no work goes into a fuller one.
 
-    Padding comes last: packed operands are moved faster than bytes.
+    Padding comes last: packed operands are moved faster than bytes. Where memory counts, the bytes are written inside
+    the padding at once, so that there is one copy of the data and not two.
     """
     filled = -(-shape_of(data)[1] // how.terms) * how.terms
-    whole = to_blocks(layouts.builder, converted(layouts.builder, data, how), filled, layouts.target.patches)
+    in_place = not layouts.target.hosted
+    by_rows = in_place or layouts.target.patches
+    whole = to_blocks(layouts.builder, converted(layouts.builder, data, how), filled, by_rows)
+    if in_place:
+        return packed_data(layouts.builder, layouts.padded(whole, sliding.before, sliding.after, value), how)
     joined = packed_data(layouts.builder, whole, how)
     bits = 32 // how.terms
     word = sum((value & ((1 << bits) - 1)) << (bits * term) for term in range(how.terms))
