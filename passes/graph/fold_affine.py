@@ -140,12 +140,15 @@ class _Folder(Rewriter):
 
 
 def _product(weights: np.ndarray, factors: np.ndarray) -> np.ndarray:
-    """Returns weights times factors, computed in float64; in memory that a constant needs no copy of."""
+    """Returns weights times factors, rounded once; in memory that a constant needs no copy of."""
     if weights.dtype.kind != "f":  # types that NumPy's DLPack does not know
         return (weights * factors.astype(np.float64)).astype(weights.dtype)
     made = np.from_dlpack(tvm.runtime.empty(weights.shape, str(weights.dtype)))
-    # With `out`, NumPy converts parts that stay in the cache, and no array of float64 is made.
-    product: np.ndarray = np.multiply(weights, factors, out=made, dtype=np.float64, casting="unsafe")
+    # With `out`, NumPy converts parts that stay in the cache, and no array of float64 is made. A product of two numbers
+    # of float32 is exact in float64: without the conversions it becomes the same number.
+    are_single = weights.dtype == factors.dtype == np.float32
+    kind = np.float32 if are_single else np.float64
+    product: np.ndarray = np.multiply(weights, factors, out=made, dtype=kind, casting="unsafe")
     return product
 
 

@@ -36,11 +36,15 @@ _PART = 1 << 20
 _Image = NDArray[np.uint8]
 
 
-def add_seal(library: Path, constants: Constants | None) -> None:
-    """Adds the checksum to the file of a library that holds `constants`."""
+def add_seal(library: Path, constants: Constants | None, are_last: bool = False) -> None:
+    """Adds the checksum to the file of a library that holds `constants`.
+
+    Args:
+        are_last: whether they are known to be the end of the file; else they are looked for.
+    """
     with library.open("rb") as file:
         length = file.seek(0, os.SEEK_END)
-        start, size = _position(file, length, constants) if constants is not None else (0, 0)
+        start, size = _position(file, length, constants, are_last) if constants is not None else (0, 0)
         sum_ = 0
         for first, last in ((0, start), (start + size, length)):
             for at in range(first, last, _PART):
@@ -55,11 +59,13 @@ def _read(file: BinaryIO, at: int, size: int) -> bytes:
     return file.read(size)
 
 
-def _position(file: BinaryIO, length: int, constants: Constants) -> tuple[int, int]:
+def _position(file: BinaryIO, length: int, constants: Constants, are_last: bool) -> tuple[int, int]:
     """Where the constants are in a file: at its end, or at a step; nowhere, of no bytes, if they are elsewhere."""
     parts = [(offset, array.reshape(-1).view(np.uint8)) for offset, array in constants.arrays if array.nbytes]
     if not parts or parts[0][0] != 0 or len(parts[0][1]) < 8:
         return 0, 0
+    if are_last:
+        return length - constants.size, constants.size
     for start in (length - constants.size, *_steps_with(file, length, parts[0][1][:8])):
         if start >= 0 and all(_is_at(file, start + at, part) for at, part in parts):
             return start, constants.size

@@ -20,7 +20,7 @@ CONSTANTS = Path(__file__).parents[1] / "runtime" / "constants.S"
 """What constants are linked as, or what leaves room for them."""
 
 
-def _left_as_it_is(_library: Path, _constants: Constants | None) -> None:
+def _left_as_it_is(_library: Path, _constants: Constants | None, _are_last: bool) -> None:
     """Nothing is left to do."""
 
 
@@ -58,7 +58,7 @@ class Linking:
         room: for constants of so many bytes that are added after linking: what is linked instead.
         append: what adds them. Both None if constants are linked as all other data.
         linked: what is done to the file of the library before constants are added; None if nothing is.
-        finish: what is done then to the file of the library, in which these constants are.
+        finish: what is done then to the file of the library, in which these constants are, at its end or somewhere.
         joined: whether the runtime's objects become one, which is sooner read and linked, and takes some bytes more.
         cpu: zig's name of the processor that they are linked for, whatever their code is for: zig compiles a C library,
             which takes half a minute, for each; "" if that is the code's own.
@@ -74,7 +74,7 @@ class Linking:
     room: Callable[[int], list[str]] | None = None
     append: Callable[[Path, Constants], None] | None = None
     linked: Callable[[Path], None] | None = None
-    finish: Callable[[Path, Constants | None], object] = _left_as_it_is
+    finish: Callable[[Path, Constants | None, bool], object] = _left_as_it_is
     joined: bool = False
     cpu: str = ""
     small: Linking | None = None
@@ -108,12 +108,12 @@ def _shared_names(library: str, names: Sequence[str], folder: Path) -> list[str]
     return _wasm_names(library, (*names, "nnefc_lend", "nnefc_lent", "nnefc_run_lent", "nnefc_may_wait"), folder)
 
 
-def _sealed_as_a_whole(library: Path, _constants: Constants | None) -> None:
+def _sealed_as_a_whole(library: Path, _constants: Constants | None, _are_last: bool) -> None:
     """A small library does not compare its constants itself: one checksum is of all."""
     add_seal(library, None)
 
 
-def _cut_and_sealed(library: Path, _constants: Constants | None) -> None:
+def _cut_and_sealed(library: Path, _constants: Constants | None, _are_last: bool) -> None:
     without_section_table(library)
     add_seal(library, None)
 

@@ -176,7 +176,7 @@ def _link(
             linking.linked(output)
         if append is not None and constants is not None:
             append(output, constants)
-        linking.finish(output, constants)
+        linking.finish(output, constants, append is not None)
 
 
 def _with_everything(description: LibraryDescription, linking: Linking) -> list[str]:

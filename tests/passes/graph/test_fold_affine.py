@@ -9,7 +9,7 @@ import tvm
 from relax_programs import Case, Graph, Value, build, check, program, summary
 from tvm.ir import assert_structural_equal
 
-from nnefc.passes.graph.fold_affine import fold_affine
+from nnefc.passes.graph.fold_affine import _product, fold_affine
 
 # Powers of two, so that products are exact.
 W = np.arange(1, 3 * 2 * 1 * 1 + 1, dtype=np.float32).reshape(3, 2, 1, 1)
@@ -237,3 +237,17 @@ def test_weights_that_are_stored_in_float16_are_scaled_where_they_become_float32
     text = 'x: float32[1, 2, 4, 4] -> b\nw = R.astype(H, "float32")\na = R.nn.conv2d(x, w)\nb = R.multiply(a, S)'
     found = summary(fold_affine(program(text, H=stored, S=scale), lambda dtype: stays or dtype != "float16"))
     assert ("multiply" in found, "astype" in found) == (stays, stays)
+
+
+def test_products_of_float32_are_rounded_once() -> None:
+    """The same as by way of float64, also where they are subnormal or too large."""
+    rng = np.random.default_rng(0)
+
+    def drawn(*shape: int) -> np.ndarray:
+        return (rng.standard_normal(shape) * 2.0 ** rng.integers(-80, 80, shape)).astype(np.float32)
+
+    weights, factors = drawn(64, 8, 3, 3), drawn(64, 1, 1, 1)
+    with np.errstate(over="ignore"):
+        found, expected = _product(weights, factors), (weights.astype(np.float64) * factors).astype(np.float32)
+    assert np.isinf(found).any() and ((np.abs(found) < 1e-38) & (found != 0)).any()
+    np.testing.assert_array_equal(found.view(np.int32), expected.view(np.int32))
