@@ -14,6 +14,7 @@ The loops are those of `passes/compute/attention/by_query.py`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -32,6 +33,7 @@ from nnefc.passes.tir.common.expressions import (
     conjuncts,
     flat_offset,
     inside,
+    is_number,
     loads_of,
     number,
     substituted,
@@ -45,6 +47,10 @@ from nnefc.targets.machine.cuda.gpus import LOAD_BYTES
 from nnefc.targets.machine.cuda.target import CudaTarget
 
 __all__ = ["Attention", "Matrix", "attention_of"]
+
+
+_SMALL_FACTOR = 1e-6
+"""Smaller factors of scores, or larger ones than their inverse, are applied to scores: differences may overflow."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +119,7 @@ class Attention:
         query, key: the variables of these axes.
         queries, keys: how many there are.
         left, right, values: queries, keys and values.
-        score: of the variable `product`, a query and a key.
+        score, factor: what scores are, of the variable `product`, a query and a key, and what that is multiplied with.
         power: the variable that `weight` is made of.
         weight, chosen: the factor of a value, and whether it is chosen (None: always), of a query and a key.
         ends, firsts: keys below, and from which on, a query sees them; they never fall from a query to the next.
@@ -133,6 +139,7 @@ class Attention:
     values: Matrix
     product: tirx.Var
     score: tirx.Expr
+    factor: float
     power: tirx.Var
     weight: tirx.Expr
     chosen: tirx.Expr | None
@@ -145,6 +152,31 @@ class Attention:
     total: tirx.Var
     choice: tirx.Var
     aligned: bool
+
+    @property
+    def shown(self) -> tuple[tirx.Expr, list[tirx.Expr]]:
+        """Returns the score without conditions that hide keys, and these conditions."""
+        score, conditions = self.score, list[tirx.Expr]()
+        while isinstance(score, tirx.Select) and is_number(score.false_value, -math.inf):
+            conditions += conjuncts(score.condition)
+            score = score.true_value
+        return score, conditions
+
+    def all_seen(self, queries: tuple[tirx.Expr, tirx.Expr], keys: tuple[tirx.Expr, tirx.Expr]) -> tirx.Expr | None:
+        """Returns whether all conditions hold for queries and keys from the first to the last of these.
+
+        None where there are no conditions, or others than comparisons of indices.
+        """
+        limits = []
+        for condition in self.shown[1]:
+            below = _difference(condition)
+            found = None if below is None else detect_linear_equation(below, [self.query, self.key])
+            if not found or not all(isinstance(step, tirx.IntImm) for step in found[:2]):
+                return None
+            steps = [int(step) for step in found[:2]]
+            ends = zip(steps, (queries, keys), strict=True)
+            limits.append(sum((number(step) * pair[step > 0] for step, pair in ends), start=found[2]) < number(0))
+        return tirx.all(*limits) if limits else None
 
     @property
     def size(self) -> int:
@@ -350,7 +382,7 @@ def _attention(func: tirx.PrimFunc, outer: Sequence[tirx.For], parts: _Parts, al
         Matrix(own(parts.product, product.b), key.loop_var, depth.loop_var, int(sizes[0])),
         Matrix(own(parts.sums, weighted.b), key.loop_var, width.loop_var, int(sizes[1])),
         by_name["product"],
-        own(parts.highest, parts.highest.value.a),
+        *_factored(own(parts.highest, parts.highest.value.a)),
         by_name["power"],
         own(parts.sums, weighted.a),
         own(parts.chosen, parts.chosen.value.b) if parts.chosen else None,
@@ -374,17 +406,9 @@ def _limits(conditions: Sequence[tirx.Expr], key: tirx.Var) -> tuple[list[tirx.E
     ends: list[tirx.Expr] = []
     firsts: list[tirx.Expr] = []
     for condition in conditions:
-        match condition:
-            case tirx.LT():
-                below = condition.a - condition.b
-            case tirx.LE():
-                below = condition.a - condition.b - 1
-            case tirx.GT():
-                below = condition.b - condition.a
-            case tirx.GE():
-                below = condition.b - condition.a - 1
-            case _:
-                continue
+        below = _difference(condition)
+        if below is None:
+            continue
         found = detect_linear_equation(below, [key])
         step = int(found[0]) if found and isinstance(found[0], tirx.IntImm) else 0
         simplify = tvm.sym.Analyzer().simplify
@@ -393,3 +417,32 @@ def _limits(conditions: Sequence[tirx.Expr], key: tirx.Var) -> tuple[list[tirx.E
         elif step == -1:
             firsts.append(simplify(found[1] + 1))
     return ends, firsts
+
+
+def _difference(condition: tirx.Expr) -> tirx.Expr | None:
+    """Returns what is below zero where a comparison of integers holds; None for other conditions."""
+    if not hasattr(condition, "a") or "int" not in str(condition.a.expr_ty().dtype):
+        return None
+    match condition:
+        case tirx.LT():
+            return condition.a - condition.b
+        case tirx.LE():
+            return condition.a - condition.b - 1
+        case tirx.GT():
+            return condition.b - condition.a
+        case tirx.GE():
+            return condition.b - condition.a - 1
+    return None
+
+
+def _factored(score: tirx.Expr) -> tuple[tirx.Expr, float]:
+    """Returns a score as what has the same order, and the positive number that this is multiplied with."""
+    match score:
+        case tirx.Mul() if (
+            isinstance(score.b, tirx.FloatImm) and _SMALL_FACTOR < float(score.b.value) < 1 / _SMALL_FACTOR
+        ):
+            return score.a, float(score.b.value)
+        case tirx.Select() if is_number(score.false_value, -math.inf):
+            value, factor = _factored(score.true_value)
+            return tirx.Select(score.condition, value, score.false_value), factor
+    return score, 1.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -18,17 +19,18 @@ HIDDEN = float("-inf")
 LOWEST = -3.4028234663852886e38  # of all finite numbers: what a row is compared with of which nothing is seen
 
 _POWER = """
-__device__ __forceinline__ float nnefc_power(float difference) {
+__device__ __forceinline__ float nnefc_power(float difference, float factor) {
   float power;
-  asm ("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(difference * 1.44269504f));
+  asm ("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(difference * factor));
   return power;
 }
 """
 
 
-def power_of(difference: tirx.Expr) -> tirx.Expr:
-    """Returns the power of e of a number, with an error of 2 parts in 2^22 (PTX ISA, "ex2")."""
-    return cuda_func_call("nnefc_power", difference, source_code=_POWER, return_type="float32")
+def power_of(difference: tirx.Expr, factor: float) -> tirx.Expr:
+    """Returns the power of e of a number times a factor, with an error of 2 parts in 2^22 (PTX ISA, "ex2")."""
+    scale = tirx.const(factor * math.log2(math.e), "float32")
+    return cuda_func_call("nnefc_power", difference, scale, source_code=_POWER, return_type="float32")
 
 
 def larger(a: tirx.Expr, b: tirx.Expr) -> tirx.Expr:

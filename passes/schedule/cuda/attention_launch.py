@@ -125,8 +125,9 @@ class AttentionLaunch(ABC):
             which = number(tiles) - number(1) - which
         self._batch = attention.batch_at(tirx.floordiv(block, number(tiles)))
         self._first_query = nest.simplify(which * number(tile.queries))
-        last = tirx.min(self._first_query + number(tile.queries - 1), number(attention.queries) - number(1))
-        begin, self._end = attention.keys_seen(nest, self._batch, self._first_query, last)
+        end = number(attention.queries) - number(1)
+        self._last_query = nest.simplify(tirx.min(self._first_query + number(tile.queries - 1), end))
+        begin, self._end = attention.keys_seen(nest, self._batch, self._first_query, self._last_query)
         first = nest.simplify(tirx.floordiv(begin, number(tile.keys)) * number(tile.keys))
         count = nest.simplify(tirx.floordiv(self._end - first + number(tile.keys - 1), number(tile.keys)))
 
@@ -217,17 +218,22 @@ class AttentionLaunch(ABC):
     def _softmax(self, start: tirx.Expr) -> tirx.Stmt:
         """Computes the powers of the scores in place, relative to the largest of each query so far."""
         nest = self._nest
-        is_whole = start + number(self._tile.keys) <= self._end
-        scored = tirx.IfThenElse(is_whole, self._scored(start, guarded=False), self._scored(start, guarded=True))
+        attention, last_key = self._attention, start + number(self._tile.keys - 1)
+        all_seen = attention.all_seen((self._first_query, self._last_query), (start, last_key))
+        score, conditions = attention.score, [last_key < self._end]
+        if all_seen is not None:
+            score, conditions = attention.shown[0], [*conditions, substituted(all_seen, self._batch)]
+        whole, part = self._scored(start, score), self._scored(start, attention.score, guarded=True)
+        scored = tirx.IfThenElse(nest.simplify(tirx.all(*conditions)), whole, part)
         return sequence(scored, nest.unrolled(self._scores.rows, partial(self._powers, start), "row"))
 
-    def _scored(self, start: tirx.Expr, guarded: bool) -> tirx.Stmt:
-        """Computes scores of the products; minus infinity beyond the last key."""
+    def _scored(self, start: tirx.Expr, score: tirx.Expr, guarded: bool = False) -> tirx.Stmt:
+        """Computes scores of the products; where they are guarded, minus infinity beyond the last key."""
         nest, attention, scores = self._nest, self._attention, self._scores
 
         def one(row: tirx.Expr, group: tirx.Expr, lane: tirx.Expr) -> tirx.Stmt:
             key = start + scores.column(group) + lane
-            value = self._of(attention.score, row, key, {attention.product: scores.at(row, group, lane)})
+            value = self._of(score, row, key, {attention.product: scores.at(row, group, lane)})
             if guarded:
                 value = tirx.if_then_else(key < self._end, value, tirx.const(HIDDEN, "float32"))
             return scores.put(value, row, group, lane)
@@ -255,7 +261,7 @@ class AttentionLaunch(ABC):
             return store(highest, larger(load(highest, row), other), row)
 
         def power(group: tirx.Expr, lane: tirx.Expr) -> tirx.Stmt:
-            made = power_of(scores.at(row, group, lane) - load(highest, row))
+            made = power_of(scores.at(row, group, lane) - load(highest, row), self._attention.factor)
             return sequence(
                 scores.put(made, row, group, lane),
                 store(self._totals, load(self._totals, row) + scores.at(row, group, lane), row),
@@ -266,7 +272,7 @@ class AttentionLaunch(ABC):
             store(self._rescaled, load(highest, row), row),
             scores.each_of_row(nest, compare),
             nest.unrolled(self._sharing.bit_length() - 1, exchange, "step"),
-            store(self._rescaled, power_of(before - load(highest, row)), row),
+            store(self._rescaled, power_of(before - load(highest, row), self._attention.factor), row),
             store(self._totals, load(self._totals, row) * load(self._rescaled, row), row),
             scores.each_of_row(nest, power),
             self._sums.each_of_row(nest, partial(self._scaled, row)),

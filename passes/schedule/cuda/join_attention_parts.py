@@ -47,7 +47,9 @@ class JoinedParts:
 
         def add(part: tirx.Expr) -> tirx.Stmt:
             return sequence(
-                _put(self._factor, power_of(element(part, number(width)) - _get(self._highest))),
+                _put(
+                    self._factor, power_of(element(part, number(width)) - _get(self._highest), self._attention.factor)
+                ),
                 _put(self._sum, _get(self._sum) + element(part, column) * _get(self._factor)),
                 _put(self._total, _get(self._total) + element(part, number(width + 1)) * _get(self._factor)),
                 _put(self._chosen, larger(_get(self._chosen), element(part, number(width + 2)))),

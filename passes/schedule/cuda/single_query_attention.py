@@ -245,7 +245,7 @@ class _SingleQuery:
             return store(highest, larger(load(highest, head), load(scores, index)), head)
 
         def add(index: tirx.Expr) -> tirx.Stmt:
-            power = power_of(load(scores, index) - load(highest, head))
+            power = power_of(load(scores, index) - load(highest, head), self._attention.factor)
             return sequence(
                 store(scores, power, index),
                 store(totals, load(totals, head) + load(scores, index), head),
@@ -299,7 +299,7 @@ class _SingleQuery:
             return store(self._sums, load(self._sums, slot) * factor, slot)
 
         return sequence(
-            store(self._before, power_of(before - load(self._highest, head)), number(0)),
+            store(self._before, power_of(before - load(self._highest, head), self._attention.factor), number(0)),
             store(self._totals, load(self._totals, head) * factor, head),
             self._each_value(scale),
         )
