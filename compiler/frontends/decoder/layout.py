@@ -66,7 +66,7 @@ def _split_rows(weights: Weights, name: str, parts: Mapping[str, Array]) -> None
     for end in ("weight", "bias"):
         joined = weights.tensors.get(f"{name}.{end}")
         rows = sum(len(own) for own in parts.values())
-        if joined is None or joined.final_shape[0] != rows:
+        if joined is None or joined.final_shape[:1] != (rows,):
             continue
         del weights.tensors[f"{name}.{end}"]
         for part, own in parts.items():
@@ -184,7 +184,7 @@ def _split_gate(weights: Weights, prefix: str, suffix: str = "") -> None:
     """A gate that lies before what it is multiplied with."""
     name, gate = f"{prefix}ffn_up{suffix}", f"{prefix}ffn_gate{suffix}"
     both = weights.tensors.get(f"{name}.weight")
-    if both is not None and f"{gate}.weight" not in weights and both.final_shape[0] % 2 == 0:
+    if both is not None and f"{gate}.weight" not in weights and both.final_shape and both.final_shape[0] % 2 == 0:
         inner = both.final_shape[0] // 2
         _split_rows(weights, name, {gate: np.arange(inner), name: np.arange(inner, 2 * inner)})
 

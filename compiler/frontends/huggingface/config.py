@@ -68,7 +68,7 @@ def architecture_of(config: Mapping[str, Any], path: Path) -> str:
         CompileError: it is not known.
     """
     kind = config.get("model_type")
-    if kind not in MODEL_TYPES:
+    if not isinstance(kind, str) or kind not in MODEL_TYPES:
         raise CompileError(
             f"'{path}': the model_type '{shown(kind)}' is not supported", hint=f"supported are {', '.join(MODEL_TYPES)}"
         )

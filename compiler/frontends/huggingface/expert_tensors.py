@@ -53,7 +53,8 @@ def joined_experts(source: str, tensors: Mapping[str, StoredTensor], is_interlea
         else:
             made[label] = tensor
     for name, parts in single.items():
-        if sorted(parts) != list(range(len(parts))) or len({part.final_shape for part in parts.values()}) > 1:
+        shapes = {part.final_shape for part in parts.values()}
+        if sorted(parts) != list(range(len(parts))) or len(shapes) > 1 or {len(shape) for shape in shapes} != {2}:
             raise CompileError(f"'{source}': the experts of '{shown(name)}' are not all there, or of several shapes")
         made[name] = stacked([parts[n] for n in range(len(parts))])
     return made
@@ -70,8 +71,10 @@ def _count(tensors: Mapping[str, StoredTensor], stem: str, tensor: StoredTensor)
 def _below(tensor: StoredTensor, is_transposed: bool) -> StoredTensor:
     """Returns `[experts, rows, columns]` as matrices below each other."""
     shape = tensor.final_shape
-    if len(shape) != 3:
+    if len(shape) == 2:
         return tensor
+    if len(shape) != 3:
+        raise CompileError(f"a tensor of experts has the shape {list(shape)}, which is not [experts, rows, columns]")
     count, rows, columns = shape
     if not is_transposed and tensor.is_stored_whole:
         return replace(tensor, shape=(count * rows, columns))
@@ -86,7 +89,7 @@ def _below(tensor: StoredTensor, is_transposed: bool) -> StoredTensor:
 
 def _matrices(stem: str, part: str, matrix: StoredTensor, count: int, takes_turns: bool) -> dict[str, StoredTensor]:
     """Returns the matrices that one holds, by their names."""
-    if part == "down_proj" or matrix.final_shape[0] % (2 * count):
+    if part == "down_proj" or not matrix.final_shape[0] or matrix.final_shape[0] % (2 * max(count, 1)):
         return {f"{stem}.{part}.weight": matrix}
     rows = np.arange(matrix.final_shape[0]).reshape(count, -1)
     return {f"{stem}.{name}.weight": matrix.rows(own.reshape(-1)) for name, own in _both(rows, takes_turns).items()}

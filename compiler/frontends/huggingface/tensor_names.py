@@ -152,9 +152,15 @@ def renamed(source: str, architecture: str, tensors: Mapping[str, StoredTensor],
             continue
         if architecture in _NEAR_ONE and "norm" in own:
             tensor = replace(tensor, added=1.0)
-        made[own] = float_tensor(-np.exp(tensor.value_as_floats())) if own.endswith(".ssm_a") else tensor
+        made[own] = _decays(tensor) if own.endswith(".ssm_a") else tensor
         spelled[own] = label
     return Weights(source, made, original_name=lambda own: spelled.get(own) or _original_name(own, names))
+
+
+def _decays(tensor: StoredTensor) -> StoredTensor:
+    """Returns what files of GGUF have for the logarithms of decays."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return float_tensor(-np.exp(tensor.value_as_floats()))
 
 
 def _with_projections(tensors: Mapping[str, StoredTensor]) -> dict[str, StoredTensor]:
@@ -167,7 +173,11 @@ def _with_projections(tensors: Mapping[str, StoredTensor]) -> dict[str, StoredTe
                 made[f"altup_unembd_proj.{int(found[2])}.weight"] = tensor
             else:
                 parts[int(found[2])] = tensor
-    if parts and len({tensor.final_shape for tensor in parts.values()}) == 1:
+    if (
+        parts
+        and {len(tensor.shape) for tensor in parts.values()} == {2}
+        and len({t.shape for t in parts.values()}) == 1
+    ):
         made["altup_proj.weight"] = stacked([parts[n] for n in sorted(parts)])
     return made
 

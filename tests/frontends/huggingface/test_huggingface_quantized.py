@@ -12,18 +12,25 @@ import pytest
 from small_folders import CONFIG, safetensors, values, write
 
 import nnefc
-from nnefc.frontends.decoder.weights import JoinedTensor, stacked
+from nnefc.frontends.decoder.weights import JoinedTensor, StoredTensor, stacked
 from nnefc.frontends.huggingface.quantized import dequantizable
 from nnefc.frontends.huggingface.safetensors import read_shards
+from nnefc.frontends.tensor_types.floats import F16, F32
+from nnefc.frontends.tensor_types.integers import INTEGERS
 from nnefc.operators.nn.block_quantization import BlockTensor
 
 ROWS, DEPTH, GROUP = 32, 96, 32
 KINDS = {"<f4": "F32", "<f2": "F16", "|i1": "I8", "|u1": "U8", "<i4": "I32", "<i8": "I64"}
+ALL_TYPES = {"F32": F32, "F16": F16} | INTEGERS
 Tensors = dict[str, np.ndarray]
 
 
 def stored(value: np.ndarray) -> tuple[str, tuple[int, ...], bytes]:
     return KINDS[value.dtype.str], value.shape, np.ascontiguousarray(value).tobytes()
+
+
+def as_bytes(value: np.ndarray) -> np.ndarray:
+    return np.frombuffer(value.tobytes(), np.uint8)
 
 
 def words_of(codes: np.ndarray, bits: int) -> np.ndarray:
@@ -327,3 +334,41 @@ def test_integers_are_no_weights_by_themselves(tmp_path: Path) -> None:
         nnefc.CompileError, match=r"'model\.layers\.0\.mlp\.up_proj\.weight' has elements of the type I8"
     ):
         nnefc.convert(tmp_path, tmp_path.parent / "written")
+
+
+def damaged(tensors: Tensors, rng: np.random.Generator) -> Tensors:
+    """Tensors one of which is missing, empty, shorter, of another rank or type, or random."""
+    made = dict(tensors)
+    name = str(rng.choice(list(made)))
+    value = made[name]
+    changes = [
+        value.reshape(-1), value[:0], value[: len(value) // 2], value[..., :1], np.zeros(value.shape, "|u1"),
+        np.ones(value.shape, "<f4"), np.frombuffer(rng.bytes(value.nbytes), value.dtype).reshape(value.shape),
+    ] if value.ndim else []  # fmt: skip
+    number = int(rng.integers(len(changes) + 1))
+    if number < len(changes):
+        made[name] = changes[number]
+    else:
+        del made[name]
+    return made
+
+
+@pytest.mark.filterwarnings("error")
+def test_damaged_folders_are_refused_or_read(tmp_path: Path) -> None:
+    rng = np.random.default_rng(11)
+    refused = 0
+    for given, make, _ in CASES.values():
+        tensors, _ = make(rng)
+        for _ in range(30):
+            parts = damaged(damaged(tensors, rng), rng)
+            stored_parts = {
+                f"m.{part}": StoredTensor(ALL_TYPES[KINDS[value.dtype.str]], value.shape, as_bytes(value))
+                for part, value in parts.items()
+            }
+            try:
+                for tensor in dequantizable(stored_parts, {"quantization_config": given}, tmp_path).values():
+                    tensor.value()
+            except nnefc.CompileError as error:
+                assert "'m'" in str(error) or "scales" in str(error), error
+                refused += 1
+    assert refused > 100

@@ -31,7 +31,7 @@ def container(content: bytes, folder: Path) -> None:
     """A file of GGUF."""
     path = folder / "m.gguf"
     path.write_bytes(content)
-    source = gguf_frontend._source(path, read_container(path))
+    source = gguf_frontend.read(path, read_container(path))
     source.outline(Session(8))
     for tensor in source.files(Session(8, 2)).model.tensors.values():
         tensor.value()

@@ -54,7 +54,7 @@ def joined_awq(tensors: Tensors, given: Mapping[str, Any], source: Path) -> Tens
 
 def _joined(module: Module) -> JoinedTensor:
     words, zeros = module.integers("qweight", "I32"), module.integers("qzeros", "I32")
-    groups, columns = module.tensor("scales").shape
+    groups, columns = module.sizes("scales")
     depth = words.shape[0]
     shapes = words.shape[1], zeros.shape
     if shapes != (columns // _PER_WORD, (groups, columns // _PER_WORD)) or columns % _PER_WORD or depth % groups:

@@ -95,6 +95,8 @@ def _decoded(module: Module, shape: tuple[int, int], block: int, state: Mapping[
     table, scales = module.floats("weight.quant_map").reshape(-1), _scales(module, state)
     if table.size != 16 or scales.size != -(-count // block):
         raise module.refused(f"has {table.size} numbers of codes, and {scales.size} scales of {count} elements")
+    if not np.abs(table).max() <= 1:
+        raise module.refused("has codes that stand for numbers beyond 1, which are shares of a scale")
     if shape[1] % block:  # a block reaches from one row into the next
         return np.asarray((table[codes] * np.repeat(scales, block)[:count]).reshape(shape))
     factor = _factor(table)

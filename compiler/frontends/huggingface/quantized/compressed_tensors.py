@@ -133,17 +133,17 @@ def _decoded(words: Array, scales: Array, zeros: Array | None, bits: int, index:
 def _four_bit_floats(module: Module) -> JoinedTensor:
     """Floats of 4 bits in blocks of 16 or 32 (NVFP4, MXFP4)."""
     data, scales = module.integers("weight_packed", "U8"), module.tensor("weight_scale")
+    divisor = None if scales.type.name == "U8" else module.floats("weight_global_scale")
     rows, depth = len(data), 2 * data.shape[1]
-    is_micro = scales.type.name == "U8"
-    block = 32 if is_micro else 16
-    if scales.shape != (rows, depth // block) or depth % block:
+    block = 32 if divisor is None else 16
+    if scales.shape != (rows, depth // block) or depth % block or (divisor is not None and divisor.size != 1):
         raise module.refused(f"has scales {list(scales.shape)} for a matrix {[rows, depth]} in blocks of {block}")
 
     def join() -> BlockTensor:
-        if is_micro:
+        if divisor is None:
             found = powers_of_two(module.integers("weight_scale", "U8"))
         else:
-            found = module.floats("weight_scale") / module.floats("weight_global_scale").reshape(-1)[0]
+            found = module.floats("weight_scale") / divisor.reshape(-1)[0]
         return tensor_of_four_bit_floats(data.reshape(-1, block // 2), found.reshape(-1, 1), (rows, depth))
 
     return module.joined(MXFP4, (rows, depth), _PARTS, join)
@@ -151,7 +151,7 @@ def _four_bit_floats(module: Module) -> JoinedTensor:
 
 def _eight_bits(module: Module) -> JoinedTensor:
     codes, scales = module.integers("weight", "I8"), module.floats("weight_scale")
-    rows, depth = codes.shape
+    rows, depth = module.sizes("weight")
     groups = 1 if scales.size in (1, rows) else scales.size // rows
     if scales.size not in (1, rows * groups) or not 0 < groups <= depth:
         raise module.refused(f"has scales {list(scales.shape)} for a matrix {[rows, depth]}")

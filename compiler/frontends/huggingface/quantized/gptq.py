@@ -45,7 +45,7 @@ def joined_gptq(tensors: Tensors, given: Mapping[str, Any], source: Path) -> Ten
         CompileError: a matrix is not as it must be, or its format is not known.
     """
     layout = given.get("checkpoint_format") or "gptq"
-    if layout not in _FORMATS:
+    if not isinstance(layout, str) or layout not in _FORMATS:
         raise CompileError(
             f"'{source / 'config.json'}': the key 'quantization_config.checkpoint_format' is '{shown(layout)}', which "
             f"is not supported",
@@ -60,7 +60,7 @@ def joined_gptq(tensors: Tensors, given: Mapping[str, Any], source: Path) -> Ten
 
 def _joined(module: Module, less: int) -> JoinedTensor:
     words, zeros = module.integers("qweight", "I32"), module.integers("qzeros", "I32")
-    groups, columns = module.tensor("scales").shape
+    groups, columns = module.sizes("scales")
     bits = 32 * zeros.shape[1] // max(columns, 1)
     depth = 32 * words.shape[0] // bits if bits in _BITS else 0
     fits = words.shape[1] == columns and zeros.shape == (groups, columns * bits // 32) and columns * bits % 32 == 0

@@ -49,7 +49,7 @@ def dequantizable(tensors: Tensors, config: Mapping[str, Any], source: Path) -> 
     if given is None:
         return tensors
     method = given.get("quant_method") if isinstance(given, Mapping) else None
-    if method not in METHODS:
+    if not isinstance(method, str) or method not in METHODS:
         raise CompileError(
             f"'{source / 'config.json'}': the key 'quantization_config.quant_method' is '{shown(method)}', which is "
             "not supported",

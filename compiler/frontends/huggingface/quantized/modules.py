@@ -43,16 +43,29 @@ class Module:
             raise self.refused(f"has no tensor '{part}'")
         return self._tensors[f"{self.name}.{part}"]
 
+    def sizes(self, part: str) -> tuple[int, int]:
+        """Returns the shape of a matrix.
+
+        Raises:
+            CompileError: there is none, or it has no elements.
+        """
+        shape = self.tensor(part).shape
+        if len(shape) != 2 or 0 in shape:
+            raise self.refused(f"has a tensor '{part}' with the shape {list(shape)}, which is no matrix")
+        return shape[0], shape[1]
+
     def integers(self, part: str, *kinds: str, rank: int = 2) -> Array:
         """Returns the elements of a tensor of integers, in their own type; nothing is copied.
 
         Raises:
-            CompileError: there is none, it is of another type than one of `kinds`, or of another rank.
+            CompileError: there is none, it is of another type than one of `kinds` or of another rank, or it is empty.
         """
         found = self.tensor(part)
         if found.type.name not in kinds or found.type.name not in INTEGERS or len(found.shape) != rank:
             of = f"elements of the type {found.type.name} and the shape {list(found.shape)}"
             raise self.refused(f"has a tensor '{part}' with {of}, not of {' or '.join(kinds)} with {rank} dimensions")
+        if 0 in found.shape:
+            raise self.refused(f"has a tensor '{part}' without elements")
         return integers_of(found.type.name, found.data, found.shape)
 
     def floats(self, part: str) -> Array:

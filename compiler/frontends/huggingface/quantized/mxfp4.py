@@ -39,7 +39,11 @@ def joined_mxfp4(tensors: Tensors, given: Mapping[str, Any], source: Path) -> Te
         scales = tensors.get(f"{name}{_SCALES}")
         if name == label or scales is None:
             continue
-        if {blocks.type.name, scales.type.name} != {"U8"} or blocks.shape != (*scales.shape, _BYTES):
+        if (
+            {blocks.type.name, scales.type.name} != {"U8"}
+            or blocks.shape != (*scales.shape, _BYTES)
+            or not scales.shape
+        ):
             raise CompileError(
                 f"'{source}': the tensor '{label}' has the shape {list(blocks.shape)}, its scales {list(scales.shape)}"
             )
