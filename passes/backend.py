@@ -316,6 +316,7 @@ class Backend(ABC):
         merges_kernels: whether kernels that differ in numbers alone become one function.
         takes_checks: whether kernels can look at every position that they read or write.
         compares_kernels: whether kernels can be run between two passes, by :meth:`runnable`.
+        labels_calls: whether the entry notes before each call what of the model it computes, for readers of the code.
         names_by_content: whether kernels can be compiled apart from each other, with symbols that say what they
             compute, so that a further network need not compile them again.
         passes: all passes, in their order.
@@ -334,6 +335,7 @@ class Backend(ABC):
     takes_checks = False
     compares_kernels = False
     names_by_content = False
+    labels_calls = False
     passes: PassList
     computations: Mapping[str, Callable[..., Any]] = {}
 

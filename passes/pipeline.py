@@ -507,10 +507,17 @@ def build_entry(state: ProgramState, context: ProgramContext) -> ProgramState:
         library_context.timed,
         {gv: symbol for gv, kernel in kernels.items() if (symbol := kernel.same or kernel.symbol)},
         {gv: kernel.numbers for gv, kernel in kernels.items()},
-        library_context.checked,
+        _labels_of_calls(library_context, context.backend),
         library_context.calls if context.backend.cancellable else None,
     )
     return replace(state, entry=entry, called=called)
+
+
+def _labels_of_calls(library_context: LibraryContext, backend: Backend) -> Mapping[str, str] | None:
+    """Returns what the entry notes before calls, by the names of tensors; None if it notes nothing."""
+    if library_context.checked is not None or not backend.labels_calls:
+        return library_context.checked
+    return {name: f"{operator}: {name}" for name, operator in library_context.operators.items()}
 
 
 def _kernel_of(program: Program, kernel: GlobalVar) -> str:

@@ -25,7 +25,7 @@ _TIMES = "times are measured of compiled libraries: nnefc bench model.so, and pe
 _INPUTS = "values of inputs are given when a library runs: nnefc run model.so --input NAME=x.npy"
 _THREADS = "the number of threads is chosen when a library runs: nnefc run model.so --threads 4"
 _PROGRESS = "-v prints the phases; --dump DIR writes the program after each"
-_TEXT = "code as text is --emit llvm-ir, asm or cuda, with a folder: -o DIR"
+_TEXT = "code as text is --emit c -o model.c, or --emit llvm-ir, asm or cuda with a folder: -o DIR"
 _MEMORY = "the workspace is planned when the network is compiled; --memory-budget limits how much constants may grow"
 _FORMAT = "the format of a model is recognized by its content, that of the output by its ending: -o model.so"
 _LINKED = "-o model.so is a shared library, model.a a static one, model.o an object file"

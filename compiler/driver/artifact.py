@@ -30,6 +30,7 @@ from nnefc.support.output_files import temporary_folder, write_error, write_toge
 from nnefc.symbolic.dims import Dimension, bounds, is_known, ranges
 from nnefc.symbolic.formulas import factor_of
 from nnefc.symbolic.named_formulas import Formula, names_in
+from nnefc.targets.codegen.c.code import CSourceCode
 from nnefc.targets.codegen.cpu.checks import Checks
 from nnefc.targets.codegen.cpu.isa_levels import IsaLevelsCode
 from nnefc.targets.codegen.cpu.objects import MachineCode
@@ -47,6 +48,7 @@ from nnefc.targets.description.library import (
 from nnefc.targets.link.compilers import command_of
 from nnefc.targets.link.constants import Constants
 from nnefc.targets.link.encrypted_weights import read_key
+from nnefc.targets.link.generated_c import prefix_of, write_c_source
 from nnefc.targets.link.outputs import write_network
 from nnefc.targets.link.vocabulary import write_chat_program, write_vocabulary
 from nnefc.targets.machine.any_target import AnyTarget
@@ -147,12 +149,14 @@ class Artifact:
         """Write the network as a library of the kind that the end of `path` asks for; whole or not at all.
 
         A shared library ends with `.so` (`.dylib`, `.dll` or `.wasm` where the target has those), a static one with
-        `.a`, an object file with `.o`. The latter two come with a C header next to them, `NAME.h`.
+        `.a`, an object file with `.o`. The latter two come with a C header next to them, `NAME.h`. Networks for the
+        target `generic-c` are C source, which ends with `.c` and comes with a header too.
 
         Args:
             path: the file.
             name: what the names of the functions begin with, `NAME_create` and so on, so that several networks can be
-                linked into one program; `nnefc` without it. Shared libraries have the functions by both names.
+                linked into one program; `nnefc` without it, and the file's name for C source. Shared libraries have the
+                functions by both names.
             weights: where the trained values are: "embedded" in the library, or "separate" in a file next to it, whose
                 name ends with `.weights`. None: in the library, or in a file if they are to be encrypted.
             encrypt: a key for the file of trained values, 32 bytes or a file of these, which `load` needs then.
@@ -161,7 +165,17 @@ class Artifact:
         Raises:
             CompileError: an option or a name that does not fit, a file that cannot be written, a failure of the linker.
         """
+        if name is None and isinstance(self.code, CSourceCode):
+            name = prefix_of(Path(path))
         description = replace(self.description, prefix=name) if name is not None else self.description
+        if isinstance(self.code, CSourceCode):
+            if encrypt is not None or cc is not None:
+                raise CompileError(
+                    f"{'encrypt' if encrypt is not None else 'cc'} is for libraries, and not for C source",
+                    hint="leave it out",
+                )
+            write_c_source(self.code.program, self._constants, description, Path(path), weights or "embedded")
+            return
         key = encrypt if encrypt is None or isinstance(encrypt, bytes) else read_key(Path(encrypt))
         with temporary_folder("nnefc-") as folder:
             files = [folder / f"{number}.o" for number in range(len(self.code.objects))]

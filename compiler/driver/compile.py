@@ -229,7 +229,7 @@ def _read(path: Path, options: ReadOptions, code: CodeOptions, backend: Backend)
     is_apart = backend.takes_specializations and not code.only_specialized
 
     def first(**how: Any) -> tuple[Network, ModelSource | None]:
-        if not (code.profile or code.checked):
+        if not (code.profile or code.checked or backend.labels_calls):
             return load(**how), None
         source = ModelSource.read(partial(load, **how))
         return source.network, source

@@ -166,8 +166,11 @@ def _compile_one(
 
 def _file_name(model: Path, target: str) -> str:
     """Returns the model's name up to its first point, with the suffix of the target's shared or static libraries."""
-    zig_target = parse_any_target(target).zig_target
+    machine = parse_any_target(target)
+    zig_target = machine.zig_target
     stem = model.resolve().name.partition(".")[0] or "model"
+    if machine.host.c_source:
+        return f"{stem}.c"
     return stem + (format_of(zig_target).suffix if is_hosted(zig_target) else ".a")
 
 

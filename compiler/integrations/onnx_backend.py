@@ -186,10 +186,14 @@ class NnefcBackendRep(BackendRep):  # type: ignore[misc]
         shape = {name: shape for name, shape in {**known.shapes, **(read.shape or {})}.items() if name not in values}
         options = replace(self._options, read=replace(read, shape=shape, values=values))
         artifact: Artifact = compile_model(self._path, options)
-        self._libraries[key] = artifact.load(**self._load)
+        self._libraries[key] = self._opened(artifact)
         if len(self._libraries) > _MAX_LIBRARIES:
             self._libraries.popitem(last=False)[1].close()
         return self._libraries[key]
+
+    def _opened(self, artifact: Artifact) -> Model:
+        """Loads what was compiled."""
+        return artifact.load(**self._load)
 
 
 class NnefcBackend(Backend):  # type: ignore[misc]

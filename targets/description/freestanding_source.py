@@ -16,17 +16,23 @@ from nnefc.targets.description.library import DEFAULT_PREFIX, LibraryDescription
 
 __all__ = [
     "ARENA_ALIGNMENT",
+    "C_TYPES",
+    "aligned",
     "arena_bytes",
     "arena_source",
     "freestanding_functions",
     "freestanding_header",
     "freestanding_source",
+    "parameter_names",
     "printable",
+    "prototype",
+    "reset_declaration",
+    "tensor_macros",
 ]
 
 ARENA_ALIGNMENT = 64
 
-_C_TYPES = {  # of elements; 16-bit floats have none of their own
+C_TYPES = {
     **{f"{sign}int{bits}": f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)},
     "bool": "uint8_t",
     "float16": "uint16_t",
@@ -34,6 +40,7 @@ _C_TYPES = {  # of elements; 16-bit floats have none of their own
     "float32": "float",
     "float64": "double",
 }
+"""The types of elements at the API boundary; 16-bit floats have none of their own."""
 
 _TAKEN = (
     r"auto|break|case|char|const|continue|default|do|double|else|enum|extern|float|for|goto|if|inline|int|long|register|"
@@ -42,14 +49,14 @@ _TAKEN = (
     r"compl|not|not_eq|or|or_eq|xor|xor_eq|try|catch|throw|export|friend|virtual|explicit|mutable|typename|typeid|nullptr|"
     r"noexcept|constexpr|consteval|constinit|concept|requires|decltype|alignas|alignof|static_assert|thread_local|"
     r"const_cast|dynamic_cast|reinterpret_cast|static_cast|char8_t|char16_t|char32_t|wchar_t|co_await|co_return|co_yield|"
-    r"asm|typeof|typeof_unqual|linux|unix|memcpy|memset|size_t|u?int(8|16|32|64)_t|nnefc_\w*"
+    r"asm|typeof|typeof_unqual|linux|unix|weights|failed|workspace|states|memcpy|memset|size_t|u?int(8|16|32|64)_t|nnefc_\w*"
 )
 """Words of C, of C++ and of GNU's C, what the functions use themselves, and the name of another parameter."""
 
 
 def arena_bytes(description: LibraryDescription) -> int:
     """Returns the workspace, and behind it the states."""
-    return _aligned(description.workspace_bytes) + description.state_bytes
+    return aligned(description.workspace_bytes) + description.state_bytes
 
 
 def freestanding_functions(description: LibraryDescription) -> tuple[str, ...]:
@@ -66,10 +73,6 @@ def freestanding_header(description: LibraryDescription) -> str:
         "ARENA_ALIGNMENT": (ARENA_ALIGNMENT, "what its address is a multiple of"),
         "CONSTANT_BYTES": (description.constant_bytes, f"in the section .rodata.{prefix}_constants"),
     }
-    for role, tensors in (("INPUT", description.inputs), ("OUTPUT", description.outputs)):
-        for index, tensor in enumerate(tensors):
-            sizes[f"{role}_{index}_ITEMS"] = (math.prod(map(int, tensor.shape)), _in_comment(tensor))
-    scalings = _scalings(prefix, description)
     macros = [f"#define {upper}_{name} {value} /* {comment} */" for name, (value, comment) in sizes.items()]
     title = "a network compiled by nnefc" + ("" if prefix == DEFAULT_PREFIX else f": {printable(description.model)}")
     return "\n".join(
@@ -81,7 +84,7 @@ def freestanding_header(description: LibraryDescription) -> str:
             "#include <stdint.h>",
             "",
             *macros,
-            *scalings,
+            *tensor_macros(description),
             "",
             "#ifdef __cplusplus",
             'extern "C" {',
@@ -91,8 +94,8 @@ def freestanding_header(description: LibraryDescription) -> str:
             " * runs with arenas of their own may interrupt each other. Pointers are aligned to their elements.",
             " * The result is 0, or another number if the inputs hold an index out of range or the like. Runs on",
             " * several cores, or in threads that take turns, need a lock for the result to be their own. */",
-            f"{_prototype(description)};",
-            *_reset_declaration(description),
+            f"{prototype(description)};",
+            *reset_declaration(description),
             "",
             "/* An arena, which the linker adds to programs that name it; others bring their own. */",
             f"extern uint8_t {prefix}_arena[{upper}_ARENA_BYTES{' + 1' * (not arena_bytes(description))}];",
@@ -104,6 +107,18 @@ def freestanding_header(description: LibraryDescription) -> str:
             "",
         ]
     )
+
+
+def tensor_macros(description: LibraryDescription) -> list[str]:
+    """Returns macros for how many elements inputs and outputs have, and what those in integers stand for."""
+    lines = []
+    for role, tensors in (("INPUT", description.inputs), ("OUTPUT", description.outputs)):
+        for index, tensor in enumerate(tensors):
+            count = math.prod(map(int, tensor.shape))
+            lines.append(
+                f"#define {description.prefix.upper()}_{role}_{index}_ITEMS {count} /* {_in_comment(tensor)} */"
+            )
+    return [*lines, *_scalings(description.prefix, description)]
 
 
 def _scalings(prefix: str, description: LibraryDescription) -> list[str]:
@@ -128,10 +143,10 @@ def _float(value: float) -> str:
 
 def freestanding_source(description: LibraryDescription) -> str:
     """Returns the C file that defines the functions of a network."""
-    prefix, names = description.prefix, _parameter_names(description)
+    prefix, names = description.prefix, parameter_names(description)
     pointers = ["void *"] * len(names) + ["uint8_t *", "uint8_t *", "const uint8_t *"]
     constants = f"{prefix}_constants" if description.constant_bytes else "(const uint8_t *)0"
-    state = _aligned(description.workspace_bytes)
+    state = aligned(description.workspace_bytes)
     arguments = [*(f"(void *){name}" for name in names), f"(uint8_t *)arena + {state}", "arena", constants]
     return "\n".join(
         [
@@ -141,9 +156,9 @@ def freestanding_source(description: LibraryDescription) -> str:
             "void *memcpy(void *, const void *, size_t);",
             "void *memset(void *, int, size_t);",
             f"int32_t nnefc_network({', '.join(pointers)});",
-            f"{_prototype(description)};",
-            *_reset_declaration(description),
-            f"{_prototype(description)} {{",
+            f"{prototype(description)};",
+            *reset_declaration(description),
+            f"{prototype(description)} {{",
             "    int32_t nnefc_before = nnefc_failed;",
             "    nnefc_failed = 0;",
             f"    int32_t nnefc_status = nnefc_network({', '.join(arguments)});",
@@ -177,12 +192,13 @@ def arena_source(description: LibraryDescription) -> str:
     return "\n".join([*lines, ""])
 
 
-def _reset_declaration(description: LibraryDescription) -> list[str]:
+def reset_declaration(description: LibraryDescription, *more: str) -> list[str]:
+    """Returns the lines that declare the function that sets the states, if there are any."""
     if not description.state_bytes:
         return []
     return [
         "/* Gives the states, which runs keep in the arena, their first values: call it before the first run. */",
-        f"void {description.prefix}_reset(void *arena);",
+        f"void {description.prefix}_reset({', '.join(['void *arena', *more])});",
     ]
 
 
@@ -200,19 +216,24 @@ def _reset(description: LibraryDescription, state: int) -> list[str]:
     ]
 
 
-def _prototype(description: LibraryDescription) -> str:
-    names = _parameter_names(description)
+def prototype(description: LibraryDescription, *more: str) -> str:
+    """Returns the declaration of the function that runs a network, without a semicolon.
+
+    Args:
+        more: parameters after the arena.
+    """
+    names = parameter_names(description)
     count = len(description.inputs)
     tensors = (*description.inputs, *description.outputs)
     qualifiers = ["const "] * count + [""] * len(description.outputs)
     parameters = [
-        f"{qualifier}{_C_TYPES[tensor.dtype]} *{name}"
+        f"{qualifier}{C_TYPES[tensor.dtype]} *{name}"
         for qualifier, tensor, name in zip(qualifiers, tensors, names, strict=True)
     ]
-    return f"int {description.prefix}_run({', '.join([*parameters, 'void *arena'])})"
+    return f"int {description.prefix}_run({', '.join([*parameters, 'void *arena', *more])})"
 
 
-def _parameter_names(description: LibraryDescription) -> list[str]:
+def parameter_names(description: LibraryDescription) -> list[str]:
     """Names of the tensors as C takes them, all different."""
     roles: Sequence[tuple[str, Sequence[TensorDescription]]]
     roles = (("input", description.inputs), ("output", description.outputs))
@@ -242,5 +263,6 @@ def printable(text: str) -> str:
     return one_line.encode("ascii", "replace").decode().replace("?", "_")[:80]
 
 
-def _aligned(size: int) -> int:
+def aligned(size: int) -> int:
+    """Returns a number of bytes, up to the next multiple of the arena's alignment."""
     return -(-size // ARENA_ALIGNMENT) * ARENA_ALIGNMENT

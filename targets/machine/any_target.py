@@ -10,6 +10,7 @@ from nnefc.support.diagnostics import CompileError
 from nnefc.targets.machine.cpu.multiversioning import MULTI, with_levels
 from nnefc.targets.machine.cpu.parsing import parse_target
 from nnefc.targets.machine.cpu.target import PRECISIONS, Target
+from nnefc.targets.machine.named_targets import C_SOURCE
 from nnefc.targets.machine.system import FileFormat
 
 __all__ = ["AnyTarget", "parse_any_target"]
@@ -73,8 +74,11 @@ class AnyTarget(Protocol):
         """
 
 
-_PARSERS = {"cuda": ("nnefc.targets.machine.cuda.target", "parse_cuda_target")}
-"""The first word of a target that is no CPU, and what reads the text."""
+_PARSERS = {
+    "cuda": ("nnefc.targets.machine.cuda.target", "parse_cuda_target"),
+    C_SOURCE: ("nnefc.targets.machine.cpu.c_source", "parse_c_target"),
+}
+"""The first word of a target that is no CPU with code of LLVM's, and what reads the text."""
 
 
 _MAX_LETTERS = 4096
@@ -118,7 +122,7 @@ def _machine(text: str) -> AnyTarget:
     words = text.split()
     if MULTI in words:
         machine = _machine(" ".join(word for word in words if word != MULTI))
-        if not isinstance(machine, Target):
+        if not isinstance(machine, Target) or machine.c_source:
             raise CompileError(f"the target {machine.name!r} has no levels", hint="those of processors have")
         return with_levels(machine)
     kind = next(iter(words), "")

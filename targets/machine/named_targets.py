@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from nnefc.targets.machine.cpu.architecture import Vectors, architecture_of
 from nnefc.targets.machine.system import FileFormat, system_of
 
-__all__ = ["DEFAULT_GPUS", "NAMED_TARGETS", "NamedTarget"]
+__all__ = ["C_SOURCE", "DEFAULT_GPUS", "NAMED_TARGETS", "NamedTarget"]
+
+C_SOURCE = "generic-c"
+"""The target whose code is C source: see `cpu/c_source.py`."""
 
 DEFAULT_GPUS = (80, 86, 90)
 """The architectures of NVIDIA GPUs that the target `cuda` stands for."""

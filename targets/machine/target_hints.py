@@ -57,7 +57,11 @@ _SPELLINGS = (
     (r"wasm64", "WebAssembly of 32 bits is what engines run: say wasm32-wasi"),
     (r"riscv(64)?|rv64.*|riscv64gc", "say riscv64-linux-gnu, or riscv64gcv-linux-gnu with vectors"),
     (r"riscv32|rv32.*", "RISC-V of 32 bits, for microcontrollers: say riscv32imc"),
-    (r"cpu|host|local|auto|default|generic|this|linux|c", "this machine: say llvm"),
+    (r"cpu|host|local|auto|default|generic|this|linux", "this machine: say llvm"),
+    (
+        r"c|c99|ansic|csource|plainc|(iar|keil|xtensa|tensilica|avr|msp430|dsp\w*)",
+        "C source for any C compiler: say generic-c",
+    ),
     (r"gpu|nvidia|nvptx(64)?|cudnn|tensorrt|ptx", "NVIDIA's GPUs: say cuda"),
     (r"(cuda)?sm(\d\d\d?)a?", r"say cuda -arch=sm_\2"),
     (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from nnefc.targets.machine.cpu.architecture import Vectors
-from nnefc.targets.machine.named_targets import DEFAULT_GPUS, NAMED_TARGETS
+from nnefc.targets.machine.named_targets import C_SOURCE, DEFAULT_GPUS, NAMED_TARGETS
 
 __all__ = ["Row", "target_rows"]
 
@@ -34,14 +34,25 @@ _CUDA = Row(
 )
 
 
+_C_SOURCE = Row(
+    name=C_SOURCE,
+    triple="any",
+    about="C99 source for any C compiler; with -mcpu=cortex-m4 and the like the DSP instructions of Arm",
+    file="C .c",
+    vectors="none",
+    features="nothing",
+    proof="GCC, Clang; qemu-system-arm, qemu-riscv32",
+)
+
+
 def target_rows() -> list[Row]:
-    """Returns the named targets, in their order, and GPUs."""
+    """Returns the named targets, in their order, C source, and GPUs."""
     rows = []
     for known in NAMED_TARGETS:
         file = f"{known.format.title} {known.format.suffix if known.hosted else '.a'}"
         features = (" ".join(known.features) if known.hosted else "") or "nothing"
         rows.append(Row(known.name, known.triple, known.about, file, _words(known.vectors), features, known.proof))
-    return [*rows, _CUDA]
+    return [*rows, _C_SOURCE, _CUDA]
 
 
 def _words(vectors: Vectors) -> str:

@@ -61,6 +61,16 @@ def test_code_as_text_goes_into_a_folder(kind: str, end: str, model: Path, tmp_p
     assert all(name.endswith(end) for name in names)
 
 
+@pytest.mark.parametrize("arguments", [["--emit", "c", "-o", "digits.c"], ["-o", "digits.c", "-t", "cortex-m4"]])
+def test_c_source_is_a_file_and_a_header(
+    arguments: list[str], model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert nnefc("compile", model, *arguments)[0] == 0
+    assert sorted(os.listdir(tmp_path)) == ["digits.c", "digits.h"]
+    assert "int digits_run(const float *image, float *" in Path("digits.h").read_text()
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "message"),
     [
@@ -70,6 +80,10 @@ def test_code_as_text_goes_into_a_folder(kind: str, end: str, model: Path, tmp_p
         (["-o", "code", "--emit", "asm", "--name", "digits"], 2, "--name is an option for libraries"),
         (["-o", "code", "--emit", "asm", "--weights", "separate"], 2, "--weights is an option for libraries"),
         (["-o", "code", "--emit", "pascal"], 2, "pascal"),
+        (["-o", "code", "--emit", "c"], 1, "end the name with .c"),
+        (["-o", "code.c", "-t", "znver4"], 1, "leave the target out"),
+        (["-o", "code.c", "--cc", "gcc"], 2, "--cc is an option for libraries"),
+        (["-o", "digits.so", "-t", "generic-c"], 1, "end the name with .c"),
     ],
 )
 def test_what_does_not_fit_is_reported_and_nothing_is_written(

@@ -19,6 +19,7 @@ import numpy as np
 from nnefc.driver.artifact import Artifact
 from nnefc.targets.link.elf_file import ElfFile
 from nnefc.targets.link.zig import zig
+from nnefc.targets.machine.cpu.parsing import parse_target
 
 __all__ = ["BOARDS", "Board", "Measured", "program_of", "run_on_board", "stored_bytes"]
 
@@ -86,12 +87,21 @@ class Measured:
     flash_bytes: int
 
 
-def run_on_board(artifact: Artifact, inputs: Mapping[str, np.ndarray], folder: Path | None = None) -> Measured:
-    """Link a network into a program and run it once, in a folder that is kept if it is given."""
+def run_on_board(
+    artifact: Artifact, inputs: Mapping[str, np.ndarray], folder: Path | None = None, target: str = ""
+) -> Measured:
+    """Link a network into a program and run it once, in a folder that is kept if it is given.
+
+    Args:
+        artifact: for the board, or C source.
+        inputs: by name.
+        folder: where files are written.
+        target: the target whose board runs it, for C source.
+    """
     if folder is None:
         with tempfile.TemporaryDirectory(prefix="nnefc-board-") as name:
-            return run_on_board(artifact, inputs, Path(name))
-    board = BOARDS[artifact.target.name]
+            return run_on_board(artifact, inputs, Path(name), target)
+    board = BOARDS[target or artifact.target.name]
     program = program_of(artifact, inputs, folder, board)
     done = subprocess.run([*board.command, str(program)], capture_output=True, timeout=300, check=False)
     assert done.returncode == 0, f"{board.name} ended with {done.returncode}: {done.stderr.decode()}"
@@ -108,16 +118,18 @@ def stored_bytes(program: Path) -> int:
 
 def program_of(artifact: Artifact, inputs: Mapping[str, np.ndarray], folder: Path, board: Board) -> Path:
     """A program that runs a network on these inputs and writes its outputs and what was counters."""
-    artifact.export(folder / "net.a", name="net")
+    network = folder / ("net.c" if artifact.target.host.c_source else "net.a")
+    artifact.export(network, name="net")
     for index, tensor in enumerate(artifact.inputs):
         (folder / f"input{index}.bin").write_bytes(np.ascontiguousarray(inputs[tensor.name]).tobytes())
     (folder / "main.c").write_text(_main(artifact))
-    return _linked(artifact, folder, board, folder / "net.a")
+    return _linked(artifact, folder, board, network)
 
 
 def _linked(artifact: Artifact, folder: Path, board: Board, network: Path) -> Path:
     """The program with a network, or with another file that replaces it."""
-    host, program = artifact.target.host, folder / f"{network.stem}.elf"
+    name = next(name for name, known in BOARDS.items() if known is board)
+    host, program = parse_target(name), folder / f"{network.stem}.elf"
     words = [
         *zig(),
         "cc",
@@ -129,7 +141,15 @@ def _linked(artifact: Artifact, folder: Path, board: Board, network: Path) -> Pa
         "-fno-sanitize=all",
         "-fno-unwind-tables",
     ]
-    words += ["-ffreestanding", "-Wl,--gc-sections", f"-I{EXAMPLE}", f"-I{_HERE}", f"-I{folder}"]
+    words += ["-DNET_STATIC_ARENA"] * (network.suffix == ".c")
+    words += [
+        "-ffreestanding",
+        "-Wl,--gc-sections",
+        f"-I{EXAMPLE}",
+        f"-I{_HERE}",
+        f"-I{_HERE / 'headers'}",
+        f"-I{folder}",
+    ]
     words += ["-Wl,-e,board_start", *([] if board.script is None else ["-T", str(board.script)])]
     words += [*map(str, board.sources), str(folder / "main.c"), str(network)]
     done = subprocess.run([*words, "-o", str(program)], capture_output=True, check=False)

@@ -29,7 +29,8 @@ __all__ = ["compile_model"]
     group="Output",
     type=click.Path(path_type=Path),
     help="The file to write, required: NAME.so is a shared library (or .dylib, .dll, .wasm, depending on the target), "
-    "NAME.a a static library, NAME.o an object file; the last two with a C header. With --emit or --targets, a folder.",
+    "NAME.a a static library, NAME.o an object file, NAME.c C source; the last three with a C header. With --emit or "
+    "--targets, a folder; with --emit c, NAME.c.",
 )
 @compiler_options(["target"])
 @option(
@@ -83,8 +84,9 @@ __all__ = ["compile_model"]
     "--emit",
     group="Output",
     common=False,
-    type=click.Choice(["llvm-ir", "asm", "cuda"]),
-    help="Write the network's code as text instead of a library: a file for each LLVM module, or CUDA source.",
+    type=click.Choice(["c", "llvm-ir", "asm", "cuda"]),
+    help="Write the network's code as text instead of a library: C99 for any C compiler, or for a microcontroller that "
+    "-t names; a file for each LLVM module; or CUDA source.",
 )
 @compiler_options(CompileKeywords.__annotations__)
 @option(
@@ -129,6 +131,13 @@ def compile_model(
         return
     model, output = needed("model", model), needed("output", output)
     form = given({"name": name, "weights": weights, "encrypt": encrypt, "cc": cc})
+    if targets is None and (emit == "c" or (emit is None and output.suffix == ".c")):
+        if encrypt is not None or cc is not None:
+            raise click.UsageError(
+                f"--{'cc' if encrypt is None else 'encrypt'} is an option for libraries: it cannot be used for C source"
+            )
+        emit = None
+        check_c_source(output, keywords, name)
     if emit is not None and form:
         raise click.UsageError(f"--{next(iter(form))} is an option for libraries: it cannot be used with --emit")
     if jobs is not None and targets is None:
@@ -181,11 +190,16 @@ def compile_model(
         from nnefc.cli.tables import trial_lines
 
         separate = "encrypt" in form or weights == "separate"
-        lines = [*trial_lines(artifact.trials), *closing_lines(output, artifact, phases.seconds, separate=separate)]
+        lines = [
+            *trial_lines(artifact.trials),
+            *closing_lines(output, artifact, phases.seconds, separate=separate, name=name),
+        ]
         click.echo("\n".join(lines), err=True)
 
 
-def closing_lines(output: Path, artifact: Artifact, seconds: float, *, separate: bool) -> list[str]:
+def closing_lines(
+    output: Path, artifact: Artifact, seconds: float, *, separate: bool, name: str | None = None
+) -> list[str]:
     """Returns what was written, how large it is, which dimensions are dynamic, and how to run it.
 
     Args:
@@ -193,6 +207,7 @@ def closing_lines(output: Path, artifact: Artifact, seconds: float, *, separate:
         artifact: what was written.
         seconds: that it took.
         separate: whether the constants are in a file of their own.
+        name: what the names of functions begin with, if that was chosen.
     """
     from nnefc.cli.dynamic_dims import range_text
     from nnefc.cli.tables import size_line
@@ -204,8 +219,11 @@ def closing_lines(output: Path, artifact: Artifact, seconds: float, *, separate:
     if output.suffix in (".so", ".dylib", ".dll"):
         here = is_this_machine(artifact.target.zig_target)
         lines.append(f"run it{'' if here else ', on its target'}: nnefc run {shlex.quote(str(output))} --random 0")
-    elif output.suffix in (".a", ".o"):
-        header = output.with_name(f"{artifact.description.prefix}.h")
+    elif output.suffix in (".a", ".o", ".c"):
+        from nnefc.targets.link.generated_c import prefix_of
+
+        own = prefix_of(output) if output.suffix == ".c" else artifact.description.prefix
+        header = output.with_name(f"{name or own}.h")
         lines.append(f"call it from C: {header} declares its functions")
     if not artifact.target.host.hosted:
         lines.append(arena_line(artifact))
@@ -251,6 +269,21 @@ def check_writable(output: Path) -> None:
         pass
 
 
+def check_c_source(output: Path, keywords: dict[str, Any], name: str | None) -> None:
+    """Refuses, before any work, a file that is not called like C source; makes the target one of C source."""
+    from nnefc.support.minimal_tvm import import_tvm
+
+    import_tvm()
+    from nnefc.targets.description.library import check_prefix
+    from nnefc.targets.link.generated_c import check_c_output
+    from nnefc.targets.machine.cpu.c_source import c_target_of
+
+    keywords["target"] = c_target_of(keywords.get("target"))
+    check_c_output(output, keywords["target"])
+    if name is not None:
+        check_prefix(name)
+
+
 def check_form(output: Path, target: str, name: str | None, cc: str | None) -> None:
     """Refuses, before minutes of work, a file or compiler that the target does not have, or a name that C rejects."""
     from nnefc.targets.description.library import check_prefix
@@ -258,7 +291,11 @@ def check_form(output: Path, target: str, name: str | None, cc: str | None) -> N
     from nnefc.targets.link.outputs import check_output
     from nnefc.targets.machine.any_target import parse_any_target
 
-    zig_target = parse_any_target(target).zig_target
+    machine = parse_any_target(target)
+    zig_target = machine.zig_target
+    if machine.host.c_source:
+        check_c_source(output, {"target": target}, name)
+        return
     check_output(output, zig_target)
     check_compiler(zig_target, cc)
     if name is not None:

@@ -79,6 +79,7 @@ class Target:
         small: whether code shall be small rather than fast.
         patches: whether the first layers are computed a few rows at a time, for less memory.
         reproducible: whether results shall have the same bits as on every other machine: see `reproducible.py`.
+        c_source: whether code for it is C source, which the user's compiler takes.
         levels: if a library shall have code for several ISA levels (multiversioning), a target for each.
     """
 
@@ -102,9 +103,13 @@ class Target:
     small: bool = False
     patches: bool = False
     reproducible: bool = False
+    c_source: bool = False
     levels: tuple[Target, ...] = ()
 
-    backend = "cpu"
+    @property
+    def backend(self) -> str:
+        """The module of `compiler/backends/` that makes code for it."""
+        return "c_source" if self.c_source else "cpu"
 
     @property
     def host(self) -> Target:

@@ -1,0 +1,1 @@
+"""Translates TIR functions to C99 source."""

@@ -1,0 +1,603 @@
+"""Translates kernels to functions of C99, and the entry to the body of the function that runs the network.
+
+    kernel(A: pointer, B: pointer):           static void nnefc__kernel_pad(const float *NNEFC__NO_ALIAS a, …) {
+        for i in 16: B[i] = A[i] * 2    →         for (int32_t i = 0; i < 16; ++i) {
+                                                      b[i] = a[i] * 2.0f;
+                                                  }
+                                              }
+
+Pointers are `restrict`, but for operands that a kernel may overwrite. A small array whose elements are all accessed at
+constant positions is a variable for each element: a tile of sums stays in registers with any compiler.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+
+import tvm_ffi
+from tvm import tirx
+from tvm.ir import PointerType, StringImm
+from tvm.ir.expr import Call, TensorLoad
+
+from nnefc.support.diagnostics import CompileError
+from nnefc.targets.codegen.c.c_types import pointee, storage_type, value_type
+from nnefc.targets.codegen.c.expressions import FAILED, Block, ExpressionWriter, Memory, pointer_cast
+from nnefc.targets.codegen.c.helpers import PREFIX, UPPER_PREFIX
+from nnefc.targets.codegen.c.names import Names, identifier
+from nnefc.targets.codegen.cpu.expressions import dtype_of, inside, lanes_of, name_of, operands_of
+
+__all__ = ["Area", "Function", "entry_body", "function_name", "kernel_function", "math_function", "reports_failures"]
+
+_DATA = "tirx.buffer_data"
+_FAILURES = frozenset({"nnefc_kernel_error", "nnefc_run_failed"})
+_NOTE = "nnefc_at_step"
+_JUMPS = {"tirx.break_loop": "break;", "tirx.continue_loop": "continue;"}
+_SCALARS = 128
+"""Elements of an array that may become variables, at most."""
+
+_KERNEL = re.compile(r"^nnefc_kernel_")
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function in C.
+
+    Attributes:
+        symbol: of the function of TIR.
+        prototype: what it is called by, without the semicolon.
+        lines: its body.
+        externs: the functions of C's library that it calls.
+    """
+
+    symbol: str
+    prototype: str
+    lines: tuple[str, ...]
+    externs: frozenset[str]
+
+    @property
+    def text(self) -> str:
+        """The definition."""
+        return "\n".join([f"{self.prototype} {{", *self.lines, "}", ""])
+
+
+@dataclass(frozen=True)
+class Area:
+    """What the entry's operands are parts of.
+
+    Attributes:
+        name: of a pointer; empty for the constants, which are arrays.
+        dtype: of the elements that it points to; uint8 for areas of several tensors.
+        constant: whether nothing writes it.
+    """
+
+    name: str
+    dtype: str
+    constant: bool
+
+
+def function_name(symbol: str) -> str:
+    """Returns the name of a kernel in C, different for each symbol and from those of helper functions."""
+    name = identifier(_KERNEL.sub("", symbol))
+    whole = name == _KERNEL.sub("", symbol)
+    return f"{PREFIX}kernel_{name}" + ("" if whole else f"_{sha256(symbol.encode()).hexdigest()[:8]}")
+
+
+def reports_failures(func: tirx.PrimFunc) -> bool:
+    """Returns whether a kernel looks at its operands for what the operation does not allow."""
+    found: list[Call] = []
+
+    def look(call: Call) -> None:
+        if name_of(call) == "tirx.call_extern" and str(call.args[0].value) in _FAILURES:
+            found.append(call)
+
+    tvm_ffi.structural_walk(func.body, (Call, look))
+    return bool(found)
+
+
+def kernel_function(func: tirx.PrimFunc, shared: Collection[int] = ()) -> Function:
+    """Returns a kernel, a flat function of pointers and numbers, in C.
+
+    Args:
+        func: after all passes over objects.
+        shared: the positions of pointers that may point to the same memory as others.
+    """
+    symbol = str(func.attrs["global_symbol"])
+    writer = _FunctionWriter()
+    written = _written(func)
+    declared = []
+    for position, param in enumerate(func.params):
+        name = writer.names.fresh(str(param.name).removesuffix("_data"))
+        writer.variables[param] = name
+        if isinstance(param.ty, PointerType):
+            constant, dtype = param not in written, pointee(param.ty)
+            writer.memory[param] = Memory(name, dtype, constant)
+            restrict = "" if position in shared else f"{UPPER_PREFIX}NO_ALIAS "
+            declared.append((name, f"{'const ' * constant}{storage_type(dtype)} *{restrict}{name}"))
+        else:
+            declared.append((name, f"const {value_type(str(param.ty.dtype))} {name}"))
+    if reports_failures(func):
+        declared.append((FAILED, f"int32_t *{FAILED}"))
+    lines = writer.body(func.body)
+    unused = [f"    (void){name};" for name, _ in declared if not _uses(name, lines)]
+    parameters = ", ".join(text for _, text in declared)
+    prototype = f"{UPPER_PREFIX}KERNEL void {function_name(symbol)}({parameters or 'void'})"
+    return Function(symbol, prototype, (*unused, *lines), frozenset(writer.externs))
+
+
+def math_function(func: tirx.PrimFunc) -> Function:
+    """Returns a function of one number, whose body returns an expression, in C."""
+    symbol = str(func.attrs["global_symbol"])
+    writer = _FunctionWriter(returns=True)
+    (param,) = func.params
+    writer.variables[param] = writer.names.fresh(str(param.name))
+    lines = writer.body(func.body)
+    dtype = value_type(str(param.ty.dtype))
+    prototype = f"static {dtype} {symbol}(const {dtype} {writer.variables[param]})"
+    return Function(symbol, prototype, tuple(lines), frozenset(writer.externs))
+
+
+def entry_body(func: tirx.PrimFunc, areas: Mapping[str, Area], reporting: Collection[str]) -> Function:
+    """Returns the statements of the entry, which call the kernels.
+
+    A constant is written as `@constant OFFSET TYPE@`: the file's writer knows which array it is in.
+
+    Args:
+        func: the entry.
+        areas: what its parameters are, by their names.
+        reporting: the symbols of kernels that take the address of a variable for failures.
+    """
+    writer = _EntryWriter(reporting)
+    for param in func.params:
+        writer.areas_of[param] = areas[str(param.name)]
+        writer.variables[param] = areas[str(param.name)].name
+    lines = writer.body(func.body)
+    return Function(str(func.attrs["global_symbol"]), "", tuple(lines), frozenset(writer.externs))
+
+
+class _FunctionWriter(ExpressionWriter):
+    """Writes the statements of a function."""
+
+    def __init__(self, prefix: str = "", returns: bool = False) -> None:
+        super().__init__(Names(prefix=prefix))
+        self._returns = returns
+        self._uses: Counter[tirx.Var] = Counter()
+        self._scalars: set[tirx.Var] = set()
+        self._undeclared: dict[str, str] = {}  # variables that are declared with their first value
+
+    def body(self, stmt: tirx.Stmt) -> list[str]:
+        """Returns the lines of a function's body."""
+        self._uses, self._scalars = _used(stmt), _kept_in_variables(stmt)
+        self._statement(stmt)
+        return self.block.lines
+
+    def _statement(self, stmt: tirx.Stmt) -> None:
+        if isinstance(stmt, tirx.For | tirx.While | tirx.IfThenElse | tirx.Evaluate):
+            self._declare_all()
+        match stmt:
+            case tirx.SeqStmt():
+                for part in stmt.seq:
+                    self._statement(part)
+            case tirx.AttrStmt():
+                self._statement(stmt.body)
+            case tirx.For():
+                self._loop(stmt)
+            case tirx.While():
+                self._while(stmt)
+            case tirx.IfThenElse():
+                self._branch(stmt)
+            case tirx.Bind():
+                self._bind(stmt)
+            case tirx.DeclBuffer():
+                self._declare(stmt)
+            case tirx.AllocBuffer():
+                self._allocate(stmt.buffer)
+            case tirx.BufferStore():
+                self._store(stmt)
+            case tirx.Evaluate():
+                self._evaluate(stmt.value)
+            case tirx.Return():
+                self._return(stmt)
+            case tirx.Break():
+                self.block.add("break;")
+            case tirx.Continue():
+                self.block.add("continue;")
+            case _:
+                raise CompileError(
+                    f"C source has no form of the statement {type(stmt).__name__}",
+                    hint="compile a static library: -t cortex-m4 -o NAME.a",
+                )
+
+    def _inner(self, begin: str, stmt: tirx.Stmt) -> None:
+        """Writes statements in a block of their own."""
+        self.block.add(begin)
+        self.block.depth += 1
+        with self.names.scope():
+            self._statement(stmt)
+        self._undeclared = {}  # of variables that have got no value in the block
+        self.block.depth -= 1
+
+    def _loop(self, loop: tirx.For) -> None:
+        dtype = dtype_of(loop.loop_var)
+        begin, extent = loop.min, loop.extent
+        first = self.text(begin)
+        step = 1 if loop.step is None else int(loop.step)
+        is_zero = isinstance(begin, tirx.IntImm) and int(begin) == 0
+        if isinstance(begin, tirx.IntImm) and isinstance(extent, tirx.IntImm):
+            end = str(int(begin) + int(extent))
+        else:
+            end = self.text(extent if is_zero else begin + extent)
+        with self.names.scope():
+            name = self.names.fresh(str(loop.loop_var.name))
+            self.variables[loop.loop_var] = name
+            move = f"++{name}" if step == 1 else f"{name} += {step}"
+            self._inner(f"for ({value_type(dtype)} {name} = {first}; {name} < {end}; {move}) {{", loop.body)
+            self.block.add("}")
+
+    def _while(self, loop: tirx.While) -> None:
+        outer, self.block = self.block, Block(self.block.depth + 1)
+        condition = self.value(loop.condition)
+        before, self.block = self.block.lines, outer
+        if not before:
+            self._inner(f"while ({condition.text}) {{", loop.body)
+            self.block.add("}")
+            return
+        self.block.add("for (;;) {")
+        self.block.lines += before
+        self.block.add(f"    if (!({condition.text})) {{")
+        self.block.add("        break;")
+        self.block.add("    }")
+        self.block.depth += 1
+        with self.names.scope():
+            self._statement(loop.body)
+        self.block.depth -= 1
+        self.block.add("}")
+
+    def _branch(self, stmt: tirx.IfThenElse) -> None:
+        self._inner(f"if ({self.text(stmt.condition)}) {{", stmt.then_case)
+        if stmt.else_case is not None:
+            self._inner("} else {", stmt.else_case)
+        self.block.add("}")
+
+    def _bind(self, stmt: tirx.Bind) -> None:
+        var = stmt.var
+        if isinstance(var.ty, PointerType):
+            self._bind_pointer(var, stmt.value)
+            return
+        if not self._uses[var] and not _has_effect(stmt.value):
+            return
+        if lanes_of(stmt.value) > 1:
+            self.bind_vector(var, stmt.value)
+            return
+        self.variables[var] = self.alias(str(var.name), stmt.value)
+
+    def _bind_pointer(self, var: tirx.Var, value: tirx.Expr) -> None:
+        text, _, constant = self.pointer(value)
+        dtype = pointee(var.ty)
+        if not self._uses[var]:
+            return
+        name = self.names.fresh(str(var.name).removesuffix("_data"))
+        self.variables[var], self.memory[var] = name, Memory(name, dtype, constant)
+        self.block.add(f"{'const ' * constant}{storage_type(dtype)} *const {name} = {text};")
+
+    def _declare(self, stmt: tirx.DeclBuffer) -> None:
+        """A buffer is the memory that a pointer points to."""
+        data = stmt.data
+        if isinstance(data, Call) and name_of(data) == _DATA:
+            data = data.args[0]
+        if data not in self.memory:
+            return  # nothing reads or writes it
+        memory, dtype = self.memory[data], str(stmt.buffer.dtype)
+        name = pointer_cast(memory.name, memory.dtype, dtype, memory.constant)
+        self.memory[stmt.buffer] = Memory(
+            name if name.isidentifier() else f"({name})", dtype, memory.constant, memory.scalars
+        )
+
+    def _allocate(self, buffer: tirx.Var) -> None:
+        dtype, size = str(buffer.dtype), 1
+        for extent in buffer.shape:
+            size *= int(extent)
+        type_, name = storage_type(dtype), str(buffer.name)
+        if buffer in self._scalars:
+            names = tuple(self.names.fresh(f"{name}_{number}" if size > 1 else name) for number in range(size))
+            self.memory[buffer] = Memory("", dtype, scalars=names)
+            self._undeclared |= dict.fromkeys(names, dtype)
+            return
+        array = self.names.fresh(name)
+        self.memory[buffer] = Memory(array, dtype)
+        self.block.add(f"{type_} {array}[{size}];")
+
+    def _store(self, stmt: tirx.BufferStore) -> None:
+        (index,) = stmt.indices
+        lanes = lanes_of(stmt.value)
+        if lanes == 1:
+            self._assign(stmt.buffer, self.lane(index, 0), stmt.value)
+            return
+        values = [self.lane(stmt.value, lane) for lane in range(lanes)]
+        if _reads_others(stmt):
+            variables = []
+            for value in values:
+                var = tirx.Var("lane", value.expr_ty())
+                self.variables[var] = self.named("lane", value)
+                variables.append(var)
+            values = variables
+        for lane, value in enumerate(values):
+            self._assign(stmt.buffer, self.lane(index, lane), value)
+
+    def _assign(self, buffer: tirx.Var, index: tirx.Expr, value: tirx.Expr) -> None:
+        dtype = self.memory[buffer].dtype
+        made = self.atom(value) if dtype_of(value) == "bool" else self.text(value)
+        target = self.element(buffer, index)
+        if target in self._undeclared:
+            del self._undeclared[target]
+            target = f"{storage_type(dtype)} {target}"
+        self.block.add(f"{target} = {f'({storage_type(dtype)})' * (dtype_of(value) == 'bool')}{made};")
+
+    def _declare_all(self) -> None:
+        """Declares the variables that have no value yet."""
+        for variable, dtype in self._undeclared.items():
+            self.block.add(f"{storage_type(dtype)} {variable} = {'0.0f' if dtype == 'float32' else '0'};")
+        self._undeclared = {}
+
+    def _evaluate(self, value: tirx.Expr) -> None:
+        if not isinstance(value, Call):
+            return
+        name = name_of(value)
+        if name in ("tirx.call_extern", "tirx.call_pure_extern"):
+            self._call_statement(value)
+        elif name in _JUMPS:
+            self.block.add(_JUMPS[name])
+        else:
+            self.block.add(f"(void){self.atom(value)};")  # which is refused where C has no form of it
+
+    def _call_statement(self, call: Call) -> None:
+        symbol = str(call.args[0].value)
+        if symbol == "nnefc_kernel_error":
+            self.block.add(f"{self.failure} = 1; /* {_comment(call.args[1])} */")
+        elif symbol == _NOTE:
+            self.block.add(f"/* {_comment(call.args[1])} */")
+        elif symbol in ("memcpy", "memset"):
+            self.externs.add(symbol)
+            target, source, size = call.args[1:]
+            begin = self.pointer(target)[0]
+            given = self.pointer(source)[0] if symbol == "memcpy" else self.text(source)
+            count = self.text(size) if isinstance(size, tirx.IntImm) else f"(size_t){self.atom(size)}"
+            self.block.add(f"{symbol}({begin}, {given}, {count});")
+        else:
+            self.block.add(f"{self.text(call)};")
+
+    def _return(self, stmt: tirx.Return) -> None:
+        if self._returns:
+            self.block.add(f"return {self.text(stmt.value)};")
+        elif self.block.depth > 1:
+            self.block.add("return;")
+
+
+class _EntryWriter(_FunctionWriter):
+    """Writes the entry: calls of kernels with parts of areas."""
+
+    failure = FAILED
+
+    def __init__(self, reporting: Collection[str]) -> None:
+        super().__init__(prefix=PREFIX)
+        self.areas_of: dict[tirx.Var, Area] = {}
+        self._reporting = reporting
+
+    def pointer(self, expr: tirx.Expr) -> tuple[str, str, bool]:
+        target, inner = None, expr
+        if isinstance(expr, Call) and name_of(expr) == "tirx.reinterpret":
+            target, inner = pointee(expr.ty), expr.args[0]
+        if isinstance(inner, Call) and name_of(inner) == "tirx.address_of":
+            load = inner.args[0]
+            if load.source in self.areas_of:
+                area = self.areas_of[load.source]
+                dtype = target or "uint8"
+                return self._address(area, load.indices[0], dtype), dtype, area.constant
+        return super().pointer(expr)
+
+    def _address(self, area: Area, offset: tirx.Expr, dtype: str) -> str:
+        """Returns the address of an offset in bytes into an area, as a pointer to a type."""
+        known, others = _split(offset)
+        moved = " + ".join(self.atom(each) for each in others)
+        if not area.name:
+            if not moved:
+                return f"@constant {known} {dtype}@"
+            return pointer_cast(f"@constant {known} uint8@ + {moved}", "uint8", dtype, constant=True)
+        if not moved and not known:
+            return pointer_cast(area.name, area.dtype, dtype, area.constant)
+        bytes_ = pointer_cast(area.name, area.dtype, "uint8", area.constant)
+        bytes_ = bytes_ if bytes_.isidentifier() else f"({bytes_})"
+        index = " + ".join([*([str(known)] if known else []), *([moved] if moved else [])])
+        return pointer_cast(f"&{bytes_}[{index}]", "uint8", dtype, area.constant)
+
+    def _declare(self, stmt: tirx.DeclBuffer) -> None:
+        if stmt.data in self.areas_of:
+            self.areas_of[stmt.buffer] = self.areas_of[stmt.data]
+            return
+        super()._declare(stmt)
+
+    def _call_statement(self, call: Call) -> None:
+        symbol = str(call.args[0].value)
+        if not _KERNEL.match(symbol):
+            super()._call_statement(call)
+            return
+        arguments = [self._argument(arg).text for arg in call.args[1:]]
+        if symbol in self._reporting:
+            arguments.append(f"&{FAILED}")
+        self.block.add(f"{function_name(symbol)}({', '.join(arguments)});")
+
+    def _return(self, _stmt: tirx.Return) -> None:
+        if self.block.depth > 1:
+            self.block.add(f"return (int){FAILED};")
+
+
+def _reads_others(store: tirx.BufferStore) -> bool:
+    """Returns whether lanes of a vector are computed of elements that other lanes are stored to."""
+
+    def crosses(expr: tirx.Expr, is_shuffled: bool) -> bool:
+        if isinstance(expr, TensorLoad) and expr.source.same_as(store.buffer):
+            return is_shuffled or not tvm_ffi.structural_equal(expr.indices[0], store.indices[0])
+        shuffled = is_shuffled or isinstance(expr, tirx.Shuffle)
+        return any(crosses(part, shuffled) for part in operands_of(expr))
+
+    return crosses(store.value, False)
+
+
+def _split(offset: tirx.Expr) -> tuple[int, list[tirx.Expr]]:
+    """Returns the constant part of a sum, and its other terms."""
+    if isinstance(offset, tirx.IntImm):
+        return int(offset), []
+    if isinstance(offset, tirx.Add):
+        (left, terms), (right, others) = _split(offset.a), _split(offset.b)
+        return left + right, [*terms, *others]
+    return 0, [offset]
+
+
+def _comment(text: StringImm) -> str:
+    """Returns a text as it may stand in a comment."""
+    made = "".join(letter if letter.isascii() and letter.isprintable() else "_" for letter in str(text.value))
+    return made.replace("*/", "* /").replace("/*", "/ *").replace("??", "? ?").replace("@", "_").rstrip("\\")
+
+
+def _uses(name: str, lines: Collection[str]) -> bool:
+    word = re.compile(rf"\b{name}\b")
+    return any(word.search(line) for line in lines)
+
+
+def _has_effect(value: tirx.Expr) -> bool:
+    """Returns whether computing a value changes anything."""
+    return any(isinstance(part, Call) and name_of(part) == "tirx.call_extern" for part in inside(value))
+
+
+def _expressions(stmt: tirx.Stmt) -> Iterator[tirx.Expr]:
+    """The expressions of statements, with all of those inside."""
+    for part in _ordered(stmt):
+        yield from _expressions_of(part)
+
+
+def _expressions_of(part: tirx.Stmt) -> Iterator[tirx.Expr]:
+    """The expressions of a statement, but for those of statements in it, with all of those inside."""
+    match part:
+        case tirx.For():
+            yield from (*inside(part.min), *inside(part.extent))
+        case tirx.While() | tirx.IfThenElse():
+            yield from inside(part.condition)
+        case tirx.Bind() | tirx.Evaluate():
+            yield from inside(part.value)
+        case tirx.Return() if part.value is not None:
+            yield from inside(part.value)
+        case tirx.DeclBuffer():
+            yield from inside(part.data)
+        case tirx.BufferStore():
+            yield from (*inside(part.value), *inside(part.indices[0]))
+
+
+def _used(stmt: tirx.Stmt) -> Counter[tirx.Var]:
+    """Counts where variables, pointers and buffers are used; by what is used itself, or has an effect."""
+    found: Counter[tirx.Var] = Counter()
+    for part in reversed(list(_ordered(stmt))):  # what is bound comes before where it is used
+        match part:
+            case tirx.Bind() if not found[part.var] and not _has_effect(part.value):
+                continue
+            case tirx.DeclBuffer() if not found[part.buffer]:
+                continue
+            case tirx.BufferStore():
+                found[part.buffer] += 1
+        for expr in _expressions_of(part):
+            if isinstance(expr, tirx.Var):
+                found[expr] += 1
+            elif isinstance(expr, TensorLoad):
+                found[expr.source] += 1
+    return found
+
+
+def _kept_in_variables(stmt: tirx.Stmt) -> set[tirx.Var]:
+    """Returns the small arrays whose elements are all accessed at constant positions, and that have no address."""
+    found: dict[tirx.Var, bool] = {}
+    for part in _ordered(stmt):
+        if isinstance(part, tirx.AllocBuffer):
+            sizes = [extent for extent in part.buffer.shape if isinstance(extent, tirx.IntImm)]
+            small = len(sizes) == len(part.buffer.shape) and _product(sizes) <= _SCALARS
+            found[part.buffer] = found.get(part.buffer, True) and small
+
+    def refuse(buffer: tirx.Var) -> None:
+        if buffer in found:
+            found[buffer] = False
+
+    for part in _ordered(stmt):
+        if isinstance(part, tirx.BufferStore) and not _is_constant(part.indices[0]):
+            refuse(part.buffer)
+    for expr in _expressions(stmt):
+        if isinstance(expr, TensorLoad) and not _is_constant(expr.indices[0]):
+            refuse(expr.source)
+        elif isinstance(expr, tirx.Var):
+            refuse(expr)
+        elif isinstance(expr, Call) and name_of(expr) == "tirx.address_of":
+            refuse(expr.args[0].source)
+        elif isinstance(expr, Call) and name_of(expr) == _DATA:
+            refuse(expr.args[0])
+    return {buffer for buffer, kept in found.items() if kept}
+
+
+def _product(sizes: Collection[tirx.IntImm]) -> int:
+    made = 1
+    for size in sizes:
+        made *= int(size)
+    return made
+
+
+def _is_constant(index: tirx.Expr) -> bool:
+    if isinstance(index, tirx.Ramp):
+        return isinstance(index.base, tirx.IntImm) and isinstance(index.stride, tirx.IntImm)
+    return isinstance(index, tirx.IntImm)
+
+
+def _written(func: tirx.PrimFunc) -> set[tirx.Var]:
+    """Returns the pointers among a function's parameters through which it writes."""
+    roots: dict[tirx.Var, tirx.Var] = {param: param for param in func.params}
+    found: set[tirx.Var] = set()
+    for part in _ordered(func.body):
+        match part:
+            case tirx.Bind() if isinstance(part.var.ty, PointerType):
+                base = _base(part.value)
+                if base in roots:
+                    roots[part.var] = roots[base]
+            case tirx.DeclBuffer():
+                base = _base(part.data)
+                if base in roots:
+                    roots[part.buffer] = roots[base]
+            case tirx.BufferStore() if part.buffer in roots:
+                found.add(roots[part.buffer])
+            case tirx.Evaluate() if isinstance(part.value, Call) and name_of(part.value) == "tirx.call_extern":
+                for argument in part.value.args[1:]:
+                    base = _base(argument)
+                    if base in roots:
+                        found.add(roots[base])
+    return found
+
+
+def _base(expr: object) -> tirx.Var | None:
+    """Returns the pointer or buffer that an address is in."""
+    while isinstance(expr, Call) and name_of(expr) in ("tirx.reinterpret", "tirx.address_of", _DATA) and expr.args:
+        expr = expr.args[0]
+    if isinstance(expr, TensorLoad):
+        expr = expr.source
+    return expr if isinstance(expr, tirx.Var) else None
+
+
+def _ordered(stmt: tirx.Stmt) -> Iterator[tirx.Stmt]:
+    """The statement and all of those inside, in the order in which they are written."""
+    yield stmt
+    match stmt:
+        case tirx.SeqStmt():
+            for part in stmt.seq:
+                yield from _ordered(part)
+        case tirx.For() | tirx.While() | tirx.AttrStmt():
+            yield from _ordered(stmt.body)
+        case tirx.IfThenElse():
+            yield from _ordered(stmt.then_case)
+            if stmt.else_case is not None:
+                yield from _ordered(stmt.else_case)

@@ -1,0 +1,295 @@
+"""Puts the generated functions of a network together as one C file and a header: C99, for any compiler of any machine.
+
+    digits.h    int digits_run(const float *image, float *probability, void *arena);
+    digits.c    constants, helper functions, kernels, and digits_run
+
+All memory of a run is in the arena. Nothing is allocated, and no variable but the arena's bytes changes.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from nnefc.targets.description.freestanding_source import (
+    aligned,
+    arena_bytes,
+    parameter_names,
+    printable,
+    prototype,
+    reset_declaration,
+    tensor_macros,
+)
+from nnefc.targets.description.library import LibraryDescription
+
+__all__ = [
+    "SOURCE_ALIGNMENT",
+    "CProgram",
+    "ConstantUse",
+    "constant_uses",
+    "generated_header",
+    "generated_source",
+]
+
+SOURCE_ALIGNMENT = 8
+"""What the address of an arena, and of weights in a file of their own, is a multiple of: that of the widest element."""
+
+_OWN, _OWN_MACRO = "nnefc__", "NNEFC__"
+_STRING_FUNCTIONS = frozenset({"memcpy", "memset"})
+_CONSTANT = re.compile(r"@constant (\d+) (\w+)@")
+_WIDTH = 120
+_WEIGHTS = "const void *weights"
+
+
+@dataclass(frozen=True)
+class CProgram:
+    """The functions of a network in C.
+
+    Names of the file's own begin with `nnefc__`, and macros with `NNEFC__`, in place of the prefix. The statements of
+    the entry call inputs and outputs `@input N@` and `@output N@`, and constants `@constant OFFSET TYPE@`.
+
+    Attributes:
+        helpers: definitions that the functions need, in order.
+        functions: the kernels, each with a comment before it.
+        entry: the statements of the function that runs the network.
+        externs: functions of C's library that are called.
+        reports: whether a kernel may report a failure.
+    """
+
+    helpers: tuple[str, ...]
+    functions: tuple[str, ...]
+    entry: tuple[str, ...]
+    externs: frozenset[str]
+    reports: bool
+
+
+@dataclass(frozen=True)
+class ConstantUse:
+    """A constant that the entry names: where it begins, and the type of the elements that a kernel reads there."""
+
+    offset: int
+    dtype: str
+
+
+def constant_uses(program: CProgram) -> list[ConstantUse]:
+    """Returns what the entry reads of the constants, in order of their offsets."""
+    found = {(int(offset), dtype) for line in program.entry for offset, dtype in _CONSTANT.findall(line)}
+    return [ConstantUse(*each) for each in sorted(found)]
+
+
+def generated_header(description: LibraryDescription, separate: bool) -> str:
+    """Returns the header of a network; `separate`: its trained values are given at each run."""
+    prefix, upper = description.prefix, description.prefix.upper()
+    more = [_WEIGHTS] * separate
+    size = max(1, -(-arena_bytes(description) // SOURCE_ALIGNMENT))
+    kept = "a file of their own, which is given to each run" if separate else f"{prefix}.c"
+    lines = [
+        f"/* {prefix}.h - a network compiled by nnefc: {printable(description.model)}, for "
+        f"{printable(description.target)} */",
+        f"#ifndef NNEFC_NETWORK_{prefix}_H",
+        f"#define NNEFC_NETWORK_{prefix}_H",
+        "",
+        "#include <stdint.h>",
+        "",
+        f"#define {upper}_ARENA_BYTES {arena_bytes(description)} /* memory that can be written, for a run */",
+        f"#define {upper}_ARENA_ALIGNMENT {SOURCE_ALIGNMENT} /* what its address is a multiple of */",
+        f"#define {upper}_CONSTANT_BYTES {description.constant_bytes} /* in {kept} */",
+        *tensor_macros(description),
+        "",
+        "#ifdef __cplusplus",
+        'extern "C" {',
+        "#endif",
+        "",
+        "/* Runs the network once. Nothing is allocated, and all that is written is in the outputs and the arena: runs",
+        " * with arenas of their own may interrupt each other, or run in several threads. Tensors are dense, the last",
+        " * dimension first, and aligned to their elements. The result is 0, or another number if the inputs hold an",
+        " * index out of range or the like. */",
+        f"{prototype(description, *more)};",
+        *reset_declaration(description, *more),
+        "",
+        f"#ifdef {upper}_STATIC_ARENA",
+        "/* An arena, which the C file defines if it is compiled with this macro, too. */",
+        f"extern uint64_t {prefix}_arena[{size}];",
+        "#endif",
+        "",
+        "#ifdef __cplusplus",
+        "}",
+        "#endif",
+        "#endif",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def generated_source(
+    program: CProgram,
+    description: LibraryDescription,
+    arrays: Sequence[str],
+    addresses: Mapping[ConstantUse, str],
+    states: Sequence[str],
+    separate: bool,
+) -> str:
+    """Returns the C file of a network.
+
+    Args:
+        program: its functions.
+        description: its interface.
+        arrays: the lines that define the constants.
+        addresses: the expression for each constant that the entry names, with the names of `arrays`.
+        states: the statements that set the first values of states.
+        separate: whether the trained values are given at each run.
+    """
+    prefix, upper = description.prefix, description.prefix.upper()
+    names = parameter_names(description)
+    operands = dict(zip(_operands(description), names, strict=True))
+    entry = [_resolved(line, addresses, operands) for line in program.entry]
+    more = [_WEIGHTS] * separate
+    size = max(1, -(-arena_bytes(description) // SOURCE_ALIGNMENT))
+    body = "\n".join(entry)
+    unused = [f"    (void){name};" for name in [*names, "arena", *["weights"] * separate] if not _uses(name, body)]
+    if _uses("workspace", body) or _uses("states", body):
+        unused = [line for line in unused if "arena" not in line]
+    functions = [line for each in program.functions for line in _wrapped(each.split("\n"))]
+    file = [
+        *_title(description),
+        f'#include "{prefix}.h"',
+        "",
+        *_includes(program, bool(states)),
+        *_macros(),
+        *_COPY_MACRO * any(_COPY in helper for helper in program.helpers),
+        *[line for each in program.helpers for line in _wrapped(each.split("\n"))],
+        *arrays,
+        *functions,
+        f"{prototype(description, *more)} {{",
+        *["    int32_t failed = 0;"] * program.reports,
+        *_areas(description, body),
+        *unused,
+        *_wrapped(entry),
+        f"    return {'(int)failed' if program.reports else '0'};",
+        "}",
+        *_reset(description, states, more),
+        "",
+        f"#ifdef {upper}_STATIC_ARENA",
+        f"uint64_t {prefix}_arena[{size}];",
+        "#endif",
+        "",
+    ]
+    text = "\n".join(file)
+    return re.sub(rf"\b{_OWN}", f"{prefix}_", re.sub(rf"\b{_OWN_MACRO}", f"{upper}_", text))
+
+
+def _title(description: LibraryDescription) -> list[str]:
+    return [
+        f"/* {description.prefix}.c - a network compiled by nnefc: {printable(description.model)}, for "
+        f"{printable(description.target)}.",
+        " *",
+        " * C99, or C++. Compile it with optimization, and without options such as -ffast-math that change arithmetic.",
+        " * Integers are in two's complement, floats those of IEEE 754, and the machine is little-endian. */",
+    ]
+
+
+def _includes(program: CProgram, sets_states: bool) -> list[str]:
+    others = program.externs - _STRING_FUNCTIONS
+    strings = (
+        sets_states or bool(program.externs & _STRING_FUNCTIONS) or any(_COPY in helper for helper in program.helpers)
+    )
+    return [*["#include <math.h>"] * bool(others), "#include <stdint.h>", *["#include <string.h>"] * strings, ""]
+
+
+def _macros() -> list[str]:
+    return [
+        "/* Pointers whose memory nothing else points to, in C++ too where compilers have them. */",
+        "#if defined(__cplusplus)",
+        "#if defined(__GNUC__) || defined(_MSC_VER)",
+        "#define NNEFC__NO_ALIAS __restrict",
+        "#else",
+        "#define NNEFC__NO_ALIAS",
+        "#endif",
+        "#else",
+        "#define NNEFC__NO_ALIAS restrict",
+        "#endif",
+        "",
+        "/* Kernels share the memory of the arena, each with its own types: they are not inlined into each other. */",
+        "#if defined(__GNUC__)",
+        "#define NNEFC__KERNEL static __attribute__((noinline))",
+        "#else",
+        "#define NNEFC__KERNEL static",
+        "#endif",
+        "",
+    ]
+
+
+_COPY = f"{_OWN_MACRO}COPY"
+_COPY_MACRO = [
+    "/* Copies some bytes: by a load and a store, also where -ffreestanding makes memcpy a function like others. */",
+    "#if defined(__GNUC__)",
+    f"#define {_COPY} __builtin_memcpy",
+    "#else",
+    f"#define {_COPY} memcpy",
+    "#endif",
+    "",
+]
+
+
+def _operands(description: LibraryDescription) -> list[str]:
+    """Returns what the entry calls the inputs and outputs."""
+    inputs = [f"input {index}" for index in range(len(description.inputs))]
+    return [*inputs, *(f"output {index}" for index in range(len(description.outputs)))]
+
+
+def _resolved(line: str, addresses: Mapping[ConstantUse, str], operands: Mapping[str, str]) -> str:
+    def address(found: re.Match[str]) -> str:
+        return addresses[ConstantUse(int(found[1]), found[2])]
+
+    return re.sub(r"@((?:input|output) \d+)@", lambda found: operands[found[1]], _CONSTANT.sub(address, line))
+
+
+def _areas(description: LibraryDescription, body: str) -> list[str]:
+    """Returns the parts of the arena that the statements use."""
+    state = aligned(description.workspace_bytes)
+    lines = []
+    if _uses("workspace", body):
+        lines.append("    uint8_t *const workspace = (uint8_t *)arena;")
+    if _uses("states", body):
+        lines.append(f"    uint8_t *const states = (uint8_t *)arena + {state};")
+    return lines
+
+
+def _reset(description: LibraryDescription, states: Sequence[str], more: Sequence[str]) -> list[str]:
+    if not description.state_bytes:
+        return []
+    begin = aligned(description.workspace_bytes)
+    unused = ["    (void)weights;"] * (bool(more) and not any(_uses("weights", line) for line in states))
+    return [
+        "",
+        f"void {description.prefix}_reset({', '.join(['void *arena', *more])}) {{",
+        f"    uint8_t *const states = (uint8_t *)arena + {begin};",
+        *unused,
+        f"    memset(states, 0, {description.state_bytes});",
+        *states,
+        "}",
+    ]
+
+
+def _wrapped(lines: Iterable[str]) -> Iterator[str]:
+    """Yields lines, those that are too long in several."""
+    for line in lines:
+        if len(line) <= _WIDTH:
+            yield line
+            continue
+        indent = " " * (len(line) - len(line.lstrip()))
+        parts = textwrap.wrap(
+            re.sub(r" \*(?=[\w)])", "\0*", line.strip()),  # a pointer's star stays with what it points to
+            _WIDTH,
+            initial_indent=indent,
+            subsequent_indent=f"{indent}    ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        yield from (part.replace("\0", " ") for part in parts)
+
+
+def _uses(name: str, text: str) -> bool:
+    return re.search(rf"\b{name}\b", text) is not None

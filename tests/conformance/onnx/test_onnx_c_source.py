@@ -1,0 +1,38 @@
+"""Tests of ONNX's own runner through C source: those of a few operators, and all that pass in `make test-all`."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from onnx.backend.test.case import node
+from onnx_c_source import outcomes
+from onnx_suite import quietly
+
+FEW = ("gelu", "scatternd", "qlinearmatmul")
+MIN = 1_850
+
+
+def test_results_of_a_few_operators_are_as_expected(tmp_path: Path) -> None:
+    with quietly():
+        for module in FEW:
+            importlib.import_module(f"{node.__name__}.{module}")
+    found = [case for case in node._NodeTestCases if case.name.startswith(tuple(f"test_{name}" for name in FEW))]
+    made = outcomes([case for case in found if not case.name.endswith("_expanded")], tmp_path)
+    assert len(made) >= 8
+    assert {name: outcome for name, outcome in made.items() if not outcome.passed} == {}
+
+
+@pytest.mark.slow
+def test_results_of_all_operators_are_as_expected() -> None:
+    script = Path(__file__).with_name("onnx_c_source.py")
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True)
+    lines = re.findall(r"^(pass|refused|wrong|broken) (\S+) ?(.*)$", done.stdout, re.MULTILINE)
+    floor = Path(__file__).with_name("floor.txt").read_text()
+    known = set(re.findall(r"^wrong (\S+)$", floor, re.MULTILINE))  # of libraries too
+    assert [line for line in lines if line[0] in ("wrong", "broken") and line[1] not in known] == []
+    assert sum(status == "pass" for status, *_ in lines) >= MIN

@@ -1,0 +1,117 @@
+"""Networks as C source: compiled by compilers that are here, and called."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import count
+from pathlib import Path
+
+import numpy as np
+
+from nnefc.driver.artifact import Artifact
+from nnefc.targets.link.zig import zig
+
+__all__ = ["CLANG", "COMPILERS", "GCC", "STRICT", "CNetwork", "compiled", "written"]
+
+GCC = ("gcc",) if shutil.which("gcc") else ()
+CLANG = (*zig(), "cc")
+COMPILERS = tuple(command for command in (GCC, CLANG) if command)
+
+WARNINGS = ("-Wall", "-Wextra", "-Wconversion", "-Wdouble-promotion", "-pedantic", "-Werror")
+STRICT = ("-std=c99", *WARNINGS)
+"""Options with which generated code compiles without a warning."""
+
+
+_NUMBERS = count()
+
+
+@dataclass
+class CNetwork:
+    """A network that was written as C source.
+
+    Attributes:
+        artifact: what was written.
+        path: the C file.
+        separate: whether its trained values are in a file of their own.
+    """
+
+    artifact: Artifact
+    path: Path
+    separate: bool = False
+    library: ctypes.CDLL | None = None
+
+    @property
+    def prefix(self) -> str:
+        """What its functions begin with."""
+        return self.path.stem
+
+    @cached_property
+    def arena(self) -> np.ndarray:
+        """The memory of its runs, all of whose bytes are set before the first."""
+        (size,) = re.findall(r"_ARENA_BYTES (\d+)", self.path.with_suffix(".h").read_text())
+        return np.full(int(size) + 8, 0xA5, np.uint8)
+
+    @cached_property
+    def weights(self) -> np.ndarray:
+        """The trained values in a file of their own."""
+        return np.fromfile(self.path.with_suffix(".weights"), np.uint8)
+
+    def reset(self) -> None:
+        """Gives the states their first values."""
+        getattr(self._loaded, f"{self.prefix}_reset")(*self._memory)
+
+    def run(self, inputs: Mapping[str, np.ndarray], status: int = 0) -> dict[str, np.ndarray]:
+        """Runs it once, which has to end with a status."""
+        given = [_stored(inputs[tensor.name], tensor.dtype) for tensor in self.artifact.inputs]
+        made = {
+            t.name: np.zeros([int(n) for n in t.shape], t.dtype.replace("bfloat16", "uint16"))
+            for t in self.artifact.outputs
+        }
+        function = getattr(self._loaded, f"{self.prefix}_run")
+        function.restype = ctypes.c_int
+        assert function(*map(_address, (*given, *made.values())), *self._memory) == status
+        return made
+
+    @property
+    def _memory(self) -> list[ctypes.c_void_p]:
+        return [_address(self.arena), *([_address(self.weights)] if self.separate else [])]
+
+    @property
+    def _loaded(self) -> ctypes.CDLL:
+        assert self.library is not None
+        return self.library
+
+
+def _stored(array: np.ndarray, dtype: str) -> np.ndarray:
+    """Returns elements as a network reads them: bfloat16 as its bits."""
+    if dtype != "bfloat16":
+        return np.ascontiguousarray(array, dtype)
+    return np.ascontiguousarray(array).view(np.uint16)
+
+
+def _address(array: np.ndarray) -> ctypes.c_void_p:
+    return ctypes.c_void_p(array.ctypes.data)
+
+
+def written(artifact: Artifact, path: Path, weights: str | None = None) -> CNetwork:
+    """Writes a network, compiled for C source."""
+    artifact.export(path, weights=weights)
+    return CNetwork(artifact, path, weights == "separate")
+
+
+def compiled(networks: Sequence[CNetwork], command: Sequence[str], *options: str) -> Sequence[CNetwork]:
+    """Compiles several networks to one shared library, without a warning, and loads it for each."""
+    library = networks[0].path.with_name(f"library{next(_NUMBERS)}.so")  # no name is loaded twice
+    words = [*command, "-O1", *options, "-shared", "-fPIC", *(str(network.path) for network in networks)]
+    done = subprocess.run([*words, "-lm", "-o", str(library)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    loaded = ctypes.CDLL(str(library))
+    for network in networks:
+        network.library = loaded
+    return networks
