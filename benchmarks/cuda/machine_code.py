@@ -30,7 +30,7 @@ from conditions import Conditions, page, write_page  # noqa: E402
 from libraries import repeating, with_batch  # noqa: E402
 from models.networks import write_twins  # noqa: E402
 
-WHOLE = ("resnet50", "resnet50*32", "mobilenet_v2*32")
+WHOLE = ("resnet50", "resnet50*32", "mobilenet_v2*32", "bert_base*16")
 ARCHITECTURES = (80, 90)
 TITLE = "Main loops of tensor cores"
 
