@@ -185,6 +185,7 @@ _HOST_PE = Linking(
                     "runtime",
                     "stdio",
                     "string",
+                    "utility",
                 )
             ),
         ),

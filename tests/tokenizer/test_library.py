@@ -12,6 +12,7 @@ import pytest
 from trained_tokenizers import KINDS, RUNTIME
 
 import nnefc
+from nnefc.targets.link import toolchain
 from nnefc.targets.link.zig import run_compiler, zig
 
 _TEMPLATE = (
@@ -84,6 +85,12 @@ def test_template_that_is_not_known_is_a_warning(folder: Path, tmp_path: Path) -
         compiled = nnefc.compile(folder / "g.nnef", tokenizer=tmp_path)
     with compiled.load() as model:
         assert model.has_tokenizer and not model.has_chat
+
+
+def test_library_for_windows_needs_what_windows_has(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another C library would have to be compiled first."""
+    monkeypatch.setattr(toolchain, "_with_everything", lambda *_: ["-nostdlib"])
+    nnefc.compile(folder / "g.nnef", "x86_64-windows-gnu", tokenizer=folder).export(folder / "g.dll")
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="needs: node")
