@@ -22,6 +22,9 @@ from nnefc.targets.machine.cpu.target import Target
 __all__ = ["FallbackRule"]
 
 _LINES_AT_ONCE = 4  # of a transposition, where fewer are left than a tile has
+_FEWEST_BYTES = 8
+"""In a vector, where rows of bytes are not full vectors: bytes are computed in wider types, of which these are one."""
+
 _PARALLEL_ITERATIONS = 64  # of a parallel loop that can be distributed evenly
 
 
@@ -90,6 +93,8 @@ class FallbackRule:
         *outer, last = loops
         size = step.trip_counts[-1]
         lanes = vector_lanes(size, target.lanes(step.dtype))
+        while is_known(size) and size % lanes and lanes >= 2 * _FEWEST_BYTES and lanes > target.lanes("float32"):
+            lanes //= 2
         if is_known(size) and size % lanes:
             return outer
         vectors = in_vectors(sch, last, lanes, step.value, target)

@@ -70,6 +70,17 @@ def test_a_single_short_line_is_cut() -> None:
     assert kinds_of((1, 480)) == {tirx.ForKind.SERIAL}
 
 
+@pytest.mark.parametrize(("size", "lanes"), [(96, 32), (784, 16), (24, 8), (36, None)])
+def test_rows_of_bytes_are_vectors_that_divide_them(size: int, lanes: int | None) -> None:
+    data = te.placeholder((64, size), "float32", "x")
+    kernel = KernelAnalysis(te.create_prim_func([data, te.compute((64, size), lambda *i: data(*i).astype("int8"))]))
+    found: list[tirx.For] = []
+    func = scheduled(kernel, (FallbackRule(),), target("llvm -mcpu=x86-64-v3"))
+    tvm_ffi.structural_walk(func.body, (tirx.For, found.append))
+    vectors = [int(loop.extent) for loop in found if loop.kind == tirx.ForKind.VECTORIZED]
+    assert vectors == ([] if lanes is None else [lanes])
+
+
 def test_what_is_not_cut_becomes_vectors() -> None:
     assert tirx.ForKind.VECTORIZED not in kinds_of((64, 4800), tensors=8)
     assert tirx.ForKind.VECTORIZED in kinds_of((64, 4800), tensors=9)
