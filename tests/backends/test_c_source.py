@@ -10,7 +10,7 @@ import onnx
 import onnxruntime
 import pytest
 from boards import BOARDS, run_on_board
-from c_programs import CLANG, COMPILERS, STRICT, WARNINGS, CNetwork, compiled, written
+from c_programs import CLANG, COMPILERS, STRICT, TCC, WARNINGS, CNetwork, compiled, written
 from onnx import TensorProto, helper
 from quantized_layers import quantized
 from small_networks import NETWORKS, Net
@@ -112,6 +112,13 @@ def test_digits_are_recognized(digits: CNetwork) -> None:
     (wanted,) = nnefc.compile(DIGITS).run({"image": image}).values()
     compiled([digits], COMPILERS[0], *STRICT)
     np.testing.assert_allclose(digits.run({"image": image})["probability"], wanted, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.skipif(not TCC, reason="needs tcc")
+def test_a_simple_compiler_takes_it_too(digits: CNetwork) -> None:
+    image = np.random.default_rng(2).random((1, 1, 8, 8)).astype(np.float32)
+    made = [compiled([digits], command)[0].run({"image": image})["probability"] for command in (TCC, COMPILERS[0])]
+    np.testing.assert_allclose(made[0], made[1], rtol=1e-6)
 
 
 def test_source_is_c_plus_plus_too(digits: CNetwork, folder: Path) -> None:

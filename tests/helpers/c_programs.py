@@ -17,10 +17,12 @@ import numpy as np
 from nnefc.driver.artifact import Artifact
 from nnefc.targets.link.zig import zig
 
-__all__ = ["CLANG", "COMPILERS", "GCC", "STRICT", "CNetwork", "compiled", "written"]
+__all__ = ["CLANG", "COMPILERS", "GCC", "STRICT", "TCC", "CNetwork", "compiled", "written"]
 
 GCC = ("gcc",) if shutil.which("gcc") else ()
 CLANG = (*zig(), "cc")
+TCC = ("tcc",) if shutil.which("tcc") else ()
+"""A compiler that optimizes nothing, where it is installed."""
 COMPILERS = tuple(command for command in (GCC, CLANG) if command)
 
 WARNINGS = ("-Wall", "-Wextra", "-Wconversion", "-Wdouble-promotion", "-pedantic", "-Werror")

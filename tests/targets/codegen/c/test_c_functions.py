@@ -293,10 +293,28 @@ def test_lanes_that_are_shuffled_are_read_before_any_is_stored(backend: CSourceB
         return tirx.BufferStore(b, b[whole] + moved, [whole])
 
     assert body_of(backend, shifted).splitlines() == [
+        "(void)a;",
         "const float lane = b[0] + 0.0f;",
         "const float lane_1 = b[1] + b[0];",
         "b[0] = lane;",
         "b[1] = lane_1;",
+    ]
+
+
+def test_a_loop_may_end_early(backend: CSourceBackend) -> None:
+    def found(a: tirx.Var, b: tirx.Var) -> tirx.Stmt:
+        i = tirx.Var("i", "int32")
+        end = tirx.IfThenElse(a[i] < tirx.const(0, "float32"), tirx.Evaluate(tirx.break_loop()), None)
+        body = tirx.SeqStmt([end, tirx.BufferStore(b, a[i], [i])])
+        return tirx.For(i, 0, 8, tirx.ForKind.SERIAL, body)
+
+    assert body_of(backend, found).splitlines() == [
+        "for (int32_t i = 0; i < 8; ++i) {",
+        "if (a[i] < 0.0f) {",
+        "break;",
+        "}",
+        "b[i] = a[i];",
+        "}",
     ]
 
 
