@@ -19,7 +19,7 @@ class Recorder:
     checks = None
     trials = ()
     description = SimpleNamespace(constant_bytes=3, workspace_bytes=0, dimensions=(), is_dynamic=False)
-    target = SimpleNamespace(zig_target="sparc64-linux-gnu")
+    target = SimpleNamespace(zig_target="sparc64-linux-gnu", host=SimpleNamespace(hosted=True))
 
     def __init__(self) -> None:
         self.keywords: dict[str, Any] = {}
