@@ -93,6 +93,7 @@ PAGES: Mapping[str, PageScript] = {
     "main_loops": PageScript("main_loops.py", 10, ("main_loops.py", "NETWORKS"), timed=False),
     "memory_budget": PageScript("memory_budget.py", 20, ("memory_budget.py", "NAMES")),
     "microcontrollers": PageScript("microcontrollers.py", 15, ("tiny_networks.py", "NETWORKS"), timed=False),
+    "c_source": PageScript("c_source.py", 3, ("tiny_networks.py", "NETWORKS"), timed=False),
     "narrow": PageScript("narrow.py", 30, _NETWORKS),
     "network_accuracy": PageScript("network_accuracy.py --pretrained FOLDER", 30, _NETWORKS, timed=False),
     "nnef_exchange": PageScript("nnef_exchange.py FOLDER", 30, _NETWORKS, timed=False),
