@@ -84,6 +84,9 @@ PAGES: Mapping[str, PageScript] = {
     "cuda_main_loops": PageScript("cuda/machine_code.py", 3, ("cuda/machine_code.py", "WHOLE"), timed=False),
     "cuda_roofline": PageScript("cuda/roofline.py", 6, ("cuda/roofline.py", "WHOLE"), timed=False),
     "cuda": PageScript("cuda/without_gpu.py", 15, ("cuda/without_gpu.py", "WHOLE"), timed=False),
+    "cuda_on_device": PageScript(
+        "cuda/device_page.py RESULTS.json", 10, ("cuda/device_page.py", "NETWORKS"), timed=False
+    ),
     "deployment": PageScript("deployment.py", 10, ("deployment.py", "NETWORKS")),
     "elementary": PageScript("elementary.py", 15, ("elementary.py", "FUNCTIONS"), timed=False),
     "emulated": PageScript("emulated.py", 45, ("emulated.py", "NETWORKS"), timed=False),

@@ -27,6 +27,7 @@ from nnefc.targets.codegen.cuda.code import CudaCode
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "benchmarks" / "cuda")]
 
+from conditions import commit  # noqa: E402
 from inputs import EVERY, drawn  # noqa: E402
 from models.networks import write_twins  # noqa: E402
 
@@ -74,6 +75,7 @@ def compile_network(folder: Path, name: str, batch: int, arch: int, precisions: 
                 "batch": batch,
                 "inputs": shapes,
                 "precision": precision,
+                "commit": commit(),
                 "seconds": time.monotonic() - began,
             }
             (made / "about.json").write_text(json.dumps(about))

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import subprocess
 import sys
 import time
 import traceback
@@ -43,17 +44,18 @@ def main() -> int:
     about = {
         "device": torch.cuda.get_device_name(0),
         "torch": torch.__version__,
-        "date": time.strftime("%Y-%m-%d %H:%M"),
+        "date": time.strftime("%Y-%m-%d %H:%M", time.gmtime()),
+        "driver": driver(),
     }
     for name in given.names or sorted(position.parent.name for position in given.folder.glob("*/about.json")):
         folder = given.folder / name
         row = json.loads((folder / "about.json").read_text())
-        row = {key: row[key] for key in ("network", "batch", "precision", "seconds")} | {"name": name}
+        row = {key: row[key] for key in ("network", "batch", "precision", "seconds", "commit")} | {"name": name}
         try:
             row |= own(folder, given.profiles)
         except Exception:
             row["failed"] = traceback.format_exc()[-1500:]
-        for peer in filter(None, given.peers.split(",")):
+        for peer in filter(None, given.peers.split(",") if row["network"] in NETWORKS else ()):
             try:
                 row[peer] = PEERS[peer](row["network"], row["batch"], row["precision"])
             except Exception:
@@ -66,6 +68,12 @@ def main() -> int:
         }
         print(json.dumps(shown)[:900], flush=True)
     return int(any("failed" in key for row in rows for key in row))
+
+
+def driver() -> str:
+    """The version of NVIDIA's driver."""
+    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()[0]
 
 
 def own(folder: Path, profiles: Path | None) -> dict[str, Any]:

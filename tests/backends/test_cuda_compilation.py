@@ -53,6 +53,12 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def test_infinite_constants_of_bfloat16_are_written_in_cuda() -> None:
+    """The maximum of a pooling window begins with minus infinity."""
+    code = nnefc.compile(DIGITS, "cuda -arch=sm_90", precision="bf16").code
+    assert isinstance(code, CudaCode) and "-CUDART_INF_F" in code.kernels.source
+
+
 def test_every_launch_is_legal_and_of_a_kernel_that_the_compiler_made(digits: Artifact) -> None:
     assert isinstance(digits.code, CudaCode)
     compiled = {(usage.kernel, usage.architecture) for usage in digits.code.image.usage}

@@ -28,6 +28,7 @@ from nnefc.ir.rebuild import with_fields
 from nnefc.support.element_types import element_bytes
 from nnefc.symbolic.dims import Dimension, bounds, dimension, dimensions, element_count, greatest, substituted
 from nnefc.targets.codegen.cuda.formulas import C_REALS, Formula, Number, number_of
+from nnefc.targets.codegen.cuda.infinite_constants import convert_infinite_constants
 from nnefc.targets.codegen.cuda.integer_promotion import truncate_promoted_integers
 from nnefc.targets.codegen.cuda.prelude import PRELUDE, replace_prelude
 from nnefc.targets.codegen.cuda.truncating_division import use_truncating_division
@@ -311,8 +312,10 @@ def device_kernel(
     function = DeviceFunction(name, parameters, launches, tuple(names[size] for size in sizes), own_names)
     finished = _FINISH(tvm.IRModule(device))
     # last: TVM drops such casts
-    narrow = {gv: truncate_promoted_integers(func) for gv, func in finished.functions.items()}
-    return DeviceKernel(function, tvm.IRModule(narrow, finished.attrs), workspace_bytes)
+    written = {
+        gv: convert_infinite_constants(truncate_promoted_integers(func)) for gv, func in finished.functions.items()
+    }
+    return DeviceKernel(function, tvm.IRModule(written, finished.attrs), workspace_bytes)
 
 
 def _parameters(
