@@ -1,8 +1,9 @@
 """The page of what `on_device.py` measured on a GPU.
 
-    python benchmarks/cuda/device_page.py RESULTS.json
+    python benchmarks/cuda/device_page.py RESULTS.json ...
 
-writes results/cuda_on_device.md, next to what `roofline.py` predicts for the same networks on an H100.
+writes results/cuda_on_device.md, next to what `roofline.py` predicts for the same networks on an H100. Of a network in
+several files, the first has nnefc's time, and each the time of its peer.
 """
 
 from __future__ import annotations
@@ -27,19 +28,25 @@ _PEERS = {"eager": "PyTorch", "compile": "torch.compile"}
 
 
 @click.command()
-@click.argument("results", type=click.Path(path_type=Path, exists=True, dir_okay=False))
-def main(results: Path) -> None:
+@click.argument("results", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True, dir_okay=False))
+def main(results: tuple[Path, ...]) -> None:
     """Write the page of RESULTS, which `on_device.py --out` wrote."""
-    found = json.loads(results.read_text())
-    commits = {row["commit"] for row in found["rows"]}
+    files = [json.loads(path.read_text()) for path in results]
+    found, rows = files[0], {row["name"]: row for row in files[0]["rows"]}
+    for row in (row for file in files[1:] for row in file["rows"]):
+        rows[row["name"]] = row | rows.get(row["name"], {})
+    commits = {row["commit"] for row in rows.values()}
     if len(commits) != 1:
         raise click.ClickException(f"the libraries are of several commits: {', '.join(sorted(commits))}")
-    machine = f"{found['device']} (driver {found['driver']}), PyTorch {found['torch']}"
-    write_page("cuda_on_device", TITLE, Conditions(f"{found['date']} UTC", *commits, machine), body(found["rows"]))
+    machine = f"1 × {found['device']} (driver {found['driver']}), PyTorch {found['torch']}"
+    write_page(
+        "cuda_on_device", TITLE, Conditions(f"{found['date']} UTC", *commits, machine), body(list(rows.values()))
+    )
 
 
 def body(rows: list[dict[str, Any]]) -> list[str]:
     """The lines of the page."""
+    peers = {peer: name for peer, name in _PEERS.items() if any(peer in row for row in rows)}
     predicted = predictions((RESULTS / "cuda_roofline.md").read_text())
     cells, ratios = [], []
     for row in rows:
@@ -48,18 +55,18 @@ def body(rows: list[dict[str, Any]]) -> list[str]:
         cells.append(
             [
                 *(f"`{row['network']}`", str(row["batch"]), row["precision"], _spelled(own)),
-                *(_spelled(row.get(peer)) for peer in _PEERS),
-                *(f"{row[peer] / own:.2f}" if own and peer in row else "" for peer in _PEERS),
+                *(_spelled(row.get(peer)) for peer in peers),
+                *(f"{row[peer] / own:.2f}" if own and peer in row else "" for peer in peers),
                 _spelled(predicted.get(f"{row['network']}*{row['batch']}") if row["precision"] == "fp16" else None),
                 f"{row['error']:.1e}" if "error" in row else "failed",
             ]
         )
-    head = ["network", "batch", "precision", "nnefc", *_PEERS.values(), "ratio", "ratio", "predicted", "error"]
+    head = ["network", "batch", "precision", "nnefc", *peers.values(), *(["ratio"] * len(peers)), "predicted", "error"]
     lines = [
         "Milliseconds of a run between arrays of the GPU, as a CUDA graph, compiled on a machine without a GPU for",
         "sm_90: the median of groups of runs between events. PyTorch's networks have the same structure, are channels",
-        "last, have the convolutions that cuDNN found to be fastest, and run as a CUDA graph, too; torch.compile was",
-        "measured for some. *Ratio*: PyTorch's, and torch.compile's, time over nnefc's: above 1 nnefc is faster.",
+        "last, have the convolutions that cuDNN found to be fastest, and run as a CUDA graph, too.",
+        "*Ratio*: the peer's time over nnefc's, in the order of the peers: above 1 nnefc is faster.",
         "*Predicted*: for an H100, by [the roofline model](cuda_roofline.md). *Error*: the largest difference from",
         "onnxruntime's results in float32 over the largest value. Weights are random.",
         "",
