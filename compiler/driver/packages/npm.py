@@ -3,7 +3,7 @@
     digits/
         package.json  index.mjs  index.d.mts          import { load } from "digits"
         digits.wasm  digits.relaxed-simd.wasm         the first is loaded that an engine can run
-        nnefc.mjs  nnefc_module.mjs  nnefc.d.mts      the loader
+        nnefc.mjs  nnefc_module.mjs  nnefc_text.mjs  nnefc.d.mts      the loader
 
 An output that ends with `.tgz` is what `npm pack` writes. The format: docs.npmjs.com, "package.json".
 """
@@ -22,7 +22,7 @@ from nnefc.targets.machine.system import FileFormat
 
 __all__ = ["NPM", "npm_files"]
 
-_LOADER = ("nnefc.mjs", "nnefc_module.mjs", "nnefc.d.mts")
+_LOADER = ("nnefc.mjs", "nnefc_module.mjs", "nnefc_text.mjs", "nnefc.d.mts")
 _FASTEST_FIRST = ("relaxed-udot", "relaxed-sdot", "relaxed-simd", "")
 """Features that modules need of an engine, in the order in which they are tried."""
 
