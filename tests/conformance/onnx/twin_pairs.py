@@ -1,7 +1,7 @@
 """Compile ONNX models and their NNEF twins, and print them side by side: both should come to the same network.
 
-    python tests/conformance/onnx/models.py FOLDER             all pairs NAME.onnx and NAME.nnef in the folder
-    python tests/conformance/onnx/models.py FOLDER resnet50    some
+    python tests/conformance/onnx/twin_pairs.py FOLDER             all pairs NAME.onnx and NAME.nnef in the folder
+    python tests/conformance/onnx/twin_pairs.py FOLDER resnet50    some
 
 For each: the calls of kernels in a run, the processor seconds that compiling takes, the processor milliseconds of a run
 in one thread (the smallest of several, the twins in turns), and the greatest difference from onnxruntime as a part of
