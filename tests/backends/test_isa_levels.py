@@ -238,6 +238,7 @@ def narrow(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, np
     return path, net.inputs, session.run(None, net.inputs)
 
 
+@pytest.mark.slow
 @ON_X86
 def test_levels_with_narrower_blocks_read_the_same_filters(
     narrow: tuple[Path, dict[str, np.ndarray], list[np.ndarray]], monkeypatch: pytest.MonkeyPatch

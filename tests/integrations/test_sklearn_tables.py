@@ -88,7 +88,7 @@ def test_words_of_any_language(vectorizer: CountVectorizer) -> None:
 @pytest.mark.parametrize(
     ("vectorizer", "words"),
     [
-        (HashingVectorizer(), "it has no converter for the HashingVectorizer"),
+        (HashingVectorizer(n_features=64), "it has no converter for the HashingVectorizer"),
         (CountVectorizer(analyzer="char_wb"), "CountVectorizer with analyzer='char_wb'"),
         (TfidfVectorizer(stop_words=["is"], ngram_range=(1, 2)), "no operator leaves out words of a text"),
         (CountVectorizer(tokenizer=str.split, token_pattern=None), "CountVectorizer with a tokenizer of its own"),

@@ -93,6 +93,7 @@ def test_a_swift_package_names_its_parts(swift_package: Path) -> None:
         assert name in header
 
 
+@pytest.mark.slow
 def test_the_same_model_gives_the_same_files_and_a_folder_that_is_there_is_kept(tmp_path: Path) -> None:
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
