@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from runtime_samples import CPP
 from trained_tokenizers import KINDS, RUNTIME
 
 import nnefc
@@ -93,6 +94,7 @@ def test_library_for_windows_needs_what_windows_has(folder: Path, monkeypatch: p
     nnefc.compile(folder / "g.nnef", "x86_64-windows-gnu", tokenizer=folder).export(folder / "g.dll")
 
 
+@pytest.mark.slow  # zig compiles a C library first
 @pytest.mark.skipif(shutil.which("node") is None, reason="needs: node")
 def test_modules_of_webassembly_take_and_give_text(folder: Path) -> None:
     reference = KINDS["llama3"]()
@@ -196,7 +198,7 @@ def test_programs_in_cpp_use_the_tokenizer_of_a_library(folder: Path) -> None:
     (folder / "main.cpp").write_text(_PROGRAM_CPP)
     program = folder / "main_cpp"
     include = f"-I{RUNTIME}"
-    run_compiler([*zig(), "c++", "-std=c++17", include, str(folder / "main.cpp"), "-o", str(program)], folder)
+    run_compiler([*CPP, "-std=c++17", include, str(folder / "main.cpp"), "-ldl", "-o", str(program)], folder)
     text = "Hello <|end|> 😀"
     done = subprocess.run([str(program), str(folder / "g.so"), text], capture_output=True, text=True, check=True)
     assert [int(word) for word in done.stdout.split()] == KINDS["llama3"]().encode(text).ids
