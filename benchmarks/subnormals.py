@@ -114,8 +114,9 @@ def body(rows: list[Row], failed: Mapping[str, str]) -> list[str]:
     head = ["network", "random: flushed", "kept", "kept/flushed", "zeros: flushed", "kept", "kept/flushed"]
     lines = [
         "Median milliseconds of a run on one thread, with subnormal numbers as zero (the default) and kept",
-        "(`load(…, flush_subnormals=False)`): with random inputs of the shapes in [the comparison](real.md), and with",
-        "zeros for all float inputs. Each setting runs in a process of its own, in turns.",
+        "(`load(…, flush_subnormals=False)`): with random inputs of the shapes in",
+        "[`real_networks.py`](../../real_networks.py), and with zeros for all float inputs. Each setting runs in a",
+        "process of its own, in turns.",
         "",
         *table(head, [row.cells() for row in rows]),
         "",
