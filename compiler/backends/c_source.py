@@ -14,15 +14,13 @@ import tvm
 from tvm import tirx
 
 from nnefc.backends.c_source_passes import PASSES, math_functions
-from nnefc.backends.cpu_steps import CpuSettings, ObjectContext, frames_of
-from nnefc.backends.kernel_context import KernelContext
+from nnefc.backends.cpu_steps import CpuSettings, ObjectContext, lower_for_host
 from nnefc.ir.attributes import NO_ALIAS
 from nnefc.passes.backend import MEMORY_BUDGET, Backend, KernelUse, Lowered, LoweredKernel
 from nnefc.passes.manager import PassManager, Phase
 from nnefc.passes.plan.entry_memory import HostMemory, Memory
 from nnefc.passes.plan.program import Buffer, kernel_stages
 from nnefc.passes.plan.symbols import kernel_symbol
-from nnefc.passes.schedule.cpu import CPU_RULES
 from nnefc.passes.tir.cpu.lower_dot_accumulate import use_dot_accumulate
 from nnefc.passes.tir.cpu.round_as_integers import use_rounding
 from nnefc.targets.codegen.c.code import CSourceCode, NoObjects, check_kernel
@@ -64,17 +62,7 @@ class CSourceBackend(Backend):
 
     def lower(self, kernel: KernelUse, manager: PassManager) -> LoweredKernel:
         check_kernel(kernel.kernel.func)
-        machine = manager.settings.schedules
-        context = KernelContext(manager, kernel, machine, CPU_RULES, kernel.sizes, frames_of(self.target))
-        made, func = context.run(Phase.BLOCKS, Phase.FLAT, Phase.POINTERS)
-        assert made.scheduled is not None
-        return LoweredKernel(
-            made.scheduled,
-            [param.ty for param in func.params[: len(func.params) - len(kernel.sizes)]],
-            made.workspace_bytes,
-            made.scratch_bytes,
-            host=func,
-        )
+        return lower_for_host(kernel, manager, self.target)
 
     def objects(self, manager: PassManager) -> NoObjects:
         return NoObjects()

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from tvm import tirx
 
 from nnefc.backends.cpu_passes import PASSES
-from nnefc.backends.cpu_steps import CpuSettings, Objects, frames_of
-from nnefc.backends.kernel_context import KernelContext
+from nnefc.backends.cpu_steps import CpuSettings, Objects, lower_for_host
 from nnefc.passes.backend import MEMORY_BUDGET, Backend, KernelUse, Lowered, LoweredKernel
 from nnefc.passes.compute.int8_activations import use_byte_functions
 from nnefc.passes.manager import PassManager, PassRun, Phase
 from nnefc.passes.plan.entry_memory import HostMemory, Memory
 from nnefc.passes.plan.symbols import ENTRY
-from nnefc.passes.schedule.cpu import CPU_RULES, tile_functions
+from nnefc.passes.schedule.cpu import tile_functions
 from nnefc.passes.schedule.cpu.llvm_functions import call_llvm_functions
 from nnefc.passes.tir.cpu.convert_with_rounding import use_rounding_conversions
 from nnefc.passes.tir.cpu.lower_dot_accumulate import use_dot_accumulate
@@ -73,18 +73,9 @@ class CpuBackend(Backend):
         return CpuSettings(self.target, strict, memory_budget, self._levels)
 
     def lower(self, kernel: KernelUse, manager: PassManager) -> LoweredKernel:
-        machine = manager.settings.schedules
-        context = KernelContext(manager, kernel, machine, CPU_RULES, kernel.sizes, frames_of(self.target))
-        made, func = context.run(Phase.BLOCKS, Phase.FLAT, Phase.POINTERS)
-        assert made.scheduled is not None
-        return LoweredKernel(
-            made.scheduled,
-            [param.ty for param in func.params[: len(func.params) - len(kernel.sizes)]],
-            made.workspace_bytes,
-            made.scratch_bytes,
-            host=func,
-            features=tile_functions.features_of_tiles(func, self.target),
-        )
+        lowered = lower_for_host(kernel, manager, self.target)
+        assert lowered.host is not None
+        return replace(lowered, features=tile_functions.features_of_tiles(lowered.host, self.target))
 
     def runnable(self, run: PassRun) -> tirx.PrimFunc | None:
         func: tirx.PrimFunc = run.after

@@ -14,7 +14,7 @@ from tvm import tirx
 from nnefc.backends.kernel_context import KernelContext
 from nnefc.ir.attributes import CHECKED, DYNAMIC_SHAPES, ELEMENT_RANGES, JOINED_ROWS
 from nnefc.ir.rebuild import with_fields
-from nnefc.passes.backend import Settings
+from nnefc.passes.backend import KernelUse, LoweredKernel, Settings
 from nnefc.passes.graph.algorithms.choose_algorithms import choose_algorithms
 from nnefc.passes.graph.algorithms.fast_algorithms import FastAlgorithms
 from nnefc.passes.graph.precision.choose_precision import moves_on, sums_on, uses_on
@@ -23,6 +23,7 @@ from nnefc.passes.manager import PassCondition, PassManager, Phase
 from nnefc.passes.pipeline import GraphContext
 from nnefc.passes.plan.symbols import exported, kernel_symbol
 from nnefc.passes.schedule.analysis import KernelAnalysis
+from nnefc.passes.schedule.cpu import CPU_RULES
 from nnefc.passes.schedule.cpu.contraction import ContractionRule
 from nnefc.passes.schedule.cpu.specialize_row_count import (
     has_few_rows,
@@ -137,6 +138,21 @@ def frames_of(target: Target) -> Frames:
     if not target.hosted:
         return BARE
     return ALONE if target.small else THREADS
+
+
+def lower_for_host(kernel: KernelUse, manager: PassManager, target: Target) -> LoweredKernel:
+    """Runs the passes over one kernel, from its computation to a flat function of pointers."""
+    machine = manager.settings.schedules
+    context = KernelContext(manager, kernel, machine, CPU_RULES, kernel.sizes, frames_of(target))
+    made, func = context.run(Phase.BLOCKS, Phase.FLAT, Phase.POINTERS)
+    assert made.scheduled is not None
+    return LoweredKernel(
+        made.scheduled,
+        [param.ty for param in func.params[: len(func.params) - len(kernel.sizes)]],
+        made.workspace_bytes,
+        made.scratch_bytes,
+        host=func,
+    )
 
 
 def decide_min_and_max(func: tirx.PrimFunc, context: KernelContext) -> tirx.PrimFunc:
