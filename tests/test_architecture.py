@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import gc
 import re
+import tomllib
 from collections.abc import Iterator, Set
 from functools import cache
 from pathlib import Path
@@ -315,13 +316,16 @@ def test_no_headers_of_the_runtime_include_each_other() -> None:
     } == set()
 
 
-def test_no_two_files_of_tests_have_one_name() -> None:
-    """pytest imports them as modules of these names, and refuses the second: no test would run."""
-    names = [path.name for path in (ROOT / "tests").rglob("*.py")]
-    assert (
-        sorted(name for name in set(names) - {"__init__.py", "__main__.py", "conftest.py"} if names.count(name) > 1)
-        == []
-    )
+def test_no_two_modules_that_tests_import_have_one_name() -> None:
+    """Checks tests and the folders of pytest's `pythonpath`: the first of two on the path hides the other."""
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        searched = tomllib.load(file)["tool"]["pytest"]["ini_options"]["pythonpath"]
+    paths = {*(ROOT / "tests").rglob("*.py"), *(path for folder in searched for path in (ROOT / folder).glob("*.py"))}
+    files: dict[str, list[str]] = {}
+    for path in sorted(path for path in paths if path.parent != ROOT / "tests" / "data" / "pnnx"):
+        files.setdefault(path.name, []).append(str(path.relative_to(ROOT)))
+    common = {"__init__.py", "__main__.py", "conftest.py"}
+    assert {name: same for name, same in files.items() if len(same) > 1 and name not in common} == {}
 
 
 def test_kernels_are_made_where_their_sizes_are_kept_apart() -> None:

@@ -23,6 +23,7 @@ from onnx_outcome import PASSED, Outcome
 from onnx_suite import Engine, Suite, Test, quietly
 
 FOLDER = Path(__file__).parent
+SUITE = (sys.executable, str(FOLDER / "run_onnx_tests.py"))
 TABLE = FOLDER.parents[2] / "docs" / "onnx-conformance.md"
 LINE = re.compile(r"^(pass|fixed|known|refused|wrong|broken) +(\S+) ?(.*)$", re.MULTILINE)
 
@@ -36,7 +37,7 @@ def outcomes(request: pytest.FixtureRequest) -> dict[str, Outcome]:
     """What came of each: of some here, of all in processes of their own."""
     if request.param == "some":
         return of_some_operators()
-    done = subprocess.run([sys.executable, str(FOLDER / "run.py"), "--kind", "node"], capture_output=True, check=True)
+    done = subprocess.run([*SUITE, "--kind", "node"], capture_output=True, check=True)
     return {name: Outcome(status, reason) for status, name, reason in LINE.findall(done.stdout.decode())}
 
 
@@ -98,7 +99,7 @@ def test_what_does_not_pass_is_refused_with_a_reason(outcomes: dict[str, Outcome
 )
 def test_models_that_the_package_onnx_carries_agree(kinds: tuple[str, ...], minimum: int) -> None:
     """Models made by hand and exported by PyTorch, with their data."""
-    command = [sys.executable, str(FOLDER / "run.py"), *(word for kind in kinds for word in ("--kind", kind))]
+    command = [*SUITE, *(word for kind in kinds for word in ("--kind", kind))]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     outcomes = {name: Outcome(status, reason) for status, name, reason in LINE.findall(done.stdout)}
     assert Floor().fallen(outcomes) == {}

@@ -1,11 +1,11 @@
 """Run the tests of ONNX's own runner, `onnx.backend.test.BackendTest`, and write the table of results.
 
-    python tests/conformance/onnx/run.py                      nnefc, then docs/onnx-conformance.md
-    python tests/conformance/onnx/run.py --engine onnxruntime next to it, in the same table
-    python tests/conformance/onnx/run.py --only test_scatter  some, printed only
-    python tests/conformance/onnx/run.py --kind real          tests of one kind, printed only
-    python tests/conformance/onnx/run.py --count              the numbers of what was found before; nothing is run
-    python tests/conformance/onnx/run.py --minutes 30         as many tests as that takes; a later run goes on
+    python tests/conformance/onnx/run_onnx_tests.py                       nnefc, then docs/onnx-conformance.md
+    python tests/conformance/onnx/run_onnx_tests.py --engine onnxruntime  onnxruntime, in the same table
+    python tests/conformance/onnx/run_onnx_tests.py --only test_scatter   some tests, printed only
+    python tests/conformance/onnx/run_onnx_tests.py --kind real           tests of one kind, printed only
+    python tests/conformance/onnx/run_onnx_tests.py --count               the table's numbers again; nothing is run
+    python tests/conformance/onnx/run_onnx_tests.py --minutes 30          as many as fit; a later run continues
 
 Tests run in processes of their own, which may crash; what is done is kept in build/conformance and not run again unless
 `--fresh` says so, or another version of the peer is installed.
