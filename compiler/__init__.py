@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from nnefc.support.diagnostics import CompileError, ModelWarning, compiler_missing
+from nnefc.support.diagnostics import CompileError, InternalWarning, ModelWarning, compiler_missing
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -38,6 +38,7 @@ __all__ = [
     "CompileError",
     "Compiled",
     "InferenceSession",
+    "InternalWarning",
     "LoadError",
     "Model",
     "ModelWarning",

@@ -22,6 +22,7 @@ from typing import Any
 import tvm_ffi
 
 from nnefc.support.diagnostics import CompileError
+from nnefc.support.internal_errors import leave_out
 
 __all__ = [
     "ALWAYS",
@@ -171,6 +172,7 @@ class Pass:
         when: for which targets and options it runs.
         where: for which kernels or objects it runs.
         analyzes: whether it changes no program, but reads the modules of the whole network once.
+        optional: whether libraries are right without it: an error in its code leaves it out, with a warning.
         inserted_after: the pass that a pass of a user follows; empty for others.
     """
 
@@ -182,6 +184,7 @@ class Pass:
     when: PassCondition = ALWAYS
     where: PassCondition = ALWAYS
     analyzes: bool = False
+    optional: bool = False
     inserted_after: str = ""
 
 
@@ -378,12 +381,12 @@ class PassManager:
     def apply(self, step: Pass, program: Any, context: Any, unit: str, version: bool = False) -> Any:
         """Returns the program after one pass."""
         if not self._observers:
-            return step.run(program, context)
+            return _run(step, program, context)
         running = self._running
         outer, running.inside = running.inside, 0.0
         start = time.thread_time()
         try:
-            after = step.run(program, context)
+            after = _run(step, program, context)
         finally:
             seconds, inside = time.thread_time() - start, running.inside
             running.inside = outer + seconds
@@ -394,6 +397,17 @@ class PassManager:
         """Notifies the observers of a run."""
         for observe in self._observers:
             observe(run)
+
+
+def _run(step: Pass, program: Any, context: Any) -> Any:
+    """Returns the program after a pass; as it was, where the code of an optional one fails."""
+    if not step.optional:
+        return step.run(program, context)
+    try:
+        return step.run(program, context)
+    except Exception as error:
+        leave_out(f"the pass '{step.name}'", error)
+        return program
 
 
 class _Running(threading.local):
@@ -412,6 +426,7 @@ def of_phase(
     when: PassCondition = ALWAYS,
     where: PassCondition = ALWAYS,
     analyzes: bool = False,
+    optional: bool = False,
 ) -> Pass:
     """Returns a pass; see :class:`Pass`."""
-    return Pass(name, phase, run, frozenset(requires), frozenset(ensures), when, where, analyzes)
+    return Pass(name, phase, run, frozenset(requires), frozenset(ensures), when, where, analyzes, optional)

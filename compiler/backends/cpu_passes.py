@@ -93,22 +93,27 @@ GRAPH = (
     # What is known at compile time is computed. Computations on dequantized values become computations in integers.
     graph("fold constants", lambda m, c: fold_constants(m, keep=("dequantize",)), ensures=[Property.CONSTANTS]),
     graph("compute in single", on_function(promote_fp16)),
-    graph("tabulate bytes", lambda m, c: tabulate_bytes(m, c.settings.graph, {**ELEMENT_WISE, **QUANTIZATION})),
+    graph(
+        "tabulate bytes",
+        lambda m, c: tabulate_bytes(m, c.settings.graph, {**ELEMENT_WISE, **QUANTIZATION}),
+        optional=True,
+    ),
     graph(
         "compute in integers",
         lambda m, c: compute_in_integers(m, c.settings.strict, c.settings.graph.quirks.keeps_ranges),
+        optional=True,
     ),
-    graph("fold moved constants", lambda m, c: fold_constants(m, keep=("dequantize",))),
-    graph("narrow constants", lambda m, c: narrow_constants(m, c.settings.graph, c.settings.strict)),
-    graph("fold dequantized constants", on_function(fold_constants)),
+    graph("fold moved constants", lambda m, c: fold_constants(m, keep=("dequantize",)), optional=True),
+    graph("narrow constants", lambda m, c: narrow_constants(m, c.settings.graph, c.settings.strict), optional=True),
+    graph("fold dequantized constants", on_function(fold_constants), optional=True),
     # Fewer operators: scales and shifts go into the weights before them, shuffles become gathers.
-    graph("fold affine", lambda m, c: fold_affine(m, c.settings.graph.widens)),
-    graph("join local response", on_function(fuse_local_response)),
-    graph("fold permutations", on_function(fold_permutations)),
-    graph("group parts", on_function(group_parts)),
+    graph("fold affine", lambda m, c: fold_affine(m, c.settings.graph.widens), optional=True),
+    graph("join local response", on_function(fuse_local_response), optional=True),
+    graph("fold permutations", on_function(fold_permutations), optional=True),
+    graph("group parts", on_function(group_parts), optional=True),
     # Element types, layouts and, with them, the algorithms of convolutions, poolings and matrix products.
     graph("choose algorithms", cpu.choose, analyzes=True, ensures=[Property.CHOSEN]),
-    graph("join attention", lambda m, c: fuse_attention(m, c.settings.graph), when=cpu.NOT_STRICT),
+    graph("join attention", lambda m, c: fuse_attention(m, c.settings.graph), when=cpu.NOT_STRICT, optional=True),
     graph("use narrow floats", cpu.narrow_floats, when=cpu.NARROW, requires=[Property.CHOSEN]),
     graph(
         "assign layouts",
@@ -118,8 +123,13 @@ GRAPH = (
     ),
     graph("pack block matmul", lambda m, c: pack_block_matmul(m, c.settings.graph, c.settings.strict)),
     graph("widen blocks", on_function(widen_blocks)),
-    graph("pack matmul", lambda m, c: pack_matmul(m, c.settings.graph, c.algorithms), requires=[Property.CHOSEN]),
-    graph("pack narrow matmul", lambda m, c: pack_low_precision_matmul(m, c.settings.graph)),
+    graph(
+        "pack matmul",
+        lambda m, c: pack_matmul(m, c.settings.graph, c.algorithms),
+        requires=[Property.CHOSEN],
+        optional=True,
+    ),
+    graph("pack narrow matmul", lambda m, c: pack_low_precision_matmul(m, c.settings.graph), optional=True),
 )
 
 FUSION_CUTS = (values_between, values_spread, values_transposed)
@@ -137,14 +147,14 @@ LEGALIZE = (
         requires=[Property.KERNELS],
         ensures=[Property.DIMENSIONS],
     ),
-    legalize("fold packed constants", on_function(fold_constants)),
+    legalize("fold packed constants", on_function(fold_constants), optional=True),
     legalize(
         "fuse",
         lambda m, c: fuse(m, FUSION_CUTS, [] if c.settings.target.hosted else [narrow_results]),
         requires=[Property.KERNELS],
         ensures=[Property.FUSED],
     ),
-    legalize("fold float32 constants", lambda m, c: fold_constants(m, dequantized=True)),
+    legalize("fold float32 constants", lambda m, c: fold_constants(m, dequantized=True), optional=True),
 )
 
 # The network is a list of calls of kernels.
@@ -167,13 +177,14 @@ SCHEDULE = (
     DROP_EMPTY,
     APPLY_RULE,
     TENSOR_PARAMETERS,
-    scheduled("accumulate dot products", on_function(fold_dot_accumulators)),
+    scheduled("accumulate dot products", on_function(fold_dot_accumulators), optional=True),
     scheduled("accumulate in fp16", on_function(accumulate_in_fp16)),
-    scheduled("tanh for sigmoid", on_function(rewrite_tanh_as_sigmoid), when=cpu.FREE_TO_ROUND),
+    scheduled("tanh for sigmoid", on_function(rewrite_tanh_as_sigmoid), when=cpu.FREE_TO_ROUND, optional=True),
     scheduled(
         "approximate byte functions",
         lambda f, c: use_int8_activations(f, c.machine.features),
         when=cpu.FREE_TO_ROUND,
+        optional=True,
     ),
     scheduled("convert fp16 in integers", on_function(lower_fp16_conversions), when=cpu.SOFT_FP16),
     scheduled("round as integers", lambda f, c: round_as_integers(f, c.machine.features), when=cpu.SOFT_ROUNDING),
@@ -182,9 +193,9 @@ SCHEDULE = (
         lambda f, c: convert_with_rounding(f, c.machine.quirks.rounding_conversion, c.machine.lanes("float32")),
         when=cpu.ROUNDING_CONVERSIONS,
     ),
-    scheduled("extend bytes", lambda f, c: widen_int8_loads(f, c.machine.triple.split("-")[0])),
+    scheduled("extend bytes", lambda f, c: widen_int8_loads(f, c.machine.triple.split("-")[0]), optional=True),
     scheduled("round by magic number", on_function(round_by_magic_add), when=cpu.NO_ROUNDING),
-    scheduled("multiply by reciprocals", on_function(divide_by_reciprocal), when=cpu.FUSED_PRODUCTS),
+    scheduled("multiply by reciprocals", on_function(divide_by_reciprocal), when=cpu.FUSED_PRODUCTS, optional=True),
     OPAQUE_CONSTANTS,
 )
 
@@ -215,24 +226,24 @@ BLOCKS = (
 flat = partial(of_phase, Phase.FLAT, requires=[Property.FLAT])
 FLAT = (
     flat("assume ranges", lambda f, c: c.assume_ranges(f)),
-    flat("partition loops", on_body(partition_loops)),
+    flat("partition loops", on_body(partition_loops), optional=True),
     flat("partition quad pairs", on_body(partition_quad_pairs)),
-    flat("prefetch panels", on_body(prefetch_next_panel)),
-    flat("prefetch streams", on_body(prefetch_stream)),
-    flat("partition windows", cpu.partition_into_vectors, where=cpu.NOT_TILED),
+    flat("prefetch panels", on_body(prefetch_next_panel), optional=True),
+    flat("prefetch streams", on_body(prefetch_stream), optional=True),
+    flat("partition windows", cpu.partition_into_vectors, where=cpu.NOT_TILED, optional=True),
     flat("peel static tail tiles", cpu.peel_tail_tiles, where=STATIC & cpu.TILED),
     flat("peel dynamic tail tiles", cpu.peel_tail_tiles, where=DYNAMIC),
-    flat("distribute tiles", on_axes(parallelize_tiles), where=DYNAMIC & cpu.JOINED),
-    flat("hoist divisions", on_body(hoist_divisions), where=DYNAMIC),
+    flat("distribute tiles", on_axes(parallelize_tiles), where=DYNAMIC & cpu.JOINED, optional=True),
+    flat("hoist divisions", on_body(hoist_divisions), where=DYNAMIC, optional=True),
     flat("mask vector tails", on_axes(mask_vector_tails), where=DYNAMIC),
-    flat("hoist offsets", on_body(hoist_offsets), where=DYNAMIC),
+    flat("hoist offsets", on_body(hoist_offsets), where=DYNAMIC, optional=True),
     flat("matrix unit tiles", on_body(lower_matrix_tiles)),
     flat("row pairs", on_body(lower_i8mm)),
     flat("accumulate in lanes", on_body(lower_dot_accumulate)),
-    flat("load lanes", on_body(load_lane_vectors)),
+    flat("load lanes", on_body(load_lane_vectors), optional=True),
     flat("serialize bf16 broadcasts", on_body(splat_bfloat16)),
     flat("split vector tails", cpu.split_vector_tails),
-    flat("permute loaded lanes", on_body(permute_lanes)),
+    flat("permute loaded lanes", on_body(permute_lanes), optional=True),
     flat("align stack frames", on_body(align_stack_buffers)),
     flat("stack buffers", lambda f, c: keep_small_buffers_on_stack(f, c.frames)),
     flat("large scratch parameters", lambda f, c: c.large_scratch_parameters(f), when=cpu.THREADED),
@@ -247,16 +258,16 @@ FLAT = (
 
 # Functions of raw pointers, until the code generator has them.
 pointers = partial(of_phase, Phase.POINTERS, requires=[Property.POINTERS])
-TRIP_COUNTS = pointers("trip-count hints", lambda f, c: annotate_trip_counts(f, c.machine))
+TRIP_COUNTS = pointers("trip-count hints", lambda f, c: annotate_trip_counts(f, c.machine), optional=True)
 EXPORT = pointers("export", cpu.export, ensures=[Property.SYMBOL])
 POINTERS = (
-    pointers("add row versions", cpu.add_row_versions, where=DYNAMIC),
+    pointers("add row versions", cpu.add_row_versions, where=DYNAMIC, optional=True),
     pointers("min and max instructions", lambda f, c: lower_fmin_fmax(f, c.machine)),
     TRIP_COUNTS,
-    pointers("assembly microkernels", lambda f, c: emit_microkernels(f, c.target), where=cpu.UNCHECKED),
+    pointers("assembly microkernels", lambda f, c: emit_microkernels(f, c.target), where=cpu.UNCHECKED, optional=True),
     pointers("import LLVM functions", lambda f, c: call_llvm_functions(f, c.machine)),
-    pointers("loop pointers", on_function(strength_reduce_pointers)),
-    pointers("disable unrolling", on_function(disable_unrolling)),
+    pointers("loop pointers", on_function(strength_reduce_pointers), optional=True),
+    pointers("disable unrolling", on_function(disable_unrolling), optional=True),
     pointers("mark checks", cpu.mark_checks, where=cpu.CHECKED_KERNELS),
     EXPORT,
 )

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from nnefc.cli.foreign_options import hint_for_command, hint_for_option
-from nnefc.support.diagnostics import CompileError, DeprecatedOption, ModelWarning, compiler_missing
+from nnefc.support.diagnostics import CompileError, DeprecatedOption, InternalWarning, ModelWarning, compiler_missing
 from nnefc.support.internal_errors import TRACEBACK, internal_error
 
 __all__ = ["ErrorsAsMessages"]
@@ -88,12 +88,12 @@ def _with_hint(error: click.NoSuchOption, words: Sequence[str]) -> click.UsageEr
 
 @contextmanager
 def warnings_as_lines() -> Iterator[None]:
-    """Prints warnings of models and of old options as messages, each once; other warnings stay Python's."""
+    """Prints warnings of models, of bugs and of old options as messages, each once; other warnings stay Python's."""
     with warnings.catch_warnings():
         others, shown = warnings.showwarning, set[str]()
 
         def show(message: Warning | str, category: type[Warning], *location: Any, **more: Any) -> None:
-            if not issubclass(category, ModelWarning | DeprecatedOption):
+            if not issubclass(category, ModelWarning | InternalWarning | DeprecatedOption):
                 others(message, category, *location, **more)
             elif str(message) not in shown:
                 shown.add(str(message))
@@ -101,6 +101,7 @@ def warnings_as_lines() -> Iterator[None]:
 
         warnings.showwarning = show
         warnings.simplefilter("always", ModelWarning)
+        warnings.simplefilter("always", InternalWarning)
         warnings.simplefilter("always", DeprecatedOption)
         yield
 

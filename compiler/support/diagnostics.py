@@ -17,6 +17,7 @@ from nnefc.support.distribution import compiler_hint
 __all__ = [
     "CompileError",
     "DeprecatedOption",
+    "InternalWarning",
     "Location",
     "ModelWarning",
     "compiler_missing",
@@ -25,6 +26,7 @@ __all__ = [
     "silence",
     "warn",
     "warn_of_deprecation",
+    "warn_of_fault",
 ]
 
 
@@ -33,6 +35,13 @@ class ModelWarning(UserWarning):
 
     Python's own filters say what becomes of it: `warnings.simplefilter("error", nnefc.ModelWarning)` refuses such
     models. The command line prints it.
+    """
+
+
+class InternalWarning(UserWarning):
+    """An optimization failed by a bug of the compiler, and the network is compiled without it.
+
+    The library is right, and perhaps slower. `warnings.simplefilter("error", nnefc.InternalWarning)` refuses it.
     """
 
 
@@ -62,6 +71,11 @@ def warn(message: str) -> None:
 def warn_of_deprecation(message: str) -> None:
     """Warns of an old name of an option: one sentence without a final full stop, with the new name."""
     _warn(message, DeprecatedOption)
+
+
+def warn_of_fault(message: str) -> None:
+    """Warns of a bug in an optimization: one sentence without a final full stop."""
+    _warn(message, InternalWarning)
 
 
 def _warn(message: str, category: type[Warning]) -> None:

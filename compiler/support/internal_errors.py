@@ -7,13 +7,14 @@ error names both; the original exception is its `__cause__`.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
-from nnefc.support.diagnostics import CompileError, ran_out_of_memory
+from nnefc.support.diagnostics import CompileError, ran_out_of_memory, warn_of_fault
 
 __all__ = [
     "TRACEBACK",
@@ -22,13 +23,14 @@ __all__ = [
     "compile_errors",
     "internal_error",
     "is_mistake",
+    "leave_out",
     "reports_internal_errors",
     "working_in",
     "working_on",
 ]
 
 TRACEBACK = "NNEFC_TRACEBACK"
-"""An environment variable: set, the command line shows the traceback of errors."""
+"""An environment variable: set, errors have tracebacks, and no optimization that fails is left out."""
 
 _PHASE: ContextVar[str] = ContextVar("phase", default="")
 _SUBJECT: ContextVar[str | Callable[[], str]] = ContextVar("subject", default="")
@@ -76,6 +78,24 @@ def internal_error(error: BaseException, subject: str = "") -> InternalError:
         f"internal error in nnefc ({type(error).__name__}: {_reason(error)})" + (f", in {text}" if text else ""),
         hint="this is a bug in nnefc: please report it, with the model if you can; "
         f"{TRACEBACK}=1 shows where it happened",
+    )
+
+
+def leave_out(optimization: str, error: Exception) -> None:
+    """Warns that an optimization failed, and that the network is compiled without it.
+
+    Args:
+        optimization: such as `the pass 'join attention'`.
+        error: what its code raised. It is raised again if it is no bug: an error that the compiler raises on purpose, a
+            warning that the user made an error, an error of user code or a lack of memory; and where
+            NNEFC_TRACEBACK is set.
+    """
+    on_purpose = isinstance(error, CompileError | Warning | MemoryError) or getattr(error, _BY_USER, False)
+    if on_purpose or ran_out_of_memory(error) or os.environ.get(TRACEBACK):
+        raise error
+    warn_of_fault(
+        f"{internal_error(error).message}: this is a bug in nnefc, please report it, with the model if you can "
+        f"({TRACEBACK}=1 shows where it happened); the library is compiled without {optimization}, which costs speed"
     )
 
 

@@ -11,6 +11,7 @@ from nnefc.ir.attributes import RULE
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.fill_padding import VectorMachine, fill_border
 from nnefc.passes.schedule.reduction_init import write_first_values
+from nnefc.support.internal_errors import leave_out
 
 __all__ = ["ScheduleRule", "scheduled"]
 
@@ -29,7 +30,7 @@ def scheduled(kernel: KernelAnalysis, rules: Sequence[ScheduleRule[_Target]], ta
     """Returns a kernel with the schedule of the first of `rules` that knows its kind.
 
     A rule that raises a ScheduleError took the kernel for one of its kind by mistake: the next rule is slower, and
-    right too.
+    right too. The same holds for a rule whose code fails otherwise, which is a bug: a warning says so.
     """
     for rule in rules:
         try:
@@ -37,6 +38,11 @@ def scheduled(kernel: KernelAnalysis, rules: Sequence[ScheduleRule[_Target]], ta
             if schedule is not None:
                 write_first_values(schedule)
         except s_tir.ScheduleError:
+            continue
+        except Exception as error:
+            if rule is rules[-1]:
+                raise
+            leave_out(f"the schedule rule {type(rule).__name__}", error)
             continue
         if schedule is not None:
             return fill_border(schedule, target).with_attr(RULE, type(rule).__name__)

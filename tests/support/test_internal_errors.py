@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import random
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 import tvm
 from click.testing import CliRunner
 from onnx import TensorProto, helper, numpy_helper
 
 import nnefc
+from nnefc.backends.cpu import CpuBackend
 from nnefc.cli import main
 from nnefc.passes import pipeline
+from nnefc.passes.manager import PassList
+from nnefc.passes.schedule.cpu.contraction import ContractionRule
 from nnefc.support.diagnostics import CompileError
-from nnefc.support.internal_errors import InternalError
+from nnefc.support.internal_errors import TRACEBACK, InternalError
 
 ROOTS = tuple(str(Path(__file__).parents[2] / folder) for folder in ("compiler", "passes", "targets"))
 
@@ -103,7 +109,8 @@ def test_an_error_in_any_function_is_a_compile_error(size: int | str, count: int
     for code in draw.sample(inner, count):
         error = draw.choice(KINDS)("broken on purpose")
         try:
-            with calls_seen(raising_in(code, error)):
+            with calls_seen(raising_in(code, error)), warnings.catch_warnings():
+                warnings.simplefilter("ignore", nnefc.InternalWarning)
                 nnefc.compile(model(size))
         except CompileError as found:
             if isinstance(found, InternalError) and found.__cause__ is None:
@@ -137,6 +144,62 @@ def test_the_message_names_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("nnefc.backends.cpu.CpuBackend.lower", broken)
     with pytest.raises(InternalError, match=r"scheduling.*the kernel '.*', which computes '.*'"):
+        nnefc.compile(model())
+
+
+# Optimizations: what fails is left out.
+
+
+def answer(artifact: nnefc.Artifact, content: bytes) -> float:
+    """Returns the largest difference from onnxruntime, of an image of 8 by 8."""
+    x = np.random.default_rng(1).standard_normal((1, 3, 8, 8)).astype(np.float32)
+    (wanted,) = onnxruntime.InferenceSession(content).run(None, {"x": x})
+    return float(np.abs(artifact.run({"x": x})["y"] - wanted).max())
+
+
+def without(*names: str) -> PassList:
+    """Returns the passes of CPUs, of which some raise errors; all that are optional, if none is named."""
+
+    def broken(*_args: Any) -> Any:
+        raise KeyError("broken on purpose")
+
+    chosen = [step.name for step in CpuBackend.passes if step.optional and (not names or step.name in names)]
+    assert chosen
+    return PassList([replace(step, run=broken) if step.name in chosen else step for step in CpuBackend.passes])
+
+
+@pytest.mark.parametrize("size", [8, "h"])
+def test_a_network_compiles_without_the_optional_passes(size: int | str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CpuBackend, "passes", without())
+    with pytest.warns(nnefc.InternalWarning) as warned:
+        artifact = nnefc.compile(model(size))
+    assert answer(artifact, model(size)) < 1e-6
+    assert any("without the pass 'fold affine'" in str(warning.message) for warning in warned)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [step.name for step in CpuBackend.passes if step.optional])
+def test_a_network_compiles_without_an_optional_pass(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CpuBackend, "passes", without(name))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", nnefc.InternalWarning)
+        assert answer(nnefc.compile(model("h")), model("h")) < 1e-6
+
+
+def test_a_kernel_compiles_without_a_rule_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_args: Any) -> Any:
+        raise IndexError("broken on purpose")
+
+    monkeypatch.setattr(ContractionRule, "apply", broken)
+    with pytest.warns(nnefc.InternalWarning, match=r"IndexError.*the kernel '.*without the schedule rule Contraction"):
+        artifact = nnefc.compile(model())
+    assert answer(artifact, model()) < 1e-6
+
+
+def test_bugs_of_optimizations_are_errors_where_tracebacks_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CpuBackend, "passes", without("fold affine"))
+    monkeypatch.setenv(TRACEBACK, "1")
+    with pytest.raises(InternalError, match="in the pass 'fold affine'"):
         nnefc.compile(model())
 
 

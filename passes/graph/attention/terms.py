@@ -304,7 +304,7 @@ class _Reader:
         value = self._program.definitions.get(expr) if isinstance(expr, relax.Var) else None
         if is_call(value, "multiply"):
             narrow = self._program.definitions.get(value.args[0])
-            if shape_of(value.args[1])[-1] != 1 or str(value.args[1].ty.dtype) != "float32":
+            if shape_of(value.args[1])[-1:] != (1,) or str(value.args[1].ty.dtype) != "float32":
                 return None
             codes = self._of_cache(narrow, "int8", _aligned(index, value.args[0]))
             scales, position = self._unmoved(value.args[1], _aligned(index, value.args[1]))

@@ -341,6 +341,19 @@ def test_it_stays_products_where_these_are_faster(queries: int, size: int, joine
     assert ("attention" in summary(fuse_attention(module, target("llvm")))) == joined
 
 
+@pytest.mark.parametrize("product", ["R.multiply(q, s)", "R.multiply(s, q)"])
+def test_a_factor_that_is_computed_at_run_time_is_multiplied_before(product: str) -> None:
+    module = program(f"""
+        q[2, 30, 16]; k[2, 30, 16]; v[2, 30, 16]; s[] -> y
+        a = {product}
+        t = R.permute_dims(k, axes=[0, 2, 1])
+        p = R.matmul(a, t)
+        w = R.nn.softmax(p, axis=2)
+        y = R.matmul(w, v)
+    """)
+    assert "attention" in summary(fuse_attention(module, target("llvm")))
+
+
 def test_doubles_and_strict_code_keep_their_scores() -> None:
     text = TWICE.format("y", 2).replace("q[", "q: float64[").replace("k[", "k: float64[").replace("v[", "v: float64[")
     assert "softmax" in summary(fuse_attention(program(text), target("llvm")))
