@@ -21,12 +21,12 @@ from nnefc.passes.compute.dot.dot_product import Multiplication, multiplication_
 from nnefc.passes.compute.dot.matrix_units import filled, in_tiles, paired_terms
 from nnefc.passes.compute.dot.pack_dot_operands import pack_dot_matrix
 from nnefc.passes.compute.dot.paired_weights import multiply_paired, pair_terms
-from nnefc.passes.compute.dot.quad_pairs import QUAD, has_quad_pairs, multiply_quads, pair_quads
+from nnefc.passes.compute.dot.quad_pairs import QUAD, by_quad_pairs, has_quad_pairs, multiply_quads, pair_quads
 from nnefc.passes.compute.matmul import multiply_packed, pack_right, pack_right_array, padded_rows, smallest_block
 from nnefc.passes.graph.fusion.fusion_patterns import FUSION, OpPattern
+from nnefc.passes.graph.quantized.byte_ranges import byte_range
 from nnefc.passes.graph.quantized.packed_operands import BYTES, NARROW, converted, packed_data, packed_weights
 from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_call, is_constant, shape_of
-from nnefc.passes.tir.dot.dot_instructions import PMADDUBSW
 from nnefc.symbolic.dims import Dimension, Size, dimension, expression, is_known, may_exceed
 from nnefc.targets.machine.cpu.target import Target
 
@@ -114,10 +114,11 @@ class _Packer(Rewriter):
             return None
         if not may_exceed(rows, _FEW_ROWS):
             return None
-        how = Multiplication("uint8", "int8", 0 if str(left.ty.dtype) == "uint8" else 128, PMADDUBSW)
+        how, largest = by_quad_pairs(str(left.ty.dtype), byte_range(left, self.definition))
         quads = how.filled(depth) // QUAD
         filled_columns = np.pad(right, [(0, QUAD * quads - depth), (0, 0)]).T.reshape(columns, quads, QUAD)
-        pairs = pair_quads(filled_columns, np.arange(quads), self._target.block_lanes(how.lane))
+        lanes = self._target.block_lanes(how.lane)
+        pairs = pair_quads(filled_columns, np.arange(quads), lanes, largest)
         if pairs is None:
             return None
         source = packed_data(self.builder, self._padded_rows(converted(self.builder, left, how), how), how)

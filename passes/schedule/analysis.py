@@ -27,7 +27,7 @@ from nnefc.passes.tir.common.expressions import conditions_of, inside, loads_of,
 from nnefc.passes.tir.common.shapes import Size, size_of
 from nnefc.passes.tir.common.statements import values_of
 from nnefc.passes.tir.dot.byte_split import byte_parts_of, is_byte_split
-from nnefc.passes.tir.dot.dot_instructions import is_dot_product, is_quad_pair, is_widening
+from nnefc.passes.tir.dot.dot_instructions import is_dot_product, is_quad_pair, is_widening, quad_operands
 
 __all__ = ["Axis", "Contraction", "KernelAnalysis", "ScheduleBlock", "step_of", "steps_of"]
 
@@ -311,8 +311,8 @@ def _positions(flags: Iterable[bool]) -> tuple[int, ...]:
 def _factor_loads(step: ScheduleBlock, value: tirx.Expr) -> list[Sequence[TensorLoad]]:
     """Returns what the two factors of a sum of products read; other lists for other computations."""
     if isinstance(value, tirx.Add) and is_quad_pair(value.b):
-        loads = [_loads(step, operand) for operand in value.b.args[:4]]
-        return [[*loads[0], *loads[2]], [*loads[1], *loads[3]]]
+        loads = [_loads(step, operand) for operand in quad_operands(value.b)]
+        return [[load for part in loads[side::2] for load in part] for side in (0, 1)]
     return [_loads(step, factor) for factor in _factors(value)]
 
 

@@ -205,14 +205,16 @@ def _pairs_of(target: Target, dtype: str) -> DotProduct | None:
     return next((d for name, needed, d in FLOAT_MACHINES[dtype] if name == architecture and needed <= features), None)
 
 
-def convert(data: te.Tensor, dtype: str) -> te.Tensor:
-    """8-bit data as `dtype`: wider, or with 128 added or taken away to change the sign."""
+def convert(data: te.Tensor, dtype: str, offset: int) -> te.Tensor:
+    """8-bit data as `dtype`: wider, or with `offset` added, modulo 256, to change the sign."""
 
     def element(*index: tirx.Var) -> tirx.Expr:
         scalar = data(*index)
         if bits_of(dtype) > 8:
             return scalar.astype(dtype)
-        return (scalar ^ tirx.const(-128 if data.dtype == "int8" else 128, data.dtype)).astype(dtype)
+        if abs(offset) == 128:
+            return (scalar ^ tirx.const(-128 if data.dtype == "int8" else 128, data.dtype)).astype(dtype)
+        return scalar.astype(dtype) + tirx.const(offset, dtype)
 
     return te.compute(data.shape, element, name="convert")
 

@@ -1,6 +1,7 @@
 """Emits products of pairs of quads: `vpmaddubsw` and `vpmaddwd` for vectors, arithmetic for single lanes.
 
 direct    t = vpmaddubsw(u₀, w₀) + vpmaddubsw(u₁, w₁)          u: uint8, w: int8; sums of int16
+shared    the same of the four quads of two direct pairs
 folded    t = vpmaddubsw(|w₀|, v₀) + vpmaddubsw(|w₁|, v₁)      v = u ^ (0x80 where w >= 0, 0x7F where w < 0)
           vpmaddwd(t, 1)                                       neighbours added up in int32; pairs apart have one t each
 """
@@ -13,7 +14,7 @@ import tvm
 from tvm import tirx
 
 from nnefc.passes.tir.common.intrinsics import register_pure_operator
-from nnefc.passes.tir.dot.dot_instructions import QUAD_PAIR
+from nnefc.passes.tir.dot.dot_instructions import QUAD_PAIR, quad_kind, quad_operands
 
 __all__ = ["use_quad_pairs"]
 
@@ -27,22 +28,21 @@ def use_quad_pairs() -> None:
 
 
 def _lowered(call: tvm.ir.Call) -> tirx.Expr:
-    operands = call.args[:4]
+    operands, (pair, limits) = quad_operands(call), quad_kind(call)
     lanes = int(tvm.DataType(str(call.expr_ty().dtype)).lanes)
-    is_direct, is_joined = (flag.value if isinstance(flag, tirx.Broadcast) else flag for flag in call.args[4:])
+    _, direct, joined = limits  # of two pairs that share sums, all operands are those of one call
 
-    def products(direct: bool, joined: bool) -> tirx.Expr:
-        return _products(operands, direct, joined, lanes)
+    def products(is_direct: bool, is_joined: bool) -> tirx.Expr:
+        return _products(operands, is_direct, is_joined, lanes)
 
-    if isinstance(is_direct, tirx.IntImm) and isinstance(is_joined, tirx.IntImm):
-        return products(bool(is_direct), bool(is_joined))
-    return tirx.Select(
-        is_direct, products(True, True), tirx.Select(is_joined, products(False, True), products(False, False))
-    )
+    if isinstance(pair, tirx.IntImm):
+        return products(int(pair) < direct, int(pair) < joined)
+    folded = tirx.Select(pair < joined, products(False, True), products(False, False))
+    return tirx.Select(pair < direct, products(True, True), folded)
 
 
 def _products(operands: Sequence[tirx.Expr], is_direct: bool, is_joined: bool, lanes: int) -> tirx.Expr:
-    """Returns the sum of both quads: of a vector, of its parts, or of each lane."""
+    """Returns the sum of all quads: of a vector, of its parts, or of each lane."""
     size = next((n for n in _INSTRUCTIONS if lanes % n == 0), 1)
     made = []
     for first in range(0, lanes, size):
@@ -55,7 +55,7 @@ def _products(operands: Sequence[tirx.Expr], is_direct: bool, is_joined: bool, l
 def _of_vector(operands: Sequence[tirx.Expr], is_direct: bool, is_joined: bool, lanes: int) -> tirx.Expr:
     multiply, add = _INSTRUCTIONS[lanes]
     products = []
-    for data, weights in (operands[:2], operands[2:]):
+    for data, weights in zip(operands[::2], operands[1::2], strict=True):
         unsigned, signed = (tirx.reinterpret(f"int8x{4 * lanes}", operand) for operand in (data, weights))
         if not is_direct:
             sign = signed >> _spread(7, 4 * lanes)
@@ -63,8 +63,12 @@ def _of_vector(operands: Sequence[tirx.Expr], is_direct: bool, is_joined: bool, 
             unsigned, signed = magnitude, unsigned ^ (sign ^ _spread(-128, 4 * lanes))
         products.append(tirx.call_llvm_pure_intrin(f"int16x{2 * lanes}", multiply, unsigned, signed))
     ones = tirx.Broadcast(tirx.const(1, "int16"), 2 * lanes)
-    parts = [products[0] + products[1]] if is_joined else products
-    first, *others = (tirx.call_llvm_pure_intrin(f"int32x{lanes}", add, part, ones) for part in parts)
+    parts = [_total(products)] if is_joined else products
+    return _total([tirx.call_llvm_pure_intrin(f"int32x{lanes}", add, part, ones) for part in parts])
+
+
+def _total(terms: Sequence[tirx.Expr]) -> tirx.Expr:
+    first, *others = terms
     return sum(others, first)
 
 
@@ -74,7 +78,7 @@ def _spread(value: int, lanes: int) -> tirx.Expr:
 
 def _of_lane(operands: Sequence[tirx.Expr], is_direct: bool) -> tirx.Expr:
     total: tirx.Expr = tirx.const(0, "int32")
-    for data, weights in (operands[:2], operands[2:]):
+    for data, weights in zip(operands[::2], operands[1::2], strict=True):
         for term in range(4):
             byte = (data >> tirx.const(8 * term, "int32")) & tirx.const(0xFF, "int32")
             weight = (weights << tirx.const(24 - 8 * term, "int32")) >> tirx.const(24, "int32")

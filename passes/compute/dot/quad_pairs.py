@@ -2,55 +2,76 @@
 
 A *quad* is four neighbouring bytes of the data, and the four weights of each lane that they are multiplied by.
 `vpmaddubsw` multiplies the quads of a vector and adds up neighbours in int16; two quads share these sums, which are
-then added up in int32. That takes five instructions for two quads, where `vpmaddwd` on extended bytes takes eight. But
-an int16 holds 255 · w for weights whose sum is 128 at most. So weights decide at compile time for each pair of quads:
+then added up in int32. That takes five instructions for two quads, where `vpmaddwd` on extended bytes takes eight, and
+nine for four quads. But an int16 holds 255 · w for weights whose sum is 128 at most; of data that are known to be
+smaller, larger ones. So weights decide at compile time for each pair of quads:
 
-    direct    u · w, u: uint8                       no lane has weights of one sign that add up to more than 128
+    shared    u · w, u: uint8                       no lane has weights of one sign that add up to more than 128 in
+                                                    this pair and its neighbour together
+    direct    u · w                                 none has such weights in the pair
     folded    |w| · v, v: int8                      no lane has weights whose magnitudes add up to more than 256
               v = u - 128 where w >= 0, and 127 - u where w < 0: one exclusive or
     apart     |w| · v, of each quad by itself       any: 2 · 128 · 128 is 2¹⁵
 
 Folded products differ from u · w by 128 w, or by 127 w, which the weights alone decide. Quads may be added up in any
-order, so that those that fit together are paired. A table holds where the data of each are:
+order, so that those that fit together are paired, and pairs likewise. A table holds where the data of each are:
 
     C[o, row, :] = Σ over pairs p of X[row + T[o, 2 p]] · W[o, 2 p, :] + X[row + T[o, 2 p + 1]] · W[o, 2 p + 1, :]
 
 How many quads are in direct pairs depends on K, the weights of a result. Of weights with a normal distribution, scaled
 by channel, about a tenth are for K = 256, a third for K = 576, a third to a half for K = 1,000, and more than half
-for K above 2,000; nearly all others are in folded pairs. Of uniform weights none are direct.
+for K above 2,000; nearly all others are in folded pairs. Of uniform weights none are direct. Of weights in 7 bits, as
+quantizers make them for processors without VNNI, nearly all are direct, and shared where K is above 500.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
+from itertools import accumulate, chain, zip_longest
 
 import numpy as np
 from tvm import te, tirx
 
-from nnefc.passes.tir.dot.dot_instructions import quad_pair
+from nnefc.passes.compute.dot.dot_product import Multiplication
+from nnefc.passes.tir.dot.dot_instructions import PMADDUBSW, quad_pair
 from nnefc.symbolic.dims import Dimension
 from nnefc.targets.machine.cpu.target import Target
 
-__all__ = ["QUAD", "QuadPairs", "convolve_quads", "has_quad_pairs", "multiply_quads", "pair_quads", "quads_of_filter"]
+__all__ = [
+    "QUAD",
+    "QuadPairs",
+    "by_quad_pairs",
+    "convolve_quads",
+    "has_quad_pairs",
+    "multiply_quads",
+    "pair_quads",
+    "quads_of_filter",
+]
 
 QUAD = 4
-_DIRECT, _FOLDED = 128, 256
-"""Sums of the weights of one sign, and of all magnitudes, of an element in int16."""
+_Quads = tuple[int, ...]
+_SIZES = (4, 2, 2, 2)
+"""Quads of an element of each kind: those of two pairs that are shared, and those of one pair."""
 
-_COSTS = (0.67, 0.85, 0.95)
-"""Time of a quad of a pair of each kind, in that of a quad by `vpmaddwd`."""
+_LARGEST, _FOLDED = (1 << 15) - 1, 256
+"""Of an int16, and of a sum of the magnitudes of weights that are folded."""
 
-_LOOPS, _WORTH_IT = 7, 0.97
-"""Time of the loops over pairs besides, and the share of the time by `vpmaddwd` from which on pairs do not pay."""
+_COSTS = (0.61, 0.71, 0.92, 1.04)
+"""Time of a quad of a pair of each kind, in that of a quad by `vpmaddwd` (measured: Zen 3)."""
+
+_LOOP, _WORTH_IT = 1.2, 0.97
+"""Time of a loop over pairs besides, and the share of the time by `vpmaddwd` from which on pairs do not pay."""
 
 _QUANTILES = (0, 0.1, 0.25, 0.5, 1)
 """Of the pairs of a kind in each block: how many pairs of all blocks are tried to be of this kind."""
 
-_PARTNERS = 48
-"""Quads that each quad is tried with."""
+_PADDED = 3
+"""Quads without a partner, at most, that are pairs with zeros: a loop over pairs apart takes longer."""
+
+_PARTNERS, _FAILURES = 48, 8
+"""Quads that each quad is tried with, and how many of these in a row may fit none."""
 
 
 @dataclass(frozen=True)
@@ -60,20 +81,14 @@ class QuadPairs:
     Attributes:
         table: `[blocks, 2 · pairs]`, int32: where the data of each quad are.
         weights: `[blocks, 2 · pairs, lanes]`: four int8 of each lane as an int32.
-        direct, joined: pairs that are direct, and those that are direct or folded: the first ones.
+        limits: the ends of the shared, of the direct and of the folded pairs, which come in this order.
         shift: `[blocks · lanes]`: what is to be added to the sums of uint8 data.
     """
 
     table: np.ndarray
     weights: np.ndarray
-    direct: int
-    joined: int
+    limits: tuple[int, int, int]
     shift: np.ndarray
-
-    @property
-    def limits(self) -> tuple[int, int]:
-        """Returns the ends of the direct and of the folded pairs."""
-        return self.direct, self.joined
 
 
 def has_quad_pairs(target: Target) -> bool:
@@ -82,6 +97,17 @@ def has_quad_pairs(target: Target) -> bool:
     if not target.triple.startswith("x86_64") or features & {"avx512vnni", "avxvnni"} or target.tiles:
         return False
     return target.vectors.bytes == 32 and "avx2" in features
+
+
+def by_quad_pairs(data: str, bounds: tuple[int, int]) -> tuple[Multiplication, int]:
+    """Returns how data are multiplied, and the largest number that they are multiplied as.
+
+    Args:
+        data: their type, of 8 bits.
+        bounds: of the data.
+    """
+    offset = 0 if data == "uint8" else max(0, -bounds[0])
+    return Multiplication("uint8", "int8", offset, PMADDUBSW), bounds[1] + offset
 
 
 @dataclass(frozen=True)
@@ -121,14 +147,16 @@ def quads_of_filter(
     return Quads(weights.reshape(outputs, -1, QUAD), np.asarray(step_of_axis) @ positions), steps
 
 
-def pair_quads(filters: np.ndarray, offsets: np.ndarray, lanes: int) -> QuadPairs | None:
+def pair_quads(filters: np.ndarray, offsets: np.ndarray, lanes: int, largest: int = 255) -> QuadPairs | None:
     """Returns weights in pairs of quads; None where `vpmaddwd` takes no longer.
 
     Args:
         filters: `[O, quads, 4]`, int8.
         offsets: of the data of each quad.
         lanes: output channels of a block.
+        largest: of the data.
     """
+    limit = _LARGEST // max(1, largest)
     outputs, quads, _ = filters.shape
     count = -(-outputs // lanes)
     blocks = np.zeros((count * lanes, quads, QUAD), np.int8)
@@ -137,23 +165,38 @@ def pair_quads(filters: np.ndarray, offsets: np.ndarray, lanes: int) -> QuadPair
     is_used = np.asarray(blocks.reshape(count, quads, -1).any(-1))
     wide = blocks.astype(np.int16).reshape(count, quads, lanes * 2, 2)
     one_sign = np.concatenate([np.maximum(wide, 0).sum(-1), np.maximum(-wide, 0).sum(-1)], -1, dtype=np.int16)
-    free = is_used & (one_sign.max(-1) <= _DIRECT)
-    direct = _partners(one_sign, _DIRECT, free)
+    free = is_used & (one_sign.max(-1) <= limit)
+    direct = _partners(one_sign, limit, free)
+    shared = _shared(one_sign, limit, direct)
     folded = _partners(np.abs(wide).sum(-1, dtype=np.int16), _FOLDED, is_used & (direct < 0))
-    of_block = [_pairs(direct[b], folded[b], is_used[b]) for b in range(count)]
+    alone = is_used & (direct < 0) & (folded < 0)
+    padded = alone if alone.sum(1).max() <= _PADDED else np.zeros_like(alone)
+    kinds = zip(shared, direct, folded, alone & ~padded, padded & free, padded & ~free, strict=True)
+    of_block = [_kinds(*block) for block in kinds]
     numbers = _numbers([tuple(map(len, kinds)) for kinds in of_block])
-    time = _LOOPS + 2 * float(np.dot(numbers, _COSTS))
-    if time > _WORTH_IT * is_used.sum(1).max():
+    if _time(numbers) >= _WORTH_IT * is_used.sum(1).max():
         return None
-    order = np.array([_in_order(kinds, numbers) for kinds in of_block]).reshape(count, -1)
+    order = np.array([_in_order(kinds, numbers) for kinds in of_block])
     chosen = np.where(order[..., None, None] >= 0, np.take_along_axis(blocks, order[..., None, None], 1), np.int8(0))
+    ends = list(accumulate(size * number // 2 for size, number in zip(_SIZES, numbers, strict=True)))
     return QuadPairs(
         np.where(order >= 0, np.asarray(offsets)[order], 0).astype(np.int32),
         np.ascontiguousarray(chosen).view("<i4")[..., 0],
-        numbers[0],
-        numbers[0] + numbers[1],
-        _shift(chosen[:, 2 * numbers[0] :].astype(np.int64)),
+        (ends[0], ends[1], ends[2]),
+        _shift(chosen[:, 2 * ends[1] :].astype(np.int64)),
     )
+
+
+def _shared(sums: np.ndarray, maximum: int, direct: np.ndarray) -> np.ndarray:
+    """Returns for the first quad of each direct pair that of the pair which it shares its sums with, -1 for none.
+
+    Args:
+        sums: of each quad, `[blocks, quads, …]`.
+        direct: the partner of each quad.
+    """
+    is_first = direct > np.arange(direct.shape[1])
+    of_pair = sums + np.take_along_axis(sums, np.maximum(direct, 0)[..., None], 1)
+    return _partners(of_pair, maximum, is_first)
 
 
 def _partners(sums: np.ndarray, maximum: int, free: np.ndarray) -> np.ndarray:
@@ -170,7 +213,7 @@ def _partners(sums: np.ndarray, maximum: int, free: np.ndarray) -> np.ndarray:
     order = np.argsort(size, axis=1, kind="stable")  # those that are not free come last
     sums, free = np.take_along_axis(sums, order[..., None], 1), np.take_along_axis(free, order, 1)
     last = free.sum(1, keepdims=True) - 1
-    partner = np.full(free.shape, -1)
+    partner, failures = np.full(free.shape, -1), 0
     for attempt in range(_PARTNERS):
         distance = (attempt + 1) // 2 * (-1) ** attempt  # 0, -1, 1, -2, …
         other = last + distance - np.arange(quads)
@@ -180,57 +223,82 @@ def _partners(sums: np.ndarray, maximum: int, free: np.ndarray) -> np.ndarray:
         block, one, two = (index[free[block, two]] for index in (block, one, two))
         fits = (sums[block, one] + sums[block, two]).max(-1, initial=0) <= maximum
         block, one, two = block[fits], one[fits], two[fits]
+        failures = 0 if len(one) else failures + 1
+        if failures == _FAILURES:
+            break
         for a, b in ((one, two), (two, one)):
             partner[block, order[block, a]] = order[block, b]
             free[block, a] = False
     return partner
 
 
-def _pairs(direct: np.ndarray, folded: np.ndarray, is_used: np.ndarray) -> list[list[tuple[int, int]]]:
-    """Returns the pairs of a block that are direct, folded, and apart; -1 is no quad.
+def _kinds(
+    shared: np.ndarray,
+    direct: np.ndarray,
+    folded: np.ndarray,
+    apart: np.ndarray,
+    padded_direct: np.ndarray,
+    padded_folded: np.ndarray,
+) -> list[list[_Quads]]:
+    """Returns the quads of a block that are shared, direct, folded, and apart, as many together as `_SIZES` says.
 
     Args:
-        direct, folded: the partner of each quad.
+        shared, direct, folded: the partner of each quad, and of the first quads of direct pairs.
+        apart: quads without a partner.
+        padded_direct, padded_folded: those that are half of a pair of these kinds.
     """
     quads = np.arange(len(direct))
-    alone = quads[is_used & (direct < 0) & (folded < 0)].tolist()
-    pairs = []
-    for partner in (direct, folded):
-        first = quads[quads < partner]
-        pairs.append(list(zip(first.tolist(), partner[first].tolist(), strict=True)))
-    return [*pairs, list(zip_longest(alone[::2], alone[1::2], fillvalue=-1))]
+    first = quads[quads < shared]
+    fours = np.stack([first, direct[first], shared[first], direct[shared[first]]], -1)
+    found: list[list[_Quads]] = [list(map(tuple, fours.tolist()))]
+    for partner, padded in ((direct, padded_direct), (folded, padded_folded)):
+        first = quads[(quads < partner) & (shared < 0)]
+        pairs = np.stack([first, partner[first]], -1).tolist()
+        found.append([*map(tuple, pairs), *((quad, -1) for quad in quads[padded].tolist())])
+    alone = quads[apart].tolist()
+    return [*found, list(zip_longest(alone[::2], alone[1::2], fillvalue=-1))]
 
 
 def _numbers(counts: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-    """Returns how many pairs of each kind all blocks have, so that they take the least time.
+    """Returns how many of each kind all blocks have, such that their time is minimal.
 
-    A pair can be one of a later kind as well, but not of an earlier one.
+    What is of a kind can be of a later kind as well, but not of an earlier one.
 
     Args:
-        counts: pairs of each kind of each block.
+        counts: those of each kind of each block.
     """
     array = np.array(counts)
 
-    def choice(direct: int, folded: int) -> tuple[float, tuple[int, ...]]:
-        left = np.maximum(array[:, 0] - direct, 0) + array[:, 1]
-        numbers = direct, folded, int((np.maximum(left - folded, 0) + array[:, 2]).max())
-        return float(np.dot(numbers, _COSTS)), numbers
+    def some(left: np.ndarray) -> list[int]:
+        return sorted({0, *np.quantile(left, _QUANTILES, method="lower").tolist()})
 
-    def some(numbers: np.ndarray) -> list[int]:
-        return sorted({0, *np.quantile(numbers, _QUANTILES, method="lower").tolist()})
+    def choices(kind: int, left: np.ndarray) -> Iterator[tuple[int, ...]]:
+        """Yields the numbers from a kind on, where blocks have `left` of it."""
+        if kind == len(_SIZES) - 1:
+            yield (int(left.max()),)
+            return
+        for number in some(left):
+            over = np.maximum(left - number, 0) * (_SIZES[kind] // _SIZES[kind + 1]) + array[:, kind + 1]
+            yield from ((number, *others) for others in choices(kind + 1, over))
 
-    choices = ((d, f) for d in some(array[:, 0]) for f in some(np.maximum(array[:, 0] - d, 0) + array[:, 1]))
-    return min(choice(*numbers) for numbers in choices)[1]
+    return min(choices(0, array[:, 0]), key=_time)
 
 
-def _in_order(kinds: Sequence[list[tuple[int, int]]], numbers: Sequence[int]) -> list[tuple[int, int]]:
-    """Returns the pairs of a block, as many of each kind as all blocks have."""
-    made: list[tuple[int, int]] = []
-    left: list[tuple[int, int]] = []
-    for pairs, number in zip(kinds, numbers, strict=True):
-        left = [*left, *pairs]
-        own, left = left[:number], left[number:]
-        made += [*own, *[(-1, -1)] * (number - len(own))]
+def _time(numbers: Sequence[int]) -> float:
+    """Returns the time of so many of each kind, in that of a quad by `vpmaddwd`."""
+    kinds = zip(_SIZES, numbers, _COSTS, strict=True)
+    return sum(_LOOP + size * number * cost for size, number, cost in kinds if number)
+
+
+def _in_order(kinds: Sequence[list[_Quads]], numbers: Sequence[int]) -> list[int]:
+    """Returns the quads of a block, as many of each kind as all blocks have; -1 for none."""
+    made: list[int] = []
+    left: list[_Quads] = []
+    for size, quads, number in zip(_SIZES, kinds, numbers, strict=True):
+        parts = [each[first : first + size] for each in left for first in range(0, len(each), size)]
+        whole = [*parts, *quads]
+        own, left = whole[:number], whole[number:]
+        made += [*chain.from_iterable(own), *[-1] * (size * (number - len(own)))]
     return made
 
 
@@ -245,18 +313,18 @@ def _sum_of_pairs(
     table: Callable[[tirx.Expr], tirx.Expr],
     weights: Callable[[tirx.Expr], tirx.Expr],
     pair: te.IterVar,
-    limits: tuple[int, int],
+    limits: Sequence[int],
 ) -> tirx.Expr:
     quads = [2 * pair.var + n for n in (0, 1)]
     operands = [operand for quad in quads for operand in (data(table(quad)), weights(quad))]
-    return te.sum(quad_pair(*operands, *(pair.var < limit for limit in limits)), axis=[pair])
+    return te.sum(quad_pair(operands, pair.var, limits), axis=[pair])
 
 
 def convolve_quads(
     data: te.Tensor,
     table: te.Tensor,
     weights: te.Tensor,
-    limits: tuple[int, int],
+    limits: Sequence[int],
     spatial: Sequence[Dimension],
     steps: Sequence[int],
 ) -> te.Tensor:
@@ -285,7 +353,7 @@ def convolve_quads(
 
 
 def multiply_quads(
-    left: te.Tensor, table: te.Tensor, weights: te.Tensor, limits: tuple[int, int], columns: int
+    left: te.Tensor, table: te.Tensor, weights: te.Tensor, limits: Sequence[int], columns: int
 ) -> te.Tensor:
     """`[…, M, quads]` times weights of N `columns`: `[…, M, N]`.
 

@@ -23,7 +23,7 @@ def converted(builder: relax.BlockBuilder, data: relax.Expr, how: Multiplication
     """Data in the type that the instruction reads; without an instruction, as they are."""
     if str(data.ty.dtype) == how.data:
         return data
-    return emit_te(builder, lambda t: convert(t, how.data), data, name="convert")
+    return emit_te(builder, lambda t: convert(t, how.data, how.offset), data, name="convert")
 
 
 def packed_data(builder: relax.BlockBuilder, data: relax.Expr, how: Multiplication) -> relax.Expr:

@@ -67,7 +67,8 @@ _TERMS, _TERMS_SMALL, _TERMS_OF_BYTES = 27, 9, 4
 one block where the code is to be small, or comes over a network; there of bytes, four steps, which are as fast."""
 
 _QUAD_REGISTERS = 10
-"""For sums of pairs of quads, a column and a row: magnitudes and signs of two vectors, ones and products take six."""
+"""For sums of pairs of quads, a column and a row: magnitudes and signs of two vectors, ones and products take six, so
+that none are spare."""
 
 _BYTE = 8
 """Bits of results of which all vectors of a row become one: Arm has fewer instructions for two than for one."""
@@ -95,7 +96,8 @@ class ContractionRule:
             return None
         machine, target = target, target.for_sums(step.dtype, roles.sums, accumulates(step.value))
         if _of_quad_pairs(step):
-            target = replace(target, vectors=replace(target.vectors, registers=_QUAD_REGISTERS))
+            registers = _QUAD_REGISTERS + target.quirks.spare_registers
+            target = replace(target, vectors=replace(target.vectors, registers=registers))
         vector = roles.only_right[-1]
         lanes = _vector_length(step, vector, target.lanes(lane_type_of(step.value, step.dtype)))
         if lanes == 1 or any(axis > vector for axis in (*roles.only_left, *roles.both)):
@@ -228,7 +230,7 @@ class ContractionRule:
             keep_totals_aligned(sch, fused, target)
         if target.vectors.by_scalar and not roles.steps and not in_fp16:  # of halves, LLVM would spill sums
             reduced[-1] = _several_iterations(sch, reduced[-1], tile)
-        elif tiled is not None and target.quirks.spare_registers and tile.columns == 1:
+        elif tiled is not None and target.quirks.spare_registers and tile.columns == 1 and not of_quads:
             reduced[-1] = _unrolled(sch, reduced[-1], _UNROLLED // tile.rows)
         if streamed:
             sch.annotate(fused, PREFETCH_STREAM, target.costs.l1_bytes // target.costs.loops.prefetch_share)

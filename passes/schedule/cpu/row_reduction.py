@@ -55,14 +55,23 @@ class RowReductionRule:
             return None
         output = sch.get_sblock(kernel.outputs[0].name)
         _inline_cheap_blocks(sch, kernel.outputs[0].name)
-        lanes = target.lanes(step_of(sch, output).dtype)
         lengths = [axis.size for step in steps_of(sch) for axis in step.axes[-1:]]
+        lanes = _lanes_of_rows(lengths, step_of(sch, output).dtype, target)
         if any(not is_known(length) and length % lanes != 0 for length in lengths):
             vectorized = rows_in_full_vectors(sch, len(rows), lanes)
             if vectorized is not None:
                 sch, output = vectorized, vectorized.get_sblock(kernel.outputs[0].name)
-        _compute_row_by_row(sch, output, rows, target)
+        _compute_row_by_row(sch, output, rows, lanes, target)
         return sch
+
+
+def _lanes_of_rows(lengths: Sequence[Size | int], dtype: str, target: Target) -> int:
+    """Returns the elements of a vector along rows: of narrow types, which are computed in float32, as few as rows of
+    known lengths are multiples of."""
+    lanes, fewest = target.lanes(dtype), target.lanes("float32")
+    while lanes > fewest and any(is_known(length) and length != 1 and length % lanes for length in lengths):
+        lanes //= 2
+    return lanes
 
 
 def _common_rows(reductions: Sequence[ScheduleBlock]) -> tuple[Size, ...] | None:
@@ -119,9 +128,10 @@ def _inline_cheap_blocks(sch: s_tir.Schedule, output: str) -> None:
             sch.compute_inline(block)
 
 
-def _compute_row_by_row(sch: s_tir.Schedule, output: SBlockRV, rows: tuple[Size, ...], target: Target) -> None:
+def _compute_row_by_row(
+    sch: s_tir.Schedule, output: SBlockRV, rows: tuple[Size, ...], lanes: int, target: Target
+) -> None:
     """One loop over the rows with all steps inside, each of them along the row in vectors."""
-    lanes = target.lanes(step_of(sch, output).dtype)
     longest, partial = _reduce_in_lanes(sch, lanes)
     row = _row_loop(sch, output, len(rows))
     for block in reversed(root_blocks(sch)):

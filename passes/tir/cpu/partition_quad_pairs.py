@@ -1,12 +1,14 @@
-"""Splits loops over pairs of quads into those over direct pairs, folded pairs, and pairs apart.
+"""Splits loops over pairs of quads into those over shared, direct and folded pairs, and pairs apart.
 
-                                                  for p in d: S += quad_pair(…, True, True)
-for p in n: S += quad_pair(…, p < d, p < j)   →   for p in d … j: S += quad_pair(…, False, True)
-                                                  for p in j … n: S += quad_pair(…, False, False)
+                                           for p in s / 2: S += quad_pair(X of pairs 2 p and 2 p + 1, …, 0, 1, 1, 1)
+for p in n:                                for p in s … d: S += quad_pair(X of pair p, …, 0, 0, 1, 1)
+    S += quad_pair(X, …, p, s, d, j)   →   for p in d … j: S += quad_pair(X of pair p, …, 0, 0, 0, 1)
+                                           for p in j … n: S += quad_pair(X of pair p, …, 0, 0, 0, 0)
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 import tvm
@@ -14,10 +16,10 @@ import tvm_ffi
 from tvm import tirx
 
 from nnefc.ir.rebuild import with_fields
-from nnefc.passes.tir.common.expressions import is_number
+from nnefc.passes.tir.common.expressions import is_number, substituted
 from nnefc.passes.tir.common.lower_kernel import with_values
 from nnefc.passes.tir.common.statements import renewed
-from nnefc.passes.tir.dot.dot_instructions import is_quad_pair, quad_pair
+from nnefc.passes.tir.dot.dot_instructions import QUAD_LIMITS, is_quad_pair, quad_kind, quad_operands, quad_pair
 
 __all__ = ["partition_quad_pairs"]
 
@@ -35,31 +37,36 @@ def _split(loop: tirx.For) -> tirx.Stmt:
     for kind, (first, end) in enumerate(pairwise(bounds)):
         if first == end:
             continue
-        var = tirx.Var(loop.loop_var.name, loop.loop_var.ty)
-        body = renewed(_decided(with_values(loop.body, {loop.loop_var: var}), kind == 0, kind < 2))
-        start, extent = (tirx.const(n, loop.loop_var.expr_ty().dtype) for n in (first, end - first))
-        parts.append(with_fields(loop, loop_var=var, min=start, extent=extent, body=body))
+        var, dtype = tirx.Var(loop.loop_var.name, loop.loop_var.ty), loop.loop_var.expr_ty().dtype
+        doubled = tirx.const(2, dtype) * var
+        pairs = [var] if kind else [doubled, doubled + tirx.const(1, dtype)]
+        body = with_values(_decided(loop.body, loop.loop_var, pairs, kind), {loop.loop_var: var})
+        start, extent = (tirx.const(n, dtype) for n in (first, (end - first) // len(pairs)))
+        parts.append(with_fields(loop, loop_var=var, min=start, extent=extent, body=renewed(body)))
     return parts[0] if len(parts) == 1 else tirx.SeqStmt(parts)
 
 
-def _limits(loop: tirx.For) -> tuple[int, int] | None:
-    """Returns up to which iteration pairs are direct, and up to which they are added up in int16; None for other
-    loops."""
-    found: list[tuple[int, int]] = []
+def _limits(loop: tirx.For) -> Sequence[int] | None:
+    """Returns the ends of the kinds of pairs; None for loops over other things."""
+    found: list[Sequence[int]] = []
 
     def note(call: tvm.ir.Call) -> None:
-        conditions = call.args[4:] if is_quad_pair(call) else []
-        if conditions and all(isinstance(c, tirx.LT) and c.a.same_as(loop.loop_var) for c in conditions):
-            found.append((int(conditions[0].b), int(conditions[1].b)))
+        if is_quad_pair(call):
+            pair, limits = quad_kind(call)
+            if pair.same_as(loop.loop_var):
+                found.append(limits)
 
     tvm_ffi.structural_walk(loop.body, (tvm.ir.Call, note))
     return found[0] if found else None
 
 
-def _decided(stmt: tirx.Stmt, is_direct: bool, is_joined: bool) -> tirx.Stmt:
-    flags = [tirx.const(flag, "bool") for flag in (is_direct, is_joined)]
+def _decided(stmt: tirx.Stmt, var: tirx.Var, pairs: Sequence[tirx.Expr], kind: int) -> tirx.Stmt:
+    """Returns statements with the sums of these pairs, of one kind, in place of those of the pair `var`."""
 
     def change(call: tvm.ir.Call) -> tirx.Expr:
-        return quad_pair(*call.args[:4], *flags) if is_quad_pair(call) else call
+        if not is_quad_pair(call):
+            return call
+        operands = [substituted(operand, {var: pair}) for pair in pairs for operand in quad_operands(call)]
+        return quad_pair(operands, tirx.const(0, "int32"), [int(kind <= limit) for limit in range(QUAD_LIMITS)])
 
     return tvm_ffi.structural_map(stmt, (tvm.ir.Call, change))

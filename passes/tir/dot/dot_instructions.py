@@ -33,7 +33,7 @@ int16, and are extended where they are read, by the operators `nnefc.extended_in
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import tvm
@@ -59,6 +59,7 @@ __all__ = [
     "PMADDUBSW",
     "PMADDWD",
     "PRODUCTS",
+    "QUAD_LIMITS",
     "QUAD_PAIR",
     "RISCV_PRODUCTS",
     "SMLAL",
@@ -74,6 +75,8 @@ __all__ = [
     "is_dot_product",
     "is_quad_pair",
     "is_widening",
+    "quad_kind",
+    "quad_operands",
     "quad_pair",
     "terms_of",
 ]
@@ -219,7 +222,9 @@ RISCV_PRODUCTS = {
     bits: DotProduct(extending_product_name(bits), "int16", "int16", (), single=True) for bits in RISCV_LENGTHS
 }
 QUAD_PAIR = "nnefc.quad_pair"
-"""Two products of four uint8 and four int8, added up in int16: see `passes/compute/dot/quad_pairs.py`."""
+"""Products of four uint8 and four int8, two or four of them, added up in int16: see
+`passes/compute/dot/quad_pairs.py`."""
+QUAD_LIMITS = 3
 
 SUM_OF_FLOAT16 = "nnefc.half_sum"
 FLOAT16_ADD = "nnefc.half_multiply_add"
@@ -300,26 +305,32 @@ def is_dot_product(expr: tirx.Expr) -> bool:
     return isinstance(expr, tvm.ir.Call) and getattr(expr.op, "name", "") in PRODUCTS
 
 
-def quad_pair(
-    left: tirx.Expr,
-    right: tirx.Expr,
-    left2: tirx.Expr,
-    right2: tirx.Expr,
-    is_direct: tirx.Expr | bool,
-    is_joined: tirx.Expr | bool,
-) -> tirx.Expr:
-    """Returns the sum of the products of two packed operands of the data with those of the weights.
+def quad_pair(operands: Sequence[tirx.Expr], pair: tirx.Expr, limits: Sequence[int]) -> tirx.Expr:
+    """Returns the sum of the products of two quads, or of the four quads of two pairs.
 
     Args:
-        is_direct: whether products are direct, not folded; no vector.
-        is_joined: whether those of both quads are added up in int16; no vector.
+        operands: packed operands of the data and of the weights in turn, four or eight.
+        pair: the position of the pair, on which its kind depends; no vector.
+        limits: the ends of the shared, of the direct and of the folded pairs, which follow each other.
     """
-    return tirx.call_intrin("int32", QUAD_PAIR, left, right, left2, right2, is_direct, is_joined)
+    return tirx.call_intrin("int32", QUAD_PAIR, *operands, pair, *limits)
 
 
 def is_quad_pair(expr: tirx.Expr) -> bool:
-    """Whether `expr` is such a sum; its operands are those of :func:`quad_pair`."""
+    """Whether `expr` is such a sum."""
     return isinstance(expr, tvm.ir.Call) and getattr(expr.op, "name", "") == QUAD_PAIR
+
+
+def quad_operands(call: tirx.Expr) -> Sequence[tirx.Expr]:
+    """Returns the operands of a sum of :func:`quad_pair`, of the data and of the weights in turn."""
+    operands: Sequence[tirx.Expr] = list(call.args)[: -1 - QUAD_LIMITS]
+    return operands
+
+
+def quad_kind(call: tirx.Expr) -> tuple[tirx.Expr, Sequence[int]]:
+    """Returns the position and the limits of such a sum."""
+    pair, *limits = (arg.value if isinstance(arg, tirx.Broadcast) else arg for arg in call.args[-1 - QUAD_LIMITS :])
+    return pair, [int(limit) for limit in limits]
 
 
 def terms_of(call: tirx.Expr) -> int:

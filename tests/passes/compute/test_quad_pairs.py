@@ -28,8 +28,10 @@ def weights_of(kind: str, shape: tuple[int, ...]) -> np.ndarray:
     match kind:
         case "normal":
             return normal(rng, shape)
+        case "seven bits":
+            return normal(rng, shape) // 2
         case "small":
-            return rng.integers(-32, 33, shape).astype(np.int8)
+            return rng.integers(-16, 17, shape).astype(np.int8)
         case "mixed":
             return np.where(rng.random(shape) < 0.02, np.int8(-128), normal(rng, shape) // 4)
         case _:
@@ -54,37 +56,46 @@ def emulated(pairs: QuadPairs, data: np.ndarray) -> np.ndarray:
     sign = np.where(weights < 0, 0x7F, 0x80).astype(np.uint8)
     magnitudes = np.abs(weights.astype(np.int16)).astype(np.uint8)
     direct, folded = saturating(read, weights), saturating(magnitudes, (read ^ sign).view(np.int8))
-    sums = [direct, folded]
-    joined = [(s[:, ::2] + s[:, 1::2]).astype(np.int64).sum(-1) for s in sums]  # modulo 2¹⁶
-    apart = folded[:, ::2].astype(np.int64).sum(-1) + folded[:, 1::2].astype(np.int64).sum(-1)
-    of_pair = np.arange(pairs.table.shape[1] // 2)[:, None]
-    chosen = np.where(of_pair < pairs.direct, joined[0], np.where(of_pair < pairs.joined, joined[1], apart))
-    return chosen.sum(1).reshape(-1) + pairs.shift
+
+    def added_up(products: np.ndarray, together: int) -> np.ndarray:
+        """Products of so many quads in int16, modulo 2¹⁶, and all of these."""
+        blocks, _, *lanes = products.shape
+        return products.reshape(blocks, -1, together, *lanes).sum(2, dtype=np.int16).astype(np.int64).sum((1, 3))
+
+    shared, last_direct, joined = (2 * limit for limit in pairs.limits)
+    found = added_up(direct[:, :shared], 4) + added_up(direct[:, shared:last_direct], 2)
+    found += added_up(folded[:, last_direct:joined], 2) + added_up(folded[:, joined:], 1)
+    return found.reshape(-1) + pairs.shift
 
 
-@pytest.mark.parametrize("kind", ["normal", "small", "mixed", "limits"])
-def test_sums_in_int16_are_exact(kind: str) -> None:
+@pytest.mark.parametrize("largest", [255, 127])
+@pytest.mark.parametrize("kind", ["normal", "seven bits", "small", "mixed", "limits"])
+def test_sums_in_int16_are_exact(kind: str, largest: int) -> None:
     filters = weights_of(kind, (19, 37, 4))
-    pairs = pair_quads(filters, np.arange(37), _LANES)
-    assert pairs is not None
-    rng = np.random.default_rng(5)
-    data = [rng.choice([0, 255], (37, 4)), np.full((37, 4), 255), np.zeros((37, 4)), rng.integers(0, 256, (37, 4))]
-    data += [np.where(filters[lane] > 0, 255, 0) for lane in range(3)]  # the largest sums of a lane
-    data += [np.where(filters[lane] > 0, 0, 255) for lane in range(3)]
+    pairs = paired(filters, largest)
+    rng, limits = np.random.default_rng(5), [0, largest]
+    data = [rng.choice(limits, (37, 4)), rng.integers(0, largest + 1, (37, 4)), *(np.full((37, 4), n) for n in limits)]
+    data += [np.where(filters[lane] > 0, largest, 0) for lane in range(3)]  # the largest sums of a lane
+    data += [np.where(filters[lane] > 0, 0, largest) for lane in range(3)]
     for each in data:
         expected = (filters.astype(np.int64) * each.astype(np.int64)).sum((1, 2))
         np.testing.assert_array_equal(emulated(pairs, each.astype(np.uint8))[:19], expected)
 
 
+def paired(filters: np.ndarray, largest: int = 255) -> QuadPairs:
+    pairs = pair_quads(filters, np.arange(filters.shape[1]), _LANES, largest)
+    assert pairs is not None
+    return pairs
+
+
 def test_pairs_follow_the_weights() -> None:
-    shape, offsets = (8, 64, 4), np.arange(64)
-    small = pair_quads(weights_of("small", shape), offsets, _LANES)
-    limits = pair_quads(weights_of("limits", shape), offsets, _LANES)
-    usual = pair_quads(normal(np.random.default_rng(0), (8, 576, 4)), np.arange(576), _LANES)
-    assert small is not None and limits is not None and usual is not None
-    assert (small.direct, small.table.shape) == (32, (1, 64))
-    assert (limits.direct, limits.joined, limits.table.shape) == (0, 0, (1, 64))
-    assert usual.direct > 288 * 0.7  # of normal weights, most quads have a partner
+    small, limits = (paired(weights_of(kind, (8, 64, 4))) for kind in ("small", "limits"))
+    assert (small.limits, small.table.shape) == ((32, 32, 32), (1, 64))
+    assert (limits.limits, limits.table.shape) == ((0, 0, 0), (1, 64))
+    wide = normal(np.random.default_rng(0), (8, 576, 4))
+    assert paired(wide).limits[1] > 288 * 0.7  # of normal weights, many quads have a partner
+    assert paired(wide // 2).limits[0] > 288 * 0.8  # and many pairs, too, if weights have 7 bits
+    assert paired(wide, largest=127).limits[0] > 288 * 0.8  # or data
 
 
 def test_weights_that_pairs_do_not_pay_for_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,12 +126,23 @@ def network() -> tuple[onnx.ModelProto, dict[str, tuple[np.dtype, tuple[int, ...
         ("ConvInteger", np.int8, "limits", (1, 12, 7, 7), (9, 12, 1, 1), {}),
         ("MatMulInteger", np.uint8, "normal", (13, 70), (70, 21), {}),
         ("MatMulInteger", np.int8, "limits", (2, 9, 64), (64, 40), {}),
+        ("MatMulInteger", np.uint8, "seven bits", (7, 83), (83, 9), {}),
+        ("ConvInteger", np.int8, "normal", (1, 12, 5, 7), (8, 12, 2, 3), {"pads": [0, 1, 1, 1]}),  # data in 7 bits
+        ("MatMulInteger", np.uint8, "limits", (7, 29), (29, 9), {}),  # data in 7 bits
+        *(("MatMulInteger", np.int8, "limits", (5, depth), (depth, 9), {}) for depth in (1, 5, 9)),
     ]
+    clamped = (7, 8)
     nodes, constants, inputs = [], [], {}
     for n, (operator, dtype, kind, data, shape, attributes) in enumerate(cases):
         constants += [numpy_helper.from_array(weights_of(kind, shape), f"w{n}")]
         constants += [numpy_helper.from_array(np.array(5, dtype), f"z{n}")]
-        nodes.append(helper.make_node(operator, [f"x{n}", f"w{n}", f"z{n}"], [f"y{n}"], **attributes))
+        name = f"x{n}"
+        if n in clamped:
+            bounds = [numpy_helper.from_array(np.array(v, dtype), f"{v}_{n}") for v in (0, 127)]
+            constants += bounds
+            nodes.append(helper.make_node("Clip", [name, *(bound.name for bound in bounds)], [f"c{n}"]))
+            name = f"c{n}"
+        nodes.append(helper.make_node(operator, [name, f"w{n}", f"z{n}"], [f"y{n}"], **attributes))
         inputs[f"x{n}"] = np.dtype(dtype), data
     element = helper.np_dtype_to_tensor_dtype
     graph = helper.make_graph(

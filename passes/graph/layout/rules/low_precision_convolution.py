@@ -25,7 +25,13 @@ from nnefc.passes.compute.dot.depthwise_int16x2 import convolve_rows, pack_rows
 from nnefc.passes.compute.dot.dot_product import Multiplication, byte_product, multiplication_of, pair_product
 from nnefc.passes.compute.dot.matrix_units import in_tiles, paired_terms
 from nnefc.passes.compute.dot.paired_weights import convolve_paired, pair_terms
-from nnefc.passes.compute.dot.quad_pairs import convolve_quads, has_quad_pairs, pair_quads, quads_of_filter
+from nnefc.passes.compute.dot.quad_pairs import (
+    by_quad_pairs,
+    convolve_quads,
+    has_quad_pairs,
+    pair_quads,
+    quads_of_filter,
+)
 from nnefc.passes.compute.window_sums import sum_blocks, sum_channels, sum_lanes, sum_windows
 from nnefc.passes.graph.layout.blocked_layout import Blocked
 from nnefc.passes.graph.layout.blocking import seen_as, to_blocks
@@ -34,10 +40,10 @@ from nnefc.passes.graph.layout.padding_kernels import padded_tensor
 from nnefc.passes.graph.layout.rules.convolution import Sliding, integers, result_sizes, split_padding
 from nnefc.passes.graph.layout.rules.dot_accumulate_convolution import Padded, summed_convolution
 from nnefc.passes.graph.layout.rules.group_reads import merged_groups, reads_of
+from nnefc.passes.graph.quantized.byte_ranges import byte_range
 from nnefc.passes.graph.quantized.packed_operands import BYTES, NARROW, converted, packed_data, packed_weights
 from nnefc.passes.graph.rewriter import array_of, is_call, is_constant, shape_of
 from nnefc.passes.graph.rewriter import constant as to_constant
-from nnefc.passes.tir.dot.dot_instructions import PMADDUBSW
 from nnefc.symbolic.dims import Dimension, is_known
 from nnefc.targets.machine.cpu.target import Target
 
@@ -158,7 +164,8 @@ def _in_blocks(layouts: LayoutRewriter, data: relax.Expr, layout: Blocked, how: 
 
 def _converted(layouts: LayoutRewriter, data: relax.Expr, how: Multiplication) -> relax.Expr:
     """Once, for all convolutions that read the data."""
-    made = layouts.once(("converted", data, how.data), lambda: converted(layouts.builder, data, how))
+    key = "converted", data, how.data, how.offset
+    made = layouts.once(key, lambda: converted(layouts.builder, data, how))
     return layouts.like(data, made)
 
 
@@ -213,13 +220,15 @@ def _in_quads(layouts: LayoutRewriter, padded: Padded, filters: np.ndarray, slid
     if not is_known(*sizes):
         return None
     spatial = result_sizes(layouts.row_major_shape(data)[2:], kernel, sliding)
-    how = Multiplication("uint8", "int8", 0 if str(data.ty.dtype) == "uint8" else 128, PMADDUBSW)
+    low, high = byte_range(data, lambda expr: layouts.definition(layouts.origin(expr)))
+    bounds = min(low, padded.value), max(high, padded.value)
+    how, largest = by_quad_pairs(str(data.ty.dtype), bounds)
     value, layout = padded.value + how.offset, layouts.layout_of(data)
     is_small = layout is None and inputs < layouts.size
     layout = layout or Blocked.of(inputs, how.filled(inputs) if is_small else layouts.size)
     block = how.filled(inputs) if is_small else layouts.size
     quads, steps = quads_of_filter(filters, layout.order, block, sizes, sliding.dilation)
-    pairs = pair_quads(quads.weights, quads.offsets, layouts.size)
+    pairs = pair_quads(quads.weights, quads.offsets, layouts.size, largest)
     if pairs is None:
         return None
     if is_small:
