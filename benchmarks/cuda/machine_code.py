@@ -39,12 +39,12 @@ _ABOUT = [
     "in the machine code (SASS); of the whole kernel where the depth is one tile, and there is no loop. Loads and",
     "stores have their bytes, `LDSM` reads rows of 16. *Narrow* are kernels with a load or store of two bytes or",
     "less in that loop, *copied* those whose tiles get to shared memory by asynchronous copies of 16 bytes",
-    "(`LDGSTS.16`). *Products* is the share of tensor-core instructions in all of these loops. No GPU was used,",
-    "and nothing was timed.",
+    "(`LDGSTS.16`), *warpgroups* those that multiply by `wgmma` (`HGMMA`). *Products* is the share of tensor-core",
+    "instructions in the loops of the others. No GPU was used, and nothing was timed.",
 ]
 _HEAD = [
-    "| network*batch | architecture | kernels with tensor cores | copied | narrow | products |",
-    "|---|---|---:|---:|---:|---:|",
+    "| network*batch | architecture | kernels with tensor cores | copied | warpgroups | narrow | products |",
+    "|---|---|---:|---:|---:|---:|---:|",
 ]
 _TENSOR_CORES = ("HMMA", "IMMA", "HGMMA")
 _ACCESS = re.compile(r"(LDGSTS|LDG|STG|LDSM|LDS|STS|LDL|STL)\b")
@@ -59,17 +59,29 @@ class Loop:
     Attributes:
         counts: of its instructions, by their names; of loads and stores, by their name and bytes, as `LDG.16`.
         is_copied: whether the kernel has asynchronous copies of 16 bytes, in the loop or before it.
+        multiply_adds: of a warp, in one iteration.
     """
 
     kernel: str
     architecture: int
     counts: Counter[str]
     is_copied: bool
+    multiply_adds: int
 
     @property
     def products(self) -> int:
         """Returns how many tensor-core instructions the loop has."""
         return sum(self.counts[name] for name in _TENSOR_CORES)
+
+    @property
+    def has_warpgroups(self) -> bool:
+        """Whether warpgroups multiply matrices in shared memory."""
+        return self.counts["HGMMA"] > 0
+
+    @property
+    def copied_bytes(self) -> float:
+        """Returns the bytes that a warp copies for each of its tensor-core instructions."""
+        return self.counts["LDGSTS.16"] * 16 * 32 / max(1, self.products)
 
     @property
     def narrow(self) -> int:
@@ -92,7 +104,16 @@ def loops_of(code: str) -> Iterator[Loop]:
             body = [(int(m[1], 16), m[2], m[3]) for line in lines if (m := _INSTRUCTION.match(line))]
             if (loop := _main_loop(body)) is not None:
                 is_copied = any(_named(name) == "LDGSTS.16" for _, name, _ in body)
-                yield Loop(function.split()[0], int(found[1]), Counter(map(_named, loop)), is_copied)
+                products = sum(map(multiply_adds_of, loop))
+                yield Loop(function.split()[0], int(found[1]), Counter(map(_named, loop)), is_copied, products)
+
+
+def multiply_adds_of(name: str) -> int:
+    """Returns the multiply-adds of a warp by an instruction, as `HMMA.16816.F32` or `HGMMA.64x256x16.F32`."""
+    if (of_warpgroup := re.match(r"[HIQ]GMMA\.64x(\d+)x(\d+)", name)) is not None:
+        return 64 * int(of_warpgroup[1]) * int(of_warpgroup[2]) // 4  # a quarter of the warpgroup's
+    of_warp = re.match(r"[HI]MMA\.168(\d+)", name)
+    return 16 * 8 * int(of_warp[1]) if of_warp is not None else 0
 
 
 def _main_loop(body: Sequence[tuple[int, str, str]]) -> list[str] | None:
@@ -150,10 +171,11 @@ def main(networks: tuple[str, ...], precision: str) -> None:
     totals, tables = list(_HEAD), []
     for word in networks or WHOLE:
         name, _, batch = word.partition("*")
-        loops = list(loops_of(disassembled(compiled(name, int(batch or 1), precision, ARCHITECTURES))))
+        codes = [compiled(name, int(batch or 1), precision, (number,)) for number in ARCHITECTURES]
+        loops = [loop for code in codes for loop in loops_of(disassembled(code))]
         totals += [total(word, number, loops) for number in ARCHITECTURES]
         if not tables or name == WHOLE[0].partition("*")[0]:
-            tables += ["", *table(f"{name}, batch {batch or 1}, sm_{ARCHITECTURES[0]}", loops)]
+            tables += [line for number in ARCHITECTURES for line in ("", *table(word, number, loops))]
     conditions = Conditions.now()
     lines = [*_ABOUT, "", *totals, *tables]
     click.echo(page(TITLE, conditions, lines))
@@ -164,18 +186,26 @@ def main(networks: tuple[str, ...], precision: str) -> None:
 def total(word: str, architecture: int, loops: Sequence[Loop]) -> str:
     """A line for one network and batch on one architecture."""
     own = [loop for loop in loops if loop.architecture == architecture]
-    share = sum(loop.products for loop in own) / max(1, sum(loop.instructions for loop in own))
-    narrow, copied = sum(loop.narrow > 0 for loop in own), sum(loop.is_copied for loop in own)
-    return f"| {word} | sm_{architecture} | {len(own)} | {copied} | {narrow} | {share:.0%} |"
+    others = [loop for loop in own if not loop.has_warpgroups]
+    share = sum(loop.products for loop in others) / max(1, sum(loop.instructions for loop in others))
+    numbers = (
+        len(own),
+        sum(loop.is_copied for loop in own),
+        len(own) - len(others),
+        sum(loop.narrow > 0 for loop in own),
+    )
+    return f"| {word} | sm_{architecture} | {' | '.join(map(str, numbers))} | {share:.0%} |"
 
 
-def table(title: str, loops: Sequence[Loop]) -> list[str]:
-    """A line for each kernel of a network on the first architecture."""
-    lines = [f"## {title}", "", "| kernel | products | instructions | loads and stores |", "|---|---:|---:|---|"]
+def table(word: str, architecture: int, loops: Sequence[Loop]) -> list[str]:
+    """A line for each kernel of a network on an architecture."""
+    head = "| kernel | products | multiply-adds of a warp | instructions | copied bytes a product | loads and stores |"
+    lines = [f"## {word}, sm_{architecture}", "", head, "|---|---:|---:|---:|---:|---|"]
     for loop in sorted(loops, key=lambda loop: loop.kernel):
-        if loop.architecture == ARCHITECTURES[0]:
+        if loop.architecture == architecture:
             accesses = ", ".join(f"{n} {name}" for name, n in sorted(loop.counts.items()) if _ACCESS.match(name))
-            lines.append(f"| `{loop.kernel}` | {loop.products} | {loop.instructions} | {accesses} |")
+            numbers = loop.products, loop.multiply_adds, loop.instructions, round(loop.copied_bytes)
+            lines.append(f"| `{loop.kernel}` | {' | '.join(map(str, numbers))} | {accesses} |")
     return lines
 
 

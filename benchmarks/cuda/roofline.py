@@ -6,8 +6,9 @@ The model (Williams et al., "Roofline: an insightful visual performance model", 
 `targets/machine/cuda/gpus.py`:
 
     memory     its buffers, each read or written once, at the bandwidth of the device's memory
-    products   its multiply-adds, at the rate of tensor cores for `mma.sync` where the kernel has it, else of float32
-    issue      instructions of the main loop for each tensor-core instruction, at one a cycle of each scheduler
+    products   its multiply-adds, at the rate of tensor cores for `wgmma` or `mma.sync` where the kernel has it, else of
+               float32
+    issue      instructions of the main loop for its multiply-adds, at one a cycle of each scheduler
     balance    the mean number of blocks of a processor, as a part of the largest; blocks that are resident hide waiting
 
     predicted = max(memory, products / balance, issue / balance) + the launch
@@ -36,7 +37,7 @@ from nnefc.symbolic.dims import size_hint
 from nnefc.targets.codegen.cuda.code import CudaCode
 from nnefc.targets.codegen.cuda.compiler import Usage
 from nnefc.targets.codegen.cuda.kernels import Launch
-from nnefc.targets.machine.cuda.gpus import MATRIX_INSTRUCTIONS, SCHEDULERS, WARP, Gpu, default_gpu
+from nnefc.targets.machine.cuda.gpus import SCHEDULERS, WARP, Gpu, default_gpu
 from nnefc.targets.machine.cuda.target import CudaTarget
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -102,13 +103,14 @@ class Work:
 
     Attributes:
         multiply_adds, bytes: how many it computes and moves.
-        has_matrices: whether tensor cores multiply.
+        has_matrices, has_warpgroups: whether tensor cores multiply, and whether by `wgmma`.
         loop: the main loop of these, if it is known.
     """
 
     multiply_adds: float
     bytes: float
     has_matrices: bool
+    has_warpgroups: bool
     loop: Loop | None
 
 
@@ -116,12 +118,12 @@ def predict(launch: Launch, work: Work, usage: Usage | None, gpu: Gpu) -> Predic
     """Predicts a launch on a device."""
     blocks, threads = math.prod(map(int, launch.grid)), math.prod(launch.block)
     rate = gpu.tensor_multiply_adds if work.has_matrices else gpu.capability.multiply_adds
+    rate = gpu.warpgroup_multiply_adds if work.has_warpgroups else rate
     products = work.multiply_adds / (gpu.processors * rate)
     issue = 0.0
-    if work.loop is not None and work.loop.products:
-        instruction = MATRIX_INSTRUCTIONS["float16"]
-        of_products = work.multiply_adds / (instruction.rows * instruction.columns * instruction.depth)
-        issue = of_products * work.loop.instructions / work.loop.products / (SCHEDULERS * gpu.processors)
+    if work.loop is not None and work.loop.multiply_adds:
+        iterations = work.multiply_adds / work.loop.multiply_adds
+        issue = iterations * work.loop.instructions / (SCHEDULERS * gpu.processors)
     balance = blocks / (-(-blocks // gpu.processors) * gpu.processors)
     return Prediction(
         launch.kernel,
@@ -191,8 +193,9 @@ def works_of(
             buffers = {argument for argument in launch.arguments if isinstance(argument, int)}
             moved = sum(float(int(function.parameters[position].bytes)) for position in buffers)
             own = multiply_adds.get(name, 0.0) if number == 0 else 0.0
-            body = source.partition(f"{launch.kernel}(")[2].partition("__global__")[0]
-            yield launch, Work(own, moved, loop is not None or "nnefc_multiply_" in body, loop)
+            body = source.rpartition(f" {launch.kernel}(")[2].partition("__global__")[0]
+            has_matrices = loop is not None or "nnefc_multiply_" in body
+            yield launch, Work(own, moved, has_matrices, "nnefc_multiply_warpgroup" in body, loop)
 
 
 def predictions(network: str, batch: int, precision: str, architecture: int) -> list[Prediction]:

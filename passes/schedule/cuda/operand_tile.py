@@ -1,7 +1,7 @@
 """Distributes the tile of an operand among the threads of a block, and lays it out in shared memory.
 
-    shared[depth][position]          shared[position][depth]
-    OperandTile                      PositionTile, for tensor cores
+    shared[depth][position]          shared[position][depth]          either, swizzled
+    OperandTile                      PositionTile, for tensor cores   SwizzledTile (`swizzled_tile.py`), for copies
 
 Threads next to each other fetch what lies next to each other in memory: positions, or else depths (a left operand as
 matrix products have it). A tile of 64 positions and 8 depths, fetched by 128 threads, four elements each:
@@ -100,7 +100,7 @@ class OperandTile:
         def vector(which: tirx.Expr) -> tirx.Stmt:
             position, depth, present = self.position(thread, which)
             source = which * number(self.lanes)
-            slot = base + self._offset(position, depth)
+            slot = base + self.at(position, depth)
 
             def lane(of: tirx.Expr) -> tirx.Stmt:
                 return store(shared, load(registers, source + of), nest.simplify(slot + of * number(distance)))
@@ -113,10 +113,10 @@ class OperandTile:
     def offset(self, thread: tirx.Expr, vector: tirx.Expr) -> tirx.Expr:
         """Returns the offset in shared memory of a thread's vector."""
         position, depth, _ = self.position(thread, vector)
-        return self._offset(position, depth)
+        return self.at(position, depth)
 
-    def _offset(self, position: tirx.Expr, depth: tirx.Expr) -> tirx.Expr:
-        """Where an element is in shared memory."""
+    def at(self, position: tirx.Expr, depth: tirx.Expr) -> tirx.Expr:
+        """Returns the offset of an element in shared memory."""
         return depth * number(self.stride) + position
 
     @property
@@ -139,7 +139,8 @@ class PositionTile(OperandTile):
         """Elements of shared memory."""
         return self.positions * self.stride
 
-    def _offset(self, position: tirx.Expr, depth: tirx.Expr) -> tirx.Expr:
+    def at(self, position: tirx.Expr, depth: tirx.Expr) -> tirx.Expr:
+        """Returns the offset of an element in shared memory."""
         return position * number(self.stride) + depth
 
     @property

@@ -6,17 +6,16 @@ single precision. Lane 4 g + t of a warp holds, of
 
     left      rows g and g + 8      depths 2 t, 2 t + 1, 2 t + 8, 2 t + 9      (16-bit floats; else t and t + 4)
     right     column g              the same depths
-    sums      rows g and g + 8      columns 2 t and 2 t + 1
 
-Rows of the tiles in shared memory are longer than needed by so much that what a warp reads at once falls into all of
-the banks.
+and sums as `tensor_launch.py` says. Tiles in shared memory are swizzled where they are copied along depths
+(`swizzled_tile.py`); rows of others are longer than needed by so much that what a warp reads at once falls into all of
+the banks. Where the target has products of warpgroups, tiles of these (`warpgroup_launch.py`) are tried too.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from tvm import s_tir, tirx
@@ -24,27 +23,32 @@ from tvm.backend.cuda.op import cuda_func_call
 
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cuda.contraction_analysis import Factor, SumOfProducts, product_of
-from nnefc.passes.schedule.cuda.nest import buffer, exchanged, load, sequence, store
+from nnefc.passes.schedule.cuda.nest import load, sequence, store
 from nnefc.passes.schedule.cuda.operand_fetch import is_loaded
 from nnefc.passes.schedule.cuda.operand_tile import OperandTile, PositionTile, lanes_along, lies_along_depth
-from nnefc.passes.schedule.cuda.tiled_launch import OperandTiles, TiledLaunch, tiled
-from nnefc.passes.schedule.cuda.tiling import Tiling, choose_tiling
+from nnefc.passes.schedule.cuda.swizzled_tile import SwizzledTile
+from nnefc.passes.schedule.cuda.tensor_launch import COLUMNS, ROWS, TensorLaunch, in_16_bits
+from nnefc.passes.schedule.cuda.tiled_launch import OperandTiles, tiled
+from nnefc.passes.schedule.cuda.tiling import AnyTile, Tiling, choose_tiling
 from nnefc.passes.schedule.cuda.warp_matrices import multiplier, read_matrices
-from nnefc.passes.schedule.cuda.warp_tiles import COPIED_TILES, FLOAT16_TILES, SINGLE_TILES, WarpTile
-from nnefc.passes.schedule.cuda.write_back import VECTOR, write, write_vector
+from nnefc.passes.schedule.cuda.warp_tiles import (
+    COPIED_TILES,
+    FLOAT16_TILES,
+    SINGLE_TILES,
+    WarpgroupTile,
+    warpgroup_tiles,
+)
+from nnefc.passes.schedule.cuda.warpgroup_launch import WARPGROUP_LAUNCHES
 from nnefc.passes.tir.common.expressions import number
 from nnefc.symbolic.dims import size_hint
 from nnefc.targets.machine.cuda.gpus import LOAD_BYTES, MATRIX_INSTRUCTIONS, WARP
 from nnefc.targets.machine.cuda.target import CudaTarget
 
-__all__ = ["TensorCoreRule"]
+__all__ = ["TensorCoreRule", "copied_tiles"]
 
 _MIN = 8  # rows, columns and depths that are worth it
 _HALF, _SINGLE = MATRIX_INSTRUCTIONS["float16"], MATRIX_INSTRUCTIONS["float32"]
-_ROWS, _COLUMNS = _HALF.rows, _HALF.columns  # of one instruction of any type
 _COPIED = LOAD_BYTES // 2  # 16-bit floats at once
-_LANES_OF_ROW = 4  # that have the columns of a row of an instruction, two each
-_WRITTEN = frozenset({"float16", "bfloat16", "float32"})
 
 
 class TensorCoreRule:
@@ -57,22 +61,21 @@ class TensorCoreRule:
         if min(map(size_hint, (product.rows.size, product.columns.size, product.depth.size))) < _MIN:
             return None
         sizes = (product.batch.size, product.rows.size, product.columns.size, product.depth.size)
-        fp16_factors = [half for operand in product.operands if (half := _narrow(operand)) is not None]
+        fp16_factors = [half for operand in product.operands if (half := in_16_bits(operand)) is not None]
         types = {str(half.value.expr_ty().dtype) for half in fp16_factors}
         if len(fp16_factors) == 2 and len(types) == 1:
-            tiles = COPIED_TILES if _are_copied(fp16_factors, target) else FLOAT16_TILES
-            return tiled(product, choose_tiling(*sizes, target.gpu, tiles), _LAUNCHES[types.pop()])
+            tiles = copied_tiles(target) if _are_copied(fp16_factors, target) else FLOAT16_TILES
+            tiling = choose_tiling(*sizes, target.gpu, tiles)
+            launches = WARPGROUP_LAUNCHES if isinstance(tiling.tile, WarpgroupTile) else _LAUNCHES
+            return tiled(product, tiling, launches[types.pop()])
         if target.precision == "tf32" and not fp16_factors:
             return tiled(product, choose_tiling(*sizes, target.gpu, SINGLE_TILES), _SingleLaunch)
         return None
 
 
-def _narrow(operand: Factor) -> Factor | None:
-    """Returns the operand in 16-bit floats, if that is what it is made single precision from."""
-    value = operand.value
-    if isinstance(value, tirx.Cast) and str(value.value.expr_ty().dtype) in _LAUNCHES:
-        return replace(operand, value=value.value)
-    return None
+def copied_tiles(target: CudaTarget) -> Sequence[AnyTile]:
+    """Returns the tiles of operands that are copied, for all instructions that the target has."""
+    return (*COPIED_TILES, *(warpgroup_tiles(target.gpu.capability) if target.has_warpgroup_products else ()))
 
 
 def _are_copied(fp16_factors: Sequence[Factor], target: CudaTarget) -> bool:
@@ -108,34 +111,28 @@ __device__ __forceinline__ float nnefc_round_single(float value) {
 """
 
 
-class _TensorLaunch(TiledLaunch):
-    """The part that both precisions share: fragments, one after another, and the indices of accumulators."""
+class _FragmentLaunch(TensorLaunch):
+    """The part that both precisions of `mma.sync` share: fragments, one after another."""
 
     _depth: ClassVar[int]  # of one instruction
-    _element: ClassVar[str]
     _fragment: ClassVar[str]
     _padding: ClassVar[tuple[int, int]]  # of tiles that lie depth by depth, and position by position
     _multiplier: ClassVar[tuple[str, str]]
 
     def __init__(self, product: SumOfProducts, tiling: Tiling, slices: tirx.Var | None) -> None:
-        tile = tiling.tile
-        assert isinstance(tile, WarpTile)
-        self._tile = tile
-        sides = tuple(
-            self._side(_narrow(operand) or operand, positions)
-            for operand, positions in zip(product.operands, (tile.rows, tile.columns), strict=True)
-        )
-        super().__init__(product, tiling, slices, (sides[0], sides[1]), self._element, tile.sums)
-        self._rows, self._columns = tile.warp_rows // _ROWS, tile.warp_columns // _COLUMNS
+        super().__init__(product, tiling, slices)
         self._left = self._nest.buffer("left_part", 4 * self._rows, self._fragment, "local")
         self._right = self._nest.buffer("right_part", 2 * self._columns, self._fragment, "local")
 
     def _side(self, operand: Factor, positions: int) -> OperandTile:
         tile, widest = self._tile, LOAD_BYTES // self._tile.element_bytes
+        operand = in_16_bits(operand) or operand
         across, along = (lanes_along(operand, positions, tile.depth, way, widest) for way in (False, True))
-        if across == 1 and (along > 1 or lies_along_depth(operand)):
-            return PositionTile(operand, positions, tile.depth, along, True, tile.threads, self._padding[1])
-        return OperandTile(operand, positions, tile.depth, across, False, tile.threads, self._padding[0])
+        if across > 1 or (along == 1 and not lies_along_depth(operand)):
+            return OperandTile(operand, positions, tile.depth, across, False, tile.threads, self._padding[0])
+        if tile.is_copied:
+            return SwizzledTile(operand, positions, tile.depth, along, True, tile.threads, 0)
+        return PositionTile(operand, positions, tile.depth, along, True, tile.threads, self._padding[1])
 
     def multiply(self, thread: tirx.Expr, half: tirx.Expr) -> tirx.Stmt:
         """Returns the sums of a tile of the depth, from one half of the shared memory."""
@@ -170,121 +167,8 @@ class _TensorLaunch(TiledLaunch):
     def _read_right(self, thread: tirx.Expr, half: tirx.Expr, column: tirx.Expr, depth: tirx.Expr) -> tirx.Stmt:
         """Fetches the warp's columns at a position of the depth."""
 
-    def write(
-        self,
-        thread: tirx.Expr,
-        batch: tirx.Expr,
-        first_row: tirx.Expr,
-        first_column: tirx.Expr,
-        which: tirx.Expr,
-    ) -> tirx.Stmt:
-        """Returns the warp's sums to where they belong: eight neighbours at a time, or two."""
-        row, column, group, _ = self._tile.position(thread)
-        at = first_row + row, first_column + column
-        return self._eight_at_once(thread, batch, *at, group, which) or self._two_at_once(
-            thread, batch, *at, group, which
-        )
 
-    def _eight_at_once(
-        self, thread: tirx.Expr, batch: tirx.Expr, row: tirx.Expr, column: tirx.Expr, group: tirx.Expr, which: tirx.Expr
-    ) -> tirx.Stmt | None:
-        """Exchanges sums among the four lanes of a row, so that each has all columns of an instruction.
-
-        None where there are no four instructions next to each other, or their results do not lie in vectors.
-        """
-        nest, pair = self._nest, self._tile.position(thread)[3]
-        target = self._product.output if self._slices is None else self._slices
-        if self._columns % _LANES_OF_ROW or str(target.dtype) not in _WRITTEN:
-            return None
-        groups = self._columns // _LANES_OF_ROW
-
-        def written(
-            i: tirx.Expr, lower: tirx.Expr, j: tirx.Expr, sums: tirx.Var, results: tirx.Var
-        ) -> tirx.Stmt | None:
-            own_row = row + i * number(_ROWS) + lower * number(8) + group
-            own_column = column + (j * number(_LANES_OF_ROW) + pair) * number(_COLUMNS)
-            return write_vector(nest, self._product, batch, own_row, own_column, sums, results, self._slices, which)
-
-        registers = [(name, VECTOR, dtype, "local") for name, dtype in self._row_registers(str(target.dtype))]
-        index = [nest.variable(name, count) for name, count in (("i", self._rows), ("lower", 2), ("j", groups))]
-        if written(*index, *(buffer(*register) for register in registers)) is None:
-            return None
-        sums, results = (nest.buffer(*register) for register in registers)
-        moved = nest.buffer("moved", 1, self._product.accumulator, "local")
-
-        def several(i: tirx.Expr, lower: tirx.Expr, j: tirx.Expr) -> tirx.Stmt:
-            def slot(part: tirx.Expr, lane: tirx.Expr) -> tirx.Expr:
-                tile = i * number(self._columns) + j * number(_LANES_OF_ROW) + part
-                return tile * number(4) + lower * number(2) + lane
-
-            def gather(part: tirx.Expr) -> tirx.Stmt:
-                return nest.unrolled(
-                    2, lambda lane: store(sums, load(self._sums, slot(part, lane)), part * number(2) + lane), "lane"
-                )
-
-            exchange = [self._exchanged(thread, slot, distance, moved) for distance in (1, 2)]
-            gathered = nest.unrolled(_LANES_OF_ROW, gather, "part")
-            return sequence(*exchange, gathered, written(i, lower, j, sums, results))
-
-        return nest.unrolled(
-            self._rows,
-            lambda i: nest.unrolled(2, lambda lower: nest.unrolled(groups, lambda j: several(i, lower, j))),
-        )
-
-    def _row_registers(self, result: str) -> list[tuple[str, str]]:
-        """Returns the names and types of the registers of a row of eight sums, and of what is written of them."""
-        return [("row_sums", self._product.accumulator), ("row_results", result)]
-
-    def _exchanged(
-        self,
-        thread: tirx.Expr,
-        slot: Callable[[tirx.Expr, tirx.Expr], tirx.Expr],
-        distance: int,
-        register: tirx.Var,
-    ) -> tirx.Stmt:
-        """Exchanges sums of pairs of instructions with the lane at a distance: a step of a transposition."""
-        nest, zero = self._nest, number(0)
-        is_upper = tirx.bitwise_and(thread, number(distance)) != zero
-
-        def one(index: tirx.Expr, lane: tirx.Expr) -> tirx.Stmt:
-            part = index * number(2) if distance == 1 else index
-            low, high = slot(part, lane), slot(part + number(distance), lane)
-            sent = tirx.Select(is_upper, load(self._sums, low), load(self._sums, high))
-            moved = load(register, zero)
-            return sequence(
-                store(register, exchanged(sent, distance), zero),
-                store(self._sums, tirx.Select(is_upper, moved, load(self._sums, low)), low),
-                store(self._sums, tirx.Select(is_upper, load(self._sums, high), moved), high),
-            )
-
-        return nest.unrolled(2, lambda index: nest.unrolled(2, lambda lane: one(index, lane), "lane"), "index")
-
-    def _two_at_once(
-        self, thread: tirx.Expr, batch: tirx.Expr, row: tirx.Expr, column: tirx.Expr, group: tirx.Expr, which: tirx.Expr
-    ) -> tirx.Stmt:
-        nest, pair = self._nest, self._tile.position(thread)[3]
-
-        def two(i: tirx.Expr, j: tirx.Expr, lower: tirx.Expr) -> tirx.Stmt:
-            at = (i * number(self._columns) + j) * number(4) + lower * number(2)
-            return write(
-                nest,
-                self._product,
-                batch,
-                row + i * number(_ROWS) + lower * number(8) + group,
-                column + j * number(_COLUMNS) + pair * number(2),
-                lambda lane: load(self._sums, at + lane),
-                self._slices,
-                which,
-                width=2,
-            )
-
-        return nest.unrolled(
-            self._rows,
-            lambda i: nest.unrolled(2, lambda lower: nest.unrolled(self._columns, lambda j: two(i, j, lower))),
-        )
-
-
-class _Float16Launch(_TensorLaunch):
+class _Float16Launch(_FragmentLaunch):
     """16-bit floats: 16 depths at once; fragments by `ldmatrix`, four blocks of 8 by 8 at once."""
 
     _depth = _HALF.depth
@@ -307,8 +191,8 @@ class _Float16Launch(_TensorLaunch):
         side = self._sides[0]
 
         def fragment(i: tirx.Expr) -> tirx.Stmt:
-            position = row + i * number(_ROWS)
-            if isinstance(side.tile, PositionTile):
+            position = row + i * number(ROWS)
+            if side.tile.along_depth:
                 at = (position + second * number(8) + eighth, depth + last * number(8))
             else:
                 at = (position + second * number(8), depth + last * number(8) + eighth)
@@ -321,8 +205,8 @@ class _Float16Launch(_TensorLaunch):
         side = self._sides[1]
 
         def fragments(j: tirx.Expr) -> tirx.Stmt:
-            position = column + j * number(2 * _COLUMNS)
-            if isinstance(side.tile, PositionTile):
+            position = column + j * number(2 * COLUMNS)
+            if side.tile.along_depth:
                 at = (position + last * number(8) + eighth, depth + second * number(8))
             else:
                 at = (position + last * number(8), depth + second * number(8) + eighth)
@@ -339,10 +223,8 @@ class _Float16Launch(_TensorLaunch):
         into: tirx.Var,
         at: tirx.Expr,
     ) -> tirx.Stmt:
-        is_transposed = not isinstance(side.tile, PositionTile)
-        inner, outer = (position, depth) if is_transposed else (depth, position)
-        offset = self._nest.simplify(side.base(half) + outer * number(side.tile.stride) + inner)
-        return read_matrices(into, at, side.shared, offset, is_transposed)
+        offset = self._nest.simplify(side.base(half) + side.tile.at(position, depth))
+        return read_matrices(into, at, side.shared, offset, not side.tile.along_depth)
 
 
 class _BrainLaunch(_Float16Launch):
@@ -362,7 +244,7 @@ def _of_lane(thread: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr, tirx.Expr]:
     return eighth, tirx.floormod(tirx.floordiv(lane, number(8)), number(2)), tirx.floordiv(lane, number(16))
 
 
-class _SingleLaunch(_TensorLaunch):
+class _SingleLaunch(_FragmentLaunch):
     """Single precision, rounded on the way to shared memory: 8 depths at once."""
 
     _depth = _SINGLE.depth
@@ -386,7 +268,7 @@ class _SingleLaunch(_TensorLaunch):
         _, _, group, pair = self._tile.position(thread)
 
         def one(i: tirx.Expr, later: tirx.Expr, lower: tirx.Expr) -> tirx.Stmt:
-            position = row + i * number(_ROWS) + lower * number(8) + group
+            position = row + i * number(ROWS) + lower * number(8) + group
             element = self._element_at(0, half, position, depth + later * number(4) + pair)
             return store(self._left, element, i * number(4) + later * number(2) + lower)
 
@@ -399,7 +281,7 @@ class _SingleLaunch(_TensorLaunch):
         _, _, group, pair = self._tile.position(thread)
 
         def one(j: tirx.Expr, later: tirx.Expr) -> tirx.Stmt:
-            position = column + j * number(_COLUMNS) + group
+            position = column + j * number(COLUMNS) + group
             element = self._element_at(1, half, position, depth + later * number(4) + pair)
             return store(self._right, element, j * number(2) + later)
 
@@ -408,5 +290,4 @@ class _SingleLaunch(_TensorLaunch):
 
     def _element_at(self, which: int, half: tirx.Expr, position: tirx.Expr, depth: tirx.Expr) -> tirx.Expr:
         side = self._sides[which]
-        inner, outer = (depth, position) if isinstance(side.tile, PositionTile) else (position, depth)
-        return load(side.shared, self._nest.simplify(side.base(half) + outer * number(side.tile.stride) + inner))
+        return load(side.shared, self._nest.simplify(side.base(half) + side.tile.at(position, depth)))

@@ -21,6 +21,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from tvm import s_tir, tirx
 
@@ -74,12 +75,17 @@ class OperandTiles:
 class TiledLaunch(ABC):
     """The launch that multiplies.
 
+    Attributes:
+        multiplied: copied tiles that are in use at once, besides those on their way.
+
     Args:
         sides: how tiles of the left and the right operand are fetched.
         element: the type of what is multiplied.
         sums: how many each thread has.
         slices: where the sums of slices of the depth go; None: through the epilogue to the result.
     """
+
+    multiplied: ClassVar[int] = 1
 
     def __init__(
         self,
@@ -94,9 +100,10 @@ class TiledLaunch(ABC):
         nest = self._nest = Nest(product.aligned)
         self._sums = nest.buffer("sums", sums, product.accumulator, "local")
         self._count = sums
-        self._copies = tiling.tile.ahead > 1
-        tiles = tiling.tiles_of_slice
-        self._stages = 1 + (min(tiling.tile.ahead, tiles) if is_known(tiles) else tiling.tile.ahead)
+        self._copies = tiling.tile.is_copied
+        tiles, ahead = tiling.tiles_of_slice, tiling.tile.ahead
+        self._ahead = min(ahead, tiles) if is_known(tiles) else ahead
+        self._stages = min(self.multiplied + ahead, tiles) if is_known(tiles) else self.multiplied + ahead
         self._sides = self._in_one(sides, element) if self._copies else self._through_registers(sides, element)
 
     def _through_registers(self, sides: tuple[OperandTile, OperandTile], element: str) -> list[OperandTiles]:
@@ -205,26 +212,26 @@ class TiledLaunch(ABC):
     def _loops_by_copies(
         self, thread: tirx.Expr, fetches: Sequence[OperandFetch], first_tile: tirx.Expr
     ) -> list[tirx.Stmt]:
-        nest, tiling, stages = self._nest, self._tiling, self._stages
-
-        def copy(step: tirx.Expr) -> tirx.Stmt:
-            """Copies asynchronously in groups: one for each step, even if no tile is left."""
-            tiles, stage = tiling.slices * tiling.tiles_of_slice, tirx.floormod(step, number(stages))
-            copies = sequence(
-                *(
-                    operand.copy(side.shared, side.base(stage), first_tile + step, tiles)
-                    for operand, side in zip(fetches, self._sides, strict=True)
-                )
-            )
-            present = step < number(tiling.tiles_of_slice)
-            return sequence(copies if nest.holds(present) else tirx.IfThenElse(present, copies, None), commit_copies())
-
         def step(index: tirx.Expr) -> tirx.Stmt:
             return sequence(
-                wait_for_copies(stages - 2),
+                wait_for_copies(self._ahead - 1),
                 synchronize(),
-                copy(index + number(stages - 1)),
-                self.multiply(thread, tirx.floormod(index, number(stages))),
+                self._copy(fetches, first_tile, index + number(self._ahead)),
+                self.multiply(thread, tirx.floormod(index, number(self._stages))),
             )
 
-        return [*(copy(number(stage)) for stage in range(stages - 1)), nest.rolled(tiling.tiles_of_slice, step, "step")]
+        first = [self._copy(fetches, first_tile, number(tile)) for tile in range(self._ahead)]
+        return [*first, self._nest.rolled(self._tiling.tiles_of_slice, step, "step")]
+
+    def _copy(self, fetches: Sequence[OperandFetch], first_tile: tirx.Expr, step: tirx.Expr) -> tirx.Stmt:
+        """Begins to copy the tile of a step, in a group of copies of its own; the group is empty if no tile is left."""
+        nest, tiling = self._nest, self._tiling
+        tiles, stage = tiling.slices * tiling.tiles_of_slice, tirx.floormod(step, number(self._stages))
+        copies = sequence(
+            *(
+                operand.copy(side.shared, side.base(stage), first_tile + step, tiles)
+                for operand, side in zip(fetches, self._sides, strict=True)
+            )
+        )
+        present = step < number(tiling.tiles_of_slice)
+        return sequence(copies if nest.holds(present) else tirx.IfThenElse(present, copies, None), commit_copies())

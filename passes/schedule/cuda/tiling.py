@@ -36,7 +36,16 @@ class AnyTile(ABC):
     depth: int
 
     element_bytes: ClassVar[int]
-    ahead: ClassVar[int] = 1  # tiles of the depth that are on their way while one is multiplied
+
+    @property
+    def is_copied(self) -> bool:
+        """Whether the operands are copied to shared memory past the registers."""
+        return False
+
+    @property
+    def ahead(self) -> int:
+        """Returns how many tiles of the depth are on their way while one is multiplied."""
+        return 1
 
     @abstractmethod
     def multiply_adds(self, gpu: Gpu) -> float:
@@ -170,7 +179,10 @@ class Tiling:
         multiply = tile.rows * tile.columns * tile.depth / tile.multiply_adds(gpu) / (tile.efficiency(gpu) * busy)
         fetch = tile.element_bytes * (tile.rows + tile.columns) * tile.depth / gpu.fetch_bytes_per_cycle
         step = max(multiply, fetch, gpu.fetch_cycles / (together * tile.ahead))
-        total = of_processor * self.tiles_of_slice * step + gpu.block_cycles * of_processor / together
+        sums = of_processor * self.tiles_of_slice * step
+        written = tile.element_bytes * tile.rows * tile.columns * gpu.processors / gpu.memory_bytes_per_cycle
+        ends = of_processor * max(gpu.block_cycles, written)
+        total = max(sums, ends) + min(sums, ends) / together  # a block multiplies while another one writes
         if self.slices > 1:
             moved = 8 * self.slices * self.batch * self.rows * self.columns
             total += gpu.launch_cycles + moved / gpu.memory_bytes_per_cycle

@@ -9,9 +9,17 @@ from tvm import tirx
 
 from nnefc.passes.schedule.cuda.tiling import AnyTile
 from nnefc.passes.tir.common.expressions import number
-from nnefc.targets.machine.cuda.gpus import WARP, Gpu
+from nnefc.targets.machine.cuda.gpus import (
+    MATRIX_INSTRUCTIONS,
+    SHARED_BYTES_PER_CYCLE,
+    WARP,
+    WARPGROUP,
+    WARPGROUP_INSTRUCTION,
+    Capability,
+    Gpu,
+)
 
-__all__ = ["COPIED_TILES", "FLOAT16_TILES", "SINGLE_TILES", "WarpTile"]
+__all__ = ["COPIED_TILES", "FLOAT16_TILES", "SINGLE_TILES", "WarpTile", "WarpgroupTile", "warpgroup_tiles"]
 
 
 @dataclass(frozen=True)
@@ -31,6 +39,11 @@ class WarpTile(AnyTile):
     def threads(self) -> int:
         """Returns the threads of a block."""
         return WARP * (self.rows // self.warp_rows) * (self.columns // self.warp_columns)
+
+    @property
+    def row_step(self) -> int:
+        """Returns the distance between the rows of a warp's instructions, one after another."""
+        return MATRIX_INSTRUCTIONS["float16"].rows
 
     @property
     def sums(self) -> int:
@@ -61,7 +74,15 @@ class WarpTile(AnyTile):
 class _CopiedTile(WarpTile):
     """A tile whose operands are copied past the registers, several ahead."""
 
-    ahead: ClassVar[int] = 3
+    @property
+    def is_copied(self) -> bool:
+        """Whether the operands are copied past the registers: yes."""
+        return True
+
+    @property
+    def ahead(self) -> int:
+        """Returns how many tiles of the depth are on their way while one is multiplied."""
+        return 3
 
     @property
     def shared_bytes(self) -> int:
@@ -79,6 +100,100 @@ class _CopiedTile(WarpTile):
         read = self.warp_rows + self.warp_columns
         copy = 8 * (self.rows + self.columns) / self.threads
         return multiply / (max(multiply, read) + read / 4 + copy)
+
+
+@dataclass(frozen=True)
+class WarpgroupTile(WarpTile):
+    """A tile that warpgroups multiply from shared memory, by `wgmma`: each has all columns, and 64 rows or more.
+
+    Warpgroup g of G has the rows from 64 g on; of further instructions, those 64 G rows later. A quarter of these rows
+    are a warp's (PTX ISA, "Register Fragments and Shared Memory Matrix Layouts").
+
+    Attributes:
+        stages: tiles of the depth in shared memory: those on their way, one that is multiplied, and the one before it,
+            whose products may not be complete yet.
+    """
+
+    stages: int
+
+    multiplied: ClassVar[int] = 2
+
+    def multiply_adds(self, gpu: Gpu) -> float:
+        """Returns how many multiply-adds the tensor cores of one processor begin in a cycle."""
+        return gpu.warpgroup_multiply_adds
+
+    @property
+    def is_copied(self) -> bool:
+        """Whether the operands are copied past the registers: yes."""
+        return True
+
+    @property
+    def ahead(self) -> int:
+        """Returns how many tiles of the depth are on their way while one is multiplied."""
+        return self.stages - self.multiplied
+
+    @property
+    def row_step(self) -> int:
+        """Returns the distance between the rows of a warp's instructions, one after another."""
+        return WARPGROUP_INSTRUCTION.rows * self.threads // WARPGROUP
+
+    @property
+    def shared_bytes(self) -> int:
+        """Returns the shared memory of a block."""
+        return self.stages * self.element_bytes * self.depth * (self.rows + self.columns)
+
+    def max_blocks(self, gpu: Gpu) -> int:
+        """Returns how many blocks the shared memory of a processor has room for."""
+        limits = gpu.capability
+        reserved = limits.shared_bytes_per_processor - limits.shared_bytes_per_block  # for each block, by the system
+        return max(1, limits.shared_bytes_per_processor // (self.shared_bytes + reserved))
+
+    def efficiency(self, gpu: Gpu) -> float:
+        """Estimates the share of the peak that shared memory allows: copies write it, and tensor cores read it."""
+        instruction = WARPGROUP_INSTRUCTION
+        written = (self.rows + self.columns) * self.depth
+        read = (instruction.rows + self.columns) * self.depth * self.rows // instruction.rows
+        shared = self.element_bytes * (written + read) / SHARED_BYTES_PER_CYCLE
+        multiply = self.rows * self.columns * self.depth / self.multiply_adds(gpu)
+        return multiply / max(multiply, shared)
+
+    @property
+    def registers(self) -> int:
+        """Estimates the registers of one thread."""
+        return self.sums + 64
+
+    def position(self, thread: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr, tirx.Expr, tirx.Expr]:
+        """Returns the row and column at which the warp's part of the tile begins; then g and t of the thread."""
+        warp, lane = tirx.floordiv(thread, number(WARP)), tirx.floormod(thread, number(WARP))
+        row = warp * number(WARPGROUP_INSTRUCTION.rows * WARP // WARPGROUP)
+        return row, number(0), tirx.floordiv(lane, number(4)), tirx.floormod(lane, number(4))
+
+
+def warpgroup_tiles(capability: Capability) -> tuple[WarpgroupTile, ...]:
+    """Returns the tiles of warpgroups that the shared memory and the registers of a block have room for.
+
+    Their columns are what makes grids of whole waves: from 64 to 256, in steps that 256 threads copy evenly.
+    """
+    shapes = [
+        (rows, columns, rows // groups // 4, stages)
+        for groups, rows in ((1, 64), (2, 128), (2, 256))
+        for columns in range(64, WARPGROUP_INSTRUCTION.columns + 1, 32)
+        for stages in (4, 3)  # of equal ones, more
+    ]
+    tiles = (
+        WarpgroupTile(rows, columns, _SWIZZLED_DEPTH, warp_rows, columns, stages)
+        for rows, columns, warp_rows, stages in shapes
+    )
+    return tuple(
+        tile
+        for tile in tiles
+        if tile.shared_bytes <= capability.shared_bytes_per_block
+        and tile.registers * tile.threads <= capability.registers_per_processor
+        and tile.sums <= (capability.registers_per_thread + 1) // 2  # the others are for copies and the epilogue
+    )
+
+
+_SWIZZLED_DEPTH = 64  # 16-bit floats: the 128 bytes of a row of the widest swizzle
 
 
 class _SingleTile(WarpTile):

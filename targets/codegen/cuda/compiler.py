@@ -21,6 +21,7 @@ from typing import Protocol
 
 from nnefc.support.diagnostics import CompileError
 from nnefc.support.output_files import temporary_folder
+from nnefc.targets.machine.cuda.gpus import SPECIFIC_FEATURES
 
 __all__ = ["COMPILER_VARIABLE", "Compiler", "DeviceImage", "Usage", "compile_image", "find_compiler"]
 
@@ -77,13 +78,13 @@ class Compiler(Protocol):
     def architectures(self) -> tuple[int, ...]:
         """Returns the architectures that it has code for."""
 
-    def cubin(self, source: str, architecture: int) -> tuple[bytes, str]:
-        """Machine code, and what ptxas says of it."""
+    def cubin(self, source: str, architecture: str) -> tuple[bytes, str]:
+        """Machine code for an architecture, as `90` or `90a`, and what ptxas says of it."""
 
     def ptx(self, source: str, architecture: int) -> bytes:
         """NVIDIA's portable assembly, which the driver compiles for devices that are newer."""
 
-    def bundle(self, cubins: Sequence[tuple[int, bytes]], ptx: tuple[int, bytes]) -> bytes:
+    def bundle(self, cubins: Sequence[tuple[str, bytes]], ptx: tuple[str, bytes]) -> bytes:
         """Returns a fat binary."""
 
 
@@ -101,12 +102,13 @@ def compile_image(source: str, architectures: Sequence[int], compiler: Compiler 
             raise CompileError(f"{compiler.name} has no code for sm_{architecture}", hint=f"it knows {known}")
     newest = architectures[-1]
     with ThreadPoolExecutor(max(1, min(len(architectures) + 1, os.cpu_count() or 1))) as pool:
-        parts = [pool.submit(compiler.cubin, source, architecture) for architecture in architectures]
+        names = [image_name(source, architecture) for architecture in architectures]
+        parts = [pool.submit(compiler.cubin, source, name) for name in names]
         ptx = pool.submit(compiler.ptx, source, newest)
         cubins = [part.result() for part in parts]
         image = compiler.bundle(
-            [(architecture, code) for architecture, (code, _) in zip(architectures, cubins, strict=True)],
-            (newest, ptx.result()),
+            [(name, code) for name, (code, _) in zip(names, cubins, strict=True)],
+            (str(newest), ptx.result()),
         )
     usage = [
         entry
@@ -114,6 +116,15 @@ def compile_image(source: str, architectures: Sequence[int], compiler: Compiler 
         for entry in _usage(log, architecture)
     ]
     return DeviceImage(image, tuple(architectures), tuple(usage), compiler.name)
+
+
+def image_name(source: str, architecture: int) -> str:
+    """Returns the architecture that machine code is compiled for: `90a` of source with instructions of `sm_90` alone.
+
+    PTX is for later devices too: the source has other code for these.
+    """
+    macro = SPECIFIC_FEATURES.get(architecture)
+    return f"{architecture}a" if macro is not None and macro in source else str(architecture)
 
 
 def find_compiler() -> Compiler:
@@ -163,7 +174,7 @@ class _Nvcc:
         self.name = f"nvcc {version}"
         self.architectures = architectures
 
-    def cubin(self, source: str, architecture: int) -> tuple[bytes, str]:
+    def cubin(self, source: str, architecture: str) -> tuple[bytes, str]:
         return self._compiled(source, "cubin", f"sm_{architecture}")
 
     def ptx(self, source: str, architecture: int) -> bytes:
@@ -176,7 +187,7 @@ class _Nvcc:
             log = _run([self._command, *options, "-o", "network.out", "network.cu"], folder)
             return (folder / "network.out").read_bytes(), log
 
-    def bundle(self, cubins: Sequence[tuple[int, bytes]], ptx: tuple[int, bytes]) -> bytes:
+    def bundle(self, cubins: Sequence[tuple[str, bytes]], ptx: tuple[str, bytes]) -> bytes:
         with temporary_folder("nnefc-cuda-") as folder:
             images = []
             for kind, virtual, (architecture, code) in [*(("elf", "sm", c) for c in cubins), ("ptx", "compute", ptx)]:
@@ -234,7 +245,7 @@ class _Nvrtc:
         self.name = f"NVRTC {major.value}.{minor.value}"
         self.architectures = tuple(known)
 
-    def cubin(self, source: str, architecture: int) -> tuple[bytes, str]:
+    def cubin(self, source: str, architecture: str) -> tuple[bytes, str]:
         return self._compiled(source, "CUBIN", f"sm_{architecture}", "--ptxas-options=-v")
 
     def ptx(self, source: str, architecture: int) -> bytes:
@@ -255,16 +266,16 @@ class _Nvrtc:
             raise CompileError(f"{self.name} failed for {architecture}:\n" + "\n".join(lines[:20]))
         return done.stdout, log
 
-    def bundle(self, cubins: Sequence[tuple[int, bytes]], ptx: tuple[int, bytes]) -> bytes:
+    def bundle(self, cubins: Sequence[tuple[str, bytes]], ptx: tuple[str, bytes]) -> bytes:
         library, handle = self._nvfatbin, ctypes.c_void_p()
         options = (ctypes.c_char_p * 1)(b"-64")
         self._check_bundle(library.nvFatbinCreate(ctypes.byref(handle), options, ctypes.c_size_t(1)))
         try:
             for architecture, code in cubins:
-                size, number = ctypes.c_size_t(len(code)), str(architecture).encode()
+                size, number = ctypes.c_size_t(len(code)), architecture.encode()
                 self._check_bundle(library.nvFatbinAddCubin(handle, code, size, number, b"network"))
             architecture, code = ptx
-            size, number = ctypes.c_size_t(len(code)), str(architecture).encode()
+            size, number = ctypes.c_size_t(len(code)), architecture.encode()
             self._check_bundle(library.nvFatbinAddPTX(handle, code, size, number, b"network", b""))
             size = ctypes.c_size_t()
             self._check_bundle(library.nvFatbinSize(handle, ctypes.byref(size)))

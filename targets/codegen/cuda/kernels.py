@@ -33,7 +33,7 @@ from nnefc.targets.codegen.cuda.integer_promotion import truncate_promoted_integ
 from nnefc.targets.codegen.cuda.prelude import PRELUDE, replace_prelude
 from nnefc.targets.codegen.cuda.truncating_division import use_truncating_division
 from nnefc.targets.description.c_strings import c_string
-from nnefc.targets.machine.cuda.gpus import LARGEST_BLOCK, LARGEST_GRID
+from nnefc.targets.machine.cuda.gpus import LARGEST_BLOCK, LARGEST_GRID, SPECIFIC_FEATURES
 from nnefc.targets.machine.cuda.target import CudaTarget
 
 __all__ = [
@@ -447,7 +447,23 @@ def _source(modules: tvm.IRModule, target: CudaTarget) -> str:
         finally:
             if compiler is not None:
                 tvm.register_global_func(_CALLBACK, compiler, override=True)
-    return replace_prelude(text)
+    return _with_aligned_tiles(replace_prelude(text))
+
+
+_SHARED, _ALIGNED_SHARED = "extern __shared__ __align__(64)", "extern __shared__ __align__(1024)"
+
+
+def _with_aligned_tiles(source: str) -> str:
+    """Aligns shared memory where matrix descriptors name tiles in it: the widest swizzle repeats after 1,024 bytes.
+
+    Raises:
+        RuntimeError: TVM declares dynamic shared memory in another way than TVM 0.27.
+    """
+    if not any(macro in source for macro in SPECIFIC_FEATURES.values()):
+        return source
+    if _SHARED not in source:
+        raise RuntimeError(f"TVM's CUDA source has products of warpgroups, and no {_SHARED!r}")
+    return source.replace(_SHARED, _ALIGNED_SHARED)
 
 
 _EXTERN = tvm.ir.Op.get("tirx.call_extern")

@@ -4,7 +4,8 @@ Rules and code generators ask these descriptions, and have no number of a GPU's 
 
 - *guide*: CUDA C++ programming guide, the tables "Technical Specifications per Compute Capability" and "Throughput of
   Native Arithmetic Instructions"; numbers of resident blocks also as in `cuda_occupancy.h` of the toolkit 13.0
-- *PTX*: PTX ISA, "Warp Level Matrix Multiply-Accumulate Instructions"
+- *PTX*: PTX ISA, "Warp Level Matrix Multiply-Accumulate Instructions" and "Asynchronous Warpgroup Level Matrix
+  Multiply-Accumulate Instructions"
 - *Volta*, *Turing*, *Ampere*, *Ada*, *Hopper*, *Blackwell*: NVIDIA's whitepaper of the architecture
 - *datasheet*: NVIDIA's of the product; *Jetson*: its technical brief of the module
 - *Luo*: Luo et al., "Benchmarking and Dissecting the Nvidia Hopper GPU Architecture via Microbenchmarking" (2024)
@@ -23,7 +24,11 @@ __all__ = [
     "LOAD_BYTES",
     "MATRIX_INSTRUCTIONS",
     "SECTOR_BYTES",
+    "SHARED_BYTES_PER_CYCLE",
+    "SPECIFIC_FEATURES",
     "WARP",
+    "WARPGROUP",
+    "WARPGROUP_INSTRUCTION",
     "Capability",
     "Gpu",
     "MatrixInstruction",
@@ -35,6 +40,9 @@ _KIB = 1 << 10
 WARP = 32
 """Threads of a warp, of every device (guide)."""
 
+WARPGROUP = 4 * WARP
+"""Threads of four warps, the first of which is a multiple of four: they multiply together by `wgmma` (PTX)."""
+
 LARGEST_GRID, LARGEST_BLOCK = ((1 << 31) - 1, 65535, 65535), (1024, 1024, 64)
 """Blocks of a grid, and threads of a block, along x, y and z, of every device (guide)."""
 
@@ -44,6 +52,9 @@ Requirement")."""
 
 SECTOR_BYTES = 32
 """The smallest that the second cache gives at once (guide, "Device Memory Accesses")."""
+
+SHARED_BYTES_PER_CYCLE = 128
+"""What the shared memory of a processor reads or writes in a cycle: 32 banks of 4 bytes (guide, "Shared Memory")."""
 
 SCHEDULERS = 4
 """Warps of a processor that issue an instruction in a cycle (whitepapers, from Volta on)."""
@@ -72,6 +83,14 @@ MATRIX_INSTRUCTIONS = {
 }
 """The widest shape of dense operands, by their type."""
 
+WARPGROUP_INSTRUCTION = MatrixInstruction(64, 256, 16, 90)
+"""One `wgmma.mma_async` of a warpgroup, of 16-bit floats in shared memory (PTX). It may have fewer columns: a multiple
+of eight. Later compute capabilities do not have it: see `Capability.has_warpgroup_products`."""
+
+SPECIFIC_FEATURES = {90: "__CUDA_ARCH_FEAT_SM90_ALL"}
+"""The macro that NVIDIA's compiler defines while it compiles for one architecture with the instructions that no later
+one has, as `sm_90a` (nvcc's documentation, "Virtual Architecture Macros")."""
+
 
 @dataclass(frozen=True)
 class Capability:
@@ -87,6 +106,7 @@ class Capability:
         static_shared_bytes: of a block, without asking for more.
         registers_per_processor, registers_per_thread: of 32 bits.
         threads_per_block: at most.
+        has_warpgroup_products: whether it has `WARPGROUP_INSTRUCTION`, in code for `SPECIFIC_FEATURES` (PTX).
     """
 
     number: int
@@ -100,6 +120,7 @@ class Capability:
     registers_per_processor: int = 64 * _KIB
     registers_per_thread: int = 255
     threads_per_block: int = 1024
+    has_warpgroup_products: bool = False
 
 
 # fmt: off
@@ -113,7 +134,7 @@ CAPABILITIES = {
         Capability(86, "Ampere: RTX 30, A10", 128, 1536, 16, 100 * _KIB, 99 * _KIB),
         Capability(87, "Ampere: Jetson Orin", 128, 1536, 16, 164 * _KIB, 163 * _KIB),
         Capability(89, "Ada: RTX 40, L4, L40", 128, 1536, 24, 100 * _KIB, 99 * _KIB),
-        Capability(90, "Hopper: H100, H200", 128, 2048, 32, 228 * _KIB, 227 * _KIB),
+        Capability(90, "Hopper: H100, H200", 128, 2048, 32, 228 * _KIB, 227 * _KIB, has_warpgroup_products=True),
         Capability(100, "Blackwell: B200", 128, 2048, 32, 228 * _KIB, 227 * _KIB),
         Capability(103, "Blackwell: B300", 128, 2048, 32, 228 * _KIB, 227 * _KIB),
         Capability(110, "Blackwell: Jetson Thor", 128, 1536, 24, 228 * _KIB, 227 * _KIB),
@@ -137,13 +158,15 @@ class Gpu:
         memory_gb_per_s: from and to memory, 10⁹ bytes.
         tensor_multiply_adds: of 16-bit floats, summed up in float32, that the tensor cores of one processor begin in a
             cycle for `mma.sync`; half as many of TF32.
+        warpgroup_multiply_adds: the same for `wgmma`; 0 where there is none.
         fetch_bytes_per_cycle: that reach one processor from the second cache. Between the 26 of V100 and the 47 of A100
             (2,048 and 5,120 bytes for all processors: Ampere).
         fetch_cycles: from the fetch of a tile to its use. Memory takes 470 to 540 cycles (Luo); storing the tile in
             shared memory, a barrier and other fetches in the queue come on top (estimate).
         shared_cycles: of a processor, to read what one warp multiplies in one cycle, by four lanes: shared memory gives
             128 bytes in a cycle, four lanes take 512, of which some threads read the same (estimate).
-        block_cycles: of a block besides its sums: its first fetch, and writing its results (estimate).
+        block_cycles: of a block besides its sums: its first fetch, and writing its results, which takes longer where
+            these are more than memory writes in the time (estimate).
         launch_cycles: of another launch in the same graph (estimate: two microseconds).
         busy_warps: on a processor, so that its schedulers seldom wait: two for each (estimate).
         serial_trip_count: iterations of loops that one thread may run by itself; with more, the host is faster. A
@@ -157,6 +180,7 @@ class Gpu:
     clock_ghz: float
     memory_gb_per_s: float
     tensor_multiply_adds: int
+    warpgroup_multiply_adds: int = 0
     fetch_bytes_per_cycle: float = 40
     fetch_cycles: int = 700
     shared_cycles: float = 3
@@ -202,9 +226,9 @@ GPUS = (
     # Ada; GeForce sums up in float32 at half the speed
     Gpu("rtx4090", CAPABILITIES[89], 128, 2.52, 1008, 256),
     # Hopper, datasheet (SXM). Of the 2,048 of its tensor cores, `mma.sync` reaches 63 % (Luo)
-    Gpu("h100", CAPABILITIES[90], 132, 1.98, 3350, 1280),
+    Gpu("h100", CAPABILITIES[90], 132, 1.98, 3350, 1280, 2048),
     # datasheet (SXM): H100 with other memory
-    Gpu("h200", CAPABILITIES[90], 132, 1.98, 4800, 1280),
+    Gpu("h200", CAPABILITIES[90], 132, 1.98, 4800, 1280, 2048),
     # Blackwell, datasheet (HGX): 148 processors, as the driver reports. `mma.sync` as fast as on A100 (estimate)
     Gpu("b200", CAPABILITIES[100], 148, 1.965, 8000, 1024),
     # datasheet (HGX): the same processors (float32 is as fast)

@@ -13,7 +13,16 @@ from nnefc.support.diagnostics import CompileError
 from nnefc.support.element_types import bits_of
 from nnefc.targets.machine.cpu.parsing import baseline_target, parse_target
 from nnefc.targets.machine.cpu.target import PRECISIONS, Target
-from nnefc.targets.machine.cuda.gpus import CAPABILITIES, GPUS, LOAD_BYTES, MATRIX_INSTRUCTIONS, WARP, Gpu, default_gpu
+from nnefc.targets.machine.cuda.gpus import (
+    CAPABILITIES,
+    GPUS,
+    LOAD_BYTES,
+    MATRIX_INSTRUCTIONS,
+    SPECIFIC_FEATURES,
+    WARP,
+    Gpu,
+    default_gpu,
+)
 from nnefc.targets.machine.named_targets import DEFAULT_GPUS
 from nnefc.targets.machine.system import FileFormat
 from nnefc.targets.machine.target_hints import near
@@ -76,6 +85,11 @@ class CudaTarget:
     def max_shared_bytes(self) -> int:
         """Shared memory that a block may ask for on every one of the architectures."""
         return min(CAPABILITIES[number].shared_bytes_per_block for number in self.architectures)
+
+    @property
+    def has_warpgroup_products(self) -> bool:
+        """Whether all architectures multiply by warpgroups: they have one source, grid and size of shared memory."""
+        return all(CAPABILITIES[number].has_warpgroup_products for number in self.architectures)
 
     @property
     def longest_attention(self) -> int:
@@ -243,8 +257,9 @@ def _device(name: str, text: str) -> Gpu:
 
 def _architectures(names: str, text: str) -> tuple[int, ...]:
     known = [f"sm_{number}" for number in CAPABILITIES]
+    specific = [f"sm_{number}a" for number in SPECIFIC_FEATURES]  # other names of these: the code is the same
     for name in names.split(","):
-        if name not in known:
+        if name not in (*known, *specific):
             hint = near(name, known, f"known are {', '.join(known)}")
             raise CompileError(f"unknown architecture {name!r} of target {text!r}", hint=hint)
     return tuple(sorted({int(re.sub(r"\D", "", name)) for name in names.split(",")}))

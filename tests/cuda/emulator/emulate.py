@@ -17,7 +17,10 @@ before. It raises `EmulationError`, which names kernel, block, thread and what i
   warp `__activemask()` finds together (all, or every other one).
 
 Shared memory begins as NaN in every block, a shuffle from a lane that takes no part gives NaN, and what an asynchronous
-copy (`cp.async`) overwrites is NaN until its thread has waited for it.
+copy (`cp.async`) overwrites is NaN until its thread has waited for it. So are accumulators of products of warpgroups
+(`wgmma`). Errors besides: no `wgmma.fence` since the last wait; accumulators that change before the wait, or are never
+waited for; operands that a thread wrote without `fence.proxy.async` and a barrier after it, or that change before the
+wait. Dynamic shared memory is aligned as the source declares it, and no better.
 
 The same in steps, for source from elsewhere:
 
@@ -307,7 +310,7 @@ def emulate_library(source: str, folder: Path) -> Path:
 _KERNEL = re.compile(r'extern\s+"C"\s+__global__\s+void\s+((?:__\w+__\s*\([^)]*\)\s*)*)(\w+)\s*\(([^)]*)\)\s*([;{])')
 _STATIC_SHARED = re.compile(r"__shared__\s+((?:alignas|__align__)\s*\(\s*\d+\s*\))?")
 _DYNAMIC_SHARED = re.compile(
-    r"extern\s+__shared__\s+(?:(?:alignas|__align__)\s*\(\s*\d+\s*\)\s*)?([\w\s]+?)\s*(\w+)\s*\[\s*\]\s*;"
+    r"extern\s+__shared__\s+(?:(?:alignas|__align__)\s*\(\s*(\d+)\s*\)\s*)?([\w\s]+?)\s*(\w+)\s*\[\s*\]\s*;"
 )
 _COOPERATION = re.compile(
     r"__sync|__shfl|__ballot|__activemask|__any_sync|__all_sync|__reduce_|tvm_builtin|ptx_|wmma|emulator_"
@@ -328,20 +331,22 @@ def _prepare(source: str) -> tuple[tuple[str, ...], str]:
         name = definition[2]
         body = source[definition.start() : following.start() if following else len(source)]
         shared = f'static __attribute__((section("shared_{name}"), used)) '
-        body = _DYNAMIC_SHARED.sub(r"\1 *\2 = (\1 *)emulator_dynamic_shared;", body)
+        alignment = max((int(match[1] or 16) for match in _DYNAMIC_SHARED.finditer(body)), default=16)
+        body = _DYNAMIC_SHARED.sub(r"\2 *\3 = (\2 *)emulator_dynamic_shared;", body)
         body = _VECTOR_ACCESS.sub(r"*emulator_aligned<\1>(", body)
         body, arrays = _STATIC_SHARED.subn(lambda match, shared=shared: f"{match[1] or ''} {shared}", body)
         parts.append(body)
         bound = _BOUND.search(definition[1])
-        entries.append(_entry(name, int(bound[1]) if bound else 0, arrays > 0, bool(_COOPERATION.search(body))))
+        cooperates = bool(_COOPERATION.search(body))
+        entries.append(_entry(name, int(bound[1]) if bound else 0, arrays > 0, cooperates, alignment))
     return tuple(match[2] for match in definitions), "".join(parts + entries)
 
 
-def _entry(name: str, bound: int, has_shared: bool, cooperative: bool) -> str:
+def _entry(name: str, bound: int, has_shared: bool, cooperative: bool, alignment: int) -> str:
     begin, end = (f"__start_shared_{name}", f"__stop_shared_{name}") if has_shared else ("nullptr", "nullptr")
     symbols = f'extern "C" __attribute__((visibility("hidden"))) char {begin}[], {end}[];' if has_shared else ""
     parameters = f"emulator_parameters<decltype(&{name})> emulated_{name}_parameters"
-    record = f'"{name}", call, {bound}u, {begin}, {end}, {"true" if cooperative else "false"}'
+    record = f'"{name}", call, {bound}u, {begin}, {end}, {"true" if cooperative else "false"}, {alignment}u'
     return f"""
 {symbols}
 extern "C" __attribute__((visibility("default"))) const {parameters} = {{}};

@@ -36,6 +36,7 @@ from nnefc.targets.codegen.cuda.compiler import DeviceImage
 from nnefc.targets.machine.cpu.parsing import parse_target
 from nnefc.targets.machine.cpu.target import Target
 from nnefc.targets.machine.cuda.target import CudaTarget
+from nnefc.targets.machine.named_targets import DEFAULT_GPUS
 
 __all__ = ["agree", "differences", "on_cuda"]
 
@@ -43,12 +44,14 @@ TOLERANCE = 1e-5  # of an output's largest value
 
 
 @contextmanager
-def on_cuda(*, checks: bool = False, precision: str = "fp32") -> Iterator[list[Artifact]]:
+def on_cuda(
+    *, checks: bool = False, precision: str = "fp32", architectures: tuple[int, ...] = DEFAULT_GPUS
+) -> Iterator[list[Artifact]]:
     """Compile for GPUs instead of CPUs, and load on the fake driver.
 
     Args:
         checks: whether accesses to device memory are checked; ten times slower.
-        precision: see `CudaTarget`.
+        precision, architectures: see `CudaTarget`.
 
     Yields:
         What was compiled meanwhile, in order.
@@ -60,7 +63,7 @@ def on_cuda(*, checks: bool = False, precision: str = "fp32") -> Iterator[list[A
     build = compiler.build
 
     def backend(target: Target) -> CudaBackend:
-        return CudaBackend(CudaTarget("cuda", target, precision=precision))
+        return CudaBackend(CudaTarget("cuda", target, architectures, precision))
 
     def build_for_gpu(network: Network, target: Target, *tail: Any) -> Artifact:
         made.append(build(network, backend(target).target, *tail))

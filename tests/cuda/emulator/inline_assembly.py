@@ -11,6 +11,11 @@ _STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
 
 # Templates, without white space, and the calls that stand for them; {0}, {1}, … are the operands, \1, \2, … groups.
 _INSTRUCTIONS = (
+    (r"", "(void)0"),  # what only keeps the compiler from moving code across it
+    (r"fence\.proxy\.async(?:\.shared::cta)?;", "emulator_fence_async()"),
+    (r"wgmma\.fence\.sync\.aligned;", "emulator_warpgroup_fence()"),
+    (r"wgmma\.commit_group\.sync\.aligned;", "emulator_warpgroup_commit()"),
+    (r"wgmma\.wait_group\.sync\.aligned(\d+);", r"emulator_warpgroup_wait(\1)"),
     (r"cp\.async\.c[ag]\.shared\.global(?:\.L2::\d+B)?\[%0\],\[%1\],%2;", "emulator_copy({0}, {1}, {2}, {2})"),
     (r"cp\.async\.c[ag]\.shared\.global(?:\.L2::\d+B)?\[%0\],\[%1\],%2,%3;", "emulator_copy({0}, {1}, {2}, {3})"),
     (r"cp\.async\.c[ag]\.shared\.global(?:\.L2::\d+B)?\[%0\],\[%1\],(\d+),%2;", r"emulator_copy({0}, {1}, \1, {2})"),
@@ -28,6 +33,9 @@ _LOAD_MATRIX = re.compile(
 _MULTIPLY = re.compile(
     r"mma\.sync\.aligned\.m16n8k(\d+)\.row\.col\.f32\.(f16|bf16|tf32)\.\2\.f32"
     r"\{([^}]*)\},\{([^}]*)\},\{([^}]*)\},\{([^}]*)\};"
+)
+_MULTIPLY_WARPGROUP = re.compile(
+    r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)k16\.f32\.(f16|bf16)\.\2\{([^}]*)\},%(\d+),%(\d+),1,1,1,([01]),([01]);"
 )
 _KINDS = {"f16": "emulator_half_kind", "bf16": "emulator_bfloat_kind", "tf32": "emulator_tf32_kind"}
 
@@ -76,6 +84,12 @@ def _call_of(statement: str) -> str:
         call = f"emulator_multiply<{_KINDS[found[2]]}, {found[1]}>"
         call += "(emulator_d, emulator_a, emulator_b, emulator_c, __LINE__)"
         return f"{{ float emulator_d[4]; {values}; {call}; {stores} }}"
+    if (found := _MULTIPLY_WARPGROUP.fullmatch(template)) is not None:
+        sums = ", ".join(f"&({operands[int(number[1:])]})" for number in found[3].split(","))
+        by_depths = [str(transposed == "1").lower() for transposed in (found[6], found[7])]
+        matrices = [operands[int(number)] for number in (found[4], found[5])]
+        arguments = ", ".join((found[1], *matrices, *by_depths, str(found[2] == "bf16").lower(), "__LINE__"))
+        return f"{{ float *emulator_d[] = {{{sums}}}; emulator_warpgroup_multiply(emulator_d, {arguments}); }}"
     for pattern, call in _INSTRUCTIONS:
         if (found := re.fullmatch(pattern, template)) is not None:
             return found.expand(call).format(*(f"({operand})" for operand in operands))

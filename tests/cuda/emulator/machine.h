@@ -17,6 +17,7 @@ struct emulator_kernel {
   unsigned bound;             // of __launch_bounds__: threads in a block
   char *shared, *shared_end;  // static arrays
   bool cooperative;           // contains barriers or warp operations
+  unsigned alignment;         // of dynamic shared memory, as the source declares it
 };
 
 extern uint3 threadIdx, blockIdx;
@@ -40,5 +41,14 @@ void *emulator_from_shared(unsigned address);
 void emulator_copy(unsigned shared, const void *global, unsigned bytes, unsigned source_bytes);
 void emulator_copy_commit();
 void emulator_copy_wait(unsigned groups_in_flight);
+// fence.proxy.async: what the thread wrote to shared memory before may be read by wgmma, once a barrier has followed.
+void emulator_fence_async();
+// wgmma of a warpgroup: `sums` are the thread's accumulators, of two columns of eight of two rows each; they are NaN until the
+// thread has waited for the product's group. `left` and `right` are matrix descriptors, the operands float16 or bfloat16.
+void emulator_warpgroup_fence();
+void emulator_warpgroup_multiply(float *const *sums, unsigned columns, emulator_bits left, emulator_bits right, bool left_by_depths,
+                                 bool right_by_depths, bool bfloat, int line);
+void emulator_warpgroup_commit();
+void emulator_warpgroup_wait(unsigned groups_in_flight);
 [[noreturn]] void emulator_fail(const char *message);
 }

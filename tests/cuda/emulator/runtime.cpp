@@ -81,7 +81,7 @@ void prepare(Context &context, char *top, void (*entry)()) {
 
 // ---- the state of a launch --------------------------------------------------------------------------------------------
 
-enum State : uint8_t { READY, AT_BARRIER, IN_WARP, ENDED };
+enum State : uint8_t { READY, AT_BARRIER, IN_WARP, IN_WARPGROUP, ENDED };
 enum Operation : uint8_t { WARP_BARRIER, ACTIVE, BALLOT, SHUFFLE, GATHER };
 const char *const OPERATIONS[] = {"__syncwarp", "__activemask", "__ballot_sync", "a shuffle", "a matrix operation"};
 
@@ -89,6 +89,23 @@ struct Copy {  // one that has been started
   char *to;
   unsigned bytes, group;
   unsigned char data[16];
+};
+
+constexpr unsigned WARPGROUP = 128, ROWS = 64, MAX_COLUMNS = 256, DEPTHS = 16;
+
+struct Matrices {  // the operands of a wgmma: matrix descriptors, and whether their rows are depths
+  uint64_t left, right;
+  unsigned columns;
+  bool left_by_depths, right_by_depths, bfloat;
+};
+struct Products {  // accumulators that wgmma instructions on their way write
+  float *registers[MAX_COLUMNS / 2], values[MAX_COLUMNS / 2];
+  unsigned count, group;
+};
+struct Reads {  // what a wgmma on its way has read
+  Matrices matrices;
+  unsigned group;
+  uint16_t *elements;
 };
 
 struct Thread {
@@ -104,6 +121,12 @@ struct Thread {
   char *all;
   Copy *copies;  // of which the first `copy_count` are on their way, oldest first
   unsigned copy_count, copy_space, groups;
+  unsigned fences, ordered_fences;  // fence.proxy.async so far, and before the last barrier
+  bool begun;                       // wgmma.fence since the last wait
+  Matrices matrices;                // of IN_WARPGROUP
+  Products *products;
+  Reads *reads;  // of those that this thread was the last to reach
+  unsigned product_count, product_space, product_groups, read_count, read_space;
 };
 
 struct Access {  // the last one of its kind to a word of memory
@@ -111,6 +134,7 @@ struct Access {  // the last one of its kind to a word of memory
   uint16_t thread;
   uint8_t bytes;   // which of the word's four
   uint8_t spread;  // one thread, several of a warp, several of a block, several blocks
+  uint32_t fences;  // of the thread, then
 };
 struct Word {
   Access write, read;
@@ -201,7 +225,7 @@ void record(Access &access, unsigned bytes, uint32_t since) {
     bytes |= access.bytes;
   }
   if (spread) bytes |= access.bytes;
-  access = {epoch, time, block_number, (uint16_t)current, (uint8_t)bytes, spread};
+  access = {epoch, time, block_number, (uint16_t)current, (uint8_t)bytes, spread, threads[current].fences};
 }
 
 void say_race(const Range &range, const char *address, size_t bytes, bool writes, unsigned thread, const Access &other,
@@ -301,13 +325,133 @@ void access(char *address, size_t bytes, bool writes, bool recorded) {
   stop();
 }
 
+// Shared memory has addresses from 1024 on; the static arrays come first, dynamic memory is no better aligned than declared.
+ptrdiff_t dynamic_begin() {
+  ptrdiff_t alignment = kernel->alignment, end = 1024 + (static_shared.end - static_shared.begin);
+  ptrdiff_t begin = (end + alignment - 1) / alignment * alignment;
+  return begin / alignment % 2 ? begin : begin + alignment;
+}
+
 void *shared_address(unsigned address) {
-  ptrdiff_t fixed = static_shared.end - static_shared.begin, padded = (fixed + 127) & ~(ptrdiff_t)127;
-  ptrdiff_t offset = (ptrdiff_t)address - 1024;
-  if (offset >= 0 && offset < fixed) return static_shared.begin + offset;
-  if (offset >= padded && offset - padded < dynamic_shared.end - dynamic_shared.begin)
-    return dynamic_shared.begin + (offset - padded);
+  ptrdiff_t fixed = (ptrdiff_t)address - 1024, dynamic = (ptrdiff_t)address - dynamic_begin();
+  if (fixed >= 0 && fixed < static_shared.end - static_shared.begin) return static_shared.begin + fixed;
+  if (dynamic >= 0 && dynamic < dynamic_shared.end - dynamic_shared.begin) return dynamic_shared.begin + dynamic;
   emulator_fail("assembly uses an address outside of shared memory");
+}
+
+// Reports a write that wgmma need not see: its thread executed no fence.proxy.async after it, or no barrier after that.
+void check_fenced(const char *address, size_t bytes) {
+  const Range &range = within(static_shared, address) ? static_shared : dynamic_shared;
+  if (!range.words) return;
+  auto check = [&](const Access &write) {
+    if (write.epoch < block_epoch) return;
+    const Thread &writer = threads[write.thread];
+    if ((write.thread / 32u == current / 32u ? writer.fences : writer.ordered_fences) > write.fences) return;
+    say("wgmma of thread (%u, %u, %u) of block (%u, %u, %u) reads byte %td of %s, which thread (%u, %u, %u) wrote with no "
+        "fence.proxy.async and barrier between",
+        threads[current].index.x, threads[current].index.y, threads[current].index.z, blockIdx.x, blockIdx.y, blockIdx.z,
+        address - range.begin, range.name, writer.index.x, writer.index.y, writer.index.z);
+    stop();
+  };
+  for (size_t word = (size_t)(address - range.begin) / 4; word * 4 < (size_t)(address - range.begin) + bytes; ++word) {
+    check(range.words[word].write);
+    for (int byte = 0; range.words[word].parts && byte < 4; ++byte) check(range.words[word].parts[byte].write);
+  }
+}
+
+// The elements of an operand of wgmma, 16 depths of each position, from where a matrix descriptor says they are (PTX manual,
+// "Asynchronous Warpgroup Level Matrix Shared Memory Layout"): rows of 128, 64 or 32 bytes, swizzled by their addresses.
+void gather_matrix(uint64_t descriptor, bool by_depths, unsigned positions, uint16_t *elements, bool checked) {
+  const unsigned start = (unsigned)(descriptor & 0x3fff) << 4, leading = (unsigned)(descriptor >> 16 & 0x3fff) << 4;
+  const unsigned stride = (unsigned)(descriptor >> 32 & 0x3fff) << 4, mode = (unsigned)(descriptor >> 62), width = 16u >> mode;
+  if (!mode || (descriptor >> 49 & 7)) emulator_fail("a matrix descriptor without swizzle, or with a base offset, is not emulated");
+  const unsigned rows = by_depths ? DEPTHS : positions, vectors = by_depths ? positions / 8 : DEPTHS / 8;
+  for (unsigned row = 0; row < rows; ++row)
+    for (unsigned vector = 0; vector < vectors; ++vector) {
+      unsigned address = start + row / 8 * stride + row % 8 * width * 16 + vector % width * 16 + vector / width * leading;
+      address ^= (address >> 7 & (width - 1)) << 4;
+      char *from = (char *)shared_address(address);
+      if (checked) access(from, 16, false, true), check_fenced(from, 16);
+      for (unsigned i = 0; i < 8; ++i) {
+        uint16_t &element = by_depths ? elements[(8 * vector + i) * DEPTHS + row] : elements[row * DEPTHS + 8 * vector + i];
+        memcpy(&element, from + 2 * i, 2);
+      }
+    }
+}
+
+float left_values[MAX_THREADS / WARPGROUP][ROWS * DEPTHS], right_values[MAX_THREADS / WARPGROUP][MAX_COLUMNS * DEPTHS];
+
+float value_of(uint16_t bits, bool bfloat) {
+  uint32_t sign = (bits & 0x8000u) << 16, exponent = bits >> 10 & 31, mantissa = bits & 0x3ffu, word;
+  float value = (float)mantissa * 0x1p-24f;
+  if (bfloat) word = (uint32_t)bits << 16;
+  else if (exponent == 0) memcpy(&word, &value, 4), word |= sign;
+  else word = sign | (exponent == 31 ? 255u : exponent + 112) << 23 | mantissa << 13;
+  memcpy(&value, &word, 4);
+  return value;
+}
+
+// Reads the operands that all threads of the warpgroup name, for all of them.
+void read_matrices() {
+  Thread &self = threads[current];
+  const Matrices &matrices = self.matrices;
+  const unsigned first = current / WARPGROUP * WARPGROUP, elements = (ROWS + matrices.columns) * DEPTHS;
+  for (unsigned i = first; i < first + WARPGROUP; ++i) {
+    const Matrices &other = threads[i].matrices;
+    if (other.left != matrices.left || other.right != matrices.right) emulator_fail("the descriptors of a wgmma differ in its warpgroup");
+  }
+  if (self.read_count == self.read_space) {
+    self.read_space = self.read_space * 2 + 16;
+    self.reads = (Reads *)realloc(self.reads, self.read_space * sizeof(Reads));
+  }
+  uint16_t *read = (uint16_t *)malloc(elements * sizeof(uint16_t));
+  gather_matrix(matrices.left, matrices.left_by_depths, ROWS, read, true);
+  gather_matrix(matrices.right, matrices.right_by_depths, matrices.columns, read + ROWS * DEPTHS, true);
+  self.reads[self.read_count++] = {matrices, self.product_groups, read};
+  for (unsigned i = 0; i < elements; ++i)
+    (i < ROWS * DEPTHS ? left_values[first / WARPGROUP][i] : right_values[first / WARPGROUP][i - ROWS * DEPTHS]) =
+        value_of(read[i], matrices.bfloat);
+}
+
+// Adds the products to what the thread's accumulators will be.
+void add_products(float *const *sums) {
+  Thread &self = threads[current];
+  const unsigned registers = self.matrices.columns / 2, lane = current % 32, first_row = current % WARPGROUP / 32 * 16 + lane / 4;
+  Products *own = nullptr;
+  for (unsigned i = 0; i < self.product_count && !own; ++i)
+    if (self.products[i].registers[0] == sums[0]) own = &self.products[i];
+  if (!own) {
+    if (self.product_count == self.product_space) {
+      self.product_space = self.product_space * 2 + 2;
+      self.products = (Products *)realloc(self.products, self.product_space * sizeof(Products));
+    }
+    own = &self.products[self.product_count++];
+    own->count = registers;
+    for (unsigned i = 0; i < registers; ++i) own->registers[i] = sums[i], own->values[i] = *sums[i];
+  } else {
+    const uint32_t poison = 0xffffffffu;
+    for (unsigned i = 0; i < own->count; ++i)
+      if (memcmp(own->registers[i], &poison, 4)) emulator_fail("an accumulator of wgmma has changed before it was waited for");
+  }
+  own->group = self.product_groups;
+  const float *left = left_values[current / WARPGROUP], *right = right_values[current / WARPGROUP];
+  for (unsigned i = 0; i < registers; ++i) {
+    unsigned row = first_row + i / 2 % 2 * 8, column = i / 4 * 8 + lane % 4 * 2 + i % 2;
+    for (unsigned k = 0; k < DEPTHS; ++k) own->values[i] += left[row * DEPTHS + k] * right[column * DEPTHS + k];
+    memset(sums[i], 0xff, sizeof(float));
+  }
+}
+
+// Reports operands of a wgmma that have changed before its group was waited for.
+void check_reads(const Reads &reads) {
+  const unsigned elements = (ROWS + reads.matrices.columns) * DEPTHS;
+  uint16_t *now = (uint16_t *)malloc(elements * sizeof(uint16_t));
+  gather_matrix(reads.matrices.left, reads.matrices.left_by_depths, ROWS, now, false);
+  gather_matrix(reads.matrices.right, reads.matrices.right_by_depths, reads.matrices.columns, now + ROWS * DEPTHS, false);
+  const bool same = memcmp(now, reads.elements, elements * sizeof(uint16_t)) == 0;
+  free(now);
+  free(reads.elements);
+  if (!same) emulator_fail("an operand of wgmma has changed before it was waited for");
 }
 
 void forget(Range &range) {
@@ -322,6 +466,7 @@ void run_threads() {
   if (kernel->cooperative) {
     threadIdx = threads[current].index;
     kernel->call(kernel_arguments);
+    if (threads[current].product_count) emulator_fail("a thread ends before it has waited for wgmma");
     threads[current].state = ENDED;
   } else {
     for (unsigned i = 0; i < count; ++i) {
@@ -397,6 +542,13 @@ bool release_warp(unsigned first) {
 
 void explain_deadlock() {
   unsigned ended = count, waiting = count, in_warp = count;
+  for (unsigned i = 0; i < count; ++i)
+    if (threads[i].state == IN_WARPGROUP) {
+      const uint3 &index = threads[i].index;
+      say("thread (%u, %u, %u) of block (%u, %u, %u) waits in wgmma (line %d) for threads of its warpgroup that never arrive", index.x,
+          index.y, index.z, blockIdx.x, blockIdx.y, blockIdx.z, threads[i].line);
+      return;
+    }
   for (unsigned i = count; i-- > 0;) {
     if (threads[i].state == ENDED) ended = i;
     if (threads[i].state == AT_BARRIER) waiting = i;
@@ -430,7 +582,7 @@ void explain_deadlock() {
 bool release_block() {
   for (unsigned i = 0; i < count; ++i)
     if (threads[i].state != AT_BARRIER || threads[i].line != threads[0].line) return false;
-  for (unsigned i = 0; i < count; ++i) threads[i].state = READY;
+  for (unsigned i = 0; i < count; ++i) threads[i].state = READY, threads[i].ordered_fences = threads[i].fences;
   ++epoch;
   return true;
 }
@@ -440,7 +592,9 @@ void run_block() {
     threads[i].state = READY;
     threads[i].warp_time = 0;
     threads[i].mask = 0;
-    threads[i].copy_count = threads[i].groups = 0;
+    threads[i].copy_count = threads[i].groups = threads[i].fences = threads[i].ordered_fences = 0;
+    threads[i].product_count = threads[i].product_groups = threads[i].read_count = 0;
+    threads[i].begun = false;
     if (kernel->cooperative || i == order[0]) prepare(threads[i].context, stacks + STACK * (i + 1), run_threads);
   }
   block_epoch = ++epoch;
@@ -453,6 +607,7 @@ void run_block() {
       if (threads[order[i]].state == READY) resume(order[i]);
     if (failed) return;
     bool released = false, ended = true;
+    for (unsigned i = 0; i < count; ++i) released = released || threads[i].state == READY;  // by the last of a warpgroup
     for (unsigned first = 0; first < count; first += 32)
       while (release_warp(first)) released = true;
     for (unsigned i = 0; i < count; ++i) ended = ended && threads[i].state == ENDED;
@@ -616,13 +771,11 @@ void emulator_gather(unsigned mask, const void *own, size_t bytes, void *all, in
 
 void emulator_check(const volatile void *address, size_t bytes, int writes) { access((char *)address, bytes, writes, false); }
 
-// Shared memory has addresses from 1024 on; the static arrays come first.
 unsigned emulator_to_shared(const void *address) {
   const char *at = (const char *)address;
-  ptrdiff_t fixed = (static_shared.end - static_shared.begin + 127) & ~(ptrdiff_t)127;
   if (static_shared.begin <= at && at < static_shared.end) return (unsigned)(at - static_shared.begin) + 1024;
   if (dynamic_shared.begin <= at && at < dynamic_shared.end)
-    return (unsigned)(at - dynamic_shared.begin + fixed) + 1024;
+    return (unsigned)(at - dynamic_shared.begin + dynamic_begin());
   emulator_fail("assembly takes an address for one of shared memory that is none");
 }
 
@@ -658,6 +811,54 @@ void emulator_copy_wait(unsigned groups_in_flight) {
   }
   self.copy_count -= done;
   memmove(self.copies, self.copies + done, self.copy_count * sizeof(Copy));
+}
+
+void emulator_fence_async() { ++threads[current].fences; }
+
+void emulator_warpgroup_fence() { threads[current].begun = true; }
+
+void emulator_warpgroup_multiply(float *const *sums, unsigned columns, uint64_t left, uint64_t right, bool left_by_depths,
+                                 bool right_by_depths, bool bfloat, int line) {
+  Thread &self = threads[current];
+  const unsigned first = current / WARPGROUP * WARPGROUP;
+  if (count % WARPGROUP) emulator_fail("wgmma in a block of threads that are no whole warpgroups");
+  if (columns % 8 || columns > MAX_COLUMNS) emulator_fail("wgmma with a number of columns that it does not have");
+  if (!self.begun) emulator_fail("wgmma without wgmma.fence since its accumulators may have been accessed");
+  self.matrices = {left, right, columns, left_by_depths, right_by_depths, bfloat};
+  self.line = line;
+  self.state = IN_WARPGROUP;
+  unsigned arrived = 0;
+  for (unsigned i = first; i < first + WARPGROUP; ++i) arrived += threads[i].state == IN_WARPGROUP && threads[i].line == line;
+  if (arrived == WARPGROUP) {
+    read_matrices();
+    for (unsigned i = first; i < first + WARPGROUP; ++i) threads[i].state = READY;
+  } else {
+    pause_thread();
+  }
+  add_products(sums);
+}
+
+void emulator_warpgroup_commit() { ++threads[current].product_groups; }
+
+void emulator_warpgroup_wait(unsigned groups_in_flight) {
+  Thread &self = threads[current];
+  unsigned left = 0;
+  for (unsigned i = 0; i < self.read_count; ++i) {
+    if (self.reads[i].group + groups_in_flight < self.product_groups) check_reads(self.reads[i]);
+    else self.reads[left++] = self.reads[i];
+  }
+  self.read_count = left;
+  left = 0;
+  for (unsigned i = 0; i < self.product_count; ++i) {
+    const Products &done = self.products[i];
+    if (done.group + groups_in_flight >= self.product_groups) {
+      self.products[left++] = done;
+      continue;
+    }
+    for (unsigned j = 0; j < done.count; ++j) memcpy(done.registers[j], &done.values[j], sizeof(float));
+  }
+  self.product_count = left;
+  self.begun = false;
 }
 
 // ---- hooks of the compiler's checks -----------------------------------------------------------------------------------

@@ -58,7 +58,7 @@ def test_half_precision_is_summed_up_in_single_precision(left: tuple[int, ...], 
     ],
     ids=str,
 )
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 def test_tiles_are_copied_past_the_registers(
     batch: tuple[int, ...], rows: int, columns: int, depth: int, transposed: tuple[int, ...], dtype: str
 ) -> None:

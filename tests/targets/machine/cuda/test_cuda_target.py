@@ -41,6 +41,7 @@ def test_the_name_says_all_of_it_again(text: str) -> None:
         ("cuda -arch=sm_87", (87,), "orin"),
         ("cuda -device=orin-nano", (87,), "orin-nano"),
         ("cuda -arch=sm_80,sm_90 -device=h200", (80, 90), "h200"),
+        ("cuda -arch=sm_90a", (90,), "h100"),
     ],
 )
 def test_code_is_tuned_for_the_device_that_is_named_or_the_oldest_architectures(
@@ -48,6 +49,7 @@ def test_code_is_tuned_for_the_device_that_is_named_or_the_oldest_architectures(
 ) -> None:
     target = parse_cuda_target(text)
     assert (target.architectures, target.gpu.name) == (architectures, device)
+    assert target.has_warpgroup_products == (architectures == (90,))
 
 
 @pytest.mark.parametrize("number", CAPABILITIES)

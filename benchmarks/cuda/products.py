@@ -1,0 +1,120 @@
+"""Products of matrices in fp16 by several tiles, for `on_device.py` to time: a check of the model that chooses tiles.
+
+    python benchmarks/cuda/products.py FOLDER [--arch 90] [--tiles 4] [ROWSxCOLUMNSxDEPTH ...]
+
+writes, for each size, libraries of one matrix product with a bias by the tiles that the model takes to be the fastest,
+of each instruction, in the format of `libraries.py`. On the machine with a GPU,
+
+    python benchmarks/cuda/on_device.py FOLDER --out products.json --profiles profiles
+
+checks their results and times their kernels. No GPU is needed here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from unittest import mock
+
+import click
+import numpy as np
+from onnx import TensorProto, helper, numpy_helper, save
+
+import nnefc
+from nnefc.passes.schedule.cuda import tensor_core
+from nnefc.passes.schedule.cuda.tiling import AnyTile, Tiling, choose_tiling
+from nnefc.passes.schedule.cuda.warp_tiles import WarpgroupTile
+from nnefc.symbolic.dims import size_hint
+from nnefc.targets.machine.cuda.gpus import Gpu
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "benchmarks" / "cuda")]
+
+from conditions import commit  # noqa: E402
+from inputs import EVERY, drawn  # noqa: E402
+
+SIZES = ("2048x2304x768", "2048x768x768", "2048x3072x768", "2048x768x3072", "4096x4096x4096", "8192x8192x8192")
+"""The products of a layer of BERT with 16 sentences of 128 tokens, and large ones."""
+
+
+@click.command()
+@click.argument("folder", type=Path)
+@click.argument("sizes", nargs=-1)
+@click.option("--arch", default=90)
+@click.option("--tiles", default=4, help="How many of each instruction.")
+def main(folder: Path, sizes: tuple[str, ...], arch: int, tiles: int) -> None:
+    """Compile products of SIZES, or a choice of them."""
+    os.environ["NNEFC_CACHE"] = "0"  # tiles are no part of what a cache goes by
+    for word in sizes or SIZES:
+        rows, columns, depth = map(int, word.split("x"))
+        number, known = 0, 1
+        while number < known:  # the first compilation says how many there are
+            known = compile_product(folder, (rows, columns, depth), arch, tiles, number)
+            number += 1
+
+
+def compile_product(folder: Path, size: tuple[int, int, int], arch: int, tiles: int, number: int) -> int:
+    """Compiles a product by one of its tilings, with its number; returns how many there are."""
+    rows, columns, depth = size
+    found: list[Tiling] = []
+
+    def choose(batch: int, rows: int, columns: int, depth: int, gpu: Gpu, known: Sequence[AnyTile]) -> Tiling:
+        found[:] = fastest((batch, rows, columns, depth), gpu, known, tiles)
+        return found[number]
+
+    rng = np.random.default_rng(1)
+    weight = np.resize(rng.standard_normal(4096, dtype=np.float32) / np.float32(depth) ** 0.5, (depth, columns))
+    bias = rng.standard_normal(columns, dtype=np.float32)
+    with tempfile.TemporaryDirectory() as position, mock.patch.object(tensor_core, "choose_tiling", choose):
+        path = Path(position) / "product.onnx"
+        values = [numpy_helper.from_array(array, name) for name, array in (("w", weight), ("b", bias))]
+        x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [rows, depth])
+        y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [rows, columns])
+        nodes = [helper.make_node("MatMul", ["x", "w"], ["p"]), helper.make_node("Add", ["p", "b"], ["y"])]
+        save(helper.make_model(helper.make_graph(nodes, "product", [x], [y], values)), path)
+        began = time.monotonic()
+        artifact = nnefc.compile(path, f"cuda -arch=sm_{arch}", precision="fp16")
+        tiling = found[number]
+        tile = tiling.tile
+        name = f"{rows}x{columns}x{depth}-{'wgmma' if isinstance(tile, WarpgroupTile) else 'mma'}-{described(tiling)}"
+        made = folder / name
+        made.mkdir(parents=True, exist_ok=True)
+        artifact.export(made / "network.so")
+    inputs = drawn({"x": (rows, depth)})
+    np.savez(made / "wanted.npz", y=(inputs["x"][::EVERY] @ weight + bias))
+    about = {
+        "network": name,
+        "batch": 1,
+        "inputs": {"x": [rows, depth]},
+        "precision": "fp16",
+        "commit": commit(),
+        "seconds": time.monotonic() - began,
+    }
+    (made / "about.json").write_text(json.dumps(about))
+    click.echo(f"{name}: {tiling.blocks} blocks")
+    return len(found)
+
+
+def fastest(sizes: tuple[int, int, int, int], gpu: Gpu, tiles: Sequence[AnyTile], count: int) -> list[Tiling]:
+    """Returns the fastest tilings of each instruction by the model, one for each tile."""
+    found = []
+    for by_warpgroups in (False, True):
+        own = [tile for tile in tiles if isinstance(tile, WarpgroupTile) == by_warpgroups]
+        found += sorted((choose_tiling(*sizes, gpu, [tile]) for tile in own), key=lambda each: each.cycles(gpu))[:count]
+    return found
+
+
+def described(tiling: Tiling) -> str:
+    """Returns a name of the tile and the slices."""
+    tile = tiling.tile
+    stages = f"-{tile.stages}" if isinstance(tile, WarpgroupTile) else ""
+    return f"{tile.rows}x{tile.columns}{stages}-s{size_hint(tiling.slices)}"
+
+
+if __name__ == "__main__":
+    main()

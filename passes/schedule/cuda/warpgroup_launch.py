@@ -1,0 +1,100 @@
+"""Schedules products of 16-bit floats for warpgroups, which multiply tiles in shared memory while threads go on.
+
+    for tile of the depth:
+        wait for its copies, make them visible to tensor cores, wait for the other threads
+        begin its products                                      # after those of the tile before
+        begin to copy the tile after those that are on their way
+        wait for the products of the tile before
+
+A tile is copied to where the one of two steps before was: all warpgroups have waited for its products before they meet.
+Threads have accumulators in registers, but no operands; accumulators are complete after the last wait (PTX ISA,
+"Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from tvm import tirx
+
+from nnefc.passes.schedule.cuda.contraction_analysis import Factor
+from nnefc.passes.schedule.cuda.nest import sequence, synchronize
+from nnefc.passes.schedule.cuda.operand_fetch import OperandFetch, wait_for_copies
+from nnefc.passes.schedule.cuda.operand_tile import OperandTile, lanes_along
+from nnefc.passes.schedule.cuda.swizzled_tile import SwizzledTile
+from nnefc.passes.schedule.cuda.tensor_launch import TensorLaunch, in_16_bits
+from nnefc.passes.schedule.cuda.warp_tiles import WarpgroupTile
+from nnefc.passes.schedule.cuda.warpgroup_matrices import (
+    begin_products,
+    commit_products,
+    fence_copies,
+    multiply_matrices,
+    wait_for_products,
+)
+from nnefc.passes.tir.common.expressions import number
+from nnefc.targets.machine.cuda.gpus import LOAD_BYTES, WARPGROUP, WARPGROUP_INSTRUCTION
+
+__all__ = ["WARPGROUP_LAUNCHES"]
+
+
+class _WarpgroupLaunch(TensorLaunch):
+    """Products of float16; operands lie as they are copied, along depths or along positions."""
+
+    _element = "float16"
+    multiplied: ClassVar[int] = WarpgroupTile.multiplied
+
+    def _side(self, operand: Factor, positions: int) -> OperandTile:
+        tile, operand = self._tile, in_16_bits(operand) or operand
+        lanes = LOAD_BYTES // tile.element_bytes
+        along_depth = lanes_along(operand, positions, tile.depth, True, lanes) == lanes
+        return SwizzledTile(operand, positions, tile.depth, lanes, along_depth, tile.threads, 0)
+
+    def multiply(self, thread: tirx.Expr, half: tirx.Expr) -> tirx.Stmt:
+        """Begins the products of a tile of the depth."""
+        nest, tile, instruction = self._nest, self._tile, WARPGROUP_INSTRUCTION
+        left, right = self._sides
+        rows, columns = left.tile, right.tile
+        assert isinstance(rows, SwizzledTile) and isinstance(columns, SwizzledTile)
+        sums = instruction.rows * tile.columns // WARPGROUP
+        warpgroup = tirx.floordiv(thread, number(WARPGROUP))
+
+        def one(row: int, depth: int) -> tirx.Stmt:
+            first = warpgroup * number(instruction.rows) + number(row * tile.row_step)
+            offsets = (
+                nest.simplify(left.base(half) + rows.rows_at(first, depth)),
+                nest.simplify(right.base(half) + columns.rows_at(number(0), depth)),
+            )
+            at = number(row * sums)
+            return multiply_matrices(self._sums, at, tile.columns, left.shared, (rows, columns), offsets)
+
+        depths = range(0, tile.depth, instruction.depth)
+        products = [one(row, depth) for depth in depths for row in range(self._rows)]
+        return sequence(begin_products(self._sums, self._count), *products, commit_products())
+
+    def _loops_by_copies(
+        self, thread: tirx.Expr, fetches: Sequence[OperandFetch], first_tile: tirx.Expr
+    ) -> list[tirx.Stmt]:
+        def step(index: tirx.Expr) -> tirx.Stmt:
+            return sequence(
+                wait_for_copies(self._ahead - 1),
+                fence_copies(),
+                synchronize(),
+                self.multiply(thread, tirx.floormod(index, number(self._stages))),
+                self._copy(fetches, first_tile, index + number(self._ahead)),
+                wait_for_products(1, self._sums, self._count),
+            )
+
+        first = [self._copy(fetches, first_tile, number(tile)) for tile in range(self._ahead)]
+        loop = self._nest.rolled(self._tiling.tiles_of_slice, step, "step")
+        return [*first, loop, wait_for_products(0, self._sums, self._count)]
+
+
+class _BrainLaunch(_WarpgroupLaunch):
+    """The same with bfloat16."""
+
+    _element = "bfloat16"
+
+
+WARPGROUP_LAUNCHES: Mapping[str, type[_WarpgroupLaunch]] = {"float16": _WarpgroupLaunch, "bfloat16": _BrainLaunch}
+"""By the type of the operands."""

@@ -1,0 +1,197 @@
+"""Products of warpgroups: results on the emulator, tiles for well-known sizes, instructions of the machine code."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import emulate
+import numpy as np
+import pytest
+from contraction_cases import TARGET, Operation, execute, kernels, lowered, random
+from emulate import device_code
+from emulated_networks import on_cuda
+from small_networks import Net
+from tvm import relax, te, tirx
+from tvm.relax import op
+
+import nnefc
+from nnefc.passes.schedule.cuda import tensor_core
+from nnefc.passes.schedule.cuda.tiling import AnyTile, Tiling, choose_tiling
+from nnefc.passes.schedule.cuda.warp_tiles import COPIED_TILES, WarpgroupTile, warpgroup_tiles
+from nnefc.targets.codegen.cuda.compiler import compile_image, find_compiler, image_name
+from nnefc.targets.machine.cuda.gpus import GPUS, SPECIFIC_FEATURES, Gpu
+
+HOPPER = replace(TARGET, architectures=(90,))
+H200 = next(gpu for gpu in GPUS if gpu.name == "h200")
+TILES = warpgroup_tiles(H200.capability)
+
+
+@pytest.fixture
+def tile(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> WarpgroupTile:
+    """The tile of so many rows, columns and stages, chosen for every product, with so many slices of the depth."""
+    rows, columns, stages, slices = request.param
+    found = next(t for t in TILES if (t.rows, t.columns, t.stages) == (rows, columns, stages))
+
+    def choose(batch: int, rows: int, columns: int, depth: int, _gpu: Gpu, tiles: Sequence[AnyTile]) -> Tiling:
+        assert found in tiles
+        return Tiling(found, batch, rows, columns, depth, slices)
+
+    monkeypatch.setattr(tensor_core, "choose_tiling", choose)
+    return found
+
+
+def multiplied(sizes: tuple[int, ...], transposed: tuple[int, ...], dtype: str) -> tuple[Operation, list[np.ndarray]]:
+    """A product with a bias, an activation and a residual, of operands that lie as they are or transposed."""
+    *batch, rows, columns, depth = sizes
+    rng = np.random.default_rng(depth)
+    shapes = ((*batch, rows, depth), (*batch, depth, columns))
+    operands = [random(rng, shape).astype(dtype) for shape in shapes]
+    given = [x.swapaxes(-1, -2).copy() if side in transposed else x for side, x in enumerate(operands)]
+    given += [random(rng, (*batch, rows, columns)), random(rng, (columns,))]
+
+    def product(*of: te.Tensor) -> te.Tensor:
+        k = te.reduce_axis((0, depth), "k")
+
+        def element(side: int, *position: tirx.Expr) -> tirx.Expr:
+            *outer, a, b = position
+            return of[side][(*outer, b, a) if side in transposed else position].astype("float32")
+
+        return te.compute(
+            (*batch, rows, columns),
+            lambda *at: te.sum(element(0, *at[:-1], k) * element(1, *at[:-2], k, at[-1]), axis=k),
+        )
+
+    def operation(a: relax.Expr, b: relax.Expr, residual: relax.Expr, bias: relax.Expr) -> relax.Expr:
+        builder = relax.BlockBuilder.current()
+        return op.add(op.nn.relu(op.add(builder.emit_te(product, a, b), bias)), residual)
+
+    return operation, given
+
+
+def expected(given: Sequence[np.ndarray], transposed: tuple[int, ...]) -> np.ndarray:
+    wide = [x.astype(np.float64) for x in given]
+    a, b = (x.swapaxes(-1, -2) if side in transposed else x for side, x in enumerate(wide[:2]))
+    return np.maximum(a @ b + wide[3], 0) + wide[2]
+
+
+@pytest.mark.parametrize(
+    ("tile", "sizes", "transposed", "dtype"),
+    [
+        ((64, 64, 4, 1), (70, 72, 328), (), "float16"),
+        ((64, 96, 3, 1), (61, 104, 136), (), "bfloat16"),
+        ((128, 64, 3, 1), (136, 67, 200), (0, 1), "float16"),
+        ((128, 160, 4, 1), (131, 168, 72), (), "float16"),
+        ((128, 256, 3, 1), (3, 129, 259, 64), (1,), "bfloat16"),
+        ((256, 128, 4, 1), (264, 136, 200), (0,), "float16"),
+        ((64, 64, 4, 3), (2, 65, 72, 520), (1,), "float16"),
+    ],
+    ids=str,
+    indirect=["tile"],
+)
+@pytest.mark.sample(1)
+def test_tails_batches_and_epilogues(
+    tile: WarpgroupTile, sizes: tuple[int, ...], transposed: tuple[int, ...], dtype: str
+) -> None:
+    operation, given = multiplied(sizes, transposed, dtype)
+    result, rules = execute(operation, given[:3], given[3:], HOPPER)
+    wanted = expected(given, transposed)
+    assert np.abs(result - wanted).max() <= 2e-6 * np.abs(wanted).max()
+    assert rules == ["TensorCoreRule"]
+
+
+@pytest.mark.parametrize("tile", [(128, 96, 4, 1)], indirect=True)
+@pytest.mark.slow
+def test_other_architectures_multiply_the_same_tiles_by_warps(
+    tile: WarpgroupTile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled = emulate.emulate
+    monkeypatch.setattr(
+        emulate, "emulate", lambda source, *rest, **more: compiled(_without_features(source), *rest, **more)
+    )
+    for transposed in ((), (0, 1)):
+        operation, given = multiplied((136, 104, 200), transposed, "float16")
+        result, _ = execute(operation, given[:3], given[3:], HOPPER)
+        wanted = expected(given, transposed)
+        assert np.abs(result - wanted).max() <= 2e-6 * np.abs(wanted).max()
+
+
+def _without_features(source: str) -> str:
+    assert SPECIFIC_FEATURES[90] in source
+    return source.replace(SPECIFIC_FEATURES[90], "NO_SUCH_FEATURES")
+
+
+@pytest.mark.parametrize(
+    ("tile", "transposed"),
+    [((64, 64, 4, 1), ()), ((128, 256, 4, 1), ()), ((128, 192, 4, 1), (0,)), ((256, 128, 4, 1), (1,))],
+    indirect=["tile"],
+    ids=str,
+)
+@pytest.mark.sample(1)
+def test_machine_code_has_the_products_and_spills_nothing(tile: WarpgroupTile, transposed: tuple[int, ...]) -> None:
+    operation, given = multiplied((512, 768, 1024), transposed, "float16")
+    code = device_code(kernels(lowered(operation, given[:3], given[3:]), HOPPER), HOPPER)
+    (launch,) = code.launches
+    assert (math.prod(launch.block), launch.shared_bytes) == (tile.threads, tile.shared_bytes)
+    compiler = find_compiler()
+    _, log = compiler.cubin(code.source, image_name(code.source, 90))
+    assert "serialized" not in log
+    image = compile_image(code.source, (90,), compiler)
+    (usage,) = image.usage
+    assert usage.stack_bytes == usage.spill_stores == usage.spill_loads == 0
+    assert usage.registers <= tile.registers + 40
+    portable = compiler.ptx(code.source, 90)
+    assert b"wgmma" not in portable
+    assert b"mma.sync.aligned.m16n8k16" in portable
+
+
+@pytest.mark.slow
+def test_convolutions_are_products_of_warpgroups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    net = Net(seed=1)
+    x = net.floats(2, 16, 9, 7)
+    y = net.do("Relu", net.do("Conv", x, net.weight(24, 16, 3, 3), net.weight(24), pads=[1, 1, 1, 1]))
+    z = net.do("Add", y, net.do("Conv", y, net.weight(24, 24, 3, 3), pads=[1, 1, 1, 1]))
+    path = tmp_path / "network.onnx"
+    path.write_bytes(net.model([z]).SerializeToString())
+    (wanted,) = nnefc.compile(path).run(net.inputs).values()
+
+    def choose(*sizes: int) -> Tiling:
+        *of_product, gpu, tiles = sizes
+        return choose_tiling(*of_product, gpu, [t for t in tiles if isinstance(t, WarpgroupTile)] or tiles)
+
+    monkeypatch.setattr(tensor_core, "choose_tiling", choose)
+    with on_cuda(precision="fp16", architectures=(90,)) as made:
+        (found,) = nnefc.compile(path).run(net.inputs).values()
+    assert made[-1].code.kernels.source.count("nnefc_begin_products_") >= 3  # the function, and two calls
+    assert np.abs(found - wanted).max() < 4e-3 * np.abs(wanted).max()
+
+
+def test_only_code_for_one_architecture_has_them() -> None:
+    has = [any(isinstance(t, WarpgroupTile) for t in tensor_core.copied_tiles(target)) for target in (HOPPER, TARGET)]
+    assert has == [True, False]
+    macro = SPECIFIC_FEATURES[90]
+    names = [image_name(source, number) for source in (f"#ifdef {macro}", "") for number in (90, 100)]
+    assert names == ["90a", "100", "90", "100"]
+
+
+@pytest.mark.parametrize("size", [(2048, 2304, 768), (2048, 768, 768), (2048, 3072, 768), (2048, 768, 3072)], ids=str)
+def test_tiles_fill_the_processors_of_a_device(size: tuple[int, int, int]) -> None:
+    tiling = choose_tiling(1, *size, H200, (*COPIED_TILES, *TILES))
+    waves = -(-tiling.blocks // H200.processors)
+    assert isinstance(tiling.tile, WarpgroupTile)
+    assert size[0] * size[1] / (waves * H200.processors * tiling.tile.rows * tiling.tile.columns) > 0.85
+    assert tiling.cycles(H200) < 0.8 * choose_tiling(1, *size, H200, COPIED_TILES).cycles(H200)
+
+
+def test_small_products_stay_with_warps() -> None:
+    tiling = choose_tiling(1, 32, 768, 768, H200, (*COPIED_TILES, *TILES))
+    assert not isinstance(tiling.tile, WarpgroupTile)
+
+
+def test_every_tile_has_whole_instructions_and_vectors() -> None:
+    for tile in TILES:
+        assert tile.rows % 64 == tile.columns % 32 == tile.threads % 128 == 0
+        assert all(side * tile.depth // 8 % tile.threads == 0 for side in (tile.rows, tile.columns))
+        assert tile.sums <= 128
