@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["bits_of", "element_bytes"]
+__all__ = ["bits_of", "element_bytes", "integer_range"]
 
 
 def bits_of(dtype: object) -> int:
@@ -20,3 +20,11 @@ def bits_of(dtype: object) -> int:
 def element_bytes(dtype: object) -> int:
     """The bytes that an element takes in memory; booleans and narrow integers take one each."""
     return max(1, bits_of(dtype) // 8)
+
+
+def integer_range(dtype: str) -> tuple[int, int]:
+    """Returns the min and max of an integer type; those of booleans are 0 and 1."""
+    if dtype == "bool":
+        return 0, 1
+    bits = bits_of(dtype)
+    return (0, (1 << bits) - 1) if dtype.startswith("uint") else (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)

@@ -58,7 +58,10 @@ def test_a_split_gives_a_list() -> None:
         n = Constant <value = int64 {2}> ()
         r = SplitToSequence <axis = 0> (z, n)
     }"""
-    check_alike(both(text), {"z": np.arange(6, dtype=F)})
+    pair, z = both(text), np.arange(6, dtype=F)
+    check_alike(pair, {"z": z})
+    (value,) = pair[1].run_with_ort_values(None, {"z": onnxruntime.OrtValue.ortvalue_from_numpy(z)})
+    assert value.is_tensor_sequence()
 
 
 def test_optional_values_may_be_absent() -> None:

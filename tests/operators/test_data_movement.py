@@ -9,7 +9,11 @@ from tvm import relax, tirx
 from virtual_machine import run_in_virtual_machine
 
 from nnefc.operators.base import Emitter, Operator, shape_of
+from nnefc.operators.nn.contributed import CropAndResize
+from nnefc.operators.nn.experts import MixtureOfExperts
+from nnefc.operators.nn.training import Momentum
 from nnefc.operators.tensor.indexing import AdvancedIndex, Gather, GatherElements, OneHot, ReverseSequence
+from nnefc.operators.tensor.scatter import TensorScatter
 from nnefc.operators.tensor.shape import (
     ChannelShuffle,
     Concat,
@@ -130,10 +134,18 @@ def test_parts_of_arrays_and_of_expressions_are_numpys() -> None:
         (Expand((3,)), [(2,)], "cannot be expanded"),
         (Tile((1 << 31, 2)), [(2, 3)], "a tensor may have"),
         (Concat(0), [(2, 3), (2, 4)], "must agree"),
+        (Slice({1: (1, 3, 1)}), [(2, 3)], "no positions from 1 to 3"),
+        (Slice({0: (1, 3, -1)}), [(2, 3)], "no positions from 1 to -1"),
         (Split(0, (1, 2)), [(2, 3)], "cannot be split"),
         (DepthToSpace(3), [(1, 4, 2, 2)], "blocks of 3"),
         (Gather(0), [(0, 3), (2,)], "nothing to take"),
         (GatherElements(0), [(4, 3), (2, 4)], "do not fit"),
+        (OneHot(3, 0), [(1,), (4,)], "are not two"),
+        (TensorScatter(1), [(2, 4, 3), (1, 2, 3)], "does not fit"),
+        (TensorScatter(1), [(2, 4, 3), (2, 2, 3), (1,)], "not one for each batch element"),
+        (Momentum(0.0, 0.9, 1.0, False), [(), (), (2, 3), (2, 4), (2, 3)], r"other shapes: \[2, 4\], \[2, 3\]"),
+        (MixtureOfExperts(2, "relu"), [(5, 4), (5, 4), (3, 8, 4)], "not those of the 4 experts"),
+        (CropAndResize((2, 2)), [(1, 3, 8, 8), (2, 4), ()], "do not fit"),
     ],
 )
 def test_what_does_not_fit_is_refused(operator: Operator, shapes: list[tuple[int, ...]], message: str) -> None:

@@ -162,7 +162,8 @@ class Session:
     ) -> list[OrtValue]:
         """Runs on values, and returns values; arguments and errors of :meth:`run`."""
         for name, value in input_dict_ort_values.items():
-            if not isinstance(value, OrtValue | RawOrtValue):
+            is_peers = type(value).__name__ == "OrtValue"  # onnxruntime's own
+            if not is_peers and not isinstance(value, OrtValue | RawOrtValue):
                 raise refusal(AttributeError, f'input "{name}" is a {type(value).__name__}, and not an OrtValue')
         results = self.results(output_names, input_dict_ort_values, run_options)
         return [OrtValue(RawOrtValue(result)) for result in results]

@@ -208,7 +208,8 @@ class CropAndResize(Operator):
 
     def shape(self, x: Shape, regions: Shape, images: Shape) -> Shape:
         """Of `[N, C, H, W]`, `[R, 4]` with `y1, x1, y2, x2` as shares of the image, and `[R]`."""
-        if len(x) != 4 or not unify_shapes((*regions, *images), (images[0], 4, images[0])) or min(self.size) < 1:
+        fits = len(x) == 4 and len(images) == 1 and unify_shapes(regions, (images[0], 4))
+        if not fits or min(self.size) < 1:
             raise CompileError(f"the regions {list(regions)} of the images {list(images)} do not fit {list(x)}")
         return (regions[0], x[1], *self.size)
 

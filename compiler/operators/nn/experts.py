@@ -196,6 +196,11 @@ class MixtureOfExperts(Operator):
         """That of the rows, `[T, width]`."""
         if len(scores) != 2 or not unify_dims(x[0], scores[0]) or not 0 < self.count <= scores[1]:
             raise CompileError(f"{self.count} of the experts in {list(scores)} do not fit the rows {list(x)}")
+        for layer in layers:
+            if layer is not None and not unify_dims(layer[0], scores[1]):
+                raise CompileError(
+                    f"the layers {list(layer)} are not those of the {scores[1]} experts that have scores"
+                )
         return x
 
     def lower(
@@ -211,7 +216,8 @@ class MixtureOfExperts(Operator):
         third_bias: Operand | None = None,
     ) -> Operand:
         """Weights are `[experts, out, in]`, biases `[experts, out]`; the third layer is a factor of the first's."""
-        self.shape(shape_of(x), shape_of(scores))
+        parts = (first, first_bias, second, second_bias, third, third_bias)
+        self.shape(shape_of(x), shape_of(scores), *(None if part is None else shape_of(part) for part in parts))
         if self.gate == "softmax":
             scores = at.apply(Softmax((1,)), scores)
         elif self.gate == "sigmoid":
@@ -219,7 +225,7 @@ class MixtureOfExperts(Operator):
         shares, chosen = at.apply(TopK(1, self.count), scores)
         if self.normalized:
             shares = apply(at, "divide", shares, at.apply(Sum((1,), keepdims=True), shares))
-        pairs = ((first, first_bias), (second, second_bias), (third, third_bias))
+        pairs = zip(parts[::2], parts[1::2], strict=True)
         layers = [None if weights is None else _layer(at, weights, bias) for weights, bias in pairs]
         assert layers[0] is not None and layers[1] is not None
         operator = ChosenExperts(

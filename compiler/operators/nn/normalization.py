@@ -9,7 +9,8 @@ import numpy as np
 from tvm import relax
 
 from nnefc.operators.base import Emitter, Operand, Operator, SameShape, Shape, dtype_of, is_empty, shape_of
-from nnefc.operators.math.elementwise import broadcast_shapes, fitted
+from nnefc.operators.math.elementwise import fitted
+from nnefc.operators.math.matrix import broadcasts_to
 from nnefc.operators.math.reduction import Norm
 from nnefc.operators.nn.pooling import mean_of_channels
 from nnefc.support.diagnostics import CompileError
@@ -32,8 +33,10 @@ def _scaled(at: Emitter, x: relax.Expr, scale: Operand | None, offset: Operand |
     given = [operand for operand in (scale, offset) if operand is not None]
     if given:
         x = at.expr(at.bound(x))
-        shape = broadcast_shapes(shape_of(x), *map(shape_of, given))
-        x = at.expr(fitted(at, x, shape))
+        shape = shape_of(x)
+        for part in given:
+            if not broadcasts_to(shape_of(part), shape):
+                raise CompileError(f"a scale or offset {list(shape_of(part))} does not fit the elements {list(shape)}")
         scale, offset = (None if part is None else fitted(at, part, shape) for part in (scale, offset))
     if scale is not None:
         x = relax.op.multiply(x, at.expr(scale))

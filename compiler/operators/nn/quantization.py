@@ -153,6 +153,8 @@ class IntegerConvolution(Operator):
             raise CompileError(f"the input's zero point has the shape {list(x_zero)}, not that of a scalar")
         if w_zero is not None and math.prod(w_zero) not in (1, w[0]):
             raise CompileError(f"the filter's zero point {list(w_zero)} should be a scalar or [{w[0]}]")
+        if bias is not None and not unify_dims(math.prod(bias), w[0]):
+            raise CompileError(f"the bias {list(bias)} does not fit {w[0]} channels")
         return Convolution(self.window, self.groups, sums="int32").shape(x, w)
 
     def lower(
@@ -165,8 +167,8 @@ class IntegerConvolution(Operator):
         bias: Operand | None = None,
     ) -> Operand:
         """Zero points are of the operands' types: one number, or for the filter one of each output channel."""
-        zeros = [None if zero is None else shape_of(zero) for zero in (x_zero, w_zero)]
-        self.shape(shape_of(x), shape_of(w), *zeros)
+        others = [None if operand is None else shape_of(operand) for operand in (x_zero, w_zero, bias)]
+        self.shape(shape_of(x), shape_of(w), *others)
         filters, ones = shape_of(w)[0], [1] * (rank_of(w) - 2)
         x_zero = None if x_zero is None else at.reshaped(x_zero, ())
         w_zero = None if w_zero is None else at.reshaped(w_zero, (math.prod(shape_of(w_zero)), 1, *ones))

@@ -9,6 +9,8 @@ from typing import Any, ClassVar
 from tvm import tirx
 
 from nnefc.operators.base import Emitter, Operand, Operator, Shape, shape_of
+from nnefc.support.diagnostics import CompileError
+from nnefc.symbolic.unification import unify_shapes
 
 __all__ = ["Adagrad", "Adam", "Momentum"]
 
@@ -41,6 +43,9 @@ class _Step(Operator):
 
     def shape(self, rate: Shape, steps: Shape, x: Shape, *others: Shape) -> tuple[Shape, ...]:
         """That of the parameter for all."""
+        if rate or steps or not all(unify_shapes(x, other) for other in others):
+            shapes = ", ".join(str(list(shape)) for shape in others)
+            raise CompileError(f"the gradient and what is kept for a parameter {list(x)} have other shapes: {shapes}")
         return (x,) * (1 + self.kept)
 
     def lower(self, at: Emitter, rate: Operand, steps: Operand, x: Operand, *others: Operand) -> tuple[Operand, ...]:
@@ -49,6 +54,7 @@ class _Step(Operator):
 
         name = type(self).__name__.lower()
         operands = (rate, steps, x, *others)
+        self.shape(*map(shape_of, operands))
         return tuple(at.elements(shape_of(x), of(formula), *operands, name=name) for formula in self._formulas())
 
     def _formulas(self) -> Sequence[_Formula]:

@@ -344,6 +344,8 @@ class OneHot(Operator):
 
     def shape(self, values: Shape, indices: Shape) -> Shape:
         """That of the indices with the new dimension."""
+        if not unify_shapes(values, (2,)):
+            raise CompileError(f"the values {list(values)} are not two: that of other positions and the hot one")
         return check_size((*indices[: self.axis], self.depth, *indices[self.axis :]))
 
     def lower(self, at: Emitter, values: Operand, indices: Operand) -> Operand:

@@ -245,15 +245,24 @@ class TensorScatter(Operator):
     circular: bool = False
     moves: ClassVar[bool] = True
 
-    def shape(self, cache: Shape, update: Shape, starts: Shape = ()) -> Shape:
+    def shape(self, cache: Shape, update: Shape, starts: Shape | None = None) -> Shape:
         """That of the cache."""
-        if self.axis == 0 or len(update) != len(cache) or not covers(cache[self.axis], update[self.axis]):
+        axis = self.axis
+        if (
+            axis == 0
+            or len(update) != len(cache)
+            or not unify_shapes((*update[:axis], *update[axis + 1 :]), (*cache[:axis], *cache[axis + 1 :]))
+            or not covers(cache[axis], update[axis])
+        ):
             raise CompileError(f"the update {list(update)} does not fit the cache {list(cache)}")
+        if starts is not None and not unify_shapes(starts, cache[:1]):
+            raise CompileError(f"the positions {list(starts)} are not one for each batch element of {list(cache)}")
         return cache
 
     def lower(self, at: Emitter, cache: Operand, update: Operand, starts: Operand | None = None) -> relax.Expr:
         """Without `starts` all begin at the first position."""
-        shape, size, axis = self.shape(shape_of(cache), shape_of(update)), shape_of(update)[self.axis], self.axis
+        shape = self.shape(shape_of(cache), shape_of(update), None if starts is None else shape_of(starts))
+        size, axis = shape_of(update)[self.axis], self.axis
 
         def element(tensors: tuple[te.Tensor, ...], index: tuple[tirx.Var, ...]) -> tirx.Expr:
             position = index[axis].astype("int64")

@@ -202,7 +202,18 @@ class Slice(Movement):
     ranges: Mapping[int, tuple[int, int, int]]
 
     def shape(self, x: Shape) -> Shape:
-        """As many as are taken."""
+        """As many as are taken.
+
+        Raises:
+            CompileError: some do not exist.
+        """
+        for axis, (start, count, step) in self.ranges.items():
+            if is_known(start, count, step, x[axis]) and count > 0:
+                last = start + (count - 1) * step
+                if not (0 <= start < x[axis] and 0 <= last < x[axis]):
+                    raise CompileError(
+                        f"there are no positions from {start} to {last} along dimension {axis} of {list(x)}"
+                    )
         return tuple(self.ranges[axis][1] if axis in self.ranges else size for axis, size in enumerate(x))
 
     def lower(self, at: Emitter, x: Operand) -> Operand:

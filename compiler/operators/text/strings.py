@@ -22,7 +22,7 @@ from nnefc.operators.tensor.data_dependent_sizes import data_dependent_size
 from nnefc.operators.tensor.shape import Expand
 from nnefc.operators.text.case_mapping import Case, case_table
 from nnefc.operators.text.regex import automaton
-from nnefc.support.element_types import bits_of
+from nnefc.support.element_types import integer_range
 from nnefc.symbolic.dims import Dimension, expression
 
 __all__ = [
@@ -247,14 +247,7 @@ class ToNumbers(Operator):
             results = [(shape, "float64" if kind == "double" else "float32")]
             made = called(at, f"nnefc_text_to_{kind}s", [x], results, count)[0]
         else:
-            low, high = _integer_range(self.dtype)
+            low, high = integer_range(self.dtype)
             given = (count, low, min(high, (1 << 63) - 1), int(self.dtype == "uint64"))
             made = called(at, "nnefc_text_to_integers", [x], [(shape, "int64")], *given)[0]
         return at.apply(Cast(self.dtype), made)
-
-
-def _integer_range(dtype: str) -> tuple[int, int]:
-    if dtype == "bool":
-        return 0, 1
-    bits = bits_of(dtype)
-    return (0, (1 << bits) - 1) if dtype.startswith("uint") else (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)

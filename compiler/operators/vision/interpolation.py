@@ -45,7 +45,7 @@ class AxisScaling:
     def between(cls, elements: Dimension, results: Dimension) -> AxisScaling:
         """From one size to another: as much larger as they say."""
         if is_known(elements, results):
-            return cls(elements, results, results / elements)
+            return cls(elements, results, results / elements if elements else 1.0)
         whole, part = (
             max(1, size_hint(a) // max(1, size_hint(b))) for a, b in ((results, elements), (elements, results))
         )

@@ -12,7 +12,9 @@ import pytest
 from onnx import helper
 from onnx_models import INT64, info, model, node, save
 
+import nnefc
 import nnefc.onnx_backend as backend
+from nnefc.support.diagnostics import CompileError
 
 RNG = np.random.default_rng(11)
 
@@ -97,3 +99,42 @@ def test_bodies_of_the_standard_take_the_types_of_their_operators(tmp_path: Path
     chances = np.exp(real) / np.exp(real).sum(1, keepdims=True)
     expected = -np.log(chances[np.arange(3), labels]).mean()
     np.testing.assert_allclose(found.astype(np.float64), expected, rtol=2**-7)
+
+
+def test_constants_of_strings_are_read_as_numbers_of_every_type() -> None:
+    words = {
+        np.uint64: [b"18446744073709551615", b"5", b"9007199254740993", b" +7.9 "],
+        np.int64: [b"-9223372036854775808", b"9007199254740993", b"1e3", b"-2.5"],
+        np.int8: [b"-128", b"127", b"0", b"12e-1"],
+        np.float32: [b"-inf", b".5", b"1e40", b"nan"],
+        np.bool_: [b"1", b"0", b"0.5", b"1.0"],
+    }
+    expected: dict[type, list[float]] = {
+        np.uint64: [2**64 - 1, 5, 2**53 + 1, 7],
+        np.int64: [-(2**63), 2**53 + 1, 1000, -2],
+        np.int8: [-128, 127, 0, 1],
+        np.float32: [-np.inf, 0.5, np.inf, np.nan],
+        np.bool_: [1, 0, 0, 1],
+    }
+    nodes, outputs = [], []
+    for number, (kind, texts) in enumerate(words.items()):
+        code = helper.np_dtype_to_tensor_dtype(np.dtype(kind))
+        text = helper.make_tensor("", onnx.TensorProto.STRING, [4], texts)
+        nodes += [
+            node("Constant", [], [f"t{number}"], value=text),
+            node("Cast", [f"t{number}"], [f"y{number}"], to=code),
+        ]
+        outputs.append(helper.make_tensor_value_info(f"y{number}", code, [4]))
+    found = backend.run_model(model(nodes, [info("x", [1])], outputs), [np.zeros(1, np.float32)])
+    for values, (kind, numbers) in zip(found, expected.items(), strict=True):
+        np.testing.assert_array_equal(values, np.array([kind(n) for n in numbers]))
+
+
+@pytest.mark.parametrize("text", ["99999999999999999999", "-1e30", "inf", "1_0", "0x10", "", "1.5.2", "300"])
+def test_constants_of_strings_that_a_type_does_not_hold_are_refused(text: str) -> None:
+    code = onnx.TensorProto.INT64 if len(text) > 3 else onnx.TensorProto.UINT8
+    value = helper.make_tensor("", onnx.TensorProto.STRING, [], [text.encode()])
+    nodes = [node("Constant", [], ["t"], value=value), node("Cast", ["t"], ["y"], to=code)]
+    made = model(nodes, [info("x", [1])], [helper.make_tensor_value_info("y", code, [])])
+    with pytest.raises(CompileError, match=r"is not a number of type|is out of the range of"):
+        nnefc.compile(made)

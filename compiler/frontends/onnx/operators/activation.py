@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -45,6 +46,8 @@ def _prelu(ctx: Context, node: Node) -> Any:
     x, slope = input_at(node, 0), input_at(node, 1)
     if node.version < 7 and len(shape_of(slope)) == 1 and shape_of(slope) != (1,):
         slope = ctx.apply(Reshape((*shape_of(slope), *[1] * (len(shape_of(x)) - 2))), slope)
+    elif len(shape_of(slope)) > len(shape_of(x)) and math.prod(shape_of(slope)) == 1:
+        slope = ctx.apply(Reshape(()), slope)  # PyTorch exports a vector of one slope for scalars, too
     return ctx.apply(activation.ParametricRelu(), x, slope)
 
 

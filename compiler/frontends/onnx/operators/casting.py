@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from nnefc.frontends.onnx.values import Array
 from nnefc.operators.dtypes import dtype_name, is_float, numpy_dtype
 from nnefc.operators.math.casting import BitCast, Cast, cast_array
 from nnefc.support.diagnostics import CompileError
+from nnefc.support.element_types import integer_range
 
 __all__ = ["converted", "element_type"]
 
@@ -39,14 +41,11 @@ def converted(ctx: Context, x: Value, dtype: str, saturate: bool = True, roundin
         raise CompileError(f"tensors of {dtype} are not supported")
     if dtype == "string":
         return _spelled(ctx, x)
-    if x.array is not None:
-        array = _parsed(x.array, dtype) if x.dtype == "string" else x.array
-        return known(ctx, cast_array(array, dtype, saturate, rounding))
     if x.dtype == "string":
-        from nnefc.operators.text.strings import ToNumbers  # few networks have strings
-
         number = _COMPUTED.get(dtype, "float32" if is_float(dtype) else "int64")
-        return converted(ctx, ctx.apply(ToNumbers(number), x), dtype, saturate, rounding)
+        return converted(ctx, _read(ctx, x, number), dtype, saturate, rounding)
+    if x.array is not None:
+        return known(ctx, cast_array(x.array, dtype, saturate, rounding))
     made: Value = ctx.apply(Cast(dtype, x.dtype, saturate, rounding), x, dtype=dtype)
     return made
 
@@ -81,20 +80,47 @@ def _text(number: float) -> str:
     return "NaN" if math.isnan(number) else "INF" if number > 0 else "-INF"
 
 
+def _read(ctx: Context, x: Value, dtype: str) -> Value:
+    """Strings as numbers of a type of `_COMPUTED`, or float32."""
+    if x.array is not None:
+        return known(ctx, _parsed(x.array, dtype))
+    from nnefc.operators.text.strings import ToNumbers  # few networks have strings
+
+    made: Value = ctx.apply(ToNumbers(dtype), x)
+    return made
+
+
+_NUMBER = re.compile(r"[-+]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[-+]?[0-9]+)?|inf|infinity|nan)", re.IGNORECASE)
+_WHOLE = re.compile(r"[-+]?[0-9]+")
+_WHITE = " \t\n\v\f\r"
+_MAX_LETTERS = 400
+
+
 def _parsed(array: Array, dtype: str) -> Array:
-    """Numbers written as text.
+    """Returns strings as numbers, by the rules of `targets/runtime/text/numbers.c`.
 
     Raises:
-        CompileError: one is none.
+        CompileError: one is no number, or beyond the type.
     """
-    numbers = []
-    for element in array.reshape(-1):
-        text = element.decode() if isinstance(element, bytes) else str(element)
-        try:
-            numbers.append(float(text) if is_float(dtype) else int(float(text)) if "." in text else int(text))
-        except (ValueError, OverflowError):
-            raise CompileError(f"'{text[:40]}' is not a number of type {dtype}") from None
-    return np.array(numbers).reshape(array.shape).astype(numpy_dtype(dtype))
+    texts = (element.decode(errors="replace") if isinstance(element, bytes) else str(element) for element in array.flat)
+    with np.errstate(over="ignore"):
+        # One array for each: NumPy makes reals of lists of integers of which some are beyond int64.
+        numbers = [np.array(_number(text, dtype), numpy_dtype(dtype)) for text in texts]
+    return np.array(numbers, numpy_dtype(dtype)).reshape(array.shape)
+
+
+def _number(text: str, dtype: str) -> float:
+    word = text.strip(_WHITE)
+    if len(word) >= _MAX_LETTERS or not _NUMBER.fullmatch(word):
+        raise CompileError(f"'{text[:40]}' is not a number of type {dtype}")
+    if is_float(dtype):
+        return float(word)
+    real = float(word)
+    whole = int(word) if _WHOLE.fullmatch(word) else int(real) if math.isfinite(real) else None
+    minimum, maximum = integer_range(dtype)
+    if whole is None or not minimum <= whole <= maximum:
+        raise CompileError(f"'{text[:40]}' is out of the range of {dtype}")
+    return whole
 
 
 def _cast_to(ctx: Context, node: Node, dtype: str) -> Value:

@@ -88,7 +88,7 @@ def _non_max_suppression(ctx: Context, node: Node) -> Any:
     suppression = NonMaxSuppression(
         None
         if given_at_run_time[0] is not None
-        else int(min(maximum or 0, MAX_ELEMENTS)),  # PyTorch says the greatest int64
+        else int(max(0, min(maximum or 0, MAX_ELEMENTS))),  # PyTorch says the greatest int64
         None if given_at_run_time[1] is not None else overlap or 0.0,
         minimum,
         bool(node.attributes["center_point_box"]),

@@ -90,6 +90,9 @@ def _trains(node: Node) -> bool:
 def _instance_normalization(ctx: Context, node: Node) -> Any:
     x, scale, bias = (input_at(node, i) for i in range(3))
     axes = tuple(range(2, len(shape_of(x))))
+    if not axes or not all(unify_shapes(shape_of(vector), shape_of(x)[1:2]) for vector in (scale, bias)):
+        shapes = f"{spell(shape_of(scale))} and {spell(shape_of(bias))}"
+        raise fail(node, f"the vectors {shapes} do not have one element per channel of {spell(shape_of(x))}")
     parameters = (_channelwise(ctx, x, vector) for vector in (scale, bias))
     return ctx.apply(Standardization(axes, node.attributes["epsilon"]), x, *parameters)
 

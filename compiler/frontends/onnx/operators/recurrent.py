@@ -107,9 +107,17 @@ def _element(ctx: Context, x: Value, direction: int) -> Any:
     return ctx.apply(Reshape(shape_of(x)[1:]), ctx.apply(Slice({0: (direction, 1, 1)}), x))
 
 
-def _lengths(ctx: Context, node: Node, time: Dimension) -> Value | None:
+def _fitting(node: Node, index: int, name: str, shape: tuple[int, ...]) -> Value | None:
+    """An optional input that has this shape, if it is given."""
+    value = optional_input(node, index)
+    if value is not None and not unify_shapes(shape_of(value), shape):
+        raise fail(node, f"its input '{name}' {spell(shape_of(value))} should be {spell(shape)}")
+    return value
+
+
+def _lengths(ctx: Context, node: Node, time: Dimension, batch: Dimension) -> Value | None:
     """Returns the lengths of sequences, `[B]` int32, clamped to the number of steps; None if all have full length."""
-    lengths = optional_input(node, 4)
+    lengths = _fitting(node, 4, "sequence_lens", (batch,))
     if lengths is None:
         return None
     array = ctx.constant(lengths)
@@ -152,12 +160,11 @@ def _lower(
     """
     time, batch, size = sizes
     count, states = len(cells), cells[0].states
-    lengths = _lengths(ctx, node, time)
+    lengths = _lengths(ctx, node, time, batch)
     first = [_state(ctx, node, index, (count, batch, size), dtype) for index in (5, 6)[:states]]
-    bias, peepholes = (
-        None if value is None else ctx.apply(Cast(dtype), value)
-        for value in (optional_input(node, 3), optional_input(node, 7) if states == 2 else None)
-    )
+    bias = _fitting(node, 3, "B", (count, 2 * cells[0].gates * size))
+    peepholes = _fitting(node, 7, "P", (count, 3 * size)) if states == 2 else None
+    bias, peepholes = (None if value is None else ctx.apply(Cast(dtype), value) for value in (bias, peepholes))
     parts: list[list[Value]] = []
     for d, (cell, pair) in enumerate(zip(cells, matrices, strict=True)):
         first_bias = second_bias = None
@@ -211,7 +218,7 @@ def _dynamic_quantize_lstm(ctx: Context, node: Node) -> list[Value]:
         _matrices(ctx, node, 2, (len(cells), size, 4 * size)),
         strict=True,
     )
-    lengths = _lengths(ctx, node, time)
+    lengths = _lengths(ctx, node, time, batch)
     x = x if lengths is None else ctx.apply(BeforeTheEnd(), x, lengths)
     data = QuantizedTensor(*ctx.apply(DynamicQuantization(), x))
     return _lower(ctx, node, cells, data, list(matrices), (time, batch, size), ended_is_zero=node.wants(0))

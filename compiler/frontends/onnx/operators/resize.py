@@ -48,7 +48,7 @@ def _resize(ctx: Context, node: Node) -> Any:
         raise fail(node, "needs either 'scales' or 'sizes'")
     factors: list[float | None]
     if sizes:
-        if len(sizes) != len(axes) or 0 in (shape[axis] for axis in axes):
+        if len(sizes) != len(axes) or any(shape[axis] == 0 != size for axis, size in zip(axes, sizes, strict=True)):
             raise fail(node, f"'sizes' {spell(sizes)} does not fit {spell(shape)}")
         factors, sizes = _scales_of(node, sizes, [shape[axis] for axis in axes])
     else:

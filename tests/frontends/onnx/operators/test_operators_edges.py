@@ -158,3 +158,41 @@ def test_sizes_are_multiplied_along_all_axes_where_none_is_named(noop: int, tmp_
         found = library(x)
     assert found.shape == wanted.shape
     np.testing.assert_array_equal(found, wanted)
+
+
+def zeros(*shape: int, dtype: type = np.float32) -> np.ndarray:
+    return np.zeros(shape, dtype)
+
+
+SEQUENCE = [zeros(4, 2, 3), zeros(1, 20, 3), zeros(1, 20, 5)]
+QUANTIZED = [zeros(1, 2, 4, 4, dtype=np.uint8), np.float32(1), np.uint8(0)]
+FILTER = [zeros(2, 2, 3, 3, dtype=np.uint8), np.float32(1), np.uint8(0), np.float32(1), np.uint8(0)]
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs", "message"),
+    [
+        ("LSTM", [*SEQUENCE, None, zeros(1, dtype=np.int32)], r"'sequence_lens' \[1\] should be \[2\]"),
+        ("LSTM", [*SEQUENCE, zeros(1, 39)], r"'B' \[1,39\] should be \[1,40\]"),
+        ("LSTM", [*SEQUENCE, None, None, None, None, zeros(1, 10)], r"'P' \[1,10\] should be \[1,15\]"),
+        ("OneHot", [ints(0, 2), ints(3), zeros(1)], "are not two"),
+        ("LayerNormalization", [zeros(2, 1), zeros(5)], "does not fit the elements"),
+        ("InstanceNormalization", [zeros(2, 1, 4), zeros(3), zeros(3)], "one element per channel"),
+        ("QLinearConv", [*QUANTIZED, *FILTER, zeros(1, dtype=np.int32)], "does not fit 2 channels"),
+    ],
+)
+def test_operands_that_do_not_fit_each_other_are_refused(
+    op: str, inputs: list[np.ndarray | None], message: str
+) -> None:
+    attributes = {"hidden_size": 5} if op == "LSTM" else {}
+    depth = frozenset({1} if op == "OneHot" else ())
+    with pytest.raises(nnefc.CompileError, match=message):
+        compiled([Case(op, inputs, attributes, depth)], 21)
+
+
+def test_an_empty_batch_is_resized_and_a_scalar_has_a_vector_of_one_slope() -> None:
+    cases = [
+        Case("Resize", [zeros(0, 2, 3, 3), None, None, ints(0, 2, 6, 5)], {"mode": "linear"}, frozenset({3})),
+        Case("PRelu", [np.array(-2, np.float32), real(0.25)], {}, frozenset({1})),
+    ]
+    check(cases, compiled(cases, 21), [[zeros(0, 2, 6, 5)], [np.array(-0.5, np.float32)]])
