@@ -46,6 +46,7 @@ __all__ = [
     "both",
     "choice_of",
     "chosen",
+    "depends_on_data",
     "each_choice",
     "either",
     "elementwise",
@@ -234,6 +235,11 @@ def possible_ranges(truth: Boolean) -> dict[str, Range]:
     return {str(var.name): found for var, found in ranges_of if found.minimum <= found.maximum}
 
 
+def depends_on_data(truth: Boolean) -> bool:
+    """Returns whether a boolean depends on data-dependent sizes."""
+    return isinstance(truth, Condition) and not known().data_dependent.isdisjoint(variables(truth.expr))
+
+
 @dataclass(frozen=True)
 class SingleSize:
     """The only size of a dynamic dimension for which a condition holds, or for which alone it does not hold."""
@@ -244,8 +250,8 @@ class SingleSize:
 
 
 def single_size(truth: Boolean) -> SingleSize | None:
-    """The size that a boolean depends on, if that is all that it depends on."""
-    if not isinstance(truth, Condition) or len(variables(truth.expr)) != 1:
+    """The size that a boolean depends on, if that is all that it depends on and it is known before the run."""
+    if not isinstance(truth, Condition) or len(variables(truth.expr)) != 1 or depends_on_data(truth):
         return None
     (var,) = variables(truth.expr)
     for each, holds in ((truth, True), (negated(truth), False)):

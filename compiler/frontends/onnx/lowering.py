@@ -136,6 +136,10 @@ class _Bound:
     def size(self) -> int:
         return _size(self.graph)
 
+    @property
+    def passes_on(self) -> bool:
+        return all(node.op_type == "Identity" and not node.domain for node in self.graph.nodes)
+
     def seeing(self, change: Callable[[AnyValue], AnyValue]) -> _Bound:
         """The graph, to which values of the graphs around it are what `change` makes of them."""
         return replace(self, change=change)

@@ -53,6 +53,7 @@ class Subgraph(Protocol):
     Attributes:
         size: how many nodes it has, with those of the graphs in it.
         source: what is the same each time that its node is lowered.
+        passes_on: whether its outputs are values of the graphs around it, unchanged.
     """
 
     @property
@@ -69,6 +70,9 @@ class Subgraph(Protocol):
 
     @property
     def size(self) -> int: ...
+
+    @property
+    def passes_on(self) -> bool: ...
 
     def seeing(self, change: Callable[[AnyValue], AnyValue]) -> Subgraph:
         """The graph, to which values of the graphs around it are what `change` makes of them."""

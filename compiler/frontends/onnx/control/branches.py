@@ -19,7 +19,7 @@ from nnefc.support.diagnostics import CompileError
 from nnefc.symbolic.arrays import of_elements
 from nnefc.symbolic.dims import Dimension, Range, element_count, greatest, may_exceed, narrower_ranges
 from nnefc.symbolic.refinement import MAX_RUNS_APART, Refined, empty_undecided
-from nnefc.symbolic.values import Boolean, chosen, negated, possible_ranges, single_size
+from nnefc.symbolic.values import Boolean, chosen, depends_on_data, negated, possible_ranges, single_size
 
 __all__ = ["choose"]
 
@@ -55,7 +55,8 @@ def choose(
     does one that chooses a branch with dynamic sizes that are impossible there. If sizes choose, each branch is lowered
     for those that choose it; one for a single size, with results of another rank, becomes a program of its own.
     Branches with results of data-dependent sizes are both computed, with none of these in that which is not
-    chosen.
+    chosen. If data choose between results of different ranks, and one branch passes values on, a run that chooses the
+    other fails.
 
     Args:
         forms: of outputs, so that both branches give the same; found out.
@@ -76,7 +77,9 @@ def choose(
     common = forms.common(first.outputs, second.outputs)
     if common is not forms:
         return choose(ctx, condition, then, other, common)
-    if condition.sizes is not None and _ranks(first) != _ranks(second):
+    if condition.sizes is None or depends_on_data(truth):
+        first, second = _of_passed_ranks(ctx, then, other, first, second)
+    elif _ranks(first) != _ranks(second):
         if single is not None and apart is not None and len(apart) < MAX_RUNS_APART:
             raise Refined(apart={single.name: single.size})
         # One shape for all sizes: they are refined to those for which the first branch is possible, if there are any.
@@ -87,6 +90,23 @@ def choose(
 
 def _ranks(branch: _Branch) -> list[int]:
     return [leaf.rank for leaf in leaves(branch.outputs)]
+
+
+def _of_passed_ranks(
+    ctx: Context, then: Subgraph, other: Subgraph, first: _Branch, second: _Branch
+) -> tuple[_Branch, _Branch]:
+    """Both branches; where ranks differ and one only passes on values of the graphs around it, the other fails.
+
+    What follows a choice between `x` and a changed `x` is made for the rank of `x`.
+    """
+    ranks = _ranks(first), _ranks(second)
+    if len(ranks[0]) != len(ranks[1]) or ranks[0] == ranks[1] or then.passes_on == other.passes_on:
+        return first, second
+    own, passed = ranks if other.passes_on else ranks[::-1]
+    error = CompileError(f"its results have the ranks {own}, those that the other branch passes on {passed}")
+    if other.passes_on:
+        return replace(_failing(ctx, then, error, second.outputs), assumed=second.assumed), second
+    return first, replace(_failing(ctx, other, error, first.outputs), assumed=first.assumed)
 
 
 def _chosen(ctx: Context, condition: Value, first: _Branch, second: _Branch, forms: Forms = NO_FORMS) -> list[AnyValue]:

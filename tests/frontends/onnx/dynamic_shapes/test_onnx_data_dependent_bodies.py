@@ -158,3 +158,31 @@ def test_outputs_of_different_sizes_in_each_iteration_are_refused(tmp_path: Path
     with pytest.raises(CompileError, match="a data-dependent size in each iteration") as caught:
         nnefc.compile(tmp_path / "model.onnx")
     assert "pad" in str(caught.value)
+
+
+def test_a_branch_that_changes_the_rank_of_what_the_other_passes_on_fails_its_run(tmp_path: Path) -> None:
+    """The number of elements that are found chooses; after it there is a product that takes two axes."""
+    then = helper.make_graph(
+        [node("Unsqueeze", "table zero", "deeper")],
+        "deeper",
+        [],
+        [helper.make_tensor_value_info("deeper", FLOAT, None)],
+    )
+    other = helper.make_graph(
+        [node("Identity", "table", "same")], "same", [], [helper.make_tensor_value_info("same", FLOAT, None)]
+    )
+    nodes = [
+        node("IsNaN", "x", "is_nan"),
+        node("NonZero", "is_nan", "found"),
+        node("Size", "found", "count"),
+        node("Greater", "count none", "has_some"),
+        node("Mul", "column x", "table"),
+        helper.make_node("If", ["has_some"], ["chosen"], then_branch=then, else_branch=other),
+        node("Gemm", "chosen column", "y"),
+    ]
+    constants = {"none": np.array(0, np.int64), "column": np.float32([[1], [2], [3]])}
+    proto = model_of(nodes, {"x": [3]}, {"y": FLOAT}, **CONSTANTS, **constants)
+    with pytest.warns(nnefc.ModelWarning, match=r"'deeper' will fail.*the ranks \[3\], those .* \[2\]"):
+        artifact = check(proto, tmp_path, None, [{"x": np.float32([1, -2, 3])}])
+    with artifact.load() as library, pytest.raises(nnefc.RunError, match="'deeper' cannot be computed"):
+        library.run({"x": np.float32([1, np.nan, 3])})
