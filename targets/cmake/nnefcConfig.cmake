@@ -12,7 +12,7 @@
 #   TARGET   as of nnefc compile --target; needed where CMake compiles for another machine, else this machine is meant
 #   OPTIONS  further ones of nnefc compile, such as --shape batch=1..64
 #
-# The library's path is the property IMPORTED_LOCATION of NAME. nnefc_INCLUDE_DIR has nnefc.h and nnefc.hpp.
+# The library's path is the property IMPORTED_LOCATION of NAME. nnefc_INCLUDE_DIR has nnefc.h, nnefc.hpp and nnefc_image.hpp.
 
 cmake_policy(PUSH)
 cmake_policy(VERSION 3.15...3.31)

@@ -110,6 +110,15 @@ _CONTROL_FUNCTIONS = {  # besides those, in libraries whose runs ask the runtime
         "const nnefc_session *session, nnefc_kernel_times *times, uint32_t count",
         "session, times, count",
     ),
+    "set_time_limit": ("nnefc_status", "nnefc_session *session, int64_t nanoseconds", "session, nanoseconds"),
+    "threads_count": ("uint32_t", "const nnefc_threads *threads", "threads"),
+    "threads_create": ("nnefc_status", "const nnefc_options *options, nnefc_threads **threads", "options, threads"),
+    "threads_destroy": ("nnefc_status", "nnefc_threads *threads", "threads"),
+    "threads_run": (
+        "void",
+        "void *threads, uint32_t count, void (*task)(void *context, uint32_t i), void *context",
+        "threads, count, task, context",
+    ),
     "time_kernels": ("nnefc_status", "nnefc_session *session, int32_t on", "session, on"),
 }
 

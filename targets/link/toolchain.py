@@ -368,7 +368,7 @@ def runtime_sources(description: LibraryDescription) -> list[Path]:
     folders += ["text", "images"] * description.has_text + ["states"] * bool(description.states)
     folders += ["profile"] * bool(description.kernels) + ["levels"] * bool(description.levels)
     folders += ["checked"] * description.checked
-    folders += ["run_control"] * description.cancellable + ["selection"] * description.selects
+    folders += ["run_control", "shared_threads"] * description.cancellable + ["selection"] * description.selects
     folders += ["log"] * description.logs
     folders += ["small"] * description.small
     own = [path for folder in folders for path in sorted((RUNTIME / folder).glob("*.c"))]

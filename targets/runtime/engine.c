@@ -8,6 +8,7 @@
 #include "checks.h"
 #include "log/log.h"
 #include "model.h"
+#include "session_memory.h"
 #include "threads/pool.h"
 #include "machine/system.h"
 #ifdef NNEFC_OPEN
@@ -20,6 +21,7 @@
 #endif
 
 struct nnefc_engine {
+    nnefc_memory memory;
     nnefc_pool *pool;
     uint8_t *state;
 #ifdef NNEFC_OPEN
@@ -39,17 +41,12 @@ struct nnefc_engine {
 #endif
 };
 
-/* Zeroed memory, aligned; null for no bytes. `*failed` becomes true if there is none to be had. Writing the zeros here
- * also makes the system find the pages now and not during the first run. */
-static uint8_t *allocate(uint64_t bytes, bool *failed) {
+/* Returns zeroed memory; null for no bytes. `*failed` becomes true if there is none. */
+static uint8_t *allocate(const nnefc_memory *memory, uint64_t bytes, bool *failed) {
     if (bytes == 0) return NULL;
-    uint64_t rounded = (bytes + NNEFC_ALIGNMENT - 1) / NNEFC_ALIGNMENT * NNEFC_ALIGNMENT;
-    uint8_t *memory = rounded >= bytes && rounded <= SIZE_MAX / 2 ? nnefc_allocate_aligned((size_t)rounded) : NULL;
-    if (memory == NULL)
-        *failed = true;
-    else
-        memset(memory, 0, (size_t)rounded);
-    return memory;
+    uint8_t *block = nnefc_memory_take_zeros(memory, bytes);
+    *failed |= block == NULL;
+    return block;
 }
 
 static void set_initial_state(nnefc_engine *engine) {
@@ -75,15 +72,15 @@ static nnefc_status fill(nnefc_engine *engine, const nnefc_options *options, uin
     nnefc_status status = open_constants(engine, options, error);
     if (status != NNEFC_OK) return status;
     bool failed = false;
-    engine->state = allocate(description->state_bytes, &failed);
+    engine->state = allocate(&engine->memory, description->state_bytes, &failed);
 #ifdef NNEFC_OPEN
-    failed |= !nnefc_workspace_init(&engine->workspace, options) || !nnefc_sizes_init(&engine->sizes);
+    failed |= !nnefc_workspace_init(&engine->workspace, options, &engine->memory) || !nnefc_sizes_init(&engine->sizes, &engine->memory);
 #else
-    if (options->workspace == NULL) engine->owned_workspace = allocate(description->workspace_bytes, &failed);
+    if (options->workspace == NULL) engine->owned_workspace = allocate(&engine->memory, description->workspace_bytes, &failed);
     engine->workspace = options->workspace != NULL ? options->workspace : engine->owned_workspace;
 #endif
 #ifdef NNEFC_TEXT
-    failed |= !nnefc_texts_init(&engine->texts);
+    failed |= !nnefc_texts_init(&engine->texts, &engine->memory);
 #endif
     if (!failed) engine->pool = nnefc_pool_create(options, threads, description->scratch_bytes);
     if (engine->pool == NULL)
@@ -107,8 +104,10 @@ nnefc_status nnefc_engine_create(const nnefc_options *options, nnefc_engine **en
         status = nnefc_fail(NNEFC_BAD_ARGUMENT, error, "device is %lld, but the network runs on the processor",
                             (long long)options->device);
     if (status != NNEFC_OK) return status;
-    *engine = calloc(1, sizeof **engine);
+    nnefc_memory memory = nnefc_memory_of(options);
+    *engine = nnefc_memory_take_zeros(&memory, sizeof **engine);
     if (*engine == NULL) return nnefc_fail(NNEFC_OUT_OF_MEMORY, error, "no memory for a session");
+    (*engine)->memory = memory;
     status = fill(*engine, options, threads, error);
     if (status != NNEFC_OK) nnefc_engine_destroy(*engine, error);
     return status;
@@ -116,19 +115,20 @@ nnefc_status nnefc_engine_create(const nnefc_options *options, nnefc_engine **en
 
 nnefc_status nnefc_engine_destroy(nnefc_engine *engine, char *error) {
     (void)error;
+    nnefc_memory memory = engine->memory;
     if (engine->pool != NULL) nnefc_pool_destroy(engine->pool);
 #ifdef NNEFC_OPEN
     nnefc_sizes_free(&engine->sizes);
     nnefc_workspace_free(&engine->workspace);
 #else
-    nnefc_free_aligned(engine->owned_workspace);
+    nnefc_memory_give_back(&memory, engine->owned_workspace, description->workspace_bytes);
 #endif
 #ifdef NNEFC_TEXT
     nnefc_texts_free(&engine->texts);
 #endif
-    nnefc_free_aligned(engine->state);
+    nnefc_memory_give_back(&memory, engine->state, description->state_bytes);
     if (engine->mapping.start != NULL) nnefc_this_model.weights->unmap(&engine->mapping);
-    free(engine);
+    nnefc_memory_give_back(&memory, engine, sizeof *engine);
     return NNEFC_OK;
 }
 
@@ -180,8 +180,8 @@ nnefc_status nnefc_engine_run(nnefc_engine *engine, const void *const *inputs, v
     nnefc_pool_leave(outside);
     bool failed = result != 0 || nnefc_pool_failed(engine->pool);
 #ifdef NNEFC_CANCELLABLE
-    bool cancelled = nnefc_pool_control(engine->pool)->cancelled;
-    failed |= cancelled;
+    const nnefc_control *control = nnefc_pool_control(engine->pool);
+    failed |= control->ended != NNEFC_OK;
 #endif
 #ifdef NNEFC_OPEN
 #ifdef NNEFC_TEXT
@@ -195,9 +195,10 @@ nnefc_status nnefc_engine_run(nnefc_engine *engine, const void *const *inputs, v
 #endif
     if (!failed) return NNEFC_OK;
 #ifdef NNEFC_CANCELLABLE
-    if (cancelled) {
+    if (control->ended != NNEFC_OK) {
         nnefc_pool_clear(engine->pool);
-        return nnefc_fail(NNEFC_CANCELLED, error, "another thread has ended the run");
+        if (control->ended == NNEFC_CANCELLED) return nnefc_fail(NNEFC_CANCELLED, error, "another thread has ended the run");
+        return nnefc_fail(NNEFC_TIMED_OUT, error, "the run was not over after %lld ns", (long long)control->limit);
     }
 #endif
     const char *reason = nnefc_pool_error(engine->pool);
@@ -236,11 +237,11 @@ void nnefc_warm_up(void) {
     for (uint32_t i = 0; i < description->input_count; i++) bytes += description->inputs[i].bytes + NNEFC_ALIGNMENT;
     for (uint32_t i = 0; i < description->output_count; i++) bytes += description->outputs[i].bytes + NNEFC_ALIGNMENT;
     bool failed = false;
-    uint8_t *tensors = allocate(bytes, &failed);
+    uint8_t *tensors = allocate(&engine->memory, bytes, &failed);
     void **pointers = calloc(count + 1, sizeof *pointers);
     if (!failed && pointers != NULL) warm_up(engine, tensors, pointers);
     free(pointers);
-    nnefc_free_aligned(tensors);
+    nnefc_memory_give_back(&engine->memory, tensors, bytes);
     nnefc_engine_destroy(engine, error);
 }
 #endif

@@ -25,8 +25,9 @@
  * nearest, and no exception is trapped: in all threads of the session and in the calling thread, whose own mode nnefc_run
  * restores. RISC-V and WebAssembly always keep subnormal numbers.
  *
- * Memory. nnefc_create allocates all memory of the session; nnefc_run allocates nothing, but for strings that it makes and
- * for data-dependent sizes (the C library itself may set up a few bytes for a thread that calls for the first time).
+ * Memory. nnefc_create allocates all memory of the session, by the program's allocator if it has one (nnefc_options.allocate);
+ * nnefc_run allocates nothing, but for strings that it makes and for data-dependent sizes (the C library itself may set up a few
+ * bytes for a thread that calls for the first time).
  * Constants are mapped from the library, or from a separate file
  * next to it, and shared by all sessions and processes; or they are in memory of the caller's.
  *
@@ -95,7 +96,8 @@ typedef enum nnefc_status {
     NNEFC_DEVICE_ERROR = 9,    /* the GPU or its driver reported a failure; outputs and states are undefined */
     NNEFC_TOO_SMALL = 10,      /* memory of the caller's is smaller than an output; nothing was run */
     NNEFC_CANCELLED = 11,      /* nnefc_cancel has ended the run; outputs and states are undefined */
-    NNEFC_TEMPLATE_ERROR = 12  /* nnefc_chat: the chat template refuses the conversation, or exceeds a limit */
+    NNEFC_TEMPLATE_ERROR = 12, /* nnefc_chat: the chat template refuses the conversation, or exceeds a limit */
+    NNEFC_TIMED_OUT = 13       /* the run took longer than nnefc_set_time_limit allows; outputs and states are undefined */
 } nnefc_status;
 
 /* Element types. */
@@ -192,13 +194,19 @@ NNEFC_API const nnefc_description *nnefc_describe(void);
  * times in a run; no task waits for another one. */
 typedef void nnefc_parallel_for(void *pool, uint32_t count, void (*task)(void *context, uint32_t i), void *context);
 
+/* Returns `bytes` bytes at an address that is a multiple of `alignment`, a power of two; null if there is no memory. */
+typedef void *nnefc_allocate(void *allocator, size_t bytes, size_t alignment);
+
+/* Frees memory that nnefc_allocate has returned for such a size and alignment; never null. */
+typedef void nnefc_release(void *allocator, void *memory, size_t bytes, size_t alignment);
+
 /* How to create a session. Set everything to zero, then struct_size, then other members as needed:
  *     nnefc_options options = {0};
  *     options.struct_size = sizeof options;
  */
 typedef struct nnefc_options {
     uint32_t struct_size;     /* sizeof(nnefc_options), or its size when it ended with workspace_bytes, weights,
-                                 device, keep_subnormals or parallel_for_pool; others are NNEFC_WRONG_ABI */
+                                 device, keep_subnormals, parallel_for_pool or constants; others are NNEFC_WRONG_ABI */
     int32_t threads;          /* 1 to 1024, the calling thread included; 0: the value of the environment variable
                                  NNEFC_NUM_THREADS, or else the number of processors that the calling thread may use */
     void *workspace;          /* null, or memory of the caller, aligned to 64 bytes, which the session uses until it is
@@ -222,6 +230,17 @@ typedef struct nnefc_options {
                                  library has one: what is in it from byte 4096 on, decrypted if it is encrypted. Aligned
                                  to 64 bytes; the session reads them until it is destroyed. For a GPU: in the host's memory,
                                  and read by nnefc_create alone */
+    int64_t time_limit;       /* 0, or the nanoseconds that each run may take, as nnefc_set_time_limit says; only in libraries
+                                 with that function */
+    nnefc_allocate *allocate; /* null, or the program's allocator, for all memory of the session: workspace, states, outputs,
+                                 scratch memory of threads, and the session itself. Stacks of threads and constants are not
+                                 among it. For a GPU: memory of that GPU, whose context is current, aligned to 256 bytes; the
+                                 host's memory is the C library's then. Called within calls on the session, by the calling
+                                 thread or that of nnefc_run_async, and during a run only where nnefc_run allocates. It must
+                                 not call functions of the library, and for the host returns addresses that are multiples of
+                                 64; others count as refused */
+    nnefc_release *release;   /* frees that memory; given if `allocate` is, and only then */
+    void *allocator;          /* the first argument of both */
 } nnefc_options;
 
 typedef struct nnefc_session nnefc_session;
@@ -282,6 +301,42 @@ NNEFC_API nnefc_status nnefc_select_outputs(nnefc_session *session, const uint8_
 /* 1: takes the time of each kernel in the session's runs from now on, beginning at 0; 0: no longer. While it is off, which it is at
  * first, runs take no longer for it: they look at one number before each kernel, for nnefc_cancel as well. */
 NNEFC_API nnefc_status nnefc_time_kernels(nnefc_session *session, int32_t on);
+
+/* Limits the time that each later run of the session may take, asynchronous ones too; 0: no limit, as at first. While there is a limit
+ * the clock is read before each kernel: a run that has taken longer by then returns NNEFC_TIMED_OUT, and runs no further kernel. A
+ * kernel that has begun is not interrupted. Outputs and states are undefined then: call nnefc_reset if there are states. */
+NNEFC_API nnefc_status nnefc_set_time_limit(nnefc_session *session, int64_t nanoseconds);
+
+/* Threads that sessions share, of any libraries: a program with several networks then has no more threads than processors.
+ *
+ *     nnefc_threads *threads = NULL;
+ *     nnefc_options options = {0};
+ *     options.struct_size = sizeof options;
+ *     if (nnefc_threads_create(&options, &threads) != NNEFC_OK) return 1;   // of any of the libraries
+ *     options.threads = (int32_t)nnefc_threads_count(threads);
+ *     options.parallel_for = nnefc_threads_run;                             // sessions start no threads of their own
+ *     options.parallel_for_pool = threads;
+ *     nnefc_create(&options, &session);                                     // of this library and others
+ *
+ * The library whose functions these are must stay open until they are destroyed. */
+typedef struct nnefc_threads nnefc_threads;
+
+/* Starts threads: as many as a session with these options would have, the calling one included, on the same processors. Of the options
+ * only struct_size, `threads`, `processors` and the allocator count. *threads is null if it fails; nnefc_last_error(NULL) has the
+ * message. */
+NNEFC_API nnefc_status nnefc_threads_create(const nnefc_options *options, nnefc_threads **threads);
+
+/* How many tasks run at the same time, that of the calling thread included; for nnefc_options.threads. */
+NNEFC_API uint32_t nnefc_threads_count(const nnefc_threads *threads);
+
+/* Runs tasks as nnefc_parallel_for says, in the calling thread and those of the first argument, an nnefc_threads: for sessions, and for
+ * loops of the program's own. Several threads may call it at the same time, and tasks too. The calling thread runs every task of its
+ * call that no other has begun, so that it never waits for other calls. In a forked child it runs all tasks. */
+NNEFC_API void nnefc_threads_run(void *threads, uint32_t count, void (*task)(void *context, uint32_t i), void *context);
+
+/* Ends and frees the threads; null does nothing. Sessions that use them must be destroyed before. Returns NNEFC_BUSY, and changes
+ * nothing, during a call of nnefc_threads_run. */
+NNEFC_API nnefc_status nnefc_threads_destroy(nnefc_threads *threads);
 
 /* The four functions that follow are in libraries with dynamic dimensions only.
  *
@@ -504,12 +559,27 @@ typedef struct nnefc_control_interface {
     nnefc_status (*run_async)(nnefc_session *session, const void *const *inputs, void *const *outputs, nnefc_done *done, void *context);
     nnefc_status (*time_kernels)(nnefc_session *session, int32_t on);
     uint32_t (*session_times)(const nnefc_session *session, nnefc_kernel_times *times, uint32_t count);
+    nnefc_status (*set_time_limit)(nnefc_session *session, int64_t nanoseconds);
     /* of networks with dynamic dimensions alone: NNEFC_OPEN_CONTROL_INTERFACE(nnefc) */
     nnefc_status (*run_sized_async)(nnefc_session *session, const nnefc_input *inputs, nnefc_output *outputs, nnefc_done *done, void *context);
 } nnefc_control_interface;
 
-#define NNEFC_CONTROL_INTERFACE(name) {name##_run_async, name##_time_kernels, name##_session_times, 0}
-#define NNEFC_OPEN_CONTROL_INTERFACE(name) {name##_run_async, name##_time_kernels, name##_session_times, name##_run_sized_async}
+#define NNEFC_CONTROL_INTERFACE(name) {name##_run_async, name##_time_kernels, name##_session_times, name##_set_time_limit, 0}
+#define NNEFC_OPEN_CONTROL_INTERFACE(name) \
+    {name##_run_async, name##_time_kernels, name##_session_times, name##_set_time_limit, name##_run_sized_async}
+
+/* Threads that sessions share, by the functions of one of these libraries: NNEFC_THREADS_INTERFACE(nnefc). */
+typedef struct nnefc_threads_interface {
+    nnefc_status (*create)(const nnefc_options *options, nnefc_threads **threads);
+    nnefc_status (*destroy)(nnefc_threads *threads);
+    uint32_t (*count)(const nnefc_threads *threads);
+    nnefc_parallel_for *run;
+    const char *(*last_error)(const nnefc_session *session);
+    const char *(*status_name)(nnefc_status status);
+} nnefc_threads_interface;
+
+#define NNEFC_THREADS_INTERFACE(name) \
+    {name##_threads_create, name##_threads_destroy, name##_threads_count, name##_threads_run, name##_last_error, name##_status_name}
 
 /* The further function of those of them that have several outputs, or states: NNEFC_SELECTION_INTERFACE(nnefc). */
 typedef struct nnefc_selection_interface {

@@ -10,6 +10,7 @@
 #include "machine/cpu.h"
 #include "messages.h"
 #include "model.h"
+#include "session_memory.h"
 #include "threads/pool.h"
 #include "machine/system.h"
 
@@ -47,6 +48,7 @@ const char *nnefc_status_name(nnefc_status status) {
 #endif
 #ifdef NNEFC_CANCELLABLE
         [NNEFC_CANCELLED] = "cancelled",
+        [NNEFC_TIMED_OUT] = "timed out",
 #endif
 #ifdef NNEFC_CHAT
         [NNEFC_TEMPLATE_ERROR] = "template error",
@@ -95,7 +97,7 @@ static nnefc_status check_cpu(char *error) {
 }
 
 /* Copies what the caller's version of the options has; the rest is zero. False for a size that no version has. */
-static bool read_options(const nnefc_options *given, nnefc_options *options) {
+static bool copy_options(const nnefc_options *given, nnefc_options *options) {
     memset(options, 0, sizeof *options);
     options->struct_size = sizeof *options;
     if (given == NULL) return true;
@@ -103,49 +105,73 @@ static bool read_options(const nnefc_options *given, nnefc_options *options) {
         given->struct_size != offsetof(nnefc_options, device) &&
         given->struct_size != offsetof(nnefc_options, keep_subnormals) &&
         given->struct_size != offsetof(nnefc_options, processors) &&
-        given->struct_size != offsetof(nnefc_options, constant_bytes))
+        given->struct_size != offsetof(nnefc_options, constant_bytes) && given->struct_size != offsetof(nnefc_options, time_limit))
         return false;
     memcpy(options, given, given->struct_size);
     return true;
 }
 
+nnefc_status nnefc_read_options(const nnefc_options *given, nnefc_options *options, char *error) {
+    if (!copy_options(given, options))
+        return nnefc_fail(NNEFC_WRONG_ABI, error, "nnefc_options.struct_size is %u, but ABI version %u has %u, %u, %u, %u, %u, %u or %u",
+                          (unsigned)given->struct_size, NNEFC_ABI_VERSION, (unsigned)offsetof(nnefc_options, weights),
+                          (unsigned)offsetof(nnefc_options, device), (unsigned)offsetof(nnefc_options, keep_subnormals),
+                          (unsigned)offsetof(nnefc_options, processors), (unsigned)offsetof(nnefc_options, constant_bytes),
+                          (unsigned)offsetof(nnefc_options, time_limit), (unsigned)sizeof *options);
+    if ((options->allocate == NULL) != (options->release == NULL))
+        return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "%s is null, but %s is not", options->allocate == NULL ? "allocate" : "release",
+                          options->allocate == NULL ? "release" : "allocate");
+    return NNEFC_OK;
+}
+
 /* Frees a session whose engine is gone. */
 static void release(nnefc_session *session) {
+    nnefc_memory memory = session->memory;
 #ifdef NNEFC_OPEN
     nnefc_outputs_free(&session->outputs);
 #endif
 #ifdef NNEFC_SELECTS
-    if (session->hooks.free_selection != NULL) session->hooks.free_selection(&session->selection);
+    if (session->hooks.free_selection != NULL) session->hooks.free_selection(&memory, &session->selection);
 #endif
-    free(session);
+    nnefc_memory_give_back(&memory, session, sizeof *session);
+}
+
+/* Limits the time of a session's runs; 0: no limit. */
+static nnefc_status limit_time(nnefc_session *session, int64_t limit, char *error) {
+#ifdef NNEFC_CANCELLABLE
+    return nnefc_control_limit(nnefc_engine_control(session->engine), limit, error);
+#else
+    (void)session;
+    if (limit == 0) return NNEFC_OK;
+    return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "time_limit is not 0, but runs of this library cannot be limited in time");
+#endif
 }
 
 static nnefc_status create(const nnefc_options *given, nnefc_session **session, char *error) {
     if (session == NULL) return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "nnefc_create: session is null");
     *session = NULL;
     nnefc_options options;
-    if (!read_options(given, &options))
-        return nnefc_fail(NNEFC_WRONG_ABI, error, "nnefc_options.struct_size is %u, but ABI version %u has %u, %u, %u, %u, %u or %u",
-                          (unsigned)given->struct_size, NNEFC_ABI_VERSION, (unsigned)offsetof(nnefc_options, weights),
-                          (unsigned)offsetof(nnefc_options, device), (unsigned)offsetof(nnefc_options, keep_subnormals),
-                          (unsigned)offsetof(nnefc_options, processors), (unsigned)offsetof(nnefc_options, constant_bytes),
-                          (unsigned)sizeof options);
+    nnefc_status status = nnefc_read_options(given, &options, error);
+    if (status != NNEFC_OK) return status;
     if (options.keep_subnormals != 0 && options.keep_subnormals != 1)
         return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "keep_subnormals is %d, not 0 or 1", (int)options.keep_subnormals);
 #ifdef NNEFC_REPRODUCIBLE
     options.keep_subnormals = 1; /* as processors do that know no other way */
 #endif
-    nnefc_status status = check_cpu(error);
+    status = check_cpu(error);
     if (status != NNEFC_OK) return status;
 #ifdef __wasm__
     if (nnefc_this_model.arrived != NULL && *nnefc_this_model.arrived != nnefc_this_model.checksum)
         return nnefc_fail(NNEFC_BAD_WEIGHTS, error, "the trained values are not in memory: nnefc.mjs brings them there");
 #endif
-    nnefc_session *made = calloc(1, sizeof *made);
+    nnefc_memory memory = {NULL, NULL, NULL};
+    if (nnefc_this_model.cuda == NULL) memory = nnefc_memory_of(&options); /* else it is the GPU's */
+    nnefc_session *made = nnefc_memory_take_zeros(&memory, sizeof *made);
     if (made == NULL) return nnefc_fail(NNEFC_OUT_OF_MEMORY, error, "no memory for a session");
     atomic_flag_clear(&made->busy);
+    made->memory = memory;
 #ifdef NNEFC_OPEN
-    bool failed = !nnefc_outputs_init(&made->outputs);
+    bool failed = !nnefc_outputs_init(&made->outputs, &made->memory);
 #else
     bool failed = false;
 #endif
@@ -154,6 +180,11 @@ static nnefc_status create(const nnefc_options *given, nnefc_session **session, 
 #ifdef NNEFC_OPEN
     if (status == NNEFC_OK) nnefc_engine_use_outputs(made->engine, &made->outputs);
 #endif
+    if (status == NNEFC_OK) {
+        status = limit_time(made, options.time_limit, error);
+        char dropped[NNEFC_ERROR_BYTES];
+        if (status != NNEFC_OK) nnefc_engine_destroy(made->engine, dropped);
+    }
     if (status == NNEFC_OK)
         *session = made;
     else
@@ -161,8 +192,7 @@ static nnefc_status create(const nnefc_options *given, nnefc_session **session, 
     return status;
 }
 
-/* Keeps what a call had to say that leaves no session behind, in place of what the thread's last such call had. */
-static nnefc_status answered(nnefc_status status, const char *error) {
+nnefc_status nnefc_answered(nnefc_status status, const char *error) {
 #ifdef NNEFC_SMALL
     (void)error;
 #else
@@ -188,7 +218,7 @@ nnefc_status nnefc_create(const nnefc_options *options, nnefc_session **session)
     nnefc_choose_level();
     nnefc_log_chosen_level();
     char error[NNEFC_ERROR_BYTES] = "";
-    return answered(create(options, session, error), error);
+    return nnefc_answered(create(options, session, error), error);
 }
 
 nnefc_status nnefc_check(void) {
@@ -200,7 +230,7 @@ nnefc_status nnefc_check(void) {
         nnefc_checksum(nnefc_this_model.constants, description->constant_bytes) != nnefc_this_model.checksum)
         status = nnefc_fail(NNEFC_BAD_WEIGHTS, error, "the trained values in the library are damaged: their checksum is wrong");
 #endif
-    return answered(status, error);
+    return nnefc_answered(status, error);
 }
 
 bool nnefc_take(nnefc_session *session) {
@@ -218,7 +248,7 @@ nnefc_status nnefc_destroy(nnefc_session *session) {
     char error[NNEFC_ERROR_BYTES] = "";
     nnefc_status status = nnefc_engine_destroy(session->engine, error);
     release(session);
-    return status == NNEFC_OK ? status : answered(status, error);
+    return status == NNEFC_OK ? status : nnefc_answered(status, error);
 }
 
 nnefc_status nnefc_reset(nnefc_session *session) {

@@ -7,6 +7,7 @@
 
 #include "engine.h"
 #include "nnefc.h"
+#include "session_memory.h"
 #ifdef NNEFC_SELECTS
 #include "selection/selection.h"
 #endif
@@ -22,7 +23,7 @@ typedef struct nnefc_session_hooks {
 #ifdef NNEFC_SELECTS
     /* Replaces the pointers of a run to outputs that are not selected; null while all are. */
     nnefc_status (*select_pointers)(nnefc_session *session, void *const **outputs);
-    void (*free_selection)(nnefc_selection *selection);
+    void (*free_selection)(const nnefc_memory *memory, nnefc_selection *selection);
 #endif
     /* Waits for the run that a thread of the session's own is in, and ends that thread; false in this thread itself. */
     bool (*end_async)(nnefc_session *session);
@@ -31,6 +32,7 @@ typedef struct nnefc_session_hooks {
 
 struct nnefc_session {
     atomic_flag busy;
+    nnefc_memory memory; /* of the host */
     nnefc_engine *engine;
     char error[NNEFC_ERROR_BYTES];
 #ifdef NNEFC_OPEN
@@ -60,6 +62,13 @@ nnefc_status nnefc_run_sized_taken(nnefc_session *session, const nnefc_input *in
 #else
 #define NNEFC_OF_SESSIONS static
 #endif
+
+/* Copies options of any version; what a version lacks is zero. */
+nnefc_status nnefc_read_options(const nnefc_options *given, nnefc_options *options, char *error);
+
+/* Keeps the message of a call that leaves no session behind, for nnefc_last_error(NULL), in place of the thread's last one; returns
+ * the status. */
+nnefc_status nnefc_answered(nnefc_status status, const char *error);
 
 /* Whether a session that is taken may run on these tensors. */
 nnefc_status nnefc_check_run(nnefc_session *session, const void *const *inputs, void *const *outputs);

@@ -174,4 +174,4 @@ def test_the_version_that_pkg_config_tells(folder: Path) -> None:
 
 def test_the_folder_of_headers(folder: Path) -> None:
     position = Path(run("nnefc --includedir", folder).stdout.strip())
-    assert {"nnefc.h", "nnefc.hpp"} <= {path.name for path in position.iterdir()}
+    assert {"nnefc.h", "nnefc.hpp", "nnefc_image.hpp"} <= {path.name for path in position.iterdir()}

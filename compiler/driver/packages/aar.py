@@ -31,7 +31,7 @@ ABIS: Mapping[str, str] = {
 """Android's names of the instruction sets of targets."""
 
 _API, _NDK = 28, 26  # Android 9, and a version of the NDK that knows it
-_HEADERS = ("nnefc.h", "nnefc.hpp")
+_HEADERS = ("nnefc.h", "nnefc.hpp", "nnefc_image.hpp")
 
 
 def aar_files(networks: Networks) -> Files:

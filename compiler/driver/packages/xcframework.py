@@ -26,7 +26,7 @@ from nnefc.targets.machine.system import platform_of
 
 __all__ = ["XCFRAMEWORK", "xcframework_files"]
 
-_HEADERS = ("nnefc.h", "nnefc.hpp")
+_HEADERS = ("nnefc.h", "nnefc.hpp", "nnefc_image.hpp")
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@
 
 #include "../cuda.h"
 #include "device.h"
+#include "session_memory.h"
 #include "threads/pool.h"
 #ifdef NNEFC_OPEN
 #include "../open/outputs.h"
@@ -77,7 +78,9 @@ struct nnefc_engine {
     nnefc_pool *pool; /* for host kernels */
     CUstream stream;
     CUevent done; /* after the last run that nnefc_enqueue began */
+    nnefc_memory programs_memory; /* the program's allocator of the GPU's memory, if there is one */
     CUdeviceptr memory, workspace, state;
+    uint64_t memory_bytes;
     uint8_t *pinned;
     volatile int32_t *failure; /* the word that kernels write a failure to, in pinned memory; and its address for them */
     CUdeviceptr failure_address;
@@ -175,8 +178,14 @@ nnefc_status nnefc_cuda_free_sized(nnefc_engine *engine, nnefc_status status, ch
 nnefc_status nnefc_cuda_drop_graphs(nnefc_engine *engine, nnefc_status status, char *error);
 #endif
 
-/* Whether a workspace of the caller's is where it must be. */
-nnefc_status nnefc_cuda_check_workspace(const nnefc_engine *engine, void *workspace, char *error);
+/* Whether memory of the caller's is where it must be; null is. `what` is the subject of the message. */
+nnefc_status nnefc_cuda_check_location(const nnefc_engine *engine, void *memory, const char *what, char *error);
+
+/* Allocates memory of the GPU, by the program's allocator if there is one. `what` is what the message calls it. */
+nnefc_status nnefc_cuda_take_memory(nnefc_engine *engine, CUdeviceptr *memory, uint64_t bytes, const char *what, char *error);
+
+/* Frees it; 0 does nothing. The GPU uses it no longer. */
+nnefc_status nnefc_cuda_free_memory(nnefc_engine *engine, CUdeviceptr memory, uint64_t bytes, nnefc_status status, char *error);
 
 /* Puts a run on a stream, kernel by kernel or as a graph, for the tensors at engine->locations. */
 nnefc_status nnefc_cuda_start(nnefc_engine *engine, CUstream stream, char *error);

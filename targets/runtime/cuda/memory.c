@@ -46,6 +46,29 @@ static bool allocate_tables(nnefc_engine *engine) {
     return true;
 }
 
+nnefc_status nnefc_cuda_take_memory(nnefc_engine *engine, CUdeviceptr *memory, uint64_t bytes, const char *what, char *error) {
+    const nnefc_memory *programs = &engine->programs_memory;
+    if (programs->allocate == NULL) return nnefc_cuda_check(nnefc_cuda.memory_allocate(memory, (size_t)bytes), what, error);
+    void *block = programs->allocate(programs->context, (size_t)bytes, DEVICE_ALIGNMENT);
+    nnefc_status status = nnefc_cuda_check_location(engine, block, "what allocate returned", error);
+    if (block == NULL || (uintptr_t)block % DEVICE_ALIGNMENT != 0)
+        status = nnefc_fail(NNEFC_OUT_OF_MEMORY, error, "%s: allocate returned no memory of %llu bytes that is aligned to %d", what,
+                            (unsigned long long)bytes, DEVICE_ALIGNMENT);
+    if (status == NNEFC_OK)
+        *memory = (uintptr_t)block;
+    else if (block != NULL)
+        programs->release(programs->context, block, (size_t)bytes, DEVICE_ALIGNMENT);
+    return status;
+}
+
+nnefc_status nnefc_cuda_free_memory(nnefc_engine *engine, CUdeviceptr memory, uint64_t bytes, nnefc_status status, char *error) {
+    const nnefc_memory *programs = &engine->programs_memory;
+    if (memory == 0) return status;
+    if (programs->allocate == NULL) return nnefc_cuda_also(status, nnefc_cuda.memory_free(memory), "freeing the GPU's memory", error);
+    programs->release(programs->context, (void *)(uintptr_t)memory, (size_t)bytes, DEVICE_ALIGNMENT);
+    return status;
+}
+
 /* Workspace, states, inputs and outputs in one block of the GPU's. */
 static nnefc_status take_device_memory(nnefc_engine *engine, const nnefc_options *options, char *error) {
     uint64_t bytes = 0, own = options->workspace == NULL ? description->workspace_bytes : 0;
@@ -57,10 +80,10 @@ static nnefc_status take_device_memory(nnefc_engine *engine, const nnefc_options
     }
     if (bytes > SIZE_MAX / 2)
         return nnefc_fail(NNEFC_OUT_OF_MEMORY, error, "a session needs more memory than a GPU can have");
-    if (bytes > 0) {
-        int result = nnefc_cuda.memory_allocate(&engine->memory, (size_t)bytes);
-        if (result != CUDA_SUCCESS) return nnefc_cuda_check(result, "taking the GPU's memory for a session", error);
-    }
+    nnefc_status status = NNEFC_OK;
+    if (bytes > 0) status = nnefc_cuda_take_memory(engine, &engine->memory, bytes, "taking the GPU's memory for a session", error);
+    if (status != NNEFC_OK) return status;
+    engine->memory_bytes = bytes;
     engine->workspace = options->workspace == NULL ? engine->memory + workspace : (uintptr_t)options->workspace;
     engine->state = engine->memory + state;
     for (uint32_t i = 0; i < nnefc_cuda_tensor_count(); i++) engine->tensors[i].memory += engine->memory;
@@ -115,15 +138,18 @@ static nnefc_status take_threads(nnefc_engine *engine, const nnefc_options *opti
     nnefc_status status = nnefc_choose_threads(options, &threads, error);
     if (status != NNEFC_OK) return status;
     threads = module->host_kernel_count > 0 ? threads : 1;
-    engine->pool = nnefc_pool_create(options, threads, description->scratch_bytes);
+    nnefc_options of_host = *options;
+    of_host.allocate = NULL; /* it allocates the GPU's memory */
+    engine->pool = nnefc_pool_create(&of_host, threads, description->scratch_bytes);
     if (engine->pool == NULL) return nnefc_fail(NNEFC_OUT_OF_MEMORY, error, "no memory or threads for a session");
     return NNEFC_OK;
 }
 
 nnefc_status nnefc_cuda_fill(nnefc_engine *engine, const nnefc_options *options, char *error) {
     if (!allocate_tables(engine)) return nnefc_fail(NNEFC_OUT_OF_MEMORY, error, "no memory for a session");
+    engine->programs_memory = nnefc_memory_of(options);
     nnefc_status status = take_threads(engine, options, error);
-    if (status == NNEFC_OK) status = nnefc_cuda_check_workspace(engine, options->workspace, error);
+    if (status == NNEFC_OK) status = nnefc_cuda_check_location(engine, options->workspace, "the workspace", error);
     if (status == NNEFC_OK) status = take_device_memory(engine, options, error);
     if (status == NNEFC_OK) status = take_pinned_memory(engine, error);
     if (status == NNEFC_OK)
@@ -135,8 +161,7 @@ nnefc_status nnefc_cuda_fill(nnefc_engine *engine, const nnefc_options *options,
 
 nnefc_status nnefc_cuda_empty(nnefc_engine *engine, nnefc_status status, char *error) {
     /* first, for the driver lets the GPU finish all that uses it, even if waiting for that has failed before */
-    if (engine->memory != 0)
-        status = nnefc_cuda_also(status, nnefc_cuda.memory_free(engine->memory), "freeing the GPU's memory", error);
+    status = nnefc_cuda_free_memory(engine, engine->memory, engine->memory_bytes, status, error);
     for (int i = 0; i < NNEFC_CUDA_GRAPHS; i++)
         if (engine->graphs[i].runnable != NULL)
             status = nnefc_cuda_also(status, nnefc_cuda.runnable_destroy(engine->graphs[i].runnable), "freeing a graph", error);

@@ -9,6 +9,7 @@
 enum { ALIGNMENT = 256 };
 
 static const nnefc_dynamic_sizes *const dynamic_sizes = &nnefc_this_model.open;
+static const nnefc_memory host_memory; /* the C library's */
 
 nnefc_status nnefc_cuda_fill_sizes(nnefc_engine *engine, const nnefc_options *options, char *error) {
     size_t dimensions = description->dimension_count;
@@ -17,14 +18,14 @@ nnefc_status nnefc_cuda_fill_sizes(nnefc_engine *engine, const nnefc_options *op
     engine->callers_workspace = (uintptr_t)options->workspace;
     engine->callers_bytes = options->workspace != NULL ? options->workspace_bytes : 0;
     engine->parts = calloc(dynamic_sizes->part_count, sizeof *engine->parts);
-    if (sizes != NULL && engine->parts != NULL && nnefc_sizes_init(&engine->sizes)) return NNEFC_OK;
+    if (sizes != NULL && engine->parts != NULL && nnefc_sizes_init(&engine->sizes, &host_memory)) return NNEFC_OK;
     return nnefc_fail(NNEFC_OUT_OF_MEMORY, error, "no memory for a session");
 }
 
-static nnefc_status free_block(nnefc_cuda_block *block, nnefc_status status, char *error) {
-    CUdeviceptr memory = block->start;
+static nnefc_status free_block(nnefc_engine *engine, nnefc_cuda_block *block, nnefc_status status, char *error) {
+    nnefc_cuda_block freed = *block;
     *block = (nnefc_cuda_block){0, 0};
-    return memory == 0 ? status : nnefc_cuda_also(status, nnefc_cuda.memory_free(memory), "freeing the GPU's memory", error);
+    return nnefc_cuda_free_memory(engine, freed.start, freed.bytes, status, error);
 }
 
 static nnefc_status free_pinned(uint8_t **memory, nnefc_status status, char *error) {
@@ -33,24 +34,23 @@ static nnefc_status free_pinned(uint8_t **memory, nnefc_status status, char *err
     return old == NULL ? status : nnefc_cuda_also(status, nnefc_cuda.pinned_free(old), "freeing pinned memory", error);
 }
 
-static nnefc_status free_tensors(nnefc_cuda_part *part, nnefc_status status, char *error) {
-    return free_pinned(&part->staging, free_block(&part->tensors, status, error), error);
+static nnefc_status free_tensors(nnefc_engine *engine, nnefc_cuda_part *part, nnefc_status status, char *error) {
+    return free_pinned(&part->staging, free_block(engine, &part->tensors, status, error), error);
 }
 
 nnefc_status nnefc_cuda_free_sized(nnefc_engine *engine, nnefc_status status, char *error) {
     for (uint32_t i = 0; engine->parts != NULL && i < dynamic_sizes->part_count; i++) {
-        status = free_block(&engine->parts[i].workspace, status, error);
-        status = free_tensors(&engine->parts[i], status, error);
+        status = free_block(engine, &engine->parts[i].workspace, status, error);
+        status = free_tensors(engine, &engine->parts[i], status, error);
     }
     return free_pinned(&engine->sized_operands, status, error);
 }
 
-static nnefc_status take_block(nnefc_cuda_block *block, uint64_t bytes, char *error) {
+static nnefc_status take_block(nnefc_engine *engine, nnefc_cuda_block *block, uint64_t bytes, char *error) {
     CUdeviceptr memory = 0;
-    int result = nnefc_cuda.memory_allocate(&memory, (size_t)bytes);
-    if (result != CUDA_SUCCESS) return nnefc_cuda_check(result, "taking the GPU's memory for these sizes", error);
-    *block = (nnefc_cuda_block){memory, bytes};
-    return NNEFC_OK;
+    nnefc_status status = nnefc_cuda_take_memory(engine, &memory, bytes, "taking the GPU's memory for these sizes", error);
+    if (status == NNEFC_OK) *block = (nnefc_cuda_block){memory, bytes};
+    return status;
 }
 
 static uint64_t rounded(uint64_t bytes) { return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }
@@ -128,15 +128,15 @@ nnefc_status nnefc_cuda_grow_operands(nnefc_engine *engine, uint64_t bytes, char
 static nnefc_status grow_workspace(nnefc_engine *engine, uint32_t part, uint64_t bytes, char *error) {
     nnefc_cuda_block *own = &engine->parts[part].workspace;
     if (bytes <= own->bytes) return NNEFC_OK;
-    nnefc_status status = free_block(own, NNEFC_OK, error);
-    return status == NNEFC_OK ? take_block(own, bytes, error) : status;
+    nnefc_status status = free_block(engine, own, NNEFC_OK, error);
+    return status == NNEFC_OK ? take_block(engine, own, bytes, error) : status;
 }
 
 /* The same for the memory of inputs and outputs. */
-static nnefc_status grow_tensors(nnefc_cuda_part *part, uint64_t bytes, char *error) {
+static nnefc_status grow_tensors(nnefc_engine *engine, nnefc_cuda_part *part, uint64_t bytes, char *error) {
     if (bytes <= part->tensors.bytes) return NNEFC_OK;
-    nnefc_status status = free_tensors(part, NNEFC_OK, error);
-    if (status == NNEFC_OK) status = take_block(&part->tensors, bytes, error);
+    nnefc_status status = free_tensors(engine, part, NNEFC_OK, error);
+    if (status == NNEFC_OK) status = take_block(engine, &part->tensors, bytes, error);
     if (status != NNEFC_OK) return status;
     void *staging = NULL;
     int result = nnefc_cuda.pinned_allocate(&staging, (size_t)bytes, CU_MEMHOSTALLOC_PORTABLE);
@@ -145,7 +145,7 @@ static nnefc_status grow_tensors(nnefc_cuda_part *part, uint64_t bytes, char *er
         return NNEFC_OK;
     }
     char dropped[NNEFC_ERROR_BYTES];
-    free_tensors(part, NNEFC_OK, dropped);
+    free_tensors(engine, part, NNEFC_OK, dropped);
     return nnefc_cuda_check(result, "taking pinned memory for these sizes", error);
 }
 
@@ -159,7 +159,7 @@ nnefc_status nnefc_cuda_check_callers(const nnefc_engine *engine, const uint64_t
 nnefc_status nnefc_cuda_grow(nnefc_engine *engine, uint32_t part, nnefc_cuda_room room, char *error) {
     nnefc_status status = NNEFC_OK;
     if (engine->callers_workspace == 0) status = grow_workspace(engine, part, room.workspace, error);
-    return status == NNEFC_OK ? grow_tensors(&engine->parts[part], room.tensors, error) : status;
+    return status == NNEFC_OK ? grow_tensors(engine, &engine->parts[part], room.tensors, error) : status;
 }
 
 CUdeviceptr nnefc_cuda_workspace(const nnefc_engine *engine, uint32_t part) {

@@ -60,10 +60,10 @@ nnefc_status nnefc_cuda_locate_output(nnefc_engine *engine, uint32_t output, con
                   error);
 }
 
-nnefc_status nnefc_cuda_check_workspace(const nnefc_engine *engine, void *workspace, char *error) {
-    if (workspace == NULL) return NNEFC_OK;
+nnefc_status nnefc_cuda_check_location(const nnefc_engine *engine, void *memory, const char *what, char *error) {
+    if (memory == NULL) return NNEFC_OK;
     memory_kind kind;
-    nnefc_status status = nnefc_cuda_check(ask(workspace, &kind), "asking where the workspace is", error);
+    nnefc_status status = nnefc_cuda_check(ask(memory, &kind), "asking where memory of the program's is", error);
     if (status != NNEFC_OK || is_on(&kind, engine->device)) return status;
-    return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "the workspace is not in the memory of GPU %d", engine->device->device);
+    return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "%s is not in the memory of GPU %d", what, engine->device->device);
 }

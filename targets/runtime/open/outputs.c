@@ -1,58 +1,61 @@
 #include "open/outputs.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "checks.h"
 #include "model.h"
-#include "machine/system.h"
 
-bool nnefc_outputs_init(nnefc_outputs *outputs) {
-    size_t inputs = description->input_count, count = description->output_count; /* no rooms of 0 bytes: those may be null */
-    outputs->own = calloc(count + 1, sizeof *outputs->own);
-    outputs->reserved = calloc(count + 1, sizeof *outputs->reserved);
-    outputs->wanted = calloc(count + 1, sizeof *outputs->wanted);
-    outputs->pointers = calloc(count + 1, sizeof *outputs->pointers);
-    outputs->inputs = calloc(inputs + 1, sizeof *outputs->inputs);
-    outputs->input_shapes = calloc(inputs + 1, sizeof *outputs->input_shapes);
+/* Allocates a list of so many elements, of so many bytes each. */
+static void *take_list(const nnefc_memory *memory, uint32_t count, uint64_t each) {
+    return nnefc_memory_take_zeros(memory, count * each);
+}
+
+bool nnefc_outputs_init(nnefc_outputs *outputs, const nnefc_memory *memory) {
+    uint32_t inputs = description->input_count, count = description->output_count;
+    outputs->memory = memory;
+    outputs->own = take_list(memory, count, sizeof *outputs->own);
+    outputs->reserved = take_list(memory, count, sizeof *outputs->reserved);
+    outputs->wanted = take_list(memory, count, sizeof *outputs->wanted);
+    outputs->pointers = take_list(memory, count, sizeof *outputs->pointers);
+    outputs->inputs = take_list(memory, inputs, sizeof *outputs->inputs);
+    outputs->input_shapes = take_list(memory, inputs, sizeof *outputs->input_shapes);
     return outputs->own != NULL && outputs->reserved != NULL && outputs->wanted != NULL && outputs->pointers != NULL &&
            outputs->inputs != NULL && outputs->input_shapes != NULL;
 }
 
 void nnefc_outputs_free(nnefc_outputs *outputs) {
-    for (uint32_t i = 0; i < description->output_count; i++) {
-        if (outputs->own != NULL) nnefc_free_aligned(outputs->own[i].memory);
-        if (outputs->reserved != NULL) nnefc_free_aligned(outputs->reserved[i].memory);
+    const nnefc_memory *memory = outputs->memory;
+    uint64_t inputs = description->input_count, count = description->output_count;
+    for (uint32_t i = 0; i < count; i++) {
+        if (outputs->own != NULL) nnefc_memory_give_back(memory, outputs->own[i].memory, outputs->own[i].bytes);
+        if (outputs->reserved != NULL) nnefc_memory_give_back(memory, outputs->reserved[i].memory, outputs->reserved[i].bytes);
     }
-    free(outputs->own);
-    free(outputs->reserved);
-    free(outputs->wanted);
-    free(outputs->pointers);
-    free(outputs->inputs);
-    free(outputs->input_shapes);
+    nnefc_memory_give_back(memory, outputs->own, count * sizeof *outputs->own);
+    nnefc_memory_give_back(memory, outputs->reserved, count * sizeof *outputs->reserved);
+    nnefc_memory_give_back(memory, outputs->wanted, count * sizeof *outputs->wanted);
+    nnefc_memory_give_back(memory, outputs->pointers, count * sizeof *outputs->pointers);
+    nnefc_memory_give_back(memory, outputs->inputs, inputs * sizeof *outputs->inputs);
+    nnefc_memory_give_back(memory, outputs->input_shapes, inputs * sizeof *outputs->input_shapes);
 }
 
 /* Makes memory at least so large; its elements are gone if it has to grow. False if there is none. */
-static bool grow(nnefc_own_output *own, uint64_t bytes) {
+static bool grow(const nnefc_memory *memory, nnefc_own_output *own, uint64_t bytes) {
     if (bytes <= own->bytes) return true;
-    nnefc_free_aligned(own->memory);
+    nnefc_memory_give_back(memory, own->memory, own->bytes);
     own->bytes = 0;
-    own->memory = bytes <= SIZE_MAX / 2 ? nnefc_allocate_aligned((size_t)(bytes + 63) / 64 * 64) : NULL;
+    own->memory = nnefc_memory_take_zeros(memory, bytes);
     if (own->memory == NULL) return false;
-    memset(own->memory, 0, (size_t)bytes); /* the system finds the pages now, and not in a run */
     own->bytes = bytes;
     return true;
 }
 
 bool nnefc_outputs_reserve(nnefc_outputs *outputs, uint32_t output, uint64_t bytes) {
-    return bytes <= outputs->own[output].bytes || grow(&outputs->reserved[output], bytes);
+    return bytes <= outputs->own[output].bytes || grow(outputs->memory, &outputs->reserved[output], bytes);
 }
 
 /* Makes the memory of an output for a run at least so large; it is what was reserved, if that is larger. */
 static bool fit(nnefc_outputs *outputs, uint32_t output, uint64_t bytes) {
     nnefc_own_output *own = &outputs->own[output], *reserved = &outputs->reserved[output], before = *own;
     if (reserved->bytes > before.bytes) *own = *reserved, *reserved = before;
-    return grow(own, bytes);
+    return grow(outputs->memory, own, bytes);
 }
 
 void *nnefc_outputs_own(nnefc_outputs *outputs, uint32_t output, uint64_t bytes) {

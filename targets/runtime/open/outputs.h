@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "nnefc.h"
+#include "session_memory.h"
 
 typedef struct nnefc_own_output {
     void *memory;
@@ -13,6 +14,7 @@ typedef struct nnefc_own_output {
 } nnefc_own_output;
 
 typedef struct nnefc_outputs {
+    const nnefc_memory *memory;
     nnefc_own_output *own;       /* one for each output; never smaller than before */
     nnefc_own_output *reserved;  /* swapped with it when the next run begins: the last results stay until then */
     uint64_t *wanted;            /* bytes of each output */
@@ -24,7 +26,7 @@ typedef struct nnefc_outputs {
 } nnefc_outputs;
 
 /* Makes room for the lists; false if there is no memory. What has been made is for nnefc_outputs_free. */
-bool nnefc_outputs_init(nnefc_outputs *outputs);
+bool nnefc_outputs_init(nnefc_outputs *outputs, const nnefc_memory *memory);
 
 void nnefc_outputs_free(nnefc_outputs *outputs);
 

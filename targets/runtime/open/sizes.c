@@ -1,6 +1,5 @@
 #include "open/sizes.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "checks.h"
@@ -21,14 +20,15 @@ static uint32_t output_dimensions(void) {
     return count;
 }
 
-bool nnefc_sizes_init(nnefc_sizes *sizes) {
+bool nnefc_sizes_init(nnefc_sizes *sizes, const nnefc_memory *memory) {
     size_t dimensions = description->dimension_count, storages = dynamic_sizes->storage_count;
     size_t parts = dynamic_sizes->part_count, tensors = description->input_count + description->output_count;
     size_t derived = storages + output_dimensions() + 2 * parts, data_dependent = dynamic_sizes->data_dependent_count;
     size_t all = 2 * dimensions + 5 * storages + data_dependent + 2 * derived + tensors + 3 * parts;
-    int64_t *next = sizes->memory = calloc(all, sizeof *next);
-    sizes->order = calloc(2 * storages + 1, sizeof *sizes->order);
-    if (sizes->memory == NULL || sizes->order == NULL) return false;
+    sizes->memory = memory;
+    sizes->block_bytes = all * sizeof(int64_t) + (2 * storages + 1) * sizeof *sizes->order;
+    int64_t *next = sizes->block = nnefc_memory_take_zeros(memory, sizes->block_bytes);
+    if (next == NULL) return false;
     sizes->values = next, next += dimensions + storages + data_dependent;
     sizes->derived = next, next += derived;
     sizes->trial = next, next += derived;
@@ -40,14 +40,14 @@ bool nnefc_sizes_init(nnefc_sizes *sizes) {
     sizes->tensor_bytes = (uint64_t *)next, next += tensors;
     sizes->ends = (uint64_t *)next, next += parts;
     sizes->kept.ends = (uint64_t *)next, next += parts;
-    sizes->wide.ends = (uint64_t *)next;
+    sizes->wide.ends = (uint64_t *)next, next += parts;
+    sizes->order = (uint32_t *)next;
     for (uint32_t i = 0; i < storages; i++) sizes->order[i] = i;
     return true;
 }
 
 void nnefc_sizes_free(nnefc_sizes *sizes) {
-    free(sizes->memory);
-    free(sizes->order);
+    nnefc_memory_give_back(sizes->memory, sizes->block, sizes->block_bytes);
 }
 
 static nnefc_status refuse_other_sizes(char *error) {

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "nnefc.h"
+#include "session_memory.h"
 
 /* Where everything in a workspace lies, and how large it may be there. */
 typedef struct nnefc_layout {
@@ -24,13 +25,15 @@ typedef struct nnefc_sizes {
     nnefc_layout kept;      /* for sizes so large that smaller ones can do with it */
     nnefc_layout wide;      /* what may become `kept` */
     uint32_t *order;        /* room for the layout */
-    void *memory;           /* of all these */
+    void *block;            /* of all these */
+    uint64_t block_bytes;
+    const nnefc_memory *memory; /* where the block is from */
     uint64_t *ends;         /* of each part of the workspace, the bytes */
     bool known; /* false while no sizes are set */
 } nnefc_sizes;
 
 /* Makes room; false if there is no memory. What has been made is for nnefc_sizes_free. */
-bool nnefc_sizes_init(nnefc_sizes *sizes);
+bool nnefc_sizes_init(nnefc_sizes *sizes, const nnefc_memory *memory);
 
 void nnefc_sizes_free(nnefc_sizes *sizes);
 

@@ -1,19 +1,16 @@
 #include "open/workspace.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "checks.h"
 #include "log/log.h"
 #include "model.h"
-#include "machine/system.h"
 
 static const nnefc_dynamic_sizes *const dynamic_sizes = &nnefc_this_model.open;
 
 void nnefc_workspace_free(nnefc_workspace *workspace) {
     for (uint32_t part = 0; workspace->parts != NULL && part < dynamic_sizes->part_count; part++)
-        if (workspace->callers == NULL) nnefc_free_aligned(workspace->parts[part].memory);
-    free(workspace->parts);
+        if (workspace->callers == NULL)
+            nnefc_memory_give_back(workspace->memory, workspace->parts[part].memory, workspace->parts[part].bytes);
+    nnefc_memory_give_back(workspace->memory, workspace->parts, dynamic_sizes->part_count * sizeof *workspace->parts);
 }
 
 static nnefc_status refuse(const nnefc_workspace *workspace, uint64_t bytes, char *error) {
@@ -21,29 +18,29 @@ static nnefc_status refuse(const nnefc_workspace *workspace, uint64_t bytes, cha
                       (unsigned long long)workspace->callers_bytes, (unsigned long long)bytes);
 }
 
-/* Makes a part of the session's own memory so large; what was in it is gone. Writing zeros also makes the system find the pages. */
-static nnefc_status grow(nnefc_workspace_part *part, uint64_t bytes, char *error) {
+/* Makes a part of the session's own memory so large; what was in it is gone. */
+static nnefc_status grow(const nnefc_memory *memory, nnefc_workspace_part *part, uint64_t bytes, char *error) {
     if (bytes <= part->bytes) return NNEFC_OK;
-    nnefc_free_aligned(part->memory);
+    nnefc_memory_give_back(memory, part->memory, part->bytes);
     part->bytes = 0;
-    part->memory = bytes <= SIZE_MAX / 2 ? nnefc_allocate_aligned((size_t)bytes) : NULL;
+    part->memory = nnefc_memory_take_zeros(memory, bytes);
     if (part->memory == NULL)
         return nnefc_fail(NNEFC_OUT_OF_MEMORY, error, "no memory for a workspace of %llu bytes", (unsigned long long)bytes);
-    memset(part->memory, 0, (size_t)bytes);
     part->bytes = bytes;
     nnefc_log_message(NNEFC_LOG_DEBUG, "the workspace has %llu bytes", (unsigned long long)bytes);
     return NNEFC_OK;
 }
 
-bool nnefc_workspace_init(nnefc_workspace *workspace, const nnefc_options *options) {
+bool nnefc_workspace_init(nnefc_workspace *workspace, const nnefc_options *options, const nnefc_memory *memory) {
     char error[NNEFC_ERROR_BYTES];
+    workspace->memory = memory;
     workspace->callers = options->workspace;
     workspace->callers_bytes = options->workspace != NULL ? options->workspace_bytes : 0;
-    workspace->parts = calloc(dynamic_sizes->part_count, sizeof *workspace->parts);
+    workspace->parts = nnefc_memory_take_zeros(memory, dynamic_sizes->part_count * sizeof *workspace->parts);
     if (workspace->parts == NULL) return false;
     workspace->parts[0].memory = workspace->callers;
     uint64_t known = nnefc_this_model.description.workspace_bytes; /* where no size is open but those of outputs */
-    return workspace->callers != NULL || grow(&workspace->parts[0], (known + 63) / 64 * 64, error) == NNEFC_OK;
+    return workspace->callers != NULL || grow(memory, &workspace->parts[0], (known + 63) / 64 * 64, error) == NNEFC_OK;
 }
 
 nnefc_status nnefc_workspace_fit(nnefc_workspace *workspace, nnefc_sizes *sizes, uint32_t part, char *error) {
@@ -56,7 +53,7 @@ nnefc_status nnefc_workspace_fit(nnefc_workspace *workspace, nnefc_sizes *sizes,
     }
     if (sizes->ends[part] <= room || nnefc_sizes_lay_out_as_kept(sizes, part, room)) return NNEFC_OK;
     if (workspace->callers != NULL) return refuse(workspace, start + sizes->ends[part], error);
-    nnefc_status status = grow(own, sizes->ends[part], error);
+    nnefc_status status = grow(workspace->memory, own, sizes->ends[part], error);
     if (status == NNEFC_OK) nnefc_sizes_keep(sizes, part);
     return status;
 }
@@ -66,7 +63,7 @@ nnefc_status nnefc_workspace_reserve(nnefc_workspace *workspace, const nnefc_siz
     nnefc_status status = NNEFC_OK;
     for (uint32_t part = 0; part < dynamic_sizes->part_count && status == NNEFC_OK; part++) {
         all += sizes->wide.ends[part];
-        if (workspace->callers == NULL) status = grow(&workspace->parts[part], sizes->wide.ends[part], error);
+        if (workspace->callers == NULL) status = grow(workspace->memory, &workspace->parts[part], sizes->wide.ends[part], error);
     }
     return workspace->callers != NULL && all > workspace->callers_bytes ? refuse(workspace, all, error) : status;
 }

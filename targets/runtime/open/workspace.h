@@ -7,6 +7,7 @@
 
 #include "nnefc.h"
 #include "open/sizes.h"
+#include "session_memory.h"
 
 typedef struct nnefc_workspace_part {
     uint8_t *memory;
@@ -14,13 +15,14 @@ typedef struct nnefc_workspace_part {
 } nnefc_workspace_part;
 
 typedef struct nnefc_workspace {
+    const nnefc_memory *memory;
     uint8_t *callers; /* null if the session has its own: then each part has a block of memory, else they follow each other */
     uint64_t callers_bytes;
     nnefc_workspace_part *parts;
 } nnefc_workspace;
 
 /* Takes over the caller's memory, if any. False if there is no memory; what has been made is for nnefc_workspace_free. */
-bool nnefc_workspace_init(nnefc_workspace *workspace, const nnefc_options *options);
+bool nnefc_workspace_init(nnefc_workspace *workspace, const nnefc_options *options, const nnefc_memory *memory);
 
 void nnefc_workspace_free(nnefc_workspace *workspace);
 

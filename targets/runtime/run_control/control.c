@@ -1,8 +1,8 @@
 /* Ends runs between two kernels, at the request of another thread, and answers what the entry asks there. */
 #include "run_control/control.h"
 
-#include <stdlib.h>
-
+#include "checks.h"
+#include "model.h"
 #include "session.h"
 #include "machine/system.h"
 #include "threads/pool_state.h"
@@ -29,8 +29,12 @@ static void take_time(nnefc_control *control, int32_t next) {
 }
 
 int32_t *nnefc_control_begin(nnefc_control *control) {
-    control->cancelled = false;
+    control->ended = NNEFC_OK;
     control->call = -1;
+    if (control->usual & NNEFC_LIMIT) {
+        int64_t now = nnefc_nanoseconds();
+        control->deadline = control->limit < INT64_MAX - now ? now + control->limit : INT64_MAX;
+    }
     atomic_store(&control->reasons, control->usual);
     return (int32_t *)&control->reasons;
 }
@@ -39,9 +43,18 @@ void nnefc_control_end(nnefc_control *control) {
     if (control->call >= 0) take_time(control, -1);
 }
 
-void nnefc_control_free(nnefc_control *control) {
-    free(control->skipped);
-    free(atomic_load(&control->times));
+nnefc_status nnefc_control_limit(nnefc_control *control, int64_t nanoseconds, char *error) {
+    if (nanoseconds < 0)
+        return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "a limit of time is %lld ns, less than 0", (long long)nanoseconds);
+    control->limit = nanoseconds;
+    control->usual = nanoseconds > 0 ? control->usual | NNEFC_LIMIT : control->usual & ~NNEFC_LIMIT;
+    return NNEFC_OK;
+}
+
+void nnefc_control_free(nnefc_control *control, const nnefc_memory *memory) {
+    uint64_t count = nnefc_this_model.calls.count;
+    nnefc_memory_give_back(memory, control->skipped, count);
+    nnefc_memory_give_back(memory, atomic_load(&control->times), count * sizeof(nnefc_profile_sums));
 }
 
 /* Called by the entry before the call of this number while there is a reason: 0 to go on, 1 to end the run, 2 to skip the call. */
@@ -52,10 +65,11 @@ int32_t nnefc_between_kernels(int32_t call) {
     if (worker == NULL) return 0;
     nnefc_control *control = &worker->pool->control;
     int32_t reasons = atomic_load_explicit(&control->reasons, memory_order_relaxed);
-    if (reasons & NNEFC_CANCEL) {
-        control->cancelled = true;
-        return 1;
-    }
+    if (reasons & NNEFC_CANCEL)
+        control->ended = NNEFC_CANCELLED;
+    else if (reasons & NNEFC_LIMIT && nnefc_nanoseconds() > control->deadline)
+        control->ended = NNEFC_TIMED_OUT;
+    if (control->ended != NNEFC_OK) return 1;
     if (reasons & NNEFC_SKIP && control->skipped[call]) return 2;
     if (reasons & NNEFC_TAKE_TIMES) take_time(control, call);
     return 0;

@@ -8,9 +8,10 @@
 #include <stdint.h>
 
 #include "profile/profile.h"
+#include "session_memory.h"
 
 /* Reasons to ask. */
-enum { NNEFC_CANCEL = 1, NNEFC_TAKE_TIMES = 2, NNEFC_SKIP = 4 };
+enum { NNEFC_CANCEL = 1, NNEFC_TAKE_TIMES = 2, NNEFC_SKIP = 4, NNEFC_LIMIT = 8 };
 
 /* The calls of a network, by their numbers. */
 typedef struct nnefc_calls {
@@ -26,8 +27,10 @@ typedef struct nnefc_calls {
 typedef struct nnefc_control {
     atomic_int reasons;    /* of the run that is under way; the entry reads it before each kernel */
     int32_t usual;         /* reasons of each run that begins */
-    bool cancelled;        /* the entry has returned for it; known to the launching thread alone */
+    nnefc_status ended;    /* why the entry has returned before its last kernel; known to the launching thread alone */
     int32_t call;          /* whose time is being taken, -1 for none; likewise */
+    int64_t limit;         /* nanoseconds that a run may take; 0 for any number */
+    int64_t deadline;      /* when the run that is under way has taken so many */
     int64_t begin;         /* when it began */
     uint8_t *skipped;      /* of each call whether runs skip it; null before outputs are selected */
     nnefc_profile_sums *_Atomic times; /* of each call; null before times are taken */
@@ -39,6 +42,10 @@ int32_t *nnefc_control_begin(nnefc_control *control);
 /* Ends it. */
 void nnefc_control_end(nnefc_control *control);
 
-void nnefc_control_free(nnefc_control *control);
+/* Limits the time of the runs that begin from now on; 0: no limit. */
+nnefc_status nnefc_control_limit(nnefc_control *control, int64_t nanoseconds, char *error);
+
+/* Frees what came from the session's memory. */
+void nnefc_control_free(nnefc_control *control, const nnefc_memory *memory);
 
 #endif

@@ -1,5 +1,4 @@
 /* The times of a session's kernels, which are taken while its program wants them. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "checks.h"
@@ -15,7 +14,7 @@ static nnefc_status time_kernels(nnefc_session *session, int32_t on) {
         control->usual &= ~NNEFC_TAKE_TIMES;
         return NNEFC_OK;
     }
-    if (times == NULL) times = malloc(count * sizeof *times);
+    if (times == NULL) times = nnefc_memory_take(&session->memory, count * sizeof *times);
     if (times == NULL) return nnefc_fail(NNEFC_OUT_OF_MEMORY, session->error, "no memory for the times of %u kernels", (unsigned)count);
     for (uint32_t i = 0; i < count; i++) { /* others may read meanwhile */
         atomic_store_explicit(&times[i].calls, 0, memory_order_relaxed);

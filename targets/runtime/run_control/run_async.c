@@ -1,5 +1,4 @@
 /* Runs in a thread of the session's own, which the first of them starts. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "checks.h"
@@ -63,11 +62,11 @@ static void *work(void *argument) {
     }
 }
 
-static void free_memory(nnefc_async *async) {
+static void free_memory(const nnefc_memory *memory, nnefc_async *async) {
     nnefc_process_free(async->owner);
-    free(async->inputs);
-    free(async->outputs);
-    free(async);
+    nnefc_memory_give_back(memory, async->inputs, description->input_count * sizeof *async->inputs);
+    nnefc_memory_give_back(memory, async->outputs, description->output_count * sizeof *async->outputs);
+    nnefc_memory_give_back(memory, async, sizeof *async);
 }
 
 static bool end_async(nnefc_session *session) {
@@ -84,17 +83,18 @@ static bool end_async(nnefc_session *session) {
     }
     session->async = NULL;
     session->hooks.end_async = NULL;
-    free_memory(async);
+    free_memory(&session->memory, async);
     return true;
 }
 
 /* Null if there is no memory, or no thread. */
 static nnefc_async *make(nnefc_session *session) {
-    nnefc_async *async = calloc(1, sizeof *async);
+    const nnefc_memory *memory = &session->memory;
+    nnefc_async *async = nnefc_memory_take_zeros(memory, sizeof *async);
     if (async == NULL) return NULL;
     async->owner = nnefc_process_create();
-    async->inputs = calloc((size_t)description->input_count + 1, sizeof *async->inputs);
-    async->outputs = calloc((size_t)description->output_count + 1, sizeof *async->outputs);
+    async->inputs = nnefc_memory_take_zeros(memory, description->input_count * sizeof *async->inputs);
+    async->outputs = nnefc_memory_take_zeros(memory, description->output_count * sizeof *async->outputs);
     if (async->owner != NULL && async->inputs != NULL && async->outputs != NULL && pthread_mutex_init(&async->mutex, NULL) == 0) {
         if (pthread_cond_init(&async->changed, NULL) == 0) {
             session->async = async;
@@ -106,7 +106,7 @@ static nnefc_async *make(nnefc_session *session) {
         }
         pthread_mutex_destroy(&async->mutex);
     }
-    free_memory(async);
+    free_memory(&session->memory, async);
     return NULL;
 }
 

@@ -3,13 +3,13 @@
 #include "selection/selection.h"
 
 #include <stdbool.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "checks.h"
 #include "model.h"
 #include "session.h"
 #include "machine/system.h"
+#include "session_memory.h"
 
 static uint32_t words(void) { return description->output_count / 64 + 1; }
 
@@ -27,12 +27,12 @@ static bool uses_memory(uint32_t output, const uint8_t *outputs) {
 }
 
 /* Makes the lists; false if there is no memory. */
-static bool make_lists(nnefc_selection *selection, nnefc_control *control) {
-    size_t count = (size_t)description->output_count + 1; /* no memory of 0 bytes: that may be null */
-    if (selection->outputs == NULL) selection->outputs = calloc(count, sizeof *selection->outputs);
-    if (selection->own == NULL) selection->own = calloc(count, sizeof *selection->own);
-    if (selection->pointers == NULL) selection->pointers = calloc(count, sizeof *selection->pointers);
-    if (control->skipped == NULL) control->skipped = calloc((size_t)nnefc_this_model.calls.count + 1, 1);
+static bool make_lists(const nnefc_memory *memory, nnefc_selection *selection, nnefc_control *control) {
+    uint64_t count = description->output_count;
+    if (selection->outputs == NULL) selection->outputs = nnefc_memory_take_zeros(memory, count * sizeof *selection->outputs);
+    if (selection->own == NULL) selection->own = nnefc_memory_take_zeros(memory, count * sizeof *selection->own);
+    if (selection->pointers == NULL) selection->pointers = nnefc_memory_take_zeros(memory, count * sizeof *selection->pointers);
+    if (control->skipped == NULL) control->skipped = nnefc_memory_take_zeros(memory, nnefc_this_model.calls.count);
     return selection->outputs != NULL && selection->own != NULL && selection->pointers != NULL && control->skipped != NULL;
 }
 
@@ -48,20 +48,20 @@ static nnefc_status select_some(nnefc_session *session, const uint8_t *outputs) 
     uint32_t count = description->output_count;
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < count; i++) bytes += own_bytes(i, outputs);
-    uint8_t *memory = bytes > 0 && bytes <= SIZE_MAX / 2 ? nnefc_allocate_aligned((size_t)bytes) : NULL;
-    if (!make_lists(selection, control) || (bytes > 0 && memory == NULL)) {
-        nnefc_free_aligned(memory);
+    uint8_t *memory = bytes > 0 ? nnefc_memory_take_zeros(&session->memory, bytes) : NULL;
+    if (!make_lists(&session->memory, selection, control) || (bytes > 0 && memory == NULL)) {
+        nnefc_memory_give_back(&session->memory, memory, bytes);
         return nnefc_fail(NNEFC_OUT_OF_MEMORY, session->error, "no memory for the %llu bytes of outputs that are not selected",
                           (unsigned long long)bytes);
     }
-    nnefc_free_aligned(selection->memory);
+    nnefc_memory_give_back(&session->memory, selection->memory, selection->memory_bytes);
     selection->memory = memory;
-    if (bytes > 0) memset(memory, 0, (size_t)bytes); /* the system finds the pages now */
+    selection->memory_bytes = bytes;
     for (uint32_t i = 0; i < count; i++) {
         uint64_t own = own_bytes(i, outputs);
         /* where nothing is read or written any address does */
         selection->own[i] = own > 0 ? memory : uses_memory(i, outputs) ? NULL : (void *)session;
-        memory += own;
+        if (own > 0) memory += own;
         selection->outputs[i] = outputs[i] != 0;
     }
     const nnefc_calls *calls = &nnefc_this_model.calls;
@@ -95,11 +95,12 @@ static nnefc_status select_pointers(nnefc_session *session, void *const **output
     return NNEFC_OK;
 }
 
-static void free_selection(nnefc_selection *selection) {
-    free(selection->outputs);
-    free(selection->own);
-    free(selection->pointers);
-    nnefc_free_aligned(selection->memory);
+static void free_selection(const nnefc_memory *memory, nnefc_selection *selection) {
+    uint64_t count = description->output_count;
+    nnefc_memory_give_back(memory, selection->outputs, count * sizeof *selection->outputs);
+    nnefc_memory_give_back(memory, selection->own, count * sizeof *selection->own);
+    nnefc_memory_give_back(memory, selection->pointers, count * sizeof *selection->pointers);
+    nnefc_memory_give_back(memory, selection->memory, selection->memory_bytes);
 }
 
 static nnefc_status select_outputs(nnefc_session *session, const uint8_t *outputs) {

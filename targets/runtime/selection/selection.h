@@ -10,6 +10,7 @@ typedef struct nnefc_selection {
     void **own;       /* where those go that are not selected; null where memory is found when sizes are known */
     void **pointers;  /* of one run */
     uint8_t *memory;  /* what `own` points into */
+    uint64_t memory_bytes;
 } nnefc_selection;
 
 #endif

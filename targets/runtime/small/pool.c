@@ -2,13 +2,13 @@
  * network's code asks only where it may note a failure (NNEFC_CALLED). */
 #include "threads/pool.h"
 
-#include <stdlib.h>
-
 #include "machine/float_mode.h"
+#include "session_memory.h"
 #include "threads/per_thread.h"
 
 struct nnefc_pool {
     nnefc_worker worker;
+    nnefc_memory memory;
     bool keep_subnormals;
     bool failed;
 };
@@ -26,21 +26,24 @@ nnefc_worker *nnefc_pool_current(void) { return NULL; }
 nnefc_pool *nnefc_pool_create(const nnefc_options *options, uint32_t threads, uint64_t scratch_bytes) {
     (void)threads;
     if (scratch_bytes > SIZE_MAX / 2) return NULL;
-    nnefc_pool *pool = calloc(1, sizeof *pool);
+    nnefc_memory memory = nnefc_memory_of(options);
+    nnefc_pool *pool = nnefc_memory_take_zeros(&memory, sizeof *pool);
     if (pool == NULL) return NULL;
+    pool->memory = memory;
     pool->worker.pool = pool;
     pool->keep_subnormals = options->keep_subnormals != 0;
     if (scratch_bytes == 0) return pool;
     pool->worker.scratch.bytes = scratch_bytes;
-    pool->worker.scratch.base = nnefc_allocate_aligned((size_t)scratch_bytes);
+    pool->worker.scratch.base = nnefc_memory_take(&memory, scratch_bytes);
     if (pool->worker.scratch.base != NULL) return pool;
-    free(pool);
+    nnefc_pool_destroy(pool);
     return NULL;
 }
 
 void nnefc_pool_destroy(nnefc_pool *pool) {
-    nnefc_free_aligned(pool->worker.scratch.base);
-    free(pool);
+    nnefc_memory memory = pool->memory;
+    nnefc_memory_give_back(&memory, pool->worker.scratch.base, pool->worker.scratch.bytes);
+    nnefc_memory_give_back(&memory, pool, sizeof *pool);
 }
 
 bool nnefc_pool_enter(nnefc_pool *pool, nnefc_outside *outside) {

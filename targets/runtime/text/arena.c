@@ -1,7 +1,5 @@
 #include "text/arena.h"
 
-#include <stdlib.h>
-
 #include "messages.h"
 #include "threads/per_thread.h"
 #include "text/text.h"
@@ -26,7 +24,7 @@ void nnefc_text_arena_leave(nnefc_text_arena *outside) { nnefc_per_thread_set(&a
 /* Adds a block of so many bytes; false if there is no memory. */
 static bool add(nnefc_text_arena *arena, uint64_t bytes) {
     if (bytes > SIZE_MAX / 2) return false;
-    nnefc_text_block *block = malloc(sizeof *block + (size_t)bytes);
+    nnefc_text_block *block = nnefc_memory_take(arena->memory, sizeof *block + bytes);
     if (block == NULL) return false;
     *block = (nnefc_text_block){arena->newest, bytes, 0};
     arena->newest = block;
@@ -37,7 +35,7 @@ static bool add(nnefc_text_arena *arena, uint64_t bytes) {
 void nnefc_text_arena_free(nnefc_text_arena *arena) {
     for (nnefc_text_block *older; arena->newest != NULL; arena->newest = older) {
         older = arena->newest->older;
-        free(arena->newest);
+        nnefc_memory_give_back(arena->memory, arena->newest, sizeof *arena->newest + arena->newest->bytes);
     }
     arena->bytes = 0;
 }

@@ -5,12 +5,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "session_memory.h"
+
 typedef struct nnefc_text_block nnefc_text_block;
 
 typedef struct nnefc_text_arena {
     nnefc_text_block *newest;
     uint64_t bytes; /* of all blocks */
     uint64_t maximum;  /* that there may be */
+    const nnefc_memory *memory; /* where the blocks are from */
 } nnefc_text_arena;
 
 /* Makes all memory free again. Several blocks become one, so that a session soon allocates no more. */

@@ -1,6 +1,5 @@
 #include "text/boundary.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "checks.h"
@@ -9,17 +8,18 @@
 
 #define MAX_BYTES (UINT64_C(1) << 32) /* that the texts of a run may take */
 
-bool nnefc_texts_init(nnefc_texts *texts) {
+bool nnefc_texts_init(nnefc_texts *texts, const nnefc_memory *memory) {
+    texts->arena.memory = memory;
     texts->arena.maximum = MAX_BYTES <= SIZE_MAX / 2 ? MAX_BYTES : SIZE_MAX / 2;
-    texts->inputs = calloc((size_t)description->input_count + 1, sizeof *texts->inputs);
-    texts->outputs = calloc((size_t)description->output_count + 1, sizeof *texts->outputs);
+    texts->inputs = nnefc_memory_take_zeros(memory, description->input_count * sizeof *texts->inputs);
+    texts->outputs = nnefc_memory_take_zeros(memory, description->output_count * sizeof *texts->outputs);
     return texts->inputs != NULL && texts->outputs != NULL;
 }
 
 void nnefc_texts_free(nnefc_texts *texts) {
     nnefc_text_arena_free(&texts->arena);
-    free(texts->inputs);
-    free(texts->outputs);
+    nnefc_memory_give_back(texts->arena.memory, texts->inputs, description->input_count * sizeof *texts->inputs);
+    nnefc_memory_give_back(texts->arena.memory, texts->outputs, description->output_count * sizeof *texts->outputs);
 }
 
 /* Whether the size of an output is known before a run. */

@@ -15,7 +15,7 @@ typedef struct nnefc_texts {
 } nnefc_texts;
 
 /* Makes room; false if there is no memory. What has been made is for nnefc_texts_free. */
-bool nnefc_texts_init(nnefc_texts *texts);
+bool nnefc_texts_init(nnefc_texts *texts, const nnefc_memory *memory);
 
 void nnefc_texts_free(nnefc_texts *texts);
 

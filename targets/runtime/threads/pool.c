@@ -41,13 +41,17 @@ static uint64_t round_up(uint64_t number, uint64_t multiple) { return (number + 
 nnefc_control *nnefc_pool_control(nnefc_pool *pool) { return &pool->control; }
 #endif
 
+/* Of a pool with its slots. */
+static uint64_t pool_bytes(uint32_t threads) { return sizeof(nnefc_pool) + threads * sizeof(nnefc_slot); }
+
 static void free_memory(nnefc_pool *pool) {
+    nnefc_memory memory = pool->memory;
 #ifdef NNEFC_CANCELLABLE
-    nnefc_control_free(&pool->control);
+    nnefc_control_free(&pool->control, &memory);
 #endif
     nnefc_process_free(pool->owner);
-    nnefc_free_aligned(pool->scratch);
-    nnefc_free_aligned(pool);
+    nnefc_memory_give_back(&memory, pool->scratch, pool->scratch_bytes);
+    nnefc_memory_give_back(&memory, pool, pool_bytes(pool->threads));
 }
 
 /* All or none. */
@@ -64,17 +68,18 @@ static bool make_locks(nnefc_pool *pool) {
 nnefc_pool *nnefc_pool_create(const nnefc_options *options, uint32_t threads, uint64_t scratch_bytes) {
     if (scratch_bytes > SIZE_MAX / 2 / threads) return NULL; /* all together take no more than a size can say */
     uint64_t stride = round_up(scratch_bytes, NNEFC_LINE);
-    size_t bytes = (size_t)round_up(sizeof(nnefc_pool) + threads * sizeof(nnefc_slot), NNEFC_LINE);
-    nnefc_pool *pool = nnefc_allocate_aligned(bytes);
+    nnefc_memory memory = nnefc_memory_of(options);
+    nnefc_pool *pool = nnefc_memory_take_zeros(&memory, pool_bytes(threads));
     if (pool == NULL) return NULL;
-    memset(pool, 0, bytes);
+    pool->threads = threads;
+    pool->memory = memory;
     pool->owner = nnefc_process_create();
-    if (stride > 0) pool->scratch = nnefc_allocate_aligned((size_t)(threads * stride));
+    pool->scratch_bytes = threads * stride;
+    if (stride > 0) pool->scratch = nnefc_memory_take(&memory, pool->scratch_bytes);
     if (pool->owner == NULL || (stride > 0 && pool->scratch == NULL)) {
         free_memory(pool);
         return NULL;
     }
-    pool->threads = threads;
     pool->keep_subnormals = options->keep_subnormals != 0;
     pool->parallel_for = options->parallel_for;
     pool->parallel_for_pool = options->parallel_for_pool;

@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "session_memory.h"
 #include "threads/pool.h"
 #include "threads/preempted_workers.h"
 #include "machine/system.h"
@@ -56,7 +57,9 @@ struct nnefc_pool {
     bool keep_subnormals;
     nnefc_parallel_for *parallel_for; /* null if the threads are the pool's own */
     void *parallel_for_pool;
+    nnefc_memory memory;
     uint8_t *scratch;
+    uint64_t scratch_bytes; /* of all workers */
 #ifdef NNEFC_WARMS_UP
     bool warms_up; /* see nnefc_pool_warm_up */
 #endif

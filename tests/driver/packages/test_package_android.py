@@ -44,7 +44,8 @@ def test_an_archive_has_what_androids_build_system_and_prefab_look_for(model: Pa
         *("AndroidManifest.xml", "R.txt", "proguard.txt", "classes.jar", "prefab/prefab.json"),
         f"java/nnefc/{name}/Network.java",
         *(f"jni/{abi}/lib{name}{end}.so" for abi in abis for end in ("", "_jni")),
-        *(f"{module}/{part}" for part in ("module.json", "include/nnefc.h", "include/nnefc.hpp", f"include/{name}.h")),
+        f"{module}/module.json",
+        *(f"{module}/include/{header}" for header in ("nnefc.h", "nnefc.hpp", "nnefc_image.hpp", f"{name}.h")),
         *(f"{module}/libs/android.{abi}/{part}" for abi in abis for part in ("abi.json", f"lib{name}.so")),
     }
     assert zipfile.is_zipfile(io.BytesIO(files["classes.jar"]))

@@ -1,4 +1,4 @@
-"""What runs ask between two kernels, runs in a thread of the session's own, and messages of the library."""
+"""What runs ask between two kernels, asynchronous runs, messages, and resources of the program's."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def build(command: Sequence[str], description: LibraryDescription, folder: Path)
     """The program with the runtime's sources, its network and its constants, all in one."""
     model, program = folder / "model.c", folder / "controlled"
     model.write_text(model_source(description))
-    own = [C_SOURCES / name for name in ("controlled_network.c", "controlled_runs.c")]
+    own = [C_SOURCES / name for name in ("controlled_network.c", "controlled_runs.c", "resources.c")]
     definitions = [flag for flag in _compile_flags(description) if flag.startswith("-D")]
     definitions += [f'-DNNEFC_CONSTANTS="{constants_file(np.int64(0).tobytes(), "controlled.bin")}"']
     flags = ["-std=gnu11", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", f"-I{RUNTIME}", *definitions]
@@ -35,7 +35,7 @@ def build(command: Sequence[str], description: LibraryDescription, folder: Path)
 
 def passes(program: Path) -> None:
     done = subprocess.run([str(program)], capture_output=True, text=True, timeout=240)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "ok\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "ok\n", ""), done.stderr
 
 
 @pytest.mark.parametrize("description", [CONTROLLED, CONTROLLED_OPEN], ids=["known", "dynamic"])
@@ -58,6 +58,7 @@ def test_sanitizers_find_nothing(
 @pytest.mark.parametrize("compiler", COMPILERS)
 @pytest.mark.sample(1)
 def test_it_compiles_without_warnings(compiler: str, tmp_path: Path) -> None:
-    sources = [path for part in ("run_control", "selection", "log") for path in sorted((RUNTIME / part).glob("*.c"))]
+    parts = ("run_control", "shared_threads", "selection", "log")
+    sources = [path for part in parts for path in sorted((RUNTIME / part).glob("*.c"))]
     definitions = [flag for flag in _compile_flags(CONTROLLED_OPEN) if flag.startswith("-D")]
     compiles_without_warnings(compiler, sources, tmp_path, *definitions)

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from ctypes import byref, c_char_p, c_int32, c_int64, c_uint32, c_uint64, c_void_p
+from ctypes import byref, c_char_p, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +20,10 @@ from runtime_samples import INITIAL_COUNT, WEIGHTS, sample_library
 OK, BAD_ARGUMENT, OUT_OF_MEMORY, KERNEL_ERROR, BAD_WEIGHTS, NO_DEVICE, DEVICE_ERROR = 0, 1, 4, 5, 7, 8, 9
 
 
+ALLOCATE = ctypes.CFUNCTYPE(c_void_p, c_void_p, c_size_t, c_size_t)
+RELEASE = ctypes.CFUNCTYPE(None, c_void_p, c_void_p, c_size_t, c_size_t)
+
+
 class Options(ctypes.Structure):
     _fields_ = (
         ("struct_size", c_uint32),
@@ -28,6 +32,14 @@ class Options(ctypes.Structure):
         ("workspace_bytes", c_uint64),
         ("weights", c_char_p),
         ("device", c_int64),
+        ("keep_subnormals", c_int64),
+        *((name, c_void_p) for name in ("processors", "parallel_for", "parallel_for_pool")),
+        ("constant_bytes", c_uint64),
+        ("constants", c_void_p),
+        ("time_limit", c_int64),
+        ("allocate", ALLOCATE),
+        ("release", RELEASE),
+        ("allocator", c_void_p),
     )
 
 
@@ -459,6 +471,37 @@ def test_a_workspace_of_the_callers(driver: FakeDriver, network: Network) -> Non
     aligned = -(-host.ctypes.data // 256) * 256
     assert network.create(workspace=aligned, workspace_bytes=8208)[0] == BAD_ARGUMENT
     assert network.error(None) == "the workspace is not in the memory of GPU 0"
+
+
+def test_the_gpus_memory_from_the_program(driver: FakeDriver, network: Network) -> None:
+    held: list[tuple[int, int]] = []
+
+    def allocate(allocator: int, size: int, alignment: int) -> int:
+        memory = c_uint64()
+        assert (allocator, alignment, driver.dll.cuMemAlloc_v2(byref(memory), size)) == (7, 256, 0)
+        held.append((memory.value, size))
+        return memory.value
+
+    def release(allocator: int, memory: int, size: int, alignment: int) -> None:
+        held.remove((memory, size))
+        assert (allocator, alignment, driver.dll.cuMemFree_v2(memory)) == (7, 256, 0)
+
+    functions = {"allocate": ALLOCATE(allocate), "release": RELEASE(release), "allocator": 7}
+    session = network.session(**functions)
+    assert [size for _, size in held] == [CUDA_SAMPLE.device_bytes]
+    assert network.run(session) == OK
+    network.check(1)
+    assert network.dll.nnefc_destroy(session) == OK
+    assert not held
+    host = np.zeros(CUDA_SAMPLE.device_bytes + 256, np.uint8)
+    functions |= {
+        "allocate": ALLOCATE(lambda *_: -(-host.ctypes.data // 256) * 256),
+        "release": RELEASE(lambda *_: None),
+    }
+    assert network.create(**functions)[0] == BAD_ARGUMENT
+    assert network.error(None) == "what allocate returned is not in the memory of GPU 0"
+    assert network.create(**functions | {"allocate": ALLOCATE(lambda *_: None)})[0] == OUT_OF_MEMORY
+    assert network.create(time_limit=1)[0] == BAD_ARGUMENT
 
 
 # --- machines that cannot run it

@@ -29,7 +29,7 @@ def test_random_bytes_do_no_harm(compiler: str, tmp_path: Path) -> None:
     for name, table in tables.items():
         (tmp_path / name).write_bytes(table.tobytes())
     sources = [str(source) for source in SOURCES if source.name != "boundary.c"]
-    sources += [str(RUNTIME / name) for name in ("threads/per_thread.c", "machine/system.c")]
+    sources += [str(RUNTIME / name) for name in ("threads/per_thread.c", "machine/system.c", "session_memory.c")]
     command = [compiler, "-std=gnu11", "-g", flag, "-fno-sanitize-recover=all", "-Wall", "-Wextra", "-Werror"]
     command += [f"-I{RUNTIME}", *sources, str(C_SOURCES / "strings.c"), "-lm", "-o", str(tmp_path / "texts")]
     made = subprocess.run(command, capture_output=True, text=True)

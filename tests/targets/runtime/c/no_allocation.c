@@ -22,6 +22,10 @@ void *malloc(size_t bytes) { return count(), __libc_malloc(bytes); }
 void *calloc(size_t number, size_t bytes) { return count(), __libc_calloc(number, bytes); }
 void *realloc(void *memory, size_t bytes) { return count(), __libc_realloc(memory, bytes); }
 void *aligned_alloc(size_t alignment, size_t bytes) { return count(), __libc_memalign(alignment, bytes); }
+int posix_memalign(void **memory, size_t alignment, size_t bytes) {
+    *memory = aligned_alloc(alignment, bytes);
+    return *memory != NULL ? 0 : 12; /* ENOMEM */
+}
 void free(void *memory) { count(), __libc_free(memory); }
 
 #define CHECK(condition) \

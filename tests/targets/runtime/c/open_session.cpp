@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
+#include <memory_resource>
 #include <thread>
 
 #include "nnefc.hpp"
@@ -163,6 +164,30 @@ static void some_outputs(nnefc::Session session) { // of a, b and c, by name and
     CHECK(times.size() == 4 && times[2].kernel == "triple" && times[2].tensors == "c\n" && times[2].calls == 1 && b[0] == 4);
 }
 
+// Threads of one library for sessions of another, memory of the program's, and a limit of time.
+static void resources(const nnefc::Library &library, const nnefc::Library &other) {
+    std::pmr::synchronized_pool_resource memory;
+    nnefc::Options options;
+    options.use_memory(memory);
+    options.shared_threads = other.threads(3);
+    options.time_limit = std::chrono::milliseconds(1);
+    std::vector<std::int64_t> squares(100);
+    options.shared_threads->run(100, [&](std::uint32_t i) { squares[i] = static_cast<std::int64_t>(i) * i; });
+    CHECK(squares[99] == 99 * 99 && options.shared_threads->count() == 3);
+    nnefc::Session session = library.session(options);
+    options.shared_threads = nullptr; // the session keeps them
+    CHECK(session.run<float>({std::vector<float>(8, 3.0f)})[7] == 9);
+    refused(NNEFC_TIMED_OUT, "not over after 1000000 ns", [&] { session.run<float>({std::vector<float>(1, -1.0f)}); });
+    session.set_time_limit(std::chrono::seconds(0));
+    CHECK(session.run<float>({std::vector<float>(1, 4.0f)})[0] == 16);
+    options.use_memory(*std::pmr::null_memory_resource());
+    refused(NNEFC_OUT_OF_MEMORY, "no memory for a session", [&] { library.session(options); });
+    options.shared_threads = library.threads();
+    options.processors = {0};
+    options.threads = 1;
+    refused(NNEFC_BAD_ARGUMENT, "shared_threads are given, and also", [&] { library.session(options); });
+}
+
 static nnefc::Library in_memory(const char *path) {
     std::ifstream file(path, std::ios::binary);
     const std::vector<char> content((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
@@ -209,6 +234,7 @@ int main(int argc, char **argv) {
     pool_of_sessions(nnefc::Library(argv[2]));
     libraries_in_memory(argv[2], argv[3]);
     by_itself(nnefc::Library(argv[2]));
+    resources(nnefc::Library(argv[2]), nnefc::Library(argv[4]));
     some_outputs(nnefc::Library(argv[4]).session());
     data_dependent_output(nnefc::Library(argv[3]).session());
     std::puts("ok");

@@ -147,7 +147,8 @@ static void round_of(const void *lower, const void *keys, const void *machine) {
 int main(int count, char **paths) {
     if (count != 4) return 2;
     void *tables[] = {file(paths[1]), file(paths[2]), file(paths[3])};
-    nnefc_text_arena arena = {NULL, 0, 1 << 20}, inner = {NULL, 0, 1 << 10}, *outside, *none;
+    nnefc_memory memory = {NULL, NULL, NULL};
+    nnefc_text_arena arena = {NULL, 0, 1 << 20, &memory}, inner = {NULL, 0, 1 << 10, &memory}, *outside, *none;
     check(nnefc_text_arena_use(&arena, &none) && none == NULL, "an unused arena");
     nnefc_text_arena_use(&inner, &outside); /* of a run within a run */
     nnefc_text_arena_leave(outside);
