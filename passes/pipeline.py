@@ -34,6 +34,7 @@ from nnefc.passes.manager import Pass, PassManager, Phase
 from nnefc.passes.plan.entry import ControlledCall, entry_function
 from nnefc.passes.plan.entry_sizes import data_dependent_sizes, sizes_function
 from nnefc.passes.plan.kernel_reuse import CompiledKernels
+from nnefc.passes.plan.late_updates import with_late_updates
 from nnefc.passes.plan.memory import MemoryPlan, plan_memory
 from nnefc.passes.plan.merge_kernels import merged_kernels
 from nnefc.passes.plan.patches import in_patches
@@ -486,9 +487,10 @@ def plan_buffers(state: ProgramState, context: ProgramContext) -> ProgramState:
     """Gives each buffer between two kernels an address."""
     library_context = context.library_context
     workspaces = {gv: kernel.workspace_bytes for gv, kernel in state.kernels.items()}
-    plan = plan_memory(state.listed, state.in_place, workspaces, context.backend.alignment)
+    program = with_late_updates(state.listed, state.in_place)
+    plan = plan_memory(program, state.in_place, workspaces, context.backend.alignment)
     has_room = library_context.has_others and library_context.data_dependent is None and state.dynamic_dimensions
-    return replace(state, plan=plan.with_room() if has_room else plan)
+    return replace(state, program=program, plan=plan.with_room() if has_room else plan)
 
 
 def build_entry(state: ProgramState, context: ProgramContext) -> ProgramState:

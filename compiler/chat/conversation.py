@@ -129,7 +129,7 @@ class Conversation:
             return 0
         held = min(int(self._model.read_state(_LENGTH)), len(tokens) - 1)
         known = common_beginning(self._held[:held], tokens)
-        if known < int(self._model.read_state(_LENGTH)) and not self._model.can_rewind:
+        if known < int(self._model.read_state(_LENGTH)) and not self._model.can_rewind_to(known):
             known = 0
         self._model.write_state(_LENGTH, known)
         return known

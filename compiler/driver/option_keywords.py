@@ -66,6 +66,7 @@ class ReadKeywords(TypedDict, total=False):
     candidates: int | None
     quantize: str | None
     kv_cache: str | None
+    rewind: int | None
 
 
 class LowerKeywords(ReadKeywords, total=False):

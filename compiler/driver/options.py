@@ -165,6 +165,13 @@ class ReadOptions:
         default_words="f16",
         flag="cache",
     )
+    rewind: int | None = documented(
+        "Language models",
+        "Number of its last tokens that a conversation can forget where layers see a window of tokens: their caches "
+        "hold so many besides the window.",
+        minimum=0,
+        default_words="256",
+    )
 
     def __post_init__(self) -> None:
         """Checks what can be checked without the model.

@@ -129,6 +129,10 @@ ADDS_OFFSETS = _declare(
     "nnefc.adds_offsets", Site.FUNCTION, ValueType.FLAG, _FROM_NETWORK,
     "The kernel dequantizes blocks and adds its last operand after scaling, instead of subtracting it before.",
 )  # fmt: skip
+FLOAT_BLOCKS = _declare(
+    "nnefc.float_blocks", Site.FUNCTION, ValueType.FLAG, _FROM_NETWORK,
+    "The kernel dequantizes blocks of floats of 8 bits (E4M3) in place of integers.",
+)  # fmt: skip
 EXPERT_PRODUCTS = _declare(
     "nnefc.expert_products", Site.FUNCTION, ValueType.INTEGER, _FROM_NETWORK,
     "The kernel multiplies each row, its first operand, with matrices that its second operand chooses; there are as "

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["Model", "load"]
 
 _IN_MEMORY = "library in memory"
+_RECURRENT, _REWIND_LIMIT = "recurrent_", "rewind_limit"
+"""What names of states begin with that sum up all tokens, and of those that say how far a session can go back."""
 
 
 def load(
@@ -340,11 +342,29 @@ class Model:
 
     @property
     def can_rewind(self) -> bool:
-        """Whether a session can forget the last tokens that it has read.
+        """Whether a session can forget any number of the last tokens that it has read.
 
-        Where a state sums up all tokens, as a convolution's or a state space's does, it can only begin again.
+        Where a state sums up all tokens, as a convolution's or a state space's does, it can only begin again; where
+        layers have windows, it can go back as far as :meth:`can_rewind_to` says.
         """
-        return not any(state.name.startswith("recurrent_") for state in self.states)
+        return not any(state.name.startswith((_RECURRENT, _REWIND_LIMIT)) for state in self.states)
+
+    def can_rewind_to(self, count: int, sequence: int = 0) -> bool:
+        """Whether a session can forget all tokens of a sequence but the first `count`.
+
+        It can always forget all of them.
+
+        Args:
+            count: fewer tokens than the sequence has.
+            sequence: its number, where a session keeps several.
+        """
+        if count == 0:
+            return True
+        names = [state.name for state in self.states]
+        if any(name.startswith(_RECURRENT) for name in names):
+            return False
+        limits = [self.read_state(name) for name in names if name.startswith(_REWIND_LIMIT)]
+        return all(count >= limit[sequence] for limit in limits)
 
     def write_state(self, name: str, value: Any) -> None:
         """Give a state another value, of its own shape and element type.

@@ -7,6 +7,8 @@ element scales[N / b, K / block, b], zero points or offsets the same
 
 What is taken away from the elements when they are packed, so that they are signed, is added to what the offsets are.
 
+Elements of 8 bits of which a matrix has 16 kinds at most may be stored as codes of 4 bits for entries of a table.
+
 Where the target sums up products of bytes, both factors are integers; those of the other one have a high and a low
 byte, so that little is lost, or one byte, where the model lets it be rounded to 8 bits:
 
@@ -23,15 +25,26 @@ import numpy as np
 from tvm import te, tirx
 
 from nnefc.ir.attributes import DEQUANTIZED
-from nnefc.operators.nn.block_quantization import unpacked
+from nnefc.operators.nn.block_quantization import packed, unpacked
 from nnefc.passes.compute.blocked import block_array, index_in_range
 from nnefc.passes.compute.dot.dot_product import Multiplication
-from nnefc.passes.compute.dot.packed_int4 import bytes_of, element_of
+from nnefc.passes.compute.dot.packed_int4 import bytes_in_table, bytes_of, element_in_table, element_of, small_float
 from nnefc.passes.tir.dot.byte_split import join_bytes
 from nnefc.symbolic.dims import dimensions
 
-__all__ = ["Blocks", "gather_rows", "multiply_blocks", "multiply_chosen_blocks", "pack_blocks", "sums_of_blocks"]
+__all__ = [
+    "FLOAT_SCALE",
+    "Blocks",
+    "gather_rows",
+    "multiply_blocks",
+    "multiply_chosen_blocks",
+    "pack_blocks",
+    "sums_of_blocks",
+]
 
+
+FLOAT_SCALE = 256.0
+"""What scales of floats of 8 bits are multiplied with: :func:`small_float` is such a share of them."""
 
 _STEPS = 3  # to move the bits, to convert them
 
@@ -41,12 +54,15 @@ class Blocks:
     """The packed form of a matrix.
 
     Attributes:
-        bits: of an integer.
+        bits: of a stored integer.
         columns: N; what fills up the last vector is cut off.
         points: what is stored besides the scales: "zeros", "offsets" or "nothing": zero points of half the range.
         how: bytes are multiplied; None where elements are multiplied as floats.
         look_up: see :func:`element_of`.
         digits: of the other factor's integers: bytes, one or two.
+        table: the elements of 8 bits that stored integers of 4 bits stand for; None where they are the elements.
+        table_lanes: see :func:`byte_table_lanes`, or where floats are multiplied :func:`float_table_lanes`.
+        is_float: whether integers of 8 bits are floats.
     """
 
     bits: int
@@ -55,6 +71,9 @@ class Blocks:
     how: Multiplication | None
     look_up: bool
     digits: int = 1
+    table: tuple[int, ...] | None = None
+    table_lanes: int = 0
+    is_float: bool = False
 
     @property
     def positions(self) -> int:
@@ -69,27 +88,59 @@ class Blocks:
         return self.points != "nothing" or self._origin != self._half
 
     @property
+    def element_bits(self) -> int:
+        """Returns the bits of an element."""
+        return self.bits if self.table is None else 8
+
+    @property
     def _half(self) -> int:
-        return 1 << (self.bits - 1)
+        return 1 << (self.element_bits - 1)
 
     @property
     def _origin(self) -> int:
         """Returns the number that packing subtracts from the elements."""
-        return self._half if self.how is None or (self.how.signed and self.bits == 8) else 0
+        return self._half if self.how is None or (self.how.signed and self.element_bits == 8) else 0
 
     def pack(self, codes: np.ndarray, lanes: int) -> np.ndarray:
         """Codes `[N, blocks, bytes]`, the lowest bits of a byte first, as `packed` above, for vectors of `lanes`."""
+        if self.table is not None:
+            numbers = np.zeros(256, np.uint8)
+            numbers[list(self.table)] = np.arange(len(self.table), dtype=np.uint8)
+            return self._packed_words(numbers[codes], lanes)
+        if self.is_float:
+            return pack_blocks(codes.view(np.int8), lanes)
         if self.bits == 8:
             elements = (codes ^ np.uint8(0x80)).view(np.int8) if self._origin else codes
             return pack_blocks(elements if self.how is None else elements.view("<i4").astype(np.int32), lanes)
         if self.how is None:
             signs = np.uint8(sum(self._half << position for position in range(0, 8, self.bits)))
             return pack_blocks(np.ascontiguousarray(codes ^ signs).view("<i4").astype(np.int32), lanes)
-        elements = unpacked(codes, self.bits)
+        return self._packed_words(unpacked(codes, self.bits), lanes)
+
+    def _packed_words(self, elements: np.ndarray, lanes: int) -> np.ndarray:
+        """Stored integers, `[N, blocks, elements]`, in words: neighbours in one byte, or in those of neighbours."""
+        if self.how is None:
+            words = np.ascontiguousarray(packed(elements, self.bits)).view("<i4")
+            return pack_blocks(words.astype(np.int32), lanes)
         parts = elements.reshape(*elements.shape[:-1], -1, self.positions, 4)
         shifts = np.arange(self.positions, dtype=np.uint8) * np.uint8(self.bits)
         words = np.bitwise_or.reduce(parts << shifts[:, None], axis=-2)
         return pack_blocks(np.ascontiguousarray(words).view("<i4")[..., 0].astype(np.int32), lanes)
+
+    def quad(self, word: tirx.Expr, position: tirx.Expr) -> tirx.Expr:
+        """Returns the four elements at a position of a word, as bytes."""
+        found = bytes_of(word, position, self.bits)
+        if self.table is None:
+            return found
+        return bytes_in_table(found, [code ^ self._origin for code in self.table], self.table_lanes)
+
+    def number(self, word: tirx.Expr, position: tirx.Expr, look_up: bool) -> tirx.Expr:
+        """Returns the element at a position of a word, float32; where bytes are not multiplied."""
+        if self.table is not None:
+            return element_in_table(word, position, [code - self._half for code in self.table], self.table_lanes)
+        if self.is_float:
+            return small_float(word)
+        return word.astype("float32") if self.bits == 8 else element_of(word, position, self.bits, look_up)
 
     def offset(self, points: te.Tensor | None, position: tuple[tirx.Expr, ...], scale: tirx.Expr) -> tirx.Expr:
         """Returns the offset that is added to a scaled element, if there is one."""
@@ -146,17 +197,14 @@ class _Terms:
         scale = self._scales(*position).astype("float32")
         if self._ranges is not None:
             assert blocks.how is not None
-            elements = bytes_of(stored, part, blocks.bits)
+            elements = blocks.quad(stored, part)
             if blocks.digits > 1:
                 dot = join_bytes(*(blocks.how.product(left(*source, digit, at), elements) for digit in range(2)))
             else:
                 dot = blocks.how.product(left(*source, at), elements)
             term = dot.astype("float32") * (scale * self._ranges(*source, block))
         else:
-            scalar = (
-                stored.astype("float32") if blocks.bits == 8 else element_of(stored, part, blocks.bits, blocks.look_up)
-            )
-            term = left(*source, at) * (scalar * scale)
+            term = left(*source, at) * (blocks.number(stored, part, blocks.look_up) * scale)
         if self._sums is not None:
             share = tirx.const(1 / (self._size * blocks.positions), "float32")
             term = term + self._sums(*source, block) * (blocks.offset(self._points, position, scale) * share)
@@ -239,14 +287,9 @@ def gather_rows(*given: Any) -> te.Tensor:
 def _element_at(blocks: Blocks, word_at: Callable[[tirx.Expr], tirx.Expr], position: tirx.Expr) -> tirx.Expr:
     """One element of a block."""
     if blocks.how is None:
-        word = word_at(position // blocks.positions)
-        return (
-            word.astype("float32")
-            if blocks.bits == 8
-            else element_of(word, position % blocks.positions, blocks.bits, False)
-        )
-    four = bytes_of(word_at(position // (4 * blocks.positions)), position // 4 % blocks.positions, blocks.bits)
-    signed = blocks.bits == 8 and blocks.how.signed
+        return blocks.number(word_at(position // blocks.positions), position % blocks.positions, False)
+    four = blocks.quad(word_at(position // (4 * blocks.positions)), position // 4 % blocks.positions)
+    signed = blocks.element_bits == 8 and blocks.how.signed
     parts = [four << (24 - 8 * byte) >> 24 if signed else four >> (8 * byte) & 0xFF for byte in range(4)]
     scalar = parts[0]
     for byte, part in enumerate(parts[1:], 1):

@@ -44,6 +44,7 @@ class _Elements:
         bits, block: of an integer, and how many share a scale.
         depth, columns: K and N.
         adds_offsets: whether what is stored besides the scales is added, instead of taken away before.
+        is_float: whether integers are floats of 8 bits.
     """
 
     bits: int
@@ -51,10 +52,11 @@ class _Elements:
     depth: int
     columns: int
     adds_offsets: bool
+    is_float: bool
 
     def at(self, tensors: Sequence[te.Tensor], k: tirx.Expr, n: tirx.Expr) -> tirx.Expr:
         """Returns an element of the tensors of a `BlockDequantization`, float32."""
-        return element_of_block(tensors, k, n, self.bits, self.block, self.adds_offsets)
+        return element_of_block(tensors, k, n, self.bits, self.block, self.adds_offsets, self.is_float)
 
 
 class _Fetcher(Rewriter):
@@ -79,7 +81,7 @@ class _Fetcher(Rewriter):
 def _elements(matrix: BlockMatrix, depth: Dimension) -> _Elements:
     assert isinstance(depth, int)
     columns = int(shape_of(matrix.tensors[0])[0])
-    return _Elements(matrix.bits, matrix.block, depth, columns, ADDS_OFFSETS in matrix.kernel)
+    return _Elements(matrix.bits, matrix.block, depth, columns, ADDS_OFFSETS in matrix.kernel, matrix.is_float)
 
 
 def _converted(tensor: relax.Constant) -> relax.Constant:

@@ -10,6 +10,9 @@ Where the target has an instruction for products of four bytes, x is rounded to 
 one or two:
 
 r = max(abs(x)) / 127, for each block;  q = round(x / r);  y = multiply_blocks(q, …, r sum(q), r)
+
+Of elements of 8 bits that are 16 different ones at most, such as those of NF4 and IQ4_NL, the library has the numbers
+in a table, 4 bits each, where an instruction of the target looks them up.
 """
 
 from __future__ import annotations
@@ -21,8 +24,16 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from nnefc.ir.attributes import ADDS_OFFSETS, DEQUANTIZES_BLOCKS, EXPERT_PRODUCTS, MAY_BE_WIDE, ROW_BYTES
+from nnefc.ir.attributes import (
+    ADDS_OFFSETS,
+    DEQUANTIZES_BLOCKS,
+    EXPERT_PRODUCTS,
+    FLOAT_BLOCKS,
+    MAY_BE_WIDE,
+    ROW_BYTES,
+)
 from nnefc.passes.compute.block_matmul import (
+    FLOAT_SCALE,
     Blocks,
     gather_rows,
     multiply_blocks,
@@ -31,7 +42,7 @@ from nnefc.passes.compute.block_matmul import (
     sums_of_blocks,
 )
 from nnefc.passes.compute.dot.dot_product import Multiplication, multiplication_of
-from nnefc.passes.compute.dot.packed_int4 import looks_up_elements
+from nnefc.passes.compute.dot.packed_int4 import byte_table_lanes, float_table_lanes, looks_up_elements
 from nnefc.passes.compute.matmul import padded_rows
 from nnefc.passes.graph.fusion.fusion_patterns import FUSION, OpPattern
 from nnefc.passes.graph.quantized.packed_operands import packed_data
@@ -41,6 +52,7 @@ from nnefc.symbolic.dims import element_count, expression
 from nnefc.targets.machine.cpu.target import Target
 
 _MIN = 1e-30  # the largest number of a block is taken to be no less
+_ENTRIES = 16  # of a table for codes of 4 bits
 
 
 __all__ = ["BlockMatrix", "matrix_in_blocks", "pack_block_matmul", "widen_blocks"]
@@ -87,6 +99,11 @@ class BlockMatrix:
         return int(self.kernel[DEQUANTIZES_BLOCKS])
 
     @property
+    def is_float(self) -> bool:
+        """Whether integers are floats of 8 bits."""
+        return FLOAT_BLOCKS in self.kernel
+
+    @property
     def block(self) -> int:
         """Elements that share a scale."""
         return int(shape_of(self.tensors[0])[2]) * 8 // self.bits
@@ -112,18 +129,19 @@ class _Packer(Rewriter):
     def __init__(self, mod: tvm.IRModule, target: Target, strict: bool) -> None:
         super().__init__(mod)
         self._target, self._strict = target, strict
+        self._tables: dict[relax.Constant, tuple[int, ...] | None] = {}
         self._packed: dict[tuple[relax.Constant, Any], relax.Expr] = {}
         self._bytes: dict[tuple[relax.Expr, int, int], list[relax.Expr]] = {}
 
     def rewrite(self, var: relax.Var, call: relax.Call) -> relax.Expr:
         if is_call(call, "matmul"):
             left, right = call.args
-            matrix = matrix_in_blocks(self, right)
+            matrix = self._matrix(right)
             if matrix is None or matrix.transposed or len(shape_of(left)) < 2 or 0 in shape_of(left):
                 return call
             return call if str(left.ty.dtype) != "float32" else self._product(left, matrix)
         if is_call(call, "take") and call.attrs.axis == 0 and call.attrs.mode in ("clip", "wrap"):
-            matrix = matrix_in_blocks(self, call.args[0])
+            matrix = self._matrix(call.args[0])
             if matrix is not None and matrix.transposed:
                 blocks = self._blocks(matrix)
                 given = call.args[1], *self._tensors(matrix, blocks)
@@ -134,10 +152,15 @@ class _Packer(Rewriter):
             return self._of_experts(var, call, count) if count else call
         return call
 
+    def _matrix(self, expr: relax.Expr) -> BlockMatrix | None:
+        """Returns the matrix in blocks that an expression is, if the target converts its elements quickly."""
+        found = matrix_in_blocks(self, expr)
+        return None if found is not None and found.is_float and not self._target.widens("float16") else found
+
     def _of_experts(self, var: relax.Var, call: relax.Call, count: int) -> relax.Expr:
         """Returns the products of rows with the matrices that are chosen for each of them."""
         left, chosen, weights, *_ = call.args[1].fields  # sizes may follow
-        matrix = matrix_in_blocks(self, weights)
+        matrix = self._matrix(weights)
         outputs = shape_of(weights)[0] // count
         is_full = outputs % self._target.block_lanes("float32") == 0
         if matrix is None or not matrix.transposed or not is_full or 0 in shape_of(var):
@@ -176,22 +199,38 @@ class _Packer(Rewriter):
         columns, stored = shape_of(matrix.tensors[0])[0], len(matrix.tensors) > 2
         points = ("offsets" if ADDS_OFFSETS in matrix.kernel else "zeros") if stored else "nothing"
         how, digits = self._multiplication(matrix)
-        return Blocks(matrix.bits, columns, points, how, looks_up_elements(self._target), digits)
+        looks_up = looks_up_elements(self._target)
+        lanes = float_table_lanes(self._target) if how is None else byte_table_lanes(self._target)
+        table = self._table(matrix) if lanes else None
+        bits = matrix.bits if table is None else 4
+        return Blocks(bits, columns, points, how, looks_up, digits, table, lanes, matrix.is_float)
+
+    def _table(self, matrix: BlockMatrix) -> tuple[int, ...] | None:
+        """Returns all elements of 8 bits that a matrix has, 16 with repetitions; None if they are more."""
+        data = matrix.tensors[0]
+        if matrix.bits != 8 or matrix.block % 8 or matrix.is_float:
+            return None
+        if data not in self._tables:
+            self._tables[data] = _different(array_of(data).reshape(-1))
+        return self._tables[data]
 
     def _tensors(self, matrix: BlockMatrix, blocks: Blocks) -> list[relax.Expr]:
         """Returns the matrix as kernels read it; each of its tensors, which others may share, once for all of them."""
         data, *others = matrix.tensors
         lanes = self._target.block_lanes("float32")
-        order = blocks.bits, blocks.how
+        order, factor = (blocks.bits, blocks.how, blocks.is_float), FLOAT_SCALE if blocks.is_float else 1
         if (data, order) not in self._packed:
             self._packed[data, order] = constant(blocks.pack(array_of(data), lanes))
         for part in others:
-            if (part, None) not in self._packed:
-                self._packed[part, None] = constant(pack_blocks(_narrow(array_of(part), self._target), lanes))
-        return [self._packed[data, order], *(self._packed[part, None] for part in others)]
+            if (part, factor) not in self._packed:
+                scaled = array_of(part) if factor == 1 else array_of(part) * np.float32(factor)
+                self._packed[part, factor] = constant(pack_blocks(_narrow(scaled, self._target), lanes))
+        return [self._packed[data, order], *(self._packed[part, factor] for part in others)]
 
     def _multiplication(self, matrix: BlockMatrix) -> tuple[Multiplication | None, int]:
         """Returns the dot product of four bytes, if there is one, and the bytes per element of the other factor."""
+        if matrix.is_float:
+            return None, 1
         found = [multiplication_of(self._target, "int8", weights) for weights in ("uint8", "int8")]
         how = next((how for how in found if how.terms == 4 and not how.offset), None)
         if how is None or matrix.kernel[ROW_BYTES] == 1:
@@ -225,6 +264,19 @@ class _Packer(Rewriter):
         each = [expression(size) for size in (*outer, depth // block)]
         self._bytes[left, block, digits] = [rows, *(emit(op.reshape(tensor, each)) for tensor in (sums, ranges))]
         return self._bytes[left, block, digits]
+
+
+def _different(elements: np.ndarray) -> tuple[int, ...] | None:
+    """Returns the different bytes, in order, and the last one again up to 16; None if there are more."""
+    is_there = np.zeros(256, bool)
+    start, step = 0, 1 << 10
+    while start < len(elements):  # many matrices have more among the first
+        is_there[elements[start : start + step]] = True
+        if is_there.sum() > _ENTRIES:
+            return None
+        start, step = start + step, min(2 * step, 1 << 20)
+    found = np.flatnonzero(is_there).tolist()
+    return (*found, *found[-1:] * (_ENTRIES - len(found)))
 
 
 def _narrow(array: np.ndarray, target: Target) -> np.ndarray:

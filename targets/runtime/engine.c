@@ -49,12 +49,45 @@ static uint8_t *allocate(const nnefc_memory *memory, uint64_t bytes, bool *faile
     return block;
 }
 
+/* States of so many bytes are in pages that the system finds when they are first written, unless the program has an allocator: a
+ * session with caches for a long context takes memory for what they hold. */
+enum { PAGED_BYTES = 1 << 20, PAGE_BYTES = 4096 };
+
+static bool has_paged_states(const nnefc_memory *memory) {
+    return nnefc_has_pages && memory->allocate == NULL && description->state_bytes >= PAGED_BYTES &&
+           description->state_bytes <= SIZE_MAX / 2;
+}
+
+static uint8_t *allocate_states(const nnefc_memory *memory, bool *failed) {
+    if (!has_paged_states(memory)) return allocate(memory, description->state_bytes, failed);
+    uint8_t *states = nnefc_allocate_pages((size_t)description->state_bytes);
+    *failed |= states == NULL;
+    return states;
+}
+
+static void free_states(const nnefc_memory *memory, uint8_t *states) {
+    if (has_paged_states(memory))
+        nnefc_free_pages(states, (size_t)description->state_bytes);
+    else
+        nnefc_memory_give_back(memory, states, description->state_bytes);
+}
+
+/* Makes all states zero; those in pages give their memory back. */
+static void clear_states(nnefc_engine *engine) {
+    uint8_t *fresh = has_paged_states(&engine->memory) ? nnefc_allocate_pages((size_t)description->state_bytes) : NULL;
+    if (fresh == NULL) {
+        memset(engine->state, 0, (size_t)description->state_bytes);
+        return;
+    }
+    free_states(&engine->memory, engine->state);
+    engine->state = fresh;
+}
+
+/* Gives the states that are zero now the values before the first run; what the constants do not have stays zero. */
 static void set_initial_state(nnefc_engine *engine) {
-    if (description->state_bytes == 0) return;
     uint64_t given = description->constant_bytes - nnefc_this_model.state_initial_offset;
     if (given > description->state_bytes) given = description->state_bytes;
     if (given > 0) memcpy(engine->state, engine->constants + nnefc_this_model.state_initial_offset, (size_t)given);
-    memset(engine->state + given, 0, (size_t)(description->state_bytes - given)); /* what does not follow is zero */
 }
 
 /* Finds the constants: in the library, in a file that is mapped for this session, or in the caller's memory. */
@@ -72,7 +105,7 @@ static nnefc_status fill(nnefc_engine *engine, const nnefc_options *options, uin
     nnefc_status status = open_constants(engine, options, error);
     if (status != NNEFC_OK) return status;
     bool failed = false;
-    engine->state = allocate(&engine->memory, description->state_bytes, &failed);
+    engine->state = allocate_states(&engine->memory, &failed);
 #ifdef NNEFC_OPEN
     failed |= !nnefc_workspace_init(&engine->workspace, options, &engine->memory) || !nnefc_sizes_init(&engine->sizes, &engine->memory);
 #else
@@ -126,7 +159,7 @@ nnefc_status nnefc_engine_destroy(nnefc_engine *engine, char *error) {
 #ifdef NNEFC_TEXT
     nnefc_texts_free(&engine->texts);
 #endif
-    nnefc_memory_give_back(&memory, engine->state, description->state_bytes);
+    free_states(&memory, engine->state);
     if (engine->mapping.start != NULL) nnefc_this_model.weights->unmap(&engine->mapping);
     nnefc_memory_give_back(&memory, engine, sizeof *engine);
     return NNEFC_OK;
@@ -248,6 +281,8 @@ void nnefc_warm_up(void) {
 
 nnefc_status nnefc_engine_reset(nnefc_engine *engine, char *error) {
     (void)error;
+    if (description->state_bytes == 0) return NNEFC_OK;
+    clear_states(engine);
     set_initial_state(engine);
     return NNEFC_OK;
 }
@@ -267,7 +302,13 @@ nnefc_status nnefc_engine_set_state(nnefc_engine *engine, uint64_t offset, const
 
 nnefc_status nnefc_engine_copy_states(nnefc_engine *engine, nnefc_engine *other, char *error) {
     (void)error;
-    memcpy(engine->state, other->state, (size_t)description->state_bytes);
+    clear_states(engine);
+    for (uint64_t start = 0; start < description->state_bytes; start += PAGE_BYTES) { /* pages of zeros are left alone */
+        uint64_t left = description->state_bytes - start;
+        size_t bytes = left < PAGE_BYTES ? (size_t)left : PAGE_BYTES;
+        const uint8_t *page = other->state + start;
+        if (page[0] != 0 || memcmp(page, page + 1, bytes - 1) != 0) memcpy(engine->state + start, page, bytes);
+    }
     return NNEFC_OK;
 }
 #endif

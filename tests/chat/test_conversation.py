@@ -129,10 +129,12 @@ class Recurrent:
     """The states of a session that can begin again, or go on."""
 
     states = (SimpleNamespace(name="P"), SimpleNamespace(name="recurrent_x"))
-    can_rewind = False
 
     def __init__(self, count: int) -> None:
         self.count = count
+
+    def can_rewind_to(self, count: int) -> bool:
+        return count == 0
 
     def read_state(self, name: str) -> int:
         return self.count

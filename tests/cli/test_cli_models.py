@@ -77,7 +77,7 @@ def test_caches_of_models_that_are_compiled_first(command: str, monkeypatch: pyt
 
     monkeypatch.setattr(f"nnefc.cli.commands.{command}.opened_libraries", opened)
     words = ["--openai"] if command == "serve" else []
-    result = invoked(command, *words, "m.gguf", "--cache", "q8", "--context", 64)
+    result = invoked(command, *words, "m.gguf", "--cache", "q8", "--context", 64, "--rewind", 0)
     assert result.exit_code == 1 and "seen" in result.stderr, result.output
-    assert given.items() >= {"kv_cache": "q8", "context": 64}.items()
+    assert given.items() >= {"kv_cache": "q8", "context": 64, "rewind": 0}.items()
     assert "'q9' is not one of" in invoked(command, *words, "m.gguf", "--cache", "q9").stderr

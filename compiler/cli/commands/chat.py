@@ -61,6 +61,12 @@ _HELP = "/new begins another conversation, /help shows this, Ctrl-C ends a reply
     type=click.Choice(["f16", "q8", "f32"]),
     help="For models: keep keys and values in 16 bits (the default), in 8 bits, or in float32.",
 )
+@option(
+    "--rewind",
+    group="Model",
+    type=click.IntRange(min=0),
+    help="For models with windows: how many of the last tokens can be forgotten without reading all again.",
+)
 @option("--threads", group="Loading", type=click.IntRange(min=1), help="The number of threads.  [default: all cores]")
 def chat(
     model: Path,
@@ -76,6 +82,7 @@ def chat(
     seed: int | None,
     context: int | None,
     kv_cache: str | None,
+    rewind: int | None,
     threads: int | None,
 ) -> None:
     """Talk to MODEL: a library with a tokenizer, or a model's file, which is compiled and cached.
@@ -88,7 +95,7 @@ def chat(
     choice: Sampling = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
     choice |= {"min_p": min_p, "repetition_penalty": repetition_penalty}
     with (
-        opened_libraries(None, **given({"context": context, "kv_cache": kv_cache})) as found,
+        opened_libraries(None, **given({"context": context, "kv_cache": kv_cache, "rewind": rewind})) as found,
         load(found(model), threads=threads) as loaded,
     ):
         try:

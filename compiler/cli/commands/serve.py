@@ -281,6 +281,15 @@ _KEY_BYTES = 32
     help="For models that are compiled at the start: keep keys and values in 16 bits, in 8 bits, or in float32.",
 )
 @option(
+    "--rewind",
+    group="Language models",
+    type=click.IntRange(min=0),
+    show_default="256",
+    metavar="TOKENS",
+    help="For models with windows that are compiled at the start: how many of its last tokens a sequence can forget to "
+    "read a prompt with the same beginning.",
+)
+@option(
     "--api-keys",
     group="Listening",
     type=click.File("r", encoding="utf-8"),
@@ -306,6 +315,7 @@ def serve_libraries(
     context: int | None,
     sequences: int,
     kv_cache: str | None,
+    rewind: int | None,
     **options: Any,
 ) -> None:
     """Serve each LIBRARY by the Open Inference Protocol (KServe v2), over HTTP and gRPC.
@@ -346,7 +356,8 @@ def serve_libraries(
         **options,
     )
     sys.setswitchinterval(_SWITCH_SECONDS)
-    compiled = given({"context": context, "sequences": sequences, "kv_cache": kv_cache}) if openai else {}
+    own = {"context": context, "sequences": sequences, "kv_cache": kv_cache, "rewind": rewind}
+    compiled = given(own) if openai else {}
     texts = {name: path for (name, _), path in paths.items()} if openai else {}
     if openai and (len(texts) < len(paths) or not http):
         raise click.UsageError("--openai is for HTTP, and takes one version of a model")

@@ -14,6 +14,7 @@ from nnefc.frontends.decoder.weights import JoinedTensor, StoredTensor, Weights,
 from nnefc.support.diagnostics import CompileError
 
 __all__ = [
+    "Kept",
     "Parts",
     "Positions",
     "activated",
@@ -31,6 +32,30 @@ __all__ = [
 
 
 @dataclass(frozen=True)
+class Kept:
+    """What caches of keys and values hold of each sequence.
+
+    Attributes:
+        context: how many positions it has at most.
+        rewind: how many of the last ones it can forget where queries see a window.
+        storage: how keys and values are kept.
+    """
+
+    context: int = 0
+    rewind: int = 0
+    storage: str = "f32"
+
+    def options(self, window: int = 0) -> dict[str, Any]:
+        """Returns the options of an attention whose queries see `window` positions; 0 for all.
+
+        Caches of a window are rings where these are shorter than the context.
+        """
+        held = window - 1 + self.rewind if window else 0
+        is_ring = 0 < held < self.context
+        return ({} if self.storage == "f32" else {"storage": self.storage}) | ({"kept": held} if is_ring else {})
+
+
+@dataclass(frozen=True)
 class Positions:
     """What the blocks of a run share.
 
@@ -40,7 +65,7 @@ class Positions:
         flat: the number of rows, those of all sequences.
         angles: cosines and sines by the names of rotations.
         lengths: how many tokens each sequence, or each text, has in this run.
-        storage: how keys and values are kept.
+        kept: what caches hold.
     """
 
     before: Tensor | None
@@ -48,7 +73,7 @@ class Positions:
     flat: Literal
     angles: dict[str, tuple[Tensor, Tensor]]
     lengths: Tensor | None = None
-    storage: str = "f32"
+    kept: Kept = Kept()
 
 
 class Parts:
@@ -195,7 +220,7 @@ def _found(
         options["is_causal"] = form.is_causal
     else:
         operands = ("nnefc_cached_attention", query, key, value, at.before)
-        options |= {} if at.storage == "f32" else {"storage": at.storage}
+        options |= at.kept.options(form.window)
     found = body.call(*operands, name="found", **options)
     rows = heads_joined(body, found, form.heads, form.width, at)
     return matrix_product(body, rows, parts, "attn_output", (size, form.heads * form.width), "o")

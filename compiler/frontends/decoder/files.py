@@ -46,8 +46,9 @@ class GeneratedFiles:
         if stored is None:
             return None
         found = stored.value()
-        if self.quantize and isinstance(found, np.ndarray) and can_be_rounded(label, found.shape):
-            return QUANTIZATIONS[self.quantize](found)
+        is_float = isinstance(found, np.ndarray) or found.is_float
+        if self.quantize and is_float and can_be_rounded(label, found.shape):
+            return QUANTIZATIONS[self.quantize](found if isinstance(found, np.ndarray) else found.values())
         return found.reshape(1, -1) if isinstance(found, np.ndarray) and found.ndim == 1 else found
 
     def text(self) -> str:

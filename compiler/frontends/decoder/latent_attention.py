@@ -43,8 +43,7 @@ def latently_attended(scope: Scope, x: Tensor, form: LatentAttention, parts: Par
         latent = heads_apart(body, latent, 1, rank, at)
         shared = matrix_product(body, x, parts, "attn_k_rope", (form.rotated, size), "k_rope")
         shared = body.call("tract_transformers_apply_rope", heads_apart(body, shared, 1, form.rotated, at), *angles)
-        options: dict[str, Any] = {"scale": np.float32(form.scale)}
-        options |= {} if at.storage == "f32" else {"storage": at.storage}
+        options: dict[str, Any] = {"scale": np.float32(form.scale)} | at.kept.options()
         found = body.call(
             "nnefc_cached_attention",
             body.call("concat", [inner, rotated], axis=3),

@@ -136,6 +136,7 @@ class DecoderFrontEnd:
         candidates: int | None = None,
         quantize: str | None = None,
         kv_cache: str | None = None,
+        rewind: int | None = None,
         shape: Mapping[str, tuple[int | DynamicSize, ...]] | None = None,
         output_tensors: tuple[str, ...] = (),
         is_tied: bool = False,
@@ -149,6 +150,7 @@ class DecoderFrontEnd:
             candidates: of how many of the likeliest tokens the network chooses one; None or 0 for logits.
             quantize: to what matrices of floats are rounded; None for nothing.
             kv_cache: how keys and values are kept: `f16`, `q8` or `f32`; None for `f16`.
+            rewind: how many of its last tokens a conversation can forget where layers have windows; None for 256.
             shape: sizes of symbols or shapes of inputs, by name.
             output_tensors: names of tensors to return in place of the network's own outputs.
             is_tied: whether dynamic sizes that broadcast are one size.
@@ -157,7 +159,7 @@ class DecoderFrontEnd:
             CompileError: a file is not as it must be, or the architecture is not supported.
         """
         source = self.read(Path(path))
-        session = _session(source, context, sequences, candidates, quantize, kv_cache)
+        session = _session(source, context, sequences, candidates, quantize, kv_cache, rewind)
         return source.network(session, shape, output_tensors, is_tied)
 
     def outline(
@@ -181,10 +183,12 @@ class DecoderFrontEnd:
         sequences: int | None = None,
         candidates: int | None = None,
         kv_cache: str | None = None,
+        rewind: int | None = None,
     ) -> None:
         """Writes a language model as a model of NNEF; the arguments are those of `load`."""
         source = self.read(path)
-        source.write(_session(source, context, sequences, candidates, cache=kv_cache), output)
+        session = _session(source, context, sequences, candidates, cache=kv_cache, rewind=rewind)
+        source.write(session, output)
 
 
 def _session(
@@ -194,6 +198,7 @@ def _session(
     candidates: int | None,
     quantize: str | None = None,
     cache: str | None = None,
+    rewind: int | None = None,
 ) -> Session:
     """Returns what a session keeps, or for encoders takes at a time, by the options of a user.
 
@@ -201,7 +206,7 @@ def _session(
         CompileError: an option is out of range.
     """
     if source.encoding is not None:
-        for name, value in (("candidates", candidates), ("cache", cache)):
+        for name, value in (("candidates", candidates), ("cache", cache), ("rewind", rewind)):
             if value:
                 raise CompileError(
                     f"'{source.path}' is an encoder, which chooses no tokens and keeps nothing: leave out {name}"
@@ -212,7 +217,8 @@ def _session(
     for name, value, maximum in (("context", chosen, _MAX_CONTEXT), ("sequences", sequences or 1, _MAX_SEQUENCES)):
         if not 1 <= value <= maximum:
             raise CompileError(f"'{source.path}': {name} is {value:,}, it can be 1 to {maximum:,}")
-    return Session(chosen, sequences or 1, candidates or 0, quantize, cache or "f16")
+    own = Session.rewind if rewind is None else rewind
+    return Session(chosen, sequences or 1, candidates or 0, quantize, cache or "f16", own)
 
 
 def _file(tensor: StoredTensor) -> Iterator[bytes]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from nnefc.frontends.decoder.alternating_updates import RowsOfPositions
-from nnefc.frontends.decoder.blocks import Parts, Positions, matrix_product, normalized
+from nnefc.frontends.decoder.blocks import Kept, Parts, Positions, matrix_product, normalized
 from nnefc.frontends.decoder.choice import CHOICE, chosen
 from nnefc.frontends.decoder.description import Decoder
 from nnefc.frontends.decoder.document import Document, Literal, Tensor
@@ -28,6 +28,7 @@ class Session:
         candidates: of how many of the likeliest tokens the network chooses one; 0 for logits.
         quantize: to what matrices of floats are rounded; None for nothing.
         cache: how keys and values are kept, `f16`, `q8` or `f32`.
+        rewind: how many of its last tokens a conversation can forget where layers have windows.
     """
 
     context: int
@@ -35,6 +36,7 @@ class Session:
     candidates: int = 0
     quantize: str | None = None
     cache: str = "f16"
+    rewind: int = 256
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,8 @@ def _positions(
     column = document.call("tract_core_cast", column, to="f32", name="column")
     width = decoder.angle_width
     angles = {name: angles_of(document, rotation, width, column, used) for name, rotation in decoder.rotations.items()}
-    return Positions(before, rows, flat, angles, lengths, session.cache), lengths
+    kept = Kept(session.context, session.rewind, session.cache)
+    return Positions(before, rows, flat, angles, lengths, kept), lengths
 
 
 def _hidden(

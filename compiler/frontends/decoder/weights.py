@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from nnefc.frontends.tensor_types import TensorType
-from nnefc.frontends.tensor_types.floats import F32
+from nnefc.frontends.tensor_types.floats import F32, FP8_E4M3
 from nnefc.frontends.tensor_types.integers import INTEGERS
 from nnefc.frontends.tensor_types.tensor_type import Bytes
 from nnefc.operators.base import Array
@@ -67,6 +68,9 @@ class StoredTensor:
 
     def value(self) -> Array | BlockTensor:
         """Its elements."""
+        blocks = _float_blocks(self)
+        if blocks is not None:
+            return blocks
         found = self.type.tensor(self.raw(), self.final_shape)
         if self.is_stored_whole:
             return found
@@ -119,7 +123,7 @@ def _rows_of(tensor: Array | BlockTensor, order: Array) -> Array | BlockTensor:
         return tensor[order]
     offsets = None if tensor.offsets is None else tensor.offsets[order]
     shape = (len(order), *tensor.shape[1:])
-    return BlockTensor(shape, tensor.bits, tensor.codes[order], tensor.scales[order], offsets)
+    return replace(tensor, shape=shape, codes=tensor.codes[order], scales=tensor.scales[order], offsets=offsets)
 
 
 _MAX_SHOWN = 80
@@ -150,7 +154,8 @@ def _below(tensors: Sequence[StoredTensor]) -> Array | BlockTensor:
     if isinstance(first, BlockTensor) and all(_columns_of(tensor) is None for tensor in tensors):
         found = [first, *(tensor.value() for tensor in tensors[1:])]
         blocks = [each for each in found if isinstance(each, BlockTensor)]
-        if len(blocks) == len(found) and len({(b.bits, b.codes.shape[1:], b.offsets is None) for b in blocks}) == 1:
+        kinds = {(b.bits, b.codes.shape[1:], b.offsets is None, b.is_float) for b in blocks}
+        if len(blocks) == len(found) and len(kinds) == 1:
             return _blocks_below(blocks)
     rows = first.shape[0]
     made = np.empty((len(tensors) * rows, *first.shape[1:]), np.float32)
@@ -163,7 +168,8 @@ def _blocks_below(tensors: Sequence[BlockTensor]) -> BlockTensor:
     codes, scales = (np.concatenate(parts) for parts in zip(*((b.codes, b.scales) for b in tensors), strict=True))
     offsets = [each.offsets for each in tensors if each.offsets is not None]
     shape = (len(codes), *tensors[0].shape[1:])
-    return BlockTensor(shape, tensors[0].bits, codes, scales, np.concatenate(offsets) if offsets else None)
+    joined = np.concatenate(offsets) if offsets else None
+    return replace(tensors[0], shape=shape, codes=codes, scales=scales, offsets=joined)
 
 
 def in_order_of_columns(tensor: StoredTensor) -> Array:
@@ -178,6 +184,26 @@ def in_order_of_columns(tensor: StoredTensor) -> Array:
 
 def _columns_of(tensor: StoredTensor) -> Array | None:
     return tensor.columns if isinstance(tensor, JoinedTensor) else None
+
+
+_LARGEST_BLOCK, _MULTIPLE = 128, 16
+
+
+def _float_blocks(tensor: StoredTensor) -> BlockTensor | None:
+    """Returns a matrix of floats of 8 bits with scales as blocks along its rows; None where it is none, or has NaN."""
+    if tensor.type is not FP8_E4M3 or tensor.scales is None or tensor.added or len(tensor.shape) != 2:
+        return None
+    rows, depth = tensor.shape
+    high, wide = tensor.scale_blocks
+    common = math.gcd(wide, depth)
+    block = next((size for size in range(_LARGEST_BLOCK, 0, -_MULTIPLE) if common % size == 0), None)
+    codes = tensor.raw().reshape(-1, depth)
+    if block is None or (codes & 127 == 127).any():
+        return None
+    scales = tensor.scales.astype(np.float32).reshape(-(-rows // high), -(-depth // wide))
+    scales = scales[np.arange(rows) // high][:, np.arange(0, depth, block) // wide]
+    scales = scales if tensor.order is None else scales[tensor.order]
+    return BlockTensor(tensor.final_shape, 8, codes.reshape(len(codes), -1, block), scales, is_float=True)
 
 
 def _repeated(scales: Array, blocks: tuple[int, ...], shape: tuple[int, ...], order: Array | None) -> Array:

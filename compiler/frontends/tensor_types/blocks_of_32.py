@@ -10,6 +10,7 @@ from nnefc.frontends.tensor_types.tensor_type import BlockCodes, Bytes, TensorTy
 from nnefc.operators.base import Array
 
 __all__ = [
+    "IN_TABLE",
     "IQ4_NL",
     "MXFP4",
     "NONLINEAR",
@@ -28,6 +29,9 @@ __all__ = [
 _ELEMENTS = 32
 _HALF = np.uint8(0x80)
 
+IN_TABLE = "4-bit codes of a table, exact"
+"""How the compiler keeps bytes that are 16 different ones at most, where an instruction looks them up."""
+
 NONLINEAR = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.int8)
 """The numbers that codes of IQ4_NL and IQ4_XS stand for, times the scale."""
 
@@ -45,13 +49,15 @@ def _fifth_bits(blocks: Bytes, offset: int) -> Bytes:
     return np.unpackbits(blocks[:, offset : offset + 4], axis=1, bitorder="little") << np.uint8(4)
 
 
-def _with_scale(name: str, block_bytes: int, bits: int, codes: Callable[[Bytes], Bytes]) -> TensorType:
+def _with_scale(
+    name: str, block_bytes: int, bits: int, codes: Callable[[Bytes], Bytes], computed: str = ""
+) -> TensorType:
     """Returns a type whose blocks begin with a scale of 16 bits."""
 
     def decode(blocks: Bytes) -> BlockCodes:
         return BlockCodes(bits, codes(blocks), at_offset(blocks, 0, "<f2"))
 
-    return TensorType(name, _ELEMENTS, block_bytes, decode, f"{bits}-bit blocks, exact")
+    return TensorType(name, _ELEMENTS, block_bytes, decode, computed or f"{bits}-bit blocks, exact")
 
 
 def _with_offset(name: str, block_bytes: int, bits: int, codes: Callable[[Bytes], Bytes]) -> TensorType:
@@ -98,11 +104,11 @@ Q5_0 = _with_scale("Q5_0", 22, 8, lambda blocks: (nibbles(blocks[:, 6:]) | _fift
 Q5_1 = _with_offset("Q5_1", 24, 8, lambda blocks: nibbles(blocks[:, 8:]) | _fifth_bits(blocks, 4))
 Q8_0 = _with_scale("Q8_0", 34, 8, _signed(2))
 Q8_1 = _with_scale("Q8_1", 36, 8, _signed(4))  # the sum after the scale is not needed
-IQ4_NL = _with_scale("IQ4_NL", 18, 8, lambda blocks: from_table(nibbles(blocks[:, 2:]), NONLINEAR))
+IQ4_NL = _with_scale("IQ4_NL", 18, 8, lambda blocks: from_table(nibbles(blocks[:, 2:]), NONLINEAR), IN_TABLE)
 MXFP4 = TensorType(
     "MXFP4",
     _ELEMENTS,
     17,
     lambda blocks: four_bit_floats(nibbles(blocks[:, 1:]), powers_of_two(blocks[:, :1])),
-    "8-bit blocks, exact",
+    IN_TABLE,
 )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nnefc.frontends.tensor_types.blocks_of_32 import NONLINEAR, from_table, nibbles
+from nnefc.frontends.tensor_types.blocks_of_32 import IN_TABLE, NONLINEAR, from_table, nibbles
 from nnefc.frontends.tensor_types.tensor_type import BlockCodes, Bytes, TensorType, at_offset
 from nnefc.operators.base import Array
 
@@ -112,6 +112,6 @@ Q3_K = TensorType("Q3_K", _ELEMENTS, 110, _three_bits, "4-bit blocks of 16, exac
 Q4_K = TensorType("Q4_K", _ELEMENTS, 144, _four_bits, "4-bit blocks with offsets, exact")
 Q5_K = TensorType("Q5_K", _ELEMENTS, 176, _five_bits, "8-bit blocks with offsets, exact")
 Q6_K = TensorType("Q6_K", _ELEMENTS, 210, _six_bits, "8-bit blocks of 16, exact")
-IQ4_XS = TensorType("IQ4_XS", _ELEMENTS, 136, _nonlinear, "8-bit blocks, exact")
+IQ4_XS = TensorType("IQ4_XS", _ELEMENTS, 136, _nonlinear, IN_TABLE)
 TQ1_0 = TensorType("TQ1_0", _ELEMENTS, 54, _ternary_of_powers, "4-bit blocks, exact")
 TQ2_0 = TensorType("TQ2_0", _ELEMENTS, 66, _ternary_of_two_bits, "4-bit blocks, exact")

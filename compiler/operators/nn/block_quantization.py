@@ -1,4 +1,4 @@
-"""Products with block-quantized matrices: integers of 2, 4 or 8 bits with one scale per block.
+"""Products with block-quantized matrices: integers of 2, 4 or 8 bits, or floats of 8 bits, with one scale per block.
 
     q[n, k] = (B[n, k / block, …] >> …) & …          w[k, n] = (q[n, k] - zero[n, k / block]) * scale[n, k / block]
                                                      w[k, n] = q[n, k] * scale[n, k / block] + offset[n, k / block]
@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 from tvm import relax, te, tirx
 
-from nnefc.ir.attributes import ADDS_OFFSETS, DEQUANTIZES_BLOCKS, MAY_BE_WIDE, ROW_BYTES
+from nnefc.ir.attributes import ADDS_OFFSETS, DEQUANTIZES_BLOCKS, FLOAT_BLOCKS, MAY_BE_WIDE, ROW_BYTES
 from nnefc.operators.base import Array, Emitter, Operand, Operator, Shape, dtype_of, shape_of
 from nnefc.operators.math.casting import Cast
 from nnefc.support.diagnostics import CompileError
@@ -29,6 +29,7 @@ __all__ = [
     "BlockTensor",
     "TableDequantization",
     "element_of_block",
+    "float_codes",
     "in_blocks",
     "packed",
     "unpacked",
@@ -74,8 +75,31 @@ def _code(byte: tirx.Expr, position: Any, bits: int) -> tirx.Expr:
     return wide >> shift & tirx.const((1 << bits) - 1, "int32")
 
 
+def float_codes(codes: Array) -> Array:
+    """Returns the floats of 8 bits (E4M3) that codes are, float32; codes of NaN are not among them."""
+    exponent = (codes >> 3 & 15).astype(np.int32)
+    mantissa = (codes & 7).astype(np.int32) + np.where(exponent > 0, 8, 0)
+    size = np.ldexp(mantissa.astype(np.float32), np.maximum(exponent, 1) - 10)
+    return np.asarray(np.where(codes > 127, -size, size), np.float32)
+
+
+def _float_of(code: tirx.Expr) -> tirx.Expr:
+    """A float of 8 bits, as float32: its mantissa, shifted by its exponent, is an integer."""
+    zero, one = tirx.const(0, "int32"), tirx.const(1, "int32")
+    exponent = code >> tirx.const(3, "int32") & tirx.const(15, "int32")
+    mantissa = (code & tirx.const(7, "int32")) + tirx.Select(exponent > zero, tirx.const(8, "int32"), zero)
+    size = (mantissa << (tirx.max(exponent, one) - one)).astype("float32") * tirx.const(2.0**-9, "float32")
+    return tirx.Select(code > tirx.const(127, "int32"), tirx.const(0, "float32") - size, size)
+
+
 def element_of_block(
-    tensors: Sequence[te.Tensor], k: tirx.Expr, n: tirx.Expr, bits: int, block: int, adds_offsets: bool
+    tensors: Sequence[te.Tensor],
+    k: tirx.Expr,
+    n: tirx.Expr,
+    bits: int,
+    block: int,
+    adds_offsets: bool,
+    is_float: bool = False,
 ) -> tirx.Expr:
     """An element of a matrix `[K, N]` in blocks, float32.
 
@@ -84,13 +108,17 @@ def element_of_block(
         k, n: its position.
         bits, block: of an integer, and how many share a scale.
         adds_offsets: whether offsets are given, not zero points.
+        is_float: whether integers are floats of 8 bits, without zero points.
     """
     data, scales, *others = tensors
     own, position = (n, tirx.floordiv(k, block)), tirx.floormod(k, block)
     half = tirx.const(1 << (bits - 1), "float32")
     zero = others[0](*own).astype("float32") if others else half
-    code = _code(data(*own, tirx.floordiv(position, 8 // bits)), position, bits).astype("float32")
+    integer = _code(data(*own, tirx.floordiv(position, 8 // bits)), position, bits)
     scale = scales(*own).astype("float32")
+    if is_float:
+        return _float_of(integer) * scale
+    code = integer.astype("float32")
     return code * scale + zero if adds_offsets else (code - zero) * scale
 
 
@@ -122,6 +150,7 @@ class BlockDequantization(Operator):
         row_bytes: to how many bytes, 1 or 2, a product may round its other factor, with a scale for each block; 0 if it
             must not. Two cost some 2e-5 of the largest result.
         adds_offsets: whether what is given besides the scales is added to the scaled integers.
+        is_float: whether integers of 8 bits are floats (E4M3, none of them NaN), and nothing besides scales is given.
     """
 
     depth: int
@@ -129,6 +158,7 @@ class BlockDequantization(Operator):
     may_be_wide: bool = False
     row_bytes: Literal[0, 1, 2] = 2
     adds_offsets: bool = False
+    is_float: bool = False
 
     def shape(self, data: Shape, scales: Shape, zeros: Shape | None = None) -> Shape:
         """Of `[N, blocks, bytes]` integers and `[N, blocks]` scales."""
@@ -159,13 +189,14 @@ class BlockDequantization(Operator):
 
         def dequantized(*tensors: te.Tensor) -> te.Tensor:
             def element(k: tirx.Var, n: tirx.Var) -> tirx.Expr:
-                return element_of_block(tensors, k, n, self.bits, block, self.adds_offsets)
+                return element_of_block(tensors, k, n, self.bits, block, self.adds_offsets, self.is_float)
 
             return te.compute(result, element, name="dequantize_blocks")
 
         attrs = {DEQUANTIZES_BLOCKS: self.bits, ROW_BYTES: self.row_bytes, "op_pattern": _OPAQUE}
         attrs |= {MAY_BE_WIDE: 1} if self.may_be_wide else {}
         attrs |= {ADDS_OFFSETS: 1} if self.adds_offsets else {}
+        attrs |= {FLOAT_BLOCKS: 1} if self.is_float else {}
         return at.compute(dequantized, *given, name="dequantize_blocks", attrs=attrs)
 
 
@@ -179,6 +210,7 @@ class BlockTensor:
         codes: `[N, blocks, bytes]`, uint8, the lowest bits of a byte first.
         scales: `[N, blocks]`, floats.
         offsets: `[N, blocks]`, added after the scale is applied; None where half the range is taken away before.
+        is_float: whether codes of 8 bits are floats (E4M3, none of them NaN), from which nothing is taken away.
     """
 
     shape: tuple[int, ...]
@@ -186,6 +218,7 @@ class BlockTensor:
     codes: Array
     scales: Array
     offsets: Array | None = None
+    is_float: bool = False
 
     @property
     def dtype(self) -> str:
@@ -194,8 +227,10 @@ class BlockTensor:
 
     def values(self) -> Array:
         """The numbers, float32."""
-        elements = unpacked(self.codes, self.bits).astype(np.float32)
         scales = self.scales.astype(np.float32)[..., None]
+        if self.is_float:
+            return np.asarray((float_codes(self.codes) * scales).reshape(self.shape))
+        elements = unpacked(self.codes, self.bits).astype(np.float32)
         if self.offsets is None:
             made = (elements - (1 << (self.bits - 1))) * scales
         else:
@@ -205,7 +240,14 @@ class BlockTensor:
     def lower(self, at: Emitter) -> relax.Expr:
         """The tensor; products and gathers read it as it is, and what else does has it wide in the library."""
         depth = self.codes.shape[1] * self.codes.shape[2] * 8 // self.bits
-        made = BlockDequantization(depth, self.bits, may_be_wide=True, adds_offsets=self.offsets is not None)
+        made = BlockDequantization(
+            depth,
+            self.bits,
+            may_be_wide=True,
+            row_bytes=0 if self.is_float else 2,
+            adds_offsets=self.offsets is not None,
+            is_float=self.is_float,
+        )
         matrix = at.apply(made, self.codes, self.scales, self.offsets)
         return at.reshaped(at.emit(relax.op.permute_dims(matrix)), self.shape)
 

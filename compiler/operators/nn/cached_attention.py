@@ -14,14 +14,14 @@ from nnefc.operators.math.elementwise import element_at
 from nnefc.operators.nn.attention import Attention, MergeHeads
 from nnefc.operators.nn.normalization import RootMeanSquare
 from nnefc.operators.nn.rotary import RotaryEmbedding
-from nnefc.operators.statements import T, each, looped
+from nnefc.operators.statements import T, each, looped, report
 from nnefc.operators.tensor.indexing import Gather
 from nnefc.operators.tensor.shape import Transpose
 from nnefc.support.diagnostics import CompileError
 from nnefc.symbolic.dims import Dimension, expression
 from nnefc.symbolic.unification import unify_dims, unify_shapes
 
-__all__ = ["AppendToCache", "CachedAttention", "FirstPositions", "PaddingMask", "WriteToCache"]
+__all__ = ["AdvancePositions", "AppendToCache", "CachedAttention", "FirstPositions", "PaddingMask", "WriteToCache"]
 
 
 @dataclass(frozen=True)
@@ -124,6 +124,34 @@ class AppendToCache(Operator):
             return tirx.Select(offset < start, tensors[2](scalar, group, kept, e), made)
 
         return at.elements(shape, element, new, first, *([] if cache is None else [cache]), name="append_to_cache")
+
+
+@dataclass(frozen=True)
+class AdvancePositions(Operator):
+    """How many positions sequences have after new ones, `[N]`, int64; a run fails with more than a cache has room for.
+
+    Attributes:
+        context: for how many positions there is room.
+    """
+
+    context: int
+
+    def shape(self, before: Shape, lengths: Shape) -> Shape:
+        """That of both."""
+        if not unify_shapes(before, lengths):
+            raise CompileError(f"the numbers of new positions {list(lengths)} do not fit those before {list(before)}")
+        return before
+
+    def lower(self, at: Emitter, before: Operand, lengths: Operand) -> Operand:
+        shape = self.shape(shape_of(before), shape_of(lengths))
+
+        def write(before: Any, lengths: Any, after: Any) -> None:
+            with each(shape[0], shape[0]) as n:
+                after[n] = before[n].astype("int64") + lengths[n].astype("int64")
+                with T.If(after[n] > self.context), T.Then():
+                    report(f"a sequence would have more tokens than its context of {self.context:,}")
+
+        return looped(at, write, [before, lengths], [(shape, "int64")], "advance_positions")[0]
 
 
 @dataclass(frozen=True)

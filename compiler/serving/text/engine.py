@@ -228,15 +228,22 @@ class Engine:
                 self._begin(job)
 
     def _begin(self, job: Job) -> None:
-        """Gives a job the free sequence with the longest beginning of its prompt; of equal ones the older."""
+        """Gives a job the free sequence that can go on from the longest beginning of its prompt; of equal ones the
+        older.
+        """
         free = [sequence for sequence in self._sequences if sequence.reply is None]
-        sequence = max(free, key=lambda each: (common_beginning(each.held, job.prompt), -each.used))
-        known = min(common_beginning(sequence.held, job.prompt), len(job.prompt) - 1)
-        if known < len(sequence.held) and not self.model.can_rewind:
-            known = 0
+        beginnings = {sequence.number: self._known(sequence, job.prompt) for sequence in free}
+        sequence = max(free, key=lambda each: (beginnings[each.number], -each.used))
+        known = beginnings[sequence.number]
         self._set_length(sequence, known)
         sequence.held = list(job.prompt[:known])
         sequence.reply = _Reply(job, list(job.prompt[known:]), self.model.text_stream())
+
+    def _known(self, sequence: _Sequence, prompt: Sequence[int]) -> int:
+        """Returns how many tokens of a prompt a sequence holds, and can go on from: not all of them."""
+        known = min(common_beginning(sequence.held, prompt), len(prompt) - 1)
+        is_rewound = known < len(sequence.held)
+        return 0 if is_rewound and not self.model.can_rewind_to(known, sequence.number) else known
 
     def _set_length(self, sequence: _Sequence, count: int) -> None:
         lengths = self.model.read_state(_LENGTH)

@@ -37,7 +37,7 @@ class Attended:
         weight: `(loads, batch index, query, key, power)` is what is multiplied with a value; None: the power itself.
         chosen: `(loads, batch index, query, key)` is 0 where a weight is zero even if the power is NaN, else 1;
             None: nowhere.
-        is_converted: whether keys and values are converted to float32 when they are read.
+        is_converted: whether keys and values are converted to float32, or chosen from two tensors, when they are read.
     """
 
     batch: tuple[Dimension, ...]

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import tvm
 from tvm import relax, te, tirx
+from tvm.ir.expr import Call
 
 from nnefc.passes.compute.attention.problem import Attended
 from nnefc.passes.compute.attention.tiled import attend
@@ -81,8 +82,10 @@ def fits(terms: Terms) -> bool:
 
 
 def _is_converted(term: tirx.Expr) -> bool:
-    """Whether a number is converted when it is read."""
-    return isinstance(term, tirx.Cast) or (isinstance(term, tirx.Mul) and isinstance(term.a, tirx.Cast))
+    """Whether a number is converted, or chosen from two tensors, when it is read."""
+    if isinstance(term, tirx.Mul):
+        term = term.a
+    return isinstance(term, tirx.Cast | Call)
 
 
 class _Joiner(Rewriter):

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tvm import relax, tirx
-from tvm.ir.expr import TensorLoad
+from tvm.ir.expr import Call, TensorLoad
 
 from nnefc.ir.attributes import UPDATES
 from nnefc.passes.graph.attention.match_attention import ELEMENT_WISE, AttentionProgram, Found, number_of
@@ -26,7 +26,7 @@ from nnefc.passes.graph.rewriter import is_call, operands, shape_of
 from nnefc.passes.tir.common.expressions import linear_strides, parts_of, substituted, variables_of
 from nnefc.symbolic.dims import Dimension, expression, is_known
 
-__all__ = ["DEPTH", "KEY", "PRODUCT", "QUERY", "AttentionOperand", "Terms", "heads_sharing", "stored_load", "terms_of"]
+__all__ = ["DEPTH", "KEY", "PRODUCT", "QUERY", "AttentionOperand", "Terms", "heads_sharing", "stored_loads", "terms_of"]
 
 QUERY, KEY, DEPTH = (tirx.Var(name, "int64") for name in ("query", "key", "depth"))
 PRODUCT = tirx.Var("product", "float32")
@@ -82,8 +82,8 @@ class Terms:
 
 def heads_sharing(terms: Terms) -> int:
     """Returns the number of adjacent heads that share keys and values, if these lie along memory; otherwise 0."""
-    for element in map(stored_load, (terms.key, terms.value)):
-        if not element.indices[-1].same_as(DEPTH) and not _goes_along(element.indices[-1]):
+    for load in (*stored_loads(terms.key), *stored_loads(terms.value)):
+        if not load.indices[-1].same_as(DEPTH) and not _goes_along(load.indices[-1]):
             return 0
     if not terms.batch:
         return 1
@@ -102,11 +102,16 @@ def heads_sharing(terms: Terms) -> int:
     return math.gcd(*divisors) if divisors else int(heads)
 
 
-def stored_load(element: tirx.Expr) -> tirx.BufferLoad:
-    """Returns the load of what a key or a value is converted from."""
-    while not isinstance(element, TensorLoad):
-        element = element.value if isinstance(element, tirx.Cast) else element.a
-    return element
+def stored_loads(element: tirx.Expr) -> list[tirx.BufferLoad]:
+    """Returns the loads of what a key or a value is converted from, or chosen from."""
+    match element:
+        case TensorLoad():
+            return [element]
+        case tirx.Cast():
+            return stored_loads(element.value)
+        case Call():
+            return [*stored_loads(element.args[1]), *stored_loads(element.args[2])]
+    return stored_loads(element.a)
 
 
 def _goes_along(position: tirx.Expr) -> bool:
@@ -292,9 +297,30 @@ class _Reader:
                 break
             index = _aligned(index, expr)
         converted = self._converted(expr, index)
-        if converted is not None:
-            return converted, factor
-        return tirx.BufferLoad(self._buffer(AttentionOperand(expr, False)), list(index)), factor
+        return self._stored(expr, index) if converted is None else converted, factor
+
+    def _stored(self, expr: relax.Expr, index: Index) -> tirx.Expr:
+        """Returns an element of a tensor, or what a kernel chooses it from."""
+        chosen = self._chosen(expr, index)
+        return tirx.BufferLoad(self._buffer(AttentionOperand(expr, False)), list(index)) if chosen is None else chosen
+
+    def _chosen(self, expr: relax.Expr, index: Index) -> tirx.Expr | None:
+        """Returns an element of keys or values that a kernel chooses from two tensors, such as a ring and new rows.
+
+        None for others.
+        """
+        value = self._program.definitions.get(expr) if isinstance(expr, relax.Var) else None
+        if not is_call(value, "call_tir") or not _uses_any(index, KEY):
+            return None
+        element = element_of_kernel(self._kernels[value.args[0]])
+        choice = None if element is None else element[1]
+        if not isinstance(choice, tirx.Select):
+            return None
+        if not all(isinstance(part, TensorLoad) for part in (choice.true_value, choice.false_value)):
+            return None
+        made = self._of_kernel(value, index, self._other)
+        assert isinstance(made, tirx.Select)
+        return tirx.if_then_else(made.condition, made.true_value, made.false_value)  # of which one is loaded
 
     def _converted(self, expr: relax.Expr, index: Index) -> tirx.Expr | None:
         """Returns an element of a cache that is kept in fewer bits, converted to float32; None for anything else.
@@ -307,10 +333,9 @@ class _Reader:
             if shape_of(value.args[1])[-1:] != (1,) or str(value.args[1].ty.dtype) != "float32":
                 return None
             codes = self._of_cache(narrow, "int8", _aligned(index, value.args[0]))
-            scales, position = self._unmoved(value.args[1], _aligned(index, value.args[1]))
             if codes is None:
                 return None
-            return codes * tirx.BufferLoad(self._buffer(AttentionOperand(scales, False)), list(position))
+            return codes * self._stored(*self._unmoved(value.args[1], _aligned(index, value.args[1])))
         return self._of_cache(value, "float16", index)
 
     def _of_cache(self, value: relax.Expr | None, dtype: str, index: Index) -> tirx.Expr | None:
@@ -321,6 +346,9 @@ class _Reader:
         if str(source.ty.dtype) != dtype:
             return None
         source, index = self._unmoved(source, index)
+        chosen = self._chosen(source, index)
+        if chosen is not None:
+            return chosen.astype("float32")
         written = self._program.definitions.get(source)
         kernel = self._kernels.get(written.args[0]) if is_call(written, "call_tir") else None
         if kernel is None or not kernel.attrs or UPDATES not in kernel.attrs:

@@ -28,6 +28,13 @@ void nnefc_free_aligned(void *memory) { free(memory); }
 #if defined(_WIN32)
 #include <windows.h>
 
+void *nnefc_allocate_pages(size_t bytes) { return VirtualAlloc(NULL, bytes, MEM_RESERVE | MEM_COMMIT, PAGE_READWRITE); }
+
+void nnefc_free_pages(void *memory, size_t bytes) {
+    (void)bytes;
+    if (memory != NULL) VirtualFree(memory, 0, MEM_RELEASE);
+}
+
 uintptr_t nnefc_this_thread(void) { return GetCurrentThreadId(); }
 
 int64_t nnefc_nanoseconds(void) {
@@ -164,9 +171,34 @@ struct nnefc_process {
 
 bool nnefc_process_is_own(const nnefc_process *process) { return process->number == process_number(); }
 
-#if defined(__linux__)
+#if defined(__linux__) || defined(__APPLE__) || defined(__FreeBSD__)
 #include <sys/mman.h>
 
+void *nnefc_allocate_pages(size_t bytes) {
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) return NULL;
+#if defined(__linux__)
+#if !defined(MADV_NOHUGEPAGE)
+#define MADV_NOHUGEPAGE 15
+#endif
+    (void)madvise(memory, bytes, MADV_NOHUGEPAGE); /* a first byte would take 2 MB */
+#endif
+    return memory;
+}
+
+void nnefc_free_pages(void *memory, size_t bytes) {
+    if (memory != NULL) munmap(memory, bytes);
+}
+
+#elif !defined(_WIN32)
+
+void *nnefc_allocate_pages(size_t bytes) { return (void)bytes, NULL; }
+
+void nnefc_free_pages(void *memory, size_t bytes) { (void)memory, (void)bytes; }
+
+#endif
+
+#if defined(__linux__)
 #if !defined(MADV_WIPEONFORK)
 #define MADV_WIPEONFORK 18
 #endif

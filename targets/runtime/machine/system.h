@@ -55,6 +55,18 @@ void *nnefc_allocate_aligned(size_t bytes);
 
 void nnefc_free_aligned(void *memory);
 
+/* Whether the system finds pages of memory when they are first written. */
+#if defined(_WIN32) || defined(__linux__) || defined(__APPLE__) || defined(__FreeBSD__)
+enum { nnefc_has_pages = true };
+#else
+enum { nnefc_has_pages = false };
+#endif
+
+/* Zeros, whose pages take memory when they are first written; for nnefc_free_pages. Null if there are none to be had. */
+void *nnefc_allocate_pages(size_t bytes);
+
+void nnefc_free_pages(void *memory, size_t bytes);
+
 /* A number of the calling thread, not 0, that no other thread has at the same time. */
 #if defined(_WIN32) || defined(NNEFC_WORKERS)
 uintptr_t nnefc_this_thread(void);

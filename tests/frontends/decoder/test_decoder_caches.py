@@ -1,32 +1,45 @@
-"""Caches of keys and values in 16 and in 8 bits: attention to the rounded numbers, and what a session holds."""
+"""Caches of keys and values: rounded numbers, rings of windows, and the memory that a session takes for them."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import nnefc
+from nnefc.driver.artifact import Artifact
 
-HEADS, KEY_HEADS, CONTEXT = 4, 2, 200
+HEADS, KEY_HEADS, SEQUENCES, CONTEXT, ROWS, WINDOW, KEPT = 4, 2, 3, 200_000, 165, 9, 12
 DOCUMENT = """version 1.0;
 extension tract_registry tract_core;
 extension tract_registry nnefc;
 extension tract_symbol S;
 extension tract_assert S >= 1;
 extension tract_assert S <= {context};
+extension tract_symbol B;
+extension tract_assert B >= 1;
+extension tract_assert B <= {sequences};
 
-graph g(tokens, q, k, v) -> (y, z) {{
-    tokens = tract_core_external(shape = [1, S], datum_type = 'i64');
-    q = tract_core_external(shape = [1, {heads}, S, {width}], datum_type = 'f32');
-    k = tract_core_external(shape = [1, {keys}, S, {width}], datum_type = 'f32');
-    v = tract_core_external(shape = [1, {keys}, S, {width}], datum_type = 'f32');
-    (before, lengths) = nnefc_positions(tokens, context = {context});
+graph g(tokens, sequences, q, k, v) -> (y, z) {{
+    tokens = tract_core_external(shape = [B, S], datum_type = 'i64');
+    sequences = tract_core_external(shape = [B], datum_type = 'i64');
+    q = tract_core_external(shape = [B, {heads}, S, {width}], datum_type = 'f32');
+    k = tract_core_external(shape = [B, {keys}, S, {width}], datum_type = 'f32');
+    v = tract_core_external(shape = [B, {keys}, S, {width}], datum_type = 'f32');
+    (before, lengths) = nnefc_positions(tokens, sequences, count = {sequences}, context = {context});
     y = nnefc_cached_attention(q, k, v, before, storage = 'f16');
-    z = nnefc_cached_attention(q, k, v, before, storage = 'q8', window = 9);
+    z = nnefc_cached_attention(q, k, v, before, storage = 'q8', window = {window}, kept = {kept});
 }}
 """
+
+
+def document(folder: Path, width: int) -> Path:
+    sizes = {"heads": HEADS, "keys": KEY_HEADS, "window": WINDOW, "kept": KEPT, "sequences": SEQUENCES}
+    (folder / "graph.nnef").write_text(DOCUMENT.format(context=CONTEXT, width=width, **sizes))
+    return folder
 
 
 def rounded(x: np.ndarray, storage: str) -> np.ndarray:
@@ -47,37 +60,125 @@ def attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, window: int) -> np.nd
     return powers / powers.sum(-1, keepdims=True) @ v
 
 
-@pytest.mark.parametrize("width", [pytest.param(16, marks=pytest.mark.slow), 6])
-def test_attention_reads_what_a_cache_holds(width: int, tmp_path: Path) -> None:
-    """A prompt of more than a block of keys, some tokens, and single ones; rows of zeros and of large numbers."""
-    text = DOCUMENT.format(context=CONTEXT, heads=HEADS, keys=KEY_HEADS, width=width)
-    (tmp_path / "graph.nnef").write_text(text)
-    rng = np.random.default_rng(2)
-    q, k, v = (
-        rng.standard_normal((count, CONTEXT, width)).astype(np.float32) for count in (HEADS, KEY_HEADS, KEY_HEADS)
-    )
-    v[:, 3], v[:, 5] = 0, 1000 * v[:, 5]
-    artifact = nnefc.compile(tmp_path, dump=tmp_path / "dump", dump_after=["join attention"])
-    (joined,) = (tmp_path / "dump").glob("*join_attention.py")
+def numbers(seed: int, rows: int, width: int) -> list[np.ndarray]:
+    """Queries, keys and values."""
+    rng = np.random.default_rng(seed)
+    return [rng.standard_normal((count, rows, width)).astype(np.float32) for count in (HEADS, KEY_HEADS, KEY_HEADS)]
+
+
+def resident() -> int:
+    """Bytes of the process that are in memory."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+
+@pytest.fixture(scope="module", params=[pytest.param(16, marks=pytest.mark.slow), 6])
+def compiled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[int, Path, Artifact]:
+    """The width of heads, what the compiler wrote of its passes, and the library."""
+    folder = tmp_path_factory.mktemp("caches")
+    options: Any = {"dump": folder / "dump", "dump_after": ["join attention"]}
+    return request.param, folder / "dump", nnefc.compile(document(folder, request.param), **options)
+
+
+class Session:
+    """Runs sequences, and compares what each finds with attention to what its caches hold."""
+
+    def __init__(self, model: nnefc.Model, width: int) -> None:
+        self.model = model
+        self.numbers = [numbers(sequence, ROWS, width) for sequence in range(SEQUENCES)]
+        for _, _, v in self.numbers:
+            v[:, 3], v[:, 5] = 0, 1000 * v[:, 5]
+
+    def run(self, **lengths: int) -> None:
+        """As many more positions of each sequence, by its number behind a letter."""
+        counts, steps = self.model.read_state("P"), max(lengths.values())
+        own = {int(name[1:]): length for name, length in lengths.items()}
+        tokens = np.full((len(own), steps), -1)
+        given = [np.full((len(own), x.shape[0], steps, x.shape[2]), 1e4, np.float32) for x in self.numbers[0]]
+        for row, (sequence, length) in enumerate(own.items()):
+            tokens[row, :length] = 1
+            for x, whole in zip(given, self.numbers[sequence], strict=True):
+                x[row, :, :length] = whole[:, counts[sequence] : counts[sequence] + length]
+        results = self.model(tokens, np.array(list(own)), *given)
+        for row, (sequence, length) in enumerate(own.items()):
+            start, end = counts[sequence], counts[sequence] + length
+            q, *caches = self.numbers[sequence]
+            for found, storage, window in zip(results, ("f16", "q8"), (CONTEXT, WINDOW), strict=True):
+                k, v = (rounded(x[:, :end], storage) for x in caches)
+                wanted = attention(q[:, start:end].astype(np.float64), k, v, window)
+                bound = 1e-5 * np.abs(v).max()
+                made = np.asarray(found)[row, :, :length]
+                np.testing.assert_allclose(made, wanted, rtol=0, atol=bound, err_msg=f"{storage} {lengths}")
+
+    def set_back(self, sequence: int, count: int) -> None:
+        counts = self.model.read_state("P")
+        counts[sequence] = count
+        self.model.write_state("P", counts)
+
+
+def test_attention_reads_what_a_cache_holds(compiled: tuple[int, Path, Artifact]) -> None:
+    """A prompt of more than a block of keys, some tokens, and single ones, of sequences of different lengths."""
+    width, dump, artifact = compiled
+    (joined,) = dump.glob("*join_attention.py")
     kernels = [line for line in joined.read_text().splitlines() if "def attention" in line]
     assert ["float16" in line or "int8" in line for line in kernels] == [True, True]  # caches are read as they are
     with artifact.load(threads=1) as model:
-        kinds = sorted(state.dtype for state in model.states)
-        assert kinds == ["float16", "float16", "float32", "float32", "int64", "int8", "int8"]
-        for start, end in ((0, 150), (150, 163), (163, 164), (164, 165)):
-            own = [x[None, :, start:end] for x in (q, k, v)]
-            results = model(np.zeros((1, end - start), np.int64), *own)
-            for found, storage, window in zip(results, ("f16", "q8"), (CONTEXT, 9), strict=True):
-                kept = [rounded(x[:, :end], storage) for x in (k, v)]
-                wanted = attention(q[:, start:end].astype(np.float64), *kept, window)
-                bound = 1e-5 * np.abs(kept[1]).max()
-                np.testing.assert_allclose(
-                    np.asarray(found)[0], wanted, rtol=0, atol=bound, err_msg=f"{storage} {start}"
-                )
+        held = sorted((state.dtype, state.shape[2]) for state in model.states if len(state.shape) == 4)
+        assert held == sorted([("float16", CONTEXT), ("int8", KEPT), ("float32", KEPT)] * 2)
+        session = Session(model, width)
+        for lengths in (
+            {"s0": 150},
+            {"s0": 13},
+            {"s2": 20, "s1": 3},
+            {"s1": 1, "s2": 1},
+            {"s0": 1},
+            {"s1": 13, "s0": 1},
+        ):
+            session.run(**lengths)
+        assert model.read_state("P").tolist() == [165, 17, 21] and not model.can_rewind
+        for sequence, count in enumerate((165, 17, 21)):
+            first = count - (KEPT - (WINDOW - 1))
+            assert model.can_rewind_to(first, sequence) and not model.can_rewind_to(first - 1, sequence)
+        session.set_back(0, 161)
+        session.run(s2=4, s0=2)
+        session.set_back(1, 12)
+        with pytest.raises(nnefc.RunError, match="set back by more tokens than the caches of its windows hold"):
+            session.run(s1=1)
+        session.set_back(1, 0)
+        session.run(s1=11)
+        session.run(s1=1)
+        assert model.can_rewind_to(1, 1)  # nothing is overwritten yet
 
 
-def test_an_unknown_storage_is_refused(tmp_path: Path) -> None:
-    text = DOCUMENT.format(context=CONTEXT, heads=HEADS, keys=KEY_HEADS, width=16).replace("'q8'", "'q9'")
-    (tmp_path / "graph.nnef").write_text(text)
-    with pytest.raises(nnefc.CompileError, match="'storage' is 'q9', not one of f32, f16, q8"):
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the size of the process from Linux")
+def test_a_session_takes_memory_for_what_its_caches_hold(compiled: tuple[int, Path, Artifact]) -> None:
+    width, _, artifact = compiled
+    room = artifact.description.state_bytes
+    assert room > 4 * SEQUENCES * KEY_HEADS * width * CONTEXT
+    given = [np.zeros((1, 20), np.int64), np.array([1]), *(x[None] for x in numbers(4, 20, width))]
+    with artifact.load(threads=1) as model:
+        before = resident()
+        with model.session(threads=1) as other:
+            first = other(*given)
+            with other.fork(threads=1) as third:
+                for session in (other, third):
+                    session.write_state("P", np.zeros(SEQUENCES, np.int64))
+                    for one, again in zip(first, session(*given), strict=True):
+                        np.testing.assert_array_equal(one, again)
+                    session.reset()
+                    assert not session.read_state("P").any()
+                assert resident() - before < room // 4
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("'q8'", "'q9'", "'storage' is 'q9', not one of f32, f16, q8"),
+        ("kept = 12", "kept = 7", "caches of 7 positions do not hold those of a window of 9 before a query"),
+        ("window = 9, ", "", "caches of 12 positions do not hold those of a window of 0 before a query"),
+    ],
+)
+def test_caches_that_cannot_be_are_refused(old: str, new: str, message: str, tmp_path: Path) -> None:
+    path = document(tmp_path, 16) / "graph.nnef"
+    path.write_text(path.read_text().replace(old, new))
+    with pytest.raises(nnefc.CompileError, match=message):
         nnefc.compile(tmp_path)

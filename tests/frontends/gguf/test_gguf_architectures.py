@@ -4,6 +4,7 @@ with."""
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import gguf
 import numpy as np
@@ -86,7 +87,8 @@ def test_gpt_oss(tmp_path: Path) -> None:
     writer.close()
     with torch.no_grad():
         wanted = np.asarray(model(torch.tensor(TOKENS[None]), use_cache=False).logits[0])
-    with nnefc.compile(tmp_path / "m.gguf", strict=True, context=32, kv_cache="f32").load(threads=1) as compiled:
+    options: Any = {"strict": True, "context": 32, "kv_cache": "f32", "rewind": 0}
+    with nnefc.compile(tmp_path / "m.gguf", **options).load(threads=1) as compiled:
         for seen, end in ((0, 7), (7, 22), (22, 23), (23, 24)):
             (found,) = np.asarray(compiled(TOKENS[None, seen:end]))
             assert np.abs(found - wanted[end - 1]).max() < 1e-4 * np.abs(wanted).max()

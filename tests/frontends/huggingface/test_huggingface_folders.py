@@ -18,6 +18,7 @@ from nnefc.frontends.huggingface.config import architecture_of, hyperparameters_
 from nnefc.frontends.huggingface.quantized import dequantizable
 from nnefc.frontends.huggingface.safetensors import read_shards
 from nnefc.frontends.huggingface.text_parts import text_configuration, text_tensors, without_predictors
+from nnefc.operators.nn.block_quantization import BlockTensor
 
 RNG = np.random.default_rng(4)
 
@@ -95,8 +96,14 @@ def test_floats_of_8_bits_are_multiplied_with_their_scales(tmp_path: Path) -> No
     assert list(found) == ["w.weight"]
     exponent, mantissa = (codes >> 3 & 15).astype(float), (codes & 7) / 8
     wanted = np.where(exponent > 0, (1 + mantissa) * 2.0 ** (exponent - 7), mantissa * 2.0**-6)
-    wanted = np.where(codes >= 128, -wanted, wanted) * scales[np.arange(8)[:, None] // 6, np.arange(32) // 30]
+    numbers = np.where(codes >= 128, -wanted, wanted)
+    wanted = numbers * scales[np.arange(8)[:, None] // 6, np.arange(32) // 30]
     np.testing.assert_array_equal(found["w.weight"].value(), wanted.astype(np.float32))
+    given["quantization_config"]["weight_block_size"] = [6, 16]  # blocks of as many elements in each row
+    blocks = dequantizable(tensors, given, tmp_path)["w.weight"].rows(np.array([7, 2])).value()
+    assert isinstance(blocks, BlockTensor) and blocks.is_float
+    wanted = numbers * scales[np.arange(8)[:, None] // 6, np.arange(32) // 16]
+    np.testing.assert_array_equal(blocks.values(), wanted[[7, 2]].astype(np.float32))
     with pytest.raises(nnefc.CompileError, match=r"'w\.weight' do not fit"):
         dequantizable(tensors, {"quantization_config": {"quant_method": "fp8", "weight_block_size": [4, 4]}}, tmp_path)
 

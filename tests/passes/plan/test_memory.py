@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tvm.ir import GlobalVar
 
 from nnefc.ir.network import Body, Loop
+from nnefc.passes.plan.late_updates import with_late_updates
 from nnefc.passes.plan.memory import COUNTER_BYTES, BufferCopy, MemoryLocation, MemoryPlan, plan_memory
 from nnefc.passes.plan.offsets import Storage, alive_at, assign_offsets
 from nnefc.passes.plan.program import Buffer, IfStep, LoopStep, MemoryKind, Program, Step
@@ -81,6 +82,7 @@ class Writer:
             constants=tuple(np.zeros(constant.bytes, np.uint8) for constant in self.constants),
             kernels={},
         )
+        program = with_late_updates(program, self.in_place)
         return program, plan_memory(program, self.in_place, self.workspaces)
 
 
@@ -370,6 +372,16 @@ def test_a_state_is_updated_where_it_is_unless_its_old_value_is_needed_later(lat
     copies = [action for action in plan.actions if isinstance(action, BufferCopy)]
     assert [copy.bytes for copy in copies] == ([64, 64] if later else [])
     assert (plan.positions[new] == MemoryLocation("state", 0, 0)) != later
+
+
+def test_an_update_comes_behind_all_readers_of_the_old_value() -> None:
+    writer = Writer()
+    states, x = [writer.state(64), writer.state(128)], writer.input(64)
+    new = [writer.reshape(writer.update(writer.reshape(state), [x])) for state in states]
+    made = [writer.compute([state, x], 8) for state in states]
+    plan = check(writer, [writer.compute([writer.reshape(states[0]), *made], 8)], new)
+    assert not any(isinstance(action, BufferCopy) for action in plan.actions)
+    assert plan.workspace_bytes < 64 + 128
 
 
 def test_a_long_chain_of_updates_takes_time_in_proportion() -> None:

@@ -8,7 +8,8 @@
 
     weight [N, K], SCB [N]            signed bytes, and the number that 127 stands for in each row
 
-A number of the table is stored as the nearest of 255 multiples of one number, within a 254th of the largest of a block.
+A number of the table becomes the nearest of 255 multiples of one number, within a 254th of the largest of a block; the
+library has codes of 4 bits where an instruction of the target looks up bytes.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def _four_bits(module: Module, kind: str, parts: tuple[str, ...]) -> JoinedTenso
         sizes = f"the shape {shown(state.get('shape'))} and blocks of {shown(state.get('blocksize'))}"
         raise module.refused(f"has {len(codes.data):,} bytes of codes, and a state with {sizes}")
     join = partial(_decoded, module, (shape[0], shape[1]), block[0], state)
-    computed = "8-bit blocks, within 1/254 of a block's largest element"
+    computed = "4-bit codes of a table, within 1/254 of a block's largest element"
     stored = TensorType(kind.upper(), 1, 1, codes.type.decode, computed)
     return module.joined(stored, shape, parts, join)
 

@@ -49,14 +49,19 @@ class Sequences:
         count: how many a session has room for.
         context: how many positions each may have.
         past: how many the longest one of this run had before.
-        kept: of tensors that are kept, by their storage, the new positions and those before.
+        lengths: how many new ones each of this run has, `[B]`.
+        kept: of tensors that are kept, by their storage and the length of their ring, the new positions and those
+            before.
+        rings: windows, and lengths of their rings, whose limits a state keeps.
     """
 
     numbers: Operand | None
     count: int
     context: int
     past: Dimension
-    kept: dict[tuple[Operand, str], Operand] = field(default_factory=dict)
+    lengths: Operand
+    kept: dict[tuple[Operand, str, int], Operand] = field(default_factory=dict)
+    rings: set[tuple[int, int]] = field(default_factory=set)
 
 
 class DynamicEmitter(Lowering):

@@ -3,12 +3,16 @@
     (before, lengths) = nnefc_positions(tokens, context = 2048);                       [1], [1]
     (before, lengths) = nnefc_positions(tokens, sequences, count = 8, context = 2048);     [B], [B]
     y = nnefc_cached_attention(q, k, v, before, window = 512);                              [B, H, S, E]
+    y = nnefc_cached_attention(q, k, v, before, window = 512, kept = 767);                  the same, of a ring
     y = nnefc_attention(q, k, v, lengths);                                                  [B, H, S, E]
 
 The state `P` counts the positions of each sequence; others hold their keys and values. A run has as many of the
 sequences as it likes, by their numbers: `tokens` are `[B, S]`, and `sequences`, `[B]`, says whose they are. Tokens
 behind the end of a shorter one are -1. Without `sequences`, B is 1, and all tokens count. `nnefc_attention` is that of
 whole texts, none of which is kept.
+
+Where caches are rings, states whose names begin with `rewind_limit` have the smallest number, but 0, that `P` can be
+set to.
 """
 
 from __future__ import annotations
@@ -23,12 +27,13 @@ from nnefc.operators.math.casting import Cast
 from nnefc.operators.math.elementwise import apply
 from nnefc.operators.math.reduction import Maximum, Sum
 from nnefc.operators.nn.attention import Attention
-from nnefc.operators.nn.cached_attention import WriteToCache
+from nnefc.operators.nn.cached_attention import AdvancePositions, WriteToCache
+from nnefc.operators.nn.ring_cache import ReadRing, RewindLimits, WriteToRing
 from nnefc.operators.tensor.indexing import Gather
 from nnefc.operators.tensor.scatter import ScatterElements
 from nnefc.operators.tensor.shape import Slice
 from nnefc.support.diagnostics import CompileError
-from nnefc.symbolic.dims import is_known
+from nnefc.symbolic.dims import is_known, minimum
 from nnefc.symbolic.unification import unify_dims, unify_shapes
 
 __all__: list[str] = []
@@ -53,29 +58,30 @@ def _positions(context: ExtensionContext, args: Arguments) -> tuple[Operand, Ope
         )
     if at.sequences:
         raise CompileError("positions are advanced twice: a graph has one 'nnefc_positions'")
-    maximum = args.context - 1
+    largest = args.context - 1
     if one:
         state = at.state("P", np.array(0))
-        past = at.past("P", state, maximum)
+        past = at.past("P", state, largest)
         before, lengths = at.reshaped(state, (1,)), at.reshaped(at.tensor(shape[1], "int64"), (1,))
-        numbers, after = None, at.tensor(past + shape[1], "int64")
+        numbers = None
     else:
         state = at.state("P", np.zeros(args.count, np.int64))
         numbers = at.apply(Gather(0), np.arange(args.count), args.sequences)  # which are looked at here, once for all
         before = at.apply(Gather(0, "clip"), state, numbers)
-        past = at.past("P", at.apply(Maximum((0,)), before), maximum)
+        past = at.past("P", at.apply(Maximum((0,)), before), largest)
         given = apply(at, "greater_equal", args.tokens, at.number(0, args.tokens))
         lengths = at.apply(Sum((1,)), at.apply(Cast("int64"), given))
-        after = at.apply(ScatterElements(0), state, numbers, apply(at, "add", before, lengths))
+    counts = at.apply(AdvancePositions(args.context), before, lengths)
+    after = at.reshaped(counts, ()) if numbers is None else at.apply(ScatterElements(0), state, numbers, counts)
     at.update(state, after)
-    at.sequences[before] = Sequences(numbers, args.count, args.context, past)
+    at.sequences[before] = Sequences(numbers, args.count, args.context, past, lengths)
     return before, lengths
 
 
 @_NNEFC.operator(
     "fragment nnefc_cached_attention(q: tensor<scalar>, k: tensor<scalar>, v: tensor<scalar>, before: tensor<integer>, "
     "scale: scalar = 0.0, softcap: scalar = 0.0, window: integer = 0, sink: tensor<scalar> = 0.0, "
-    "storage: string = 'f32') -> (y: tensor<scalar>)",
+    "storage: string = 'f32', kept: integer = 0) -> (y: tensor<scalar>)",
     promotes=False,
     limits="`before` is of `nnefc_positions`",
 )
@@ -87,6 +93,9 @@ def _cached_attention(context: ExtensionContext, args: Arguments) -> Operand:
     `[1, H]`, is a score of each head that has a share in the softmax, but no value. Keys and values are kept as float32
     (`f32`), rounded to float16 (`f16`), or to int8 with a scale for each head and position (`q8`). A tensor that is
     kept for several of these operators, with one storage, is kept once.
+
+    With a window, `kept` says how many positions are kept, `window - 1` or more; 0 for all of the context. A sequence
+    can then be set back by the positions that are kept besides those of the window, or begin again.
     """
     at = context.at
     of = None if isinstance(args.before, np.ndarray) else at.sequences.get(args.before)
@@ -94,7 +103,10 @@ def _cached_attention(context: ExtensionContext, args: Arguments) -> Operand:
         raise CompileError("'before' is not a result of 'nnefc_positions'")
     if args.storage not in _STORAGES:
         raise CompileError(f"'storage' is '{args.storage}', not one of {', '.join(_STORAGES)}")
-    keys, values = (_held(context, args.storage, x, args.before, of) for x in (args.k, args.v))
+    rows = _ring_rows(args.window, args.kept, of)
+    if rows:
+        _limit_rewinds(context, args.window, rows, args.before, of)
+    keys, values = (_held(context, args.storage, x, args.before, of, rows) for x in (args.k, args.v))
     left = args.window - 1 if args.window > 0 else None
     attention = Attention(args.scale or None, causal=True, left=left, softcap=args.softcap)
     sink = at.reshaped(args.sink, (shape_of(args.q)[1],)) if rank_of(args.sink) else None
@@ -131,45 +143,73 @@ def _attention(context: ExtensionContext, args: Arguments) -> Operand:
     return made
 
 
-def _held(context: ExtensionContext, storage: str, new: Operand, before: Operand, of: Sequences) -> Operand:
+def _ring_rows(window: int, kept: int, of: Sequences) -> int:
+    """Returns how many positions the rings of an attention hold; 0 where caches hold the whole context.
+
+    Raises:
+        CompileError: there is no window, or it does not fit.
+    """
+    if kept and not 0 < window <= kept + 1:
+        raise CompileError(f"caches of {kept} positions do not hold those of a window of {window} before a query")
+    return kept if kept < of.context else 0
+
+
+def _limit_rewinds(context: ExtensionContext, window: int, rows: int, before: Operand, of: Sequences) -> None:
+    """Keeps how far each sequence can be set back, and lets runs fail that go on from fewer positions."""
+    if (window, rows) in of.rings:
+        return
+    of.rings.add((window, rows))
+    at = context.at
+    limits = at.state("rewind_limit", np.zeros(of.count, np.int64))
+    given = [limits, before, of.lengths, *([] if of.numbers is None else [of.numbers])]
+    at.update(limits, at.apply(RewindLimits(window, rows), *given))
+
+
+def _held(context: ExtensionContext, storage: str, new: Operand, before: Operand, of: Sequences, rows: int) -> Operand:
     """The new positions and those before, of a state that other operators may read, too."""
     if isinstance(new, np.ndarray):
-        return _STORAGES[storage](context, new, before, of)
-    if (new, storage) not in of.kept:
-        of.kept[new, storage] = _STORAGES[storage](context, new, before, of)
-    return of.kept[new, storage]
+        return _STORAGES[storage](context, new, before, of, rows)
+    if (new, storage, rows) not in of.kept:
+        of.kept[new, storage, rows] = _STORAGES[storage](context, new, before, of, rows)
+    return of.kept[new, storage, rows]
 
 
-def _kept(context: ExtensionContext, new: Operand, before: Operand, of: Sequences, name: str = "cache") -> Operand:
-    """The new positions and those before, `[B, G, P + S, E]`, of a state that has them all."""
+def _kept(
+    context: ExtensionContext, new: Operand, before: Operand, of: Sequences, rows: int, name: str = "cache"
+) -> Operand:
+    """The new positions and those before, `[B, G, P + S, E]`, of a state that has them all, or a ring of `rows`."""
     at, shape = context.at, shape_of(new)
     if len(shape) != 4 or not is_known(shape[1], shape[3]):
         raise CompileError(f"keys and values are [batch, heads, positions, width], not {list(shape)}")
-    cache = at.state(
-        f"{at.hint}_{name}", np.zeros((of.count, shape[1], of.context, shape[3]), numpy_dtype(dtype_of(new)))
-    )
-    given = [new, cache, before] if of.numbers is None else [new, cache, before, of.numbers]
-    kept = at.apply(WriteToCache(), *given)
+    numbers = [] if of.numbers is None else [of.numbers]
+    held = of.count, shape[1], rows or of.context, shape[3]
+    total = minimum(of.past + shape[2], of.context)  # a shorter sequence may end before the longest one's new tokens
+    cache = at.state(f"{at.hint}_{name}", np.zeros(held, numpy_dtype(dtype_of(new))))
+    if rows:
+        found: Operand = at.apply(ReadRing(total), new, cache, before, *numbers)
+        at.update(cache, at.apply(WriteToRing(), new, cache, before, of.lengths, *numbers))
+        return found
+    kept = at.apply(WriteToCache(), new, cache, before, *numbers)
     at.update(cache, kept)
-    seen: Operand = at.apply(Slice({2: (0, of.past + shape[2], 1)}), kept)
+    seen: Operand = at.apply(Slice({2: (0, total, 1)}), kept)
     return seen if of.numbers is None else at.apply(Gather(0, "clip"), seen, of.numbers)
 
 
-def _kept_as_fp16(context: ExtensionContext, new: Operand, before: Operand, of: Sequences) -> Operand:
+def _kept_as_fp16(context: ExtensionContext, new: Operand, before: Operand, of: Sequences, rows: int) -> Operand:
     """The same, rounded to float16."""
     at = context.at
-    kept: Operand = at.apply(Cast("float32"), _kept(context, at.apply(Cast("float16"), new), before, of))
+    kept: Operand = at.apply(Cast("float32"), _kept(context, at.apply(Cast("float16"), new), before, of, rows))
     return kept
 
 
-def _kept_as_int8(context: ExtensionContext, new: Operand, before: Operand, of: Sequences) -> Operand:
+def _kept_as_int8(context: ExtensionContext, new: Operand, before: Operand, of: Sequences, rows: int) -> Operand:
     """The same, rounded to integers with a scale for each head and position, which have a state of their own."""
     at = context.at
     largest = at.apply(Maximum((3,), keepdims=True), apply(at, "abs", new))
     scales = apply(at, "divide", apply(at, "maximum", largest, at.number(_TINY, new)), at.number(127, new))
     codes = at.apply(Cast("int8"), apply(at, "round", apply(at, "divide", new, scales)))
-    kept = at.apply(Cast("float32"), _kept(context, codes, before, of))
-    return apply(at, "multiply", kept, _kept(context, scales, before, of, "scales"))
+    kept = at.apply(Cast("float32"), _kept(context, codes, before, of, rows))
+    return apply(at, "multiply", kept, _kept(context, scales, before, of, rows, "scales"))
 
 
 _TINY = 1e-30
