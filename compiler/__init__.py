@@ -14,7 +14,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from nnefc.support.diagnostics import CompileError, InternalWarning, ModelWarning, compiler_missing
+from nnefc.support.deferred_methods import defer_methods
+
+defer_methods(__name__)  # before the first data class of the package
+
+from nnefc.support.diagnostics import CompileError, InternalWarning, ModelWarning, compiler_missing  # noqa: E402
 
 if TYPE_CHECKING:
     from types import ModuleType

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 
+from nnefc.support.blas_threads import sleep_when_idle
 from nnefc.support.process_end import end_process
 
 __all__ = ["main"]
@@ -18,6 +19,7 @@ def main() -> None:
     Cycles of objects are left alone, and so is what is left in the end.
     """
     gc.disable()
+    sleep_when_idle()
     signal.signal(signal.SIGTERM, _end)
     signal.signal(signal.SIGINT, _interrupted)
     try:

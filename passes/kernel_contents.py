@@ -28,7 +28,7 @@ from nnefc.ir.rebuild import with_fields
 from nnefc.passes.backend import KernelUse, Settings
 from nnefc.symbolic.prover import known
 
-__all__ = ["content_of", "with_numbered_variables"]
+__all__ = ["content_of", "content_of_entry", "with_numbered_variables"]
 
 _DIGITS = 32
 """Of the digest."""
@@ -64,6 +64,17 @@ def content_of(use: KernelUse, settings: Settings) -> str | None:
         facts,
         _renamed(text, names),
     )
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:_DIGITS]
+
+
+def content_of_entry(entry: tirx.PrimFunc, settings: Settings) -> str | None:
+    """Returns a digest of the function that calls a network's kernels: of its text with the names of variables, which
+    debugging information has; None where it has parts without a text.
+    """
+    text = entry.script()
+    if _METADATA in text:
+        return None
+    parts = (repr(settings.target.host), str(settings.strict), text)
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:_DIGITS]
 
 

@@ -29,6 +29,7 @@ from nnefc.passes.kernel_contents import content_of, with_numbered_variables
 from nnefc.passes.legalize.element_wise import ELEMENT_WISE
 from nnefc.passes.legalize.quantization import QUANTIZATION
 from nnefc.passes.legalize.reductions import REDUCTIONS
+from nnefc.passes.legalize.repeated_calls import repeating
 from nnefc.passes.legalize.reshape_views import VIEWS
 from nnefc.passes.manager import Pass, PassManager, Phase
 from nnefc.passes.plan.entry import ControlledCall, entry_function
@@ -161,8 +162,8 @@ def _modules(part: Network | Body) -> Iterator[tvm.IRModule]:
 
 
 def legalizations(own: Mapping[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
-    """Returns the legalizations of Relax operators by name, with those of a backend's `own`."""
-    return {name: _noted(name, legalize) for name, legalize in {**_LEGALIZATIONS, **own}.items()}
+    """Returns the legalizations of Relax operators by name, with those of a backend's `own`, for one module."""
+    return {name: _noted(name, legalize) for name, legalize in repeating({**_LEGALIZATIONS, **own}).items()}
 
 
 def _noted(name: str, legalize: Callable[..., Any]) -> Callable[..., Any]:

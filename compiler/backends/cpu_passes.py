@@ -266,7 +266,11 @@ POINTERS = (
     TRIP_COUNTS,
     pointers("assembly microkernels", lambda f, c: emit_microkernels(f, c.target), where=cpu.UNCHECKED, optional=True),
     pointers("import LLVM functions", lambda f, c: call_llvm_functions(f, c.machine)),
-    pointers("loop pointers", on_function(strength_reduce_pointers), optional=True),
+    pointers(
+        "loop pointers",
+        lambda f, c: strength_reduce_pointers(f, c.machine.quirks.searches_deep_loops),
+        optional=True,
+    ),
     pointers("disable unrolling", on_function(disable_unrolling), optional=True),
     pointers("mark checks", cpu.mark_checks, where=cpu.CHECKED_KERNELS),
     EXPORT,

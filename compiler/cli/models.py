@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -38,17 +37,15 @@ class Libraries:
                 f"{file} is a model, and only libraries are signed",
                 hint=f"nnefc compile {file} -o {file.name.partition('.')[0]}.so, then sign that, or leave out --key",
             )
-        from rich.console import Console
-
         from nnefc.driver.caching.cache import library_of
         from nnefc.driver.option_keywords import compile_options
-        from nnefc.driver.terminal_progress import ProgressPhases
+        from nnefc.driver.terminal_progress import command_progress
 
         options = compile_options("nnefc.compile", self._options, "llvm")
         self._count += 1
         folder = self._folder / str(self._count)
         folder.mkdir()
-        return library_of(file, options, folder, progress=ProgressPhases(Console(stderr=True, quiet=not _is_watched())))
+        return library_of(file, options, folder, progress=command_progress())
 
 
 @contextmanager
@@ -61,7 +58,3 @@ def opened_libraries(key: Path | None = None, **options: Any) -> Iterator[Librar
     """
     with temporary_folder("nnefc-libraries-") as folder:
         yield Libraries(folder, key, options)
-
-
-def _is_watched() -> bool:
-    return sys.stderr.isatty()

@@ -358,9 +358,12 @@ def compile_network(
             c_code = c_objects(c_files(joined(parts).module), levels[0].manager.backend.target.host)
             codes: list[Code] = []
             for level in levels:
-                objects = level.generator.finish(*(program.entry for program in level.programs[special.only :]))
-                if kernels is not None:
-                    kernels.add(chain(*(program.kernels for program in level.programs)), level.generator.object_of)
+                entries = [program.entry for program in level.programs[special.only :]]
+                if kernels is not None and level.manager.backend.names_by_content:
+                    called = chain(*(program.kernels for program in level.programs))
+                    objects = kernels.objects(level.generator, called, entries, level.manager.settings)
+                else:
+                    objects = level.generator.finish(*entries)
                 objects += () if codes else c_code
                 write = None if dump is None else dump.text
                 codes.append(level.manager.backend.finish(joined(level.programs), objects, level.manager, write))

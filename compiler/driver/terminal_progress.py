@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from nnefc.driver.progress import Progress
 
-__all__ = ["BriefProgress", "ProgressPhases", "session_progress"]
+__all__ = ["BriefProgress", "ProgressPhases", "command_progress", "session_progress"]
 
 _LOG = logging.getLogger("nnefc")
 
@@ -129,6 +129,18 @@ class BriefProgress(ProgressPhases):
 
     def _write(self, phases: list[tuple[int, str, float]]) -> None:
         pass
+
+
+def command_progress(verbose: bool = False) -> ProgressPhases | None:
+    """Returns what prints the phases of a command; None where stderr is no terminal, unless the command is verbose.
+
+    Where nothing is printed, rich is not imported.
+    """
+    if not (verbose or sys.stderr.isatty()):
+        return None
+    from rich.console import Console
+
+    return ProgressPhases(Console(stderr=True))
 
 
 def session_progress(model: str) -> Progress | None:

@@ -46,6 +46,7 @@ _AT_FIRST_USE = frozenset(
         "tvm.s_tir.meta_schedule",
         "tvm.topi.gpu",
         "tvm.topi.image",
+        "tvm_ffi.cpp",
     }
 )
 """Modules of TVM that the compiler does not use, and that TVM itself imports as a whole."""

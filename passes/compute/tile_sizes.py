@@ -122,7 +122,9 @@ def choose_tile(
         # Columns come from an outer cache, rows mostly from the first.
         return tile.share(target, steps, spread), -(tile.outer_rows * tile.rows + 2 * tile.columns)
 
-    candidates = [RegisterTile(a, b, c) for a, b, c in product(*map(_divisors, (outer_extent, extent, columns)))]
+    sides = product(*map(_divisors, (outer_extent, extent, columns)))
+    # Sums alone exceed the registers of nearly all tiles.
+    candidates = (RegisterTile(a, b, c) for a, b, c in sides if a * b * c <= target.vectors.registers)
     return max((tile for tile in candidates if tile.fits(target, steps, spread)), key=rank)
 
 

@@ -136,32 +136,32 @@ def _constant_bindings(
     narrow weights stay narrow.
     """
     func, kernels = mod["main"], _kernels(mod)
-    weights = stored_weights(func, not converts)
-    budget = Budget.for_constants(_constant_elements(func))
     found: dict[relax.Var, relax.Binding] = {}
-
-    def known(expr: relax.Expr) -> bool:
-        match expr:
-            case relax.Var():
-                return expr in found
-            case relax.Tuple():
-                return all(known(field) for field in expr.fields)
-            case relax.TupleGetItem():
-                return known(expr.tuple_value)
-            case relax.Call() if control_index(expr) is not None or is_call(expr, *keep):
-                return False
-            case relax.Call():
-                called = [o for o in operands(expr) if isinstance(o, relax.GlobalVar)]
-                tensors = [o for o in operands(expr) if not isinstance(o, relax.GlobalVar)]
-                return all(known(t) for t in tensors) and not any(_stays(mod[k], dequantized) for k in called)
-        return True
-
-    for binding in bindings_of(func):
-        if not known(binding.value) or binding.var in weights or _is_dynamic(binding, kernels):
+    constant = (  # nearly all bindings read what is computed at run time
+        binding
+        for binding in bindings_of(func)
+        if all(var in found for var in variables_read(binding.value))
+        and not _is_computed_later(binding.value, mod, keep, dequantized)
+    )
+    weights, budget = None, None
+    for binding in constant:
+        if weights is None or budget is None:
+            weights = stored_weights(func, not converts)
+            budget = Budget.for_constants(_constant_elements(func))
+        if binding.var in weights or _is_dynamic(binding, kernels):
             continue
         if budget.covers(binding, kernels):
             found[binding.var] = binding
     return found
+
+
+def _is_computed_later(value: relax.Expr, mod: tvm.IRModule, keep: tuple[str, ...], dequantized: bool) -> bool:
+    """Whether a call stays, although all that it reads is constant."""
+    if not isinstance(value, relax.Call):
+        return False
+    if control_index(value) is not None or is_call(value, *keep):
+        return True
+    return any(isinstance(read, relax.GlobalVar) and _stays(mod[read], dequantized) for read in operands(value))
 
 
 def _is_dynamic(binding: relax.Binding, kernels: Kernels) -> bool:

@@ -67,6 +67,10 @@ class Quirks:
             sums are cut into fewer, longer parts. Goes when they spill only what the loop does not use.
         converts_lane_by_lane: LLVM narrows the lanes of a single vector one by one on WebAssembly; two vectors become
             one by one instruction. Tiles have an even number of columns. Goes when LLVM pads a single vector.
+        searches_deep_loops: LLVM takes up to two thirds of the time in which a convolution with several taps becomes
+            machine code to find variables for the addresses in its innermost loop, of which each has a term for every
+            loop around. Pointers hide these terms (`passes/tir/common/strength_reduce_pointers.py`). Measured on x86-64
+            alone, where the innermost loops stay the same. Goes when LLVM bounds the search.
         rebuilds_constants: engines of WebAssembly make vectors of constants again in each iteration, by three
             instructions each: loops take several vectors in one iteration. Goes when they hoist `v128.const`.
     """
@@ -79,6 +83,7 @@ class Quirks:
     spare_registers: int = 0
     spills_totals: bool = False
     converts_lane_by_lane: bool = False
+    searches_deep_loops: bool = False
     rebuilds_constants: bool = False
 
 
@@ -103,6 +108,7 @@ def quirks_of(triple: str, features: Collection[str], small: bool) -> Quirks:
         spare_registers=4 if name == "x86_64" and "fma" in features and "avx512f" not in features else 0,
         spills_totals=is_engine,
         converts_lane_by_lane=is_engine,
+        searches_deep_loops=name == "x86_64" and not small,
         rebuilds_constants=is_engine and not small,
     )
 

@@ -85,7 +85,8 @@ def test_libraries_are_run_and_inspected_without_importing_the_compiler(argument
 
 def test_compiling_for_a_cpu_imports_nothing_of_gpus_nothing_of_other_formats_and_no_torch(tmp_path: Path) -> None:
     modules = modules_of(["compile", str(MODEL), "-o", str(tmp_path / "digits.so")], tmp_path)
-    assert packages(modules) & {"lark", "onnx", "torch"} == set()
+    assert packages(modules) & {"lark", "onnx", "rich", "torch"} == set()
+    assert "tvm_ffi.cpp.extension" not in modules
     of_gpus = {name for name in modules if name.startswith("nnefc.") and "cuda" in name}
     assert of_gpus <= {"nnefc.targets.machine.cuda.target"}  # which knows what the word cuda means as a target
     others = [
@@ -93,6 +94,17 @@ def test_compiling_for_a_cpu_imports_nothing_of_gpus_nothing_of_other_formats_an
     ]
     others += ["nnefc.inspect.html", "nnefc.quantizer.quantize", "nnefc.tokenizer"]
     assert {name for name in modules if name.startswith(tuple(others))} == set()
+
+
+def test_threads_of_numpy_sleep_in_a_process_for_one_command_unless_the_user_says_otherwise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    program = "import os, sys, atexit\natexit.register(lambda: print(os.environ['OPENBLAS_THREAD_TIMEOUT']))\n"
+    program += "sys.argv = ['nnefc', '--version']\nfrom nnefc.__main__ import main\nmain()"
+    monkeypatch.delenv("OPENBLAS_THREAD_TIMEOUT", raising=False)
+    for given, wanted in ({}, "4"), ({"OPENBLAS_THREAD_TIMEOUT": "20"}, "20"):
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=os.environ | given)
+        assert done.stdout.splitlines()[-1] == wanted
 
 
 def test_compiling_in_a_program_of_others_imports_no_torch(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import nnefc
+from nnefc.backends.cpu_steps import Objects
 from nnefc.driver.artifact import Artifact
 from nnefc.driver.caching.user_cache import kernel_files
 from nnefc.driver.compile import compile_model
@@ -56,6 +58,11 @@ class Cached:
 
     @property
     def files(self) -> list[Path]:
+        """The files of kernels."""
+        return [path for path in self.all_files if not path.name.startswith("entry-")]
+
+    @property
+    def all_files(self) -> list[Path]:
         cache = kernel_files(self.folder)
         assert cache is not None
         return [file.path for file in cache.files()]
@@ -76,6 +83,25 @@ def test_other_weights_compile_no_kernel(tmp_path: Path, cached: Cached) -> None
     (weight,) = (numpy_helper.to_array(w) for w in onnx.load(tmp_path / "other1.onnx").graph.initializer)
     expected = np.maximum(np.einsum("oc,nchw->nohw", weight[:, :, 0, 0].astype(np.float64), x), 0)
     np.testing.assert_allclose(again.run({"other0": x})["other1"], expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("batch", [1, "batch"])
+def test_other_weights_under_the_same_names_compile_nothing(
+    batch: int | str, tmp_path: Path, cached: Cached, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cached(network(tmp_path, batch=batch))
+    files, compiled = cached.all_files, Counter[str]()
+
+    def counting(self: Objects, functions: Sequence[Any], path: Path) -> bytes:
+        compiled[path.stem.rstrip("0123456789")] += 1
+        return compile(self, functions, path)
+
+    compile = Objects.__call__
+    monkeypatch.setattr(Objects, "__call__", counting)
+    other, _ = cached(network(tmp_path, seed=1, batch=batch))
+    assert compiled["entry"] == 0 and sorted(cached.all_files) == sorted(files)
+    assert compiled["kernels"] == (0 if batch == 1 else 1)  # the function that derives sizes
+    assert other.code.objects == nnefc.compile(network(tmp_path, seed=1, batch=batch)).code.objects
 
 
 def test_a_further_layer_compiles_what_is_new(tmp_path: Path, cached: Cached) -> None:
@@ -116,7 +142,7 @@ def test_what_is_watched_compiles_all(tmp_path: Path, cached: Cached) -> None:
 def test_a_changed_file_is_compiled_again(tmp_path: Path, cached: Cached) -> None:
     model = network(tmp_path)
     made, _ = cached(model)
-    for file in cached.files:
+    for file in cached.all_files:
         file.write_bytes(file.read_bytes()[:-1] + b"?")
     assert cached(model)[0].code.objects == made.code.objects
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ from nnefc.cli.grouped import Command, option
 from nnefc.cli.options import compiler_options, given
 from nnefc.driver.option_keywords import CompileKeywords
 from nnefc.support.diagnostics import CompileError
+from nnefc.support.garbage_collection import without_collections
 
 if TYPE_CHECKING:
     from nnefc.driver.artifact import Artifact
@@ -154,23 +154,22 @@ def compile_model(
     if emit is None:
         check_writable(output)
 
-    from rich.console import Console
-
-    from nnefc.support.garbage_collection import without_collections
     from nnefc.support.minimal_tvm import import_tvm
 
     with without_collections():
         import_tvm()
         from nnefc.driver.compile import compile
-        from nnefc.driver.terminal_progress import ProgressPhases
+        from nnefc.driver.progress import Silent
+        from nnefc.driver.terminal_progress import command_progress
         from nnefc.passes.times import PassTimes
 
-    phases = ProgressPhases(Console(stderr=True, quiet=not (verbose or sys.stderr.isatty())))
+    phases = command_progress(verbose)
+    progress = phases or Silent()
     if emit is None:
         check_form(output, keywords.get("target", "llvm"), name, cc)
     times = PassTimes() if time_passes else None
-    artifact = compile(model, progress=phases, observers=[] if times is None else [times], **keywords)
-    with phases.phase("link" if emit is None else "emit"):
+    artifact = compile(model, progress=progress, observers=[] if times is None else [times], **keywords)
+    with progress.phase("link" if emit is None else "emit"):
         if emit is None:
             artifact.export(output, **form)
         else:
@@ -186,7 +185,7 @@ def compile_model(
         if artifact.checks is not None:
             proved, checked = artifact.checks.proved, artifact.checks.checked
             click.echo(f"checks {checked:,} of {proved + checked:,} accesses, the others are proved", err=True)
-    if verbose or sys.stderr.isatty():
+    if phases is not None:
         from nnefc.cli.tables import trial_lines
 
         separate = "encrypt" in form or weights == "separate"

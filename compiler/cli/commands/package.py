@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -72,14 +71,11 @@ def package_model(model: Path, kind: str | None, output: Path, verbose: bool, **
     """Compile MODEL and write it as a package, of the kind that one of the first options names."""
     if kind is None:
         raise click.UsageError(f"say which kind of package: {', '.join(f'--{name}' for name in _KINDS)}")
-    from rich.console import Console
-
     from nnefc.support.minimal_tvm import import_tvm
 
     import_tvm()
     from nnefc.driver.packages.write_package import package
-    from nnefc.driver.terminal_progress import ProgressPhases
+    from nnefc.driver.terminal_progress import command_progress
 
-    phases = ProgressPhases(Console(stderr=True, quiet=not (verbose or sys.stderr.isatty())))
-    package(model, kind, output, progress=phases, **given(options))
+    package(model, kind, output, progress=command_progress(verbose), **given(options))
     click.echo(f"wrote {output}")

@@ -25,6 +25,8 @@ __all__ = ["Background", "serve"]
 _CHILD = """
 import gc
 gc.disable()
+from nnefc.support.blas_threads import sleep_when_idle
+sleep_when_idle()
 from nnefc.support.minimal_tvm import import_tvm
 import_tvm()
 from nnefc.driver.caching.background import serve

@@ -4,6 +4,9 @@ Another network of the same family, the same with other weights or with one laye
 common with what was compiled before. A file holds what a kernel's function would tell the compiler, a line of JSON,
 and the object file. Its name says what the kernel computes for which target (`passes/kernel_contents.py`), and
 which compiler has compiled it.
+
+The function that calls the kernels, the entry, is another network's too where all but the trained values is equal. Its
+file is the object file.
 """
 
 from __future__ import annotations
@@ -11,19 +14,21 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from tvm import tirx
 from tvm.ir import PointerType, PrimType
 
 from nnefc.ir.constant_evaluation import external_calls
-from nnefc.passes.backend import CompiledKernel, KernelUse, LoweredKernel
+from nnefc.passes.backend import CompiledKernel, KernelUse, LoweredKernel, Settings
+from nnefc.passes.kernel_contents import content_of_entry
 from nnefc.support.diagnostics import CompileError
 from nnefc.support.file_cache import FileCache
 from nnefc.symbolic.dims import Dimension, dimension, is_known
 from nnefc.symbolic.formulas import formula_of, size_of
 from nnefc.symbolic.named_formulas import read_formula, spelled
+from nnefc.targets.codegen.cpu.objects import CodeGenerator
 
 __all__ = ["FileKernelCache"]
 
@@ -62,20 +67,39 @@ class FileKernelCache:
             compiled=CompiledKernel(content, facts["rule"], frozenset(facts["calls"]), lower),
         )
 
-    def add(self, kernels: Iterable[LoweredKernel], object_of: Callable[[str], bytes]) -> None:
-        """Adds kernels that this compilation has lowered; a folder that cannot be written stays as it is.
+    def objects(
+        self,
+        generator: CodeGenerator,
+        kernels: Iterable[LoweredKernel],
+        entries: Sequence[tirx.PrimFunc],
+        settings: Settings,
+    ) -> tuple[bytes, ...]:
+        """Returns the objects of some programs: of their entries, then of their kernels. Adds those that this
+        compilation has made; a folder that cannot be written stays as it is.
 
         Args:
-            kernels: of a program.
-            object_of: returns the object of a kernel by its symbol.
+            generator: has the kernels already.
+            kernels: of the programs.
+            entries: of the programs.
+            settings: that these are compiled with.
         """
-        contents = {}
+        digests = [content_of_entry(entry, settings) for entry in entries]
+        names = [None if digest is None else self._name(f"entry-{digest}") for digest in digests]
+        found = [None if name is None else self._files.read(name) for name in names]
+        given = (entry if known is None else known for entry, known in zip(entries, found, strict=True))
+        made = generator.finish(*given)
+        new = {
+            name: content
+            for name, known, content in zip(names, found, made, strict=False)
+            if name is not None and known is None
+        }
         for kernel in kernels:
             head = _head(kernel) if kernel.symbol and kernel.compiled is None else None
             if head is not None:
-                contents[self._name(kernel.symbol)] = head + b"\n" + object_of(kernel.symbol)
+                new[self._name(kernel.symbol)] = head + b"\n" + generator.object_of(kernel.symbol)
         with contextlib.suppress(CompileError):
-            self._files.add_contents(contents)
+            self._files.add_contents(new)
+        return made
 
     def _name(self, symbol: str) -> str:
         return f"{symbol}-{self._compiler}"

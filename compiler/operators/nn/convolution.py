@@ -132,6 +132,8 @@ class Convolution(Operator):
                 groups=self.groups,
                 **({} if self.sums in (None, dtype_of(x)) else {"out_dtype": self.sums}),
             )
+            if is_known(*result):  # TVM takes a millisecond to infer the type
+                relax.expr._update_type(sums, relax.TensorType(result, self.sums or dtype_of(x)))
         return _with_bias(at, sums, bias, window.rank)
 
     def _is_native(self, x: Operand, w: Operand) -> bool:

@@ -66,7 +66,9 @@ def _cuts(
     """
     bindings = bindings_of(group)
     reads: Counter[relax.Expr] = Counter()
-    if not all(is_call(b.value, "call_tir") and isinstance(b.var.ty, relax.TensorType) for b in bindings):
+    if len(bindings) < 2 or not all(
+        is_call(b.value, "call_tir") and isinstance(b.var.ty, relax.TensorType) for b in bindings
+    ):
         return set()
     for binding in bindings:
         kernel = binding.value.args[0]

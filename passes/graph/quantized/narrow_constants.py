@@ -96,7 +96,10 @@ class _Narrower(Rewriter):
         if is_call(call, "matmul", *CONVOLUTIONS):
             return self._contraction(var, call)
         if is_call(call, *_ELEMENT_WISE):
-            return relax.Call(call.op, [self._dequantized(arg) for arg in call.args], call.attrs)
+            given = call.args[:]
+            wide = [self._dequantized(arg) for arg in given]
+            changed = any(new is not old for new, old in zip(wide, given, strict=True))
+            return relax.Call(call.op, wide, call.attrs) if changed else call
         if is_call(call, "take") and call.attrs.axis is not None:
             return self._take(call)
         if is_call(call, "call_tir") and isinstance(var.ty, relax.TensorType):

@@ -13,6 +13,20 @@ code. It knows nothing of what `_OPAQUE` returns, so that each loop has an addre
 
 Only what is read in unrolled loops, in each iteration of a loop that begins at 0, is concerned: the first of what is
 read is then where the pointer says. Tensors that are written are left alone: TVM tells LLVM that no two pointers meet.
+
+Addresses in tensors of known sizes have a term for each loop around. From four loops on, as convolutions with several
+taps have them, LLVM looks for variables longer than all else that it does takes. There, the two innermost loops read
+by pointers to what the loops around say:
+
+    for c in 6:                                          for c in 6:
+        for y in 3:                                          for y in 3:
+                                                                 p = pointer to A[1600 c + 160 y]
+            for x in 3:                            →             for x in 3:
+                for i in 16:                                         for i in 16:
+                    for r in unrolled(4):                                for r in unrolled(4):
+                        … A[1600 c + 160 y + 16 x + i + 16 r]                … p[16 x + i + 16 r]
+
+The two have few terms, and the pointer costs little compared with what they compute.
 """
 
 from __future__ import annotations
@@ -45,13 +59,40 @@ _TYPES = ("float16", "float32", "float64", *(f"{sign}int{bits}" for sign in ("",
 """Elements that are in memory as TVM has them in programs."""
 _ELEMENTS = 1 << 40  # more than there are
 
+_DEEP = 4
+"""Serial loops inside each other, of known sizes, from which on pointers hide the outer ones."""
 
-def strength_reduce_pointers(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Returns a lowered kernel of dynamic sizes that reads by such pointers; any other kernel unchanged."""
-    if DYNAMIC_SHAPES not in func.attrs:
-        return func
-    body = _Kernel(_only_read(func.body)).statement(func.body)
-    return with_fields(func, body=body)
+_INNERMOST = 2
+"""Loops that read by such a pointer."""
+
+
+def strength_reduce_pointers(func: tirx.PrimFunc, in_deep_loops: bool = False) -> tirx.PrimFunc:
+    """Returns a lowered kernel that reads by such pointers.
+
+    Args:
+        func: the kernel.
+        in_deep_loops: whether kernels of known sizes are concerned; without it, they stay as they are.
+    """
+    if DYNAMIC_SHAPES in func.attrs:
+        return with_fields(func, body=_Kernel(_only_read(func.body)).statement(func.body))
+    if in_deep_loops and _depth(func.body) >= _DEEP:
+        return with_fields(func, body=_DeepKernel(_only_read(func.body)).statement(func.body))
+    return func
+
+
+def _depth(stmt: tirx.Stmt) -> int:
+    """Returns how many serial loops are inside each other at most."""
+    match stmt:
+        case tirx.SeqStmt():
+            return max(map(_depth, stmt.seq), default=0)
+        case tirx.IfThenElse():
+            parts = [stmt.then_case] if stmt.else_case is None else [stmt.then_case, stmt.else_case]
+            return max(map(_depth, parts))
+        case tirx.AttrStmt():
+            return _depth(stmt.body)
+        case tirx.For():
+            return _depth(stmt.body) + int(stmt.kind == tirx.ForKind.SERIAL)
+    return 0
 
 
 def _only_read(stmt: tirx.Stmt) -> set[tirx.Var]:
@@ -108,7 +149,7 @@ class _Loop:
         self.before: list[tirx.Stmt] = []
         self._read = read
         self._var = loop.loop_var
-        self._runs = isinstance(loop.extent, tirx.IntImm) and int(loop.extent) > 0
+        self._runs = _runs(loop)
         found: list[Any] = []
         tvm_ffi.structural_walk(body, ((tirx.Bind, tirx.For), found.append))
         self._own = {self._var, *(node.loop_var if isinstance(node, tirx.For) else node.var for node in found)}
@@ -192,6 +233,69 @@ class _Loop:
         known.append((begin, tensor))
         self._read.add(tensor)
         return tensor
+
+
+class _DeepKernel(_Kernel):
+    """Statements around nests of loops of known sizes."""
+
+    def __init__(self, read: Set[tirx.Var]) -> None:
+        super().__init__(read)
+        self._around = 0  # serial loops
+
+    def statement(self, stmt: tirx.Stmt) -> tirx.Stmt:
+        if not isinstance(stmt, tirx.For) or stmt.kind != tirx.ForKind.SERIAL:
+            return super().statement(stmt)
+        depth = _depth(stmt)
+        if depth > _INNERMOST:
+            self._around += 1
+            body = self.statement(stmt.body)
+            self._around -= 1
+            return with_fields(stmt, body=body)
+        if self._around + depth < _DEEP:
+            return stmt
+        nest = _Nest(stmt, stmt.body, self._read)
+        made = nest.statement(stmt)
+        return _sequence([*nest.before, made])
+
+
+class _Nest(_Loop):
+    """Loops of known sizes that read by the same pointers."""
+
+    def __init__(self, loop: tirx.For, body: tirx.Stmt, read: set[tirx.Var]) -> None:
+        super().__init__(loop, body, read)
+        found: list[tirx.For] = []
+        tvm_ffi.structural_walk(loop, (tirx.For, found.append))
+        self._from_zero = {each.loop_var for each in found if is_number(each.min, 0) and _runs(each)}
+
+    def statement(self, stmt: tirx.Stmt) -> tirx.Stmt:
+        """Returns a statement that runs in each iteration; those under conditions are left alone."""
+        match stmt:
+            case tirx.SeqStmt():
+                return _sequence([self.statement(part) for part in stmt.seq])
+            case tirx.For() if stmt.kind == tirx.ForKind.SERIAL and stmt.loop_var in self._from_zero:
+                return with_fields(stmt, body=self.statement(stmt.body))
+            case tirx.For() if stmt.kind in _COPIED:
+                return self._copies(stmt)
+        return super().statement(stmt)
+
+    def _load(self, load: TensorLoad) -> TensorLoad:
+        """Returns the same element, loaded through a pointer to the one that the first iterations load."""
+        (index,) = load.indices
+        if load.source not in self._read or str(index.expr_ty().dtype) != "int64":
+            return load
+        own = [var for var in variables_of([index]) if var in self._own]
+        linear = list(detect_linear_equation(index, own)) if self._from_zero.issuperset(own) else []
+        if not linear or isinstance(linear[-1], tirx.IntImm) or not self._is_known_before(linear[-1]):
+            return load
+        *strides, begin = linear
+        if not all(isinstance(stride, tirx.IntImm) for stride in strides):
+            return load
+        terms = (var * stride for var, stride in zip(own, strides, strict=True))
+        return tirx.BufferLoad(self._from(load.source, begin), [sum(terms, int64(0))])
+
+
+def _runs(loop: tirx.For) -> bool:
+    return isinstance(loop.extent, tirx.IntImm) and int(loop.extent) > 0
 
 
 def _has_address(value: tirx.Expr) -> bool:

@@ -108,8 +108,7 @@ class CodeGenerator:
         object of a kernel that is compiled already.
         """
         if isinstance(kernel, bytes):
-            self._parts.append(Future())
-            self._parts[-1].set_result((kernel, Checks()))
+            self._parts.append(_known(kernel))
             return
         self._waiting.append(kernel)
         if self._apart:
@@ -120,11 +119,18 @@ class CodeGenerator:
         if size >= _PARTS[min(len(self._parts), len(_PARTS) - 1)]:
             self._start()
 
-    def finish(self, *entries: tirx.PrimFunc) -> tuple[bytes, ...]:
-        """Returns the files' contents: first those of the entries, one each, then those of the kernels."""
+    def finish(self, *entries: tirx.PrimFunc | bytes) -> tuple[bytes, ...]:
+        """Returns the files' contents: first those of the entries, one each, then those of the kernels.
+
+        Args:
+            entries: functions, or the objects of those that are compiled already.
+        """
         if self._waiting:
             self._start()
-        first = [self._compiled([entry], f"entry{number}") for number, entry in enumerate(entries)]
+        first = [
+            _known(entry) if isinstance(entry, bytes) else self._compiled([entry], f"entry{number}")
+            for number, entry in enumerate(entries)
+        ]
         done = [part.result() for part in (*first, *self._parts)]
         self.checks = sum((checks for _, checks in done), Checks())
         return tuple(content for content, _ in done)
@@ -202,6 +208,13 @@ class MachineCode:
 
     def summary(self) -> None:
         """Nothing to say."""
+
+
+def _known(content: bytes) -> Future[tuple[bytes, Checks]]:
+    """Returns a file that is there already."""
+    made: Future[tuple[bytes, Checks]] = Future()
+    made.set_result((content, Checks()))
+    return made
 
 
 def _compiled(compile: Compile, functions: Sequence[tirx.PrimFunc], path: Path) -> tuple[bytes, Checks]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import tvm
 
@@ -251,7 +252,7 @@ class Target:
         and an engine copies what is in them."""
         return self.format is not FileFormat.WASM
 
-    @property
+    @cached_property
     def quirks(self) -> Quirks:
         """Returns what is worked around for it: behaviour of LLVM and of engines."""
         return quirks_of(self.triple, self.features, self.small)

@@ -10,8 +10,8 @@ from nnefc.targets.machine.cpu.parsing import parse_target
 from nnefc.targets.machine.llvm_quirks import Quirks, quirks_of
 
 QUIRKS = {
-    "x86-64": {"calls_rounding", "rounding_conversion"},
-    "x86-64-v2": {"rounding_conversion"},
+    "x86-64": {"calls_rounding", "rounding_conversion", "searches_deep_loops"},
+    "x86-64-v2": {"rounding_conversion", "searches_deep_loops"},
     "cortex-a72": {"rounding_conversion", "keeps_ranges", "selects_min_max", "spills_sums"},
     "neoverse-v1": {"selects_min_max", "spills_sums"},  # vectors of SVE
     "armv7-linux-gnueabihf": {"calls_rounding", "rounding_conversion", "keeps_ranges", "selects_min_max"},

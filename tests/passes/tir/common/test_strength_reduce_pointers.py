@@ -48,6 +48,51 @@ def test_what_is_read_under_a_condition_is_read_as_before() -> None:
     assert len(changed(READS.format(other="B[a + r]"))) == 4
 
 
+NEST = """
+    A_data: T.handle("float32"), B_data: T.handle("float32"), C_data: T.handle("float32")
+    A = T.decl_buffer((T.int64(9999),), data=A_data)
+    B = T.decl_buffer((T.int64(9999),), data=B_data)
+    C = T.decl_buffer((T.int64(8),), data=C_data)
+    for o in T.parallel(T.int64(2)):
+        for c in range(T.int64(6)):
+            for y in range(T.int64(3)):
+                for x in range({first}, T.int64(3)):
+                    for i in range(T.int64(16)):
+                        for r in T.unroll(T.int64(4)):
+                            for l in T.vectorized(T.int64(2)):
+                                C[r * T.int64(2) + l] = C[r * T.int64(2) + l] + {value}
+"""
+AT = "c * T.int64(1600) + o * T.int64(64) + y * T.int64(160) + x * T.int64(16) + r * T.int64(16) + i"
+
+
+def nested(value: str, first: str = "T.int64(0)") -> list[str]:
+    """What the pointers of a nest of loops point to."""
+    found: list[tirx.Bind] = []
+    made = strength_reduce_pointers(function(NEST.format(value=value, first=first)), in_deep_loops=True)
+    tvm_ffi.structural_walk(made.body, (tirx.Bind, found.append))
+    return [str(bind.value) for bind in found if bind.var.name == "p"]
+
+
+def test_the_two_innermost_loops_of_a_deep_nest_read_by_pointers_to_what_those_around_say() -> None:
+    (shared,) = nested(f"A[{AT}] * A[{AT} + x * T.int64(32)]")
+    assert "A[c * T.int64(1600) + o * T.int64(64) + y * T.int64(160)]" in shared
+    assert len(nested(f"A[{AT}] * B[c * T.int64(768) + y * T.int64(256) + x * T.int64(32) + l]")) == 2
+    assert len(nested(f"A[{AT}] * A[{AT} + T.int64(1)]")) == 2  # each to an element that is read
+
+
+def test_what_the_first_iterations_do_not_read_is_read_as_before() -> None:
+    assert nested(f"A[{AT}] * B[x * T.int64(32) + l]", first="T.int64(1)") == []
+    assert nested(f"T.if_then_else(x > T.int64(1), A[{AT}], T.float32(0))") == []
+    assert nested(f"C[{AT}] + A[i // T.int64(2) + c] + A[x * c + y] + B[i + x]") == []
+
+
+def test_shallow_nests_and_other_targets_are_left_as_they_are() -> None:
+    text = NEST.format(value=f"A[{AT}]", first="T.int64(0)")
+    deep, shallow = function(text), function(text.replace("for c in range(", "for c in T.parallel("))
+    assert strength_reduce_pointers(deep) is deep
+    assert strength_reduce_pointers(shallow, in_deep_loops=True) is shallow
+
+
 DOCUMENT = """
 version 1.0;
 extension KHR_enable_operator_expressions;

@@ -1,0 +1,60 @@
+"""Defers the methods that Python generates for data classes: each is compiled when it is first used.
+
+    @dataclass(frozen=True)     __init__, __eq__, __hash__, __setattr__, __delattr__: for each, `dataclasses` compiles
+    class Shape: …              a text while the module is imported; if methods are deferred, when it is first called
+
+Compiling these texts takes half of the time that it takes to import the compiler, which has hundreds of data classes,
+and a compilation calls few of the methods. Data classes of other packages are left alone.
+
+Python 3.13 compiles all methods of a class as one text, in other functions of `dataclasses`: there, none is deferred.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from inspect import signature
+from typing import Any
+
+__all__ = ["defer_methods"]
+
+_CREATE = "_create_fn"
+"""The function of `dataclasses` that compiles a method."""
+
+_PARAMETERS = ["name", "args", "body", "globals", "locals", "return_type"]
+"""Its parameters where it is the one that this module knows."""
+
+
+def defer_methods(package: str) -> None:
+    """Defers the generated methods of data classes that the modules of a package define from now on."""
+    create = getattr(dataclasses, _CREATE, None)
+    if create is None or list(signature(create).parameters) != _PARAMETERS:
+        return
+
+    def deferred(name: str, args: Any, body: Any, *, globals: Mapping[str, Any] | None = None, **further: Any) -> Any:
+        def compiled() -> Callable[..., Any]:
+            method: Callable[..., Any] = create(name, args, body, globals=globals, **further)
+            return method
+
+        owner = str((globals or {}).get("__name__")).partition(".")[0]
+        # `dataclasses` wraps `__repr__`, for which it must be a function.
+        return _DeferredMethod(name, compiled) if owner == package and name != "__repr__" else compiled()
+
+    setattr(dataclasses, _CREATE, deferred)
+
+
+class _DeferredMethod:
+    """Stands for a method in its class until the method is first used, and is replaced by it then."""
+
+    def __init__(self, name: str, compiled: Callable[[], Callable[..., Any]]) -> None:
+        """`compiled` returns the method, a new one each time."""
+        self.__name__ = name  # by which `dataclasses` adds it to the class
+        self._compiled = compiled
+
+    def __get__(self, instance: object, owner: type) -> Any:
+        method = self._compiled()
+        for kind in owner.__mro__:
+            if vars(kind).get(self.__name__) is self:
+                method.__qualname__ = f"{kind.__qualname__}.{self.__name__}"
+                setattr(kind, self.__name__, method)
+        return method.__get__(instance, owner)
