@@ -13,7 +13,7 @@ from nnefc.loader.sampling import Mask, Sampling
 __all__ = ["Conversation"]
 
 _LENGTH = "P"
-"""The state that counts the tokens that a session holds."""
+"""The state that counts the tokens that a session holds, in each of its sequences if it has several."""
 
 
 class Conversation:
@@ -127,9 +127,11 @@ class Conversation:
         if _LENGTH not in states:
             self._model.reset()
             return 0
-        held = min(int(self._model.read_state(_LENGTH)), len(tokens) - 1)
-        known = common_beginning(self._held[:held], tokens)
-        if known < int(self._model.read_state(_LENGTH)) and not self._model.can_rewind_to(known):
+        counts = self._model.read_state(_LENGTH)  # of each sequence; the conversation is the first one
+        length = int(counts.flat[0])
+        known = common_beginning(self._held[:length], tokens[:-1])
+        if known < length and not self._model.can_rewind_to(known):
             known = 0
-        self._model.write_state(_LENGTH, known)
+        counts.flat[0] = known
+        self._model.write_state(_LENGTH, counts)
         return known

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import gguf
 import numpy as np
 
-__all__ = ["MODELS", "TEMPLATE", "WORDS", "Model", "logits", "write_model"]
+__all__ = ["MODELS", "SIDE_BY_SIDE", "TEMPLATE", "WORDS", "Model", "logits", "write_model"]
 
 WORDS, SIZE, HEADS, KEY_HEADS, WIDTH, INNER, LAYERS = 300, 64, 4, 2, 16, 96, 2
 EPSILON, BASE = 1e-5, 10000.0
+SIDE_BY_SIDE: dict[str, Any] = {"context": 192, "sequences": 3, "kv_cache": "f32"}
+"""How tests compile models of several sequences: with the same options, most of their kernels are the same."""
 TEMPLATE = "{% for m in messages %}<|s|>{{ m['role'] }}\n{{ m['content'] }}<|e|>{% endfor %}<|s|>assistant\n"
 
 

@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from language_models import TEMPLATE, write_model
+from language_models import SIDE_BY_SIDE, TEMPLATE, write_model
 from openai import APIStatusError, BadRequestError, InternalServerError, NotFoundError, OpenAI, RateLimitError
 from served_networks import post, serving
 
 import nnefc
 from nnefc.chat import Conversation
 
-CONTEXT, SEQUENCES = 192, 3
+CONTEXT, SEQUENCES = SIDE_BY_SIDE["context"], SIDE_BY_SIDE["sequences"]
 MESSAGES: list[Any] = [{"role": "user", "content": "hello"}]
 FUNCTION: Any = {
     "type": "function",
@@ -36,8 +36,8 @@ LIKELIEST: dict[str, Any] = {"model": "small", "temperature": 0, "max_tokens": 6
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("text")
     template = "{% if tools %}<tool_call>{% endif %}" + TEMPLATE
-    write_model(folder / "m.gguf", tied=True, layers=1, template=template)
-    nnefc.compile(folder / "m.gguf", context=CONTEXT, sequences=SEQUENCES).export(folder / "m.so")
+    write_model(folder / "m.gguf", tied=True, layers=1, mixed=False, template=template)
+    nnefc.compile(folder / "m.gguf", **SIDE_BY_SIDE).export(folder / "m.so")
     return folder / "m.so"
 
 
@@ -45,10 +45,8 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def alone(library: Path) -> dict[str, str]:
     """The likeliest replies to some messages, each in a session of its own."""
     replies = {}
-    folder = library.parent
-    nnefc.compile(folder / "m.gguf", context=CONTEXT).export(folder / "one.so")
     for text in ("hello", "he", "ll", "o", "hello o", "a b c"):
-        with nnefc.load(folder / "one.so", threads=1) as model:
+        with nnefc.load(library, threads=1) as model:
             replies[text] = "".join(Conversation(model).reply(text, max_tokens=6))
     return replies
 

@@ -39,7 +39,7 @@ from nnefc.symbolic.dims import (
 from nnefc.symbolic.formulas import size_of
 from nnefc.symbolic.refinement import Refinement
 
-__all__ = ["Beyond", "before_the_run", "data_dependent_size", "new_count", "not_empty", "one_of"]
+__all__ = ["Beyond", "before_the_run", "data_dependent_size", "new_count", "not_empty", "one_of", "range_length"]
 
 Beyond: TypeAlias = Literal["nearest", "from the end", "error"]
 """Values beyond a limit: the nearest one counts; negative ones count from the limit on, as positions do, and then the
@@ -78,6 +78,27 @@ def data_dependent_size(
     if size.values.minimum == size.values.maximum:
         return _checked(at, value, name, size.values.minimum * size.multiple)
     return _in_range(at, value, name, size, limit)
+
+
+def range_length(at: Emitter, start: relax.Expr, limit: relax.Expr, step: relax.Expr) -> relax.Expr:
+    """The number of integers from `start` on, by steps, that are before `limit`: a tensor of one int64.
+
+    Negative for steps of 0, as a size that fails the run.
+
+    Args:
+        at: where it is computed.
+        start, limit, step: tensors of one integer.
+    """
+
+    def write(start: Any, limit: Any, step: Any, made: Any) -> None:
+        first, last, each = (part[0].astype("int64") for part in (start, limit, step))
+        distance = tirx.Select(each > 0, last - first, first - last)
+        stride = tirx.max(tirx.Select(each > 0, each, -each), tirx.const(1, "int64"))
+        count = tirx.max(tirx.floordiv(distance + stride - 1, stride), tirx.const(0, "int64"))
+        made[0] = tirx.Select(each == 0, tirx.const(-1, "int64"), count)
+
+    (made,) = looped(at, write, [start, limit, step], [((1,), "int64")], "range_length")
+    return at.expr(made)
 
 
 def before_the_run(at: Emitter, limit: Dimension) -> Dimension:

@@ -30,7 +30,7 @@ from nnefc.frontends.onnx.values import SparseTensor, dtype_name, numpy_dtype
 from nnefc.operators.math.casting import Cast
 from nnefc.operators.math.elementwise import Elementwise, broadcast_shapes
 from nnefc.operators.tensor.creation import Arange, Eye, Full, check_constant
-from nnefc.operators.tensor.data_dependent_sizes import data_dependent_size, one_of
+from nnefc.operators.tensor.data_dependent_sizes import data_dependent_size, one_of, range_length
 from nnefc.operators.tensor.padding import Pad
 from nnefc.operators.tensor.shape import (
     Concat,
@@ -394,6 +394,8 @@ def _range(ctx: Context, node: Node) -> Any:
         if distance is not None and delta is not None and delta.item():
             positions = ctx.apply(Arange(0, distance, int(delta.item()), dtype))
             return ctx.apply(Elementwise("add"), positions, ctx.apply(Reshape(()), values[0]))
+    if not is_float(dtype) and _is_of_data(ctx, values):
+        return _range_of_data(ctx, values, dtype)
     numbers = [_number(ctx, node, index, name) for index, name in enumerate(_RANGE[:given])]
     start, limit, step = [*numbers, 1][:3]
     made = Arange.of(start, limit, step, dtype)
@@ -416,15 +418,36 @@ def _number(ctx: Context, node: Node, index: int, name: str) -> int | float | Qu
     return exact
 
 
+def _is_of_data(ctx: Context, values: list[Value]) -> bool:
+    """Returns whether numbers of a range of integers are data-dependent and cannot be sizes: the start, the step, or a
+    limit that may be negative. `Range(0, n)` with a data-dependent `n` has the size `n`, which other tensors may have.
+    """
+    zero = known(ctx, np.zeros((), np.int64))
+
+    def is_data(value: Value) -> bool:
+        given = value.sizes is not None or ctx.constant(value) is not None
+        return not given and distance_of(ctx, zero, value) is None
+
+    start, limit, *step = values
+    if any(map(is_data, [start, *step])):
+        return True
+    constants = [ctx.constant(value) for value in [start, *step]]
+    return any(array is not None and array.item() < 0 for array in constants) and is_data(limit)
+
+
 def _range_of_data(ctx: Context, values: list[Value], dtype: str) -> Any:
-    """A range of reals, with a data-dependent length: computed in float64, as constant ones are."""
+    """A range with a data-dependent length; that of reals is computed in float64, as those of constant ones are."""
     one = known(ctx, np.ones((), numpy_dtype(dtype)))
     start, limit, step = (ctx.apply(Reshape(()), value) for value in [*values, one][:3])
-    first, last, each = (ctx.apply(Cast("float64"), part) for part in (start, limit, step))
-    span = ctx.apply(Elementwise("subtract"), last, first)
-    steps = ctx.apply(Elementwise("ceil"), ctx.apply(Elementwise("divide"), span, each))
-    number = ctx.apply(Cast("int64"), ctx.apply(Elementwise("maximum"), steps, known(ctx, np.zeros(()))))
-    count = data_dependent_size(ctx.at, ctx.expr(number), None, "range")
+    if is_float(dtype):
+        first, last, each = (ctx.apply(Cast("float64"), part) for part in (start, limit, step))
+        span = ctx.apply(Elementwise("subtract"), last, first)
+        steps = ctx.apply(Elementwise("ceil"), ctx.apply(Elementwise("divide"), span, each))
+        number = ctx.apply(Cast("int64"), ctx.apply(Elementwise("maximum"), steps, known(ctx, np.zeros(()))))
+        length = ctx.expr(number)
+    else:
+        length = range_length(ctx.at, *map(ctx.expr, (start, limit, step)))
+    count = data_dependent_size(ctx.at, length, None, "range")
     positions = ctx.apply(Arange(0, count, 1, dtype))
     return ctx.apply(Elementwise("add"), ctx.apply(Elementwise("multiply"), positions, step), start)
 

@@ -396,6 +396,22 @@ def test_ranges_may_begin_below_zero_where_the_data_do_not_tell_their_lengths(tm
     check(proto, tmp_path, None, feeds)
 
 
+def test_ranges_of_integers_may_begin_and_step_as_the_data_say(tmp_path: Path) -> None:
+    nodes = [
+        node("Cast", "x", "v", to=TensorProto.INT64),
+        *(node("Gather", f"v {name}_at", name) for name in ("start", "limit", "step")),
+        node("Range", "start limit step", "y"),
+        node("Range", "five limit down", "z"),
+    ]
+    constants = {f"{name}_at": np.array(at) for at, name in enumerate(("start", "limit", "step"))}
+    constants |= {"five": np.array(5), "down": np.array(-2)}
+    proto = model_of(nodes, {"x": [3]}, {"y": TensorProto.INT64, "z": TensorProto.INT64}, **constants)
+    numbers = [(10, 6, -3), (10, 4, -3), (0, 9, 1), (-7, 8, 5), (3, -9, -5), (5, 5, 1), (5, 8, -1), (9, 3, 2)]
+    artifact = check(proto, tmp_path, None, [{"x": np.array(each, np.float32)} for each in numbers])
+    with artifact.load(threads=1) as library, pytest.raises(nnefc.RunError, match="the data ask for a size 'range'"):
+        library.run({"x": np.array((1, 5, 0), np.float32)})
+
+
 def test_one_size_may_be_data_dependent_twice(tmp_path: Path) -> None:
     """Positions of one mask, and of another that has as many: what is added must be as long; else the run fails."""
     nodes = [
