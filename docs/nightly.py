@@ -6,6 +6,7 @@
 All tests, slow ones among them, take longer than a night on two processors. Each part is a set of whole files of tests
 (`pytest --part`), so that a night runs one, or a weekend all. What a part gave is kept with its commit in
 tests/nightly.json, from which the page has its table; sources that differ from a commit are run, and not recorded.
+A test that does not end has failed after two hours, and a part that pytest cannot run leaves the others to run.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ RECORD = ROOT / "tests" / "nightly.json"
 PARTS = 4
 MAX_NAMED = 20
 """Failed tests that the page names."""
+_LONGEST = 7200
+"""Seconds after which the process of a test is ended; another one runs the tests that are left."""
 _BEGIN, _END = "<!-- nightly -->\n", "<!-- end of nightly -->\n"
 _WRITTEN = (":!docs/what-works.md", ":!tests/nightly.json")
 _HEAD = (
@@ -127,6 +130,7 @@ def run_part(part: str, workers: int) -> Verdict:
     results.unlink(missing_ok=True)
     commit, start = _commit(), time.monotonic()
     words = ["-n", str(workers), "--dist", "worksteal", "--durations", "20", "--part", part, f"--junitxml={results}"]
+    words += ["-o", f"faulthandler_timeout={_LONGEST}", "-o", "faulthandler_exit_on_timeout=true"]
     done = subprocess.run([sys.executable, "-m", "pytest", *words], cwd=ROOT, check=False)
     if done.returncode not in (0, 1):  # something else than tests that fail
         raise click.ClickException(f"pytest ended with {done.returncode}: nothing is recorded of the part {part}")
@@ -149,9 +153,13 @@ def main(part: str | None, workers: int, page_alone: bool) -> None:
         return
     if part is not None and part not in names:
         raise click.UsageError(f"--part {part}: there are {', '.join(names)}")
-    failed = 0
+    failed, errors = 0, []
     for name in names if part is None else [part]:
-        verdict = run_part(name, workers)
+        try:
+            verdict = run_part(name, workers)
+        except click.ClickException as error:
+            errors.append(error.message)
+            continue
         failed += len(verdict.failed)
         click.echo(f"{name}: {verdict.passed} passed, {len(verdict.failed)} failed, {verdict.skipped} skipped")
         if len(verdict.commit) != 12:
@@ -161,7 +169,9 @@ def main(part: str | None, workers: int, page_alone: bool) -> None:
         RECORD.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n", encoding="utf-8")
         _write()
     if failed:
-        raise click.ClickException(f"{failed} tests failed")
+        errors.append(f"{failed} tests failed")
+    if errors:
+        raise click.ClickException("; ".join(errors))
 
 
 if __name__ == "__main__":

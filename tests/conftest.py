@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import importlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,12 +15,14 @@ import pytest
 from early_imports import import_share_first
 from parts import files_of_part, part_asked_for
 
+from nnefc.support.file_cache import FileCache
 from nnefc.support.minimal_tvm import import_tvm
 from nnefc.targets.codegen.cuda.compiler import COMPILER_VARIABLE
 
 os.environ.setdefault(COMPILER_VARIABLE, "nvrtc")  # which is several times as fast as nvcc
 os.environ["NNEFC_CACHE"] = "0"  # else sessions load what other versions of the compiler have made
 import_tvm()  # before anything imports all of it, which takes seconds where torch is installed
+compiling = importlib.import_module("nnefc.driver.compile")
 VERIFY = "NNEFC_VERIFY"
 gc.disable()  # until all modules of tests are there: see below
 
@@ -105,12 +108,45 @@ _ALWAYS_VERIFIED = ("spec",)
 """Tests among them whose programs are verified in every run; those of random graphs are too."""
 
 
+_SHARED_KERNELS = (
+    *("chat", "decoder", "gguf", "huggingface"),
+    *("test_embeddings.py", "test_llm.py", "test_openai.py"),
+)
+"""Tests of language models, whose small models have most of their kernels in common."""
+
+
+def _is_quick(config: pytest.Config) -> bool:
+    """Whether slow tests are left out, as by `make test`."""
+    return bool(config.getoption("markexpr", "") == "not slow")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _kernels_of_this_run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Caches the kernels of language models for this run of the tests, in all its processes.
+
+    Where slow tests run too, each network compiles all its own.
+    """
+    parts = {*request.path.relative_to(Path(__file__).parent).parts}
+    if not (_is_quick(request.config) and parts & {*_SHARED_KERNELS}):
+        yield
+        return
+    folder = tmp_path_factory.getbasetemp()
+    folder = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
+    files, configured = FileCache(folder / "kernels", 1 << 30), compiling.kernel_files
+
+    def kernel_files(cache: Any = None) -> FileCache | None:
+        return configured(cache) if cache is not None or os.environ.get("NNEFC_CACHE") != "0" else files
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compiling, "kernel_files", kernel_files)
+        yield
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Verify programs after each pass where tests are about passes and operators, also for what fixtures compile."""
     parts = {*item.path.relative_to(Path(__file__).parent).parts}
-    is_quick = item.config.getoption("markexpr", "") == "not slow"
-    if is_quick and parts & {*_VERIFIED_IF_SLOW} and not parts & {*_ALWAYS_VERIFIED}:
+    if _is_quick(item.config) and parts & {*_VERIFIED_IF_SLOW} and not parts & {*_ALWAYS_VERIFIED}:
         os.environ[VERIFY] = "0"
     else:
         os.environ[VERIFY] = "1" if parts & {"passes", *_VERIFIED} else "0"

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import click
 import nightly
 import pytest
+from click.testing import CliRunner
 from parts import files_of_part, part_asked_for
 
 
@@ -34,6 +36,21 @@ def test_a_verdict_counts_and_names_what_failed(tmp_path: Path, monkeypatch: pyt
     assert f"| 2/4 | {found.date} | `0123456789ab` | 1 | 2 | 1 | 61 |" in text
     assert "| 1/4 | not run yet |" in text
     assert "Failed: `tests/a/test_one.py::test_y[1]`, `tests/b.py::test_w`." in text
+
+
+def test_a_part_that_cannot_be_run_leaves_the_others_to_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def run_part(part: str, workers: int) -> nightly.Verdict:
+        asked.append(part)
+        if part == "2/4":
+            raise click.ClickException("pytest ended with 3")
+        return nightly.Verdict("2026-01-01", "0123456789ab+", workers, 5, 0, ("test_a",) * (part == "3/4"), "")
+
+    monkeypatch.setattr(nightly, "run_part", run_part)
+    done = CliRunner().invoke(nightly.main, [])
+    assert asked == ["1/4", "2/4", "3/4", "4/4"] and done.exit_code == 1
+    assert "Error: pytest ended with 3; 1 tests failed" in done.output
 
 
 def test_parts_have_each_file_once_and_are_about_as_long() -> None:

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import erf
 from pathlib import Path
+from typing import Any
 
 import gguf
 import numpy as np
 
-__all__ = ["LETTERS", "encoded", "write_bert"]
+__all__ = ["LETTERS", "OPTIONS", "encoded", "write_bert"]
 
 SIZE, HEADS, INNER, LAYERS, CONTEXT, EPSILON = 32, 2, 48, 2, 24, 1e-12
 LETTERS = "abcdefgh"
 TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *(f"▁{letter}" for letter in LETTERS), *LETTERS]
 """Each letter at the beginning of a word, and within one."""
+OPTIONS: dict[str, Any] = {"strict": True, "sequences": 3}
+"""How tests compile these models: with the same options, their kernels are the same."""
 
 
 def write_bert(path: Path, pooling: gguf.PoolingType) -> dict[str, np.ndarray]:

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ COMMANDS = re.findall(r"^```sh\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 DIGITS = np.load(ROOT / "examples" / "digits" / "test.npz")
 
 
+@cache
 def works(command: str, question: str = "--version") -> bool:
     """Whether a command is there, and is more than a proxy without the program."""
     return (
@@ -28,6 +30,7 @@ def works(command: str, question: str = "--version") -> bool:
     )
 
 
+@cache
 def java() -> Path | None:
     """The folder of programs of a Java that calls C, version 22 or newer."""
     folders = [Path(found).resolve().parent for found in [shutil.which("javac")] if found]
@@ -41,8 +44,9 @@ def java() -> Path | None:
     return None
 
 
-needs_cmake = pytest.mark.skipif(not works("cmake"), reason="cmake is not installed")
-needs_cargo = pytest.mark.skipif(not works("cargo"), reason="cargo is not installed")
+# Conditions in texts are evaluated before the test runs, not where tests are collected.
+needs_cmake = pytest.mark.skipif("not works('cmake')", reason="cmake is not installed")
+needs_cargo = pytest.mark.skipif("not works('cargo')", reason="cargo is not installed")
 
 
 @pytest.fixture
@@ -143,7 +147,7 @@ def test_the_project_of_cargo(folder: Path) -> None:
     check_digits("examples/rust/target/release/classify", folder)
 
 
-@pytest.mark.skipif(not works("go", "version") or shutil.which("cc") is None, reason="go is not installed, or no cc")
+@pytest.mark.skipif("not works('go', 'version') or shutil.which('cc') is None", reason="go is not installed, or no cc")
 def test_the_project_of_go(folder: Path) -> None:
     offline = f"export GOCACHE={folder}/cache GOPATH={folder}/go GOFLAGS=-mod=readonly GOTOOLCHAIN=local\n"
     build(offline + COMMANDS[2], folder)
@@ -151,7 +155,7 @@ def test_the_project_of_go(folder: Path) -> None:
     assert "64 numbers are needed" in run("examples/go/classify", folder, "1 2").stderr
 
 
-@pytest.mark.skipif(java() is None, reason="no Java of version 22 or newer is installed")
+@pytest.mark.skipif("java() is None", reason="no Java of version 22 or newer is installed")
 @pytest.mark.slow
 def test_the_class_of_java(folder: Path) -> None:
     path = f"export PATH={java()}:$PATH\n"
@@ -160,7 +164,7 @@ def test_the_class_of_java(folder: Path) -> None:
     check_digits(path + "cd examples/java\n" + command.partition(" <")[0], folder)
 
 
-@pytest.mark.skipif(not works("pkg-config"), reason="pkg-config is not installed")
+@pytest.mark.skipif("not works('pkg-config')", reason="pkg-config is not installed")
 def test_the_answer_to_pkg_config(folder: Path) -> None:
     ask = 'PKG_CONFIG_PATH="$(nnefc --includedir)" pkg-config'
     position = Path(run("nnefc --includedir", folder).stdout.strip())

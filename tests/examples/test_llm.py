@@ -11,13 +11,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from language_models import WORDS, logits, write_model
+from language_models import SIDE_BY_SIDE, WORDS, logits, write_model
+from pass_runs import module_after
 from runtime_samples import ZIG_CC
 
 import nnefc
+from nnefc.backends import backend_of
 from nnefc.driver.artifact import Artifact
+from nnefc.driver.formats import load_network
+from nnefc.driver.options import ReadOptions
+from nnefc.frontends.dynamic_shapes import dynamic_shape_context
 from nnefc.loader.sampling import Sampler
 from nnefc.targets.link.toolchain import RUNTIME
+from nnefc.targets.machine.any_target import parse_any_target
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "llm"
 RNG = np.random.default_rng(7)
@@ -91,14 +97,18 @@ def test_other_architectures_agree_with_their_definitions(architecture: str, tmp
 
 @pytest.fixture(scope="module")
 def side_by_side(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, np.ndarray], Artifact]:
-    """The numbers of a model for three sequences of 512 tokens, compiled."""
-    folder = tmp_path_factory.mktemp("llm")
-    values = write_model(folder / "m.gguf", tied=True, layers=1, mixed=False)
-    options = {"dump": folder / "dump", "dump_after": ["join attention"]}
-    artifact = nnefc.compile(folder / "m.gguf", context=512, sequences=3, kv_cache="f32", **options)
-    (joined,) = (folder / "dump").glob("*join_attention.py")
-    assert joined.read_text().count("R.take(") == 4  # tokens, their positions: keys and values are read where they lie
-    return values, artifact
+    """The numbers of a model for three sequences, compiled."""
+    path = tmp_path_factory.mktemp("llm") / "m.gguf"
+    values = write_model(path, tied=True, layers=1, mixed=False)
+    return values, nnefc.compile(path, **SIDE_BY_SIDE)
+
+
+def test_keys_and_values_of_all_sequences_are_read_where_they_lie(tmp_path: Path) -> None:
+    write_model(tmp_path / "m.gguf", tied=True, layers=1, mixed=False)
+    network = load_network(tmp_path / "m.gguf", ReadOptions(**SIDE_BY_SIDE))
+    with dynamic_shape_context(network.dynamic_dimensions, network.input_shapes, network.all_data_dependent_sizes):
+        joined = module_after(network, backend_of(parse_any_target("llvm")), "join attention")
+    assert joined.script().count("R.take(") == 4  # of tokens, and of their positions
 
 
 def test_sequences_side_by_side_are_those_alone(side_by_side: tuple[dict[str, np.ndarray], Artifact]) -> None:
@@ -158,9 +168,7 @@ CHOICES = ({"temperature": 0.9}, {"temperature": 2.0, "top_k": 5}, {"temperature
 def test_the_network_may_choose_the_tokens(tmp_path: Path) -> None:
     """As the sampler in Python does for the same random numbers."""
     values = write_model(tmp_path / "m.gguf", True, layers=1, mixed=False)
-    with nnefc.compile(tmp_path / "m.gguf", context=24, sequences=2, candidates=8, kv_cache="f32").load(
-        threads=1
-    ) as model:
+    with nnefc.compile(tmp_path / "m.gguf", candidates=8, **SIDE_BY_SIDE).load(threads=1) as model:
         assert [tensor.name for tensor in model.outputs] == ["token"]
         assert list(model.generate(TOKENS[:5], most=4)) == likeliest(values, TOKENS[:5], 4)
         for seed, choice in enumerate(CHOICES):

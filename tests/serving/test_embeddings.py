@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from encoders import LETTERS, write_bert
+from encoders import LETTERS, OPTIONS, write_bert
 from gguf import PoolingType
 from openai import OpenAI
 from served_networks import post, serving
@@ -27,7 +27,7 @@ def libraries_of_texts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pa
     for name, pooling in (("embed", PoolingType.MEAN), ("rank", PoolingType.RANK)):
         write_bert(folder / f"{name}.gguf", pooling)
         made[name] = folder / f"{name}.so"
-        nnefc.compile(folder / f"{name}.gguf", sequences=3).export(made[name])
+        nnefc.compile(folder / f"{name}.gguf", **OPTIONS).export(made[name])
     return made
 
 

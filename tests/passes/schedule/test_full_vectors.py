@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 from pass_runs import lower, lower_kernel
@@ -32,12 +34,20 @@ def product(rows: int, depth: int, columns: int) -> list[Case]:
     ]
 
 
+FEW = ((61, 41, 97), (1, 53, 53), (97, 1, 33), (17, 97, 2))
+MANY = [tuple(map(int, sizes)) for sizes in np.random.default_rng(0).choice(SIZES, (24, 3))]
+
+
 @pytest.mark.parametrize(
-    ("name", "first"), [pytest.param("llvm", 0, marks=pytest.mark.slow), ("llvm -mcpu=x86-64-v3", 1)]
+    ("name", "shapes"),
+    [
+        ("llvm -mcpu=x86-64-v3", FEW),
+        pytest.param("llvm -mcpu=x86-64-v3", MANY[1::2], marks=pytest.mark.slow),
+        pytest.param("llvm", MANY[::2], marks=pytest.mark.slow),
+    ],
+    ids=["few", "many", "many here"],
 )
-def test_products_of_any_sizes_are_right(name: str, first: int) -> None:
-    rng = np.random.default_rng(0)
-    shapes = [tuple(int(size) for size in rng.choice(SIZES, 3)) for _ in range(24)][first::2]
+def test_products_of_any_sizes_are_right(name: str, shapes: Sequence[tuple[int, int, int]]) -> None:
     check([case for shape in shapes for case in product(*shape)], name)
 
 
