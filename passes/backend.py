@@ -280,6 +280,10 @@ class Code(Protocol):
         """Returns the device that the kernels run on, as the library's description calls it."""
 
     @property
+    def arrival_bytes(self) -> int:
+        """Bytes of a session on a GPU in which launches count the blocks that have arrived; 0 for none."""
+
+    @property
     def objects(self) -> tuple[bytes, ...]:
         """Object files for the host; one of them defines the entry."""
 

@@ -191,7 +191,7 @@ def without_code(network: Network, receive: Receiver, library_context: LibraryCo
     their workspaces.
     """
     program = interface_of(network)
-    plan = MemoryPlan((), {}, {}, {}, 0, (), (), (), 0, 0).with_room()
+    plan = MemoryPlan((), {}, {}, {}, {}, 0, (), (), (), 0, 0).with_room()
     symbol = library_context.symbol.replace(ENTRY, SIZES)
     receive(sizes_function(program, plan, [d.var for d in network.dynamic_dimensions], symbol=symbol))
     return Lowered(tvm.IRModule({}), (), program, plan, library_context.symbol)

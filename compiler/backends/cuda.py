@@ -166,6 +166,7 @@ class CudaBackend(Backend):
             capturable=lowered.program.is_straight and not any(kernel.sizes for kernel in on_host),
             readers=READERS,
             messages=device.messages,
+            arrival_bytes=device.arrival_bytes,
         )
         dump("launches.c", launches)
         own = {function.name for function in device.functions}

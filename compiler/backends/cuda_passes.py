@@ -15,7 +15,7 @@ from tvm import relax, tirx
 
 from nnefc.backends import cpu_passes
 from nnefc.backends.kernel_context import DYNAMIC, KernelContext, on_function
-from nnefc.ir.attributes import NO_ALIAS
+from nnefc.ir.attributes import ARRIVALS, NO_ALIAS
 from nnefc.passes import pipeline
 from nnefc.passes.backend import Settings
 from nnefc.passes.graph.attention.fuse_for_gpu import fuse_attention_for_gpu
@@ -37,8 +37,10 @@ from nnefc.passes.legalize.lower_scans import lower_scans
 from nnefc.passes.legalize.pack_block_matmul import widen_blocks
 from nnefc.passes.legalize.row_major_contractions import CONTRACTIONS
 from nnefc.passes.manager import Pass, PassCondition, PassList, Phase, Property, of_phase
-from nnefc.passes.pipeline import GraphContext, legalizations
+from nnefc.passes.pipeline import GraphContext, ProgramContext, ProgramState, legalizations
+from nnefc.passes.plan.join_steps import join_steps
 from nnefc.passes.plan.symbols import exported
+from nnefc.passes.schedule.cuda.gated_product import is_gated_product
 from nnefc.passes.schedule.cuda.guards import guard_blocks
 from nnefc.passes.schedule.schedules import scalars_of
 from nnefc.passes.tir.cuda.narrow_indices import narrow_index_types
@@ -104,9 +106,22 @@ def vector_layouts(module: tvm.IRModule, context: GraphContext) -> tvm.IRModule:
     return assign_vector_layouts(module, target.tensor_core_type, target.channels_of_a_block, target.host)
 
 
+def join_gates(state: ProgramState, context: ProgramContext) -> ProgramState:
+    """Computes what recurrent networks compute from the gates of a step in the kernel of the gates' product."""
+    target = context.backend.target
+    assert isinstance(target, CudaTarget)
+    useful = partial(is_gated_product, target=target)
+    return replace(state, program=join_steps(state.listed, useful, context.library_context.pool))
+
+
 def mark_aliases(func: tirx.PrimFunc, _context: KernelContext) -> tirx.PrimFunc:
     """Says that operands may share memory."""
     return func.with_attr(NO_ALIAS, False)
+
+
+def parameters_for_blocks(func: tirx.PrimFunc, context: KernelContext) -> tirx.PrimFunc:
+    """Makes what blocks of one launch exchange parameters; TVM would allocate it in each block."""
+    return context.workspace_parameters(func) if ARRIVALS in func.attrs else func
 
 
 def host_symbol(name: str) -> str:
@@ -177,6 +192,7 @@ LEGALIZE = (
 
 PROGRAM = (
     of_phase(Phase.PROGRAM, "list calls", pipeline.list_calls, requires=[Property.KERNELS, Property.DIMENSIONS]),
+    of_phase(Phase.PROGRAM, "join gates", join_gates),
 )
 
 # A kernel of the device gets the order of its loops: a function in blocks, whose loops are bound to threads.
@@ -193,6 +209,7 @@ DEVICE = (
         scheduled("exact doubles", on_function(write_float64_literals)),
         cpu_passes.OPAQUE_CONSTANTS,
         scheduled("mark aliases", mark_aliases, where=OVERWRITES),
+        cpu_passes.blocks("memory of all blocks", parameters_for_blocks),
         *cpu_passes.WORKSPACE,
     ),
 )

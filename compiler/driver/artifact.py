@@ -258,7 +258,7 @@ def build(
     device = codes[0].device
     several = len(levels) > 1
     described = [_level(network, own, programs, last, device, special) for own, programs in levels]
-    description = replace(described[0], target=target.name)
+    description = replace(described[0], target=target.name, arrival_bytes=codes[0].arrival_bytes)
     if several:
         maximum = {
             name: max(getattr(level, name) for level in described) for name in ("workspace_bytes", "scratch_bytes")

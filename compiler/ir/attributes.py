@@ -273,6 +273,10 @@ SYNCHRONIZED = _declare(
     "nnefc.synchronized", Site.FUNCTION, ValueType.FLAG, (Form.SCHEDULED,),
     "The kernel has the barriers between the threads of a block itself; TVM adds none.",
 )  # fmt: skip
+ARRIVALS = _declare(
+    "nnefc.arrivals", Site.FUNCTION, ValueType.TEXT, (Form.SCHEDULED,),
+    "The buffer of the kernel's workspace that counts the blocks that have arrived; 0 before and after each launch.",
+)  # fmt: skip
 FP16_ACCUMULATORS = _declare(
     "nnefc.fp16_accumulators", Site.BLOCK, ValueType.FLAG, _UNTIL_SCHEDULED,
     "The block accumulates in fp16: products, or sums of others that do.",

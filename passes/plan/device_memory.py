@@ -2,7 +2,7 @@
 
     memcpy(b, a, 400)                  nnefc_cuda_copy(b, a, 400)
     if *(bool *)condition      →       if nnefc_device_bool(condition)                       # waits for the device
-    *(int64 *)number = 3               counter = 3; nnefc_cuda_write(number, &counter, 8)    # so it is never read back
+    *(int64 *)number = 3               counter = 3; nnefc_cuda_count(number, counter)        # if a kernel reads it
 
 `nnefc_device_bool` and `nnefc_device_int64` are in the file of the launches, see `targets/codegen/cuda/launches.py`.
 """
@@ -34,20 +34,22 @@ class DeviceMemory:
     def item(self, address: tirx.Expr, dtype: str) -> tuple[list[tirx.Stmt], tirx.Expr]:
         return [], tirx.call_extern(dtype, READERS[dtype], address)
 
-    def counter(self, address: tirx.Expr) -> Counter:
-        return _DeviceCounter(address)
+    def counter(self, address: tirx.Expr, *, is_read: bool) -> Counter:
+        return _DeviceCounter(address if is_read else None)
 
 
 class _DeviceCounter:
-    """A number that the host keeps for itself, and writes to the device whenever it changes."""
+    """A number that the host keeps for itself, and writes to an address of the device's whenever it changes."""
 
-    def __init__(self, address: tirx.Expr) -> None:
+    def __init__(self, address: tirx.Expr | None) -> None:
         self._buffer = tirx.decl_buffer((1,), "int64", name="counter")
         self._address = address
         self.declared: list[tirx.Stmt] = [tirx.AllocBuffer(self._buffer, _ON_THE_STACK)]
         self.value = self._buffer[0]
 
     def become(self, value: tirx.Expr) -> tirx.Stmt:
-        size = tirx.IntImm("uint64", 8)
-        write = tirx.call_extern("int32", "nnefc_cuda_write", self._address, tirx.address_of(self._buffer[0]), size)
-        return tirx.SeqStmt([tirx.BufferStore(self._buffer, value, [0]), tirx.Evaluate(write)])
+        kept = tirx.BufferStore(self._buffer, value, [0])
+        if self._address is None:
+            return kept
+        write = tirx.call_extern("int32", "nnefc_cuda_count", self._address, self._buffer[0])
+        return tirx.SeqStmt([kept, tirx.Evaluate(write)])

@@ -33,6 +33,7 @@ from nnefc.ir.network import DataDependentSize
 from nnefc.passes.plan.entry_memory import Memory
 from nnefc.passes.plan.entry_operands import (
     SPAN,
+    AnyArea,
     Area,
     Areas,
     LoopAreas,
@@ -209,7 +210,8 @@ class _Writer:
                 case LoopStep():
                     assert workspace is not None
                     answer = self._asked(action, served)
-                    made += answer.before(self._loop(action, plan, areas, workspace))
+                    loop = LoopAreas.of(action, time, plan, areas)
+                    made += answer.before(self._loop(loop, plan.bodies[action][0], areas, workspace))
                 case BufferCopy():
                     source = area_of(plan.positions[action.source], areas)
                     made.append(self._copy(source, area_of(action.target, areas), action.bytes))
@@ -218,7 +220,7 @@ class _Writer:
         return made
 
     def _write_data_dependent(
-        self, buffers: Iterable[Buffer], plan: MemoryPlan, areas: dict[tuple[str, int], Area]
+        self, buffers: Iterable[Buffer], plan: MemoryPlan, areas: dict[tuple[str, int], AnyArea]
     ) -> list[tirx.Stmt]:
         """Reads the sizes that some of these buffers tell; `areas` then has the parts that waited for them.
 
@@ -275,7 +277,7 @@ class _Writer:
         self._timed.append(step)
         return [tirx.Bind(begin, tirx.call_extern("int64", _PROFILE_BEGIN, position)), call, tirx.Evaluate(end)]
 
-    def _call(self, step: Step, plan: MemoryPlan, areas: Areas, workspace: Area | None) -> tirx.Stmt:
+    def _call(self, step: Step, plan: MemoryPlan, areas: Areas, workspace: AnyArea | None) -> tirx.Stmt:
         self.used[step.kernel] = None
         operands = [area_of(plan.positions[buffer], areas) for buffer in (*step.reads, *step.writes)]
         if workspace is not None:
@@ -287,7 +289,7 @@ class _Writer:
         symbol = self._symbols.get(step.kernel) or kernel_symbol(step.kernel.name_hint)
         return tirx.Evaluate(tirx.call_extern("int32", symbol, *arguments))
 
-    def _choice(self, step: IfStep, plan: MemoryPlan, areas: Areas, workspace: Area | None) -> list[tirx.Stmt]:
+    def _choice(self, step: IfStep, plan: MemoryPlan, areas: Areas, workspace: AnyArea | None) -> list[tirx.Stmt]:
         condition, *operands = (area_of(plan.positions[buffer], areas) for buffer in step.reads)
         results = [area_of(plan.positions[buffer], areas) for buffer in step.writes]
         around = {key: area for key, area in areas.items() if key[0] == "constant"}
@@ -301,59 +303,73 @@ class _Writer:
         declared, holds = self._memory.item(condition.address, "int8")
         return [*declared, tirx.IfThenElse(holds != 0, *branches)]
 
-    def _loop(self, step: LoopStep, plan: MemoryPlan, areas: Areas, workspace: Area) -> list[tirx.Stmt]:
+    def _loop(self, loop: LoopAreas, body_plan: MemoryPlan, areas: Areas, workspace: AnyArea) -> list[tirx.Stmt]:
         """Returns a loop whose counter is at the beginning of its workspace, that of its body behind it:
 
-        counter = 0; states = their first values
+        counter = 0; states that do not move = their first values
         while the loop goes on: body(iteration = counter); counter = iteration + 1
+        results = states that have moved, where these are elsewhere
         """
-        loop = LoopAreas.of(step, plan, areas)
-        counter = self._memory.counter(workspace.address)
-        declared, goes_on = self._goes_on(step, loop, counter.value)
+        body = loop.step.body
+        counter = self._memory.counter(workspace.address, is_read=_reads(body, body.inputs[0]))
         iteration = tirx.Var("iteration", "int64")
         inner = {key: area for key, area in areas.items() if key[0] == "constant"}
-        inner |= {("input", 0): workspace} | workspace_of(plan.bodies[step][0], areas, workspace.at(COUNTER_BYTES))
-        inner |= loop.of_body(step, iteration)
-        body = [
+        inner |= {("input", 0): workspace} | workspace_of(body_plan, areas, workspace.at(COUNTER_BYTES))
+        inner |= loop.of_body(iteration)
+        declared, goes_on = self._goes_on(loop, counter.value)
+        statements = [
             tirx.Bind(iteration, counter.value),
-            *self.statements(step.body, plan.bodies[step][0], inner),
+            *self.statements(body, body_plan, inner),
             counter.become(iteration + 1),
         ]
+        count = counter.value if loop.trip_count is None else loop.trip_count
         return [
             *counter.declared,
-            *declared,
             counter.become(int64(0)),
-            *self._first_states(step, plan, loop),
-            tirx.While(goes_on, tirx.SeqStmt(body)),
+            *declared,
+            *self._first_states(loop),
+            tirx.While(goes_on, tirx.SeqStmt(statements)),
+            *self._last_states(loop, count),
         ]
 
-    def _goes_on(self, step: LoopStep, areas: LoopAreas, iteration: tirx.Expr) -> tuple[list[tirx.Stmt], tirx.Expr]:
+    def _goes_on(self, areas: LoopAreas, iteration: tirx.Expr) -> tuple[list[tirx.Stmt], tirx.Expr]:
         """Builds the condition of a loop's next iteration, and the declarations that it needs."""
+        loop = areas.step.loop
         declared: list[tirx.Stmt] = []
         conditions = [tirx.call_extern("int32", self._memory.failed) == 0]
-        if step.loop.trip_count is not None:
-            conditions.insert(0, iteration < expression(step.loop.trip_count))
+        if loop.trip_count is not None:
+            conditions.insert(0, iteration < expression(loop.trip_count))
         if areas.limit is not None:
             more, limit = self._memory.item(areas.limit.address, "int64")
             declared += more
             conditions.insert(0, iteration < limit)
-        if step.loop.conditional:
+        if loop.conditional:
             more, running = self._memory.item(areas.states[0].address, "int8")
             declared += more
             conditions.insert(0, running != 0)
         return declared, tirx.all(*conditions)
 
-    def _first_states(self, step: LoopStep, plan: MemoryPlan, areas: LoopAreas) -> list[tirx.Stmt]:
-        """Brings the states' first values to where the states live, but for those that are there."""
+    def _first_states(self, areas: LoopAreas) -> list[tirx.Stmt]:
+        """Brings the first values of states that do not move to where the states live, but for those that are there."""
+        values = areas.step.reads[areas.step.first_state :]
         return [
-            self._copy(first, area, before.bytes)
-            for before, after, first, area in zip(
-                step.reads[step.first_state :], step.writes, areas.first_states, areas.states, strict=False
-            )
-            if plan.positions[before] != plan.positions[after]
+            self._copy(first, area, values[index].bytes)
+            for index, (first, area) in enumerate(zip(areas.first_states, areas.states, strict=True))
+            if index not in areas.moving and index not in areas.in_place
         ]
 
-    def _copy(self, source: Area, target: Area, count: Dimension) -> tirx.Stmt:
+    def _last_states(self, areas: LoopAreas, count: tirx.Expr | int) -> list[tirx.Stmt]:
+        """Brings the last values of states to the loop's results, after `count` iterations."""
+        made: list[tirx.Stmt] = []
+        for index, area in enumerate(areas.states):
+            is_elsewhere = areas.is_elsewhere(index, count)
+            if is_elsewhere is False:
+                continue
+            copy = self._copy(areas.state(index, count), area, areas.step.writes[index].bytes)
+            made.append(copy if is_elsewhere is True else tirx.IfThenElse(is_elsewhere, copy, None))
+        return made
+
+    def _copy(self, source: AnyArea, target: AnyArea, count: Dimension) -> tirx.Stmt:
         return self._memory.copy(source.address, target.address, count)
 
 
@@ -386,6 +402,12 @@ class _Answer:
             tirx.IfThenElse(answer == _END, end, None),
             tirx.IfThenElse(answer == _GO_ON, _sequence(call), None),
         ]
+
+
+def _reads(body: Program, buffer: Buffer) -> bool:
+    """Whether a body needs one of its inputs."""
+    results = (*body.outputs, *body.new_states, *body.counts)
+    return any(buffer in each for each in (*(step.reads for step in body.steps), results))
 
 
 def _sequence(statements: list[tirx.Stmt]) -> tirx.Stmt:

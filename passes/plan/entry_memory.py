@@ -26,8 +26,12 @@ class Memory(Protocol):
     def item(self, address: tirx.Expr, dtype: str) -> tuple[list[tirx.Stmt], tirx.Expr]:
         """Returns the one element of this type at an address: what declares it, and the expression that reads it."""
 
-    def counter(self, address: tirx.Expr) -> Counter:
-        """Returns an int64 at an address that only the entry writes."""
+    def counter(self, address: tirx.Expr, *, is_read: bool) -> Counter:
+        """Returns the number of a loop's iteration: an int64 at an address that only the entry writes.
+
+        Args:
+            is_read: whether the loop's body reads it there.
+        """
 
 
 class Counter(Protocol):
@@ -37,7 +41,7 @@ class Counter(Protocol):
     value: tirx.Expr
 
     def become(self, value: tirx.Expr) -> tirx.Stmt:
-        """Stores the number."""
+        """Stores the number: 0, or one more than before."""
 
 
 class HostMemory:
@@ -56,7 +60,7 @@ class HostMemory:
         declared, buffer = _viewed(address, dtype)
         return declared, buffer[0]
 
-    def counter(self, address: tirx.Expr) -> Counter:
+    def counter(self, address: tirx.Expr, *, is_read: bool) -> Counter:
         return _HostCounter(*_viewed(address, "int64"))
 
 

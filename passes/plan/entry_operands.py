@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from tvm import tirx
 from tvm.ir import PointerType, PrimType
 
 from nnefc.passes.plan.entry_sizes import output_parts
-from nnefc.passes.plan.memory import MemoryLocation, MemoryPlan
+from nnefc.passes.plan.locations import NEW_STATE, OUTPUT, MemoryLocation
+from nnefc.passes.plan.loop_states import moving_states
+from nnefc.passes.plan.memory import MemoryPlan
 from nnefc.passes.plan.program import Buffer, LoopStep, Program
 from nnefc.passes.tir.common.expressions import int64
 from nnefc.symbolic.dims import Dimension, Size, expression
 
 __all__ = [
     "BYTE_POINTER",
+    "EITHER",
     "SPAN",
+    "AnyArea",
     "Area",
     "Areas",
+    "EitherArea",
     "LoopAreas",
     "Parts",
     "Table",
@@ -29,6 +34,9 @@ __all__ = [
 
 BYTE_POINTER = PointerType(PrimType("uint8"))
 SPAN = 1 << 40  # extent of the byte views; addresses lie within the plan, so it is never checked
+EITHER = "nnefc_either"
+"""The function of the runtime that chooses between two addresses: TVM's passes choose between numbers alone."""
+
 _PART = "nnefc_run_resized"  # of the runtime: the part of the workspace that waited for a size
 _OUTPUT = "nnefc_run_output"  # of the runtime: where an output goes whose shape is known then
 
@@ -50,7 +58,28 @@ class Area:
         return tirx.address_of(self.view[self.offset])
 
 
-Areas = Mapping[tuple[str, int], Area]
+@dataclass(frozen=True)
+class EitherArea:
+    """One area where a condition holds, else another."""
+
+    condition: tirx.Expr
+    then: AnyArea
+    other: AnyArea
+
+    def at(self, offset: Dimension | tirx.Expr) -> EitherArea:
+        """Returns the area that begins further on."""
+        return EitherArea(self.condition, self.then.at(offset), self.other.at(offset))
+
+    @property
+    def address(self) -> tirx.Expr:
+        """A pointer to bytes."""
+        holds = tirx.Cast("int32", self.condition)
+        chosen = tirx.call_extern("handle", EITHER, holds, self.then.address, self.other.address)
+        return tirx.reinterpret(BYTE_POINTER, chosen)
+
+
+AnyArea = Area | EitherArea
+Areas = Mapping[tuple[str, int], AnyArea]
 
 
 @dataclass(frozen=True)
@@ -115,63 +144,132 @@ class Parts:
 class LoopAreas:
     """The areas of the operands and results of a loop.
 
+    States that move, see `loop_states.py`, are in each iteration where the one before wrote them. Those that alternate
+    are after an even number of iterations where the loop's result comes to lie, and after an odd number in a second
+    buffer; or the other way around, where that saves the copy after the last iteration.
+
     Attributes:
+        step: the loop.
         limit: the trip count, if it is an operand.
         kept: what is the same in all iterations.
-        first_states, states: the values before the loop, and after each iteration.
+        first_states, states: the values before the loop, and after it.
+        second_states: by the state, of those that alternate, what is not the result.
         scanned, stacked: tensors of which each iteration reads, and writes, one element.
+        moving: by the state, where the body writes new values that the next iteration reads there.
+        in_place: states whose values before the loop are where those after it come to lie.
     """
 
-    limit: Area | None
-    kept: Sequence[Area]
-    first_states: Sequence[Area]
-    scanned: Sequence[Area]
-    states: Sequence[Area]
-    stacked: Sequence[Area]
+    step: LoopStep
+    limit: AnyArea | None
+    kept: Sequence[AnyArea]
+    first_states: Sequence[AnyArea]
+    scanned: Sequence[AnyArea]
+    states: Sequence[AnyArea]
+    second_states: Mapping[int, AnyArea]
+    stacked: Sequence[AnyArea]
+    moving: Mapping[int, MemoryLocation]
+    in_place: Set[int]
 
     @staticmethod
-    def of(step: LoopStep, plan: MemoryPlan, areas: Areas) -> LoopAreas:
-        """Returns the areas of a step of a plan."""
+    def of(step: LoopStep, time: int, plan: MemoryPlan, areas: Areas) -> LoopAreas:
+        """Returns the areas of a step of a plan, by its position among the actions."""
         reads = [area_of(plan.positions[buffer], areas) for buffer in step.reads]
         results = [area_of(plan.positions[buffer], areas) for buffer in step.writes]
         has_trip_count, count = int(step.loop.has_trip_count), len(step.body.states)
         end = step.first_state + count
+        ends = zip(step.reads[step.first_state : end], step.writes, strict=False)
+        (body_plan,) = plan.bodies[step]
         return LoopAreas(
+            step,
             limit=reads[0] if has_trip_count else None,
             kept=reads[has_trip_count : step.first_state],
             first_states=reads[step.first_state : end],
             scanned=reads[end:],
             states=results[:count],
+            second_states={state: area_of(position, areas) for state, position in plan.second_states[time].items()},
             stacked=results[count:],
+            moving=moving_states(step.body, step.loop, body_plan.positions),
+            in_place={i for i, (first, last) in enumerate(ends) if plan.positions[first] == plan.positions[last]},
         )
 
-    def of_body(self, step: LoopStep, iteration: tirx.Var) -> dict[tuple[str, int], Area]:
+    def of_body(self, iteration: tirx.Var) -> dict[tuple[str, int], AnyArea]:
         """Returns the areas of the body's inputs, but for the first, and of its states and outputs, in an iteration."""
-        loop, body = step.loop, step.body
-
-        def element(area: Area, buffer: Buffer, is_reversed: bool) -> Area:
-            position = expression((loop.trip_count or 0) - 1) - iteration if is_reversed else iteration
-            return area.at(position * expression(buffer.bytes))
-
+        loop, body = self.step.loop, self.step.body
         found = {("input", 1 + i): area for i, area in enumerate(self.kept)}
-        found |= {("state", i): area for i, area in enumerate(self.states)}
+        found |= {("state", i): self.state(i, iteration) for i in range(len(self.states))}
+        found |= {(NEW_STATE, i): self._computed(i, iteration + 1) for i in self.moving}
         elements = body.inputs[1 + len(self.kept) :]
         for buffer, area, is_reversed in zip(elements, self.scanned, loop.reversed_inputs, strict=True):
-            found["input", buffer.index] = element(area, buffer, is_reversed)
-        outputs = zip(body.outputs, self.stacked, loop.reversed_outputs, strict=True)
-        for index, (buffer, area, is_reversed) in enumerate(outputs):
-            found["output", index] = element(area, buffer, is_reversed)
+            found["input", buffer.index] = self._element(area, buffer, is_reversed, iteration)
+        found |= {(OUTPUT, i): self._output(i, iteration) for i in range(len(self.stacked))}
         return found
 
+    @property
+    def trip_count(self) -> int | None:
+        """The number of iterations, if it is known now."""
+        loop = self.step.loop
+        is_fixed = isinstance(loop.trip_count, int) and not loop.has_trip_count and not loop.conditional
+        return loop.trip_count if is_fixed else None
 
-def workspace_of(body: MemoryPlan, areas: Areas, own: Area | None) -> dict[tuple[str, int], Area]:
+    def state(self, index: int, iteration: tirx.Expr | int) -> AnyArea:
+        """Returns where a state is before an iteration; for the trip count, after the last one."""
+        if index not in self.moving:
+            return self.states[index]
+        if isinstance(iteration, int):
+            return self._computed(index, iteration) if iteration else self.first_states[index]
+        return EitherArea(tirx.EQ(iteration, int64(0)), self.first_states[index], self._computed(index, iteration))
+
+    def is_elsewhere(self, index: int, iteration: tirx.Expr | int) -> tirx.Expr | bool:
+        """Whether a state is not where the loop's result comes to lie, before an iteration."""
+        if index not in self.moving:
+            return False
+        alternates = index in self.second_states
+        if isinstance(iteration, int):
+            if iteration == 0:
+                return index not in self.in_place
+            return not alternates or (iteration % 2 == 1) != self._results_are_odd(index)
+        later = tirx.EQ(tirx.floormod(iteration, int64(2)), int64(1)) if alternates else iteration > int64(0)
+        if index in self.in_place:
+            return later
+        return tirx.Or(tirx.EQ(iteration, int64(0)), later) if alternates else True
+
+    def _computed(self, index: int, iteration: tirx.Expr | int) -> AnyArea:
+        """Returns where the iteration before this one writes a new value."""
+        there = self.moving[index]
+        if there.base == OUTPUT:
+            return self._output(there.index, iteration - 1).at(there.offset)
+        odd, even = self.second_states[index], self.states[index]
+        if self._results_are_odd(index):
+            odd, even = even, odd
+        if isinstance(iteration, int):
+            return odd if iteration % 2 else even
+        return EitherArea(tirx.EQ(tirx.floormod(iteration, int64(2)), int64(1)), odd, even)
+
+    def _results_are_odd(self, index: int) -> bool:
+        """Whether an alternating state is where the loop's result is after odd numbers of iterations, not even ones.
+
+        Not where its first value is there, which the first iteration reads.
+        """
+        return self.trip_count is not None and self.trip_count % 2 == 1 and index not in self.in_place
+
+    def _output(self, index: int, iteration: tirx.Expr | int) -> AnyArea:
+        buffer, is_reversed = self.step.body.outputs[index], self.step.loop.reversed_outputs[index]
+        return self._element(self.stacked[index], buffer, is_reversed, iteration)
+
+    def _element(self, area: AnyArea, buffer: Buffer, is_reversed: bool, iteration: tirx.Expr | int) -> AnyArea:
+        """Returns the element of a scanned or stacked tensor that an iteration reads or writes."""
+        position = expression((self.step.loop.trip_count or 0) - 1) - iteration if is_reversed else iteration
+        return area.at(position * expression(buffer.bytes))
+
+
+def workspace_of(body: MemoryPlan, areas: Areas, own: AnyArea | None) -> dict[tuple[str, int], AnyArea]:
     """Returns where a body's workspace begins: in the step's own, or in the whole one for dynamic dimensions."""
     if body.storages:
         return {key: area for key, area in areas.items() if key[0] == "workspace"}
     return {} if own is None else {("workspace", 0): own}
 
 
-def area_of(position: MemoryLocation, areas: Areas) -> Area:
+def area_of(position: MemoryLocation, areas: Areas) -> AnyArea:
     return areas[position.base, position.index].at(position.offset)
 
 

@@ -15,7 +15,7 @@ What is left are storages with a size and a time of life; they are placed greedi
 Lee, 2020).
 
 The body of a choice or a loop has a plan of its own, and its workspace is the step's private part of the one around.
-A loop's states live where its results are; their first values are brought there, unless they are there already.
+A loop's states live where its results are, or move from iteration to iteration: see `loop_states.py`.
 """
 
 from __future__ import annotations
@@ -28,12 +28,15 @@ from dataclasses import dataclass, replace
 from tvm import tirx
 from tvm.ir import GlobalVar
 
+from nnefc.ir.network import Loop
+from nnefc.passes.plan.locations import OUTPUT, MemoryLocation
+from nnefc.passes.plan.loop_states import alternating_states, moving_states, results_of_body
 from nnefc.passes.plan.offsets import DynamicStorage, Storage, alive_at, assign_offsets, stacked, with_dynamic_offsets
 from nnefc.passes.plan.program import Buffer, IfStep, LoopStep, MemoryKind, Program, Step
 from nnefc.passes.schedule.in_place import InPlace
 from nnefc.symbolic.dims import Dimension, bounds, expression, greatest, substituted, variables, widest
 
-__all__ = ["COUNTER_BYTES", "BufferCopy", "Counts", "MemoryLocation", "MemoryPlan", "plan_memory"]
+__all__ = ["COUNTER_BYTES", "BufferCopy", "Counts", "MemoryPlan", "plan_memory"]
 
 
 @dataclass(frozen=True)
@@ -56,19 +59,6 @@ COUNTER_BYTES = 64
 """What a loop's counter takes at the beginning of its workspace, before that of its body."""
 
 
-@dataclass(frozen=True)
-class MemoryLocation:
-    """An address: `offset` bytes into an input, an output, a state, a constant or the workspace.
-
-    `base` is the value of a :class:`MemoryKind`, or `output`; `index` counts what there are several of, parts of a
-    workspace too.
-    """
-
-    base: str
-    index: int
-    offset: Dimension
-
-
 Action = Step | IfStep | LoopStep
 
 
@@ -89,6 +79,8 @@ class MemoryPlan:
         actions: kernels, choices, loops and copies, in order.
         positions: the location of each buffer.
         step_workspaces: for each of the actions that has one, by its position, where its private workspace begins.
+        second_states: for each of the loops, by its position, the second buffers of states that alternate between two,
+            by the state.
         bodies: the plans of the bodies of each choice and loop.
         workspace_bytes: the size of the workspace.
         alive: the bytes of the workspace that are in use while each of the actions runs.
@@ -101,6 +93,7 @@ class MemoryPlan:
     actions: tuple[Action | BufferCopy, ...]
     positions: Mapping[Buffer, MemoryLocation]
     step_workspaces: Mapping[int, MemoryLocation]
+    second_states: Mapping[int, Mapping[int, MemoryLocation]]
     bodies: Mapping[Action, tuple[MemoryPlan, ...]]
     workspace_bytes: int
     alive: tuple[int, ...]
@@ -139,6 +132,7 @@ def plan_memory(
     kernel_workspaces: Mapping[GlobalVar, Dimension],
     alignment: int = 1,
     counts: Counts | None = None,
+    loop: Loop | None = None,
 ) -> MemoryPlan:
     """Plan the memory of a program.
 
@@ -149,10 +143,16 @@ def plan_memory(
             may be missing.
         alignment: bytes, of what kernels read and write.
         counts: the data-dependent sizes; of a body, those of the program around it.
+        loop: the loop that the program is the body of, if any: it finds its states elsewhere in each iteration.
     """
     counts = Counts(program.limits, program.parts) if counts is None else counts
+
+    def plan_body(step: IfStep | LoopStep, body: Program) -> MemoryPlan:
+        loop = step.loop if isinstance(step, LoopStep) else None
+        return plan_memory(body, in_place, kernel_workspaces, alignment, counts, loop)
+
     bodies: dict[Action, tuple[MemoryPlan, ...]] = {
-        step: tuple(plan_memory(body, in_place, kernel_workspaces, alignment, counts) for body in step.bodies)
+        step: tuple(plan_body(step, body) for body in step.bodies)
         for step in program.steps
         if not isinstance(step, Step)
     }
@@ -160,15 +160,25 @@ def plan_memory(
     for view, (whole, offset) in program.views.items():
         aliases.join(view, whole, offset)
     steps = _without_views(program, in_place, alignment, aliases, counts)
-    storages = _Storages(program, in_place, aliases, _lifetimes(program, steps, aliases)).after(steps)
+    lifetimes = _lifetimes(program, steps, aliases)
+    storages = _Storages(program, in_place, aliases, lifetimes, loop).after(steps)
     workspaces = {
         time: Storage(size, time, time)
         for time, step in enumerate(steps)
         if (size := _workspace_of(step, kernel_workspaces, bodies))
     }
+    second = {
+        time: {
+            state: Storage(step.body.states[state].bytes, time, time)
+            for state in alternating_states(step.body, step.loop, bodies[step][0].positions)
+        }
+        for time, step in enumerate(steps)
+        if isinstance(step, LoopStep)
+    }
     saved = _states_to_save(program, aliases, len(steps))
-    placed = [storage for storage in dict.fromkeys(storages.values()) if storage.output is None]
+    placed = [storage for storage in dict.fromkeys(storages.values()) if storage.outside is None]
     placed += [*(storage for _, storage in saved.values()), *workspaces.values()]
+    placed += [storage for states in second.values() for storage in states.values()]
     for storage in placed:
         storage.bytes = widest(storage.bytes, counts.limits)
         storage.part = counts.part(storage.bytes)
@@ -189,10 +199,14 @@ def plan_memory(
         actions=(
             *(addresses.copy(step) if isinstance(step, _Move) else step for step in steps),
             *_output_copies(program, positions),
-            *_state_updates(program, positions, {new: copy for new, (copy, _) in saved.items()}),
+            *_state_updates(program, positions, {new: copy for new, (copy, _) in saved.items()}, loop),
         ),
         positions=positions,
         step_workspaces={time: _in_workspace(storage) for time, storage in workspaces.items()},
+        second_states={
+            time: {state: _in_workspace(storage) for state, storage in states.items()}
+            for time, states in second.items()
+        },
         bodies=bodies,
         workspace_bytes=workspace_bytes,
         alive=() if dynamic_storages else alive_at(placed),
@@ -381,18 +395,25 @@ def _lifetimes(program: Program, steps: _Steps, aliases: _Aliases) -> _Lifetimes
 
 
 class _Storages:
-    """Gives each root in the workspace, or among the outputs, a storage of its own or that of an operand."""
+    """Gives each root in the workspace, or among the results, a storage of its own or that of an operand."""
 
     def __init__(
-        self, program: Program, in_place: Mapping[GlobalVar, InPlace], aliases: _Aliases, lives: _Lifetimes
+        self,
+        program: Program,
+        in_place: Mapping[GlobalVar, InPlace],
+        aliases: _Aliases,
+        lives: _Lifetimes,
+        loop: Loop | None,
     ) -> None:
         self._in_place, self._aliases, self._lives = in_place, aliases, lives
         self._storages: dict[Buffer, Storage] = {}
-        self._outputs: dict[Buffer, int] = {}  # roots that can live in the caller's memory, by the first output
-        for index, buffer in enumerate(program.outputs):
+        self._results: dict[Buffer, tuple[str, int]] = {}  # roots that can live in the first result that they are
+        results = [((OUTPUT, index), buffer) for index, buffer in enumerate(program.outputs)]
+        results += results_of_body(program, loop) if loop is not None else []
+        for result, buffer in results:
             root, offset = aliases.root(buffer)
             if root.kind is MemoryKind.WORKSPACE and offset == 0 and root.bytes == buffer.bytes:
-                self._outputs.setdefault(root, index)
+                self._results.setdefault(root, result)
 
     def after(self, steps: _Steps) -> Mapping[Buffer, Storage]:
         """Returns the storages of all roots, by what the steps do one after the other."""
@@ -408,12 +429,12 @@ class _Storages:
 
     def _start(self, root: Buffer) -> None:
         if root not in self._storages:
-            self._storages[root] = Storage(root.bytes, *self._lives[root], self._outputs.get(root))
+            self._storages[root] = Storage(root.bytes, *self._lives[root], self._results.get(root))
 
     def _start_result(self, step: Action, position: int, root: Buffer, time: int) -> None:
         """Gives a result the storage of an operand that dies here, where the kernel allows it, or one of its own."""
         dying = self._dying_operand(step, position, root, time)
-        if dying is None or root is not step.writes[position] or root in self._outputs:
+        if dying is None or root is not step.writes[position] or root in self._results:
             self._start(root)
         else:
             dying.last = self._lives[root][1]
@@ -428,7 +449,7 @@ class _Storages:
             if root in others or root.kind is not MemoryKind.WORKSPACE or offset:
                 continue  # another operand would change too, or it is not the plan's memory
             storage = self._storages[root]
-            if root.bytes == result.bytes and self._lives[root][1] == storage.last == time and storage.output is None:
+            if root.bytes == result.bytes and self._lives[root][1] == storage.last == time and storage.outside is None:
                 return storage
         return None
 
@@ -478,8 +499,8 @@ class _Addresses:
         if root.kind is not MemoryKind.WORKSPACE:
             return MemoryLocation(root.kind.value, root.index, offset)
         storage = self.storages[root]
-        if storage.output is not None:
-            return MemoryLocation("output", storage.output, offset)
+        if storage.outside is not None:
+            return MemoryLocation(*storage.outside, offset)
         return _in_workspace(storage, offset)
 
     def copy(self, move: _Move) -> BufferCopy:
@@ -495,8 +516,8 @@ def _in_workspace(storage: Storage, offset: int = 0) -> MemoryLocation:
 def _output_copies(program: Program, positions: Mapping[Buffer, MemoryLocation]) -> Iterator[BufferCopy]:
     """Copies outputs to the caller's memory that do not live there."""
     for index, buffer in enumerate(program.outputs):
-        if positions[buffer] != MemoryLocation("output", index, 0):
-            yield BufferCopy(buffer, MemoryLocation("output", index, 0), buffer.bytes)
+        if positions[buffer] != MemoryLocation(OUTPUT, index, 0):
+            yield BufferCopy(buffer, MemoryLocation(OUTPUT, index, 0), buffer.bytes)
 
 
 def _states_to_save(program: Program, aliases: _Aliases, time: int) -> dict[Buffer, tuple[Buffer, Storage]]:
@@ -512,11 +533,15 @@ def _states_to_save(program: Program, aliases: _Aliases, time: int) -> dict[Buff
 
 
 def _state_updates(
-    program: Program, positions: Mapping[Buffer, MemoryLocation], saved: Mapping[Buffer, Buffer]
+    program: Program, positions: Mapping[Buffer, MemoryLocation], saved: Mapping[Buffer, Buffer], loop: Loop | None
 ) -> list[BufferCopy]:
-    """Brings the states' new values to their position, after everything that reads the old ones."""
+    """Brings the states' new values to their position, after everything that reads the old ones.
+
+    In the body of a loop, those that the next iteration reads where they are stay there.
+    """
     copies = [BufferCopy(new, positions[copy], new.bytes) for new, copy in saved.items()]
+    moving = moving_states(program, loop, positions) if loop is not None else {}
     for index, new in enumerate(program.new_states):
-        if positions[new] != MemoryLocation("state", index, 0):
+        if index not in moving and positions[new] != MemoryLocation("state", index, 0):
             copies.append(BufferCopy(saved.get(new, new), MemoryLocation("state", index, 0), new.bytes))
     return copies

@@ -23,7 +23,7 @@ class Storage:
 
     Attributes:
         first, last: the numbers of the steps that it is alive from, and to.
-        output: which of the caller's buffers it is, if it is one; it takes no room in the workspace then.
+        outside: the base and index of the memory that it is, if not of the workspace: an output, or a loop's new state.
         offset: where it begins there, once that is known.
         part: of the workspace: 0 is laid out before the run, the others when a data-dependent size is known.
     """
@@ -31,7 +31,7 @@ class Storage:
     bytes: Dimension
     first: int
     last: int
-    output: int | None = None
+    outside: tuple[str, int] | None = None
     offset: Dimension = 0
     part: int = 0
 

@@ -373,6 +373,7 @@ class LibraryDescription:
         weights: the name of the file with the constants, without a folder; empty if they are in the library.
         device: what the network runs on, one of DEVICES. For "cuda" one of the objects defines
             `nnefc_cuda_this_module`, see `runtime/cuda.h`.
+        arrival_bytes: of a session on a GPU, in which launches count the blocks that have arrived.
         dimensions: the open ones; they stand by their names in the shapes of inputs.
         formulas: of those that follow from others, in an order in which each needs only what those before it tell.
         lifetimes: of what lies in the workspace of a network with dynamic dimensions: the first and the last step.
@@ -424,6 +425,7 @@ class LibraryDescription:
     checksum: int = 0
     weights: str = ""
     device: str = "cpu"
+    arrival_bytes: int = 0
     dimensions: tuple[DimensionDescription, ...] = ()
     formulas: tuple[FormulaDescription, ...] = ()
     lifetimes: tuple[tuple[int, int], ...] = ()
@@ -467,7 +469,8 @@ class LibraryDescription:
         alignment = DEVICES[self.device].alignment
         if not alignment:
             return 0
-        sizes = [self.workspace_bytes, self.state_bytes, *map(tensor_bytes, (*self.inputs, *self.outputs))]
+        sizes = [self.workspace_bytes, self.state_bytes, self.arrival_bytes]
+        sizes += map(tensor_bytes, (*self.inputs, *self.outputs))
         return sum(-(-size // alignment) * alignment for size in sizes)
 
 

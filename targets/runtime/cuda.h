@@ -33,6 +33,7 @@ typedef struct nnefc_cuda_module {
     const uint32_t *dynamic_shared; /* for each of them: the maximum bytes of dynamic shared memory of a launch */
     const char *const *messages; /* what kernels may have to say; the word of failures counts from 1 */
     uint32_t message_count;
+    uint64_t arrival_bytes; /* what nnefc_cuda_arrivals has; 0 for none */
     const nnefc_cuda_host_kernel *host_kernels;
     uint32_t host_kernel_count;
     int32_t capturable;            /* 0 if the entry waits for the GPU: it cannot become a graph */
@@ -55,8 +56,9 @@ int32_t nnefc_cuda_copy(void *destination, const void *source, uint64_t bytes);
 /* Waits for everything before it, then copies to the host. Not in a network that says that it can be captured. */
 int32_t nnefc_cuda_read(void *host, const void *device, uint64_t bytes);
 
-/* Writes a value of a few bytes to the GPU; `host` may change when it returns. */
-int32_t nnefc_cuda_write(void *device, const void *host, uint64_t bytes);
+/* Writes the number of a loop's iteration to the GPU: 0, then each time one more. So the upper half is written only when the
+ * lower one is 0. */
+int32_t nnefc_cuda_count(void *device, int64_t count);
 
 /* Runs one of the module's host kernels; `operands` has their addresses in the GPU's memory. */
 int32_t nnefc_cuda_host_step(const nnefc_cuda_host_kernel *kernel, void *const *operands);
@@ -68,6 +70,9 @@ int32_t nnefc_cuda_sized_host_step(const nnefc_cuda_host_kernel *kernel, void *c
 
 /* The word that a kernel of the GPU writes the number of its message to when it fails. */
 int32_t *nnefc_cuda_failure(void);
+
+/* Memory of the session's in which a launch counts the blocks that have arrived. It is zeros before a launch and after it. */
+uint32_t *nnefc_cuda_arrivals(void);
 
 /* Whether something of this run has failed, as far as is known; for loops, after nnefc_cuda_read. */
 int32_t nnefc_cuda_run_failed(void);

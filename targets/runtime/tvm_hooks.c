@@ -102,6 +102,11 @@ int32_t nnefc_run_failed(void) {
     return worker == NULL || nnefc_pool_failed(worker->pool);
 }
 
+/* One address or another, for the entry. */
+void *nnefc_either(int32_t holds, void *then, void *other);
+
+void *nnefc_either(int32_t holds, void *then, void *other) { return holds != 0 ? then : other; }
+
 /* Called by name. */
 void *TVMBackendAllocWorkspace(int device_type, int device_id, uint64_t bytes, int type_code, int type_bits);
 int TVMBackendFreeWorkspace(int device_type, int device_id, void *pointer);

@@ -5,6 +5,7 @@ from nnefc.passes.schedule.cuda.contraction import ContractionRule
 from nnefc.passes.schedule.cuda.depthwise import DepthwiseRule
 from nnefc.passes.schedule.cuda.element_wise import ElementWiseRule
 from nnefc.passes.schedule.cuda.fallback import FallbackRule
+from nnefc.passes.schedule.cuda.gated_product import GatedProductRule
 from nnefc.passes.schedule.cuda.loops import LoopsRule
 from nnefc.passes.schedule.cuda.matvec import VectorProductRule
 from nnefc.passes.schedule.cuda.reduction import ReductionRule
@@ -16,6 +17,7 @@ from nnefc.passes.schedule.cuda.transposition import TranspositionRule
 __all__ = ["CUDA_RULES"]
 
 CUDA_RULES = (
+    GatedProductRule(),
     SingleQueryRule(),
     AttentionRule(),
     DepthwiseRule(),

@@ -10,7 +10,7 @@
 
 The pixels of a convolution are columns and its window is part of the depth, without a matrix of windows anywhere:
 operands are fetched by their own indices, and padding is a condition on the fetch (Chetlur et al., 2014). Where there
-are few tiles, the depth is cut into slices whose sums a second launch adds up.
+are few tiles, the depth is cut into slices whose sums the last block of a tile adds up, see `split_depth.py`.
 """
 
 from __future__ import annotations

@@ -8,6 +8,12 @@
 
 Neighbouring threads write neighbouring elements, whatever is read. Of dimensions along which all tensors lie as the
 result does, or are not indexed at all, one thread takes 16 bytes at once.
+
+Steps of the same size are one launch where each thread needs no results of others but its own:
+
+    C[i] = f(A[i], B[i])        # a launch           for i in threads:
+    D[i] = g(C[i])              # another     →          C[i] = f(A[i], B[i])
+                                                         D[i] = g(C[i])
 """
 
 from __future__ import annotations
@@ -15,6 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir.expr import Call, TensorLoad
 from tvm.sym import Analyzer, detect_linear_equation
@@ -22,8 +29,8 @@ from tvm.sym import Analyzer, detect_linear_equation
 from nnefc.passes.schedule.analysis import KernelAnalysis, ScheduleBlock, step_of
 from nnefc.passes.schedule.cuda.inline_producers import inline_producers, is_simple
 from nnefc.passes.schedule.cuda.threads import bind_flat
-from nnefc.passes.schedule.schedules import SBlockRV, root_blocks
-from nnefc.passes.tir.common.expressions import flat_offset, inside, loads_of, variables_of
+from nnefc.passes.schedule.schedules import SBlockRV, fused, root_blocks
+from nnefc.passes.tir.common.expressions import flat_offset, inside, loads_of, substituted, variables_of
 from nnefc.passes.tir.common.shapes import Size, strides_of
 from nnefc.symbolic.dims import is_known, size_hint
 from nnefc.targets.machine.cuda.target import CudaTarget
@@ -41,15 +48,49 @@ class ElementWiseRule:
             return None
         sch = kernel.schedule()
         inline_producers(sch)
-        for block in root_blocks(sch):
-            bind_elements(sch, block, target)
+        for blocks in _of_one_launch(sch):
+            bind_elements(sch, blocks, target)
         return sch
 
 
-def bind_elements(sch: s_tir.Schedule, block: SBlockRV, target: CudaTarget) -> None:
-    """Binds a simple block without reductions to threads."""
-    lanes = _lanes(step_of(sch, block), target)
-    bind_flat(sch, sch.get_loops(block) or [sch.add_unit_loop(block)], target, lanes)
+def bind_elements(sch: s_tir.Schedule, blocks: Sequence[SBlockRV], target: CudaTarget) -> None:
+    """Binds simple blocks without reductions to threads, one after another in each: see `_of_one_launch`."""
+    lanes = min(_lanes(step_of(sch, block), target) for block in blocks)
+    if len(blocks) == 1:
+        bind_flat(sch, sch.get_loops(blocks[0]) or [sch.add_unit_loop(blocks[0])], target, lanes)
+    else:
+        bind_flat(sch, [sch.merge(*(fused(sch, sch.get_loops(block)) for block in blocks))], target, lanes)
+
+
+def _of_one_launch(sch: s_tir.Schedule) -> list[list[SBlockRV]]:
+    """Returns the blocks in their order, in groups that follow each other in each thread."""
+    groups: list[list[SBlockRV]] = []
+    for block in root_blocks(sch):
+        step = step_of(sch, block)
+        if groups and all(_may_follow(step, step_of(sch, earlier)) for earlier in groups[-1]):
+            groups[-1].append(block)
+        else:
+            groups.append([block])
+    return groups
+
+
+def _may_follow(step: ScheduleBlock, earlier: ScheduleBlock) -> bool:
+    """Whether a thread may compute an element of a step behind the same element of an earlier one.
+
+    The step may read no other element of the earlier one's result, as another thread may not have written it yet.
+    """
+    if step.sizes != earlier.sizes or not step.trip_counts or step.value is None or earlier.value is None:
+        return False
+    if step.result.same_as(earlier.result) or any(read.source.same_as(step.result) for read in earlier.reads):
+        return False
+    axes = {axis.var: own.var for axis, own in zip(earlier.axes, step.axes, strict=True)}
+    written = [substituted(index, axes) for index in earlier.node.body.indices]
+    return all(
+        tvm_ffi.structural_equal(index, own)
+        for load in step.loads
+        if load.source.same_as(earlier.result)
+        for index, own in zip(load.indices, written, strict=True)
+    )
 
 
 def _lanes(step: ScheduleBlock, target: CudaTarget) -> int:

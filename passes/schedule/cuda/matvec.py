@@ -8,11 +8,15 @@ divide the depth:
         shared memory ← sums
         C = epilogue(sum of the warps' sums)
 
+Where that leaves processors without a block, the depth is cut into slices as well, see `split_depth.py`.
+
 Where depths lie side by side, each position has a warp, whose threads take neighbouring depths and add up their sums by
 shuffles.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from tvm import s_tir, tirx
 
@@ -29,6 +33,7 @@ from nnefc.passes.schedule.cuda.nest import (
     warp_sum,
 )
 from nnefc.passes.schedule.cuda.operand_tile import lanes_along, lies_along_depth, main_load, shares_bytes
+from nnefc.passes.schedule.cuda.split_depth import DepthSlices
 from nnefc.passes.schedule.cuda.tiled_launch import ELEMENTS
 from nnefc.passes.schedule.cuda.tiling import fit_in_slices
 from nnefc.passes.schedule.cuda.write_back import add_slices, write_one
@@ -38,7 +43,7 @@ from nnefc.symbolic.dims import ceil_div, is_known, may_exceed, size_hint
 from nnefc.targets.machine.cuda.gpus import WARP, Gpu
 from nnefc.targets.machine.cuda.target import CudaTarget
 
-__all__ = ["VectorProductRule"]
+__all__ = ["ByPosition", "VectorProductRule", "few_and_many"]
 
 _MAX_VECTORS = 4
 _MIN_POSITIONS = 8  # fewer are no matrix
@@ -55,19 +60,31 @@ class VectorProductRule:
 
     def apply(self, kernel: KernelAnalysis, target: CudaTarget) -> s_tir.Schedule | None:
         product = product_of(kernel, target)
-        if product is None or product.accumulator not in ELEMENTS or size_hint(product.depth.size) < _MIN_DEPTH:
+        factors = None if product is None else few_and_many(product)
+        if product is None or factors is None:
             return None
-        left, right = product.operands
-        if _are_few(left) and left.positions.size <= size_hint(right.positions.size):
-            few, many, rows_are_many = left, right, False
-        elif _are_few(right):
-            few, many, rows_are_many = right, left, True
-        else:
-            return None
-        if size_hint(many.positions.size) < _MIN_POSITIONS or not _is_matrix(many):
-            return None
-        way = _ByDepth if lies_along_depth(many) else _ByPosition
+        few, many, rows_are_many = factors
+        way = _ByDepth if lies_along_depth(many) else ByPosition
         return way(product, few, many, rows_are_many, target.gpu).schedule()
+
+
+def few_and_many(product: SumOfProducts) -> tuple[Factor, Factor, bool] | None:
+    """Returns the vectors and the matrix that a product is of, and whether the matrix is the left one.
+
+    None where it is no product of a matrix and few vectors.
+    """
+    if product.accumulator not in ELEMENTS or size_hint(product.depth.size) < _MIN_DEPTH:
+        return None
+    left, right = product.operands
+    if _are_few(left) and left.positions.size <= size_hint(right.positions.size):
+        few, many, rows_are_many = left, right, False
+    elif _are_few(right):
+        few, many, rows_are_many = right, left, True
+    else:
+        return None
+    if size_hint(many.positions.size) < _MIN_POSITIONS or not _is_matrix(many):
+        return None
+    return few, many, rows_are_many
 
 
 def _are_few(operand: Factor) -> bool:
@@ -82,7 +99,7 @@ def _is_matrix(operand: Factor) -> bool:
     return load is not None and (shares_bytes(operand) or not may_exceed(elements, elements_of(load.source)))
 
 
-class _VectorProduct:
+class VectorProduct:
     """The part that both variants share."""
 
     def __init__(self, product: SumOfProducts, few: Factor, many: Factor, rows_are_many: bool, gpu: Gpu) -> None:
@@ -112,31 +129,85 @@ class _VectorProduct:
         return write_one(self._nest, self._product, batch, row, column, total, slices, which)
 
 
-class _ByPosition(_VectorProduct):
-    """Threads of a warp at neighbouring positions."""
+class ByPosition(VectorProduct):
+    """Threads of a warp at neighbouring positions, one or several each.
+
+    Attributes:
+        func, params: the kernel, and its buffers, made flat.
+        together: sums that results are computed from: of a warp, one thread needs them all.
+    """
+
+    together = 1
+
+    def __init__(self, product: SumOfProducts, few: Factor, many: Factor, rows_are_many: bool, gpu: Gpu) -> None:
+        super().__init__(product, few, many, rows_are_many, gpu)
+        self.func, self.params = product.func, product.params
+        self._lanes = self.choose_lanes()
+
+    @property
+    def threads(self) -> Size:
+        """Returns the threads that have positions, those of the other warps of a block apart."""
+        return ceil_div(self._positions, self._lanes)
+
+    def position(self, thread: tirx.Expr, lane: tirx.Expr) -> tirx.Expr:
+        """Returns a position of a thread."""
+        return thread * number(self._lanes) + lane
+
+    def is_present(self, thread: tirx.Expr) -> tirx.Expr:
+        """Whether a thread has positions."""
+        return self.position(thread, number(0)) < number(self._positions)
+
+    def each_lane(self, body: Callable[[tirx.Expr], tirx.Stmt]) -> tirx.Stmt:
+        """`body` for each position of a thread."""
+        return self._nest.lanes(self._lanes, body)
+
+    def write(
+        self,
+        batch: tirx.Expr,
+        thread: tirx.Expr,
+        element: tirx.Expr,
+        total: Callable[[tirx.Expr], tirx.Expr],
+        slices: tirx.Var | None,
+        which: tirx.Expr,
+    ) -> tirx.Stmt:
+        """Writes what comes of `together` sums of a thread, by their number among its vectors and lanes."""
+        vector, lane = tirx.floordiv(element, number(self._lanes)), tirx.floormod(element, number(self._lanes))
+        return self._write(batch, vector, self.position(thread, lane), total(number(0)), slices, which)
 
     def schedule(self) -> s_tir.Schedule:
+        """Returns the launch, and another where slices of the depth are added up by one."""
         product, nest = self._product, self._nest
-        self._lanes = self._choose_lanes()
-        groups = ceil_div(self._positions, WARP * self._lanes)
+        groups = ceil_div(self.threads, WARP)
         results = self._batch * product.rows.size * product.columns.size
         self._steps, slices = self._choose_slices(size_hint(groups * self._batch), results)
         dtype = product.accumulator
-        size = slices * results
-        parts = buffer("slices", size, dtype) if slices > 1 else None
+        tiles, threads = groups * self._batch, WARP * _WARPS
+        self._turns = -(-self._vectors * self._lanes // (self.together * _WARPS))
+        joined = parts = None
+        if slices > 1 and is_known(tiles):
+            joined = DepthSlices.of(tiles, slices, threads, self._turns * self.together, dtype)
+        elif slices > 1:
+            parts = buffer("slices", slices * results, dtype)
         self._sums = nest.buffer("sums", self._vectors * self._lanes, dtype, "local")
         self._elements = nest.buffer("items", self._lanes, dtype, "local")
         self._shared = nest.buffer("warps", _WARPS * self._vectors * self._lanes * WARP, dtype, "shared")
+        self._totals = nest.buffer("totals", self._turns * self.together, dtype, "local")
 
         def body(block: tirx.Expr, thread: tirx.Expr) -> tirx.Stmt:
             group, tail = tirx.floormod(block, number(groups)), tirx.floordiv(block, number(groups))
             which, batch = tirx.floormod(tail, number(slices)), tirx.floordiv(tail, number(slices))
-            return self._block(group, which, batch, thread, parts)
+            write = self._write_all(group, which, batch, thread, parts)
+            if joined is not None:
+                tile = nest.simplify(batch * number(groups) + group)
+                write = joined.join(nest, self._totals, tile, which, thread, write)
+            return sequence(self._add_up(group, which, batch, thread), write)
 
-        launch = nest.launch(groups * slices * self._batch, WARP * _WARPS, body)
+        launch = nest.launch(tiles * slices, threads, body)
+        if joined is not None:
+            return kernel_schedule(self.func, self.params, [launch], [joined.parts], joined.arrived)
         if parts is None:
-            return kernel_schedule(product.func, product.params, [launch])
-        return kernel_schedule(product.func, product.params, [launch, add_slices(product, parts, slices)], [parts])
+            return kernel_schedule(self.func, self.params, [launch])
+        return kernel_schedule(self.func, self.params, [launch, add_slices(product, parts, slices)], [parts])
 
     def _choose_slices(self, blocks: int, results: Size) -> tuple[Size, int]:
         """Returns the steps of a slice of the depth, and how many slices there are, if each has so many blocks."""
@@ -147,66 +218,91 @@ class _ByPosition(_VectorProduct):
         of_slice = ceil_div(steps, wanted)
         return of_slice, ceil_div(steps, of_slice)
 
-    def _choose_lanes(self) -> int:
+    def choose_lanes(self) -> int:
         """Returns the max positions per thread that leave enough blocks."""
         lanes = lanes_along(self._many, WARP * 4, 1, along_depth=False)
         while lanes > 1 and size_hint(self._batch * self._positions) // (WARP * lanes) < self._blocks:
             lanes //= 2
         return lanes
 
-    def _block(
+    def _own(self, group: tirx.Expr, thread: tirx.Expr) -> tirx.Expr:
+        """Returns the number of a thread among those that have positions."""
+        return group * number(WARP) + tirx.floormod(thread, number(WARP))
+
+    def _each_element(self, thread: tirx.Expr, body: Callable[[tirx.Expr, tirx.Expr], tirx.Stmt]) -> tirx.Stmt:
+        """`body(turn, element)` for the vectors and lanes, `together` as one, whose sums a warp adds up."""
+        nest, warp = self._nest, tirx.floordiv(thread, number(WARP))
+        count = self._vectors * self._lanes // self.together
+
+        def one(turn: tirx.Expr) -> tirx.Stmt:
+            element = turn * number(_WARPS) + warp
+            known, stmt = element < number(count), body(turn, element)
+            return stmt if nest.holds(known) else tirx.IfThenElse(nest.simplify(known), stmt, None)
+
+        return nest.unrolled(self._turns, one)
+
+    def _write_all(
         self, group: tirx.Expr, which: tirx.Expr, batch: tirx.Expr, thread: tirx.Expr, parts: tirx.Var | None
     ) -> tirx.Stmt:
-        nest, lanes, dtype = self._nest, self._lanes, self._product.accumulator
-        lane, warp = tirx.floormod(thread, number(WARP)), tirx.floordiv(thread, number(WARP))
-        first = (group * number(WARP) + lane) * number(lanes)
-        counts = self._vectors * lanes
+        own = self._own(group, thread)
 
-        def step(index: tirx.Expr) -> tirx.Stmt:
-            return nest.unrolled(_UNROLLED, lambda u: one(index, u))
+        def write(turn: tirx.Expr, element: tirx.Expr) -> tirx.Stmt:
+            def total(index: tirx.Expr) -> tirx.Expr:
+                return load(self._totals, turn * number(self.together) + index)
+
+            return self.write(batch, own, element, total, parts, which)
+
+        return self._each_element(thread, write)
+
+    def _add_up(self, group: tirx.Expr, which: tirx.Expr, batch: tirx.Expr, thread: tirx.Expr) -> tirx.Stmt:
+        """Returns the sums of a slice of the depth, and the totals of all warps."""
+        nest, zero = self._nest, tirx.const(0, self._product.accumulator)
+        lane, warp = tirx.floormod(thread, number(WARP)), tirx.floordiv(thread, number(WARP))
+        own, counts = self._own(group, thread), self._vectors * self._lanes
 
         def one(index: tirx.Expr, unrolled: tirx.Expr) -> tirx.Stmt:
             depth = ((which * number(self._steps) + index) * number(_UNROLLED) + unrolled) * number(_WARPS) + warp
             inside = depth < number(self._depth)
 
             def fetch(of: tirx.Expr) -> tirx.Stmt:
-                element = self._many.at(nest, batch, first + of, depth)
-                return store(self._elements, self._guarded(element, inside, first < number(self._positions)), of)
+                element = self._many.at(nest, batch, self.position(own, of), depth)
+                return store(self._elements, self._guarded(element, inside, self.is_present(own)), of)
 
             def multiply(vector: tirx.Expr) -> tirx.Stmt:
                 factor = self._guarded(self._few.at(nest, batch, vector, depth), inside)
 
                 def add(of: tirx.Expr) -> tirx.Stmt:
-                    at = vector * number(lanes) + of
+                    at = vector * number(self._lanes) + of
                     return store(self._sums, load(self._sums, at) + factor * load(self._elements, of), at)
 
-                return nest.unrolled(lanes, add)
+                return nest.unrolled(self._lanes, add)
 
-            return sequence(nest.lanes(lanes, fetch), nest.unrolled(self._vectors, multiply))
+            return sequence(self.each_lane(fetch), nest.unrolled(self._vectors, multiply))
 
         def put(index: tirx.Expr) -> tirx.Stmt:
             return store(self._shared, load(self._sums, index), (warp * number(counts) + index) * WARP + lane)
 
-        def finish(turn: tirx.Expr) -> tirx.Stmt:
-            element = turn * number(_WARPS) + warp  # of all vectors and lanes
-            total: tirx.Expr = tirx.const(0, dtype)
-            for other in range(_WARPS):
-                total = total + load(self._shared, nest.simplify((number(other * counts) + element) * WARP + lane))
-            vector, of = tirx.floordiv(element, number(lanes)), tirx.floormod(element, number(lanes))
-            stmt = self._write(batch, vector, first + of, total, parts, which)
-            known = element < number(counts)
-            return stmt if nest.holds(known) else tirx.IfThenElse(nest.simplify(known), stmt, None)
+        def total(turn: tirx.Expr, element: tirx.Expr) -> tirx.Stmt:
+            def of(index: tirx.Expr) -> tirx.Stmt:
+                number_of_sum, whole = element * number(self.together) + index, zero
+                for other in range(_WARPS):
+                    at = (number(other * counts) + number_of_sum) * WARP + lane
+                    whole = whole + load(self._shared, nest.simplify(at))
+                return store(self._totals, whole, turn * number(self.together) + index)
+
+            return nest.unrolled(self.together, of)
 
         return sequence(
-            nest.unrolled(counts, lambda i: store(self._sums, tirx.const(0, dtype), i)),
-            nest.loop(self._steps, step, "step"),
+            nest.unrolled(counts, lambda i: store(self._sums, zero, i)),
+            nest.loop(self._steps, lambda index: nest.unrolled(_UNROLLED, lambda u: one(index, u)), "step"),
             nest.unrolled(counts, put),
             synchronize(),
-            nest.unrolled(-(-counts // _WARPS), finish),
+            nest.unrolled(self._turns * self.together, lambda i: store(self._totals, zero, i)),
+            self._each_element(thread, total),
         )
 
 
-class _ByDepth(_VectorProduct):
+class _ByDepth(VectorProduct):
     """A warp for each position."""
 
     def schedule(self) -> s_tir.Schedule:

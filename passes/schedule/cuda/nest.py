@@ -14,7 +14,7 @@ from tvm.ir import Range
 from tvm.ir.expr import TensorLoad
 from tvm.sym import Analyzer
 
-from nnefc.ir.attributes import SYNCHRONIZED
+from nnefc.ir.attributes import ARRIVALS, SYNCHRONIZED
 from nnefc.ir.rebuild import root_block, with_fields
 from nnefc.passes.schedule.schedules import schedule_of
 from nnefc.passes.tir.common.expressions import int64, number, variables_of
@@ -219,14 +219,22 @@ def warp_sum(nest: Nest, values: tirx.Var, at: tirx.Expr) -> tirx.Stmt:
 
 
 def kernel_schedule(
-    func: tirx.PrimFunc, params: Sequence[tirx.Var], launches: Sequence[tirx.Stmt], workspace: Sequence[tirx.Var] = ()
+    func: tirx.PrimFunc,
+    params: Sequence[tirx.Var],
+    launches: Sequence[tirx.Stmt],
+    workspace: Sequence[tirx.Var] = (),
+    arrived: tirx.Var | None = None,
 ) -> s_tir.Schedule:
     """Returns the schedule of a function with these launches for its body.
 
     Args:
         func: whose attributes it keeps.
         params: its buffers, flat.
-        workspace: buffers between launches.
+        workspace: buffers between launches, or between blocks of a launch.
+        arrived: a buffer of words that are 0 before and after each launch.
     """
-    made = with_fields(func, params=list(params), body=root_block(sequence(*launches), workspace))
+    own = [*workspace, *([] if arrived is None else [arrived])]
+    made = with_fields(func, params=list(params), body=root_block(sequence(*launches), own))
+    if arrived is not None:
+        made = made.with_attr(ARRIVALS, str(arrived.name))
     return schedule_of(made.with_attr(SYNCHRONIZED, True))

@@ -61,7 +61,7 @@ class ReductionRule:
             if name in bound:
                 continue
             if not step.is_reduction:
-                bind_elements(sch, sch.get_sblock(name), target)
+                bind_elements(sch, [sch.get_sblock(name)], target)
                 continue
             register_reducer(step.node)
             epilogue = _epilogue(step, steps)
@@ -94,7 +94,7 @@ def _first_that_fits(
             if not can_share_reductions(trial.sch):
                 continue
             if last != epilogue:
-                bind_elements(trial.sch, trial.sch.get_sblock(epilogue), target)
+                bind_elements(trial.sch, [trial.sch.get_sblock(epilogue)], target)
             return trial.sch
     raise s_tir.ScheduleError(f"{step.name} cannot be bound to threads")
 

@@ -5,9 +5,10 @@
             product of each head = sum of Q · K, over the team by shuffles
             highest, powers and sums of values of each head            # each team's own
         the same of all teams                                          # by shuffles, and through shared memory
-        result = sums / total, or what a second launch makes the result of
+        result = sums / total, or what the last block of the group makes the result of
 
-Slices of the keys give a device enough blocks where there are few heads (Dao et al., "Flash-Decoding", 2023).
+Slices of the keys give a device enough blocks where there are few heads (Dao et al., "Flash-Decoding", 2023). Where the
+number of groups is dynamic, a second launch joins them.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cuda.attention_analysis import Attention, attention_of, simplified
 from nnefc.passes.schedule.cuda.attention_fragments import HIDDEN, LOWEST, larger, power_of
 from nnefc.passes.schedule.cuda.join_attention_parts import JoinedParts, join_slices, part_length
+from nnefc.passes.schedule.cuda.last_block import if_last
 from nnefc.passes.schedule.cuda.nest import (
     Nest,
     buffer,
@@ -35,7 +37,7 @@ from nnefc.passes.schedule.schedules import largest_divisor
 from nnefc.passes.tir.common.expressions import number, substituted
 from nnefc.passes.tir.common.shapes import Size
 from nnefc.passes.tir.cuda.narrow_indices import MAX_ELEMENTS
-from nnefc.symbolic.dims import bounds, size_hint
+from nnefc.symbolic.dims import bounds, is_known, size_hint
 from nnefc.targets.machine.cuda.gpus import LOAD_BYTES, WARP, Gpu
 from nnefc.targets.machine.cuda.target import CudaTarget
 
@@ -97,16 +99,19 @@ class _SingleQuery:
         return slices if upper <= MAX_ELEMENTS else 1
 
     def schedule(self) -> s_tir.Schedule:
-        """Returns one launch, or one and another that joins slices."""
+        """Returns one launch, or one and another that joins slices where the number of groups is dynamic."""
         attention = self._attention
         if self._slices == 1:
             return kernel_schedule(attention.func, attention.params, [self._launch(None)])
         size: Size = self._slices * attention.elements * self._length
         parts = buffer("slices", size, "float32")
+        if is_known(self._groups):
+            arrived = buffer("arrived", self._groups, "uint32")
+            return kernel_schedule(attention.func, attention.params, [self._launch(parts, arrived)], [parts], arrived)
         launches = [self._launch(parts), join_slices(attention, parts, self._slices)]
         return kernel_schedule(attention.func, attention.params, launches, [parts])
 
-    def _launch(self, parts: tirx.Var | None) -> tirx.Stmt:
+    def _launch(self, parts: tirx.Var | None, arrived: tirx.Var | None = None) -> tirx.Stmt:
         nest, heads = self._nest, self._heads
         self._query = nest.buffer("query", heads * self._chunks[0] * self._lanes, "float32", "local")
         self._sums = nest.buffer("sums", heads * self._chunks[1] * self._lanes, "float32", "local")
@@ -120,9 +125,11 @@ class _SingleQuery:
             for name, chunks, matrix in zip(("key", "value"), self._chunks, (self._keys, self._values), strict=True)
         ]
         self._shared = nest.buffer("warps", _WARPS * heads * self._length, "float32", "shared")
-        return nest.launch(self._groups * self._slices, WARP * _WARPS, partial(self._block, parts))
+        return nest.launch(self._groups * self._slices, WARP * _WARPS, partial(self._block, parts, arrived))
 
-    def _block(self, parts: tirx.Var | None, block: tirx.Expr, thread: tirx.Expr) -> tirx.Stmt:
+    def _block(
+        self, parts: tirx.Var | None, arrived: tirx.Var | None, block: tirx.Expr, thread: tirx.Expr
+    ) -> tirx.Stmt:
         nest, attention = self._nest, self._attention
         which, group = tirx.floormod(block, number(self._slices)), tirx.floordiv(block, number(self._slices))
         self._thread = thread
@@ -142,6 +149,7 @@ class _SingleQuery:
             self._of_warp(),
             self._of_block(),
             self._finish(which, parts),
+            None if parts is None or arrived is None else self._join(group, parts, arrived),
         )
 
     def _heads_each(self, body: Callable[[tirx.Expr], tirx.Stmt]) -> tirx.Stmt:
@@ -378,14 +386,10 @@ class _SingleQuery:
 
     def _finish(self, which: tirx.Expr, parts: tirx.Var | None) -> tirx.Stmt:
         """Joins the warps, and writes results, or what has yet to be joined with other slices."""
-        nest, attention, threads = self._nest, self._attention, WARP * _WARPS
-        count, width = self._heads * attention.width, attention.width
+        nest, attention = self._nest, self._attention
         joined = JoinedParts(nest, attention)
 
-        def one(turn: tirx.Expr) -> tirx.Stmt:
-            index = nest.simplify(turn * number(threads) + self._thread)
-            head, column = tirx.floordiv(index, number(width)), tirx.floormod(index, number(width))
-
+        def one(head: tirx.Expr, column: tirx.Expr) -> tirx.Stmt:
             def element(warp: tirx.Expr, at: tirx.Expr) -> tirx.Expr:
                 return load(
                     self._shared, nest.simplify((warp * number(self._heads) + head) * number(self._length) + at)
@@ -396,7 +400,34 @@ class _SingleQuery:
             else:
                 of_head = which * number(attention.elements) + self._first_head + head
                 written = joined.kept(parts, nest.simplify(of_head * number(self._length)), column)
-            stmt = sequence(joined.statements(number(_WARPS), element, column), written)
+            return sequence(joined.statements(number(_WARPS), element, column), written)
+
+        return self._each_result(one)
+
+    def _join(self, group: tirx.Expr, parts: tirx.Var, arrived: tirx.Var) -> tirx.Stmt:
+        """Returns what the last block of a group does: it joins the slices of the keys."""
+        nest, attention = self._nest, self._attention
+        joined = JoinedParts(nest, attention)
+
+        def one(head: tirx.Expr, column: tirx.Expr) -> tirx.Stmt:
+            def element(part: tirx.Expr, at: tirx.Expr) -> tirx.Expr:
+                of_head = part * number(attention.elements) + self._first_head + head
+                return load(parts, nest.simplify(of_head * number(self._length) + at))
+
+            return sequence(
+                joined.statements(number(self._slices), element, column), joined.written(self._batch_of(head), column)
+            )
+
+        return if_last(nest, arrived, group, self._slices, self._each_result(one))
+
+    def _each_result(self, body: Callable[[tirx.Expr, tirx.Expr], tirx.Stmt]) -> tirx.Stmt:
+        """`body(head, column)` for the results of a block, divided among its threads."""
+        nest, threads = self._nest, WARP * _WARPS
+        count, width = self._heads * self._attention.width, self._attention.width
+
+        def one(turn: tirx.Expr) -> tirx.Stmt:
+            index = nest.simplify(turn * number(threads) + self._thread)
+            stmt = body(tirx.floordiv(index, number(width)), tirx.floormod(index, number(width)))
             return stmt if nest.holds(index < number(count)) else tirx.IfThenElse(index < number(count), stmt, None)
 
         return nest.unrolled(-(-count // threads), one, "turn")

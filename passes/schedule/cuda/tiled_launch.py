@@ -29,6 +29,7 @@ from nnefc.passes.schedule.cuda.contraction_analysis import SumOfProducts
 from nnefc.passes.schedule.cuda.nest import Nest, buffer, kernel_schedule, sequence, store, synchronize
 from nnefc.passes.schedule.cuda.operand_fetch import OperandFetch, commit_copies, wait_for_copies
 from nnefc.passes.schedule.cuda.operand_tile import OperandTile
+from nnefc.passes.schedule.cuda.split_depth import DepthSlices
 from nnefc.passes.schedule.cuda.tiling import Tiling
 from nnefc.passes.schedule.cuda.write_back import add_slices
 from nnefc.passes.tir.common.expressions import number
@@ -43,9 +44,16 @@ ELEMENTS = ("float32", "int32", "uint32")
 def tiled(
     product: SumOfProducts, tiling: Tiling, launch: Callable[[SumOfProducts, Tiling, tirx.Var | None], TiledLaunch]
 ) -> s_tir.Schedule:
-    """Returns the product by tiles of the given sizes, each multiplied as `launch` knows."""
+    """Returns the product by tiles of the given sizes, each multiplied as `launch` knows.
+
+    The last block of a tile adds up the slices of the depth; a second launch does where the number of tiles is dynamic.
+    """
     if tiling.slices == 1:
         return kernel_schedule(product.func, product.params, [launch(product, tiling, None).nest()])
+    if is_known(tiling.tiles):
+        joined = launch(product, tiling, None)
+        depth = joined.with_joined_slices()
+        return kernel_schedule(product.func, product.params, [joined.nest()], [depth.parts], depth.arrived)
     size = tiling.slices * product.batch.size * product.rows.size * product.columns.size
     slices = buffer("slices", size, product.accumulator)
     launches = [launch(product, tiling, slices).nest(), add_slices(product, slices, tiling.slices)]
@@ -100,6 +108,7 @@ class TiledLaunch(ABC):
         nest = self._nest = Nest(product.aligned)
         self._sums = nest.buffer("sums", sums, product.accumulator, "local")
         self._count = sums
+        self._depth_slices: DepthSlices | None = None
         self._copies = tiling.tile.is_copied
         tiles, ahead = tiling.tiles_of_slice, tiling.tile.ahead
         self._ahead = min(ahead, tiles) if is_known(tiles) else ahead
@@ -149,6 +158,13 @@ class TiledLaunch(ABC):
     ) -> tirx.Stmt:
         """Stores the thread's accumulators: the tile begins at a row and a column; the slice is `which`."""
 
+    def with_joined_slices(self) -> DepthSlices:
+        """Lets the last block of a tile add up the slices of the depth."""
+        tiling = self._tiling
+        dtype = self._product.accumulator
+        self._depth_slices = DepthSlices.of(tiling.tiles, tiling.slices, tiling.tile.threads, self._count, dtype)
+        return self._depth_slices
+
     def nest(self) -> tirx.Stmt:
         """Returns the loops."""
         return self._nest.launch(self._tiling.blocks, self._tiling.tile.threads, self._block)
@@ -169,7 +185,11 @@ class TiledLaunch(ABC):
         begin = [fetch.begin() for fetch in fetches]
         loops = self._loops_by_copies if self._copies else self._loops_by_registers
         body = loops(thread, fetches, which * number(tiling.tiles_of_slice))
-        return sequence(*begin, self.begin(), *body, self.write(thread, batch, first_row, first_column, which))
+        end = self.write(thread, batch, first_row, first_column, which)
+        if self._depth_slices is not None:
+            own = (batch * number(tiling.column_tiles) + column_tile) * number(tiling.row_tiles) + row_tile
+            end = self._depth_slices.join(nest, self._sums, nest.simplify(own), which, thread, end)
+        return sequence(*begin, self.begin(), *body, end)
 
     def _loops_by_registers(
         self, thread: tirx.Expr, fetches: Sequence[OperandFetch], first_tile: tirx.Expr

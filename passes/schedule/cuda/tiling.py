@@ -15,9 +15,10 @@ from nnefc.passes.tir.cuda.narrow_indices import MAX_ELEMENTS
 from nnefc.symbolic.dims import bounds, ceil_div, is_known, size_hint
 from nnefc.targets.machine.cuda.gpus import WARP, Gpu
 
-__all__ = ["TILES", "AnyTile", "BlockTile", "Tiling", "choose_tiling", "fit_in_slices"]
+__all__ = ["TILES", "AnyTile", "BlockTile", "Tiling", "choose_tiling", "fit_in_slices", "slices_at_once"]
 
 _GROUP = 4  # neighbouring rows, and columns, of a thread
+_JOIN_REGISTERS = 8  # of a thread that may add up slices
 _INSTRUCTIONS_TO_FETCH = 4  # of one element: its index, condition, load and store
 
 
@@ -152,6 +153,11 @@ class Tiling:
         return ceil_div(self.columns, self.tile.columns)
 
     @property
+    def tiles(self) -> Size:
+        """Returns the tiles of the result."""
+        return self.batch * self.row_tiles * self.column_tiles
+
+    @property
     def tiles_of_slice(self) -> Size:
         """Tiles of the depth in a slice."""
         tiles = ceil_div(self.depth, self.tile.depth)
@@ -166,24 +172,34 @@ class Tiling:
     @property
     def blocks(self) -> Size:
         """Returns the blocks of the grid."""
-        return self.batch * self.row_tiles * self.column_tiles * self.slices
+        return self.tiles * self.slices
 
-    def cycles(self, gpu: Gpu) -> float:
-        """Estimates the cycles of the whole product on a device; all sizes are known."""
+    def cycles(self, gpu: Gpu, joined: bool = True) -> float:
+        """Estimates the cycles of the whole product on a device; all sizes are known.
+
+        Args:
+            joined: whether the last block of a tile adds up the slices of the depth, rather than a second launch.
+        """
         tile, limits = self.tile, gpu.capability
-        resident = limits.registers_per_processor // (tile.registers * tile.threads)
+        registers = tile.registers + (_JOIN_REGISTERS if self.slices > 1 and joined else 0)
+        resident = limits.registers_per_processor // (registers * tile.threads)
         resident = min(resident, limits.threads_per_processor // tile.threads, tile.max_blocks(gpu))
         of_processor = -(-self.blocks // gpu.processors)  # of the one that has most to do
         together = max(1, min(resident, of_processor))
         busy = min(1.0, together * tile.threads / WARP / gpu.busy_warps)
         multiply = tile.rows * tile.columns * tile.depth / tile.multiply_adds(gpu) / (tile.efficiency(gpu) * busy)
         fetch = tile.element_bytes * (tile.rows + tile.columns) * tile.depth / gpu.fetch_bytes_per_cycle
-        step = max(multiply, fetch, gpu.fetch_cycles / (together * tile.ahead))
+        step = max(multiply, fetch, gpu.step_cycles / together, gpu.fetch_cycles / (together * tile.ahead))
         sums = of_processor * self.tiles_of_slice * step
         written = tile.element_bytes * tile.rows * tile.columns * gpu.processors / gpu.memory_bytes_per_cycle
         ends = of_processor * max(gpu.block_cycles, written)
         total = max(sums, ends) + min(sums, ends) / together  # a block multiplies while another one writes
-        if self.slices > 1:
+        if self.slices > 1 and joined:
+            size = tile.rows * tile.columns
+            fetches = -(-self.slices // slices_at_once(self.slices, max(1, size // tile.threads)))
+            join = gpu.join_cycles + fetches * gpu.fetch_cycles + 4 * self.slices * size / gpu.fetch_bytes_per_cycle
+            total += join * -(-self.tiles // gpu.processors)
+        elif self.slices > 1:
             moved = 8 * self.slices * self.batch * self.rows * self.columns
             total += gpu.launch_cycles + moved / gpu.memory_bytes_per_cycle
         return total
@@ -213,6 +229,7 @@ TILES = tuple(
     )
     for depth in depths
 )
+_SUMS_AT_ONCE = 64  # of a thread, that are on their way from other blocks
 _SLICES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 _SLICED = 1.05  # times the time: what slices must save, for their sums take as much memory again as the result, each
 
@@ -222,11 +239,17 @@ def choose_tiling(
 ) -> Tiling:
     """Returns the tiling that the model takes to be fastest on a device, for size hints."""
     sizes = batch, rows, columns, depth
+    joined = is_known(batch, rows, columns)
     numbers = _SLICES if is_known(*sizes) or fit_in_slices(batch * rows * columns, depth, _SLICES[-1]) else (1,)
     expected = Tiling(tiles[0], size_hint(batch), size_hint(rows), size_hint(columns), size_hint(depth), 1)
     candidates = [replace(expected, tile=tile, wanted_slices=slices) for tile in tiles for slices in numbers]
-    fastest = min(candidates, key=lambda tiling: tiling.cycles(gpu) * (_SLICED if tiling.slices > 1 else 1))
+    fastest = min(candidates, key=lambda tiling: tiling.cycles(gpu, joined) * (_SLICED if tiling.slices > 1 else 1))
     return replace(fastest, batch=batch, rows=rows, columns=columns, depth=depth)
+
+
+def slices_at_once(slices: int, sums: int) -> int:
+    """Returns how many slices' sums a thread fetches together, of which each has so many for it."""
+    return max(1, min(slices, _SUMS_AT_ONCE // sums))
 
 
 def fit_in_slices(results: Size, depth: Size, slices: int) -> bool:

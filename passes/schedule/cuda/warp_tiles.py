@@ -102,6 +102,15 @@ class _CopiedTile(WarpTile):
         return multiply / (max(multiply, read) + read / 4 + copy)
 
 
+class _DeepTile(_CopiedTile):
+    """The same with more tiles on their way: where a processor has one block, nothing else hides the time of a copy."""
+
+    @property
+    def ahead(self) -> int:
+        """Returns how many tiles of the depth are on their way while one is multiplied."""
+        return 7
+
+
 @dataclass(frozen=True)
 class WarpgroupTile(WarpTile):
     """A tile that warpgroups multiply from shared memory, by `wgmma`: each has all columns, and 64 rows or more.
@@ -218,5 +227,9 @@ _SHAPES = (
     (32, 32, 16, 16),
 )
 FLOAT16_TILES = tuple(WarpTile(rows, columns, 32, *warp) for rows, columns, *warp in _SHAPES)
-COPIED_TILES = tuple(_CopiedTile(rows, columns, 32, *warp) for rows, columns, *warp in ((128, 128, 64, 64), *_SHAPES))
+_MAX_DEEP = 64 + 64  # rows and columns of a block that is one of few
+COPIED_TILES = (
+    *(_CopiedTile(rows, columns, 32, *warp) for rows, columns, *warp in ((128, 128, 64, 64), *_SHAPES)),
+    *(_DeepTile(rows, columns, 32, *warp) for rows, columns, *warp in _SHAPES if rows + columns <= _MAX_DEEP),
+)
 SINGLE_TILES = tuple(_SingleTile(rows, columns, 16, *warp) for rows, columns, *warp in _SHAPES)

@@ -1,4 +1,6 @@
-"""Writes accumulators back: applies the epilogue, or stores slices that a second launch sums."""
+"""Writes accumulators back: applies the epilogue, or, where the number of tiles is dynamic, stores slices that a second
+launch sums.
+"""
 
 from __future__ import annotations
 

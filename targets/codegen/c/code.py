@@ -40,6 +40,7 @@ class CSourceCode:
     program: CProgram = field(repr=False)
 
     device = "cpu"
+    arrival_bytes = 0
     objects: ClassVar[tuple[bytes, ...]] = ()
     texts: ClassVar[Mapping[str, Sequence[str]]] = {"c": ("*.c", "*.h", "*.weights")}
 

@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
+from typing import TypeGuard
 
 import tvm_ffi
 from tvm import tirx
@@ -33,6 +34,7 @@ from nnefc.targets.codegen.cpu.expressions import dtype_of, inside, lanes_of, na
 __all__ = ["Area", "Function", "entry_body", "function_name", "kernel_function", "math_function", "reports_failures"]
 
 _DATA = "tirx.buffer_data"
+_EITHER = "nnefc_either"  # of the runtime: one address or another
 _FAILURES = frozenset({"nnefc_kernel_error", "nnefc_run_failed"})
 _NOTE = "nnefc_at_step"
 _JUMPS = {"tirx.break_loop": "break;", "tirx.continue_loop": "continue;"}
@@ -390,12 +392,18 @@ class _EntryWriter(_FunctionWriter):
         target, inner = None, expr
         if isinstance(expr, Call) and name_of(expr) == "tirx.reinterpret":
             target, inner = pointee(expr.ty), expr.args[0]
+            while isinstance(inner, Call) and name_of(inner) == "tirx.reinterpret":
+                inner = inner.args[0]
         if isinstance(inner, Call) and name_of(inner) == "tirx.address_of":
             load = inner.args[0]
             if load.source in self.areas_of:
                 area = self.areas_of[load.source]
                 dtype = target or "uint8"
                 return self._address(area, load.indices[0], dtype), dtype, area.constant
+        if _is_either(inner):
+            condition, *values = inner.args[1:]
+            one, other = (self.pointer(tirx.reinterpret(expr.ty, value)) for value in values)
+            return f"({self.text(condition)} ? {one[0]} : {other[0]})", one[1], one[2] or other[2]
         return super().pointer(expr)
 
     def _address(self, area: Area, offset: tirx.Expr, dtype: str) -> str:
@@ -557,35 +565,41 @@ def _is_constant(index: tirx.Expr) -> bool:
 
 def _written(func: tirx.PrimFunc) -> set[tirx.Var]:
     """Returns the pointers among a function's parameters through which it writes."""
-    roots: dict[tirx.Var, tirx.Var] = {param: param for param in func.params}
+    roots: dict[tirx.Var, set[tirx.Var]] = {param: {param} for param in func.params}
     found: set[tirx.Var] = set()
+
+    def roots_of(address: object) -> set[tirx.Var]:
+        return set().union(*(roots.get(base, set()) for base in _bases(address)))
+
     for part in _ordered(func.body):
         match part:
             case tirx.Bind() if isinstance(part.var.ty, PointerType):
-                base = _base(part.value)
-                if base in roots:
-                    roots[part.var] = roots[base]
+                roots[part.var] = roots_of(part.value)
             case tirx.DeclBuffer():
-                base = _base(part.data)
-                if base in roots:
-                    roots[part.buffer] = roots[base]
-            case tirx.BufferStore() if part.buffer in roots:
-                found.add(roots[part.buffer])
+                roots[part.buffer] = roots_of(part.data)
+            case tirx.BufferStore():
+                found |= roots.get(part.buffer, set())
             case tirx.Evaluate() if isinstance(part.value, Call) and name_of(part.value) == "tirx.call_extern":
-                for argument in part.value.args[1:]:
-                    base = _base(argument)
-                    if base in roots:
-                        found.add(roots[base])
+                found = found.union(*map(roots_of, part.value.args[1:]))
     return found
 
 
-def _base(expr: object) -> tirx.Var | None:
-    """Returns the pointer or buffer that an address is in."""
-    while isinstance(expr, Call) and name_of(expr) in ("tirx.reinterpret", "tirx.address_of", _DATA) and expr.args:
-        expr = expr.args[0]
-    if isinstance(expr, TensorLoad):
-        expr = expr.source
-    return expr if isinstance(expr, tirx.Var) else None
+def _is_either(expr: object) -> TypeGuard[Call]:
+    """Whether an expression is the choice between two addresses."""
+    return isinstance(expr, Call) and name_of(expr) == "tirx.call_extern" and str(expr.args[0].value) == _EITHER
+
+
+def _bases(expr: object) -> Iterator[tirx.Var]:
+    """The pointers or buffers that an address may be in."""
+    if _is_either(expr):
+        for value in expr.args[2:]:
+            yield from _bases(value)
+    elif isinstance(expr, Call) and name_of(expr) in ("tirx.reinterpret", "tirx.address_of", _DATA) and expr.args:
+        yield from _bases(expr.args[0])
+    elif isinstance(expr, TensorLoad):
+        yield from _bases(expr.source)
+    elif isinstance(expr, tirx.Var):
+        yield expr
 
 
 def _ordered(stmt: tirx.Stmt) -> Iterator[tirx.Stmt]:

@@ -18,6 +18,7 @@ class IsaLevelsCode:
     levels: tuple[MachineCode, ...]
 
     device = "cpu"
+    arrival_bytes = 0
 
     @property
     def objects(self) -> tuple[bytes, ...]:

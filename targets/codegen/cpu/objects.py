@@ -170,6 +170,7 @@ class MachineCode:
     compiled: Mapping[str, Callable[[], tirx.PrimFunc]] = field(default_factory=dict, repr=False, compare=False)
 
     device = "cpu"
+    arrival_bytes = 0
     texts: ClassVar[Mapping[str, Sequence[str]]] = {
         kind: (f"entry*.{suffix}", f"kernels[0-9]*.{suffix}") for kind, suffix in CODE_SUFFIXES.items()
     }

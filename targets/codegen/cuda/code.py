@@ -37,6 +37,11 @@ class CudaCode:
     texts: ClassVar[Mapping[str, Sequence[str]]] = {"cuda": ("kernels.cu",)}
 
     @property
+    def arrival_bytes(self) -> int:
+        """Returns the bytes in which launches count the blocks that have arrived."""
+        return self.kernels.arrival_bytes
+
+    @property
     def launches_of_run(self) -> tuple[Launch, ...]:
         """Returns the launches of a run, in order."""
         by_name = {function.name: function for function in self.kernels.functions}

@@ -23,7 +23,7 @@ from tvm import s_tir, tirx
 from tvm.ir import GlobalVar, PointerType, PrimType
 from tvm.ir.expr import Call
 
-from nnefc.ir.attributes import NO_ALIAS, SYNCHRONIZED
+from nnefc.ir.attributes import ARRIVALS, NO_ALIAS, SYNCHRONIZED
 from nnefc.ir.rebuild import with_fields
 from nnefc.support.element_types import element_bytes
 from nnefc.symbolic.dims import Dimension, bounds, dimension, dimensions, element_count, greatest, substituted
@@ -57,11 +57,13 @@ class LaunchParameter:
     Attributes:
         bytes: its size.
         offset: of a buffer of the function's workspace, where in it it lies; else None.
+        counts_arrivals: whether it is the session's memory that is 0 before and after each launch.
     """
 
     name: str
     bytes: Number
     offset: Number | None = None
+    counts_arrivals: bool = False
 
 
 @dataclass(frozen=True)
@@ -145,6 +147,12 @@ class DeviceCode:
     source: str = field(repr=False)
     functions: tuple[DeviceFunction, ...]
     messages: tuple[str, ...] = ()
+
+    @property
+    def arrival_bytes(self) -> int:
+        """Returns the bytes in which launches count the blocks that have arrived, one launch after the other."""
+        parameters = (each for function in self.functions for each in function.parameters if each.counts_arrivals)
+        return max((each.bytes for each in parameters if isinstance(each.bytes, int)), default=0)
 
     @property
     def launches(self) -> tuple[Launch, ...]:
@@ -324,8 +332,12 @@ def _parameters(
     """Returns a kernel's buffers, and what those of its workspace need together."""
     parameters, offset = [], 0
     count = len(kernel.params) - workspace_buffers
+    arrivals = kernel.attrs.get(ARRIVALS)
     for position, buffer in enumerate(kernel.params):
         size = element_count(dimensions(buffer.shape)) * element_bytes(str(buffer.dtype))
+        if position >= count and arrivals is not None and str(buffer.name) == str(arrivals):
+            parameters.append(LaunchParameter(str(buffer.name), size, counts_arrivals=True))
+            continue
         is_own = position >= count
         own_offset = number_of(offset, names) if is_own else None
         parameters.append(LaunchParameter(str(buffer.name), number_of(size, names), own_offset))

@@ -68,6 +68,7 @@ def launches_source(
     capturable: bool,
     readers: Mapping[str, str],
     messages: Sequence[str] = (),
+    arrival_bytes: int = 0,
 ) -> str:
     """Returns the C file.
 
@@ -79,6 +80,7 @@ def launches_source(
         capturable: whether the entry never waits for the device.
         readers: the names of the functions that read one number of a type, for the entry.
         messages: what kernels may report, as C writes it between quotation marks.
+        arrival_bytes: what launches need to count the blocks that have arrived.
     """
     launches = list({launch.kernel: launch for function in functions for launch in function.launches}.values())
     number = {launch.kernel: index for index, launch in enumerate(launches)}
@@ -110,6 +112,7 @@ def launches_source(
         "dynamic_shared": "dynamic_shared" if names else "NULL",
         "messages": "messages" if messages else "NULL",
         "message_count": len(messages),
+        "arrival_bytes": f"UINT64_C({arrival_bytes})",
         "host_kernels": "host_kernels" if host_kernels else "NULL",
         "host_kernel_count": len(host_kernels),
         "capturable": int(capturable),
@@ -135,10 +138,19 @@ def _array(kind: str, name: str, elements: Sequence[str]) -> list[str]:
 
 
 def _launcher(function: DeviceFunction, number: Mapping[str, int]) -> str:
-    given = [f"p{i}" for i, parameter in enumerate(function.parameters) if parameter.offset is None]
-    offsets = [parameter.offset for parameter in function.parameters if parameter.offset is not None]
-    own = [f"own{i}" for i in range(len(offsets))]
-    calls = [_call(launch, number[launch.kernel], [*given, *own]) for launch in function.launches]
+    names: list[str] = []
+    given: list[str] = []
+    own: dict[str, Number] = {}
+    for position, parameter in enumerate(function.parameters):
+        if parameter.counts_arrivals:
+            names.append("arrivals")
+        elif parameter.offset is None:
+            names.append(f"p{position}")
+            given.append(names[-1])
+        else:
+            names.append(f"own{len(own)}")
+            own[names[-1]] = parameter.offset
+    calls = [_call(launch, number[launch.kernel], names) for launch in function.launches]
     version = function.version
     has_workspace = bool(own) or (version is not None and version.has_workspace)
     return _function(
@@ -146,7 +158,8 @@ def _launcher(function: DeviceFunction, number: Mapping[str, int]) -> str:
         [*given, *(["workspace"] if has_workspace else [])],
         ([_version(version, given, function.sizes)] if version is not None else [])
         + [f"const int64_t {name} = {value};" for name, value in function.named]
-        + [f"uint8_t *{name} = workspace + {_constant(offset)};" for name, offset in zip(own, offsets, strict=True)]
+        + [f"uint8_t *{name} = workspace + {_constant(offset)};" for name, offset in own.items()]
+        + ["uint32_t *arrivals = nnefc_cuda_arrivals();"] * ("arrivals" in names)
         + [f"(void){name};" for name in (*given, *function.sizes, *dict(function.named))]
         + ["(void)workspace;"] * has_workspace
         + ["int32_t *failure = nnefc_cuda_failure();"] * any(launch.reports for launch in function.launches)

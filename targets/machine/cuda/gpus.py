@@ -162,12 +162,17 @@ class Gpu:
         fetch_bytes_per_cycle: that reach one processor from the second cache. Between the 26 of V100 and the 47 of A100
             (2,048 and 5,120 bytes for all processors: Ampere).
         fetch_cycles: from the fetch of a tile to its use. Memory takes 470 to 540 cycles (Luo); storing the tile in
-            shared memory, a barrier and other fetches in the queue come on top (estimate).
+            shared memory, a barrier and other fetches in the queue come on top (estimate). An H200 took about 500 for a
+            tile with three on their way.
+        step_cycles: of a block, for a tile of the depth of any size: a barrier, the addresses of copies, and products
+            that wait for shared memory and for each other (estimate).
         shared_cycles: of a processor, to read what one warp multiplies in one cycle, by four lanes: shared memory gives
             128 bytes in a cycle, four lanes take 512, of which some threads read the same (estimate).
         block_cycles: of a block besides its sums: its first fetch, and writing its results, which takes longer where
             these are more than memory writes in the time (estimate).
         launch_cycles: of another launch in the same graph (estimate: two microseconds).
+        join_cycles: of the last block of several that share a tile, until it begins to fetch the sums of the others:
+            fences and an atomic operation (estimate).
         busy_warps: on a processor, so that its schedulers seldom wait: two for each (estimate).
         serial_trip_count: iterations of loops that one thread may run by itself; with more, the host is faster. A
             device's clock is a third of a processor's, and a step on the host waits for two copies (estimate).
@@ -182,10 +187,12 @@ class Gpu:
     tensor_multiply_adds: int
     warpgroup_multiply_adds: int = 0
     fetch_bytes_per_cycle: float = 40
-    fetch_cycles: int = 700
+    fetch_cycles: int = 1000
+    step_cycles: int = 200
     shared_cycles: float = 3
     block_cycles: int = 1500
     launch_cycles: int = 3000
+    join_cycles: int = 1500
     busy_warps: int = 2 * SCHEDULERS
     serial_trip_count: int = 1 << 14
     host_threads: int = 1 << 10

@@ -17,6 +17,11 @@ int32_t nnefc_run_failed(void);
 
 int32_t nnefc_run_failed(void) { return nnefc_failed; }
 
+/* One address or another, for the entry. */
+void *nnefc_either(int32_t holds, void *then, void *other);
+
+void *nnefc_either(int32_t holds, void *then, void *other) { return holds != 0 ? then : other; }
+
 #ifdef NNEFC_CHECKED
 /* Called by kernels and by the entry of libraries that check what kernels do; see checked/checked.c. A debugger that stops in the
  * second one shows what failed. */

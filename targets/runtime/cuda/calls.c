@@ -1,6 +1,5 @@
 /* Functions that the network's code calls while a run is enqueued on a stream. */
 #include <stdio.h>
-#include <string.h>
 
 #include "checks.h"
 #include "gpu_engine.h"
@@ -51,21 +50,15 @@ int32_t nnefc_cuda_read(void *host, const void *device, uint64_t bytes) {
     return note(engine, result, "reading a value from the GPU");
 }
 
-int32_t nnefc_cuda_write(void *device, const void *host, uint64_t bytes) {
+int32_t nnefc_cuda_count(void *device, int64_t count) {
     nnefc_engine *engine = current();
     if (has_failed(engine)) return -1;
     /* as fillings, for a copy would read the host's memory again whenever a graph is run */
-    CUdeviceptr target = address_of(device);
-    const uint8_t *source = host;
-    int result = CUDA_SUCCESS;
-    uint64_t at = 0;
-    for (uint32_t word; result == CUDA_SUCCESS && target % sizeof word == 0 && at + sizeof word <= bytes; at += sizeof word) {
-        memcpy(&word, source + at, sizeof word);
-        result = nnefc_cuda.fill_words(target + at, word, 1, engine->current);
-    }
-    for (; result == CUDA_SUCCESS && at < bytes; at++)
-        result = nnefc_cuda.fill_bytes(target + at, source[at], 1, engine->current);
-    return note(engine, result, "writing a value to the GPU");
+    CUdeviceptr low = address_of(device), high = low + sizeof(uint32_t);
+    int result = nnefc_cuda.fill_words(low, (uint32_t)count, 1, engine->current);
+    if (result == CUDA_SUCCESS && (uint32_t)count == 0)
+        result = nnefc_cuda.fill_words(high, (uint32_t)((uint64_t)count >> 32), 1, engine->current);
+    return note(engine, result, "writing the number of an iteration to the GPU");
 }
 
 /* A failure stays in the pool until the run is done. */
@@ -141,6 +134,11 @@ int32_t nnefc_cuda_sized_host_step(const nnefc_cuda_host_kernel *kernel, void *c
 int32_t *nnefc_cuda_failure(void) {
     const nnefc_engine *engine = current();
     return engine != NULL ? (int32_t *)(uintptr_t)engine->failure_address : NULL;
+}
+
+uint32_t *nnefc_cuda_arrivals(void) {
+    const nnefc_engine *engine = current();
+    return engine != NULL ? (uint32_t *)(uintptr_t)engine->arrivals : NULL;
 }
 
 int32_t nnefc_cuda_run_failed(void) {

@@ -81,6 +81,7 @@ struct nnefc_engine {
     nnefc_memory programs_memory; /* the program's allocator of the GPU's memory, if there is one */
     CUdeviceptr memory, workspace, state;
     uint64_t memory_bytes;
+    CUdeviceptr arrivals; /* zeros, in which a launch counts its blocks */
     uint8_t *pinned;
     volatile int32_t *failure; /* the word that kernels write a failure to, in pinned memory; and its address for them */
     CUdeviceptr failure_address;

@@ -69,11 +69,12 @@ nnefc_status nnefc_cuda_free_memory(nnefc_engine *engine, CUdeviceptr memory, ui
     return status;
 }
 
-/* Workspace, states, inputs and outputs in one block of the GPU's. */
+/* Workspace, states, inputs, outputs, and counters of arrivals, in one block of the GPU's. */
 static nnefc_status take_device_memory(nnefc_engine *engine, const nnefc_options *options, char *error) {
     uint64_t bytes = 0, own = options->workspace == NULL ? description->workspace_bytes : 0;
     uint64_t workspace = reserve(&bytes, own, DEVICE_ALIGNMENT);
     uint64_t state = reserve(&bytes, description->state_bytes, DEVICE_ALIGNMENT);
+    uint64_t arrivals = reserve(&bytes, module->arrival_bytes, DEVICE_ALIGNMENT);
     for (uint32_t i = 0; i < nnefc_cuda_tensor_count(); i++) {
         engine->tensors[i].bytes = tensor_of(i)->bytes;
         engine->tensors[i].memory = reserve(&bytes, tensor_of(i)->bytes, DEVICE_ALIGNMENT);
@@ -86,6 +87,7 @@ static nnefc_status take_device_memory(nnefc_engine *engine, const nnefc_options
     engine->memory_bytes = bytes;
     engine->workspace = options->workspace == NULL ? engine->memory + workspace : (uintptr_t)options->workspace;
     engine->state = engine->memory + state;
+    engine->arrivals = engine->memory + arrivals;
     for (uint32_t i = 0; i < nnefc_cuda_tensor_count(); i++) engine->tensors[i].memory += engine->memory;
     return NNEFC_OK;
 }
@@ -145,6 +147,14 @@ static nnefc_status take_threads(nnefc_engine *engine, const nnefc_options *opti
     return NNEFC_OK;
 }
 
+/* Zeros for launches to count their blocks in; each leaves zeros behind. */
+static nnefc_status clear_arrivals(nnefc_engine *engine, char *error) {
+    if (module->arrival_bytes == 0) return NNEFC_OK;
+    int result = nnefc_cuda.fill_bytes(engine->arrivals, 0, (size_t)module->arrival_bytes, engine->stream);
+    if (result == CUDA_SUCCESS) result = nnefc_cuda.stream_synchronize(engine->stream);
+    return nnefc_cuda_check(result, "clearing the GPU's memory", error);
+}
+
 nnefc_status nnefc_cuda_fill(nnefc_engine *engine, const nnefc_options *options, char *error) {
     if (!allocate_tables(engine)) return nnefc_fail(NNEFC_OUT_OF_MEMORY, error, "no memory for a session");
     engine->programs_memory = nnefc_memory_of(options);
@@ -156,7 +166,7 @@ nnefc_status nnefc_cuda_fill(nnefc_engine *engine, const nnefc_options *options,
         status = nnefc_cuda_check(nnefc_cuda.stream_create(&engine->stream, CU_STREAM_NON_BLOCKING), "making a stream", error);
     if (status == NNEFC_OK)
         status = nnefc_cuda_check(nnefc_cuda.event_create(&engine->done, CU_EVENT_DISABLE_TIMING), "making an event", error);
-    return status;
+    return status == NNEFC_OK ? clear_arrivals(engine, error) : status;
 }
 
 nnefc_status nnefc_cuda_empty(nnefc_engine *engine, nnefc_status status, char *error) {

@@ -12,7 +12,9 @@ before. It raises `EmulationError`, which names kernel, block, thread and what i
   array of known size; a write to an array that is read-only (`array.flags.writeable = False`);
 - an access at an address that is not aligned for its vector type;
 - a race: two threads touch the same bytes, one of them writes something new, and no `__syncthreads` (or `__syncwarp`
-  within a warp) lies between, or they are of different blocks;
+  within a warp) lies between; or they are of different blocks, and the first has not made its writes visible
+  (`__syncthreads`, `__threadfence`, an atomic operation) before the second has found out by an atomic operation at the
+  same address, with a `__threadfence` behind it;
 - a result that depends on the order of the threads (they run forward, backward and shuffled), or on which lanes of a
   warp `__activemask()` finds together (all, or every other one).
 
@@ -230,13 +232,14 @@ def run_function(
     kernels: EmulatedKernels, function: DeviceFunction, arrays: Sequence[np.ndarray], *, orders: Sequence[int] = (0,)
 ) -> None:
     """Launch what a function has become on arrays for its parameters; errors as of `run_kernel`."""
-    own = [parameter for parameter in function.parameters if parameter.offset is not None]
+    own = [parameter for parameter in function.parameters if parameter.offset is not None or parameter.counts_arrivals]
     assert len(arrays) == len(function.parameters) - len(own), "one array for each parameter"
     for array, parameter in zip(arrays, function.parameters, strict=False):
         assert array.nbytes == parameter.bytes, (
             f"{parameter.name} has {parameter.bytes} bytes, its array {array.nbytes}"
         )
-    buffers = [*arrays, *(np.full(parameter.bytes, 0xFF, np.uint8) for parameter in own)]
+    made = [np.full(parameter.bytes, 0 if parameter.counts_arrivals else 0xFF, np.uint8) for parameter in own]
+    buffers = [*arrays, *made]
     for launch in function.launches:
         failure = np.zeros(1, np.int32)
         arguments = [*(buffers[position] for position in launch.arguments), *[failure] * launch.reports]
@@ -245,6 +248,8 @@ def run_function(
         )
         if failure[0]:
             raise EmulationError(f"kernel {launch.kernel} reports message {failure[0]}")
+        if any(memory.any() for parameter, memory in zip(own, made, strict=True) if parameter.counts_arrivals):
+            raise EmulationError(f"kernel {launch.kernel} leaves a counter of arrivals that is not 0")
 
 
 def _aligned_copy(array: np.ndarray) -> np.ndarray:
@@ -313,7 +318,7 @@ _DYNAMIC_SHARED = re.compile(
     r"extern\s+__shared__\s+(?:(?:alignas|__align__)\s*\(\s*(\d+)\s*\)\s*)?([\w\s]+?)\s*(\w+)\s*\[\s*\]\s*;"
 )
 _COOPERATION = re.compile(
-    r"__sync|__shfl|__ballot|__activemask|__any_sync|__all_sync|__reduce_|tvm_builtin|ptx_|wmma|emulator_"
+    r"__sync|__shfl|__ballot|__activemask|__any_sync|__all_sync|__reduce_|tvm_builtin|ptx_|wmma|emulator_|nnefc_is_last"
 )
 _VECTOR_ACCESS = re.compile(r"\*\(\s*(?:const\s+)?(\w+)\s*\*\)\(")
 _BOUND = re.compile(r"__launch_bounds__\s*\(\s*(\d+)")

@@ -91,6 +91,7 @@ static inline unsigned emulator_lane() {
 }
 
 #define __syncthreads() emulator_barrier(__LINE__)
+#define __syncthreads_or(predicate) emulator_barrier_or(predicate, __LINE__)
 static inline unsigned emulator_mask() { return 0xffffffffu; }
 static inline unsigned emulator_mask(unsigned mask) { return mask; }
 #define __syncwarp(...) emulator_warp_barrier(emulator_mask(__VA_ARGS__), __LINE__)
@@ -99,7 +100,7 @@ static inline unsigned emulator_mask(unsigned mask) { return mask; }
 #define __any_sync(mask, predicate) (emulator_ballot(mask, predicate, __LINE__) != 0)
 #define __all_sync(mask, predicate) (emulator_ballot(mask, !(predicate), __LINE__) == 0)
 #define __trap() emulator_fail("the kernel executed __trap()")
-#define __threadfence() ((void)0)
+#define __threadfence() emulator_fence()
 #define __threadfence_block() ((void)0)
 
 template <typename T> static inline T emulator_exchange(unsigned mask, T value, int source_lane, int line) {
@@ -174,7 +175,7 @@ template <typename T> static inline void __stcs(T *address, T value) { *address 
 #endif
 #define EMULATOR_ATOMIC(name, expression)                                                                                 \
   template <typename T, typename U> EMULATOR_UNRECORDED static inline T name(T *address, U operand) {                     \
-    emulator_check(address, sizeof(T), 1);                                                                                \
+    emulator_atomic(address, sizeof(T));                                                                                  \
     T old = *address, value = (T)operand;                                                                                 \
     *address = expression;                                                                                                \
     return old;                                                                                                           \
@@ -187,8 +188,9 @@ EMULATOR_ATOMIC(atomicMin, old < value ? old : value)
 EMULATOR_ATOMIC(atomicAnd, (T)(old & value))
 EMULATOR_ATOMIC(atomicOr, (T)(old | value))
 EMULATOR_ATOMIC(atomicXor, (T)(old ^ value))
+EMULATOR_ATOMIC(atomicInc, (T)(old >= value ? 0 : old + 1))
 template <typename T, typename U, typename V> EMULATOR_UNRECORDED static inline T atomicCAS(T *address, U compare, V value) {
-  emulator_check(address, sizeof(T), 1);
+  emulator_atomic(address, sizeof(T));
   T old = *address;
   if (old == (T)compare) *address = (T)value;
   return old;

@@ -28,13 +28,16 @@ extern char *emulator_dynamic_shared;
 void emulator_launch(const emulator_kernel *kernel, void **arguments, const unsigned *grid, const unsigned *block,
                      unsigned shared_bytes);
 void emulator_barrier(int line);
+int emulator_barrier_or(int predicate, int line);
+// __threadfence, and what atomic operations tell other blocks of what was written before it.
+void emulator_fence();
+void emulator_atomic(const volatile void *address, emulator_size bytes);
 void emulator_warp_barrier(unsigned mask, int line);
 unsigned emulator_active(int line);
 unsigned emulator_ballot(unsigned mask, int predicate, int line);
 emulator_bits emulator_shuffle(unsigned mask, emulator_bits value, int source_lane, int line);
 // Gives each lane what all lanes of its warp have: 32 pieces of `bytes` one after another in `all`; zeros for lanes left out.
 void emulator_gather(unsigned mask, const void *own, emulator_size bytes, void *all, int line);
-void emulator_check(const volatile void *address, emulator_size bytes, int writes);
 unsigned emulator_to_shared(const void *address);
 void *emulator_from_shared(unsigned address);
 // cp.async: `source_bytes` are copied, the rest of `bytes` becomes zero; both once the thread has waited for the copy's group.

@@ -3,8 +3,8 @@
 // A fiber runs until it ends or waits at a barrier or for its warp; then the scheduler takes the next. In a checked build the
 // compiler calls this file before each access to memory (the hooks of its thread sanitizer), which finds accesses outside of
 // the buffers that the launch was given, and pairs of accesses to one position, one of them a write, by threads that nothing
-// orders: same block without a barrier between, or different blocks. Threads that write what is already there do no harm
-// and are not reported. An error ends the launch and is kept for emulator_error().
+// orders: same block without a barrier between, or different blocks without fences and an atomic operation between. Threads
+// that write what is already there do no harm and are not reported. An error ends the launch and is kept for emulator_error().
 #include "machine.h"
 
 #include <pthread.h>
@@ -119,6 +119,8 @@ struct Thread {
   const void *own;  // of GATHER
   size_t bytes;
   char *all;
+  uint32_t fence_epoch;      // of its last fence
+  const volatile void *met;  // where it has met other blocks by an atomic operation
   Copy *copies;  // of which the first `copy_count` are on their way, oldest first
   unsigned copy_count, copy_space, groups;
   unsigned fences, ordered_fences;  // fence.proxy.async so far, and before the last barrier
@@ -148,6 +150,12 @@ struct Range {
   bool writable;
 };
 
+// The epochs in which a block wrote what it has released by an atomic operation.
+struct Release {
+  const volatile void *address;
+  uint32_t begin, end;
+};
+
 struct Pending {  // a write to a position that another thread has just written or read: safe if it changes nothing
   char *address;
   unsigned bytes;
@@ -175,6 +183,11 @@ Range static_shared, dynamic_shared;
 char *dynamic_memory;
 uint32_t epoch = 1, launch_epoch, block_epoch, block_number;
 Pending pending;
+Release *releases;  // of all blocks of the launch, in the order of their epochs
+unsigned release_count, release_space;
+const volatile void *acquired;  // where the block has found out what others had released there
+uint32_t acquired_epoch;
+unsigned acquired_thread;
 
 unsigned linear(const uint3 &index) { return index.x + blockDim.x * (index.y + blockDim.y * index.z); }
 
@@ -202,10 +215,19 @@ void pause_thread() {
 
 // ---- races and bounds -------------------------------------------------------------------------------------------------
 
+// Whether an access of another block comes before what the current thread does: that block has released it, and this one acquired.
+bool is_before(const Access &access) {
+  if (!acquired || (epoch == acquired_epoch && current != acquired_thread)) return false;
+  for (unsigned i = 0; i < release_count; ++i)
+    if (releases[i].address == acquired && access.epoch >= releases[i].begin && access.epoch < releases[i].end) return true;
+  return false;
+}
+
 // `since` is the epoch of the launch's begin, for shared memory of the block's: what happened before does not count.
 bool conflicts(const Access &access, unsigned bytes, uint32_t since) {
   if (access.epoch < since || !(access.bytes & bytes)) return false;
-  if (access.spread == 3 || access.block != block_number) return true;
+  if (access.spread == 3) return true;
+  if (access.block != block_number) return !is_before(access);
   if (access.epoch != epoch) return false;
   if (access.spread == 2 || access.thread / 32u != current / 32u) return true;
   if (access.warp_time < threads[current].warp_time) return false;
@@ -580,9 +602,16 @@ void explain_deadlock() {
 }
 
 bool release_block() {
-  for (unsigned i = 0; i < count; ++i)
+  bool any = false;
+  for (unsigned i = 0; i < count; ++i) {
     if (threads[i].state != AT_BARRIER || threads[i].line != threads[0].line) return false;
-  for (unsigned i = 0; i < count; ++i) threads[i].state = READY, threads[i].ordered_fences = threads[i].fences;
+    any = any || threads[i].value;
+  }
+  for (unsigned i = 0; i < count; ++i) {
+    threads[i].state = READY;
+    threads[i].ordered_fences = threads[i].fences;
+    threads[i].result = any;
+  }
   ++epoch;
   return true;
 }
@@ -595,9 +624,12 @@ void run_block() {
     threads[i].copy_count = threads[i].groups = threads[i].fences = threads[i].ordered_fences = 0;
     threads[i].product_count = threads[i].product_groups = threads[i].read_count = 0;
     threads[i].begun = false;
+    threads[i].fence_epoch = 0;
+    threads[i].met = nullptr;
     if (kernel->cooperative || i == order[0]) prepare(threads[i].context, stacks + STACK * (i + 1), run_threads);
   }
   block_epoch = ++epoch;
+  acquired = nullptr;
   if (!kernel->cooperative) {
     resume(order[0]);
     return;
@@ -664,6 +696,7 @@ void launch(const unsigned *grid, const unsigned *block, unsigned shared_bytes) 
   for (unsigned i = 0; i < count; ++i) threads[i].index = {i % block[0], i / block[0] % block[1], i / block[0] / block[1]};
   arrange(order, count, 0);
   launch_epoch = ++epoch;
+  release_count = 0;
   pending.address = nullptr;
   running = true;
   uint64_t blocks = (uint64_t)grid[0] * grid[1] * grid[2];
@@ -742,6 +775,34 @@ void emulator_barrier(int line) {
   pause_thread();
 }
 
+int emulator_barrier_or(int predicate, int line) {
+  threads[current].value = predicate != 0;
+  emulator_barrier(line);
+  return (int)threads[current].result;
+}
+
+void emulator_fence() {
+  Thread &self = threads[current];
+  self.fence_epoch = epoch;
+  if (!self.met) return;
+  acquired = self.met;
+  acquired_epoch = epoch;
+  acquired_thread = current;
+}
+
+// Blocks run one after another, so one that meets others at an address finds out what all before it have released there.
+void emulator_atomic(const volatile void *address, size_t bytes) {
+  access((char *)address, bytes, true, false);
+  Thread &self = threads[current];
+  self.met = address;
+  if (self.fence_epoch != epoch) return;
+  if (release_count == release_space) {
+    release_space = release_space * 2 + 64;
+    releases = (Release *)realloc(releases, release_space * sizeof(Release));
+  }
+  releases[release_count++] = {address, block_epoch, epoch};
+}
+
 void emulator_warp_barrier(unsigned mask, int line) { wait(WARP_BARRIER, mask, line); }
 
 unsigned emulator_active(int line) {
@@ -768,8 +829,6 @@ void emulator_gather(unsigned mask, const void *own, size_t bytes, void *all, in
   threads[current].all = (char *)all;
   wait(GATHER, mask, line);
 }
-
-void emulator_check(const volatile void *address, size_t bytes, int writes) { access((char *)address, bytes, writes, false); }
 
 unsigned emulator_to_shared(const void *address) {
   const char *at = (const char *)address;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
 
@@ -107,6 +108,23 @@ extern "C" __global__ void counts(int* __restrict__ out) {
 
 extern "C" __global__ void first_come(int* __restrict__ out) {
   if (atomicAdd(out, 1) == 0) out[1] = ((int)threadIdx.x);
+}
+
+extern "C" __global__ void added_by_the_last(float* __restrict__ in, float* __restrict__ parts,
+                                             uint* __restrict__ arrived, float* __restrict__ out, int mistake) {
+  parts[((int)blockIdx.x) * 64 + ((int)threadIdx.x)] = in[((int)blockIdx.x) * 64 + ((int)threadIdx.x)];
+  if (mistake != 1) __syncthreads();
+  int last = 0;
+  if (((int)threadIdx.x) == 0) {
+    if (mistake != 2) __threadfence();
+    last = atomicInc(arrived, gridDim.x - 1) == gridDim.x - 1;
+    if (mistake != 3) __threadfence();
+  }
+  if (__syncthreads_or(last)) {
+    float sum = 0;
+    for (int i = 0; i < (int)gridDim.x; ++i) sum += parts[i * 64 + 63 - ((int)threadIdx.x)];
+    out[((int)threadIdx.x)] = sum;
+  }
 }
 
 extern "C" __global__ void barrier_for_some(float* __restrict__ out) {
@@ -355,6 +373,22 @@ def test_atomics_count_in_all_blocks(kernels: EmulatedKernels) -> None:
     out = np.zeros(4, np.int32)
     kernels.launch_in_orders("counts", (out,), (5,), (40,))
     np.testing.assert_array_equal(out, [200, 39, -4, 5])
+
+
+@pytest.mark.parametrize("mistake", ["", "no barrier", "no fence before", "no fence behind"])
+def test_the_last_block_reads_what_others_have_released(kernels: EmulatedKernels, mistake: str) -> None:
+    data, parts = random(5, 64), np.zeros((5, 64), np.float32)
+    arrived, out = np.zeros(1, np.uint32), np.zeros(64, np.float32)
+    number = ["", "no barrier", "no fence before", "no fence behind"].index(mistake)
+    arguments = (data, parts, arrived, out, number), (5,), (64,)
+    if mistake:
+        with pytest.raises(EmulationError, match=r"race: .* of another block"):
+            kernels.launch("added_by_the_last", *arguments)
+        return
+    kernels.launch_in_orders("added_by_the_last", *arguments)
+    expected = functools.reduce(np.add, data)[::-1]
+    np.testing.assert_array_equal(out, expected)
+    assert arrived[0] == 0
 
 
 def test_asynchronous_copies_arrive_when_their_group_is_waited_for(kernels: EmulatedKernels) -> None:

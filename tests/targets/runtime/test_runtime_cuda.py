@@ -108,7 +108,7 @@ CREATED = """cuInit cuDeviceGetCount cuDeviceGet cuDeviceGetAttribute cuDeviceGe
     cuMemcpyDtoDAsync_v2 cuStreamSynchronize"""
 
 CAPTURED = """cuPointerGetAttributes cuPointerGetAttributes cuPointerGetAttributes cuStreamBeginCapture_v2
-    cuMemcpyHtoDAsync_v2 cuMemcpyDtoDAsync_v2 cuMemsetD32Async cuMemsetD32Async cuMemsetD8Async cuLaunchKernel
+    cuMemcpyHtoDAsync_v2 cuMemcpyDtoDAsync_v2 cuMemsetD32Async cuMemsetD32Async cuMemsetD32Async cuLaunchKernel
     cuMemcpyDtoHAsync_v2 cuMemcpyDtoHAsync_v2 cuLaunchHostFunc cuMemcpyHtoDAsync_v2
     cuLaunchKernel cuMemcpyDtoHAsync_v2 cuMemcpyDtoHAsync_v2 cuStreamEndCapture cuGraphInstantiateWithFlags
     cuGraphDestroy cuGraphLaunch cuStreamSynchronize"""

@@ -65,6 +65,33 @@ def test_a_loop_with_a_known_trip_count_is_a_part_of_the_graph(tmp_path: Path) -
     assert (names.count("cuStreamBeginCapture_v2"), names.count("cuGraphLaunch")) == (1, 6)
 
 
+def test_a_step_of_a_recurrent_layer_and_a_deep_product_are_one_launch(tmp_path: Path) -> None:
+    """And no copy: states are read where the step before wrote them. The product's last block adds up its slices."""
+    net, steps = Net(seed=6), 9
+    x = net.floats(steps, 1, 12)
+    outputs = net.several(
+        "LSTM", 3, x, net.weight(1, 128, 12), net.weight(1, 128, 32), net.weight(1, 256), hidden_size=32
+    )
+    outputs += net.several(
+        "GRU", 2, x, net.weight(1, 96, 12), net.weight(1, 96, 32), net.weight(1, 192), hidden_size=32,
+        linear_before_reset=1,
+    )  # fmt: skip
+    outputs.append(net.do("MatMul", net.floats(1, 1024), net.weight(1024, 40)))
+    path = tmp_path / "network.onnx"
+    path.write_bytes(net.model(outputs).SerializeToString())
+    driver = FakeDriver.install()
+    with nnefc.compile(path).load(threads=1) as wanted, on_cuda(checks=True), nnefc.compile(path).load() as found:
+        driver.clear()
+        results = [found.run(net.inputs) for _ in range(2)]
+        names = driver.names
+        for name, array in wanted.run(net.inputs).items():
+            np.testing.assert_allclose(results[0][name], array, rtol=1e-5, atol=1e-5)
+            np.testing.assert_array_equal(results[0][name], results[1][name])
+    assert names.count("cuLaunchKernel") <= 2 * steps + 8
+    assert names.count("cuMemcpyDtoDAsync_v2") <= 4
+    assert "cuMemsetD32Async" not in names
+
+
 @pytest.mark.slow
 def test_a_choice_runs_without_a_graph(tmp_path: Path) -> None:
     net = Net(seed=4)

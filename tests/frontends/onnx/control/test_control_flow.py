@@ -332,15 +332,17 @@ def test_a_long_loop_has_outputs_of_each_round(tmp_path: Path) -> None:
 @pytest.mark.parametrize("length", [1, 5, 400])
 @pytest.mark.sample(2)
 def test_a_scan_goes_along_axes_in_both_directions(tmp_path: Path, length: int) -> None:
+    """One of its outputs is the state as well: iterations read it there."""
     inner = graph(
         [
             node("Add", ["s", "a"], ["sum"]),
             node("Mul", ["sum", "half"], ["t"]),
             node("Sub", ["t", "b"], ["o"]),
             node("MatMul", ["t", "w"], ["p"]),
+            node("Identity", ["t"], ["q"]),
         ],
         [info("s", (3,)), info("a", (3,)), info("b", (3,))],
-        [info("t", (3,)), info("o", (3,)), info("p", (2,))],
+        [info("t", (3,)), info("o", (3,)), info("p", (2,)), info("q", (3,))],
         name="inner",
     )
     proto = model(
@@ -348,17 +350,17 @@ def test_a_scan_goes_along_axes_in_both_directions(tmp_path: Path, length: int) 
             node(
                 "Scan",
                 ["z", "x", "v"],
-                ["last", "o", "p"],
+                ["last", "o", "p", "q"],
                 body=inner,
                 num_scan_inputs=2,
                 scan_input_axes=[1, -2],
                 scan_input_directions=[1, 0],
-                scan_output_axes=[-1, 0],
-                scan_output_directions=[0, 1],
+                scan_output_axes=[-1, 0, 0],
+                scan_output_directions=[0, 1, 1],
             )
         ],
         [info("z", (3,)), info("x", (3, length)), info("v", (length, 3))],
-        [info("last", (3,)), info("o", (3, length)), info("p", (length, 2))],
+        [info("last", (3,)), info("o", (3, length)), info("p", (length, 2)), info("q", (length, 3))],
         [tensor("half", 0.5), tensor("w", RNG.standard_normal((3, 2)))],
     )
     inputs = {"z": X[0], "x": RNG.standard_normal((3, length)), "v": RNG.standard_normal((length, 3))}

@@ -1,0 +1,45 @@
+"""Kernels are joined where one alone reads what another computes, and a target has use for it."""
+
+from __future__ import annotations
+
+import pytest
+from tvm import te, tirx
+from tvm.ir import GlobalVar
+
+from nnefc.passes.plan.join_steps import join_steps
+from nnefc.passes.plan.program import Buffer, MemoryKind, Pool, Program, Step
+
+N = 8
+FIRST, SECOND = GlobalVar("product"), GlobalVar("cell")
+
+
+def kernels() -> dict[GlobalVar, tirx.PrimFunc]:
+    """A product of 2 n columns, and the product of pairs of these."""
+    x, w, p = (te.placeholder(shape) for shape in ((1, 4), (4, 2 * N), (1, 2 * N)))
+    k = te.reduce_axis((0, 4))
+    product = te.compute((1, 2 * N), lambda i, j: te.sum(x[i, k] * w[k, j], k), name="made")
+    cell = te.compute((1, N), lambda i, j: p[i, j] * p[i, N + j], name="made")
+    return {FIRST: te.create_prim_func([x, w, product]), SECOND: te.create_prim_func([p, cell])}
+
+
+@pytest.mark.parametrize("why_not", ["", "no use", "an output", "two readers"])
+def test_a_product_and_the_only_reader_of_its_columns_are_joined(why_not: str) -> None:
+    x, w = (Buffer(MemoryKind.INPUT, i, shape, "float32") for i, shape in enumerate(((1, 4), (4, 2 * N))))
+    made, result = (Buffer(MemoryKind.WORKSPACE, i, (1, size), "float32") for i, size in enumerate((2 * N, N)))
+    steps = [Step(FIRST, (x, w), (made,), (), ("m",)), Step(SECOND, (made,), (result,), (), ("r",))]
+    outputs = [result]
+    if why_not == "an output":
+        outputs.append(made)
+    if why_not == "two readers":
+        outputs.append(Buffer(MemoryKind.WORKSPACE, 2, (1, N), "float32"))
+        steps.append(Step(SECOND, (made,), (outputs[-1],)))
+    program = Program(tuple(steps), (x, w), (), tuple(outputs), (), (), kernels())
+    changed = join_steps(program, lambda _func: why_not != "no use", Pool())
+    if why_not:
+        assert changed.steps == program.steps
+        return
+    (step,) = changed.steps
+    assert (step.reads, step.writes, step.tensors) == ((x, w), (result,), ("m", "r"))
+    (func,) = changed.kernels.values()
+    assert [param.shape[1] for param in func.params] == [4, 2 * N, N]
+    assert len(func.body.block.alloc_buffers) == 1
