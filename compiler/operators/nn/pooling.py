@@ -342,7 +342,7 @@ def p_root(at: Emitter, sums: relax.Expr, p: float) -> relax.Expr:
 
 @dataclass(frozen=True)
 class ArgMaxPool(_Pool):
-    """Where the largest element of each window is; of equal ones the first, in the order of the numbering.
+    """Where the largest element of each window is; of equal ones the first in row-major order.
 
     NNEF `argmax_pool`, the second result of ONNX's `MaxPool` and of `torch.nn.functional.max_pool2d`.
 
@@ -386,7 +386,8 @@ class ArgMaxPool(_Pool):
             def found(*index: tirx.Var) -> tirx.Expr:
                 # A window that lies outside altogether has no largest element: its first position stands for it.
                 slot = both[0](*index)
-                return tirx.Select(slot < tirx.const(nowhere, dtype), slot, tirx.const(0, dtype))
+                number = self._by_columns(slot, shape[lead:]) if self.column_major else slot
+                return tirx.Select(slot < tirx.const(nowhere, dtype), number, tirx.const(0, dtype))
 
             return te.compute(result, found, name="argmax_pool_index")
 
@@ -402,12 +403,24 @@ class ArgMaxPool(_Pool):
             steps = [(offset.var, size) for offset, size in zip(offsets, self.window.size, strict=True)]
         else:
             steps = list(zip(positions, shape[lead:], strict=True))
-            steps = steps[::-1] if self.column_major else steps
             if self.within == "tensor":
                 steps = [*zip(outer, shape[:lead], strict=True), *steps]
         for slot, size in steps:
             number = number * size + slot.astype(dtype)
         return number
+
+    def _by_columns(self, number: Any, sizes: Sequence[Dimension]) -> Any:
+        """The number that an element has column by column, from its row-major number in the channel or the tensor."""
+        plane = expression(math.prod(sizes))
+        inner, columns, height = tirx.floormod(number, plane), tirx.const(0, "int64"), tirx.const(1, "int64")
+        made: Any = number - inner
+        positions: list[Any] = []
+        for size in reversed(sizes):
+            positions.insert(0, tirx.floormod(inner, expression(size)))
+            inner = tirx.floordiv(inner, expression(size))
+        for position, size in zip(positions, sizes, strict=True):
+            columns, height = columns + position * height, height * expression(size)
+        return made + columns
 
 
 @dataclass(frozen=True)

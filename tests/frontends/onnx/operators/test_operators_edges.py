@@ -190,9 +190,12 @@ def test_operands_that_do_not_fit_each_other_are_refused(
         compiled([Case(op, inputs, attributes, depth)], 21)
 
 
-def test_an_empty_batch_is_resized_and_a_scalar_has_a_vector_of_one_slope() -> None:
+def test_rare_operands_empty_batches_slopes_of_scalars_and_equal_maxima() -> None:
+    ties, window = np.array([[[[0, 5], [5, 0]]]], np.uint8), {"kernel_shape": [2, 2], "storage_order": 1}
     cases = [
         Case("Resize", [zeros(0, 2, 3, 3), None, None, ints(0, 2, 6, 5)], {"mode": "linear"}, frozenset({3})),
         Case("PRelu", [np.array(-2, np.float32), real(0.25)], {}, frozenset({1})),
+        Case("MaxPool", [ties], window, outputs=2),  # the first row by row, in numbers column by column
     ]
-    check(cases, compiled(cases, 21), [[zeros(0, 2, 6, 5)], [np.array(-0.5, np.float32)]])
+    wanted = [[zeros(0, 2, 6, 5)], [np.array(-0.5, np.float32)], [ties[..., :1, 1:], ints(2).reshape(1, 1, 1, 1)]]
+    check(cases, compiled(cases, 21), wanted)
