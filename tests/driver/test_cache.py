@@ -107,9 +107,10 @@ def test_the_command_shows_and_empties_the_cache(home: Path, model: Path, monkey
     empty = [f"libraries 0, 0 bytes of 4.3 GB in {home}", f"kernels 0, 0 bytes of 537 MB in {kernels}"]
     assert lines() == lines("info") == empty
     nnefc.InferenceSession(model)
-    for (kind, folder), line in zip((("libraries", home), ("kernels", kernels)), lines(), strict=True):
-        assert line.startswith(f"{kind} 1, ") and line.endswith(f" in {folder}")
-    assert [line.split()[1] for line in lines("clear")] == ["1,", "1,"]
+    kept = ("libraries 1", home), ("kernels 2", kernels)  # the kernel, and the function that calls it
+    for (what, folder), line in zip(kept, lines(), strict=True):
+        assert line.startswith(f"{what}, ") and line.endswith(f" in {folder}")
+    assert [line.split()[1] for line in lines("clear")] == ["1,", "2,"]
     assert list(home.iterdir()) == list(kernels.iterdir()) == [] and lines() == empty
     monkeypatch.setenv("NNEFC_CACHE", "0")
     assert printed() == "the cache is off\n"
