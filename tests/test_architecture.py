@@ -114,7 +114,7 @@ ALLOWED: dict[str, Set[str]] = {
     "frontends/onnx": {"frontends", "ir", "operators", "support", "symbolic"},
     "frontends/pnnx": {"frontends", "ir", "operators", "support", "symbolic"},
     "frontends/tflite": {"frontends", "ir", "operators", "support", "symbolic"},
-    "passes/schedule": {"ir", "passes/tir", "symbolic"},
+    "passes/schedule": {"ir", "passes/tir", "support", "symbolic"},
     "passes/compute": {"ir", "operators", "passes/tir", "support", "symbolic", "targets/machine"},
     "targets/link": {"ir", "support", "targets/description", "targets/machine"},
     "frontends": {"ir", "operators", "support", "symbolic"},
