@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import keyword
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import tvm
@@ -53,7 +53,7 @@ def content_of(use: KernelUse, settings: Settings) -> str | None:
     text = func.script()
     if _METADATA in text or calls_c(func):
         return None
-    facts = _facts(text) if use.sizes else ""
+    facts = _facts(text, use.sizes) if use.sizes else ""
     if facts is None:
         return None
     names = {str(var.name) for var in use.sizes}
@@ -106,9 +106,9 @@ def _renamed(text: str, kept: Collection[str]) -> str:
     return _TOKEN.sub(renamed, text)
 
 
-def _facts(text: str) -> str | None:
-    """Returns what is known of the dynamic dimensions; None where two have one name, or the kernel's text may have
-    other names than they.
+def _facts(text: str, sizes: Sequence[tirx.Var]) -> str | None:
+    """Returns what is known of the dynamic dimensions, and of the sizes that the kernel is written with; None where two
+    dimensions have one name, or the kernel's text may have other names than they.
     """
     present = known()
     names = [str(var.name) for var in present.open]
@@ -118,9 +118,10 @@ def _facts(text: str) -> str | None:
         f"{var.name} {values} {var in present.reported} {var in present.data_dependent}"
         for var, values in present.open.items()
     ]
+    own = [f"{var.name} {present.noted.get(var)} {present.bounds(var)}" for var in sizes]
     sums = [f"{name} {_text(expr)} {low} {high}" for name, (expr, low, high) in present.sums.items()]
     joins = [" ".join(map(_text, sizes)) for sizes in present.joins]
-    return "\n".join((*dimensions, *sums, *joins))
+    return "\n".join((*dimensions, *own, *sums, *joins))
 
 
 def _text(expr: tirx.Expr) -> str:

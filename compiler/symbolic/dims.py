@@ -417,7 +417,7 @@ def is_size(expr: tirx.Expr) -> bool:
     """
     found: list[tirx.Var] = []
     tvm_ffi.structural_walk(expr, (tirx.Var, found.append))
-    return set(found) <= known().sizes
+    return set(found) <= known().noted.keys()
 
 
 def range_of(variable: tirx.Var) -> Range:

@@ -89,13 +89,13 @@ class Known:
         self.open = dict(dynamic_dimensions)
         self.data_dependent: set[tirx.Var] = set()
         self.reported: set[tirx.Var] = set()
-        self.sizes: set[tirx.Var] = set()
+        self.noted: dict[tirx.Var, Range] = {}
         for var, values in dynamic_dimensions.items():
             self.note(var, values)
 
     def note(self, var: tirx.Var, values: Range) -> None:
         """Know the range of one more variable that stands for a size."""
-        self.sizes.add(var)
+        self.noted[var] = values
         self._bind(var, values)
 
     def _bind(self, var: tirx.Var, values: Range) -> None:

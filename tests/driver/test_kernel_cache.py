@@ -124,6 +124,27 @@ def test_dynamic_dimensions(tmp_path: Path, cached: Cached) -> None:
     assert cached(other, shape={"batch": "1..64"})[1] > 0  # other facts, other code
 
 
+def test_kernels_alike_but_for_the_ranges_of_their_sizes_are_apart() -> None:
+    """A half of the height is 17 to 40, a quarter 9 to 20."""
+    shape = [1, 4, "height", 6]
+    nodes = []
+    for source, half, result in (("x", "a", "y"), ("a", "b", "z")):
+        nodes += [
+            helper.make_node("MaxPool", [source], [half], kernel_shape=[1, 1], strides=[2, 1]),
+            helper.make_node("Softmax", [half], [result], axis=1),
+        ]
+    results = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 4, None, 6]) for name in "yz"]
+    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)], results)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    session = nnefc.compile(model, shape={"height": "33..80"}).load()
+    for height in (33, 80):
+        x = np.random.default_rng(height).standard_normal((1, 4, height, 6)).astype(np.float32)
+        found = session.run({"x": x})
+        for name, step in (("y", 2), ("z", 4)):
+            wanted = np.exp(x[:, :, ::step])
+            np.testing.assert_allclose(found[name], wanted / wanted.sum(axis=1, keepdims=True), rtol=1e-5)
+
+
 @pytest.mark.parametrize("options", [{"strict": True}, {"target": "llvm -mcpu=nehalem"}])
 def test_options_and_targets_have_kernels_of_their_own(tmp_path: Path, cached: Cached, options: dict[str, Any]) -> None:
     model = network(tmp_path)
