@@ -8,17 +8,20 @@ from tvm.ir import GlobalVar
 
 from nnefc.passes.plan.join_steps import join_steps
 from nnefc.passes.plan.program import Buffer, MemoryKind, Pool, Program, Step
+from nnefc.passes.schedule.analysis import KernelAnalysis
+from nnefc.passes.schedule.cuda.gated_product import GatedProductRule, is_gated_product
+from nnefc.targets.machine.cuda.target import parse_cuda_target
 
 N = 8
 FIRST, SECOND = GlobalVar("product"), GlobalVar("cell")
 
 
-def kernels() -> dict[GlobalVar, tirx.PrimFunc]:
+def kernels(n: int = N, depth: int = 4) -> dict[GlobalVar, tirx.PrimFunc]:
     """A product of 2 n columns, and the product of pairs of these."""
-    x, w, p = (te.placeholder(shape) for shape in ((1, 4), (4, 2 * N), (1, 2 * N)))
-    k = te.reduce_axis((0, 4))
-    product = te.compute((1, 2 * N), lambda i, j: te.sum(x[i, k] * w[k, j], k), name="made")
-    cell = te.compute((1, N), lambda i, j: p[i, j] * p[i, N + j], name="made")
+    x, w, p = (te.placeholder(shape) for shape in ((1, depth), (depth, 2 * n), (1, 2 * n)))
+    k = te.reduce_axis((0, depth))
+    product = te.compute((1, 2 * n), lambda i, j: te.sum(x[i, k] * w[k, j], k), name="made")
+    cell = te.compute((1, n), lambda i, j: p[i, j] * p[i, n + j], name="made")
     return {FIRST: te.create_prim_func([x, w, product]), SECOND: te.create_prim_func([p, cell])}
 
 
@@ -43,3 +46,18 @@ def test_a_product_and_the_only_reader_of_its_columns_are_joined(why_not: str) -
     (func,) = changed.kernels.values()
     assert [param.shape[1] for param in func.params] == [4, 2 * N, N]
     assert len(func.body.block.alloc_buffers) == 1
+
+
+def test_a_joined_product_and_cell_are_one_launch() -> None:
+    n, depth = 128, 64
+    x, w = (Buffer(MemoryKind.INPUT, i, shape, "float32") for i, shape in enumerate(((1, depth), (depth, 2 * n))))
+    made, result = (Buffer(MemoryKind.WORKSPACE, i, (1, size), "float32") for i, size in enumerate((2 * n, n)))
+    steps = (Step(FIRST, (x, w), (made,)), Step(SECOND, (made,), (result,)))
+    program = Program(steps, (x, w), (), (result,), (), (), kernels(n, depth))
+    (func,) = join_steps(program, lambda _func: True, Pool()).kernels.values()
+    target = parse_cuda_target("cuda -arch=sm_90")
+    assert is_gated_product(func, target)
+    assert not is_gated_product(program.kernels[FIRST], target)
+    schedule = GatedProductRule().apply(KernelAnalysis(func), target)
+    assert schedule is not None
+    assert str(schedule.mod).count('thread="blockIdx.x"') == 1

@@ -15,7 +15,8 @@ from tvm.ir import GlobalVar
 
 from nnefc.ir.network import Body, Loop
 from nnefc.passes.plan.late_updates import with_late_updates
-from nnefc.passes.plan.locations import MemoryLocation
+from nnefc.passes.plan.locations import NEW_STATE, OUTPUT, MemoryLocation
+from nnefc.passes.plan.loop_states import alternating_states, moving_states
 from nnefc.passes.plan.memory import COUNTER_BYTES, BufferCopy, MemoryPlan, plan_memory
 from nnefc.passes.plan.offsets import Storage, alive_at, assign_offsets
 from nnefc.passes.plan.program import Buffer, IfStep, LoopStep, MemoryKind, Program, Step
@@ -443,6 +444,15 @@ def loop_of(writer: Writer, first: Buffer) -> tuple[LoopStep, Buffer]:
     )
     writer.steps.append(LoopStep(loop, body, (first,), (last,)))
     return writer.steps[-1], last
+
+
+def test_a_state_alternates_between_two_buffers_unless_it_is_an_output_or_computed_elsewhere() -> None:
+    step, _ = loop_of(Writer(), Buffer(MemoryKind.INPUT, 0, (256,), "uint8"))
+    (new,) = step.body.new_states
+    for base, moves, alternates in ((NEW_STATE, True, True), (OUTPUT, True, False), ("workspace", False, False)):
+        positions = {new: MemoryLocation(base, 0, 0)}
+        assert bool(moving_states(step.body, step.loop, positions)) == moves
+        assert bool(alternating_states(step.body, step.loop, positions)) == alternates
 
 
 @pytest.mark.parametrize("needed", [False, True])
