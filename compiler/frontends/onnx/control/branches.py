@@ -55,8 +55,8 @@ def choose(
     does one that chooses a branch with dynamic sizes that are impossible there. If sizes choose, each branch is lowered
     for those that choose it; one for a single size, with results of another rank, becomes a program of its own.
     Branches with results of data-dependent sizes are both computed, with none of these in that which is not
-    chosen. If data choose between results of different ranks, and one branch passes values on, a run that chooses the
-    other fails.
+    chosen. If a data-dependent size chooses between results of different ranks, and one branch passes values on, a
+    run that chooses the other fails.
 
     Args:
         forms: of outputs, so that both branches give the same; found out.
@@ -77,9 +77,9 @@ def choose(
     common = forms.common(first.outputs, second.outputs)
     if common is not forms:
         return choose(ctx, condition, then, other, common)
-    if condition.sizes is None or depends_on_data(truth):
+    if condition.sizes is not None and depends_on_data(truth):
         first, second = _of_passed_ranks(ctx, then, other, first, second)
-    elif _ranks(first) != _ranks(second):
+    elif condition.sizes is not None and _ranks(first) != _ranks(second):
         if single is not None and apart is not None and len(apart) < MAX_RUNS_APART:
             raise Refined(apart={single.name: single.size})
         # One shape for all sizes: they are refined to those for which the first branch is possible, if there are any.
