@@ -10,8 +10,18 @@ from tvm import relax
 
 from nnefc.frontends.dynamic_shapes import DynamicInputs, dynamic_shape_context
 from nnefc.frontends.refusals import REFUSALS, raised_by_tvm, reason_of
+from nnefc.frontends.tflite.complex_tensors import lower_parts, moves_complex
 from nnefc.frontends.tflite.custom import is_custom, lower_custom
-from nnefc.frontends.tflite.lowering import OPERATORS, Declaration, Lowering, Node, Value, in_operator, value_of
+from nnefc.frontends.tflite.lowering import (
+    COMPLEX,
+    OPERATORS,
+    Declaration,
+    Lowering,
+    Node,
+    Value,
+    in_operator,
+    value_of,
+)
 from nnefc.frontends.tflite.model import Model, OperatorDef, Signature, Subgraph, read_model, spelled
 from nnefc.frontends.tflite.shape_arithmetic import computed_sizes
 from nnefc.frontends.tflite.variables import initial_variables, state_of
@@ -275,7 +285,7 @@ class _Builder:
             raise CompileError(f"it has {len(made)} results, the file declares {len(node.outputs)}")
         for index, tensor, each in zip((i for i in operator.outputs if i >= 0), node.outputs, made, strict=True):
             value = value_of(self._bound(each), tensor)
-            if isinstance(value.operand, relax.Expr) and value.dtype != "complex64":
+            if isinstance(value.operand, relax.Expr) and value.dtype != COMPLEX:
                 note_name(value.operand, tensor.name)
             values[index] = value
         for position, value in node.mutated.items():
@@ -291,7 +301,7 @@ class _Builder:
             else:
                 declared = OPERATORS[operator.name]
                 _check_type(declared, node)
-                made = declared.lower(self.at, node)
+                made = lower_parts(declared, self.at, node) if moves_complex(node) else declared.lower(self.at, node)
         except REFUSALS as error:
             if not raised_by_tvm(error):
                 raise
@@ -304,7 +314,16 @@ class _Builder:
         return self.at.bound(made) if isinstance(made, relax.Expr) else made
 
 
-_WITHOUT_RESULTS = ("ASSIGN_VARIABLE", "CALL", "CALL_ONCE", "IF", "WHILE", "STABLEHLO_COMPOSITE", "STABLEHLO_WHILE")
+_WITHOUT_RESULTS = (
+    "ASSIGN_VARIABLE",
+    "CALL",
+    "CALL_ONCE",
+    "IF",
+    "WHILE",
+    "STABLEHLO_CASE",
+    "STABLEHLO_COMPOSITE",
+    "STABLEHLO_WHILE",
+)
 
 
 def _check_type(declared: Declaration, node: Node) -> None:
@@ -316,6 +335,9 @@ def _check_type(declared: Declaration, node: Node) -> None:
         raise CompileError(
             f"{declared.name} of {first.dtype} is not supported", hint=f"it is for {', '.join(declared.types)}"
         )
+    is_complex = any(value is not None and value.dtype == COMPLEX for value in node.inputs)
+    if is_complex and COMPLEX not in declared.types and declared.family != "control" and not moves_complex(node):
+        raise CompileError(f"{declared.name} of complex numbers is not supported")
 
 
 def _way_out(operator: OperatorDef) -> str:

@@ -33,6 +33,7 @@ from nnefc.support.diagnostics import CompileError
 from nnefc.symbolic.dims import Dimension
 
 __all__ = [
+    "COMPLEX",
     "FLOATS",
     "INTEGERS",
     "OPERATORS",
@@ -48,6 +49,9 @@ __all__ = [
 
 Result: TypeAlias = Any
 """What a lowering returns: a tensor or a `Value`, or a sequence of them for several results."""
+
+COMPLEX = "complex64"
+"""A tensor of shape S is a tensor of reals of shape `[*S, 2]` in the network: real parts, then imaginary ones."""
 
 FLOATS = ("float32",)
 INTEGERS = ("int32", "int64")
@@ -123,7 +127,7 @@ class Lowering(Emitter):
             bound = self.builder.lookup_binding(var) if isinstance(var, relax.Var) else None
             if bound is None or seen > 64:
                 return False
-            waiting += relax.analysis.free_vars(bound)
+            waiting.extend(relax.analysis.free_vars(bound))  # += would make it an array of TVM
         return True
 
     def channels_first(self, operand: Operand) -> Operand:
@@ -256,7 +260,10 @@ class Node:
     def shape(self, index: int) -> tuple[Dimension, ...]:
         """The shape of an input."""
         value = self.value(index)
-        return value.sizes.shape if value.sizes is not None and value.operand is None else shape_of(self.operand(index))
+        if value.sizes is not None and value.operand is None:
+            return value.sizes.shape
+        shape = shape_of(self.operand(index))
+        return shape[:-1] if value.dtype == COMPLEX else shape
 
     def rank(self, index: int) -> int:
         """The number of dimensions of an input."""
@@ -378,6 +385,6 @@ def value_of(made: Any, output: TensorDef) -> Value:
     """
     if isinstance(made, Value):
         return made
-    if output.dtype not in ("complex64", "resource") and dtype_of(made) != stored(output.dtype):
+    if output.dtype not in (COMPLEX, "resource") and dtype_of(made) != stored(output.dtype):
         raise CompileError(f"the result '{output.name}' is {dtype_of(made)}, the file declares {output.dtype}")
     return Value(made, output.dtype, output.quantization)

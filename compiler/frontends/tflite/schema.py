@@ -128,6 +128,8 @@ TABLES: Mapping[str, str] = {
     "StablehloGatherOptions": "offset_dims:[i64] collapsed_slice_dims:[i64] start_index_map:[i64] index_vector_dim:i64 "
     "slice_sizes:[i64] indices_are_sorted:bool",
     "StablehloWhileOptions": "cond_subgraph_index:i32 body_subgraph_index:i32",
+    "ReduceWindowOptions": "reduce_function:i32",
+    "StablehloCaseOptions": "branch_subgraph_indices:[i32]",
     "StableHLOCompositeOptions": "name:str decomposition_subgraph_index:i32 composite_attributes:[u8] "
     "composite_attributes_format:i8 version:i32",
 }

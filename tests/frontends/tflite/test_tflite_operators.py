@@ -20,6 +20,11 @@ ELSEWHERE = {
     **dict.fromkeys(("UNIDIRECTIONAL_SEQUENCE_LSTM", "LSTM", "BIDIRECTIONAL_SEQUENCE_LSTM", "SVDF"), "recurrent"),
     **dict.fromkeys(("RNN", "UNIDIRECTIONAL_SEQUENCE_RNN", "BIDIRECTIONAL_SEQUENCE_RNN"), "recurrent"),
     **dict.fromkeys(("NON_MAX_SUPPRESSION_V4", "NON_MAX_SUPPRESSION_V5", "TFLite_Detection_PostProcess"), "detection"),
+    **dict.fromkeys(
+        ("STABLEHLO_SCATTER", "STABLEHLO_REDUCE_WINDOW", "STABLEHLO_CASE", "STABLEHLO_CBRT", "STABLEHLO_SHIFT_LEFT"),
+        "stablehlo",
+    ),
+    **dict.fromkeys(("RFFT2D", "REAL", "IMAG", "COMPLEX_ABS"), "signal"),
     **dict.fromkeys(("DENSIFY", "Convolution2DTransposeBias"), "files"),
 }
 """Operators that other tests of this folder compute: `test_tflite_NAME.py`."""

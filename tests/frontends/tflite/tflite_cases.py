@@ -468,6 +468,8 @@ def _movement() -> list[Case]:
     around = {"edge_padding_low": [1, 0], "edge_padding_high": [0, 2], "interior_padding": [0, 0]}
     zero = C(0.5, "float32")
     cases += [Case("STABLEHLO_PAD", [F((3, 4)), zero], [OUT], "StablehloPadOptions", around)]
+    between = {"edge_padding_low": [1, 0], "edge_padding_high": [0, 2], "interior_padding": [0, 2]}
+    cases += [Case("STABLEHLO_PAD", [F((3, 4)), zero], [OUT], "StablehloPadOptions", between)]
     cases += [Case("DILATE", [F((3, 4)), C([2, 3]), zero], [OUT])]
     q = Q(2, 3, 4, 5)
     same = replace(q, shape=())
@@ -551,3 +553,35 @@ def _quantization() -> list[Case]:
     cases += [Case("DEQUANTIZE", [C(np.linspace(-3, 3, 9), "float16")], [OUT])]
     fields = {"min": -1.2, "max": 2.3, "num_bits": 8}
     return [*cases, Case("FAKE_QUANT", [F((3, 50))], [OUT], "FakeQuantOptions", fields)]
+
+
+@_family
+def _stablehlo() -> list[Case]:
+    cases = []
+    rows = {"offset_dims": [1], "collapsed_slice_dims": [0], "start_index_map": [0], "index_vector_dim": 1,
+            "slice_sizes": [1, 7]}  # fmt: skip
+    squares = {"offset_dims": [2, 3], "collapsed_slice_dims": [0], "start_index_map": [1, 0], "index_vector_dim": 2,
+               "slice_sizes": [1, 2, 2]}  # fmt: skip
+    parts = {"offset_dims": [0, 2], "collapsed_slice_dims": [], "start_index_map": [1], "index_vector_dim": 0,
+             "slice_sizes": [2, 3]}  # fmt: skip
+    for dtype in ("int32", "int64"):
+        cases += [
+            Case("STABLEHLO_GATHER", [F((5, 7)), F((4,), dtype, low=0, high=4)], [F((4, 7))],
+                 "StablehloGatherOptions", rows),
+            Case("STABLEHLO_GATHER", [F((3, 4, 2)), F((2, 3, 2), dtype, low=-1, high=3)], [F((2, 3, 2, 2))],
+                 "StablehloGatherOptions", squares),
+            Case("STABLEHLO_GATHER", [F((5, 7)), F((1, 4), dtype, low=0, high=6)], [F((2, 4, 3))],
+                 "StablehloGatherOptions", parts),
+        ]  # fmt: skip
+    for function in range(1, 5):
+        windows = [C([2, 3], "int64"), C([2, 1], "int64"), C([1, 2], "int64")]
+        first = C(1.5, "float32")
+        fields = {"reduce_function": function}
+        cases += [Case("REDUCE_WINDOW", [F((5, 7)), first, *windows], [OUT], "ReduceWindowOptions", fields)]
+    for function in (5, 6):
+        windows = [C([2, 2], "int64"), C([1, 3], "int64"), C([1, 1], "int64")]
+        first = C(function == 5, "bool")
+        fields = {"reduce_function": function}
+        cases += [Case("REDUCE_WINDOW", [F((5, 7), "bool"), first, *windows], [F((), "bool")], "ReduceWindowOptions",
+                       fields)]  # fmt: skip
+    return cases

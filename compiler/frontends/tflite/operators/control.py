@@ -1,14 +1,17 @@
-"""Control flow: IF, WHILE, subgraphs that are called; and variables that are kept between runs."""
+"""Control flow: IF, WHILE, STABLEHLO_CASE, subgraphs that are called; and variables that are kept between runs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
+import numpy as np
 from tvm import relax
 
 from nnefc.frontends.tflite.lowering import Lowering, Node, Operand, Result, Value, operator
 from nnefc.ir.network import If, Loop
 from nnefc.operators.base import dtype_of, shape_of
+from nnefc.operators.math.elementwise import apply
 from nnefc.support.diagnostics import CompileError
 
 __all__: list[str] = []
@@ -45,20 +48,54 @@ def _if(at: Lowering, node: Node) -> Result:
     given = _values(node, 1)
     if known is not None:
         return at.run_subgraph(then if known.reshape(-1)[0] else other, given)
+    condition = at.reshaped(node.operand(0), ())
+    return _either(at, condition, partial(_in_body, at, then, given), partial(_in_body, at, other, given))
+
+
+@operator("STABLEHLO_CASE", types=("int32",))
+def _case(at: Lowering, node: Node) -> Result:
+    """Runs the subgraph of a number, the last one for a number that has none."""
+    branches, given = [int(index) for index in node.options.branch_subgraph_indices], _values(node, 1)
+    if not branches:
+        raise CompileError("it has no branches")
+    known = at.known(node.operand(0))
+    if known is not None:
+        number = int(known.reshape(-1)[0])
+        return at.run_subgraph(branches[number if 0 <= number < len(branches) else -1], given)
+    number_ = at.reshaped(node.operand(0), ())
+
+    def chosen(first: int) -> list[Value]:
+        run = partial(_in_body, at, branches[first], given)
+        if first + 1 == len(branches):
+            return run()
+        condition = at.bound(apply(at, "equal", number_, np.array(first, np.int32)))
+        return _either(at, condition, run, partial(chosen, first + 1))
+
+    return chosen(0)
+
+
+def _either(
+    at: Lowering, condition: Operand, then: Callable[[], list[Value]], other: Callable[[], list[Value]]
+) -> list[Value]:
+    """Returns the values of one of two branches, which have the same types.
+
+    Raises:
+        CompileError: they have other types.
+    """
     outputs: list[list[Value]] = []
 
-    def branch(index: int) -> Callable[..., list[Operand]]:
+    def branch(run: Callable[[], list[Value]]) -> Callable[..., list[Operand]]:
         def make(_: Sequence[relax.Expr], __: Sequence[relax.Expr]) -> list[Operand]:
-            outputs.append(_in_body(at, index, given))
-            return [at.tensor(value) for value in outputs[-1]]
+            made = run()
+            outputs.append(made)
+            return [at.tensor(value) for value in made]
 
         return make
 
-    bodies = [at.body([], [], branch(index)) for index in (then, other)]
+    bodies = [at.body([], [], branch(run)) for run in (then, other)]
     types = [[_type_of(at.tensor(value)) for value in each] for each in outputs]
     if [str(t) for t in types[0]] != [str(t) for t in types[1]]:
         raise CompileError("its branches give results of different types or shapes")
-    condition = at.reshaped(node.operand(0), ())
     operands = [condition, *bodies[0][1], *bodies[1][1]]
     made = at.control(If(bodies[0][0], bodies[1][0]), operands, types[0])
     return [Value(each, value.dtype, value.quantization) for each, value in zip(made, outputs[0], strict=True)]

@@ -317,12 +317,22 @@ def _batch_to_space(at: Lowering, node: Node) -> Result:
 
 @operator("DILATE")
 def _dilate(at: Lowering, node: Node) -> Result:
-    """Puts copies of a value between the elements: each dimension is padded, then flattened, then cut."""
-    x, fill = node.operand(0), at.reshaped(node.operand(2), ())
-    for axis, step in enumerate(int(step) for step in node.constant(1, "the dilations").reshape(-1)):
+    steps = [int(step) for step in node.constant(1, "the dilations").reshape(-1)]
+    return dilated(at, node.operand(0), steps, at.reshaped(node.operand(2), ()))
+
+
+def dilated(at: Lowering, x: Operand, steps: Sequence[int], fill: Operand) -> Operand:
+    """Puts copies of a value between the elements: each dimension is padded, then flattened, then cut.
+
+    Args:
+        steps: by dimension, the distance of two elements in the result.
+    """
+    for axis, step in enumerate(steps):
         shape = shape_of(x)
         if step < 1:
             raise CompileError(f"a dilation of {step} is not defined")
+        if step == 1:
+            continue
         apart = at.apply(Unsqueeze((axis + 1,)), x)
         around = tuple((0, step - 1) if k == axis + 1 else (0, 0) for k in range(len(shape) + 1))
         wide = at.apply(Pad(around), apart, fill)
@@ -334,12 +344,11 @@ def _dilate(at: Lowering, node: Node) -> Result:
 @operator("STABLEHLO_PAD")
 def _stablehlo_pad(at: Lowering, node: Node) -> Result:
     options = node.options
+    x, fill = node.operand(0), at.reshaped(node.operand(1), ())
     if options.interior_padding.any():
-        raise CompileError("padding between elements is not supported")
+        x = dilated(at, x, [int(count) + 1 for count in options.interior_padding], fill)
     pairs = zip(options.edge_padding_low.tolist(), options.edge_padding_high.tolist(), strict=True)
-    return Pad(tuple((int(low), int(high)) for low, high in pairs)).lower(
-        at, node.operand(0), at.reshaped(node.operand(1), ())
-    )
+    return Pad(tuple((int(low), int(high)) for low, high in pairs)).lower(at, x, fill)
 
 
 # Creation.
