@@ -61,6 +61,7 @@ class BoardCode:
     kernels: tuple[str, ...]
 
     device = "cpu"
+    arrival_bytes = 0
     texts = {"list": ("kernels.txt",)}  # noqa: RUF012
 
     def write_sources(self, folder: Path) -> list[Path]:
