@@ -225,7 +225,8 @@ class CodeOptions:
     memory_budget: float = documented(
         "Speed against size",
         "How much the constants may grow for faster convolutions and matrix products, as a factor of their size, which "
-        "counts as at least 8 MiB: 1 for no growth, inf for no limit. GPUs use no such algorithms.",
+        "counts as at least 8 MiB, and as the data and the result of the largest layer: 1 for no growth, inf for no "
+        "limit. GPUs use no such algorithms.",
         default=1.25,
     )
     patches: bool = documented(

@@ -35,6 +35,7 @@ from nnefc.passes.graph.layout.rules.deconvolution import geometry_of
 from nnefc.passes.graph.precision.use_16bit_floats import narrowable
 from nnefc.passes.graph.rewriter import array_of, is_call, is_constant, operands, shape_of
 from nnefc.passes.graph.stored_weights import weights_of
+from nnefc.support.element_types import element_bytes
 from nnefc.symbolic.dims import element_count, is_known, size_hint
 from nnefc.targets.machine.cpu.target import Target
 
@@ -58,7 +59,8 @@ def choose_algorithms(
 
     Args:
         modules: the network's and those of all bodies in it.
-        budget: what the constants may grow to, as a factor of their size, or of `SMALL_NETWORK` if that is larger.
+        budget: what the constants may grow to, as a factor of their size, or if these are larger, of `SMALL_NETWORK`,
+            or of the data and the result of one contraction, which the network has in memory anyway.
         levels: all kinds of processors that the library has code for, from the oldest on, `target` among them. From the
             newest on, each takes what a newer one has chosen, the newest that costs it little, or else what is best
             for itself.
@@ -69,7 +71,8 @@ def choose_algorithms(
             array = array_of(expr)
             sizes[array.ctypes.data] = array.size * np.dtype(multiplied_type(array, target)).itemsize
     size = sum(sizes.values())
-    allowance = (budget - 1) * max(size, SMALL_NETWORK) if size else 0.0  # the budget may be infinite
+    base = max(size, SMALL_NETWORK, *map(_largest_data, modules))
+    allowance = (budget - 1) * base if size else 0.0  # the budget may be infinite
     made: list[list[Candidate]] = []
     choice: list[Candidate] = []
     for level in reversed(levels[list(levels).index(target) :] if levels else (target,)):
@@ -114,6 +117,16 @@ def _cycles(modules: Sequence[tvm.IRModule], target: Target) -> float:
     """About how long contractions take at least, if none is computed by such an algorithm."""
     calls = (value for module in modules for _, value in _bindings(module) if is_call(value, "matmul", *_CONVOLUTIONS))
     return sum(map(_products, calls)) / target.lanes("float32") / target.costs.multiply_adds
+
+
+def _largest_data(module: tvm.IRModule) -> int:
+    """Returns the bytes of the data and the result of a contraction, the most of any in a module."""
+    calls = (value for _, value in _bindings(module) if is_call(value, "matmul", *_CONVOLUTIONS))
+    return max((_data_bytes(call.args[0]) + _data_bytes(call) for call in calls), default=0)
+
+
+def _data_bytes(tensor: relax.Expr) -> int:
+    return int(size_hint(element_count(shape_of(tensor)))) * element_bytes(str(tensor.ty.dtype))
 
 
 def _products(call: relax.Call) -> int:

@@ -28,6 +28,7 @@ from nnefc.targets.machine.cpu.target import Target
 @pytest.fixture
 def no_network_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choosing, "SMALL_NETWORK", 0)
+    monkeypatch.setattr(choosing, "_largest_data", lambda _module: 0)
 
 
 FORMS = st.lists(st.tuples(st.integers(1, 1000), st.integers(1, 100_000)), min_size=1, max_size=3)
@@ -92,6 +93,13 @@ def constant_bytes(budget: float) -> int:
     with MACHINE.to_tvm():
         made = optimized(build([CASE]).network, backend_of(MACHINE), None, memory_budget=budget)
     return sum(array.nbytes for array in program_of(made).constants)
+
+
+@pytest.mark.parametrize(("size", "tile"), [(28, (2, 2)), (256, (4, 4))])
+def test_constants_may_grow_by_a_part_of_the_largest_layer(size: int, tile: tuple[int, int]) -> None:
+    text = f"x[1, 256, {size}, {size}] -> y\ny = R.nn.conv2d(x, W, padding=[1, 1, 1, 1])"
+    module = program(text, W=values(256, 256, 3, 3))
+    assert [*choose_algorithms([module], target("znver3"), 1.25).tiles.values()] == [tile]
 
 
 @pytest.mark.usefixtures("no_network_is_small")
