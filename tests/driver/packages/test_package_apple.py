@@ -15,8 +15,8 @@ from nnefc.support.diagnostics import CompileError
 DIGITS = Path(__file__).parents[3] / "examples" / "digits" / "model.nnef"
 SYSTEM = {
     *("__cxa_atexit", "__error", "__extendhfsf2", "__memcpy_chk", "__truncsfhf2", "bzero", "calloc", "clock_gettime"),
-    *("free", "getenv", "getpid", "malloc", "memcpy", "memset", "posix_memalign", "snprintf", "strcmp", "strlen"),
-    *("strtol", "sysconf", "sysctlbyname", "vsnprintf"),
+    *("free", "getenv", "getpid", "malloc", "memcpy", "memset", "mmap", "munmap", "posix_memalign", "snprintf"),
+    *("strcmp", "strlen", "strtol", "sysconf", "sysctlbyname", "vsnprintf"),
 }
 """What libraries call of libSystem besides threads: functions of C, of POSIX, and of its compiler."""
 

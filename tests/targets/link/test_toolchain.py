@@ -68,7 +68,7 @@ def test_many_constants_are_read_only_and_aligned_to_a_page(tmp_path: Path, monk
 
 
 def test_library_is_small_compared_with_its_constants() -> None:
-    assert sample_library().stat().st_size < 39_000
+    assert sample_library().stat().st_size < 40_000
 
 
 def test_library_takes_few_pages_for_itself() -> None:
