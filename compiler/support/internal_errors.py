@@ -90,7 +90,7 @@ def leave_out(optimization: str, error: Exception) -> None:
             warning that the user made an error, an error of user code or a lack of memory; and where
             NNEFC_TRACEBACK is set.
     """
-    on_purpose = isinstance(error, CompileError | Warning | MemoryError) or getattr(error, _BY_USER, False)
+    on_purpose = isinstance(error, CompileError | Warning) or getattr(error, _BY_USER, False)
     if on_purpose or ran_out_of_memory(error) or os.environ.get(TRACEBACK):
         raise error
     warn_of_fault(

@@ -168,6 +168,10 @@ def without(*names: str) -> PassList:
     return PassList([replace(step, run=broken) if step.name in chosen else step for step in CpuBackend.passes])
 
 
+def test_passes_that_others_require_are_not_optional() -> None:
+    assert [step.name for step in CpuBackend.passes if step.optional and step.ensures] == []
+
+
 @pytest.mark.parametrize("size", [8, "h"])
 def test_a_network_compiles_without_the_optional_passes(size: int | str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CpuBackend, "passes", without())

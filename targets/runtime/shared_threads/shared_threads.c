@@ -1,6 +1,6 @@
 /* Threads that sessions of several libraries share: an nnefc_parallel_for for all of them.
  *
- * A call of nnefc_threads_run takes a launch, of which there are a few, and writes how many tasks it has. The calling thread and the
+ * A call of nnefc_threads_run occupies one of a few slots and writes its number of tasks there. The calling thread and the
  * workers take tasks of it, one at a time, until there are none. The state of a launch is one word with an epoch: a thread that takes a
  * task by a compare-and-swap knows that the task is of the launch that it has read, which does not end before the task is done. Only then
  * does the thread read what the task is. A caller that finds no free launch runs its tasks alone.

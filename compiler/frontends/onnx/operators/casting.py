@@ -100,7 +100,7 @@ def _parsed(array: Array, dtype: str) -> Array:
     """Returns strings as numbers, by the rules of `targets/runtime/text/numbers.c`.
 
     Raises:
-        CompileError: one is no number, or beyond the type.
+        CompileError: a string is not a numeral, or its value is out of the type's range.
     """
     texts = (element.decode(errors="replace") if isinstance(element, bytes) else str(element) for element in array.flat)
     with np.errstate(over="ignore"):

@@ -11,7 +11,7 @@ from tvm import relax
 from nnefc.frontends.tflite.lowering import Lowering, Node, Operand, Result, Value, operator
 from nnefc.ir.network import If, Loop
 from nnefc.operators.base import dtype_of, shape_of
-from nnefc.operators.math.elementwise import apply
+from nnefc.operators.math.elementwise import Where, apply
 from nnefc.support.diagnostics import CompileError
 
 __all__: list[str] = []
@@ -62,16 +62,25 @@ def _case(at: Lowering, node: Node) -> Result:
     if known is not None:
         number = int(known.reshape(-1)[0])
         return at.run_subgraph(branches[number if 0 <= number < len(branches) else -1], given)
-    number_ = at.reshaped(node.operand(0), ())
+    last = np.array(len(branches) - 1, np.int32)
+    given_number = at.reshaped(node.operand(0), ())
+    inside = apply(
+        at,
+        "logical_and",
+        apply(at, "greater_equal", given_number, np.array(0, np.int32)),
+        apply(at, "less", given_number, last),
+    )
+    chosen_number = at.bound(at.apply(Where(), inside, given_number, last))
 
-    def chosen(first: int) -> list[Value]:
-        run = partial(_in_body, at, branches[first], given)
-        if first + 1 == len(branches):
-            return run()
-        condition = at.bound(apply(at, "equal", number_, np.array(first, np.int32)))
-        return _either(at, condition, run, partial(chosen, first + 1))
+    def chosen(first: int, end: int) -> list[Value]:
+        """Runs one of the branches from `first` to before `end`, by a binary search: few conditions are nested."""
+        if end - first == 1:
+            return _in_body(at, branches[first], given)
+        middle = (first + end) // 2
+        condition = at.bound(apply(at, "less", chosen_number, np.array(middle, np.int32)))
+        return _either(at, condition, partial(chosen, first, middle), partial(chosen, middle, end))
 
-    return chosen(0)
+    return chosen(0, len(branches))
 
 
 def _either(

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from nnefc.frontends.tflite.lowering import FLOATS, INTEGERS, Lowering, Node, Operand, Result, Value, operator
+from nnefc.frontends.tflite.lowering import FLOATS, Lowering, Node, Operand, Result, Value, operator
 from nnefc.frontends.tflite.operators.data_movement import dilated
 from nnefc.operators.base import Array, dtype_of, rank_of, shape_of
 from nnefc.operators.math.casting import Cast
@@ -29,9 +29,11 @@ from nnefc.symbolic.dims import Dimension, is_known
 
 __all__: list[str] = []
 
-_NUMBERS = (*FLOATS, *INTEGERS)
 _MAX_STEPS = 1 << 10
 """Positions of a window whose product is written out."""
+
+_MAX_OFFSETS = 1 << 24
+"""Elements of a window whose indices are constants."""
 
 
 # Element-wise.
@@ -93,6 +95,8 @@ def _elements_of_windows(at: Lowering, starts: Operand, sizes: Sequence[int]) ->
     apart = at.reshaped(starts, (*batch, *[1] * len(sizes), len(sizes)))
     if math.prod(sizes) == 1:
         return apart
+    if math.prod(sizes) > _MAX_OFFSETS:
+        raise CompileError(f"windows of {math.prod(sizes):,} elements are not supported")
     offsets = np.stack(np.meshgrid(*map(np.arange, sizes), indexing="ij"), -1).astype(np.int64)
     return at.bound(apply(at, "add", apart, offsets))
 
