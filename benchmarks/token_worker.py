@@ -64,6 +64,7 @@ class _LlamaCpp:
         options = llama_cpp.llama_context_default_params()
         options.n_ctx = options.n_batch = context
         options.n_threads = options.n_threads_batch = threads
+        options.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_ENABLED
         self._context = llama_cpp.llama_init_from_model(self._model, options)
         self._memory = llama_cpp.llama_get_memory(self._context)
         self._words = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(self._model))

@@ -1,12 +1,13 @@
 """Models of llama's architecture with random weights, as files of GGUF: of any size, in one format of blocks.
 
 Matrices are random bytes with one small scale, so that a file of a gigabyte is written in seconds. Speeds are those of
-trained values: no engine looks at what the numbers are.
+trained values: no engine looks at what the numbers are. `Q4_K_M` is a mixture: llama.cpp's quantizer stores embeddings,
+and of half of the layers the values' and the last matrices, in Q6_K, and all others in Q4_K.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,11 +40,38 @@ class LlamaSizes:
 
 SIZES = {
     "SmolLM2-135M": LlamaSizes(30, 576, 9, 3, 1536, 49152),
+    "Qwen2.5-0.5B": LlamaSizes(24, 896, 14, 2, 4864, 151936, 1000000.0),
     "Llama-3.2-1B": LlamaSizes(16, 2048, 32, 8, 8192, 128256, 500000.0),
 }
 
-# Of a block of 32 numbers: bytes before the numbers (scales, as float16, and a least one), and bytes of the numbers.
-_BLOCKS = {"Q4_0": ([2.0**-8], 16), "Q4_1": ([2.0**-8, -(2.0**-5)], 16), "Q8_0": ([2.0**-12], 32)}
+_Field = tuple[str, str] | tuple[str, str, int]
+
+
+@dataclass(frozen=True)
+class _Block:
+    """A format: elements of a block, its fields, and those that are constant; all others are random."""
+
+    elements: int
+    fields: Sequence[_Field]
+    constants: Mapping[str, float]
+
+
+_BLOCKS = {
+    "Q4_0": _Block(32, [("scale", "<f2"), ("quants", "u1", 16)], {"scale": 2.0**-8}),
+    "Q4_1": _Block(
+        32, [("scale", "<f2"), ("min", "<f2"), ("quants", "u1", 16)], {"scale": 2.0**-8, "min": -7.5 * 2.0**-8}
+    ),
+    "Q8_0": _Block(32, [("scale", "<f2"), ("quants", "u1", 32)], {"scale": 2.0**-12}),
+    "Q4_K": _Block(
+        256,
+        [("scale", "<f2"), ("min", "<f2"), ("scales", "u1", 12), ("quants", "u1", 128)],
+        {"scale": 2.0**-13, "min": 7.5 * 2.0**-13},
+    ),
+    "Q6_K": _Block(
+        256, [("low", "u1", 128), ("high", "u1", 64), ("scales", "i1", 16), ("scale", "<f2")], {"scale": 2.0**-13}
+    ),
+}
+_MAX_SCALE = 16  # of signed scales of blocks in blocks
 
 
 def write_llama(path: Path, sizes: LlamaSizes, kind: str) -> None:
@@ -67,8 +95,9 @@ def write_llama(path: Path, sizes: LlamaSizes, kind: str) -> None:
         if len(shape) == 1:
             writer.add_tensor(f"{name}.weight", np.ones(shape, np.float32))
         else:
-            stored = gguf.GGMLQuantizationType[kind]
-            writer.add_tensor(f"{name}.weight", _matrix(random, shape, kind), raw_dtype=stored)
+            form = _format(name, sizes, kind)
+            stored = gguf.GGMLQuantizationType[form]
+            writer.add_tensor(f"{name}.weight", _matrix(random, shape, _BLOCKS[form]), raw_dtype=stored)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -92,12 +121,24 @@ def _shapes(sizes: LlamaSizes) -> Iterator[tuple[str, Sequence[int]]]:
     yield "output_norm", (sizes.size,)
 
 
-def _matrix(random: np.random.Generator, shape: Sequence[int], kind: str) -> npt.NDArray[np.uint8]:
-    """Rows of blocks of bytes."""
-    scales, stored = _BLOCKS[kind]
-    head = np.array(scales, np.float16).view(np.uint8)
+def _format(name: str, sizes: LlamaSizes, kind: str) -> str:
+    """The format of a matrix."""
+    if kind != "Q4_K_M":
+        return kind
+    _, layer, *part = name.split(".") if "." in name else ("", "0")
+    first, last = sizes.layers // 8, 7 * sizes.layers // 8
+    precise = not first <= int(layer) < last or (int(layer) - first) % 3 == 2
+    return "Q6_K" if not part or (precise and part[0] in ("attn_v", "ffn_down")) else "Q4_K"
+
+
+def _matrix(random: np.random.Generator, shape: Sequence[int], block: _Block) -> npt.NDArray[np.uint8]:
+    """Rows of blocks, as bytes."""
     rows, columns = shape
-    blocks = np.empty((rows, columns // 32, len(head) + stored), np.uint8)
-    blocks[..., : len(head)] = head
-    blocks[..., len(head) :] = random.integers(0, 256, (rows, columns // 32, stored), np.uint8)
-    return blocks.reshape(rows, -1)
+    blocks = np.empty((rows, columns // block.elements), np.dtype(list(block.fields)))
+    for name, value in block.constants.items():
+        blocks[name] = value
+    for name in [field[0] for field in block.fields if field[0] not in block.constants]:
+        signed = blocks[name].dtype == np.int8
+        least, end = (-_MAX_SCALE, _MAX_SCALE) if signed else (0, 256)
+        blocks[name] = random.integers(least, end, blocks[name].shape, blocks[name].dtype)
+    return blocks.view(np.uint8).reshape(rows, -1)
