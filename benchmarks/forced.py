@@ -22,6 +22,7 @@ import numpy as np
 import onnx
 import onnxruntime
 from onnx import helper
+from peers.onnxruntime_session import exact_options
 
 from nnefc.comparison.onnx_outputs import with_outputs
 from nnefc.ir.error_metrics import difference
@@ -47,8 +48,7 @@ def forced_difference(model: onnx.ModelProto, values: Mapping[str, np.ndarray], 
 
     names, layers = _quantized(model), [node for node in model.graph.node if node.op_type == _LAYER]
     names += [name for node in layers for name in node.output if name and name not in names]
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1  # recurrent layers quantize what each thread computes by itself
+    options = exact_options()  # of one thread: recurrent layers quantize what each thread computes by itself
     unset = [name for name in _arguments(model) if name not in names]
     session = onnxruntime.InferenceSession(with_outputs(model, [*names, *unset]).SerializeToString(), options)
     known = dict(zip([*names, *unset], session.run([*names, *unset], dict(values)), strict=True))
@@ -85,8 +85,7 @@ def _difference_of_steps(model: onnx.ModelProto, layer: onnx.NodeProto, x: np.nd
     graph = helper.make_graph([node], "step", inputs, outputs, constants)
     imports = {"opset_imports": model.opset_import, "ir_version": model.ir_version}
     onnx.save(helper.make_model(graph, **imports), path)
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
+    options = exact_options()
     session = onnxruntime.InferenceSession(str(path), options)
     state = [np.zeros(shapes["h"], np.float32)] * 2
     worst = 0.0

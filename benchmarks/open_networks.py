@@ -24,7 +24,18 @@ import onnx
 import onnxruntime
 from conditions import Watch, page, write_page
 from forced import forced_difference
-from measure import REFERENCE, Latency, Plan, answers_of, compile_library, difference, start, take_turns
+from measure import (
+    REFERENCE,
+    Latency,
+    Plan,
+    answers_of,
+    compile_library,
+    difference,
+    reference_answers,
+    start,
+    take_turns,
+)
+from peers.onnxruntime_session import exact_options
 from real_networks import NETWORKS, values_like
 from report import table as table_of
 from report import time_spelled
@@ -145,7 +156,7 @@ def measure(network: str, model: Path, plan: Plan) -> list[Measured]:
         versions = {worker.peer: worker.version for worker in workers}
         for number, (values, error) in enumerate(zip(sizes, own, strict=True)):
             np.savez(given, **values)
-            latency, agreement = _at(workers, given, plan)
+            latency, agreement = _at(workers, given, plan, reference_answers(model, values))
             spelled = sizes_spelled(network, number)
             found.append(Measured(spelled, latency, agreement, error, facts["seconds"], versions))
             medians = ", ".join(f"{name} {each.median:.2f}" for name, each in latency.items())
@@ -166,12 +177,14 @@ def measure(network: str, model: Path, plan: Plan) -> list[Measured]:
     return found
 
 
-def _at(workers: Sequence[Worker], given: Path, plan: Plan) -> tuple[dict[str, Latency], float]:
-    """The latency of each engine at a size, and how much nnefc's outputs differ from onnxruntime's."""
+def _at(
+    workers: Sequence[Worker], given: Path, plan: Plan, wanted: Sequence[np.ndarray]
+) -> tuple[dict[str, Latency], float]:
+    """The latency of each engine at a size, and how much nnefc's outputs differ from those that are wanted."""
     for worker in workers:
         worker.take(given)
     answers = answers_of(workers, LIBRARIES)
-    return take_turns(workers, plan), difference(answers["nnefc"], answers[REFERENCE])
+    return take_turns(workers, plan), difference(answers["nnefc"], wanted)
 
 
 def own_differences(model: Path, sizes: Sequence[Mapping[str, np.ndarray]]) -> list[float]:
@@ -181,9 +194,8 @@ def own_differences(model: Path, sizes: Sequence[Mapping[str, np.ndarray]]) -> l
     """
     answers = []
     for level in ("ORT_ENABLE_ALL", "ORT_DISABLE_ALL"):
-        options = onnxruntime.SessionOptions()
+        options = exact_options()
         options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, level)
-        options.intra_op_num_threads = 1
         session = onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
         answers.append([session.run(None, dict(values)) for values in sizes])
     return [difference(reference, usual) for usual, reference in zip(*answers, strict=True)]
@@ -231,8 +243,9 @@ def body(found: dict[str, list[Measured]], plan: Plan, failed: dict[str, str]) -
         f" {plan.repeats} of at least {plan.seconds} s and three runs, but with no further run after {plan.maximum} s."
         " Milliseconds: median.",
         "*Ratio*: the faster peer's time over nnefc's; above 1 nnefc is faster. *Agreement*: the largest difference"
-        " from onnxruntime's output over its largest value. *Its own*: that of onnxruntime's output without its"
-        " optimizations. *Forced*, for networks that quantize while they run and differ more: every quantization is"
+        " from onnxruntime's output over its largest value; of a session with `session.x64quantprecision`, without"
+        " which products of bytes saturate on processors without VNNI. *Its own*: that of onnxruntime's output without"
+        " its optimizations. *Forced*, for networks that quantize while they run and differ more: every quantization is"
         " given onnxruntime's numbers, and so is each sine of many turns; what is computed between these is compared,"
         " recurrent layers step by step, and coordinates in place of their angles, at the size that differs "
         "most: such"

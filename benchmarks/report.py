@@ -94,7 +94,8 @@ def tables(measurements: Sequence[Measurement], plan: Plan, failed: Mapping[str,
         "",
         *_times(measurements, plan, failed),
         "",
-        "*Agreement*: the largest difference from onnxruntime's output over its largest value.",
+        "*Agreement*: the largest difference from onnxruntime's output over its largest value; of a session with"
+        " `session.x64quantprecision`, without which products of bytes saturate on processors without VNNI.",
         "",
         *_libraries(measurements),
     ]
