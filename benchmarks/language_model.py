@@ -387,6 +387,7 @@ def main(quick: bool) -> None:
         __import__("llama_cpp")
     except (ImportError, StopIteration) as error:
         raise click.ClickException(f"{error}; {' '.join((__doc__ or '').split())}") from error
+    FOLDER.mkdir(parents=True, exist_ok=True)
     artifact = nnefc.compile(gguf, context=CONTEXT)
     artifact.export(FOLDER / "model.so")
     files, repeats = {"nnefc": FOLDER / "model.so", "llama.cpp": gguf}, 1 if quick else 3
