@@ -171,8 +171,8 @@ def body(measurements: list[Measurement], plan: Plan, failed: dict[str, str]) ->
         "",
         "Networks that packages of PyPI ship inside themselves, with their trained values. nnefc compiles each for the"
         " sizes below; its peers get the model with its inputs of these sizes; one that cannot run it has no time."
-        f" Each engine in a process of its own, held to one processor; warmed up, then in turns, {plan.repeats} of at"
-        f" least {plan.seconds} s; no run begins after {plan.maximum} s of a turn. Milliseconds: median (minimum).",
+        f" Each engine in a process of its own, held to one processor; warmed up, then in turns, {plan.repeats} of"
+        f" at least {plan.seconds} s; no run begins after {plan.maximum} s of a turn. Milliseconds: median (minimum).",
         "*Ratio*: the faster peer's time over nnefc's, likewise; above 1 nnefc is faster. *Share* and *roofline* as in"
         " [the comparison on random weights](cpu.md).",
         "",

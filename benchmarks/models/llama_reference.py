@@ -70,11 +70,11 @@ def _normalized(x: _Array, scale: _Array, epsilon: float) -> _Array:
 
 
 def _rotated(x: _Array, base: float) -> _Array:
-    """Pairs of neighbours turned by their position: of `[tokens, heads, size]`."""
+    """Pairs of neighbours rotated by their position: of `[tokens, heads, size]`."""
     angles = np.arange(len(x))[:, None, None] * base ** (-np.arange(0, x.shape[-1], 2) / x.shape[-1])
     even, odd = x[..., 0::2], x[..., 1::2]
-    turned = even * np.cos(angles) - odd * np.sin(angles), even * np.sin(angles) + odd * np.cos(angles)
-    return np.stack(turned, axis=-1).reshape(x.shape)
+    rotated = even * np.cos(angles) - odd * np.sin(angles), even * np.sin(angles) + odd * np.cos(angles)
+    return np.stack(rotated, axis=-1).reshape(x.shape)
 
 
 def _attention(q: _Array, k: _Array, v: _Array) -> _Array:

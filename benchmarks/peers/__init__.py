@@ -75,6 +75,12 @@ def _ncnn() -> Callable[[Path, int], Peer]:
     return NcnnNetwork
 
 
+def _litert() -> Callable[[Path, int], Peer]:
+    from peers.litert_network import LitertNetwork
+
+    return LitertNetwork
+
+
 STRICT = "nnefc --strict"
 """nnefc without the algorithms that round otherwise than the direct sum does."""
 STATIC = "nnefc of known sizes"
@@ -94,6 +100,7 @@ PEERS = {"nnefc": _nnefc, "onnxruntime": _onnxruntime, "openvino": _openvino, "t
 TRACT_NNEF = "tract, of NNEF"
 """tract with a model of its own dialect."""
 OTHER_FORMATS = {
+    "litert": _litert,
     "ncnn": _ncnn,
     TRACT_NNEF: _tract_nnef,
     **dict.fromkeys((STRICT, STATIC, LIMITED, *NARROW, INT8), _nnefc),

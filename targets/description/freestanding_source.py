@@ -13,6 +13,14 @@ import re
 from collections.abc import Sequence
 
 from nnefc.targets.description.library import DEFAULT_PREFIX, LibraryDescription, TensorDescription, tensor_bytes
+from nnefc.targets.description.weights_image import (
+    HEADER_BYTES,
+    UNFIT,
+    WeightsImage,
+    check_declaration,
+    check_functions,
+    image_macros,
+)
 
 __all__ = [
     "ARENA_ALIGNMENT",
@@ -59,19 +67,24 @@ def arena_bytes(description: LibraryDescription) -> int:
     return aligned(description.workspace_bytes) + description.state_bytes
 
 
-def freestanding_functions(description: LibraryDescription) -> tuple[str, ...]:
+def freestanding_functions(description: LibraryDescription, image: WeightsImage | None = None) -> tuple[str, ...]:
     """Returns the names of the functions."""
-    names = ("reset", "run") if description.state_bytes else ("run",)
+    names = [*["check_weights"] * (image is not None), *["reset"] * bool(description.state_bytes), "run"]
     return tuple(f"{description.prefix}_{name}" for name in names)
 
 
-def freestanding_header(description: LibraryDescription) -> str:
-    """Returns the header of a network."""
+_WEIGHTS = "const void *weights"
+
+
+def freestanding_header(description: LibraryDescription, image: WeightsImage | None = None) -> str:
+    """Returns the header of a network, whose trained values are given at each run if there is an image of them."""
     prefix, upper = description.prefix, description.prefix.upper()
+    more = [_WEIGHTS] * (image is not None)
+    kept = f"in the section .rodata.{prefix}_constants" if image is None else "in a file, which is given to each run"
     sizes = {
         "ARENA_BYTES": (arena_bytes(description), "memory that can be written, for a run"),
         "ARENA_ALIGNMENT": (ARENA_ALIGNMENT, "what its address is a multiple of"),
-        "CONSTANT_BYTES": (description.constant_bytes, f"in the section .rodata.{prefix}_constants"),
+        "CONSTANT_BYTES": (description.constant_bytes, kept),
     }
     macros = [f"#define {upper}_{name} {value} /* {comment} */" for name, (value, comment) in sizes.items()]
     title = "a network compiled by nnefc" + ("" if prefix == DEFAULT_PREFIX else f": {printable(description.model)}")
@@ -84,6 +97,7 @@ def freestanding_header(description: LibraryDescription) -> str:
             "#include <stdint.h>",
             "",
             *macros,
+            *([] if image is None else image_macros(prefix, image)),
             *tensor_macros(description),
             "",
             "#ifdef __cplusplus",
@@ -94,8 +108,9 @@ def freestanding_header(description: LibraryDescription) -> str:
             " * runs with arenas of their own may interrupt each other. Pointers are aligned to their elements.",
             " * The result is 0, or another number if the inputs hold an index out of range or the like. Runs on",
             " * several cores, or in threads that take turns, need a lock for the result to be their own. */",
-            f"{prototype(description)};",
-            *reset_declaration(description),
+            f"{prototype(description, *more)};",
+            *reset_declaration(description, *more),
+            *([] if image is None else check_declaration(prefix)),
             "",
             "/* An arena, which the linker adds to programs that name it; others bring their own. */",
             f"extern uint8_t {prefix}_arena[{upper}_ARENA_BYTES{' + 1' * (not arena_bytes(description))}];",
@@ -141,11 +156,13 @@ def _float(value: float) -> str:
     return f"{digits}f" if any(c in digits for c in ".e") else f"{digits}.0f"
 
 
-def freestanding_source(description: LibraryDescription) -> str:
+def freestanding_source(description: LibraryDescription, image: WeightsImage | None = None) -> str:
     """Returns the C file that defines the functions of a network."""
     prefix, names = description.prefix, parameter_names(description)
     pointers = ["void *"] * len(names) + ["uint8_t *", "uint8_t *", "const uint8_t *"]
+    more = [_WEIGHTS] * (image is not None)
     constants = f"{prefix}_constants" if description.constant_bytes else "(const uint8_t *)0"
+    constants = constants if image is None else f"((const uint8_t *)weights + {HEADER_BYTES})"
     state = aligned(description.workspace_bytes)
     arguments = [*(f"(void *){name}" for name in names), f"(uint8_t *)arena + {state}", "arena", constants]
     return "\n".join(
@@ -156,9 +173,11 @@ def freestanding_source(description: LibraryDescription) -> str:
             "void *memcpy(void *, const void *, size_t);",
             "void *memset(void *, int, size_t);",
             f"int32_t nnefc_network({', '.join(pointers)});",
-            f"{prototype(description)};",
-            *reset_declaration(description),
-            f"{prototype(description)} {{",
+            f"{prototype(description, *more)};",
+            *reset_declaration(description, *more),
+            *([] if image is None else _checks(prefix, image)),
+            f"{prototype(description, *more)} {{",
+            *([] if image is None else [f"    if (!nnefc_fits(weights, 0u, 6u)) return {UNFIT};"]),
             "    int32_t nnefc_before = nnefc_failed;",
             "    nnefc_failed = 0;",
             f"    int32_t nnefc_status = nnefc_network({', '.join(arguments)});",
@@ -166,10 +185,14 @@ def freestanding_source(description: LibraryDescription) -> str:
             "    nnefc_failed = nnefc_before;",
             "    return (int)nnefc_status;",
             "}",
-            *_reset(description, state),
+            *_reset(description, state, constants, more),
             "",
         ]
     )
+
+
+def _checks(prefix: str, image: WeightsImage) -> list[str]:
+    return [f"int {prefix}_check_weights(const void *, uint32_t);", *check_functions(prefix, image, "nnefc_")]
 
 
 def arena_source(description: LibraryDescription) -> str:
@@ -202,14 +225,14 @@ def reset_declaration(description: LibraryDescription, *more: str) -> list[str]:
     ]
 
 
-def _reset(description: LibraryDescription, state: int) -> list[str]:
+def _reset(description: LibraryDescription, state: int, constants: str, more: Sequence[str]) -> list[str]:
     if not description.state_bytes:
         return []
     given = min(description.constant_bytes - description.state_initial_offset, description.state_bytes)
     tail = description.state_bytes - given
-    first = f"{description.prefix}_constants + {description.state_initial_offset}"
+    first = f"{constants} + {description.state_initial_offset}"
     return [
-        f"void {description.prefix}_reset(void *arena) {{",
+        f"void {description.prefix}_reset({', '.join(['void *arena', *more])}) {{",
         *[f"    memcpy((uint8_t *)arena + {state}, {first}, {given});"] * bool(given),
         *[f"    memset((uint8_t *)arena + {state + given}, 0, {tail});"] * bool(tail),
         "}",

@@ -23,6 +23,13 @@ from nnefc.targets.description.freestanding_source import (
     tensor_macros,
 )
 from nnefc.targets.description.library import LibraryDescription
+from nnefc.targets.description.weights_image import (
+    UNFIT,
+    WeightsImage,
+    check_declaration,
+    check_functions,
+    image_macros,
+)
 
 __all__ = [
     "SOURCE_ALIGNMENT",
@@ -79,12 +86,12 @@ def constant_uses(program: CProgram) -> list[ConstantUse]:
     return [ConstantUse(*each) for each in sorted(found)]
 
 
-def generated_header(description: LibraryDescription, separate: bool) -> str:
-    """Returns the header of a network; `separate`: its trained values are given at each run."""
+def generated_header(description: LibraryDescription, image: WeightsImage | None = None) -> str:
+    """Returns the header of a network, whose trained values are given at each run if there is an image of them."""
     prefix, upper = description.prefix, description.prefix.upper()
-    more = [_WEIGHTS] * separate
+    more = [_WEIGHTS] * (image is not None)
     size = max(1, -(-arena_bytes(description) // SOURCE_ALIGNMENT))
-    kept = "a file of their own, which is given to each run" if separate else f"{prefix}.c"
+    kept = f"{prefix}.c" if image is None else "a file of their own, which is given to each run"
     lines = [
         f"/* {prefix}.h - a network compiled by nnefc: {printable(description.model)}, for "
         f"{printable(description.target)} */",
@@ -96,6 +103,7 @@ def generated_header(description: LibraryDescription, separate: bool) -> str:
         f"#define {upper}_ARENA_BYTES {arena_bytes(description)} /* memory that can be written, for a run */",
         f"#define {upper}_ARENA_ALIGNMENT {SOURCE_ALIGNMENT} /* what its address is a multiple of */",
         f"#define {upper}_CONSTANT_BYTES {description.constant_bytes} /* in {kept} */",
+        *([] if image is None else image_macros(prefix, image)),
         *tensor_macros(description),
         "",
         "#ifdef __cplusplus",
@@ -108,6 +116,7 @@ def generated_header(description: LibraryDescription, separate: bool) -> str:
         " * index out of range or the like. */",
         f"{prototype(description, *more)};",
         *reset_declaration(description, *more),
+        *([] if image is None else check_declaration(prefix)),
         "",
         f"#ifdef {upper}_STATIC_ARENA",
         "/* An arena, which the C file defines if it is compiled with this macro, too. */",
@@ -129,7 +138,7 @@ def generated_source(
     arrays: Sequence[str],
     addresses: Mapping[ConstantUse, str],
     states: Sequence[str],
-    separate: bool,
+    image: WeightsImage | None = None,
 ) -> str:
     """Returns the C file of a network.
 
@@ -139,16 +148,16 @@ def generated_source(
         arrays: the lines that define the constants.
         addresses: the expression for each constant that the entry names, with the names of `arrays`.
         states: the statements that set the first values of states.
-        separate: whether the trained values are given at each run.
+        image: of the trained values, if these are given at each run.
     """
     prefix, upper = description.prefix, description.prefix.upper()
     names = parameter_names(description)
     operands = dict(zip(_operands(description), names, strict=True))
     entry = [_resolved(line, addresses, operands) for line in program.entry]
-    more = [_WEIGHTS] * separate
+    more = [_WEIGHTS] * (image is not None)
     size = max(1, -(-arena_bytes(description) // SOURCE_ALIGNMENT))
     body = "\n".join(entry)
-    unused = [f"    (void){name};" for name in [*names, "arena", *["weights"] * separate] if not _uses(name, body)]
+    unused = [f"    (void){name};" for name in [*names, "arena"] if not _uses(name, body)]
     if _uses("workspace", body) or _uses("states", body):
         unused = [line for line in unused if "arena" not in line]
     functions = [line for each in program.functions for line in _wrapped(each.split("\n"))]
@@ -162,10 +171,12 @@ def generated_source(
         *[line for each in program.helpers for line in _wrapped(each.split("\n"))],
         *arrays,
         *functions,
+        *([] if image is None else check_functions(prefix, image, _OWN)),
         f"{prototype(description, *more)} {{",
         *["    int32_t failed = 0;"] * program.reports,
         *_areas(description, body),
         *unused,
+        *([] if image is None else _fitting(image)),
         *_wrapped(entry),
         f"    return {'(int)failed' if program.reports else '0'};",
         "}",
@@ -178,6 +189,11 @@ def generated_source(
     ]
     text = "\n".join(file)
     return re.sub(rf"\b{_OWN}", f"{prefix}_", re.sub(rf"\b{_OWN_MACRO}", f"{upper}_", text))
+
+
+def _fitting(image: WeightsImage) -> list[str]:
+    """Returns the statements by which a run ends whose weights do not fit."""
+    return [f"    if (!{_OWN}fits(weights, 0u, {len(image.words)}u)) {{", f"        return {UNFIT};", "    }"]
 
 
 def _title(description: LibraryDescription) -> list[str]:

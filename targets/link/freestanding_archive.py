@@ -2,7 +2,7 @@
 
 The archive has two members: the network, of whose symbols only its functions are visible, and an arena, which the
 linker leaves out of programs that bring their own. The constants are in a section of their own, so that a linker script
-locates them: `.rodata.NAME_constants`.
+locates them: `.rodata.NAME_constants`. Or they are an image in a file of its own, whose address is given to each run.
 """
 
 from __future__ import annotations
@@ -14,16 +14,19 @@ from pathlib import Path
 from nnefc.support.output_files import temporary_folder
 from nnefc.targets.description.c_strings import c_string
 from nnefc.targets.description.freestanding_source import (
+    ARENA_ALIGNMENT,
     arena_source,
     freestanding_functions,
     freestanding_header,
     freestanding_source,
 )
 from nnefc.targets.description.library import LibraryDescription, check_description
+from nnefc.targets.description.weights_image import HEADER_BYTES, WeightsImage, identity_of
 from nnefc.targets.link.compilers import compiler_for
 from nnefc.targets.link.constants import Constants
 from nnefc.targets.link.elf_symbols import hide_symbols
 from nnefc.targets.link.toolchain import RUNTIME, archive
+from nnefc.targets.link.weights_file import write_image
 from nnefc.targets.link.zig import run_compiler
 
 __all__ = ["write_freestanding_archive"]
@@ -49,10 +52,12 @@ def write_freestanding_archive(
     zig_target: str,
     zig_cpu: str,
     cc: Sequence[str] = (),
+    weights: Path | None = None,
 ) -> None:
     """Writes the archive at `path`, and the header next to it, into a folder that is whole or not at all.
 
-    The arguments are those of :func:`nnefc.targets.link.outputs.write_network`.
+    The arguments are those of :func:`nnefc.targets.link.outputs.write_network`, but for `weights`, the path of an image
+    of the constants; None: they are in the archive.
 
     Raises:
         CompileError: a network that needs an operating system, or an error of the compiler.
@@ -60,23 +65,35 @@ def write_freestanding_archive(
     check_description(description, constants.size if constants is not None else 0)
     compiler = [*compiler_for(zig_target, zig_cpu, cc), *_FLAGS, f"-I{RUNTIME}"]
     compiler += ["-DNNEFC_CHECKED"] * description.checked
-    prefix = description.prefix
+    prefix, image = description.prefix, None
+    if weights is not None and constants is not None:
+        image = _image(objects, constants, description)
+        write_image(constants, image, weights)
     with temporary_folder("nnefc-link-") as folder:
         whole, arena = folder / f"{prefix}.o", folder / f"{prefix}_arena.o"
-        inputs = [*map(str, objects), *_compiled(compiler, folder, description, arena)]
-        if constants is not None:
+        inputs = [*map(str, objects), *_compiled(compiler, folder, description, arena, image)]
+        if constants is not None and image is None:
             inputs.append(_constants_object(folder, constants, prefix, compiler))
         script = folder / "discard.ld"
         script.write_text(_SCRIPT)
         run_compiler([*compiler, "-nostdlib", "-r", "-T", str(script), *inputs, "-o", str(whole)], folder)
-        hide_symbols(whole, freestanding_functions(description))
+        hide_symbols(whole, freestanding_functions(description, image))
         archive([whole, arena], path)
-    path.with_name(f"{prefix}.h").write_text(freestanding_header(description), encoding="utf-8")
+    path.with_name(f"{prefix}.h").write_text(freestanding_header(description, image), encoding="utf-8")
 
 
-def _compiled(compiler: Sequence[str], folder: Path, description: LibraryDescription, arena: Path) -> list[str]:
+def _image(objects: Sequence[Path], constants: Constants, description: LibraryDescription) -> WeightsImage:
+    """Returns what the code expects of its weights."""
+    code = [path.read_bytes() for path in objects]
+    identity = identity_of([*code, freestanding_source(description).encode(), str(constants.size).encode()])
+    return WeightsImage(identity, HEADER_BYTES + constants.size, ARENA_ALIGNMENT)
+
+
+def _compiled(
+    compiler: Sequence[str], folder: Path, description: LibraryDescription, arena: Path, image: WeightsImage | None
+) -> list[str]:
     """Objects of the functions and the runtime; that of the arena is written to its position."""
-    sources = {"model.c": freestanding_source(description), "arena.S": arena_source(description)}
+    sources = {"model.c": freestanding_source(description, image), "arena.S": arena_source(description)}
     for name, text in sources.items():
         (folder / name).write_text(text, encoding="utf-8")
     runtime = sorted((RUNTIME / "bare").glob("*.c"))

@@ -13,6 +13,7 @@ from nnefc.support.diagnostics import CompileError
 from nnefc.support.output_files import write_together
 from nnefc.targets.description.freestanding_source import C_TYPES
 from nnefc.targets.description.generated_source import (
+    SOURCE_ALIGNMENT,
     ConstantUse,
     CProgram,
     constant_uses,
@@ -20,7 +21,9 @@ from nnefc.targets.description.generated_source import (
     generated_source,
 )
 from nnefc.targets.description.library import DEFAULT_PREFIX, LibraryDescription, check_prefix
+from nnefc.targets.description.weights_image import HEADER_BYTES, WeightsImage, identity_of
 from nnefc.targets.link.constants import Constants
+from nnefc.targets.link.weights_file import write_image
 
 __all__ = ["check_c_output", "prefix_of", "write_c_source"]
 
@@ -75,15 +78,27 @@ def write_c_source(
     addresses = {use: _address(use, arrays, separate) for use in constant_uses(program)}
     states = [] if constants is None else _first_states(constants, arrays, description, separate)
     definitions = [line for array in arrays for line in array.definition(description.prefix)]
-    text = generated_source(program, description, definitions, addresses, states, separate)
+    image = _image(program, constants, description, states) if separate and constants is not None else None
+    text = generated_source(program, description, definitions, addresses, states, image)
 
     def write(folder: Path) -> None:
-        if separate and constants is not None:
-            constants.save(folder / f"{path.stem}.weights")
-        (folder / f"{description.prefix}.h").write_text(generated_header(description, separate), encoding="utf-8")
+        if image is not None and constants is not None:
+            write_image(constants, image, folder / f"{path.stem}.weights")
+        (folder / f"{description.prefix}.h").write_text(generated_header(description, image), encoding="utf-8")
         (folder / path.name).write_text(text, encoding="utf-8")
 
     write_together(path.parent, write, last=path.name)
+
+
+def _image(
+    program: CProgram, constants: Constants, description: LibraryDescription, states: Sequence[str]
+) -> WeightsImage:
+    """Returns what the code expects of its weights; the model's name does not count."""
+    tensors = [(each.name, each.dtype, each.shape) for each in (*description.inputs, *description.outputs)]
+    texts = [*program.helpers, *program.functions, *program.entry, *states, repr(tensors)]
+    sizes = [description.workspace_bytes, description.state_bytes, constants.size]
+    identity = identity_of(text.encode() for text in (*texts, repr(sizes)))
+    return WeightsImage(identity, HEADER_BYTES + constants.size, SOURCE_ALIGNMENT)
 
 
 @dataclass(frozen=True)
@@ -179,7 +194,7 @@ def _address(use: ConstantUse, arrays: Sequence[_Array], separate: bool) -> str:
     """Returns the expression for the address of a constant."""
     wanted = f"const {_TYPES[use.dtype]} *"
     if separate:
-        return f"({wanted})(const void *)((const uint8_t *)weights + {use.offset})"
+        return f"({wanted})(const void *)((const uint8_t *)weights + {HEADER_BYTES + use.offset})"
     array = next((a for a in reversed(arrays) if a.offset <= use.offset < a.offset + a.values.nbytes), None)
     if array is None:  # of no elements
         return f"({wanted})0"
@@ -198,7 +213,7 @@ def _first_states(
     for offset, array in constants.arrays:
         if offset < begin or not array.size:
             continue
-        source = f"(const uint8_t *)weights + {offset}"
+        source = f"(const uint8_t *)weights + {HEADER_BYTES + offset}"
         if not separate:
             source = next(each.name for each in arrays if each.offset == offset)
         lines.append(f"    memcpy(states + {offset - begin}, {source}, {array.nbytes});")

@@ -26,7 +26,11 @@ WEIGHTS = ("embedded", "separate")
 
 @dataclass(frozen=True)
 class _Network:
-    """The common arguments of every output: those of :func:`link_library`."""
+    """The common arguments of every output: those of :func:`link_library`.
+
+    Attributes:
+        image: the name of a file for the constants that programs give to each run; "": there is none.
+    """
 
     objects: Sequence[Path]
     constants: Constants | None
@@ -34,6 +38,7 @@ class _Network:
     zig_target: str
     cc: Sequence[str]
     zig_cpu: str
+    image: str = ""
 
     @property
     def parts(self) -> tuple[Sequence[Path], Constants | None, LibraryDescription]:
@@ -53,7 +58,12 @@ def _object(network: _Network, path: Path) -> None:
 def _archive(network: _Network, path: Path) -> None:
     if not is_hosted(network.zig_target):
         write_freestanding_archive(
-            *network.parts, path, zig_target=network.zig_target, zig_cpu=network.zig_cpu, cc=network.cc
+            *network.parts,
+            path,
+            zig_target=network.zig_target,
+            zig_cpu=network.zig_cpu,
+            cc=network.cc,
+            weights=path.with_name(network.image) if network.image else None,
         )
         return
     with temporary_folder("nnefc-") as folder:
@@ -121,7 +131,8 @@ def write_network(
     """Writes a network as the file that the end of `path` asks for, with what belongs to it; all or nothing.
 
     Object files and archives get a header next to them, called like the description's prefix. With `weights`
-    "separate" the constants are in a file next to it whose name ends with `.weights` instead.
+    "separate" the constants are in a file next to it whose name ends with `.weights` instead. Libraries map it,
+    programs without an operating system give its content to each run.
 
     Args:
         objects: the network's code; one of them defines `nnefc_network`.
@@ -140,8 +151,12 @@ def write_network(
     check_output(path, zig_target)
     if weights not in WEIGHTS:
         raise CompileError(f"weights is {weights!r}", hint="write 'embedded' or 'separate'")
-    maps = is_hosted(zig_target) and format_of(zig_target) in (FileFormat.ELF, FileFormat.MACH_O)
-    if weights == "separate" and not maps:
+    hosted = is_hosted(zig_target)
+    if key is not None and not hosted:
+        raise CompileError(
+            "weights for a machine without an operating system cannot be encrypted", hint="write them without a key"
+        )
+    if weights == "separate" and hosted and format_of(zig_target) not in (FileFormat.ELF, FileFormat.MACH_O):
         raise CompileError(
             "the target's system cannot map a file of weights into memory", hint="leave them in the library"
         )
@@ -156,7 +171,9 @@ def write_network(
 
     def write(folder: Path) -> None:
         shown = network
-        if weights == "separate" and constants is not None:
+        if weights == "separate" and constants is not None and not hosted:
+            shown = replace(network, image=f"{_stem(path)}.weights")
+        elif weights == "separate" and constants is not None:
             name = f"{_stem(path)}.weights"
             if key is None:
                 write_weights(constants, description.model, folder / name)

@@ -1,13 +1,17 @@
-"""Writes trained values to a file of their own, which `runtime/weights.c` maps and checks; that file has the format."""
+"""Writes trained values to a file of their own, which `runtime/weights.c` maps and checks; that file has the format.
+
+Images of weights, for machines without files, have that of `description/weights_image.py`.
+"""
 
 from __future__ import annotations
 
 import struct
 from pathlib import Path
 
+from nnefc.targets.description.weights_image import WeightsImage
 from nnefc.targets.link.constants import Constants
 
-__all__ = ["write_weights"]
+__all__ = ["write_image", "write_weights"]
 
 _MAGIC, _VERSION, _HEADER_BYTES, _NAME_BYTES = b"NNEFCWTS", 2, 4096, 256
 _BLOCK = 64
@@ -22,3 +26,10 @@ def write_weights(constants: Constants, model: str, path: Path) -> None:
         file.truncate(_HEADER_BYTES + -(-constants.size // _BLOCK) * _BLOCK)
         file.seek(0)
         file.write(struct.pack("<8sIIQQ", _MAGIC, _VERSION, _HEADER_BYTES, constants.size, constants.checksum) + name)
+
+
+def write_image(constants: Constants, image: WeightsImage, path: Path) -> None:
+    """Writes the file `path` with `constants`, as code that expects this image takes them."""
+    with path.open("wb") as file:
+        file.write(image.header(constants.pieces()))
+        constants.write(file)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import subprocess
 from pathlib import Path
 
@@ -181,6 +182,36 @@ def test_states_are_in_the_arena_and_begin_again(weights: str, tmp_path: Path) -
         network.reset()
         for value in wanted:
             np.testing.assert_allclose(network.run(x)["y"], value, rtol=1e-6)
+
+
+def test_weights_are_replaced_without_the_code(tmp_path: Path) -> None:
+    """Networks of one structure have the same code, which compares weights with what it expects."""
+    (tmp_path / "count").mkdir()
+    (tmp_path / "count" / "graph.nnef").write_text(STATEFUL)
+    (tmp_path / "sine").mkdir()
+    (tmp_path / "sine" / "graph.nnef").write_text(STATEFUL.replace("tanh", "sin"))
+    made = []
+    for seed, name in ((3, "count"), (4, "count"), (3, "sine")):
+        (tmp_path / f"seed{len(made)}").mkdir()
+        artifact = nnefc.compile(tmp_path / name, TARGET, random_weights=seed)
+        made.append(written(artifact, tmp_path / f"seed{len(made)}" / "count.c", "separate"))
+    old, new, sine = made
+    for suffix in (".c", ".h"):
+        assert old.path.with_suffix(suffix).read_bytes() == new.path.with_suffix(suffix).read_bytes()
+    compiled([old], COMPILERS[0], *STRICT)
+    check, weights = old.library.count_check_weights, new.weights
+    changed = weights.copy()
+    changed[-1] ^= 1
+    found = [check(w.ctypes.data_as(ctypes.c_void_p), w.size) for w in (weights, weights[:-1], sine.weights, changed)]
+    assert found == [0, 1, 2, 3]
+    x, results = {"x": np.array([[1, 2, 3]], np.float32)}, []
+    for each in (old.weights, weights):
+        old.weights = each
+        old.reset()
+        results.append(old.run(x)["y"])
+    assert np.abs(results[0] - results[1]).min() > 1e-3
+    old.weights = sine.weights
+    old.run(x, status=-1)
 
 
 def gather(path: Path) -> None:

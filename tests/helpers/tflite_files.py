@@ -49,9 +49,8 @@ class Graph:
             zeros = np.broadcast_to(np.asarray(zero, np.int64), scales.shape)
             made["quantization"] = {"scale": scales, "zero_point": zeros, "quantized_dimension": axis}
         if value is not None:
-            self.data[index] = (
-                packed(value) if dtype in ("int4", "uint4", "int2") else np.ascontiguousarray(value).tobytes()
-            )
+            write = {"string": _strings} | dict.fromkeys(("int4", "uint4", "int2"), packed)
+            self.data[index] = write.get(dtype, lambda x: np.ascontiguousarray(x).tobytes())(value)
         self.tensors.append(made | fields)
         return index
 
@@ -68,10 +67,13 @@ class Graph:
         return index
 
     def add(self, name: str, inputs: Sequence[int], outputs: Sequence[int], options: str = "", **fields: Any) -> None:
-        """Adds an operator; `options` is the table of its attributes, of which `fields` are."""
+        """Adds an operator; `options` is the table of its attributes, of which `fields` are.
+
+        Among the fields are those of the operator's table, and the `version` of a custom operator.
+        """
         made: dict[str, Any] = {"name": name, "inputs": list(inputs), "outputs": list(outputs)}
-        for key in ("custom_options", "mutating_variable_inputs"):
-            if key in fields:
+        for key in ("custom_options", "intermediates", "mutating_variable_inputs", "version"):
+            if key in fields and not (key == "version" and name in BUILTIN_OPERATORS):
                 made[key] = fields.pop(key)
         if options:
             slot = "builtin_options" if options in UNIONS["BuiltinOptions"] else "builtin_options_2"
@@ -85,9 +87,16 @@ def packed(value: np.ndarray) -> bytes:
     return (codes[::2] | codes[1::2] << 4).astype(np.uint8).tobytes()
 
 
+def _strings(value: np.ndarray) -> bytes:
+    """Strings as the format has them: their number, where each begins, where the last ends, and their bytes."""
+    words = [str(word).encode() for word in value.reshape(-1)]
+    ends = np.cumsum([4 * (len(words) + 2), *map(len, words)])
+    return np.array([len(words), *ends], "<i4").tobytes() + b"".join(words)
+
+
 def model_file(*graphs: Graph, signatures: Sequence[Mapping[str, Any]] = (), **fields: Any) -> bytes:
     """The bytes of a model."""
-    codes: list[str] = []
+    codes: list[tuple[str, int]] = []
     buffers: list[dict[str, Any]] = [{}]
     subgraphs = []
     for graph in graphs:
@@ -100,16 +109,16 @@ def model_file(*graphs: Graph, signatures: Sequence[Mapping[str, Any]] = (), **f
         operators = []
         for each in graph.operators:
             each = dict(each)
-            name = each.pop("name")
-            if name not in codes:
-                codes.append(name)
-            operators.append({**each, "opcode_index": codes.index(name)})
+            code = each.pop("name"), each.pop("version", 1)
+            if code not in codes:
+                codes.append(code)
+            operators.append({**each, "opcode_index": codes.index(code)})
         subgraphs.append(
             {"tensors": tensors, "inputs": graph.inputs, "outputs": graph.outputs, "operators": operators,
              "name": graph.name}
         )  # fmt: skip
     model = {
-        "version": 3, "operator_codes": [_code(name) for name in codes], "subgraphs": subgraphs, "buffers": buffers,
+        "version": 3, "operator_codes": [_code(*code) for code in codes], "subgraphs": subgraphs, "buffers": buffers,
         "description": "test", "signature_defs": list(signatures),
     }  # fmt: skip
     return flatbuffer("Model", model | fields)
@@ -119,9 +128,9 @@ _VERSIONS = {"BROADCAST_TO": 2}
 """Versions of operators whose first one LiteRT does not know."""
 
 
-def _code(name: str) -> dict[str, Any]:
+def _code(name: str, version: int) -> dict[str, Any]:
     if name not in BUILTIN_OPERATORS:
-        return {"custom_code": name, "deprecated_builtin_code": 32, "builtin_code": 32, "version": 1}
+        return {"custom_code": name, "deprecated_builtin_code": 32, "builtin_code": 32, "version": version}
     number = BUILTIN_OPERATORS.index(name)
     return {"builtin_code": number, "deprecated_builtin_code": min(number, 127), "version": _VERSIONS.get(name, 1)}
 

@@ -12,13 +12,14 @@ from nnefc.frontends.tflite.lowering import COMPLEX, Declaration, Lowering, Node
 from nnefc.operators.base import rank_of, shape_of
 from nnefc.operators.tensor.shape import Reshape, Slice, Stack
 
-__all__ = ["lower_parts", "moves_complex", "part_of"]
+__all__ = ["MOVEMENTS", "lower_parts", "moves_complex", "part_of"]
 
-_MOVEMENTS = frozenset({
+MOVEMENTS = frozenset({
     *("BATCH_TO_SPACE_ND", "BROADCAST_TO", "CONCATENATION", "EXPAND_DIMS", "GATHER", "GATHER_ND", "PACK", "RESHAPE"),
     *("REVERSE_V2", "SLICE", "SPACE_TO_BATCH_ND", "SPLIT", "SPLIT_V", "SQUEEZE", "STRIDED_SLICE", "TILE", "TRANSPOSE"),
     "UNPACK",
 })  # fmt: skip
+"""Operators that only move elements, so that they take those of any type: parts of complex numbers, and strings."""
 
 
 def part_of(at: Lowering, x: Operand, part: int) -> Operand:
@@ -30,7 +31,7 @@ def part_of(at: Lowering, x: Operand, part: int) -> Operand:
 
 def moves_complex(node: Node) -> bool:
     """Returns whether an operator moves elements of a complex tensor."""
-    return node.name in _MOVEMENTS and any(value is not None and value.dtype == COMPLEX for value in node.inputs)
+    return node.name in MOVEMENTS and any(value is not None and value.dtype == COMPLEX for value in node.inputs)
 
 
 def lower_parts(declared: Declaration, at: Lowering, node: Node) -> list[Value]:

@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from tvm import relax
 
 from nnefc.frontends.dynamic_shapes import DynamicInputs, dynamic_shape_context
 from nnefc.frontends.refusals import REFUSALS, raised_by_tvm, reason_of
-from nnefc.frontends.tflite.complex_tensors import lower_parts, moves_complex
+from nnefc.frontends.tflite.complex_tensors import MOVEMENTS, lower_parts, moves_complex
 from nnefc.frontends.tflite.custom import is_custom, lower_custom
+from nnefc.frontends.tflite.hash_tables import constant_tables
 from nnefc.frontends.tflite.lowering import (
     COMPLEX,
     OPERATORS,
@@ -20,6 +22,7 @@ from nnefc.frontends.tflite.lowering import (
     Node,
     Value,
     in_operator,
+    stored,
     value_of,
 )
 from nnefc.frontends.tflite.model import Model, OperatorDef, Signature, Subgraph, read_model, spelled
@@ -27,6 +30,7 @@ from nnefc.frontends.tflite.shape_arithmetic import computed_sizes
 from nnefc.frontends.tflite.variables import initial_variables, state_of
 from nnefc.ir.network import DynamicDimension, Network, State
 from nnefc.operators.base import build_main, check_size
+from nnefc.operators.math.elementwise import apply
 from nnefc.operators.recording import note_location, note_name
 from nnefc.operators.tensor.shape import distinct_results
 from nnefc.support.diagnostics import CompileError, warn
@@ -35,9 +39,10 @@ from nnefc.symbolic.refinement import Refinement, refined
 
 __all__ = ["load", "names_of", "signature_of", "unsupported_reason"]
 
-_INPUT_TYPES = frozenset(
-    ("float32", "float16", "float64", "bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
-)
+_INPUT_TYPES = frozenset({
+    *("float32", "float16", "float64", "bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64"),
+    *("uint64", "string"),
+})  # fmt: skip
 
 
 def load(
@@ -121,7 +126,6 @@ class _Builder:
         self._refinement = refinement
         self._running: list[int] = []
         self._states: dict[str, tuple[relax.Var, State]] = {}
-        self._texts: set[str] = set()
         self.at = Lowering(relax.BlockBuilder(), self.run)
 
     def build(self, shapes: dict[str, Any], output_tensors: tuple[str, ...], name: str) -> Network:
@@ -150,7 +154,7 @@ class _Builder:
         if any(isinstance(size, int) and size < 1 for size in wanted):
             raise CompileError(f"{where} has an empty dimension")
         shape = check_size(self._opened.shape(name, wanted))
-        return relax.Var(name, relax.TensorType(shape, tensor.dtype))
+        return relax.Var(name, relax.TensorType(shape, stored(tensor.dtype)))
 
     def _built(
         self,
@@ -162,13 +166,18 @@ class _Builder:
         outputs: dict[str, Any] = {}
         at = self.at
         at.refinement = self._refinement
+        at.tables = constant_tables(self._model, self._signature.subgraph)
+        tensors = self._main.tensors
+        texts = {each for each, index in self._signature.inputs if tensors[index].dtype == "string"}
 
         def make() -> list[relax.Expr]:
             values = self._first_values(inputs)
             self._run_all(self._main, values)
             for each, index in self._chosen(output_tensors):
                 outputs[each] = at.tensor(self._value(values, self._main, index, "an output"))
+                texts.update({each} if tensors[index].dtype == "string" else ())
             after = [at.expr(at.tensor(self._state_after(key, values))) for key in self._states]
+            after += self._runs_after()
             made: list[relax.Expr] = distinct_results(at, [*outputs.values(), *after])
             return [*made, *at.counts.values()]
 
@@ -182,6 +191,8 @@ class _Builder:
             controls=at.controls,
             dynamic_dimensions=dynamic_dimensions,
             counts=tuple(at.counts),
+            texts=frozenset(texts),
+            has_text=bool(texts) or at.has_text,
             metadata={"description": self._model.description} if self._model.description else {},
         )
 
@@ -207,6 +218,16 @@ class _Builder:
 
     def _state_after(self, key: str, values: Mapping[int, Value]) -> Value:
         return values[int(key[1:])] if key.startswith("#") else self.at.variables[key]
+
+    def _runs_after(self) -> list[relax.Expr]:
+        """Adds the state that counts runs, where random numbers are drawn; returns its new value."""
+        runs = self.at.runs
+        if runs is None:
+            return []
+        taken = {state.name for _, state in self._states.values()} | {each for each, _ in self._signature.inputs}
+        name = next(each for number in range(len(taken) + 1) if (each := f"runs{number or ''}") not in taken)
+        self._states["@runs"] = runs, State(name, np.zeros((), np.int64))
+        return [self.at.expr(apply(self.at, "add", runs, np.array(1, np.int64)))]
 
     # Results.
 
@@ -268,15 +289,18 @@ class _Builder:
 
     def _run(self, subgraph: Subgraph, operator: OperatorDef, values: dict[int, Value]) -> None:
         tensors = subgraph.tensors
+        without = _WITHOUT_VALUES.get(operator.name, ())
         inputs = tuple(
-            None if i < 0 else self._value(values, subgraph, i, f"input {number}")
+            None if i < 0 or number in without else self._value(values, subgraph, i, f"input {number}")
             for number, i in enumerate(operator.inputs)
         )
         node = Node(
             self.at, operator.name, operator.version, operator.options, inputs,
             tuple(tensors[i] for i in operator.outputs if i >= 0),
             tuple(tensors[i] for i in operator.intermediates if i >= 0), operator.custom,
+            tuple(None if i < 0 else tensors[i] for i in operator.inputs),
         )  # fmt: skip
+        self.at.offsets = self._model.offsets if without and subgraph.index == 0 else {}
         first = node.outputs[0].name if node.outputs else operator.name
         self.at.hint = _identifier(first)
         note_location(f"operator {operator.index} of subgraph {subgraph.index} ({operator.name[:80]})")
@@ -314,10 +338,14 @@ class _Builder:
         return self.at.bound(made) if isinstance(made, relax.Expr) else made
 
 
+_WITHOUT_VALUES = {"ethos-u": (2, 3)}
+"""Inputs that are memory to work with, which nothing computes."""
+
 _WITHOUT_RESULTS = (
     "ASSIGN_VARIABLE",
     "CALL",
     "CALL_ONCE",
+    "HASHTABLE_IMPORT",
     "IF",
     "WHILE",
     "STABLEHLO_CASE",
@@ -335,9 +363,16 @@ def _check_type(declared: Declaration, node: Node) -> None:
         raise CompileError(
             f"{declared.name} of {first.dtype} is not supported", hint=f"it is for {', '.join(declared.types)}"
         )
+    if any(value is not None and value.dtype == "string" for value in node.inputs) and not _takes_strings(declared):
+        raise CompileError(f"{declared.name} of strings is not supported")
     is_complex = any(value is not None and value.dtype == COMPLEX for value in node.inputs)
     if is_complex and COMPLEX not in declared.types and declared.family != "control" and not moves_complex(node):
         raise CompileError(f"{declared.name} of complex numbers is not supported")
+
+
+def _takes_strings(declared: Declaration) -> bool:
+    """Returns whether an operator computes with strings, or only moves them."""
+    return declared.family in ("control", "hash_tables") or declared.name in MOVEMENTS or "string" in declared.types
 
 
 def _way_out(operator: OperatorDef) -> str:

@@ -22,6 +22,7 @@ from tvm import relax
 from nnefc.frontends.constant_folding import evaluate
 from nnefc.frontends.lazy_operators import LazyOperators
 from nnefc.frontends.tflite.flatbuffer import Table
+from nnefc.frontends.tflite.hash_tables import HashTable
 from nnefc.frontends.tflite.model import Quantization, TensorDef
 from nnefc.frontends.tflite.operators import MODULES
 from nnefc.ir.constant_evaluation import Budget
@@ -82,6 +83,9 @@ class Lowering(Emitter):
 
     Attributes:
         variables: the values of resource variables, by name.
+        tables: the contents of hash tables, by number.
+        offsets: where tensors lie in the memory of an accelerator, in bytes, by index.
+        runs: how many runs the session has done, int64 without axes, where random numbers are drawn; see `draw`.
         run_subgraph: lowers a subgraph by its index, given its inputs.
     """
 
@@ -91,6 +95,11 @@ class Lowering(Emitter):
         super().__init__(builder)
         self.run_subgraph = run_subgraph
         self.variables: dict[str, Value] = {}
+        self.tables: Mapping[int, HashTable] = {}
+        self.offsets: Mapping[int, int] = {}
+        self.runs: relax.Var | None = None
+        self._draws = 0
+        self._strings: dict[tuple[int, int], tuple[object, relax.Expr]] = {}
         self._first: dict[relax.Expr, relax.Expr] = {}
         self._known: dict[relax.Expr, Array | None] = {}
         self._budget = Budget()
@@ -102,11 +111,37 @@ class Lowering(Emitter):
             CompileError: it is of a type that no program holds.
         """
         if value.operand is not None:
-            return value.operand
+            is_text = isinstance(value.operand, np.ndarray) and value.operand.dtype == object
+            return self._text(value.operand) if is_text else value.operand
         if value.sizes is not None:
             made: Operand = self.apply(SizeValues(value.sizes, value.dtype))
             return made
         raise CompileError(f"a tensor of type {value.dtype} has no value here")
+
+    def _text(self, array: Array) -> relax.Expr:
+        """The handles of constant strings: a kernel writes them, once in each function that is being built."""
+        from nnefc.operators.text.strings import TextConstant  # few networks have strings
+
+        key = id(self.frames[-1]), id(array)
+        if key not in self._strings:
+            made = self.expr(self.bound(TextConstant(array).lower(self)))
+            # The frame and the array are kept too, so that their ids are not given to others.
+            self._strings[key] = (self.frames[-1], array), made
+            self._known[made] = None
+        return self._strings[key][1]
+
+    def draw(self) -> tuple[relax.Expr, int]:
+        """For an operator that draws random numbers: how many runs the session has done, and how many drew before.
+
+        Raises:
+            CompileError: it runs as often as the network itself decides; all iterations would draw the same numbers.
+        """
+        if self.in_body:
+            raise CompileError("random numbers are not supported in branches and loops, which run as the data decide")
+        if self.runs is None:
+            self.runs = relax.Var("runs", relax.TensorType((), "int64"))
+        self._draws += 1
+        return self.runs, self._draws - 1
 
     def known(self, operand: Operand) -> Array | None:
         """The value of a tensor if it can be computed now, else None."""
@@ -184,6 +219,7 @@ class Node:
         name: the builtin operator's, or a custom operator's code.
         inputs: None for one that is left out.
         outputs, intermediates: as the file declares them.
+        sources: the inputs as the file declares them.
         custom: the bytes of a custom operator's attributes.
     """
 
@@ -195,6 +231,7 @@ class Node:
     outputs: tuple[TensorDef, ...]
     intermediates: tuple[TensorDef, ...] = ()
     custom: bytes = b""
+    sources: tuple[TensorDef | None, ...] = ()
     mutated: dict[int, Value] = field(default_factory=dict)
 
     def value(self, index: int) -> Value:

@@ -8,8 +8,8 @@ model.array(model.subgraphs[0].tensors[3])      the constant's value, int4 unpac
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -137,6 +137,24 @@ class Model:
     subgraphs: tuple[Subgraph, ...]
     signatures: tuple[Signature, ...]
     buffers: tuple[Array, ...]
+    metadata: Mapping[str, int] = field(default_factory=dict)
+
+    @cached_property
+    def offsets(self) -> dict[int, int]:
+        """Where tensors of the first subgraph lie in a block of memory, in bytes, by index: a version, the number of
+        subgraphs, that of tensors, and an offset for each, -1 for those that lie elsewhere.
+
+        Raises:
+            CompileError: there is such a list, and it is cut off.
+        """
+        index = self.metadata.get("OfflineMemoryAllocation")
+        if index is None:
+            return {}
+        data = self.buffers[index]
+        words = np.frombuffer(data[: len(data) // 4 * 4].tobytes(), "<i4").tolist()
+        if len(words) < 3 or not 0 <= words[2] <= len(words) - 3:
+            raise CompileError(f"{self.file}: the offsets of tensors in memory (OfflineMemoryAllocation) are cut off")
+        return {tensor: offset for tensor, offset in enumerate(words[3 : 3 + words[2]]) if offset >= 0}
 
     @cached_property
     def _arrays(self) -> dict[tuple[int, str, tuple[int | None, ...]], Array]:
@@ -187,7 +205,8 @@ def _model(root: Table, data: Array, file: str) -> Model:
     if not subgraphs:
         raise CompileError("the model has no subgraph")
     signatures = tuple(_signature(each, subgraphs) for each in root.signature_defs)
-    return Model(file, root.version, root.description, subgraphs, signatures, buffers)
+    metadata = {each.name: int(each.buffer) for each in root.metadata if each.buffer < len(buffers)}
+    return Model(file, root.version, root.description, subgraphs, signatures, buffers, metadata)
 
 
 def _buffer(buffer: Table, data: Array) -> Array:

@@ -120,6 +120,22 @@ TABLES: Mapping[str, str] = {
     "RandomOptions": "seed:i64 seed2:i64",
     "BucketizeOptions": "boundaries:[f32]",
     "GeluOptions": "approximate:bool",
+    "StablehloConcatenateOptions": "dimension:i64",
+    "StablehloBroadcastInDimOptions": "broadcast_dimensions:[i64]",
+    "StablehloSliceOptions": "start_indices:[i64] limit_indices:[i64] strides:[i64]",
+    "StablehloConvolutionOptions": "window_strides:[i64] padding:[i64] lhs_dilation:[i64] rhs_dilation:[i64] "
+    "window_reversal:[bool] input_batch_dimension:i64 input_feature_dimension:i64 input_spatial_dimensions:[i64] "
+    "kernel_input_feature_dimension:i64 kernel_output_feature_dimension:i64 kernel_spatial_dimensions:[i64] "
+    "output_batch_dimension:i64 output_feature_dimension:i64 output_spatial_dimensions:[i64] feature_group_count:i64 "
+    "batch_group_count:i64 precision_config:[u32]",
+    "StablehloReduceOptions": "dimensions:[i64] body_subgraph_index:i32",
+    "StablehloCompareOptions": "comparison_direction:u32 compare_type:u32",
+    "StablehloDynamicSliceOptions": "slice_sizes:[i64]",
+    "StablehloIotaOptions": "iota_dimension:i64",
+    "StablehloDotGeneralOptions": "lhs_batching_dimensions:[i64] rhs_batching_dimensions:[i64] "
+    "lhs_contracting_dimensions:[i64] rhs_contracting_dimensions:[i64] precision_config:[u32]",
+    "StablehloSortOptions": "dimension:i64 is_stable:bool comparator_subgraph_index:i32",
+    "StablehloTransposeOptions": "permutation:[i64]",
     "StablehloScatterOptions": "indices_are_sorted:bool update_window_dims:[i64] inserted_window_dims:[i64] "
     "scatter_dims_to_operand_dims:[i64] index_vector_dim:i64 unique_indices:bool update_computation_subgraph_index:i32",
     "StablehloPadOptions": "edge_padding_low:[i64] edge_padding_high:[i64] interior_padding:[i64]",

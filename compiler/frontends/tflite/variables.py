@@ -12,7 +12,7 @@ from nnefc.ir.network import State
 from nnefc.operators.base import Array
 from nnefc.support.diagnostics import CompileError
 
-__all__ = ["initial_variables", "state_of", "variable_name"]
+__all__ = ["initial_variables", "state_of", "subgraphs_that_run", "variable_name"]
 
 
 def variable_name(operator: OperatorDef) -> str:
@@ -28,6 +28,8 @@ def state_of(name: str, tensor: TensorDef, model: Model, initial: Array | None =
     Raises:
         CompileError: a size is open.
     """
+    if tensor.dtype == "string":
+        raise CompileError(f"{model.file}: the variable '{name}' of strings is not supported")
     if initial is None:
         initial = model.array(tensor)
     if initial is None:
@@ -41,6 +43,18 @@ def state_of(name: str, tensor: TensorDef, model: Model, initial: Array | None =
     return relax.Var(f"state_{name}", relax.TensorType(initial.shape, str(initial.dtype))), state
 
 
+def subgraphs_that_run(model: Model, entry: int) -> Iterator[Subgraph]:
+    """A subgraph, and those that it runs, once each."""
+    waiting, seen = [entry], {entry}
+    while waiting:
+        subgraph = model.subgraphs[waiting.pop()]
+        yield subgraph
+        for operator in subgraph.operators:
+            more = [i for i in _runs(operator) if 0 <= i < len(model.subgraphs) and i not in seen]
+            waiting += more
+            seen.update(more)
+
+
 def initial_variables(model: Model, entry: int) -> Iterator[tuple[str, TensorDef, Array | None]]:
     """The resource variables that a subgraph, and those that it runs, refer to: name, type and first value.
 
@@ -48,9 +62,7 @@ def initial_variables(model: Model, entry: int) -> Iterator[tuple[str, TensorDef
     """
     firsts: dict[str, Array] = {}
     types: dict[str, TensorDef] = {}
-    waiting, seen = [entry], {entry}
-    while waiting:
-        subgraph = model.subgraphs[waiting.pop()]
+    for subgraph in subgraphs_that_run(model, entry):
         handles: dict[int, str] = {}
         for operator in subgraph.operators:
             if operator.name == "VAR_HANDLE" and operator.outputs:
@@ -59,9 +71,6 @@ def initial_variables(model: Model, entry: int) -> Iterator[tuple[str, TensorDef
                 types.setdefault(handles.get(operator.inputs[0], ""), subgraph.tensors[operator.outputs[0]])
             elif operator.name == "ASSIGN_VARIABLE" and len(operator.inputs) == 2:
                 _note(model, subgraph, operator, handles, types, firsts, entry)
-            more = [i for i in _runs(operator) if 0 <= i < len(model.subgraphs) and i not in seen]
-            waiting += more
-            seen.update(more)
     for name, tensor in types.items():
         if name:
             yield name, tensor, firsts.get(name)

@@ -22,7 +22,17 @@ from nnefc.operators.statements import T, looped
 from nnefc.support.diagnostics import CompileError
 from nnefc.symbolic.dims import ceil_div, expression, known_less
 
-__all__ = ["Bernoulli", "Dropout", "Key", "Multinomial", "RandomNormal", "RandomUniform", "key_of_seed", "own_key"]
+__all__ = [
+    "Bernoulli",
+    "Dropout",
+    "Key",
+    "Multinomial",
+    "RandomNormal",
+    "RandomUniform",
+    "drawn_words",
+    "key_of_seed",
+    "own_key",
+]
 
 Key: TypeAlias = tuple[int, int]
 """Two words of 32 bits that tell one generator from another."""
@@ -44,34 +54,59 @@ def own_key(number: int) -> Key:
     return number, _UNSEEDED
 
 
+def _word(number: int) -> tirx.Expr:
+    return tirx.const(number & 0xFFFFFFFF, "uint32")
+
+
+def _product(word: Any, factor: int) -> tuple[tirx.Expr, tirx.Expr]:
+    """The upper and the lower word of a product; that of a known number is computed here, as TVM's are of 63 bits."""
+    if isinstance(word, int):
+        return _word(word * factor >> 32), _word(word * factor)
+    product = T.bind(word.astype("uint64") * tirx.const(factor, "uint64"))
+    return (product >> tirx.const(32, "uint64")).astype("uint32"), product.astype("uint32")
+
+
 def _philox(counter: Sequence[Any], key: Key) -> list[Any]:
-    """Four words of uint32, as variables bound by the IR builder, from four expressions of uint32."""
+    """Four words of uint32, as variables bound by the IR builder, from four expressions of uint32 or known numbers."""
     words = list(counter)
     for index in range(_MIXING_STEPS):
-        keys = [tirx.const((k + index * step) & 0xFFFFFFFF, "uint32") for k, step in zip(key, _WEYL, strict=True)]
-        products = [
-            T.bind(words[position].astype("uint64") * tirx.const(factor, "uint64"))
-            for position, factor in zip((0, 2), _MULTIPLIERS, strict=True)
-        ]
-        high = [(product >> tirx.const(32, "uint64")).astype("uint32") for product in products]
-        low = [product.astype("uint32") for product in products]
+        keys = [_word(k + index * step) for k, step in zip(key, _WEYL, strict=True)]
+        high, low = zip(*(_product(words[k], f) for k, f in zip((0, 2), _MULTIPLIERS, strict=True)), strict=True)
+        words = [_word(word) if isinstance(word, int) else word for word in words]
         words = [T.bind(high[1] ^ words[1] ^ keys[0]), low[1], T.bind(high[0] ^ words[3] ^ keys[1]), low[0]]
     return words
 
 
-def _drawn(at: Emitter, runs: Operand, key: Key, count: int) -> Operand:
-    """`count` words of uint32, or a few more."""
+def _parts(number: Any) -> list[tirx.Expr]:
+    """The lower and the upper word of a uint64."""
+    return [(number >> tirx.const(shift, "uint64")).astype("uint32") for shift in (0, 32)]
+
+
+def _after_runs(block: Any, runs: Any) -> list[tirx.Expr]:
+    """A counter whose lower half is the block of four words, and its upper half the run."""
+    return [*_parts(block), *_parts(runs)]
+
+
+def drawn_words(
+    at: Emitter,
+    runs: Operand,
+    key: Key,
+    count: int,
+    counter: Callable[[Any, Any], Sequence[Any]] = _after_runs,
+) -> Operand:
+    """`count` words of uint32, or a few more.
+
+    Args:
+        counter: gives the four words of uint32, or known numbers, for a block of four words and a run, both uint64.
+    """
     if known_less(_MAX, count):
         raise CompileError(f"{count} random numbers are too many for one tensor")
     blocks = ceil_div(count, 4)
 
     def write(runs: Any, out: Any) -> None:
         with T.serial(0, expression(blocks)) as block:
-            numbers = (block.astype("uint64"), runs[0].astype("uint64"))
-            lane_products = [
-                (number >> tirx.const(shift, "uint64")).astype("uint32") for number in numbers for shift in (0, 32)
-            ]
-            for lane, word in enumerate(_philox(lane_products, key)):
+            words = counter(block.astype("uint64"), runs[0].astype("uint64"))
+            for lane, word in enumerate(_philox(words, key)):
                 out[block * 4 + lane] = word
 
     return looped(at, write, [runs], [((blocks * 4,), "uint32")], "random_words")[0]
@@ -87,7 +122,7 @@ def _from_words(
     name: str,
 ) -> relax.Expr:
     """A tensor of which each element is made of `each` words; bound to a variable."""
-    words = _drawn(at, runs, key, each * math.prod(shape))
+    words = drawn_words(at, runs, key, each * math.prod(shape))
 
     def element(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
         position: Any = tirx.const(0, "int64")

@@ -29,6 +29,7 @@ __all__ = [
     "divided_by_power",
     "fixed_point_of",
     "fixed_points_of",
+    "scaled",
     "scaled_integers",
     "table_of",
 ]
@@ -84,6 +85,11 @@ def _scaled(x: tirx.Expr, multiplier: Any, shift: Any, shifts: Array) -> tirx.Ex
     less = high + (high >> tirx.const(31, "int32"))
     made = ((less >> tirx.max(zero - shift - one, zero)) + one) >> one
     return made if (shifts < 0).all() else tirx.Select(shift < zero, made, high)
+
+
+def scaled(x: tirx.Expr, multiplier: int, shift: int) -> tirx.Expr:
+    """An int32 times a known factor, as :class:`FixedPointScaling` computes it."""
+    return _scaled(x, tirx.const(multiplier, "int32"), tirx.const(shift, "int32"), np.array(shift))
 
 
 def _scaled_wide(x: tirx.Expr, multiplier: Any, shift: Any) -> tirx.Expr:

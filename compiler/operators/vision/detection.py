@@ -19,7 +19,7 @@ from nnefc.support.diagnostics import CompileError
 from nnefc.symbolic.dims import Dimension, Size, expression, is_known
 from nnefc.symbolic.unification import unify_dims
 
-__all__ = ["AffineGrid", "GridSample", "RoiResample"]
+__all__ = ["AffineGrid", "GridSample", "PositionSample", "RoiResample"]
 
 
 def _integer(value: Any) -> tirx.Expr:
@@ -272,3 +272,41 @@ class GridSample(Operator):
             case "border":
                 return x(*(clamped(i, 0, size - 1) for i, size in pairs))
         return x(*(_integer(tirx.nearbyint(self._reflected(i.astype(work), size))) for i, size in pairs))
+
+
+@dataclass(frozen=True)
+class PositionSample(Operator):
+    """Interpolates `x`, `[N, C, *spatial]`, linearly at positions that count elements, `[N, *results, rank]`.
+
+    The innermost coordinate of a position comes first. Elements outside of `x` are zeros. `tfa.image.resampler`.
+
+    Attributes:
+        bounded: whether the result is zero for positions beyond the centres of the first and last elements.
+    """
+
+    bounded: bool = False
+
+    def shape(self, x: Shape, positions: Shape) -> Shape:
+        """`[N, C, *results]`."""
+        return GridSample("linear", "zeros", True).shape(x, positions)
+
+    def lower(self, at: Emitter, x: Operand, positions: Operand) -> relax.Expr:
+        sizes, dtype = shape_of(x)[2:], dtype_of(x)
+
+        def element(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
+            x, positions = tensors
+            n, c, *out = index
+            found = [positions(n, *out, len(sizes) - 1 - axis).astype(dtype) for axis in range(len(sizes))]
+
+            def read(indices: list[Any]) -> Any:
+                inside = [bound for i, size in zip(indices, sizes, strict=True) for bound in (i >= 0, i < size)]
+                return tirx.if_then_else(tirx.all(*inside), x(n, c, *indices), tirx.const(0, dtype))
+
+            pairs = list(zip(found, sizes, strict=True))
+            value = _interpolated(read, [clamped(p, _like(p, -2), _like(p, size + 1)) for p, size in pairs])
+            if not self.bounded:
+                return value
+            inside = [bound for p, size in pairs for bound in (p >= _like(p, 0), p <= _like(p, size - 1))]
+            return tirx.Select(tirx.all(*inside), value, _like(value, 0))
+
+        return at.elements(self.shape(shape_of(x), shape_of(positions)), element, x, positions, name="position_sample")

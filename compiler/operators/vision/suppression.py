@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from tvm import tirx
@@ -15,10 +15,10 @@ from nnefc.operators.statements import T, looped
 from nnefc.operators.tensor.data_dependent_selection import first_of
 from nnefc.operators.tensor.data_dependent_sizes import data_dependent_size
 from nnefc.support.diagnostics import CompileError
-from nnefc.symbolic.dims import expression, minimum
+from nnefc.symbolic.dims import Dimension, expression, minimum
 from nnefc.symbolic.unification import unify_shapes
 
-__all__ = ["NonMaxSuppression"]
+__all__ = ["NonMaxSuppression", "PaddedSuppression"]
 
 _ZERO = tirx.const(0, "int64")
 
@@ -65,6 +65,8 @@ class NonMaxSuppression(Operator):
     minimum: float | None
     centred: bool
 
+    is_padded: ClassVar[bool] = False
+
     def lower(
         self,
         at: Emitter,
@@ -76,21 +78,38 @@ class NonMaxSuppression(Operator):
     ) -> Operand:
         """Of boxes `[N, n, 4]` and scores `[N, classes, n]`; what the attributes leave open are tensors of one
         element."""
+        given = {"maximum": maximum, "overlap": overlap, "minimum": min_score}
+        named = {name: operand for name, operand in given.items() if operand is not None}
+        limit = self._limit(boxes, scores)
+        if isinstance(boxes, np.ndarray) and isinstance(scores, np.ndarray) and not named:
+            return self._of_arrays(boxes, scores)
+        if is_empty((limit,)):
+            return np.zeros((0, 3), np.int64)
+        kept, count = self._rows(at, boxes, scores, named, limit)
+        return first_of(at, kept, data_dependent_size(at, at.expr(count), limit, "boxes"))
+
+    def _limit(self, boxes: Operand, scores: Operand) -> Dimension:
+        """How many boxes may be kept.
+
+        Raises:
+            CompileError: boxes and scores do not fit each other.
+        """
         b, s = shape_of(boxes), shape_of(scores)
         if len(b) != 3 or len(s) != 3 or not unify_shapes((b[2], s[2], s[0]), (4, b[1], b[0])):
             raise CompileError(f"boxes {list(b)} and scores {list(s)} do not fit each other")
-        given = {"maximum": maximum, "overlap": overlap, "minimum": min_score}
-        named = {name: operand for name, operand in given.items() if operand is not None}
-        if isinstance(boxes, np.ndarray) and isinstance(scores, np.ndarray) and not named:
-            return self._of_arrays(boxes, scores)
-        limit = math.prod(s[:2]) * (s[2] if self.maximum is None else minimum(s[2], self.maximum))
-        if is_empty((limit,)):
-            return np.zeros((0, 3), np.int64)
-        results = [((limit, 3), "int64"), ((1,), "int64"), ((s[2],), "int64"), ((3,), "int64")]
-        kept, count, *_ = looped(at, self._writer(s, named), [boxes, scores, *named.values()], results, "suppression")
-        return first_of(at, kept, data_dependent_size(at, at.expr(count), limit, "boxes"))
+        return math.prod(s[:2]) * (s[2] if self.maximum is None else minimum(s[2], self.maximum))
 
-    def _writer(self, shape: Shape, named: Iterable[str]) -> Callable[..., None]:
+    def _rows(
+        self, at: Emitter, boxes: Operand, scores: Operand, named: Mapping[str, Operand], limit: Dimension
+    ) -> tuple[Operand, Operand]:
+        """The rows of the boxes that are kept, `[limit, 3]`, and their number, `[1]`."""
+        shape = shape_of(scores)
+        results = [((limit, 3), "int64"), ((1,), "int64"), ((shape[2],), "int64"), ((3,), "int64")]
+        writer = self._writer(shape, named, limit)
+        kept, count, *_ = looped(at, writer, [boxes, scores, *named.values()], results, "suppression")
+        return kept, count
+
+    def _writer(self, shape: Shape, named: Iterable[str], limit: Dimension) -> Callable[..., None]:
         """Of each class, take the box of the highest score until none is left; those that overlap with it go too."""
         images, classes, boxes = map(expression, shape)
 
@@ -99,6 +118,9 @@ class NonMaxSuppression(Operator):
             *operands, kept, count, left, state = buffers
             limits = _Limits.of(self, {name: buffer[0] for name, buffer in zip(named, operands, strict=True)})
             count[0] = _ZERO
+            if self.is_padded:
+                with T.serial(0, expression(limit * 3)) as element:
+                    kept[element] = _ZERO
             with T.serial(0, images) as image, T.serial(0, classes) as class_:
                 line = (image * classes + class_) * boxes
                 state[0] = _ZERO
@@ -194,3 +216,24 @@ class NonMaxSuppression(Operator):
             if not (common > self.overlap * (areas[box] + areas[kept] - common)).any():
                 kept.append(int(box))
         return kept
+
+
+@dataclass(frozen=True)
+class PaddedSuppression(NonMaxSuppression):
+    """The rows of :class:`NonMaxSuppression`, followed by zeros up to as many as may be kept, and their number, `[1]`.
+
+    Sizes do not depend on data, so that machines without a heap compute it. `maximum` is an attribute.
+    """
+
+    is_padded: ClassVar[bool] = True
+
+    def lower(self, at: Emitter, boxes: Operand, scores: Operand) -> tuple[Operand, Operand]:  # type: ignore[override]
+        """Of boxes `[N, n, 4]` and scores `[N, classes, n]`; int64."""
+        limit = self._limit(boxes, scores)
+        if isinstance(boxes, np.ndarray) and isinstance(scores, np.ndarray):
+            rows = self._of_arrays(boxes, scores)
+            padded = np.concatenate([rows, np.zeros((int(limit) - len(rows), 3), np.int64)])
+            return padded, np.array([len(rows)], np.int64)
+        if is_empty((limit,)):
+            return np.zeros((0, 3), np.int64), np.zeros(1, np.int64)
+        return self._rows(at, boxes, scores, {}, limit)

@@ -9,6 +9,7 @@ import pytest
 from tflite_files import Graph, model_file, reference
 
 import nnefc
+from nnefc.frontends.tflite import load
 
 pytest.importorskip("ai_edge_litert")
 
@@ -22,6 +23,7 @@ def compared(graph: Graph, values: list[np.ndarray], folder: Path, each: int = 1
     path = folder / "model.tflite"
     path.write_bytes(content)
     (wanted,) = reference(content, values)
+    assert load(path).all_data_dependent_sizes == (), "machines without a heap have no sizes that depend on data"
     names = [graph.tensors[index]["name"] for index in graph.inputs]
     found = list(nnefc.compile(path).run(dict(zip(names, values, strict=True))).values())
     count = int(wanted[-1].reshape(-1)[0])

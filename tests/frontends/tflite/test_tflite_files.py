@@ -136,16 +136,15 @@ def test_transposed_convolutions_of_mediapipe_have_a_bias(tmp_path: Path) -> Non
     x = graph.input((1, 3, 4, 3))
     operands = [x, graph.tensor(w.shape, value=w), graph.tensor(bias.shape, value=bias)]
     options = np.frombuffer(np.array([1, 2, 2], "<i4").tobytes(), np.uint8)
-    graph.add("Convolution2DTransposeBias", operands, [graph.output((1, 6, 8, 2))], custom_options=options)
+    graph.add("Convolution2DTransposeBias", operands, [graph.output((1, 5, 8, 2))], custom_options=options)
     given = RNG.standard_normal((1, 3, 4, 3)).astype(np.float32)
     made = next(iter(nnefc.compile(written(tmp_path, model_file(graph))).run({"t0": given}).values()))
     wanted = np.zeros((1, 6, 8, 2)) + bias
     for i in range(3):
         for j in range(4):
-            wanted[0, 2 * i : 2 * i + 2, 2 * j : 2 * j + 2] += np.einsum(
-                "ohwc,c->hwo", np.moveaxis(w, 0, 0), given[0, i, j]
-            )
-    np.testing.assert_allclose(made, wanted, atol=1e-5)
+            wanted[0, 2 * i : 2 * i + 2, 2 * j : 2 * j + 2] += np.einsum("ohwc,c->hwo", w, given[0, i, j])
+    # Of an odd number of rows MediaPipe cuts off the last one of the result.
+    np.testing.assert_allclose(made, wanted[:, :5], atol=1e-5)
 
 
 def test_flexbuffers_are_read() -> None:

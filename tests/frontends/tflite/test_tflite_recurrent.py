@@ -70,24 +70,86 @@ def add_layer(graph: Graph, name: str) -> None:
     graph.add(name, given, results, "LSTMOptions" if single else "UnidirectionalSequenceLSTMOptions", **tanh)
 
 
+def integers(graph: Graph, shape: tuple[int, ...], dtype: str, scale: float, limit: int = 127) -> int:
+    """A constant of random integers up to a limit."""
+    return graph.tensor(shape, dtype, RNG.integers(-limit, limit + 1, shape).astype(dtype), scale=scale)
+
+
+def add_integer_lstm(graph: Graph, whole: bool, single: bool) -> None:
+    """An LSTM with 8-bit weights and 16-bit cells; if `whole`, with peepholes, clips and coupled gates.
+
+    Whole ones, and single steps, are projected. LiteRT takes peepholes of a projected layer for the wrong cells, unless
+    there are as many cells as outputs.
+    """
+    outputs, scales = CELLS if whole or not single else 2, (0.02, 0.01, 0.008)
+    shape = (BATCH, DEPTH) if single else (BATCH, TIME, DEPTH)
+    given = [graph.input(shape, "int8", scale=scales[0], zero=3)]
+    for depth, factor in ((DEPTH, scales[1]), (outputs, 0.012)):
+        coupled = [-1] if whole else [integers(graph, (CELLS, depth), "int8", factor)]
+        given += coupled + [integers(graph, (CELLS, depth), "int8", factor) for _ in range(3)]
+    peepholes = [integers(graph, (CELLS,), "int16", 2e-5, 30000) if whole else -1 for _ in range(3)]
+    biases = [integers(graph, (CELLS,), "int32", scales[0] * scales[1], 3000) for _ in range(4)]
+    if whole:
+        peepholes[0] = biases[0] = -1
+    given += [*peepholes, *biases]
+    if whole or single:
+        given += [integers(graph, (outputs, CELLS), "int8", 0.009), integers(graph, (outputs,), "int32", 7e-5, 900)]
+    else:
+        given += [-1, -1]
+    given += [graph.tensor((BATCH, outputs), "int8", scale=scales[2], zero=-2, is_variable=True)]
+    given += [graph.tensor((BATCH, CELLS), "int16", scale=2.0**-11, is_variable=True), -1, -1, -1, -1]
+    gates = [graph.tensor((), "int16", scale=2.0**-12) for _ in range(4)]
+    hidden = graph.tensor((), "int8", scale=0.0075, zero=4)
+    clips = {"cell_clip": 0.9, "proj_clip": 0.4} if whole else {}
+    name, options = ("LSTM", "LSTMOptions") if single else (
+        "UNIDIRECTIONAL_SEQUENCE_LSTM", "UnidirectionalSequenceLSTMOptions")  # fmt: skip
+    made = graph.output((), "int8", scale=scales[2], zero=-2)
+    graph.add(name, given, [made], options, intermediates=[*gates, hidden], fused_activation_function=4, **clips)
+
+
+def add_integer_svdf(graph: Graph) -> None:
+    rank, memory = 2, 3
+    x = graph.input((BATCH, DEPTH), "int8", scale=0.02, zero=3)
+    given = [
+        x,
+        integers(graph, (2 * CELLS, DEPTH), "int8", 0.01),
+        integers(graph, (2 * CELLS, memory), "int16", 3e-4, 3000),
+    ]
+    given += [integers(graph, (CELLS,), "int32", 3e-7, 1 << 20)]
+    given += [graph.tensor((BATCH, 2 * CELLS * memory), "int16", scale=1e-3, is_variable=True)]
+    made = graph.output((BATCH, CELLS), "int8", scale=0.02, zero=-100)
+    graph.add("SVDF", given, [made], "SVDFOptions", rank=rank, fused_activation_function=1)
+
+
 LAYERS = (
     "SVDF", "RNN", "UNIDIRECTIONAL_SEQUENCE_RNN", "BIDIRECTIONAL_SEQUENCE_RNN", "LSTM", "UNIDIRECTIONAL_SEQUENCE_LSTM",
     "BIDIRECTIONAL_SEQUENCE_LSTM",
 )  # fmt: skip
 
 
-def test_layers_agree_over_several_runs(tmp_path: Path) -> None:
+@pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_layers_agree_over_several_runs(whole: bool, tmp_path: Path) -> None:
+    """Integers give the same bits."""
     graph = Graph()
-    for name in LAYERS:
+    for name in LAYERS if whole else LAYERS[2:]:  # the others are single steps, and real SVDF
         add_layer(graph, name)
+    add_integer_lstm(graph, whole=True, single=False)
+    add_integer_svdf(graph)
+    if whole:
+        add_integer_lstm(graph, whole=False, single=False)
+        add_integer_lstm(graph, whole=False, single=True)
     content = model_file(graph)
     path = tmp_path / "model.tflite"
     path.write_bytes(content)
     session = nnefc.compile(path).load()
-    shapes = [graph.tensors[index]["shape"] for index in graph.inputs]
-    runs = [[real(*shape) for shape in shapes] for _ in range(3)]
-    names = [graph.tensors[index]["name"] for index in graph.inputs]
+    inputs = [graph.tensors[index] for index in graph.inputs]
+    runs = [
+        [RNG.integers(-128, 128, t["shape"], np.int8) if t["type"] else real(*t["shape"]) for t in inputs]
+        for _ in range(3)
+    ]
+    names = [each["name"] for each in inputs]
     for run, wanted in zip(runs, reference(content, *runs), strict=True):
         found = session.run(dict(zip(names, run, strict=True)))
         for (name, mine), other in zip(found.items(), wanted, strict=True):
-            np.testing.assert_allclose(mine, other, atol=2e-6, err_msg=name)
+            assert mine.dtype == other.dtype
+            np.testing.assert_allclose(mine, other, atol=2e-6 if mine.dtype == np.float32 else 0, err_msg=name)

@@ -521,6 +521,22 @@ def _indexing() -> list[Case]:
         Case("GATHER", [F((2, 3, 5, 4)), rows], [OUT], "GatherOptions", {"axis": 2, "batch_dims": 1}),
         Case("GATHER_ND", [F((5, 4)), C([[1, 2], [4, 0], [3, 3]])], [OUT]),
         Case("EMBEDDING_LOOKUP", [F((6,), "int32", low=0, high=4), F((5, 4))], [OUT]),
+        *(
+            Case(
+                "EMBEDDING_LOOKUP_SPARSE",
+                [
+                    C([3, 0, 3, 1]),
+                    C([[0, 0], [0, 2], [2, 0], [2, 1]]),
+                    C([3, 4]),
+                    C([0.5, -2, 1, 1.5], "float32"),
+                    F((5, 2)),
+                ],
+                [OUT],
+                "EmbeddingLookupSparseOptions",
+                {"combiner": k},
+            )
+            for k in range(3)
+        ),
         Case("ONE_HOT", [rows, C(5), C(2.0, "float32"), C(-1.0, "float32")], [OUT], "OneHotOptions", {"axis": -1}),
         Case("ONE_HOT", [rows, C(5), C(2.0, "float32"), C(-1.0, "float32")], [OUT], "OneHotOptions", {"axis": 0}),
         Case("TOPK_V2", [F((3, 9)), C(4)], [OUT, T((), "int32")]),

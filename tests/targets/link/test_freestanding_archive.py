@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import shutil
 import subprocess
 from pathlib import Path
@@ -13,6 +14,7 @@ import nnefc
 from nnefc.support.diagnostics import CompileError
 from nnefc.targets.description.freestanding_source import arena_bytes, freestanding_header, freestanding_source
 from nnefc.targets.description.library import LibraryDescription, TensorDescription
+from nnefc.targets.description.weights_image import WeightsImage
 from nnefc.targets.link.elf_file import RELOCATABLE, ElfFile
 from nnefc.targets.link.toolchain import RUNTIME
 from nnefc.targets.link.zig import zig
@@ -121,9 +123,50 @@ def test_other_files_are_errors(name: str, digits: nnefc.Artifact, tmp_path: Pat
     assert ".a" in (raised.value.hint or "")
 
 
-def test_weights_in_a_file_are_an_error(digits: nnefc.Artifact, tmp_path: Path) -> None:
-    with pytest.raises(CompileError, match="cannot map"):
-        digits.export(tmp_path / "net.a", weights="separate")
+def test_weights_may_be_an_image_of_their_own(digits: nnefc.Artifact, tmp_path: Path) -> None:
+    digits.export(tmp_path / "digits.a", name="digits", weights="separate")
+    subprocess.run([*zig(), "ar", "x", "digits.a"], cwd=tmp_path, check=True)
+    found = symbols(tmp_path / "digits.o")
+    assert {name for name, defined in found.items() if defined} == {"digits_check_weights", "digits_run"}
+    assert ".rodata.digits_constants" not in sections(tmp_path / "digits.o")
+    content, header = (tmp_path / "digits.weights").read_bytes(), (tmp_path / "digits.h").read_text()
+    assert content[:8] == b"NNEFCIMG" and f"#define DIGITS_WEIGHTS_BYTES {len(content)} " in header
+    assert f"_IDENTITY 0x{int.from_bytes(content[16:24], 'little'):016x}ull" in header
+    assert "float *probability, void *arena, const void *weights);" in header
+
+
+def test_images_are_not_encrypted(digits: nnefc.Artifact, tmp_path: Path) -> None:
+    with pytest.raises(CompileError, match="cannot be encrypted"):
+        digits.export(tmp_path / "net.a", encrypt=bytes(32))
+
+
+def test_a_run_begins_by_comparing_the_image_with_the_code(tmp_path: Path) -> None:
+    """The functions around a network, compiled for this machine: its own returns its first constant."""
+    tensor = TensorDescription("y", "bool", ())
+    states = {"states": (TensorDescription("s", "int8", (2,)),), "state_bytes": 2, "state_initial_offset": 4}
+    description = LibraryDescription("m", "cortex-m4", "", (), (tensor,), constant_bytes=6, prefix="m", **states)
+    image, data = WeightsImage(0x123456789ABCDEF0, 70, 64), b"\x07abcde"
+    source = freestanding_source(description, image)
+    (tmp_path / "m.c").write_text(
+        f"{source}\n"
+        "volatile int32_t nnefc_failed;\n"
+        "int32_t nnefc_network(void *y, uint8_t *states, uint8_t *arena, const uint8_t *constants) {\n"
+        "    (void)y; (void)arena; return constants[0] * 256 + states[0];\n}\n"
+    )
+    words = [*zig(), "cc", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", f"-I{RUNTIME}", "m.c", "-o", "m.so"]
+    subprocess.run(words, cwd=tmp_path, check=True)
+    library, arena = ctypes.CDLL(str(tmp_path / "m.so")), ctypes.create_string_buffer(128)
+    whole = image.header([data]) + data
+
+    def run(content: bytes) -> tuple[int, int]:
+        library.m_reset(arena, content)
+        return library.m_check_weights(content, len(content)), library.m_run(arena, arena, content)
+
+    assert run(whole) == (0, 7 * 256 + ord("d"))
+    assert run(whole[:-1] + b"x") == (3, 7 * 256 + ord("d"))
+    assert run(whole[:16] + b"x" + whole[17:]) == (2, -1)
+    assert run(b"x" + whole[1:]) == (1, -1)
+    assert library.m_check_weights(whole, 69) == 1
 
 
 def test_dynamic_dimensions_are_an_error(tmp_path: Path) -> None:

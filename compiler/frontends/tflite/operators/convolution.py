@@ -25,7 +25,7 @@ from nnefc.operators.nn.quantization import IntegerConvolution
 from nnefc.operators.nn.window import Window, same_padding
 from nnefc.operators.tensor.shape import Reshape, Transpose
 from nnefc.support.diagnostics import CompileError
-from nnefc.symbolic.dims import Dimension, ceil_div
+from nnefc.symbolic.dims import Dimension, ceil_div, greatest
 
 __all__: list[str] = []
 
@@ -186,11 +186,11 @@ def _mediapipe_transpose(at: Lowering, node: Node) -> Result:
         raise CompileError("its options are not known")
     x, w = at.channels_first(node.operand(0)), _weights_first(at, node.operand(1), (3, 0, 1, 2))
     window, sizes = Window.of(shape_of(w)[2:], (stride_h, stride_w)), shape_of(x)[2:]
-    if padding == 1:
-        results = [size * step for size, step in zip(sizes, window.stride, strict=True)]
-        window = window.padded(same_padding(window, results, sizes))
-        beyond = tuple(size - made for size, made in zip(results, window.spread(sizes), strict=True))
-    else:
-        beyond = (0, 0)
+    if padding == 1:  # of an image whose size the stride does not divide more is cut off than elsewhere
+        less = [
+            greatest(0, reach - 1 - (size - 1) % step)
+            for reach, size, step in zip(window.size, sizes, window.stride, strict=True)
+        ]
+        window = window.padded(tuple((each // 2, each - each // 2) for each in less))
     bias = at.apply(Reshape((-1,)), node.operand(2))
-    return at.channels_last(at.apply(TransposedConvolution(window, 1, beyond), x, w, bias))
+    return at.channels_last(at.apply(TransposedConvolution(window, 1, (0, 0)), x, w, bias))

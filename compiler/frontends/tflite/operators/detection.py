@@ -10,14 +10,12 @@ from nnefc.operators.base import Array, rank_of, shape_of
 from nnefc.operators.math.casting import Cast
 from nnefc.operators.math.elementwise import Where, apply
 from nnefc.operators.nn.quantization import Dequantization
-from nnefc.operators.tensor.creation import SizeValues
 from nnefc.operators.tensor.indexing import Gather
 from nnefc.operators.tensor.padding import Pad
 from nnefc.operators.tensor.shape import Concat, RepeatElements, Reshape, Slice
 from nnefc.operators.tensor.sorting import TopK
-from nnefc.operators.vision.suppression import NonMaxSuppression
+from nnefc.operators.vision.suppression import PaddedSuppression
 from nnefc.support.diagnostics import CompileError
-from nnefc.symbolic.arrays import of_elements
 from nnefc.symbolic.dims import is_known
 
 __all__: list[str] = []
@@ -36,13 +34,12 @@ def _selected(
     count = shape_of(scores)[0]
     if not is_known(count) or not 0 < maximum <= _MAX_DETECTIONS:
         raise CompileError(f"{maximum} of {count} boxes cannot be kept")
-    layer = NonMaxSuppression(min(maximum, count), overlap, threshold, False)
-    rows = at.apply(layer, at.reshaped(boxes, (1, count, 4)), at.reshaped(scores, (1, 1, count)))
-    kept = shape_of(rows)[0]
-    column = at.apply(Reshape((kept,)), at.apply(Slice({1: (2, 1, 1)}), rows))
-    number = at.apply(SizeValues(of_elements([kept], (1,)), "int32"))
-    indices = at.apply(Pad(((0, maximum - kept),)), column)
-    return at.reshaped(indices, (maximum,)), number
+    limit = min(maximum, count)
+    layer = PaddedSuppression(limit, overlap, threshold, False)
+    rows, number = at.apply(layer, at.reshaped(boxes, (1, count, 4)), at.reshaped(scores, (1, 1, count)))
+    column = at.apply(Reshape((limit,)), at.apply(Slice({1: (2, 1, 1)}), rows))
+    indices = at.apply(Pad(((0, maximum - limit),)), column) if limit < maximum else column
+    return indices, at.apply(Cast("int32"), number)
 
 
 def _rows(at: Lowering, table: Operand, indices: Operand, is_kept: Operand) -> Operand:

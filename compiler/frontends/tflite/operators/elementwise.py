@@ -195,16 +195,26 @@ def _add_n(at: Lowering, node: Node) -> Result:
 
 # Comparisons.
 
-_COMPARISONS = ("LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL", "EQUAL", "NOT_EQUAL")
+_COMPARED = (*_NUMBERS, "bool", "int8", "uint8", "int16")
 
 
-@operator(*_COMPARISONS, types=(*_NUMBERS, "bool", "int8", "uint8", "int16"))
+@operator("LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL", types=_COMPARED)
 def _compare(at: Lowering, node: Node) -> Result:
     x, y = node.operand(0), node.operand(1)
     if node.dtype(0) in ("int8", "uint8") and node.is_quantized(0) and node.is_quantized(1):
         (one, zero), (other, zero_y) = (single(node.quantization(k)) for k in (0, 1))
         x, y = (rescaled(at, e, float(s), "int32", -z, left=8) for e, s, z in ((x, one, zero), (y, other, zero_y)))
     return at.pointwise(lambda x, y: Elementwise(node.name.lower()).lower(at, x, y), x, y)
+
+
+@operator("EQUAL", "NOT_EQUAL", types=(*_COMPARED, "string"))
+def _equal(at: Lowering, node: Node) -> Result:
+    if node.dtype(0) != "string":
+        return _compare(at, node)
+    from nnefc.operators.text.strings import TextEqual  # few networks have strings
+
+    made = at.apply(TextEqual(), node.operand(0), node.operand(1))
+    return made if node.name == "EQUAL" else apply(at, "logical_not", made)
 
 
 @operator("SELECT", "SELECT_V2", types=("bool",))

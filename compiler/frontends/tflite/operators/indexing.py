@@ -16,10 +16,10 @@ from nnefc.operators.tensor.creation import Full
 from nnefc.operators.tensor.data_dependent_selection import NonZero, Unique
 from nnefc.operators.tensor.indexing import Gather, GatherND, OneHot, ReverseSequence
 from nnefc.operators.tensor.scatter import ScatterND
-from nnefc.operators.tensor.shape import Concat, Expand, Reshape, Transpose, Unsqueeze
+from nnefc.operators.tensor.shape import Concat, Expand, Reshape, Slice, Transpose, Unsqueeze
 from nnefc.operators.tensor.sorting import TopK
 from nnefc.support.diagnostics import CompileError
-from nnefc.symbolic.dims import is_known
+from nnefc.symbolic.dims import Dimension, is_known
 
 __all__: list[str] = []
 
@@ -62,6 +62,35 @@ def _embedding(at: Lowering, node: Node) -> Result:
         shape = (*shape_of(scales), *[1] * (rank_of(rows) - rank_of(scales)))
         return apply(at, "multiply", at.apply(Cast("float32"), rows), at.reshaped(scales, shape))
     return rows
+
+
+@operator("EMBEDDING_LOOKUP_SPARSE", types=("int32",))
+def _sparse_embedding(at: Lowering, node: Node) -> Result:
+    """Weighted rows of a table, added up in the rows of the result that indices name: sums, means, or sums divided by
+    the norm of the weights.
+    """
+    ids, indices, weights, params = (node.operand(k) for k in (0, 1, 3, 4))
+    target, combiner = tuple(node.sizes(2, "the shape"))[:-1], int(node.options.combiner)
+    tail, count = shape_of(params)[1:], shape_of(ids)[0]
+    if not target or shape_of(indices)[1:] != (len(target) + 1,) or dtype_of(params) != "float32":
+        raise CompileError(f"indices {list(shape_of(indices))} of {dtype_of(params)} do not fit {list(target)}")
+    if combiner not in (0, 1, 2):
+        raise CompileError(f"there is no combiner {combiner}")
+    where = at.apply(Cast("int64"), at.apply(Slice({1: (0, len(target), 1)}), indices))
+    rows, factors = at.apply(Gather(0), params, ids), at.reshaped(weights, (count, *[1] * len(tail)))
+
+    def added(values: Operand, shape: tuple[Dimension, ...]) -> Operand:
+        made: Operand = at.apply(ScatterND("add"), at.apply(Full(shape, 0, "float32")), where, values)
+        return made
+
+    made = added(apply(at, "multiply", rows, factors), (*target, *tail))
+    if not combiner:
+        return made
+    total = added(weights if combiner == 1 else apply(at, "square", weights), target)
+    divisor = total if combiner == 1 else apply(at, "sqrt", total)
+    empty = apply(at, "equal", total, np.zeros((), np.float32))
+    divisor = at.apply(Where(), empty, np.ones((), np.float32), divisor)
+    return apply(at, "divide", made, at.reshaped(divisor, (*target, *[1] * len(tail))))
 
 
 @operator("ONE_HOT", types=("int32", "int64"))

@@ -1,4 +1,4 @@
-"""Poolings: means, maxima and norms of windows; MediaPipe's maxima with positions and their inverse."""
+"""Poolings: means, maxima and norms of windows."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from nnefc.frontends.tflite.lowering import FLOATS, Lowering, Node, Operand, Result, Value, operator
+from nnefc.frontends.tflite.operators.quantized_recurrent import lower_integer_lstm, lower_integer_svdf
 from nnefc.frontends.tflite.quantized import activated, activation_name
 from nnefc.operators.base import shape_of
 from nnefc.operators.math.casting import Cast
@@ -119,25 +120,32 @@ def _lstm(
     return at.bound(made), after
 
 
-def _check_float_layers(node: Node, first: int, last: int) -> None:
+def _check_layers(node: Node, first: int, last: int) -> None:
     if any(value is not None for value in node.inputs[first:last]):
         raise CompileError("layer normalization in the cells is not supported")
 
 
-@operator("UNIDIRECTIONAL_SEQUENCE_LSTM", types=FLOATS, limits="layer normalization, clips, integer cells")
+_INTEGER_LIMITS = "layer normalization, clips of reals, cells of 8 bits"
+
+
+def _one_way(at: Lowering, node: Node, x: Operand) -> Operand:
+    """The hidden states of a layer in one direction, `[T, B, O]`."""
+    _check_layers(node, 20, 24)
+    return lower_integer_lstm(at, node, x) if node.dtype(0) == "int8" else _lstm(at, node, x, 1, (18, 19))[0]
+
+
+@operator("UNIDIRECTIONAL_SEQUENCE_LSTM", types=(*FLOATS, "int8"), limits=_INTEGER_LIMITS)
 def _sequence_lstm(at: Lowering, node: Node) -> Result:
-    _check_float_layers(node, 20, 24)
-    made, _ = _lstm(at, node, _time_first(at, node, node.operand(0)), 1, (18, 19))
+    made = _one_way(at, node, _time_first(at, node, node.operand(0)))
     return made if node.options.time_major else at.apply(Transpose((1, 0, 2)), made)
 
 
-@operator("LSTM", types=FLOATS, limits="basic kernels, layer normalization, clips, integer cells")
+@operator("LSTM", types=(*FLOATS, "int8"), limits=f"basic kernels, {_INTEGER_LIMITS}")
 def _single_lstm(at: Lowering, node: Node) -> Result:
     if node.options.kernel_type:
         raise CompileError("the basic kernel is not supported")
-    _check_float_layers(node, 20, 24)
     x = node.operand(0)
-    made, _ = _lstm(at, node, at.reshaped(x, (1, *shape_of(x))), 1, (18, 19))
+    made = _one_way(at, node, at.reshaped(x, (1, *shape_of(x))))
     return at.reshaped(made, shape_of(made)[1:])
 
 
@@ -187,9 +195,11 @@ def _both_rnn(at: Lowering, node: Node) -> Result:
     return _both(at, node, _rnn(at, node, x, 1, 4), _rnn(at, node, x, 5, 8, backwards=True))
 
 
-@operator("SVDF", types=FLOATS, limits="integer activations")
+@operator("SVDF", types=(*FLOATS, "int8"))
 def _svdf(at: Lowering, node: Node) -> Result:
     """Each filter of a feature and a time filter over the last steps (Nakkiran et al., 2015); ranks are summed."""
+    if node.dtype(0) == "int8":
+        return lower_integer_svdf(at, node)
     x, feature, over_time = node.operand(0), _needed(at, node, 1), _needed(at, node, 2)
     filters, memory = shape_of(over_time)
     batch, rank = shape_of(x)[0], node.options.rank

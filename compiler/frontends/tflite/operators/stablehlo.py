@@ -27,7 +27,7 @@ from nnefc.operators.tensor.shape import Slice, Squeeze, Transpose
 from nnefc.support.diagnostics import CompileError
 from nnefc.symbolic.dims import Dimension, is_known
 
-__all__: list[str] = []
+__all__ = ["dimensions_of", "function_of", "ints_of"]
 
 _MAX_STEPS = 1 << 10
 """Positions of a window whose product is written out."""
@@ -56,17 +56,18 @@ def _cube_root(at: Lowering, node: Node) -> Result:
 # Dimension numbers.
 
 
-def _ints(numbers: Any) -> tuple[int, ...]:
+def ints_of(numbers: Any) -> tuple[int, ...]:
+    """The numbers of an option that is a vector."""
     return tuple(int(number) for number in numbers)
 
 
-def _dimensions(node: Node, name: str, rank: int) -> tuple[int, ...]:
+def dimensions_of(node: Node, name: str, rank: int) -> tuple[int, ...]:
     """An option that lists distinct dimensions.
 
     Raises:
         CompileError: one is out of range, or is there twice.
     """
-    found = _ints(getattr(node.options, name))
+    found = ints_of(getattr(node.options, name))
     if len(set(found)) != len(found) or not all(0 <= axis < rank for axis in found):
         raise CompileError(f"{name} is {list(found)}: these are not distinct dimensions below {rank}")
     return found
@@ -104,9 +105,9 @@ def _elements_of_windows(at: Lowering, starts: Operand, sizes: Sequence[int]) ->
 @operator("STABLEHLO_GATHER")
 def _gather(at: Lowering, node: Node) -> Result:
     """Windows of `slice_sizes` at starts that are moved so that they lie inside."""
-    x, sizes = node.operand(0), _ints(node.options.slice_sizes)
+    x, sizes = node.operand(0), ints_of(node.options.slice_sizes)
     shape, rank = shape_of(x), rank_of(x)
-    mapped, collapsed = (_dimensions(node, name, rank) for name in ("start_index_map", "collapsed_slice_dims"))
+    mapped, collapsed = (dimensions_of(node, name, rank) for name in ("start_index_map", "collapsed_slice_dims"))
     if len(sizes) != rank or not all(size == 1 for axis, size in enumerate(sizes) if axis in collapsed):
         raise CompileError(f"slice_sizes {list(sizes)} do not fit the operand {list(shape)}")
     if not is_known(*shape) or any(size > whole for size, whole in zip(sizes, shape, strict=True)):
@@ -125,7 +126,7 @@ def _gather(at: Lowering, node: Node) -> Result:
         at.apply(Squeeze(tuple(sorted(batch + order.index(axis) for axis in collapsed))), made) if collapsed else made
     )
     kept = [axis for axis in order if axis not in collapsed]
-    offsets = _dimensions(node, "offset_dims", batch + len(kept))
+    offsets = dimensions_of(node, "offset_dims", batch + len(kept))
     if len(offsets) != len(kept):
         raise CompileError(f"offset_dims {list(offsets)} do not fit slices of {len(kept)} dimensions")
     windows = [batch + kept.index(axis) for axis in sorted(kept)]
@@ -147,9 +148,9 @@ def _scatter(at: Lowering, node: Node) -> Result:
         raise CompileError("a scatter of several tensors is not supported")
     x, updates = node.operand(0), node.operand(2)
     shape, rank = shape_of(x), rank_of(x)
-    mapped = _dimensions(node, "scatter_dims_to_operand_dims", rank)
-    inserted = _dimensions(node, "inserted_window_dims", rank)
-    windows = _dimensions(node, "update_window_dims", rank_of(updates))
+    mapped = dimensions_of(node, "scatter_dims_to_operand_dims", rank)
+    inserted = dimensions_of(node, "inserted_window_dims", rank)
+    windows = dimensions_of(node, "update_window_dims", rank_of(updates))
     starts = _index_vectors(at, node, len(mapped))
     batch = rank_of(starts) - 1
     spread = [axis for axis in range(rank) if axis not in inserted]
@@ -171,7 +172,7 @@ def _scatter(at: Lowering, node: Node) -> Result:
     source = dict(zip(spread, sorted(windows), strict=True))
     moved = at.apply(Transpose((*around, *(source[axis] for axis in order if axis in source))), updates)
     moved = at.reshaped(moved, (*shape_of(moved)[:batch], *(sizes[axis] for axis in order)))
-    reduction = _function_of(at, node.options.update_computation_subgraph_index, node.dtype(0))
+    reduction = function_of(at, node.options.update_computation_subgraph_index, node.dtype(0))
     made = _written(at, at.apply(Transpose(order), x), positions, moved, reduction, len(indexed))
     return Transpose(tuple(map(order.index, range(rank)))).lower(at, made)
 
@@ -210,7 +211,7 @@ _FUNCTIONS: Mapping[str, Callable[[Array, Array], Array]] = {
 """By the names that scatters have for them; of booleans, the maximum is whether one is true."""
 
 
-def _function_of(at: Lowering, index: int, dtype: str) -> str:
+def function_of(at: Lowering, index: int, dtype: str) -> str:
     """Returns which function of two scalars a subgraph is.
 
     Raises:
@@ -245,7 +246,7 @@ def _stablehlo_reduce_window(at: Lowering, node: Node) -> Result:
     rank = rank_of(x)
     ones = [1] * rank
     size, stride, spacing, dilation, padding = (
-        _ints(found) if len(found) else default
+        ints_of(found) if len(found) else default
         for found, default in (
             (options.window_dimensions, ()),
             (options.window_strides, ones),
@@ -259,7 +260,7 @@ def _stablehlo_reduce_window(at: Lowering, node: Node) -> Result:
     first = at.reshaped(node.operand(1), ())
     x = dilated(at, x, spacing, first)
     x = at.apply(Pad(tuple(zip(padding[::2], padding[1::2], strict=True))), x, first) if any(padding) else x
-    reduction = _function_of(at, options.body_subgraph_index, node.dtype(0))
+    reduction = function_of(at, options.body_subgraph_index, node.dtype(0))
     return _reduced(at, x, first, reduction, (size, stride, dilation))
 
 
@@ -268,7 +269,7 @@ def _reduce_window(at: Lowering, node: Node) -> Result:
     number = node.options.reduce_function
     if not 0 < number < len(_BY_NUMBER):
         raise CompileError(f"there is no function {number}")
-    shapes = tuple(_ints(node.sizes(index, "a window")) for index in (2, 3, 4))
+    shapes = tuple(ints_of(node.sizes(index, "a window")) for index in (2, 3, 4))
     return _reduced(at, node.operand(0), at.reshaped(node.operand(1), ()), _BY_NUMBER[number], shapes)
 
 
