@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from nnefc.driver.packages.write_package import package
     from nnefc.driver.quantize_model import quantize
     from nnefc.integrations.onnxruntime import InferenceSession, SessionOptions
-    from nnefc.loader import LoadError, Model, RunCancelled, RunError, SessionPool, load
+    from nnefc.loader import LoadError, Model, RunCancelled, RunError, RunTimedOut, SessionPool, load
 
     from . import passes
 
@@ -48,6 +48,7 @@ __all__ = [
     "ModelWarning",
     "RunCancelled",
     "RunError",
+    "RunTimedOut",
     "SessionOptions",
     "SessionPool",
     "compare",
@@ -70,6 +71,7 @@ _LAZY = {
     "Model": _LOADER,
     "RunCancelled": _LOADER,
     "RunError": _LOADER,
+    "RunTimedOut": _LOADER,
     "SessionOptions": _SESSION,
     "SessionPool": _LOADER,
     "compare": "nnefc.comparison.compare",

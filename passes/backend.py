@@ -263,10 +263,12 @@ class Lowered:
 
 
 class ObjectCompiler(Protocol):
-    """Compiles functions of the host, in any thread."""
+    """Compiles functions of the host."""
 
-    def __call__(self, functions: Sequence[tirx.PrimFunc], path: Path) -> bytes:
-        """Returns the content of a file; the suffix of its path says of which kind: `o`, `s` or `ll`."""
+    def __call__(self, functions: Sequence[tirx.PrimFunc], path: Path) -> Callable[[], bytes]:
+        """Lowers functions, and returns what makes the content of a file of them, in any thread; the suffix of its path
+        says of which kind: `o`, `s` or `ll`.
+        """
 
     def loaded(self, functions: Sequence[tirx.PrimFunc]) -> tvm.runtime.Module:
         """Returns functions that can be called here."""

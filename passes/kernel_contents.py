@@ -85,7 +85,10 @@ def with_numbered_variables(func: tirx.PrimFunc) -> tirx.PrimFunc:
     numbered = {param: param for param in func.params if isinstance(param.ty, tvm.ir.PrimType)}
 
     def of(var: tirx.Var) -> tirx.Var:
-        return numbered.setdefault(var, tirx.Var(f"v{len(numbered)}", var.ty))
+        found = numbered.get(var)
+        if found is None:
+            found = numbered[var] = tirx.Var(f"v{len(numbered)}", var.ty)
+        return found
 
     params = [of(param) for param in func.params]
     return with_fields(func, params=params, body=tvm_ffi.structural_map(func.body, (tirx.Var, of)))
@@ -95,13 +98,17 @@ def _renamed(text: str, kept: Collection[str]) -> str:
     """Returns the text of a function with the names of its variables replaced by numbers, in the order of their first
     occurrence; strings, and the names in `kept`, stay.
     """
-    names: dict[str, str] = {}
+    names = {name: name for name in (*_KEPT, *kept)}
+    first = len(names)
 
     def renamed(found: re.Match[str]) -> str:
         token = found[0]
-        if token[0] == '"' or token in _KEPT or token in kept:
-            return token
-        return names.setdefault(token, f"%{len(names)}")
+        name = names.get(token)
+        if name is None:
+            if token[0] == '"':
+                return token
+            name = names[token] = f"%{len(names) - first}"
+        return name
 
     return _TOKEN.sub(renamed, text)
 

@@ -19,7 +19,7 @@ from nnefc.passes.graph.algorithms.choose_algorithms import choose_algorithms
 from nnefc.passes.graph.algorithms.fast_algorithms import FastAlgorithms
 from nnefc.passes.graph.precision.choose_precision import moves_on, sums_on, uses_on
 from nnefc.passes.graph.precision.use_16bit_floats import check_names, use_16bit_floats
-from nnefc.passes.manager import PassCondition, PassManager, Phase
+from nnefc.passes.manager import Pass, PassCondition, PassManager, Phase, Property
 from nnefc.passes.pipeline import GraphContext
 from nnefc.passes.plan.symbols import exported, kernel_symbol
 from nnefc.passes.schedule.analysis import KernelAnalysis
@@ -253,15 +253,27 @@ class Objects:
     manager: PassManager
     target: Target
 
-    def __call__(self, functions: Sequence[tirx.PrimFunc], path: Path) -> bytes:
-        """Returns the content of a file."""
-        content: bytes = self.manager.run([Phase.OBJECT], *self._given(functions, path), path.stem)
-        return content
+    def __call__(self, functions: Sequence[tirx.PrimFunc], path: Path) -> Callable[[], bytes]:
+        """Runs the passes before LLVM's; returns what makes the content of a file, in any thread."""
+        module, context = self._given(functions, path)
+        steps = self.manager.of(Phase.OBJECT)
+        first = next(number for number, step in enumerate(steps) if Property.BUILTINS in step.requires)
+        lowered = self._after(steps[:first], module, context)
+
+        def generated() -> bytes:
+            content: bytes = self._after(steps[first:], lowered, context)
+            return content
+
+        return generated
 
     def loaded(self, functions: Sequence[tirx.PrimFunc]) -> tvm.runtime.Module:
         """Returns functions that can be called here."""
         module, context = self._given(functions, Path("loaded"))
-        for step in self.manager.of(Phase.OBJECT)[:-1]:  # the last one writes a file
+        return self._after(self.manager.of(Phase.OBJECT)[:-1], module, context)  # the last one writes a file
+
+    def _after(self, steps: Sequence[Pass], module: Any, context: ObjectContext) -> Any:
+        """Returns what some passes make of a module."""
+        for step in steps:
             if step.where.holds(context):
                 module = self.manager.apply(step, module, context, context.path.stem)
         return module

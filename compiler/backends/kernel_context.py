@@ -221,14 +221,19 @@ def on_function(change: Callable[[_Made], _Made]) -> Callable[[_Made, Any], _Mad
 
 def on_body(change: Callable[[tirx.Stmt], tirx.Stmt]) -> Callable[[tirx.PrimFunc, Any], tirx.PrimFunc]:
     """Returns the run of a pass that needs the statements alone."""
-    return lambda func, _context: with_fields(func, body=change(func.body))
+    return lambda func, _context: _with_body(func, change(func.body))
 
 
 def on_axes(
     change: Callable[[tirx.Stmt, Sequence[TiledAxis]], tirx.Stmt],
 ) -> Callable[[tirx.PrimFunc, Any], tirx.PrimFunc]:
     """Returns the run of a pass that needs the statements and the axes that are computed in tiles."""
-    return lambda func, _context: with_fields(func, body=change(func.body, tiled_axes(func)))
+    return lambda func, _context: _with_body(func, change(func.body, tiled_axes(func)))
+
+
+def _with_body(func: tirx.PrimFunc, body: tirx.Stmt) -> tirx.PrimFunc:
+    """Returns the function with a body, which may be its own: a pass changes few kernels."""
+    return func if body.same_as(func.body) else with_fields(func, body=body)
 
 
 def tvm_pass(change: tvm.transform.Pass) -> Callable[[tirx.PrimFunc, Any], tirx.PrimFunc]:

@@ -7,7 +7,6 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from functools import reduce
-from importlib.metadata import version
 from operator import or_
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from nnefc.passes.plan.entry_sizes import data_dependent_sizes, output_parts
 from nnefc.passes.plan.memory import MemoryPlan
 from nnefc.passes.plan.program import Buffer
 from nnefc.support.diagnostics import CompileError
+from nnefc.support.distribution import COMPILERS, installed_version, versions_of
 from nnefc.support.mapped_files import LARGE, is_mapped, release_pages
 from nnefc.support.output_files import temporary_folder, write_error, write_together
 from nnefc.symbolic.dims import Dimension, bounds, is_known, ranges
@@ -498,7 +498,8 @@ def _formulas(
 @functools.cache
 def compiler_version() -> str:
     """The compiler and its version, as libraries have it."""
-    return f"nnefc {version('nnefc')}"
+    versions = versions_of(COMPILERS)
+    return f"nnefc {next(iter(versions.values()), None) or installed_version()}"
 
 
 def _initial_bytes(network: Network, plan: MemoryPlan) -> int:

@@ -27,6 +27,9 @@ A network compiled for NVIDIA GPUs also takes arrays in the GPU's memory, with `
     logits = model(tensor, out="device")               # a DeviceArray, for torch.from_dlpack or CuPy
     logits = model(tensor, stream=stream)              # starts the run on a CUDA stream and returns
 
+A call can be ended by another thread, `model.cancel()`, and by the clock: after `model.set_time_limit(0.02)` each that
+takes longer raises `RunTimedOut`.
+
 A `Model` may be used from several threads: its calls take turns. To run in parallel, give each thread its own session,
 `model.session(threads=1)`, which has its own states, workspace and threads and shares the constants; or let them share
 some, `SessionPool(model, sessions=4)`, which also gives futures and splits batches.
@@ -38,7 +41,7 @@ from .gpu import DeviceArray
 from .model import Model, load
 from .pool import SessionPool
 from .profile import KernelTime, Piece
-from .tensors import Dimension, LoadError, RunCancelled, RunError, Tensor, listed
+from .tensors import Dimension, LoadError, RunCancelled, RunError, RunTimedOut, Tensor, listed
 
 __all__ = [
     "DeviceArray",
@@ -49,6 +52,7 @@ __all__ = [
     "Piece",
     "RunCancelled",
     "RunError",
+    "RunTimedOut",
     "SessionPool",
     "Tensor",
     "listed",
@@ -64,6 +68,7 @@ for _public in (
     Piece,
     RunCancelled,
     RunError,
+    RunTimedOut,
     SessionPool,
     Tensor,
     listed,

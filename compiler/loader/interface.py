@@ -14,6 +14,7 @@ __all__ = [
     "NO_AXIS",
     "OK",
     "OPTIONS_BYTES",
+    "TIMED_OUT",
     "UNSUPPORTED_CPU",
     "DescriptionStruct",
     "InputStruct",
@@ -25,7 +26,7 @@ __all__ = [
 ABI_VERSION, DYNAMIC_ABI_VERSION = 1, 2
 DATA_DEPENDENT = 1 - (1 << 63)  # in the shape of an output: only a run tells
 NO_AXIS = 2 - (1 << 63)  # behind the last size of an output of a lower rank
-OK, UNSUPPORTED_CPU, BUSY, CANCELLED = 0, 3, 6, 11  # of nnefc_status, those that need words of their own
+OK, UNSUPPORTED_CPU, BUSY, CANCELLED, TIMED_OUT = 0, 3, 6, 11, 13  # of nnefc_status, those that need own words
 
 
 class _TensorStruct(Structure):

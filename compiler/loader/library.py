@@ -24,13 +24,14 @@ from .interface import (
     DYNAMIC_ABI_VERSION,
     OK,
     OPTIONS_BYTES,
+    TIMED_OUT,
     UNSUPPORTED_CPU,
     DescriptionStruct,
     OptionsStruct,
 )
 from .private_files import PrivateFile
 from .spellings import SPELLINGS
-from .tensors import TYPES, Dimension, LoadError, RunCancelled, RunError, Tensor
+from .tensors import TYPES, Dimension, LoadError, RunCancelled, RunError, RunTimedOut, Tensor
 
 __all__ = ["Library"]
 
@@ -269,6 +270,8 @@ class Library:
     def check(self, status: int, session: c_void_p) -> None:
         if status == CANCELLED:
             raise RunCancelled(f"the run of {self.name} was cancelled")
+        if status == TIMED_OUT:
+            raise RunTimedOut(f"the run of {self.name} took longer than its time limit")
         if status != OK:
             raise RunError(self._reason(status, session))
 

@@ -236,6 +236,22 @@ class Model:
         """
         self._session.cancel()
 
+    def set_time_limit(self, seconds: float | None) -> None:
+        """Limit the time that each later call may take: a call that takes longer raises :class:`RunTimedOut`.
+
+        It ends before the first kernel that would begin later than so long after the run's beginning; a kernel that
+        has begun is not interrupted. States are undefined then: :meth:`reset` restores them. Sessions that are made of
+        this one later, by :meth:`session`, :meth:`fork` or a :class:`SessionPool`, have the limit, too.
+
+        Args:
+            seconds: the limit; None: no limit, as at first.
+
+        Raises:
+            RunError: it is no positive number, the model runs on a GPU, or its library has been compiled for size or by
+                an earlier version.
+        """
+        self._session.set_time_limit(seconds)
+
     @property
     def has_tokenizer(self) -> bool:
         """Whether the library has the tokenizer of a language model."""
@@ -521,7 +537,10 @@ class Model:
         """Another session of the same network, with its own states, for another thread or on another GPU."""
         self._session.open()
         number = self._session.number if device is None else device
-        return Model(self._library, threads, number, self._session.flush_subnormals)
+        made = Model(self._library, threads, number, self._session.flush_subnormals)
+        if self._session.time_limit is not None:
+            made.set_time_limit(self._session.time_limit)
+        return made
 
     def close(self) -> None:
         """Free the session. The library is unloaded when its last session is closed. Closing twice does nothing."""

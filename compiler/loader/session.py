@@ -22,6 +22,9 @@ from .tensors import LoadError, RunError, Tensor
 
 __all__ = ["Session"]
 
+_FOREVER = float((1 << 63) - 1024)
+"""Nanoseconds: the longest limit of time, 292 years."""
+
 
 class Session:
     """A session, which runs one call after the other, whatever thread they come from.
@@ -31,6 +34,7 @@ class Session:
         number: the GPU's, as NVIDIA's driver counts.
         flush_subnormals: whether runs treat subnormal numbers as zero.
         gpu: None for a network that runs on processors.
+        time_limit: the seconds that each run may take; None: any time.
     """
 
     def __init__(
@@ -58,6 +62,7 @@ class Session:
             library.destroy(self._handle)
             self._handle = None
             raise LoadError(str(error)) from error
+        self.time_limit: float | None = None
         self._sized: _Sized | None = None
         self._run_native = library.dll.nnefc_run
         self._source_pointers = (c_void_p * len(library.inputs))()  # under the lock, as the session
@@ -120,6 +125,23 @@ class Session:
         with self._ending:  # not the session's own lock, which the run has
             if self._handle is not None:
                 cancel(self._handle)
+
+    def set_time_limit(self, seconds: float | None) -> None:
+        """Limit the time of each later run; None: do not.
+
+        Raises:
+            RunError: it is no positive number, the session is closed, or runs of the library cannot be limited.
+        """
+        if seconds is not None and not (type(seconds) is not bool and isinstance(seconds, int | float) and seconds > 0):
+            raise RunError(f"a time limit is {seconds!r}, not a positive number of seconds; None: no limit")
+        if not hasattr(self.library.dll, "nnefc_set_time_limit"):
+            raise RunError(
+                f"runs of {self.library.name} have no time limit: libraries for GPUs, those compiled for size and "
+                "those of earlier versions have no nnefc_set_time_limit"
+            )
+        nanoseconds = 0 if seconds is None else max(1, int(min(seconds * 1e9, _FOREVER)))
+        self.call("nnefc_set_time_limit", c_int64(nanoseconds))
+        self.time_limit = seconds
 
     def copy_states_to(self, other: Session) -> None:
         """Copies this session's states to another session of the library that is not in use."""

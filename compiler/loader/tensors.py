@@ -16,6 +16,7 @@ __all__ = [
     "LoadError",
     "RunCancelled",
     "RunError",
+    "RunTimedOut",
     "Tensor",
     "check_names",
     "listed",
@@ -51,6 +52,10 @@ class RunError(RuntimeError):
 
 class RunCancelled(RunError):
     """A run that another thread has ended with :meth:`Model.cancel`."""
+
+
+class RunTimedOut(RunError, TimeoutError):
+    """A run that has taken longer than :meth:`Model.set_time_limit` allows."""
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,6 @@ from typing import Any, TypeAlias
 
 import tvm
 from tvm import te, tirx
-from tvm.script.ir_builder import IRBuilder
-from tvm.script.ir_builder import tirx as T
 
 from nnefc.ir.attributes import INDEPENDENT, SIZE_HINT
 from nnefc.operators.base import Emitter, Operand, Operator, Shape, shape_of, zeros
@@ -25,6 +23,18 @@ __all__ = ["Failure", "Result", "T", "columns", "each", "hinted", "looped", "rep
 
 Result: TypeAlias = tuple[Shape, str]
 """Shape and element type of what a kernel writes."""
+
+
+class _Builder:
+    """The functions of TVM's builder of statements, which takes a while to import: with the first kernel built so."""
+
+    def __getattr__(self, name: str) -> Any:
+        from tvm.script.ir_builder import tirx as functions
+
+        return getattr(functions, name)
+
+
+T: Any = _Builder()
 
 
 _OPAQUE = 8
@@ -53,6 +63,8 @@ def looped(
     sizes = [greatest(1, math.prod(shape)) for shape, _ in results]
 
     def function(*tensors: te.Tensor) -> Any:
+        from tvm.script.ir_builder import IRBuilder
+
         def body(ins: Any, outs: Any) -> Any:
             with IRBuilder() as builder:
                 with T.seq_scope():

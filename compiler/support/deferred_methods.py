@@ -1,7 +1,7 @@
 """Defers the methods that Python generates for data classes: each is compiled when it is first used.
 
-    @dataclass(frozen=True)     __init__, __eq__, __hash__, __setattr__, __delattr__: for each, `dataclasses` compiles
-    class Shape: …              a text while the module is imported; if methods are deferred, when it is first called
+    @dataclass(frozen=True)     __init__, __repr__, __eq__, __hash__, __setattr__, __delattr__: for each, `dataclasses`
+    class Shape: …              compiles a text while the module is imported; if deferred, when it is first called
 
 Compiling these texts takes half of the time that it takes to import the compiler, which has hundreds of data classes,
 and a compilation calls few of the methods. Data classes of other packages are left alone.
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from functools import cache
 from inspect import signature
 from typing import Any
 
@@ -36,11 +37,21 @@ def defer_methods(package: str) -> None:
             method: Callable[..., Any] = create(name, args, body, globals=globals, **further)
             return method
 
-        owner = str((globals or {}).get("__name__")).partition(".")[0]
-        # `dataclasses` wraps `__repr__`, for which it must be a function.
-        return _DeferredMethod(name, compiled) if owner == package and name != "__repr__" else compiled()
+        if str((globals or {}).get("__name__")).partition(".")[0] != package:
+            return compiled()
+        return _deferred_repr(compiled) if name == "__repr__" else _DeferredMethod(name, compiled)
 
     setattr(dataclasses, _CREATE, deferred)
+
+
+def _deferred_repr(compiled: Callable[[], Callable[..., Any]]) -> Callable[..., Any]:
+    """Returns a function that compiles `__repr__` when it is first called: `dataclasses` wraps it in another one."""
+    method = cache(compiled)
+
+    def __repr__(self: object) -> str:
+        return str(method()(self))
+
+    return __repr__
 
 
 class _DeferredMethod:

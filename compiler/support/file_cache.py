@@ -1,7 +1,9 @@
 """Keeps files in a folder that several processes share: checked when they are found, least recently used ones removed.
 
 Next to each file `NAME` is `NAME.sum`, its size and its XXH3 of 128 bits. The time of the last use is the time of
-modification of that small file.
+modification of that small file. The file `total-bytes` has a line with the size of each addition after one with the
+size of all files before: only when these exceed the limit is the folder listed, which may have tens of thousands of
+files. The sum is an upper bound, for a file may replace another one of its name.
 """
 
 from __future__ import annotations
@@ -13,11 +15,20 @@ from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
 
-from nnefc.support.output_files import write_error, write_together
+from nnefc.support.diagnostics import CompileError
+from nnefc.support.output_files import write_error, write_text, write_together
 
 __all__ = ["CachedFile", "FileCache"]
 
 _SUM = ".sum"
+
+_TOTAL = "total-bytes"
+
+_MAX_LINES = 1 << 16
+"""Bytes of the file of sizes, which is written again then."""
+
+_SPARE = 16
+"""The part of the limit that is free when files have been removed, so that the next additions need not list them."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +84,7 @@ class FileCache:
         return content
 
     def add(self, name: str, write: Callable[[Path], object]) -> Path:
-        """Adds a file, or replaces it; then removes others, least recently used first, while all exceed the limit.
+        """Adds a file, or replaces it; then removes others, least recently used first, if all exceed the limit.
 
         Args:
             name: of the file.
@@ -88,8 +99,10 @@ class FileCache:
             _sums(new / name).write_text(_sum_of(new / name), encoding="ascii")
 
         self._write(both, last=f"{name}{_SUM}")
-        self._shrink({self.folder / name})
-        return self.folder / name
+        path = self.folder / name
+        with contextlib.suppress(OSError):  # another process has removed it
+            self._shrink({path}, path.stat().st_size)
+        return path
 
     def add_contents(self, contents: Mapping[str, bytes]) -> None:
         """Adds several small files by name, as :meth:`add` does, and looks at the limit once.
@@ -105,7 +118,7 @@ class FileCache:
 
         if contents:
             self._write(all_of_them)
-            self._shrink({self.folder / name for name in contents})
+            self._shrink({self.folder / name for name in contents}, sum(map(len, contents.values())))
 
     def files(self) -> list[CachedFile]:
         """Returns all files, the least recently used first."""
@@ -116,6 +129,8 @@ class FileCache:
         removed = self.files()
         for file in removed:
             _remove(file.path)
+        with contextlib.suppress(OSError):
+            (self.folder / _TOTAL).unlink(missing_ok=True)
         return removed
 
     def _files(self) -> Iterator[CachedFile]:
@@ -136,16 +151,42 @@ class FileCache:
             raise write_error(self.folder, error) from error
         write_together(self.folder, write, last=last)
 
-    def _shrink(self, kept: Set[Path]) -> None:
-        """Removes files until the limit holds, but none of `kept`."""
+    def _shrink(self, kept: Set[Path], added: int) -> None:
+        """Removes files if they exceed the limit, but none of `kept`, which have just been added: `added` bytes."""
+        known = self._running_total(added)
+        if known is not None and known <= self.max_bytes:
+            return
         files = self.files()
         total = sum(file.bytes for file in files)
+        enough = self.max_bytes - self.max_bytes // _SPARE if total > self.max_bytes else total
         for file in files:
-            if total <= self.max_bytes:
-                return
+            if total <= enough:
+                break
             if file.path not in kept:
                 _remove(file.path)
                 total -= file.bytes
+        with contextlib.suppress(CompileError):  # then the next addition lists the files again
+            write_text(self.folder / _TOTAL, f"{total}\n")
+
+    def _running_total(self, added: int) -> int | None:
+        """Returns at least the size of all files with those that have just been added; None if it is unknown."""
+        try:
+            with open(self.folder / _TOTAL, "a+b", buffering=0, opener=_existing) as file:
+                file.write(b"%d\n" % added)
+                file.seek(0)
+                lines = file.read(_MAX_LINES) or b""
+            return sum(map(int, lines.split())) if len(lines) < _MAX_LINES else None
+        except (OSError, ValueError):
+            return None
+
+
+def _existing(path: str, flags: int) -> int:
+    """Opens a file that is there already.
+
+    Raises:
+        OSError: it is not, or may not be written.
+    """
+    return os.open(path, flags & ~os.O_CREAT)
 
 
 def _sums(path: Path) -> Path:

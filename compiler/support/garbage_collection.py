@@ -13,6 +13,8 @@ __all__ = ["without_collections"]
 def without_collections() -> Iterator[None]:
     """Switches Python's search for cycles of objects off: it would visit all objects of a network, or all classes and
     functions of the compiler while these are imported, again and again.
+
+    All objects count as old in the end: otherwise the first search would visit each of them at once.
     """
     enabled = gc.isenabled()
     gc.disable()
@@ -20,4 +22,7 @@ def without_collections() -> Iterator[None]:
         yield
     finally:
         if enabled:
+            if not gc.get_freeze_count():  # else the program keeps objects apart from all searches, which must stay so
+                gc.freeze()
+                gc.unfreeze()  # to the oldest generation
             gc.enable()

@@ -32,6 +32,9 @@ _DERIVATIVES = "tvm.relax.op._op_gradient"
 
 _AT_FIRST_USE = frozenset(
     {
+        "importlib.metadata._adapters",
+        "tvm.relax.distributed",
+        "tvm.relax.op.distributed",
         "tvm.relax.backend.adreno",
         "tvm.relax.backend.contrib",
         "tvm.relax.backend.cpu_generic",
@@ -44,8 +47,10 @@ _AT_FIRST_USE = frozenset(
         "tvm.relax.training",
         "tvm.s_tir.dlight",
         "tvm.s_tir.meta_schedule",
+        "tvm.topi.cpp.vision",
         "tvm.topi.gpu",
         "tvm.topi.image",
+        "tvm.topi.vision",
         "tvm_ffi.cpp",
     }
 )

@@ -49,6 +49,7 @@ Tile = tuple[int, int]
 """Rows and columns of results that are computed together: 2 or 4 of each."""
 
 _TAPS = 3
+_FILTERS = 16  # blocks of channels of filters that are transformed together
 _PART = 128  # terms of a sum over channels, whose rounding the transform of the result makes larger
 _P, _Q = 5 / 8, 3 / 2
 _PRODUCT, _SUM = _P**2 * _Q**2, _P**2 + _Q**2  # (x² - p²) (x² - q²) = x⁴ - sum · x² + product
@@ -93,10 +94,13 @@ def transform_filter(packed: np.ndarray, tile: Tile) -> np.ndarray:
     points, transform = points_of(tile), np.kron(_FILTER_ROWS[rows], _FILTER_ROWS[columns])
     # In TVM's memory, so that a constant of it needs no copy.
     transformed = np.from_dlpack(tvm.runtime.empty((points, outer, inner, *block), str(packed.dtype)))
-    # By parts that stay in the cache, and for which BLAS wakes no threads: on a busy machine those take far longer.
+    # By parts that stay in the cache, and products for which BLAS wakes no threads: on a busy machine those take far
+    # longer.
     for o in range(outer):
-        for i in range(inner):
-            transformed[:, o, i] = (transform @ packed[o, i].reshape(9, -1).astype(np.float64)).reshape(points, *block)
+        for i in range(0, inner, _FILTERS):
+            part = packed[o, i : i + _FILTERS]
+            products = transform @ part.reshape(len(part), 9, -1).astype(np.float64)
+            transformed[:, o, i : i + _FILTERS] = products.swapaxes(0, 1).reshape(points, len(part), *block)
     return transformed
 
 

@@ -1,7 +1,7 @@
 """Appends the trained values to a linked shared library.
 
 A linker would read, copy and hash hundreds of megabytes that it has nothing to do with. It is given a section without
-content in their position (`runtime/constants.S`), for which it leaves room in memory, and none in the file:
+content in their position (`elf_object.py`), for which it leaves room in memory, and none in the file:
 
     LOAD   headers, then the room          →     LOAD   headers
     LOAD   tables, code, data                    LOAD   the constants, from the end of the file

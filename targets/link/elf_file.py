@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["DYNAMIC", "RELOCATABLE", "ElfFile", "Image"]
+__all__ = ["DYNAMIC", "LAYOUTS", "RELOCATABLE", "ElfFile", "Image", "Layout"]
 
 RELOCATABLE, DYNAMIC = 1, 3
 """Kinds of files: an object, a shared library."""
@@ -18,10 +18,11 @@ Image = NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
-class _Layout:
+class Layout:
     """The offsets of the file header's fields, and the format of table entries."""
 
     address: str  # format of e_phoff and e_shoff
+    header_bytes: int
     segment_table: int  # offset of e_phoff
     segment_count: int  # offset of e_phnum
     section_table: int  # offset of e_shoff
@@ -36,20 +37,23 @@ def _record(fields: str, **bytes_: int) -> np.dtype[np.void]:
     return np.dtype([(name, f"<u{bytes_.get(name, 4)}") for name in fields.split()])
 
 
-_64 = _Layout(
-    "<Q", 0x20, 0x38, 0x28, 0x3C,
+_64 = Layout(
+    "<Q", 64, 0x20, 0x38, 0x28, 0x3C,
     _record("type flags offset address physical stored size align",
             offset=8, address=8, physical=8, stored=8, size=8, align=8),
     _record("name type flags address offset size link info align entry",
             flags=8, address=8, offset=8, size=8, align=8, entry=8),
     _record("name info other section value size", info=1, other=1, section=2, value=8, size=8),
 )  # fmt: skip
-_32 = _Layout(
-    "<I", 0x1C, 0x2C, 0x20, 0x30,
+_32 = Layout(
+    "<I", 52, 0x1C, 0x2C, 0x20, 0x30,
     _record("type offset address physical stored size flags align"),
     _record("name type flags address offset size link info align entry"),
     _record("name value size info other section", info=1, other=1, section=2),
 )  # fmt: skip
+
+LAYOUTS = {True: _64, False: _32}
+"""By whether addresses have 64 bits."""
 
 
 class ElfFile:
@@ -75,7 +79,7 @@ class ElfFile:
             raise ValueError("not such an ELF file")
         self.image = image
         self.is_64 = head[4] == 2
-        self._layout = layout = _64 if self.is_64 else _32
+        self._layout = layout = LAYOUTS[self.is_64]
         segments = self._number("<H", layout.segment_count)
         self.segments = np.frombuffer(image, layout.segment, segments, self._table(layout.segment_table))
         sections, start = self._number("<H", layout.section_count), self._table(layout.section_table)

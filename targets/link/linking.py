@@ -55,8 +55,9 @@ class Linking:
             and a folder for files.
         alone: how zig links them first; if a function is missing then, it links them as the others say. None if only
             that is possible.
-        room: for constants of so many bytes that are added after linking: what is linked instead.
-        append: what adds them. Both None if constants are linked as all other data.
+        room: for constants of so many bytes that are added after linking: what is linked instead. None for ELF, where
+            it is an object (`elf_object.py`).
+        append: what adds them. None if constants are linked as all other data.
         linked: what is done to the file of the library before constants are added; None if nothing is.
         finish: what is done then to the file of the library, in which these constants are, at its end or somewhere.
         joined: whether the runtime's objects become one, which is sooner read and linked, and takes some bytes more.
@@ -118,12 +119,7 @@ def _cut_and_sealed(library: Path, _constants: Constants | None, _are_last: bool
     add_seal(library, None)
 
 
-def _room_in_elf(size: int) -> list[str]:
-    return [f"-DNNEFC_CONSTANT_BYTES={size}", str(CONSTANTS)]
-
-
 _HOST_ELF = Linking(
-    room=_room_in_elf,
     append=elf_constants.append_constants,
     compile_flags=("-D_GNU_SOURCE", "-fPIC", "-ffunction-sections", "-fdata-sections"),
     link_flags=(

@@ -15,9 +15,9 @@ import os
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from nnefc.support.distribution import versions_of
 from nnefc.support.user_folders import user_cache
 from nnefc.targets.link.zig import run_compiler, zig
 
@@ -102,10 +102,8 @@ def _digest(sources: Sequence[Path], headers: Path, command: Sequence[str]) -> s
 
 @functools.cache  # to find it, every folder of packages is listed
 def _zig_version() -> str:
-    try:
-        return version("ziglang")
-    except PackageNotFoundError:  # running it will say so
-        return ""
+    """Returns the version of zig; an empty text if it is not installed, which running it will say."""
+    return versions_of(["ziglang"]).get("ziglang", "")
 
 
 def _kept(digest: str) -> Path | None:

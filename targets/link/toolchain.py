@@ -37,6 +37,7 @@ from nnefc.targets.link.android import stub_libraries
 from nnefc.targets.link.coff_object import join_coff
 from nnefc.targets.link.compilers import compiler_for, stand_in
 from nnefc.targets.link.constants import Constants
+from nnefc.targets.link.elf_object import write_constants_object
 from nnefc.targets.link.elf_symbols import hide_symbols
 from nnefc.targets.link.linking import CONSTANTS, Linking, linking_for
 from nnefc.targets.link.mach_o_platform import with_platform
@@ -125,7 +126,9 @@ def link_library(
         few = form is FileFormat.ELF and constants is not None and constants.size < _FEW_BYTES
         # other linkers may lay it out otherwise
         append = None if cc or constants is None or constants.size < _FEW_BYTES else linking.append
-        if constants is not None and append is not None and linking.room is not None:
+        if constants is not None and form is FileFormat.ELF and not cc:
+            inputs.append(_constants_object(folder, constants, objects, few, append is not None))
+        elif constants is not None and append is not None and linking.room is not None:
             inputs += linking.room(constants.size)
         elif constants is not None:
             inputs += _constants_source(folder, constants, few)
@@ -235,7 +238,10 @@ def link_object(
         inputs = _inputs(folder, objects, description, linking, () if cc else compiler, zig_target)
         if constants is not None:
             few = format_ is FileFormat.ELF and constants.size < _FEW_BYTES
-            inputs += _constants_source(folder, constants, few)
+            if format_ is FileFormat.ELF and not cc:
+                inputs.append(_constants_object(folder, constants, objects, few, appended=False))
+            else:
+                inputs += _constants_source(folder, constants, few)
         command = [*compiler, f"-I{RUNTIME}", *_compile_flags(description), *linking.compile_flags, "-g0"]
         _JOINED[format_](command, inputs, output, folder, public_symbols(description, description.prefix))
         platform = platform_of(zig_target)
@@ -335,6 +341,12 @@ def _constants_source(folder: Path, constants: Constants, few: bool) -> list[str
     content = constants.save(folder / "constants.bin")
     name = c_string(os.fsencode(content.resolve()))
     return [f'-DNNEFC_CONSTANTS="{name}"', *["-DNNEFC_FEW_CONSTANTS"] * few, str(CONSTANTS)]
+
+
+def _constants_object(folder: Path, constants: Constants, objects: Sequence[Path], few: bool, appended: bool) -> str:
+    """Returns the constants as an object, or room for them if they are appended to the linked library."""
+    like = next(path for path in objects if path.suffix == ".o")
+    return str(write_constants_object(folder / "constants.o", constants, like, few=few, appended=appended))
 
 
 def _compile_flags(description: LibraryDescription) -> list[str]:

@@ -1,5 +1,5 @@
-/* The trained values, as one read-only section of their own: from the file whose name, in quotes, is NNEFC_CONSTANTS; or
- * room in memory for NNEFC_CONSTANT_BYTES that are not there yet, apart from everything else by a page of the largest size.
+/* The trained values, as one read-only section of their own: from the file whose name, in quotes, is NNEFC_CONSTANTS. Where
+ * zig links ELF files, link/elf_object.py writes such an object itself, which takes less time.
  * On x86-64 the section is marked large: the linker then keeps it out of the 2 GB that code reaches directly. What is so small
  * that a page would be a part of it (NNEFC_FEW_CONSTANTS) is with the other read-only data. */
 #if defined(__APPLE__)
@@ -16,28 +16,6 @@ _nnefc_constants:
     .globl nnefc_constants
 nnefc_constants:
     .incbin NNEFC_CONSTANTS
-
-#elif defined(NNEFC_CONSTANT_BYTES)
-#if defined(__x86_64__)
-    .section .lrodata.nnefc,"al",%nobits
-    .p2align 12
-#elif defined(__riscv)
-    .section .nnefc,"a",%nobits
-    .p2align 12
-#elif defined(__arm__)
-    .section .nnefc,"a",%nobits
-    .p2align 14
-#else
-    .section .nnefc,"a",%nobits
-    .p2align 16
-#endif
-    .globl nnefc_constants
-    .hidden nnefc_constants
-    .type nnefc_constants, %object
-nnefc_constants:
-    .zero NNEFC_CONSTANT_BYTES
-    .size nnefc_constants, NNEFC_CONSTANT_BYTES
-    .section .note.GNU-stack,"",%progbits
 
 #else
 #if defined(__wasm__)

@@ -154,10 +154,14 @@ import os, sys
 from nnefc.support.minimal_tvm import import_tvm
 import_tvm()
 unused = "tvm.s_tir.meta_schedule.search_strategy"
-assert unused not in sys.modules
+assert not {unused, "tvm.topi.vision.nms", "email.message"} & {*sys.modules}
 import tvm, torch
 assert torch.here and not tvm.backend.is_loaded("cuda") and "TVM_DEVICE_BACKEND_AUTOLOAD" not in os.environ
 assert callable(tvm.s_tir.meta_schedule.tune_tir) and unused in sys.modules
+assert callable(tvm.topi.vision.non_max_suppression) and tvm.relax.distributed.DeviceMesh.__name__
+assert callable(tvm.relax.op.distributed.annotate_sharding) and tvm.topi.cpp.vision.yolo.__name__
+from importlib.metadata import version
+assert version("ziglang")
 assert type(tvm.topi.gpu).__name__ and not [finder for finder in sys.meta_path if "nnefc" in type(finder).__module__]
 from nnefc.targets.machine.cuda.target import parse_cuda_target
 parse_cuda_target("cuda").to_tvm()

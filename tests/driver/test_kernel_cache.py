@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -92,7 +92,7 @@ def test_other_weights_under_the_same_names_compile_nothing(
     cached(network(tmp_path, batch=batch))
     files, compiled = cached.all_files, Counter[str]()
 
-    def counting(self: Objects, functions: Sequence[Any], path: Path) -> bytes:
+    def counting(self: Objects, functions: Sequence[Any], path: Path) -> Callable[[], bytes]:
         compiled[path.stem.rstrip("0123456789")] += 1
         return compile(self, functions, path)
 

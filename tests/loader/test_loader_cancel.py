@@ -1,9 +1,10 @@
-"""Ends runs from another thread, between two kernels."""
+"""Ends runs between two kernels, from another thread and by the clock."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import onnx
@@ -11,7 +12,7 @@ import pytest
 from onnx import helper
 
 import nnefc
-from nnefc.loader import Model, RunCancelled, RunError
+from nnefc.loader import Model, RunCancelled, RunError, RunTimedOut, SessionPool
 
 _FOREVER = 1 << 60
 
@@ -48,7 +49,7 @@ def model() -> Iterator[Model]:
         yield loaded
 
 
-def _run(model: Model, trips: int) -> np.ndarray:
+def _run(model: Model | SessionPool, trips: int) -> np.ndarray:
     return model(np.int64(trips), np.arange(5, dtype=np.float32))
 
 
@@ -105,6 +106,37 @@ def test_a_closed_session_has_nothing_to_end() -> None:
     model.cancel()
 
 
+def test_a_time_limit_ends_each_later_run(model: Model) -> None:
+    model.set_time_limit(0.001)
+    for _ in range(2):
+        with pytest.raises(TimeoutError, match=r"the run of \w+ took longer than its time limit") as error:
+            _run(model, _FOREVER)
+        assert isinstance(error.value, RunTimedOut)
+    for limit in (None, float("inf")):
+        model.set_time_limit(limit)
+        np.testing.assert_array_equal(_run(model, 3), np.arange(3, 8, dtype=np.float32))
+    model.set_time_limit(None)
+
+
+def test_sessions_made_of_a_session_have_its_time_limit(model: Model) -> None:
+    with model.session(threads=1) as limited:
+        limited.set_time_limit(0.001)
+        with limited.fork(threads=1) as fork, SessionPool(limited, sessions=1) as pool:
+            for session in (fork, pool):
+                with pytest.raises(RunTimedOut):
+                    _run(session, _FOREVER)
+    assert model.session(threads=1)._session.time_limit is None
+
+
+@pytest.mark.parametrize("limit", [0, -1.0, float("nan"), "1", True])
+def test_other_limits_are_refused(model: Model, limit: Any) -> None:
+    with pytest.raises(RunError, match="not a positive number of seconds"):
+        model.set_time_limit(limit)
+
+
 def test_libraries_compiled_for_size_refuse() -> None:
-    with nnefc.compile(_loop(), small=True).load() as model, pytest.raises(RunError, match="nnefc_cancel"):
-        model.cancel()
+    with nnefc.compile(_loop(), small=True).load() as model:
+        with pytest.raises(RunError, match="nnefc_cancel"):
+            model.cancel()
+        with pytest.raises(RunError, match="nnefc_set_time_limit"):
+            model.set_time_limit(1)

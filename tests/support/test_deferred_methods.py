@@ -70,6 +70,8 @@ def test_the_methods_do_what_those_of_other_packages_do(monkeypatch: pytest.Monk
     for each in (made, other):
         assert str(inspect.signature(each.Named)) == str(inspect.signature(other.Shape))
         named = each.Named((1,), inner=each.Counter(2))
+        is_deferred = inspect.unwrap(each.Shape.__repr__).__module__ == defer_methods.__module__
+        assert is_deferred == (each is made)
         assert named.first() == repr(named) == "Named(sizes=(1,), names=[], inner=Counter(count=2))"
         assert copy.deepcopy(dataclasses.replace(named, sizes=(2,))) == each.Named((2,))
         with pytest.raises(dataclasses.FrozenInstanceError, match="cannot assign to field 'sizes'"):

@@ -72,6 +72,24 @@ def test_the_least_recently_used_files_are_removed(tmp_path: Path) -> None:
     assert names(cache) == ["large"]
 
 
+def test_files_are_listed_when_they_exceed_the_limit_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = []
+    files = FileCache.files
+    monkeypatch.setattr(FileCache, "files", lambda cache: listed.append(cache) or files(cache))
+    cache = FileCache(tmp_path, 3200)
+    for number in range(12):  # removing leaves a sixteenth free
+        cache.add(f"a{number}", writes(bytes(320)))
+        assert len(listed) == (1 if number < 10 else 2)
+    assert sum(file.bytes for file in files(cache)) <= 3200
+    total = tmp_path / "total-bytes"
+    for content in (b"", b"x", b"9999\n", bytes(1 << 16)):  # unknown, or too many bytes
+        total.write_bytes(content)
+        listed.clear()
+        cache.add_contents({"b": b"1"})
+        assert len(listed) == (content != b"")
+    assert int(total.read_text()) == sum(file.bytes for file in files(cache))
+
+
 def test_other_files_stay(tmp_path: Path) -> None:
     (tmp_path / "mine").touch()
     cache = FileCache(tmp_path, 1)

@@ -180,8 +180,14 @@ def loads_of(expr: tirx.Expr) -> list[TensorLoad]:
 
 def variables_of(exprs: Iterable[tirx.Expr]) -> KeysView[tirx.Var]:
     """Returns the variables in some expressions, in the order in which they are first used."""
-    found = (tirx.analysis.undefined_vars(tirx.Evaluate(expr), []) for expr in exprs)
-    return dict.fromkeys(chain.from_iterable(found)).keys()
+    return dict.fromkeys(chain.from_iterable(map(_variables_of, exprs))).keys()
+
+
+def _variables_of(expr: tirx.Expr) -> Iterable[tirx.Var]:
+    if type(expr) is tirx.Var:  # as many indices are
+        return (expr,)
+    variables: Iterable[tirx.Var] = tirx.analysis.undefined_vars(tirx.Evaluate(expr), [])
+    return variables
 
 
 def conditions_of(expr: tirx.Expr) -> Iterator[tirx.Expr]:

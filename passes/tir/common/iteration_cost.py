@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 
 import tvm
 import tvm_ffi
@@ -38,6 +38,8 @@ UNKNOWN = 0
 _ONE = (*IF_THEN_ELSE, "tirx.reinterpret", "tirx.likely", "tirx.isnan", "tirx.address_of")
 _INTRINSICS = ("tirx.call_llvm_intrin", "tirx.call_llvm_pure_intrin", "tirx.call_pure_extern")
 _EXTERN = "tirx.call_extern"
+_FREE = (tirx.IntImm, tirx.FloatImm, tirx.Var)
+"""Classes of expressions that take no instruction."""
 
 
 def cycles_of_iteration(loop: tirx.For, target: Target) -> tirx.Expr:
@@ -192,15 +194,14 @@ class _Iteration:
 
     def _instructions(self, expr: tirx.Expr) -> int:
         """Estimates the instructions of an expression, roughly; indices and loads are free, but memory is touched."""
+        if type(expr) in _FREE:
+            return 0
         own = 1
         match expr:
-            case tirx.IntImm() | tirx.FloatImm() | tirx.Var():
-                return 0
             case TensorLoad():
                 self._touch(expr.source, expr.indices, _lanes(expr))
-                for index in expr.indices:
-                    if not isinstance(index, tirx.Var):
-                        self._instructions(index)
+                for index in expr.indices[:]:
+                    self._instructions(index)
                 return 0
             case tirx.Add() if isinstance(expr.a, tirx.Mul) or isinstance(expr.b, tirx.Mul):
                 own = 0  # one with the multiplication
@@ -228,7 +229,12 @@ class _Iteration:
 
 
 def _lanes(value: tirx.Expr) -> int:
-    return int(tvm.DataType(str(value.expr_ty().dtype)).lanes)
+    return _lanes_of(str(value.expr_ty().dtype))
+
+
+@cache
+def _lanes_of(dtype: str) -> int:
+    return int(tvm.DataType(dtype).lanes)
 
 
 _ANALYZER = Analyzer()

@@ -131,6 +131,8 @@ def _cut(stmt: tirx.Stmt, maximum: int) -> tuple[tirx.Stmt, int]:
         return stmt, 1
     unknown = {each.loop_var for each in nest.loops}
     choices = [part for part in inside(nest.store.value) if isinstance(part, Call) and part.op.name in IF_THEN_ELSE]
+    if not choices:
+        return stmt, 1
     is_serial = stmt.kind == tirx.ForKind.SERIAL and not stmt.annotations
     if is_serial and is_cut_along(stmt.loop_var, stmt.extent, choices, unknown):
         for choice in choices:

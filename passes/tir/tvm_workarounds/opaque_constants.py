@@ -75,25 +75,26 @@ class _Values:
         """Returns the same, with an operand that TVM does not know where it may be refused."""
         if hash(expr) in self._indices:
             return expr
-        if isinstance(expr, tirx.Cast):
+        kind = type(expr)
+        if kind is tirx.Cast:
             source, result = (str(each.expr_ty().dtype) for each in (expr.value, expr))
             if _may_exceed(source, result) and self._may_be_constant(expr.value):
                 return tirx.Cast(result, opaque(expr.value))
             return expr
         dtype = str(expr.a.expr_ty().dtype)
-        if dtype in _BITS_OF_FLOATS and isinstance(expr, tirx.Div | tirx.Mul):
+        if dtype in _BITS_OF_FLOATS and kind in (tirx.Div, tirx.Mul):
             # To TVM, zero times or over anything is zero, NaN and infinity too.
             if _cancels(expr.a):
-                return self.hidden(type(expr)(opaque(expr.a), expr.b))
-            if isinstance(expr, tirx.Mul) and _cancels(expr.b):
+                return self.hidden(kind(opaque(expr.a), expr.b))
+            if kind is tirx.Mul and _cancels(expr.b):
                 return tirx.Mul(expr.a, opaque(expr.b))
-        if isinstance(expr, tirx.Div):
+        if kind is tirx.Div:
             if dtype in _BITS_OF_FLOATS and not _is_number(expr.b) and self._may_be_constant(expr.b):
                 return tirx.Div(expr.a, opaque(expr.b))
         elif _is_refused(expr, dtype) and self._may_be_constant(expr.a) and self._may_be_constant(expr.b):
             if _is_number(expr.b):
-                return type(expr)(opaque(expr.a), expr.b)
-            return type(expr)(expr.a, opaque(expr.b))
+                return kind(opaque(expr.a), expr.b)
+            return kind(expr.a, opaque(expr.b))
         return expr
 
     def _may_be_constant(self, expr: tirx.Expr, depth: int = 0) -> bool:
@@ -143,8 +144,8 @@ _BITS_OF_FLOATS = {"float64": 64, "float32": 32, "float16": 16}
 
 def _is_refused(expr: tirx.Expr, dtype: str) -> bool:
     """Whether TVM refuses some constants of the type `dtype` as both operands."""
-    if isinstance(expr, (tirx.Sub, *_COMPARED)) and dtype.startswith("uint"):
-        return True
+    if dtype.startswith("uint"):
+        return isinstance(expr, (tirx.Sub, *_COMPARED))
     return dtype == "float16" and not isinstance(expr, _COMPARED)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
@@ -67,9 +67,9 @@ class CSourceCode:
 class NoObjects:
     """Compiles nothing: all functions are written when the last one is lowered."""
 
-    def __call__(self, functions: Sequence[tirx.PrimFunc], path: Path) -> bytes:
-        """Returns nothing."""
-        return b""
+    def __call__(self, functions: Sequence[tirx.PrimFunc], path: Path) -> Callable[[], bytes]:
+        """Returns what makes nothing."""
+        return bytes
 
     def loaded(self, functions: Sequence[tirx.PrimFunc]) -> tvm.runtime.Module:
         """Refuses to run functions here.

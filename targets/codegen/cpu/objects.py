@@ -1,4 +1,8 @@
-"""Compiles functions of TIR to machine code for a CPU, in threads, while other functions are still lowered."""
+"""Compiles functions of TIR to machine code for a CPU: LLVM works in threads, while other functions are still lowered.
+
+All passes before LLVM run in the thread that adds a function. They make thousands of calls to TVM, each of which gives
+up Python's lock: between threads it would change hands each time, which takes longer than the passes.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from contextvars import Context
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -22,6 +27,7 @@ from nnefc.ir.attributes import DYNAMIC_SHAPES
 from nnefc.support.diagnostics import CompileError
 from nnefc.support.output_files import temporary_errors
 from nnefc.targets.codegen.cpu.checks import Checks, data_dependent_checks
+from nnefc.targets.codegen.cpu.fp16_conversions import without_fp16_conversions
 from nnefc.targets.codegen.cpu.llvm_options import options_of
 from nnefc.targets.machine.cpu.target import Target
 
@@ -36,8 +42,10 @@ __all__ = [
     "llvm_module",
 ]
 
-Compile = Callable[[Sequence[tirx.PrimFunc], Path], bytes]
-"""Compiles functions to the content of a file; the suffix of the path, which may be written to, says of which kind."""
+Compile = Callable[[Sequence[tirx.PrimFunc], Path], Callable[[], bytes]]
+"""Lowers functions to what LLVM reads, and returns what makes the content of a file of it, in any thread; the suffix of
+the path, which may be written to, says of which kind.
+"""
 
 CODE_SUFFIXES = {"llvm-ir": "ll", "asm": "s"}
 """Texts that the code may be written as, and how their files end."""
@@ -145,7 +153,9 @@ class CodeGenerator:
 
     def _compiled(self, functions: Sequence[tirx.PrimFunc], name: str) -> Future[tuple[bytes, Checks]]:
         path = Path(self._folder.name) / f"{name}.{self._suffix}"
-        self._all.append(self._threads.submit(_compiled, self._compile, functions, path))
+        # Without what is known around of sizes: code depends on the functions alone.
+        generate, checks = Context().run(_lowered, self._compile, functions, path)
+        self._all.append(self._threads.submit(lambda: (generate(), checks)))
         return self._all[-1]
 
 
@@ -218,8 +228,8 @@ def _known(content: bytes) -> Future[tuple[bytes, Checks]]:
     return made
 
 
-def _compiled(compile: Compile, functions: Sequence[tirx.PrimFunc], path: Path) -> tuple[bytes, Checks]:
-    """Returns the content of a file of these functions, and the checks in it."""
+def _lowered(compile: Compile, functions: Sequence[tirx.PrimFunc], path: Path) -> tuple[Callable[[], bytes], Checks]:
+    """Returns what makes the content of a file of these functions, and the checks in it."""
     with data_dependent_checks() as checks:
         return compile(functions, path), checks
 
@@ -245,7 +255,7 @@ def llvm_module(module: tvm.IRModule, target: Target) -> tvm.runtime.Module:
 def file_content(module: tvm.runtime.Module, target: Target, path: Path) -> bytes:
     """Returns a module of LLVM as the content of a file, which is written to `path` and removed."""
     with temporary_errors(), options_of(target):
-        made = _of_length(module, target.vectors.scale, path) if target.vectors.scale else module
+        made = _rewritten(module, target.vectors.scale, path)
         with _in_memory(path):
             made.write_to_file(str(path), path.suffix[1:])
             return path.read_bytes()
@@ -271,21 +281,32 @@ def _in_memory(path: Path) -> Iterator[None]:
 _ATTRIBUTES = '"target-cpu"='
 """What attributes of functions that TVM makes for LLVM hold, and nothing else does."""
 
+_SHORT = 100_000
+"""Characters of a module that are read sooner than LLVM compiles conversions that the module does not need."""
 
-def _of_length(module: tvm.runtime.Module, scale: int, path: Path) -> tvm.runtime.Module:
-    """Returns the same code with the length of scalable vectors, which TVM cannot write.
 
-    LLVM then keeps fixed vectors that are longer than NEON's in scalable registers.
+def _rewritten(module: tvm.runtime.Module, scale: int, path: Path) -> tvm.runtime.Module:
+    """Returns the same code as LLVM shall have it, which TVM cannot write.
+
+    Scalable vectors have a length: LLVM then keeps fixed vectors that are longer than NEON's in scalable registers.
+    Objects have no conversions of fp16 that nothing calls.
 
     Args:
-        scale: times 128 bits.
-        path: a file is written next to this path, and removed again.
+        scale: times 128 bits, of scalable vectors; 0 for machines without them.
+        path: of the file of code; another one is written next to it, and removed again.
     """
+    if not scale and path.suffix != ".o":
+        return module
     text = path.with_suffix(".known.ll")
     with _in_memory(text):
         module.write_to_file(str(text), "ll")
         source = text.read_text()
-        if _ATTRIBUTES not in source:
-            raise RuntimeError(f"TVM's functions for LLVM have no attribute {_ATTRIBUTES}: another TVM?")
-        text.write_text(source.replace(_ATTRIBUTES, f"vscale_range({scale},{scale}) {_ATTRIBUTES}"))
+        made = without_fp16_conversions(source) if path.suffix == ".o" and len(source) <= _SHORT else source
+        if scale:
+            if _ATTRIBUTES not in source:
+                raise RuntimeError(f"TVM's functions for LLVM have no attribute {_ATTRIBUTES}: another TVM?")
+            made = made.replace(_ATTRIBUTES, f"vscale_range({scale},{scale}) {_ATTRIBUTES}")
+        if made is source:
+            return module
+        text.write_text(made)
         return tvm_ffi.load_module(text, keep_module_alive=False)  # TVM's own follows links, and memory has no ending

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -221,7 +221,7 @@ def _tensors(value: Any) -> Iterable[Tensor]:
             yield from _tensors(element)
 
 
-Sampler = Callable[[np.random.Generator, Shape], Array]
+Sampler: TypeAlias = "Callable[[np.random.Generator, Shape], Array]"
 
 
 def _he(fan_in: Callable[[Shape], int]) -> Sampler:
