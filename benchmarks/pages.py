@@ -81,8 +81,8 @@ PAGES: Mapping[str, PageScript] = {
     "attention_spellings": PageScript("attention_spellings.py", 8, ("models/attention_spellings.py", "SPELLINGS")),
     "checked": PageScript("checked.py", 15, _NETWORKS),
     "cpu": PageScript("run.py", 20, _NETWORKS),
-    "cuda_main_loops": PageScript("cuda/machine_code.py", 3, ("cuda/machine_code.py", "WHOLE"), timed=False),
-    "cuda_roofline": PageScript("cuda/roofline.py", 6, ("cuda/roofline.py", "WHOLE"), timed=False),
+    "cuda_main_loops": PageScript("cuda/machine_code.py", 8, ("cuda/machine_code.py", "WHOLE"), timed=False),
+    "cuda_roofline": PageScript("cuda/roofline.py", 15, ("cuda/roofline.py", "WHOLE"), timed=False),
     "cuda": PageScript("cuda/without_gpu.py", 15, ("cuda/without_gpu.py", "WHOLE"), timed=False),
     "cuda_on_device": PageScript(
         "cuda/device_page.py RESULTS.json", 10, ("cuda/device_page.py", "NETWORKS"), timed=False

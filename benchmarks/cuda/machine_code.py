@@ -1,6 +1,6 @@
 """Counts the instructions of the main loops of tensor-core kernels, in the machine code for each architecture.
 
-    python benchmarks/cuda/machine_code.py [NETWORK[*BATCH] ...]
+    python benchmarks/cuda/machine_code.py [NETWORK[*BATCH][:int8] ...]
 
 Needs `cuobjdump` and `nvdisasm` of the CUDA toolkit, and no GPU. Without names it takes those in WHOLE and writes
 benchmarks/results/cuda_main_loops.md.
@@ -26,27 +26,32 @@ from nnefc.targets.codegen.cuda.code import CudaCode
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "benchmarks" / "cuda")]
 
+from byte_networks import in_bytes  # noqa: E402
 from conditions import Conditions, page, write_page  # noqa: E402
 from libraries import repeating, with_batch  # noqa: E402
 from models.networks import write_twins  # noqa: E402
 
 WHOLE = ("resnet50", "resnet50*32", "mobilenet_v2*32", "bert_base*16")
-ARCHITECTURES = (80, 90)
+QUANTIZED = ("resnet50*32:int8",)
+ARCHITECTURES = (80, 89, 90, 100)
+TABLES = (80, 90)  # architectures with a line for each kernel
 TITLE = "Main loops of tensor cores"
 
 _ABOUT = [
-    "Of each kernel with tensor-core instructions, in `fp16`: the instructions of the innermost loop around them,",
-    "in the machine code (SASS); of the whole kernel where the depth is one tile, and there is no loop. Loads and",
-    "stores have their bytes, `LDSM` reads rows of 16. *Narrow* are kernels with a load or store of two bytes or",
-    "less in that loop, *copied* those whose tiles get to shared memory by asynchronous copies of 16 bytes",
-    "(`LDGSTS.16`), *warpgroups* those that multiply by `wgmma` (`HGMMA`). *Products* is the share of tensor-core",
-    "instructions in the loops of the others. No GPU was used, and nothing was timed.",
+    "Of each kernel with tensor-core instructions, in `fp16`, or quantized where the name ends in `:int8`: the",
+    "instructions of the innermost loop around them, in the machine code (SASS); of the whole kernel where the depth",
+    "is one tile, and there is no loop. Loads and stores have their bytes, `LDSM` reads rows of 16. *Narrow* are",
+    "kernels with a load or store of two bytes or less in that loop, *copied* those whose tiles get to shared memory",
+    "by asynchronous copies of 16 bytes (`LDGSTS.16`), *warpgroups* those that multiply by `wgmma` (`HGMMA`, `IGMMA`).",
+    "*Products* is the share of tensor-core instructions in the loops of the others. No GPU was used, and nothing was",
+    "timed.",
 ]
 _HEAD = [
     "| network*batch | architecture | kernels with tensor cores | copied | warpgroups | narrow | products |",
     "|---|---|---:|---:|---:|---:|---:|",
 ]
-_TENSOR_CORES = ("HMMA", "IMMA", "HGMMA")
+_WARPGROUPS = ("HGMMA", "IGMMA")
+_TENSOR_CORES = ("HMMA", "IMMA", *_WARPGROUPS)
 _ACCESS = re.compile(r"(LDGSTS|LDG|STG|LDSM|LDS|STS|LDL|STL)\b")
 _WIDTHS = {"128": 16, "64": 8, "U16": 2, "S16": 2, "16": 2, "U8": 1, "S8": 1}
 _INSTRUCTION = re.compile(r"^\s+/\*([0-9a-f]{4,})\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)([^;]*);")
@@ -76,7 +81,7 @@ class Loop:
     @property
     def has_warpgroups(self) -> bool:
         """Whether warpgroups multiply matrices in shared memory."""
-        return self.counts["HGMMA"] > 0
+        return any(self.counts[name] for name in _WARPGROUPS)
 
     @property
     def copied_bytes(self) -> float:
@@ -152,11 +157,33 @@ def disassembled(code: CudaCode) -> str:
         return subprocess.run(["cuobjdump", "-sass", file.name], capture_output=True, text=True, check=True).stdout
 
 
-def compiled(network: str, batch: int, precision: str, architectures: tuple[int, ...]) -> CudaCode:
+@dataclass(frozen=True)
+class Case:
+    """A network of the benchmarks, as `resnet50*32:int8` names it."""
+
+    network: str
+    batch: int
+    is_quantized: bool
+
+    @classmethod
+    def of(cls, word: str) -> Case:
+        """Returns the case that a word names."""
+        name, _, form = word.partition(":")
+        if form not in ("", "int8"):
+            raise click.ClickException(f"{word}: {form} is not int8")
+        network, _, batch = name.partition("*")
+        return cls(network, int(batch or 1), form == "int8")
+
+    def __str__(self) -> str:
+        return f"{self.network}, batch {self.batch}{', int8' if self.is_quantized else ''}"
+
+
+def compiled(case: Case, precision: str, architectures: tuple[int, ...]) -> CudaCode:
     """Returns the kernels of a network of the benchmarks, with random trained values."""
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / f"{network}.onnx"
-        onnx.save(with_batch(repeating(onnx.load(write_twins(ROOT / "build" / "models", network).onnx)), batch), path)
+        path = Path(folder) / f"{case.network}.onnx"
+        model = repeating(onnx.load(write_twins(ROOT / "build" / "models", case.network).onnx))
+        onnx.save(with_batch(in_bytes(model) if case.is_quantized else model, case.batch), path)
         target = "cuda -arch=" + ",".join(f"sm_{number}" for number in architectures)
         code = nnefc.compile(path, target, precision=precision).code
     assert isinstance(code, CudaCode)
@@ -169,13 +196,13 @@ def compiled(network: str, batch: int, precision: str, architectures: tuple[int,
 def main(networks: tuple[str, ...], precision: str) -> None:
     """Count the instructions of NETWORKS."""
     totals, tables = list(_HEAD), []
-    for word in networks or WHOLE:
-        name, _, batch = word.partition("*")
-        codes = [compiled(name, int(batch or 1), precision, (number,)) for number in ARCHITECTURES]
+    for word in networks or (*WHOLE, *QUANTIZED):
+        case = Case.of(word)
+        codes = [compiled(case, precision, (number,)) for number in ARCHITECTURES]
         loops = [loop for code in codes for loop in loops_of(disassembled(code))]
         totals += [total(word, number, loops) for number in ARCHITECTURES]
-        if not tables or name == WHOLE[0].partition("*")[0]:
-            tables += [line for number in ARCHITECTURES for line in ("", *table(word, number, loops))]
+        if not tables or case.network == WHOLE[0].partition("*")[0]:
+            tables += [line for number in TABLES for line in ("", *table(word, number, loops))]
     conditions = Conditions.now()
     lines = [*_ABOUT, "", *totals, *tables]
     click.echo(page(TITLE, conditions, lines))

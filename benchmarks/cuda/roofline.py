@@ -1,6 +1,6 @@
 """Predicts the time of each launch on a GPU by a roofline model, without a GPU: `make gpu-report`.
 
-    python benchmarks/cuda/roofline.py [NETWORK[*BATCH] ...] [--precision fp16]
+    python benchmarks/cuda/roofline.py [NETWORK[*BATCH][:int8] ...] [--precision fp16]
 
 The model (Williams et al., "Roofline: an insightful visual performance model", 2009), of a launch on a device of
 `targets/machine/cuda/gpus.py`:
@@ -21,6 +21,7 @@ Without names it takes those in WHOLE and writes benchmarks/results/cuda_rooflin
 from __future__ import annotations
 
 import math
+import re
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -44,17 +45,19 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "benchmarks" / "cuda")]
 
 from conditions import Conditions, page, write_page  # noqa: E402
-from machine_code import Loop, compiled, disassembled, loops_of  # noqa: E402
+from machine_code import Case, Loop, compiled, disassembled, loops_of  # noqa: E402
 
 WHOLE = ("resnet50*32", "bert_base*16", "mobilenet_v2*32")
-ARCHITECTURES = (80, 90)
+QUANTIZED = ("resnet50*32:int8",)
+ARCHITECTURES = (80, 89, 90, 100)
 TITLE = "Predicted times on GPUs"
 
 _ABOUT = [
     "No GPU was used, and nothing was timed. Each launch is predicted by a roofline model, which",
     "[`roofline.py`](../cuda/roofline.py) states, from the sizes of its buffers, its multiply-adds, the instructions",
     "of its main loop in the machine code, and the device of [`gpus.py`](../../targets/machine/cuda/gpus.py) that the",
-    "code is tuned for. *Roofline* is the larger of memory and products, *share* that part of the prediction. The",
+    "code is tuned for. Networks are in `fp16`, or quantized where their name ends in `:int8`.",
+    "*Roofline* is the larger of memory and products, *share* that part of the prediction. The",
     "model leaves out waiting within a launch, so predictions are lower bounds; no published measurement was compared.",
 ]
 _HEAD = [
@@ -104,6 +107,7 @@ class Work:
     Attributes:
         multiply_adds, bytes: how many it computes and moves.
         has_matrices, has_warpgroups: whether tensor cores multiply, and whether by `wgmma`.
+        has_bytes: whether they multiply bytes.
         loop: the main loop of these, if it is known.
     """
 
@@ -111,14 +115,15 @@ class Work:
     bytes: float
     has_matrices: bool
     has_warpgroups: bool
+    has_bytes: bool
     loop: Loop | None
 
 
 def predict(launch: Launch, work: Work, usage: Usage | None, gpu: Gpu) -> Prediction:
     """Predicts a launch on a device."""
     blocks, threads = math.prod(map(int, launch.grid)), math.prod(launch.block)
-    rate = gpu.tensor_multiply_adds if work.has_matrices else gpu.capability.multiply_adds
-    rate = gpu.warpgroup_multiply_adds if work.has_warpgroups else rate
+    rate = gpu.tensor_core_rate(1 if work.has_bytes else 2) if work.has_matrices else gpu.capability.multiply_adds
+    rate = gpu.warpgroup_multiply_adds * (1 + work.has_bytes) if work.has_warpgroups else rate
     products = work.multiply_adds / (gpu.processors * rate)
     issue = 0.0
     if work.loop is not None and work.loop.multiply_adds:
@@ -195,14 +200,15 @@ def works_of(
             own = multiply_adds.get(name, 0.0) if number == 0 else 0.0
             body = source.rpartition(f" {launch.kernel}(")[2].partition("__global__")[0]
             has_matrices = loop is not None or "nnefc_multiply_" in body
-            yield launch, Work(own, moved, has_matrices, "nnefc_multiply_warpgroup" in body, loop)
+            has_bytes = re.search(r"nnefc_multiply_(warpgroup_)?[su]8", body) is not None
+            yield launch, Work(own, moved, has_matrices, "nnefc_multiply_warpgroup" in body, has_bytes, loop)
 
 
-def predictions(network: str, batch: int, precision: str, architecture: int) -> list[Prediction]:
+def predictions(case: Case, precision: str, architecture: int) -> list[Prediction]:
     """The launches of a network on the first device of an architecture."""
     gpu = default_gpu(architecture)
     with Recorder() as recorder:
-        code = compiled(network, batch, precision, (architecture,))
+        code = compiled(case, precision, (architecture,))
     loops = list(loops_of(disassembled(code))) if shutil.which("cuobjdump") else []
     usage = {each.kernel: each for each in code.image.usage if each.architecture == architecture}
     return [
@@ -243,13 +249,13 @@ def table(title: str, gpu: Gpu, found: Sequence[Prediction]) -> list[str]:
 def main(networks: tuple[str, ...], precision: str) -> None:
     """Predict the launches of NETWORKS."""
     totals, tables = list(_HEAD), []
-    for word in networks or WHOLE:
-        name, _, batch = word.partition("*")
+    for word in networks or (*WHOLE, *QUANTIZED):
+        case = Case.of(word)
         for number in ARCHITECTURES:
-            found = predictions(name, int(batch or 1), precision, number)
+            found = predictions(case, precision, number)
             totals.append(total(word, default_gpu(number), found))
             if number == ARCHITECTURES[0] and word in (networks or WHOLE[:2]):
-                tables += ["", *table(f"{name}, batch {batch or 1}, sm_{number}", default_gpu(number), found)]
+                tables += ["", *table(f"{case}, sm_{number}", default_gpu(number), found)]
     conditions = Conditions.now()
     lines = [*_ABOUT, "", *totals, *tables]
     click.echo(page(TITLE, conditions, lines))

@@ -6,7 +6,7 @@ runs it, and passes named `host …` lower it. See `cpu_passes.py` for how to re
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -16,6 +16,7 @@ from tvm import relax, tirx
 from nnefc.backends import cpu_passes
 from nnefc.backends.kernel_context import DYNAMIC, KernelContext, on_function
 from nnefc.ir.attributes import ARRIVALS, NO_ALIAS
+from nnefc.ir.dataflow import bindings_of
 from nnefc.passes import pipeline
 from nnefc.passes.backend import Settings
 from nnefc.passes.graph.attention.fuse_for_gpu import fuse_attention_for_gpu
@@ -29,12 +30,18 @@ from nnefc.passes.graph.fusion.hierarchical_concat import group_parts
 from nnefc.passes.graph.layout.assign_layouts import assign_vector_layouts
 from nnefc.passes.graph.layout.fold_permutations import fold_permutations
 from nnefc.passes.graph.precision.use_16bit_floats import check_names, use_16bit_floats
+from nnefc.passes.graph.quantized.compute_in_integers import compute_in_integers
+from nnefc.passes.graph.quantized.narrow_results import narrow_results
+from nnefc.passes.graph.quantized.packed_operands import BYTES
+from nnefc.passes.graph.rewriter import is_call
+from nnefc.passes.graph.stored_weights import CONVOLUTIONS
 from nnefc.passes.legalize.contiguous_slices import WHOLE_SLICES
 from nnefc.passes.legalize.dequantize_on_fetch import fetch_blocks
 from nnefc.passes.legalize.ieee_differences import rewrite_differences
 from nnefc.passes.legalize.lower_row_reductions import lower_row_reductions
 from nnefc.passes.legalize.lower_scans import lower_scans
 from nnefc.passes.legalize.pack_block_matmul import widen_blocks
+from nnefc.passes.legalize.pack_byte_matmul import pack_byte_matmul
 from nnefc.passes.legalize.row_major_contractions import CONTRACTIONS
 from nnefc.passes.manager import Pass, PassCondition, PassList, Phase, Property, of_phase
 from nnefc.passes.pipeline import GraphContext, ProgramContext, ProgramState, legalizations
@@ -44,9 +51,11 @@ from nnefc.passes.schedule.cuda.gated_product import is_gated_product
 from nnefc.passes.schedule.cuda.guards import guard_blocks
 from nnefc.passes.schedule.schedules import scalars_of
 from nnefc.passes.tir.cuda.narrow_indices import narrow_index_types
+from nnefc.passes.tir.cuda.round_by_sum import round_by_sum
 from nnefc.passes.tir.tvm_workarounds.float64_literals import write_float64_literals
 from nnefc.passes.tir.tvm_workarounds.shifted_remainders import split_shifted_modulo
 from nnefc.targets.machine.cpu.target import FLOAT16_TYPES
+from nnefc.targets.machine.cuda.gpus import LOAD_BYTES
 from nnefc.targets.machine.cuda.target import CudaTarget
 
 __all__ = ["COMPUTATIONS", "PASSES", "CudaSettings", "host_symbol"]
@@ -63,9 +72,7 @@ class CudaSettings(Settings):
 
 
 NARROW = PassCondition("with --precision bf16 or fp16", lambda s: s.target.precision in FLOAT16_TYPES)
-TENSOR_CORES = PassCondition(
-    "with tensor cores and --precision tf32, bf16 or fp16", lambda s: s.target.tensor_core_type is not None
-)
+TENSOR_CORES = PassCondition("with tensor cores, from sm_80 on", lambda s: s.target.has_byte_products)
 NOT_STRICT = PassCondition("without --strict", lambda s: not s.strict)
 OVERWRITES = PassCondition(
     "kernels that may overwrite an operand", lambda context: bool(context.use.in_place.overwritable)
@@ -99,11 +106,49 @@ def narrow_floats(module: tvm.IRModule, context: GraphContext) -> tvm.IRModule:
     return use_16bit_floats(module, FLOAT16_TYPES[target.precision], keep_wide=target.keep_wide)
 
 
+def multiplies_bytes(module: tvm.IRModule) -> bool:
+    """Whether a network has convolutions or matrix products of integers of 8 bits."""
+    calls = (binding.value for binding in bindings_of(module["main"]))
+    products = (call for call in calls if is_call(call, "matmul", *CONVOLUTIONS))
+    return any({str(arg.ty.dtype) for arg in call.args} <= set(BYTES) for call in products)
+
+
+def tensor_core_types(module: tvm.IRModule, context: GraphContext) -> Collection[str]:
+    """Returns the types that tensor cores multiply in a network: that of the precision, and bytes if it has such."""
+    target: CudaTarget = context.settings.target
+    own = () if target.tensor_core_type is None else (target.tensor_core_type,)
+    return (*own, *BYTES) if target.has_byte_products and multiplies_bytes(module) else own
+
+
+def fold_channel_permutations(module: tvm.IRModule, context: GraphContext) -> tvm.IRModule:
+    """Makes permutations of channels gathers, which cost nothing in blocks of channels."""
+    return fold_permutations(module) if tensor_core_types(module, context) else module
+
+
 def vector_layouts(module: tvm.IRModule, context: GraphContext) -> tvm.IRModule:
     """Keeps what convolutions by tensor cores read in blocks of the channels that a thread loads at once."""
     target: CudaTarget = context.settings.target
-    assert target.tensor_core_type is not None
-    return assign_vector_layouts(module, target.tensor_core_type, target.channels_of_a_block, target.host)
+    types = tensor_core_types(module, context)
+    if not types:
+        return module
+    return assign_vector_layouts(module, types, target.channels_of_a_block("int8" in types), target.host)
+
+
+def byte_layouts(module: tvm.IRModule, context: GraphContext) -> tvm.IRModule:
+    """Lays the operands of matrix products of bytes out as tensor cores read them."""
+    return pack_byte_matmul(module, LOAD_BYTES) if multiplies_bytes(module) else module
+
+
+def fuse_kernels(module: tvm.IRModule, context: GraphContext) -> tvm.IRModule:
+    """Fuses element-wise kernels with those before them; where tensors hold bytes, memory holds no floats for them."""
+    target: CudaTarget = context.settings.target
+    return fuse(module, moves=[narrow_results] if target.has_byte_products and holds_bytes(module) else [])
+
+
+def holds_bytes(module: tvm.IRModule) -> bool:
+    """Whether a network computes tensors of bytes."""
+    types = (binding.var.ty for binding in bindings_of(module["main"]))
+    return any(isinstance(ty, relax.TensorType) and str(ty.dtype) in BYTES for ty in types)
 
 
 def join_gates(state: ProgramState, context: ProgramContext) -> ProgramState:
@@ -154,10 +199,22 @@ GRAPH = (
         lambda m, c: fold_constants(m, keep=("dequantize",), converts=True),
         ensures=[Property.CONSTANTS],
     ),
+    graph(
+        "compute in integers",
+        lambda m, c: compute_in_integers(m, c.settings.strict, with_limits=True),
+        when=TENSOR_CORES,
+        optional=True,
+    ),
+    graph(
+        "fold moved constants",
+        lambda m, c: fold_constants(m, keep=("dequantize",), converts=True),
+        when=TENSOR_CORES,
+        optional=True,
+    ),
     graph("fold dequantized constants", lambda m, c: fold_constants(m, converts=True)),
     graph("fold affine", on_function(fold_affine)),
     graph("join local response", on_function(fuse_local_response)),
-    graph("fold permutations", on_function(fold_permutations), when=TENSOR_CORES),
+    graph("fold permutations", fold_channel_permutations, when=TENSOR_CORES),
     graph("group parts", on_function(group_parts)),
     graph("check kept names", check_kept, when=NARROW, analyzes=True),
     graph("merge projections", merge_attention_projections, when=NOT_STRICT),
@@ -167,6 +224,7 @@ GRAPH = (
     # tf32 is a matter of instructions alone.
     graph("use narrow floats", narrow_floats, when=NARROW),
     graph("assign layouts", vector_layouts, when=TENSOR_CORES, ensures=[Property.LAYOUTS]),
+    graph("pack byte matmul", byte_layouts, when=TENSOR_CORES),
 )
 
 # Every operator becomes a call of a kernel; element-wise kernels are fused with the kernel before them.
@@ -186,7 +244,7 @@ LEGALIZE = (
         ensures=[Property.DIMENSIONS],
     ),
     legalize("fold packed constants", on_function(fold_constants)),
-    legalize("fuse", on_function(fuse), requires=[Property.KERNELS], ensures=[Property.FUSED]),
+    legalize("fuse", fuse_kernels, requires=[Property.KERNELS], ensures=[Property.FUSED]),
     legalize("fold float32 constants", lambda m, c: fold_constants(m, dequantized=True)),
 )
 
@@ -205,6 +263,7 @@ DEVICE = (
         cpu_passes.TENSOR_PARAMETERS,
         scheduled("guard blocks", on_function(guard_blocks), where=DYNAMIC),
         scheduled("narrow indices", lambda f, c: narrow_index_types(f, scalars_of(f)), where=DYNAMIC),
+        scheduled("round by sum", on_function(round_by_sum), optional=True),
         scheduled("non-negative remainders", on_function(split_shifted_modulo)),
         scheduled("exact doubles", on_function(write_float64_literals)),
         cpu_passes.OPAQUE_CONSTANTS,

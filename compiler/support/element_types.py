@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["bits_of", "element_bytes", "integer_range"]
+__all__ = ["BYTES", "bits_of", "element_bytes", "integer_range"]
+
+BYTES = ("int8", "uint8")
+"""Integers of 8 bits."""
 
 
 def bits_of(dtype: object) -> int:

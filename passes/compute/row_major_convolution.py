@@ -46,9 +46,13 @@ class GuardedWindow:
         ]
 
     def element(
-        self, read: Callable[[Sequence[tirx.Expr]], tirx.Expr], position: Sequence[tirx.Expr], taps: Sequence[tirx.Expr]
+        self,
+        read: Callable[[Sequence[tirx.Expr]], tirx.Expr],
+        position: Sequence[tirx.Expr],
+        taps: Sequence[tirx.Expr],
+        outside: tirx.Expr | None = None,
     ) -> tirx.Expr:
-        """Returns the element under a tap of the window at a position; zero outside of the data."""
+        """Returns the element under a tap of the window at a position; outside of the data `outside`, or zero."""
         at = [
             p * s + t * d - low
             for p, s, t, d, low in zip(position, self.strides, taps, self.dilation, self.before, strict=True)
@@ -61,7 +65,8 @@ class GuardedWindow:
             last = (out - 1) * stride + (size - 1) * step - low
             inside += [] if known_less(last, length) else [offset < length]
         value = read(at)
-        return tirx.if_then_else(tirx.all(*inside), value, tirx.const(0, value.expr_ty().dtype)) if inside else value
+        around = tirx.const(0, value.expr_ty().dtype) if outside is None else outside
+        return tirx.if_then_else(tirx.all(*inside), value, around) if inside else value
 
 
 def pack_row_major_array(filters: np.ndarray) -> np.ndarray:

@@ -194,5 +194,5 @@ def test_main_loops_move_sixteen_bytes_at_once(size: int, tmp_path: Path) -> Non
             assert not re.search(r"\b(ld|st)\.(global|shared)(?!\S*\.v\d)\S*\.[bu]16\b", function)
         if "depthwise" in function[:100]:
             assert re.search(r"ld\.global\.nc\.v4", function)
-    for usage in compile_image(source, (80, 90)).usage:
+    for usage in compile_image(source, (80,)).usage:
         assert usage.stack_bytes == usage.spill_stores == usage.spill_loads == 0

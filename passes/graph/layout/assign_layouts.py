@@ -11,6 +11,8 @@ re-laid at most once, and constants are re-laid here, at compile time.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import tvm
 from tvm import relax
 
@@ -76,8 +78,8 @@ def assign_layouts(mod: tvm.IRModule, target: Target, algorithms: FastAlgorithms
     return relax.transform.DeadCodeElimination()(mod)
 
 
-def assign_vector_layouts(mod: tvm.IRModule, dtype: str, size: int, host: Target) -> tvm.IRModule:
-    """Does the same for tensor cores: convolutions that multiply elements of `dtype`, in blocks of `size` channels.
+def assign_vector_layouts(mod: tvm.IRModule, types: Collection[str], size: int, host: Target) -> tvm.IRModule:
+    """Does the same for tensor cores: convolutions that multiply elements of `types`, in blocks of `size` channels.
 
     Every other operation keeps its form where none of its operands is blocked.
 
@@ -85,7 +87,7 @@ def assign_vector_layouts(mod: tvm.IRModule, dtype: str, size: int, host: Target
         size: what a thread loads at once.
         host: the processor that launches the kernels; no rule asks it.
     """
-    convolutions = vector_convolution.rules_for(dtype)
+    convolutions = vector_convolution.rules_for(types)
 
     def rule_of(call: relax.Call) -> LayoutRule | None:
         if not isinstance(call.op, tvm.ir.Op):
@@ -93,7 +95,7 @@ def assign_vector_layouts(mod: tvm.IRModule, dtype: str, size: int, host: Target
         name = call.op.name.removeprefix("relax.")
         return _first_of(convolutions.get(name), _IN_REGIONS.get(name))
 
-    mod = LayoutRewriter(mod, host, rule_of, True, FastAlgorithms(), size).transform()
+    mod = LayoutRewriter(mod, host, rule_of, True, FastAlgorithms(), size, by_elements=True).transform()
     return relax.transform.DeadCodeElimination()(mod)
 
 
@@ -125,6 +127,7 @@ _IN_REGIONS = {
         **element_wise.RULES,
         **gathering.RULES,
         **pooling.RULES,
+        **quantization.RULES,
         **rearrangement.RULES,
         **splitting.RULES,
         "call_tir": _of_kernel,

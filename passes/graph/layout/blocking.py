@@ -44,11 +44,15 @@ def to_blocks(builder: relax.BlockBuilder, data: relax.Expr, size: int, by_rows:
     return seen_as(builder, moved, (batch, blocks(channels, size), *spatial, size))
 
 
-def to_row_major(builder: relax.BlockBuilder, data: relax.Expr, channels: int) -> relax.Var:
-    """Returns the reverse of :func:`to_blocks`."""
+def to_row_major(builder: relax.BlockBuilder, data: relax.Expr, channels: int, by_elements: bool = False) -> relax.Var:
+    """Returns the reverse of :func:`to_blocks`.
+
+    Args:
+        by_elements: whether elements are moved one by one, as threads of a GPU do, and not by tiles in vectors.
+    """
     batch, outer, *spatial, size = shape_of(data)
     positions = math.prod(spatial)
-    if not _has_tiles(data, positions, size):
+    if by_elements or not _has_tiles(data, positions, size):
         return emit_te(builder, lambda t: unblock(t, channels), data, name="unblock")
     flat = seen_as(builder, data, (batch * outer * positions * size,))
     moved = emit_te(

@@ -33,6 +33,7 @@ class LayoutRewriter(Rewriter):
     Attributes:
         target: the machine; of GPUs their host, which their rules do not ask.
         size: channels in a block.
+        by_elements: whether layouts are converted element by element, and not by tiles in a processor's vectors.
         strict: exclude algorithms whose rounding differs from the sequential sum's.
         algorithms: which constants are read by faster algorithms.
     """
@@ -45,12 +46,14 @@ class LayoutRewriter(Rewriter):
         strict: bool,
         algorithms: FastAlgorithms,
         size: int,
+        by_elements: bool = False,
     ) -> None:
         super().__init__(mod)
         self.target = target
         self.strict = strict
         self.algorithms = algorithms
         self.size = size
+        self.by_elements = by_elements
         self._rule_of = rule_of
         self._layout: dict[relax.Expr, Blocked] = {}  # of tensors in blocked layout
         self._other_form: dict[tuple[relax.Expr, Blocked | None], relax.Expr] = {}
@@ -146,7 +149,7 @@ class LayoutRewriter(Rewriter):
 
     def _arranged(self, expr: relax.Expr, wanted: Blocked) -> relax.Var:
         if self._is_ordered(wanted):
-            return to_blocks(self.builder, expr, self.size, self.target.patches)
+            return to_blocks(self.builder, expr, self.size, self.by_elements or self.target.patches)
         return self.emit(arrange, expr, constant(np.asarray(wanted.order, np.int32)), self.size)
 
     def _rearranged(self, expr: relax.Expr, own: Blocked, wanted: Blocked) -> relax.Var:
@@ -160,7 +163,7 @@ class LayoutRewriter(Rewriter):
             return self.emit(unarrange, expr, constant(layout.slots))
         if layout.is_full and all(size == 1 for size in shape[2:]):
             return self.builder.emit(relax.op.reshape(expr, shape))  # the same bytes
-        return to_row_major(self.builder, expr, layout.channels)
+        return to_row_major(self.builder, expr, layout.channels, self.by_elements)
 
     def _is_ordered(self, layout: Blocked) -> bool:
         return layout == Blocked.of(layout.channels, self.size)

@@ -1,4 +1,4 @@
-"""Recognizes kernels that pad a tensor with one value, by widths that may be of dynamic size.
+"""Recognizes operators and kernels that pad a tensor with one value, by widths that may be of dynamic size.
 
     p[n, c, y, x] = d[n, c, y - a, x - b] if a <= y and y - a < h and x - b < w else 0     (b = 0)
 
@@ -21,7 +21,7 @@ from nnefc.passes.graph.rewriter import is_call, shape_of
 from nnefc.passes.tir.common.expressions import IF_THEN_ELSE, conjuncts, variables_of
 from nnefc.symbolic.dims import Dimension, dimension, expression, known_less, may_exceed
 
-__all__ = ["PaddedTensor", "padded_tensor"]
+__all__ = ["PaddedTensor", "padded_tensor", "padding_of"]
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,21 @@ class PaddedTensor:
     before: tuple[Dimension, ...]
     after: tuple[Dimension, ...]
     value: float
+
+
+def padding_of(layouts: LayoutRewriter, expr: relax.Expr, rank: int) -> PaddedTensor | None:
+    """Returns what an operator or a kernel pads to make a tensor of so many spatial dimensions; None for others."""
+    source = layouts.definition(expr)
+    if not is_call(source, "nn.pad"):
+        return padded_tensor(layouts, expr, rank)
+    if source.attrs.pad_mode != "constant":
+        return None
+    widths = tuple(int(width) for width in source.attrs.pad_width)
+    before, after = widths[::2], widths[1::2]
+    if any((*before[:2], *after[:2])):
+        return None
+    data = layouts.origin(source.args[0])
+    return PaddedTensor(data, before[2:], after[2:], float(source.attrs.pad_value))
 
 
 def padded_tensor(layouts: LayoutRewriter, expr: relax.Expr, rank: int) -> PaddedTensor | None:

@@ -10,8 +10,7 @@ from nnefc.ir.kernel_calls import emit_te
 from nnefc.passes.compute.dot.dot_product import Multiplication, convert
 from nnefc.passes.compute.dot.pack_dot_operands import pack_dot_operands, packed_array
 from nnefc.passes.graph.fusion.fusion_patterns import FUSION, OpPattern
-
-BYTES = ("uint8", "int8")
+from nnefc.support.element_types import BYTES
 
 NARROW = (*BYTES, "bfloat16", "float16")
 """Types of operands that are packed."""

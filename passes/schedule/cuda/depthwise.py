@@ -11,7 +11,7 @@ in blocks of channels, a thread has the results of all channels that it loads at
     for block of channels, pixel in blockIdx.x, threadIdx.x:
         sums[8] = 0
         for the window: sums[:] += left[8 channels] * right[8 channels]     # loads of 16 bytes
-        C[8 channels] = epilogue(sums[:])
+        C[8 channels] = epilogue(sums[:])               # 16 where blocks have as many, as those of bytes
 """
 
 from __future__ import annotations
@@ -99,11 +99,15 @@ def _by_result(product: SumOfProducts) -> tirx.Stmt:
 
 
 def _lanes(product: SumOfProducts, target: CudaTarget) -> int:
-    """Returns how many channels lie side by side in both operands, as many as a thread loads at once; 1 if they do
-    not."""
-    lanes = target.channels_of_a_block
+    """Returns how many channels lie side by side in both operands, those of a block; 1 if they do not."""
+    sizes = (target.channels_of_a_block(has_bytes) for has_bytes in (True, False))
+    return next((lanes for lanes in sizes if lanes > 1 and _lie_side_by_side(product, lanes)), 1)
+
+
+def _lie_side_by_side(product: SumOfProducts, lanes: int) -> bool:
+    """Whether both operands have vectors of `lanes` channels."""
     if not is_known(product.batch.size) or product.batch.size % lanes:
-        return 1
+        return False
     nest = Nest(product.aligned)
     group, lane = nest.variable("group", product.batch.size // lanes), nest.variable("lane", lanes)
     position, depth = nest.variable("position", product.columns.size), nest.variable("depth", product.depth.size)
@@ -111,8 +115,8 @@ def _lanes(product: SumOfProducts, target: CudaTarget) -> int:
         value = operand.at(nest, group * number(lanes) + lane, at, depth)
         loads = loads_of(value)
         if not any(lane in variables_of(load.indices) for load in loads) or not nest.vectorizes(value, lane, lanes):
-            return 1
-    return lanes
+            return False
+    return True
 
 
 def _by_vector(product: SumOfProducts, lanes: int, target: CudaTarget) -> tirx.Stmt:

@@ -41,7 +41,16 @@ _DIVISIONS = (tirx.FloorDiv, tirx.FloorMod)
 _COPY = """
 __device__ __forceinline__ void nnefc_copy(void *shared, const void *, const void *global, bool is_inside) {
   unsigned address = (unsigned)__cvta_generic_to_shared(shared);
-  int bytes = is_inside ? 16 : 0;  // the rest is zero
+  int bytes = is_inside ? 16 : 0;  // others are zero
+  asm volatile ("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"(address), "l"(global), "r"(bytes) : "memory");
+}
+"""
+_COPY_EITHER = """
+__device__ __forceinline__ void nnefc_copy_either(void *shared, const void *, const void *first, const void *second,
+                                                  bool is_first, bool is_inside) {
+  unsigned address = (unsigned)__cvta_generic_to_shared(shared);
+  const void *global = is_first ? first : second;
+  int bytes = is_inside ? 16 : 0;  // others are zero
   asm volatile ("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"(address), "l"(global), "r"(bytes) : "memory");
 }
 """
@@ -71,15 +80,20 @@ def _is_load(value: tirx.Expr) -> bool:
 def copy_vector(
     nest: Nest, shared: tirx.Var, position: tirx.Expr, value: tirx.Expr, inside: tirx.Expr, lanes: int
 ) -> tirx.Stmt:
-    """Begins to copy the 16 bytes that begin with the element `value`, or zeros, to a position of shared memory."""
-    if isinstance(value, Call) and getattr(value.op, "name", "") in IF_THEN_ELSE:
-        condition, *values = value.args
-        return tirx.IfThenElse(
-            condition, *(copy_vector(nest, shared, position, part, inside, lanes) for part in values)
-        )
+    """Begins to copy the 16 bytes that begin with the element `value`, or zeros, to a position of shared memory.
+
+    Of two tensors that `value` is from, the address is chosen, and one copy begins.
+    """
     ends = [load(shared, nest.simplify(position + number(step))) for step in (0, lanes - 1)]
-    addresses = [tirx.address_of(scalar) for scalar in (*ends, value)]  # TVM makes buffers as small as they are named
-    return tirx.Evaluate(cuda_func_call("nnefc_copy", *addresses, inside, source_code=_COPY))
+    at = [tirx.address_of(end) for end in ends]  # TVM makes buffers as small as they are named
+    if not isinstance(value, Call) or getattr(value.op, "name", "") not in IF_THEN_ELSE:
+        return tirx.Evaluate(cuda_func_call("nnefc_copy", *at, tirx.address_of(value), inside, source_code=_COPY))
+    condition, *values = value.args
+    if all(isinstance(part, TensorLoad) for part in values):
+        sources = map(tirx.address_of, values)
+        call = cuda_func_call("nnefc_copy_either", *at, *sources, condition, inside, source_code=_COPY_EITHER)
+        return tirx.Evaluate(call)
+    return tirx.IfThenElse(condition, *(copy_vector(nest, shared, position, part, inside, lanes) for part in values))
 
 
 def commit_copies() -> tirx.Stmt:

@@ -159,7 +159,7 @@ def tile_of(operand: Factor, positions: int, depths: int, threads: int) -> Opera
 def lanes_along(operand: Factor, positions: int, depths: int, along_depth: bool, widest: int = 4) -> int:
     """Elements, at most `widest`, that lie side by side in memory, aligned, wherever a tile begins."""
     size, depth = operand.positions.size, operand.depth.size
-    for lanes in (lanes for lanes in (8, 4, 2) if lanes <= widest):
+    for lanes in (lanes for lanes in (16, 8, 4, 2) if lanes <= widest):
         length, of_tile = (depth, depths) if along_depth else (size, positions)
         if length % lanes or of_tile % lanes:
             continue

@@ -1,21 +1,26 @@
-"""Schedules contractions for tensor cores: 16-bit floats, or TF32 (float32 rounded to 10 bits of mantissa) on request.
+"""Schedules contractions for tensor cores: 16-bit floats, bytes, or TF32 (float32 rounded to 10 bits of mantissa).
 
 The loops are those of `contraction.py`; what a thread multiplied there, a warp multiplies here, by the instruction
 `mma.sync` (PTX ISA, "Warp Level Matrix Multiply-Accumulate Instructions"): 16 rows and 8 columns at once, summed up in
-single precision. Lane 4 g + t of a warp holds, of
+float32, or in int32 for bytes. Lane 4 g + t of a warp holds, of
 
-    left      rows g and g + 8      depths 2 t, 2 t + 1, 2 t + 8, 2 t + 9      (16-bit floats; else t and t + 4)
+    left      rows g and g + 8      depths 2 t, 2 t + 1, 2 t + 8, 2 t + 9          16-bit floats
+                                    depths 4 t to 4 t + 3, 4 t + 16 to 4 t + 19    bytes
+                                    depths t, t + 4                                TF32
     right     column g              the same depths
 
-and sums as `tensor_launch.py` says. Tiles in shared memory are swizzled where they are copied along depths
-(`swizzled_tile.py`); rows of others are longer than needed by so much that what a warp reads at once falls into all of
-the banks. Where the target has products of warpgroups, tiles of these (`warpgroup_launch.py`) are tried too.
+and sums as `tensor_launch.py` says. In bytes of memory the first two are the same fragments, which `ldmatrix` reads.
+Tiles in shared memory are swizzled where they are copied along depths (`swizzled_tile.py`); rows of others are longer
+than needed by so much that what a warp reads at once falls into all of the banks. `ldmatrix` transposes pairs of bytes,
+not bytes: both operands of a product of bytes must lie along depths, as passes lay them out
+(`pack_byte_matmul.py`, `vector_convolution.py`). Where the target has products of warpgroups, tiles of these
+(`warpgroup_launch.py`) are tried too.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import ClassVar
 
 from tvm import s_tir, tirx
@@ -27,68 +32,111 @@ from nnefc.passes.schedule.cuda.nest import load, sequence, store
 from nnefc.passes.schedule.cuda.operand_fetch import is_loaded
 from nnefc.passes.schedule.cuda.operand_tile import OperandTile, PositionTile, lanes_along, lies_along_depth
 from nnefc.passes.schedule.cuda.swizzled_tile import SwizzledTile
-from nnefc.passes.schedule.cuda.tensor_launch import COLUMNS, ROWS, TensorLaunch, in_16_bits
+from nnefc.passes.schedule.cuda.tensor_launch import COLUMNS, FLOATS, ROWS, TensorLaunch, as_multiplied
 from nnefc.passes.schedule.cuda.tiled_launch import OperandTiles, tiled
 from nnefc.passes.schedule.cuda.tiling import AnyTile, Tiling, choose_tiling
-from nnefc.passes.schedule.cuda.warp_matrices import multiplier, read_matrices
+from nnefc.passes.schedule.cuda.warp_matrices import byte_multiplier, multiplier, read_matrices
 from nnefc.passes.schedule.cuda.warp_tiles import (
+    BYTE_TILES,
     COPIED_TILES,
     FLOAT16_TILES,
     SINGLE_TILES,
+    CopiedTile,
     WarpgroupTile,
     warpgroup_tiles,
 )
 from nnefc.passes.schedule.cuda.warpgroup_launch import WARPGROUP_LAUNCHES
 from nnefc.passes.tir.common.expressions import number
+from nnefc.support.element_types import BYTES
 from nnefc.symbolic.dims import size_hint
 from nnefc.targets.machine.cuda.gpus import LOAD_BYTES, MATRIX_INSTRUCTIONS, WARP
 from nnefc.targets.machine.cuda.target import CudaTarget
 
-__all__ = ["TensorCoreRule", "copied_tiles"]
+__all__ = ["TensorCoreRule", "copied_byte_tiles", "copied_tiles"]
 
 _MIN = 8  # rows, columns and depths that are worth it
-_HALF, _SINGLE = MATRIX_INSTRUCTIONS["float16"], MATRIX_INSTRUCTIONS["float32"]
-_COPIED = LOAD_BYTES // 2  # 16-bit floats at once
+_HALF, _SINGLE, _BYTE = (MATRIX_INSTRUCTIONS[dtype] for dtype in ("float16", "float32", "int8"))
 
 
 class TensorCoreRule:
-    """A sum of products of 16-bit floats; or of single precision, if the target may round it."""
+    """A sum of products of 16-bit floats or of bytes; or of single precision, if the target may round it."""
 
     def apply(self, kernel: KernelAnalysis, target: CudaTarget) -> s_tir.Schedule | None:
         product = product_of(kernel, target)
-        if product is None or target.oldest < max(_HALF.oldest, _SINGLE.oldest) or product.accumulator != "float32":
+        if product is None or target.oldest < max(_HALF.oldest, _SINGLE.oldest, _BYTE.oldest):
             return None
         if min(map(size_hint, (product.rows.size, product.columns.size, product.depth.size))) < _MIN:
             return None
-        sizes = (product.batch.size, product.rows.size, product.columns.size, product.depth.size)
-        fp16_factors = [half for operand in product.operands if (half := in_16_bits(operand)) is not None]
-        types = {str(half.value.expr_ty().dtype) for half in fp16_factors}
-        if len(fp16_factors) == 2 and len(types) == 1:
-            tiles = copied_tiles(target) if _are_copied(fp16_factors, target) else FLOAT16_TILES
-            tiling = choose_tiling(*sizes, target.gpu, tiles)
-            launches = WARPGROUP_LAUNCHES if isinstance(tiling.tile, WarpgroupTile) else _LAUNCHES
-            return tiled(product, tiling, launches[types.pop()])
-        if target.precision == "tf32" and not fp16_factors:
-            return tiled(product, choose_tiling(*sizes, target.gpu, SINGLE_TILES), _SingleLaunch)
+        match product.accumulator:
+            case "float32":
+                return _of_floats(product, target)
+            case "int32":
+                return _of_bytes(product, target)
         return None
 
 
+def _of_floats(product: SumOfProducts, target: CudaTarget) -> s_tir.Schedule | None:
+    fp16_factors = _multiplied(product, FLOATS)
+    types = {_type_of(half) for half in fp16_factors}
+    if len(fp16_factors) == 2 and len(types) == 1:
+        ways = (False, True)
+        tiles = copied_tiles(target) if _are_copied(fp16_factors, COPIED_TILES, ways, target) else FLOAT16_TILES
+        tiling = _tiling(product, target, tiles)
+        launches = WARPGROUP_LAUNCHES if isinstance(tiling.tile, WarpgroupTile) else _LAUNCHES
+        return tiled(product, tiling, launches[types.pop()])
+    if target.precision == "tf32" and not fp16_factors:
+        return tiled(product, _tiling(product, target, SINGLE_TILES), _SingleLaunch)
+    return None
+
+
+def _of_bytes(product: SumOfProducts, target: CudaTarget) -> s_tir.Schedule | None:
+    factors = _multiplied(product, BYTES)
+    if len(factors) < 2 or not _are_copied(factors, BYTE_TILES, (True,), target):
+        return None
+    tiling = _tiling(product, target, copied_byte_tiles(target))
+    launch = WARPGROUP_LAUNCHES["int8"] if isinstance(tiling.tile, WarpgroupTile) else _ByteLaunch
+    return tiled(product, tiling, launch)
+
+
+def _tiling(product: SumOfProducts, target: CudaTarget, tiles: Sequence[AnyTile]) -> Tiling:
+    sizes = (product.batch.size, product.rows.size, product.columns.size, product.depth.size)
+    return choose_tiling(*sizes, target.gpu, tiles)
+
+
+def _multiplied(product: SumOfProducts, types: Collection[str]) -> list[Factor]:
+    """Returns the operands that are converted from one of `types`, as they are before."""
+    return [found for operand in product.operands if (found := as_multiplied(operand, types)) is not None]
+
+
+def _type_of(operand: Factor) -> str:
+    return str(operand.value.expr_ty().dtype)
+
+
 def copied_tiles(target: CudaTarget) -> Sequence[AnyTile]:
-    """Returns the tiles of operands that are copied, for all instructions that the target has."""
+    """Returns the tiles of 16-bit floats that are copied, for all instructions that the target has."""
     return (*COPIED_TILES, *(warpgroup_tiles(target.gpu.capability) if target.has_warpgroup_products else ()))
 
 
-def _are_copied(fp16_factors: Sequence[Factor], target: CudaTarget) -> bool:
-    """Whether tiles of both operands can be copied, 16 bytes at once, in every tile that there is."""
-    if max(tile.shared_bytes for tile in COPIED_TILES) > target.max_shared_bytes or not all(
-        map(is_loaded, fp16_factors)
-    ):
+def copied_byte_tiles(target: CudaTarget) -> Sequence[AnyTile]:
+    """Returns the same of bytes."""
+    has_warpgroups = target.has_warpgroup_products
+    return (*BYTE_TILES, *(warpgroup_tiles(target.gpu.capability, of_bytes=True) if has_warpgroups else ()))
+
+
+def _are_copied(
+    factors: Sequence[Factor], tiles: Sequence[CopiedTile], ways: Sequence[bool], target: CudaTarget
+) -> bool:
+    """Whether tiles of both operands can be copied, 16 bytes at once, whichever of `tiles` is taken.
+
+    Args:
+        ways: whether the 16 bytes may be of neighbouring positions (False), of neighbouring depths (True).
+    """
+    fit = max(tile.shared_bytes for tile in tiles) <= target.max_shared_bytes
+    if not fit or not all(map(is_loaded, factors)):
         return False
-    positions, depths = min(tile.rows for tile in COPIED_TILES), min(tile.depth for tile in COPIED_TILES)
-    return all(
-        any(lanes_along(half, positions, depths, way, _COPIED) == _COPIED for way in (False, True))
-        for half in fp16_factors
-    )
+    positions, depths = min(tile.rows for tile in tiles), min(tile.depth for tile in tiles)
+    lanes = LOAD_BYTES // tiles[0].element_bytes
+    return all(any(lanes_along(factor, positions, depths, way, lanes) == lanes for way in ways) for factor in factors)
 
 
 _MULTIPLY_SINGLE = """
@@ -112,12 +160,12 @@ __device__ __forceinline__ float nnefc_round_single(float value) {
 
 
 class _FragmentLaunch(TensorLaunch):
-    """The part that both precisions of `mma.sync` share: fragments, one after another."""
+    """The part that all types of `mma.sync` share: fragments, one after another."""
 
     _depth: ClassVar[int]  # of one instruction
     _fragment: ClassVar[str]
     _padding: ClassVar[tuple[int, int]]  # of tiles that lie depth by depth, and position by position
-    _multiplier: ClassVar[tuple[str, str]]
+    _multiplier: tuple[str, str]  # the name and the source of the instruction's function
 
     def __init__(self, product: SumOfProducts, tiling: Tiling, slices: tirx.Var | None) -> None:
         super().__init__(product, tiling, slices)
@@ -126,7 +174,7 @@ class _FragmentLaunch(TensorLaunch):
 
     def _side(self, operand: Factor, positions: int) -> OperandTile:
         tile, widest = self._tile, LOAD_BYTES // self._tile.element_bytes
-        operand = in_16_bits(operand) or operand
+        operand = as_multiplied(operand, FLOATS) or operand
         across, along = (lanes_along(operand, positions, tile.depth, way, widest) for way in (False, True))
         if across > 1 or (along == 1 and not lies_along_depth(operand)):
             return OperandTile(operand, positions, tile.depth, across, False, tile.threads, self._padding[0])
@@ -168,14 +216,11 @@ class _FragmentLaunch(TensorLaunch):
         """Fetches the warp's columns at a position of the depth."""
 
 
-class _Float16Launch(_FragmentLaunch):
-    """16-bit floats: 16 depths at once; fragments by `ldmatrix`, four blocks of 8 by 8 at once."""
+class _MatrixLaunch(_FragmentLaunch):
+    """Operands of two bytes or one: fragments by `ldmatrix`, four blocks of 8 rows of 16 bytes at once."""
 
-    _depth = _HALF.depth
-    _element = "float16"
     _fragment = "uint32"
     _padding = (8, 8)
-    _multiplier = multiplier("f16")
 
     def begin(self) -> tirx.Stmt:
         """Zeros, in the fragments too: TVM makes them as small as it sees them used, which it does not in assembly."""
@@ -187,29 +232,29 @@ class _Float16Launch(_FragmentLaunch):
         )
 
     def _read_left(self, thread: tirx.Expr, half: tirx.Expr, row: tirx.Expr, depth: tirx.Expr) -> tirx.Stmt:
-        eighth, second, last = _of_lane(thread)  # blocks: rows 0 and 8, then the same for the depths from 8 on
-        side = self._sides[0]
+        eighth, second, last = _of_lane(thread)  # blocks: rows 0 and 8, then the same for the second half of the depth
+        side, half_depth = self._sides[0], number(self._depth // 2)
 
         def fragment(i: tirx.Expr) -> tirx.Stmt:
             position = row + i * number(ROWS)
             if side.tile.along_depth:
-                at = (position + second * number(8) + eighth, depth + last * number(8))
+                at = (position + second * number(8) + eighth, depth + last * half_depth)
             else:
-                at = (position + second * number(8), depth + last * number(8) + eighth)
+                at = (position + second * number(8), depth + last * half_depth + eighth)
             return self._read(side, half, *at, self._left, i * number(4))
 
         return self._nest.unrolled(self._rows, fragment)
 
     def _read_right(self, thread: tirx.Expr, half: tirx.Expr, column: tirx.Expr, depth: tirx.Expr) -> tirx.Stmt:
-        eighth, second, last = _of_lane(thread)  # blocks: depths 0 and 8, then the same for the columns from 8 on
-        side = self._sides[1]
+        eighth, second, last = _of_lane(thread)  # blocks: both halves of the depth, then those of the columns from 8 on
+        side, half_depth = self._sides[1], number(self._depth // 2)
 
         def fragments(j: tirx.Expr) -> tirx.Stmt:
             position = column + j * number(2 * COLUMNS)
             if side.tile.along_depth:
-                at = (position + last * number(8) + eighth, depth + second * number(8))
+                at = (position + last * number(8) + eighth, depth + second * half_depth)
             else:
-                at = (position + last * number(8), depth + second * number(8) + eighth)
+                at = (position + last * number(8), depth + second * half_depth + eighth)
             return self._read(side, half, *at, self._right, j * number(4))
 
         return self._nest.unrolled(self._columns // 2, fragments)
@@ -227,6 +272,14 @@ class _Float16Launch(_FragmentLaunch):
         return read_matrices(into, at, side.shared, offset, not side.tile.along_depth)
 
 
+class _Float16Launch(_MatrixLaunch):
+    """16-bit floats: 16 depths at once."""
+
+    _depth = _HALF.depth
+    _element = "float16"
+    _multiplier = multiplier("f16")
+
+
 class _BrainLaunch(_Float16Launch):
     """The same with bfloat16."""
 
@@ -235,6 +288,22 @@ class _BrainLaunch(_Float16Launch):
 
 
 _LAUNCHES: Mapping[str, type[_Float16Launch]] = {"float16": _Float16Launch, "bfloat16": _BrainLaunch}
+
+
+class _ByteLaunch(_MatrixLaunch):
+    """Bytes: 32 depths at once. In shared memory, where only instructions read them, both types are int8."""
+
+    _depth = _BYTE.depth
+    _element = "int8"
+
+    def __init__(self, product: SumOfProducts, tiling: Tiling, slices: tirx.Var | None) -> None:
+        self._multiplier = byte_multiplier(*map(_type_of, _multiplied(product, BYTES)))
+        super().__init__(product, tiling, slices)
+
+    def _side(self, operand: Factor, positions: int) -> OperandTile:
+        tile, stored = self._tile, as_multiplied(operand, BYTES)
+        assert stored is not None
+        return SwizzledTile(stored, positions, tile.depth, LOAD_BYTES, True, tile.threads, 0)
 
 
 def _of_lane(thread: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr, tirx.Expr]:

@@ -11,7 +11,7 @@ of a row exchange sums, so that each stores eight neighbouring columns.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import ClassVar
 
@@ -25,24 +25,25 @@ from nnefc.passes.schedule.cuda.tiling import Tiling
 from nnefc.passes.schedule.cuda.warp_tiles import WarpTile
 from nnefc.passes.schedule.cuda.write_back import VECTOR, write, write_vector
 from nnefc.passes.tir.common.expressions import number
+from nnefc.support.element_types import BYTES
 from nnefc.targets.machine.cuda.gpus import MATRIX_INSTRUCTIONS
 
-__all__ = ["COLUMNS", "NARROW", "ROWS", "TensorLaunch", "in_16_bits"]
+__all__ = ["COLUMNS", "FLOATS", "ROWS", "TensorLaunch", "as_multiplied"]
 
 ROWS, COLUMNS = MATRIX_INSTRUCTIONS["float16"].rows, MATRIX_INSTRUCTIONS["float16"].columns
 """Of the sums of an instruction of a warp, of any type."""
 
-NARROW = ("float16", "bfloat16")
-"""Types that tensor cores multiply as they are."""
+FLOATS = ("float16", "bfloat16")
+"""Floats that tensor cores multiply as they are, both operands of the same type."""
 
 _LANES_OF_ROW = 4  # that have the columns of a row of an instruction, two each
-_WRITTEN = frozenset({*NARROW, "float32"})
+_WRITTEN = frozenset({*FLOATS, *BYTES, "float32", "int32"})
 
 
-def in_16_bits(operand: Factor) -> Factor | None:
-    """Returns the operand in 16-bit floats, if that is what it is made single precision from."""
+def as_multiplied(operand: Factor, types: Collection[str]) -> Factor | None:
+    """Returns the operand before its conversion from one of `types` to the type of the sum; None without one."""
     value = operand.value
-    if isinstance(value, tirx.Cast) and str(value.value.expr_ty().dtype) in NARROW:
+    if isinstance(value, tirx.Cast) and str(value.value.expr_ty().dtype) in types:
         return replace(operand, value=value.value)
     return None
 

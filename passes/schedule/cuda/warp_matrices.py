@@ -1,7 +1,7 @@
 """Declares the instructions of warps that tensor-core kernels share: products, loads of fragments, and conversions.
 
-`mma.sync` multiplies 16 rows and 16 depths of 16-bit floats with 8 columns, `ldmatrix` reads four blocks of 8 by 8 of
-them from shared memory (PTX ISA, "Warp Level Matrix Multiply-Accumulate Instructions").
+`mma.sync` multiplies 16 rows and 16 depths of 16-bit floats, or 32 depths of bytes, with 8 columns. `ldmatrix` reads
+four blocks of 8 rows of 16 bytes from shared memory (PTX ISA, "Warp Level Matrix Multiply-Accumulate Instructions").
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from tvm.backend.cuda.op import cuda_func_call
 
 from nnefc.passes.schedule.cuda.nest import load
 
-__all__ = ["multiplier", "pack_pairs", "read_matrices"]
+__all__ = ["byte_multiplier", "multiplier", "pack_pairs", "read_matrices"]
 
 _MULTIPLY = """
 __device__ __forceinline__ void nnefc_multiply_{type}(float *sums, const unsigned *left, const unsigned *right) {{
@@ -23,6 +23,17 @@ __device__ __forceinline__ void nnefc_multiply_{type}(float *sums, const unsigne
         "f"(sums[1]), "f"(sums[2]), "f"(sums[3]));
 }}
 """
+_MULTIPLY_BYTES = """
+__device__ __forceinline__ void {name}(int *sums, const unsigned *left, const unsigned *right) {{
+  asm volatile (
+      "mma.sync.aligned.m16n8k32.row.col.s32.{left}.{right}.s32 {{%0, %1, %2, %3}}, {{%4, %5, %6, %7}}, {{%8, %9}}, "
+      "{{%10, %11, %12, %13}};"
+      : "=r"(sums[0]), "=r"(sums[1]), "=r"(sums[2]), "=r"(sums[3])
+      : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(right[0]), "r"(right[1]), "r"(sums[0]),
+        "r"(sums[1]), "r"(sums[2]), "r"(sums[3]));
+}}
+"""
+_BYTES = {"int8": "s8", "uint8": "u8"}
 _READ = """
 __device__ __forceinline__ void nnefc_read_matrices{name}(unsigned *registers, const void *row) {{
   unsigned address = (unsigned)__cvta_generic_to_shared(row);
@@ -44,6 +55,13 @@ __device__ __forceinline__ unsigned nnefc_pack_{type}(float low, float high) {{
 def multiplier(dtype: str) -> tuple[str, str]:
     """Returns the name and the source of the product of `f16` or `bf16`, which adds to four sums of a thread."""
     return f"nnefc_multiply_{dtype}", _MULTIPLY.format(type=dtype)
+
+
+def byte_multiplier(left: str, right: str) -> tuple[str, str]:
+    """Returns the name and the source of the product of two types of bytes, which adds to four sums of a thread."""
+    types = {"left": _BYTES[left], "right": _BYTES[right]}
+    name = "nnefc_multiply_{left}_{right}".format(**types)
+    return name, _MULTIPLY_BYTES.format(name=name, **types)
 
 
 def read_matrices(

@@ -19,7 +19,16 @@ from nnefc.targets.machine.cuda.gpus import (
     Gpu,
 )
 
-__all__ = ["COPIED_TILES", "FLOAT16_TILES", "SINGLE_TILES", "WarpTile", "WarpgroupTile", "warpgroup_tiles"]
+__all__ = [
+    "BYTE_TILES",
+    "COPIED_TILES",
+    "FLOAT16_TILES",
+    "SINGLE_TILES",
+    "CopiedTile",
+    "WarpTile",
+    "WarpgroupTile",
+    "warpgroup_tiles",
+]
 
 
 @dataclass(frozen=True)
@@ -33,7 +42,7 @@ class WarpTile(AnyTile):
 
     def multiply_adds(self, gpu: Gpu) -> float:
         """Returns how many multiply-adds the tensor cores of one processor begin in a cycle."""
-        return gpu.tensor_multiply_adds
+        return gpu.tensor_core_rate(self.element_bytes)
 
     @property
     def threads(self) -> int:
@@ -71,7 +80,7 @@ class WarpTile(AnyTile):
         return row, column, tirx.floordiv(lane, number(4)), tirx.floormod(lane, number(4))
 
 
-class _CopiedTile(WarpTile):
+class CopiedTile(WarpTile):
     """A tile whose operands are copied past the registers, several ahead."""
 
     @property
@@ -95,20 +104,32 @@ class _CopiedTile(WarpTile):
         return max(1, gpu.capability.shared_bytes_per_processor // self.shared_bytes)
 
     def efficiency(self, gpu: Gpu) -> float:
-        """Estimates the share of the peak: a copy is one instruction for eight elements."""
+        """Estimates the share of the peak: a copy is one instruction for 16 bytes."""
         multiply = self.warp_rows * self.warp_columns / 16
         read = self.warp_rows + self.warp_columns
         copy = 8 * (self.rows + self.columns) / self.threads
         return multiply / (max(multiply, read) + read / 4 + copy)
 
 
-class _DeepTile(_CopiedTile):
+class _DeepTile(CopiedTile):
     """The same with more tiles on their way: where a processor has one block, nothing else hides the time of a copy."""
 
     @property
     def ahead(self) -> int:
         """Returns how many tiles of the depth are on their way while one is multiplied."""
         return 7
+
+
+class _ByteTile(CopiedTile):
+    """The same of bytes: as many bytes of the depth are twice as many elements."""
+
+    element_bytes: ClassVar[int] = 1
+
+
+class _DeepByteTile(_DeepTile):
+    """The same with more tiles on their way."""
+
+    element_bytes: ClassVar[int] = 1
 
 
 @dataclass(frozen=True)
@@ -128,8 +149,8 @@ class WarpgroupTile(WarpTile):
     multiplied: ClassVar[int] = 2
 
     def multiply_adds(self, gpu: Gpu) -> float:
-        """Returns how many multiply-adds the tensor cores of one processor begin in a cycle."""
-        return gpu.warpgroup_multiply_adds
+        """Returns how many multiply-adds the tensor cores of one processor begin in a cycle; twice as many of bytes."""
+        return gpu.warpgroup_multiply_adds * 2 / self.element_bytes
 
     @property
     def is_copied(self) -> bool:
@@ -178,21 +199,29 @@ class WarpgroupTile(WarpTile):
         return row, number(0), tirx.floordiv(lane, number(4)), tirx.floormod(lane, number(4))
 
 
-def warpgroup_tiles(capability: Capability) -> tuple[WarpgroupTile, ...]:
+class _WarpgroupByteTile(WarpgroupTile):
+    """The same of bytes."""
+
+    element_bytes: ClassVar[int] = 1
+
+
+def warpgroup_tiles(capability: Capability, of_bytes: bool = False) -> tuple[WarpgroupTile, ...]:
     """Returns the tiles of warpgroups that the shared memory and the registers of a block have room for.
 
     Their columns are what makes grids of whole waves: from 64 to 256, in steps that 256 threads copy evenly.
+
+    Args:
+        of_bytes: whether operands are bytes, and not 16-bit floats.
     """
+    tile_of = _WarpgroupByteTile if of_bytes else WarpgroupTile
+    depth = SHARED_BYTES_PER_CYCLE // tile_of.element_bytes  # the 128 bytes of a row of the widest swizzle
     shapes = [
         (rows, columns, rows // groups // 4, stages)
         for groups, rows in ((1, 64), (2, 128), (2, 256))
         for columns in range(64, WARPGROUP_INSTRUCTION.columns + 1, 32)
         for stages in (4, 3)  # of equal ones, more
     ]
-    tiles = (
-        WarpgroupTile(rows, columns, _SWIZZLED_DEPTH, warp_rows, columns, stages)
-        for rows, columns, warp_rows, stages in shapes
-    )
+    tiles = (tile_of(rows, columns, depth, warp_rows, columns, stages) for rows, columns, warp_rows, stages in shapes)
     return tuple(
         tile
         for tile in tiles
@@ -202,17 +231,10 @@ def warpgroup_tiles(capability: Capability) -> tuple[WarpgroupTile, ...]:
     )
 
 
-_SWIZZLED_DEPTH = 64  # 16-bit floats: the 128 bytes of a row of the widest swizzle
-
-
 class _SingleTile(WarpTile):
     """The same of single precision."""
 
     element_bytes: ClassVar[int] = 4
-
-    def multiply_adds(self, gpu: Gpu) -> float:
-        """Returns how many multiply-adds the tensor cores of one processor begin in a cycle."""
-        return gpu.tensor_multiply_adds / 2
 
 
 _SHAPES = (
@@ -228,8 +250,14 @@ _SHAPES = (
 )
 FLOAT16_TILES = tuple(WarpTile(rows, columns, 32, *warp) for rows, columns, *warp in _SHAPES)
 _MAX_DEEP = 64 + 64  # rows and columns of a block that is one of few
+_COPIED_SHAPES = ((128, 128, 64, 64), *_SHAPES)
+_DEEP_SHAPES = tuple(shape for shape in _SHAPES if shape[0] + shape[1] <= _MAX_DEEP)
 COPIED_TILES = (
-    *(_CopiedTile(rows, columns, 32, *warp) for rows, columns, *warp in ((128, 128, 64, 64), *_SHAPES)),
-    *(_DeepTile(rows, columns, 32, *warp) for rows, columns, *warp in _SHAPES if rows + columns <= _MAX_DEEP),
+    *(CopiedTile(rows, columns, 32, *warp) for rows, columns, *warp in _COPIED_SHAPES),
+    *(_DeepTile(rows, columns, 32, *warp) for rows, columns, *warp in _DEEP_SHAPES),
+)
+BYTE_TILES = (
+    *(_ByteTile(rows, columns, 64, *warp) for rows, columns, *warp in _COPIED_SHAPES),
+    *(_DeepByteTile(rows, columns, 64, *warp) for rows, columns, *warp in _DEEP_SHAPES),
 )
 SINGLE_TILES = tuple(_SingleTile(rows, columns, 16, *warp) for rows, columns, *warp in _SHAPES)

@@ -1,4 +1,4 @@
-"""Schedules products of 16-bit floats for warpgroups, which multiply tiles in shared memory while threads go on.
+"""Schedules products of 16-bit floats and of bytes for warpgroups: they multiply shared memory while threads go on.
 
     for tile of the depth:
         wait for its copies, make them visible to tensor cores, wait for the other threads
@@ -18,14 +18,16 @@ from typing import ClassVar
 
 from tvm import tirx
 
-from nnefc.passes.schedule.cuda.contraction_analysis import Factor
+from nnefc.passes.schedule.cuda.contraction_analysis import Factor, SumOfProducts
 from nnefc.passes.schedule.cuda.nest import sequence, synchronize
 from nnefc.passes.schedule.cuda.operand_fetch import OperandFetch, wait_for_copies
 from nnefc.passes.schedule.cuda.operand_tile import OperandTile, lanes_along
 from nnefc.passes.schedule.cuda.swizzled_tile import SwizzledTile
-from nnefc.passes.schedule.cuda.tensor_launch import TensorLaunch, in_16_bits
+from nnefc.passes.schedule.cuda.tensor_launch import FLOATS, TensorLaunch, as_multiplied
+from nnefc.passes.schedule.cuda.tiling import Tiling
 from nnefc.passes.schedule.cuda.warp_tiles import WarpgroupTile
 from nnefc.passes.schedule.cuda.warpgroup_matrices import (
+    ProductTypes,
     begin_products,
     commit_products,
     fence_copies,
@@ -33,6 +35,7 @@ from nnefc.passes.schedule.cuda.warpgroup_matrices import (
     wait_for_products,
 )
 from nnefc.passes.tir.common.expressions import number
+from nnefc.support.element_types import BYTES
 from nnefc.targets.machine.cuda.gpus import LOAD_BYTES, WARPGROUP, WARPGROUP_INSTRUCTION
 
 __all__ = ["WARPGROUP_LAUNCHES"]
@@ -44,8 +47,13 @@ class _WarpgroupLaunch(TensorLaunch):
     _element = "float16"
     multiplied: ClassVar[int] = WarpgroupTile.multiplied
 
+    def __init__(self, product: SumOfProducts, tiling: Tiling, slices: tirx.Var | None) -> None:
+        super().__init__(product, tiling, slices)
+        left, right = (str(side.tile.operand.value.expr_ty().dtype) for side in self._sides)
+        self._types = ProductTypes(left, right, product.accumulator)
+
     def _side(self, operand: Factor, positions: int) -> OperandTile:
-        tile, operand = self._tile, in_16_bits(operand) or operand
+        tile, operand = self._tile, as_multiplied(operand, (*FLOATS, *BYTES)) or operand
         lanes = LOAD_BYTES // tile.element_bytes
         along_depth = lanes_along(operand, positions, tile.depth, True, lanes) == lanes
         return SwizzledTile(operand, positions, tile.depth, lanes, along_depth, tile.threads, 0)
@@ -66,9 +74,9 @@ class _WarpgroupLaunch(TensorLaunch):
                 nest.simplify(right.base(half) + columns.rows_at(number(0), depth)),
             )
             at = number(row * sums)
-            return multiply_matrices(self._sums, at, tile.columns, left.shared, (rows, columns), offsets)
+            return multiply_matrices(self._sums, at, self._types, tile.columns, left.shared, (rows, columns), offsets)
 
-        depths = range(0, tile.depth, instruction.depth)
+        depths = range(0, tile.depth, self._types.depth)
         products = [one(row, depth) for depth in depths for row in range(self._rows)]
         return sequence(begin_products(self._sums, self._count), *products, commit_products())
 
@@ -96,5 +104,15 @@ class _BrainLaunch(_WarpgroupLaunch):
     _element = "bfloat16"
 
 
-WARPGROUP_LAUNCHES: Mapping[str, type[_WarpgroupLaunch]] = {"float16": _WarpgroupLaunch, "bfloat16": _BrainLaunch}
-"""By the type of the operands."""
+class _ByteLaunch(_WarpgroupLaunch):
+    """The same with bytes, of one type or of two; operands lie along depths."""
+
+    _element = "int8"
+
+
+WARPGROUP_LAUNCHES: Mapping[str, type[_WarpgroupLaunch]] = {
+    "float16": _WarpgroupLaunch,
+    "bfloat16": _BrainLaunch,
+    "int8": _ByteLaunch,
+}
+"""By the type of the operands in shared memory."""

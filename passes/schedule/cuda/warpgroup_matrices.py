@@ -1,8 +1,8 @@
 """Declares the instructions of warpgroups: products of matrices in shared memory, and what orders them.
 
-`wgmma.mma_async` multiplies 64 rows and 16 depths with up to 256 columns, both in shared memory, while threads go on
-(PTX ISA, "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions"). A matrix descriptor says where an
-operand is, by bits:
+`wgmma.mma_async` multiplies 64 rows and 16 depths of 16-bit floats, or 32 depths of bytes, with up to 256 columns, both
+in shared memory, while threads go on (PTX ISA, "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions").
+A matrix descriptor says where an operand is, by bits:
 
     0 to 13    address / 16
     16 to 29   bytes / 16 from one group of positions to the next, where rows are depths
@@ -14,6 +14,8 @@ Code for these instructions runs on one architecture alone. Code for others, as 
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from tvm import tirx
 from tvm.backend.cuda.op import cuda_func_call
@@ -30,7 +32,14 @@ from nnefc.targets.machine.cuda.gpus import (
     WARPGROUP_INSTRUCTION,
 )
 
-__all__ = ["begin_products", "commit_products", "fence_copies", "multiply_matrices", "wait_for_products"]
+__all__ = [
+    "ProductTypes",
+    "begin_products",
+    "commit_products",
+    "fence_copies",
+    "multiply_matrices",
+    "wait_for_products",
+]
 
 _MACRO = SPECIFIC_FEATURES[WARPGROUP_INSTRUCTION.oldest]
 
@@ -42,10 +51,10 @@ __device__ __forceinline__ void nnefc_fence_copies() {{
 }}
 """
 _BEGIN = """
-__device__ __forceinline__ void nnefc_begin_products_{count}(float *sums) {{
+__device__ __forceinline__ void {name}({total} *sums) {{
 #ifdef {macro}
   #pragma unroll
-  for (int i = 0; i < {count}; ++i) asm volatile ("" : "+f"(sums[i]) : : "memory");  // what was written comes before
+  for (int i = 0; i < {count}; ++i) asm volatile ("" : "+{kind}"(sums[i]) : : "memory");  // after writes to it
   asm volatile ("wgmma.fence.sync.aligned;" : : : "memory");
 #endif
 }}
@@ -58,23 +67,23 @@ __device__ __forceinline__ void nnefc_commit_products() {{
 }}
 """
 _WAIT = """
-__device__ __forceinline__ void nnefc_wait_for_products_{pending}_{count}(float *sums) {{
+__device__ __forceinline__ void {name}({total} *sums) {{
 #ifdef {macro}
   asm volatile ("wgmma.wait_group.sync.aligned {pending};" : : : "memory");
   #pragma unroll
-  for (int i = 0; i < {count}; ++i) asm volatile ("" : "+f"(sums[i]) : : "memory");  // what reads it comes after
+  for (int i = 0; i < {count}; ++i) asm volatile ("" : "+{kind}"(sums[i]) : : "memory");  // before reads of it
 #endif
 }}
 """
 _MULTIPLY = """
-__device__ __forceinline__ void {name}(float *sums, const void *left, const void *right) {{
+__device__ __forceinline__ void {name}({total} *sums, const void *left, const void *right) {{
   unsigned left_at = (unsigned)__cvta_generic_to_shared(left), right_at = (unsigned)__cvta_generic_to_shared(right);
 #ifdef {macro}
   unsigned long long left_matrix = {left_layout}ull | (left_at & 0x3ffff) >> 4;
   unsigned long long right_matrix = {right_layout}ull | (right_at & 0x3ffff) >> 4;
   asm volatile (
-      "wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{type}.{type} {{{registers}}}, "
-      "%{count}, %{next}, 1, 1, 1, {left_transposed}, {right_transposed};"
+      "wgmma.mma_async.sync.aligned.m64n{columns}k{depth}.{types} {{{registers}}}, "
+      "%{count}, %{next}, 1{options};"
       : {sums}
       : "l"(left_matrix), "l"(right_matrix));
 #else
@@ -92,13 +101,13 @@ __device__ __forceinline__ void {name}(float *sums, const void *left, const void
     {read_right}
     #pragma unroll
     for (unsigned j = 0; j < 2; ++j) {{
-      float *own = sums + 8 * i + 4 * j;
+      {total} *own = sums + 8 * i + 4 * j;
       asm volatile (
-          "mma.sync.aligned.m16n8k16.row.col.f32.{type}.{type}.f32 {{%0, %1, %2, %3}}, {{%4, %5, %6, %7}}, {{%8, %9}}, "
-          "{{%10, %11, %12, %13}};"
-          : "=f"(own[0]), "=f"(own[1]), "=f"(own[2]), "=f"(own[3])
-          : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[2 * j]), "r"(b[2 * j + 1]), "f"(own[0]), "f"(own[1]),
-            "f"(own[2]), "f"(own[3]));
+          "mma.sync.aligned.m16n8k{depth}.row.col.{types}.{of_sums} {{%0, %1, %2, %3}}, {{%4, %5, %6, %7}}, "
+          "{{%8, %9}}, {{%10, %11, %12, %13}};"
+          : "={kind}"(own[0]), "={kind}"(own[1]), "={kind}"(own[2]), "={kind}"(own[3])
+          : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[2 * j]), "r"(b[2 * j + 1]), "{kind}"(own[0]),
+            "{kind}"(own[1]), "{kind}"(own[2]), "{kind}"(own[3]));
     }}
   }}
 #endif
@@ -110,7 +119,33 @@ asm volatile ("ldmatrix.sync.aligned.m8n8.x4{option}.shared.b16 {{%0, %1, %2, %3
         : "r"(at ^ (at >> 7 & {mask}) << 4)
         : "memory");"""
 _SWIZZLES = {8: 1, 4: 2, 2: 3}  # by the vectors of a row
-_TYPES = {"float16": "f16", "bfloat16": "bf16"}
+_TYPES = {"float16": "f16", "bfloat16": "bf16", "int8": "s8", "uint8": "u8"}
+_SUMS = {"float32": ("float", "f", "f32"), "int32": ("int", "r", "s32")}  # in C, as an operand of assembly, in PTX
+
+
+@dataclass(frozen=True)
+class ProductTypes:
+    """The element types of a product's operands, and of its sums."""
+
+    left: str
+    right: str
+    sums: str
+
+    @property
+    def depth(self) -> int:
+        """Returns the products of each sum by one instruction."""
+        return MATRIX_INSTRUCTIONS[self.left].depth
+
+    @property
+    def ptx(self) -> str:
+        """Returns the types of the sums and of the operands, as instructions have them."""
+        return f"{_SUMS[self.sums][2]}.{_TYPES[self.left]}.{_TYPES[self.right]}"
+
+    @property
+    def name(self) -> str:
+        """Returns what functions are called by; the types are mostly equal."""
+        left, right = _TYPES[self.left], _TYPES[self.right]
+        return left if left == right else f"{left}_{right}"
 
 
 def fence_copies() -> tirx.Stmt:
@@ -120,8 +155,9 @@ def fence_copies() -> tirx.Stmt:
 
 def begin_products(sums: tirx.Var, count: int) -> tirx.Stmt:
     """Orders what the thread did with `count` accumulators before the products that follow."""
-    source = _BEGIN.format(count=count, macro=_MACRO)
-    return tirx.Evaluate(cuda_func_call(f"nnefc_begin_products_{count}", _first(sums), source_code=source))
+    name = f"nnefc_begin_products_{count}{_suffix(sums)}"
+    source = _BEGIN.format(name=name, count=count, macro=_MACRO, **_of_sums(str(sums.dtype)))
+    return tirx.Evaluate(cuda_func_call(name, _first(sums), source_code=source))
 
 
 def commit_products() -> tirx.Stmt:
@@ -131,20 +167,21 @@ def commit_products() -> tirx.Stmt:
 
 def wait_for_products(pending: int, sums: tirx.Var, count: int) -> tirx.Stmt:
     """Waits for all groups of products but the last `pending` ones, which write `count` accumulators."""
-    source = _WAIT.format(pending=pending, count=count, macro=_MACRO)
-    name = f"nnefc_wait_for_products_{pending}_{count}"
+    name = f"nnefc_wait_for_products_{pending}_{count}{_suffix(sums)}"
+    source = _WAIT.format(name=name, pending=pending, count=count, macro=_MACRO, **_of_sums(str(sums.dtype)))
     return tirx.Evaluate(cuda_func_call(name, _first(sums), source_code=source))
 
 
 def multiply_matrices(
     sums: tirx.Var,
     at: tirx.Expr,
+    types: ProductTypes,
     columns: int,
     shared: tirx.Var,
     sides: tuple[OperandTile, OperandTile],
     offsets: tuple[tirx.Expr, tirx.Expr],
 ) -> tirx.Stmt:
-    """Begins to add products of 16 depths to the accumulators from `at` on.
+    """Begins to add the products of one instruction to the accumulators from `at` on.
 
     Args:
         columns: of the right operand's tile; the left one has a warpgroup's 64 rows.
@@ -154,12 +191,21 @@ def multiply_matrices(
     """
     left, right = sides
     assert isinstance(left, SwizzledTile) and isinstance(right, SwizzledTile)
-    dtype = _TYPES[str(shared.dtype)]
-    name = f"nnefc_multiply_warpgroup_{dtype}_{columns}_{_name_of(left)}_{_name_of(right)}"
+    name = f"nnefc_multiply_warpgroup_{types.name}_{columns}_{_name_of(left)}_{_name_of(right)}"
     addresses = (tirx.address_of(load(sums, at)), *(tirx.address_of(load(shared, offset)) for offset in offsets))
     return tirx.Evaluate(
-        cuda_func_call(name, *addresses, source_code=_multiply_source(name, dtype, columns, left, right))
+        cuda_func_call(name, *addresses, source_code=_multiply_source(name, types, columns, left, right))
     )
+
+
+def _suffix(sums: tirx.Var) -> str:
+    return "" if str(sums.dtype) == "float32" else f"_{sums.dtype}"
+
+
+def _of_sums(dtype: str) -> dict[str, str]:
+    """Returns the type of sums in C, and as an operand of assembly."""
+    total, kind, _ = _SUMS[dtype]
+    return {"total": total, "kind": kind}
 
 
 def _first(sums: tirx.Var) -> tirx.Expr:
@@ -173,24 +219,27 @@ def _name_of(side: SwizzledTile) -> str:
     return f"positions{side.row_vectors * side.lanes}x{side.depths}"
 
 
-def _multiply_source(name: str, dtype: str, columns: int, left: SwizzledTile, right: SwizzledTile) -> str:
-    instruction = MATRIX_INSTRUCTIONS["float16"]
+def _multiply_source(name: str, types: ProductTypes, columns: int, left: SwizzledTile, right: SwizzledTile) -> str:
+    instruction = MATRIX_INSTRUCTIONS[types.left]
+    transposed = f", 1, 1, {int(not left.along_depth)}, {int(not right.along_depth)}"
     count = columns * WARPGROUP_INSTRUCTION.rows // WARPGROUP
     warp_rows = WARPGROUP_INSTRUCTION.rows * WARP // WARPGROUP
     return _MULTIPLY.format(
         name=name,
         macro=_MACRO,
-        type=dtype,
+        **_of_sums(types.sums),
+        types=types.ptx,
+        of_sums=_SUMS[types.sums][2],
+        depth=types.depth,
+        options=transposed if types.sums == "float32" else "",
         columns=columns,
         count=count,
         next=count + 1,
         pairs=columns // (2 * instruction.columns),
         registers=", ".join(f"%{i}" for i in range(count)),
-        sums=", ".join(f'"+f"(sums[{i}])' for i in range(count)),
+        sums=", ".join(f'"+{_SUMS[types.sums][1]}"(sums[{i}])' for i in range(count)),
         left_layout=hex(_layout(left)),
         right_layout=hex(_layout(right)),
-        left_transposed=int(not left.along_depth),
-        right_transposed=int(not right.along_depth),
         left_position=_position(left, f"{warp_rows} * warp", "second"),
         left_depth=_depth(left, "last"),
         left_address=_address(left, "left_at"),
@@ -214,7 +263,7 @@ def _position(side: SwizzledTile, first: str, block: str) -> str:
 
 
 def _depth(side: SwizzledTile, block: str) -> str:
-    return f"8 * {block}" if side.along_depth else f"8 * {block} + eighth"
+    return f"{side.lanes} * {block}" if side.along_depth else f"8 * {block} + eighth"
 
 
 def _address(side: SwizzledTile, first: str) -> str:

@@ -18,8 +18,9 @@ from nnefc.targets.machine.cuda.gpus import LOAD_BYTES
 __all__ = ["VECTOR", "add_slices", "write", "write_one", "write_vector"]
 
 VECTOR = 8
-"""Neighbouring columns of :func:`write_vector`: 16 bytes of 16-bit floats, or twice as many of float32."""
+"""Neighbouring columns of :func:`write_vector`: 8 bytes, 16 bytes of 16-bit floats, or 32 of float32."""
 
+_PARTS = 2  # vectors of a block of channels: bytes have 16
 _LANES = 4  # neighbouring columns that are written together
 _THREADS = 256  # of a block that adds up slices
 
@@ -80,7 +81,7 @@ def write_vector(
     slices: tirx.Var | None = None,
     which: tirx.Expr | None = None,
 ) -> tirx.Stmt | None:
-    """Writes `VECTOR` neighbouring columns of a row, 16 bytes at once; None where they do not lie so.
+    """Writes `VECTOR` neighbouring columns of a row, up to 16 bytes at once; None where they do not lie so.
 
     Args:
         column: a multiple of `VECTOR`.
@@ -88,23 +89,52 @@ def write_vector(
         results: registers for as many results, of the type of what is written.
         slices, which: as for :func:`write`.
     """
+    if product.columns.size % VECTOR:
+        return None
+    written = (
+        _vector_of(nest, product, (batch, row, column), (sums, results), (slices, which), parts, lanes)
+        for lanes in (_LANES, 1)
+        for parts in (1, _PARTS)
+    )
+    return next((stmt for stmt in written if stmt is not None), None)
+
+
+def _vector_of(
+    nest: Nest,
+    product: SumOfProducts,
+    at: tuple[tirx.Expr, tirx.Expr, tirx.Expr],
+    registers: tuple[tirx.Var, tirx.Var],
+    of_slices: tuple[tirx.Var | None, tirx.Expr | None],
+    parts: int,
+    lanes: int,
+) -> tirx.Stmt | None:
+    """Does what :func:`write_vector` does, of columns in groups of `parts` vectors, `lanes` of which are computed at
+    once.
+
+    Where channels lie in blocks of 16, TVM finds the block and the position in it for groups of 16 alone.
+    """
+    (batch, row, column), (sums, results), (slices, which) = at, registers, of_slices
     rows, columns = product.rows.size, product.columns.size
     target = product.output if slices is None else slices
-    if columns % VECTOR:
-        return None
-    group = nest.variable("group", -(-nest.end(column) // VECTOR))
-    known = {group: nest.simplify(tirx.floordiv(column, number(VECTOR)))}
+    groups = nest.variable("group", ceil_div(-(-nest.end(column) // VECTOR), parts))
+    part_of_group = nest.variable("part", parts)
+    vector = tirx.floordiv(column, number(VECTOR))
+    known = {
+        groups: nest.simplify(tirx.floordiv(vector, number(parts))),
+        part_of_group: nest.simplify(tirx.floormod(vector, number(parts))),
+    }
+    first = groups * number(parts * VECTOR) + (part_of_group * number(VECTOR) if parts > 1 else number(0))
 
     def index_and_value(lane: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr]:
-        own_column = group * number(VECTOR) + lane
+        own_column = first + lane
         if slices is None:
             return product.stored(nest, batch, row, own_column, load(sums, lane))
         assert which is not None
         line = (which * number(product.batch.size) + batch) * number(rows) + row
         return nest.simplify(line * number(columns) + own_column), load(sums, lane)
 
-    at_once = LOAD_BYTES // element_bytes(str(target.dtype))
-    if not all(_are_vectors(nest, index_and_value, width) for width in (_LANES, at_once)):
+    at_once = min(VECTOR, LOAD_BYTES // element_bytes(str(target.dtype)))
+    if not _lie_side_by_side(nest, index_and_value, at_once) or not _are_vectors(nest, index_and_value, lanes):
         return None
 
     def compute(lane: tirx.Expr) -> tirx.Stmt:
@@ -119,7 +149,7 @@ def write_vector(
         )
 
     inside = [row < number(rows), column < number(columns)]
-    return _if(nest, inside, sequence(vectors(_LANES, compute), vectors(at_once, put)))
+    return _if(nest, inside, sequence(vectors(lanes, compute), vectors(at_once, put)))
 
 
 def write_one(
@@ -152,9 +182,17 @@ def _is_vector(nest: Nest, index_and_value: Callable[[tirx.Expr], tuple[tirx.Exp
 
 
 def _are_vectors(nest: Nest, index_and_value: Callable[[tirx.Expr], tuple[tirx.Expr, tirx.Expr]], width: int) -> bool:
-    """Whether each part of `width` of `VECTOR` results can be computed, and written, as one vector."""
-    first = nest.variable("first", VECTOR // width) * number(width)
-    return _is_vector(nest, lambda lane: index_and_value(first + lane), width)
+    """Whether each part of `width` of `VECTOR` results can be computed as one vector, wherever it is written."""
+    first, lane = nest.variable("first", VECTOR // width) * number(width), nest.variable("lane", width)
+    return width == 1 or nest.vectorizes(index_and_value(first + lane)[1], lane, width)
+
+
+def _lie_side_by_side(
+    nest: Nest, index_and_value: Callable[[tirx.Expr], tuple[tirx.Expr, tirx.Expr]], width: int
+) -> bool:
+    """Whether each part of `width` of `VECTOR` results can be written as one vector, however it is computed."""
+    first, lane = nest.variable("first", VECTOR // width) * number(width), nest.variable("lane", width)
+    return nest.is_aligned(index_and_value(first + lane)[0], lane, width)
 
 
 def _if(nest: Nest, conditions: list[tirx.Expr], stmt: tirx.Stmt) -> tirx.Stmt:

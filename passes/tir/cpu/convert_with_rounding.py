@@ -33,7 +33,7 @@ from tvm import tirx
 
 from nnefc.passes.tir.common.expressions import in_parts, is_number, loads_of, variables_of
 from nnefc.passes.tir.common.intrinsics import register_pure_operator
-from nnefc.passes.tir.cpu.match_requantize import RoundedNumber, rounded_argument
+from nnefc.passes.tir.common.match_requantize import RoundedNumber, rounded_argument
 
 __all__ = ["convert_with_rounding", "use_rounding_conversions"]
 

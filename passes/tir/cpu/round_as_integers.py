@@ -16,7 +16,7 @@ import tvm_ffi
 from tvm import tirx
 
 from nnefc.passes.tir.common.intrinsics import register_pure_operator
-from nnefc.passes.tir.cpu.match_requantize import RoundedNumber
+from nnefc.passes.tir.common.match_requantize import RoundedNumber
 
 __all__ = ["round_as_integers", "use_rounding"]
 

@@ -27,6 +27,7 @@ from nnefc.ir.attributes import ARRIVALS, NO_ALIAS, SYNCHRONIZED
 from nnefc.ir.rebuild import with_fields
 from nnefc.support.element_types import element_bytes
 from nnefc.symbolic.dims import Dimension, bounds, dimension, dimensions, element_count, greatest, substituted
+from nnefc.targets.codegen.cuda.byte_vectors import repeat_bytes_in_words
 from nnefc.targets.codegen.cuda.formulas import C_REALS, Formula, Number, number_of
 from nnefc.targets.codegen.cuda.infinite_constants import convert_infinite_constants
 from nnefc.targets.codegen.cuda.integer_promotion import truncate_promoted_integers
@@ -321,7 +322,8 @@ def device_kernel(
     finished = _FINISH(tvm.IRModule(device))
     # last: TVM drops such casts
     written = {
-        gv: convert_infinite_constants(truncate_promoted_integers(func)) for gv, func in finished.functions.items()
+        gv: convert_infinite_constants(repeat_bytes_in_words(truncate_promoted_integers(func)))
+        for gv, func in finished.functions.items()
     }
     return DeviceKernel(function, tvm.IRModule(written, finished.attrs), workspace_bytes)
 

@@ -62,7 +62,7 @@ SCHEDULERS = 4
 
 @dataclass(frozen=True)
 class MatrixInstruction:
-    """The operands of one `mma.sync` of a warp with sums in float32 (PTX).
+    """The operands of one `mma.sync` of a warp, with sums in float32, or in int32 for bytes (PTX).
 
     Attributes:
         rows, columns: of the sums.
@@ -80,12 +80,15 @@ MATRIX_INSTRUCTIONS = {
     "float16": MatrixInstruction(16, 8, 16, 80),
     "bfloat16": MatrixInstruction(16, 8, 16, 80),
     "float32": MatrixInstruction(16, 8, 8, 80),  # rounded to TF32
+    "int8": MatrixInstruction(16, 8, 32, 80),  # with int8 or uint8, each operand by itself
+    "uint8": MatrixInstruction(16, 8, 32, 80),
 }
 """The widest shape of dense operands, by their type."""
 
 WARPGROUP_INSTRUCTION = MatrixInstruction(64, 256, 16, 90)
-"""One `wgmma.mma_async` of a warpgroup, of 16-bit floats in shared memory (PTX). It may have fewer columns: a multiple
-of eight. Later compute capabilities do not have it: see `Capability.has_warpgroup_products`."""
+"""One `wgmma.mma_async` of a warpgroup, of 16-bit floats in shared memory (PTX); of bytes, the depth is twice as much.
+It may have fewer columns: a multiple of eight, or of 16 for bytes. Later compute capabilities do not have it: see
+`Capability.has_warpgroup_products`."""
 
 SPECIFIC_FEATURES = {90: "__CUDA_ARCH_FEAT_SM90_ALL"}
 """The macro that NVIDIA's compiler defines while it compiles for one architecture with the instructions that no later
@@ -158,7 +161,8 @@ class Gpu:
         memory_gb_per_s: from and to memory, 10⁹ bytes.
         tensor_multiply_adds: of 16-bit floats, summed up in float32, that the tensor cores of one processor begin in a
             cycle for `mma.sync`; half as many of TF32.
-        warpgroup_multiply_adds: the same for `wgmma`; 0 where there is none.
+        warpgroup_multiply_adds: the same for `wgmma`, twice as many of bytes; 0 where there is none.
+        byte_multiply_adds: of bytes, summed up in int32, for `mma.sync`; 0 where `MATRIX_INSTRUCTIONS` has none.
         fetch_bytes_per_cycle: that reach one processor from the second cache. Between the 26 of V100 and the 47 of A100
             (2,048 and 5,120 bytes for all processors: Ampere).
         fetch_cycles: from the fetch of a tile to its use. Memory takes 470 to 540 cycles (Luo); storing the tile in
@@ -186,6 +190,7 @@ class Gpu:
     memory_gb_per_s: float
     tensor_multiply_adds: int
     warpgroup_multiply_adds: int = 0
+    byte_multiply_adds: int = 0
     fetch_bytes_per_cycle: float = 40
     fetch_cycles: int = 1000
     step_cycles: int = 200
@@ -202,6 +207,10 @@ class Gpu:
         """Bytes that all processors together read from memory in a cycle, or write to it."""
         return self.memory_gb_per_s / self.clock_ghz
 
+    def tensor_core_rate(self, element_bytes: int) -> float:
+        """Returns the multiply-adds of operands of a size that one processor begins in a cycle, for `mma.sync`."""
+        return self.byte_multiply_adds if element_bytes == 1 else self.tensor_multiply_adds * 2 / element_bytes
+
     @property
     def busy_threads(self) -> int:
         """Threads that keep the device busy with independent work: a warp for each scheduler of each processor."""
@@ -217,35 +226,35 @@ GPUS = (
     # Turing, datasheet
     Gpu("t4", CAPABILITIES[75], 40, 1.59, 320, 512),
     # Ampere, datasheet (40 GB)
-    Gpu("a100", CAPABILITIES[80], 108, 1.41, 1555, 1024),
+    Gpu("a100", CAPABILITIES[80], 108, 1.41, 1555, 1024, byte_multiply_adds=2048),
     # datasheet
-    Gpu("a10", CAPABILITIES[86], 72, 1.695, 600, 512),
-    # NVIDIA's whitepaper of GA102; GeForce sums up in float32 at half the speed
-    Gpu("rtx3090", CAPABILITIES[86], 82, 1.695, 936, 256),
+    Gpu("a10", CAPABILITIES[86], 72, 1.695, 600, 512, byte_multiply_adds=1024),
+    # NVIDIA's whitepaper of GA102; GeForce sums up in float32 at half the speed, bytes at the full one
+    Gpu("rtx3090", CAPABILITIES[86], 82, 1.695, 936, 256, byte_multiply_adds=1024),
     # Jetson (AGX Orin 64 GB): 2,048 cores, 64 tensor cores
-    Gpu("orin", CAPABILITIES[87], 16, 1.3, 204.8, 1024),
+    Gpu("orin", CAPABILITIES[87], 16, 1.3, 204.8, 1024, byte_multiply_adds=2048),
     # Jetson (Orin Nano 8 GB, "Super"): 1,024 cores, 32 tensor cores
-    Gpu("orin-nano", CAPABILITIES[87], 8, 1.02, 102, 1024),
+    Gpu("orin-nano", CAPABILITIES[87], 8, 1.02, 102, 1024, byte_multiply_adds=2048),
     # datasheet
-    Gpu("l4", CAPABILITIES[89], 58, 2.04, 300, 512),
+    Gpu("l4", CAPABILITIES[89], 58, 2.04, 300, 512, byte_multiply_adds=1024),
     # datasheet
-    Gpu("l40s", CAPABILITIES[89], 142, 2.52, 864, 512),
+    Gpu("l40s", CAPABILITIES[89], 142, 2.52, 864, 512, byte_multiply_adds=1024),
     # Ada; GeForce sums up in float32 at half the speed
-    Gpu("rtx4090", CAPABILITIES[89], 128, 2.52, 1008, 256),
-    # Hopper, datasheet (SXM). Of the 2,048 of its tensor cores, `mma.sync` reaches 63 % (Luo)
-    Gpu("h100", CAPABILITIES[90], 132, 1.98, 3350, 1280, 2048),
+    Gpu("rtx4090", CAPABILITIES[89], 128, 2.52, 1008, 256, byte_multiply_adds=1024),
+    # Hopper, datasheet (SXM). Of the 2,048 of its tensor cores, and 4,096 of bytes, `mma.sync` reaches 63 % (Luo)
+    Gpu("h100", CAPABILITIES[90], 132, 1.98, 3350, 1280, 2048, byte_multiply_adds=2560),
     # datasheet (SXM): H100 with other memory
-    Gpu("h200", CAPABILITIES[90], 132, 1.98, 4800, 1280, 2048),
+    Gpu("h200", CAPABILITIES[90], 132, 1.98, 4800, 1280, 2048, byte_multiply_adds=2560),
     # Blackwell, datasheet (HGX): 148 processors, as the driver reports. `mma.sync` as fast as on A100 (estimate)
-    Gpu("b200", CAPABILITIES[100], 148, 1.965, 8000, 1024),
-    # datasheet (HGX): the same processors (float32 is as fast)
-    Gpu("b300", CAPABILITIES[103], 148, 1.965, 8000, 1024),
+    Gpu("b200", CAPABILITIES[100], 148, 1.965, 8000, 1024, byte_multiply_adds=2048),
+    # datasheet (HGX): the same processors (float32 is as fast), with fewer units for bytes (estimate)
+    Gpu("b300", CAPABILITIES[103], 148, 1.965, 8000, 1024, byte_multiply_adds=512),
     # Jetson (T5000): 2,560 cores
-    Gpu("thor", CAPABILITIES[110], 20, 1.575, 273, 1024),
+    Gpu("thor", CAPABILITIES[110], 20, 1.575, 273, 1024, byte_multiply_adds=2048),
     # Blackwell (RTX); GeForce sums up in float32 at half the speed
-    Gpu("rtx5090", CAPABILITIES[120], 170, 2.407, 1792, 256),
+    Gpu("rtx5090", CAPABILITIES[120], 170, 2.407, 1792, 256, byte_multiply_adds=1024),
     # datasheet (DGX Spark): 6,144 cores; tensor cores as of RTX 50 (estimate)
-    Gpu("spark", CAPABILITIES[121], 48, 2.525, 273, 256),
+    Gpu("spark", CAPABILITIES[121], 48, 2.525, 273, 256, byte_multiply_adds=1024),
 )
 """The first one of a compute capability is what code for `-arch` is tuned for."""
 # fmt: on

@@ -173,11 +173,15 @@ class CudaTarget:
         return dtype if dtype is not None and self.oldest >= MATRIX_INSTRUCTIONS[dtype].oldest else None
 
     @property
-    def channels_of_a_block(self) -> int:
+    def has_byte_products(self) -> bool:
+        """Whether tensor cores multiply bytes, by instructions that all architectures have."""
+        return self.oldest >= MATRIX_INSTRUCTIONS["int8"].oldest
+
+    def channels_of_a_block(self, has_bytes: bool) -> int:
         """Channels that lie side by side in the layout for tensor cores: what a thread loads at once of the narrowest
-        operands, for several precisions may meet in one network.
+        operands, for several types may meet in one network.
         """
-        return self.lanes("float16")
+        return self.lanes("int8" if has_bytes else "float16")
 
     def lanes(self, dtype: str) -> int:
         """Elements of `dtype` that a thread loads at once."""

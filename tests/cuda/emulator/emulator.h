@@ -546,10 +546,16 @@ struct emulator_tf32_kind {
   static float value(unsigned bits, int) { return emulator_tf32_value(bits); }
 };
 
-// mma.m16n8kK: d = a b + c with sums in float32. Lanes hold rows lane / 4 and lane / 4 + 8 of a, column lane / 4 of b.
-template <typename KIND, int K>
-static inline void emulator_multiply(float (&d)[4], const unsigned *a, const unsigned *b, const float (&c)[4], int line) {
-  constexpr int each = KIND::in_register, steps = K / (4 * each);  // registers of a row of a, and of a column of b
+template <typename BYTE> struct emulator_byte_kind {
+  static constexpr int in_register = 4;
+  static int value(unsigned bits, int i) { return (BYTE)(bits >> 8 * i); }
+};
+
+// mma.m16n8kK: d = a b + c with sums in float32, or int32. Lanes hold rows lane / 4 and lane / 4 + 8 of a, column lane / 4 of b.
+template <typename A, typename B, typename SUM, int K>
+static inline void emulator_multiply(SUM (&d)[4], const unsigned *a, const unsigned *b, const SUM (&c)[4], int line) {
+  static_assert(A::in_register == B::in_register, "both operands have as many elements in a register");
+  constexpr int each = A::in_register, steps = K / (4 * each);  // registers of a row of a, and of a column of b
   struct Fragment { unsigned a[2 * steps], b[steps]; } own, all[32];
   for (int i = 0; i < 2 * steps; ++i) own.a[i] = a[i];
   for (int i = 0; i < steps; ++i) own.b[i] = b[i];
@@ -557,11 +563,11 @@ static inline void emulator_multiply(float (&d)[4], const unsigned *a, const uns
   int lane = (int)emulator_lane();
   for (int i = 0; i < 4; ++i) {
     int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
-    float sum = c[i];
+    SUM sum = c[i];
     for (int step = 0; step < steps; ++step)
       for (int other = 0; other < 4; ++other)
         for (int j = 0; j < each; ++j)
-          sum += KIND::value(all[row % 8 * 4 + other].a[2 * step + row / 8], j) * KIND::value(all[column * 4 + other].b[step], j);
+          sum += A::value(all[row % 8 * 4 + other].a[2 * step + row / 8], j) * B::value(all[column * 4 + other].b[step], j);
     d[i] = sum;
   }
 }

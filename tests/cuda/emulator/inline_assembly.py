@@ -31,13 +31,21 @@ _LOAD_MATRIX = re.compile(
     r"ldmatrix\.sync\.aligned\.m8n8\.x([124])(\.trans)?\.shared(?:::cta)?\.b16\{([^}]*)\},\[%(\d+)\];"
 )
 _MULTIPLY = re.compile(
-    r"mma\.sync\.aligned\.m16n8k(\d+)\.row\.col\.f32\.(f16|bf16|tf32)\.\2\.f32"
+    r"mma\.sync\.aligned\.m16n8k(\d+)\.row\.col\."
+    r"(?:f32\.(f16|bf16|tf32)\.(\2)\.f32|s32\.([su]8)\.([su]8)\.s32)"
     r"\{([^}]*)\},\{([^}]*)\},\{([^}]*)\},\{([^}]*)\};"
 )
 _MULTIPLY_WARPGROUP = re.compile(
-    r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)k16\.f32\.(f16|bf16)\.\2\{([^}]*)\},%(\d+),%(\d+),1,1,1,([01]),([01]);"
+    r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)(?:k16\.f32\.(f16|bf16)\.\2|k32\.s32\.([su]8)\.([su]8))"
+    r"\{([^}]*)\},%(\d+),%(\d+),1(?:,1,1,([01]),([01]))?;"
 )
-_KINDS = {"f16": "emulator_half_kind", "bf16": "emulator_bfloat_kind", "tf32": "emulator_tf32_kind"}
+_KINDS = {
+    "f16": "emulator_half_kind",
+    "bf16": "emulator_bfloat_kind",
+    "tf32": "emulator_tf32_kind",
+    "s8": "emulator_byte_kind<int8_t>",
+    "u8": "emulator_byte_kind<uint8_t>",
+}
 
 
 def without_assembly(source: str) -> str:
@@ -71,25 +79,28 @@ def _call_of(statement: str) -> str:
         call = f"emulator_load_matrix<{found[1]}, {transposed}>(emulator_r, {address}, __LINE__)"
         return f"{{ unsigned emulator_r[4]; {call}; {stores} }}"
     if (found := _MULTIPLY.fullmatch(template)) is not None:
-        d, a, b, c = ([operands[int(number[1:])] for number in group.split(",")] for group in found.groups()[2:])
+        d, a, b, c = ([operands[int(number[1:])] for number in group.split(",")] for group in found.groups()[5:])
+        total, left, right = ("int", found[4], found[5]) if found[4] else ("float", found[2], found[3])
         values = "; ".join(
             f"{kind} {name}[] = {{{', '.join(f'({kind})({element})' for element in elements)}}}"
             for kind, name, elements in (
                 ("unsigned", "emulator_a", a),
                 ("unsigned", "emulator_b", b),
-                ("float", "emulator_c", c),
+                (total, "emulator_c", c),
             )
         )
         stores = " ".join(f"({result}) = emulator_d[{i}];" for i, result in enumerate(d))
-        call = f"emulator_multiply<{_KINDS[found[2]]}, {found[1]}>"
+        call = f"emulator_multiply<{_KINDS[left]}, {_KINDS[right]}, {total}, {found[1]}>"
         call += "(emulator_d, emulator_a, emulator_b, emulator_c, __LINE__)"
-        return f"{{ float emulator_d[4]; {values}; {call}; {stores} }}"
+        return f"{{ {total} emulator_d[4]; {values}; {call}; {stores} }}"
     if (found := _MULTIPLY_WARPGROUP.fullmatch(template)) is not None:
-        sums = ", ".join(f"&({operands[int(number[1:])]})" for number in found[3].split(","))
-        by_depths = [str(transposed == "1").lower() for transposed in (found[6], found[7])]
-        matrices = [operands[int(number)] for number in (found[4], found[5])]
-        arguments = ", ".join((found[1], *matrices, *by_depths, str(found[2] == "bf16").lower(), "__LINE__"))
-        return f"{{ float *emulator_d[] = {{{sums}}}; emulator_warpgroup_multiply(emulator_d, {arguments}); }}"
+        columns, half, left, right, registers, *descriptors, left_transposed, right_transposed = found.groups()
+        sums = ", ".join(f"&({operands[int(number[1:])]})" for number in registers.split(","))
+        by_depths = [str(transposed == "1").lower() for transposed in (left_transposed, right_transposed)]
+        matrices = [operands[int(number)] for number in descriptors]
+        kind = f"emulator_{half}" if half else f"emulator_{left}_{right}"
+        arguments = ", ".join((columns, *matrices, *by_depths, kind, "__LINE__"))
+        return f"{{ void *emulator_d[] = {{{sums}}}; emulator_warpgroup_multiply(emulator_d, {arguments}); }}"
     for pattern, call in _INSTRUCTIONS:
         if (found := re.fullmatch(pattern, template)) is not None:
             return found.expand(call).format(*(f"({operand})" for operand in operands))

@@ -46,11 +46,12 @@ void emulator_copy_commit();
 void emulator_copy_wait(unsigned groups_in_flight);
 // fence.proxy.async: what the thread wrote to shared memory before may be read by wgmma, once a barrier has followed.
 void emulator_fence_async();
-// wgmma of a warpgroup: `sums` are the thread's accumulators, of two columns of eight of two rows each; they are NaN until the
-// thread has waited for the product's group. `left` and `right` are matrix descriptors, the operands float16 or bfloat16.
+// wgmma of a warpgroup: `sums` are the thread's accumulators, of two columns of eight of two rows each; they are NaN (of bytes, -1)
+// until the thread has waited for the product's group. `left` and `right` are matrix descriptors, of operands of these types:
+enum emulator_kind { emulator_f16, emulator_bf16, emulator_s8_s8, emulator_u8_s8, emulator_s8_u8, emulator_u8_u8 };
 void emulator_warpgroup_fence();
-void emulator_warpgroup_multiply(float *const *sums, unsigned columns, emulator_bits left, emulator_bits right, bool left_by_depths,
-                                 bool right_by_depths, bool bfloat, int line);
+void emulator_warpgroup_multiply(void *const *sums, unsigned columns, emulator_bits left, emulator_bits right, bool left_by_depths,
+                                 bool right_by_depths, emulator_kind kind, int line);
 void emulator_warpgroup_commit();
 void emulator_warpgroup_wait(unsigned groups_in_flight);
 [[noreturn]] void emulator_fail(const char *message);

@@ -91,15 +91,17 @@ struct Copy {  // one that has been started
   unsigned char data[16];
 };
 
-constexpr unsigned WARPGROUP = 128, ROWS = 64, MAX_COLUMNS = 256, DEPTHS = 16;
+constexpr unsigned WARPGROUP = 128, ROWS = 64, MAX_COLUMNS = 256, DEPTHS = 16;  // depths of two bytes: floats, or pairs of bytes
 
 struct Matrices {  // the operands of a wgmma: matrix descriptors, and whether their rows are depths
   uint64_t left, right;
   unsigned columns;
-  bool left_by_depths, right_by_depths, bfloat;
+  bool left_by_depths, right_by_depths;
+  emulator_kind kind;
 };
 struct Products {  // accumulators that wgmma instructions on their way write
-  float *registers[MAX_COLUMNS / 2], values[MAX_COLUMNS / 2];
+  void *registers[MAX_COLUMNS / 2];
+  uint32_t values[MAX_COLUMNS / 2];  // the bits of float32 or int32
   unsigned count, group;
 };
 struct Reads {  // what a wgmma on its way has read
@@ -401,7 +403,11 @@ void gather_matrix(uint64_t descriptor, bool by_depths, unsigned positions, uint
     }
 }
 
-float left_values[MAX_THREADS / WARPGROUP][ROWS * DEPTHS], right_values[MAX_THREADS / WARPGROUP][MAX_COLUMNS * DEPTHS];
+constexpr unsigned GROUPS = MAX_THREADS / WARPGROUP;
+float left_values[GROUPS][ROWS * DEPTHS], right_values[GROUPS][MAX_COLUMNS * DEPTHS];
+int left_bytes[GROUPS][2 * ROWS * DEPTHS], right_bytes[GROUPS][2 * MAX_COLUMNS * DEPTHS];
+
+bool has_bytes(emulator_kind kind) { return kind >= emulator_s8_s8; }
 
 float value_of(uint16_t bits, bool bfloat) {
   uint32_t sign = (bits & 0x8000u) << 16, exponent = bits >> 10 & 31, mantissa = bits & 0x3ffu, word;
@@ -430,13 +436,23 @@ void read_matrices() {
   gather_matrix(matrices.left, matrices.left_by_depths, ROWS, read, true);
   gather_matrix(matrices.right, matrices.right_by_depths, matrices.columns, read + ROWS * DEPTHS, true);
   self.reads[self.read_count++] = {matrices, self.product_groups, read};
-  for (unsigned i = 0; i < elements; ++i)
-    (i < ROWS * DEPTHS ? left_values[first / WARPGROUP][i] : right_values[first / WARPGROUP][i - ROWS * DEPTHS]) =
-        value_of(read[i], matrices.bfloat);
+  const unsigned group = first / WARPGROUP, left = ROWS * DEPTHS;
+  if (!has_bytes(matrices.kind)) {
+    for (unsigned i = 0; i < elements; ++i)
+      (i < left ? left_values[group][i] : right_values[group][i - left]) = value_of(read[i], matrices.kind == emulator_bf16);
+    return;
+  }
+  if (matrices.left_by_depths || matrices.right_by_depths) emulator_fail("wgmma of bytes reads operands along the depth alone");
+  const bool unsigned_left = matrices.kind == emulator_u8_s8 || matrices.kind == emulator_u8_u8;
+  const bool unsigned_right = matrices.kind == emulator_s8_u8 || matrices.kind == emulator_u8_u8;
+  const uint8_t *bytes = (const uint8_t *)read;
+  for (unsigned i = 0; i < 2 * left; ++i) left_bytes[group][i] = unsigned_left ? bytes[i] : (int8_t)bytes[i];
+  for (unsigned i = 0; i < 2 * (elements - left); ++i)
+    right_bytes[group][i] = unsigned_right ? bytes[2 * left + i] : (int8_t)bytes[2 * left + i];
 }
 
 // Adds the products to what the thread's accumulators will be.
-void add_products(float *const *sums) {
+void add_products(void *const *sums) {
   Thread &self = threads[current];
   const unsigned registers = self.matrices.columns / 2, lane = current % 32, first_row = current % WARPGROUP / 32 * 16 + lane / 4;
   Products *own = nullptr;
@@ -449,18 +465,26 @@ void add_products(float *const *sums) {
     }
     own = &self.products[self.product_count++];
     own->count = registers;
-    for (unsigned i = 0; i < registers; ++i) own->registers[i] = sums[i], own->values[i] = *sums[i];
+    for (unsigned i = 0; i < registers; ++i) own->registers[i] = sums[i], memcpy(&own->values[i], sums[i], 4);
   } else {
     const uint32_t poison = 0xffffffffu;
     for (unsigned i = 0; i < own->count; ++i)
       if (memcmp(own->registers[i], &poison, 4)) emulator_fail("an accumulator of wgmma has changed before it was waited for");
   }
   own->group = self.product_groups;
-  const float *left = left_values[current / WARPGROUP], *right = right_values[current / WARPGROUP];
+  const unsigned group = current / WARPGROUP;
   for (unsigned i = 0; i < registers; ++i) {
-    unsigned row = first_row + i / 2 % 2 * 8, column = i / 4 * 8 + lane % 4 * 2 + i % 2;
-    for (unsigned k = 0; k < DEPTHS; ++k) own->values[i] += left[row * DEPTHS + k] * right[column * DEPTHS + k];
-    memset(sums[i], 0xff, sizeof(float));
+    unsigned row = (first_row + i / 2 % 2 * 8) * DEPTHS, column = (i / 4 * 8 + lane % 4 * 2 + i % 2) * DEPTHS;
+    if (has_bytes(self.matrices.kind)) {
+      const int *left = left_bytes[group] + 2 * row, *right = right_bytes[group] + 2 * column;
+      for (unsigned k = 0; k < 2 * DEPTHS; ++k) own->values[i] += (uint32_t)(left[k] * right[k]);
+    } else {
+      float sum;
+      memcpy(&sum, &own->values[i], 4);
+      for (unsigned k = 0; k < DEPTHS; ++k) sum += left_values[group][row + k] * right_values[group][column + k];
+      memcpy(&own->values[i], &sum, 4);
+    }
+    memset(sums[i], 0xff, 4);
   }
 }
 
@@ -876,14 +900,15 @@ void emulator_fence_async() { ++threads[current].fences; }
 
 void emulator_warpgroup_fence() { threads[current].begun = true; }
 
-void emulator_warpgroup_multiply(float *const *sums, unsigned columns, uint64_t left, uint64_t right, bool left_by_depths,
-                                 bool right_by_depths, bool bfloat, int line) {
+void emulator_warpgroup_multiply(void *const *sums, unsigned columns, uint64_t left, uint64_t right, bool left_by_depths,
+                                 bool right_by_depths, emulator_kind kind, int line) {
   Thread &self = threads[current];
   const unsigned first = current / WARPGROUP * WARPGROUP;
   if (count % WARPGROUP) emulator_fail("wgmma in a block of threads that are no whole warpgroups");
-  if (columns % 8 || columns > MAX_COLUMNS) emulator_fail("wgmma with a number of columns that it does not have");
+  if (columns % (has_bytes(kind) && columns > 32 ? 16 : 8) || columns > MAX_COLUMNS)
+    emulator_fail("wgmma with a number of columns that it does not have");
   if (!self.begun) emulator_fail("wgmma without wgmma.fence since its accumulators may have been accessed");
-  self.matrices = {left, right, columns, left_by_depths, right_by_depths, bfloat};
+  self.matrices = {left, right, columns, left_by_depths, right_by_depths, kind};
   self.line = line;
   self.state = IN_WARPGROUP;
   unsigned arrived = 0;
@@ -914,7 +939,7 @@ void emulator_warpgroup_wait(unsigned groups_in_flight) {
       self.products[left++] = done;
       continue;
     }
-    for (unsigned j = 0; j < done.count; ++j) memcpy(done.registers[j], &done.values[j], sizeof(float));
+    for (unsigned j = 0; j < done.count; ++j) memcpy(done.registers[j], &done.values[j], 4);
   }
   self.product_count = left;
   self.begun = false;

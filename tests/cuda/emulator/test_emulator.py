@@ -271,6 +271,20 @@ extern "C" __global__ void float_tiles(float* __restrict__ a, float* __restrict_
   for (int i = 0; i < 4; ++i) out[(g + i / 2 * 8) * 8 + q * 2 + i % 2] = c[i];
 }
 
+extern "C" __global__ void byte_tiles(uchar* __restrict__ a, signed char* __restrict__ b, int* __restrict__ out) {
+  int g = ((int)threadIdx.x) / 4, q = ((int)threadIdx.x) % 4;
+  unsigned a_[4], b_[2];
+  int c[4] = {1, 1, 1, 1};
+  for (int i = 0; i < 4; ++i) a_[i] = *(unsigned *)(a + (g + i % 2 * 8) * 32 + i / 2 * 16 + q * 4);
+  for (int i = 0; i < 2; ++i) b_[i] = *(unsigned *)(b + g * 32 + i * 16 + q * 4);
+  asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 "
+    "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %11, %12, %13};\n"
+    : "=r"(c[0]), "=r"(c[1]), "=r"(c[2]), "=r"(c[3])
+    : "r"(a_[0]), "r"(a_[1]), "r"(a_[2]), "r"(a_[3]), "r"(b_[0]), "r"(b_[1]),
+      "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(c[3]));
+  for (int i = 0; i < 4; ++i) out[(g + i / 2 * 8) * 8 + q * 2 + i % 2] = c[i];
+}
+
 extern "C" __global__ void fragments(half* __restrict__ a, half* __restrict__ b, float* __restrict__ out) {
   nvcuda::wmma::fragment<nvcuda::wmma::matrix_a, 16, 16, 16, half, nvcuda::wmma::row_major> a_[1];
   nvcuda::wmma::fragment<nvcuda::wmma::matrix_b, 16, 16, 16, half, nvcuda::wmma::col_major> b_[1];
@@ -475,6 +489,14 @@ def test_tensor_cores_multiply_floats_of_eleven_bits(kernels: EmulatedKernels) -
     rounded_a, rounded_b = (((x.view(np.uint32) + 0x1000) & 0xFFFFE000).view(np.float32) for x in (a, b))
     np.testing.assert_allclose(out, rounded_a @ rounded_b + 1, rtol=1e-6, atol=1e-6)
     assert np.abs(out - (a @ b + 1)).max() > 1e-5
+
+
+def test_tensor_cores_multiply_bytes(kernels: EmulatedKernels) -> None:
+    rng = np.random.default_rng(0)
+    a, b = rng.integers(0, 256, (16, 32), np.uint8), rng.integers(-128, 128, (8, 32), np.int8)
+    out = np.full((16, 8), -1, np.int32)
+    kernels.launch_in_orders("byte_tiles", (a, b, out), (1,), (32,))
+    assert np.array_equal(out, a.astype(np.int32) @ b.astype(np.int32).T + 1)
 
 
 Failure = tuple[str, tuple[np.ndarray | int, ...], tuple[int, ...], int, str]

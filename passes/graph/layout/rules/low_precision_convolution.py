@@ -36,15 +36,15 @@ from nnefc.passes.compute.window_sums import sum_blocks, sum_channels, sum_lanes
 from nnefc.passes.graph.layout.blocked_layout import Blocked
 from nnefc.passes.graph.layout.blocking import seen_as, to_blocks
 from nnefc.passes.graph.layout.layout_rewriter import LayoutRewriter, LayoutRule
-from nnefc.passes.graph.layout.padding_kernels import padded_tensor
+from nnefc.passes.graph.layout.padding_kernels import padding_of
 from nnefc.passes.graph.layout.rules.convolution import Sliding, integers, result_sizes, split_padding
 from nnefc.passes.graph.layout.rules.dot_accumulate_convolution import Padded, summed_convolution
 from nnefc.passes.graph.layout.rules.group_reads import merged_groups, reads_of
 from nnefc.passes.graph.quantized.byte_ranges import byte_range
 from nnefc.passes.graph.quantized.packed_operands import BYTES, NARROW, converted, packed_data, packed_weights
-from nnefc.passes.graph.rewriter import array_of, is_call, is_constant, shape_of
+from nnefc.passes.graph.rewriter import array_of, is_constant, shape_of
 from nnefc.passes.graph.rewriter import constant as to_constant
-from nnefc.symbolic.dims import Dimension, is_known
+from nnefc.symbolic.dims import is_known
 from nnefc.targets.machine.cpu.target import Target
 
 __all__ = ["RULES", "fills_blocks"]
@@ -66,31 +66,12 @@ def _convolution(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None
     filters, attrs = array_of(weights), call.attrs
     before, after = split_padding(attrs.padding, filters.ndim - 2)
     padded = Padded(data)
-    if not any((*before, *after)) and (inner := _padding_of(layouts, data, filters.ndim - 2)) is not None:
-        padded, before, after = inner
+    if not any((*before, *after)) and (inner := padding_of(layouts, data, filters.ndim - 2)) is not None:
+        padded, before, after = Padded(inner.data, int(inner.value)), inner.before, inner.after
     sliding = Sliding(before, after, integers(attrs.strides), integers(attrs.dilation), int(attrs.groups))
     if sliding.groups > 1 and filters.shape[1] == 1 and filters.shape[0] == sliding.groups:
         return _depthwise(layouts, padded, filters, sliding)
     return _dense(layouts, padded, filters, sliding)
-
-
-_Widths = tuple[Dimension, ...]
-"""Of padding, before or after each spatial dimension."""
-
-
-def _padding_of(layouts: LayoutRewriter, data: relax.Expr, rank: int) -> tuple[Padded, _Widths, _Widths] | None:
-    """Returns what `data` pads, the value, and the padding before and after each spatial dimension, if it does."""
-    source = layouts.definition(data)
-    if not is_call(source, "nn.pad"):
-        padded = padded_tensor(layouts, data, rank)
-        return None if padded is None else (Padded(padded.data, int(padded.value)), padded.before, padded.after)
-    if source.attrs.pad_mode != "constant":
-        return None
-    widths = integers(source.attrs.pad_width)
-    before, after = widths[::2], widths[1::2]
-    if any((*before[:2], *after[:2])):
-        return None
-    return Padded(layouts.origin(source.args[0]), int(source.attrs.pad_value)), before[2:], after[2:]
 
 
 def _dense(layouts: LayoutRewriter, padded: Padded, filters: np.ndarray, sliding: Sliding) -> relax.Expr:

@@ -1,14 +1,22 @@
 """Rewrites convolutions for tensor cores, in blocks of the channels that a thread loads at once.
 
-Few input channels, as the three of an image, are filled up to one block: its zeros are multiplied too, which takes less
-time than loads of single elements. Groups smaller than a tile are merged, with zeros between them. The sum of two
+Few input channels, as the three of an image, leave room in a block for neighbouring taps of a row: of bytes, a block
+has four taps of three channels and a zero. What is left is filled up with zeros, which are multiplied too: that takes
+less time than loads of single elements. Groups smaller than a tile are merged, with zeros between them. The sum of two
 convolutions with windows of one pixel, as a residual block with a projection ends in, is one convolution over the
 channels of both.
+
+Bytes are summed up in int32. Padding with a zero point, by an operator of its own before the convolution, becomes part
+of it:
+
+    p = pad(x, z)                              s = convolution(x, pack(W), vector of z)
+    s = conv2d(p, W, out_dtype="int32")   →
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 
 import numpy as np
 from tvm import relax
@@ -18,14 +26,20 @@ from nnefc.passes.compute.vector_convolution import (
     add_pointwise_vectors,
     convolve_depthwise_vectors,
     convolve_vectors,
+    convolve_vectors_within,
+    gather_taps,
+    pack_taps,
     pack_vectors,
 )
 from nnefc.passes.graph.layout.blocked_layout import Blocked
 from nnefc.passes.graph.layout.layout_rewriter import LayoutRewriter, LayoutRule
+from nnefc.passes.graph.layout.padding_kernels import padding_of
 from nnefc.passes.graph.layout.rules.convolution import Sliding, integers, sliding_of
 from nnefc.passes.graph.layout.rules.deconvolution import interleave, phases_of, transposed_sizes
 from nnefc.passes.graph.rewriter import array_of, is_call, is_constant, shape_of
 from nnefc.passes.graph.rewriter import constant as to_constant
+from nnefc.support.element_types import BYTES
+from nnefc.symbolic.dims import is_known
 
 __all__ = ["rules_for"]
 
@@ -56,22 +70,23 @@ _Made = dict[relax.Expr, _Pointwise]
 """By the variables of their results."""
 
 
-def rules_for(dtype: str) -> dict[str, LayoutRule]:
-    """Returns the rules for convolutions that multiply elements of a type, and for sums of two of them."""
+def rules_for(types: Collection[str]) -> dict[str, LayoutRule]:
+    """Returns the rules for convolutions that multiply elements of some types, and for sums of two of them."""
     pointwise: _Made = {}
 
     def convolution(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
-        filters = _filters(layouts, call, dtype)
+        filters = _filters(layouts, call, types)
         if filters is None:
             return None
         sliding = sliding_of(call, filters.ndim - 2)
-        return _convolution(layouts, call.args[0], filters, sliding, _result_type(call), pointwise)
+        padded = _padded(layouts, call.args[0], sliding)
+        return _convolution(layouts, padded, filters, _result_type(call), pointwise)
 
     def residual(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
         return _sum_of_two(layouts, call, pointwise)
 
     def deconvolution(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
-        filters = _filters(layouts, call, dtype)
+        filters = _filters(layouts, call, types)
         return None if filters is None else _deconvolution(layouts, call, filters)
 
     return {
@@ -81,10 +96,11 @@ def rules_for(dtype: str) -> dict[str, LayoutRule]:
     }
 
 
-def _filters(layouts: LayoutRewriter, call: relax.Call, dtype: str) -> np.ndarray | None:
-    """Returns the constant filters of a convolution that multiplies elements of `dtype`."""
+def _filters(layouts: LayoutRewriter, call: relax.Call, types: Collection[str]) -> np.ndarray | None:
+    """Returns the constant filters of a convolution that multiplies elements of one of `types`, or of bytes of two."""
     data, weights = call.args
-    known = is_constant(weights) and str(weights.ty.dtype) == str(data.ty.dtype) == dtype
+    own = {str(data.ty.dtype), str(weights.ty.dtype)}
+    known = is_constant(weights) and own <= set(types) and (len(own) == 1 or own <= set(BYTES))
     if not known or not all(isinstance(size, int) for size in layouts.row_major_shape(data)[1:2]):
         return None
     return array_of(weights)
@@ -96,32 +112,56 @@ def _result_type(call: relax.Call) -> str:
     return str(call.args[0].ty.dtype) if named is None or str(named) in ("", "void") else str(named)
 
 
+@dataclass(frozen=True)
+class _Padded:
+    """Data, how a window slides over them, and the value that is around their spatial dimensions."""
+
+    data: relax.Expr
+    sliding: Sliding
+    value: int = 0
+
+
+def _padded(layouts: LayoutRewriter, data: relax.Expr, sliding: Sliding) -> _Padded:
+    """Returns the data of a convolution without the padding that is computed before it, of bytes."""
+    if str(data.ty.dtype) not in BYTES or any((*sliding.before, *sliding.after)):
+        return _Padded(data, sliding)
+    inner = padding_of(layouts, data, len(sliding.strides))
+    if inner is None or not is_known(*inner.before, *inner.after):
+        return _Padded(data, sliding)
+    return _Padded(inner.data, replace(sliding, before=inner.before, after=inner.after), int(inner.value))
+
+
 def _convolution(
-    layouts: LayoutRewriter,
-    data: relax.Expr,
-    filters: np.ndarray,
-    sliding: Sliding,
-    dtype: str,
-    pointwise: _Made | None = None,
+    layouts: LayoutRewriter, padded: _Padded, filters: np.ndarray, dtype: str, pointwise: _Made | None = None
 ) -> relax.Expr | None:
-    """Returns the convolution of `data` with `filters` `[O, I / groups, *k]`, with a result of `dtype`.
+    """Returns the convolution of data with `filters` `[O, I / groups, *k]`, with a result of `dtype`.
 
     Args:
         pointwise: takes in the convolution if its window is one pixel.
     """
     outputs, inputs = filters.shape[:2]
+    data, sliding = padded.data, padded.sliding
     if layouts.layout_of(data) is None and 2 * max(outputs, sliding.groups * inputs) < layouts.size:
         return None  # most of a block would be zeros, on both sides
     if sliding.groups > 1 and inputs == 1 and outputs == sliding.groups:
-        return _depthwise(layouts, data, filters, sliding, dtype)
+        return _depthwise(layouts, padded, filters, dtype)
     merged = _merged(filters, sliding.groups, layouts.size)
     if merged is None:
         return None
     filters, groups = merged
-    source, filters = _slot_by_slot(layouts, data, filters) if groups == 1 else (layouts.blocked(data), filters)
+    in_taps = _taps_as_channels(layouts, padded, filters) if groups == 1 else None
+    if in_taps is not None:
+        source, filters, sliding = in_taps
+    else:
+        source, filters = _slot_by_slot(layouts, data, filters) if groups == 1 else (layouts.blocked(data), filters)
     packed = pack_vectors(filters, layouts.size)
     given = (sliding.before, sliding.after, sliding.strides, sliding.dilation, groups, dtype)
-    result = layouts.kernel(convolve_vectors, source, to_constant(packed), *given, name="convolution")
+    operands = source, to_constant(packed)
+    if padded.value:
+        around = to_constant(np.full(layouts.size, padded.value, str(source.ty.dtype)))
+        result = layouts.kernel(convolve_vectors_within, *operands, around, *given, name="convolution")
+    else:
+        result = layouts.kernel(convolve_vectors, *operands, *given, name="convolution")
     is_padded = any(sliding.before) or any(sliding.after)
     if pointwise is not None and groups == 1 and not is_padded and all(size == 1 for size in filters.shape[2:]):
         pointwise[result] = _Pointwise(source, packed.reshape(packed.shape[-4:]), sliding.strides, dtype)
@@ -166,6 +206,33 @@ def _of_pixel(
     return (pointwise[expr], bias) if expr in pointwise else None
 
 
+def _taps_as_channels(
+    layouts: LayoutRewriter, padded: _Padded, filters: np.ndarray
+) -> tuple[relax.Expr, np.ndarray, Sliding] | None:
+    """Returns data of few channels in blocks that hold several taps of a row, their filters, and how these slide.
+
+    None where that saves no block.
+    """
+    data, sliding = padded.data, padded.sliding
+    channels, width = 1 << (filters.shape[1] - 1).bit_length(), filters.shape[-1]
+    taps = layouts.size // channels
+    if layouts.layout_of(data) is not None or taps < 2 or width < 2 or not is_known(shape_of(data)[-1]):
+        return None
+    before, stride, step = (each[-1] for each in (sliding.before, sliding.strides, sliding.dilation))
+    results = (shape_of(data)[-1] + before + sliding.after[-1] - (width - 1) * step - 1) // stride + 1
+    columns = (results - 1) * stride + (-(-width // taps) - 1) * taps * step + 1
+    given = (columns, before, step, taps, channels, padded.value)
+    source = layouts.once(("taps", data, given), lambda: layouts.emit(gather_taps, data, *given, name="block"))
+    rows = Sliding(
+        (*sliding.before[:-1], 0),
+        (*sliding.after[:-1], 0),
+        sliding.strides,
+        (*sliding.dilation[:-1], taps * step),
+        1,
+    )
+    return source, pack_taps(filters, taps, channels), rows
+
+
 def _slot_by_slot(layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray) -> tuple[relax.Expr, np.ndarray]:
     """Returns `data` in the layout that it has, and the filters of its slots: zero for those without a channel."""
     layout = layouts.layout_of(data)
@@ -188,13 +255,12 @@ def _merged(filters: np.ndarray, groups: int, size: int) -> tuple[np.ndarray, in
     return (merge_groups(filters, groups // together, together) if together > 1 else filters), groups // together
 
 
-def _depthwise(
-    layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, sliding: Sliding, dtype: str
-) -> relax.Expr:
-    layout = layouts.layout_of(data) or Blocked.of(filters.shape[0], layouts.size)
+def _depthwise(layouts: LayoutRewriter, padded: _Padded, filters: np.ndarray, dtype: str) -> relax.Expr:
+    sliding = padded.sliding
+    layout = layouts.layout_of(padded.data) or Blocked.of(filters.shape[0], layouts.size)
     packed = to_constant(arrange_array(filters[:, 0], 0, layout.order, layouts.size))
-    given = (sliding.before, sliding.after, sliding.strides, sliding.dilation, dtype)
-    source = layouts.laid_out(data, layout)
+    given = (sliding.before, sliding.after, sliding.strides, sliding.dilation, dtype, padded.value)
+    source = layouts.laid_out(padded.data, layout)
     result = layouts.kernel(convolve_depthwise_vectors, source, packed, *given, name="depthwise_convolution")
     return layouts.having(result, layout)
 
@@ -209,7 +275,7 @@ def _deconvolution(layouts: LayoutRewriter, call: relax.Call, filters: np.ndarra
     phases = phases_of(filters, sizes, outputs, strides, before, layouts.size)
     if phases is None:
         return None
-    made = _convolution(layouts, data, phases.filters, phases.sliding, _result_type(call))
+    made = _convolution(layouts, _Padded(data, phases.sliding), phases.filters, _result_type(call))
     if made is None or phases.way.is_identity:
         return made if made is None else layouts.as_blocked(made, filters.shape[1])
     way = phases.way

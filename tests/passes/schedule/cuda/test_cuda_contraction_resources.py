@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 from contraction_cases import TARGET, Operation, kernels, lowered
 from emulate import device_code
+from tvm import relax
 from tvm.relax import op
 
+from nnefc.passes.compute.fp16_matmul import multiply_transposed
 from nnefc.passes.schedule.cuda.tiling import TILES, AnyTile, choose_tiling
-from nnefc.passes.schedule.cuda.warp_tiles import COPIED_TILES, FLOAT16_TILES, SINGLE_TILES
+from nnefc.passes.schedule.cuda.warp_tiles import BYTE_TILES, COPIED_TILES, FLOAT16_TILES, SINGLE_TILES
 from nnefc.targets.codegen.cuda.compiler import compile_image
 
 Shapes = tuple[tuple[int, ...], ...]
@@ -69,11 +71,28 @@ def test_every_tile_fits_a_block(tile: AnyTile) -> None:
     assert 2 * tile.element_bytes * sum(either) <= TARGET.shared_bytes
 
 
-@pytest.mark.parametrize("tile", COPIED_TILES, ids=str)
+@pytest.mark.parametrize("tile", [*COPIED_TILES, *BYTE_TILES], ids=str)
 def test_every_tile_that_is_copied_fits_a_block_of_every_device(tile: AnyTile) -> None:
     assert 32 <= tile.threads <= TARGET.threads_per_block
     assert tile.threads % 32 == 0
     assert tile.shared_bytes <= replace(TARGET, architectures=(86,)).max_shared_bytes
+
+
+@pytest.mark.slow
+def test_registers_hold_the_largest_tile_of_bytes() -> None:
+    def dense(a: relax.Expr, b: relax.Expr) -> relax.Expr:
+        sums = relax.BlockBuilder.current().emit_te(multiply_transposed, a, b, "int32")
+        return op.astype(
+            op.clip(op.round(op.multiply(op.astype(sums, "float32"), relax.const(0.01))), -128, 127), "int8"
+        )
+
+    data, weights = np.zeros((4096, 768), "int8"), np.zeros((3072, 768), "int8")
+    code = device_code(kernels(lowered(dense, [data], [weights])), TARGET)
+    (launch,) = code.launches
+    assert launch.block == (128, 1, 1)  # four warps of 64 by 64
+    for usage in compile_image(code.source, (80, 90)).usage:
+        assert usage.stack_bytes == usage.spill_stores == usage.spill_loads == 0
+        assert usage.registers * 128 <= REGISTERS // 2
 
 
 @pytest.mark.parametrize("dtype", ["float16", pytest.param("bfloat16", marks=pytest.mark.slow)])

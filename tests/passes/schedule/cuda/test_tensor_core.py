@@ -15,6 +15,7 @@ from tvm import relax, te, tirx
 from tvm.relax import op
 
 from nnefc.ir.attributes import RULE
+from nnefc.passes.compute.fp16_matmul import multiply_transposed
 from nnefc.targets.codegen.cuda.compiler import find_compiler
 
 ROUNDED = replace(TARGET, precision="tf32")
@@ -99,6 +100,28 @@ def test_sums_of_copied_tiles_go_through_the_epilogue() -> None:
     result, rules = execute(dense, [a], [b, c])
     close(result, np.maximum(a.astype(np.float64) @ b + c, 0), 1e-6)
     assert rules[-1] == "TensorCoreRule"
+
+
+@pytest.mark.parametrize(
+    ("types", "sizes"),
+    [
+        (("uint8", "int8"), ((70, 208), (72, 208))),
+        (("int8", "uint8"), ((33, 2064), (136, 2064))),  # slices of the depth
+        (("int8", "int8"), ((2, 24, 48), (2, 40, 48))),
+    ],
+    ids=str,
+)
+@pytest.mark.sample(2)
+def test_bytes_are_summed_up_exactly(types: tuple[str, ...], sizes: tuple[tuple[int, ...], ...]) -> None:
+    rng = np.random.default_rng(0)
+    a, b = (random(rng, shape, dtype) for shape, dtype in zip(sizes, types, strict=True))
+
+    def multiply(a: relax.Expr, b: relax.Expr) -> relax.Expr:
+        return relax.BlockBuilder.current().emit_te(multiply_transposed, a, b, "int32")
+
+    result, rules = execute(multiply, [a, b])
+    assert np.array_equal(result, a.astype(np.int64) @ b.astype(np.int64).swapaxes(-1, -2))
+    assert rules == ["TensorCoreRule"]
 
 
 def test_a_convolution_of_bfloat16_rounds_once() -> None:

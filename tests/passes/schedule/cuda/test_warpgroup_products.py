@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import emulate
 import numpy as np
@@ -18,6 +19,7 @@ from tvm import relax, te, tirx
 from tvm.relax import op
 
 import nnefc
+from nnefc.passes.compute.fp16_matmul import multiply_transposed
 from nnefc.passes.schedule.cuda import tensor_core
 from nnefc.passes.schedule.cuda.tiling import AnyTile, Tiling, choose_tiling
 from nnefc.passes.schedule.cuda.warp_tiles import COPIED_TILES, WarpgroupTile, warpgroup_tiles
@@ -27,13 +29,18 @@ from nnefc.targets.machine.cuda.gpus import GPUS, SPECIFIC_FEATURES, Gpu
 HOPPER = replace(TARGET, architectures=(90,))
 H200 = next(gpu for gpu in GPUS if gpu.name == "h200")
 TILES = warpgroup_tiles(H200.capability)
+TILES_OF_BYTES = warpgroup_tiles(H200.capability, of_bytes=True)
 
 
 @pytest.fixture
 def tile(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> WarpgroupTile:
-    """The tile of so many rows, columns and stages, chosen for every product, with so many slices of the depth."""
-    rows, columns, stages, slices = request.param
-    found = next(t for t in TILES if (t.rows, t.columns, t.stages) == (rows, columns, stages))
+    """The tile of so many rows, columns and stages, chosen for every product, with so many slices of the depth.
+
+    A fifth parameter says that it is a tile of bytes.
+    """
+    rows, columns, stages, slices, *of_bytes = request.param
+    tiles = TILES_OF_BYTES if of_bytes else TILES
+    found = next(t for t in tiles if (t.rows, t.columns, t.stages) == (rows, columns, stages))
 
     def choose(batch: int, rows: int, columns: int, depth: int, _gpu: Gpu, tiles: Sequence[AnyTile]) -> Tiling:
         assert found in tiles
@@ -102,15 +109,54 @@ def test_tails_batches_and_epilogues(
     assert rules == ["TensorCoreRule"]
 
 
+def multiply_bytes(a: relax.Expr, b: relax.Expr) -> relax.Expr:
+    """The product of a matrix with the transpose of another, both along the depth."""
+    return relax.BlockBuilder.current().emit_te(multiply_transposed, a, b, "int32")
+
+
+@pytest.mark.parametrize(
+    ("tile", "types", "is_portable"),
+    [
+        ((64, 96, 3, 2, "bytes"), ("uint8", "int8"), False),
+        pytest.param((256, 128, 4, 1, "bytes"), ("int8", "int8"), False, marks=pytest.mark.slow),
+        pytest.param((128, 64, 3, 1, "bytes"), ("int8", "uint8"), True, marks=pytest.mark.slow),
+    ],
+    ids=str,
+    indirect=["tile"],
+)
+def test_bytes_are_summed_up_exactly(
+    tile: WarpgroupTile, types: tuple[str, str], is_portable: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if is_portable:
+        monkeypatch.setattr(emulate, "emulate", _emulate_portable)
+    rng = np.random.default_rng(1)
+    a, b = (
+        random(rng, (size, 336), dtype) for size, dtype in zip((tile.rows + 6, tile.columns + 8), types, strict=True)
+    )
+    result, rules = execute(multiply_bytes, [a, b], target=HOPPER)
+    assert np.array_equal(result, a.astype(np.int64) @ b.astype(np.int64).T)
+    assert rules == ["TensorCoreRule"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tile", [(128, 256, 4, 1, "bytes"), (256, 128, 4, 1, "bytes")], ids=str, indirect=True)
+def test_machine_code_of_bytes_has_the_products_and_spills_nothing(tile: WarpgroupTile) -> None:
+    given = [np.zeros((size, 1024), dtype) for size, dtype in ((512, "int8"), (768, "uint8"))]
+    code = device_code(kernels(lowered(multiply_bytes, given), HOPPER), HOPPER)
+    compiler = find_compiler()
+    assembled, log = compiler.cubin(code.source, image_name(code.source, 90))
+    assert assembled and "serialized" not in log
+    (usage,) = compile_image(code.source, (90,), compiler).usage
+    assert usage.stack_bytes == usage.spill_stores == usage.spill_loads == 0
+    assert b"mma.sync.aligned.m16n8k32.row.col.s32.s8.u8.s32" in compiler.ptx(code.source, 90)
+
+
 @pytest.mark.parametrize("tile", [(128, 96, 4, 1)], indirect=True)
 @pytest.mark.slow
 def test_other_architectures_multiply_the_same_tiles_by_warps(
     tile: WarpgroupTile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    compiled = emulate.emulate
-    monkeypatch.setattr(
-        emulate, "emulate", lambda source, *rest, **more: compiled(_without_features(source), *rest, **more)
-    )
+    monkeypatch.setattr(emulate, "emulate", _emulate_portable)
     for transposed in ((), (0, 1)):
         operation, given = multiplied((136, 104, 200), transposed, "float16")
         result, _ = execute(operation, given[:3], given[3:], HOPPER)
@@ -118,9 +164,13 @@ def test_other_architectures_multiply_the_same_tiles_by_warps(
         assert np.abs(result - wanted).max() <= 2e-6 * np.abs(wanted).max()
 
 
-def _without_features(source: str) -> str:
+_EMULATE = emulate.emulate
+
+
+def _emulate_portable(source: str, *given: Any, **options: Any) -> emulate.EmulatedKernels:
+    """Emulates code as for other architectures."""
     assert SPECIFIC_FEATURES[90] in source
-    return source.replace(SPECIFIC_FEATURES[90], "NO_SUCH_FEATURES")
+    return _EMULATE(source.replace(SPECIFIC_FEATURES[90], "NO_SUCH_FEATURES"), *given, **options)
 
 
 @pytest.mark.parametrize(
@@ -191,7 +241,8 @@ def test_small_products_stay_with_warps() -> None:
 
 
 def test_every_tile_has_whole_instructions_and_vectors() -> None:
-    for tile in TILES:
+    for tile in (*TILES, *TILES_OF_BYTES):
         assert tile.rows % 64 == tile.columns % 32 == tile.threads % 128 == 0
-        assert all(side * tile.depth // 8 % tile.threads == 0 for side in (tile.rows, tile.columns))
+        vectors = [side * tile.depth * tile.element_bytes // 16 for side in (tile.rows, tile.columns)]
+        assert all(count % tile.threads == 0 for count in vectors)
         assert tile.sums <= 128

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nnefc.passes.schedule.cuda.tiling import choose_tiling
-from nnefc.targets.machine.cuda.gpus import CAPABILITIES, GPUS, WARP, default_gpu
+from nnefc.targets.machine.cuda.gpus import CAPABILITIES, GPUS, MATRIX_INSTRUCTIONS, WARP, default_gpu
 
 BY_NAME = {gpu.name: gpu for gpu in GPUS}
 
@@ -25,6 +25,24 @@ def test_processors_and_clock_make_the_peaks_of_data_sheets(name: str) -> None:
     assert cycles * gpu.capability.multiply_adds == pytest.approx(single, rel=0.02)
     if half is not None:
         assert cycles * gpu.tensor_multiply_adds == pytest.approx(half, rel=0.02)
+
+
+# 10¹² operations a second of bytes that tensor cores sum up in int32, without sparsity.
+BYTE_PEAKS = {
+    "a100": 624, "a10": 250, "rtx3090": 284, "orin": 85, "l4": 242, "l40s": 733, "rtx4090": 661, "rtx5090": 838,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BYTE_PEAKS)
+def test_tensor_cores_reach_the_peaks_of_bytes(name: str) -> None:
+    gpu = BY_NAME[name]
+    cycles = 2 * gpu.processors * gpu.clock_ghz / 1000
+    assert cycles * gpu.tensor_core_rate(1) == pytest.approx(BYTE_PEAKS[name], rel=0.02)
+
+
+def test_devices_with_the_instructions_have_a_rate_for_bytes() -> None:
+    oldest = MATRIX_INSTRUCTIONS["int8"].oldest
+    assert all((gpu.byte_multiply_adds > 0) == (gpu.capability.number >= oldest) for gpu in GPUS)
 
 
 @pytest.mark.parametrize("number", CAPABILITIES)
