@@ -120,13 +120,13 @@ def test_memory_without_a_limit_grows_in_the_run_and_never_shrinks(driver: FakeD
         for total in (70, 3, 0, 70, 500):
             driver.clear()
             check(model, total)
-            grown.append("cuMemAlloc_v2" in driver.names)
+            grown.append("cuMemAllocAsync" in driver.names)
         assert grown == [True, False, False, False, True]
         model.reserve({"n": 4, "range": 2000})
         driver.clear()
         check(model, 2000)
-        assert "cuMemAlloc_v2" not in driver.names
-        for function in ("cuMemAlloc_v2", "cuMemHostAlloc"):
+        assert "cuMemAllocAsync" not in driver.names
+        for function in ("cuMemAllocAsync", "cuMemHostAlloc"):
             driver.fail(1, 2, function)
             with pytest.raises(RunError, match="out of memory"):
                 check(model, 9000)

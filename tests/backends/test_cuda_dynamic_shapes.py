@@ -169,7 +169,7 @@ def test_memory_grows_with_the_sizes_and_never_shrinks(driver: FakeDriver, sums:
     def allocations(rows: int) -> int:
         driver.clear()
         check(model, rows)
-        return sum(driver.names.count(name) for name in ("cuMemAlloc_v2", "cuMemHostAlloc"))
+        return sum(driver.names.count(name) for name in ("cuMemAllocAsync", "cuMemHostAlloc"))
 
     with sums.load() as model:
         assert [allocations(rows) > 0 for rows in (40, 40, 3, 64, 40, 64, 1)] == [
@@ -186,7 +186,7 @@ def test_memory_grows_with_the_sizes_and_never_shrinks(driver: FakeDriver, sums:
 def test_memory_that_is_refused_leaves_a_session_that_goes_on(driver: FakeDriver, sums: Artifact) -> None:
     with sums.load() as model:
         check(model, 3)
-        for function in ("cuMemAlloc_v2", "cuMemHostAlloc"):
+        for function in ("cuMemAllocAsync", "cuMemHostAlloc"):
             driver.fail(1, 2, function)
             with pytest.raises(RunError, match="out of memory"):
                 check(model, 500)

@@ -176,8 +176,13 @@ static nnefc_status make(CUdevice number, const nnefc_options *options, nnefc_cu
     nnefc_cuda_device *made = calloc(1, sizeof *made + module->kernel_count * sizeof *made->functions);
     if (made == NULL) return nnefc_fail(NNEFC_OUT_OF_MEMORY, error, "no memory for a GPU's functions");
     made->device = number;
-    int result = nnefc_cuda.context_retain(&made->context, number);
-    nnefc_status status = nnefc_cuda_check(result, "opening the GPU's primary context", error);
+    int pools = 0, result = nnefc_cuda.device_attribute(&pools, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, number);
+    nnefc_status status = nnefc_cuda_check(result, "asking for the GPU's memory pools", error);
+    made->has_pools = pools != 0;
+    if (status == NNEFC_OK) {
+        result = nnefc_cuda.context_retain(&made->context, number);
+        status = nnefc_cuda_check(result, "opening the GPU's primary context", error);
+    }
     if (status == NNEFC_OK) {
         status = fill(made, options, error);
         if (status != NNEFC_OK) nnefc_cuda.context_release(number);

@@ -10,6 +10,7 @@ typedef struct nnefc_cuda_device {
     struct nnefc_cuda_device *next;
     CUdevice device;
     uint64_t sessions;
+    bool has_pools; /* whether memory can be allocated and freed in the order of a stream */
     CUcontext context;
     CUmodule module;
     CUdeviceptr constants; /* 0 without any */

@@ -51,6 +51,7 @@ enum { /* CUresult */
 enum { /* of several enumerations and sets of flags */
     CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR = 75,
     CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR = 76,
+    CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED = 115,
     CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES = 8,
     CU_POINTER_ATTRIBUTE_MEMORY_TYPE = 2,
     CU_POINTER_ATTRIBUTE_IS_MANAGED = 8,
@@ -83,6 +84,8 @@ enum { /* of several enumerations and sets of flags */
     F(function_set, cuFuncSetAttribute, (CUfunction function, int attribute, int value))                                  \
     F(memory_allocate, cuMemAlloc_v2, (CUdeviceptr * memory, size_t bytes))                                               \
     F(memory_free, cuMemFree_v2, (CUdeviceptr memory))                                                                    \
+    F(pool_allocate, cuMemAllocAsync, (CUdeviceptr * memory, size_t bytes, CUstream stream))                              \
+    F(pool_free, cuMemFreeAsync, (CUdeviceptr memory, CUstream stream))                                                   \
     F(pinned_allocate, cuMemHostAlloc, (void **memory, size_t bytes, unsigned flags))                                     \
     F(pinned_free, cuMemFreeHost, (void *memory))                                                                         \
     F(pinned_address, cuMemHostGetDevicePointer_v2, (CUdeviceptr * address, void *memory, unsigned flags))                \

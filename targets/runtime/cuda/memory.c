@@ -46,9 +46,34 @@ static bool allocate_tables(nnefc_engine *engine) {
     return true;
 }
 
+/* Allocates from the GPU's current memory pool, where it has pools: that stops no other work. The memory may be used on any
+ * stream when this returns. */
+static nnefc_status take_from_driver(nnefc_engine *engine, CUdeviceptr *memory, uint64_t bytes, const char *what, char *error) {
+    if (!engine->device->has_pools) return nnefc_cuda_check(nnefc_cuda.memory_allocate(memory, (size_t)bytes), what, error);
+    CUdeviceptr block = 0;
+    int result = nnefc_cuda.pool_allocate(&block, (size_t)bytes, engine->stream);
+    if (result != CUDA_SUCCESS) return nnefc_cuda_check(result, what, error);
+    result = nnefc_cuda.stream_synchronize(engine->stream);
+    if (result == CUDA_SUCCESS)
+        *memory = block;
+    else
+        nnefc_cuda.pool_free(block, engine->stream);
+    return nnefc_cuda_check(result, what, error);
+}
+
+/* Frees such memory, behind runs that could not be waited for. */
+static int give_to_driver(nnefc_engine *engine, CUdeviceptr memory) {
+    if (!engine->device->has_pools) return nnefc_cuda.memory_free(memory);
+    int waited = CUDA_SUCCESS, left = CUDA_SUCCESS;
+    if (engine->event_is_pending) waited = nnefc_cuda.stream_wait(engine->stream, engine->done, 0);
+    int freed = nnefc_cuda.pool_free(memory, engine->stream);
+    if (engine->event_is_pending || engine->stream_is_busy) left = nnefc_cuda.stream_synchronize(engine->stream);
+    return waited != CUDA_SUCCESS ? waited : freed != CUDA_SUCCESS ? freed : left;
+}
+
 nnefc_status nnefc_cuda_take_memory(nnefc_engine *engine, CUdeviceptr *memory, uint64_t bytes, const char *what, char *error) {
     const nnefc_memory *programs = &engine->programs_memory;
-    if (programs->allocate == NULL) return nnefc_cuda_check(nnefc_cuda.memory_allocate(memory, (size_t)bytes), what, error);
+    if (programs->allocate == NULL) return take_from_driver(engine, memory, bytes, what, error);
     void *block = programs->allocate(programs->context, (size_t)bytes, DEVICE_ALIGNMENT);
     nnefc_status status = nnefc_cuda_check_location(engine, block, "what allocate returned", error);
     if (block == NULL || (uintptr_t)block % DEVICE_ALIGNMENT != 0)
@@ -64,7 +89,7 @@ nnefc_status nnefc_cuda_take_memory(nnefc_engine *engine, CUdeviceptr *memory, u
 nnefc_status nnefc_cuda_free_memory(nnefc_engine *engine, CUdeviceptr memory, uint64_t bytes, nnefc_status status, char *error) {
     const nnefc_memory *programs = &engine->programs_memory;
     if (memory == 0) return status;
-    if (programs->allocate == NULL) return nnefc_cuda_also(status, nnefc_cuda.memory_free(memory), "freeing the GPU's memory", error);
+    if (programs->allocate == NULL) return nnefc_cuda_also(status, give_to_driver(engine, memory), "freeing the GPU's memory", error);
     programs->release(programs->context, (void *)(uintptr_t)memory, (size_t)bytes, DEVICE_ALIGNMENT);
     return status;
 }
@@ -160,17 +185,17 @@ nnefc_status nnefc_cuda_fill(nnefc_engine *engine, const nnefc_options *options,
     engine->programs_memory = nnefc_memory_of(options);
     nnefc_status status = take_threads(engine, options, error);
     if (status == NNEFC_OK) status = nnefc_cuda_check_location(engine, options->workspace, "the workspace", error);
+    if (status == NNEFC_OK) /* in whose order memory is allocated */
+        status = nnefc_cuda_check(nnefc_cuda.stream_create(&engine->stream, CU_STREAM_NON_BLOCKING), "making a stream", error);
     if (status == NNEFC_OK) status = take_device_memory(engine, options, error);
     if (status == NNEFC_OK) status = take_pinned_memory(engine, error);
-    if (status == NNEFC_OK)
-        status = nnefc_cuda_check(nnefc_cuda.stream_create(&engine->stream, CU_STREAM_NON_BLOCKING), "making a stream", error);
     if (status == NNEFC_OK)
         status = nnefc_cuda_check(nnefc_cuda.event_create(&engine->done, CU_EVENT_DISABLE_TIMING), "making an event", error);
     return status == NNEFC_OK ? clear_arrivals(engine, error) : status;
 }
 
 nnefc_status nnefc_cuda_empty(nnefc_engine *engine, nnefc_status status, char *error) {
-    /* first, for the driver lets the GPU finish all that uses it, even if waiting for that has failed before */
+    /* first, for the GPU finishes all that uses it, even if waiting for that has failed before */
     status = nnefc_cuda_free_memory(engine, engine->memory, engine->memory_bytes, status, error);
     for (int i = 0; i < NNEFC_CUDA_GRAPHS; i++)
         if (engine->graphs[i].runnable != NULL)

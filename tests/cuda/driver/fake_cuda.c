@@ -41,6 +41,7 @@ enum { MAX_DEVICES = 8, MAX_STACK = 16, MAX_BLOCK_THREADS = 1024, SHARED_BYTES =
 static struct {
     int devices, major, minor, version;
 } machine = {1, 9, 0, 13000};
+static bool has_pools = true; /* whether memory can be allocated in the order of a stream */
 
 static pthread_mutex_t mutex; /* recursive: a kernel of the host may not call the driver, but checks of its may */
 static char *log_text;
@@ -95,7 +96,7 @@ static const char *const kind_names[] = {"context", "module", "function", "memor
 
 typedef struct object object;
 
-typedef enum action { COPY, LAUNCH, HOST, WAIT } action;
+typedef enum action { COPY, LAUNCH, HOST, WAIT, ALLOCATE, RELEASE } action;
 
 typedef void emulated(void **arguments, const unsigned *grid, const unsigned *block, unsigned shared_bytes);
 
@@ -111,7 +112,7 @@ typedef struct operation {
     unsigned *sizes;
     unsigned char *values; /* of the arguments, 16 bytes apart */
     void (*function)(void *);
-    object *stream; /* WAIT: until it has done `position` operations */
+    object *stream; /* WAIT: until it has done `position` operations; ALLOCATE, RELEASE: the memory */
     uint64_t position;
 } operation;
 
@@ -130,6 +131,7 @@ struct object {
     uint64_t references; /* CONTEXT: retained */
     void *start;         /* MEMORY, PINNED */
     size_t bytes, mapped;
+    bool is_ahead;    /* MEMORY: the stream that it is allocated on has not come there */
     emulated *kernel; /* FUNCTION */
     const unsigned *parameters;
     unsigned shared_limit;
@@ -239,7 +241,10 @@ static int check_arguments(const operation *op) {
         if (op->sizes[i] != sizeof(void *)) continue;
         void *pointer;
         memcpy(&pointer, op->values + 16 * i, sizeof pointer);
-        if ((uintptr_t)pointer >> 32 == 0 || find(pointer, 1) != NULL) continue; /* none, or a number: memory is above */
+        const object *found = find(pointer, 1);
+        if (found != NULL && found->is_ahead)
+            return complain(LAUNCH_FAILED, "%s: argument %u is not allocated yet: it is on another stream", op->name, i);
+        if ((uintptr_t)pointer >> 32 == 0 || found != NULL) continue; /* none, or a number: memory is above */
         return complain(LAUNCH_FAILED, "%s: argument %u is no address of live memory", op->name, i);
     }
     return OK;
@@ -269,6 +274,8 @@ static int perform(const operation *op) {
         case LAUNCH: return launch(op);
         case HOST: op->function(op->target); return OK;
         case WAIT: return is_live(op->stream, STREAM) ? drain(op->stream, op->position) : OK;
+        case ALLOCATE: op->stream->is_ahead = false; return OK;
+        case RELEASE: destroy(op->stream); return OK;
     }
     return OK;
 }
@@ -419,8 +426,12 @@ EXPORT int cuDeviceGetName(char *name, int bytes, int device) {
 EXPORT int cuDeviceGetAttribute(int *value, int attribute, int device) {
     CALL("cuDeviceGetAttribute", " %d of %d", attribute, device);
     NEEDS_DRIVER("cuDeviceGetAttribute");
-    if (attribute != 75 && attribute != 76) FAIL(INVALID_VALUE, "cuDeviceGetAttribute: %d", attribute);
-    *value = attribute == 75 ? machine.major : machine.minor;
+    switch (attribute) {
+        case 75: *value = machine.major; break;
+        case 76: *value = machine.minor; break;
+        case 115: *value = has_pools; break;
+        default: FAIL(INVALID_VALUE, "cuDeviceGetAttribute: %d", attribute);
+    }
     return leave(OK);
 }
 
@@ -539,15 +550,12 @@ EXPORT int cuFuncSetAttribute(object *function, int attribute, int value) {
     return leave(OK);
 }
 
-EXPORT int cuMemAlloc_v2(address *memory, size_t bytes) {
-    CALL("cuMemAlloc_v2", " %zu", bytes);
-    NEEDS_CONTEXT("cuMemAlloc_v2");
-    NOT_WHILE_CAPTURING("cuMemAlloc_v2");
-    if (bytes == 0) FAIL(INVALID_VALUE, "cuMemAlloc_v2: no bytes");
+/* New memory; null if there is none. */
+static object *allocate(size_t bytes, object *context) {
     size_t page = (size_t)sysconf(_SC_PAGESIZE), mapped = (bytes + page - 1) / page * page + page; /* one more, never opened */
-    if (mapped < bytes) return leave(2);
+    if (mapped < bytes) return NULL;
     char *start = mmap(NULL, mapped, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (start == MAP_FAILED) return leave(2);
+    if (start == MAP_FAILED) return NULL;
     mprotect(start, mapped - page, PROT_READ | PROT_WRITE);
     memset(start, 0xff, bytes);
     mprotect(start, mapped, PROT_NONE);
@@ -555,7 +563,23 @@ EXPORT int cuMemAlloc_v2(address *memory, size_t bytes) {
     made->start = start;
     made->bytes = bytes;
     made->mapped = mapped - page;
-    *memory = (address)(uintptr_t)start;
+    return made;
+}
+
+/* The memory that begins at an address; null if there is none. */
+static object *memory_at(address memory) {
+    object *found = find((void *)(uintptr_t)memory, 1);
+    return found != NULL && found->kind == MEMORY && (address)(uintptr_t)found->start == memory ? found : NULL;
+}
+
+EXPORT int cuMemAlloc_v2(address *memory, size_t bytes) {
+    CALL("cuMemAlloc_v2", " %zu", bytes);
+    NEEDS_CONTEXT("cuMemAlloc_v2");
+    NOT_WHILE_CAPTURING("cuMemAlloc_v2");
+    if (bytes == 0) FAIL(INVALID_VALUE, "cuMemAlloc_v2: no bytes");
+    object *made = allocate(bytes, context);
+    if (made == NULL) return leave(2);
+    *memory = (address)(uintptr_t)made->start;
     return leave(OK);
 }
 
@@ -564,13 +588,35 @@ EXPORT int cuMemFree_v2(address memory) {
     write_down("cuMemFree_v2");
     NEEDS_CONTEXT("cuMemFree_v2");
     NOT_WHILE_CAPTURING("cuMemFree_v2");
-    object *found = find((void *)(uintptr_t)memory, 1);
-    if (found == NULL || found->kind != MEMORY || (address)(uintptr_t)found->start != memory)
-        FAIL(INVALID_VALUE, "cuMemFree_v2: no memory");
+    object *found = memory_at(memory);
+    if (found == NULL) FAIL(INVALID_VALUE, "cuMemFree_v2: no memory");
     for (object *o = objects; o != NULL; o = o->next) /* it waits for all that was begun */
         if (o->kind == STREAM && o->context == context) drain_all(o);
     destroy(found);
     return leave(count_call("cuMemFree_v2"));
+}
+
+EXPORT int cuMemAllocAsync(address *memory, size_t bytes, object *handle) {
+    CALL("cuMemAllocAsync", " %zu", bytes);
+    NEEDS_STREAM("cuMemAllocAsync");
+    if (!has_pools) FAIL(801, "cuMemAllocAsync: the GPU has no pools");
+    if (bytes == 0 || stream->capture != NULL) FAIL(INVALID_VALUE, "cuMemAllocAsync: no bytes, or in a capture");
+    object *made = allocate(bytes, context);
+    if (made == NULL) return leave(2);
+    made->is_ahead = true;
+    put(stream, ALLOCATE)->stream = made;
+    *memory = (address)(uintptr_t)made->start;
+    return leave(OK);
+}
+
+EXPORT int cuMemFreeAsync(address memory, object *handle) {
+    enter();
+    write_down("cuMemFreeAsync");
+    NEEDS_STREAM("cuMemFreeAsync");
+    object *found = memory_at(memory);
+    if (found == NULL || stream->capture != NULL) FAIL(INVALID_VALUE, "cuMemFreeAsync: no memory, or in a capture");
+    put(stream, RELEASE)->stream = found;
+    return leave(count_call("cuMemFreeAsync"));
 }
 
 EXPORT int cuMemHostAlloc(void **memory, size_t bytes, unsigned flags) {
@@ -904,6 +950,13 @@ EXPORT int cuLaunchKernel(object *function, unsigned grid_x, unsigned grid_y, un
 EXPORT void fake_machine(int devices, int major, int minor, int version) {
     enter();
     machine.devices = devices, machine.major = major, machine.minor = minor, machine.version = version;
+    leave(OK);
+}
+
+/* Whether GPUs have memory pools. */
+EXPORT void fake_pools(bool present_pools) {
+    enter();
+    has_pools = present_pools;
     leave(OK);
 }
 

@@ -18,7 +18,7 @@ import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_ulonglong, c_void_p
+from ctypes import byref, c_bool, c_char_p, c_int, c_size_t, c_uint, c_ulonglong, c_void_p
 from pathlib import Path
 
 import numpy as np
@@ -49,6 +49,7 @@ class FakeDriver:
         for name in ("fake_log", "fake_complaints", "fake_objects"):
             getattr(self.dll, name).restype = c_char_p
         self.dll.fake_fail.argtypes = [c_uint, c_int, c_char_p]
+        self.dll.fake_pools.argtypes = [c_bool]
         self.dll.cuMemAlloc_v2.argtypes = [c_void_p, c_size_t]
         self.dll.cuMemFree_v2.argtypes = [c_ulonglong]
         self.dll.cuMemcpyHtoD_v2.argtypes = [c_ulonglong, c_void_p, c_size_t]
@@ -63,9 +64,12 @@ class FakeDriver:
         """The one driver of this process, which each opening of libcuda.so.1 gets from now on."""
         return FakeDriver()
 
-    def machine(self, devices: int = 1, capability: tuple[int, int] = (9, 0), version: int = 13000) -> None:
-        """Change how many GPUs there are, of which compute capability, and the driver's version."""
+    def machine(
+        self, devices: int = 1, capability: tuple[int, int] = (9, 0), version: int = 13000, pools: bool = True
+    ) -> None:
+        """Change the number of GPUs, their compute capability, whether they have memory pools; the driver's version."""
         self.dll.fake_machine(devices, *capability, version)
+        self.dll.fake_pools(pools)
 
     def clear(self) -> None:
         """Begin a new log; nothing fails on purpose."""

@@ -102,10 +102,10 @@ def network(driver: FakeDriver) -> Network:
     return Network(cuda_library())
 
 
-CREATED = """cuInit cuDeviceGetCount cuDeviceGet cuDeviceGetAttribute cuDeviceGetAttribute cuDevicePrimaryCtxRetain
-    cuModuleLoadData cuModuleGetFunction cuFuncSetAttribute cuModuleGetFunction cuMemAlloc_v2 cuMemcpyHtoD_v2
-    cuMemAlloc_v2 cuMemHostAlloc cuMemHostGetDevicePointer_v2 cuStreamCreate cuEventCreate
-    cuMemcpyDtoDAsync_v2 cuStreamSynchronize"""
+CREATED = """cuInit cuDeviceGetCount cuDeviceGet cuDeviceGetAttribute cuDeviceGetAttribute cuDeviceGetAttribute
+    cuDevicePrimaryCtxRetain cuModuleLoadData cuModuleGetFunction cuFuncSetAttribute cuModuleGetFunction cuMemAlloc_v2
+    cuMemcpyHtoD_v2 cuStreamCreate cuMemAllocAsync cuStreamSynchronize cuMemHostAlloc cuMemHostGetDevicePointer_v2
+    cuEventCreate cuMemcpyDtoDAsync_v2 cuStreamSynchronize"""
 
 CAPTURED = """cuPointerGetAttributes cuPointerGetAttributes cuPointerGetAttributes cuStreamBeginCapture_v2
     cuMemcpyHtoDAsync_v2 cuMemcpyDtoDAsync_v2 cuMemsetD32Async cuMemsetD32Async cuMemsetD32Async cuLaunchKernel
@@ -115,7 +115,7 @@ CAPTURED = """cuPointerGetAttributes cuPointerGetAttributes cuPointerGetAttribut
 
 REPLAYED = """cuPointerGetAttributes cuPointerGetAttributes cuPointerGetAttributes cuGraphLaunch cuStreamSynchronize"""
 
-DESTROYED = """cuMemFree_v2 cuGraphExecDestroy cuEventDestroy_v2 cuStreamDestroy_v2 cuMemFreeHost cuMemFree_v2
+DESTROYED = """cuMemFreeAsync cuGraphExecDestroy cuEventDestroy_v2 cuStreamDestroy_v2 cuMemFreeHost cuMemFree_v2
     cuModuleUnload cuDevicePrimaryCtxRelease_v2"""
 
 
@@ -123,7 +123,7 @@ def test_calls_come_in_this_order(driver: FakeDriver, network: Network) -> None:
     session = network.session()
     assert driver.names == CREATED.split()
     assert f"cuMemAlloc_v2 {4096 + 8}" in driver.log  # the constants
-    assert f"cuMemAlloc_v2 {CUDA_SAMPLE.device_bytes}" in driver.log
+    assert f"cuMemAllocAsync {CUDA_SAMPLE.device_bytes}" in driver.log
     assert CUDA_SAMPLE.device_bytes == 8448 + 256 + 4096 + 4096 + 256
     assert "cuFuncSetAttribute 8 to 65536" in driver.log
     for run in range(4):
@@ -140,6 +140,32 @@ def test_calls_come_in_this_order(driver: FakeDriver, network: Network) -> None:
     driver.clear()
     assert network.dll.nnefc_destroy(session) == OK
     assert driver.names == DESTROYED.split()
+
+
+def test_a_gpu_without_memory_pools_has_memory_of_its_own(driver: FakeDriver, network: Network) -> None:
+    driver.machine(pools=False)
+    session = network.session()
+    assert driver.names.count("cuMemAlloc_v2") == 2 and "cuMemAllocAsync" not in driver.names
+    assert network.run(session) == OK
+    network.check(1)
+    driver.clear()
+    assert network.dll.nnefc_destroy(session) == OK
+    assert driver.names.count("cuMemFree_v2") == 2 and "cuMemFreeAsync" not in driver.names
+
+
+def test_memory_goes_back_to_the_pool_behind_runs_that_nothing_waits_for(driver: FakeDriver, network: Network) -> None:
+    """Waiting for them fails when the session ends; the GPU frees what they use after them."""
+    session = network.session()
+    with driver.context():
+        tensors, stream = OnDevice(driver, network), driver.stream()
+        assert network.enqueue(session, *tensors.positions, stream) == OK
+        driver.clear()
+        driver.fail(1, 999, "cuEventSynchronize")
+        assert network.dll.nnefc_destroy(session) != OK
+        freed = driver.names[driver.names.index("cuStreamWaitEvent") :]
+        assert freed[:3] == ["cuStreamWaitEvent", "cuMemFreeAsync", "cuStreamSynchronize"]
+        assert driver.dll.cuStreamDestroy_v2(stream) == 0
+        tensors.free()
 
 
 def test_sessions_share_the_code_and_the_trained_values(driver: FakeDriver, network: Network) -> None:
@@ -459,7 +485,7 @@ def test_a_workspace_of_the_callers(driver: FakeDriver, network: Network) -> Non
         memory = driver.put(np.zeros(8208, np.uint8))
         driver.clear()
         session = network.session(workspace=memory, workspace_bytes=8208)
-        assert f"cuMemAlloc_v2 {CUDA_SAMPLE.device_bytes - 8448}" in driver.log
+        assert f"cuMemAllocAsync {CUDA_SAMPLE.device_bytes - 8448}" in driver.log
         assert network.run(session) == OK
         network.check(1)
         assert network.dll.nnefc_destroy(session) == OK
