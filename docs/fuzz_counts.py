@@ -27,11 +27,13 @@ _READERS = {
     "onnx": "models",
     "pnnx": "param and bin files, expressions",
     "library": "libraries' headers and records, signatures, keys, weights files, encrypted too, targets",
+    "language_model": "files of GGUF, folders with safetensors, quantized too, modules of sentence-transformers",
+    "tokenizer": "`tokenizer.json` and the files next to it, vocabularies in GGUF, chat templates",
 }
 
 
 _READERS_TEXT = (
-    "    python tests/fuzz/readers --minutes 10        # nnef, onnx, pnnx, library, or some of these",
+    "    python tests/fuzz/readers --minutes 10        # all, or some of those below",
     "",
     "Every reader of files treats them as hostile. The fuzzer mutates valid inputs by the structure of their format",
     "and, with `atheris` installed, keeps those that reach new code. A reader may refuse an input with an error, in",

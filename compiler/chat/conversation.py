@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Unpack
 
-from nnefc.chat.prompts import ChatError, Prompts, common_beginning
+from nnefc.chat.prompts import ChatError, Prompts
 from nnefc.chat.stopping import until_stopped
 from nnefc.loader import Model
+from nnefc.loader.generation import common_beginning
 from nnefc.loader.sampling import Mask, Sampling
 
 __all__ = ["Conversation"]

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from nnefc.chat.template import Renderer, TemplateError, shown
 from nnefc.loader import Model
 from nnefc.loader.chat import TemplateRefused
 
-__all__ = ["ChatError", "Prompts", "common_beginning"]
+__all__ = ["ChatError", "Prompts"]
 
 _PREFIX = "tokenizer."
 _TEMPLATE = "tokenizer.chat_template"
@@ -92,10 +90,3 @@ class Prompts:
     def close(self) -> None:
         """Ends the process that renders templates."""
         self._renderer.close()
-
-
-def common_beginning(first: Sequence[int], second: Sequence[int]) -> int:
-    """Returns how many tokens two texts begin with in common."""
-    count = min(len(first), len(second))
-    differ = np.flatnonzero(np.asarray(first[:count]) != np.asarray(second[:count]))
-    return int(differ[0]) if len(differ) else count

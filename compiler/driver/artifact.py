@@ -304,6 +304,15 @@ def _level(
     return _only_specialized(description) if special.only else description
 
 
+def _sequence_axes(network: Network, target: Target) -> tuple[int, ...]:
+    """Returns the axis of positions of each state, -1 where it is of no sequence; nothing where a library has no
+    functions for sequences.
+    """
+    if not target.hosted or target.small or not any(state.positions is not None for state in network.states):
+        return ()
+    return tuple(-1 if state.positions is None else state.positions for state in network.states)
+
+
 def _memory_users(description: LibraryDescription, programs: Sequence[Lowered]) -> tuple[int, ...]:
     """Returns for each output the outputs for which a run of any of the programs uses its memory.
 
@@ -428,6 +437,7 @@ def _description(
         inputs=_scaled(_described(network.inputs, program.inputs, network.dynamic_dimensions, network.texts), network),
         outputs=_scaled(_described(network.outputs, program.outputs, dimensions, network.texts), network),
         states=_described([state.name for state in network.states], program.states),
+        sequence_axes=_sequence_axes(network, target.host),
         workspace_bytes=plan.workspace_bytes,
         scratch_bytes=lowered.scratch_bytes,
         constant_bytes=whole.constant_bytes + _initial_bytes(network, whole),

@@ -57,10 +57,17 @@ __all__ = [
 
 @dataclass(frozen=True)
 class State:
-    """A tensor kept between runs of a session. `initial` is its value at the start and after a reset."""
+    """A tensor kept between runs of a session.
+
+    Attributes:
+        initial: its value at the start and after a reset.
+        positions: the axis of positions of a state whose first axis is that of sequences of tokens; 0 where a sequence
+            has one value; None for a state that is of no sequence.
+    """
 
     name: str
     initial: np.ndarray
+    positions: int | None = None
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ States are a session's own. They can be read, changed and copied, and networks t
     other = model.fork()                               # another session that goes on from here
     for token in model.generate(prompt, most=100): ... # temperature, top_k, top_p, seed
     for prompt, token in model.generate_all(prompts, most=100): ... # side by side, if it reads several sequences
+    model.copy_sequence(0, 3)                          # sequence 3 goes on from what sequence 0 has read
 
 A network compiled for NVIDIA GPUs also takes arrays in the GPU's memory, with `__dlpack__` or
 `__cuda_array_interface__`, and leaves its outputs there on request:
@@ -41,7 +42,7 @@ from .gpu import DeviceArray
 from .model import Model, load
 from .pool import SessionPool
 from .profile import KernelTime, Piece
-from .tensors import Dimension, LoadError, RunCancelled, RunError, RunTimedOut, Tensor, listed
+from .tensors import Dimension, LoadError, RunCancelled, RunError, RunTimedOut, StateMemory, Tensor, listed
 
 __all__ = [
     "DeviceArray",
@@ -54,6 +55,7 @@ __all__ = [
     "RunError",
     "RunTimedOut",
     "SessionPool",
+    "StateMemory",
     "Tensor",
     "listed",
     "load",
@@ -70,6 +72,7 @@ for _public in (
     RunError,
     RunTimedOut,
     SessionPool,
+    StateMemory,
     Tensor,
     listed,
     load,

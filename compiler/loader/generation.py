@@ -20,7 +20,7 @@ import numpy as np
 from .sampling import Sampler
 from .tensors import DTYPES, RunError, Tensor, listed
 
-__all__ = ["Reader", "generated", "generated_side_by_side"]
+__all__ = ["Reader", "Sequences", "common_beginning", "generated", "generated_side_by_side"]
 
 _AT_ONCE = 512
 """Tokens of a prompt that are read in one run: a longer run is hardly faster, and needs more memory."""
@@ -85,6 +85,13 @@ class Reader:
         return [sampler(row) for sampler, row in zip(samplers, logits, strict=True)]
 
 
+def common_beginning(first: Sequence[int], second: Sequence[int]) -> int:
+    """Returns how many tokens two texts begin with in common."""
+    count = min(len(first), len(second))
+    differ = np.flatnonzero(np.asarray(first[:count]) != np.asarray(second[:count]))
+    return int(differ[0]) if len(differ) else count
+
+
 def _is_of_integers(tensors: Sequence[Tensor]) -> bool:
     return len(tensors) == 1 and tensors[0].dtype in ("int32", "int64")
 
@@ -105,11 +112,24 @@ def _tokens(reader: Reader, tokens: Sequence[int], most: int, end: Sequence[int]
         tokens = [token]
 
 
+@dataclass(frozen=True)
+class Sequences:
+    """The sequences of a session.
+
+    Attributes:
+        count: how many there are.
+        begin: lets one of them begin again with the first tokens of another one, or of itself: its number, the other's,
+            and how many tokens; returns how many it has then, these or none.
+    """
+
+    count: int
+    begin: Callable[[int, int, int], int]
+
+
 def generated_side_by_side(
     reader: Reader,
     prompts: Sequence[Sequence[int]],
-    count: int,
-    forget: Callable[[int], None],
+    sequences: Sequences,
     most: int,
     end: Sequence[int],
     samplers: Sequence[Sampler],
@@ -119,14 +139,13 @@ def generated_side_by_side(
     Args:
         reader: of the network.
         prompts: each with a sampler.
-        count: how many sequences the session has room for.
-        forget: lets one of them begin again.
+        sequences: of the session.
         most, end, samplers: of each prompt.
     """
     for tokens, sampler in zip(prompts, samplers, strict=True):
         _check_prompt(tokens)
         sampler.note(tokens)
-    return _Queue(reader, prompts, count, forget, most, end, samplers).tokens()
+    return _Queue(reader, prompts, sequences, most, end, samplers).tokens()
 
 
 def _check_prompt(tokens: Sequence[int]) -> None:
@@ -140,12 +159,12 @@ class _Queue:
 
     reader: Reader
     prompts: Sequence[Sequence[int]]
-    count: int
-    forget: Callable[[int], None]
+    sequences: Sequences
     most: int
     end: Sequence[int]
     samplers: Sequence[Sampler]
     found: dict[int, list[int]] = field(default_factory=dict)
+    held: dict[int, list[int]] = field(default_factory=dict)  # the tokens that sequences have read
 
     def tokens(self) -> Iterator[tuple[int, int]]:
         """Generates tokens for all prompts: a prompt is read when a sequence is free, and all active sequences advance
@@ -154,14 +173,24 @@ class _Queue:
         waiting = iter(range(len(self.prompts) if self.most > 0 else 0))
         locations: dict[int, int] = {}  # the prompts that have sequences
         while True:
-            while len(locations) < self.count and (prompt := next(waiting, None)) is not None:
-                locations[prompt] = next(each for each in range(self.count) if each not in locations.values())
-                self.forget(locations[prompt])
-                yield from self._noted([prompt], [self.prompts[prompt]], locations)
+            while len(locations) < self.sequences.count and (prompt := next(waiting, None)) is not None:
+                free = (each for each in range(self.sequences.count) if each not in locations.values())
+                locations[prompt] = next(free)
+                known = self._begun(locations[prompt], self.prompts[prompt])
+                yield from self._noted([prompt], [self.prompts[prompt][known:]], locations)
             if not locations:
                 return
             going = list(locations)
             yield from self._noted(going, [self.found[prompt][-1:] for prompt in going], locations)
+
+    def _begun(self, number: int, prompt: Sequence[int]) -> int:
+        """Lets a sequence begin with what any of them holds of a prompt, but its last token; returns how much."""
+        known, source = max(
+            ((common_beginning(held, prompt[:-1]), each) for each, held in self.held.items()), default=(0, number)
+        )
+        known = self.sequences.begin(number, source, known)
+        self.held[number] = list(prompt[:known])
+        return known
 
     def _noted(
         self, prompts: Sequence[int], rows: Sequence[Sequence[int]], locations: dict[int, int]
@@ -169,6 +198,8 @@ class _Queue:
         """What follows some prompts; one that has ended leaves its location."""
         samplers = [self.samplers[prompt] for prompt in prompts]
         following = self.reader.after(rows, [locations[prompt] for prompt in prompts], samplers)
+        for prompt, row in zip(prompts, rows, strict=True):
+            self.held[locations[prompt]] += row
         for prompt, token in zip(prompts, following, strict=True):
             own = self.found.setdefault(prompt, [])
             if token not in self.end:

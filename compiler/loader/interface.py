@@ -21,6 +21,7 @@ __all__ = [
     "KernelTimesStruct",
     "OptionsStruct",
     "OutputStruct",
+    "StateBytesStruct",
 ]
 
 ABI_VERSION, DYNAMIC_ABI_VERSION = 1, 2
@@ -139,3 +140,7 @@ class OptionsStruct(Structure):
 
 
 OPTIONS_BYTES = OptionsStruct.weights.offset  # what all libraries take
+
+
+class StateBytesStruct(Structure):
+    _fields_ = (("own", c_uint64), ("shared", c_uint64), ("mapped", c_uint64))

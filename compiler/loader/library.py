@@ -107,6 +107,8 @@ class Library:
             "nnefc_get_state": (c_int32, [session, c_uint32, c_void_p]),
             "nnefc_set_state": (c_int32, [session, c_uint32, c_void_p]),
             "nnefc_copy_states": (c_int32, [session, session]),
+            "nnefc_copy_sequence": (c_int32, [session, c_int64, session, c_int64, c_int64]),
+            "nnefc_measure_states": (c_int32, [session, c_void_p]),
         }
         with_times: dict[str, tuple[Any, list[Any]]] = {
             "nnefc_profile": (c_uint32, [c_void_p, c_uint32]),

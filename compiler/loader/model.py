@@ -18,7 +18,7 @@ from .library import Library
 from .private_files import PrivateFile, private_file_of
 from .profile import KernelTime, Piece, kernel_times, traced
 from .session import Session
-from .tensors import DTYPES, MAX_LISTED, LoadError, RunError, Tensor, check_names, listed
+from .tensors import DTYPES, MAX_LISTED, LoadError, RunError, StateMemory, Tensor, check_names, listed
 from .tokenizer import TextStream, decoded, encoded, streamed
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["Model", "load"]
 
 _IN_MEMORY = "library in memory"
+_POSITIONS = "P"
+"""The state that counts the tokens of each sequence."""
 _RECURRENT, _REWIND_LIMIT = "recurrent_", "rewind_limit"
 """What names of states begin with that sum up all tokens, and of those that say how far a session can go back."""
 
@@ -393,6 +395,45 @@ class Model:
         source = source_of(tensor, array, "state")
         self._session.call("nnefc_set_state", number, address_of(source))
 
+    @property
+    def copies_sequences(self) -> bool:
+        """Whether sequences of tokens can be copied, as :meth:`copy_sequence` does."""
+        return self._session.copies_sequences
+
+    def copy_sequence(self, source: int, target: int, count: int | None = None, *, to: Model | None = None) -> None:
+        """Makes a sequence the first tokens of another one, which stays as it is, without a run.
+
+        With Linux of 64 bits both share the pages of memory that hold these tokens until one of them writes; elsewhere
+        what is used is copied.
+
+        Args:
+            source: the number of a sequence of this session; 0 where the network keeps one.
+            target: that of a sequence of the same session, or of `to`.
+            count: of the tokens; None for all that `source` has. Fewer are as many as it could be set back to, see
+                :meth:`can_rewind_to`.
+            to: another session of the same library, which is not in use.
+
+        Raises:
+            RunError: there is no such sequence, it has fewer tokens or cannot be set back to so few, or the library
+                keeps no sequences, or was compiled by an earlier version.
+        """
+        counts = self.read_state(_POSITIONS).reshape(-1)
+        held = int(counts[source]) if 0 <= source < len(counts) else 0  # else the library says what is wrong
+        wanted = held if count is None else count
+        if 0 < wanted < held and not self.can_rewind_to(wanted, source):
+            raise RunError(f"sequence {source} has {held} tokens, and cannot be set back to {wanted} of them")
+        session = self._session if to is None else to._session
+        session.copy_sequence(target, self._session, source, wanted)
+
+    @property
+    def state_memory(self) -> StateMemory:
+        """What the states take of the machine's memory now.
+
+        Raises:
+            RunError: the library keeps no sequences, or was compiled by an earlier version.
+        """
+        return self._session.state_memory()
+
     def fork(self, *, threads: int | None = None) -> Model:
         """Another session of the same network, whose states are those that this one has now."""
         made = self.session(threads=threads)
@@ -446,7 +487,8 @@ class Model:
         """Generates tokens for several prompts in parallel, with a network that holds several sequences.
 
         Each token comes with the number of its prompt, when it is found. A prompt begins again, in a sequence of its
-        own; where there are more prompts than sequences, the next one begins when another one has ended.
+        own; where there are more prompts than sequences, the next one begins when another one has ended. What a prompt
+        begins with in common with what a sequence holds is not read again.
 
         Args:
             prompts: each as `tokens` of :meth:`generate`.
@@ -457,7 +499,7 @@ class Model:
         Raises:
             RunError: as :meth:`generate`, or the network remembers one sequence.
         """
-        from .generation import Reader, generated_side_by_side
+        from .generation import Reader, Sequences, generated_side_by_side
         from .sampling import Sampler
 
         reader = Reader(self, self.inputs, self.outputs)
@@ -466,14 +508,21 @@ class Model:
         seed = sampling.get("seed")
         seeds = [None if seed is None else seed + n for n in range(len(prompts))]
         samplers = [Sampler(**(sampling | {"seed": each})) for each in seeds]
-        return generated_side_by_side(
-            reader, prompts, self.read_state("P").size, self._forget_sequence, most, _numbers_of(end), samplers
-        )
+        sequences = Sequences(self.read_state(_POSITIONS).size, self._begin_sequence)
+        return generated_side_by_side(reader, prompts, sequences, most, _numbers_of(end), samplers)
 
-    def _forget_sequence(self, number: int) -> None:
-        counts = self.read_state("P")
-        counts[number] = 0
-        self.write_state("P", counts)
+    def _begin_sequence(self, number: int, source: int, count: int) -> int:
+        """Lets a sequence begin with tokens of another one, if possible; returns how many it has then."""
+        counts = self.read_state(_POSITIONS)
+        can_copy = self.copies_sequences or number == source
+        if not can_copy or (count < counts[source] and not self.can_rewind_to(count, source)):
+            count = 0
+        if count and number != source:
+            self.copy_sequence(source, number, count)
+        else:
+            counts[number] = count
+            self.write_state(_POSITIONS, counts)
+        return count
 
     def time_kernels(self, on: bool = True) -> None:
         """Starts to measure the kernels of this session's runs, from 0, or stops measuring them.

@@ -15,10 +15,10 @@ from .checks import check_overlap, refuse_nan
 from .forks import keep_lock
 from .gpu import DEFAULT_STREAM, GpuContext, Span, stream_handle
 from .gpu_arrays import check_apart, gpu_results, gpu_source, is_host, shape_of, trimmed_on_gpu
-from .interface import NO_AXIS, OK, InputStruct, OutputStruct
+from .interface import NO_AXIS, OK, InputStruct, OutputStruct, StateBytesStruct
 from .library import Library
 from .strings import decoded
-from .tensors import LoadError, RunError, Tensor
+from .tensors import LoadError, RunError, StateMemory, Tensor
 
 __all__ = ["Session"]
 
@@ -148,6 +148,27 @@ class Session:
         with self._lock:
             copy = self.library.function("nnefc_copy_states")
             self.library.check(copy(other.open(), self.open()), other.open())
+
+    @property
+    def copies_sequences(self) -> bool:
+        """Whether one sequence of tokens can become another one."""
+        return hasattr(self.library.dll, "nnefc_copy_sequence")
+
+    def copy_sequence(self, target: int, source: Session, number: int, count: int) -> None:
+        """Makes a sequence the first positions of another one, of this session or of one that is not in use.
+
+        Raises:
+            RunError: there is no such sequence, it has fewer positions, or the library has no such function.
+        """
+        with self._lock:
+            copy, handle = self.library.function("nnefc_copy_sequence"), self.open()
+            self.library.check(copy(handle, target, source.open(), number, count), handle)
+
+    def state_memory(self) -> StateMemory:
+        """Measures the memory of the states."""
+        found = StateBytesStruct()
+        self.call("nnefc_measure_states", ctypes.addressof(found))
+        return StateMemory(found.own, found.shared, found.mapped)
 
     def synchronize(self) -> None:
         """Wait for runs that were started on streams, and raise their errors."""

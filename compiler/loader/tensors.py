@@ -17,6 +17,7 @@ __all__ = [
     "RunCancelled",
     "RunError",
     "RunTimedOut",
+    "StateMemory",
     "Tensor",
     "check_names",
     "listed",
@@ -56,6 +57,21 @@ class RunCancelled(RunError):
 
 class RunTimedOut(RunError, TimeoutError):
     """A run that has taken longer than :meth:`Model.set_time_limit` allows."""
+
+
+@dataclass(frozen=True)
+class StateMemory:
+    """What the states of a session take of the machine's memory, in bytes.
+
+    Attributes:
+        own: pages that belong to one sequence.
+        shared: pages that several sequences have in common, also of other sessions, each once.
+        mapped: the same pages, once for each sequence of the session that has them.
+    """
+
+    own: int
+    shared: int
+    mapped: int
 
 
 @dataclass(frozen=True)

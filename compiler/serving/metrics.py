@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
@@ -17,7 +17,10 @@ from prometheus_client import (
 )
 from prometheus_client.core import HistogramMetricFamily
 
-__all__ = ["Metrics", "NetworkMetrics"]
+if TYPE_CHECKING:
+    from nnefc.loader import StateMemory
+
+__all__ = ["Metrics", "NetworkMetrics", "TextMetrics"]
 
 _SECONDS = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 _ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
@@ -44,10 +47,20 @@ class Metrics:
         )
         self._tokens = Counter(
             "nnefc_tokens",
-            "Tokens of language models, of prompts and replies.",
+            "Tokens of language models: of prompts that were read, or cached and not read again, and of replies.",
             ("model", "kind"),
             registry=self._registry,
         )
+        self._caches = Gauge(
+            "nnefc_cache_bytes",
+            "Memory of a language model's caches: own of single replies, shared by several, and saved by that.",
+            ("model", "kind"),
+            registry=self._registry,
+        )
+        self._first_tokens = _Histograms(
+            "nnefc_first_token_seconds", "From a request to the first token of its reply.", ("model",), _SECONDS
+        )
+        self._registry.register(self._first_tokens)
         self._admitted = Gauge(
             "nnefc_requests_admitted", "Requests that have arrived, and wait or run.", network, registry=self._registry
         )
@@ -64,9 +77,11 @@ class Metrics:
 
     def tokens(self, model: str, read: int, written: int) -> None:
         """Counts tokens of a language model: those of prompts that were read, and those of replies."""
-        for kind, count in (("prompt", read), ("reply", written)):
-            if count:
-                self._tokens.labels(model, kind).inc(count)
+        _count_tokens(self._tokens, model, prompt=read, reply=written)
+
+    def of_text(self, model: str) -> TextMetrics:
+        """Returns the metrics of one language model."""
+        return TextMetrics(model, self._tokens, self._caches, self._first_tokens.of((model,)))
 
     def text(self) -> tuple[bytes, str]:
         """Returns the metrics in Prometheus's format, and the media type of that text."""
@@ -110,6 +125,33 @@ class NetworkMetrics:
             self._waits.observe(wait)
         self._rows.observe(rows)
         self._runs.observe(seconds)
+
+
+class TextMetrics:
+    """The metrics of one language model of a server."""
+
+    def __init__(self, model: str, tokens: Counter, caches: Gauge, first_tokens: _Histogram) -> None:
+        self._model, self._tokens, self._caches, self._first_tokens = model, tokens, caches, first_tokens
+
+    def tokens(self, read: int, cached: int, written: int) -> None:
+        """Counts tokens of prompts that were read, or copied from other sequences, and tokens of replies."""
+        _count_tokens(self._tokens, self._model, prompt=read, cached=cached, reply=written)
+
+    def first_token(self, seconds: float) -> None:
+        """Counts a reply by the time from its request to its first token."""
+        self._first_tokens.observe(seconds)
+
+    def caches(self, memory: StateMemory) -> None:
+        """Notes the memory of the sequences."""
+        saved = max(0, memory.mapped - memory.shared)
+        for kind, count in (("own", memory.own), ("shared", memory.shared), ("saved", saved)):
+            self._caches.labels(self._model, kind).set(count)
+
+
+def _count_tokens(counter: Counter, model: str, **counts: int) -> None:
+    for kind, count in counts.items():
+        if count:
+            counter.labels(model, kind).inc(count)
 
 
 class _Histogram:

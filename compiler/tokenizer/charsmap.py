@@ -16,6 +16,7 @@ from nnefc.tokenizer.vocabulary import Compose, MapCharacters, Step
 __all__ = ["charsmap_steps"]
 
 _MAX_KEYS = 1 << 20
+_MAX_TEXT_BYTES = 1 << 10
 
 
 def charsmap_steps(charsmap: str | bytes) -> tuple[Step, ...]:
@@ -27,6 +28,8 @@ def charsmap_steps(charsmap: str | bytes) -> tuple[Step, ...]:
     Raises:
         CompileError: a damaged map, or one with other keys.
     """
+    if not isinstance(charsmap, str | bytes):
+        raise CompileError("the tokenizer's character map is not in Base64")
     try:
         content = base64.b64decode(charsmap, validate=True) if isinstance(charsmap, str) else bytes(charsmap)
     except binascii.Error as error:
@@ -60,9 +63,11 @@ def _entries(content: bytes) -> Iterator[tuple[str, str]]:
         base = node ^ ((unit >> 10) << ((unit & 0x200) >> 6))
         if unit >> 8 & 1 and base < len(units):  # a key ends here
             begin = int(units[base]) & 0x7FFFFFFF
-            end = texts.find(b"\0", begin)
+            end = texts.find(b"\0", begin, begin + _MAX_TEXT_BYTES)
             if end < 0:
-                raise CompileError("the tokenizer's character map is damaged: a text does not end")
+                raise CompileError(
+                    f"the tokenizer's character map is damaged: a text has no end in {_MAX_TEXT_BYTES:,} bytes"
+                )
             yield _text(key), _text(texts[begin:end])
         for byte in range(1, 256):
             after = base ^ byte

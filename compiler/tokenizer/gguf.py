@@ -127,9 +127,9 @@ class _Metadata:
     def vocabulary(self) -> Vocabulary:
         models = {"gpt2": self._byte_pairs, "llama": self._sentence_piece, "t5": self._unigram, "bert": self._wordpiece}
         model = self._of("model")
-        if model not in models:
+        if not isinstance(model, str) or model not in models:
             raise CompileError(
-                f"the file's tokenizer, tokenizer.ggml.model {model!r}, is not supported",
+                f"the file's tokenizer, tokenizer.ggml.model {_shown(model)}, is not supported",
                 hint=f"known are {', '.join(models)}",
             )
         template = self._metadata.get("tokenizer.chat_template")
@@ -154,13 +154,16 @@ class _Metadata:
             raise CompileError(f"the file's tokenizer.ggml.{name} is not a list of {kind.__name__}")
         return list(found)
 
+    def _bytes(self, name: str) -> bytes:
+        return bytes(number & 0xFF for number in self._list(name, int))
+
     def _token(self, name: str) -> int | None:
         number = self._of(f"{name}_token_id")
         if number is None or number in (-1, 0xFFFFFFFF):
             return None
-        if not isinstance(number, int) or not 0 <= number < len(self._texts):
+        if type(number) is not int or not 0 <= number < len(self._texts):
             raise CompileError(
-                f"the file's tokenizer.ggml.{name}_token_id is {number}, none of its {len(self._texts)} tokens"
+                f"the file's tokenizer.ggml.{name}_token_id is {_shown(number)}, none of its {len(self._texts)} tokens"
             )
         return number
 
@@ -190,7 +193,7 @@ class _Metadata:
     def _byte_pairs(self) -> dict[str, Any]:
         if self._pre not in _PRE_TOKENIZERS:
             raise CompileError(
-                f"the file's pre-tokenizer, tokenizer.ggml.pre {self._pre!r}, is not supported",
+                f"the file's pre-tokenizer, tokenizer.ggml.pre {_shown(self._pre)}, is not supported",
                 hint=f"known are {', '.join(sorted(_PRE_TOKENIZERS))}",
             )
         numbers = {text: number for number, text in reversed(list(enumerate(self._texts)))}
@@ -200,7 +203,7 @@ class _Metadata:
             left = merge[:1] + head
             if left not in numbers or right not in numbers or left + right not in numbers:
                 raise CompileError(
-                    f"the file's tokenizer.ggml.merges has {merge!r}, whose parts or whole are no tokens"
+                    f"the file's tokenizer.ggml.merges has {_shown(merge)}, whose parts or whole are no tokens"
                 )
             merges.append((numbers[left], numbers[right], numbers[left + right]))
         return {
@@ -242,7 +245,7 @@ class _Metadata:
     def _unigram(self) -> dict[str, Any]:
         steps, decoder = self._spaces()
         charsmap = self._of("precompiled_charsmap")
-        normalization = () if charsmap is None else charsmap_steps(bytes(byte & 0xFF for byte in charsmap))
+        normalization = () if charsmap is None else charsmap_steps(self._bytes("precompiled_charsmap"))
         squeeze = (Replace(((" {2,}", None),), " "),) * bool(self._of("remove_extra_whitespaces", False))
         scores = self._scores()
         return {
@@ -251,7 +254,7 @@ class _Metadata:
             "model": TokenModel.UNIGRAM,
             "scores": scores,
             "unknown": self._token("unknown"),
-            "unknown_score": min(scores) - _UNKNOWN_PENALTY,
+            "unknown_score": min(scores, default=0.0) - _UNKNOWN_PENALTY,
             "fuses_unknown": True,
             "between": None if (end := self._token("eos")) is None else (end, end),
             "steps": (*self._added(), *normalization, *squeeze, *steps),
@@ -273,6 +276,10 @@ class _Metadata:
             "steps": (*self._added(), *bert_normalization(True, True, True, True), *bert_split()),
             "decoder": Decoder.WORDS | Decoder.CLEAN_UP,
         }
+
+
+def _shown(value: object) -> str:
+    return repr(str(value)[:80] if not isinstance(value, int | float) else value)
 
 
 def _utf8(text: str) -> bytes:

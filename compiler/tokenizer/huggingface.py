@@ -71,8 +71,10 @@ def vocabulary_of_json(
     try:
         parts = _Parts(document)
         return parts.vocabulary(tuple(end_tokens), dict(named_tokens or {}), chat_template)
+    except RecursionError:
+        raise CompileError("tokenizer.json has parts that lie too deep in each other") from None
     except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
-        raise CompileError(f"tokenizer.json is not as the package tokenizers writes it: {error}") from error
+        raise CompileError(f"tokenizer.json is not as the package tokenizers writes it: {str(error)[:200]}") from error
 
 
 class _Parts:
@@ -220,7 +222,7 @@ def _normalizer(part: _Json) -> tuple[Step, ...]:
         case "StripAccents":
             return (strip_accents(),)
         case "Strip":
-            return (Strip(part["strip_left"], part["strip_right"]),)
+            return (Strip(bool(part["strip_left"]), bool(part["strip_right"])),)
         case "Prepend":
             return (Prepend(part["prepend"]),)
         case "Replace":

@@ -17,7 +17,8 @@ TOKENIZER = "tokenizer.json"
 _CONFIG, _GENERATION, _TEMPLATE = "tokenizer_config.json", "generation_config.json", "chat_template.jinja"
 TOKENIZER_FILES = (TOKENIZER, _CONFIG, _GENERATION, _TEMPLATE)
 """The files in a folder that say what its tokenizer is."""
-_MAX_BYTES = 256 << 20
+_MAX_BYTES = 64 << 20
+"""Of a file of JSON, which takes up to 25 times as much memory."""
 _NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
 
@@ -38,7 +39,10 @@ def vocabulary_of_files(path: Path) -> Vocabulary:
     folder = file.parent
     config, generation = _optional(folder / _CONFIG), _optional(folder / _GENERATION)
     named = {name: text for name in _NAMED if (text := _text(config.get(name))) is not None}
-    numbers = {str(added.get("content")): added.get("id") for added in document.get("added_tokens") or ()}
+    listed = document.get("added_tokens") or []
+    if not isinstance(listed, list) or not all(isinstance(added, dict) for added in listed):
+        raise CompileError(f"{file}: added_tokens is not a list of tokens")
+    numbers = {str(added.get("content")): added.get("id") for added in listed}
     vocabulary = document["model"].get("vocab")
     if isinstance(vocabulary, dict):
         numbers = vocabulary | numbers
@@ -63,7 +67,7 @@ def _json(file: Path) -> Mapping[str, Any]:
     try:
         found = json.loads(file.read_bytes())
     except (ValueError, RecursionError) as error:
-        raise CompileError(f"{file} is not JSON: {error}") from error
+        raise CompileError(f"{file} is not JSON: {str(error)[:200]}") from error
     if not isinstance(found, dict):
         raise CompileError(f"{file} is not a JSON object")
     return found
@@ -86,6 +90,6 @@ def _template(folder: Path, config: Mapping[str, Any]) -> str | None:
         return file.read_text(encoding="utf-8", errors="replace")
     found = config.get("chat_template")
     if isinstance(found, list):  # templates with names
-        named = {each.get("name"): each.get("template") for each in found if isinstance(each, dict)}
-        found = named.get("default")
+        parts = [each for each in found if isinstance(each, dict) and each.get("name") == "default"]
+        found = parts[-1].get("template") if parts else None
     return found if isinstance(found, str) else None

@@ -45,6 +45,7 @@ WORD_CHARACTERS = _LETTERS + r"\x{200C}\x{200D}"
 """What `\\w` is in Rust's expressions, as members of a set: https://docs.rs/regex/latest/regex/#unicode."""
 _WORD = _LETTERS + r"\x{B2}\x{B3}\x{B9}\x{BC}-\x{BE}"
 """What `\\w` is in Oniguruma's."""
+_MAX_REGEX = 1 << 14
 _MAX_CLASSES = 128
 """Each class is one byte of UTF-8 to the automata."""
 
@@ -67,6 +68,8 @@ def pattern_of_regex(regex: str) -> Pattern:
     Raises:
         CompileError: the expression has something else, such as a look behind.
     """
+    if len(regex) > _MAX_REGEX:
+        raise CompileError(f"a pattern of {len(regex):,} characters is not supported: {_MAX_REGEX:,} at most are")
     found = []
     for alternative in _alternatives(_unwrapped(regex)):
         unless: str | None = None

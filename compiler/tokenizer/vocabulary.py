@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from enum import Enum, IntEnum, IntFlag
 from typing import TypeAlias
 
+import numpy as np
+
 from nnefc.support.diagnostics import CompileError
 
 __all__ = [
@@ -35,6 +37,7 @@ __all__ = [
 
 MAX_TOKENS = 1 << 22
 MAX_TOKEN_BYTES = 1 << 16
+MAX_STEPS = 256
 
 
 class TokenModel(IntEnum):
@@ -203,7 +206,13 @@ class Vocabulary:
     chat_template: str | None = None
 
     def __post_init__(self) -> None:
+        """Checks what files say.
+
+        Raises:
+            CompileError: a value that is not of its type or out of its range.
+        """
         count = len(self.tokens)
+        self._check_values()
         if not 0 < count <= MAX_TOKENS:
             raise CompileError(f"a vocabulary of {count} tokens is not supported: 1 to {MAX_TOKENS} are")
         if len(self.kinds) != count or len(self.scores) not in (0, count):
@@ -222,6 +231,23 @@ class Vocabulary:
         ]
         named += [token for merge in self.merges for token in merge]
         named += [added.token for step in self.steps if isinstance(step, FindAdded) for added in step.tokens]
+        if not all(type(token) is int for token in named):
+            wrong = next(token for token in named if type(token) is not int)
+            raise CompileError(f"the vocabulary names token {str(wrong)[:80]}, which is not a number")
         if named and not (min(named) >= 0 and max(named) < count):
             wrong = next(token for token in named if not 0 <= token < count)
             raise CompileError(f"the vocabulary names token {wrong}, but has {count} tokens")
+
+    def _check_values(self) -> None:
+        """Checks numbers and texts other than tokens."""
+        if type(self.max_characters) is not int or not 0 <= self.max_characters < 1 << 31:
+            raise CompileError(f"words of {str(self.max_characters)[:80]} characters are not supported")
+        texts = [step.text for step in self.steps if isinstance(step, Prepend | Replace)]
+        wrong = [text for text in (self.prefix, *texts) if not isinstance(text, str)]
+        if wrong:
+            raise CompileError(f"the tokenizer has {str(wrong[0])[:80]} where a text must be")
+        largest = float(np.finfo(np.float32).max)
+        if not np.all(np.abs(np.array((self.unknown_score, *self.scores), np.float64)) <= largest):
+            raise CompileError("the tokenizer has a score that is NaN, or does not fit float32")
+        if len(self.steps) > MAX_STEPS:
+            raise CompileError(f"a tokenizer of {len(self.steps)} steps is not supported: {MAX_STEPS} at most are")

@@ -9,18 +9,23 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import time
+from collections.abc import Sequence
 
+import batches
 import numpy as np
 import ray
 from job import Job, images, job_of, report
-from ray import serve
+from ray import cloudpickle, serve
 from ray.exceptions import RayError
 from ray_data import connect
 
 import nnefc
 
-TRIES = 5
+PATIENCE = 60
+"""Seconds in which an image is sent again after the loss of its replica: a cluster takes some to notice it."""
 BATCH = 32
+cloudpickle.register_pickle_by_value(batches)  # this file and that one are on the machine of the program alone
 
 
 @serve.deployment(ray_actor_options={"num_cpus": 0.5}, max_ongoing_requests=128)
@@ -30,15 +35,15 @@ class Digits:
     def __init__(self, library: list[ray.ObjectRef], pause: float) -> None:
         self.model = nnefc.load(ray.get(library[0]), threads=1)
         self.pause = pause
+        self.batches = batches.Batches(self.classify, BATCH)
 
-    @serve.batch(max_batch_size=BATCH, batch_wait_timeout_s=0.01)
-    async def classify(self, images: list[np.ndarray]) -> list[tuple[int, str]]:
+    async def classify(self, images: Sequence[np.ndarray]) -> list[tuple[int, str]]:
         await asyncio.sleep(self.pause)
         probability = await asyncio.to_thread(self.model, np.stack(images))
         return [(int(digit), f"{socket.gethostname()}:{os.getpid()}") for digit in probability.argmax(1)]
 
     async def __call__(self, image: np.ndarray) -> tuple[int, str]:
-        return await self.classify(image)
+        return await self.batches.answer(image)
 
 
 async def answered(
@@ -46,14 +51,14 @@ async def answered(
 ) -> tuple[int, str]:
     """Asks when there is room, and again if the replica or its node is lost: another one answers, or a new one."""
     async with room:
-        for left in reversed(range(TRIES)):
+        end = time.monotonic() + PATIENCE
+        while True:
             try:
                 return await handle.remote(image)
             except RayError:
-                if left == 0:
+                if time.monotonic() > end:
                     raise
-                await asyncio.sleep(1)
-    raise AssertionError
+                await asyncio.sleep(0.5)
 
 
 async def main(job: Job, cores: int) -> None:

@@ -167,6 +167,7 @@ def model_source(description: LibraryDescription, symbols: _IsaLevelNames | None
         _tensor_table("inputs", description.inputs, names),
         _tensor_table("outputs", description.outputs, names, description.data_dependent),
         _tensor_table("states", description.states),
+        *_sequence_table(description),
         f"static const char *const features[] = {{{features}}};" if features else "",
         f"static const char *const variables[] = {{{variables}}};" if variables else "",
         *_metadata_table(description),
@@ -241,11 +242,18 @@ def model_source(description: LibraryDescription, symbols: _IsaLevelNames | None
             *([f"    .open = {{{_dynamic_members(description)}}},"] if is_dynamic else []),
             *(["    .profile = {SLOTS, kernels, sums},"] if description.kernels else []),
             *([f"    .calls = {{{_call_members(description)}}},"] if description.calls else []),
+            *(["    .sequence_axes = sequence_axes,"] if description.sequence_axes else []),
             "};",
             *(_aliases(description) if symbols is None else []),
             "",
         ]
     )
+
+
+def _sequence_table(description: LibraryDescription) -> list[str]:
+    """Writes the table of the states' axes of positions."""
+    axes = ", ".join(map(str, description.sequence_axes))
+    return [f"static const int8_t sequence_axes[] = {{{axes}}};"] if axes else []
 
 
 def _metadata_table(description: LibraryDescription) -> list[str]:

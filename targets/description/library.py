@@ -70,6 +70,15 @@ _STATE_FUNCTIONS = {  # besides those, in libraries of networks with states
     "set_state": ("nnefc_status", "nnefc_session *session, uint32_t state, const void *data", "session, state, data"),
 }
 
+_SEQUENCE_FUNCTIONS = {  # besides those, in libraries of networks that keep sequences of tokens
+    "copy_sequence": (
+        "nnefc_status",
+        "nnefc_session *session, int64_t sequence, nnefc_session *other, int64_t from, int64_t positions",
+        "session, sequence, other, from, positions",
+    ),
+    "measure_states": ("nnefc_status", "nnefc_session *session, nnefc_state_bytes *bytes", "session, bytes"),
+}
+
 _VOCABULARY_FUNCTIONS = {  # besides those, in libraries with a tokenizer
     "detokenize": (
         "nnefc_status",
@@ -358,6 +367,8 @@ class LibraryDescription:
         target: the machine, as the user named it.
         compiler: the compiler and its version.
         inputs, outputs, states: in the order of the entry's arguments.
+        sequence_axes: of each state the axis of positions, where its first axis is that of sequences of tokens; 0 where
+            a sequence has one value, -1 where it is of no sequence. Empty if no state is of sequences.
         workspace_bytes: memory between kernels, aligned to 64 bytes.
         scratch_bytes: what one worker may hold at a time from TVMBackendAllocWorkspace, each block rounded up to 64.
         constant_bytes: size of the constants' file.
@@ -412,6 +423,7 @@ class LibraryDescription:
     inputs: tuple[TensorDescription, ...]
     outputs: tuple[TensorDescription, ...]
     states: tuple[TensorDescription, ...] = ()
+    sequence_axes: tuple[int, ...] = ()
     workspace_bytes: int = 0
     scratch_bytes: int = 0
     constant_bytes: int = 0
@@ -481,6 +493,7 @@ def functions_of(description: LibraryDescription) -> dict[str, tuple[str, str, s
     own = {**_FUNCTIONS, **DEVICES[description.device].functions}
     own |= _DYNAMIC_FUNCTIONS if description.is_dynamic else {}
     own |= _STATE_FUNCTIONS if description.states else {}
+    own |= _SEQUENCE_FUNCTIONS if description.sequence_axes else {}
     own |= _CONTROL_FUNCTIONS if description.cancellable else {}
     own |= _SIZED_CONTROL_FUNCTIONS if description.cancellable and description.is_dynamic else {}
     own |= _SELECTION_FUNCTIONS if description.selects else {}

@@ -353,7 +353,7 @@ def _compile_flags(description: LibraryDescription) -> list[str]:
     sizes = ["-DNNEFC_OPEN"] * description.is_dynamic
     if not description.metadata:
         sizes += ["-DNNEFC_NO_METADATA", *["-DNNEFC_KNOWN_SIZES"] * (not description.is_dynamic)]
-    states = ["-DNNEFC_STATES"] * bool(description.states)
+    states = ["-DNNEFC_STATES"] * bool(description.states) + ["-DNNEFC_SEQUENCES"] * bool(description.sequence_axes)
     profile = ["-DNNEFC_PROFILE"] * bool(description.kernels)
     levels = ["-DNNEFC_LEVELS"] * bool(description.levels)
     levels += ["-DNNEFC_CHECKED"] * description.checked

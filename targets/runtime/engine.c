@@ -16,6 +16,9 @@
 #include "open/sizes.h"
 #include "open/workspace.h"
 #endif
+#ifdef NNEFC_SEQUENCES
+#include "states/shared_pages.h"
+#endif
 #ifdef NNEFC_TEXT
 #include "text/boundary.h"
 #endif
@@ -24,6 +27,9 @@ struct nnefc_engine {
     nnefc_memory memory;
     nnefc_pool *pool;
     uint8_t *state;
+#ifdef NNEFC_SEQUENCES
+    nnefc_shared_pages *shared; /* of the states; null until pages are shared */
+#endif
 #ifdef NNEFC_OPEN
     nnefc_workspace workspace;
     nnefc_sizes sizes;
@@ -65,11 +71,14 @@ static uint8_t *allocate_states(const nnefc_memory *memory, bool *failed) {
     return states;
 }
 
-static void free_states(const nnefc_memory *memory, uint8_t *states) {
-    if (has_paged_states(memory))
-        nnefc_free_pages(states, (size_t)description->state_bytes);
+static void free_states(nnefc_engine *engine) {
+    if (has_paged_states(&engine->memory))
+        nnefc_free_pages(engine->state, (size_t)description->state_bytes);
     else
-        nnefc_memory_give_back(memory, states, description->state_bytes);
+        nnefc_memory_give_back(&engine->memory, engine->state, description->state_bytes);
+#ifdef NNEFC_SEQUENCES
+    nnefc_forget_pages(&engine->shared);
+#endif
 }
 
 /* Makes all states zero; those in pages give their memory back. */
@@ -79,7 +88,7 @@ static void clear_states(nnefc_engine *engine) {
         memset(engine->state, 0, (size_t)description->state_bytes);
         return;
     }
-    free_states(&engine->memory, engine->state);
+    free_states(engine);
     engine->state = fresh;
 }
 
@@ -159,7 +168,7 @@ nnefc_status nnefc_engine_destroy(nnefc_engine *engine, char *error) {
 #ifdef NNEFC_TEXT
     nnefc_texts_free(&engine->texts);
 #endif
-    free_states(&memory, engine->state);
+    free_states(engine);
     if (engine->mapping.start != NULL) nnefc_this_model.weights->unmap(&engine->mapping);
     nnefc_memory_give_back(&memory, engine, sizeof *engine);
     return NNEFC_OK;
@@ -300,9 +309,48 @@ nnefc_status nnefc_engine_set_state(nnefc_engine *engine, uint64_t offset, const
     return NNEFC_OK;
 }
 
+#ifdef NNEFC_SEQUENCES
+static nnefc_state_pages pages_of(nnefc_engine *engine) {
+    return (nnefc_state_pages){engine->state, description->state_bytes, &engine->shared};
+}
+
+nnefc_status nnefc_engine_copy_ranges(
+    nnefc_engine *engine, nnefc_engine *other, const nnefc_state_range *ranges, uint64_t count, char *error) {
+    if (has_paged_states(&engine->memory) && has_paged_states(&other->memory)) {
+        nnefc_state_pages to = pages_of(engine), from = pages_of(other);
+        if (nnefc_copy_pages(&to, &from, ranges, count)) return NNEFC_OK;
+        return nnefc_fail(NNEFC_OUT_OF_MEMORY, error, "the system took memory of states away: reset the sessions");
+    }
+    for (uint64_t i = 0; i < count; i++)
+        memcpy(engine->state + ranges[i].to, other->state + ranges[i].from, (size_t)ranges[i].bytes);
+    return NNEFC_OK;
+}
+
+void nnefc_engine_measure_states(nnefc_engine *engine, nnefc_state_bytes *bytes) {
+    *bytes = (nnefc_state_bytes){description->state_bytes, 0, 0};
+    nnefc_state_pages own = pages_of(engine);
+    if (has_paged_states(&engine->memory)) nnefc_count_pages(&own, bytes);
+}
+
+/* Copies the pages of all states that have been touched; false if the system does not say which these are. */
+static bool copy_touched(nnefc_engine *engine, nnefc_engine *other, nnefc_status *status, char *error) {
+    uint64_t count = 0;
+    nnefc_state_pages from = pages_of(other);
+    nnefc_state_range *ranges = has_paged_states(&other->memory) ? nnefc_touched_ranges(&from, &count) : NULL;
+    if (ranges == NULL) return false;
+    *status = nnefc_engine_copy_ranges(engine, other, ranges, count, error);
+    nnefc_free_aligned(ranges);
+    return true;
+}
+#endif
+
 nnefc_status nnefc_engine_copy_states(nnefc_engine *engine, nnefc_engine *other, char *error) {
     (void)error;
     clear_states(engine);
+#ifdef NNEFC_SEQUENCES
+    nnefc_status status;
+    if (copy_touched(engine, other, &status, error)) return status;
+#endif
     for (uint64_t start = 0; start < description->state_bytes; start += PAGE_BYTES) { /* pages of zeros are left alone */
         uint64_t left = description->state_bytes - start;
         size_t bytes = left < PAGE_BYTES ? (size_t)left : PAGE_BYTES;

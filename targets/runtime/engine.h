@@ -62,6 +62,19 @@ nnefc_status nnefc_engine_set_state(nnefc_engine *engine, uint64_t offset, const
 nnefc_status nnefc_engine_copy_states(nnefc_engine *engine, nnefc_engine *other, char *error);
 #endif
 
+#ifdef NNEFC_SEQUENCES
+/* Bytes of the states, and where they are copied to: offsets from the beginning of the states. */
+typedef struct nnefc_state_range {
+    uint64_t to, from, bytes;
+} nnefc_state_range;
+
+/* Copies ranges of the states of an engine, the same or another of the same network; none overlap. */
+nnefc_status nnefc_engine_copy_ranges(
+    nnefc_engine *engine, nnefc_engine *other, const nnefc_state_range *ranges, uint64_t count, char *error);
+
+void nnefc_engine_measure_states(nnefc_engine *engine, nnefc_state_bytes *bytes);
+#endif
+
 /* Brings the states back to their initial values. */
 nnefc_status nnefc_engine_reset(nnefc_engine *engine, char *error);
 

@@ -84,6 +84,11 @@ typedef struct nnefc_model {
 #ifdef NNEFC_CANCELLABLE
     nnefc_calls calls;
 #endif
+#ifdef NNEFC_SEQUENCES
+    /* Of each state, the axis of positions, if the first axis is that of sequences; 0 if a sequence has one value of it; -1 for a state
+     * that sequences do not have each for itself. */
+    const int8_t *sequence_axes;
+#endif
 } nnefc_model;
 
 #ifdef NNEFC_LEVELS

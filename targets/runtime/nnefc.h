@@ -419,6 +419,27 @@ NNEFC_API nnefc_status nnefc_set_state(nnefc_session *session, uint32_t state, c
  * Returns NNEFC_BUSY if either is in a call. */
 NNEFC_API nnefc_status nnefc_copy_states(nnefc_session *session, nnefc_session *other);
 
+/* The two functions that follow are in libraries of networks that keep sequences of tokens, such as language models: their state
+ * `P` has the number of positions of each sequence, or of the only one. They come after all runs that were started. */
+
+/* What states take of the machine's memory, in bytes. Where the system does not say it, `own` is all that they can take. */
+typedef struct nnefc_state_bytes {
+    uint64_t own;    /* of pages that belong to one sequence of this session */
+    uint64_t shared; /* of pages that several sequences have in common, also of other sessions, each once */
+    uint64_t mapped; /* of the same pages, once for each sequence of this session that has them */
+} nnefc_state_bytes;
+
+/* Makes a sequence the first `positions` positions of sequence `from` of another session of the same library, or of the same one, which
+ * stays as it is: the next run goes on behind these positions. `positions` is a number that `from` itself could be set back to, or all that
+ * it has. With Linux of 64 bits both share the pages of memory until one of them writes; else what is used is copied. Returns NNEFC_BUSY if
+ * a session is in a call, NNEFC_BAD_ARGUMENT if there is no such sequence or `from` has fewer positions, and NNEFC_OUT_OF_MEMORY,
+ * after which both sessions must be reset. */
+NNEFC_API nnefc_status nnefc_copy_sequence(
+    nnefc_session *session, int64_t sequence, nnefc_session *other, int64_t from, int64_t positions);
+
+/* Measures the memory of a session's states. */
+NNEFC_API nnefc_status nnefc_measure_states(nnefc_session *session, nnefc_state_bytes *bytes);
+
 /* The two functions that follow are in libraries with the tokenizer of a language model only. They need no session, and may be
  * called by several threads at the same time. */
 
@@ -632,6 +653,15 @@ typedef struct nnefc_state_interface {
 
 /* Initializes an nnefc_state_interface: NNEFC_STATE_INTERFACE(nnefc). */
 #define NNEFC_STATE_INTERFACE(name) {name##_get_state, name##_set_state, name##_copy_states}
+
+/* The further functions of those of them that keep sequences of tokens. */
+typedef struct nnefc_sequence_interface {
+    nnefc_status (*copy_sequence)(nnefc_session *session, int64_t sequence, nnefc_session *other, int64_t from, int64_t positions);
+    nnefc_status (*measure_states)(nnefc_session *session, nnefc_state_bytes *bytes);
+} nnefc_sequence_interface;
+
+/* Initializes an nnefc_sequence_interface: NNEFC_SEQUENCE_INTERFACE(nnefc). */
+#define NNEFC_SEQUENCE_INTERFACE(name) {name##_copy_sequence, name##_measure_states}
 
 #ifdef __cplusplus
 }

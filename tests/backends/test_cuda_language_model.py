@@ -56,6 +56,9 @@ def test_a_session_forgets_generates_and_forks(compiled: Compiled) -> None:
         with model.fork(threads=1) as other:
             test_llm.check(model, values, 6, [*TOKENS[:6], 5, 6])
             test_llm.check(other, values, 6, TOKENS[:9])
+            model.write_state("P", 6)
+            model.copy_sequence(0, 0, 5, to=other)
+            test_llm.check(other, values, 5, [*TOKENS[:5], 7])
         for wrong in (-1, 24):
             model.write_state("P", wrong)
             with pytest.raises(nnefc.RunError):

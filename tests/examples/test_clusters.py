@@ -65,20 +65,23 @@ ENGINES = {
         "Scheduler at:",
         "Registered to",
     ),
-    "ray_data": Engine(
-        lambda own: _ray(
-            "--head", f"--node-ip-address={own}", "--port=6379", "--num-cpus=0", "--include-dashboard=false"
+    **dict.fromkeys(
+        ("ray_data", "ray_serve"),
+        Engine(
+            lambda own: _ray(
+                "--head", f"--node-ip-address={own}", "--port=6379", "--num-cpus=0", "--include-dashboard=false"
+            ),
+            lambda own, head: _ray(f"--address={head}:6379", f"--node-ip-address={own}", "--num-cpus=2"),
+            lambda head: ["--address", f"{head}:6379"],
+            "Ray runtime started",
+            "Ray runtime started",
+            {
+                "RAY_USAGE_STATS_ENABLED": "0",
+                "RAY_raylet_start_wait_time_s": "150",
+                "RAY_health_check_period_ms": "500",
+                "RAY_health_check_failure_threshold": "3",
+            },
         ),
-        lambda own, head: _ray(f"--address={head}:6379", f"--node-ip-address={own}", "--num-cpus=2"),
-        lambda head: ["--address", f"{head}:6379"],
-        "Ray runtime started",
-        "Ray runtime started",
-        {
-            "RAY_USAGE_STATS_ENABLED": "0",
-            "RAY_raylet_start_wait_time_s": "150",
-            "RAY_health_check_period_ms": "500",
-            "RAY_health_check_failure_threshold": "3",
-        },
     ),
     "spark_udf": Engine(
         lambda own: _spark("master.Master", "--host", own, "--port", "7077", "--webui-port", "0"),

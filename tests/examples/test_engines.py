@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import importlib
 import importlib.util
 import os
 import shutil
@@ -9,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -110,7 +113,37 @@ def test_rows_that_come_back_twice_or_not_at_all_are_noticed(
             job.report("Engine", wrong, labels[wrong], set(), 2)
 
 
+def test_requests_that_arrive_apart_are_one_batch_while_another_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first of three batches runs until all others wait; the second one fails, and its requests alone."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    batches, found = importlib.import_module("batches"), []
+
+    async def clients() -> list[Any]:
+        release = asyncio.Event()
+
+        async def run(requests: list[int]) -> list[int]:
+            found.append(list(requests))
+            await release.wait()
+            if len(found) == 2:
+                raise ConnectionError("lost")
+            return [2 * request for request in requests]
+
+        gathered = batches.Batches(run, 4)
+        answers = []
+        for request in range(6):
+            answers.append(asyncio.create_task(gathered.answer(request)))
+            await asyncio.sleep(3 * batches.WAIT if found else 0)
+            while not found:
+                await asyncio.sleep(batches.WAIT)
+        release.set()
+        return await asyncio.gather(*answers, return_exceptions=True)
+
+    answers = asyncio.run(clients())
+    assert found == [[0], [1, 2, 3, 4], [5]]
+    assert [answers[0], answers[5]] == [0, 10] and all(isinstance(each, ConnectionError) for each in answers[1:5])
+
+
 def test_the_table_of_the_examples_has_all_of_them() -> None:
     table = (FOLDER / "README.md").read_text()
-    programs = {path.name for path in FOLDER.glob("*.py")} - {"job.py"}
+    programs = {path.name for path in FOLDER.glob("*.py")} - {"job.py", "batches.py"}
     assert all(f"| [{name}]({name}) |" in table for name in programs)

@@ -273,19 +273,34 @@ def test_a_client_that_leaves_frees_its_sequence(server: Any, client: OpenAI) ->
     assert model.engine.has_room_for(SEQUENCES)
 
 
-def test_what_is_held_is_not_read_again(server: Any, client: OpenAI) -> None:
-    def read() -> float:
-        lines = get_text(server, "/metrics").splitlines()
-        (line,) = [line for line in lines if line.startswith('nnefc_tokens_total{kind="prompt"')]
+def test_what_prompts_have_in_common_is_read_once(server: Any, client: OpenAI, library: Path) -> None:
+    """Six users at a time, more than there are sequences, with one system prompt; then one of them goes on."""
+
+    def measured(name: str) -> float:
+        (line,) = [line for line in get_text(server, "/metrics").splitlines() if line.startswith(name)]
         return float(line.split()[-1])
 
-    prompt = np.random.default_rng(3).integers(0, 90, 40).tolist()
+    common = np.random.default_rng(3).integers(0, 90, 100).tolist()
+    prompts = [[*common, 5 + user, 6] for user in range(6)]
+    with nnefc.load(library, threads=1) as model:
+        wanted = []
+        for prompt in prompts:
+            model.reset()
+            logits = np.asarray(model(np.array([prompt]), np.zeros(1, np.int64)))
+            wanted.append(model.detokenize([int(logits.argmax())]))
     how: dict[str, Any] = {"model": "small", "max_tokens": 1, "temperature": 0}
-    before = read()
-    client.completions.create(prompt=prompt, **how)
-    first = read() - before
-    client.completions.create(prompt=[*prompt, 5, 6], **how)
-    assert first == 40 and read() - before - first <= 3
+    before = measured('nnefc_tokens_total{kind="prompt"')
+    with ThreadPoolExecutor(6) as pool:
+        made = list(pool.map(lambda prompt: client.completions.create(prompt=prompt, **how), prompts))
+    assert [each.choices[0].text for each in made] == wanted
+    read = measured('nnefc_tokens_total{kind="prompt"') - before
+    cached = [each.usage.prompt_tokens_details.cached_tokens for each in made]  # type: ignore[union-attr]
+    assert read == 6 * 102 - sum(cached) <= 128 + 5 * 10
+    again = client.completions.create(prompt=[*prompts[3], 5, 6], **how).usage
+    assert again is not None and again.prompt_tokens_details is not None
+    assert again.prompt_tokens_details.cached_tokens in (100, 102)  # its sequence may be another one's by now
+    assert measured("nnefc_first_token_seconds_count") >= 7
+    assert measured('nnefc_cache_bytes{kind="own"') > 0
 
 
 def get_text(server: Any, path: str) -> str:

@@ -31,6 +31,8 @@ MAGIC = b"GGUF"
 _VERSIONS = (2, 3)
 _MAX_KEYS, _MAX_TENSORS, _MAX_NAME, _MAX_DIMENSIONS, _MAX_DEPTH = 1 << 16, 1 << 20, 1 << 16, 4, 4
 _MAX_ELEMENTS = 1 << 40
+_MAX_VALUES = 1 << 24
+"""Elements of all arrays in the metadata: as objects of Python they take many times their bytes."""
 _DEFAULT_ALIGNMENT = 32
 
 _STRING, _ARRAY = 8, 9
@@ -60,6 +62,7 @@ class _Reader:
         self.path, self._data, self._view = path, data, data.data
         self.at = 0
         self.what = "the header"
+        self._values = 0
 
     def refuse(self, reason: str) -> NoReturn:
         """Raises an error that says where in the file it is."""
@@ -98,6 +101,9 @@ class _Reader:
         size = struct.calcsize(f"<{_NUMBERS[own]}") if own in _NUMBERS else 8 if own == _STRING else 12
         if count > (len(self._data) - self.at) // size:
             self.refuse(f"an array of {count:,} elements is longer than the file")
+        self._values += count
+        if self._values > _MAX_VALUES:
+            self.refuse(f"arrays have more than {_MAX_VALUES:,} elements together")
         if own in _NUMBERS:
             found = struct.unpack_from(f"<{count}{_NUMBERS[own]}", self._view, self.at)
             self.at += count * size

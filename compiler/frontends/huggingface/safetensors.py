@@ -26,7 +26,7 @@ __all__ = ["INDEX", "read_json", "read_shards"]
 
 INDEX = "model.safetensors.index.json"
 _SINGLE = "model.safetensors"
-_MAX_JSON, _MAX_SHARDS, _MAX_RANK, _MAX_ELEMENTS = 100 << 20, 10_000, 8, 1 << 40
+_MAX_JSON, _MAX_SHARDS, _MAX_RANK, _MAX_ELEMENTS = 64 << 20, 10_000, 8, 1 << 40
 _FLOATS = {"F64": F64, "F32": F32, "F16": F16, "BF16": BF16, "F8_E4M3": FP8_E4M3, "F8_E5M2": FP8_E5M2}
 _TYPES = _FLOATS | INTEGERS
 

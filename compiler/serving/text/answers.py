@@ -119,7 +119,7 @@ class Form:
             "model": name,
         }
 
-    def whole(self, replies: Sequence[Reply], usage: Mapping[str, int]) -> dict[str, Any]:
+    def whole(self, replies: Sequence[Reply], usage: Mapping[str, Any]) -> dict[str, Any]:
         """Returns a whole answer."""
         made = []
         for index, reply in enumerate(replies):
@@ -148,7 +148,7 @@ class Form:
         choice = {**text, "index": index, "logprobs": logprobs, "finish_reason": reply.reason}
         return {**self._head, "object": self._part_kind, "choices": [choice], **self._no_usage}
 
-    def usage(self, usage: Mapping[str, int]) -> dict[str, Any]:
+    def usage(self, usage: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the last part, which says how many tokens there were."""
         return {**self._head, "object": self._part_kind, "choices": [], "usage": usage}
 

@@ -1,27 +1,29 @@
 """Generates texts for many requests at a time, in the sequences of one session.
 
-All requests advance by a token in one run; prompts are read in chunks between these runs. A request takes a sequence
-that holds the longest beginning of its prompt, so that what conversations have in common is read once.
+All requests advance by a token in one run; prompts are read in chunks between these runs. What a prompt has in common
+with what any sequence has read, or is reading at the moment, is copied from that one and read once.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from nnefc.chat.prompts import ChatError, common_beginning
+from nnefc.chat.prompts import ChatError
 from nnefc.chat.stopping import Stopping
-from nnefc.loader import Model, RunError
-from nnefc.loader.generation import Reader
+from nnefc.loader import Model, RunError, StateMemory
+from nnefc.loader.generation import Reader, common_beginning
 from nnefc.loader.sampling import Sampler
 from nnefc.loader.tokenizer import TextStream
 from nnefc.serving.text.logprobs import TokenChance, TokenWatch
 
-__all__ = ["Engine", "Job", "Outcome"]
+__all__ = ["Engine", "Job", "Meter", "Outcome"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -30,6 +32,12 @@ _CHUNK = 128
 
 _LENGTH = "P"
 """The state that counts the tokens of each sequence."""
+
+_MIN_COPIED = 8
+"""Tokens that a sequence must gain by a copy: to read fewer takes about as long."""
+
+_MEASURED = 1.0
+"""Seconds between two measurements of the caches' memory."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +73,8 @@ class Job:
         marks: texts of control tokens that the reply keeps; others are left out.
         watch: notes how probable each token is; it is that of the sampler. None where that is not asked for.
         cancelled: whether the reply is not wanted any more.
+        submitted: when it was; seconds of `time.monotonic`.
+        cached: how many tokens of the prompt need not be read, once the reply has begun.
     """
 
     prompt: Sequence[int]
@@ -76,6 +86,21 @@ class Job:
     marks: Mapping[int, str] = field(default_factory=dict)
     watch: TokenWatch | None = None
     cancelled: bool = False
+    submitted: float = field(default_factory=time.monotonic)
+    cached: int = 0
+
+
+class Meter(Protocol):
+    """Takes the numbers of an engine, in its thread."""
+
+    def tokens(self, read: int, cached: int, written: int) -> None:
+        """Counts tokens of prompts that were read, or copied from other sequences, and tokens of replies."""
+
+    def first_token(self, seconds: float) -> None:
+        """Counts a reply by the time from its request to its first token."""
+
+    def caches(self, memory: StateMemory) -> None:
+        """Notes the memory of the sequences."""
 
 
 class _Reply:
@@ -91,11 +116,13 @@ class _Reply:
         self._chances: list[TokenChance] = []
         job.sampler.note(job.prompt)
 
-    def take(self, token: int, room: int) -> bool:
+    def take(self, token: int, room: int, meter: Meter) -> bool:
         """Takes the next token; returns whether the reply goes on. `room` is how many tokens the sequence can hold."""
         if token in self.job.ends:
             return self._end("stop")
         self.count += 1
+        if self.count == 1:
+            meter.first_token(time.monotonic() - self.job.submitted)
         if self.job.watch is not None and self.job.watch.last is not None:
             self._chances.append(self.job.watch.last)
         mark = self.job.marks.get(token)
@@ -138,14 +165,14 @@ class Engine:
         context: how many tokens a sequence holds.
     """
 
-    def __init__(self, model: Model, context: int, waiting: int, on_token: Callable[[int, int], None]) -> None:
+    def __init__(self, model: Model, context: int, waiting: int, meter: Meter) -> None:
         """Prepares an engine; :meth:`start` starts it.
 
         Args:
             model: a language model with its tokenizer.
             context: how many tokens a sequence holds.
             waiting: how many jobs may wait for a sequence.
-            on_token: called after each run, with the numbers of tokens that were read and written.
+            meter: takes the engine's numbers.
 
         Raises:
             RunError: the network is no language model.
@@ -155,7 +182,9 @@ class Engine:
         count = model.read_state(_LENGTH).size if self._reader.takes_sequences else 1
         self._sequences = [_Sequence(number) for number in range(count)]
         self._maximum_waiting = waiting
-        self._on_token = on_token
+        self._meter = meter
+        self._copies = model.copies_sequences and count > 1
+        self._measured = 0.0
         self._waiting: deque[Job] = deque()
         self._condition = threading.Condition()
         self._ends = False
@@ -200,6 +229,7 @@ class Engine:
 
     def _loop(self) -> None:
         while True:
+            self._measure(is_due=not self._active)
             with self._condition:
                 while not self._ends and not self._waiting and not self._active:
                     self._condition.wait()
@@ -212,6 +242,14 @@ class Engine:
             except Exception:  # else the thread would end, and all requests wait
                 _LOG.exception("a language model failed")
                 self._fail(self._active, "the server has written why to its log")
+
+    def _measure(self, is_due: bool) -> None:
+        """Measures the caches' memory, now and then."""
+        now = time.monotonic()
+        if self.model.copies_sequences and (is_due or now > self._measured + _MEASURED):
+            self._measured = now
+            with suppress(RunError):  # the session is being closed
+                self._meter.caches(self.model.state_memory)
 
     @property
     def _active(self) -> list[_Sequence]:
@@ -228,16 +266,70 @@ class Engine:
                 self._begin(job)
 
     def _begin(self, job: Job) -> None:
-        """Gives a job the free sequence that can go on from the longest beginning of its prompt; of equal ones the
-        older.
+        """Gives a job a free sequence, which begins with what is held of its prompt."""
+        target, source, known = self._chosen(job.prompt)
+        if target is not source:
+            known = self._copied(source, target, known)
+        else:
+            self._set_length(target, known)
+        target.held = list(job.prompt[:known])
+        job.cached = known
+        target.reply = _Reply(job, list(job.prompt[known:]), self.model.text_stream())
+        self._meter.tokens(0, known, 0)
+
+    def _chosen(self, prompt: Sequence[int]) -> tuple[_Sequence, _Sequence, int]:
+        """Returns a free sequence for a prompt, the sequence that it begins like, and how many tokens that has of the
+        prompt.
+
+        A free sequence that can go on from the longest beginning is taken itself. If it has to forget tokens for that,
+        it is left as it is where another free one can take a copy: the one used longest ago.
         """
         free = [sequence for sequence in self._sequences if sequence.reply is None]
-        beginnings = {sequence.number: self._known(sequence, job.prompt) for sequence in free}
-        sequence = max(free, key=lambda each: (beginnings[each.number], -each.used))
-        known = beginnings[sequence.number]
-        self._set_length(sequence, known)
-        sequence.held = list(job.prompt[:known])
-        sequence.reply = _Reply(job, list(job.prompt[known:]), self.model.text_stream())
+        source, known = self._best_beginning(prompt, self._sequences if self._copies else free)
+        if not self._copies:
+            return source, source, known
+        oldest = min(free, key=lambda each: (bool(each.held), each.used))
+        if known < _MIN_COPIED:
+            return oldest, oldest, self._known(oldest, prompt)
+        forgets = len(source.held) - known >= _MIN_COPIED
+        return (oldest if source.reply is not None or forgets else source), source, known
+
+    def _copied(self, source: _Sequence, target: _Sequence, count: int) -> int:
+        """Makes a sequence the first tokens of another one; returns how many it has then."""
+        try:
+            self.model.copy_sequence(source.number, target.number, count)
+        except RunError:  # no memory: all that the session holds may be lost
+            _LOG.exception("a sequence could not be copied: prompts are read whole from now on")
+            self._copies = False
+            self._fail(self._sequences, "the server has written why to its log")
+            self.model.reset()
+            return 0
+        return count
+
+    def _best_beginning(self, prompt: Sequence[int], among: Sequence[_Sequence]) -> tuple[_Sequence, int]:
+        """Returns the sequence that can go on from the longest beginning of a prompt, and how many tokens that is."""
+        known = {sequence.number: self._known(sequence, prompt) for sequence in among}
+
+        def order(each: _Sequence) -> tuple[int, bool, int, int]:
+            return known[each.number], each.reply is None, known[each.number] - len(each.held), -each.used
+
+        best = max(among, key=order)
+        return best, known[best.number]
+
+    def _catch_up(self, sequence: _Sequence, reply: _Reply) -> None:
+        """Copies what another sequence has read of a prompt meanwhile: of prompts that begin alike and arrive together,
+        each reads a chunk, and none reads what another one has read.
+        """
+        others = [each for each in self._sequences if each is not sequence]
+        if not self._copies or not any(len(each.held) >= len(sequence.held) + _MIN_COPIED for each in others):
+            return
+        prompt, held = reply.job.prompt, len(sequence.held)
+        source, known = self._best_beginning(prompt, others)
+        if known < held + _MIN_COPIED or not self._copied(source, sequence, known):
+            return
+        sequence.held, reply.left = list(prompt[:known]), list(prompt[known:])
+        reply.job.cached += known - held
+        self._meter.tokens(0, known - held, 0)
 
     def _known(self, sequence: _Sequence, prompt: Sequence[int]) -> int:
         """Returns how many tokens of a prompt a sequence holds, and can go on from: not all of them."""
@@ -267,13 +359,16 @@ class Engine:
     def _read(self, sequence: _Sequence) -> None:
         reply = sequence.reply
         assert reply is not None
+        self._catch_up(sequence, reply)
+        if sequence.reply is None:
+            return
         chunk, reply.left = reply.left[:_CHUNK], reply.left[_CHUNK:]
         sampler = Sampler() if reply.left else reply.job.sampler
         (token,) = self._reader.after([chunk], [sequence.number], [sampler])
         sequence.held += chunk
         self._clock += 1
         sequence.used = self._clock
-        self._on_token(len(chunk), 0)
+        self._meter.tokens(len(chunk), 0, 0)
         if not reply.left:
             self._take(sequence, token)
 
@@ -281,13 +376,16 @@ class Engine:
         replies = [sequence.reply for sequence in sequences if sequence.reply is not None]
         numbers = [sequence.number for sequence in sequences]
         following = self._reader.after([[r.next] for r in replies], numbers, [r.job.sampler for r in replies])
-        self._on_token(0, len(sequences))
+        self._meter.tokens(0, 0, len(sequences))
+        self._clock += 1
         for sequence, reply, token in zip(sequences, replies, following, strict=True):
+            sequence.used = self._clock
             sequence.held.append(reply.next)
             self._take(sequence, token)
 
     def _take(self, sequence: _Sequence, token: int) -> None:
-        if sequence.reply is not None and not sequence.reply.take(token, self.context - len(sequence.held)):
+        room = self.context - len(sequence.held)
+        if sequence.reply is not None and not sequence.reply.take(token, room, self._meter):
             sequence.reply = None
 
     def _fail(self, sequences: Sequence[_Sequence], error: str) -> None:

@@ -52,7 +52,7 @@ class TextModel:
         self.prompts = Prompts(model)
         if self.prompts.context is None:
             raise ChatError(f"{model.name} does not say how many tokens it holds")
-        self.engine = Engine(model, self.prompts.context, policy.waiting, partial(metrics.tokens, name))
+        self.engine = Engine(model, self.prompts.context, policy.waiting, metrics.of_text(name))
         self.name = name
         self._grammars: Grammars | None = None
         self._lock = threading.Lock()

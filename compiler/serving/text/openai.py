@@ -69,6 +69,7 @@ class _Outcomes:
         self._queue: asyncio.Queue[tuple[int, Outcome]] = asyncio.Queue()
         self.prompt_tokens = sum(map(len, prompts))
         self.counts: dict[int, int] = {}
+        self._count = given.count
         loop = asyncio.get_running_loop()
         jobs = []
         for index, (prompt, number) in enumerate((prompt, n) for prompt in prompts for n in range(given.count)):
@@ -114,13 +115,15 @@ class _Outcomes:
         return Job(prompt, sampler, maximum, self._model.ends, given.stop, emit, marks, watch)
 
     @property
-    def usage(self) -> dict[str, int]:
-        """How many tokens prompts and replies have."""
+    def usage(self) -> dict[str, Any]:
+        """How many tokens prompts and replies have, and how many of the prompts were not read again."""
         written = sum(self.counts.values())
+        cached = sum(job.cached for job in self._jobs[:: self._count])
         return {
             "prompt_tokens": self.prompt_tokens,
             "completion_tokens": written,
             "total_tokens": self.prompt_tokens + written,
+            "prompt_tokens_details": {"cached_tokens": cached},
         }
 
     def __len__(self) -> int:

@@ -66,6 +66,8 @@ def compiled_template(source: str, variables: Mapping[str, str]) -> bytes:
     except TemplateError as error:
         line = getattr(error, "lineno", None)
         raise CompileError(f"{f'line {line}: ' if line is not None else ''}{error.message}") from error
+    except ValueError as error:  # a number of thousands of digits
+        raise CompileError(str(error)[:200]) from error
     except RecursionError:
         raise CompileError("its blocks and expressions lie too deep in each other") from None
     return program.serialized({**_BUILTINS, **variables})

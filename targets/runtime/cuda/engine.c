@@ -229,6 +229,28 @@ nnefc_status nnefc_engine_copy_states(nnefc_engine *engine, nnefc_engine *other,
 }
 #endif
 
+#ifdef NNEFC_SEQUENCES
+nnefc_status nnefc_engine_copy_ranges(
+    nnefc_engine *engine, nnefc_engine *other, const nnefc_state_range *ranges, uint64_t count, char *error) {
+    if (engine->device != other->device)
+        return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "the sessions are on two GPUs: read the states and write them");
+    nnefc_status status = enter(engine, error);
+    if (status != NNEFC_OK) return status;
+    status = nnefc_cuda_settle(engine, error);
+    if (status == NNEFC_OK) status = nnefc_cuda_settle(other, error);
+    int result = 0;
+    for (uint64_t i = 0; status == NNEFC_OK && result == 0 && i < count; i++)
+        result = nnefc_cuda.copy(engine->state + ranges[i].to, other->state + ranges[i].from, (size_t)ranges[i].bytes, engine->stream);
+    if (status == NNEFC_OK) status = copied(engine, result, error);
+    return leave(status, error);
+}
+
+void nnefc_engine_measure_states(nnefc_engine *engine, nnefc_state_bytes *bytes) {
+    (void)engine;
+    *bytes = (nnefc_state_bytes){description->state_bytes, 0, 0};
+}
+#endif
+
 static nnefc_status check_stream(CUstream stream, char *error) {
     int capturing = 0;
     nnefc_status status =

@@ -3,9 +3,9 @@
 #include "model.h"
 #include "session.h"
 #include "machine/system.h"
+#include "states/offsets.h"
 
-/* Where a state begins: they lie one after the other, each aligned. */
-static uint64_t offset_of(uint32_t state) {
+uint64_t nnefc_state_offset(uint32_t state) {
     uint64_t offset = 0;
     for (uint32_t i = 0; i < state; i++)
         offset += (description->states[i].bytes + NNEFC_ALIGNMENT - 1) / NNEFC_ALIGNMENT * NNEFC_ALIGNMENT;
@@ -31,7 +31,7 @@ nnefc_status nnefc_get_state(nnefc_session *session, uint32_t state, void *data)
     nnefc_status status = begin(session, state, data);
     if (status != NNEFC_OK) return status;
     uint64_t bytes = description->states[state].bytes;
-    status = nnefc_engine_get_state(session->engine, offset_of(state), data, bytes, session->error);
+    status = nnefc_engine_get_state(session->engine, nnefc_state_offset(state), data, bytes, session->error);
     nnefc_give_back(session);
     return status;
 }
@@ -40,7 +40,7 @@ nnefc_status nnefc_set_state(nnefc_session *session, uint32_t state, const void 
     nnefc_status status = begin(session, state, data);
     if (status != NNEFC_OK) return status;
     uint64_t bytes = description->states[state].bytes;
-    status = nnefc_engine_set_state(session->engine, offset_of(state), data, bytes, session->error);
+    status = nnefc_engine_set_state(session->engine, nnefc_state_offset(state), data, bytes, session->error);
     nnefc_give_back(session);
     return status;
 }

@@ -12,7 +12,7 @@ import pytest
 import nnefc
 from nnefc.driver.artifact import Artifact
 
-HEADS, KEY_HEADS, SEQUENCES, CONTEXT, ROWS, WINDOW, KEPT = 4, 2, 3, 200_000, 165, 9, 12
+HEADS, KEY_HEADS, SEQUENCES, CONTEXT, ROWS, WINDOW, KEPT = 4, 2, 3, 200_704, 165, 9, 12
 DOCUMENT = """version 1.0;
 extension tract_registry tract_core;
 extension tract_registry nnefc;
@@ -167,6 +167,75 @@ def test_a_session_takes_memory_for_what_its_caches_hold(compiled: tuple[int, Pa
                     session.reset()
                     assert not session.read_state("P").any()
                 assert resident() - before < room // 4
+
+
+def given_for(sequence: int, seed: int, rows: int, width: int) -> list[np.ndarray]:
+    """The inputs of a run on so many positions of one sequence."""
+    return [np.zeros((1, rows), np.int64), np.array([sequence]), *(x[None] for x in numbers(seed, rows, width))]
+
+
+def test_a_copied_sequence_goes_on_as_if_it_had_read_all(compiled: tuple[int, Path, Artifact]) -> None:
+    """Three users with one prefix: each has the results of a session that reads the prefix for each."""
+    width, _, artifact = compiled
+    prefix, has_pages = 2500, sys.platform == "linux"
+    with artifact.load(threads=1) as model, model.session(threads=1) as alone:
+        model(*given_for(0, 1, prefix, width))
+        for sequence in range(SEQUENCES):
+            alone(*given_for(sequence, 1, prefix, width))
+        before = model.state_memory
+        assert before.shared == before.mapped == 0 < before.own
+        model.copy_sequence(0, 1)
+        model.copy_sequence(0, 2)
+        assert model.read_state("P").tolist() == [prefix] * SEQUENCES
+        memory = model.state_memory
+        if has_pages:
+            assert memory.mapped == SEQUENCES * memory.shared > 0
+            assert memory.own + memory.mapped <= alone.state_memory.own
+            assert memory.own + memory.shared < 2 * before.own
+        for sequence in (1, 0, 2):  # all write behind the prefix, in place of each other's pages at its end
+            for one, other in zip(*(m(*given_for(sequence, sequence, 3, width)) for m in (model, alone)), strict=True):
+                np.testing.assert_array_equal(one, other)
+        assert model.state_memory.mapped == memory.mapped
+        for each in (model, alone):
+            each.write_state("P", np.array([prefix + 3, 0, prefix + 3]))
+        for sequence, rows in ((1, prefix), (0, 1), (2, 1)):  # the second one writes over what it had in common
+            for one, other in zip(*(m(*given_for(sequence, 7, rows, width)) for m in (model, alone)), strict=True):
+                np.testing.assert_array_equal(one, other)
+        if has_pages:
+            assert model.state_memory.mapped == 2 * memory.shared
+        with model.fork(threads=1) as third, model.session(threads=1) as fourth:
+            model.copy_sequence(1, 0, to=fourth)
+            for name in ("P", *(state.name for state in model.states)):
+                np.testing.assert_array_equal(third.read_state(name), model.read_state(name))
+            model.reset()
+            for sequence, session, number in ((2, third, 2), (1, third, 1), (1, fourth, 0)):
+                found = session(*given_for(number, 9, 2, width))
+                for one, other in zip(found, alone(*given_for(sequence, 9, 2, width)), strict=True):
+                    np.testing.assert_array_equal(one, other)
+                counts = alone.read_state("P")
+                counts[sequence] -= 2
+                alone.write_state("P", counts)
+            assert (third.state_memory.mapped > 0) == has_pages
+
+
+def test_copies_of_sequences_that_cannot_be_are_refused(compiled: tuple[int, Path, Artifact]) -> None:
+    width, _, artifact = compiled
+    with artifact.load(threads=1) as model:
+        model(*given_for(0, 1, 30, width))
+        model.copy_sequence(0, 1, 26)
+        assert model.read_state("P").tolist() == [30, 26, 0]
+        model.copy_sequence(2, 1)
+        model.copy_sequence(0, 0, 27)
+        assert model.read_state("P").tolist() == [27, 0, 0]
+        for arguments, message in (
+            ((0, 3), "sequences 3 and 0 are not both of the 3 that a session has"),
+            ((-1, 0), "sequences 0 and -1 are not both"),
+            ((0, 1, 28), "28 positions of a sequence that has 27"),
+            ((0, 1, -1), "-1 positions of a sequence that has 27"),
+            ((0, 1, 9), "sequence 0 has 27 tokens, and cannot be set back to 9 of them"),
+        ):
+            with pytest.raises(nnefc.RunError, match=message):
+                model.copy_sequence(*arguments)
 
 
 @pytest.mark.parametrize(

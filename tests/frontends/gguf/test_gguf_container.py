@@ -46,6 +46,9 @@ WRONG = {
     "the key 'a': an array of 1,099,511,627,776 elements": container(
         [key("a", ARRAY, struct.pack("<IQ", U32, 1 << 40))], []
     ),
+    "the key 'a': arrays have more than 16,777,216 elements": container(
+        [key("a", ARRAY, struct.pack("<IQ", 0, (1 << 24) + 1) + bytes((1 << 24) + 1))], []
+    ),
     "the key 'a': arrays are nested": container([key("a", ARRAY, NESTED)], []),
     "the key 'a': a string of": container([key("a", STRING, struct.pack("<Q", 1 << 50))], []),
     "'general.alignment': 33 is not a power": container([key("general.alignment", U32, struct.pack("<I", 33))], []),

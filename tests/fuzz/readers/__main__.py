@@ -5,6 +5,8 @@
     pnnx     param and bin files, expressions
     tflite   models of one operator
     library  libraries' headers and records, signatures, keys, weights files, encrypted ones, targets in words and JSON
+    language_model  files of GGUF, folders with safetensors, quantized ones too, and modules of sentence-transformers
+    tokenizer       tokenizer.json and the files next to it, vocabularies in GGUF, chat templates
 
 With `atheris` installed (`pip install atheris`) new inputs are chosen by the code that they reach, else by the messages
 that they cause. Inputs run in a process of their own with limited memory and time; one that raises anything but a

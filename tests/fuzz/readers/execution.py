@@ -9,7 +9,7 @@ from typing import Any
 
 __all__ = ["READERS", "execute", "inputs_of"]
 
-READERS = ("nnef", "onnx", "pnnx", "tflite", "library", "language_model")
+READERS = ("nnef", "onnx", "pnnx", "tflite", "library", "language_model", "tokenizer")
 """Each is a module `…_inputs` with `INSTRUMENTED`, the modules whose code is looked at, `TARGETS`, what is done with an
 input by its first byte, `seeds`, valid inputs, and `mutate`, which changes one."""
 

@@ -1,7 +1,7 @@
 """Inputs for fuzzing the front ends of language models: files of GGUF, and folders of Hugging Face's.
 
-A folder is the length of its config.json in four bytes, that file, and one file of safetensors. Inputs go down to the
-document of NNEF and to the elements of every tensor.
+Inputs go down to the document of NNEF and to the elements of every tensor. A folder is the files of `FILES`, quantized
+folders and those of sentence-transformers among them.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from random import Random
 from tempfile import TemporaryDirectory
 
 import numpy as np
+from file_parts import joined, written
 from gguf import GGMLQuantizationType, GGUFWriter
 
 from nnefc.frontends.decoder import Session
@@ -37,11 +38,13 @@ def container(content: bytes, folder: Path) -> None:
         tensor.value()
 
 
+FILES = ("config.json", "model.safetensors", "model.safetensors.index.json", "quantize_config.json", "modules.json",
+         "1_Pooling/config.json")  # fmt: skip
+
+
 def model_folder(content: bytes, folder: Path) -> None:
     """A folder with a configuration and one file of tensors."""
-    length = int.from_bytes(content[:4], "little")
-    (folder / "config.json").write_bytes(content[4 : 4 + length])
-    (folder / "model.safetensors").write_bytes(content[4 + length :])
+    written(content, folder, FILES)
     source = folder_frontend.read(folder)
     source.outline(Session(8))
     for tensor in source.files(Session(8, 1, 2)).model.tensors.values():
@@ -85,35 +88,85 @@ def _gguf(architecture: str, kind: str) -> bytes:
         return path.read_bytes()
 
 
-def _folder(kind: str, **changes: object) -> bytes:
-    config = {
+_Tensor = tuple[str, tuple[int, ...], int]
+"""Element type, shape, and bytes of an element."""
+
+
+def _gptq(rows: int, depth: int) -> dict[str, _Tensor]:
+    made: dict[str, _Tensor] = {"qweight": ("I32", (depth // 8, rows), 4), "qzeros": ("I32", (1, rows // 8), 4)}
+    return made | {"scales": ("F16", (1, rows), 2), "g_idx": ("I32", (depth,), 4)}
+
+
+def _awq(rows: int, depth: int) -> dict[str, _Tensor]:
+    made: dict[str, _Tensor] = {"qweight": ("I32", (depth, rows // 8), 4), "qzeros": ("I32", (1, rows // 8), 4)}
+    return made | {"scales": ("F16", (1, rows), 2)}
+
+
+def _fp8(rows: int, depth: int) -> dict[str, _Tensor]:
+    return {"weight": ("F8_E4M3", (rows, depth), 1), "weight_scale_inv": ("F32", (1, 1), 4)}
+
+
+def _int8(rows: int, depth: int) -> dict[str, _Tensor]:
+    return {"weight": ("I8", (rows, depth), 1), "SCB": ("F32", (rows,), 4)}
+
+
+_QUANTIZED = {
+    "gptq": (_gptq, {"quant_method": "gptq", "bits": 4, "group_size": 32, "sym": True, "desc_act": False}),
+    "awq": (_awq, {"quant_method": "awq", "bits": 4, "group_size": 32, "zero_point": True, "version": "gemm"}),
+    "fp8": (_fp8, {"quant_method": "fp8", "weight_block_size": [128, 128], "activation_scheme": "dynamic"}),
+    "int8": (_int8, {"quant_method": "bitsandbytes", "load_in_8bit": True}),
+}
+
+
+def _folder(kind: str, method: str = "", files: dict[str, object] | None = None, **changes: object) -> bytes:
+    config: dict[str, object] = {
         "model_type": kind, "vocab_size": WORDS, "hidden_size": SIZE, "num_hidden_layers": 1, "num_attention_heads": 2,
         "rms_norm_eps": 1e-5, "rope_scaling": {"rope_type": "linear", "factor": 2.0}, "sliding_window": 4,
     }  # fmt: skip
+    parts_of, given = _QUANTIZED.get(method, (None, None))
+    if given is not None:
+        config["quantization_config"] = given
     header, data = {}, b""
     for name, shape in _SHAPES.items():
         own = _NAMES[name.removeprefix("blk.0.")]
-        label = f"model.layers.0.{own}.weight" if name.startswith("blk") else f"model.{own}.weight"
-        content = bytes(2 * int(np.prod(shape)))
-        header[label] = {"dtype": "BF16", "shape": shape, "data_offsets": [len(data), len(data) + len(content)]}
-        data += content
-    return _packed(json.dumps(config | changes).encode(), json.dumps(header).encode(), data)
+        module = f"model.layers.0.{own}" if name.startswith("blk") else f"model.{own}"
+        parts = {"weight": ("BF16", shape, 2)}
+        if parts_of is not None and name.startswith("blk") and len(shape) == 2:
+            parts = parts_of(*shape)
+        for part, (dtype, sizes, size) in parts.items():
+            content = bytes(size * int(np.prod(sizes)))
+            ends = [len(data), len(data) + len(content)]
+            header[f"{module}.{part}"] = {"dtype": dtype, "shape": sizes, "data_offsets": ends}
+            data += content
+    head = json.dumps(header).encode()
+    made = {name: json.dumps(value).encode() for name, value in (files or {}).items()}
+    made["config.json"] = json.dumps(config | changes).encode()
+    made["model.safetensors"] = struct.pack("<Q", len(head)) + head + data
+    return b"H" + joined(made, FILES)
 
 
-def _packed(config: bytes, header: bytes, data: bytes) -> bytes:
-    return b"H" + struct.pack("<I", len(config)) + config + struct.pack("<Q", len(header)) + header + data
+_MODULES: dict[str, object] = {
+    "modules.json": [
+        {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
+        {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+        {"idx": 2, "name": "2", "path": "2_Normalize", "type": "sentence_transformers.models.Normalize"},
+    ],
+    "1_Pooling/config.json": {"word_embedding_dimension": SIZE, "pooling_mode_lasttoken": True},
+}
 
 
 def seeds() -> list[bytes]:
     """Valid inputs."""
     files = [b"G" + _gguf(*each) for each in (("llama", "F32"), ("llama", "Q4_0"), ("qwen2", "F32"))]
-    return [*files, _folder("llama"), _folder("mistral"), _folder("qwen2", use_sliding_window=False)]
+    folders = [_folder("llama"), _folder("mistral"), _folder("qwen2", use_sliding_window=False)]
+    folders += [_folder("llama", method) for method in _QUANTIZED]
+    return [*files, *folders, _folder("mistral", files=_MODULES)]
 
 
 def mutate(data: bytes, random: Random, corpus: list[bytes]) -> bytes:
     """A neighbour of an input, of the same kind: a number, a byte, or a piece of the header is another one."""
     content = bytearray(data[1:])
-    head = min(len(content) - 8, 1600)
+    head = min(len(content) - 8, 2400)
     for _ in range(random.randint(1, 3)):
         at = random.randrange(max(1, head))
         match random.randrange(4):

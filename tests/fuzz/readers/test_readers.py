@@ -16,7 +16,7 @@ sys.path.append(str(Path(__file__).parent))
 
 from execution import execute, inputs_of
 
-EVERY = {"nnef": 20, "pnnx": 20, "tflite": 20, "library": 1, "language_model": 1}
+EVERY = {"nnef": 20, "pnnx": 20, "tflite": 20, "library": 1, "language_model": 1, "tokenizer": 4}
 """Of the seeds that are tried: most of the first two are run by other tests, too; those for ONNX take long to make."""
 
 

@@ -70,6 +70,7 @@ class DynamicEmitter(Lowering):
     Attributes:
         updates: by the names of the network's states, what each is before the first run, and its new value.
         state_variables: what stands for each in a run.
+        sequence_axes: the axes of positions of those that sequences of tokens have, as `ir.network.State` has them.
         real_parts: of complex tensors without an imaginary part, that is, with zeros behind each element.
         lengths: how much caches hold before the run, each a size and the state that says it.
         sequences: what is known of the sequences whose positions before the run an operand says.
@@ -79,6 +80,7 @@ class DynamicEmitter(Lowering):
         super().__init__(builder)
         self.updates: dict[str, tuple[Array, Operand]] = {}
         self.state_variables: dict[str, relax.Var] = {}
+        self.sequence_axes: dict[str, int] = {}
         self.lengths: list[tuple[Dimension, relax.Var]] = []
         self.sequences: dict[Operand, Sequences] = {}
         self.real_parts: dict[Operand, Operand] = {}
@@ -163,8 +165,13 @@ class DynamicEmitter(Lowering):
 
     # States
 
-    def state(self, name: str, value: Array) -> relax.Var:
-        """A tensor that runs leave to the next one, with what it is before the first; `update` sets it.
+    def state(self, name: str, value: Array, positions: int | None = None) -> relax.Var:
+        """Returns a tensor that runs leave to the next one, with its value before the first; `update` sets it.
+
+        Args:
+            name: a number may follow it.
+            value: before the first run.
+            positions: the axis of positions, as :class:`nnefc.ir.network.State` has it.
 
         Raises:
             CompileError: it is in the body of a loop.
@@ -174,6 +181,8 @@ class DynamicEmitter(Lowering):
         name = next(each for n in count() if (each := f"{name}{n or ''}") not in self.state_variables)
         self.state_variables[name] = relax.Var(name, relax.TensorType(value.shape, str(value.dtype)))
         self.updates[name] = value, self.state_variables[name]
+        if positions is not None:
+            self.sequence_axes[name] = positions
         return self.state_variables[name]
 
     def update(self, state: relax.Var, value: Operand) -> None:

@@ -239,7 +239,7 @@ def _built(
     if missing:
         location = document.source.location(missing[0].at)
         raise CompileError(f"the input '{missing[0].name}' is not made by 'external'", location=location)
-    states = tuple(State(name, value) for name, (value, _) in at.updates.items())
+    states = tuple(State(name, value, at.sequence_axes.get(name)) for name, (value, _) in at.updates.items())
     module = relax.transform.DeadCodeElimination(["main"])(builder.finalize())
     return Network(
         graph.name,

@@ -41,7 +41,7 @@ def _causal_convolution(context: ExtensionContext, args: Arguments) -> Operand:
     numbers = [] if of.numbers is None else [of.numbers]
     weight = at.apply(Transpose((1, 0)), args.weight)
     if taps > 1:
-        state = at.state(f"recurrent_{at.hint}", np.zeros((of.count, taps - 1, channels), np.float32))
+        state = at.state(f"recurrent_{at.hint}", np.zeros((of.count, taps - 1, channels), np.float32), 0)
         made: Operand = at.apply(CausalConvolution(), args.x, weight, state, args.before, *numbers)
         at.update(state, at.apply(ShiftState(), args.x, args.lengths, state, *numbers))
     else:
@@ -71,7 +71,7 @@ def _state_space(context: ExtensionContext, args: Arguments) -> Operand:
     groups, size = shape_of(args.enter)[2:]
     if not is_known(heads, width, groups, size) or heads % groups:
         raise CompileError(f"{heads} heads of {width} elements cannot share {groups} groups")
-    state = at.state(f"recurrent_{at.hint}", np.zeros((of.count, heads, size, width), np.float32))
+    state = at.state(f"recurrent_{at.hint}", np.zeros((of.count, heads, size, width), np.float32), 0)
     numbers = [] if of.numbers is None else [of.numbers]
     decay = at.reshaped(args.decay, (heads,))
     given = (args.x, args.time, decay, args.enter, args.leave, state, args.before, args.lengths, *numbers)

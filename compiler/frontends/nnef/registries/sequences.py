@@ -60,12 +60,12 @@ def _positions(context: ExtensionContext, args: Arguments) -> tuple[Operand, Ope
         raise CompileError("positions are advanced twice: a graph has one 'nnefc_positions'")
     largest = args.context - 1
     if one:
-        state = at.state("P", np.array(0))
+        state = at.state("P", np.array(0), 0)
         past = at.past("P", state, largest)
         before, lengths = at.reshaped(state, (1,)), at.reshaped(at.tensor(shape[1], "int64"), (1,))
         numbers = None
     else:
-        state = at.state("P", np.zeros(args.count, np.int64))
+        state = at.state("P", np.zeros(args.count, np.int64), 0)
         numbers = at.apply(Gather(0), np.arange(args.count), args.sequences)  # which are looked at here, once for all
         before = at.apply(Gather(0, "clip"), state, numbers)
         past = at.past("P", at.apply(Maximum((0,)), before), largest)
@@ -160,7 +160,7 @@ def _limit_rewinds(context: ExtensionContext, window: int, rows: int, before: Op
         return
     of.rings.add((window, rows))
     at = context.at
-    limits = at.state("rewind_limit", np.zeros(of.count, np.int64))
+    limits = at.state("rewind_limit", np.zeros(of.count, np.int64), 0)
     given = [limits, before, of.lengths, *([] if of.numbers is None else [of.numbers])]
     at.update(limits, at.apply(RewindLimits(window, rows), *given))
 
@@ -184,7 +184,7 @@ def _kept(
     numbers = [] if of.numbers is None else [of.numbers]
     held = of.count, shape[1], rows or of.context, shape[3]
     total = minimum(of.past + shape[2], of.context)  # a shorter sequence may end before the longest one's new tokens
-    cache = at.state(f"{at.hint}_{name}", np.zeros(held, numpy_dtype(dtype_of(new))))
+    cache = at.state(f"{at.hint}_{name}", np.zeros(held, numpy_dtype(dtype_of(new))), 2)
     if rows:
         found: Operand = at.apply(ReadRing(total), new, cache, before, *numbers)
         at.update(cache, at.apply(WriteToRing(), new, cache, before, of.lengths, *numbers))
