@@ -29,11 +29,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import click
+from tvm import s_tir
 
 from nnefc.backends.cuda import CudaBackend
 from nnefc.passes.backend import KernelUse
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cuda.attention_analysis import attention_of
+from nnefc.passes.schedule.cuda.contraction_analysis import product_of
 from nnefc.symbolic.dims import size_hint
 from nnefc.targets.codegen.cuda.code import CudaCode
 from nnefc.targets.codegen.cuda.compiler import Usage
@@ -180,6 +182,12 @@ def multiply_adds_of(kernel: KernelAnalysis, target: CudaTarget) -> float:
     if attention is not None:
         pairs = attention.elements * attention.queries * attention.keys
         return size_hint(pairs) * (attention.size + attention.width)
+    try:
+        product = product_of(kernel, target)
+    except s_tir.ScheduleError:
+        product = None
+    if product is not None:
+        return float(size_hint(product.batch.size * product.rows.size * product.columns.size * product.depth.size))
     sums = [step for step in kernel.reductions if step.contraction is not None]
     return sum(float(size_hint(step.iterations)) for step in sums)
 

@@ -1,4 +1,4 @@
-"""Rounds numbers by a sum while they are quantized: units that convert and round are four times slower than those that
+"""Rounds numbers by a sum while they are quantized: units that convert and round have a quarter of the rate of sums.
 
     int32(max(min(nearbyint(x) + z, 127), -128))
         → reinterpret(int32, max(min(x, 127 - z), -128 - z) + 3 · 2²²) - (bits of 3 · 2²² - z)
