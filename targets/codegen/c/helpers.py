@@ -45,11 +45,20 @@ static inline {type} {name}({type} value) {{
     if (!(magnitude < large)) {{
         return value;
     }}
-    if (value < {zero}) {{
+{other}    if (value < {zero}) {{
         return -((magnitude + large) - large);
     }}
     return magnitude > {zero} ? (magnitude + large) - large : value;
-}}
+{end}}}
+"""
+
+_NEARBYINT_OF_SDCC = """\
+#if defined(__SDCC) /* It takes a + b - b for a, and does not round sums to the nearest. */
+    const int32_t whole = (int32_t)magnitude;
+    const float rest = magnitude - (float)whole;
+    const float nearest = (float)(rest > 0.5f || (rest == 0.5f && (whole & 1) != 0) ? whole + 1 : whole);
+    return value < 0.0f ? -nearest : magnitude > 0.0f ? nearest : value;
+#else
 """
 
 _HALF_TO_FLOAT = """\
@@ -150,7 +159,13 @@ def _nearbyint(name: str, dtype: str) -> str:
     single = dtype == "float"
     large, digits = ("8388608.0f", 23) if single else ("4503599627370496.0", 52)
     return _NEARBYINT.format(
-        name=f"{PREFIX}{name}", type=dtype, large=large, digits=digits, zero="0.0f" if single else "0.0"
+        name=f"{PREFIX}{name}",
+        type=dtype,
+        large=large,
+        digits=digits,
+        zero="0.0f" if single else "0.0",
+        other=_NEARBYINT_OF_SDCC if single else "",  # which has no float64
+        end="#endif\n" if single else "",
     )
 
 
