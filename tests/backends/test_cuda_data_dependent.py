@@ -98,7 +98,8 @@ def test_a_count_is_waited_for_once_and_no_access_is_wrong(tmp_path: Path) -> No
             x = counts.some(rows, 5, part)
             driver.clear()
             np.testing.assert_array_equal(model(x), np.nonzero(x))
-            assert driver.names.count("cuStreamSynchronize") == 2  # for the count, and for the end
+            waits = driver.names.count("cuStreamSynchronize") - driver.names.count("cuMemAllocAsync")
+            assert waits == 2  # for the count, and for the end; on an idle stream for new memory
             assert "cuGraphLaunch" not in driver.names
 
 
