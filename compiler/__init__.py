@@ -118,9 +118,11 @@ def _module_of_compiler(name: str) -> ModuleType:
     """Imports a module that needs TVM."""
     from importlib import import_module
 
-    from nnefc.support.garbage_collection import without_collections
+    from nnefc.support.garbage_collection import age_modules, without_collections
     from nnefc.support.minimal_tvm import import_tvm
 
     with without_collections():
         import_tvm()
-        return import_module(name)
+        module = import_module(name)
+        age_modules()
+    return module

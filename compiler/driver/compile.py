@@ -47,7 +47,7 @@ from nnefc.passes.manager import Insertion, Observer, PassList, PassManager
 from nnefc.passes.pipeline import LibraryContext, joined
 from nnefc.passes.spec.verifier import Verifier, verifier_is_on
 from nnefc.support.diagnostics import CompileError, memory_errors, silence
-from nnefc.support.garbage_collection import without_collections
+from nnefc.support.garbage_collection import age_modules, without_collections
 from nnefc.support.internal_errors import reports_internal_errors
 from nnefc.targets.codegen.cpu.checks import Checks
 from nnefc.targets.link.c_objects import c_objects
@@ -137,6 +137,7 @@ def _compile_file(path: Path, options: CompileOptions, progress: Progress, cache
     machine = machine_of(options)
     backend = backend_of(machine)
     load_operator_files(options.read.operators)
+    age_modules()
     with without_collections():
         with progress.phase("read"):
             read = _read(path, options.read, code, backend)

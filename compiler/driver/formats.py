@@ -17,6 +17,7 @@ from nnefc.frontends.dynamic_shapes import DynamicSizesError, naming_sum_dims
 from nnefc.ir.network import Network, check_sizes
 from nnefc.ir.outline import Outline
 from nnefc.support.diagnostics import CompileError, memory_errors
+from nnefc.support.garbage_collection import age_modules
 from nnefc.symbolic.dims import DynamicSize
 
 __all__ = ["load_network", "load_operator_files", "load_outline", "write_document"]
@@ -73,6 +74,7 @@ def load_network(
     """
     format_ = format_of(path)
     load = format_.loader()
+    age_modules()
     given = {name: value for name, value in given_values(options).items() if name != "operators"}
     known = _keywords(load)
     _check_known_options(given, format_, known)

@@ -126,13 +126,14 @@ def find_library(model: Path, options: CompileOptions, cache: Cache = None) -> P
 def _compiled(
     model: str | os.PathLike[str], options: CompileOptions, progress: Progress | None, cache: Cache
 ) -> Artifact:
-    from nnefc.support.garbage_collection import without_collections
+    from nnefc.support.garbage_collection import age_modules, without_collections
     from nnefc.support.minimal_tvm import import_tvm
 
     with without_collections():
         import_tvm()
         from nnefc.driver.compile import compile_model
 
+        age_modules()
         return compile_model(model, options, progress or session_progress(Path(model).name), cache)
 
 
