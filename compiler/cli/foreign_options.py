@@ -68,7 +68,7 @@ _OPTIONS: Mapping[str, Sequence[str]] = {
     _MEMORY: ("workspace", "mem-pool-size", "workspace-size", "tactic-sources", "timing-cache-file", "l"),
     _FORMAT: ("format", "model-format", "framework", "output-format", "input-format", "iree-input-type", "f"),
     _LINKED: ("shared", "fpic", "static", "c"),
-    _ACCURACY: ("ffast-math", "fast-math", "fast", "deterministic", "precision-constraints"),
+    _ACCURACY: ("ffast-math", "fast-math", "deterministic", "precision-constraints"),
     _PREPROCESSING: ("mean-values", "scale-values", "reverse-input-channels", "mean", "std", "norm", "layout"),
     _SIMPLIFIED: ("simplify", "optimize", "sim", "fold-constants", "fuse", "iree-opt-const-eval"),
     _OPSET: ("opset", "opset-version", "target-opset"),

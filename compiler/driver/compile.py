@@ -145,7 +145,7 @@ def _compile_file(path: Path, options: CompileOptions, progress: Progress, cache
         if options.precision.precision == INT8:
             with progress.phase("quantize"):
                 plan = quantization_of(read.network, options.precision)
-        finished = partial(_quantized_with_io, plan=plan, io=options.precision.io)
+        finished = partial(_finished, plan=plan, io=options.precision.io, fast=code.fast)
         network = with_tokenizer(finished(read.network), code.tokenizer)
         is_apart = bool(network.apart)
 
@@ -247,8 +247,16 @@ def _read(path: Path, options: ReadOptions, code: CodeOptions, backend: Backend)
     return _ReadModel(network, apart, source, load)
 
 
-def _quantized_with_io(network: Network, plan: QuantizationPlan | None, io: str) -> Network:
-    """Returns a network quantized by a plan, if there is one, with inputs and outputs of the type `io`."""
+def _finished(network: Network, plan: QuantizationPlan | None, io: str, fast: bool) -> Network:
+    """Returns a network quantized by a plan, if there is one, with inputs and outputs of the type `io`.
+
+    Args:
+        fast: whether rows become bytes before products with matrices in blocks that let them have 16 bits.
+    """
+    if fast:
+        from nnefc.operators.nn.block_quantization import with_rows_of_bytes
+
+        network = replace(network, module=with_rows_of_bytes(network.module))
     if plan is not None:
         from nnefc.quantizer.quantize import quantized
 

@@ -88,6 +88,7 @@ class CompareKeywords(LowerKeywords, total=False):
 class CompileKeywords(CompareKeywords, total=False):
     """All options of a compilation but the target."""
 
+    fast: bool
     tokenizer: FilePath | None
     reproducible: bool
     small: bool

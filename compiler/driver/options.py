@@ -202,6 +202,12 @@ class CodeOptions:
         "accurate.",
         default=False,
     )
+    fast: bool = documented(
+        "Precision",
+        "Round rows to 8 bits instead of 16, with a scale for each block, before they are multiplied by matrices in "
+        "blocks of integers, as those of GGUF files are: llama.cpp does so. Faster and less accurate.",
+        default=False,
+    )
     tokenizer: FilePath | None = documented(  # noqa: RUF009
         "Output",
         "The tokenizer of a language model, which becomes a part of the library: a tokenizer.json of the package "
@@ -278,6 +284,8 @@ class CodeOptions:
                 f"the memory budget {self.memory_budget} is less than 1",
                 hint="it is a factor of the constants' size: 1 keeps it as it is, 1.25 lets it grow by a quarter",
             )
+        if self.fast and self.strict:
+            raise CompileError("the options fast and strict exclude each other", hint="leave out one of the two")
         if self.patches and self.checked:
             raise CompileError("kernels that compute a few rows at a time are not checked", hint="leave out --patches")
         if self.small and (self.profile or self.checked):

@@ -63,6 +63,7 @@ class Blocks:
         table: the elements of 8 bits that stored integers of 4 bits stand for; None where they are the elements.
         table_lanes: see :func:`byte_table_lanes`, or where floats are multiplied :func:`float_table_lanes`.
         is_float: whether integers of 8 bits are floats.
+        lower: what is subtracted from integers of 8 bits, so that 7 bits hold them; 0 where these do not.
     """
 
     bits: int
@@ -74,6 +75,7 @@ class Blocks:
     table: tuple[int, ...] | None = None
     table_lanes: int = 0
     is_float: bool = False
+    lower: int = 0
 
     @property
     def positions(self) -> int:
@@ -99,7 +101,7 @@ class Blocks:
     @property
     def _origin(self) -> int:
         """Returns the number that packing subtracts from the elements."""
-        return self._half if self.how is None or (self.how.signed and self.element_bits == 8) else 0
+        return self._half if self.how is None or (self.how.signed and self.element_bits == 8) else self.lower
 
     def pack(self, codes: np.ndarray, lanes: int) -> np.ndarray:
         """Codes `[N, blocks, bytes]`, the lowest bits of a byte first, as `packed` above, for vectors of `lanes`."""
@@ -110,8 +112,10 @@ class Blocks:
         if self.is_float:
             return pack_blocks(codes.view(np.int8), lanes)
         if self.bits == 8:
-            elements = (codes ^ np.uint8(0x80)).view(np.int8) if self._origin else codes
-            return pack_blocks(elements if self.how is None else elements.view("<i4").astype(np.int32), lanes)
+            elements = codes - np.uint8(self._origin)
+            if self.how is None:
+                return pack_blocks(elements.view(np.int8), lanes)
+            return pack_blocks(np.ascontiguousarray(elements).view("<i4").astype(np.int32), lanes)
         if self.how is None:
             signs = np.uint8(sum(self._half << position for position in range(0, 8, self.bits)))
             return pack_blocks(np.ascontiguousarray(codes ^ signs).view("<i4").astype(np.int32), lanes)
@@ -132,7 +136,7 @@ class Blocks:
         found = bytes_of(word, position, self.bits)
         if self.table is None:
             return found
-        return bytes_in_table(found, [code ^ self._origin for code in self.table], self.table_lanes)
+        return bytes_in_table(found, [(code - self._origin) & 0xFF for code in self.table], self.table_lanes)
 
     def number(self, word: tirx.Expr, position: tirx.Expr, look_up: bool) -> tirx.Expr:
         """Returns the element at a position of a word, float32; where bytes are not multiplied."""

@@ -6,8 +6,9 @@ t = take(permute_dims(w), i)
 
 e = experts(x, chosen, permute_dims(w))             →     e = multiply_chosen_blocks(chosen, x, pack(B), …)
 
-Where the target has an instruction for products of four bytes, x is rounded to as many bytes as the model lets it be,
-one or two:
+Where the target has an instruction for products of four bytes, or one that adds up two whose left factor has 7 bits, as
+integers of 2 and 4 bits have, and those of 8 bits whose limits are near enough, x is rounded to as many bytes as the
+model lets it be, one or two. With the latter instruction, magnitudes of other integers are multiplied by single bytes:
 
 r = max(abs(x)) / 127, for each block;  q = round(x / r);  y = multiply_blocks(q, …, r sum(q), r)
 
@@ -43,16 +44,19 @@ from nnefc.passes.compute.block_matmul import (
 )
 from nnefc.passes.compute.dot.dot_product import Multiplication, multiplication_of
 from nnefc.passes.compute.dot.packed_int4 import byte_table_lanes, float_table_lanes, looks_up_elements
+from nnefc.passes.compute.dot.quad_pairs import has_quad_pairs
 from nnefc.passes.compute.matmul import padded_rows
 from nnefc.passes.graph.fusion.fusion_patterns import FUSION, OpPattern
 from nnefc.passes.graph.quantized.packed_operands import packed_data
 from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_call, is_constant, shape_of
 from nnefc.passes.tir.dot.byte_split import LARGEST, split_bytes
+from nnefc.passes.tir.dot.dot_instructions import PMADDUBSW_PAIRS, PMADDUBSW_SIGNED, PMADDUBSW_SMALL
 from nnefc.symbolic.dims import element_count, expression
 from nnefc.targets.machine.cpu.target import Target
 
 _MIN = 1e-30  # the largest number of a block is taken to be no less
 _ENTRIES = 16  # of a table for codes of 4 bits
+_SMALL = (PMADDUBSW_SMALL, PMADDUBSW_PAIRS)
 
 
 __all__ = ["BlockMatrix", "matrix_in_blocks", "pack_block_matmul", "widen_blocks"]
@@ -130,6 +134,7 @@ class _Packer(Rewriter):
         super().__init__(mod)
         self._target, self._strict = target, strict
         self._tables: dict[relax.Constant, tuple[int, ...] | None] = {}
+        self._ranges: dict[relax.Constant, tuple[int, int]] = {}
         self._packed: dict[tuple[relax.Constant, Any], relax.Expr] = {}
         self._bytes: dict[tuple[relax.Expr, int, int], list[relax.Expr]] = {}
 
@@ -203,7 +208,9 @@ class _Packer(Rewriter):
         lanes = float_table_lanes(self._target) if how is None else byte_table_lanes(self._target)
         table = self._table(matrix) if lanes else None
         bits = matrix.bits if table is None else 4
-        return Blocks(bits, columns, points, how, looks_up, digits, table, lanes, matrix.is_float)
+        is_small = matrix.bits == 8 and how is not None and how.dot in _SMALL
+        lower = self._range(matrix)[0] if is_small else 0
+        return Blocks(bits, columns, points, how, looks_up, digits, table, lanes, matrix.is_float, lower)
 
     def _table(self, matrix: BlockMatrix) -> tuple[int, ...] | None:
         """Returns all elements of 8 bits that a matrix has, 16 with repetitions; None if they are more."""
@@ -218,7 +225,7 @@ class _Packer(Rewriter):
         """Returns the matrix as kernels read it; each of its tensors, which others may share, once for all of them."""
         data, *others = matrix.tensors
         lanes = self._target.block_lanes("float32")
-        order, factor = (blocks.bits, blocks.how, blocks.is_float), FLOAT_SCALE if blocks.is_float else 1
+        order, factor = (blocks.bits, blocks.how, blocks.is_float, blocks.lower), FLOAT_SCALE if blocks.is_float else 1
         if (data, order) not in self._packed:
             self._packed[data, order] = constant(blocks.pack(array_of(data), lanes))
         for part in others:
@@ -232,13 +239,33 @@ class _Packer(Rewriter):
         if matrix.is_float:
             return None, 1
         found = [multiplication_of(self._target, "int8", weights) for weights in ("uint8", "int8")]
-        how = next((how for how in found if how.terms == 4 and not how.offset), None)
+        how = next((how for how in found if how.terms == 4 and not how.offset), None) or self._of_small(matrix)
         if how is None or matrix.kernel[ROW_BYTES] == 1:
             return how, 1
         fits = matrix.block * ((1 << matrix.bits) - 1) * LARGEST < 1 << 31
-        quick = how.dot is not None and how.dot.intrinsics and how.dot.accumulates
+        quick = how.dot in _SMALL or (how.dot is not None and how.dot.intrinsics and how.dot.accumulates)
         may = matrix.kernel[ROW_BYTES] == 2 and not self._strict
         return (how, 2) if quick and fits and may else (None, 1)
+
+    def _of_small(self, matrix: BlockMatrix) -> Multiplication | None:
+        """Returns what multiplies bytes where no instruction adds up four products of any; None if nothing does."""
+        if not has_quad_pairs(self._target):
+            return None
+        lower, upper = self._range(matrix)
+        if upper - lower > 127:  # of one byte, the other factor is never -128
+            return Multiplication("int8", "int8", 0, PMADDUBSW_SIGNED) if matrix.kernel[ROW_BYTES] == 1 else None
+        of_half = matrix.block // 2 * (upper - lower) * 128  # the maximum that half of a block's products add up to
+        return Multiplication("int8", "uint8", 0, PMADDUBSW_PAIRS if of_half < 1 << 15 else PMADDUBSW_SMALL)
+
+    def _range(self, matrix: BlockMatrix) -> tuple[int, int]:
+        """Returns the limits of the stored integers."""
+        data = matrix.tensors[0]
+        if matrix.bits < 8:
+            return 0, (1 << matrix.bits) - 1
+        if data not in self._ranges:
+            codes = array_of(data)
+            self._ranges[data] = int(codes.min(initial=255)), int(codes.max(initial=0))
+        return self._ranges[data]
 
     def _in_bytes(self, left: relax.Expr, block: int, how: Multiplication, digits: int) -> list[relax.Expr]:
         """Rows rounded, as packed dot operands; the sum of what each block stands for, and its scale."""

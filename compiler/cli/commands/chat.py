@@ -67,6 +67,12 @@ _HELP = "/new begins another conversation, /help shows this, Ctrl-C ends a reply
     type=click.IntRange(min=0),
     help="For models with windows: how many of the last tokens can be forgotten without reading all again.",
 )
+@option(
+    "--fast",
+    group="Model",
+    is_flag=True,
+    help="For models: round rows to 8 bits before products, as llama.cpp does: faster and less accurate.",
+)
 @option("--threads", group="Loading", type=click.IntRange(min=1), help="The number of threads.  [default: all cores]")
 def chat(
     model: Path,
@@ -83,6 +89,7 @@ def chat(
     context: int | None,
     kv_cache: str | None,
     rewind: int | None,
+    fast: bool,
     threads: int | None,
 ) -> None:
     """Talk to MODEL: a library with a tokenizer, or a model's file, which is compiled and cached.
@@ -92,10 +99,11 @@ def chat(
     from nnefc.chat import ChatError, Conversation
     from nnefc.loader import load
 
+    own = {"context": context, "kv_cache": kv_cache, "rewind": rewind, "fast": fast or None}
     choice: Sampling = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
     choice |= {"min_p": min_p, "repetition_penalty": repetition_penalty}
     with (
-        opened_libraries(None, **given({"context": context, "kv_cache": kv_cache, "rewind": rewind})) as found,
+        opened_libraries(None, **given(own)) as found,
         load(found(model), threads=threads) as loaded,
     ):
         try:

@@ -281,6 +281,12 @@ _KEY_BYTES = 32
     help="For models that are compiled at the start: keep keys and values in 16 bits, in 8 bits, or in float32.",
 )
 @option(
+    "--fast",
+    group="Language models",
+    is_flag=True,
+    help="For models that are compiled at the start: round rows to 8 bits before products: faster and less accurate.",
+)
+@option(
     "--rewind",
     group="Language models",
     type=click.IntRange(min=0),
@@ -316,6 +322,7 @@ def serve_libraries(
     sequences: int,
     kv_cache: str | None,
     rewind: int | None,
+    fast: bool,
     **options: Any,
 ) -> None:
     """Serve each LIBRARY by the Open Inference Protocol (KServe v2), over HTTP and gRPC.
@@ -356,7 +363,7 @@ def serve_libraries(
         **options,
     )
     sys.setswitchinterval(_SWITCH_SECONDS)
-    own = {"context": context, "sequences": sequences, "kv_cache": kv_cache, "rewind": rewind}
+    own = {"context": context, "sequences": sequences, "kv_cache": kv_cache, "rewind": rewind, "fast": fast or None}
     compiled = given(own) if openai else {}
     texts = {name: path for (name, _), path in paths.items()} if openai else {}
     if openai and (len(texts) < len(paths) or not http):

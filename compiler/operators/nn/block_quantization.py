@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+import tvm
 from tvm import relax, te, tirx
 
 from nnefc.ir.attributes import ADDS_OFFSETS, DEQUANTIZES_BLOCKS, FLOAT_BLOCKS, MAY_BE_WIDE, ROW_BYTES
@@ -33,6 +34,7 @@ __all__ = [
     "in_blocks",
     "packed",
     "unpacked",
+    "with_rows_of_bytes",
 ]
 
 
@@ -198,6 +200,16 @@ class BlockDequantization(Operator):
         attrs |= {ADDS_OFFSETS: 1} if self.adds_offsets else {}
         attrs |= {FLOAT_BLOCKS: 1} if self.is_float else {}
         return at.compute(dequantized, *given, name="dequantize_blocks", attrs=attrs)
+
+
+def with_rows_of_bytes(mod: tvm.IRModule) -> tvm.IRModule:
+    """Allows products that may round their other factor to integers of 2 bytes to round it to 1 byte."""
+    found = {gv: func for gv, func in mod.functions.items() if func.attrs and func.attrs.get(ROW_BYTES, 0) == 2}
+    if found:
+        mod = tvm.IRModule(dict(mod.functions), attrs=mod.attrs)
+    for gv, func in found.items():
+        mod.update_func(gv, func.with_attr(ROW_BYTES, 1))
+    return mod
 
 
 @dataclass(frozen=True, eq=False)

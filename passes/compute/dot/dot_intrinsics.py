@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import tvm
 from tvm import tirx
@@ -17,9 +17,14 @@ from nnefc.passes.tir.dot.dot_instructions import (
     FLOAT16_ADD,
     FLOAT16_PAIRS,
     MIN_LANES,
+    PMADDUBSW_PAIRS,
+    PMADDUBSW_SIGNED,
+    PMADDUBSW_SMALL,
+    PMADDWD,
     PRODUCTS,
     RISCV_PRODUCTS,
     SUM_OF_FLOAT16,
+    SUM_OF_INT16,
     WIDENING_PAIRS,
     DotProduct,
 )
@@ -27,6 +32,10 @@ from nnefc.passes.tir.dot.riscv_vectors import function_text, use_riscv_vectors
 from nnefc.support.element_types import bits_of
 
 __all__ = ["llvm_text", "use_dot_products"]
+
+
+_SIGNS = {8: "llvm.x86.avx2.psign.b", 4: "llvm.x86.ssse3.psign.b.128"}
+"""LLVM's functions by lanes of int32: bytes with the signs of others, 0 where these are 0."""
 
 
 @functools.cache  # TVM refuses a second registration
@@ -38,6 +47,12 @@ def use_dot_products() -> None:
         if product in RISCV_PRODUCTS.values():
             continue
         lowering = _multiplied_float16 if product is FLOAT16_PAIRS else _lowering(product)
+        if product is PMADDUBSW_SMALL:
+            lowering = _lowering(product, _added_pairs)
+        if product is PMADDUBSW_SIGNED:
+            lowering = _lowering(product, _added_signed_pairs)
+        if product is PMADDUBSW_PAIRS:
+            lowering = _lowering(product, _paired_sums)
         if product.long is not None:
             lowering = _long_products(product, product.long)
         if product.single:
@@ -47,24 +62,74 @@ def use_dot_products() -> None:
     for dtype, name in EXTENDED.items():
         register_pure_operator(name, f"two {dtype} as two int16", _widening(dtype))
     register_pure_operator(SUM_OF_FLOAT16, "the sum of two float16", _sum_of_float16)
+    register_pure_operator(SUM_OF_INT16, "the sum of two int16", _sum_of_int16)
     register_pure_operator(FLOAT16_ADD, "a sum of float16 and one product", _added_product)
 
 
-def _lowering(product: DotProduct) -> Callable[[tvm.ir.Call], tirx.Expr]:
+def _lowering(product: DotProduct, emit: Callable[..., tirx.Expr] | None = None) -> Callable[[tvm.ir.Call], tirx.Expr]:
+    """By the instruction for a vector, which `emit` writes where it is several ones."""
+    instruction = emit or _instruction
+
     def lower(call: tvm.ir.Call) -> tirx.Expr:
         lanes = int(tvm.DataType(str(call.expr_ty().dtype)).lanes)
         intrinsic = dict(product.intrinsics).get(lanes)
         if intrinsic is not None:
-            return _instruction(product, intrinsic, lanes, *call.args)
+            return instruction(product, intrinsic, lanes, *call.args)
         minimum, of_minimum = min(product.intrinsics, default=(0, ""))
         if minimum and lanes % minimum == 0:
             parts = [list(range(first, first + minimum)) for first in range(0, lanes, minimum)]
             vectors = [[tirx.Shuffle([arg], part) for arg in call.args] for part in parts]
-            made = [_instruction(product, of_minimum, minimum, *vector) for vector in vectors]
+            made = [instruction(product, of_minimum, minimum, *vector) for vector in vectors]
             return tirx.Shuffle(made, list(range(lanes)))
         return _by_lanes(product, lanes, *call.args)
 
     return lower
+
+
+def _added_pairs(
+    _: DotProduct, multiply: str, lanes: int, total: tirx.Expr, left: tirx.Expr, right: tirx.Expr
+) -> tirx.Expr:
+    """Sums of two products in 16 bits, then those of neighbours in 32."""
+    return total + _added_neighbours(_products_of_pairs(multiply, lanes, left, right), lanes)
+
+
+def _added_signed_pairs(
+    _: DotProduct, multiply: str, lanes: int, total: tirx.Expr, left: tirx.Expr, right: tirx.Expr
+) -> tirx.Expr:
+    """The same of the magnitudes of the right operands, and of the left ones with the signs of these."""
+    dtype = f"int8x{4 * lanes}"
+    data, weights = (tirx.reinterpret(dtype, operand) for operand in (left, right))
+    magnitudes = tirx.max(weights, tirx.Broadcast(tirx.const(0, "int8"), 4 * lanes) - weights)
+    signed = tirx.call_llvm_pure_intrin(dtype, _SIGNS[lanes], data, weights)
+    return total + _added_neighbours(_products_of_pairs(multiply, lanes, magnitudes, signed), lanes)
+
+
+def _paired_sums(
+    _: DotProduct, multiply: str, lanes: int, total: tirx.Expr, left: tirx.Expr, right: tirx.Expr
+) -> tirx.Expr:
+    """Sums of two products, added to those of 16 bits."""
+    sums = tirx.reinterpret(f"int16x{2 * lanes}", total) + _products_of_pairs(multiply, lanes, left, right)
+    return tirx.reinterpret(f"int32x{lanes}", sums)
+
+
+def _products_of_pairs(multiply: str, lanes: int, left: tirx.Expr, right: tirx.Expr) -> tirx.Expr:
+    operands = [tirx.reinterpret(f"int8x{4 * lanes}", operand) for operand in (left, right)]
+    return tirx.call_llvm_pure_intrin(f"int16x{2 * lanes}", multiply, *operands)
+
+
+def _added_neighbours(pairs: tirx.Expr, lanes: int) -> tirx.Expr:
+    ones = tirx.Broadcast(tirx.const(1, "int16"), 2 * lanes)
+    return tirx.call_llvm_pure_intrin(f"int32x{lanes}", dict(PMADDWD.intrinsics)[lanes], pairs, ones)
+
+
+def _sum_of_int16(call: tvm.ir.Call) -> tirx.Expr:
+    """Neighbours in 32 bits."""
+    (total,) = call.args
+    lanes = int(tvm.DataType(str(call.expr_ty().dtype)).lanes)
+    if lanes in dict(PMADDWD.intrinsics):
+        return _added_neighbours(tirx.reinterpret(f"int16x{2 * lanes}", total), lanes)
+    shift = tirx.const(16, "int32") if lanes == 1 else tirx.Broadcast(tirx.const(16, "int32"), lanes)
+    return ((total << shift) >> shift) + (total >> shift)
 
 
 def _by_lanes(product: DotProduct, lanes: int, *args: tirx.Expr) -> tirx.Expr:
@@ -271,7 +336,17 @@ def _even_and_odd(vector: tirx.Expr, number: int) -> list[tirx.Expr]:
 
 
 def _by_arithmetic(product: DotProduct, total: tirx.Expr, left: tirx.Expr, right: tirx.Expr) -> tirx.Expr:
-    for term in range(product.terms):
+    if product is not PMADDUBSW_PAIRS:
+        return _added_terms(product, total, left, right, range(product.terms))
+    shift = tirx.const(16, "int32")
+    low = _added_terms(product, total, left, right, (0, 1)) & tirx.const(0xFFFF, "int32")
+    return (_added_terms(product, total >> shift, left, right, (2, 3)) << shift) | low
+
+
+def _added_terms(
+    product: DotProduct, total: tirx.Expr, left: tirx.Expr, right: tirx.Expr, terms: Sequence[int]
+) -> tirx.Expr:
+    for term in terms:
         total = total + _element(left, product.left, term) * _element(right, product.right, term)
     return total
 

@@ -18,13 +18,13 @@ from nnefc.passes.tir.dot.dot_instructions import (
     FLOAT16_PRODUCT,
     FLOAT16_SUM,
     FLOAT_MACHINES,
+    HALF_SUMS,
     LONGEST_FLOAT16_SUMS,
     MACHINES,
     PMADDWD,
     PRODUCTS,
     SMLAL,
     SMULL,
-    SUM_OF_FLOAT16,
     VMLAL_S8,
     VMULL_S8,
     WASM_DOT,
@@ -42,6 +42,7 @@ __all__ = [
     "byte_product",
     "convert",
     "float16_multiply_add",
+    "has_half_sums",
     "is_float16_product",
     "lane_type_of",
     "multiplication_of",
@@ -264,6 +265,11 @@ def float16_multiply_add(total: tirx.Expr, left: tirx.Expr, right: tirx.Expr) ->
     return tirx.call_intrin("float16", FLOAT16_ADD, total, left, right)
 
 
-def whole_sum(total: tirx.Expr) -> tirx.Expr:
-    """Returns the float32 that a sum of two float16 stands for."""
-    return tirx.call_intrin("float32", SUM_OF_FLOAT16, total)
+def has_half_sums(call: tirx.Expr) -> bool:
+    """Whether `call` adds to a sum that is two numbers of 16 bits."""
+    return is_dot_product(call) and call.op.name in HALF_SUMS
+
+
+def whole_sum(total: tirx.Expr, product: str) -> tirx.Expr:
+    """Returns the number that a sum of two numbers of 16 bits stands for: of products with the operator `product`."""
+    return tirx.call_intrin(PRODUCTS[product].sums, HALF_SUMS[product], total)

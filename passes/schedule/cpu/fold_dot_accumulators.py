@@ -3,8 +3,8 @@
     sum[i] = sum[i] + dot(0, a, b)     →     sum[i] = dot(sum[i], a, b)
 
 TE has no such reduction, and schedules divide only sums that are additions, so that it becomes one here. Where an
-instruction keeps two float16 instead of a float32 sum, what reads the sum gets both together. So does what reads a
-sum of numbers of two bytes, which becomes two sums:
+instruction keeps two numbers of 16 bits instead of a sum of 32, what reads the sum gets both added up. So does what
+reads a sum of numbers of two bytes, which becomes two sums:
 
     sum[i] = sum[i] + join_bytes(dot(0, h, b), dot(0, l, b))     →     high[i] = dot(high[i], h, b)
                                                                        sum[i] = dot(sum[i], l, b)
@@ -20,7 +20,7 @@ from tvm import s_tir, tirx
 from tvm.ir.expr import TensorLoad
 
 from nnefc.ir.rebuild import with_fields
-from nnefc.passes.compute.dot.dot_product import accumulated, of_float16, whole_sum
+from nnefc.passes.compute.dot.dot_product import accumulated, has_half_sums, whole_sum
 from nnefc.passes.tir.dot.byte_split import byte_parts_of, is_byte_split, join_bytes
 from nnefc.passes.tir.dot.dot_instructions import is_dot_product
 
@@ -30,26 +30,28 @@ __all__ = ["fold_dot_accumulators"]
 def fold_dot_accumulators(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """Returns a scheduled kernel whose sums of dot products accumulate."""
     func = _with_byte_products(func)
-    buffers: list[tirx.Var] = []
+    buffers: list[tuple[tirx.Var, str]] = []
+
+    def product_of(tensor: tirx.Var) -> str:
+        """Returns the operator that adds to two sums of 16 bits in a tensor; "" for other tensors."""
+        return next((product for buffer, product in buffers if buffer.same_as(tensor)), "")
 
     def find(stmt: tirx.BufferStore) -> tirx.BufferStore:
         made = _accumulating(stmt)
-        if not made.same_as(stmt) and of_float16(made.value):
-            buffers.append(stmt.buffer)
+        if not made.same_as(stmt) and has_half_sums(made.value):
+            buffers.append((stmt.buffer, made.value.op.name))
         return made
 
     def read(load: TensorLoad) -> tirx.Expr:
-        return whole_sum(load) if any(load.source.same_as(buffer) for buffer in buffers) else load
+        product = product_of(load.source)
+        return whole_sum(load, product) if product else load
 
     def accumulate(stmt: tirx.BufferStore) -> tirx.BufferStore:
         """Folds additions into dot products; what the sum itself reads is unchanged."""
         own = stmt.value
-        if not (of_float16(own) and any(stmt.buffer.same_as(buffer) for buffer in buffers)):
+        if not (has_half_sums(own) and product_of(stmt.buffer)):
             return stmt
-        total, left, right = own.args
-        return tirx.BufferStore(
-            stmt.buffer, tirx.call_intrin("float32", own.op.name, total.args[0], left, right), stmt.indices
-        )
+        return tirx.BufferStore(stmt.buffer, accumulated(own, own.args[0].args[0]), stmt.indices)
 
     made = tvm_ffi.structural_map(func, (tirx.BufferStore, find))
     if not buffers:

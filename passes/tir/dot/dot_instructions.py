@@ -5,6 +5,9 @@ instruction adds `Σ left[t] · right[t]` over the terms t of two of them to a s
 
     vpdpbusd(sum, left, right)    left: 4 × uint8, right: 4 × int8       AVX-512 VNNI, AVX-VNNI
     pmaddwd(sum, left, right)     left, right: 2 × int16                 SSE2, AVX2, AVX-512
+    pmaddubsw(sum, left, right)   left: 4 × uint8 of 7 bits, right: 4 × int8   AVX2: sums of two products in int16,
+                                                                       to which `pmaddwd` with ones adds neighbours
+    pmaddubsw_signed(sum, …)      left, right: 4 × int8, left > -128   AVX2: the same of magnitudes, by `psignb`
     i32x4.dot(sum, left, right)   left, right: 2 × int16                 WebAssembly with SIMD128
     relaxed_dot(sum, left, right) left: 4 × uint8 or int8, right: 4 × int8   WebAssembly with relaxed SIMD: what engines
                                                                        do with eight bits is asked for when one loads
@@ -34,7 +37,7 @@ int16, and are extended where they are read, by the operators `nnefc.extended_in
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import tvm
 from tvm import tirx
@@ -53,10 +56,14 @@ __all__ = [
     "FLOAT16_SUM",
     "FLOAT16_TOTAL",
     "FLOAT_MACHINES",
+    "HALF_SUMS",
     "LONGEST_FLOAT16_SUMS",
     "MACHINES",
     "MIN_LANES",
     "PMADDUBSW",
+    "PMADDUBSW_PAIRS",
+    "PMADDUBSW_SIGNED",
+    "PMADDUBSW_SMALL",
     "PMADDWD",
     "PRODUCTS",
     "QUAD_LIMITS",
@@ -65,6 +72,7 @@ __all__ = [
     "SMLAL",
     "SMULL",
     "SUM_OF_FLOAT16",
+    "SUM_OF_INT16",
     "VDPBF16PS",
     "VMLAL_S8",
     "VMULL_S8",
@@ -154,6 +162,18 @@ PMADDWD = DotProduct(
 )
 PMADDUBSW = DotProduct("nnefc.pmaddubsw", "uint8", "int8", ())
 """The operands of `quad_pair`, which is what multiplies them."""
+PMADDUBSW_SMALL = DotProduct(
+    "nnefc.pmaddubsw_small",
+    "uint8",
+    "int8",
+    ((8, "llvm.x86.avx2.pmadd.ub.sw"), (4, "llvm.x86.ssse3.pmadd.ub.sw.128")),
+    accumulates=False,
+)
+"""For left operands of 7 bits: sums of two products fit into int16."""
+PMADDUBSW_PAIRS = replace(PMADDUBSW_SMALL, name="nnefc.pmaddubsw_pairs")
+"""The same where an int16 holds a whole sum of so many: a sum is two of them, of two terms each."""
+PMADDUBSW_SIGNED = replace(PMADDUBSW_SMALL, name="nnefc.pmaddubsw_signed", left="int8")
+"""For left operands that are never -128: they get the signs of the right ones, whose magnitudes are multiplied."""
 
 WASM_DOT = DotProduct("nnefc.wasm_dot", "int16", "int16", ((4, "llvm.wasm.dot"),), accumulates=False)
 _WASM_UDOT, _WASM_SDOT = (
@@ -227,6 +247,9 @@ QUAD_PAIR = "nnefc.quad_pair"
 QUAD_LIMITS = 3
 
 SUM_OF_FLOAT16 = "nnefc.half_sum"
+SUM_OF_INT16 = "nnefc.int16_sum"
+HALF_SUMS = {FLOAT16_PAIRS.name: SUM_OF_FLOAT16, PMADDUBSW_PAIRS.name: SUM_OF_INT16}
+"""By products whose sums are two numbers of 16 bits, what adds both up."""
 FLOAT16_ADD = "nnefc.half_multiply_add"
 LONGEST_FLOAT16_SUMS = {FLOAT16_PAIRS.name: FLOAT16_SUM, FLOAT16_PRODUCT.name: FLOAT16_PART}
 _LONG = (SMULL, SMLAL, _UMULL, VMULL_S8, VMLAL_S8, _VMULL_U8)
@@ -234,6 +257,9 @@ _LONG = (SMULL, SMLAL, _UMULL, VMULL_S8, VMLAL_S8, _VMULL_U8)
 _PRODUCTS = (
     _VPDPBUSD,
     PMADDWD,
+    PMADDUBSW_SMALL,
+    PMADDUBSW_PAIRS,
+    PMADDUBSW_SIGNED,
     WASM_DOT,
     _WASM_UDOT,
     _WASM_SDOT,
