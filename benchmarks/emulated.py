@@ -79,7 +79,9 @@ _FLOATS = ("float32",)
 _EMULATED_ON: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
     "cortex-a76": ("cortex-a76", (*_ARM64, "cortex-a76"), ("float32", "float16", "int8")),
     "cortex-a53": ("cortex-a53", (*_ARM64, "cortex-a53"), ("float32", "int8")),
+    "neoverse-v1": ("neoverse-v1", (*_ARM64, "max,sve-default-vector-length=32"), ("float32", "int8")),
     "neoverse-v2": ("neoverse-v2", (*_ARM64, "max"), ("int8",)),
+    "apple-m4": ("apple-m4", (*_ARM64, "max,sme-default-vector-length=64"), ("float32", "int8")),
     "armv7": ("armv7-linux-gnueabihf", (*_ARM32, "cortex-a7"), ("float32", "int8")),
     "riscv64": ("riscv64-linux-gnu", (*_RISCV, "rv64"), _FLOATS),
     "riscv64gcv, 128 bits": ("riscv64gcv-linux-gnu", (*_RISCV, _RV64.format(128)), ("float32", "int8")),
@@ -91,8 +93,9 @@ networks execute the same instructions where RISC-V's vectors are longer."""
 _MILLION = 1e6
 _MORE = 10  # inferences of peers, in Python
 
-_PARTS = {"cortex-a76": "0xd0b", "cortex-a53": "0xd03", "neoverse-v2": "0xd4f"}
-"""Arm's numbers of processors, which peers read from /proc/cpuinfo: QEMU would show them this machine's."""
+_PARTS = {"cortex-a76": "0xd0b", "cortex-a53": "0xd03", "neoverse-v1": "0xd40", "neoverse-v2": "0xd4f"}
+"""Arm's numbers of processors, which peers read from /proc/cpuinfo: QEMU would show them this machine's. Peers are not
+run on others."""
 
 _PEERS = {"ncnn": "ncnn", "LiteRT": "ai_edge_litert", "onnxruntime": "onnxruntime"}
 """The columns after nnefc's, and their packages."""
@@ -124,7 +127,7 @@ def _of_peers(network: str, source: Path, target: str, numbers: str, peers: Path
     emulator = _EMULATED_ON[target][1]
     for peer in _PEERS:
         engine, ending = _ENGINES.get((peer, numbers), ("", ""))
-        if peers is None or not engine or emulator[0] != _ARM64[0]:
+        if peers is None or not engine or target not in _PARTS:
             yield "–"
             continue
         models = [peers / "models" / f"{network}{ending}"]

@@ -19,19 +19,29 @@ from nnefc.ir.kernel_calls import emit_te
 from nnefc.passes.compute.dot.dot_accumulate import filled_up, multiply_lanes, pack_columns, vector_elements
 from nnefc.passes.compute.dot.dot_product import Multiplication, multiplication_of
 from nnefc.passes.compute.dot.matrix_units import filled, in_tiles, paired_terms
-from nnefc.passes.compute.dot.pack_dot_operands import pack_dot_matrix
+from nnefc.passes.compute.dot.pack_dot_operands import pack_dot_matrix, packed_array
 from nnefc.passes.compute.dot.paired_weights import multiply_paired, pair_terms
 from nnefc.passes.compute.dot.quad_pairs import QUAD, by_quad_pairs, has_quad_pairs, multiply_quads, pair_quads
 from nnefc.passes.compute.matmul import multiply_packed, pack_right, pack_right_array, padded_rows, smallest_block
+from nnefc.passes.compute.outer_products import BLOCK
 from nnefc.passes.graph.fusion.fusion_patterns import FUSION, OpPattern
 from nnefc.passes.graph.quantized.byte_ranges import byte_range
-from nnefc.passes.graph.quantized.packed_operands import BYTES, NARROW, converted, packed_data, packed_weights
+from nnefc.passes.graph.quantized.packed_operands import (
+    BYTES,
+    NARROW,
+    converted,
+    packed_bytes,
+    packed_data,
+    packed_weights,
+)
 from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_call, is_constant, shape_of
+from nnefc.passes.legalize.outer_product_matmul import is_by_outer_products, multiply_by_outer_products
 from nnefc.symbolic.dims import Dimension, Size, dimension, expression, is_known, may_exceed
 from nnefc.targets.machine.cpu.target import Target
 
 __all__ = ["pack_low_precision_matmul"]
 
+_WORD = 4  # bytes that are one number of packed factors
 _FEW_ROWS = 3
 """Rows of a product that takes as long as its weights come from memory."""
 
@@ -56,6 +66,8 @@ class _Packer(Rewriter):
         is_whole = is_constant(right) and len(shape_of(right)) == 2
         if self._target.summed_bytes and is_whole and {str(arg.ty.dtype) for arg in call.args} <= set(BYTES):
             return self._summed(left, array_of(right))
+        if is_whole and is_by_outer_products(left, str(right.ty.dtype), shape_of(right)[-1], self._target):
+            return self._by_outer_products(left, array_of(right))
         in_quads = self._in_quads(left, array_of(right)) if is_whole else None
         if in_quads is not None:
             return in_quads
@@ -106,6 +118,13 @@ class _Packer(Rewriter):
             name="integer_matmul",
             attrs={FUSION: OpPattern.OUT_FUSABLE},
         )
+
+    def _by_outer_products(self, left: relax.Expr, right: np.ndarray) -> relax.Expr:
+        """Returns a product of bytes of any signs, four terms at a time."""
+        words = packed_bytes(self.builder, self._with_zeros(left, lambda depth: -depth % _WORD))
+        packed = constant(pack_right_array(packed_array(right, 0, _WORD), BLOCK))
+        types = (str(left.ty.dtype), str(right.dtype))
+        return multiply_by_outer_products(self.builder, words, packed, right.shape[1], types)
 
     def _in_quads(self, left: relax.Expr, right: np.ndarray) -> relax.Expr | None:
         """Returns a product by pairs of quads; None where others are faster."""

@@ -2,7 +2,8 @@
 
     y = matmul(x, W)     →     y = multiply_packed(x, pack(W))     # W[K, N] as [N / b, K, b]
 
-Large products with constants become seven products of submatrices (`passes/compute/strassen.py`) where that was chosen.
+Large products with constants become seven products of submatrices (`passes/compute/strassen.py`) where that was chosen,
+or outer products (`outer_product_matmul.py`) where the target has a unit for them.
 
 Constants are packed here, at compile time; a factor that is computed is packed by a kernel of its own, which fusion
 joins with the transposition that often comes before it.
@@ -32,6 +33,7 @@ from nnefc.passes.compute.matmul import (
     padded_rows,
     smallest_block,
 )
+from nnefc.passes.compute.outer_products import BLOCK
 from nnefc.passes.compute.strassen import combine_left, combine_right, multiply_submatrices
 from nnefc.passes.compute.tile_sizes import choose_tile
 from nnefc.passes.graph.algorithms.choose_matmul import constant_factor, multiplied_type
@@ -39,6 +41,7 @@ from nnefc.passes.graph.algorithms.fast_algorithms import FastAlgorithms
 from nnefc.passes.graph.fusion.fusion_patterns import FUSION, OpPattern
 from nnefc.passes.graph.quantized.narrow_constants import dequantized_for
 from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_call, is_constant, shape_of
+from nnefc.passes.legalize.outer_product_matmul import is_by_outer_products, multiply_by_outer_products
 from nnefc.symbolic.dims import element_count, size_hint
 from nnefc.targets.machine.cpu.target import Target
 
@@ -96,6 +99,9 @@ class _Packer(Rewriter):
         columns, rows = shape_of(right)[-1], shape_of(left)[-2]
         size = self._block_size(columns, str(right.ty.dtype))
         weights = constant_factor(right, len(shape_of(left)), self.definition)
+        if weights is not None and self._is_by_outer_products(left, weights):
+            packed = self._packed(weights, pack_right_array, BLOCK)
+            return multiply_by_outer_products(self.builder, left, packed, weights.shape[1], ("float32", "float32"))
         if weights is not None and self._algorithms.by_strassen(weights):
             return self._by_strassen(left, weights, size)
         if weights is not None:
@@ -117,7 +123,9 @@ class _Packer(Rewriter):
             if is_call(call, "matmul") and self._fits(*call.args):
                 left, right = call.args
                 weights = constant_factor(right, len(shape_of(left)), lambda expr: values.get(expr, expr))
-                if weights is not None and weights.size >= _MIN_TABLE and not self._algorithms.by_strassen(weights):
+                if weights is None or weights.size < _MIN_TABLE or self._is_by_outer_products(left, weights):
+                    continue
+                if not self._algorithms.by_strassen(weights):
                     found.append(_Factor(weights, self._block_size(weights.shape[1], str(right.ty.dtype))))
         return found
 
@@ -176,6 +184,11 @@ class _Packer(Rewriter):
             factor = weights.astype(multiplied_type(weights, self._target), copy=False)
             self._packed_constants[key] = constant(pack(factor, size))
         return self._packed_constants[key]
+
+    def _is_by_outer_products(self, left: relax.Expr, weights: np.ndarray) -> bool:
+        return str(left.ty.dtype) == multiplied_type(weights, self._target) == "float32" and is_by_outer_products(
+            left, "float32", weights.shape[1], self._target
+        )
 
     def _fits(self, left: relax.Expr, right: relax.Expr) -> bool:
         dtypes = {str(left.ty.dtype), str(right.ty.dtype)}

@@ -15,7 +15,7 @@ from nnefc.support.element_types import BYTES
 NARROW = (*BYTES, "bfloat16", "float16")
 """Types of operands that are packed."""
 
-__all__ = ["BYTES", "NARROW", "converted", "packed_data", "packed_weights"]
+__all__ = ["BYTES", "NARROW", "converted", "packed_bytes", "packed_data", "packed_weights"]
 
 
 def converted(builder: relax.BlockBuilder, data: relax.Expr, how: Multiplication) -> relax.Expr:
@@ -27,8 +27,11 @@ def converted(builder: relax.BlockBuilder, data: relax.Expr, how: Multiplication
 
 def packed_data(builder: relax.BlockBuilder, data: relax.Expr, how: Multiplication) -> relax.Expr:
     """Converted data, packed along their last axis, a multiple of the terms; single elements as they are."""
-    if how.terms == 1:
-        return data
+    return data if how.terms == 1 else packed_bytes(builder, data)
+
+
+def packed_bytes(builder: relax.BlockBuilder, data: relax.Expr) -> relax.Expr:
+    """Data packed along their last axis, which has full packed operands, whatever instruction multiplies them."""
     attrs = {FUSION: OpPattern.OPAQUE, SAME_BYTES: True}
     return emit_te(builder, pack_dot_operands, data, name="dot_operands", attrs=attrs)
 

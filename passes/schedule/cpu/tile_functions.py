@@ -2,7 +2,8 @@
 
     nnefc_tile_zero_0()     →     define … @nnefc_tile_zero_0() alwaysinline { call void @llvm.x86.tilezero(i8 0) … }
 
-The operations are those of `passes/tir/cpu/lower_amx_tiles.py`.
+The operations are those of `passes/tir/cpu/lower_amx_tiles.py`. On Arm there is one for a product of whole matrices,
+`nnefc_tile_fmopa` and the like: see `passes/tir/cpu/microkernels/aarch64_sme.py`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from tvm import tirx
 
 from nnefc.ir.rebuild import with_fields
 from nnefc.passes.tir.cpu.lower_amx_tiles import tile_calls
+from nnefc.passes.tir.cpu.microkernels.aarch64_sme import OUTER_PRODUCTS, outer_product_text
 from nnefc.targets.machine.cpu.matrix_units import AMX, TILE_PRODUCTS
 from nnefc.targets.machine.cpu.target import Target
 
@@ -49,8 +51,10 @@ def with_tile_functions(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 def _text(names: list[str]) -> str:
     """Returns the text of functions on tiles, given their names without `nnefc_tile_`."""
-    kinds = sorted({name.partition("_")[0] for name in names})
-    return "".join([*map(_declaration, kinds), *map(_definition, names)])
+    outer = [name for name in names if name in OUTER_PRODUCTS.values()]
+    others = [name for name in names if name not in outer]
+    kinds = sorted({name.partition("_")[0] for name in others})
+    return "".join([*map(_declaration, kinds), *map(_definition, others), *map(outer_product_text, outer)])
 
 
 def _declaration(kind: str) -> str:

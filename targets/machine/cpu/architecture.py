@@ -89,6 +89,7 @@ class Architecture:
             LLVM's names, that all have it. Such code runs with no other length.
         cpuinfo: how Linux' /proc/cpuinfo calls features that it does not call as LLVM does; none if it is not read.
         own: features that LLVM does not know, each with the one that it does, and that the code for it needs.
+        includes: features of which code uses no instructions but those of an older one that they include.
     """
 
     name: str
@@ -106,6 +107,7 @@ class Architecture:
     lengths: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     own: Mapping[str, str] = field(default_factory=dict)
     cpuinfo: Mapping[str, str] = field(default_factory=dict)
+    includes: Mapping[str, str] = field(default_factory=dict)
     hosted: bool = True
 
     def vectors(self, features: Set[str]) -> Vectors:
@@ -186,6 +188,8 @@ ARCHITECTURES = (
             *("dotprod", "fullfp16", "fp16fml", "bf16", "i8mm", "lse", "rdm", "sve", "sve2"),
             *(f"sve{n}" for n in _ARM_LENGTHS),
         ),
+        tiles=("sme",),
+        includes={f"sme2{version}": "sme" for version in ("", "p1", "p2")},
         lengths={"sve512": ("a64fx",), "sve256": ("neoverse-v1",)},
         cpuinfo={
             "dotprod": "asimddp",

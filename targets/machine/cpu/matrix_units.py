@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-__all__ = ["AMX", "ROW_PAIRS", "TILE_PRODUCTS", "MatrixUnit", "TileProduct"]
+__all__ = ["AMX", "ROW_PAIRS", "SME", "TILE_PRODUCTS", "MatrixUnit", "OuterProducts", "TileProduct"]
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,32 @@ class TileProduct:
     instructions: tuple[str, str]
 
 
+@dataclass(frozen=True)
+class OuterProducts:
+    """A unit that adds outer products of two vectors to a matrix in registers of its own.
+
+    Attributes:
+        feature: LLVM's, that a machine with it has.
+        lanes: of a vector that costs are estimated for; its length is known at run time.
+        product_cycles: from one outer product to the next.
+        begin_cycles: to enter and leave the mode that it works in.
+        moved: numbers that are packed, or stored, in a cycle.
+    """
+
+    feature: str
+    lanes: int
+    product_cycles: float
+    begin_cycles: int
+    moved: float
+
+    def cycles(self, rows: int, steps: int, columns: int, tasks: int, reading: float) -> float:
+        """Estimates the cycles of a product with so many steps of a sum, in so many calls; a factor comes from memory
+        in `reading`."""
+        tiles = -(-rows // self.lanes) * -(-columns // self.lanes)
+        moving = rows * (steps + columns) / self.moved
+        return max(tiles * steps * self.product_cycles, reading) + moving + tasks * self.begin_cycles
+
+
 AMX = MatrixUnit(16, 16, 16, 6, 1, {2: 2, 1: 4}, (8, 4, 1), block_bytes=64, registers=8, cycles=16)
 """Of x86: eight registers of 16 rows of 64 bytes, and a product of two whole ones every 16 cycles (Intel)."""
 
@@ -89,3 +115,7 @@ TILE_PRODUCTS = {
     "nnefc.udot": TileProduct("i8mm", ROW_PAIRS, ("ummla", "ummla")),
 }
 """By the operator of the instruction for vectors, see `passes/tir/dot/dot_instructions.py`."""
+
+SME = OuterProducts("sme", 16, 1.0, 500, 1.0)
+"""Of 64-bit Arm: matrices of 16 by 16 numbers where vectors have 512 bits, as on Apple M4, whose unit begins about one
+product of float32 in a cycle (estimate from published rates of GEMM; the other numbers are estimates too)."""

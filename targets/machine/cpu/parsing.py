@@ -246,9 +246,10 @@ def _cross(name: str, triple: str, cpu: str, attributes: tuple[str, ...] = ()) -
 
 
 def _warn_of_unused(name: str, architecture: Architecture, attributes: Sequence[str], used: Set[str]) -> None:
-    """Warns of features that a target asks for and no code here uses, such as those of matrices on Arm (SME)."""
+    """Warns of features that a target asks for and no code here uses, such as pointer authentication of Arm."""
     asked = {attribute[1:] for attribute in attributes if attribute[:1] == "+"}
     asked -= {attribute[1:] for attribute in architecture.attributes}
+    asked -= {newer for newer, older in architecture.includes.items() if older in used}
     unused = sorted(each for each in asked - used if not re.fullmatch(architecture.tuning, each))
     if unused:
         warn(f"target {name!r}: no code uses {', '.join(unused)} yet; the library is as it would be without")

@@ -24,7 +24,7 @@ static const struct {
 #if defined(__aarch64__)
     {"neon", AT_HWCAP, 1},     {"lse", AT_HWCAP, 8},  {"fullfp16", AT_HWCAP, 10}, {"rdm", AT_HWCAP, 12},
     {"dotprod", AT_HWCAP, 20}, {"sve", AT_HWCAP, 22}, {"fp16fml", AT_HWCAP, 23},  {"sve2", AT_HWCAP2, 1},
-    {"i8mm", AT_HWCAP2, 13},   {"bf16", AT_HWCAP2, 14},
+    {"i8mm", AT_HWCAP2, 13},   {"bf16", AT_HWCAP2, 14}, {"sme", AT_HWCAP2, 23},
 #else
     {"neon", AT_HWCAP, 12},    {"vfp4", AT_HWCAP, 16},    {"hwdiv-arm", AT_HWCAP, 17}, {"fullfp16", AT_HWCAP, 23},
     {"dotprod", AT_HWCAP, 24}, {"fp16fml", AT_HWCAP, 25}, {"bf16", AT_HWCAP, 26},      {"i8mm", AT_HWCAP, 27},

@@ -37,6 +37,7 @@ from nnefc.passes.graph.layout.blocked_layout import Blocked
 from nnefc.passes.graph.layout.layout_rewriter import LayoutRewriter, LayoutRule
 from nnefc.passes.graph.layout.padding_kernels import padded_tensor
 from nnefc.passes.graph.layout.rules.group_reads import Reads, merged_groups, reads_of, slot_by_slot
+from nnefc.passes.graph.layout.rules.outer_product_convolution import outer_product_convolution
 from nnefc.passes.graph.precision.use_16bit_floats import Float16Sums, powers_for
 from nnefc.passes.graph.quantized.narrow_constants import dequantized_for
 from nnefc.passes.graph.quantized.packed_operands import packed_data, packed_weights
@@ -147,6 +148,11 @@ def convolution(
         return _depthwise(layouts, data, filters.astype(np.float32, copy=False), sliding)
     if groups == 1:
         data, filters = _in_order(layouts, data, filters)
+        windows = (sliding.before, sliding.after, sliding.strides, sliding.dilation)
+        sizes = result_sizes(layouts.row_major_shape(data)[2:], filters.shape[2:], sliding)
+        made = outer_product_convolution(layouts, data, filters, windows, sizes, winograd is not None)
+        if made is not None:
+            return made
     if winograd is not None:
         return _by_winograd(layouts, data, filters.astype(np.float32, copy=False), sliding, winograd)
     layout = layouts.layout_of(data)

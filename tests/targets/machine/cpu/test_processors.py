@@ -56,7 +56,7 @@ SWITCHED_OFF = {
     "aarch64": """CONTEXTIDREL2 aes altnzcv am amvs brbe bti ccdp ccidx ccpp chk clrbhb complxnum crc cssc dit ecv
         el2vmsa el3 faminmax fgt flagm fp8 fp8dot2 fp8dot4 fp8fma fpac fptoint hbc hcx jsconv lor ls64 lse2 lut mec
         mops mpam mte nmi nv pan pan-rwv pauth perfmon predres rand ras rcpc rcpc-immo rcpc3 rme sb sel2 sha2 sha3 sm4
-        sme sme-b16b16 sme-f16f16 sme-f64f64 sme-i16i64 sme2 sme2p1 spe spe-eef specres2 specrestrict ssbs sve-aes
+        sme-b16b16 sme-f16f16 sme-f64f64 sme-i16i64 sme2 sme2p1 spe spe-eef specres2 specrestrict ssbs sve-aes
         sve-b16b16 sve-bitperm sve-sha3 sve-sm4 tlb-rmi tracev8.4 uaops vh wfxt xs""",
     "arm": "acquire-release aes crc crypto fp16 hwdiv mp ras sb sha2 trustzone v8 virtualization",
     "riscv64": """b experimental-zicfilp experimental-zicfiss h sha shcounterenw shgatpa shtvala shvsatpa shvstvala
