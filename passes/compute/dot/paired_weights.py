@@ -3,7 +3,8 @@
     vectors:   W[…, term, column]                     w0c0 w0c1 w0c2 w0c3   w1c0 w1c1 w1c2 w1c3
     pairs:     W[…, term / 2, column, term % 2]       w0c0 w1c0 w0c1 w1c1   w0c2 w1c2 w0c3 w1c3
 
-A register then has two dot operands of two columns as they are in memory: no instruction brings them together.
+A register then has two dot operands of two columns as they are in memory: no instruction brings them together. Where a
+pixel is one dot operand, as that of an image of three channels, they are those of two taps of a row of the filter.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from tvm import te, tirx
 from nnefc.passes.compute.blocked import multiply
 from nnefc.passes.compute.convolution import convolve
 from nnefc.passes.compute.matmul import multiply_packed
+from nnefc.symbolic.dims import dimension
 
-__all__ = ["convolve_paired", "multiply_paired", "pair_terms"]
+__all__ = ["convolve_paired", "convolve_paired_taps", "multiply_paired", "pair_terms"]
 
 
 def pair_terms(packed: np.ndarray, terms: int) -> np.ndarray:
@@ -36,6 +38,39 @@ def convolve_paired(
 ) -> te.Tensor:
     """Convolution without padding, as :func:`convolve`, with weights of :func:`pair_terms`."""
     return convolve(data, _Paired(weights), strides, dilation, groups, product)
+
+
+def convolve_paired_taps(
+    data: te.Tensor,
+    weights: te.Tensor,
+    strides: Sequence[int],
+    dilation: Sequence[int],
+    product: Callable[[tirx.Expr, tirx.Expr], tirx.Expr] = multiply,
+) -> te.Tensor:
+    """Convolution without padding of pixels of one dot operand; the taps of a row of the filter are next to each other.
+
+    Args:
+        data: `[N, 1, *spatial, 1]`.
+        weights: `[O blocks, *k, block]` as :func:`pair_terms` makes them: `[O blocks, *k, k / 2, block, 2]`.
+
+    Returns:
+        `[N, O blocks, *spatial, block]`.
+    """
+    batch, _, *sizes, _ = data.shape
+    filters, *kernel, columns, terms = weights.shape
+    taps = [*map(int, kernel[:-1]), int(kernel[-1]) * int(terms)]
+    reach = [(size - 1) * d + 1 for size, d in zip(taps, dilation, strict=True)]
+    spatial = [(dimension(e) - r) // s + 1 for e, r, s in zip(sizes, reach, strides, strict=True)]
+    axes = [te.reduce_axis((0, size), f"k{axis}") for axis, size in enumerate(kernel)]
+    term = te.reduce_axis((0, terms), "term")
+
+    def element(n: tirx.Var, o: tirx.Var, *tail: tirx.Var) -> tirx.Expr:
+        *position, lane = tail
+        moved = [*axes[:-1], axes[-1] * terms + term]
+        at = [p * s + t * d for p, s, t, d in zip(position, strides, moved, dilation, strict=True)]
+        return te.sum(product(data(n, 0, *at, 0), weights(o, *axes, lane, term)), axis=[*axes, term])
+
+    return te.compute((batch, filters, *spatial, columns), element, name="convolution")
 
 
 def multiply_paired(

@@ -152,6 +152,7 @@ def _unscaled(shift: np.ndarray, factor: np.ndarray) -> np.ndarray:
     return shift / np.where(factor == 0, 1, factor)
 
 
+_SAME = 1e-9  # of what a sum adds, which is computed in float64
 _MAX_STEPS = 64
 """Limits and moves between a sum and its quantization: of longer chains the last ones are computed as floats."""
 
@@ -228,9 +229,49 @@ class QuantizedSums:
 
     def _of_sum(self, sum_: ScaledSum, low: int, high: int) -> relax.Expr:
         """`Σ integers · factor`, rounded to steps of the grid, moved and cut."""
+        sum_ = self._without_byte(sum_)
         steps = self._emit(sum_.times(1 / self._grid.scale.astype(np.float64)).dequantized())
         cut = self._moved_and_cut if self._rewriter.with_limits else self._cut_and_moved
         return self._emit(relax.op.astype(cut(steps, low, high), self._dtype))
+
+    def _without_byte(self, sum_: ScaledSum) -> ScaledSum:
+        """Returns dequantized bytes that nothing else reads as the rounded floats that became bytes, without their zero
+        point: `int8(cut(round(x) + z)) · f - z · f` as `round(cut(x)) · f`."""
+        if len(sum_.terms) != 1 or not self._rewriter.used_once(sum_.terms[0][0]):
+            return sum_
+        ((data, factor),) = sum_.terms
+        found = self._rounded(data)
+        if found is None or not np.allclose(sum_.shift, -found[1] * factor, rtol=_SAME, atol=0):
+            return sum_
+        return ScaledSum(((self._emit(found[0]), factor),), np.zeros(()))
+
+    def _rounded(self, data: relax.Expr) -> tuple[relax.Expr, int] | None:
+        """Returns the float32 that bytes were made of by :meth:`_moved_and_cut`, less the zero point, and this one."""
+        definition, zero = self._rewriter.definition, 0
+        byte = definition(data)
+        whole = definition(byte.args[0]) if is_call(byte, "astype") else None
+        clip = definition(whole.args[0]) if is_call(whole, "astype") and str(whole.attrs.dtype) == "int32" else None
+        if not is_call(clip, "clip"):
+            return None
+        moved = definition(clip.args[0])
+        if is_call(moved, "add") and is_constant(moved.args[1]) and array_of(moved.args[1]).size == 1:
+            zero, moved = int(array_of(moved.args[1]).item()), definition(moved.args[0])
+        if not is_call(moved, "round") or not self._is_of_integers(moved.args[0]):
+            return None
+        low, high = (float(bound.value) - zero for bound in clip.args[1:])
+        whole = relax.op.round(relax.op.clip(moved.args[0], low, high))
+        return relax.op.astype(relax.op.astype(whole, "int32"), "float32"), zero
+
+    def _is_of_integers(self, expr: relax.Expr) -> bool:
+        """Whether a float is computed of integers and constants, and so never NaN."""
+        waiting, steps = [expr], 0
+        while waiting and steps < _MAX_STEPS:
+            call, steps = self._rewriter.definition(waiting.pop()), steps + 1
+            if is_call(call, "add", "multiply"):
+                waiting += [arg for arg in call.args if not is_constant(arg)]
+            elif not is_call(call, "astype") or "int" not in str(call.args[0].ty.dtype):
+                return False
+        return not waiting
 
     def _moved_and_cut(self, steps: relax.Expr, low: int, high: int) -> relax.Expr:
         """`int32(cut(round(x) + z))`."""

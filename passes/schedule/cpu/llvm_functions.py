@@ -18,7 +18,7 @@ from tvm import tirx
 from nnefc.ir.rebuild import with_fields
 from nnefc.passes.compute.dot.dot_intrinsics import llvm_text
 from nnefc.passes.schedule.cpu import tile_functions
-from nnefc.passes.tir.cpu.lower_i8mm import pair_calls
+from nnefc.passes.tir.cpu.lower_i8mm import LOADS, pair_calls
 from nnefc.passes.tir.cpu.widen_int8_loads import widening_text
 from nnefc.passes.tir.dot.dot_instructions import PRODUCTS
 from nnefc.targets.machine.cpu.matrix_units import ROW_PAIRS, TILE_PRODUCTS
@@ -65,9 +65,24 @@ define linkonce_odr hidden <4 x {sum_type}> @nnefc_pairs_{name}(<4 x {sum_type}>
 """
 
 
+def _load_of_pairs(name: str) -> str:
+    """Returns the text of a load of 32 bytes, of which each 16 are a row: one half of each. LLVM joins the two loads of
+    the same bytes."""
+    pair = "{ <2 x i64>, <2 x i64> }"
+    return f"""
+declare {pair} @llvm.aarch64.neon.ld2.v2i64.p0(ptr)
+define linkonce_odr hidden <4 x i32> @nnefc_pairs_{name}(ptr %p) alwaysinline {{
+  %r = call {pair} @llvm.aarch64.neon.ld2.v2i64.p0(ptr %p)
+  %h = extractvalue {pair} %r, {LOADS.index(name)}
+  %v = bitcast <2 x i64> %h to <4 x i32>
+  ret <4 x i32> %v
+}}
+"""
+
+
 _PAIRS = {
     name: _of_pairs(operator, name)
     for operator, product in TILE_PRODUCTS.items()
     if product.unit is ROW_PAIRS
     for name in product.instructions
-}
+} | {name: _load_of_pairs(name) for name in LOADS}

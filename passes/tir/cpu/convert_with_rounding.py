@@ -14,6 +14,9 @@ last of these lines keeps both limits before the conversion, unless the number i
     int8(int32(max(min(nearbyint(x) + 3, 127), -128)))    →     saturated(converted(x), 3)
 
 A byte that becomes a float or an int32 again, as that of a convolution that is added to another one, stays an int32.
+On Arm, a number of integers that is not negative, and becomes a float again, stays a float:
+
+    float32(converted(min(255, max(0, x))))    →     rounded(min(255, max(0, x)))
 
 Engines of WebAssembly take some eight instructions to convert what int32 may not hold, and 32-bit Arm as many to round.
 There, numbers between limits alone are rounded so: the sum with 3 · 2²² has them in its lowest bits, rounded to even as
@@ -46,8 +49,14 @@ _NAMES = {
 }
 _BY_SUM = _NAMES["wasm32"]
 _CONVERTED = "nnefc.converted_"
+_ROUNDED = "nnefc.rounded_to_even"
 _SATURATED = {dtype: f"nnefc.saturated_{dtype}" for dtype in ("int8", "uint8")}
 _SATURATING = {"int8": "llvm.aarch64.neon.sqxtn.v8i8", "uint8": "llvm.aarch64.neon.sqxtun.v8i8"}
+_FLIPPED = {
+    ("int8", -128): ("llvm.aarch64.neon.sqxtun.v4i16", "llvm.aarch64.neon.uqxtn.v8i8"),
+    ("uint8", 128): ("llvm.aarch64.neon.sqxtn.v4i16", "llvm.aarch64.neon.sqxtn.v8i8"),
+}
+"""Instructions that cut a number to bytes of the other sign, by the zero point that makes those of a type of them."""
 _AT_ONCE = 8
 """Bytes that Arm makes of numbers of 16 bits."""
 _MAX = 255
@@ -83,9 +92,21 @@ def convert_with_rounding(func: tirx.PrimFunc, architecture: str, lanes: int) ->
         number = RoundedNumber.of(cast.value)
         return cast if number is None else _cut_before(number, converted)
 
-    for kind, rewrite in ((tirx.LT, _of_unrounded), (tirx.Cast, _without_bytes), (tirx.Cast, change)):
+    rewrites = [(tirx.LT, _of_unrounded), (tirx.Cast, _without_bytes), (tirx.Cast, change)]
+    for kind, rewrite in (*rewrites, *([(tirx.Cast, _as_float)] if architecture == "aarch64" else [])):
         func = tvm_ffi.structural_map(func, (kind, rewrite))
     return func
+
+
+def _as_float(cast: tirx.Cast) -> tirx.Expr:
+    """Returns the float32 of a rounded number between limits that are not negative, as which it has the same bits."""
+    whole = cast.value
+    if str(cast.expr_ty().dtype) == "float32" and getattr(getattr(whole, "op", None), "name", "") == _NAMES["aarch64"]:
+        match whole.args[0]:
+            case tirx.Min(a=tirx.FloatImm(), b=tirx.Max(a=tirx.FloatImm() as low, b=number)):
+                if float(low.value) >= 0 and _is_of_integers(number):
+                    return tirx.call_intrin("float32", _ROUNDED, whole.args[0])
+    return cast
 
 
 def _of_unrounded(less: tirx.LT) -> tirx.LT:
@@ -212,6 +233,7 @@ def use_rounding_conversions() -> None:
     lowerings |= {_NAMES["aarch64"]: _on_arm, _NAMES["riscv64"]: _on_riscv, _BY_SUM: _by_sum}
     for name, lowering in lowerings.items():
         register_pure_operator(name, "a float32 rounded to int32", lowering)
+    register_pure_operator(_ROUNDED, "a float32 rounded to a whole one", _whole_on_arm)
     for dtype, name in _SATURATED.items():
         register_pure_operator(name, "the sum of two int32, cut to bytes", functools.partial(_cut_sum, dtype))
 
@@ -245,8 +267,18 @@ def _on_arm(call: tvm.ir.Call) -> tirx.Expr:
     return in_parts(x, 4, lambda part: tirx.call_llvm_pure_intrin("int32x4", name, part))
 
 
+def _whole_on_arm(call: tvm.ir.Call) -> tirx.Expr:
+    (x,) = call.args
+    dtype = str(call.expr_ty().dtype)
+    lanes = int(tvm.DataType(dtype).lanes)
+    return tirx.nearbyint(x) if lanes == 1 else tirx.call_llvm_pure_intrin(dtype, f"llvm.roundeven.v{lanes}f32", x)
+
+
 def _cut_sum(dtype: str, call: tvm.ir.Call) -> tirx.Expr:
-    """Returns the sum of a vector and a constant of few bits, by way of numbers of 16 bits."""
+    """Returns the sum of a vector and a constant of few bits, by way of numbers of 16 bits.
+
+    A zero point of 128 or -128 changes the sign of a byte: its highest bit is flipped, sixteen at a time.
+    """
     value, zero = call.args
     made = str(call.expr_ty().dtype)
     lanes = int(tvm.DataType(made).lanes)
@@ -259,16 +291,22 @@ def _cut_sum(dtype: str, call: tvm.ir.Call) -> tirx.Expr:
         )
         return (tirx.Min(tirx.Max(value, minimum), maximum) + added).astype(made)
 
+    flips = (dtype, moved) in _FLIPPED
+    to_half, to_byte = _FLIPPED.get((dtype, moved), ("llvm.aarch64.neon.sqxtn.v4i16", _SATURATING[dtype]))
+
     def eight(part: tirx.Expr) -> tirx.Expr:
         vectors = [tirx.Shuffle([part], list(range(first, first + 4))) for first in (0, 4)]
-        narrow = [tirx.call_llvm_pure_intrin("int16x4", "llvm.aarch64.neon.sqxtn.v4i16", half) for half in vectors]
+        narrow = [tirx.call_llvm_pure_intrin("int16x4", to_half, half) for half in vectors]
         both: tirx.Expr = tirx.Shuffle(narrow, list(range(_AT_ONCE)))
-        if moved:
+        if moved and not flips:
             added = tirx.Broadcast(tirx.const(moved, "int16"), _AT_ONCE)
             both = tirx.call_llvm_pure_intrin("int16x8", "llvm.aarch64.neon.sqadd.v8i16", both, added)
-        return tirx.call_llvm_pure_intrin(f"{dtype}x{_AT_ONCE}", _SATURATING[dtype], both)
+        return tirx.call_llvm_pure_intrin(f"{dtype}x{_AT_ONCE}", to_byte, both)
 
-    return in_parts(value, _AT_ONCE, eight)
+    made_of_parts = in_parts(value, _AT_ONCE, eight)
+    if not flips:
+        return made_of_parts
+    return made_of_parts ^ tirx.Broadcast(tirx.const(-128 if dtype == "int8" else 128, dtype), lanes)
 
 
 def _on_riscv(call: tvm.ir.Call) -> tirx.Expr:

@@ -37,7 +37,7 @@ def lower_fmin_fmax(func: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
     def change(node: tirx.Max | tirx.Min) -> tirx.Expr:
         dtype = str(node.expr_ty().dtype)
         name = next(name for name, (kind, _) in _OPERATORS.items() if isinstance(node, kind))
-        return tirx.call_intrin(dtype, name, node.a, node.b) if dtype in types else node
+        return tirx.call_intrin(dtype, name, node.a, node.b) if dtype.partition("x")[0] in types else node
 
     return tvm_ffi.structural_map(func, ((tirx.Max, tirx.Min), change))
 

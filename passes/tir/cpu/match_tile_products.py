@@ -7,7 +7,9 @@
 
 The loops carry annotations that name their roles; `passes/schedule/cpu/matrix_unit_tiles.py` makes them. They are
 lowered by `passes/tir/cpu/lower_amx_tiles.py` and `passes/tir/cpu/lower_i8mm.py`. What is not of this form stays as
-loops.
+loops. The loops that follow a product may be its `Epilogue`, which stores what becomes of each row of a tile:
+
+    for row in 32: C[row, 0:16] = f(S[row, 0:16])
 """
 
 from __future__ import annotations
@@ -19,12 +21,13 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir.expr import Call, TensorLoad
 from tvm.sym import Analyzer, detect_linear_equation
+from tvm.tirx.stmt import AllocBuffer
 
 from nnefc.ir.attributes import TAIL_ROWS, TILE_LOOP
 from nnefc.passes.tir.common.expressions import conjuncts, int64, is_number, substituted, variables_of
 from nnefc.passes.tir.common.peel_tail_tiles import hoist_condition
 
-__all__ = ["ProductLoops", "TileLoop", "TileOperand", "with_products"]
+__all__ = ["Epilogue", "FinishedTiles", "ProductLoops", "TileLoop", "TileOperand", "with_products"]
 
 
 class TileLoop:
@@ -38,9 +41,26 @@ Summed = Callable[["ProductLoops", Sequence[int], Sequence[tirx.For]], "tirx.Stm
 outermost first: the statements of the whole sum, from zero on; None to leave the loops."""
 
 
-def with_products(stmt: tirx.Stmt, summed: Summed) -> tirx.Stmt:
+Finished = Callable[["ProductLoops", Sequence[tirx.For], "Epilogue"], "FinishedTiles | None"]
+"""Given a product, the loops around it, and its epilogue: the statements of both; None to leave the epilogue."""
+
+
+@dataclass(frozen=True)
+class FinishedTiles:
+    """The sums of tiles with their epilogue.
+
+    Attributes:
+        before: statements before all tiles.
+        tile: the statements of tiles with so many rows each.
+    """
+
+    before: Sequence[tirx.Stmt]
+    tile: Callable[[Sequence[int]], tirx.Stmt]
+
+
+def with_products(stmt: tirx.Stmt, summed: Summed, finished: Finished | None = None) -> tirx.Stmt:
     """Returns the body of a flat kernel whose products in tiles are computed by other statements; else the
-    same object.
+    same object. Sums that nothing but an epilogue reads are computed together with it by `finished`, if it can.
     """
     found: list[tirx.For] = []
     tvm_ffi.structural_walk(stmt, (tirx.For, lambda loop: found.append(loop) if _is(loop, TileLoop.TILE) else None))
@@ -48,10 +68,12 @@ def with_products(stmt: tirx.Stmt, summed: Summed) -> tirx.Stmt:
         return stmt
     made: list[bool] = []
 
-    def change(seq: tirx.SeqStmt) -> tirx.SeqStmt:
-        parts = _in_tiles(list(seq.seq), summed)
+    def change(seq: tirx.SeqStmt) -> tirx.Stmt:
+        parts = _in_tiles(list(seq.seq), summed, finished)
         made.append(parts is not None)
-        return seq if parts is None else tirx.SeqStmt(parts)
+        if parts is None:
+            return seq
+        return tirx.SeqStmt(parts) if len(parts) > 1 else parts[0]
 
     changed = tvm_ffi.structural_map(stmt, (tirx.SeqStmt, change))
     return tvm_ffi.structural_map(changed, (tirx.For, hoist_condition)) if any(made) else stmt
@@ -61,7 +83,7 @@ def _is(stmt: tirx.Stmt, role: str) -> bool:
     return isinstance(stmt, tirx.For) and str(stmt.annotations.get(TILE_LOOP, "")) == role
 
 
-def _in_tiles(parts: list[tirx.Stmt], summed: Summed) -> list[tirx.Stmt] | None:
+def _in_tiles(parts: list[tirx.Stmt], summed: Summed, finished: Finished | None) -> list[tirx.Stmt] | None:
     """Statements that follow each other, with sums in tiles; None where there are none."""
     for position, part in enumerate(parts):
         around, loop = [], part
@@ -71,13 +93,41 @@ def _in_tiles(parts: list[tirx.Stmt], summed: Summed) -> list[tirx.Stmt] | None:
         if not isinstance(loop, tirx.For) or not position or not _is_zero(parts[position - 1]):
             continue
         product = ProductLoops.of(loop)
-        sums = None if product is None else [summed(product, rows, around) for rows in product.counts]
-        if product is None or sums is None or None in sums:
+        if product is None:
+            continue
+        before, after = parts[: position - 1], parts[position + 1 :]
+        epilogue = Epilogue.of(after[0], product) if finished and after else None
+        made = None
+        if finished and epilogue and not _is_used(product.sums.tensor, [*before, *after[1:]]):
+            made = finished(product, around, epilogue)
+        if made is not None:
+            kept = [part for part in before if not _allocates(part, product.sums.tensor)]
+            before, after = [*kept, *made.before], after[1:]
+        sums = [made.tile(rows) if made else summed(product, rows, around) for rows in product.counts]
+        if None in sums:
             continue
         whole = sums[0] if product.full is None else tirx.IfThenElse(product.full, *sums)
-        tail = _in_tiles(parts[position + 1 :], summed) or parts[position + 1 :]
-        return [*parts[: position - 1], whole, *tail]
+        return [*before, whole, *(_in_tiles(after, summed, finished) or after)]
     return None
+
+
+def _is_used(tensor: tirx.Var, parts: Sequence[tirx.Stmt]) -> bool:
+    """Whether statements outside a product and its epilogue may access its sums: those that do not allocate them do not
+    show all accesses."""
+    if not any(_allocates(part, tensor) for part in parts):
+        return True
+    used: list[bool] = []
+
+    loads = (TensorLoad, lambda load: used.append(load.source.same_as(tensor)))
+    stores = (tirx.BufferStore, lambda store: used.append(store.buffer.same_as(tensor)))
+    for part in parts:
+        tvm_ffi.structural_walk(part, loads)
+        tvm_ffi.structural_walk(part, stores)
+    return any(used)
+
+
+def _allocates(stmt: tirx.Stmt, tensor: tirx.Var) -> bool:
+    return isinstance(stmt, AllocBuffer) and bool(stmt.buffer.same_as(tensor))
 
 
 def _is_zero(stmt: tirx.Stmt) -> bool:
@@ -123,6 +173,8 @@ class ProductLoops:
         interleaved: whether the dot operands of a column of B follow each other, and not the columns.
         full: whether no row is beyond the end; None if that is always so.
         tail: how many rows there are where it is not.
+        row: the variable of the loop over rows.
+        conditions: under which a row is not beyond the end.
     """
 
     name: str
@@ -138,6 +190,8 @@ class ProductLoops:
     interleaved: bool
     full: tirx.Expr | None
     tail: int
+    row: tirx.Var
+    conditions: tuple[tirx.Expr, ...]
 
     @staticmethod
     def of(loop: tirx.For) -> ProductLoops | None:
@@ -182,7 +236,7 @@ class ProductLoops:
             stmt.value.op.name, of_rows, sizes[0], sizes[1], sizes[2], sizes[3],
             TileOperand(a.source, left[-1], left[0], left[2]), TileOperand(b.source, right[-1], right[0], right[2]),
             TileOperand(stmt.buffer, sums[-1], sums[0], sums[2]), sums[3], interleaved,
-            tirx.all(*full) if full else None, int(loops[3].annotations.get(TAIL_ROWS, 0)),
+            tirx.all(*full) if full else None, int(loops[3].annotations.get(TAIL_ROWS, 0)), row, tuple(conditions),
         )  # fmt: skip
 
     @property
@@ -193,6 +247,56 @@ class ProductLoops:
             counts.append(min(left, self.rows))
             left -= self.rows
         return [[self.rows] * self.tiles, *([] if self.full is None else [counts])]
+
+
+@dataclass(frozen=True)
+class Epilogue:
+    """Loops that store what becomes of each row of a tile, in vectors of all its columns.
+
+    Attributes:
+        row, lane: the variables of the loops over rows and columns.
+        columns: how many there are.
+        store: the statement in the loops.
+    """
+
+    row: tirx.Var
+    lane: tirx.Var
+    columns: int
+    store: tirx.BufferStore
+
+    @staticmethod
+    def of(stmt: tirx.Stmt, product: ProductLoops) -> Epilogue | None:
+        """Returns the loops as the epilogue of a product of one tile of rows; None where they are something else."""
+        loops: list[tirx.For] = []
+        conditions: list[tirx.Expr] = []
+        while not isinstance(stmt, tirx.BufferStore):
+            if isinstance(stmt, tirx.For) and isinstance(stmt.extent, tirx.IntImm) and is_number(stmt.min, 0):
+                loops.append(stmt)
+                stmt = stmt.body
+            elif isinstance(stmt, tirx.IfThenElse) and stmt.else_case is None:
+                conditions += conjuncts(stmt.condition)
+                stmt = stmt.then_case
+            else:
+                return None
+        if len(loops) != 2 or len(stmt.indices) != 1 or product.tiles != 1:
+            return None
+        (row, lane), (rows, columns) = ([loop.loop_var for loop in loops], [int(loop.extent) for loop in loops])
+        if rows != product.rows or loops[1].kind != tirx.ForKind.VECTORIZED or lane in variables_of(conditions):
+            return None
+        here = [substituted(condition, {row: product.row}) for condition in conditions]
+        same = len(here) == len(product.conditions) and all(
+            map(tvm_ffi.structural_equal, map(_simplified, here), map(_simplified, product.conditions))
+        )
+        return Epilogue(row, lane, columns, stmt) if same else None
+
+    def steps(self, index: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr, tirx.Expr] | None:
+        """Returns the strides of an index along rows and columns, and the constant part; None if it is not linear."""
+        found = _steps([index], (self.row, self.lane))
+        return None if found is None else (found[0], found[1], found[2])
+
+
+def _simplified(expr: tirx.Expr) -> tirx.Expr:
+    return Analyzer().simplify(expr)
 
 
 def _load(expr: tirx.Expr) -> TensorLoad | None:

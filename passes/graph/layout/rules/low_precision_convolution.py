@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 from tvm import relax, te, tirx
@@ -24,7 +25,7 @@ from nnefc.passes.compute.dot.depthwise_int16_sums import convolve_int16_sums, t
 from nnefc.passes.compute.dot.depthwise_int16x2 import convolve_rows, pack_rows
 from nnefc.passes.compute.dot.dot_product import Multiplication, byte_product, multiplication_of, pair_product
 from nnefc.passes.compute.dot.matrix_units import in_tiles, paired_terms
-from nnefc.passes.compute.dot.paired_weights import convolve_paired, pair_terms
+from nnefc.passes.compute.dot.paired_weights import convolve_paired, convolve_paired_taps, pair_terms
 from nnefc.passes.compute.dot.quad_pairs import (
     by_quad_pairs,
     convolve_quads,
@@ -90,8 +91,11 @@ def _dense(layouts: LayoutRewriter, padded: Padded, filters: np.ndarray, sliding
         return _window_sums(layouts, padded.data, filters, sliding, how, value)
     merged, groups = merged_groups(filters, sliding.groups, layouts.size)
     outputs, inputs = merged.shape[:2]
+    terms = paired_terms(how, layouts.target) if _has_several_pixels(layouts, padded, merged, sliding) else 0
     in_blocks: bool | None = False
     if groups == 1 and inputs < layouts.size and layouts.layout_of(padded.data) is None:
+        if terms and inputs <= how.terms and merged.shape[-1] > 1 and sliding.dilation[-1] == 1:
+            return _with_offset(layouts, _paired_taps(layouts, padded.data, merged, sliding, how, value), filters, how)
         source = _few_channels(layouts, padded.data, sliding, how, value)
     else:
         in_blocks = _by_whole_blocks(how, merged, layouts)
@@ -102,13 +106,35 @@ def _dense(layouts: LayoutRewriter, padded: Padded, filters: np.ndarray, sliding
         source = packed_data(layouts.builder, layouts.padded(data, sliding.before, sliding.after, value), how)
     block_in = layouts.size // how.terms if in_blocks else 0
     packed = pack_filter(packed_weights(merged, 1, how), block_in, layouts.size, groups)
-    terms = paired_terms(how, layouts.target) if _has_several_pixels(layouts, padded, merged, sliding) else 0
-    is_paired = bool(terms and block_in and block_in % terms == 0)
+    is_paired = terms > 0 and packed.shape[-2] % terms == 0
     order = to_constant(pair_terms(packed, terms) if is_paired else packed)
     steps, name = (sliding.strides, sliding.dilation), "integer_convolution"
     compute: Callable[..., te.Tensor] = convolve_paired if is_paired else convolve
     result = layouts.kernel(compute, source, order, *steps, groups, how.product, name=name)
     return _with_offset(layouts, layouts.as_blocked(result, outputs, groups), filters, how)
+
+
+def _paired_taps(
+    layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, sliding: Sliding, how: Multiplication, value: int
+) -> relax.Var:
+    """Returns a convolution of pixels of one dot operand in pairs of taps, of which there is one more if need be."""
+    terms, width = paired_terms(how, layouts.target), filters.shape[-1]
+    more = -width % terms
+    wider = np.pad(filters, [(0, 0)] * (filters.ndim - 1) + [(0, more)])
+    size = layouts.row_major_shape(data)[-1] + sliding.before[-1] + sliding.after[-1]
+    left = (size - width) % sliding.strides[-1] if is_known(size) else 0  # columns that no window reaches
+    sliding = replace(sliding, after=(*sliding.after[:-1], sliding.after[-1] + max(more - left, 0)))
+    packed = pack_filter(packed_weights(wider, 1, how), 0, layouts.size, 1)[:, 0, ..., 0, :]
+    result = layouts.kernel(
+        convolve_paired_taps,
+        _few_channels(layouts, data, sliding, how, value),
+        to_constant(pair_terms(packed, terms)),
+        sliding.strides,
+        sliding.dilation,
+        how.product,
+        name="integer_convolution",
+    )
+    return layouts.as_blocked(result, filters.shape[0])
 
 
 def _has_several_pixels(layouts: LayoutRewriter, padded: Padded, filters: np.ndarray, sliding: Sliding) -> bool:
