@@ -15,6 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import nnefc
 from nnefc.passes.compute.outer_products import takes_outer_products
+from nnefc.passes.tir.cpu.microkernels.aarch64_sme import OUTER_PRODUCTS, outer_product_text
 from nnefc.targets.machine.cpu.parsing import parse_target
 
 TARGET = "llvm -mtriple=aarch64-linux-gnu -mattr=+sme"
@@ -82,6 +83,13 @@ def test_each_kind_of_product_has_its_instruction_and_enters_streaming_mode_once
     text = "".join(path.read_text() for path in sorted(tmp_path.glob("*.s")))
     assert {name: text.count(f"\t{name}\t") for name in OUTER} == {"fmopa": 16, "smopa": 4, "umopa": 4, "usmopa": 4}
     assert text.count("\tsmstart") == text.count("\tsmstop") == sum(text.count(f"\t{name}\t") for name in OUTER) / 4
+
+
+def test_a_callers_matrix_and_vectors_are_saved_before_streaming_mode() -> None:
+    for instruction in OUTER_PRODUCTS.values():
+        text = outer_product_text(instruction)
+        assert text.index("mrs x9, S3_3_C13_C0_5") < text.index("str za[w12, 0]") < text.index("smstart")
+        assert all(f"~{{v{number}}}" in text for number in range(32))
 
 
 @pytest.mark.parametrize("bits", [128, 256, 512])
