@@ -30,7 +30,8 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # Stamps; locked packages have their own, so that they are installed and verified where others are.
 INSTALLED := $(VENV)/$(if $(LOCKED),locked,installed)
-PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --durations 10
+# Threads of NumPy's matrix products sleep while they have nothing to do.
+PYTEST := OPENBLAS_THREAD_TIMEOUT=4 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --durations 10
 
 # Tests start hundreds of Pythons: what each would parse again is kept, even where the environment says to keep nothing.
 unexport PYTHONDONTWRITEBYTECODE
@@ -82,8 +83,8 @@ style: $(INSTALLED)-lint
 # mypy does not follow the mapping of folders to packages in pyproject.toml, so it checks an installed tree.
 types: $(INSTALLED)-lint
 	@rm -rf build/lib build/bdist.* build/lint
-	@$(PIP) install --no-compile --no-deps --target build/lint .
-	@cd build/lint && ../../$(BIN)/mypy --strict --config-file ../../pyproject.toml -p nnefc
+	@$(PIP) install --no-compile --no-deps --no-build-isolation --target build/lint .
+	@cd build/lint && ../../$(BIN)/mypy --strict --cache-dir /dev/null --config-file ../../pyproject.toml -p nnefc
 
 dist: $(INSTALLED)-dist
 	@$(BIN)/python packaging/release.py dist

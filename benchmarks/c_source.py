@@ -73,7 +73,7 @@ def line(name: str, model: Path, dtype: str, form: str) -> Line:
     if given.scale is not None:
         steps = np.rint(_data(name) / np.float32(given.scale)) + given.zero_point
         data = {given.name: np.clip(steps, -128, 127).astype(np.int8)}
-    measured = run_on_board(artifact, data, target=BOARD)
+    measured = run_on_board(artifact, data, target=BOARD, flash=True)
     wanted = nnefc.compile(model, io=io).run(data)
     apart = max(float(np.abs(measured.outputs[k].astype(float) - v.astype(float)).max()) for k, v in wanted.items())
     sizes = measured.flash_bytes, artifact.description.workspace_bytes, measured.stack_bytes

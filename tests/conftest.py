@@ -6,9 +6,10 @@ import functools
 import gc
 import importlib
 import os
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import onnxruntime
 import pytest
@@ -18,11 +19,13 @@ from parts import files_of_part, part_asked_for
 from nnefc.support.file_cache import FileCache
 from nnefc.support.minimal_tvm import import_tvm
 from nnefc.targets.codegen.cuda.compiler import COMPILER_VARIABLE
+from nnefc.targets.machine.system import FileFormat
 
 os.environ.setdefault(COMPILER_VARIABLE, "nvrtc")  # which is several times as fast as nvcc
 os.environ["NNEFC_CACHE"] = "0"  # else sessions load what other versions of the compiler have made
 import_tvm()  # before anything imports all of it, which takes seconds where torch is installed
 compiling = importlib.import_module("nnefc.driver.compile")
+target = importlib.import_module("nnefc.targets.machine.cpu.target")
 VERIFY = "NNEFC_VERIFY"
 gc.disable()  # until all modules of tests are there: see below
 
@@ -34,11 +37,14 @@ def _with_exact_products(made: Any) -> Any:
     """Wraps the constructor of onnxruntime's sessions: products of uint8 and constant int8 are exact in all of them.
 
     On x86-64 without VNNI its kernels saturate sums of two such products at 16 bits, unless a session asks for others.
+    Where a test gives no options, there are no threads besides, which would wait for work in loops.
     """
 
     @functools.wraps(made)
     def wrapper(self: object, model: object, sess_options: Any = None, *args: Any, **keywords: Any) -> None:
         options = sess_options or onnxruntime.SessionOptions()
+        if sess_options is None:
+            options.intra_op_num_threads = 1
         try:
             options.get_session_config_entry(_EXACT)
         except RuntimeError:  # it is not there, and may be given once only
@@ -108,11 +114,31 @@ _ALWAYS_VERIFIED = ("spec",)
 """Tests among them whose programs are verified in every run; those of random graphs are too."""
 
 
-_SHARED_KERNELS = (
+_LANGUAGE_MODELS = (
     *("chat", "decoder", "gguf", "huggingface"),
     *("test_embeddings.py", "test_llm.py", "test_openai.py"),
 )
 """Tests of language models, whose small models have most of their kernels in common."""
+
+_KERNELS_ONCE = (
+    *_LANGUAGE_MODELS,
+    *("frontends", "operators", "conformance", "integrations", "quantizer"),
+    *("cli", "docs", "examples", "loader", "release", "serving", "tokenizer"),
+)
+"""Tests that compile networks as users do, and change nothing of how kernels become code."""
+
+_UNOPTIMIZED = (
+    *_KERNELS_ONCE,
+    *("comparison", "cuda", "driver", "graph", "inspect", "ir", "legalize", "plan", "runtime"),
+)
+"""Tests of what comes before the schedules, after the code, or in place of it. LLVM leaves its optimizations out there,
+which take half of the time of compiling."""
+
+_OF_CODE = (
+    *("test_artifact.py", "test_kernel_cache.py", "test_random_graphs.py", "test_reproducible.py", "test_set_order.py"),
+    *("test_operators_block_quantized.py", "test_operators_integer_products.py", "test_small_groups.py"),
+)
+"""Tests among them that look at machine code, or try all of the compiler on random graphs."""
 
 
 def _is_quick(config: pytest.Config) -> bool:
@@ -120,19 +146,74 @@ def _is_quick(config: pytest.Config) -> bool:
     return bool(config.getoption("markexpr", "") == "not slow")
 
 
+def _parts(path: Path) -> set[str]:
+    """The folders and the file of a test, and `cuda` where its name has the word."""
+    return {*path.relative_to(Path(__file__).parent).parts, *(["cuda"] if "_cuda" in path.name else [])}
+
+
+class _KernelsOfThisRun(FileCache):
+    """Kernels that this process has compiled, and those of language models that the others have."""
+
+    _known: ClassVar[dict[str, bytes]] = {}
+
+    def __init__(self, folder: Path, has_files: bool) -> None:
+        """`has_files`: whether kernels are also exchanged with other processes, in files."""
+        super().__init__(folder, 1 << 30)
+        self._has_files = has_files
+
+    def read(self, name: str) -> bytes | None:
+        """Returns a kernel; None if it is not there."""
+        found = self._known.get(name)
+        if found is None and self._has_files:
+            found = super().read(name)
+            if found is not None:
+                self._known[name] = found
+        return found
+
+    def add_contents(self, contents: Mapping[str, bytes]) -> None:
+        """Adds kernels."""
+        self._known.update(contents)
+        if self._has_files:
+            super().add_contents(contents)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _code_without_optimizations(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Has LLVM leave its optimizations out, where tests are not about code and slow ones do not run.
+
+    Not for Windows and machines without a system: linkers miss there what TVM declares, and unoptimized code names.
+    """
+    parts = _parts(request.path)
+    if not _is_quick(request.config) or not parts & {*_UNOPTIMIZED} or parts & {*_OF_CODE}:
+        yield
+        return
+    level, configured, one_at_a_time = target.OPTIMIZATION_LEVEL, target.Target.to_tvm, threading.Lock()
+
+    def to_tvm(self: Any) -> Any:
+        with one_at_a_time:
+            target.OPTIMIZATION_LEVEL = level if self.format is FileFormat.PE or not self.hosted else 0
+            return configured(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(target, "OPTIMIZATION_LEVEL", level)  # so that it is set back
+        patch.setattr(target.Target, "to_tvm", to_tvm)
+        yield
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _kernels_of_this_run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Caches the kernels of language models for this run of the tests, in all its processes.
+    """Caches kernels for this run of the tests; those of language models in all its processes.
 
     Where slow tests run too, each network compiles all its own.
     """
-    parts = {*request.path.relative_to(Path(__file__).parent).parts}
-    if not (_is_quick(request.config) and parts & {*_SHARED_KERNELS}):
+    parts = _parts(request.path)
+    if not _is_quick(request.config) or not parts & {*_KERNELS_ONCE} or parts & {*_OF_CODE}:
         yield
         return
     folder = tmp_path_factory.getbasetemp()
     folder = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
-    files, configured = FileCache(folder / "kernels", 1 << 30), compiling.kernel_files
+    files = _KernelsOfThisRun(folder / "kernels", bool(parts & {*_LANGUAGE_MODELS}))
+    configured = compiling.kernel_files
 
     def kernel_files(cache: Any = None) -> FileCache | None:
         return configured(cache) if cache is not None or os.environ.get("NNEFC_CACHE") != "0" else files
@@ -145,7 +226,7 @@ def _kernels_of_this_run(request: pytest.FixtureRequest, tmp_path_factory: pytes
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Verify programs after each pass where tests are about passes and operators, also for what fixtures compile."""
-    parts = {*item.path.relative_to(Path(__file__).parent).parts}
+    parts = _parts(item.path)
     if _is_quick(item.config) and parts & {*_VERIFIED_IF_SLOW} and not parts & {*_ALWAYS_VERIFIED}:
         os.environ[VERIFY] = "0"
     else:

@@ -71,12 +71,14 @@ def write_freestanding_archive(
         write_image(constants, image, weights)
     with temporary_folder("nnefc-link-") as folder:
         whole, arena = folder / f"{prefix}.o", folder / f"{prefix}_arena.o"
-        inputs = [*map(str, objects), *_compiled(compiler, folder, description, arena, image)]
+        inputs = [*map(str, objects), *_sources(folder, description, image)]
         if constants is not None and image is None:
-            inputs.append(_constants_object(folder, constants, prefix, compiler))
+            inputs += _constants(folder, constants, prefix)
         script = folder / "discard.ld"
         script.write_text(_SCRIPT)
         run_compiler([*compiler, "-nostdlib", "-r", "-T", str(script), *inputs, "-o", str(whole)], folder)
+        (folder / "arena.S").write_text(arena_source(description), encoding="utf-8")
+        run_compiler([*compiler, "-c", str(folder / "arena.S"), "-o", str(arena)], folder, "the compiler failed")
         hide_symbols(whole, freestanding_functions(description, image))
         archive([whole, arena], path)
     path.with_name(f"{prefix}.h").write_text(freestanding_header(description, image), encoding="utf-8")
@@ -89,26 +91,18 @@ def _image(objects: Sequence[Path], constants: Constants, description: LibraryDe
     return WeightsImage(identity, HEADER_BYTES + constants.size, ARENA_ALIGNMENT)
 
 
-def _compiled(
-    compiler: Sequence[str], folder: Path, description: LibraryDescription, arena: Path, image: WeightsImage | None
-) -> list[str]:
-    """Objects of the functions and the runtime; that of the arena is written to its position."""
-    sources = {"model.c": freestanding_source(description, image), "arena.S": arena_source(description)}
-    for name, text in sources.items():
-        (folder / name).write_text(text, encoding="utf-8")
-    runtime = sorted((RUNTIME / "bare").glob("*.c"))
-    positions = {folder / "model.c": folder / "model.o", folder / "arena.S": arena}
-    positions |= {source: folder / f"runtime_{source.stem}.o" for source in runtime}
-    for source, position in positions.items():
-        run_compiler([*compiler, "-c", str(source), "-o", str(position)], folder, "the compiler failed")
-    return [str(position) for position in positions.values() if position != arena]
+def _sources(folder: Path, description: LibraryDescription, image: WeightsImage | None) -> list[str]:
+    """Returns the C files of the functions and of the runtime."""
+    model = folder / "model.c"
+    model.write_text(freestanding_source(description, image), encoding="utf-8")
+    return [str(model), *map(str, sorted((RUNTIME / "bare").glob("*.c")))]
 
 
-def _constants_object(folder: Path, constants: Constants, prefix: str, compiler: Sequence[str]) -> str:
-    image, content = folder / "constants.o", constants.save(folder / "constants.bin")
-    definitions = [
+def _constants(folder: Path, constants: Constants, prefix: str) -> list[str]:
+    """Returns the constants as a source in assembly, with its definitions."""
+    content = constants.save(folder / "constants.bin")
+    return [
         f'-DNNEFC_CONSTANTS="{c_string(os.fsencode(content.resolve()))}"',
         f"-DNNEFC_NAME={prefix}_constants",
+        str(_CONSTANTS),
     ]
-    run_compiler([*compiler, *definitions, "-c", str(_CONSTANTS), "-o", str(image)], folder)
-    return str(image)

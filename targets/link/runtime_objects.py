@@ -28,6 +28,14 @@ _LOG = logging.getLogger(__name__)
 SHARED = ("", "machine", "threads")
 """Folders of the runtime whose files all libraries share, but for what a device or a small library leaves out."""
 
+_TOGETHER = (
+    SHARED,
+    ("run_control", "log", "shared_threads", "states", "profile", "levels", "selection", "checked"),
+    ("open",),
+    ("text",),
+)
+"""Folders whose files are compiled as one: in each group, all that is in a file has a name of its own."""
+
 _CHECKSUM_BYTES, _SIZE_BYTES = 32, 8
 
 _NOTE = "compiling the runtime and the C library: once for each kind of machine"
@@ -37,12 +45,12 @@ _NOTE_WITHOUT_CACHE = "compiling the runtime: each time, for there is no cache t
 def runtime_objects(
     sources: Sequence[Path], headers: Path, command: Sequence[str], folder: Path, joined: bool
 ) -> list[Path]:
-    """Objects of C files of the runtime: one of those that all libraries share, and one of each other file.
+    """Objects of C files of the runtime: one of each group of `_TOGETHER`, and one of each other file.
 
     Together they compile in a third of the time: one compiler is started, and reads the headers once.
 
     Args:
-        sources: the C files, each of another name; those of `SHARED` have names of their own for all that is in them.
+        sources: the C files, each of another name.
         headers: the folder, where what they include is found.
         command: zig's, with all options that say how to compile.
         folder: where the objects are put, and what else the compiler writes.
@@ -52,28 +60,43 @@ def runtime_objects(
         CompileError: the compiler cannot be run, or fails.
         OSError: `folder` cannot be written.
     """
-    shared = {headers / folder for folder in SHARED}
-    together = [source for source in sources if source.parent in shared]
-    units = [*([together] if together else []), *([source] for source in sources if source not in together)]
-    each = [folder / f"runtime_{last.stem}.o" for *_, last in units]
-    objects = [folder / "runtime.o"] if joined else each
-    kept = _kept(_digest(sources, headers, [*command, *["-r"] * joined]))
+    units = _units(sources, headers)
+    names = [f"runtime_{last.stem}" for *_, last in units]
+    objects = [folder / "runtime.o"] if joined else [folder / f"{name}.o" for name in names]
+    kept = _kept(_digest(sources, headers, [*command, *["-r"] * joined, *names]))
     if kept is None or not _unpacked(kept, objects):
         _LOG.info(_NOTE if kept is not None else _NOTE_WITHOUT_CACHE)
         words = [*command, f"-I{headers}"]
+        files = [_one_file(unit, headers, folder / f"{name}.c") for unit, name in zip(units, names, strict=True)]
+        if joined:  # one compiler is started for all, and links them
+            run_compiler([*words, "-r", *map(str, files), "-o", str(objects[0])], folder)
+        else:
 
-        def compiled(unit: Sequence[Path], output: Path) -> None:
-            *first, last = unit
-            included = [word for source in first for word in ("-include", source.relative_to(headers).as_posix())]
-            run_compiler([*words, *included, "-c", str(last), "-o", str(output)], folder)
+            def compiled(file: Path, output: Path) -> None:
+                run_compiler([*words, "-c", str(file), "-o", str(output)], folder)
 
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            list(pool.map(compiled, units, each))
-        if joined:
-            run_compiler([*words, "-r", *map(str, each), "-o", str(objects[0])], folder)
+            with ThreadPoolExecutor(os.cpu_count()) as pool:
+                list(pool.map(compiled, files, objects))
         if kept is not None:
             _keep(objects, kept)
     return objects
+
+
+def _units(sources: Sequence[Path], headers: Path) -> list[list[Path]]:
+    """Returns the files of each group of folders, and each other file by itself."""
+    groups = [{headers / folder for folder in folders} for folders in _TOGETHER]
+    together = [[source for source in sources if source.parent in group] for group in groups]
+    others = [source for source in sources if not any(source in unit for unit in together)]
+    return [*filter(None, together), *([source] for source in others)]
+
+
+def _one_file(unit: Sequence[Path], headers: Path, path: Path) -> Path:
+    """Returns the only file of a unit, or writes one that includes all of them."""
+    if len(unit) == 1:
+        return unit[0]
+    lines = [f'#include "{source.relative_to(headers).as_posix()}"' for source in unit]
+    path.write_text("\n".join([*lines, ""]), encoding="utf-8")
+    return path
 
 
 def joined_sources(sources: Sequence[Path], headers: Path, folder: Path) -> list[Path]:

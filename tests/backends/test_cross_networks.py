@@ -110,13 +110,13 @@ def sampled_cases() -> list[Case]:
     ]
 
 
-# Every kernel runs on one 64-bit and on one 32-bit machine; what differs on the others is the system and the vectors.
+# Every kernel runs on one of the machines, of which two have 64 bits and two 32; a few run on Windows, too.
 SHARES = {
-    "aarch64": slice(1, None, 2),
-    "armv7": slice(0, None, 2),
-    "wasm32": slice(1, None, 2),
-    "riscv64gcv": slice(0, None, 2),
-    "windows": slice(2, None, 5),
+    "aarch64": slice(0, None, 4),
+    "armv7": slice(1, None, 4),
+    "riscv64gcv": slice(2, None, 4),
+    "wasm32": slice(3, None, 4),
+    "windows": slice(2, None, 8),
 }
 
 
@@ -134,14 +134,11 @@ def test_random_networks_have_the_right_values(machine: Machine) -> None:
     check_on(machine, [random_case(seed, steps=8) for seed in range(first, first + 3)])
 
 
-# One of each word size, system and way to link; the runtime itself is tried on others too.
-DYNAMIC_SIZES_ON = {"aarch64", "armv7-opened", "wasm32", "windows"}
+# One of each word size; the runtime itself is tried on others too.
+DYNAMIC_SIZES_ON = {"aarch64", "wasm32"}
 
 
-@pytest.mark.parametrize(
-    "machine", [m for m in MACHINES if m.name in DYNAMIC_SIZES_ON], ids=lambda m: m.name, indirect=True
-)
-@pytest.mark.sample(3)
+@pytest.mark.parametrize("machine", machines({m.name for m in MACHINES} - DYNAMIC_SIZES_ON), indirect=True)
 def test_one_library_takes_every_size(machine: Machine) -> None:
     """A product in tiles with a remainder, and rows of dynamic length."""
     rng = np.random.default_rng(3)
@@ -169,7 +166,7 @@ def digit() -> tuple[np.ndarray, int, np.ndarray]:
 
 
 @pytest.mark.parametrize("machine", machines({each.name for each in MACHINES} - ALIKE), indirect=True)
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 def test_a_digit_is_recognized(machine: Machine) -> None:
     image, label, expected = digit()
     probability = run_on(machine, nnefc.compile(DIGITS / "model.nnef", machine.target), {"image": image})["probability"]

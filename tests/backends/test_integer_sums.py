@@ -80,9 +80,10 @@ def network(rng: np.random.Generator, step: int = 1) -> tuple[onnx.ModelProto, d
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), inputs
 
 
+@pytest.mark.parametrize("step", [2, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.sample(1)
-def test_sums_of_products_are_exact(machine: Machine, tmp_path: Path) -> None:
-    model, inputs = network(np.random.default_rng(20))
+def test_sums_of_products_are_exact(machine: Machine, step: int, tmp_path: Path) -> None:
+    model, inputs = network(np.random.default_rng(20), step)
     onnx.save(model, tmp_path / "sums.onnx")
     found = run_on(machine, nnefc.compile(tmp_path / "sums.onnx", machine.target), inputs)
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
@@ -155,10 +156,16 @@ def engine() -> Machine:
     return machine
 
 
-@pytest.mark.parametrize("target", ["wasm32-relaxed-udot", pytest.param("wasm32-relaxed-sdot", marks=pytest.mark.slow)])
-def test_relaxed_dot_products_are_exact_or_refused(target: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("target", "step"),
+    [
+        ("wasm32-relaxed-udot", 4),
+        *(pytest.param(f"wasm32-relaxed-{dot}", 2, marks=pytest.mark.slow) for dot in ("udot", "sdot")),
+    ],
+)
+def test_relaxed_dot_products_are_exact_or_refused(target: str, step: int, tmp_path: Path) -> None:
     machine = replace(engine(), command=with_relaxed_simd())
-    model, inputs = network(np.random.default_rng(22), step=2)
+    model, inputs = network(np.random.default_rng(22), step)
     onnx.save(model, tmp_path / "sums.onnx")
     artifact = nnefc.compile(tmp_path / "sums.onnx", target)
     artifact.emit("asm", tmp_path)

@@ -77,7 +77,7 @@ class Measured:
         outputs: by name.
         instructions: of a run after the first, to some tens; 0 where none are counters.
         stack_bytes: that it used; 0 likewise.
-        flash_bytes: code and constants of the network, as far as the program has them.
+        flash_bytes: code and constants of the network, as far as the program has them; 0 where that is not asked.
         program: the file.
     """
 
@@ -88,7 +88,11 @@ class Measured:
 
 
 def run_on_board(
-    artifact: Artifact, inputs: Mapping[str, np.ndarray], folder: Path | None = None, target: str = ""
+    artifact: Artifact,
+    inputs: Mapping[str, np.ndarray],
+    folder: Path | None = None,
+    target: str = "",
+    flash: bool = False,
 ) -> Measured:
     """Link a network into a program and run it once, in a folder that is kept if it is given.
 
@@ -97,16 +101,19 @@ def run_on_board(
         inputs: by name.
         folder: where files are written.
         target: the target whose board runs it, for C source.
+        flash: whether the bytes of the network are measured, by a second program without it.
     """
     if folder is None:
         with tempfile.TemporaryDirectory(prefix="nnefc-board-") as name:
-            return run_on_board(artifact, inputs, Path(name), target)
+            return run_on_board(artifact, inputs, Path(name), target, flash)
     board = BOARDS[target or artifact.target.name]
     program = program_of(artifact, inputs, folder, board)
     done = subprocess.run([*board.command, str(program)], capture_output=True, timeout=300, check=False)
     assert done.returncode == 0, f"{board.name} ended with {done.returncode}: {done.stderr.decode()}"
-    empty = _linked(artifact, folder, board, _HERE / "nothing.c")
-    return _read(artifact, done.stdout, board, stored_bytes(program) - stored_bytes(empty))
+    size = 0
+    if flash:
+        size = stored_bytes(program) - stored_bytes(_linked(artifact, folder, board, _HERE / "nothing.c"))
+    return _read(artifact, done.stdout, board, size)
 
 
 def stored_bytes(program: Path) -> int:

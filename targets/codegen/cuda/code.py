@@ -49,11 +49,12 @@ class CudaCode:
 
     def write_sources(self, folder: Path) -> list[Path]:
         """Writes what the linker compiles besides the objects; returns the files among them that it is to be given."""
-        image, assembly, launches = (folder / name for name in ("device.fatbin", "device.S", "launches.c"))
+        image, launches = folder / "device.fatbin", folder / "launches.c"
         image.write_bytes(self.image.image)
-        assembly.write_text(_ASSEMBLY.format(symbol=IMAGE, file=c_string(str(image).encode())))
-        launches.write_text(self.launches)
-        return [assembly, launches]
+        lines = _ASSEMBLY.format(symbol=IMAGE, file=c_string(str(image).encode())).splitlines()
+        quoted = "\n".join(f'    "{c_string(line.encode())}\\n"' for line in lines)
+        launches.write_text(f"{self.launches}\n__asm__(\n{quoted});\n")
+        return [launches]
 
     def write_text(self, _kind: str, folder: Path) -> list[Path]:
         """Writes the CUDA source."""
@@ -81,14 +82,14 @@ class CudaCode:
 
 
 _ASSEMBLY = """\
-    .section .rodata.{symbol},"a",%progbits
-    .p2align 6
-    .globl {symbol}
-    .hidden {symbol}
-    .type {symbol}, %object
+.pushsection .rodata.{symbol},"a",%progbits
+.p2align 6
+.globl {symbol}
+.hidden {symbol}
+.type {symbol}, %object
 {symbol}:
-    .incbin "{file}"
-.Lend:
-    .size {symbol}, .Lend - {symbol}
-    .section .note.GNU-stack,"",%progbits
+.incbin "{file}"
+.Limage_end:
+.size {symbol}, .Limage_end - {symbol}
+.popsection
 """

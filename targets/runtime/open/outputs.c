@@ -37,7 +37,7 @@ void nnefc_outputs_free(nnefc_outputs *outputs) {
 }
 
 /* Makes memory at least so large; its elements are gone if it has to grow. False if there is none. */
-static bool grow(const nnefc_memory *memory, nnefc_own_output *own, uint64_t bytes) {
+static bool grow_output(const nnefc_memory *memory, nnefc_own_output *own, uint64_t bytes) {
     if (bytes <= own->bytes) return true;
     nnefc_memory_give_back(memory, own->memory, own->bytes);
     own->bytes = 0;
@@ -48,14 +48,14 @@ static bool grow(const nnefc_memory *memory, nnefc_own_output *own, uint64_t byt
 }
 
 bool nnefc_outputs_reserve(nnefc_outputs *outputs, uint32_t output, uint64_t bytes) {
-    return bytes <= outputs->own[output].bytes || grow(outputs->memory, &outputs->reserved[output], bytes);
+    return bytes <= outputs->own[output].bytes || grow_output(outputs->memory, &outputs->reserved[output], bytes);
 }
 
 /* Makes the memory of an output for a run at least so large; it is what was reserved, if that is larger. */
 static bool fit(nnefc_outputs *outputs, uint32_t output, uint64_t bytes) {
     nnefc_own_output *own = &outputs->own[output], *reserved = &outputs->reserved[output], before = *own;
     if (reserved->bytes > before.bytes) *own = *reserved, *reserved = before;
-    return grow(outputs->memory, own, bytes);
+    return grow_output(outputs->memory, own, bytes);
 }
 
 void *nnefc_outputs_own(nnefc_outputs *outputs, uint32_t output, uint64_t bytes) {
@@ -63,7 +63,7 @@ void *nnefc_outputs_own(nnefc_outputs *outputs, uint32_t output, uint64_t bytes)
 }
 
 /* Says how large an output is; the caller's memory for it, if it is to be there, must be fit for that. */
-static nnefc_status measure(nnefc_output *given, void *memory, const nnefc_tensor *tensor, uint64_t bytes, const int64_t *shape,
+static nnefc_status measure_output(nnefc_output *given, void *memory, const nnefc_tensor *tensor, uint64_t bytes, const int64_t *shape,
                             char *error) {
     uint64_t alignment = nnefc_element_alignment(tensor->type);
     given->data = memory;
@@ -90,7 +90,7 @@ nnefc_status nnefc_outputs_assign(nnefc_outputs *outputs, uint32_t part, const u
         char other[NNEFC_ERROR_BYTES];
         nnefc_status found = NNEFC_OK;
         if (parts[i] == part)
-            found = measure(&outputs->given[i], wanted_memory(outputs, i), &description->outputs[i], bytes[i], shapes,
+            found = measure_output(&outputs->given[i], wanted_memory(outputs, i), &description->outputs[i], bytes[i], shapes,
                             status == NNEFC_OK ? error : other);
         if (status == NNEFC_OK) status = found;
         shapes += description->outputs[i].rank;

@@ -186,7 +186,7 @@ static bool make_locks(nnefc_threads *threads) {
     return false;
 }
 
-static void free_memory(nnefc_threads *threads) {
+static void free_threads(nnefc_threads *threads) {
     nnefc_memory memory = threads->memory;
     nnefc_process_free(threads->owner);
     nnefc_memory_give_back(&memory, threads, bytes_for(threads->count));
@@ -238,7 +238,7 @@ static nnefc_status create(const nnefc_options *given, nnefc_threads **made, cha
         }
         end(threads);
     }
-    free_memory(threads);
+    free_threads(threads);
     return nnefc_fail(NNEFC_OUT_OF_MEMORY, error, "no memory or threads for %u threads", (unsigned)count);
 }
 
@@ -254,6 +254,6 @@ nnefc_status nnefc_threads_destroy(nnefc_threads *threads) {
             if (atomic_load(&threads->launches[i].is_taken)) return NNEFC_BUSY;
         end(threads);
     }
-    free_memory(threads);
+    free_threads(threads);
     return NNEFC_OK;
 }

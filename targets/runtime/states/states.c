@@ -13,7 +13,7 @@ uint64_t nnefc_state_offset(uint32_t state) {
 }
 
 /* Takes the session for a call that moves a state to or from the caller's memory. */
-static nnefc_status begin(nnefc_session *session, uint32_t state, const void *data) {
+static nnefc_status begin_state(nnefc_session *session, uint32_t state, const void *data) {
     if (session == NULL) return NNEFC_BAD_ARGUMENT;
     if (!nnefc_take(session)) return NNEFC_BUSY;
     session->error[0] = '\0';
@@ -28,7 +28,7 @@ static nnefc_status begin(nnefc_session *session, uint32_t state, const void *da
 }
 
 nnefc_status nnefc_get_state(nnefc_session *session, uint32_t state, void *data) {
-    nnefc_status status = begin(session, state, data);
+    nnefc_status status = begin_state(session, state, data);
     if (status != NNEFC_OK) return status;
     uint64_t bytes = description->states[state].bytes;
     status = nnefc_engine_get_state(session->engine, nnefc_state_offset(state), data, bytes, session->error);
@@ -37,7 +37,7 @@ nnefc_status nnefc_get_state(nnefc_session *session, uint32_t state, void *data)
 }
 
 nnefc_status nnefc_set_state(nnefc_session *session, uint32_t state, const void *data) {
-    nnefc_status status = begin(session, state, data);
+    nnefc_status status = begin_state(session, state, data);
     if (status != NNEFC_OK) return status;
     uint64_t bytes = description->states[state].bytes;
     status = nnefc_engine_set_state(session->engine, nnefc_state_offset(state), data, bytes, session->error);

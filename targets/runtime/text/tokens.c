@@ -44,7 +44,7 @@ static bool is_long_enough(nnefc_string text, int64_t minimum) {
     return text.size > 0 && characters >= minimum;
 }
 
-static void add(tokens *into, nnefc_string text) {
+static void add_token(tokens *into, nnefc_string text) {
     if (into->count++ >= into->room) return;
     nnefc_string *made = nnefc_text_allocate(sizeof *made);
     if (made != NULL) *made = text;
@@ -61,7 +61,7 @@ static void keep_matches(const rules *how, nnefc_string text, tokens *into) {
         size_t size = longest(machine, text, at);
         bool is_match = size != NO_MATCH && size > 0;
         nnefc_string match = {text.data + at, size};
-        if (is_match && is_long_enough(match, how->minimum)) add(into, match);
+        if (is_match && is_long_enough(match, how->minimum)) add_token(into, match);
         at += is_match ? size : nnefc_next_code_point(text.data + at, text.size - at).size;
     }
 }
@@ -69,7 +69,7 @@ static void keep_matches(const rules *how, nnefc_string text, tokens *into) {
 /* Cuts a text at the matches of one automaton and those that follow; a match without bytes takes a character with it. */
 static void cut(const rules *how, int64_t number, nnefc_string text, tokens *into) {
     if (number == how->count) {
-        add(into, text);
+        add_token(into, text);
         return;
     }
     size_t start = 0;

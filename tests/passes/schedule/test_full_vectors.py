@@ -41,11 +41,12 @@ MANY = [tuple(map(int, sizes)) for sizes in np.random.default_rng(0).choice(SIZE
 @pytest.mark.parametrize(
     ("name", "shapes"),
     [
-        ("llvm -mcpu=x86-64-v3", FEW),
+        ("llvm -mcpu=x86-64-v3", FEW[::2]),
+        pytest.param("llvm -mcpu=x86-64-v3", FEW, marks=pytest.mark.slow),
         pytest.param("llvm -mcpu=x86-64-v3", MANY[1::2], marks=pytest.mark.slow),
         pytest.param("llvm", MANY[::2], marks=pytest.mark.slow),
     ],
-    ids=["few", "many", "many here"],
+    ids=["two", "few", "many", "many here"],
 )
 def test_products_of_any_sizes_are_right(name: str, shapes: Sequence[tuple[int, int, int]]) -> None:
     check([case for shape in shapes for case in product(*shape)], name)

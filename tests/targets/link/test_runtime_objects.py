@@ -19,7 +19,7 @@ class Runtime:
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder, self.compiled = folder, 0
-        self.command = [*zig(), "cc", "-target", ZIG_TARGET]
+        self.command = [*zig(), "cc", "-target", ZIG_TARGET, "-g0"]  # else the names of folders are in objects
         self.cache = folder / "cache"
         monkeypatch.setenv("XDG_CACHE_HOME", str(self.cache))
         monkeypatch.setenv("ZIG_GLOBAL_CACHE_DIR", str(Path.home() / ".cache" / "zig"))  # its stubs take seconds
@@ -64,7 +64,7 @@ def test_they_are_compiled_once_and_the_same_each_time(runtime: Runtime, caplog:
 
 def test_they_may_be_one_object_with_what_is_in_each(runtime: Runtime) -> None:
     (first,) = runtime.make("a", joined=True)
-    assert (runtime.make("b", joined=True), runtime.compiled) == ([first], 3)
+    assert (runtime.make("b", joined=True), runtime.compiled) == ([first], 1)
     assert all(name in first for name in (b"one", b"two", b"three"))
     assert len(runtime.make("c")) == 2  # which are kept next to it
 

@@ -12,6 +12,7 @@ from runtime_samples import C_SOURCES, CONTROLLED, CONTROLLED_OPEN, ZIG_CC, cons
 from test_runtime_sanitizers import COMPILERS, compiles_without_warnings, needs
 
 from nnefc.targets.description.library import LibraryDescription
+from nnefc.targets.link.runtime_objects import joined_sources
 from nnefc.targets.link.toolchain import RUNTIME, _compile_flags, model_source, runtime_sources
 
 
@@ -25,7 +26,7 @@ def build(command: Sequence[str], description: LibraryDescription, folder: Path)
     flags = ["-std=gnu11", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", f"-I{RUNTIME}", *definitions]
     flags += ["-DOPEN"] * description.is_dynamic
     flags += ["-fno-integrated-as"] * (command[0] == "clang")
-    sources = [*runtime_sources(description), model, *own, RUNTIME / "constants.S"]
+    sources = [*joined_sources(runtime_sources(description), RUNTIME, folder), model, *own, RUNTIME / "constants.S"]
     made = subprocess.run(
         [*command, *flags, *map(str, sources), "-lm", "-ldl", "-o", str(program)], capture_output=True
     )
