@@ -34,7 +34,7 @@ from models.llama_reference import reference_logits
 from onnx_decoder import decoder_lines
 from peak import build_peak, bytes_per_second
 from report import table
-from token_worker import ENGINES, TokenWorker
+from token_worker import ENGINES, FAST, LLAMA, NNEFC, TokenWorker
 
 import nnefc
 from nnefc.targets.description.library import LibraryDescription, tensor_bytes
@@ -59,6 +59,7 @@ FORMATS_CONTEXT = 4096 + 64
 FORMATS_AFTER = (16, 1024)
 LONG_PROMPTS, LONG_AFTER = (2048,), (4000,)
 """Of the models with random weights, on all threads only; prompts as long as these are read twice."""
+_RATES = ("threads", "", "tokens", *ENGINES, "ratio", "ratio of --fast", "memory")
 PROBE = 16  # tokens whose logits are compared with float64
 COMPARED = 48  # tokens after each question
 QUESTIONS = (
@@ -77,19 +78,19 @@ QUESTIONS = (
 
 @dataclass(frozen=True)
 class Rate:
-    """Tokens per second of both engines, the median of turns.
+    """Tokens per second of all engines, the median of turns.
 
     Attributes:
         what: "prompt" or "generation".
         tokens: of the prompt, or those before what is generated.
+        speeds: of each engine.
         share: of the memory's speed that nnefc reads constants and caches with; None for prompts.
     """
 
     threads: int
     what: str
     tokens: int
-    nnefc: float
-    llama_cpp: float
+    speeds: Mapping[str, float]
     share: float | None
 
 
@@ -155,7 +156,7 @@ class Answer:
 def rates(
     files: dict[str, Path], description: LibraryDescription, repeats: int, peak: Path, work: Workload
 ) -> Iterator[Rate]:
-    """Prompts, and single tokens after others, both engines in turns."""
+    """Prompts, and single tokens after others, all engines in turns."""
     tokens = np.random.default_rng(0).integers(1000, 40000, work.context).tolist()
     available = min(2, len(os.sched_getaffinity(0)))
     for threads in range(1, available + 1):
@@ -163,25 +164,31 @@ def rates(
         prompts, after = work.of(threads, available)
         with ExitStack() as stack:
             workers = {
-                name: stack.enter_context(TokenWorker(name, files[name], threads, work.context)) for name in ENGINES
+                name: stack.enter_context(TokenWorker(name, file, threads, work.context))
+                for name, file in files.items()
             }
             for count in prompts:
-                found = {name: [] for name in ENGINES}
+                found = {name: [] for name in files}
                 for _ in range(min(2, repeats) if count in work.long_prompts else repeats):
                     for name, worker in workers.items():
                         found[name].append(worker.read(tokens[:count])[0])
-                yield Rate(threads, "prompt", count, *(count / statistics.median(x) for x in found.values()), None)
+                yield Rate(threads, "prompt", count, _each(found, count), None)
             for count in after:
-                found = {name: [] for name in ENGINES}
+                found = {name: [] for name in files}
                 for worker in workers.values():
                     read_in_parts(worker, tokens[:count])
                 for _ in range(repeats):
                     for name, worker in workers.items():
                         turn = (worker.read([tokens[count + n]], count + n)[0] for n in range(GENERATED))
                         found[name].append(statistics.median(turn))
-                each = [1 / statistics.median(x) for x in found.values()]
+                each = _each(found, 1)
                 read = description.constant_bytes + cache_bytes(description) * (count + GENERATED / 2) / work.context
-                yield Rate(threads, "generation", count, *each, each[0] * read / speed)
+                yield Rate(threads, "generation", count, each, each[NNEFC] * read / speed)
+
+
+def _each(found: Mapping[str, Sequence[float]], tokens: int) -> dict[str, float]:
+    """Tokens per second of each engine."""
+    return {name: tokens / statistics.median(seconds) for name, seconds in found.items()}
 
 
 def read_in_parts(worker: TokenWorker, tokens: Sequence[int]) -> None:
@@ -200,7 +207,7 @@ def formats(repeats: int, peak: Path) -> Iterator[Measured]:
         artifact = nnefc.compile(gguf, context=FORMATS_CONTEXT)
         artifact.export(library)
         seconds = time.perf_counter() - start
-        files = {"nnefc": library, "llama.cpp": gguf}
+        files = {NNEFC: library, FAST: fast_library(gguf, FORMATS_CONTEXT, library), LLAMA: gguf}
         found = []
         for rate in rates(files, artifact.description, repeats, peak, work):
             click.echo(f"{name} {kind}: {_rate(rate)}", err=True)
@@ -209,15 +216,22 @@ def formats(repeats: int, peak: Path) -> Iterator[Measured]:
         yield Measured(name, kind, *sizes, seconds, found, engines(files, gguf))
 
 
+def fast_library(gguf: Path, context: int, library: Path) -> Path:
+    """Compiles a model with `--fast`, next to its library; returns the path."""
+    path = library.with_name(f"{library.stem}.fast.so")
+    nnefc.compile(gguf, context=context, fast=True).export(path)
+    return path
+
+
 def engines(files: dict[str, Path], gguf: Path) -> dict[str, Engine]:
-    """The errors and the memory of both."""
+    """The errors and the memory of all engines."""
     tokens = list(range(1000, 1000 + PROBE))
     wanted = reference_logits(gguf, tokens)
     found = {}
     with tempfile.TemporaryDirectory() as folder:
         logits = Path(folder) / "logits.npy"
-        for name in ENGINES:
-            with TokenWorker(name, files[name], 1, FORMATS_CONTEXT) as worker:
+        for name, file in files.items():
+            with TokenWorker(name, file, 1, FORMATS_CONTEXT) as worker:
                 worker.read(tokens, 0, logits)
                 error = float(np.abs(np.load(logits) - wanted).max() / np.ptp(wanted))
                 read_in_parts(worker, [1] * READ)
@@ -227,7 +241,7 @@ def engines(files: dict[str, Path], gguf: Path) -> dict[str, Engine]:
 
 def formats_section(found: Sequence[Measured]) -> list[str]:
     """The section of other formats and sizes."""
-    head = ["model", "format", "threads", "", "tokens", "nnefc", "llama.cpp", "ratio", "memory"]
+    head = ["model", "format", *_RATES]
     rows = [[model.name, model.kind, *_rate(rate)] for model in found for rate in model.rates]
     sizes = ["model", "parameters", "format", "file", "library", "compiled in", "engine", "memory", "error"]
     return [
@@ -289,7 +303,7 @@ def cache_bytes(description: LibraryDescription) -> int:
 def answers(files: dict[str, Path], prompts: Sequence[Sequence[int]]) -> Iterator[Answer]:
     """Both engines choose the likeliest tokens."""
     with ExitStack() as stack:
-        workers = {name: stack.enter_context(TokenWorker(name, files[name], 1, CONTEXT)) for name in ENGINES}
+        workers = {name: stack.enter_context(TokenWorker(name, files[name], 1, CONTEXT)) for name in (NNEFC, LLAMA)}
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         for question, prompt in zip(QUESTIONS, prompts, strict=True):
             written: dict[str, list[int]] = {}
@@ -300,13 +314,13 @@ def answers(files: dict[str, Path], prompts: Sequence[Sequence[int]]) -> Iterato
                 while len(tokens) < COMPARED:
                     tokens.append(worker.read(tokens[-1:], len(prompt) + len(tokens) - 1)[1])
                 written[name] = tokens
-            own, other = written["nnefc"], written["llama.cpp"]
+            own, other = written[NNEFC], written[LLAMA]
             equal = next((n for n, pair in enumerate(zip(own, other, strict=True)) if pair[0] != pair[1]), COMPARED)
-            span = float(np.ptp(first["nnefc"]))
-            difference = float(np.abs(first["nnefc"] - first["llama.cpp"]).max()) / span
+            span = float(np.ptp(first[NNEFC]))
+            difference = float(np.abs(first[NNEFC] - first[LLAMA]).max()) / span
             margin = None
             if equal < COMPARED:
-                workers["nnefc"].read([*prompt, *own[:equal]], 0, folder / "at.npy")
+                workers[NNEFC].read([*prompt, *own[:equal]], 0, folder / "at.npy")
                 logits = np.load(folder / "at.npy")
                 margin = float(logits[own[equal]] - logits[other[equal]]) / float(np.ptp(logits))
             yield Answer(question, equal, difference, margin)
@@ -314,7 +328,7 @@ def answers(files: dict[str, Path], prompts: Sequence[Sequence[int]]) -> Iterato
 
 def first_tokens(files: dict[str, Path], prompt: Sequence[int], repeats: int) -> dict[str, float]:
     """Seconds from the start of a process to the first token after a prompt, with the file not in memory."""
-    found: dict[str, list[float]] = {name: [] for name in ENGINES}
+    found: dict[str, list[float]] = {name: [] for name in files}
     for _ in range(repeats):
         for name, file in files.items():
             with file.open("rb") as opened:
@@ -343,23 +357,22 @@ def body(
         f" {versions[0]}, compared with the same file of GGUF in {versions[1]}, built for this processor. Both "
         f"have a context"
         f" of {CONTEXT} tokens and run in turns, each in a process of its own, on as many processors as threads. Tokens"
-        " per second, medians. *Ratio*: nnefc's over llama.cpp's. *Memory*:"
-        " how fast nnefc reads"
+        f" per second, medians. *Ratio*: nnefc's over llama.cpp's; of *{FAST}*, which rounds rows to 8 bits before"
+        " products as llama.cpp does (nnefc otherwise to 16), in a column of its own. *Memory*: how fast nnefc reads"
         " constants and caches, over the speed with which as many bytes are read here on as many threads.",
         "",
-        *table(["threads", "", "tokens", "nnefc", "llama.cpp", "ratio", "memory"], map(_rate, found)),
+        *table(_RATES, map(_rate, found)),
         "",
-        f"- The library has {sizes['nnefc'] / 1e6:.1f} MB, {sizes['nnefc'] / sizes['llama.cpp']:.3f} times the file"
-        " of GGUF.",
+        f"- The library has {sizes[NNEFC] / 1e6:.1f} MB, {sizes[NNEFC] / sizes[LLAMA]:.3f} times the file of GGUF.",
         f"- A process takes {resident / 1e6:.1f} MB for it after {READ} tokens, {PROMPTS[-1]} at once; constants and"
         f" caches have {held / 1e6:.1f} MB.",
-        f"- From the start of a process to the first token, the file not in memory: nnefc {cold['nnefc']:.2f} s,"
-        f" llama.cpp {cold['llama.cpp']:.2f} s, Python's own start included.",
+        f"- From the start of a process to the first token, the file not in memory: nnefc {cold[NNEFC]:.2f} s,"
+        f" llama.cpp {cold[LLAMA]:.2f} s, Python's own start included.",
         "",
         f"The likeliest {COMPARED} tokens after ten questions. *Equal*: tokens from the first one on that are the same."
         " *Logits*: the largest difference of the first token's, over their range. *Margin*: how much better nnefc"
         " finds its token than llama.cpp's where they first differ, over the range of its logits. llama.cpp rounds rows"
-        " to 8 bits before products, nnefc does not: where the margin is smaller than such a difference, either may"
+        " to 8 bits before products, nnefc to 16: where the margin is smaller than such a difference, either may"
         " win.",
         "",
         *table(["question", "equal", "logits", "margin"], map(_answer, written)),
@@ -369,8 +382,9 @@ def body(
 def _rate(rate: Rate) -> list[str]:
     share = "" if rate.share is None else f"{100 * rate.share:.0f} %"
     what = "prompt of" if rate.what == "prompt" else "generation after"
-    ratio = f"{rate.nnefc / rate.llama_cpp:.2f}"
-    return [str(rate.threads), what, str(rate.tokens), f"{rate.nnefc:.1f}", f"{rate.llama_cpp:.1f}", ratio, share]
+    ratios = (f"{rate.speeds[name] / rate.speeds[LLAMA]:.2f}" for name in (NNEFC, FAST))
+    speeds = (f"{rate.speeds[name]:.1f}" for name in ENGINES)
+    return [str(rate.threads), what, str(rate.tokens), *speeds, *ratios, share]
 
 
 def _answer(answer: Answer) -> list[str]:
@@ -390,15 +404,16 @@ def main(quick: bool) -> None:
     FOLDER.mkdir(parents=True, exist_ok=True)
     artifact = nnefc.compile(gguf, context=CONTEXT)
     artifact.export(FOLDER / "model.so")
-    files, repeats = {"nnefc": FOLDER / "model.so", "llama.cpp": gguf}, 1 if quick else 3
-    prompts = list(conversations(files["nnefc"]))
+    files = {NNEFC: FOLDER / "model.so", FAST: fast_library(gguf, CONTEXT, FOLDER / "model.so"), LLAMA: gguf}
+    repeats = 1 if quick else 3
+    prompts = list(conversations(files[NNEFC]))
     watch = Watch()
     versions = [version_of(name, file) for name, file in files.items()]
     peak = build_peak(FOLDER)
     found = list(rates(files, artifact.description, repeats, peak, Workload(CONTEXT, PROMPTS, AFTER)))
     written = list(answers(files, prompts))
     cold = first_tokens(files, prompts[0], repeats)
-    with TokenWorker("nnefc", files["nnefc"], 1, CONTEXT) as worker:
+    with TokenWorker(NNEFC, files[NNEFC], 1, CONTEXT) as worker:
         read_in_parts(worker, [1] * READ)
         resident = worker.memory()
     lines = body(versions, found, written, cold, files, resident, artifact.description)

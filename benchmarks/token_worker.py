@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-__all__ = ["ENGINES", "TokenWorker"]
+__all__ = ["ENGINES", "FAST", "LLAMA", "NNEFC", "TokenWorker"]
 
 
 class _Engine(Protocol):
@@ -85,7 +85,8 @@ class _LlamaCpp:
         return np.ctypeslib.as_array(ctypes.cast(found, ctypes.POINTER(ctypes.c_float)), (self._words,))
 
 
-ENGINES = {"nnefc": _Nnefc, "llama.cpp": _LlamaCpp}
+NNEFC, FAST, LLAMA = "nnefc", "nnefc --fast", "llama.cpp"
+ENGINES = {NNEFC: _Nnefc, FAST: _Nnefc, LLAMA: _LlamaCpp}
 
 
 class TokenWorker:
@@ -141,7 +142,7 @@ def _resident() -> int:
 
 
 def _serve(engine: str, file: Path, threads: int, context: int) -> None:
-    __import__({"nnefc": "nnefc.loader.model", "llama.cpp": "llama_cpp"}[engine])
+    __import__("llama_cpp" if engine == LLAMA else "nnefc.loader.model")
     before = _resident()
     model: _Engine = ENGINES[engine](file, threads, context)
     print(json.dumps({"version": model.version}), flush=True)

@@ -41,8 +41,8 @@ registers for one (LMUL), such that 512 bits are computed at once: `8 × 4 × 12
 **Checked at run time** are features that `nnefc_create` looks for before any of the network's code runs. On a machine
 that lacks one, or whose operating system does not save the registers that go with it, it returns
 `NNEFC_UNSUPPORTED_CPU` and a message that names what is missing. All other features that LLVM knows of a processor and
-that are not part of its baseline (cryptography, SME, RISC-V vendors' extensions, …) are switched off, and a warning
-says so where `-mattr` asks for them: `-mattr=+sme2` changes nothing yet. WebAssembly engines check a module themselves.
+that are not part of its baseline (cryptography, RISC-V vendors' extensions, …) are switched off, and a warning
+says so where `-mattr` asks for them. WebAssembly engines check a module themselves.
 
 **Tested** says how: the same networks are compiled for each target, run under this emulator, and compared with NumPy.
 [SqueezeNet was compared with onnxruntime](../benchmarks/results/emulated.md). Libraries for Windows run under Wine.
@@ -64,6 +64,21 @@ where that is longer than NEON's: `-mattr=+sve256` or `+sve512`, as in
 that length is taken without being asked, and `-mattr=-sve256` leaves it out; all others have 128 bits, or a length that
 LLVM's name does not tell. `native` takes this machine's. `nnefc_create` looks at the length that the system gives to
 threads, and refuses any other one, also a longer one, as a feature that is missing.
+
+## Outer products (SME)
+
+With `-mattr=+sme`, or `+sme2`, under Linux, as in `llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-v2 -mattr=+sme`,
+matrix products with a constant right factor, and convolutions in one group, of known sizes, are computed by outer
+products where a cost model says that these take less time than vectors: `fmopa` for float32, and for matrix products
+of bytes of any signs `smopa`, `umopa`, `usmopa` and `sumopa`. Both factors are packed in blocks of 32 rows and
+columns, the constant one at compile time; one call of assembly then enters streaming mode, computes up to 32 rows of
+the result, and leaves it. It saves what a caller left in ZA, as the procedure call standard asks. The same library
+runs with every length of streaming vectors, and was run with 128, 256 and 512 bits under `qemu-aarch64 -cpu max`. A
+library with such kernels looks for `sme`, and refuses other machines.
+
+The costs are estimates for vectors of 512 bits: no such machine was measured. On Apple's systems code uses no SME,
+and `+sme` is a warning of one line. Products of two computed factors, dynamic sizes, quantized convolutions, float16,
+bfloat16, `--small` and `--reproducible` stay with vectors. Of SME2, nothing but what SME has is used.
 
 ## One library for a kind of processor
 
