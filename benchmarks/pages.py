@@ -121,7 +121,6 @@ PAGES: Mapping[str, PageScript] = {
 
 EXCUSED: Mapping[str, Excuse] = {
     "emeraldrapids/language_model": Excuse("d9e9e368", "no idle machine with this processor since"),
-    "znver5/open": Excuse("d9e9e368", "no idle machine with this processor since"),
 }
 
 
