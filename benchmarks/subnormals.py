@@ -4,8 +4,8 @@
 
 compiles FOLDER/NETWORK.onnx for those named, or for all of `real_networks.NETWORKS`, and runs each library in two
 processes, one that treats subnormal numbers as zero and one that keeps them, in turns on one thread: with random
-inputs, and with zeros for all float inputs (a silent microphone or a black image, after which states decay).
-Without names it writes results/PROCESSOR/subnormals.md.
+inputs, and with zeros for all float inputs of several elements (a silent microphone or a black image, after which
+states decay). Without names it writes results/PROCESSOR/subnormals.md.
 """
 
 from __future__ import annotations
@@ -61,9 +61,14 @@ def measure(network: str, model: Path, repeats: int, seconds: float) -> Row:
     numbers = {name: value.item() for name, value in values.items() if value.ndim == 0}  # choose a part of the network
     shapes = {name: value.shape for name, value in values.items() if name not in numbers}
     compile_library(model, library, {"shape": shapes, "values": numbers} if numbers else {"shape": shapes})
-    zeros = {name: np.zeros_like(value) if value.dtype.kind == "f" else value for name, value in values.items()}
+    zeros = {name: _silent(value) for name, value in values.items()}
     times = [_times_of(library, given, repeats, seconds) for given in (values, zeros)]
     return Row(network, *times)
+
+
+def _silent(value: np.ndarray) -> np.ndarray:
+    """Zeros for an array of floats; single numbers, as of a speed, and integers as they are."""
+    return np.zeros_like(value) if value.dtype.kind == "f" and value.size > 1 else value
 
 
 def _times_of(library: Path, values: Mapping[str, np.ndarray], repeats: int, seconds: float) -> dict[str, float]:
