@@ -25,7 +25,7 @@ from pathlib import Path
 
 import numpy as np
 from conditions import Watch, page, write_page
-from measure import Latency, Plan, take_turns
+from measure import Latency, Plan, answers_of, take_turns
 from worker import EngineError, Worker
 
 import nnefc
@@ -125,14 +125,7 @@ def measure(name: str, plan: Plan, folder: Path) -> list[Row]:
 
 def difference(workers: Sequence[Worker], folder: Path) -> float:
     """The largest difference of the outputs over the largest value of the last one's."""
-    outputs = []
-    for worker in workers:
-        file = folder / f"output-{worker.peer}.npz"
-        worker.answer(file)
-        with np.load(file) as arrays:
-            (output,) = arrays.values()
-        outputs.append(output.astype(np.float64))
-    own, other = outputs
+    own, other = (output.astype(np.float64) for (output,) in answers_of(workers, folder).values())
     return float(np.abs(own.reshape(other.shape) - other).max() / np.abs(other).max())
 
 

@@ -120,7 +120,6 @@ PAGES: Mapping[str, PageScript] = {
 }
 
 EXCUSED: Mapping[str, Excuse] = {
-    "emeraldrapids/language_model": Excuse("d9e9e368", "no idle machine with this processor since"),
     "znver3/subnormals": Excuse(
         "1e8131309a16", "zeros were also its speed, by which its text's length is divided", frozenset({"kokoro_int8"})
     ),

@@ -26,7 +26,7 @@ from pathlib import Path
 import click
 import numpy as np
 from conditions import Watch, page, write_page
-from measure import Latency, Plan, take_turns
+from measure import Latency, Plan, answers_of, take_turns
 from models.tiny_tflite import write_tflite
 from tiny_networks import NETWORKS as TINY
 from worker import EngineError, Worker
@@ -135,14 +135,8 @@ def measure(name: str, plan: Plan, given: Path, folder: Path) -> list[Row]:
 
 def difference(workers: Sequence[Worker], folder: Path) -> float:
     """The largest difference of the outputs over the largest value of LiteRT's; of integers in steps."""
-    outputs = []
-    for worker in workers:
-        file = folder / f"output-{worker.peer}.npz"
-        worker.answer(file)
-        with np.load(file) as arrays:
-            outputs.append(list(arrays.values()))
     apart = [0.0]
-    for mine, other in zip(*outputs, strict=True):
+    for mine, other in zip(*answers_of(workers, folder).values(), strict=True):
         largest = np.abs(mine.astype(np.float64) - other).max(initial=0)
         is_real = other.dtype.kind == "f"
         apart.append(float(largest / max(np.abs(other).max(initial=0), 1e-9)) if is_real else float(largest))

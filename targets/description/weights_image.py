@@ -93,7 +93,7 @@ def image_macros(prefix: str, image: WeightsImage) -> list[str]:
 def check_declaration(prefix: str) -> list[str]:
     """Returns the lines of a header that declare the function that checks an image."""
     return [
-        "/* Compares weights, of which there are this many bytes, with what the code expects: 0 if they fit and are",
+        "/* Compares weights of so many bytes with what the code expects: 0 if they fit and are",
         " * whole, 1 if they are no weights or cut off, 2 if they are for other code, 3 if bytes have changed. Runs",
         f" * compare the first bytes alone, and return {UNFIT} if these do not fit. */",
         f"int {prefix}_check_weights(const void *weights, uint32_t bytes);",

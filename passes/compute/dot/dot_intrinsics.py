@@ -43,16 +43,16 @@ def use_dot_products() -> None:
     """Registers the operators with TVM and its code generator for CPUs, in this process."""
     use_riscv_vectors()
     use_quad_pairs()
+    several = {
+        PMADDUBSW_SMALL.name: _added_pairs,
+        PMADDUBSW_SIGNED.name: _added_signed_pairs,
+        PMADDUBSW_PAIRS.name: _paired_sums,
+    }
     for product in PRODUCTS.values():
         if product in RISCV_PRODUCTS.values():
             continue
-        lowering = _multiplied_float16 if product is FLOAT16_PAIRS else _lowering(product)
-        if product is PMADDUBSW_SMALL:
-            lowering = _lowering(product, _added_pairs)
-        if product is PMADDUBSW_SIGNED:
-            lowering = _lowering(product, _added_signed_pairs)
-        if product is PMADDUBSW_PAIRS:
-            lowering = _lowering(product, _paired_sums)
+        emit = several.get(product.name, _instruction)
+        lowering = _multiplied_float16 if product is FLOAT16_PAIRS else _lowering(product, emit)
         if product.long is not None:
             lowering = _long_products(product, product.long)
         if product.single:
@@ -66,9 +66,8 @@ def use_dot_products() -> None:
     register_pure_operator(FLOAT16_ADD, "a sum of float16 and one product", _added_product)
 
 
-def _lowering(product: DotProduct, emit: Callable[..., tirx.Expr] | None = None) -> Callable[[tvm.ir.Call], tirx.Expr]:
-    """By the instruction for a vector, which `emit` writes where it is several ones."""
-    instruction = emit or _instruction
+def _lowering(product: DotProduct, instruction: Callable[..., tirx.Expr]) -> Callable[[tvm.ir.Call], tirx.Expr]:
+    """By what `instruction` writes for a vector."""
 
     def lower(call: tvm.ir.Call) -> tirx.Expr:
         lanes = int(tvm.DataType(str(call.expr_ty().dtype)).lanes)

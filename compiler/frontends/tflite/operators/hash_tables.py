@@ -52,7 +52,7 @@ def _size(at: Lowering, node: Node) -> Result:
 
 @operator("HASHTABLE_FIND", types=("resource",))
 def _find(at: Lowering, node: Node) -> Result:
-    """The values of keys, and the default for what is no key."""
+    """The values of keys, and the default where a key is not in the table."""
     table = _table_of(at, node)
     types = [dtype_name(part.dtype) for part in (table.keys, table.values, table.values)]
     found = [node.dtype(1), node.dtype(2), node.outputs[0].dtype]

@@ -117,7 +117,7 @@ def _dense(layouts: LayoutRewriter, padded: Padded, filters: np.ndarray, sliding
 def _paired_taps(
     layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, sliding: Sliding, how: Multiplication, value: int
 ) -> relax.Var:
-    """Returns a convolution of pixels of one dot operand in pairs of taps, of which there is one more if need be."""
+    """Returns a convolution of pixels of one dot operand in pairs of taps; an odd number gets one more, of zeros."""
     terms, width = paired_terms(how, layouts.target), filters.shape[-1]
     more = -width % terms
     wider = np.pad(filters, [(0, 0)] * (filters.ndim - 1) + [(0, more)])
