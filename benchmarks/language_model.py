@@ -341,7 +341,7 @@ def first_tokens(files: dict[str, Path], prompt: Sequence[int], repeats: int) ->
 
 
 def body(
-    versions: Sequence[str],
+    versions: Mapping[str, str],
     found: Sequence[Rate],
     written: Sequence[Answer],
     cold: dict[str, float],
@@ -354,7 +354,7 @@ def body(
     held = description.constant_bytes + description.state_bytes
     return [
         "SmolLM2-135M-Instruct (matrices in Q4_1, which llama.cpp does not repack; others below) in one library of"
-        f" {versions[0]}, compared with the same file of GGUF in {versions[1]}, built for this processor. Both "
+        f" {versions[NNEFC]}, compared with the same file of GGUF in {versions[LLAMA]}, built for this processor. Both "
         f"have a context"
         f" of {CONTEXT} tokens and run in turns, each in a process of its own, on as many processors as threads. Tokens"
         f" per second, medians. *Ratio*: nnefc's over llama.cpp's; of *{FAST}*, which rounds rows to 8 bits before"
@@ -408,7 +408,7 @@ def main(quick: bool) -> None:
     repeats = 1 if quick else 3
     prompts = list(conversations(files[NNEFC]))
     watch = Watch()
-    versions = [version_of(name, file) for name, file in files.items()]
+    versions = {name: version_of(name, file) for name, file in files.items()}
     peak = build_peak(FOLDER)
     found = list(rates(files, artifact.description, repeats, peak, Workload(CONTEXT, PROMPTS, AFTER)))
     written = list(answers(files, prompts))

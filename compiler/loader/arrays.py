@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from ctypes import c_char
 from typing import Any
 
@@ -16,6 +16,9 @@ from .strings import decoded, encoded, room_for
 from .tensors import DTYPES, RunError, Tensor
 
 __all__ = ["address_of", "as_array", "copied", "float32_of_bfloat16", "returned", "source_of", "target_for", "trimmed"]
+
+Empty = Callable[[tuple[int, ...], np.dtype], np.ndarray]
+"""Makes an array of a shape and an element type, whose elements have any values."""
 
 _DENSE = 0x001 | 0x100  # NumPy's flags C_CONTIGUOUS and ALIGNED
 
@@ -47,10 +50,10 @@ def source_of(tensor: Tensor, value: Any, role: str = "input") -> np.ndarray:
     return array if array.flags.num & _DENSE == _DENSE else np.require(array, requirements=["C", "A"])
 
 
-def target_for(tensor: Tensor, value: Any) -> np.ndarray:
-    """The array to write an output into: the caller's, which must be fit for it, or a new one."""
+def target_for(tensor: Tensor, value: Any, empty: Empty = np.empty) -> np.ndarray:
+    """Returns the array to write an output into: the caller's, which must be fit for it, or one that `empty` makes."""
     if value is None:
-        return room_for(tensor) if tensor.dtype == "string" else np.empty(tensor.shape, DTYPES[tensor.dtype])
+        return room_for(tensor) if tensor.dtype == "string" else empty(tensor.shape, DTYPES[tensor.dtype])
     array = value if isinstance(value, np.ndarray) else _lent_for_writing(tensor, value)
     check_type("out for", tensor, array)
     flags = array.flags
@@ -70,14 +73,14 @@ def returned(out: Sequence[Any], results: list[Any]) -> list[Any]:
     return results
 
 
-def copied(tensor: Tensor, found: Any) -> np.ndarray:
-    """Copies an output from the session's memory to a new array."""
+def copied(tensor: Tensor, found: Any, empty: Empty) -> np.ndarray:
+    """Copies an output from the session's memory to an array that `empty` makes."""
     shape = tuple(found.shape[: len(tensor.shape)])
     if tensor.dtype == "string":
         strings = room_for(Tensor(tensor.name, tensor.dtype, shape))
         ctypes.memmove(strings.ctypes.data, found.data, strings.nbytes if strings.size else 0)
         return decoded(Tensor(tensor.name, tensor.dtype, shape), strings)
-    result = np.empty(shape, DTYPES[tensor.dtype])
+    result = empty(shape, DTYPES[tensor.dtype])
     if result.nbytes:
         ctypes.memmove(result.ctypes.data, found.data, result.nbytes)
     return result

@@ -603,7 +603,7 @@ class Model:
 
     def __del__(self) -> None:
         session: Session | None = getattr(self, "_session", None)
-        if session is not None and session.is_dynamic:
+        if session is not None and session.is_open:
             with suppress(RunError):  # a session that a fork caught in a run cannot be freed in the child
                 self.close()
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from ctypes import c_int64, c_void_p
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from .arrays import address_of, as_array, copied, returned, source_of, target_for, trimmed
@@ -17,6 +18,7 @@ from .gpu import DEFAULT_STREAM, GpuContext, Span, stream_handle
 from .gpu_arrays import check_apart, gpu_results, gpu_source, is_host, shape_of, trimmed_on_gpu
 from .interface import NO_AXIS, OK, InputStruct, OutputStruct, StateBytesStruct
 from .library import Library
+from .result_memory import ResultMemory
 from .strings import decoded
 from .tensors import LoadError, RunError, StateMemory, Tensor
 
@@ -75,9 +77,13 @@ class Session:
         )
         self._selected: tuple[int, ...] | None = None
         self._gives_text = any(tensor.dtype == "string" for tensor in library.outputs)
+        self._result_memory = ResultMemory()
+        if not self._is_dynamic:
+            self._result_memory.limit(sum(tensor.nbytes for tensor in self._outputs))
+        self._target_for = partial(target_for, empty=self._result_memory.empty)
 
     @property
-    def is_dynamic(self) -> bool:
+    def is_open(self) -> bool:
         """Whether it has not been closed."""
         return self._handle is not None
 
@@ -97,6 +103,7 @@ class Session:
             with self._ending:
                 handle, self._handle = self._handle, None
             self.gpu = None
+            self._result_memory.limit(0)
             if handle is not None:
                 self.library.destroy(handle)
 
@@ -248,7 +255,7 @@ class Session:
             return self._run_resized(values, out, check_nan, wanted)
         outputs = self._outputs if wanted is None else _chosen(self._outputs, wanted)
         sources = list(map(source_of, self._inputs, values))
-        results = list(map(target_for, outputs, out or [None] * len(outputs)))
+        results = list(map(self._target_for, outputs, out or [None] * len(outputs)))
         if out is not None:
             check_overlap(self._inputs, sources, outputs, results)
         if check_nan:
@@ -285,7 +292,7 @@ class Session:
             session, sized = self.open(), self._sized  # another thread may have been here
             outputs = self._resize(inputs) if sized is None or sized.shapes != shapes else sized.outputs
             outputs = outputs if wanted is None else _chosen(outputs, wanted)
-            results = list(map(target_for, outputs, out or [None] * len(outputs)))
+            results = list(map(self._target_for, outputs, out or [None] * len(outputs)))
             if out is not None:
                 check_overlap(inputs, sources, outputs, results)
             self._set_pointers(sources, results, wanted)
@@ -331,7 +338,8 @@ class Session:
             self.library.check(self.library.dll.nnefc_run_sized(session, given, found), session)
             numbers = range(len(self._outputs)) if wanted is None else wanted
             outputs = _chosen(self._outputs, numbers)
-            results = [copied(self._outputs[number], found[number]) for number in numbers]
+            results = [copied(self._outputs[number], found[number], self._result_memory.empty) for number in numbers]
+            self._result_memory.limit(sum(result.nbytes for result in results))
         if check_nan:
             refuse_nan("output", outputs, results, self._cause_of_nan())
         return results
@@ -352,6 +360,7 @@ class Session:
         outputs = tuple(
             Tensor(t.name, t.dtype, shape) for t, shape in zip(self._outputs, self._shapes_of_outputs(), strict=True)
         )
+        self._result_memory.limit(sum(tensor.nbytes for tensor in outputs))
         if not self._is_data_dependent:
             self._sized = _Sized([tensor.shape for tensor in inputs], inputs, outputs)
         return outputs

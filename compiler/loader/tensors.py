@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -111,6 +112,11 @@ class Tensor:
     name: str
     dtype: str
     shape: tuple[Any, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of its elements as NumPy holds them, where all sizes are known, without the texts of strings."""
+        return int(math.prod(self.shape)) * DTYPES[self.dtype].itemsize
 
     def __str__(self) -> str:
         return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"
