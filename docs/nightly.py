@@ -1,10 +1,10 @@
 """Run all tests in parts, and write what became of them into docs/what-works.md: `make nightly`.
 
-    python docs/nightly.py [--part 2/4] [--workers 2]
+    python docs/nightly.py [--part 2/12] [--workers 2]
     python docs/nightly.py --page                      # writes the page from tests/nightly.json
 
 All tests, slow ones among them, take longer than a night on two processors. Each part is a set of whole files of tests
-(`pytest --part`), so that a night runs one, or a weekend all. What a part gave is kept with its commit in
+(`pytest --part`), so that a night runs some, or a weekend all. What a part gave is kept with its commit in
 tests/nightly.json, from which the page has its table; sources that differ from a commit are run, and not recorded.
 A test that does not end has failed after two hours, and a part that pytest cannot run leaves the others to run.
 """
@@ -30,7 +30,7 @@ __all__ = ["PAGE", "PARTS", "RECORD", "Verdict", "page", "verdict_of"]
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "what-works.md"
 RECORD = ROOT / "tests" / "nightly.json"
-PARTS = 4
+PARTS = 12
 MAX_NAMED = 20
 """Failed tests that the page names."""
 _LONGEST = 7200
@@ -38,7 +38,7 @@ _LONGEST = 7200
 _BEGIN, _END = "<!-- nightly -->\n", "<!-- end of nightly -->\n"
 _WRITTEN = (":!docs/what-works.md", ":!tests/nightly.json")
 _HEAD = (
-    "    make nightly LOCKED=1 PART=1/4        # without PART: all parts in turn",
+    "    make nightly LOCKED=1 PART=1/12       # without PART: all parts in turn",
     "",
     "All tests, also those that `make test` leaves out: whole networks, tests of ONNX with dynamic shapes, commands",
     "of all pages, all interleavings of threads. With `LOCKED=1` packages are those of `packaging/locked.txt`.",
@@ -94,15 +94,17 @@ def page() -> str:
 def _table(record: Mapping[str, Any]) -> Iterator[str]:
     yield "| part | ended | commit | passed | failed | skipped | minutes | with |"
     yield "|---|---|---|---:|---:|---:|---:|---|"
-    for number in range(1, PARTS + 1):
-        name = f"{number}/{PARTS}"
-        if name not in record:
-            yield f"| {name} | not run yet | | | | | | |"
-            continue
-        found = Verdict(**record[name])
-        counts = f"{found.passed:,} | {len(found.failed)} | {found.skipped:,} | {found.minutes}"
-        yield f"| {name} | {found.date} | `{found.commit}` | {counts} | {found.packages} |"
-    failed = [name for number in range(1, PARTS + 1) for name in record.get(f"{number}/{PARTS}", {}).get("failed", ())]
+    names = [f"{number}/{PARTS}" for number in range(1, PARTS + 1)]
+    for name in names:
+        if name in record:
+            found = Verdict(**record[name])
+            counts = f"{found.passed:,} | {len(found.failed)} | {found.skipped:,} | {found.minutes}"
+            yield f"| {name} | {found.date} | `{found.commit}` | {counts} | {found.packages} |"
+    waiting = [name for name in names if name not in record]
+    if waiting:
+        yield ""
+        yield f"Not run yet: {', '.join(waiting)}."
+    failed = [test for name in names for test in record.get(name, {}).get("failed", ())]
     if failed:
         yield ""
         yield (

@@ -30,11 +30,11 @@ def test_a_verdict_counts_and_names_what_failed(tmp_path: Path, monkeypatch: pyt
     assert (found.passed, found.skipped, found.minutes) == (1, 1, 61)
     assert found.failed == ("tests/a/test_one.py::test_y[1]", "tests/b.py::test_w")
     record = tmp_path / "record.json"
-    record.write_text(json.dumps({"2/4": nightly.asdict(found)}))
+    record.write_text(json.dumps({"2/12": nightly.asdict(found)}))
     monkeypatch.setattr(nightly, "RECORD", record)
     text = nightly.page()
-    assert f"| 2/4 | {found.date} | `0123456789ab` | 1 | 2 | 1 | 61 |" in text
-    assert "| 1/4 | not run yet |" in text
+    assert f"| 2/12 | {found.date} | `0123456789ab` | 1 | 2 | 1 | 61 |" in text
+    assert "Not run yet: 1/12, 3/12, 4/12," in text
     assert "Failed: `tests/a/test_one.py::test_y[1]`, `tests/b.py::test_w`." in text
 
 
@@ -43,13 +43,13 @@ def test_a_part_that_cannot_be_run_leaves_the_others_to_run(monkeypatch: pytest.
 
     def run_part(part: str, workers: int) -> nightly.Verdict:
         asked.append(part)
-        if part == "2/4":
+        if part == "2/12":
             raise click.ClickException("pytest ended with 3")
-        return nightly.Verdict("2026-01-01", "0123456789ab+", workers, 5, 0, ("test_a",) * (part == "3/4"), "")
+        return nightly.Verdict("2026-01-01", "0123456789ab+", workers, 5, 0, ("test_a",) * (part == "3/12"), "")
 
     monkeypatch.setattr(nightly, "run_part", run_part)
     done = CliRunner().invoke(nightly.main, [])
-    assert asked == ["1/4", "2/4", "3/4", "4/4"] and done.exit_code == 1
+    assert asked == [f"{number}/12" for number in range(1, 13)] and done.exit_code == 1
     assert "Error: pytest ended with 3; 1 tests failed" in done.output
 
 

@@ -42,7 +42,11 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> Any:
 @pytest.fixture(scope="module")
 def sessions(libraries: None) -> tuple[Any, Any]:
     content = linear().SerializeToString()
-    return onnxruntime.InferenceSession(content, providers=CPU), ort.InferenceSession(content, providers=CPU)
+    peer, session = (  # by default onnxruntime has a thread for each core, and refuses run_async with a single one
+        package.InferenceSession(content, options(package, intra_op_num_threads=2), providers=CPU)
+        for package in (onnxruntime, ort)
+    )
+    return peer, session
 
 
 @of_this_version
