@@ -25,7 +25,7 @@ import numpy as np
 from tvm import te, tirx
 
 from nnefc.ir.attributes import DEQUANTIZED
-from nnefc.operators.nn.block_quantization import packed, unpacked
+from nnefc.operators.nn.block_quantization import packed
 from nnefc.passes.compute.blocked import block_array, index_in_range
 from nnefc.passes.compute.dot.dot_product import Multiplication
 from nnefc.passes.compute.dot.packed_int4 import bytes_in_table, bytes_of, element_in_table, element_of, small_float
@@ -108,28 +108,20 @@ class Blocks:
         if self.table is not None:
             numbers = np.zeros(256, np.uint8)
             numbers[list(self.table)] = np.arange(len(self.table), dtype=np.uint8)
-            return self._packed_words(numbers[codes], lanes)
-        if self.is_float:
+            codes = packed(numbers[codes], self.bits)
+        elif self.is_float:
             return pack_blocks(codes.view(np.int8), lanes)
-        if self.bits == 8:
+        elif self.bits == 8:
             elements = codes - np.uint8(self._origin)
             if self.how is None:
                 return pack_blocks(elements.view(np.int8), lanes)
-            return pack_blocks(np.ascontiguousarray(elements).view("<i4").astype(np.int32), lanes)
-        if self.how is None:
-            signs = np.uint8(sum(self._half << position for position in range(0, 8, self.bits)))
-            return pack_blocks(np.ascontiguousarray(codes ^ signs).view("<i4").astype(np.int32), lanes)
-        return self._packed_words(unpacked(codes, self.bits), lanes)
-
-    def _packed_words(self, elements: np.ndarray, lanes: int) -> np.ndarray:
-        """Stored integers, `[N, blocks, elements]`, in words: neighbours in one byte, or in those of neighbours."""
-        if self.how is None:
-            words = np.ascontiguousarray(packed(elements, self.bits)).view("<i4")
-            return pack_blocks(words.astype(np.int32), lanes)
-        parts = elements.reshape(*elements.shape[:-1], -1, self.positions, 4)
-        shifts = np.arange(self.positions, dtype=np.uint8) * np.uint8(self.bits)
-        words = np.bitwise_or.reduce(parts << shifts[:, None], axis=-2)
-        return pack_blocks(np.ascontiguousarray(words).view("<i4")[..., 0].astype(np.int32), lanes)
+            return pack_blocks(np.ascontiguousarray(elements).view("<i4").astype(np.int32, copy=False), lanes)
+        elif self.how is None:
+            codes = codes ^ np.uint8(sum(self._half << position for position in range(0, 8, self.bits)))
+        words = np.ascontiguousarray(codes).view("<u4")
+        if self.how is not None:
+            words = _in_quads(words, self.bits)
+        return pack_blocks(words.view("<i4").astype(np.int32, copy=False), lanes)
 
     def quad(self, word: tirx.Expr, position: tirx.Expr) -> tirx.Expr:
         """Returns the four elements at a position of a word, as bytes."""
@@ -153,6 +145,23 @@ class Blocks:
             return scale * tirx.const(self._origin - self._half, "float32")
         point = points(*position).astype("float32")
         return point + scale * origin if self.points == "offsets" else (origin - point) * scale
+
+
+_TRANSPOSED = {4: ((8, 0x0000FF00), (4, 0x00F000F0)), 2: ((12, 0x0000F0F0), (6, 0x00CC00CC))}
+"""By the bits of an element: two exchanges of the bits of a mask with those so many positions above."""
+
+
+def _in_quads(words: np.ndarray, bits: int) -> np.ndarray:
+    """Returns words whose neighbours, of 2 or 4 bits, lie in neighbouring bytes: a transposition in each word."""
+    words = words.copy()
+    for distance, mask in _TRANSPOSED[bits]:
+        different = words >> distance
+        different ^= words
+        different &= mask
+        words ^= different
+        different <<= distance
+        words ^= different
+    return words
 
 
 def pack_blocks(array: np.ndarray, size: int) -> np.ndarray:

@@ -20,8 +20,8 @@ __all__ = ["BlockCodes", "Bytes", "TensorType", "at_offset"]
 
 Bytes = npt.NDArray[np.uint8]
 
-_CHUNK_BYTES = 1 << 23
-"""Stored bytes decoded at a time: intermediate arrays take some ten times as much."""
+_CHUNK_BYTES = 1 << 20
+"""Stored bytes decoded at a time: intermediate arrays, some ten times as much, stay in a cache."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +68,7 @@ class TensorType:
         """Returns how many bytes a tensor of this shape takes."""
         return math.prod(shape) // self.elements * self.block_bytes
 
+    @np.errstate(all="ignore")  # scales of a file may be infinite
     def tensor(self, data: Bytes, shape: tuple[int, ...]) -> Array | BlockTensor:
         """Returns the tensor that the bytes are; little more than the result is in memory at any time."""
         blocks = data.reshape(-1, self.block_bytes)

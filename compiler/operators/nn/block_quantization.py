@@ -44,16 +44,23 @@ _OPAQUE = 8  # Relax's number for kernels that stay alone
 
 def unpacked(codes: Array, bits: int) -> Array:
     """`[…, bytes]` as `[…, bytes · 8 / bits]` uint8: the lowest bits of a byte come first."""
-    shifts = np.arange(0, 8, bits, dtype=np.uint8)
-    elements = codes[..., None] >> shifts & np.uint8((1 << bits) - 1)
-    return np.asarray(elements.reshape(*codes.shape[:-1], codes.shape[-1] * len(shifts)))
+    each = 8 // bits
+    words = codes.astype(f"<u{each}")  # a byte as the lowest of as many bytes as it has elements
+    spread = words
+    for position in range(1, each):
+        spread = spread | words << position * (8 - bits)
+    spread &= int.from_bytes([(1 << bits) - 1] * each, "little")
+    return spread.view(np.uint8)
 
 
 def packed(elements: Array, bits: int) -> Array:
     """The reverse of :func:`unpacked`."""
-    shifts = np.arange(0, 8, bits, dtype=np.uint8)
-    parts = elements.reshape(*elements.shape[:-1], -1, len(shifts)) << shifts
-    return np.asarray(np.bitwise_or.reduce(parts, axis=-1))
+    each = 8 // bits
+    words = np.ascontiguousarray(elements).view(f"<u{each}")
+    joined = words
+    for position in range(1, each):
+        joined = joined | words >> position * (8 - bits)
+    return joined.astype(np.uint8)  # the lowest byte of each word
 
 
 def in_blocks(elements: Array, zeros: Array | None, bits: int, block: int, signed: bool) -> tuple[Array, Array | None]:
