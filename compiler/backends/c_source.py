@@ -132,6 +132,7 @@ def _areas(lowered: Lowered) -> dict[str, Area]:
         "state": Area("states", "uint8", constant=False),
         "workspace": Area("workspace", "uint8", constant=False),
         "constant": Area("", "uint8", constant=True),
+        "sizes": Area("", "int64", constant=False),
     }
     for role, buffers, constant in (("input", program.inputs, True), ("output", program.outputs, False)):
         for index, buffer in enumerate(buffers):

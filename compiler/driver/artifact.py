@@ -22,12 +22,12 @@ from nnefc.passes.graph.index_bounds import index_limits
 from nnefc.passes.plan.data_independence import runs_with_any_values
 from nnefc.passes.plan.entry_sizes import data_dependent_sizes, output_parts
 from nnefc.passes.plan.memory import MemoryPlan
-from nnefc.passes.plan.program import Buffer
+from nnefc.passes.plan.program import Buffer, Program
 from nnefc.support.diagnostics import CompileError
 from nnefc.support.distribution import COMPILERS, installed_version, versions_of
 from nnefc.support.mapped_files import LARGE, is_mapped, release_pages
 from nnefc.support.output_files import temporary_folder, write_error, write_together
-from nnefc.symbolic.dims import Dimension, bounds, is_known, ranges
+from nnefc.symbolic.dims import Dimension, bounds, is_known, ranges, widest
 from nnefc.symbolic.formulas import factor_of
 from nnefc.symbolic.named_formulas import Formula, names_in
 from nnefc.targets.codegen.c.code import CSourceCode
@@ -435,7 +435,9 @@ def _description(
         target=target.name,
         compiler=compiler_version(),
         inputs=_scaled(_described(network.inputs, program.inputs, network.dynamic_dimensions, network.texts), network),
-        outputs=_scaled(_described(network.outputs, program.outputs, dimensions, network.texts), network),
+        outputs=_limited(
+            _scaled(_described(network.outputs, program.outputs, dimensions, network.texts), network), program
+        ),
         states=_described([state.name for state in network.states], program.states),
         sequence_axes=_sequence_axes(network, target.host),
         workspace_bytes=plan.workspace_bytes,
@@ -554,6 +556,15 @@ def _described(
             tuple(size_by_name(size, dimensions) for size in buffer.shape),
         )
         for name, buffer in zip(names, buffers, strict=True)
+    )
+
+
+def _limited(tensors: tuple[TensorDescription, ...], program: Program) -> tuple[TensorDescription, ...]:
+    """With the maxima of sizes that depend on the data, where all are known."""
+    shapes = [[widest(size, program.limits) for size in output.shape] for output in program.outputs]
+    return tuple(
+        tensor if is_known(*buffer.shape) or not is_known(*shape) else replace(tensor, limits=tuple(map(int, shape)))
+        for tensor, buffer, shape in zip(tensors, program.outputs, shapes, strict=True)
     )
 
 

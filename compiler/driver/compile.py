@@ -431,18 +431,34 @@ def _check_target(network: Network, special: Specializations, backend: Backend, 
             f"{', '.join(sorted(names))} has none",
             hint=f"give it a range: --shape {min(names)}=0..1000",
         )
-    if not backend.target.host.hosted and (
-        network.dynamic_dimensions or network.all_data_dependent_sizes or network.has_text
-    ):
-        raise CompileError(
-            f"the target {name} has no heap, which "
-            + ("strings need" if network.has_text else "sizes that are known at run time need"),
-            hint=None if network.has_text else "give the dynamic dimensions: --shape NAME=SIZE",
-        )
-    if network.vocabulary and not backend.target.host.hosted:
-        raise CompileError(f"the target {name} has no heap, which a tokenizer needs")
+    if not backend.target.host.hosted:
+        _check_without_heap(network, name)
     if network.has_text and not backend.takes_text:
         raise CompileError(
             f"the network computes with strings: code for them is for processors, not for the target {name}",
             hint="compile the part that reads and makes strings for the processor, and the rest for the GPU",
+        )
+
+
+def _check_without_heap(network: Network, name: str) -> None:
+    """Refuses networks that need memory whose size no limit says, for a target that has no heap.
+
+    Raises:
+        CompileError: strings, a tokenizer, dynamic dimensions, or data-dependent sizes without a limit.
+    """
+    if network.has_text or network.vocabulary:
+        raise CompileError(
+            f"the target {name} has no heap, which {'strings need' if network.has_text else 'a tokenizer needs'}"
+        )
+    if network.dynamic_dimensions:
+        raise CompileError(
+            f"the target {name} has no heap, which sizes that are known at run time need",
+            hint="give the dynamic dimensions: --shape NAME=SIZE",
+        )
+    unbounded = sorted({count.dimension.name for count in network.unbounded_data_dependent_sizes})
+    if unbounded:
+        raise CompileError(
+            f"the target {name} has no heap, which sizes that depend on the data need: "
+            f"{', '.join(unbounded)} {'has' if len(unbounded) == 1 else 'have'} no limit",
+            hint=f"give it a range: --shape {unbounded[0]}=0..1000",
         )

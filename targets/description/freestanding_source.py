@@ -12,7 +12,12 @@ import math
 import re
 from collections.abc import Sequence
 
-from nnefc.targets.description.library import DEFAULT_PREFIX, LibraryDescription, TensorDescription, tensor_bytes
+from nnefc.targets.description.library import (
+    DEFAULT_PREFIX,
+    ELEMENT_TYPES,
+    LibraryDescription,
+    TensorDescription,
+)
 from nnefc.targets.description.weights_image import (
     HEADER_BYTES,
     UNFIT,
@@ -28,6 +33,7 @@ __all__ = [
     "aligned",
     "arena_bytes",
     "arena_source",
+    "fixed_sizes",
     "freestanding_functions",
     "freestanding_header",
     "freestanding_source",
@@ -35,6 +41,8 @@ __all__ = [
     "printable",
     "prototype",
     "reset_declaration",
+    "shape_declaration",
+    "shape_elements",
     "tensor_macros",
 ]
 
@@ -108,6 +116,7 @@ def freestanding_header(description: LibraryDescription, image: WeightsImage | N
             " * runs with arenas of their own may interrupt each other. Pointers are aligned to their elements.",
             " * The result is 0, or another number if the inputs hold an index out of range or the like. Runs on",
             " * several cores, or in threads that take turns, need a lock for the result to be their own. */",
+            *shape_declaration(description),
             f"{prototype(description, *more)};",
             *reset_declaration(description, *more),
             *([] if image is None else check_declaration(prefix)),
@@ -129,7 +138,7 @@ def tensor_macros(description: LibraryDescription) -> list[str]:
     lines = []
     for role, tensors in (("INPUT", description.inputs), ("OUTPUT", description.outputs)):
         for index, tensor in enumerate(tensors):
-            count = math.prod(map(int, tensor.shape))
+            count = math.prod(_max_shape(tensor))
             lines.append(
                 f"#define {description.prefix.upper()}_{role}_{index}_ITEMS {count} /* {_in_comment(tensor)} */"
             )
@@ -160,11 +169,14 @@ def freestanding_source(description: LibraryDescription, image: WeightsImage | N
     """Returns the C file that defines the functions of a network."""
     prefix, names = description.prefix, parameter_names(description)
     pointers = ["void *"] * len(names) + ["uint8_t *", "uint8_t *", "const uint8_t *"]
+    elements, sizes = shape_elements(description), description.data_dependent
+    pointers += ["int64_t *"] * bool(sizes)
     more = [_WEIGHTS] * (image is not None)
     constants = f"{prefix}_constants" if description.constant_bytes else "(const uint8_t *)0"
     constants = constants if image is None else f"((const uint8_t *)weights + {HEADER_BYTES})"
     state = aligned(description.workspace_bytes)
     arguments = [*(f"(void *){name}" for name in names), f"(uint8_t *)arena + {state}", "arena", constants]
+    arguments += ["nnefc_sizes"] * bool(sizes)
     return "\n".join(
         [
             '#include "bare/failures.h"',
@@ -180,9 +192,12 @@ def freestanding_source(description: LibraryDescription, image: WeightsImage | N
             *([] if image is None else [f"    if (!nnefc_fits(weights, 0u, 6u)) return {UNFIT};"]),
             "    int32_t nnefc_before = nnefc_failed;",
             "    nnefc_failed = 0;",
+            *[f"    int64_t nnefc_sizes[{len(sizes)}] = {{0}};"] * bool(sizes),
             f"    int32_t nnefc_status = nnefc_network({', '.join(arguments)});",
             "    nnefc_status |= nnefc_failed;",
             "    nnefc_failed = nnefc_before;",
+            *(f"    {elements[key]} = (int32_t)nnefc_sizes[{number}];" for number, key in enumerate(sizes)),
+            *fixed_sizes(description),
             "    return (int)nnefc_status;",
             "}",
             *_reset(description, state, constants, more),
@@ -245,14 +260,14 @@ def prototype(description: LibraryDescription, *more: str) -> str:
     Args:
         more: parameters after the arena.
     """
-    names = parameter_names(description)
+    names, shapes = parameter_names(description), shape_names(description)
     count = len(description.inputs)
-    tensors = (*description.inputs, *description.outputs)
-    qualifiers = ["const "] * count + [""] * len(description.outputs)
-    parameters = [
-        f"{qualifier}{C_TYPES[tensor.dtype]} *{name}"
-        for qualifier, tensor, name in zip(qualifiers, tensors, names, strict=True)
-    ]
+    inputs = zip(description.inputs, names[:count], strict=True)
+    parameters = [f"const {C_TYPES[tensor.dtype]} *{name}" for tensor, name in inputs]
+    for index, (tensor, name) in enumerate(zip(description.outputs, names[count:], strict=True)):
+        parameters.append(f"{C_TYPES[tensor.dtype]} *{name}")
+        if index in shapes:
+            parameters.append(f"int32_t {shapes[index]}[{len(tensor.shape)}]")
     return f"int {description.prefix}_run({', '.join([*parameters, 'void *arena', *more])})"
 
 
@@ -274,9 +289,55 @@ def parameter_names(description: LibraryDescription) -> list[str]:
     return names
 
 
+def shape_declaration(description: LibraryDescription) -> list[str]:
+    """Returns the comment on the parameters for shapes, if there are any."""
+    names = ", ".join(shape_names(description).values())
+    return [
+        f"/* A run whose result is 0 writes the sizes of outputs that depend on the data to {names}.",
+        " * The memory of these outputs has room for their maximum sizes; elements are dense in the sizes written. */",
+    ] * bool(names)
+
+
+def shape_names(description: LibraryDescription) -> dict[int, str]:
+    """Names of the parameters for the shapes of outputs that depend on the data, by the numbers of these outputs."""
+    names, count = parameter_names(description), len(description.inputs)
+    found = {}
+    for index in dict(description.data_dependent):
+        name = f"{names[count + index]}_shape"
+        while name in names:
+            name += "_"
+        names.append(name)
+        found[index] = name
+    return found
+
+
+def shape_elements(description: LibraryDescription) -> dict[tuple[int, int], str]:
+    """Returns the elements of these parameters, by the number of the output and the axis."""
+    return {
+        (index, axis): f"{name}[{axis}]"
+        for index, name in shape_names(description).items()
+        for axis in range(len(description.outputs[index].shape))
+    }
+
+
+def fixed_sizes(description: LibraryDescription) -> list[str]:
+    """Returns the statements that write those of these elements that do not depend on the data."""
+    return [
+        f"    {element} = {description.outputs[index].shape[axis]};"
+        for (index, axis), element in shape_elements(description).items()
+        if (index, axis) not in description.data_dependent
+    ]
+
+
+def _max_shape(tensor: TensorDescription) -> tuple[int, ...]:
+    return tensor.limits or tuple(map(int, tensor.shape))
+
+
 def _in_comment(tensor: TensorDescription) -> str:
+    size = math.prod(_max_shape(tensor)) * ELEMENT_TYPES[tensor.dtype][1]
     return (
-        f"{printable(tensor.name)}: {tensor.dtype}[{', '.join(map(str, tensor.shape))}], {tensor_bytes(tensor)} bytes"
+        f"{printable(tensor.name)}: {tensor.dtype}[{', '.join(map(str, tensor.shape))}], "
+        f"{'at most ' * bool(tensor.limits)}{size} bytes"
     )
 
 

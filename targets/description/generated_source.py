@@ -16,10 +16,13 @@ from dataclasses import dataclass
 from nnefc.targets.description.freestanding_source import (
     aligned,
     arena_bytes,
+    fixed_sizes,
     parameter_names,
     printable,
     prototype,
     reset_declaration,
+    shape_declaration,
+    shape_elements,
     tensor_macros,
 )
 from nnefc.targets.description.library import LibraryDescription
@@ -48,6 +51,7 @@ _STRING_FUNCTIONS = frozenset({"memcpy", "memset"})
 _CONSTANT = re.compile(r"@constant (\d+) (\w+)@")
 _WIDTH = 120
 _WEIGHTS = "const void *weights"
+_TYPE = re.compile(r"\b(const|u?int\d+_t|float|double) (?=\w)")
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,8 @@ class CProgram:
     """The functions of a network in C.
 
     Names of the file's own begin with `nnefc__`, and macros with `NNEFC__`, in place of the prefix. The statements of
-    the entry call inputs and outputs `@input N@` and `@output N@`, and constants `@constant OFFSET TYPE@`.
+    the entry call inputs and outputs `@input N@` and `@output N@`, sizes of outputs that depend on the data `@size N@`,
+    and constants `@constant OFFSET TYPE@`.
 
     Attributes:
         helpers: definitions that the functions need, in order.
@@ -114,7 +119,8 @@ def generated_header(description: LibraryDescription, image: WeightsImage | None
         " * with arenas of their own may interrupt each other, or run in several threads. Tensors are dense, the last",
         " * dimension first, and aligned to their elements. The result is 0, or another number if the inputs hold an",
         " * index out of range or the like. */",
-        f"{prototype(description, *more)};",
+        *shape_declaration(description),
+        *_wrapped([f"{prototype(description, *more)};"]),
         *reset_declaration(description, *more),
         *([] if image is None else check_declaration(prefix)),
         "",
@@ -153,6 +159,8 @@ def generated_source(
     prefix, upper = description.prefix, description.prefix.upper()
     names = parameter_names(description)
     operands = dict(zip(_operands(description), names, strict=True))
+    shapes = shape_elements(description)
+    operands |= {f"size {number}": shapes[key] for number, key in enumerate(description.data_dependent)}
     entry = [_resolved(line, addresses, operands) for line in program.entry]
     more = [_WEIGHTS] * (image is not None)
     size = max(1, -(-arena_bytes(description) // SOURCE_ALIGNMENT))
@@ -172,12 +180,13 @@ def generated_source(
         *arrays,
         *functions,
         *([] if image is None else check_functions(prefix, image, _OWN)),
-        f"{prototype(description, *more)} {{",
+        *_wrapped([f"{prototype(description, *more)} {{"]),
         *["    int32_t failed = 0;"] * program.reports,
         *_areas(description, body),
         *unused,
         *([] if image is None else _fitting(image)),
         *_wrapped(entry),
+        *fixed_sizes(description),
         f"    return {'(int)failed' if program.reports else '0'};",
         "}",
         *_reset(description, states, more),
@@ -259,7 +268,7 @@ def _resolved(line: str, addresses: Mapping[ConstantUse, str], operands: Mapping
     def address(found: re.Match[str]) -> str:
         return addresses[ConstantUse(int(found[1]), found[2])]
 
-    return re.sub(r"@((?:input|output) \d+)@", lambda found: operands[found[1]], _CONSTANT.sub(address, line))
+    return re.sub(r"@((?:input|output|size) \d+)@", lambda found: operands[found[1]], _CONSTANT.sub(address, line))
 
 
 def _areas(description: LibraryDescription, body: str) -> list[str]:
@@ -297,7 +306,7 @@ def _wrapped(lines: Iterable[str]) -> Iterator[str]:
             continue
         indent = " " * (len(line) - len(line.lstrip()))
         parts = textwrap.wrap(
-            re.sub(r" \*(?=[\w)])", "\0*", line.strip()),  # a pointer's star stays with what it points to
+            _TYPE.sub(r"\1\0", re.sub(r" \*(?=[\w)])", "\0*", line.strip())),  # a type stays with its star and name
             _WIDTH,
             initial_indent=indent,
             subsequent_indent=f"{indent}    ",

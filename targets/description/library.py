@@ -214,7 +214,8 @@ ELEMENT_TYPES = {  # dtype → enumerator of nnefc_type, bytes; of strings those
 class TensorDescription:
     """An input, output or state: its name in the model, NumPy's name of its element type (or bfloat16), its sizes.
 
-    Integers of which `scale` is known stand for `(integer - zero_point) · scale`; files do not say it.
+    Integers of which `scale` is known stand for `(integer - zero_point) · scale`; files do not say it. The `limits` of
+    an output are the maxima of its sizes, where those that depend on the data have maxima; else they are empty.
     """
 
     name: str
@@ -222,6 +223,7 @@ class TensorDescription:
     shape: tuple[int | str, ...]
     scale: float | None = field(default=None, compare=False)
     zero_point: int = field(default=0, compare=False)
+    limits: tuple[int, ...] = field(default=(), compare=False)
 
     def __str__(self) -> str:
         return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"

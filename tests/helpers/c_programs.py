@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import re
 import shutil
 import subprocess
@@ -71,14 +72,21 @@ class CNetwork:
     def run(self, inputs: Mapping[str, np.ndarray], status: int = 0) -> dict[str, np.ndarray]:
         """Runs it once, which has to end with a status."""
         given = [_stored(inputs[tensor.name], tensor.dtype) for tensor in self.artifact.inputs]
-        made = {
-            t.name: np.zeros([int(n) for n in t.shape], t.dtype.replace("bfloat16", "uint16"))
-            for t in self.artifact.outputs
-        }
+        outputs = self.artifact.description.outputs
+        made = [np.zeros(t.limits or tuple(map(int, t.shape)), t.dtype.replace("bfloat16", "uint16")) for t in outputs]
+        shapes = [np.full(len(t.shape), -1, np.int32) for t in outputs]
+        results = [
+            each
+            for t, array, shape in zip(outputs, made, shapes, strict=True)
+            for each in (array, *[shape] * bool(t.limits))
+        ]
         function = getattr(self._loaded, f"{self.prefix}_run")
         function.restype = ctypes.c_int
-        assert function(*map(_address, (*given, *made.values())), *self._memory) == status
-        return made
+        assert function(*map(_address, (*given, *results)), *self._memory) == status
+        return {
+            t.name: _of_shape(array, shape) if t.limits and status == 0 else array
+            for t, array, shape in zip(outputs, made, shapes, strict=True)
+        }
 
     @property
     def _memory(self) -> list[ctypes.c_void_p]:
@@ -95,6 +103,12 @@ def _stored(array: np.ndarray, dtype: str) -> np.ndarray:
     if dtype != "bfloat16":
         return np.ascontiguousarray(array, dtype)
     return np.ascontiguousarray(array).view(np.uint16)
+
+
+def _of_shape(array: np.ndarray, shape: np.ndarray) -> np.ndarray:
+    """Returns the elements of a tensor of this shape, which are the first of its memory."""
+    assert (shape >= 0).all() and math.prod(shape.tolist()) <= array.size
+    return array.reshape(-1)[: math.prod(shape.tolist())].reshape(shape)
 
 
 def _address(array: np.ndarray) -> ctypes.c_void_p:

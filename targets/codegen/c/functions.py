@@ -90,14 +90,14 @@ def function_name(symbol: str) -> str:
 
 def reports_failures(func: tirx.PrimFunc) -> bool:
     """Returns whether a kernel looks at its operands for what the operation does not allow."""
-    found: list[Call] = []
+    found: list[bool] = []
+    tvm_ffi.structural_walk(func.body, (Call, lambda call: found.append(_is_failure(call))))
+    return any(found)
 
-    def look(call: Call) -> None:
-        if name_of(call) == "tirx.call_extern" and str(call.args[0].value) in _FAILURES:
-            found.append(call)
 
-    tvm_ffi.structural_walk(func.body, (Call, look))
-    return bool(found)
+def _is_failure(expr: object) -> bool:
+    """Returns whether an expression is a call that notes a failure or asks for one."""
+    return isinstance(expr, Call) and name_of(expr) == "tirx.call_extern" and str(expr.args[0].value) in _FAILURES
 
 
 def kernel_function(func: tirx.PrimFunc, shared: Collection[int] = ()) -> Function:
@@ -426,6 +426,18 @@ class _EntryWriter(_FunctionWriter):
             self.areas_of[stmt.buffer] = self.areas_of[stmt.data]
             return
         super()._declare(stmt)
+
+    def _branch(self, stmt: tirx.IfThenElse) -> None:
+        """Leaves out what happens after a failure, where no kernel reports any."""
+        if self._reporting or not any(map(_is_failure, inside(stmt.condition))):
+            super()._branch(stmt)
+
+    def _store(self, stmt: tirx.BufferStore) -> None:
+        """Stores to the sizes of outputs, which are parameters one by one; the entry stores to nothing else."""
+        if stmt.buffer not in self.areas_of:
+            super()._store(stmt)
+            return
+        self.block.add(f"@size {int(stmt.indices[0])}@ = (int32_t){self.atom(stmt.value)};")
 
     def _call_statement(self, call: Call) -> None:
         symbol = str(call.args[0].value)

@@ -169,6 +169,40 @@ def test_a_run_begins_by_comparing_the_image_with_the_code(tmp_path: Path) -> No
     assert library.m_check_weights(whole, 69) == 1
 
 
+def test_sizes_that_depend_on_the_data_are_written_to_a_parameter(tmp_path: Path) -> None:
+    """The network's function writes such sizes one after the other; the one for programs writes whole shapes."""
+    description = LibraryDescription(
+        "m",
+        "cortex-m4",
+        "",
+        (),
+        (
+            TensorDescription("found", "int64", (2, "n"), limits=(2, 5)),
+            TensorDescription("y", "uint8", (1,)),
+            TensorDescription("kept", "uint8", ("k",), limits=(7,)),
+        ),
+        data_dependent=((0, 1), (2, 0)),
+        prefix="m",
+    )
+    header = freestanding_header(description)
+    assert "#define M_OUTPUT_0_ITEMS 10 /* found: int64[2, n], at most 80 bytes */" in header
+    prototype = "int m_run(int64_t *found, int32_t found_shape[2], uint8_t *y, uint8_t *kept, int32_t kept_shape[1], "
+    assert f"{prototype}void *arena);" in header
+    (tmp_path / "m.c").write_text(
+        f"{freestanding_source(description)}\n"
+        "volatile int32_t nnefc_failed;\n"
+        "int32_t nnefc_network(void *found, void *y, void *kept, uint8_t *states, uint8_t *arena,\n"
+        "                      const uint8_t *constants, int64_t *sizes) {\n"
+        "    (void)found; (void)y; (void)kept; (void)states; (void)arena; (void)constants;\n"
+        "    sizes[0] = 4; sizes[1] = 6; return 0;\n}\n"
+    )
+    words = [*zig(), "cc", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", f"-I{RUNTIME}", "m.c", "-o", "m.so"]
+    subprocess.run(words, cwd=tmp_path, check=True)
+    found, kept = (ctypes.c_int32 * 2)(), (ctypes.c_int32 * 1)()
+    assert ctypes.CDLL(str(tmp_path / "m.so")).m_run(None, found, None, None, kept, None) == 0
+    assert (list(found), list(kept)) == ([2, 4], [6])
+
+
 def test_dynamic_dimensions_are_an_error(tmp_path: Path) -> None:
     text = "version 1.0;\ngraph g(x) -> (y)\n{\n    x = external<scalar>(shape = [1, 3]);\n    y = relu(x);\n}\n"
     model = tmp_path / "g"
