@@ -34,7 +34,7 @@ from models.llama_reference import reference_logits
 from onnx_decoder import decoder_lines
 from peak import build_peak, bytes_per_second
 from report import table
-from token_worker import ENGINES, FAST, LLAMA, NNEFC, TokenWorker
+from token_worker import FAST, LLAMA, NNEFC, TokenWorker
 
 import nnefc
 from nnefc.targets.description.library import LibraryDescription, tensor_bytes
@@ -42,6 +42,7 @@ from nnefc.targets.description.library import LibraryDescription, tensor_bytes
 FOLDER = Path(__file__).resolve().parent.parent / "build" / "language_model"
 TITLE = "A language model compared with llama.cpp"
 CONTEXT = 2048
+ENGINES = (NNEFC, FAST, LLAMA)
 PROMPTS = (128, 512)
 AFTER = (16, 512, 2000)
 READ = 2000  # tokens before the memory is looked at

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 from measure import REFERENCE, Plan, answers_of, compile_library, difference, start, take_turns
-from models.decoders import Heads, Sizes, decoder, feeds, in_blocks
+from models.decoders import Heads, RandomWeights, Sizes, decoder, feeds, in_blocks
 from report import table
 
 __all__ = ["SMOLLM2", "decoder_lines"]
@@ -44,7 +44,7 @@ def decoder_lines(folder: Path, plan: Plan, sizes: Sizes = SMOLLM2, layers: int 
     folder.mkdir(parents=True, exist_ok=True)
     model, library = folder / "decoder.onnx", folder / "decoder.so"
     quantize = partial(in_blocks, block=32, accuracy_level=4)
-    onnx.save(decoder(quantize, [Heads()] * layers, sizes), model)
+    onnx.save(decoder(RandomWeights(quantize), [Heads()] * layers, sizes), model)
     compile_library(model, library)
     found = list(_speeds({"nnefc": library, REFERENCE: model}, folder, plan, sizes, layers))
     return [

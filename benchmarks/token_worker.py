@@ -1,10 +1,12 @@
-"""A language model in a process of its own, run by nnefc or by llama.cpp: it does what each line of stdin asks.
+"""A language model in a process of its own, run by nnefc or by another engine: it does what each line of stdin asks.
 
     token_worker.py ENGINE FILE THREADS CONTEXT
 
 A line is a JSON object. {"do": "read", "tokens": [...], "start": N, "file": null} reads tokens after the first N of
-what was read before and answers the seconds and the likeliest token; a file gets the logits. {"do": "memory"} answers
-how many bytes are resident that were not before the model was there. The first line that is written is the version.
+what was read before and answers the seconds and the likeliest token; a file gets the logits. {"do": "write", "tokens":
+[...], "known": N, "count": M} reads a prompt, of which the first N tokens were read before, and answers the M likeliest
+tokens that follow and the seconds that each took. {"do": "memory"} answers how many bytes are resident that were not
+before the model was there. The first line that is written is the version.
 """
 
 from __future__ import annotations
@@ -15,14 +17,17 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
-__all__ = ["ENGINES", "FAST", "LLAMA", "NNEFC", "TokenWorker"]
+__all__ = ["FAST", "GENAI", "LLAMA", "NNEFC", "OPENVINO", "TokenWorker", "Written", "likeliest"]
+
+_AT_ONCE = 512  # tokens of a prompt
 
 
 class _Engine(Protocol):
@@ -32,6 +37,14 @@ class _Engine(Protocol):
 
     def read(self, tokens: Sequence[int], start: int) -> np.ndarray:
         """The logits after the last of some tokens, which follow the first `start` ones of what was read."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """The likeliest tokens after a prompt, and the seconds that each took; the prompt is part of the first one's."""
+
+    tokens: Sequence[int]
+    seconds: Sequence[float]
 
 
 class _Nnefc:
@@ -85,17 +98,98 @@ class _LlamaCpp:
         return np.ctypeslib.as_array(ctypes.cast(found, ctypes.POINTER(ctypes.c_float)), (self._words,))
 
 
+class _OnnxruntimeGenai:
+    """A folder with `genai_config.json`."""
+
+    def __init__(self, file: Path, threads: int, context: int) -> None:
+        import onnxruntime_genai
+
+        self.version = f"onnxruntime-genai {version('onnxruntime-genai')}"
+        config = onnxruntime_genai.Config(str(file))
+        session = {"intra_op_num_threads": threads, "inter_op_num_threads": 1}
+        config.overlay(json.dumps({"model": {"decoder": {"session_options": session}}}))
+        self._model = onnxruntime_genai.Model(config)
+        options = onnxruntime_genai.GeneratorParams(self._model)
+        options.set_search_options(max_length=context, do_sample=False)
+        self._generator = onnxruntime_genai.Generator(self._model, options)
+        self._read = 0
+
+    def read(self, tokens: Sequence[int], start: int) -> np.ndarray:
+        if start != self._read:
+            self._generator.rewind_to(start)
+        self._read = start + len(tokens)
+        self._generator.append_tokens(np.array([tokens], np.int32))
+        return np.asarray(self._generator.get_logits()).reshape(-1)
+
+
+class _OpenVinoGenai:
+    """A file of GGUF in a folder, where the converted model is kept; with a tokenizer there if the file has none.
+
+    All is as the package has it by default; the version says which settings of it change results.
+    """
+
+    def __init__(self, file: Path, threads: int, _context: int) -> None:
+        import openvino
+        import openvino_genai
+
+        self._openvino, self._genai = openvino, openvino_genai
+        self._kept = file.with_name("openvino_model.xml")
+        self._options = {"INFERENCE_NUM_THREADS": threads}
+        kept = file.with_name("openvino_tokenizer.xml").exists()
+        tokenizer = [openvino_genai.Tokenizer(file.parent)] if kept else []
+        source, save = (file.parent, {}) if self._kept.exists() else (file, {"enable_save_ov_model": True})
+        self._pipeline = openvino_genai.LLMPipeline(source, *tokenizer, "CPU", **self._options, **save)
+        core = openvino.Core()
+        settings = ("INFERENCE_PRECISION_HINT", "DYNAMIC_QUANTIZATION_GROUP_SIZE", "KV_CACHE_PRECISION")
+        found = ", ".join(f"{name} {_named(core.get_property('CPU', name))}" for name in settings)
+        self.version = f"openvino-genai {version('openvino-genai')} ({found})"
+
+    def read(self, tokens: Sequence[int], start: int) -> np.ndarray:
+        """By OpenVINO itself, which runs the model that the package has converted: only logits, of whole prompts."""
+        if start:
+            raise ValueError("tokens are read from the first one on")
+        model = self._openvino.Core().compile_model(self._kept, "CPU", self._options)
+        given = {
+            "input_ids": np.array([tokens], np.int64),
+            "attention_mask": np.ones((1, len(tokens)), np.int64),
+            "position_ids": np.arange(len(tokens), dtype=np.int64)[None],
+            "beam_idx": np.zeros(1, np.int32),
+        }
+        return np.array(model(given)["logits"][0, -1])
+
+    def write(self, tokens: Sequence[int], count: int) -> Written:
+        """The package keeps what prompts have in common with earlier ones."""
+        config = self._genai.GenerationConfig(max_new_tokens=count, ignore_eos=True, do_sample=False)
+        found = self._pipeline.generate(self._openvino.Tensor(np.array([tokens], np.int64)), config)
+        times = found.perf_metrics.raw_metrics
+        microseconds = *times.m_times_to_first_token, *times.m_durations
+        return Written(found.tokens[0], [1e-6 * each for each in microseconds][:count])
+
+
+def _named(value: object) -> str:
+    """A property of OpenVINO, without the marks of its representation."""
+    return str(value).removeprefix("<Type: ").strip("'>")
+
+
 NNEFC, FAST, LLAMA = "nnefc", "nnefc --fast", "llama.cpp"
-ENGINES = {NNEFC: _Nnefc, FAST: _Nnefc, LLAMA: _LlamaCpp}
+OPENVINO, GENAI = "OpenVINO GenAI", "onnxruntime-genai"
+_ENGINES: Mapping[str, tuple[type, str]] = {
+    NNEFC: (_Nnefc, "nnefc.loader.model"),
+    FAST: (_Nnefc, "nnefc.loader.model"),
+    LLAMA: (_LlamaCpp, "llama_cpp"),
+    OPENVINO: (_OpenVinoGenai, "openvino_genai"),
+    GENAI: (_OnnxruntimeGenai, "onnxruntime_genai"),
+}
+"""Engines, and the modules that are there before memory is measured."""
 
 
 class TokenWorker:
     """The asking side, a context manager: starts a process, on as many processors as it has threads."""
 
-    def __init__(self, engine: str, file: Path, threads: int, context: int) -> None:
+    def __init__(self, engine: str, file: Path, threads: int, context: int, python: str = sys.executable) -> None:
         processors = sorted(os.sched_getaffinity(0))[:threads]
         self._process = subprocess.Popen(
-            [sys.executable, __file__, engine, str(file), str(threads), str(context)],
+            [python, __file__, engine, str(file), str(threads), str(context)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -108,6 +202,10 @@ class TokenWorker:
         """Read tokens after the first `start` ones of what was read; seconds, and the likeliest token that follows."""
         found = self._ask(do="read", tokens=list(tokens), start=start, file=None if file is None else str(file))
         return float(found["seconds"]), int(found["token"])
+
+    def write(self, tokens: Sequence[int], count: int, known: int = 0) -> Written:
+        """The likeliest tokens after a prompt, of which the first `known` tokens were read before."""
+        return Written(**self._ask(do="write", tokens=list(tokens), count=count, known=known))
 
     def memory(self) -> int:
         """The resident bytes that the model has taken since the process began."""
@@ -141,15 +239,37 @@ def _resident() -> int:
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS"))
 
 
+def likeliest(model: _Engine, tokens: Sequence[int], count: int, known: int) -> Written:
+    """The tokens that an engine writes after a prompt: by its own loop, if it has one, or token by token."""
+    if isinstance(model, _OpenVinoGenai):
+        return model.write(tokens, count)
+    chosen: list[int] = []
+    seconds: list[float] = []
+    for read in range(len(tokens), len(tokens) + count):
+        begun = time.perf_counter()
+        new: Sequence[int] = chosen[-1:] or tokens[known:]
+        for start in range(read - len(new), read, _AT_ONCE):
+            logits = model.read(new[:_AT_ONCE], start)
+            new = new[_AT_ONCE:]
+        chosen.append(int(logits.argmax()))
+        seconds.append(time.perf_counter() - begun)
+    return Written(chosen, seconds)
+
+
 def _serve(engine: str, file: Path, threads: int, context: int) -> None:
-    __import__("llama_cpp" if engine == LLAMA else "nnefc.loader.model")
+    kind, module = _ENGINES[engine]
+    __import__(module)
     before = _resident()
-    model: _Engine = ENGINES[engine](file, threads, context)
+    model: _Engine = kind(file, threads, context)
     print(json.dumps({"version": model.version}), flush=True)
     for line in sys.stdin:
         request = json.loads(line)
         if request["do"] == "memory":
             print(json.dumps({"bytes": _resident() - before}), flush=True)
+            continue
+        if request["do"] == "write":
+            found = likeliest(model, request["tokens"], request["count"], request["known"])
+            print(json.dumps(asdict(found)), flush=True)
             continue
         start = time.perf_counter()
         logits = model.read(request["tokens"], request["start"])

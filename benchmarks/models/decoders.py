@@ -1,24 +1,26 @@
-"""Decoders as the model builder of onnxruntime-genai writes them: prompts, then tokens, with caches; random weights."""
+"""Decoders as the model builder of onnxruntime-genai writes them: prompts, then tokens, with caches; random weights, or
+given ones."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-__all__ = ["SMALL", "Heads", "Sizes", "decoder", "feeds", "in_blocks"]
+__all__ = ["SMALL", "Heads", "RandomWeights", "Sizes", "Weights", "decoder", "feeds", "in_blocks"]
 
 _MICROSOFT = "com.microsoft"
+_BLOCK = 32  # elements of a row of the quantized embeddings that have one scale
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """Of a decoder: heads of queries and of keys, elements of a head and of the feed-forward layer, words,
-    positions."""
+    """Of a decoder: heads of queries and of keys, elements of a head and of the feed-forward layer, words, positions,
+    and the base of the angles by which positions rotate queries and keys."""
 
     heads: int
     groups: int
@@ -26,6 +28,7 @@ class Sizes:
     inner: int
     words: int
     longest: int
+    base: float = 100.0
 
     @property
     def width(self) -> int:
@@ -51,15 +54,48 @@ class Heads:
     attributes: Mapping[str, Any] = field(default_factory=dict)
 
 
+class Weights(Protocol):
+    """A decoder's parameters, by the names that :func:`decoder` gives them."""
+
+    def table(self, words: int, width: int) -> np.ndarray | None:
+        """The embeddings in float32; None if they are the rows of the quantized matrix `head`."""
+
+    def scale(self, name: str, width: int) -> np.ndarray:
+        """The factors of a normalization, in float32."""
+
+    def matrix(self, name: str, depth: int, columns: int) -> np.ndarray | dict[str, Any]:
+        """`[depth, columns]` in float32, or operands and attributes of `MatMulNBits` as :func:`in_blocks` has them."""
+
+
+class RandomWeights:
+    """Random parameters; `quantize` gives the operands and attributes of `MatMulNBits` for a matrix."""
+
+    def __init__(self, quantize: Callable[[np.ndarray], dict[str, Any]] | None = None) -> None:
+        self._rng = np.random.default_rng(7)
+        self._quantize = quantize
+
+    def table(self, words: int, width: int) -> np.ndarray | None:
+        return self._real(words, width)
+
+    def scale(self, _name: str, width: int) -> np.ndarray:
+        return 1 + 0.1 * self._real(width)
+
+    def matrix(self, _name: str, depth: int, columns: int) -> np.ndarray | dict[str, Any]:
+        matrix = self._real(depth, columns)
+        return matrix if self._quantize is None else self._quantize(matrix)
+
+    def _real(self, *shape: int) -> np.ndarray:
+        return (self._rng.standard_normal(shape) / np.sqrt(shape[0])).astype(np.float32)
+
+
 class _Graph:
     """Nodes and initializers of a graph that is being made."""
 
-    def __init__(self, sizes: Sizes, quantize: Callable[[np.ndarray], dict[str, Any]] | None) -> None:
+    def __init__(self, sizes: Sizes, weights: Weights) -> None:
         self.sizes = sizes
         self.nodes: list[onnx.NodeProto] = []
         self.constants: list[onnx.TensorProto] = []
-        self.rng = np.random.default_rng(7)
-        self.quantize = quantize
+        self.weights = weights
 
     def constant(self, name: str, array: np.ndarray) -> str:
         self.constants.append(numpy_helper.from_array(array, name))
@@ -69,30 +105,27 @@ class _Graph:
         names = ["" if name == "-" else name for name in inputs.split()]
         self.nodes.append(helper.make_node(op, names, outputs.split(), domain=domain, **attributes))
 
-    def real(self, *shape: int) -> np.ndarray:
-        return (self.rng.standard_normal(shape) / np.sqrt(shape[0])).astype(np.float32)
-
     def product(self, x: str, name: str, depth: int, columns: int) -> str:
         """A product with a matrix, of floats or quantized in blocks."""
-        matrix = self.real(depth, columns)
-        if self.quantize is None:
-            self.node("MatMul", f"{x} {self.constant(name, matrix)}", f"{name}_out")
+        made = self.weights.matrix(name, depth, columns)
+        if isinstance(made, np.ndarray):
+            self.node("MatMul", f"{x} {self.constant(name, made)}", f"{name}_out")
             return f"{name}_out"
-        made = self.quantize(matrix)
         names = [self.constant(f"{name}_{key}", made[key]) for key in ("b", "scales", "zero_points") if key in made]
         self.node("MatMulNBits", " ".join([x, *names]), f"{name}_out", _MICROSOFT, **made["attributes"])
         return f"{name}_out"
 
 
 def decoder(
-    quantize: Callable[[np.ndarray], dict[str, Any]] | None = None,
+    weights: Weights,
     layers: Sequence[Heads] = (Heads(), Heads()),
     sizes: Sizes = SMALL,
+    last_alone: bool = False,
 ) -> onnx.ModelProto:
-    """The model; `quantize` gives the operands and attributes of `MatMulNBits` for a matrix."""
-    graph = _Graph(sizes, quantize)
+    """The model; with `last_alone` it has logits of the last position only, as the builder's `prune_lm_head`."""
+    graph = _Graph(sizes, weights)
     width, half = sizes.width, sizes.size // 2
-    angles = np.outer(np.arange(sizes.longest), 100.0 ** -(np.arange(half) / half)).astype(np.float32)
+    angles = np.outer(np.arange(sizes.longest), sizes.base ** -(np.arange(half) / half)).astype(np.float32)
     graph.constant("cos", np.cos(angles))
     graph.constant("sin", np.sin(angles))
     graph.constant("one", np.array([1], np.int64))
@@ -103,8 +136,8 @@ def decoder(
     graph.node("Gather", "mask_shape one_scalar", "total64", axis=0)
     graph.constant("one_scalar", np.array(1, np.int64))
     graph.node("Cast", "total64", "total", to=TensorProto.INT32)
-    graph.node("Gather", f"{graph.constant('table', graph.real(sizes.words, width))} input_ids", "h0")
-    graph.node("SimplifiedLayerNormalization", f"h0 {_ones(graph, 'g0')}", "n0", axis=-1, epsilon=1e-5)
+    _embeddings(graph)
+    graph.node("SimplifiedLayerNormalization", f"h0 {_scale(graph, 'g0')}", "n0", axis=-1, epsilon=1e-5)
     normal, skip = "n0", "h0"
     for layer, heads in enumerate(layers):
         _attention(graph, layer, normal, heads)
@@ -118,9 +151,26 @@ def decoder(
         down = graph.product(f"inner{layer}", f"down{layer}", sizes.inner, width)
         _skip(graph, f"m{layer}_sum", down, f"n{layer + 1}")
         normal, skip = f"n{layer + 1}", f"n{layer + 1}_sum"
+    if last_alone:
+        graph.node("Gather", f"{normal} {graph.constant('last_position', np.array(-1, np.int64))}", "chosen", axis=1)
+        graph.node("Unsqueeze", "chosen one", "last_row")
+        normal = "last_row"
     logits = graph.product(normal, "head", width, sizes.words)
     graph.node("Identity", logits, "logits")
-    return _model(graph, layers)
+    return _model(graph, layers, 1 if last_alone else "sequence")
+
+
+def _embeddings(graph: _Graph) -> None:
+    """Of the inputs, as the result `h0`."""
+    words, width = graph.sizes.words, graph.sizes.width
+    table = graph.weights.table(words, width)
+    if table is not None:
+        graph.node("Gather", f"{graph.constant('table', table)} input_ids", "h0")
+        return
+    graph.constant("table_shape", np.array([words, width // 2], np.int64))
+    graph.node("Reshape", "head_b table_shape", "table")
+    lookup = {"bits": 4, "block_size": _BLOCK, "gather_axis": 0, "quantize_axis": 1}
+    graph.node("GatherBlockQuantized", "table input_ids head_scales", "h0", _MICROSOFT, **lookup)
 
 
 def _attention(graph: _Graph, layer: int, x: str, heads: Heads) -> None:
@@ -182,17 +232,18 @@ def in_blocks(matrix: np.ndarray, zeros_given: bool = True, block: int = 16, acc
     return made if zeros_given else {name: part for name, part in made.items() if name != "zero_points"}
 
 
-def _ones(graph: _Graph, name: str) -> str:
-    return graph.constant(name, 1 + 0.1 * graph.real(graph.sizes.width))
+def _scale(graph: _Graph, name: str) -> str:
+    return graph.constant(name, graph.weights.scale(name, graph.sizes.width))
 
 
 def _skip(graph: _Graph, x: str, added: str, name: str) -> None:
-    inputs = f"{x} {added} {_ones(graph, name + '_scale')}"
+    inputs = f"{x} {added} {_scale(graph, name + '_scale')}"
     graph.node("SkipSimplifiedLayerNormalization", inputs, name, _MICROSOFT, epsilon=1e-5)
     graph.nodes[-1].output.extend(["", "", f"{name}_sum"])
 
 
-def _model(graph: _Graph, layers: Sequence[Heads]) -> onnx.ModelProto:
+def _model(graph: _Graph, layers: Sequence[Heads], rows: str | int) -> onnx.ModelProto:
+    """The graph with its inputs and outputs; `rows` are the positions that have logits."""
     caches = [f"{layer}.{part}" for layer in range(len(layers)) for part in ("key", "value")]
     cache = ["batch", graph.sizes.groups, None, graph.sizes.size]
 
@@ -207,7 +258,7 @@ def _model(graph: _Graph, layers: Sequence[Heads]) -> onnx.ModelProto:
         *(info(f"past.{name}", real, shaped("past")) for name in caches),
     ]
     outputs = [
-        info("logits", real, ["batch", "sequence", graph.sizes.words]),
+        info("logits", real, ["batch", rows, graph.sizes.words]),
         *(info(f"present.{name}", real, shaped("total")) for name in caches),
     ]
     made = helper.make_graph(graph.nodes, "decoder", inputs, outputs, graph.constants)

@@ -2,7 +2,8 @@
 
 Matrices are random bytes with one small scale, so that a file of a gigabyte is written in seconds. Speeds are those of
 trained values: no engine looks at what the numbers are. `Q4_K_M` is a mixture: llama.cpp's quantizer stores embeddings,
-and of half of the layers the values' and the last matrices, in Q6_K, and all others in Q4_K.
+and of half of the layers the values' and the last matrices, in Q6_K, and all others in Q4_K. Trained weights can be
+written in another format, too.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import gguf
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["SIZES", "LlamaSizes", "write_llama"]
+__all__ = ["SIZES", "LlamaSizes", "requantize", "write_llama"]
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,7 @@ def write_llama(path: Path, sizes: LlamaSizes, kind: str) -> None:
     writer.add_rope_dimension_count(sizes.size // sizes.heads)
     writer.add_rope_freq_base(sizes.base)
     writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_file_type(_file_type(kind))
     writer.add_vocab_size(sizes.words)
     writer.add_tokenizer_model("no_vocab")
     random = np.random.default_rng(0)
@@ -98,6 +100,34 @@ def write_llama(path: Path, sizes: LlamaSizes, kind: str) -> None:
             form = _format(name, sizes, kind)
             stored = gguf.GGMLQuantizationType[form]
             writer.add_tensor(f"{name}.weight", _matrix(random, shape, _BLOCKS[form]), raw_dtype=stored)
+    _finish(writer, path)
+
+
+def requantize(source: Path, path: Path, kind: str) -> None:
+    """Write a file of GGUF again with all of its matrices in one format: `Q4_0`, `Q4_1` or `Q8_0`."""
+    reader = gguf.GGUFReader(source)
+    stored = gguf.GGMLQuantizationType[kind]
+    writer = gguf.GGUFWriter(path.with_suffix(".part"), reader.fields["general.architecture"].contents())
+    for name, field in reader.fields.items():
+        if not name.startswith("GGUF.") and name not in ("general.architecture", "general.file_type"):
+            writer.add_key_value(name, field.contents(), field.types[0], field.types[-1] if field.types[1:] else None)
+    writer.add_file_type(_file_type(kind))
+    for tensor in reader.tensors:
+        if len(tensor.shape) == 1:
+            writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
+        else:
+            data = gguf.quants.quantize(gguf.quants.dequantize(tensor.data, tensor.tensor_type), stored)
+            writer.add_tensor(tensor.name, data, raw_dtype=stored)
+    _finish(writer, path)
+
+
+def _file_type(kind: str) -> int:
+    """The number of the format that matrices have, in a file's metadata."""
+    return int(gguf.LlamaFileType[f"MOSTLY_{kind}"])  # words: allowed
+
+
+def _finish(writer: gguf.GGUFWriter, path: Path) -> None:
+    """Write all, and give the file its name."""
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -10,7 +10,7 @@ import numpy as np
 import onnxruntime
 import pytest
 from exact_products import HAS_EXACT_PRODUCTS
-from models.decoders import Heads, decoder, feeds, in_blocks
+from models.decoders import Heads, RandomWeights, decoder, feeds, in_blocks
 from onnx import TensorProto
 from onnx_operator_cases import SAMPLE_AND_ALL, Case, by_onnxruntime, check, compiled, sample
 
@@ -206,7 +206,7 @@ LAYERS = (
 def decoders(tmp_path_factory: pytest.TempPathFactory) -> tuple[onnxruntime.InferenceSession, Artifact]:
     """A decoder of 4-bit weights, with zero points or without, and of two forms of attention."""
     path = tmp_path_factory.mktemp("decoder") / "decoder.onnx"
-    model = decoder(lambda matrix: in_blocks(matrix, matrix.shape[1] == 64), LAYERS)
+    model = decoder(RandomWeights(lambda matrix: in_blocks(matrix, matrix.shape[1] == 64)), LAYERS)
     path.write_bytes(model.SerializeToString())
     with warnings.catch_warnings():
         warnings.simplefilter("error", ModelWarning)
