@@ -7,7 +7,8 @@ element scales[N / b, K / block, b], zero points or offsets the same
 
 What is taken away from the elements when they are packed, so that they are signed, is added to what the offsets are.
 
-Elements of 8 bits of which a matrix has 16 kinds at most may be stored as codes of 4 bits for entries of a table.
+Elements of 8 bits of which a matrix has 16 kinds at most may be stored as codes of 4 bits for entries of a table, and
+those whose limits are near enough in 5 or 6 bits.
 
 Where the target sums up products of bytes, both factors are integers; those of the other one have a high and a low
 byte, so that little is lost, or one byte, where the model lets it be rounded to 8 bits:
@@ -28,7 +29,15 @@ from nnefc.ir.attributes import DEQUANTIZED
 from nnefc.operators.nn.block_quantization import packed
 from nnefc.passes.compute.blocked import block_array, index_in_range
 from nnefc.passes.compute.dot.dot_product import Multiplication
-from nnefc.passes.compute.dot.packed_int4 import bytes_in_table, bytes_of, element_in_table, element_of, small_float
+from nnefc.passes.compute.dot.packed_int4 import (
+    bytes_in_table,
+    bytes_of,
+    element_in_table,
+    element_of,
+    group_of,
+    quads_in_words,
+    small_float,
+)
 from nnefc.passes.tir.dot.byte_split import join_bytes
 from nnefc.symbolic.dims import dimensions
 
@@ -46,7 +55,7 @@ __all__ = [
 FLOAT_SCALE = 256.0
 """What scales of floats of 8 bits are multiplied with: :func:`small_float` is such a share of them."""
 
-_STEPS = 3  # to move the bits, to convert them
+_STEPS, _STEPS_OF_WORDS = 3, 5  # to move the bits and to convert them; to join those of several words
 
 
 @dataclass(frozen=True)
@@ -54,7 +63,7 @@ class Blocks:
     """The packed form of a matrix.
 
     Attributes:
-        bits: of a stored integer.
+        bits: of a stored integer: 2, 4 or 8, or 5 or 6 for elements of 8 bits, where bytes are multiplied.
         columns: N; what fills up the last vector is cut off.
         points: what is stored besides the scales: "zeros", "offsets" or "nothing": zero points of half the range.
         how: bytes are multiplied; None where elements are multiplied as floats.
@@ -63,7 +72,7 @@ class Blocks:
         table: the elements of 8 bits that stored integers of 4 bits stand for; None where they are the elements.
         table_lanes: see :func:`byte_table_lanes`, or where floats are multiplied :func:`float_table_lanes`.
         is_float: whether integers of 8 bits are floats.
-        lower: what is subtracted from integers of 8 bits, so that 7 bits hold them; 0 where these do not.
+        lower: what is subtracted from elements of 8 bits, so that 5, 6 or 7 bits hold them; 0 where these do not.
     """
 
     bits: int
@@ -79,10 +88,20 @@ class Blocks:
 
     @property
     def positions(self) -> int:
-        """Steps of a sum that take one word apart."""
+        """Steps of a sum that take one group of words apart."""
         if self.how is not None:
-            return 8 // self.bits
+            return group_of(self.bits)[1]
         return 1 if self.bits == 8 else 32 // self.bits
+
+    @property
+    def group(self) -> int:
+        """Words that are taken apart together."""
+        return 1 if self.how is None else group_of(self.bits)[0]
+
+    @property
+    def steps(self) -> int:
+        """Estimates the instructions that take a vector of elements out of the words."""
+        return _STEPS if self.group == 1 else _STEPS_OF_WORDS
 
     @property
     def has_offsets(self) -> bool:
@@ -92,7 +111,7 @@ class Blocks:
     @property
     def element_bits(self) -> int:
         """Returns the bits of an element."""
-        return self.bits if self.table is None else 8
+        return self.bits if self.table is None and self.bits <= 4 else 8
 
     @property
     def _half(self) -> int:
@@ -101,7 +120,12 @@ class Blocks:
     @property
     def _origin(self) -> int:
         """Returns the number that packing subtracts from the elements."""
-        return self._half if self.how is None or (self.how.signed and self.element_bits == 8) else self.lower
+        return self._half if self.how is None or self.is_signed else self.lower
+
+    @property
+    def is_signed(self) -> bool:
+        """Whether bytes that are multiplied are signed."""
+        return self.how is not None and self.how.signed and (self.table is not None or self.bits == 8)
 
     def pack(self, codes: np.ndarray, lanes: int) -> np.ndarray:
         """Codes `[N, blocks, bytes]`, the lowest bits of a byte first, as `packed` above, for vectors of `lanes`."""
@@ -111,11 +135,13 @@ class Blocks:
             codes = packed(numbers[codes], self.bits)
         elif self.is_float:
             return pack_blocks(codes.view(np.int8), lanes)
-        elif self.bits == 8:
-            elements = codes - np.uint8(self._origin)
+        elif self.element_bits == 8:
+            codes = codes - np.uint8(self._origin)
             if self.how is None:
-                return pack_blocks(elements.view(np.int8), lanes)
-            return pack_blocks(np.ascontiguousarray(elements).view("<i4").astype(np.int32, copy=False), lanes)
+                return pack_blocks(codes.view(np.int8), lanes)
+            if self.bits != 8:
+                return pack_blocks(quads_in_words(codes, self.bits), lanes)
+            return pack_blocks(np.ascontiguousarray(codes).view("<i4").astype(np.int32, copy=False), lanes)
         elif self.how is None:
             codes = codes ^ np.uint8(sum(self._half << position for position in range(0, 8, self.bits)))
         words = np.ascontiguousarray(codes).view("<u4")
@@ -123,9 +149,9 @@ class Blocks:
             words = _in_quads(words, self.bits)
         return pack_blocks(words.view("<i4").astype(np.int32, copy=False), lanes)
 
-    def quad(self, word: tirx.Expr, position: tirx.Expr) -> tirx.Expr:
-        """Returns the four elements at a position of a word, as bytes."""
-        found = bytes_of(word, position, self.bits)
+    def quad(self, word_at: Callable[[tirx.Expr], tirx.Expr], group: tirx.Expr, position: tirx.Expr) -> tirx.Expr:
+        """Returns the four elements at a position of a group of words, as bytes."""
+        found = bytes_of([word_at(group * self.group + n) for n in range(self.group)], position, self.bits)
         if self.table is None:
             return found
         return bytes_in_table(found, [(code - self._origin) & 0xFF for code in self.table], self.table_lanes)
@@ -186,7 +212,7 @@ class _Terms:
 
     Attributes:
         panels, lanes: N is so many vectors of so many elements.
-        axes: what terms are summed over: blocks, words, and steps that take one word apart.
+        axes: what terms are summed over: blocks, groups of words, and steps that take a group apart.
     """
 
     def __init__(self, tensors: Sequence[te.Tensor], blocks: Blocks) -> None:
@@ -196,28 +222,29 @@ class _Terms:
         self._points = others.pop(0) if blocks.points != "nothing" else None
         self._sums = others.pop(0) if blocks.has_offsets else None
         self._ranges = others.pop(0) if blocks.how is not None else None
-        self.panels, count, self._size, self.lanes = map(int, self._packed.shape)
+        self.panels, count, words, self.lanes = map(int, self._packed.shape)
+        self._size = words // blocks.group
         extents = {"kb": count, "kj": self._size, "kp": blocks.positions}
         self.axes = [te.reduce_axis((0, extent), name) for name, extent in extents.items()]
 
     def at(self, source: Sequence[tirx.Expr], panel: tirx.Expr, lane: tirx.Expr) -> tirx.Expr:
         """Returns the term of a row of the left factor and an element of a vector of columns."""
         blocks, left = self._blocks, self._left
-        block, word, part = (axis.var for axis in self.axes)
+        block, group, part = (axis.var for axis in self.axes)
         position = (panel, block, lane)
-        at = (block * self._size + word) * blocks.positions + part
-        stored = self._packed(panel, block, word, lane)
+        at = (block * self._size + group) * blocks.positions + part
         scale = self._scales(*position).astype("float32")
         if self._ranges is not None:
             assert blocks.how is not None
-            elements = blocks.quad(stored, part)
+            elements = blocks.quad(lambda word: self._packed(panel, block, word, lane), group, part)
             if blocks.digits > 1:
                 dot = join_bytes(*(blocks.how.product(left(*source, digit, at), elements) for digit in range(2)))
             else:
                 dot = blocks.how.product(left(*source, at), elements)
             term = dot.astype("float32") * (scale * self._ranges(*source, block))
         else:
-            term = left(*source, at) * (blocks.number(stored, part, blocks.look_up) * scale)
+            number = blocks.number(self._packed(panel, block, group, lane), part, blocks.look_up)
+            term = left(*source, at) * (number * scale)
         if self._sums is not None:
             share = tirx.const(1 / (self._size * blocks.positions), "float32")
             term = term + self._sums(*source, block) * (blocks.offset(self._points, position, scale) * share)
@@ -243,7 +270,7 @@ def multiply_blocks(*given: Any) -> te.Tensor:
         return te.sum(terms.at(source, column // terms.lanes, column % terms.lanes), axis=terms.axes)
 
     wide = terms.panels * terms.lanes
-    whole = te.compute((*batch, rows, wide), element, name="matmul", attrs={DEQUANTIZED: _STEPS})
+    whole = te.compute((*batch, rows, wide), element, name="matmul", attrs={DEQUANTIZED: blocks.steps})
     if rows == height and blocks.columns == wide:
         return whole
     return te.compute((*batch, height, blocks.columns), lambda *index: whole(*index), name="cut")
@@ -268,7 +295,7 @@ def multiply_chosen_blocks(*given: Any) -> te.Tensor:
         return te.sum(terms.at((result // each + row,), panel, column % terms.lanes), axis=terms.axes)
 
     shape = (results, 1, panels * terms.lanes)
-    return te.compute(shape, element, name="matmul", attrs={DEQUANTIZED: _STEPS})
+    return te.compute(shape, element, name="matmul", attrs={DEQUANTIZED: blocks.steps})
 
 
 def gather_rows(*given: Any) -> te.Tensor:
@@ -281,7 +308,7 @@ def gather_rows(*given: Any) -> te.Tensor:
     *tensors, blocks, depth, mode = given
     indices, packed, scales, *others = tensors
     _, _, size, lanes = map(int, packed.shape)
-    block = size * blocks.positions * (1 if blocks.how is None else 4)
+    block = size // blocks.group * blocks.positions * (1 if blocks.how is None else 4)
 
     def element(*index: tirx.Var) -> tirx.Expr:
         *outer, k = index
@@ -301,8 +328,8 @@ def _element_at(blocks: Blocks, word_at: Callable[[tirx.Expr], tirx.Expr], posit
     """One element of a block."""
     if blocks.how is None:
         return blocks.number(word_at(position // blocks.positions), position % blocks.positions, False)
-    four = blocks.quad(word_at(position // (4 * blocks.positions)), position // 4 % blocks.positions)
-    signed = blocks.element_bits == 8 and blocks.how.signed
+    four = blocks.quad(word_at, position // (4 * blocks.positions), position // 4 % blocks.positions)
+    signed = blocks.is_signed
     parts = [four << (24 - 8 * byte) >> 24 if signed else four >> (8 * byte) & 0xFF for byte in range(4)]
     scalar = parts[0]
     for byte, part in enumerate(parts[1:], 1):

@@ -39,6 +39,7 @@ _MAX_ROWS = 32
 _CODE = 0.0015  # of the time: what a register of a smaller tile must be worth, for its code takes time to compile
 _APART = 1 << 16  # vectors, from one block to the next
 _TERMS = 8  # of each accumulator per iteration
+_FEW_STEPS = 3  # of a vector: with more, a tile of one column saves more than sums on the stack cost
 _FEWER_TERMS = 2  # where not so many rows of B can be read
 _SECOND_TILE = 0.02  # of the time: what a tile of another size must save, for its code
 _USUAL = 4  # how much more multiples of 8 count than others, for which tiles are chosen too,
@@ -95,7 +96,7 @@ class RegisterTile:
             return False
         # one for a product on its way to the sum, if that is not among those that are not kept
         registers = target.vectors.registers - (0 if target.vectors.fused or target.vectors.kept_registers else 1)
-        if self.columns == 1 and not spread:
+        if self.columns == 1 and not spread and steps <= _FEW_STEPS:
             registers -= target.quirks.spare_registers
         # Each column is read along a line of its own, and these often map to the same few cache sets.
         max_columns = max(2, target.costs.l1_ways - 2)

@@ -43,7 +43,13 @@ from nnefc.passes.compute.block_matmul import (
     sums_of_blocks,
 )
 from nnefc.passes.compute.dot.dot_product import Multiplication, multiplication_of
-from nnefc.passes.compute.dot.packed_int4 import byte_table_lanes, float_table_lanes, looks_up_elements
+from nnefc.passes.compute.dot.packed_int4 import (
+    byte_table_lanes,
+    float_table_lanes,
+    group_of,
+    joins_words,
+    looks_up_elements,
+)
 from nnefc.passes.compute.dot.quad_pairs import has_quad_pairs
 from nnefc.passes.compute.matmul import padded_rows
 from nnefc.passes.graph.fusion.fusion_patterns import FUSION, OpPattern
@@ -207,10 +213,24 @@ class _Packer(Rewriter):
         looks_up = looks_up_elements(self._target)
         lanes = float_table_lanes(self._target) if how is None else byte_table_lanes(self._target)
         table = self._table(matrix) if lanes else None
-        bits = matrix.bits if table is None else 4
         is_small = matrix.bits == 8 and how is not None and how.dot in _SMALL
         lower = self._range(matrix)[0] if is_small else 0
+        bits = matrix.bits if table is None else 4
+        if table is None and matrix.bits == 8 and how is not None and joins_words(self._target):
+            bits, lower = self._bits(matrix) or (bits, lower)
         return Blocks(bits, columns, points, how, looks_up, digits, table, lanes, matrix.is_float, lower)
+
+    def _bits(self, matrix: BlockMatrix) -> tuple[int, int] | None:
+        """Returns 5 or 6 bits that hold a matrix's elements of 8, and what is to be subtracted; None where more do.
+
+        What is subtracted does not depend on the matrix, so that those of one type are multiplied by one kernel.
+        """
+        lower, upper = self._range(matrix)
+        for bits, first in ((5, 0), (5, 128 - 16), (6, 0), (6, 128 - 32)):
+            is_full = matrix.block // 4 % group_of(bits)[1] == 0
+            if is_full and first <= lower and upper < first + (1 << bits):
+                return bits, first
+        return None
 
     def _table(self, matrix: BlockMatrix) -> tuple[int, ...] | None:
         """Returns all elements of 8 bits that a matrix has, 16 with repetitions; None if they are more."""
@@ -225,7 +245,8 @@ class _Packer(Rewriter):
         """Returns the matrix as kernels read it; each of its tensors, which others may share, once for all of them."""
         data, *others = matrix.tensors
         lanes = self._target.block_lanes("float32")
-        order, factor = (blocks.bits, blocks.how, blocks.is_float, blocks.lower), FLOAT_SCALE if blocks.is_float else 1
+        order = blocks.bits, blocks.how, blocks.is_float, blocks.lower
+        factor = FLOAT_SCALE if blocks.is_float else 1
         if (data, order) not in self._packed:
             self._packed[data, order] = constant(blocks.pack(array_of(data), lanes))
         for part in others:

@@ -60,13 +60,15 @@ def _with_scale(
     return TensorType(name, _ELEMENTS, block_bytes, decode, computed or f"{bits}-bit blocks, exact")
 
 
-def _with_offset(name: str, block_bytes: int, bits: int, codes: Callable[[Bytes], Bytes]) -> TensorType:
+def _with_offset(
+    name: str, block_bytes: int, bits: int, codes: Callable[[Bytes], Bytes], computed: str = ""
+) -> TensorType:
     """Returns a type whose blocks begin with a scale and an offset of 16 bits."""
 
     def decode(blocks: Bytes) -> BlockCodes:
         return BlockCodes(bits, codes(blocks), at_offset(blocks, 0, "<f2"), at_offset(blocks, 2, "<f2"))
 
-    return TensorType(name, _ELEMENTS, block_bytes, decode, f"{bits}-bit blocks with offsets, exact")
+    return TensorType(name, _ELEMENTS, block_bytes, decode, computed or f"{bits}-bit blocks with offsets, exact")
 
 
 def _signed(start: int) -> Callable[[Bytes], Bytes]:
@@ -100,8 +102,20 @@ def four_bit_floats(codes: Bytes, scales: Array) -> BlockCodes:
 Q4_0 = _with_scale("Q4_0", 18, 4, lambda blocks: nibbles(blocks[:, 2:]))
 Q4_0_PAIRS = _with_scale("Q4_0 in pairs", 18, 4, _pairs)
 Q4_1 = _with_offset("Q4_1", 20, 4, lambda blocks: nibbles(blocks[:, 4:]))
-Q5_0 = _with_scale("Q5_0", 22, 8, lambda blocks: (nibbles(blocks[:, 6:]) | _fifth_bits(blocks, 2)) + np.uint8(128 - 16))
-Q5_1 = _with_offset("Q5_1", 24, 8, lambda blocks: nibbles(blocks[:, 8:]) | _fifth_bits(blocks, 4))
+Q5_0 = _with_scale(
+    "Q5_0",
+    22,
+    8,
+    lambda blocks: (nibbles(blocks[:, 6:]) | _fifth_bits(blocks, 2)) + np.uint8(128 - 16),
+    "5-bit blocks, exact",
+)
+Q5_1 = _with_offset(
+    "Q5_1",
+    24,
+    8,
+    lambda blocks: nibbles(blocks[:, 8:]) | _fifth_bits(blocks, 4),
+    "5-bit blocks with offsets, exact",
+)
 Q8_0 = _with_scale("Q8_0", 34, 8, _signed(2))
 Q8_1 = _with_scale("Q8_1", 36, 8, _signed(4))  # the sum after the scale is not needed
 IQ4_NL = _with_scale("IQ4_NL", 18, 8, lambda blocks: from_table(nibbles(blocks[:, 2:]), NONLINEAR), IN_TABLE)

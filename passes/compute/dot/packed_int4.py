@@ -1,8 +1,14 @@
-"""Unpacks integers of 2 and 4 bits, 16 or 8 in a 32-bit word, as floats or as four bytes at once.
+"""Unpacks integers of 2 to 6 bits as four bytes at once, or those of 2 and 4 bits, 16 or 8 in a 32-bit word, as floats.
 
 A word is an int32. As floats its elements are signed, the lowest bits the first one. Where a register of float32 has 16
 lanes, it holds all numbers of 4 bits, and one instruction looks up one for each lane (`vpermps`); elsewhere two shifts
-and a conversion make it. As bytes they are unsigned: the lowest bits of the word's bytes are the first four elements.
+and a conversion make it.
+
+As bytes they are unsigned, in quads: four neighbours lie in the four bytes of a word. Quads fill up groups of words: 4
+or 2 quads one word (2 or 4 bits), 8 quads 5 words (5 bits), 4 quads 3 words (6 bits). The lowest bits of each word are
+a quad, which one mask takes out; the bits above them, word by word, are those of the quads that follow:
+
+6 bits:   quad 0, 1, 2 = word 0, 1, 2 & 63         quad 3 = word 0 >> 6 | (word 1 >> 6) << 2 | (word 2 >> 6) << 4
 
 Codes of 4 bits may stand for 16 other bytes, which an instruction looks up in a table (`vpshufb`, `tbl`), or `vpermps`
 as floats. Floats of 8 bits are the upper bits of float16 but one of the exponent's.
@@ -11,7 +17,8 @@ as floats. Floats of 8 bits are the upper bits of float16 but one of the exponen
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import tvm
@@ -27,13 +34,16 @@ __all__ = [
     "element_in_table",
     "element_of",
     "float_table_lanes",
+    "group_of",
+    "joins_words",
     "looks_up_elements",
+    "quads_in_words",
     "small_float",
     "use_packed_elements",
 ]
 
 _ELEMENTS = {bits: f"nnefc.item_of_{bits}_bits" for bits in (2, 4)}
-_BYTES = {bits: f"nnefc.bytes_of_{bits}_bits" for bits in (2, 4)}
+_BYTES = {bits: f"nnefc.bytes_of_{bits}_bits" for bits in (2, 4, 5, 6)}
 _LOOK_UP = "nnefc.look_up_4_bits"
 _PERMUTE = "llvm.x86.avx512.permvar.sf.512"
 _LANES = 16
@@ -74,9 +84,48 @@ def element_of(word: tirx.Expr, position: tirx.Expr, bits: int, look_up: bool) -
     return tirx.call_intrin("float32", _LOOK_UP if look_up and bits == 4 else _ELEMENTS[bits], word, position)
 
 
-def bytes_of(word: tirx.Expr, position: tirx.Expr, bits: int) -> tirx.Expr:
-    """Returns the elements at a position of the four bytes of a word, as four bytes; of 8 bits, the word itself."""
-    return word if bits == 8 else tirx.call_intrin("int32", _BYTES[bits], word, position)
+def joins_words(target: Target) -> bool:
+    """Whether quads that lie in several words are joined quickly."""
+    return "avx2" in target.features
+
+
+def group_of(bits: int) -> tuple[int, int]:
+    """Returns the words of a group of elements of `bits` bits, and the quads in it."""
+    common = math.gcd(bits, 8)
+    return bits // common, 8 // common
+
+
+def _parts(bits: int, quad: int) -> Iterator[tuple[int, int, int, int]]:
+    """Returns the parts of an element of a quad in its byte of each word: the word, the first bit in it, the first bit
+    of the element, and the bits."""
+    words, _ = group_of(bits)
+    if quad < words:
+        yield quad, 0, 0, bits
+        return
+    above = 8 - bits
+    start = (quad - words) * bits  # among the bits above the lowest quads
+    end = start + bits
+    while start < end:
+        word, skipped = divmod(start, above)
+        count = min(above - skipped, end - start)
+        yield word, bits + skipped, bits - (end - start), count
+        start += count
+
+
+def quads_in_words(elements: np.ndarray, bits: int) -> np.ndarray:
+    """`[…, elements]`, uint8, as `[…, words]` int32, from which :func:`bytes_of` takes quads."""
+    words, quads = group_of(bits)
+    groups = np.ascontiguousarray(elements).view("<u4").reshape(*elements.shape[:-1], -1, quads)
+    made = groups[..., :words].copy()
+    for quad in range(words, quads):
+        for word, start, first, count in _parts(bits, quad):
+            made[..., word] |= (groups[..., quad] >> first & _in_bytes(count)) << start
+    return made.view("<i4").astype(np.int32, copy=False).reshape(*elements.shape[:-1], -1)
+
+
+def bytes_of(words: Sequence[tirx.Expr], position: tirx.Expr, bits: int) -> tirx.Expr:
+    """Returns the quad at a position of a group of words, as four bytes; of 8 bits, the word itself."""
+    return words[0] if bits == 8 else tirx.call_intrin("int32", _BYTES[bits], *words, position)
 
 
 def element_in_table(word: tirx.Expr, position: tirx.Expr, table: Sequence[int], lanes: int) -> tirx.Expr:
@@ -131,9 +180,35 @@ def _shifted(bits: int, call: tvm.ir.Call) -> tirx.Expr:
 
 
 def _masked(bits: int, call: tvm.ir.Call) -> tirx.Expr:
-    word, position = call.args
-    lanes, mask = _lanes_of(call), ((1 << bits) - 1) * 0x01010101
-    return (word >> _bits_before(position, bits, lanes)) & _all_lanes(tirx.const(mask, "int32"), lanes)
+    *words, position = call.args
+    lanes, known = _lanes_of(call), _of_all_lanes(position)
+    if len(words) == 1:
+        mask = _all_lanes(tirx.const(_in_bytes(bits), "int32"), lanes)
+        return (words[0] >> _bits_before(position, bits, lanes)) & mask
+    if isinstance(known, tirx.IntImm):
+        return _joined(bits, words, int(known), lanes)
+    index = _position_in_lanes(position, lanes)
+    *others, found = (_joined(bits, words, quad, lanes) for quad in range(group_of(bits)[1]))
+    for quad, other in enumerate(others):
+        found = tirx.Select(index == _all_lanes(tirx.const(quad, "int32"), lanes), other, found)
+    return found
+
+
+def _joined(bits: int, words: Sequence[tirx.Expr], quad: int, lanes: int) -> tirx.Expr:
+    """Returns a quad of a group of words: of each, the bits that belong to it."""
+    found = None
+    for word, start, first, count in _parts(bits, quad):
+        shift = _all_lanes(tirx.const(abs(start - first), "int32"), lanes)
+        moved = words[word] >> shift if start > first else words[word] << shift if start < first else words[word]
+        part = moved & _all_lanes(tirx.const(_in_bytes(count) << first, "int32"), lanes)
+        found = part if found is None else found | part
+    assert found is not None
+    return found
+
+
+def _in_bytes(bits: int) -> int:
+    """Returns a word with the lowest bits of its bytes set."""
+    return ((1 << bits) - 1) * 0x01010101
 
 
 def _looked_up(call: tvm.ir.Call) -> tirx.Expr:
@@ -233,12 +308,18 @@ def _lanes_of(call: tvm.ir.Call) -> int:
 
 def _bits_before(position: tirx.Expr, bits: int, lanes: int) -> tirx.Expr:
     """Returns the bits before a position, which may differ from lane to lane, int32."""
-    if isinstance(position, tirx.Broadcast):
-        position = position.value
+    known = _of_all_lanes(position)
+    if isinstance(known, tirx.IntImm):
+        return _all_lanes(tirx.const(int(known) * bits, "int32"), lanes)
+    return _position_in_lanes(position, lanes) * _all_lanes(tirx.const(bits, "int32"), lanes)
+
+
+def _position_in_lanes(position: tirx.Expr, lanes: int) -> tirx.Expr:
+    """Returns a position, the same in all lanes or not, as int32 of so many lanes."""
+    position = _of_all_lanes(position)
     if int(tvm.DataType(str(position.expr_ty().dtype)).lanes) > 1:
-        return position.astype(f"int32x{lanes}") * _all_lanes(tirx.const(bits, "int32"), lanes)
-    count = tirx.const(int(position), "int32") if isinstance(position, tirx.IntImm) else position.astype("int32")
-    return _all_lanes(count * bits, lanes)
+        return position.astype(f"int32x{lanes}")
+    return _all_lanes(position.astype("int32"), lanes)
 
 
 def _all_lanes(value: tirx.Expr, lanes: int) -> tirx.Expr:

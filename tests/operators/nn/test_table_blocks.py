@@ -1,4 +1,4 @@
-"""Matrices in blocks of bytes that are few different ones, and of floats of 8 bits, compared with float64."""
+"""Matrices in blocks of bytes that are few different ones or need few bits, and of floats of 8 bits; float64."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ NUMBERS = np.array([3, 20, 44, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 19
 """Bytes of which half the range is taken away."""
 
 
-def matrix(codes: np.ndarray, offsets: bool = False, is_float: bool = False) -> BlockTensor:
+def matrix(codes: np.ndarray, offsets: bool = False, is_float: bool = False, block: int = BLOCK) -> BlockTensor:
     """Of random codes."""
-    shape = (COLUMNS, DEPTH // BLOCK, BLOCK)
+    shape = (COLUMNS, DEPTH // block, block)
     scales = RNG.uniform(0.5, 1.5, shape[:2]).astype(np.float32)
     given = RNG.standard_normal(shape[:2]).astype(np.float32) if offsets else None
     return BlockTensor((COLUMNS, DEPTH), 8, RNG.choice(codes, shape), scales, given, is_float)
@@ -36,6 +36,10 @@ def matrix(codes: np.ndarray, offsets: bool = False, is_float: bool = False) -> 
 FLOATS = np.array([code for code in range(256) if code & 127 != 127], np.uint8)
 TABLE, WITH_OFFSETS, FEW = matrix(NUMBERS), matrix(NUMBERS, offsets=True), matrix(NUMBERS[:3])
 SMALL_FLOATS = matrix(FLOATS, is_float=True)
+FIVE_BITS, SIX_BITS = (
+    matrix(np.arange(32, dtype=np.uint8), offsets=True),
+    matrix(np.arange(96, 160, dtype=np.uint8), block=16),
+)
 
 
 def used(tensor: BlockTensor, graph: Graph, x: Value) -> list[Value]:
@@ -84,6 +88,18 @@ def test_products_and_rows_of_bytes_in_a_table_and_of_small_floats(
     assert not differences(built.expected, outputs_of(artifact, built.inputs, emulated))
     codes = COLUMNS * DEPTH * (3 * bits + 8) // 8
     assert codes < artifact.description.constant_bytes < codes * 5 // 4 + 5 * 4 * 80 * DEPTH // BLOCK + 8192
+
+
+@pytest.mark.parametrize(
+    "machine",
+    [pytest.param(BYTES_TARGET, marks=RUNS_BYTES), pytest.param("llvm -mcpu=x86-64-v3", marks=pytest.mark.slow)],
+)
+def test_products_and_rows_of_bytes_that_5_or_6_bits_hold(machine: str) -> None:
+    built = build([case(tensor, rows, 2e-4) for tensor, rows in [(FIVE_BITS, 1), (SIX_BITS, 5)]])
+    artifact = compile_network(built.network, parse_any_target(machine, None))
+    assert not differences(built.expected, artifact.run(built.inputs))
+    codes, scales = COLUMNS * DEPTH * (5 + 6) // 8, 4 * COLUMNS * DEPTH * (2 / 32 + 1 / 16)
+    assert codes + scales < artifact.description.constant_bytes < (codes + scales) * 5 // 4 + 8192
 
 
 def test_floats_of_8_bits_are_those_of_the_format() -> None:
