@@ -42,7 +42,8 @@ _ABOUT = [
     "instructions of the innermost loop around them, in the machine code (SASS); of the whole kernel where the depth",
     "is one tile, and there is no loop. Loads and stores have their bytes, `LDSM` reads rows of 16. *Narrow* are",
     "kernels with a load or store of two bytes or less in that loop, *copied* those whose tiles get to shared memory",
-    "by asynchronous copies of 16 bytes (`LDGSTS.16`), *warpgroups* those that multiply by `wgmma` (`HGMMA`, `IGMMA`).",
+    "by asynchronous copies, of 16 bytes (`LDGSTS.16`) or of boxes (`UTMALDG`), *warpgroups* those that multiply by",
+    "`wgmma` (`HGMMA`, `IGMMA`).",
     "*Products* is the share of tensor-core instructions in the loops of the others. No GPU was used, and nothing was",
     "timed.",
 ]
@@ -108,7 +109,7 @@ def loops_of(code: str) -> Iterator[Loop]:
             lines = [line for line in function.splitlines() if "@!PT" not in line]  # those are never executed
             body = [(int(m[1], 16), m[2], m[3]) for line in lines if (m := _INSTRUCTION.match(line))]
             if (loop := _main_loop(body)) is not None:
-                is_copied = any(_named(name) == "LDGSTS.16" for _, name, _ in body)
+                is_copied = any(_named(name) in ("LDGSTS.16", "UTMALDG") for _, name, _ in body)
                 products = sum(map(multiply_adds_of, loop))
                 yield Loop(function.split()[0], int(found[1]), Counter(map(_named, loop)), is_copied, products)
 

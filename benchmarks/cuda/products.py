@@ -28,7 +28,7 @@ from onnx import TensorProto, helper, numpy_helper, save
 import nnefc
 from nnefc.passes.schedule.cuda import tensor_core
 from nnefc.passes.schedule.cuda.tiling import AnyTile, Tiling, choose_tiling
-from nnefc.passes.schedule.cuda.warp_tiles import WarpgroupTile
+from nnefc.passes.schedule.cuda.warp_tiles import BulkTile, WarpgroupTile
 from nnefc.symbolic.dims import size_hint
 from nnefc.targets.machine.cuda.gpus import Gpu
 
@@ -81,7 +81,7 @@ def compile_product(folder: Path, size: tuple[int, int, int], arch: int, tiles: 
         artifact = nnefc.compile(path, f"cuda -arch=sm_{arch}", precision="fp16")
         tiling = found[number]
         tile = tiling.tile
-        name = f"{rows}x{columns}x{depth}-{'wgmma' if isinstance(tile, WarpgroupTile) else 'mma'}-{described(tiling)}"
+        name = f"{rows}x{columns}x{depth}-{kind_of(tile)}-{described(tiling)}"
         made = folder / name
         made.mkdir(parents=True, exist_ok=True)
         artifact.export(made / "network.so")
@@ -101,12 +101,19 @@ def compile_product(folder: Path, size: tuple[int, int, int], arch: int, tiles: 
 
 
 def fastest(sizes: tuple[int, int, int, int], gpu: Gpu, tiles: Sequence[AnyTile], count: int) -> list[Tiling]:
-    """Returns the fastest tilings of each instruction by the model, one for each tile."""
+    """Returns the fastest tilings of each instruction, and way to copy, by the model, one for each tile."""
     found = []
-    for by_warpgroups in (False, True):
-        own = [tile for tile in tiles if isinstance(tile, WarpgroupTile) == by_warpgroups]
+    for kind in dict.fromkeys(map(kind_of, tiles)):
+        own = [tile for tile in tiles if kind_of(tile) == kind]
         found += sorted((choose_tiling(*sizes, gpu, [tile]) for tile in own), key=lambda each: each.cycles(gpu))[:count]
     return found
+
+
+def kind_of(tile: AnyTile) -> str:
+    """Returns the instruction that multiplies, and `bulk` if one thread copies."""
+    if isinstance(tile, BulkTile):
+        return "wgmma-bulk"
+    return "wgmma" if isinstance(tile, WarpgroupTile) else "mma"
 
 
 def described(tiling: Tiling) -> str:

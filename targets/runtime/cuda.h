@@ -50,6 +50,23 @@ extern const nnefc_cuda_module nnefc_cuda_this_module;
  * memory; a grid without blocks is no launch. `arguments` has the address of each argument. */
 int32_t nnefc_cuda_launch(uint32_t kernel, const uint32_t geometry[7], void **arguments);
 
+/* An argument of a kernel: what bulk copies know of a tensor, as the driver encodes it. */
+typedef struct nnefc_cuda_tensor_map {
+    uint64_t opaque[16];
+} __attribute__((aligned(64))) nnefc_cuda_tensor_map;
+
+/* A tensor of three dimensions, that whose elements are neighbours first, and what one bulk copy fetches of it. */
+typedef struct nnefc_cuda_box {
+    uint32_t element_bytes; /* 1 or 2 */
+    uint32_t row_vectors;   /* of 16 bytes, in a row of the box in shared memory, swizzled among them: 2, 4 or 8 */
+    uint64_t sizes[3];
+    uint64_t strides[2]; /* bytes from an element to the next along the second and the third dimension */
+    uint32_t extent[2];  /* elements of the box along the first two; one along the third */
+} nnefc_cuda_box;
+
+/* Encodes the map of a tensor that begins at an address, a multiple of 16. The driver copies it when a kernel is launched. */
+int32_t nnefc_cuda_encode(nnefc_cuda_tensor_map *map, const void *address, const nnefc_cuda_box *box);
+
 /* Copies from one position of the GPU's memory to another. */
 int32_t nnefc_cuda_copy(void *destination, const void *source, uint64_t bytes);
 

@@ -14,7 +14,7 @@ Tiles in shared memory are swizzled where they are copied along depths (`swizzle
 than needed by so much that what a warp reads at once falls into all of the banks. `ldmatrix` transposes pairs of bytes,
 not bytes: both operands of a product of bytes must lie along depths, as passes lay them out
 (`pack_byte_matmul.py`, `vector_convolution.py`). Where the target has products of warpgroups, tiles of these
-(`warpgroup_launch.py`) are tried too.
+(`warpgroup_launch.py`, `bulk_launch.py`) are tried too.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from tvm import s_tir, tirx
 from tvm.backend.cuda.op import cuda_func_call
 
 from nnefc.passes.schedule.analysis import KernelAnalysis
+from nnefc.passes.schedule.cuda.bulk_launch import BULK_LAUNCHES, are_boxed
 from nnefc.passes.schedule.cuda.contraction_analysis import Factor, SumOfProducts, product_of
 from nnefc.passes.schedule.cuda.nest import load, sequence, store
 from nnefc.passes.schedule.cuda.operand_fetch import is_loaded
@@ -41,8 +42,10 @@ from nnefc.passes.schedule.cuda.warp_tiles import (
     COPIED_TILES,
     FLOAT16_TILES,
     SINGLE_TILES,
+    BulkTile,
     CopiedTile,
     WarpgroupTile,
+    bulk_tiles,
     warpgroup_tiles,
 )
 from nnefc.passes.schedule.cuda.warpgroup_launch import WARPGROUP_LAUNCHES
@@ -81,9 +84,8 @@ def _of_floats(product: SumOfProducts, target: CudaTarget) -> s_tir.Schedule | N
     if len(fp16_factors) == 2 and len(types) == 1:
         ways = (False, True)
         tiles = copied_tiles(target) if _are_copied(fp16_factors, COPIED_TILES, ways, target) else FLOAT16_TILES
-        tiling = _tiling(product, target, tiles)
-        launches = WARPGROUP_LAUNCHES if isinstance(tiling.tile, WarpgroupTile) else _LAUNCHES
-        return tiled(product, tiling, launches[types.pop()])
+        tiling = _tiling(product, target, (*tiles, *_bulk_tiles(product, target, of_bytes=False)))
+        return tiled(product, tiling, _launches(tiling.tile)[types.pop()])
     if target.precision == "tf32" and not fp16_factors:
         return tiled(product, _tiling(product, target, SINGLE_TILES), _SingleLaunch)
     return None
@@ -93,9 +95,9 @@ def _of_bytes(product: SumOfProducts, target: CudaTarget) -> s_tir.Schedule | No
     factors = _multiplied(product, BYTES)
     if len(factors) < 2 or not _are_copied(factors, BYTE_TILES, (True,), target):
         return None
-    tiling = _tiling(product, target, copied_byte_tiles(target))
-    launch = WARPGROUP_LAUNCHES["int8"] if isinstance(tiling.tile, WarpgroupTile) else _ByteLaunch
-    return tiled(product, tiling, launch)
+    tiles = (*copied_byte_tiles(target), *_bulk_tiles(product, target, of_bytes=True))
+    tiling = _tiling(product, target, tiles)
+    return tiled(product, tiling, _launches(tiling.tile)["int8"])
 
 
 def _tiling(product: SumOfProducts, target: CudaTarget, tiles: Sequence[AnyTile]) -> Tiling:
@@ -113,7 +115,7 @@ def _type_of(operand: Factor) -> str:
 
 
 def copied_tiles(target: CudaTarget) -> Sequence[AnyTile]:
-    """Returns the tiles of 16-bit floats that are copied, for all instructions that the target has."""
+    """Returns the tiles of 16-bit floats that threads copy, for all instructions that the target has."""
     return (*COPIED_TILES, *(warpgroup_tiles(target.gpu.capability) if target.has_warpgroup_products else ()))
 
 
@@ -121,6 +123,13 @@ def copied_byte_tiles(target: CudaTarget) -> Sequence[AnyTile]:
     """Returns the same of bytes."""
     has_warpgroups = target.has_warpgroup_products
     return (*BYTE_TILES, *(warpgroup_tiles(target.gpu.capability, of_bytes=True) if has_warpgroups else ()))
+
+
+def _bulk_tiles(product: SumOfProducts, target: CudaTarget, of_bytes: bool) -> Sequence[AnyTile]:
+    """Returns the tiles of the product that bulk copies fetch."""
+    if not target.has_warpgroup_products or not are_boxed(product):
+        return ()
+    return bulk_tiles(target.gpu.capability, of_bytes)
 
 
 def _are_copied(
@@ -287,9 +296,6 @@ class _BrainLaunch(_Float16Launch):
     _multiplier = multiplier("bf16")
 
 
-_LAUNCHES: Mapping[str, type[_Float16Launch]] = {"float16": _Float16Launch, "bfloat16": _BrainLaunch}
-
-
 class _ByteLaunch(_MatrixLaunch):
     """Bytes: 32 depths at once. In shared memory, where only instructions read them, both types are int8."""
 
@@ -304,6 +310,20 @@ class _ByteLaunch(_MatrixLaunch):
         tile, stored = self._tile, as_multiplied(operand, BYTES)
         assert stored is not None
         return SwizzledTile(stored, positions, tile.depth, LOAD_BYTES, True, tile.threads, 0)
+
+
+_LAUNCHES: Mapping[str, type[_MatrixLaunch]] = {
+    "float16": _Float16Launch,
+    "bfloat16": _BrainLaunch,
+    "int8": _ByteLaunch,
+}
+
+
+def _launches(tile: AnyTile) -> Mapping[str, type[TensorLaunch]]:
+    """Returns the launches of a tile by the type of the operands in shared memory."""
+    if isinstance(tile, BulkTile):
+        return BULK_LAUNCHES
+    return WARPGROUP_LAUNCHES if isinstance(tile, WarpgroupTile) else _LAUNCHES
 
 
 def _of_lane(thread: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr, tirx.Expr]:

@@ -35,7 +35,7 @@ from nnefc.passes.schedule.cuda.write_back import add_slices
 from nnefc.passes.tir.common.expressions import number
 from nnefc.symbolic.dims import is_known
 
-__all__ = ["ELEMENTS", "OperandTiles", "TiledLaunch", "tiled"]
+__all__ = ["ELEMENTS", "BlockPosition", "OperandTiles", "TiledLaunch", "tiled"]
 
 ELEMENTS = ("float32", "int32", "uint32")
 """Types of sums whose tiles, and vectors of four, have the size that the loops are made for."""
@@ -58,6 +58,18 @@ def tiled(
     slices = buffer("slices", size, product.accumulator)
     launches = [launch(product, tiling, slices).nest(), add_slices(product, slices, tiling.slices)]
     return kernel_schedule(product.func, product.params, launches, [slices])
+
+
+@dataclass(frozen=True)
+class BlockPosition:
+    """Which tile of the result a block computes, and from which slice of the depth."""
+
+    batch: tirx.Expr
+    row_tile: tirx.Expr
+    column_tile: tirx.Expr
+    first_row: tirx.Expr
+    first_column: tirx.Expr
+    which: tirx.Expr
 
 
 @dataclass(frozen=True)
@@ -167,28 +179,31 @@ class TiledLaunch(ABC):
 
     def nest(self) -> tirx.Stmt:
         """Returns the loops."""
-        return self._nest.launch(self._tiling.blocks, self._tiling.tile.threads, self._block)
+        return self._nest.launch(self._tiling.blocks, self._tiling.tile.launched_threads, self._block)
 
-    def _block(self, block: tirx.Expr, thread: tirx.Expr) -> tirx.Stmt:
-        nest, tile, tiling = self._nest, self._tiling.tile, self._tiling
+    def _position(self, block: tirx.Expr) -> BlockPosition:
+        tile, tiling = self._tiling.tile, self._tiling
         row_tile = tirx.floormod(block, number(tiling.row_tiles))
         tail = tirx.floordiv(block, number(tiling.row_tiles))
         column_tile = tirx.floormod(tail, number(tiling.column_tiles))
         tail = tirx.floordiv(tail, number(tiling.column_tiles))
         which, batch = tirx.floormod(tail, number(tiling.slices)), tirx.floordiv(tail, number(tiling.slices))
         first_row, first_column = row_tile * number(tile.rows), column_tile * number(tile.columns)
+        return BlockPosition(batch, row_tile, column_tile, first_row, first_column, which)
 
+    def _block(self, block: tirx.Expr, thread: tirx.Expr) -> tirx.Stmt:
+        nest, tiling, at = self._nest, self._tiling, self._position(block)
         fetches = [
-            OperandFetch(side.tile, nest, name, thread, batch, first)
-            for name, side, first in zip(("left", "right"), self._sides, (first_row, first_column), strict=True)
+            OperandFetch(side.tile, nest, name, thread, at.batch, first)
+            for name, side, first in zip(("left", "right"), self._sides, (at.first_row, at.first_column), strict=True)
         ]
         begin = [fetch.begin() for fetch in fetches]
         loops = self._loops_by_copies if self._copies else self._loops_by_registers
-        body = loops(thread, fetches, which * number(tiling.tiles_of_slice))
-        end = self.write(thread, batch, first_row, first_column, which)
+        body = loops(thread, fetches, at.which * number(tiling.tiles_of_slice))
+        end = self.write(thread, at.batch, at.first_row, at.first_column, at.which)
         if self._depth_slices is not None:
-            own = (batch * number(tiling.column_tiles) + column_tile) * number(tiling.row_tiles) + row_tile
-            end = self._depth_slices.join(nest, self._sums, nest.simplify(own), which, thread, end)
+            own = (at.batch * number(tiling.column_tiles) + at.column_tile) * number(tiling.row_tiles) + at.row_tile
+            end = self._depth_slices.join(nest, self._sums, nest.simplify(own), at.which, thread, end)
         return sequence(*begin, self.begin(), *body, end)
 
     def _loops_by_registers(

@@ -59,7 +59,21 @@ class AnyTile(ABC):
     @property
     @abstractmethod
     def threads(self) -> int:
-        """Returns the threads of a block."""
+        """Returns the threads of a block that multiply."""
+
+    @property
+    def launched_threads(self) -> int:
+        """Returns all threads of a block."""
+        return self.threads
+
+    @property
+    def allows_slices(self) -> bool:
+        """Whether blocks may have slices of the depth."""
+        return True
+
+    def busy_warps(self, gpu: Gpu) -> int:
+        """Returns how many warps that multiply keep a processor busy."""
+        return gpu.busy_warps
 
     @abstractmethod
     def efficiency(self, gpu: Gpu) -> float:
@@ -182,11 +196,11 @@ class Tiling:
         """
         tile, limits = self.tile, gpu.capability
         registers = tile.registers + (_JOIN_REGISTERS if self.slices > 1 and joined else 0)
-        resident = limits.registers_per_processor // (registers * tile.threads)
-        resident = min(resident, limits.threads_per_processor // tile.threads, tile.max_blocks(gpu))
+        resident = limits.registers_per_processor // (registers * tile.launched_threads)
+        resident = min(resident, limits.threads_per_processor // tile.launched_threads, tile.max_blocks(gpu))
         of_processor = -(-self.blocks // gpu.processors)  # of the one that has most to do
         together = max(1, min(resident, of_processor))
-        busy = min(1.0, together * tile.threads / WARP / gpu.busy_warps)
+        busy = min(1.0, together * tile.threads / WARP / tile.busy_warps(gpu))
         multiply = tile.rows * tile.columns * tile.depth / tile.multiply_adds(gpu) / (tile.efficiency(gpu) * busy)
         fetch = tile.element_bytes * (tile.rows + tile.columns) * tile.depth / gpu.fetch_bytes_per_cycle
         step = max(multiply, fetch, gpu.step_cycles / together, gpu.fetch_cycles / (together * tile.ahead))
@@ -242,7 +256,12 @@ def choose_tiling(
     joined = is_known(batch, rows, columns)
     numbers = _SLICES if is_known(*sizes) or fit_in_slices(batch * rows * columns, depth, _SLICES[-1]) else (1,)
     expected = Tiling(tiles[0], size_hint(batch), size_hint(rows), size_hint(columns), size_hint(depth), 1)
-    candidates = [replace(expected, tile=tile, wanted_slices=slices) for tile in tiles for slices in numbers]
+    candidates = [
+        replace(expected, tile=tile, wanted_slices=slices)
+        for tile in tiles
+        for slices in numbers
+        if slices == 1 or tile.allows_slices
+    ]
     fastest = min(candidates, key=lambda tiling: tiling.cycles(gpu, joined) * (_SLICED if tiling.slices > 1 else 1))
     return replace(fastest, batch=batch, rows=rows, columns=columns, depth=depth)
 

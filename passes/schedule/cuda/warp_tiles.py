@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,6 +12,7 @@ from nnefc.passes.schedule.cuda.tiling import AnyTile
 from nnefc.passes.tir.common.expressions import number
 from nnefc.targets.machine.cuda.gpus import (
     MATRIX_INSTRUCTIONS,
+    SCHEDULERS,
     SHARED_BYTES_PER_CYCLE,
     WARP,
     WARPGROUP,
@@ -24,9 +26,11 @@ __all__ = [
     "COPIED_TILES",
     "FLOAT16_TILES",
     "SINGLE_TILES",
+    "BulkTile",
     "CopiedTile",
     "WarpTile",
     "WarpgroupTile",
+    "bulk_tiles",
     "warpgroup_tiles",
 ]
 
@@ -172,11 +176,16 @@ class WarpgroupTile(WarpTile):
         """Returns the shared memory of a block."""
         return self.stages * self.element_bytes * self.depth * (self.rows + self.columns)
 
+    @property
+    def static_bytes(self) -> int:
+        """Returns the shared memory of a block before its tiles, aligned as they are."""
+        return 0
+
     def max_blocks(self, gpu: Gpu) -> int:
         """Returns how many blocks the shared memory of a processor has room for."""
         limits = gpu.capability
         reserved = limits.shared_bytes_per_processor - limits.shared_bytes_per_block  # for each block, by the system
-        return max(1, limits.shared_bytes_per_processor // (self.shared_bytes + reserved))
+        return max(1, limits.shared_bytes_per_processor // (self.shared_bytes + self.static_bytes + reserved))
 
     def efficiency(self, gpu: Gpu) -> float:
         """Estimates the share of the peak that shared memory allows: copies write it, and tensor cores read it."""
@@ -205,6 +214,35 @@ class _WarpgroupByteTile(WarpgroupTile):
     element_bytes: ClassVar[int] = 1
 
 
+class BulkTile(WarpgroupTile):
+    """The same, copied by a thread of one more warp, in boxes (`bulk_launch.py`)."""
+
+    @property
+    def launched_threads(self) -> int:
+        """Returns all threads of a block: the last warp copies."""
+        return self.threads + WARP
+
+    @property
+    def allows_slices(self) -> bool:
+        """Whether blocks may have slices of the depth: no, all threads of a block meet to add these up."""
+        return False
+
+    def busy_warps(self, gpu: Gpu) -> int:
+        """Returns one for each scheduler: these only begin products, which run while they wait for the next tile."""
+        return SCHEDULERS
+
+    @property
+    def static_bytes(self) -> int:
+        """Returns the shared memory of barriers, before tiles at multiples of what the widest swizzle repeats after."""
+        return SHARED_BYTES_PER_CYCLE * 8
+
+
+class _BulkByteTile(BulkTile):
+    """The same of bytes."""
+
+    element_bytes: ClassVar[int] = 1
+
+
 def warpgroup_tiles(capability: Capability, of_bytes: bool = False) -> tuple[WarpgroupTile, ...]:
     """Returns the tiles of warpgroups that the shared memory and the registers of a block have room for.
 
@@ -213,22 +251,37 @@ def warpgroup_tiles(capability: Capability, of_bytes: bool = False) -> tuple[War
     Args:
         of_bytes: whether operands are bytes, and not 16-bit floats.
     """
-    tile_of = _WarpgroupByteTile if of_bytes else WarpgroupTile
+    return _tiles(_WarpgroupByteTile if of_bytes else WarpgroupTile, (4, 3), capability)
+
+
+def bulk_tiles(capability: Capability, of_bytes: bool = False) -> tuple[WarpgroupTile, ...]:
+    """Returns the same for bulk copies, which take no thread's time: more of them may be on their way."""
+    return _tiles(_BulkByteTile if of_bytes else BulkTile, (8, 6, 4, 3), capability)
+
+
+def _tiles(
+    tile_of: type[WarpgroupTile], numbers_of_stages: Sequence[int], capability: Capability
+) -> tuple[WarpgroupTile, ...]:
     depth = SHARED_BYTES_PER_CYCLE // tile_of.element_bytes  # the 128 bytes of a row of the widest swizzle
     shapes = [
         (rows, columns, rows // groups // 4, stages)
         for groups, rows in ((1, 64), (2, 128), (2, 256))
         for columns in range(64, WARPGROUP_INSTRUCTION.columns + 1, 32)
-        for stages in (4, 3)  # of equal ones, more
+        for stages in numbers_of_stages  # of equal ones, more
     ]
     tiles = (tile_of(rows, columns, depth, warp_rows, columns, stages) for rows, columns, warp_rows, stages in shapes)
     return tuple(
         tile
         for tile in tiles
-        if tile.shared_bytes <= capability.shared_bytes_per_block
-        and tile.registers * tile.threads <= capability.registers_per_processor
+        if tile.shared_bytes + tile.static_bytes <= capability.shared_bytes_per_block
+        and tile.registers <= _registers(capability, tile.launched_threads // WARP)
         and tile.sums <= (capability.registers_per_thread + 1) // 2  # the others are for copies and the epilogue
     )
+
+
+def _registers(capability: Capability, warps: int) -> int:
+    """Returns the registers of a thread in a block of so many warps, of which each scheduler has its own."""
+    return capability.registers_per_processor // (SCHEDULERS * WARP * -(-warps // SCHEDULERS))
 
 
 class _SingleTile(WarpTile):

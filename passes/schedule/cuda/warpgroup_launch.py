@@ -38,10 +38,10 @@ from nnefc.passes.tir.common.expressions import number
 from nnefc.support.element_types import BYTES
 from nnefc.targets.machine.cuda.gpus import LOAD_BYTES, WARPGROUP, WARPGROUP_INSTRUCTION
 
-__all__ = ["WARPGROUP_LAUNCHES"]
+__all__ = ["WARPGROUP_LAUNCHES", "BrainLaunch", "ByteLaunch", "WarpgroupLaunch"]
 
 
-class _WarpgroupLaunch(TensorLaunch):
+class WarpgroupLaunch(TensorLaunch):
     """Products of float16; operands lie as they are copied, along depths or along positions."""
 
     _element = "float16"
@@ -98,21 +98,21 @@ class _WarpgroupLaunch(TensorLaunch):
         return [*first, loop, wait_for_products(0, self._sums, self._count)]
 
 
-class _BrainLaunch(_WarpgroupLaunch):
+class BrainLaunch(WarpgroupLaunch):
     """The same with bfloat16."""
 
     _element = "bfloat16"
 
 
-class _ByteLaunch(_WarpgroupLaunch):
+class ByteLaunch(WarpgroupLaunch):
     """The same with bytes, of one type or of two; operands lie along depths."""
 
     _element = "int8"
 
 
-WARPGROUP_LAUNCHES: Mapping[str, type[_WarpgroupLaunch]] = {
-    "float16": _WarpgroupLaunch,
-    "bfloat16": _BrainLaunch,
-    "int8": _ByteLaunch,
+WARPGROUP_LAUNCHES: Mapping[str, type[WarpgroupLaunch]] = {
+    "float16": WarpgroupLaunch,
+    "bfloat16": BrainLaunch,
+    "int8": ByteLaunch,
 }
 """By the type of the operands in shared memory."""

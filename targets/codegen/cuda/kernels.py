@@ -22,9 +22,11 @@ import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir import GlobalVar, PointerType, PrimType
 from tvm.ir.expr import Call
+from tvm.tirx.type import TensorMapType
 
 from nnefc.ir.attributes import ARRIVALS, NO_ALIAS, SYNCHRONIZED
 from nnefc.ir.rebuild import with_fields
+from nnefc.ir.tensor_maps import TensorMap
 from nnefc.support.element_types import element_bytes
 from nnefc.symbolic.dims import Dimension, bounds, dimension, dimensions, element_count, greatest, substituted
 from nnefc.targets.codegen.cuda.byte_vectors import repeat_bytes_in_words
@@ -41,6 +43,7 @@ __all__ = [
     "DeviceCode",
     "DeviceFunction",
     "DeviceKernel",
+    "EncodedMap",
     "Launch",
     "LaunchParameter",
     "NotOnDevice",
@@ -78,6 +81,22 @@ class Scalar:
 
 
 @dataclass(frozen=True)
+class EncodedMap:
+    """An argument that is a tensor map, which the host encodes for an address.
+
+    Attributes:
+        parameter: the position of the tensor's buffer among the function's parameters.
+        first: bytes of the buffer before the tensor.
+        element_bytes: of the tensor.
+    """
+
+    parameter: int
+    first: int
+    element_bytes: int
+    map: TensorMap
+
+
+@dataclass(frozen=True)
 class Launch:
     """One start of a kernel of the device's.
 
@@ -85,7 +104,7 @@ class Launch:
         kernel: its symbol in the source.
         grid, block: how many blocks, and threads in each, by x, y and z.
         shared_bytes: of dynamic shared memory.
-        arguments: positions among the function's parameters, for pointers, and numbers.
+        arguments: positions among the function's parameters, for pointers, numbers and tensor maps.
         reports: whether a last argument is the word for the number of a message, see `DeviceCode.messages`.
     """
 
@@ -93,7 +112,7 @@ class Launch:
     grid: tuple[Number, int, int]
     block: tuple[int, int, int]
     shared_bytes: int
-    arguments: tuple[int | Scalar, ...]
+    arguments: tuple[int | Scalar | EncodedMap, ...]
     reports: bool = False
 
     @property
@@ -311,6 +330,7 @@ def device_kernel(
     launches = tuple(launch for launch in _launches(host, names) if launch.threads != 0)
     for launch in launches:
         _check(launch, target)
+    device, launches = _with_tensor_maps(device, launches)
     if names:
         by_name = {launch.kernel: launch for launch in launches}
         device = {  # what computes nothing is not launched
@@ -351,6 +371,45 @@ def _with_truncating_division(func: tirx.PrimFunc, launch: Launch) -> tirx.PrimF
     arguments = zip(func.params, launch.arguments, strict=True)
     sizes = ((var, given) for var, given in arguments if isinstance(given, Scalar) and given.dtype not in C_REALS)
     return use_truncating_division(func, {var: given.bounds for var, given in sizes})
+
+
+def _with_tensor_maps(
+    device: Mapping[GlobalVar, tirx.PrimFunc], launches: Sequence[Launch]
+) -> tuple[dict[GlobalVar, tirx.PrimFunc], tuple[Launch, ...]]:
+    """Returns kernels whose last parameters are the tensor maps that they name, and their launches."""
+    changed, by_name = dict(device), {launch.kernel: launch for launch in launches}
+    for gv, func in device.items():
+        launch = by_name.get(gv.name_hint)
+        if launch is None:
+            continue
+        buffers = dict(zip(func.params, launch.arguments, strict=True))
+        tvm_ffi.structural_walk(func.body, (tirx.DeclBuffer, functools.partial(_name_buffer, buffers)))
+        maps: dict[EncodedMap, tirx.Var] = {}
+        body = tvm_ffi.structural_map(func.body, (Call, functools.partial(_mapped, buffers, maps)))
+        if maps:
+            changed[gv] = with_fields(func, params=[*func.params, *maps.values()], body=body)
+            by_name[gv.name_hint] = replace(launch, arguments=(*launch.arguments, *maps))
+    return changed, tuple(by_name[launch.kernel] for launch in launches)
+
+
+def _name_buffer(buffers: dict[tirx.Var, int | Scalar | EncodedMap], declared: tirx.DeclBuffer) -> None:
+    """Adds the other name of a parameter."""
+    if declared.data in buffers:
+        buffers[declared.buffer] = buffers[declared.data]
+
+
+def _mapped(
+    buffers: Mapping[tirx.Var, int | Scalar | EncodedMap], maps: dict[EncodedMap, tirx.Var], call: Call
+) -> tirx.Expr:
+    found = TensorMap.of(call)
+    if found is None:
+        return call
+    first, tensor_map = found
+    parameter = buffers[first.source]
+    assert isinstance(parameter, int)
+    each = element_bytes(str(first.source.dtype))
+    encoded = EncodedMap(parameter, int(first.indices[0].value) * each, each, tensor_map)
+    return maps.setdefault(encoded, tirx.Var(f"tensor_map{len(maps)}", PointerType(TensorMapType())))
 
 
 def _plainly_named(func: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -461,7 +520,15 @@ def _source(modules: tvm.IRModule, target: CudaTarget) -> str:
         finally:
             if compiler is not None:
                 tvm.register_global_func(_CALLBACK, compiler, override=True)
-    return _with_aligned_tiles(replace_prelude(text))
+    return _with_aligned_tiles(_with_tensor_map_type(replace_prelude(text)))
+
+
+_TENSOR_MAP = "struct alignas(64) CUtensorMap { uint64_t opaque[16]; };  // as cuda.h has it\n"
+
+
+def _with_tensor_map_type(source: str) -> str:
+    """Declares the type of tensor maps where kernels have such parameters; NVRTC has no header of the driver's."""
+    return source.replace(PRELUDE, PRELUDE + _TENSOR_MAP, 1) if "CUtensorMap" in source else source
 
 
 _SHARED, _ALIGNED_SHARED = "extern __shared__ __align__(64)", "extern __shared__ __align__(1024)"

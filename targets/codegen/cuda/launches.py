@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from nnefc.targets.codegen.cuda.formulas import C_REALS, FUNCTIONS, Number
-from nnefc.targets.codegen.cuda.kernels import DeviceFunction, Launch, Scalar, Version
+from nnefc.targets.codegen.cuda.kernels import DeviceFunction, EncodedMap, Launch, Scalar, Version
 
 __all__ = ["IMAGE", "Access", "HostKernel", "HostOperand", "launches_source"]
 
@@ -150,7 +150,8 @@ def _launcher(function: DeviceFunction, number: Mapping[str, int]) -> str:
         else:
             names.append(f"own{len(own)}")
             own[names[-1]] = parameter.offset
-    calls = [_call(launch, number[launch.kernel], names) for launch in function.launches]
+    maps: list[EncodedMap] = []
+    calls = [_call(launch, number[launch.kernel], names, maps) for launch in function.launches]
     version = function.version
     has_workspace = bool(own) or (version is not None and version.has_workspace)
     return _function(
@@ -162,6 +163,7 @@ def _launcher(function: DeviceFunction, number: Mapping[str, int]) -> str:
         + ["uint32_t *arrivals = nnefc_cuda_arrivals();"] * ("arrivals" in names)
         + [f"(void){name};" for name in (*given, *function.sizes, *dict(function.named))]
         + ["(void)workspace;"] * has_workspace
+        + [f"nnefc_cuda_tensor_map map{index};" for index in range(len(maps))]
         + ["int32_t *failure = nnefc_cuda_failure();"] * any(launch.reports for launch in function.launches)
         + [f"return {' || '.join(calls) or '0'};"],
         function.sizes,
@@ -187,18 +189,33 @@ def _function(symbol: str, parameters: Sequence[str], body: Sequence[str], sizes
     )
 
 
-def _call(launch: Launch, number: int, names: Sequence[str]) -> str:
+def _call(launch: Launch, number: int, names: Sequence[str], maps: list[EncodedMap]) -> str:
+    """Returns the launch, behind the calls that encode its tensor maps; these are added to `maps`."""
     blocks, *others = launch.grid
     grid = [str(blocks) if isinstance(blocks, int) else f"(uint32_t){blocks}", *map(str, others)]
     geometry = ", ".join([*grid, *map(str, (*launch.block, launch.shared_bytes))])
-    given = [
-        f"({_c_type(argument)}[1]){{({_c_type(argument)}){argument.value}}}"
-        if isinstance(argument, Scalar)
-        else f"&{names[argument]}"
-        for argument in launch.arguments
-    ]
+    given, encoded = [], []
+    for argument in launch.arguments:
+        match argument:
+            case Scalar():
+                given.append(f"({_c_type(argument)}[1]){{({_c_type(argument)}){argument.value}}}")
+            case EncodedMap():
+                given.append(f"&map{len(maps)}")
+                encoded.append(_encode(argument, f"map{len(maps)}", names))
+                maps.append(argument)
+            case _:
+                given.append(f"&{names[argument]}")
     arguments = ", ".join([*given, *["&failure"] * launch.reports])
-    return f"nnefc_cuda_launch({number}, (const uint32_t[7]){{{geometry}}}, (void *[]){{{arguments}}})"
+    called = f"nnefc_cuda_launch({number}, (const uint32_t[7]){{{geometry}}}, (void *[]){{{arguments}}})"
+    return " || ".join([*encoded, called])
+
+
+def _encode(given: EncodedMap, name: str, names: Sequence[str]) -> str:
+    of, each = given.map, given.element_bytes
+    sizes = ", ".join(map(_constant, of.sizes))
+    strides = ", ".join(_constant(stride * each) for stride in of.strides)
+    box = f"{{{each}, {of.row_vectors}, {{{sizes}}}, {{{strides}}}, {{{of.box[0]}, {of.box[1]}}}}}"
+    return f"nnefc_cuda_encode(&{name}, {names[given.parameter]} + {given.first}, &(const nnefc_cuda_box){box})"
 
 
 def _c_type(number: Scalar) -> str:

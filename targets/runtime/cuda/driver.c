@@ -14,9 +14,13 @@ nnefc_cuda_driver nnefc_cuda;
 static const struct {
     const char *symbol;
     size_t offset; /* in nnefc_cuda_driver */
+    bool required;
 } symbols[] = {
-#define SYMBOL(name, symbol, parameters) {#symbol, offsetof(nnefc_cuda_driver, name)},
+#define SYMBOL(name, symbol, parameters) {#symbol, offsetof(nnefc_cuda_driver, name), true},
     NNEFC_CUDA_FUNCTIONS(SYMBOL)
+#undef SYMBOL
+#define SYMBOL(name, symbol, parameters) {#symbol, offsetof(nnefc_cuda_driver, name), false},
+    NNEFC_CUDA_NEWER_FUNCTIONS(SYMBOL)
 #undef SYMBOL
 };
 
@@ -30,7 +34,7 @@ nnefc_status nnefc_cuda_driver_open(char *error) {
                           "with a GPU of NVIDIA's", dlerror());
     for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++) {
         void *function = dlsym(library, symbols[i].symbol);
-        if (function == NULL) {
+        if (function == NULL && symbols[i].required) {
             dlclose(library);
             return nnefc_fail(NNEFC_NO_DEVICE, error, "NVIDIA's driver is too old: it has no %s; CUDA 11.4 was the first that "
                               "has all that is needed", symbols[i].symbol);

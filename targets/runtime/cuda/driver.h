@@ -61,7 +61,15 @@ enum { /* of several enumerations and sets of flags */
     CU_MEMHOSTALLOC_DEVICEMAP = 2,
     CU_STREAM_NON_BLOCKING = 1,
     CU_STREAM_CAPTURE_MODE_THREAD_LOCAL = 1,
-    CU_EVENT_DISABLE_TIMING = 2
+    CU_EVENT_DISABLE_TIMING = 2,
+    CU_TENSOR_MAP_DATA_TYPE_UINT8 = 0,
+    CU_TENSOR_MAP_DATA_TYPE_UINT16 = 1,
+    CU_TENSOR_MAP_INTERLEAVE_NONE = 0,
+    CU_TENSOR_MAP_SWIZZLE_32B = 1,
+    CU_TENSOR_MAP_SWIZZLE_64B = 2,
+    CU_TENSOR_MAP_SWIZZLE_128B = 3,
+    CU_TENSOR_MAP_L2_PROMOTION_L2_128B = 2,
+    CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE = 0
 };
 
 /* What the runtime calls a function, what the driver calls it, its parameters. All answer a CUresult. */
@@ -117,9 +125,16 @@ enum { /* of several enumerations and sets of flags */
       (CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,        \
        unsigned block_z, unsigned shared_bytes, CUstream stream, void **arguments, void **extra))
 
+/* What drivers before CUDA 12 do not have; null then. */
+#define NNEFC_CUDA_NEWER_FUNCTIONS(F)                                                                                     \
+    F(tensor_map_encode, cuTensorMapEncodeTiled,                                                                          \
+      (void *map, int type, uint32_t rank, void *address, const uint64_t *sizes, const uint64_t *strides,                 \
+       const uint32_t *box, const uint32_t *element_strides, int interleave, int swizzle, int promotion, int fill))
+
 #define NNEFC_CUDA_MEMBER(name, symbol, parameters) int(*name) parameters;
 typedef struct nnefc_cuda_driver {
     NNEFC_CUDA_FUNCTIONS(NNEFC_CUDA_MEMBER)
+    NNEFC_CUDA_NEWER_FUNCTIONS(NNEFC_CUDA_MEMBER)
 } nnefc_cuda_driver;
 #undef NNEFC_CUDA_MEMBER
 

@@ -17,6 +17,7 @@
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -110,7 +111,7 @@ typedef struct operation {
     char name[96];
     unsigned grid[3], block[3], shared, count;
     unsigned *sizes;
-    unsigned char *values; /* of the arguments, 16 bytes apart */
+    unsigned char *values; /* of the arguments, VALUE bytes apart */
     void (*function)(void *);
     object *stream; /* WAIT: until it has done `position` operations; ALLOCATE, RELEASE: the memory */
     uint64_t position;
@@ -172,6 +173,15 @@ static object *find(const void *start, size_t bytes) {
     return NULL;
 }
 
+/* A tensor map as the emulator reads it: `emulator_tensor_map` of tests/cuda/emulator/machine.h. */
+typedef struct {
+    uint64_t magic, address, strides[4];
+    uint32_t sizes[5], box[5], rank, element_bytes, swizzle;
+    uint8_t unused[28];
+} tensor_map;
+
+enum { VALUE = 128 }; /* bytes of an argument */
+
 static void free_operation(operation *op) { free(op->snapshot), free(op->values), free(op->sizes); }
 
 static void clear(queue *q) {
@@ -208,11 +218,17 @@ static void *duplicate(const void *source, size_t bytes) {
     return memcpy(made, source, bytes);
 }
 
+/* The values of the arguments of a launch, each as well aligned as a tensor map. */
+static unsigned char *values_of(unsigned count) {
+    unsigned char *made = aligned_alloc(VALUE, VALUE * ((size_t)count + 1));
+    return memset(made, 0, VALUE * ((size_t)count + 1));
+}
+
 static void append_copy(queue *q, const operation *op) {
     operation *made = append(q);
     *made = *op;
     made->snapshot = duplicate(op->snapshot, op->bytes);
-    made->values = duplicate(op->values, 16 * (size_t)op->count);
+    if (op->values != NULL) made->values = memcpy(values_of(op->count), op->values, VALUE * (size_t)op->count);
     made->sizes = duplicate(op->sizes, sizeof *op->sizes * op->count);
 }
 
@@ -238,9 +254,10 @@ static void show_memory(void) {
 
 static int check_arguments(const operation *op) {
     for (unsigned i = 0; i < op->count; i++) {
-        if (op->sizes[i] != sizeof(void *)) continue;
+        if (op->sizes[i] != sizeof(void *) && op->sizes[i] != sizeof(tensor_map)) continue;
         void *pointer;
-        memcpy(&pointer, op->values + 16 * i, sizeof pointer);
+        const size_t in_value = op->sizes[i] == sizeof(tensor_map) ? offsetof(tensor_map, address) : 0;
+        memcpy(&pointer, op->values + VALUE * i + in_value, sizeof pointer);
         const object *found = find(pointer, 1);
         if (found != NULL && found->is_ahead)
             return complain(LAUNCH_FAILED, "%s: argument %u is not allocated yet: it is on another stream", op->name, i);
@@ -254,7 +271,7 @@ static int launch(const operation *op) {
     int result = check_arguments(op);
     if (result != OK) return result;
     void *arguments[op->count + 1];
-    for (unsigned i = 0; i < op->count; i++) arguments[i] = op->values + 16 * i;
+    for (unsigned i = 0; i < op->count; i++) arguments[i] = op->values + VALUE * i;
     if (emulator_memory != NULL) show_memory();
     op->kernel(arguments, op->grid, op->block, op->shared);
     if (emulator_forget != NULL) emulator_forget();
@@ -917,6 +934,29 @@ EXPORT int cuLaunchHostFunc(object *handle, void (*function)(void *), void *argu
     return leave(OK);
 }
 
+EXPORT int cuTensorMapEncodeTiled(void *map, int type, uint32_t rank, void *begin, const uint64_t *sizes, const uint64_t *strides,
+                                  const uint32_t *box, const uint32_t *element_strides, int interleave, int swizzle, int promotion,
+                                  int fill) {
+    CALL("cuTensorMapEncodeTiled");
+    NEEDS_DRIVER("cuTensorMapEncodeTiled");
+    tensor_map made = {0x6e6e656663626f78u, (uintptr_t)begin, {0}, {0}, {0}, rank, type == 0 ? 1 : 2, 1u << swizzle, {0}};
+    if ((uintptr_t)map % 64 != 0 || (uintptr_t)begin % 16 != 0 || rank < 3 || rank > 5 || type < 0 || type > 1 || interleave != 0 ||
+        swizzle < 0 || swizzle > 3 || promotion < 0 || promotion > 3 || fill != 0 || box[0] * made.element_bytes > 16u << swizzle ||
+        box[0] * made.element_bytes % 16 != 0)
+        FAIL(INVALID_VALUE, "cuTensorMapEncodeTiled: what no tensor map has");
+    for (uint32_t i = 0; i < rank; i++) {
+        if (sizes[i] == 0 || sizes[i] >> 32 != 0 || box[i] == 0 || box[i] > 256 || element_strides[i] != 1)
+            FAIL(INVALID_VALUE, "cuTensorMapEncodeTiled: sizes that no tensor map has");
+        made.sizes[i] = (uint32_t)sizes[i], made.box[i] = box[i];
+        if (i == 0) continue;
+        if (strides[i - 1] == 0 || strides[i - 1] % 16 != 0 || strides[i - 1] >> 40 != 0)
+            FAIL(INVALID_VALUE, "cuTensorMapEncodeTiled: strides that no tensor map has");
+        made.strides[i - 1] = strides[i - 1];
+    }
+    memcpy(map, &made, sizeof made);
+    return leave(OK);
+}
+
 static bool fits(const object *function, const unsigned *grid, const unsigned *block, unsigned shared) {
     return grid[0] > 0 && grid[1] > 0 && grid[2] > 0 && grid[0] <= 0x7fffffff && grid[1] <= 65535 && grid[2] <= 65535 &&
            block[0] > 0 && block[1] > 0 && block[2] > 0 && block[0] <= 1024 && block[1] <= 1024 && block[2] <= 64 &&
@@ -939,8 +979,8 @@ EXPORT int cuLaunchKernel(object *function, unsigned grid_x, unsigned grid_y, un
     op->shared = shared;
     op->count = function->parameters[0];
     op->sizes = duplicate(function->parameters + 1, sizeof *op->sizes * op->count);
-    op->values = calloc(op->count + 1, 16);
-    for (unsigned i = 0; i < op->count; i++) memcpy(op->values + 16 * i, arguments[i], op->sizes[i]);
+    op->values = values_of(op->count);
+    for (unsigned i = 0; i < op->count; i++) memcpy(op->values + VALUE * i, arguments[i], op->sizes[i]);
     return leave(check_arguments(op));
 }
 

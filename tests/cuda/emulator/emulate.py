@@ -22,7 +22,11 @@ Shared memory begins as NaN in every block, a shuffle from a lane that takes no 
 copy (`cp.async`) overwrites is NaN until its thread has waited for it. So are accumulators of products of warpgroups
 (`wgmma`). Errors besides: no `wgmma.fence` since the last wait; accumulators that change before the wait, or are never
 waited for; operands that a thread wrote without `fence.proxy.async` and a barrier after it, or that change before the
-wait. Dynamic shared memory is aligned as the source declares it, and no better.
+wait. What a bulk copy (`cp.async.bulk.tensor`) writes is NaN until all threads wait, or until they run the next time.
+Errors are: a wait at an `mbarrier` that never ends, with the arrivals and bytes that it lacks; a load or a `wgmma`
+whose threads have not waited for the copy's phase; a copy to what `wgmma` or a load may still read, or another copy
+writes; barriers and memory without `fence.proxy.async` between threads and copies; a copy that no thread waits for.
+Dynamic shared memory is aligned as the source declares it, and no better.
 
 The same in steps, for source from elsewhere:
 
@@ -58,7 +62,7 @@ from tvm import tirx
 from nnefc.backends.cuda_passes import DEVICE
 from nnefc.backends.kernel_context import KernelContext
 from nnefc.passes.manager import Phase
-from nnefc.targets.codegen.cuda.kernels import DeviceCode, DeviceFunction, device_kernel, joined
+from nnefc.targets.codegen.cuda.kernels import DeviceCode, DeviceFunction, EncodedMap, device_kernel, joined
 from nnefc.targets.machine.cuda.target import CudaTarget
 
 HERE = Path(__file__).parent
@@ -83,6 +87,40 @@ class EmulationError(Exception):
     """What would be an error, or undefined, on the GPU."""
 
 
+class _TensorMap(ctypes.Structure):
+    """`emulator_tensor_map` of machine.h."""
+
+    _fields_ = (
+        ("magic", ctypes.c_uint64),
+        ("address", ctypes.c_uint64),
+        ("strides", ctypes.c_uint64 * 4),
+        ("sizes", ctypes.c_uint32 * 5),
+        ("box", ctypes.c_uint32 * 5),
+        ("rank", ctypes.c_uint32),
+        ("element_bytes", ctypes.c_uint32),
+        ("swizzle", ctypes.c_uint32),
+        ("unused", ctypes.c_uint8 * (128 - 16 - 32 - 40 - 12)),
+    )
+
+
+@dataclass(frozen=True)
+class TensorMapArgument:
+    """A tensor map of an array, which is an argument before it."""
+
+    array: np.ndarray
+    map: EncodedMap
+
+    def encoded(self, address: int) -> _TensorMap:
+        """Returns what the host encodes for the array at an address."""
+        of, each = self.map.map, self.map.element_bytes
+        strides = (ctypes.c_uint64 * 4)(*(stride * each for stride in of.strides))
+        sizes, box = (ctypes.c_uint32 * 5)(*of.sizes), (ctypes.c_uint32 * 5)(*of.box, 1)
+        return _TensorMap(_MAGIC, address + self.map.first, strides, sizes, box, 3, each, of.row_vectors)
+
+
+_MAGIC = int.from_bytes(b"nnefcbox", "big")
+
+
 @dataclass(frozen=True)
 class EmulatedKernels:
     """A shared object with kernels in it.
@@ -105,7 +143,7 @@ class EmulatedKernels:
     def launch(
         self,
         name: str,
-        arguments: Sequence[np.ndarray | int | float],
+        arguments: Sequence[np.ndarray | int | float | TensorMapArgument],
         grid: Sequence[int],
         block: Sequence[int],
         shared_bytes: int = 0,
@@ -116,7 +154,7 @@ class EmulatedKernels:
 
         Args:
             name: the kernel.
-            arguments: in order: C-contiguous arrays for pointers, int for int32 and float for float32.
+            arguments: in order: C-contiguous arrays for pointers, int for int32, float for float32, tensor maps.
             grid: how many blocks in x, y and z; missing ones are 1.
             block: how many threads of a block.
             shared_bytes: dynamic shared memory of a block.
@@ -126,7 +164,7 @@ class EmulatedKernels:
             EmulationError: what the kernel does is wrong; the message says what, where.
         """
         library = self._library
-        values: list[ctypes._SimpleCData[object]] = []
+        values: list[ctypes._SimpleCData[object] | _TensorMap] = []
         copies: list[tuple[np.ndarray, np.ndarray]] = []
         library.emulator_forget()
         for number, argument in enumerate(arguments):
@@ -139,6 +177,9 @@ class EmulatedKernels:
                     library.emulator_memory(
                         copy.ctypes.data, copy.nbytes, _label(number), int(argument.flags.writeable)
                     )
+                case TensorMapArgument():
+                    at = next(copy.ctypes.data for array, copy in copies if array is argument.array)
+                    values.append(argument.encoded(at))
                 case bool() | int():
                     values.append(ctypes.c_int32(argument))
                 case float():
@@ -157,7 +198,7 @@ class EmulatedKernels:
     def launch_in_orders(
         self,
         name: str,
-        arguments: Sequence[np.ndarray | int | float],
+        arguments: Sequence[np.ndarray | int | float | TensorMapArgument],
         grid: Sequence[int],
         block: Sequence[int],
         shared_bytes: int = 0,
@@ -242,7 +283,13 @@ def run_function(
     buffers = [*arrays, *made]
     for launch in function.launches:
         failure = np.zeros(1, np.int32)
-        arguments = [*(buffers[position] for position in launch.arguments), *[failure] * launch.reports]
+        arguments = [
+            *(
+                TensorMapArgument(buffers[given.parameter], given) if isinstance(given, EncodedMap) else buffers[given]
+                for given in launch.arguments
+            ),
+            *[failure] * launch.reports,
+        ]
         kernels.launch_in_orders(
             launch.kernel, arguments, launch.grid, launch.block, launch.shared_bytes, orders=orders
         )
@@ -378,7 +425,9 @@ def _folder() -> Path:
 
 @functools.cache
 def _own_text() -> str:
-    return "".join((HERE / name).read_text() for name in ("emulate.py", "emulator.h", "machine.h", "runtime.cpp"))
+    return "".join(
+        (HERE / name).read_text() for name in ("emulate.py", "emulator.h", "machine.h", "bulk_copies.h", "runtime.cpp")
+    )
 
 
 @functools.cache

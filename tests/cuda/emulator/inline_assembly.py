@@ -13,6 +13,18 @@ _STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
 _INSTRUCTIONS = (
     (r"", "(void)0"),  # what only keeps the compiler from moving code across it
     (r"fence\.proxy\.async(?:\.shared::cta)?;", "emulator_fence_async()"),
+    (r"mbarrier\.init\.shared::cta\.b64\[%0\],%1;", "emulator_mbarrier_init({0}, {1})"),
+    (r"mbarrier\.arrive\.shared::cta\.b64_,\[%0\];", "emulator_mbarrier_arrive({0}, 0)"),
+    (r"mbarrier\.arrive\.expect_tx\.shared::cta\.b64_,\[%0\],%1;", "emulator_mbarrier_arrive({0}, {1})"),
+    (
+        r"\{\.reg\.predp;mbarrier\.try_wait\.parity\.shared::cta\.b64p,\[%1\],%2;selp\.u32%0,1,0,p;\}",
+        "{0} = emulator_mbarrier_wait({1}, {2}, __LINE__)",
+    ),
+    (
+        r"cp\.async\.bulk\.tensor\.3d\.shared::cluster\.global(?:\.tile)?\.mbarrier::complete_tx::bytes"
+        r"\[%0\],\[%1,\{%2,%3,%4\}\],\[%5\];",
+        "emulator_bulk_copy((const void *){1}, (const int[]){{{2}, {3}, {4}}}, {0}, {5})",
+    ),
     (r"wgmma\.fence\.sync\.aligned;", "emulator_warpgroup_fence()"),
     (r"wgmma\.commit_group\.sync\.aligned;", "emulator_warpgroup_commit()"),
     (r"wgmma\.wait_group\.sync\.aligned(\d+);", r"emulator_warpgroup_wait(\1)"),

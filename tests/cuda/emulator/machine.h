@@ -20,6 +20,15 @@ struct emulator_kernel {
   unsigned alignment;         // of dynamic shared memory, as the source declares it
 };
 
+// What the stand-in for cuTensorMapEncodeTiled leaves in a CUtensorMap: a tensor in global memory, and the box of a bulk copy.
+constexpr unsigned long long EMULATOR_TENSOR_MAP = 0x6e6e656663626f78ull;
+struct alignas(64) emulator_tensor_map {
+  emulator_bits magic, address;
+  emulator_bits strides[4];    // bytes from an element to the next, but of the first dimension
+  unsigned sizes[5], box[5];   // of a tensor and of a box, the dimension whose elements are neighbours first
+  unsigned rank, element_bytes, swizzle;  // vectors of 16 bytes of a row: 1, 2, 4 or 8
+};
+
 extern uint3 threadIdx, blockIdx;
 extern dim3 blockDim, gridDim;
 
@@ -44,6 +53,12 @@ void *emulator_from_shared(unsigned address);
 void emulator_copy(unsigned shared, const void *global, unsigned bytes, unsigned source_bytes);
 void emulator_copy_commit();
 void emulator_copy_wait(unsigned groups_in_flight);
+// mbarriers, by their addresses in shared memory: an arrival may expect bytes of bulk copies; a wait ends when the phase of a
+// parity is complete. A bulk copy begins at coordinates of a tensor, the first one that of neighbouring elements.
+void emulator_mbarrier_init(unsigned address, unsigned arrivals);
+void emulator_mbarrier_arrive(unsigned address, unsigned bytes);
+unsigned emulator_mbarrier_wait(unsigned address, unsigned parity, int line);
+void emulator_bulk_copy(const void *map, const int *coordinates, unsigned shared, unsigned barrier);
 // fence.proxy.async: what the thread wrote to shared memory before may be read by wgmma, once a barrier has followed.
 void emulator_fence_async();
 // wgmma of a warpgroup: `sums` are the thread's accumulators, of two columns of eight of two rows each; they are NaN (of bytes, -1)

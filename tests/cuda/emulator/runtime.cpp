@@ -81,7 +81,7 @@ void prepare(Context &context, char *top, void (*entry)()) {
 
 // ---- the state of a launch --------------------------------------------------------------------------------------------
 
-enum State : uint8_t { READY, AT_BARRIER, IN_WARP, IN_WARPGROUP, ENDED };
+enum State : uint8_t { READY, AT_BARRIER, AT_MBARRIER, IN_WARP, IN_WARPGROUP, ENDED };
 enum Operation : uint8_t { WARP_BARRIER, ACTIVE, BALLOT, SHUFFLE, GATHER };
 const char *const OPERATIONS[] = {"__syncwarp", "__activemask", "__ballot_sync", "a shuffle", "a matrix operation"};
 
@@ -131,6 +131,7 @@ struct Thread {
   Products *products;
   Reads *reads;  // of those that this thread was the last to reach
   unsigned product_count, product_space, product_groups, read_count, read_space;
+  unsigned first_operand;  // of those that it may not have waited for
 };
 
 struct Access {  // the last one of its kind to a word of memory
@@ -139,6 +140,7 @@ struct Access {  // the last one of its kind to a word of memory
   uint8_t bytes;   // which of the word's four
   uint8_t spread;  // one thread, several of a warp, several of a block, several blocks
   uint32_t fences;  // of the thread, then
+  uint32_t clock;   // the same
 };
 struct Word {
   Access write, read;
@@ -191,6 +193,11 @@ const volatile void *acquired;  // where the block has found out what others had
 uint32_t acquired_epoch;
 unsigned acquired_thread;
 
+bool has_barriers;  // in this block, mbarriers: see bulk_copies.h
+bool knows(unsigned thread, unsigned other, uint32_t clock);
+uint32_t own_clock();
+void check_generic(char *at, size_t bytes, bool writes);
+
 unsigned linear(const uint3 &index) { return index.x + blockDim.x * (index.y + blockDim.y * index.z); }
 
 void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -231,6 +238,7 @@ bool conflicts(const Access &access, unsigned bytes, uint32_t since) {
   if (access.spread == 3) return true;
   if (access.block != block_number) return !is_before(access);
   if (access.epoch != epoch) return false;
+  if (has_barriers && !access.spread && knows(current, access.thread, access.clock)) return false;
   if (access.spread == 2 || access.thread / 32u != current / 32u) return true;
   if (access.warp_time < threads[current].warp_time) return false;
   return access.spread == 1 || access.thread != current;
@@ -249,7 +257,7 @@ void record(Access &access, unsigned bytes, uint32_t since) {
     bytes |= access.bytes;
   }
   if (spread) bytes |= access.bytes;
-  access = {epoch, time, block_number, (uint16_t)current, (uint8_t)bytes, spread, threads[current].fences};
+  access = {epoch, time, block_number, (uint16_t)current, (uint8_t)bytes, spread, threads[current].fences, own_clock()};
 }
 
 void say_race(const Range &range, const char *address, size_t bytes, bool writes, unsigned thread, const Access &other,
@@ -323,6 +331,7 @@ void access(char *address, size_t bytes, bool writes, bool recorded) {
       if (within(ranges[i], address)) found = &ranges[i];
   const uint3 &index = threads[current].index;
   if (found && address + bytes <= found->end && (found->writable || !writes)) {
+    if (recorded && has_barriers && (found == &static_shared || found == &dynamic_shared)) check_generic(address, bytes, writes);
     if (recorded) trace(*found, address, bytes, writes);
     return;
   }
@@ -363,6 +372,8 @@ void *shared_address(unsigned address) {
   emulator_fail("assembly uses an address outside of shared memory");
 }
 
+#include "bulk_copies.h"
+
 // Reports a write that wgmma need not see: its thread executed no fence.proxy.async after it, or no barrier after that.
 void check_fenced(const char *address, size_t bytes) {
   const Range &range = within(static_shared, address) ? static_shared : dynamic_shared;
@@ -395,7 +406,8 @@ void gather_matrix(uint64_t descriptor, bool by_depths, unsigned positions, uint
       unsigned address = start + row / 8 * stride + row % 8 * width * 16 + vector % width * 16 + vector / width * leading;
       address ^= (address >> 7 & (width - 1)) << 4;
       char *from = (char *)shared_address(address);
-      if (checked) access(from, 16, false, true), check_fenced(from, 16);
+      if (checked && check_operand(address)) access(from, 16, false, false);
+      else if (checked) access(from, 16, false, true), check_fenced(from, 16);
       for (unsigned i = 0; i < 8; ++i) {
         uint16_t &element = by_depths ? elements[(8 * vector + i) * DEPTHS + row] : elements[row * DEPTHS + 8 * vector + i];
         memcpy(&element, from + 2 * i, 2);
@@ -433,6 +445,7 @@ void read_matrices() {
     self.reads = (Reads *)realloc(self.reads, self.read_space * sizeof(Reads));
   }
   uint16_t *read = (uint16_t *)malloc(elements * sizeof(uint16_t));
+  begin_operand_read();
   gather_matrix(matrices.left, matrices.left_by_depths, ROWS, read, true);
   gather_matrix(matrices.right, matrices.right_by_depths, matrices.columns, read + ROWS * DEPTHS, true);
   self.reads[self.read_count++] = {matrices, self.product_groups, read};
@@ -559,7 +572,10 @@ bool release_warp(unsigned first) {
     }
     left &= ~group;
     if (leader.operation == ACTIVE ? waiting != live : (leader.mask & live) != group) continue;
-    unsigned ballot = 0;
+    unsigned ballot = 0, met[32], number = 0;
+    for (unsigned lane = 0; lane < lanes; ++lane)
+      if (group >> lane & 1) met[number++] = first + lane;
+    if (leader.operation == WARP_BARRIER) meet(met, number);
     for (unsigned lane = 0; lane < lanes; ++lane)
       if ((group >> lane & 1) && threads[first + lane].value) ballot |= 1u << lane;
     for (unsigned lane = 0; lane < lanes; ++lane) {
@@ -587,6 +603,7 @@ bool release_warp(unsigned first) {
 }
 
 void explain_deadlock() {
+  if (explain_wait()) return;
   unsigned ended = count, waiting = count, in_warp = count;
   for (unsigned i = 0; i < count; ++i)
     if (threads[i].state == IN_WARPGROUP) {
@@ -636,6 +653,7 @@ bool release_block() {
     threads[i].ordered_fences = threads[i].fences;
     threads[i].result = any;
   }
+  meet(order, count);
   ++epoch;
   return true;
 }
@@ -646,7 +664,7 @@ void run_block() {
     threads[i].warp_time = 0;
     threads[i].mask = 0;
     threads[i].copy_count = threads[i].groups = threads[i].fences = threads[i].ordered_fences = 0;
-    threads[i].product_count = threads[i].product_groups = threads[i].read_count = 0;
+    threads[i].product_count = threads[i].product_groups = threads[i].read_count = threads[i].first_operand = 0;
     threads[i].begun = false;
     threads[i].fence_epoch = 0;
     threads[i].met = nullptr;
@@ -654,6 +672,7 @@ void run_block() {
   }
   block_epoch = ++epoch;
   acquired = nullptr;
+  begin_bulk();
   if (!kernel->cooperative) {
     resume(order[0]);
     return;
@@ -666,8 +685,13 @@ void run_block() {
     for (unsigned i = 0; i < count; ++i) released = released || threads[i].state == READY;  // by the last of a warpgroup
     for (unsigned first = 0; first < count; first += 32)
       while (release_warp(first)) released = true;
+    released = complete_copies(!released) || released;
+    if (failed) return;
     for (unsigned i = 0; i < count; ++i) ended = ended && threads[i].state == ENDED;
-    if (ended) return;
+    if (ended) {
+      check_copies();
+      return;
+    }
     if (released || release_block()) continue;
     explain_deadlock();
     failed = true;
@@ -896,6 +920,46 @@ void emulator_copy_wait(unsigned groups_in_flight) {
   memmove(self.copies, self.copies + done, self.copy_count * sizeof(Copy));
 }
 
+void emulator_mbarrier_init(unsigned address, unsigned arrivals) {
+  if (!arrivals || address % 8) emulator_fail("an mbarrier without arrivals, or at an address that is not a multiple of 8");
+  begin_clocks();
+  access((char *)shared_address(address), 8, true, false);
+  if (barrier_count == MAX_BARRIERS) emulator_fail("more mbarriers than the emulator has");
+  for (unsigned i = 0; i < barrier_count; ++i)
+    if (barriers[i].address == address) emulator_fail("an mbarrier is initialized twice");
+  uint32_t *released = (uint32_t *)calloc(CLOCKS, sizeof(uint32_t)), *complete = (uint32_t *)calloc(CLOCKS, sizeof(uint32_t));
+  barriers[barrier_count++] = {address, arrivals, arrivals, 0, 0, epoch, current, threads[current].fences, released, complete};
+}
+
+void emulator_mbarrier_arrive(unsigned address, unsigned bytes) {
+  Barrier &barrier = barrier_at(address);
+  if (!barrier.missing) emulator_fail("more arrivals at an mbarrier than its phase has");
+  if ((barrier.bytes += bytes) > MAX_EXPECTED) emulator_fail("an mbarrier expects more bytes than it can count");
+  acquire(barrier.released, clocks[current]);
+  ++clocks[current][current];
+  --barrier.missing;
+  advance(barrier);
+}
+
+unsigned emulator_mbarrier_wait(unsigned address, unsigned parity, int line) {
+  Barrier &barrier = barrier_at(address);
+  Thread &self = threads[current];
+  if ((barrier.phase & 1) != (parity & 1)) {
+    acquire(clocks[current], barrier.complete);
+    return 1;
+  }
+  self.mask = parity & 1;
+  self.source = (int)(&barrier - barriers);
+  self.line = line;
+  self.state = AT_MBARRIER;
+  pause_thread();
+  return 1;
+}
+
+void emulator_bulk_copy(const void *map, const int *coordinates, unsigned shared, unsigned barrier) {
+  begin_bulk_copy(*(const emulator_tensor_map *)map, coordinates, shared, barrier);
+}
+
 void emulator_fence_async() { ++threads[current].fences; }
 
 void emulator_warpgroup_fence() { threads[current].begun = true; }
@@ -904,7 +968,7 @@ void emulator_warpgroup_multiply(void *const *sums, unsigned columns, uint64_t l
                                  bool right_by_depths, emulator_kind kind, int line) {
   Thread &self = threads[current];
   const unsigned first = current / WARPGROUP * WARPGROUP;
-  if (count % WARPGROUP) emulator_fail("wgmma in a block of threads that are no whole warpgroups");
+  if (first + WARPGROUP > count) emulator_fail("wgmma of threads that are no whole warpgroup");
   if (columns % (has_bytes(kind) && columns > 32 ? 16 : 8) || columns > MAX_COLUMNS)
     emulator_fail("wgmma with a number of columns that it does not have");
   if (!self.begun) emulator_fail("wgmma without wgmma.fence since its accumulators may have been accessed");
@@ -926,6 +990,7 @@ void emulator_warpgroup_commit() { ++threads[current].product_groups; }
 
 void emulator_warpgroup_wait(unsigned groups_in_flight) {
   Thread &self = threads[current];
+  wait_for_operands(groups_in_flight);
   unsigned left = 0;
   for (unsigned i = 0; i < self.read_count; ++i) {
     if (self.reads[i].group + groups_in_flight < self.product_groups) check_reads(self.reads[i]);

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,16 +14,19 @@ import pytest
 from contraction_cases import TARGET, Operation, execute, kernels, lowered, random
 from emulate import device_code
 from emulated_networks import on_cuda
+from fake_driver import FakeDriver
 from small_networks import Net
 from tvm import relax, te, tirx
 from tvm.relax import op
 
 import nnefc
+from nnefc.loader import RunError
 from nnefc.passes.compute.fp16_matmul import multiply_transposed
 from nnefc.passes.schedule.cuda import tensor_core
 from nnefc.passes.schedule.cuda.tiling import AnyTile, Tiling, choose_tiling
-from nnefc.passes.schedule.cuda.warp_tiles import COPIED_TILES, WarpgroupTile, warpgroup_tiles
+from nnefc.passes.schedule.cuda.warp_tiles import COPIED_TILES, BulkTile, WarpgroupTile, bulk_tiles, warpgroup_tiles
 from nnefc.targets.codegen.cuda.compiler import compile_image, find_compiler, image_name
+from nnefc.targets.codegen.cuda.kernels import EncodedMap
 from nnefc.targets.machine.cuda.gpus import GPUS, SPECIFIC_FEATURES, Gpu
 
 HOPPER = replace(TARGET, architectures=(90,))
@@ -36,10 +39,10 @@ TILES_OF_BYTES = warpgroup_tiles(H200.capability, of_bytes=True)
 def tile(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> WarpgroupTile:
     """The tile of so many rows, columns and stages, chosen for every product, with so many slices of the depth.
 
-    A fifth parameter says that it is a tile of bytes.
+    Further parameters say that it is a tile of bytes, and that bulk copies fetch it.
     """
-    rows, columns, stages, slices, *of_bytes = request.param
-    tiles = TILES_OF_BYTES if of_bytes else TILES
+    rows, columns, stages, slices, *kinds = request.param
+    tiles = (bulk_tiles if "bulk" in kinds else warpgroup_tiles)(H200.capability, "bytes" in kinds)
     found = next(t for t in tiles if (t.rows, t.columns, t.stages) == (rows, columns, stages))
 
     def choose(batch: int, rows: int, columns: int, depth: int, _gpu: Gpu, tiles: Sequence[AnyTile]) -> Tiling:
@@ -94,6 +97,9 @@ def expected(given: Sequence[np.ndarray], transposed: tuple[int, ...]) -> np.nda
         ((128, 256, 3, 1), (3, 129, 259, 64), (1,), "bfloat16"),
         ((256, 128, 4, 1), (264, 136, 200), (0,), "float16"),
         ((64, 64, 4, 3), (2, 65, 72, 520), (1,), "float16"),
+        ((64, 96, 4, 1, "bulk"), (70, 72, 328), (), "float16"),
+        ((128, 64, 3, 1, "bulk"), (2, 136, 67, 264), (0, 1), "float16"),
+        ((256, 96, 4, 1, "bulk"), (264, 104, 456), (1,), "bfloat16"),
     ],
     ids=str,
     indirect=["tile"],
@@ -118,6 +124,8 @@ def multiply_bytes(a: relax.Expr, b: relax.Expr) -> relax.Expr:
     ("tile", "types", "is_portable"),
     [
         ((64, 96, 3, 2, "bytes"), ("uint8", "int8"), False),
+        ((64, 64, 3, 1, "bytes", "bulk"), ("int8", "uint8"), False),
+        pytest.param((128, 64, 3, 1, "bytes", "bulk"), ("int8", "int8"), True, marks=pytest.mark.slow),
         pytest.param((256, 128, 4, 1, "bytes"), ("int8", "int8"), False, marks=pytest.mark.slow),
         pytest.param((128, 64, 3, 1, "bytes"), ("int8", "uint8"), True, marks=pytest.mark.slow),
     ],
@@ -151,7 +159,7 @@ def test_machine_code_of_bytes_has_the_products_and_spills_nothing(tile: Warpgro
     assert b"mma.sync.aligned.m16n8k32.row.col.s32.s8.u8.s32" in compiler.ptx(code.source, 90)
 
 
-@pytest.mark.parametrize("tile", [(128, 96, 4, 1)], indirect=True)
+@pytest.mark.parametrize("tile", [(128, 96, 4, 1), (64, 96, 3, 1, "bulk")], indirect=True)
 @pytest.mark.slow
 def test_other_architectures_multiply_the_same_tiles_by_warps(
     tile: WarpgroupTile, monkeypatch: pytest.MonkeyPatch
@@ -175,7 +183,15 @@ def _emulate_portable(source: str, *given: Any, **options: Any) -> emulate.Emula
 
 @pytest.mark.parametrize(
     ("tile", "transposed"),
-    [((64, 64, 4, 1), ()), ((128, 256, 4, 1), ()), ((128, 192, 4, 1), (0,)), ((256, 128, 4, 1), (1,))],
+    [
+        ((64, 64, 4, 1), ()),
+        ((128, 256, 4, 1), ()),
+        ((128, 192, 4, 1), (0,)),
+        ((256, 128, 4, 1), (1,)),
+        ((64, 192, 4, 1, "bulk"), (0, 1)),
+        ((128, 192, 4, 1, "bulk"), ()),
+        ((256, 96, 4, 1, "bulk"), (1,)),
+    ],
     indirect=["tile"],
     ids=str,
 )
@@ -184,7 +200,7 @@ def test_machine_code_has_the_products_and_spills_nothing(tile: WarpgroupTile, t
     operation, given = multiplied((512, 768, 1024), transposed, "float16")
     code = device_code(kernels(lowered(operation, given[:3], given[3:]), HOPPER), HOPPER)
     (launch,) = code.launches
-    assert (math.prod(launch.block), launch.shared_bytes) == (tile.threads, tile.shared_bytes)
+    assert (math.prod(launch.block), launch.shared_bytes) == (tile.launched_threads, tile.shared_bytes)
     compiler = find_compiler()
     _, log = compiler.cubin(code.source, image_name(code.source, 90))
     assert "serialized" not in log
@@ -218,6 +234,44 @@ def test_convolutions_are_products_of_warpgroups(tmp_path: Path, monkeypatch: py
     assert np.abs(found - wanted).max() < 4e-3 * np.abs(wanted).max()
 
 
+def test_libraries_encode_tensor_maps_for_the_addresses_of_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    net = Net(seed=2)
+    rng = np.random.default_rng(2)
+    x, weight = (rng.standard_normal(shape).astype(np.float16) / 8 for shape in ((72, 128), (128, 128)))
+    path = tmp_path / "network.onnx"
+    path.write_bytes(net.model([net.do("MatMul", net.given(x), net.constant(weight))]).SerializeToString())
+
+    def choose(*sizes: int) -> Tiling:
+        *of_product, gpu, tiles = sizes
+        return choose_tiling(*of_product, gpu, [t for t in tiles if isinstance(t, BulkTile)])
+
+    monkeypatch.setattr(tensor_core, "choose_tiling", choose)
+    with on_cuda(precision="fp16", architectures=(90,)) as made, nnefc.compile(path).load() as model:
+        driver = FakeDriver.install()
+        driver.fail(1, 1, "cuTensorMapEncodeTiled")
+        with pytest.raises(RunError, match=r"describing a tensor to the GPU \(cuTensorMapEncodeTiled\)"):
+            model(x)
+        driver.clear()
+        results = [model(x, out="device")]
+        for _ in range(2):
+            results.append(model(results[-1], out="device"))  # other addresses
+        again = [model(x) for _ in range(3)]  # launches, then a graph
+        encoded = driver.names.count("cuTensorMapEncodeTiled")
+        found = [result.numpy() for result in results]
+        del results  # which have memory of the device
+    (launch,) = made[-1].code.kernels.launches
+    maps = [each for each in launch.arguments if isinstance(each, EncodedMap)]
+    assert [each.map.sizes for each in maps] == [(128, 72, 1), (128, 128, 1)]
+    assert encoded <= 2 * 5
+    wanted = x.astype(np.float64)
+    for result in found:
+        wanted = wanted @ weight.astype(np.float64)
+        assert np.abs(result - wanted).max() < 4e-3 * np.abs(wanted).max()
+    assert all(np.array_equal(result, found[0]) for result in again)
+
+
 def test_only_code_for_one_architecture_has_them() -> None:
     has = [any(isinstance(t, WarpgroupTile) for t in tensor_core.copied_tiles(target)) for target in (HOPPER, TARGET)]
     assert has == [True, False]
@@ -233,6 +287,45 @@ def test_tiles_fill_the_processors_of_a_device(size: tuple[int, int, int]) -> No
     assert isinstance(tiling.tile, WarpgroupTile)
     assert size[0] * size[1] / (waves * H200.processors * tiling.tile.rows * tiling.tile.columns) > 0.85
     assert tiling.cycles(H200) < 0.8 * choose_tiling(1, *size, H200, COPIED_TILES).cycles(H200)
+
+
+def test_bulk_copies_need_matrices_of_constant_strides(monkeypatch: pytest.MonkeyPatch) -> None:
+    has: list[bool] = []
+
+    def choose(*sizes: int) -> Tiling:
+        *of_product, gpu, tiles = sizes
+        has.append(any(isinstance(tile, BulkTile) for tile in tiles))
+        return choose_tiling(*of_product, gpu, tiles)
+
+    def operation(element: Callable[[te.Tensor, tirx.Expr, tirx.Expr], tirx.Expr]) -> Operation:
+        def product(a: te.Tensor, b: te.Tensor) -> te.Tensor:
+            k = te.reduce_axis((0, 64), "k")
+            return te.compute(
+                (96, 72), lambda i, j: te.sum(element(a, i, k).astype("float32") * b[k, j].astype("float32"), axis=k)
+            )
+
+        return lambda a, b: relax.BlockBuilder.current().emit_te(product, a, b)
+
+    def padded(a: te.Tensor, i: tirx.Expr, k: tirx.Expr) -> tirx.Expr:
+        return tirx.if_then_else(i < 80, a[i, k], tirx.const(0, "float16"))
+
+    monkeypatch.setattr(tensor_core, "choose_tiling", choose)
+    cases = (
+        (lambda a, i, k: a[i, k + 8], True),  # a slice
+        (lambda a, i, k: a[i, k + 4], False),  # that begins between vectors
+        (lambda a, i, k: a[k, i], True),
+        (lambda a, i, k: a[i // 2, i % 2 * 8 + k], False),
+        (padded, False),
+    )
+    for element, _ in cases:
+        kernels(lowered(operation(element), [np.zeros((96, 96), np.float16), np.zeros((64, 72), np.float16)]), HOPPER)
+    assert has == [wanted for *_, wanted in cases]
+
+
+def test_models_choose_bulk_copies_for_one_warpgroup_a_processor() -> None:
+    tiles = (*COPIED_TILES, *TILES, *bulk_tiles(H200.capability))
+    chosen = [choose_tiling(1, rows, 768, 768, H200, tiles).tile for rows in (32, 512, 2048)]
+    assert [isinstance(tile, BulkTile) for tile in chosen] == [False, True, False]
 
 
 def test_small_products_stay_with_warps() -> None:

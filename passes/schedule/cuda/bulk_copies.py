@@ -1,0 +1,192 @@
+"""Declares bulk copies of boxes of tensors to shared memory, and the barriers there on which they complete.
+
+One thread begins to copy a whole box: the device computes its addresses, writes zeros for what is outside of the
+tensor, and swizzles rows (PTX ISA, "cp.async.bulk.tensor"). A tensor map, an argument of the kernel that the host
+encodes, describes the tensor and the box. A barrier (`mbarrier`) counts arrivals of threads and bytes of copies; when
+none is missing, its phase is complete, and the next one begins. A wait names the parity of a phase: a new barrier is in
+phase 0, and the phase before it, of parity 1, is complete.
+
+Copies write shared memory through another proxy than loads and stores do. A thread that has waited for their barrier
+sees what they wrote; loads must be fenced before a copy overwrites what they read, reads by `wgmma` need not be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tvm import tirx
+from tvm.backend.cuda.op import cuda_func_call
+from tvm.ir.expr import TensorLoad
+
+from nnefc.ir.tensor_maps import TensorMap
+from nnefc.passes.schedule.cuda.contraction_analysis import Factor
+from nnefc.passes.schedule.cuda.nest import Nest, load
+from nnefc.passes.schedule.cuda.swizzled_tile import SwizzledTile
+from nnefc.passes.tir.common.expressions import is_number, number
+from nnefc.support.element_types import element_bytes
+from nnefc.symbolic.dims import is_known
+from nnefc.targets.machine.cuda.gpus import LOAD_BYTES, SPECIFIC_FEATURES, WARP, WARPGROUP_INSTRUCTION
+
+__all__ = [
+    "BoxedOperand",
+    "boxed",
+    "copy_box",
+    "expect_bytes",
+    "initialize_barrier",
+    "publish_barriers",
+    "release_tile",
+    "wait_for_tile",
+]
+
+_INITIALIZE = """
+__device__ __forceinline__ void nnefc_initialize_barrier(void *barrier, int arrivals) {
+  unsigned at = (unsigned)__cvta_generic_to_shared(barrier);
+  asm volatile ("mbarrier.init.shared::cta.b64 [%0], %1;" : : "r"(at), "r"(arrivals) : "memory");
+}
+"""
+_PUBLISH = """
+__device__ __forceinline__ void nnefc_publish_barriers() {
+  asm volatile ("fence.proxy.async.shared::cta;" : : : "memory");
+}
+"""
+_EXPECT = """
+__device__ __forceinline__ void nnefc_expect_bytes(void *barrier, int bytes) {
+  unsigned at = (unsigned)__cvta_generic_to_shared(barrier);
+  asm volatile ("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" : : "r"(at), "r"(bytes) : "memory");
+}
+"""
+_WAIT = """
+__device__ __forceinline__ void nnefc_wait_for_tile(void *barrier, int parity) {
+  unsigned at = (unsigned)__cvta_generic_to_shared(barrier), complete = 0;
+  while (!complete)
+    asm volatile ("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+        : "=r"(complete) : "r"(at), "r"(parity) : "memory");
+}
+"""
+_RELEASE = f"""
+__device__ __forceinline__ void nnefc_release_tile(void *barrier) {{
+#ifndef {SPECIFIC_FEATURES[WARPGROUP_INSTRUCTION.oldest]}
+  asm volatile ("fence.proxy.async.shared::cta;" : : : "memory");  // its threads have read the tile themselves
+#endif
+  __syncwarp();
+  unsigned at = (unsigned)__cvta_generic_to_shared(barrier);
+  if (threadIdx.x % {WARP} == 0) asm volatile ("mbarrier.arrive.shared::cta.b64 _, [%0];" : : "r"(at) : "memory");
+}}
+"""
+_COPY = """
+__device__ __forceinline__ void nnefc_copy_box(void *shared, const void *, void *barrier, const CUtensorMap &map,
+                                               int x, int y, int z) {
+  unsigned to = (unsigned)__cvta_generic_to_shared(shared), at = (unsigned)__cvta_generic_to_shared(barrier);
+  asm volatile (
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];"
+      : : "r"(to), "l"(&map), "r"(x), "r"(y), "r"(z), "r"(at) : "memory");
+}
+"""
+
+
+@dataclass(frozen=True)
+class BoxedOperand:
+    """An operand whose elements lie at constant distances along the depth, the positions and the batch.
+
+    Attributes:
+        source, first: the buffer, and the offset in it of the first element.
+        along_depth: whether elements of neighbouring depths are neighbours, rather than those of positions.
+        sizes: along the dimension of neighbours, along the other one, and of the batch.
+        strides: from an element to the next along the second and the third of these.
+    """
+
+    source: tirx.Var
+    first: int
+    along_depth: bool
+    sizes: tuple[int, int, int]
+    strides: tuple[int, int]
+
+    def map_of(self, tile: SwizzledTile) -> tirx.Expr:
+        """Returns the tensor map, whose box has the rows of the tile: all of them, or a group along positions."""
+        rows = tile.positions if self.along_depth else tile.depths
+        box = tile.row_vectors * tile.lanes, rows
+        return TensorMap(self.sizes, self.strides, box, tile.row_vectors).call(load(self.source, number(self.first)))
+
+
+def boxed(operand: Factor) -> BoxedOperand | None:
+    """Returns how bulk copies see an operand; None if it lies in memory as they cannot."""
+    sizes = operand.batch.size, operand.positions.size, operand.depth.size
+    if not is_known(*sizes) or not operand.aligned:
+        return None
+    nest = Nest(operand.aligned)
+    index = [nest.variable(name, size) for name, size in zip(("batch", "position", "depth"), sizes, strict=True)]
+    value = operand.at(nest, *index)
+    if not isinstance(value, TensorLoad):
+        return None
+    offset, zeros = value.indices[0], (0, 0, 0)
+    units = [tuple(int(axis == which) for axis in range(3)) for which in range(3)]
+    at = [_offset(operand, nest, position) for position in (zeros, *units)]
+    known = [found for found in at if found is not None]
+    if len(known) < len(at):
+        return None
+    first, *following = known
+    steps = [step - first if size > 1 else 0 for step, size in zip(following, sizes, strict=True)]
+    linear = sum((var * number(step) for var, step in zip(index, steps, strict=True)), number(first))
+    if not is_number(nest.simplify(offset - linear), 0):
+        return None
+    return _checked(value.source, first, sizes, steps)
+
+
+def _offset(operand: Factor, nest: Nest, position: Sequence[int]) -> int | None:
+    value = operand.at(nest, *map(number, position))
+    offset = value.indices[0] if isinstance(value, TensorLoad) else None
+    return int(offset.value) if isinstance(offset, tirx.IntImm) else None
+
+
+def _checked(source: tirx.Var, first: int, sizes: tuple[int, int, int], steps: Sequence[int]) -> BoxedOperand | None:
+    """Returns the operand if tensor maps can have these strides: multiples of 16 bytes, rows without overlap."""
+    (batch, positions, depth), (next_batch, next_position, next_depth) = sizes, steps
+    lanes = LOAD_BYTES // element_bytes(str(source.dtype))
+    along_depth = next_depth == 1 and depth > 1
+    if not along_depth and (next_position != 1 or positions == 1):
+        return None
+    near, far, step = (depth, positions, next_position) if along_depth else (positions, depth, next_depth)
+    row = -(-near // lanes) * lanes
+    strides = (step if far > 1 else row, next_batch if batch > 1 else row * far)
+    if first % lanes or strides[0] < near or any(stride <= 0 or stride % lanes for stride in strides):
+        return None
+    return BoxedOperand(source, first, along_depth, (near, far, batch), strides)
+
+
+def initialize_barrier(barrier: tirx.Expr, arrivals: int) -> tirx.Stmt:
+    """Makes eight bytes of shared memory a barrier whose phases have so many arrivals."""
+    call = cuda_func_call("nnefc_initialize_barrier", barrier, number(arrivals), source_code=_INITIALIZE)
+    return tirx.Evaluate(call)
+
+
+def publish_barriers() -> tirx.Stmt:
+    """Lets copies see the barriers that the thread has initialized; other threads do after a barrier of the block."""
+    return tirx.Evaluate(cuda_func_call("nnefc_publish_barriers", source_code=_PUBLISH))
+
+
+def expect_bytes(barrier: tirx.Expr, count: int) -> tirx.Stmt:
+    """Arrives at a barrier, whose phase waits for bytes of copies besides."""
+    return tirx.Evaluate(cuda_func_call("nnefc_expect_bytes", barrier, number(count), source_code=_EXPECT))
+
+
+def wait_for_tile(barrier: tirx.Expr, parity: tirx.Expr) -> tirx.Stmt:
+    """Waits until the phase of a parity is complete."""
+    return tirx.Evaluate(cuda_func_call("nnefc_wait_for_tile", barrier, parity, source_code=_WAIT))
+
+
+def release_tile(barrier: tirx.Expr) -> tirx.Stmt:
+    """Arrives at a barrier, once for each warp, when its threads have read a tile."""
+    return tirx.Evaluate(cuda_func_call("nnefc_release_tile", barrier, source_code=_RELEASE))
+
+
+def copy_box(
+    to: tuple[tirx.Expr, tirx.Expr], barrier: tirx.Expr, tensor_map: tirx.Expr, at: Sequence[tirx.Expr]
+) -> tirx.Stmt:
+    """Begins to copy a box, whose bytes complete on a barrier.
+
+    Args:
+        to: the addresses of its first and its last element in shared memory.
+        at: the coordinates of its first element in the tensor.
+    """
+    return tirx.Evaluate(cuda_func_call("nnefc_copy_box", *to, barrier, tensor_map, *at, source_code=_COPY))

@@ -1,0 +1,177 @@
+"""Schedules products of warpgroups whose operands one thread copies, box by box, while warpgroups multiply.
+
+The last warp of a block is the producer, the others are consumers; barriers in shared memory order them, two for each
+stage: `full` when a tile of the depth is there, `empty` when all warps of consumers have multiplied it.
+
+    producer, one thread                            consumers, by warpgroups
+    for tile of the depth:                          for tile of the depth:
+        wait for `empty` of the tile's stage            wait for `full` of the tile's stage
+        arrive at `full`, which expects its bytes       begin its products
+        begin to copy its boxes, to `full`              wait for the products of the tile before
+                                                        arrive at `empty` of that tile's stage
+                                                    wait for the products, write the results
+
+In the first round all stages are empty: the producer waits for the phase before the first one (see `bulk_copies.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import tvm_ffi
+from tvm import tirx
+
+from nnefc.passes.schedule.cuda.bulk_copies import (
+    BoxedOperand,
+    boxed,
+    copy_box,
+    expect_bytes,
+    initialize_barrier,
+    publish_barriers,
+    release_tile,
+    wait_for_tile,
+)
+from nnefc.passes.schedule.cuda.contraction_analysis import Factor, SumOfProducts
+from nnefc.passes.schedule.cuda.nest import load, sequence, synchronize
+from nnefc.passes.schedule.cuda.operand_tile import OperandTile
+from nnefc.passes.schedule.cuda.swizzled_tile import SwizzledTile
+from nnefc.passes.schedule.cuda.tensor_launch import FLOATS, as_multiplied
+from nnefc.passes.schedule.cuda.tiled_launch import OperandTiles
+from nnefc.passes.schedule.cuda.tiling import Tiling
+from nnefc.passes.schedule.cuda.warpgroup_launch import BrainLaunch, ByteLaunch, WarpgroupLaunch
+from nnefc.passes.schedule.cuda.warpgroup_matrices import wait_for_products
+from nnefc.passes.tir.common.expressions import number
+from nnefc.support.element_types import BYTES
+from nnefc.targets.machine.cuda.gpus import LOAD_BYTES, WARP
+
+__all__ = ["BULK_LAUNCHES", "are_boxed"]
+
+
+def are_boxed(product: SumOfProducts) -> bool:
+    """Whether bulk copies can fetch both operands; bytes lie along the depth."""
+    boxes = [boxed(_stored(operand)) for operand in product.operands]
+    return all(box is not None and (box.along_depth or product.accumulator != "int32") for box in boxes)
+
+
+def _stored(operand: Factor) -> Factor:
+    return as_multiplied(operand, (*FLOATS, *BYTES)) or operand
+
+
+class _BulkLaunch(WarpgroupLaunch):
+    """Products of float16."""
+
+    def __init__(self, product: SumOfProducts, tiling: Tiling, slices: tirx.Var | None) -> None:
+        assert tiling.slices == 1, "threads of all warps would have to meet to add slices up"
+        super().__init__(product, tiling, slices)
+        self._boxes = [box for operand in product.operands if (box := boxed(_stored(operand))) is not None]
+        self._barriers = self._nest.buffer("barriers", 2 * self._stages, "uint64", "shared")
+
+    def _side(self, operand: Factor, positions: int) -> OperandTile:
+        tile, stored = self._tile, _stored(operand)
+        box = boxed(stored)
+        assert box is not None
+        lanes = LOAD_BYTES // tile.element_bytes
+        return SwizzledTile(stored, positions, tile.depth, lanes, box.along_depth, tile.threads, 0)
+
+    def _block(self, block: tirx.Expr, thread: tirx.Expr) -> tirx.Stmt:
+        nest, tile = self._nest, self._tile
+        position = self._position(block)
+        consumer = nest.variable("consumer", tile.threads)
+        end = self.write(consumer, position.batch, position.first_row, position.first_column, position.which)
+        consume = tvm_ffi.structural_map(
+            sequence(self.begin(), *self._consume(consumer), end),
+            (tirx.Var, lambda var: thread if var.same_as(consumer) else var),
+        )
+        at = (position.first_row, position.first_column)
+        produce = nest.rolled(self._tiling.tiles_of_slice, lambda step: self._produce(position.batch, at, step), "step")
+        is_producer = tirx.EQ(thread, number(tile.threads))
+        roles = tirx.IfThenElse(thread < number(tile.threads), consume, tirx.IfThenElse(is_producer, produce, None))
+        return sequence(self._initialize(thread), synchronize(), roles)
+
+    def _initialize(self, thread: tirx.Expr) -> tirx.Stmt:
+        warps = self._tile.threads // WARP
+        each = self._nest.unrolled(
+            self._stages,
+            lambda stage: sequence(
+                initialize_barrier(self._full(stage), 1), initialize_barrier(self._empty(stage), warps)
+            ),
+        )
+        return tirx.IfThenElse(tirx.EQ(thread, number(0)), sequence(each, publish_barriers()), None)
+
+    def _consume(self, thread: tirx.Expr) -> list[tirx.Stmt]:
+        nest, tiles = self._nest, self._tiling.tiles_of_slice
+
+        def step(index: tirx.Expr) -> tirx.Stmt:
+            stage, before = self._stage(index), self._stage(index + number(self._stages - 1))
+            release = (
+                None if tiles == 1 else tirx.IfThenElse(index > number(0), release_tile(self._empty(before)), None)
+            )
+            return sequence(
+                wait_for_tile(self._full(stage), self._parity(index)),
+                self.multiply(thread, stage),
+                wait_for_products(1, self._sums, self._count),
+                release,
+            )
+
+        return [nest.rolled(tiles, step, "step"), wait_for_products(0, self._sums, self._count)]
+
+    def _produce(self, batch: tirx.Expr, first: tuple[tirx.Expr, tirx.Expr], step: tirx.Expr) -> tirx.Stmt:
+        tile, stage = self._tile, self._stage(step)
+        size = (tile.rows + tile.columns) * tile.depth * tile.element_bytes
+        copies = [
+            self._copy_tile(side, box, (batch, position, step * number(tile.depth)), stage)
+            for side, box, position in zip(self._sides, self._boxes, first, strict=True)
+        ]
+        return sequence(
+            wait_for_tile(self._empty(stage), number(1) - self._parity(step)),
+            expect_bytes(self._full(stage), size),
+            *copies,
+        )
+
+    def _copy_tile(
+        self, side: OperandTiles, box: BoxedOperand, at: tuple[tirx.Expr, tirx.Expr, tirx.Expr], stage: tirx.Expr
+    ) -> tirx.Stmt:
+        """Begins the copies of a tile: one along depths, along positions one for each group of a row's length."""
+        nest, tile = self._nest, side.tile
+        assert isinstance(tile, SwizzledTile)
+        batch, position, depth = at
+        length = tile.row_vectors * tile.lanes
+        groups = 1 if box.along_depth else tile.positions // length
+        size = tile.size // groups
+
+        def one(group: tirx.Expr) -> tirx.Stmt:
+            begin = nest.simplify(side.base(stage) + group * number(size))
+            to = tuple(tirx.address_of(load(side.shared, begin + number(end))) for end in (0, size - 1))
+            across = position + group * number(length)
+            near, far = (depth, position) if box.along_depth else (across, depth)
+            return copy_box((to[0], to[1]), self._full(stage), box.map_of(tile), (near, far, batch))
+
+        return nest.unrolled(groups, one, "group")
+
+    def _stage(self, step: tirx.Expr) -> tirx.Expr:
+        return self._nest.simplify(tirx.floormod(step, number(self._stages)))
+
+    def _parity(self, step: tirx.Expr) -> tirx.Expr:
+        return self._nest.simplify(tirx.floormod(tirx.floordiv(step, number(self._stages)), number(2)))
+
+    def _full(self, stage: tirx.Expr) -> tirx.Expr:
+        return tirx.address_of(load(self._barriers, stage))
+
+    def _empty(self, stage: tirx.Expr) -> tirx.Expr:
+        return tirx.address_of(load(self._barriers, stage + number(self._stages)))
+
+
+class _BulkBrainLaunch(_BulkLaunch, BrainLaunch):
+    """The same with bfloat16."""
+
+
+class _BulkByteLaunch(_BulkLaunch, ByteLaunch):
+    """The same with bytes."""
+
+
+BULK_LAUNCHES: Mapping[str, type[WarpgroupLaunch]] = {
+    "float16": _BulkLaunch,
+    "bfloat16": _BulkBrainLaunch,
+    "int8": _BulkByteLaunch,
+}
+"""By the type of the operands in shared memory."""
