@@ -29,6 +29,7 @@ from nnefc.targets.codegen.c.functions import (
     Function,
     entry_body,
     kernel_function,
+    makes_strings,
     math_function,
     reports_failures,
 )
@@ -45,6 +46,7 @@ class CSourceBackend(Backend):
 
     target: Target
     labels_calls = True
+    takes_text = True
     passes = PASSES
 
     def __init__(self, target: Target) -> None:
@@ -84,7 +86,8 @@ class CSourceBackend(Backend):
         kernels = list(dict.fromkeys(_symbol(kernel) for kernel in lowered.kernels))
         reporting = {symbol for symbol in kernels if reports_failures(made[symbol])}
         written = [kernel_function(made[symbol], _shared(made[symbol])) for symbol in kernels]
-        entry = entry_body(made[lowered.symbol], _areas(lowered), reporting)
+        making = {symbol for symbol in kernels if makes_strings(made[symbol])}
+        entry = entry_body(made[lowered.symbol], _areas(lowered), reporting, making)
         called = " ".join(line for function in (*written, entry) for line in function.lines)
         helpers, externs = self._helpers(called)
         labels = _labels(lowered)
@@ -94,6 +97,7 @@ class CSourceBackend(Backend):
             entry.lines,
             frozenset().union(externs, entry.externs, *(function.externs for function in written)),
             reports=bool(reporting) or "failed" in " ".join(entry.lines),
+            makes_texts=bool(making),
         )
         if dump is not None:
             dump("network.c", "\n".join([*program.helpers, *program.functions, *program.entry]))

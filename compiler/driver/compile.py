@@ -53,7 +53,7 @@ from nnefc.targets.codegen.cpu.checks import Checks
 from nnefc.targets.link.c_objects import c_objects
 from nnefc.targets.machine.any_target import AnyTarget, parse_any_target
 from nnefc.targets.machine.cpu.multiversioning import MULTI
-from nnefc.targets.machine.cpu.target import KEPT_WIDE
+from nnefc.targets.machine.cpu.target import KEPT_WIDE, Target
 
 if TYPE_CHECKING:
     from nnefc.quantizer.quantize import QuantizationPlan
@@ -432,7 +432,7 @@ def _check_target(network: Network, special: Specializations, backend: Backend, 
             hint=f"give it a range: --shape {min(names)}=0..1000",
         )
     if not backend.target.host.hosted:
-        _check_without_heap(network, name)
+        _check_without_heap(network, backend.target.host)
     if network.has_text and not backend.takes_text:
         raise CompileError(
             f"the network computes with strings: code for them is for processors, not for the target {name}",
@@ -440,16 +440,20 @@ def _check_target(network: Network, special: Specializations, backend: Backend, 
         )
 
 
-def _check_without_heap(network: Network, name: str) -> None:
+def _check_without_heap(network: Network, target: Target) -> None:
     """Refuses networks that need memory whose size no limit says, for a target that has no heap.
 
     Raises:
         CompileError: strings, a tokenizer, dynamic dimensions, or data-dependent sizes without a limit.
     """
-    if network.has_text or network.vocabulary:
+    name = target.name
+    if network.has_text and not target.c_source:
         raise CompileError(
-            f"the target {name} has no heap, which {'strings need' if network.has_text else 'a tokenizer needs'}"
+            f"the target {name} has no heap, which strings need",
+            hint=f"compile C source, where strings have memory of the caller's: --emit c -t {name}",
         )
+    if network.vocabulary:
+        raise CompileError(f"the target {name} has no heap, which a tokenizer needs")
     if network.dynamic_dimensions:
         raise CompileError(
             f"the target {name} has no heap, which sizes that are known at run time need",

@@ -18,6 +18,7 @@ from nnefc.targets.description.library import (
     LibraryDescription,
     TensorDescription,
 )
+from nnefc.targets.description.text_boundary import is_text, text_bytes
 from nnefc.targets.description.weights_image import (
     HEADER_BYTES,
     UNFIT,
@@ -44,6 +45,7 @@ __all__ = [
     "shape_declaration",
     "shape_elements",
     "tensor_macros",
+    "text_begin",
 ]
 
 ARENA_ALIGNMENT = 64
@@ -65,14 +67,20 @@ _TAKEN = (
     r"compl|not|not_eq|or|or_eq|xor|xor_eq|try|catch|throw|export|friend|virtual|explicit|mutable|typename|typeid|nullptr|"
     r"noexcept|constexpr|consteval|constinit|concept|requires|decltype|alignas|alignof|static_assert|thread_local|"
     r"const_cast|dynamic_cast|reinterpret_cast|static_cast|char8_t|char16_t|char32_t|wchar_t|co_await|co_return|co_yield|"
-    r"asm|typeof|typeof_unqual|linux|unix|weights|failed|workspace|states|memcpy|memset|size_t|u?int(8|16|32|64)_t|nnefc_\w*"
+    r"asm|typeof|typeof_unqual|linux|unix|weights|failed|workspace|states|texts|text_memory|text_memory_bytes|memcpy|memset|size_t|u?int(8|16|32|64)_t|nnefc_\w*"
 )
 """Words of C, of C++ and of GNU's C, what the functions use themselves, and the name of another parameter."""
 
 
 def arena_bytes(description: LibraryDescription) -> int:
-    """Returns the workspace, and behind it the states."""
-    return aligned(description.workspace_bytes) + description.state_bytes
+    """Returns the bytes of the workspace, and behind it the states, and the handles of strings."""
+    return text_begin(description) + text_bytes(description)
+
+
+def text_begin(description: LibraryDescription) -> int:
+    """Returns where in the arena the handles of strings begin, if there are any: behind the states."""
+    end = aligned(description.workspace_bytes) + description.state_bytes
+    return aligned(end) if text_bytes(description) else end
 
 
 def freestanding_functions(description: LibraryDescription, image: WeightsImage | None = None) -> tuple[str, ...]:
@@ -263,9 +271,12 @@ def prototype(description: LibraryDescription, *more: str) -> str:
     names, shapes = parameter_names(description), shape_names(description)
     count = len(description.inputs)
     inputs = zip(description.inputs, names[:count], strict=True)
-    parameters = [f"const {C_TYPES[tensor.dtype]} *{name}" for tensor, name in inputs]
+    parameters = [
+        f"const char *const *{name}" if is_text(tensor) else f"const {C_TYPES[tensor.dtype]} *{name}"
+        for tensor, name in inputs
+    ]
     for index, (tensor, name) in enumerate(zip(description.outputs, names[count:], strict=True)):
-        parameters.append(f"{C_TYPES[tensor.dtype]} *{name}")
+        parameters.append(f"const char **{name}" if is_text(tensor) else f"{C_TYPES[tensor.dtype]} *{name}")
         if index in shapes:
             parameters.append(f"int32_t {shapes[index]}[{len(tensor.shape)}]")
     return f"int {description.prefix}_run({', '.join([*parameters, 'void *arena', *more])})"
@@ -334,11 +345,11 @@ def _max_shape(tensor: TensorDescription) -> tuple[int, ...]:
 
 
 def _in_comment(tensor: TensorDescription) -> str:
+    described = f"{printable(tensor.name)}: {tensor.dtype}[{', '.join(map(str, tensor.shape))}]"
+    if is_text(tensor):
+        return described
     size = math.prod(_max_shape(tensor)) * ELEMENT_TYPES[tensor.dtype][1]
-    return (
-        f"{printable(tensor.name)}: {tensor.dtype}[{', '.join(map(str, tensor.shape))}], "
-        f"{'at most ' * bool(tensor.limits)}{size} bytes"
-    )
+    return f"{described}, {'at most ' * bool(tensor.limits)}{size} bytes"
 
 
 def printable(text: str) -> str:

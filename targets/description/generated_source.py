@@ -24,8 +24,15 @@ from nnefc.targets.description.freestanding_source import (
     shape_declaration,
     shape_elements,
     tensor_macros,
+    text_begin,
 )
 from nnefc.targets.description.library import LibraryDescription
+from nnefc.targets.description.text_boundary import (
+    text_definitions,
+    text_names,
+    text_reads,
+    text_writes,
+)
 from nnefc.targets.description.weights_image import (
     UNFIT,
     WeightsImage,
@@ -47,10 +54,11 @@ SOURCE_ALIGNMENT = 8
 """What the address of an arena, and of weights in a file of their own, is a multiple of: that of the widest element."""
 
 _OWN, _OWN_MACRO = "nnefc__", "NNEFC__"
-_STRING_FUNCTIONS = frozenset({"memcpy", "memset"})
+_STRING_FUNCTIONS = frozenset({"memcmp", "memcpy", "memset", "strcmp", "strlen"})
 _CONSTANT = re.compile(r"@constant (\d+) (\w+)@")
 _WIDTH = 120
 _WEIGHTS = "const void *weights"
+_TEXT_MEMORY = ("char *text_memory", "uint32_t text_memory_bytes")
 _TYPE = re.compile(r"\b(const|u?int\d+_t|float|double) (?=\w)")
 
 
@@ -68,6 +76,7 @@ class CProgram:
         entry: the statements of the function that runs the network.
         externs: functions of C's library that are called.
         reports: whether a kernel may report a failure.
+        makes_texts: whether a kernel makes strings, for which the caller gives memory.
     """
 
     helpers: tuple[str, ...]
@@ -75,6 +84,7 @@ class CProgram:
     entry: tuple[str, ...]
     externs: frozenset[str]
     reports: bool
+    makes_texts: bool = False
 
 
 @dataclass(frozen=True)
@@ -91,8 +101,16 @@ def constant_uses(program: CProgram) -> list[ConstantUse]:
     return [ConstantUse(*each) for each in sorted(found)]
 
 
-def generated_header(description: LibraryDescription, image: WeightsImage | None = None) -> str:
-    """Returns the header of a network, whose trained values are given at each run if there is an image of them."""
+def generated_header(
+    description: LibraryDescription, image: WeightsImage | None = None, makes_texts: bool = False
+) -> str:
+    """Returns the header of a network, whose trained values are given at each run if there is an image of them.
+
+    Args:
+        description: its interface.
+        image: of the trained values, if these are given at each run.
+        makes_texts: whether runs are given memory for strings.
+    """
     prefix, upper = description.prefix, description.prefix.upper()
     more = [_WEIGHTS] * (image is not None)
     size = max(1, -(-arena_bytes(description) // SOURCE_ALIGNMENT))
@@ -120,7 +138,8 @@ def generated_header(description: LibraryDescription, image: WeightsImage | None
         " * dimension first, and aligned to their elements. The result is 0, or another number if the inputs hold an",
         " * index out of range or the like. */",
         *shape_declaration(description),
-        *_wrapped([f"{prototype(description, *more)};"]),
+        *_text_declaration(description, makes_texts),
+        *_wrapped([f"{prototype(description, *more, *_TEXT_MEMORY[: 2 * makes_texts])};"]),
         *reset_declaration(description, *more),
         *([] if image is None else check_declaration(prefix)),
         "",
@@ -158,16 +177,20 @@ def generated_source(
     """
     prefix, upper = description.prefix, description.prefix.upper()
     names = parameter_names(description)
-    operands = dict(zip(_operands(description), names, strict=True))
+    parameters = dict(zip(_operands(description), names, strict=True))
+    operands = parameters | text_names(description)
     shapes = shape_elements(description)
     operands |= {f"size {number}": shapes[key] for number, key in enumerate(description.data_dependent)}
     entry = [_resolved(line, addresses, operands) for line in program.entry]
     more = [_WEIGHTS] * (image is not None)
     size = max(1, -(-arena_bytes(description) // SOURCE_ALIGNMENT))
-    body = "\n".join(entry)
+    reads = text_reads(description, parameters, text_begin(description))
+    writes = text_writes(description, parameters, shapes)
+    body = "\n".join([*entry, *reads, *writes])
     unused = [f"    (void){name};" for name in [*names, "arena"] if not _uses(name, body)]
     if _uses("workspace", body) or _uses("states", body):
         unused = [line for line in unused if "arena" not in line]
+    called = [*program.helpers, *program.functions, body]
     functions = [line for each in program.functions for line in _wrapped(each.split("\n"))]
     file = [
         *_title(description),
@@ -176,17 +199,21 @@ def generated_source(
         *_includes(program, bool(states)),
         *_macros(),
         *_COPY_MACRO * any(_COPY in helper for helper in program.helpers),
+        *text_definitions(" ".join(called)),
         *[line for each in program.helpers for line in _wrapped(each.split("\n"))],
         *arrays,
         *functions,
         *([] if image is None else check_functions(prefix, image, _OWN)),
-        *_wrapped([f"{prototype(description, *more)} {{"]),
+        *_wrapped([f"{prototype(description, *more, *_TEXT_MEMORY[: 2 * program.makes_texts])} {{"]),
         *["    int32_t failed = 0;"] * program.reports,
+        *[f"    {_OWN}texts texts = {{text_memory, text_memory_bytes}};"] * program.makes_texts,
         *_areas(description, body),
         *unused,
         *([] if image is None else _fitting(image)),
+        *reads,
         *_wrapped(entry),
         *fixed_sizes(description),
+        *_after_success(writes, program.reports),
         f"    return {'(int)failed' if program.reports else '0'};",
         "}",
         *_reset(description, states, more),
@@ -198,6 +225,23 @@ def generated_source(
     ]
     text = "\n".join(file)
     return re.sub(rf"\b{_OWN}", f"{prefix}_", re.sub(rf"\b{_OWN_MACRO}", f"{upper}_", text))
+
+
+def _text_declaration(description: LibraryDescription, makes_texts: bool) -> list[str]:
+    """Returns the comment on strings, if there are any."""
+    if not text_names(description):
+        return []
+    first = "/* Strings end with a zero byte. Those of outputs are strings of inputs, or constants of the network"
+    if not makes_texts:
+        return [f"{first}. */"]
+    return [f"{first},", " * or made by the run, in text_memory: if that is too small, the result is not 0. */"]
+
+
+def _after_success(lines: Sequence[str], reports: bool) -> list[str]:
+    """Returns statements for runs in which no kernel has reported a failure."""
+    if not lines or not reports:
+        return list(lines)
+    return ["    if (failed == 0) {", *(f"    {line}" for line in lines), "    }"]
 
 
 def _fitting(image: WeightsImage) -> list[str]:

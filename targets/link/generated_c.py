@@ -84,7 +84,9 @@ def write_c_source(
     def write(folder: Path) -> None:
         if image is not None and constants is not None:
             write_image(constants, image, folder / f"{path.stem}.weights")
-        (folder / f"{description.prefix}.h").write_text(generated_header(description, image), encoding="utf-8")
+        (folder / f"{description.prefix}.h").write_text(
+            generated_header(description, image, program.makes_texts), encoding="utf-8"
+        )
         (folder / path.name).write_text(text, encoding="utf-8")
 
     write_together(path.parent, write, last=path.name)

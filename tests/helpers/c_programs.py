@@ -42,11 +42,13 @@ class CNetwork:
         artifact: what was written.
         path: the C file.
         separate: whether its trained values are in a file of their own.
+        text_bytes: memory for strings that a run makes.
     """
 
     artifact: Artifact
     path: Path
     separate: bool = False
+    text_bytes: int = 4096
     library: ctypes.CDLL | None = None
 
     @property
@@ -72,8 +74,10 @@ class CNetwork:
     def run(self, inputs: Mapping[str, np.ndarray], status: int = 0) -> dict[str, np.ndarray]:
         """Runs it once, which has to end with a status."""
         given = [_stored(inputs[tensor.name], tensor.dtype) for tensor in self.artifact.inputs]
+        strings = [array for array in given if array.dtype.kind == "S"]
+        given = [_addresses(array) if array.dtype.kind == "S" else array for array in given]
         outputs = self.artifact.description.outputs
-        made = [np.zeros(t.limits or tuple(map(int, t.shape)), t.dtype.replace("bfloat16", "uint16")) for t in outputs]
+        made = [np.zeros(t.limits or tuple(map(int, t.shape)), _STORED.get(t.dtype, t.dtype)) for t in outputs]
         shapes = [np.full(len(t.shape), -1, np.int32) for t in outputs]
         results = [
             each
@@ -82,11 +86,24 @@ class CNetwork:
         ]
         function = getattr(self._loaded, f"{self.prefix}_run")
         function.restype = ctypes.c_int
-        assert function(*map(_address, (*given, *results)), *self._memory) == status
-        return {
-            t.name: _of_shape(array, shape) if t.limits and status == 0 else array
+        assert function(*map(_address, (*given, *results)), *self._memory, *self._text_memory) == status
+        if status:
+            return {t.name: array for t, array in zip(outputs, made, strict=True)}
+        results = [
+            _of_shape(array, shape) if t.limits else array
             for t, array, shape in zip(outputs, made, shapes, strict=True)
-        }
+        ]
+        found = {t.name: _strings(r) if t.dtype == "string" else r for t, r in zip(outputs, results, strict=True)}
+        del strings  # which those of outputs may have been
+        return found
+
+    @property
+    def _text_memory(self) -> list[object]:
+        """The memory for strings that a run makes, if it takes any."""
+        if "text_memory_bytes" not in self.path.with_suffix(".h").read_text():
+            return []
+        self.texts = np.full(self.text_bytes, 0xA5, np.uint8)
+        return [_address(self.texts), ctypes.c_uint32(self.text_bytes)]
 
     @property
     def _memory(self) -> list[ctypes.c_void_p]:
@@ -100,9 +117,30 @@ class CNetwork:
 
 def _stored(array: np.ndarray, dtype: str) -> np.ndarray:
     """Returns elements as a network reads them: bfloat16 as its bits."""
+    if dtype == "string":
+        texts = [str(text).encode() for text in np.asarray(array).reshape(-1)]
+        return np.array([text + b"\0" for text in texts], f"S{max(map(len, texts), default=0) + 1}").reshape(
+            array.shape
+        )
     if dtype != "bfloat16":
         return np.ascontiguousarray(array, dtype)
     return np.ascontiguousarray(array).view(np.uint16)
+
+
+_STORED = {"bfloat16": "uint16", "string": "uintp"}
+"""What tensors are stored as whose elements NumPy has no type for."""
+
+
+def _addresses(strings: np.ndarray) -> np.ndarray:
+    """Returns pointers to strings, which a zero byte ends."""
+    first, width = strings.ctypes.data, strings.dtype.itemsize
+    return np.arange(first, first + width * strings.size, width, np.uintp).reshape(strings.shape)
+
+
+def _strings(pointers: np.ndarray) -> np.ndarray:
+    """Returns the strings that pointers point to."""
+    texts = [ctypes.string_at(int(pointer)).decode() for pointer in pointers.reshape(-1)]
+    return np.array(texts, object).reshape(pointers.shape)
 
 
 def _of_shape(array: np.ndarray, shape: np.ndarray) -> np.ndarray:

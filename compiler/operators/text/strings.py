@@ -72,7 +72,7 @@ def utf8(text: object) -> bytes:
 def packed_strings(texts: Sequence[object]) -> tuple[bytes, Array]:
     """Length-prefixed texts one after the other, equal ones once, and where each begins, int64.
 
-    A length-prefixed text is its length, 64 bits, and its bytes; see `nnefc_sized_text` in `text.h`.
+    A length-prefixed text is its length, 64 bits, its bytes, and 1 to 8 zeros; see `nnefc_sized_text` in `text.h`.
     """
     positions: dict[bytes, int] = {}
     parts: list[bytes] = []
@@ -80,7 +80,7 @@ def packed_strings(texts: Sequence[object]) -> tuple[bytes, Array]:
     for text in map(utf8, texts):
         if text not in positions:
             positions[text] = end
-            padding = -len(text) % _WORD
+            padding = _WORD - len(text) % _WORD
             parts += [len(text).to_bytes(_WORD, "little"), text, bytes(padding)]
             end += _WORD + len(text) + padding
     return b"".join(parts), np.array([positions[utf8(text)] for text in texts], np.int64)

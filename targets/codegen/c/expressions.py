@@ -28,12 +28,16 @@ from nnefc.targets.codegen.c.c_types import FLOATS, is_narrow, is_signed, litera
 from nnefc.targets.codegen.c.helpers import PREFIX, min_max
 from nnefc.targets.codegen.c.lanes import lane_of
 from nnefc.targets.codegen.c.names import Names
+from nnefc.targets.codegen.c.texts import STRING_FUNCTIONS, TEXT_RESULTS, makes_texts, text_function
 from nnefc.targets.codegen.cpu.expressions import IF_THEN_ELSE, dtype_of, inside, lanes_of, name_of
 
-__all__ = ["FAILED", "Block", "ExpressionWriter", "Memory", "Value", "pointer_cast"]
+__all__ = ["FAILED", "TEXTS", "Block", "ExpressionWriter", "Memory", "Value", "pointer_cast"]
 
 FAILED = "failed"
 """The variable or parameter that notes a failure of a kernel."""
+
+TEXTS = "texts"
+"""The variable or parameter with the memory of strings that a run makes."""
 
 _PRIMARY, _UNARY, _MUL, _ADD, _SHIFT, _ORDER, _EQUAL, _AND, _XOR, _OR, _BOTH, _EITHER, _CHOICE = range(16, 3, -1)
 """Levels of C's operators, the tightest first."""
@@ -448,8 +452,17 @@ class ExpressionWriter:
         symbol = str(name.value)
         if symbol == "nnefc_run_failed":
             return Value(self.failure, _UNARY)
+        if symbol in TEXT_RESULTS:
+            self.externs |= STRING_FUNCTIONS
+            more = [TEXTS] * makes_texts(symbol) + [FAILED]
+            return _call(text_function(symbol), *map(self._argument, args), *(Value(each, _PRIMARY) for each in more))
         if symbol.startswith(PREFIX):
             return _call(symbol, *(self._argument(arg) for arg in args))
+        if symbol.startswith("nnefc_"):
+            raise CompileError(
+                f"C source has no form of the runtime's function {symbol}",
+                hint="compile a library, for a machine with an operating system",
+            )
         return self._library(symbol, call, args)
 
     def _argument(self, arg: tirx.Expr) -> Value:

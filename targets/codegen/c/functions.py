@@ -26,16 +26,27 @@ from tvm.ir.expr import Call, TensorLoad
 
 from nnefc.support.diagnostics import CompileError
 from nnefc.targets.codegen.c.c_types import pointee, storage_type, value_type
-from nnefc.targets.codegen.c.expressions import FAILED, Block, ExpressionWriter, Memory, pointer_cast
+from nnefc.targets.codegen.c.expressions import FAILED, TEXTS, Block, ExpressionWriter, Memory, pointer_cast
 from nnefc.targets.codegen.c.helpers import PREFIX, UPPER_PREFIX
 from nnefc.targets.codegen.c.names import Names, identifier
+from nnefc.targets.codegen.c.texts import TEXT_RESULTS, makes_texts
 from nnefc.targets.codegen.cpu.expressions import dtype_of, inside, lanes_of, name_of, operands_of
 
-__all__ = ["Area", "Function", "entry_body", "function_name", "kernel_function", "math_function", "reports_failures"]
+__all__ = [
+    "Area",
+    "Function",
+    "entry_body",
+    "function_name",
+    "kernel_function",
+    "makes_strings",
+    "math_function",
+    "reports_failures",
+]
 
 _DATA = "tirx.buffer_data"
 _EITHER = "nnefc_either"  # of the runtime: one address or another
 _FAILURES = frozenset({"nnefc_kernel_error", "nnefc_run_failed"})
+_EXTERN = frozenset({"tirx.call_extern", "tirx.call_pure_extern"})
 _NOTE = "nnefc_at_step"
 _JUMPS = {"tirx.break_loop": "break;", "tirx.continue_loop": "continue;"}
 _SCALARS = 128
@@ -89,15 +100,30 @@ def function_name(symbol: str) -> str:
 
 
 def reports_failures(func: tirx.PrimFunc) -> bool:
-    """Returns whether a kernel looks at its operands for what the operation does not allow."""
-    found: list[bool] = []
-    tvm_ffi.structural_walk(func.body, (Call, lambda call: found.append(_is_failure(call))))
-    return any(found)
+    """Returns whether a kernel notes failures or asks for them, as functions for strings do."""
+    return any(symbol in _FAILURES or symbol in TEXT_RESULTS for symbol in _called(func))
+
+
+def makes_strings(func: tirx.PrimFunc) -> bool:
+    """Returns whether a kernel makes strings, for which it needs memory."""
+    return any(map(makes_texts, _called(func)))
+
+
+def _called(func: tirx.PrimFunc) -> set[str]:
+    """Returns the symbols of functions that a kernel calls."""
+    found: set[str] = set()
+
+    def look(call: Call) -> None:
+        if name_of(call) in _EXTERN:
+            found.add(str(call.args[0].value))
+
+    tvm_ffi.structural_walk(func.body, (Call, look))
+    return found
 
 
 def _is_failure(expr: object) -> bool:
     """Returns whether an expression is a call that notes a failure or asks for one."""
-    return isinstance(expr, Call) and name_of(expr) == "tirx.call_extern" and str(expr.args[0].value) in _FAILURES
+    return isinstance(expr, Call) and name_of(expr) in _EXTERN and str(expr.args[0].value) in _FAILURES
 
 
 def kernel_function(func: tirx.PrimFunc, shared: Collection[int] = ()) -> Function:
@@ -121,6 +147,8 @@ def kernel_function(func: tirx.PrimFunc, shared: Collection[int] = ()) -> Functi
             declared.append((name, f"{'const ' * constant}{storage_type(dtype)} *{restrict}{name}"))
         else:
             declared.append((name, f"const {value_type(str(param.ty.dtype))} {name}"))
+    if makes_strings(func):
+        declared.append((TEXTS, f"{PREFIX}texts *{TEXTS}"))
     if reports_failures(func):
         declared.append((FAILED, f"int32_t *{FAILED}"))
     lines = writer.body(func.body)
@@ -142,7 +170,9 @@ def math_function(func: tirx.PrimFunc) -> Function:
     return Function(symbol, prototype, tuple(lines), frozenset(writer.externs))
 
 
-def entry_body(func: tirx.PrimFunc, areas: Mapping[str, Area], reporting: Collection[str]) -> Function:
+def entry_body(
+    func: tirx.PrimFunc, areas: Mapping[str, Area], reporting: Collection[str], making: Collection[str] = ()
+) -> Function:
     """Returns the statements of the entry, which call the kernels.
 
     A constant is written as `@constant OFFSET TYPE@`: the file's writer knows which array it is in.
@@ -151,8 +181,9 @@ def entry_body(func: tirx.PrimFunc, areas: Mapping[str, Area], reporting: Collec
         func: the entry.
         areas: what its parameters are, by their names.
         reporting: the symbols of kernels that take the address of a variable for failures.
+        making: the symbols of those that take that of the memory of strings.
     """
-    writer = _EntryWriter(reporting)
+    writer = _EntryWriter(reporting, making)
     for param in func.params:
         writer.areas_of[param] = areas[str(param.name)]
         writer.variables[param] = areas[str(param.name)].name
@@ -348,7 +379,7 @@ class _FunctionWriter(ExpressionWriter):
         if not isinstance(value, Call):
             return
         name = name_of(value)
-        if name in ("tirx.call_extern", "tirx.call_pure_extern"):
+        if name in _EXTERN:
             self._call_statement(value)
         elif name in _JUMPS:
             self.block.add(_JUMPS[name])
@@ -383,8 +414,9 @@ class _EntryWriter(_FunctionWriter):
 
     failure = FAILED
 
-    def __init__(self, reporting: Collection[str]) -> None:
+    def __init__(self, reporting: Collection[str], making: Collection[str]) -> None:
         super().__init__(prefix=PREFIX)
+        self._making = making
         self.areas_of: dict[tirx.Var, Area] = {}
         self._reporting = reporting
 
@@ -445,6 +477,8 @@ class _EntryWriter(_FunctionWriter):
             super()._call_statement(call)
             return
         arguments = [self._argument(arg).text for arg in call.args[1:]]
+        if symbol in self._making:
+            arguments.append(f"&{TEXTS}")
         if symbol in self._reporting:
             arguments.append(f"&{FAILED}")
         self.block.add(f"{function_name(symbol)}({', '.join(arguments)});")
@@ -592,7 +626,9 @@ def _written(func: tirx.PrimFunc) -> set[tirx.Var]:
             case tirx.BufferStore():
                 found |= roots.get(part.buffer, set())
             case tirx.Evaluate() if isinstance(part.value, Call) and name_of(part.value) == "tirx.call_extern":
-                found = found.union(*map(roots_of, part.value.args[1:]))
+                symbol, *args = part.value.args
+                written = TEXT_RESULTS.get(str(symbol.value), range(len(args)))
+                found = found.union(*(roots_of(args[position]) for position in written))
     return found
 
 

@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from nnefc.targets.codegen.c.texts import TEXT_HELPERS
+
 __all__ = ["HELPERS", "LOAD_WORD", "PREFIX", "UPPER_PREFIX", "called_helpers", "dsp_source", "min_max"]
 
 PREFIX, UPPER_PREFIX = "nnefc__", "NNEFC__"
@@ -192,6 +194,7 @@ HELPERS: dict[str, str] = {
     f"{PREFIX}saturated_sum": _SATURATED_SUM,
     f"{PREFIX}popcount": _POPCOUNT,
     f"{PREFIX}leading_zeros": _LEADING_ZEROS,
+    **TEXT_HELPERS,
 }
 """The functions by their names, each after those that it calls."""
 

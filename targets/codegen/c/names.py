@@ -17,7 +17,7 @@ _WORDS = (
     "template|this|thread_local|throw|true|try|typeid|typename|typeof|using|virtual|wchar_t|xor|xor_eq|"
     "acos|asin|atan|atan2|atanh|acosh|asinh|ceil|copysign|cos|cosh|erf|erfc|exp|exp2|expm1|fabs|floor|fma|fmax|fmin|"
     "fmod|lgamma|log|log10|log1p|log2|pow|round|sin|sinh|sqrt|tan|tanh|tgamma|trunc|memcpy|memset|"
-    "I|NAN|INFINITY|linux|unix|near|far|main|y0|y1|j0|j1|yn|jn|gamma|index|failed|arena|weights"
+    "I|NAN|INFINITY|linux|unix|near|far|main|y0|y1|j0|j1|yn|jn|gamma|index|failed|arena|weights|texts|strcmp|strlen|memcmp"
 )
 RESERVED = frozenset(word for name in _WORDS.split("|") for word in (name, f"{name}f"))
 """Words of C and of C++, macros that some compilers define, functions of C libraries that compilers warn of, and names
