@@ -18,7 +18,8 @@ from tvm import tirx
 from nnefc.ir.rebuild import with_fields
 from nnefc.passes.compute.dot.dot_intrinsics import llvm_text
 from nnefc.passes.schedule.cpu import tile_functions
-from nnefc.passes.tir.cpu.lower_i8mm import LOADS, pair_calls
+from nnefc.passes.tir.cpu.lower_i8mm import pair_calls
+from nnefc.passes.tir.cpu.row_pairs import LOADS, PREFIX
 from nnefc.passes.tir.cpu.widen_int8_loads import widening_text
 from nnefc.passes.tir.dot.dot_instructions import PRODUCTS
 from nnefc.targets.machine.cpu.matrix_units import ROW_PAIRS, TILE_PRODUCTS
@@ -65,15 +66,24 @@ define linkonce_odr hidden <4 x {sum_type}> @nnefc_pairs_{name}(<4 x {sum_type}>
 """
 
 
-def _load_of_pairs(name: str) -> str:
-    """Returns the text of a load of 32 bytes, of which each 16 are a row: one half of each. LLVM joins the two loads of
+def _load_of_pairs(load: str, register: int) -> str:
+    """Returns the text of a load of pairs of rows, and of one of the registers that it loads. LLVM joins the loads of
     the same bytes."""
-    pair = "{ <2 x i64>, <2 x i64> }"
+    count = LOADS[load].registers
+    loaded = f"{{ {', '.join(['<2 x i64>'] * count)} }}" if count > 1 else "<2 x i64>"
+    if count > 1:
+        declared = f"declare {loaded} @llvm.aarch64.neon.{load}.v2i64.p0(ptr)"
+        made = f"""  %r = call {loaded} @llvm.aarch64.neon.{load}.v2i64.p0(ptr %p)
+  %h = extractvalue {loaded} %r, {register}"""
+    else:
+        declared = ""
+        made = """  %e = load i64, ptr %p, align 4
+  %i = insertelement <2 x i64> poison, i64 %e, i64 0
+  %h = shufflevector <2 x i64> %i, <2 x i64> poison, <2 x i32> zeroinitializer"""
     return f"""
-declare {pair} @llvm.aarch64.neon.ld2.v2i64.p0(ptr)
-define linkonce_odr hidden <4 x i32> @nnefc_pairs_{name}(ptr %p) alwaysinline {{
-  %r = call {pair} @llvm.aarch64.neon.ld2.v2i64.p0(ptr %p)
-  %h = extractvalue {pair} %r, {LOADS.index(name)}
+{declared}
+define linkonce_odr hidden <4 x i32> @{PREFIX}{load}_{register}(ptr %p) alwaysinline {{
+{made}
   %v = bitcast <2 x i64> %h to <4 x i32>
   ret <4 x i32> %v
 }}
@@ -85,4 +95,4 @@ _PAIRS = {
     for operator, product in TILE_PRODUCTS.items()
     if product.unit is ROW_PAIRS
     for name in product.instructions
-} | {name: _load_of_pairs(name) for name in LOADS}
+} | {f"{load}_{n}": _load_of_pairs(load, n) for load, found in LOADS.items() for n in range(found.registers)}

@@ -87,7 +87,7 @@ def _tiling(outer: int, extent: int, columns: int, terms: int, unit: MatrixUnit)
     if not part or extent < unit.min_rows:
         return None
     blocks = -(-extent // unit.rows)
-    rows = -(-extent // blocks)
+    rows = min(-(-extent // blocks // unit.min_rows) * unit.min_rows, extent)
     if extent % rows and blocks > 2:
         rows = unit.rows
     maximum = max(unit.columns)
@@ -117,7 +117,7 @@ def _schedule(
     joined = terms * sizes[roles.reduced[-2]] if _is_dense(step, roles) else 0
     joined = joined if 0 < joined <= unit.terms else 0
     terms = joined or terms
-    unit = unit.for_columns(vectors)
+    unit = unit.for_columns(vectors, bool(rows) and _is_contiguous(step, rows[-1], roles.reduced[-1], unit))
     if is_known(extent):
         tiling = _tiling(outer_size if is_known(outer_size) else 1, extent, vectors, terms, unit)
     else:
@@ -130,6 +130,14 @@ def _schedule(
     if tiling is None:
         return None
     return _tiled(sch, block, epilogue, roles, rows, column, replace(tiling, joined=joined > 0), unit)
+
+
+def _is_contiguous(step: ScheduleBlock, row: int, reduced: int, unit: MatrixUnit) -> bool:
+    """Whether the rows of A follow each other in memory, each of one or two times as many dot operands as a tile has:
+    one instruction loads several then."""
+    size, loads = step.sizes[reduced], [load for load in step.loads if not load.source.same_as(step.result)]
+    strides = [linear_strides(flat_offset(load.source, load.indices), [step.axes[row].var]) for load in loads]
+    return any(found in ([unit.terms], [2 * unit.terms]) and size % found[0] == 0 for found in strides if found)
 
 
 def _is_dense(step: ScheduleBlock, roles: Contraction) -> bool:

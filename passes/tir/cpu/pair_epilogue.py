@@ -39,6 +39,7 @@ from nnefc.passes.tir.cpu.match_tile_products import Epilogue, ProductLoops
 __all__ = ["PairEpilogue"]
 
 _LANEWISE = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Min, tirx.Max)
+_COLUMNS = 2  # of two rows, whose sums are in one register
 _MOVED = ("int8", "uint8", "int16", "uint16", "int32", "float16", "float32")  # elements, two of which move as one
 
 
@@ -88,16 +89,25 @@ class PairEpilogue:
         """Returns what sums of a vector of columns begin with, in the order of columns."""
         return None if self.begin is None else self._vector(self.begin, [0], lanes, [], column * lanes)
 
-    def stored(self, rows: Sequence[int], sums: Sequence[tirx.Expr]) -> Iterator[tirx.Stmt]:
-        """Stores a row, or two.
+    def computed(self, rows: Sequence[int], sums: Sequence[tirx.Expr], first: int) -> tirx.Bind:
+        """Binds what is stored of a row, or two.
 
         Args:
             sums: registers of two rows.
+            first: the column that they begin with.
+        """
+        columns = len(sums) * _COLUMNS
+        value = self._vector(self.value, rows, columns, sums, first)
+        return tirx.Bind(tirx.Var("made", value.expr_ty()), value)
+
+    def stored(self, rows: Sequence[int], parts: Sequence[tirx.Var]) -> Iterator[tirx.Stmt]:
+        """Stores a row, or two.
+
+        Args:
+            parts: what was computed of them for all columns, in order.
         """
         columns, store = self.epilogue.columns, self.epilogue.store
-        value = self._vector(self.value, rows, columns, sums, 0)
-        made = tirx.Var("made", value.expr_ty())
-        yield tirx.Bind(made, value)
+        made = parts[0] if len(parts) == 1 else tirx.Shuffle(list(parts), list(range(len(rows) * columns)))
         for half, row in enumerate(rows):
             own = made if len(rows) == 1 else _row_of(made, half)
             index = self._index(store.indices[0], row, 0)

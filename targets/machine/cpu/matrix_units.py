@@ -27,7 +27,9 @@ class MatrixUnit:
         block_bytes: of a pixel that are read together, at most; 0 where the blocks of vectors do.
         registers: that hold a tile each; 0 where registers of vectors do.
         cycles: from one product of two full tiles to the next.
-        wide: columns, and rows of a tile with so many, which holds as many sums; none if empty.
+        wide: columns, and rows of a tile with so many, which holds as many sums; none if empty. Tiles of rows that
+            follow each other in memory have `rows` of so many columns, of which the sums are made one part after the
+            other.
         interleaved: whether a register holds the dot operands of a column one after the other, and not those of all
             columns.
     """
@@ -45,10 +47,16 @@ class MatrixUnit:
     wide: tuple[int, int] | tuple[()] = ()
     interleaved: bool = False
 
-    def for_columns(self, columns: int) -> MatrixUnit:
-        """Returns the unit with wide tiles, if they divide so many vectors of columns: they read fewer rows."""
+    def for_columns(self, columns: int, contiguous: bool) -> MatrixUnit:
+        """Returns the unit with wide tiles, if they divide so many vectors of columns: they read fewer rows.
+
+        Args:
+            contiguous: whether rows follow each other in memory.
+        """
         if not self.wide or columns % self.wide[0]:
             return self
+        if contiguous:
+            return replace(self, columns={1: self.wide[0]})
         smaller = tuple(rows for rows in self.smaller if rows < self.wide[1])
         return replace(self, rows=self.wide[1], columns={1: self.wide[0]}, smaller=smaller)
 

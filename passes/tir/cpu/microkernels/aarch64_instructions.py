@@ -50,6 +50,7 @@ class MultiplyAdd:
         long: what names begin with of instructions that multiply bytes to numbers of 16 bits, `s` or `u`; else "".
         joined: whether these have room for two products.
         short: whether it is of 32-bit Arm.
+        pairs: whether it multiplies two rows by two columns: operands are then the registers of sums, rows and columns.
     """
 
     text: str
@@ -60,6 +61,7 @@ class MultiplyAdd:
     long: str = ""
     joined: bool = False
     short: bool = False
+    pairs: bool = False
 
     @property
     def floating(self) -> bool:
@@ -102,6 +104,9 @@ _NEON = {
     "float16": MultiplyAdd("fmla v{}.8h, v{}.8h, v{}.h[{}]", "half", 2, _LOW),
     "nnefc.sdot": MultiplyAdd("sdot v{}.4s, v{}.16b, v{}.4b[{}]", "i32", 4),
     "nnefc.udot": MultiplyAdd("udot v{}.4s, v{}.16b, v{}.4b[{}]", "i32", 4),
+    "smmla": MultiplyAdd("smmla v{}.4s, v{}.16b, v{}.16b", "i32", 4, pairs=True),
+    "ummla": MultiplyAdd("ummla v{}.4s, v{}.16b, v{}.16b", "i32", 4, pairs=True),
+    "bfmmla": MultiplyAdd("bfmmla v{}.4s, v{}.8h, v{}.8h", "float", 4, pairs=True),
     "nnefc.smlal": MultiplyAdd("", "i32", 4, long="s", joined=True),
     "nnefc.smull": MultiplyAdd("", "i32", 4, long="s"),
     "nnefc.umull": MultiplyAdd("", "i32", 4, long="u"),
@@ -109,7 +114,7 @@ _NEON = {
     "nnefc.vmull_s8": MultiplyAdd("", "i32", 4, long="s", short=True),
     "nnefc.vmull_u8": MultiplyAdd("", "i32", 4, long="u", short=True),
 }
-"""By the type of floats, and by the operators of dot products."""
+"""By the type of floats, by the operators of dot products, and by the names of products of pairs of rows."""
 
 _SVE = {
     "float32": ("fmla z{}.s, z{}.s, z{}.s[{}]", "float", 4),

@@ -44,11 +44,17 @@ _LOOP = 2  # instructions of the loop counter
 @dataclass(frozen=True)
 class Accumulation:
     """What is added once: to which sum, which element of the left operand, and the vector that begins at which element
-    of the right one."""
+    of the right one.
+
+    Attributes:
+        form: of a left operand that is a pair of rows: the instruction that loads it from that element on, and which of
+            its registers; None of others.
+    """
 
     sum: int
     left: int
     right: int
+    form: tuple[str, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -270,18 +276,24 @@ def function_of(
     free: int,
     once: bool,
     around: tuple[Sequence[str], Sequence[str]] | None = None,
+    constants: Sequence[int] = (),
 ) -> LoopCode:
     """LLVM's function around the loop.
 
     Args:
         around: where the loop makes sums from zero on, which are added to those before: instructions before it, and
             those that bring the sums into their registers.
+        constants: numbers in registers, which instructions name `{c0}`, `{c1}`, …; they name what each pointer is to be
+            moved on `{d0}`, `{d1}`, ….
     """
     count, pointers = len(sums), len(sides[0]) + len(sides[1])
     # operands: the sums, the pointers, the iterations; then what is not changed: how far each pointer is to be moved on
     at, counter = [f"${count + n}" for n in range(pointers)], f"${count + pointers}"
     changed = count + pointers + 1
-    lines = [text.format(**{f"p{n}": name for n, name in enumerate(at)}) for text in body.texts]
+    names = {f"p{n}": name for n, name in enumerate(at)}
+    names |= {f"d{n}": f"${changed + n}" for n in range(pointers)}
+    names |= {f"c{n}": f"${changed + pointers + n}" for n in range(len(constants))}
+    lines = [text.format(**names) for text in body.texts]
     if not once:
         moves = [f"add {at[n]}, {at[n]}, ${changed + n}" for n in range(pointers) if body.to_move[n]]
         moves.append(f"subs {counter}, {counter}, #1")
@@ -296,13 +308,14 @@ def function_of(
     clobbered = [f"~{{{prefix}{number}}}" for number in range(free)] + ["~{cc}", "~{memory}"]
     clobbered += ["~{p0}"] if product.scale else []
     tied = range(changed) if around is None else range(count, changed)
-    constraints = ",".join([*outputs, *["r"] * pointers, *map(str, tied), *clobbered])
+    constraints = ",".join([*outputs, *["r"] * (pointers + len(constants)), *map(str, tied), *clobbered])
     lists = ", ".join([*(f"ptr %a{n}" for n in range(pointers)), "i64 %n"])
     held = product.sum if vector is None else vector.scalable
     types = ", ".join([*[held] * count, *["ptr"] * pointers, "i64"])
     long = "" if vector is None else "long_"
     before = [f"{held} %{long}s{n}" for n in range(count)] if around is None else []
-    given = ", ".join([*(f"i64 %d{n}" for n in range(pointers)), *before, lists])
+    moves_by = [*(f"i64 %d{n}" for n in range(pointers)), *(f"i64 {number}" for number in constants)]
+    given = ", ".join([*moves_by, *before, lists])
     text = []
     for n, moved in enumerate(body.moved):
         text.append(f"  %d{n} = sub i64 %{'left' if n < len(sides[0]) else 'right'}, {moved}")

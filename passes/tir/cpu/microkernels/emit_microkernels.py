@@ -16,7 +16,7 @@ loop is made of.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import tvm
 import tvm_ffi
@@ -28,12 +28,14 @@ from nnefc.ir.attributes import ASSEMBLY_MICROKERNEL
 from nnefc.ir.rebuild import with_fields
 from nnefc.passes.tir.common.expressions import conditions_of, int64, is_number, substituted, variables_of
 from nnefc.passes.tir.cpu.microkernels import aarch64_fma as lane_code
+from nnefc.passes.tir.cpu.microkernels import aarch64_smmla as row_pair_code
 from nnefc.passes.tir.cpu.microkernels import aarch64_smull as pair_code
 from nnefc.passes.tir.cpu.microkernels import arm32_smlad as arm32_code
 from nnefc.passes.tir.cpu.microkernels import wasm_simd as wasm_code
 from nnefc.passes.tir.cpu.microkernels.aarch64_instructions import OPERATORS, MultiplyAdd, product_of
 from nnefc.passes.tir.cpu.microkernels.aarch64_loop import Accumulation, LoopCode
 from nnefc.passes.tir.cpu.microkernels.wasm_simd import EngineProduct, engine_product_of
+from nnefc.passes.tir.cpu.row_pairs import LOADS, PREFIX
 from nnefc.passes.tir.tvm_workarounds.opaque import bound_value
 from nnefc.support.element_types import bits_of
 from nnefc.targets.machine.cpu.target import Target
@@ -42,6 +44,7 @@ from nnefc.targets.machine.system import FileFormat
 __all__ = ["emit_microkernels"]
 
 
+_FUNCTION = "tirx.call_pure_extern"
 _AT_ONCE = 16  # terms of several iterations of a loop that is not written out
 _SHORT = 128  # bits of a vector of all but SVE
 _STEPS = 16  # products for each term that may be written out, at most
@@ -103,6 +106,8 @@ def _writer_for(target: Target) -> _Writer:
         steps: tuple[Accumulation, ...], product: _Product, right_step: int | None, once: bool, together: int
     ) -> LoopCode | None:
         assert isinstance(product, MultiplyAdd)
+        if product.pairs:
+            return row_pair_code.code_of(product, steps, right_step, once)
         if product.short:
             return arm32_code.code_of(product, steps, right_step, once)
         if product.long:
@@ -135,13 +140,14 @@ def _nest(loop: tirx.Stmt) -> Iterator[tirx.For]:
 
 @dataclass(frozen=True)
 class _Added:
-    """The product that a statement adds to an accumulator: of an element and a vector."""
+    """The product that a statement adds to an accumulator: of an element, or a pair of rows of a form, and a vector."""
 
     product: _Product
     tensor: tirx.Var
     position: int
     left: tuple[tirx.Var, tirx.Expr]
     right: tuple[tirx.Var, tirx.Expr]
+    form: tuple[str, int] | None = None
 
 
 def _assembled(nest: Sequence[tirx.For], writer: _Writer, texts: dict[str, None]) -> tirx.Stmt:
@@ -192,7 +198,7 @@ def _in_one_loop(
     if lefts is None or rights is None or moves[0] is None or moves[1] is None:
         return None
     (left_steps, left), (right_steps, right) = moves[0], moves[1]
-    terms = [(a.position, x, y) for a, x, y in zip(found, lefts, rights, strict=True)]
+    terms = [Accumulation(a.position, x, y, a.form) for a, x, y in zip(found, lefts, rights, strict=True)]
     loops = list(zip(nest, left_steps, right_steps, strict=True))
     while loops and (written := _written_out(loops[-1], terms, maximum)) is not None:
         terms = written
@@ -211,9 +217,9 @@ def _in_one_loop(
                 terms, trip_count = several, int64(int(loop.extent) // count)
                 by_left, by_right = by_left * count, by_right * count
                 break
-    first_left, first_right = min(x for _, x, _ in terms), min(y for _, _, y in terms)
+    first_left, first_right = min(term.left for term in terms), min(term.right for term in terms)
     step = int(by_right) * one.product.right_element if isinstance(by_right, tirx.IntImm) else None
-    steps = tuple(Accumulation(position, x - first_left, y - first_right) for position, x, y in terms)
+    steps = tuple(_moved(term, -first_left, -first_right) for term in terms)
     code = writer.code(steps, one.product, step, not loops, together)
     if code is None:
         return None
@@ -224,8 +230,8 @@ def _in_one_loop(
 
 
 def _written_out(
-    loop: tuple[tirx.For, tirx.Expr, tirx.Expr], terms: list[tuple[int, int, int]], maximum: int
-) -> list[tuple[int, int, int]] | None:
+    loop: tuple[tirx.For, tirx.Expr, tirx.Expr], terms: list[Accumulation], maximum: int
+) -> list[Accumulation] | None:
     """Returns the terms of all iterations of a loop, if they are few."""
     stmt, left, right = loop
     if not all(isinstance(value, tirx.IntImm) for value in (stmt.extent, left, right)):
@@ -234,20 +240,23 @@ def _written_out(
 
 
 def _repeated(
-    count: int, loop: tirx.For, left: tirx.Expr, right: tirx.Expr, terms: list[tuple[int, int, int]], maximum: int
-) -> list[tuple[int, int, int]] | None:
+    count: int, loop: tirx.For, left: tirx.Expr, right: tirx.Expr, terms: list[Accumulation], maximum: int
+) -> list[Accumulation] | None:
     """Returns the terms of so many iterations of a loop, if they are few, and the loop has a multiple of these."""
     known = all(isinstance(value, tirx.IntImm) for value in (loop.extent, left, right))
     return _copies(count, int(left), int(right), terms, maximum) if known and int(loop.extent) % count == 0 else None
 
 
-def _copies(
-    count: int, left: int, right: int, terms: list[tuple[int, int, int]], maximum: int
-) -> list[tuple[int, int, int]] | None:
-    each = len(terms) // len({position for position, _, _ in terms})
+def _copies(count: int, left: int, right: int, terms: list[Accumulation], maximum: int) -> list[Accumulation] | None:
+    each = len(terms) // len({term.sum for term in terms})
     if count * each > maximum or count * len(terms) > maximum * _STEPS:
         return None
-    return [(position, x + n * left, y + n * right) for n in range(count) for position, x, y in terms]
+    return [_moved(term, n * left, n * right) for n in range(count) for term in terms]
+
+
+def _moved(term: Accumulation, left: int, right: int) -> Accumulation:
+    """Returns the same of operands so many elements further."""
+    return replace(term, left=term.left + left, right=term.right + right)
 
 
 def _straight(stmt: tirx.Stmt) -> list[tirx.Stmt] | None:
@@ -295,14 +304,19 @@ def _of_store(store: tirx.BufferStore, bound: dict[tirx.Var, tirx.Expr], writer:
             return None
         if not before[0].same_as(position[0]) or not tvm_ffi.structural_equal(before[1], position[1]):
             return None
-        left, right = _element(one, bound), _vector(other, product.lanes, product.right_element)
+        if isinstance(product, MultiplyAdd) and product.pairs:
+            form, left = _pair(one, bound, product) or (None, None)
+            other = bound.get(other, other) if isinstance(other, tirx.Var) else other
+        else:
+            form, left = None, _element(one, bound)
+        right = _vector(other, product.lanes, product.right_element)
         if left is None or right is None:
             continue
         named = {var: bound_value(value) for var, value in bound.items() if bound_value(value) is not value}
         left, right = ((tensor, substituted(position, named)) for tensor, position in (left, right))
         if variables_of([left[1], right[1]]) & bound.keys():
             continue  # the loops must know all positions
-        return _Added(product, position[0], int(position[1]), left, right)
+        return _Added(product, position[0], int(position[1]), left, right, form)
     return None
 
 
@@ -310,6 +324,8 @@ def _product(value: tirx.Expr) -> tuple[str, tirx.Expr, tuple[tirx.Expr, tirx.Ex
     """Returns the instruction that computes a value, the sum that it adds to, and what it multiplies."""
     if isinstance(value, Call):
         name = str(getattr(value.op, "name", ""))
+        if name == _FUNCTION and str(value.args[0].value).startswith(PREFIX):
+            return str(value.args[0].value).removeprefix(PREFIX), value.args[1], (value.args[2], value.args[3])
         if name == "nnefc.half_multiply_add":
             return "float16", value.args[0], (value.args[1], value.args[2])
         known = name in OPERATORS or name in wasm_code.OPERATORS
@@ -352,6 +368,19 @@ def _element(value: tirx.Expr, bound: dict[tirx.Var, tirx.Expr]) -> tuple[tirx.V
     if isinstance(element, TensorLoad) and len(element.indices) == 1 and not isinstance(element.indices[0], tirx.Ramp):
         return element.source, element.indices[0]
     return None
+
+
+def _pair(
+    value: tirx.Expr, bound: dict[tirx.Var, tirx.Expr], product: MultiplyAdd
+) -> tuple[tuple[str, int], tuple[tirx.Var, tirx.Expr]] | None:
+    """Returns the form of a pair of rows, the tensor that it is loaded from, and where the load begins."""
+    value = bound.get(value, value) if isinstance(value, tirx.Var) else value
+    if isinstance(value, Call) and str(getattr(value.op, "name", "")) == _FUNCTION:
+        load, _, register = str(value.args[0].value).removeprefix(PREFIX).partition("_")
+        first = value.args[1].args[0]
+        return ((load, int(register)), (first.source, first.indices[0])) if load in LOADS else None
+    found = _vector(value, product.lanes, product.element)
+    return None if found is None else (("ld1", 0), found)
 
 
 def _apart(positions: Sequence[tirx.Expr], analyzer: Analyzer) -> list[int] | None:
