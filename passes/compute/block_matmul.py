@@ -3,7 +3,8 @@
 W[K, N] = element[k, n] * scale[k / block, n] + offset[k / block, n]
 
 packed[N / b, K / block, words, b]     a word holds neighbours of one column: see `packed_int4.py`; of 8 bits, an
-element scales[N / b, K / block, b], zero points or offsets the same
+element scales[N / b, K / block, b], zero points or offsets the same; scales and offsets of int8 have factors
+[N / b, K / (count block), b]
 
 What is taken away from the elements when they are packed, so that they are signed, is added to what the offsets are.
 
@@ -26,7 +27,7 @@ import numpy as np
 from tvm import te, tirx
 
 from nnefc.ir.attributes import DEQUANTIZED
-from nnefc.operators.nn.block_quantization import packed
+from nnefc.operators.nn.block_quantization import number_of_block, packed, with_factors
 from nnefc.passes.compute.blocked import block_array, index_in_range
 from nnefc.passes.compute.dot.dot_product import Multiplication
 from nnefc.passes.compute.dot.packed_int4 import (
@@ -34,6 +35,7 @@ from nnefc.passes.compute.dot.packed_int4 import (
     bytes_of,
     element_in_table,
     element_of,
+    fenced,
     group_of,
     quads_in_words,
     small_float,
@@ -55,7 +57,8 @@ __all__ = [
 FLOAT_SCALE = 256.0
 """What scales of floats of 8 bits are multiplied with: :func:`small_float` is such a share of them."""
 
-_STEPS, _STEPS_OF_WORDS = 3, 5  # to move the bits and to convert them; to join those of several words
+_STEPS = 3  # to move the bits, to convert them
+_MORE_STEPS = 5  # to join the bits of several words as well, or to multiply a scale by its factor
 
 
 @dataclass(frozen=True)
@@ -97,11 +100,6 @@ class Blocks:
     def group(self) -> int:
         """Words that are taken apart together."""
         return 1 if self.how is None else group_of(self.bits)[0]
-
-    @property
-    def steps(self) -> int:
-        """Estimates the instructions that take a vector of elements out of the words."""
-        return _STEPS if self.group == 1 else _STEPS_OF_WORDS
 
     @property
     def has_offsets(self) -> bool:
@@ -164,13 +162,22 @@ class Blocks:
             return small_float(word)
         return word.astype("float32") if self.bits == 8 else element_of(word, position, self.bits, look_up)
 
-    def offset(self, points: te.Tensor | None, position: tuple[tirx.Expr, ...], scale: tirx.Expr) -> tirx.Expr:
-        """Returns the offset that is added to a scaled element, if there is one."""
-        origin = tirx.const(self._origin, "float32")
-        if points is None:
-            return scale * tirx.const(self._origin - self._half, "float32")
-        point = points(*position).astype("float32")
-        return point + scale * origin if self.points == "offsets" else (origin - point) * scale
+    def offset(
+        self, points: Sequence[te.Tensor], position: Sequence[tirx.Expr], scale: tirx.Expr, total: tirx.Expr
+    ) -> tirx.Expr:
+        """Returns the offset of scaled elements, if there is one, times a number."""
+        if not points:
+            return total * tirx.const(self._origin - self._half, "float32") * scale
+        point = _number(points, position)
+        if self.points == "offsets":
+            return total * (point + scale * tirx.const(self._origin, "float32") if self._origin else point)
+        return total * ((tirx.const(self._origin, "float32") - point) * scale)
+
+
+def _number(tensors: Sequence[te.Tensor], position: Sequence[tirx.Expr]) -> tirx.Expr:
+    """Returns the scale, the zero point or the offset of a block, float32: two factors are multiplied once."""
+    found = number_of_block(tensors, *position)
+    return fenced(found) if len(tensors) > 1 else found
 
 
 _TRANSPOSED = {4: ((8, 0x0000FF00), (4, 0x00F000F0)), 2: ((12, 0x0000F0F0), (6, 0x00CC00CC))}
@@ -218,14 +225,20 @@ class _Terms:
     def __init__(self, tensors: Sequence[te.Tensor], blocks: Blocks) -> None:
         """Takes the tensors of :func:`multiply_blocks`."""
         self._blocks = blocks
-        self._left, self._packed, self._scales, *others = tensors
-        self._points = others.pop(0) if blocks.points != "nothing" else None
-        self._sums = others.pop(0) if blocks.has_offsets else None
-        self._ranges = others.pop(0) if blocks.how is not None else None
+        self._left, self._packed, *others = tensors
+        self._ranges = others.pop() if blocks.how is not None else None
+        self._sums = others.pop() if blocks.has_offsets else None
+        self._scales, *points = with_factors(others)
+        self._points = points[0] if points else []
         self.panels, count, words, self.lanes = map(int, self._packed.shape)
         self._size = words // blocks.group
         extents = {"kb": count, "kj": self._size, "kp": blocks.positions}
         self.axes = [te.reduce_axis((0, extent), name) for name, extent in extents.items()]
+
+    @property
+    def steps(self) -> int:
+        """Estimates the instructions that dequantize a vector of elements."""
+        return _STEPS if self._blocks.group == 1 and len(self._scales) == 1 else _MORE_STEPS
 
     def at(self, source: Sequence[tirx.Expr], panel: tirx.Expr, lane: tirx.Expr) -> tirx.Expr:
         """Returns the term of a row of the left factor and an element of a vector of columns."""
@@ -233,7 +246,7 @@ class _Terms:
         block, group, part = (axis.var for axis in self.axes)
         position = (panel, block, lane)
         at = (block * self._size + group) * blocks.positions + part
-        scale = self._scales(*position).astype("float32")
+        scale = _number(self._scales, position)
         if self._ranges is not None:
             assert blocks.how is not None
             elements = blocks.quad(lambda word: self._packed(panel, block, word, lane), group, part)
@@ -247,7 +260,7 @@ class _Terms:
             term = left(*source, at) * (number * scale)
         if self._sums is not None:
             share = tirx.const(1 / (self._size * blocks.positions), "float32")
-            term = term + self._sums(*source, block) * (blocks.offset(self._points, position, scale) * share)
+            term = term + blocks.offset(self._points, position, scale, self._sums(*source, block) * share)
         return term
 
 
@@ -270,7 +283,7 @@ def multiply_blocks(*given: Any) -> te.Tensor:
         return te.sum(terms.at(source, column // terms.lanes, column % terms.lanes), axis=terms.axes)
 
     wide = terms.panels * terms.lanes
-    whole = te.compute((*batch, rows, wide), element, name="matmul", attrs={DEQUANTIZED: blocks.steps})
+    whole = te.compute((*batch, rows, wide), element, name="matmul", attrs={DEQUANTIZED: terms.steps})
     if rows == height and blocks.columns == wide:
         return whole
     return te.compute((*batch, height, blocks.columns), lambda *index: whole(*index), name="cut")
@@ -295,7 +308,7 @@ def multiply_chosen_blocks(*given: Any) -> te.Tensor:
         return te.sum(terms.at((result // each + row,), panel, column % terms.lanes), axis=terms.axes)
 
     shape = (results, 1, panels * terms.lanes)
-    return te.compute(shape, element, name="matmul", attrs={DEQUANTIZED: blocks.steps})
+    return te.compute(shape, element, name="matmul", attrs={DEQUANTIZED: terms.steps})
 
 
 def gather_rows(*given: Any) -> te.Tensor:
@@ -306,7 +319,8 @@ def gather_rows(*given: Any) -> te.Tensor:
             and what indices out of range do, as for Relax's `take`: "clip" or "wrap".
     """
     *tensors, blocks, depth, mode = given
-    indices, packed, scales, *others = tensors
+    indices, packed, *others = tensors
+    scales, *points = with_factors(others)
     _, _, size, lanes = map(int, packed.shape)
     block = size // blocks.group * blocks.positions * (1 if blocks.how is None else 4)
 
@@ -314,11 +328,11 @@ def gather_rows(*given: Any) -> te.Tensor:
         *outer, k = index
         column = index_in_range(indices(*outer), blocks.columns, mode)
         position = (column // lanes, k // block, column % lanes)
-        scale = scales(*position).astype("float32")
+        scale = _number(scales, position)
         scalar = _element_at(blocks, lambda word: packed(*position[:2], word, position[2]), k % block)
         value = scalar * scale
         if blocks.has_offsets:
-            value = value + blocks.offset(others[0] if others else None, position, scale)
+            value = value + blocks.offset(points[0] if points else [], position, scale, tirx.const(1, "float32"))
         return value
 
     return te.compute((*dimensions(indices.shape), depth), element, name="gather_rows")

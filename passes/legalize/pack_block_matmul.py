@@ -33,6 +33,7 @@ from nnefc.ir.attributes import (
     MAY_BE_WIDE,
     ROW_BYTES,
 )
+from nnefc.operators.nn.block_quantization import with_factors
 from nnefc.passes.compute.block_matmul import (
     FLOAT_SCALE,
     Blocks,
@@ -95,7 +96,7 @@ class BlockMatrix:
 
     Attributes:
         kernel: the attributes of the kernel.
-        tensors: integers, scales, and what is stored besides them, all constants.
+        tensors: integers, scales, and what is stored besides them, all constants; those of int8 with their factors.
         transposed: whether it is `[N, K]`.
     """
 
@@ -207,7 +208,7 @@ class _Packer(Rewriter):
         return blocks, given
 
     def _blocks(self, matrix: BlockMatrix) -> Blocks:
-        columns, stored = shape_of(matrix.tensors[0])[0], len(matrix.tensors) > 2
+        columns, stored = shape_of(matrix.tensors[0])[0], len(with_factors(matrix.tensors[1:])) > 1
         points = ("offsets" if ADDS_OFFSETS in matrix.kernel else "zeros") if stored else "nothing"
         how, digits = self._multiplication(matrix)
         looks_up = looks_up_elements(self._target)

@@ -13,7 +13,7 @@ from nnefc.frontends.tensor_types.floats import F32, FP8_E4M3
 from nnefc.frontends.tensor_types.integers import INTEGERS
 from nnefc.frontends.tensor_types.tensor_type import Bytes
 from nnefc.operators.base import Array
-from nnefc.operators.nn.block_quantization import BlockTensor
+from nnefc.operators.nn.block_quantization import BlockTensor, Multiples
 from nnefc.support.diagnostics import CompileError
 
 __all__ = ["JoinedTensor", "StoredTensor", "Weights", "float_tensor", "in_order_of_columns", "shown", "stacked"]
@@ -154,7 +154,7 @@ def _below(tensors: Sequence[StoredTensor]) -> Array | BlockTensor:
     if isinstance(first, BlockTensor) and all(_columns_of(tensor) is None for tensor in tensors):
         found = [first, *(tensor.value() for tensor in tensors[1:])]
         blocks = [each for each in found if isinstance(each, BlockTensor)]
-        kinds = {(b.bits, b.codes.shape[1:], b.offsets is None, b.is_float) for b in blocks}
+        kinds = {(b.bits, b.codes.shape[1:], type(b.scales), type(b.offsets), b.is_float) for b in blocks}
         if len(blocks) == len(found) and len(kinds) == 1:
             return _blocks_below(blocks)
     rows = first.shape[0]
@@ -165,11 +165,21 @@ def _below(tensors: Sequence[StoredTensor]) -> Array | BlockTensor:
 
 
 def _blocks_below(tensors: Sequence[BlockTensor]) -> BlockTensor:
-    codes, scales = (np.concatenate(parts) for parts in zip(*((b.codes, b.scales) for b in tensors), strict=True))
+    codes = np.concatenate([each.codes for each in tensors])
+    scales = _numbers_below([each.scales for each in tensors])
     offsets = [each.offsets for each in tensors if each.offsets is not None]
     shape = (len(codes), *tensors[0].shape[1:])
-    joined = np.concatenate(offsets) if offsets else None
+    joined = _numbers_below(offsets) if offsets else None
     return replace(tensors[0], shape=shape, codes=codes, scales=scales, offsets=joined)
+
+
+def _numbers_below(parts: Sequence[Array | Multiples]) -> Array | Multiples:
+    """Scales or offsets of one kind, those of one matrix below those of the one before."""
+    multiples = [part for part in parts if isinstance(part, Multiples)]
+    if not multiples:
+        return np.concatenate([part for part in parts if isinstance(part, np.ndarray)])
+    arrays = zip(*((part.integers, part.factors) for part in multiples), strict=True)
+    return Multiples(*map(np.concatenate, arrays))
 
 
 def in_order_of_columns(tensor: StoredTensor) -> Array:

@@ -7,14 +7,14 @@ as float32.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from nnefc.operators.base import Array
-from nnefc.operators.nn.block_quantization import BlockTensor, packed
+from nnefc.operators.nn.block_quantization import BlockTensor, Multiples, packed
 
 __all__ = ["BlockCodes", "Bytes", "TensorType", "at_offset"]
 
@@ -31,14 +31,27 @@ class BlockCodes:
     Attributes:
         bits: of an integer.
         codes: `[blocks, elements]`, uint8.
-        scales: `[blocks, parts]`, floats; each part of a block has one.
-        offsets: `[blocks, parts]`, added to the scaled integers; None where half the range is subtracted before.
+        scales: `[blocks, parts]`, floats or multiples of one float for each block; each part of a block has one.
+        offsets: `[blocks, parts]`, like scales; added to the scaled integers. None: half the range is subtracted.
     """
 
     bits: int
     codes: Bytes
-    scales: Array
-    offsets: Array | None = None
+    scales: Array | Multiples
+    offsets: Array | Multiples | None = None
+
+    @property
+    def parts(self) -> int:
+        """Parts of a block."""
+        return int((self.scales.integers if isinstance(self.scales, Multiples) else self.scales).shape[1])
+
+    def arrays(self) -> Iterator[Array]:
+        """Yields what scales and offsets consist of."""
+        for numbers in (self.scales, self.offsets):
+            if isinstance(numbers, Multiples):
+                yield from (numbers.integers, numbers.factors)
+            elif numbers is not None:
+                yield numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,24 +100,27 @@ class TensorType:
 
     def _in_blocks(self, first: BlockCodes, blocks: Bytes, starts: range, shape: tuple[int, ...]) -> BlockTensor:
         """Decodes one slice of the blocks after the other into arrays for all of them; `first` is the first slice."""
-        rows, bits, count, parts = shape[0], first.bits, len(blocks), first.scales.shape[1]
+        rows, bits, count, parts = shape[0], first.bits, len(blocks), first.parts
         codes = np.empty((count, self.elements * bits // 8), np.uint8)
-        scales = np.empty((count, parts), first.scales.dtype)
-        offsets = None if first.offsets is None else np.empty((count, parts), first.offsets.dtype)
+        numbers = [np.empty((count, array.shape[1]), array.dtype) for array in first.arrays()]
         for start in starts:
             own = slice(start, start + starts.step)
             found = first if start == 0 else self.decode(blocks[own])
             assert isinstance(found, BlockCodes)
-            codes[own], scales[own] = packed(found.codes, bits), found.scales
-            if offsets is not None:
-                offsets[own] = found.offsets
-        return BlockTensor(
-            shape,
-            bits,
-            codes.reshape(rows, count // rows * parts, -1),
-            scales.reshape(rows, -1),
-            None if offsets is None else offsets.reshape(rows, -1),
-        )
+            codes[own] = packed(found.codes, bits)
+            for array, part in zip(numbers, found.arrays(), strict=True):
+                array[own] = part
+        arrays = iter(array.reshape(rows, -1) for array in numbers)
+        scales, offsets = (_of_arrays(part, arrays) for part in (first.scales, first.offsets))
+        assert scales is not None
+        return BlockTensor(shape, bits, codes.reshape(rows, count // rows * parts, -1), scales, offsets)
+
+
+def _of_arrays(numbers: Array | Multiples | None, arrays: Iterator[Array]) -> Array | Multiples | None:
+    """Returns what consists of the next arrays in the same way as some numbers do."""
+    if numbers is None:
+        return None
+    return Multiples(next(arrays), next(arrays)) if isinstance(numbers, Multiples) else next(arrays)
 
 
 def at_offset(blocks: Bytes, offset: int, dtype: str, count: int = 1) -> Array:

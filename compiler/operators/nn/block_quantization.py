@@ -3,6 +3,8 @@
     q[n, k] = (B[n, k / block, …] >> …) & …          w[k, n] = (q[n, k] - zero[n, k / block]) * scale[n, k / block]
                                                      w[k, n] = q[n, k] * scale[n, k / block] + offset[n, k / block]
 
+Scales and offsets are floats, or integers of 8 bits, several of which follow each other with a common factor.
+
 The library stores the matrices packed. `passes/legalize/pack_block_matmul.py` dequantizes them inside of the product
 where it can; else they are dequantized before the product, in each run.
 """
@@ -28,12 +30,15 @@ __all__ = [
     "BlockDequantization",
     "BlockGather",
     "BlockTensor",
+    "Multiples",
     "TableDequantization",
     "element_of_block",
     "float_codes",
     "in_blocks",
+    "number_of_block",
     "packed",
     "unpacked",
+    "with_factors",
     "with_rows_of_bytes",
 ]
 
@@ -101,6 +106,36 @@ def _float_of(code: tirx.Expr) -> tirx.Expr:
     return tirx.Select(code > tirx.const(127, "int32"), tirx.const(0, "float32") - size, size)
 
 
+def _type_of(tensor: te.Tensor | relax.Constant) -> str:
+    return str(tensor.dtype) if isinstance(tensor, te.Tensor) else dtype_of(tensor)
+
+
+def with_factors(tensors: Sequence[Any]) -> list[list[Any]]:
+    """Returns the scales and, if there are any, what is stored besides: floats alone, int8 with their factors."""
+    found: list[list[Any]] = []
+    for tensor in tensors:
+        if found and len(found[-1]) == 1 and _type_of(found[-1][0]) == "int8":
+            found[-1].append(tensor)
+        else:
+            found.append([tensor])
+    return found
+
+
+def number_of_block(tensors: Sequence[te.Tensor], outer: tirx.Expr, block: tirx.Expr, *lane: tirx.Expr) -> tirx.Expr:
+    """Returns the scale, the zero point or the offset of a block, float32.
+
+    Args:
+        tensors: floats or small integers `[…, blocks, …]`, and the factors `[…, blocks / count, …]` of int8.
+        outer, block, lane: the position.
+    """
+    numbers, *factors = tensors
+    found = numbers(outer, block, *lane).astype("float32")
+    for factor in factors:
+        count = int(numbers.shape[1]) // int(factor.shape[1])
+        found = found * factor(outer, tirx.floordiv(block, count), *lane).astype("float32")
+    return found
+
+
 def element_of_block(
     tensors: Sequence[te.Tensor],
     k: tirx.Expr,
@@ -113,18 +148,18 @@ def element_of_block(
     """An element of a matrix `[K, N]` in blocks, float32.
 
     Args:
-        tensors: `[N, blocks, bytes]` integers, `[N, blocks]` scales, and zero points or offsets, if there are any.
+        tensors: `[N, blocks, bytes]` integers, `[N, blocks]` scales, and zero points or offsets, if there are any;
+            those of int8 are followed by their factors.
         k, n: its position.
         bits, block: of an integer, and how many share a scale.
         adds_offsets: whether offsets are given, not zero points.
         is_float: whether integers are floats of 8 bits, without zero points.
     """
-    data, scales, *others = tensors
+    data, *others = tensors
     own, position = (n, tirx.floordiv(k, block)), tirx.floormod(k, block)
-    half = tirx.const(1 << (bits - 1), "float32")
-    zero = others[0](*own).astype("float32") if others else half
+    scale, *points = (number_of_block(parts, *own) for parts in with_factors(others))
+    zero = points[0] if points else tirx.const(1 << (bits - 1), "float32")
     integer = _code(data(*own, tirx.floordiv(position, 8 // bits)), position, bits)
-    scale = scales(*own).astype("float32")
     if is_float:
         return _float_of(integer) * scale
     code = integer.astype("float32")
@@ -179,7 +214,15 @@ class BlockDequantization(Operator):
             raise CompileError(f"the scales {list(scales)} do not fit the integers {list(data)}")
         return self.depth, data[0]
 
-    def lower(self, at: Emitter, data: Operand, scales: Operand, zeros: Operand | None = None) -> relax.Expr:
+    def lower(
+        self,
+        at: Emitter,
+        data: Operand,
+        scales: Operand,
+        zeros: Operand | None = None,
+        factors: Operand | None = None,
+        zero_factors: Operand | None = None,
+    ) -> relax.Expr:
         """Lower it.
 
         Args:
@@ -188,12 +231,15 @@ class BlockDequantization(Operator):
             scales: `[N, blocks]`.
             zeros: `[N, blocks]` floats, or packed `[N, bytes]`; without them half the range of the integers. Or the
                 offsets, floats.
+            factors, zero_factors: `[N, blocks / count]` floats that scales and offsets of int8 are multiplied by.
         """
         _, blocks, size = shape_of(data)
         result = self.shape(shape_of(data), shape_of(scales))
         block = size * 8 // self.bits
-        given = [data, at.apply(Cast("float32"), scales)]
-        if zeros is not None:
+        given = [data, *([at.apply(Cast("float32"), scales)] if factors is None else [scales, factors])]
+        if zeros is not None and zero_factors is not None:
+            given += [zeros, zero_factors]
+        elif zeros is not None:
             given.append(at.bound(_zeros_of(at, zeros, blocks, self.bits)))
 
         def dequantized(*tensors: te.Tensor) -> te.Tensor:
@@ -220,6 +266,31 @@ def with_rows_of_bytes(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 @dataclass(frozen=True, eq=False)
+class Multiples:
+    """Scales or offsets that are integers times a factor, several of which follow each other with the same one.
+
+    Attributes:
+        integers: `[N, blocks]`, int8.
+        factors: `[N, blocks / count]`, float32.
+    """
+
+    integers: Array
+    factors: Array
+
+    def __getitem__(self, rows: Any) -> Multiples:
+        return Multiples(self.integers[rows], self.factors[rows])
+
+    def values(self) -> Array:
+        """Returns the numbers, `[N, blocks]` float32: their products are exact where factors have 16 bits."""
+        parts = self.integers.reshape(*self.factors.shape, -1).astype(np.float32)
+        return np.asarray((parts * self.factors[..., None]).reshape(self.integers.shape))
+
+
+def _floats_of(numbers: Array | Multiples) -> Array:
+    return numbers.values() if isinstance(numbers, Multiples) else numbers.astype(np.float32)
+
+
+@dataclass(frozen=True, eq=False)
 class BlockTensor:
     """A constant of float32, quantized in blocks along its flattened dimensions after the first.
 
@@ -227,16 +298,16 @@ class BlockTensor:
         shape: its own.
         bits: of an integer.
         codes: `[N, blocks, bytes]`, uint8, the lowest bits of a byte first.
-        scales: `[N, blocks]`, floats.
-        offsets: `[N, blocks]`, added after the scale is applied; None where half the range is taken away before.
+        scales: `[N, blocks]`, floats or multiples of others.
+        offsets: `[N, blocks]`, like scales; added after the scale is applied. None: half the range is taken away.
         is_float: whether codes of 8 bits are floats (E4M3, none of them NaN), from which nothing is taken away.
     """
 
     shape: tuple[int, ...]
     bits: int
     codes: Array
-    scales: Array
-    offsets: Array | None = None
+    scales: Array | Multiples
+    offsets: Array | Multiples | None = None
     is_float: bool = False
 
     @property
@@ -246,14 +317,14 @@ class BlockTensor:
 
     def values(self) -> Array:
         """The numbers, float32."""
-        scales = self.scales.astype(np.float32)[..., None]
+        scales = _floats_of(self.scales)[..., None]
         if self.is_float:
             return np.asarray((float_codes(self.codes) * scales).reshape(self.shape))
         elements = unpacked(self.codes, self.bits).astype(np.float32)
         if self.offsets is None:
             made = (elements - (1 << (self.bits - 1))) * scales
         else:
-            made = elements * scales + self.offsets.astype(np.float32)[..., None]
+            made = elements * scales + _floats_of(self.offsets)[..., None]
         return np.asarray(made.reshape(self.shape))
 
     def lower(self, at: Emitter) -> relax.Expr:
@@ -267,7 +338,10 @@ class BlockTensor:
             adds_offsets=self.offsets is not None,
             is_float=self.is_float,
         )
-        matrix = at.apply(made, self.codes, self.scales, self.offsets)
+        parts = (self.scales, self.offsets)
+        numbers = (part.integers if isinstance(part, Multiples) else part for part in parts)
+        factors = (part.factors if isinstance(part, Multiples) else None for part in parts)
+        matrix = at.apply(made, self.codes, *numbers, *factors)
         return at.reshaped(at.emit(relax.op.permute_dims(matrix)), self.shape)
 
 

@@ -33,6 +33,7 @@ __all__ = [
     "bytes_of",
     "element_in_table",
     "element_of",
+    "fenced",
     "float_table_lanes",
     "group_of",
     "joins_words",
@@ -48,6 +49,7 @@ _LOOK_UP = "nnefc.look_up_4_bits"
 _PERMUTE = "llvm.x86.avx512.permvar.sf.512"
 _LANES = 16
 _SMALL_FLOAT = "nnefc.small_float"
+_FENCE, _LLVM_FENCE = "nnefc.fence", "llvm.arithmetic.fence"
 _TABLE_ELEMENT, _TABLE_BYTES = "nnefc.element_in_table", "nnefc.bytes_in_table"
 _SHUFFLES = {
     ("aarch64", 4): ("", "llvm.aarch64.neon.tbl1.v16i8"),
@@ -158,6 +160,11 @@ def small_float(code: tirx.Expr) -> tirx.Expr:
     return tirx.call_intrin("float32", _SMALL_FLOAT, code)
 
 
+def fenced(product: tirx.Expr) -> tirx.Expr:
+    """Returns a product of float32 whose factors LLVM does not multiply by others first, in each row again."""
+    return tirx.call_intrin("float32", _FENCE, product)
+
+
 @functools.cache  # TVM refuses a second registration
 def use_packed_elements() -> None:
     """Registers the operators with TVM and its code generator for CPUs, in this process."""
@@ -167,6 +174,7 @@ def use_packed_elements() -> None:
         register_pure_operator(name, "elements of few bits", functools.partial(_masked, bits))
     register_pure_operator(_LOOK_UP, "elements of few bits", _looked_up)
     register_pure_operator(_SMALL_FLOAT, "a float of 8 bits", _as_float16)
+    register_pure_operator(_FENCE, "a product that is not reordered", _behind_fence)
     register_pure_operator(_TABLE_ELEMENT, "elements of a table", _in_table)
     register_pure_operator(_TABLE_BYTES, "bytes of a table", _bytes_in_table)
 
@@ -228,6 +236,14 @@ def _as_float16(call: tvm.ir.Call) -> tirx.Expr:
     shift, mask = (_all_lanes(tirx.const(value, "int16"), lanes) for value in (7, 0xBFFF - 0x10000))
     kind = f"float16x{lanes}" if lanes > 1 else "float16"
     return tirx.reinterpret(kind, (wide << shift) & mask).astype(str(call.expr_ty().dtype))
+
+
+def _behind_fence(call: tvm.ir.Call) -> tirx.Expr:
+    (product,) = call.args
+    lanes = _lanes_of(call)
+    if lanes == 1:
+        return product
+    return tirx.call_llvm_pure_intrin(f"float32x{lanes}", f"{_LLVM_FENCE}.v{lanes}f32", product)
 
 
 def _permuted(numbers: Sequence[tirx.Expr], codes: tirx.Expr) -> tirx.Expr:

@@ -16,7 +16,7 @@ from nnefc.driver.artifact import Artifact
 from nnefc.driver.compile import compile_network
 from nnefc.driver.options import CodeOptions
 from nnefc.operators.base import Emitter
-from nnefc.operators.nn.block_quantization import BlockTensor, float_codes
+from nnefc.operators.nn.block_quantization import BlockTensor, Multiples, float_codes
 from nnefc.targets.machine.any_target import parse_any_target
 
 COLUMNS, DEPTH, BLOCK = 72, 192, 32
@@ -36,10 +36,19 @@ def matrix(codes: np.ndarray, offsets: bool = False, is_float: bool = False, blo
 FLOATS = np.array([code for code in range(256) if code & 127 != 127], np.uint8)
 TABLE, WITH_OFFSETS, FEW = matrix(NUMBERS), matrix(NUMBERS, offsets=True), matrix(NUMBERS[:3])
 SMALL_FLOATS = matrix(FLOATS, is_float=True)
-FIVE_BITS, SIX_BITS = (
-    matrix(np.arange(32, dtype=np.uint8), offsets=True),
-    matrix(np.arange(96, 160, dtype=np.uint8), block=16),
-)
+
+
+def with_multiples(codes: np.ndarray, block: int, offsets: bool) -> BlockTensor:
+    """Of random codes; three blocks that follow each other have a common factor, which takes 16 bits."""
+    counts = (COLUMNS, DEPTH // block)
+    factors = RNG.uniform(0.01, 0.02, (COLUMNS, DEPTH // block // 3)).astype(np.float16).astype(np.float32)
+    scales, added = (Multiples(RNG.integers(-128, 128, counts, np.int8), factor) for factor in (factors, -factors))
+    given = RNG.choice(codes, (*counts, block))
+    return BlockTensor((COLUMNS, DEPTH), 8, given, scales, added if offsets else None)
+
+
+FIVE_BITS = with_multiples(np.arange(32, dtype=np.uint8), 32, offsets=True)
+SIX_BITS = with_multiples(np.arange(96, 160, dtype=np.uint8), 16, offsets=False)
 
 
 def used(tensor: BlockTensor, graph: Graph, x: Value) -> list[Value]:
@@ -91,15 +100,31 @@ def test_products_and_rows_of_bytes_in_a_table_and_of_small_floats(
 
 
 @pytest.mark.parametrize(
-    "machine",
-    [pytest.param(BYTES_TARGET, marks=RUNS_BYTES), pytest.param("llvm -mcpu=x86-64-v3", marks=pytest.mark.slow)],
+    ("machine", "strict"),
+    [
+        pytest.param(BYTES_TARGET, False, marks=RUNS_BYTES),
+        pytest.param("llvm -mcpu=x86-64-v3", False, marks=pytest.mark.slow),
+        pytest.param("llvm -mcpu=x86-64-v3", True, marks=pytest.mark.slow),
+    ],
 )
-def test_products_and_rows_of_bytes_that_5_or_6_bits_hold(machine: str) -> None:
+def test_products_and_rows_of_5_and_6_bits_with_scales_in_8_bits(machine: str, strict: bool) -> None:
+    """Where floats are multiplied, elements have 8 bits."""
     built = build([case(tensor, rows, 2e-4) for tensor, rows in [(FIVE_BITS, 1), (SIX_BITS, 5)]])
-    artifact = compile_network(built.network, parse_any_target(machine, None))
+    artifact = compile_network(built.network, parse_any_target(machine, None), CodeOptions(strict=strict))
     assert not differences(built.expected, artifact.run(built.inputs))
-    codes, scales = COLUMNS * DEPTH * (5 + 6) // 8, 4 * COLUMNS * DEPTH * (2 / 32 + 1 / 16)
-    assert codes + scales < artifact.description.constant_bytes < (codes + scales) * 5 // 4 + 8192
+    codes = COLUMNS * DEPTH * (16 if strict else 5 + 6) // 8
+    scales = COLUMNS * DEPTH * ((1 + 2 / 3) * (2 / 32 + 1 / 16))
+    assert codes + scales < artifact.description.constant_bytes < (codes + scales) * 5 // 4 + 4096
+
+
+def test_a_matrix_with_scales_in_8_bits_that_no_product_reads_is_computed() -> None:
+    def whole(graph: Graph, x: Value) -> list[Value]:
+        wide = graph._builder.emit(relax.op.add(x.expr, FIVE_BITS.lower(Emitter(graph._builder))))
+        return [Value(wide, x.array + FIVE_BITS.values().astype(np.float64))]
+
+    built = build([Case([np.zeros((COLUMNS, DEPTH), np.float32)], whole, 1e-7, "whole")])
+    artifact = compile_network(built.network, parse_any_target("llvm -mcpu=x86-64-v3", None))
+    assert not differences(built.expected, artifact.run(built.inputs))
 
 
 def test_floats_of_8_bits_are_those_of_the_format() -> None:

@@ -69,5 +69,6 @@ def tensor_of_four_bit_floats(rows: Array, scales: Array, shape: tuple[int, int]
         shape: of the matrix.
     """
     found = four_bit_floats(unpacked(rows, 4), scales)
+    assert isinstance(found.scales, np.ndarray)
     codes = packed(found.codes, found.bits).reshape(shape[0], -1, found.codes.shape[1])
     return BlockTensor(shape, found.bits, codes, found.scales.reshape(shape[0], -1))
