@@ -60,6 +60,23 @@ def test_a_run_writes_the_sizes_that_depend_on_the_data(command: tuple[str, ...]
         np.testing.assert_array_equal(made["negated"], -x)
 
 
+def test_trip_counts_may_be_chosen_by_a_condition(tmp_path: Path) -> None:
+    """A loop over the elements behind the first `k`, if there are any: its bound is an expression with `?`."""
+    path = network(
+        [helper.make_node("TopK", ["x", "k"], ["values", "indices"])],
+        [INFO("x", TensorProto.FLOAT, (3, 9)), INFO("k", TensorProto.INT64, (1,))],
+        [INFO("values", TensorProto.FLOAT, (3, None)), INFO("indices", TensorProto.INT64, (3, None))],
+        tmp_path / "top.onnx",
+    )
+    made = written(nnefc.compile(path, TARGET), tmp_path / "top.c")
+    compiled([made], COMPILERS[0], *STRICT)
+    x = np.random.default_rng(0).normal(size=(3, 9)).astype(np.float32)
+    for k in (0, 2, 9):
+        found = made.run({"x": x, "k": np.array([k])})
+        np.testing.assert_array_equal(found["indices"], np.argsort(-x, 1)[:, :k])
+        np.testing.assert_array_equal(found["values"], -np.sort(-x, 1)[:, :k])
+
+
 def test_source_with_such_sizes_is_c_plus_plus_too(found: CNetwork, tmp_path: Path) -> None:
     options = ("-std=c++11", *WARNINGS, "-x", "c++", "-c", str(found.path), "-o", str(tmp_path / "found.o"))
     for command in COMPILERS:

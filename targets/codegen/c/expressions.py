@@ -178,6 +178,10 @@ class ExpressionWriter:
         """Returns an expression that any operator may follow."""
         return _enclosed(self.value(expr), _UNARY)
 
+    def bound(self, expr: tirx.Expr) -> str:
+        """Returns an expression that a comparison may precede."""
+        return _enclosed(self.value(expr), _SHIFT)
+
     def value(self, expr: tirx.Expr) -> Value:
         """Returns a scalar expression."""
         match expr:

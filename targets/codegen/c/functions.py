@@ -262,7 +262,7 @@ class _FunctionWriter(ExpressionWriter):
         if isinstance(begin, tirx.IntImm) and isinstance(extent, tirx.IntImm):
             end = str(int(begin) + int(extent))
         else:
-            end = self.text(extent if is_zero else begin + extent)
+            end = self.bound(extent if is_zero else begin + extent)
         with self.names.scope():
             name = self.names.fresh(str(loop.loop_var.name))
             self.variables[loop.loop_var] = name
