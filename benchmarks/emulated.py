@@ -81,6 +81,8 @@ _EMULATED_ON: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
     "cortex-a53": ("cortex-a53", (*_ARM64, "cortex-a53"), ("float32", "int8")),
     "neoverse-v1": ("neoverse-v1", (*_ARM64, "max,sve-default-vector-length=32"), ("float32", "int8")),
     "neoverse-v2": ("neoverse-v2", (*_ARM64, "max"), ("int8",)),
+    "cortex-x4": ("cortex-x4", (*_ARM64, "max"), ("int8",)),
+    "cortex-x925": ("cortex-x925", (*_ARM64, "max"), ("int8",)),
     "apple-m4": ("apple-m4", (*_ARM64, "max,sme-default-vector-length=64"), ("float32", "int8")),
     "armv7": ("armv7-linux-gnueabihf", (*_ARM32, "cortex-a7"), ("float32", "int8")),
     "riscv64": ("riscv64-linux-gnu", (*_RISCV, "rv64"), _FLOATS),
@@ -93,7 +95,14 @@ networks execute the same instructions where RISC-V's vectors are longer."""
 _MILLION = 1e6
 _MORE = 10  # inferences of peers, in Python
 
-_PARTS = {"cortex-a76": "0xd0b", "cortex-a53": "0xd03", "neoverse-v1": "0xd40", "neoverse-v2": "0xd4f"}
+_PARTS = {
+    "cortex-a76": "0xd0b",
+    "cortex-a53": "0xd03",
+    "neoverse-v1": "0xd40",
+    "neoverse-v2": "0xd4f",
+    "cortex-x4": "0xd82",
+    "cortex-x925": "0xd85",
+}
 """Arm's numbers of processors, which peers read from /proc/cpuinfo: QEMU would show them this machine's. Peers are not
 run on others."""
 
