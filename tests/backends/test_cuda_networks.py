@@ -155,3 +155,12 @@ def test_two_shifted_remainders_of_one_access_are_right() -> None:
         np.testing.assert_array_equal(found[f"y{number}"], x[position(*np.indices(shape))])
     assert isinstance(artifacts[0].code, CudaCode)
     assert len(artifacts[0].code.kernels.launches) == len(positions)
+
+
+def test_a_result_that_only_the_same_launch_reads_is_in_registers(tmp_path: Path) -> None:
+    net = Net(seed=1)
+    y = net.do("Conv", net.floats(1, 8, 5, 7), net.weight(16, 8, 1, 1))
+    z = net.do("Conv", net.do("LRN", y, size=5, alpha=1e-2), net.weight(16, 16, 1, 1))
+    path = tmp_path / "network.onnx"
+    path.write_bytes(net.model([z]).SerializeToString())
+    agree(path, net.inputs, checks=True, tolerance=4e-3, precision="fp16")

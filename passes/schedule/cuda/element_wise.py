@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 
 import tvm_ffi
 from tvm import s_tir, tirx
@@ -59,7 +60,18 @@ def bind_elements(sch: s_tir.Schedule, blocks: Sequence[SBlockRV], target: CudaT
     if len(blocks) == 1:
         bind_flat(sch, sch.get_loops(blocks[0]) or [sch.add_unit_loop(blocks[0])], target, lanes)
     else:
+        _keep_in_registers(sch, blocks)
         bind_flat(sch, [sch.merge(*(fused(sch, sch.get_loops(block)) for block in blocks))], target, lanes)
+
+
+def _keep_in_registers(sch: s_tir.Schedule, blocks: Sequence[SBlockRV]) -> None:
+    """Makes results that only blocks of the same launch read registers of the thread that computes them."""
+    own = list(map(sch.get, blocks))
+    for block in blocks:
+        readers = list(map(sch.get, sch.get_consumers(block)))
+        if readers and all(any(reader.same_as(each) for each in own) for reader in readers):
+            with suppress(s_tir.ScheduleError):  # an output of the kernel
+                sch.set_scope(block, 0, "local")
 
 
 def _of_one_launch(sch: s_tir.Schedule) -> list[list[SBlockRV]]:
