@@ -51,8 +51,8 @@ _HEAD = [
     "| network*batch | architecture | kernels with tensor cores | copied | warpgroups | narrow | products |",
     "|---|---|---:|---:|---:|---:|---:|",
 ]
-_WARPGROUPS = ("HGMMA", "IGMMA")
-_TENSOR_CORES = ("HMMA", "IMMA", *_WARPGROUPS)
+_WARPGROUPS = ("HGMMA", "IGMMA", "QGMMA")
+_TENSOR_CORES = ("HMMA", "IMMA", "QMMA", *_WARPGROUPS)
 _ACCESS = re.compile(r"(LDGSTS|LDG|STG|LDSM|LDS|STS|LDL|STL)\b")
 _WIDTHS = {"128": 16, "64": 8, "U16": 2, "S16": 2, "16": 2, "U8": 1, "S8": 1}
 _INSTRUCTION = re.compile(r"^\s+/\*([0-9a-f]{4,})\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)([^;]*);")
@@ -118,7 +118,7 @@ def multiply_adds_of(name: str) -> int:
     """Returns the multiply-adds of a warp by an instruction, as `HMMA.16816.F32` or `HGMMA.64x256x16.F32`."""
     if (of_warpgroup := re.match(r"[HIQ]GMMA\.64x(\d+)x(\d+)", name)) is not None:
         return 64 * int(of_warpgroup[1]) * int(of_warpgroup[2]) // 4  # a quarter of the warpgroup's
-    of_warp = re.match(r"[HI]MMA\.168(\d+)", name)
+    of_warp = re.match(r"[HIQ]MMA\.168(\d+)", name)
     return 16 * 8 * int(of_warp[1]) if of_warp is not None else 0
 
 

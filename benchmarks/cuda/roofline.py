@@ -109,7 +109,7 @@ class Work:
     Attributes:
         multiply_adds, bytes: how many it computes and moves.
         has_matrices, has_warpgroups: whether tensor cores multiply, and whether by `wgmma`.
-        has_bytes: whether they multiply bytes.
+        has_bytes, has_float8: whether they multiply elements of 8 bits, and whether these are floats.
         loop: the main loop of these, if it is known.
     """
 
@@ -118,12 +118,14 @@ class Work:
     has_matrices: bool
     has_warpgroups: bool
     has_bytes: bool
+    has_float8: bool
     loop: Loop | None
 
 
 def predict(launch: Launch, work: Work, usage: Usage | None, gpu: Gpu) -> Prediction:
     """Predicts a launch on a device."""
     blocks, threads = math.prod(map(int, launch.grid)), math.prod(launch.block)
+    gpu = gpu.for_float8 if work.has_float8 else gpu
     rate = gpu.tensor_core_rate(1 if work.has_bytes else 2) if work.has_matrices else gpu.capability.multiply_adds
     rate = gpu.warpgroup_multiply_adds * (1 + work.has_bytes) if work.has_warpgroups else rate
     products = work.multiply_adds / (gpu.processors * rate)
@@ -208,8 +210,10 @@ def works_of(
             own = multiply_adds.get(name, 0.0) if number == 0 else 0.0
             body = source.rpartition(f" {launch.kernel}(")[2].partition("__global__")[0]
             has_matrices = loop is not None or "nnefc_multiply_" in body
-            has_bytes = re.search(r"nnefc_multiply_(warpgroup_)?[su]8", body) is not None
-            yield launch, Work(own, moved, has_matrices, "nnefc_multiply_warpgroup" in body, has_bytes, loop)
+            has_warpgroups = "nnefc_multiply_warpgroup" in body
+            has_float8 = re.search(r"nnefc_multiply_(warpgroup_)?e[45]m", body) is not None
+            has_bytes = has_float8 or re.search(r"nnefc_multiply_(warpgroup_)?[su]8", body) is not None
+            yield launch, Work(own, moved, has_matrices, has_warpgroups, has_bytes, has_float8, loop)
 
 
 def predictions(case: Case, precision: str, architecture: int) -> list[Prediction]:

@@ -31,8 +31,9 @@ from nnefc.passes.graph.layout.assign_layouts import assign_vector_layouts
 from nnefc.passes.graph.layout.fold_permutations import fold_permutations
 from nnefc.passes.graph.precision.use_16bit_floats import check_names, use_16bit_floats
 from nnefc.passes.graph.quantized.compute_in_integers import compute_in_integers
+from nnefc.passes.graph.quantized.float8 import dequantize_float8_constants, name_float8
 from nnefc.passes.graph.quantized.narrow_results import narrow_results
-from nnefc.passes.graph.quantized.packed_operands import BYTES
+from nnefc.passes.graph.quantized.packed_operands import EIGHT_BITS
 from nnefc.passes.graph.rewriter import is_call
 from nnefc.passes.graph.stored_weights import CONVOLUTIONS
 from nnefc.passes.legalize.contiguous_slices import WHOLE_SLICES
@@ -72,6 +73,10 @@ class CudaSettings(Settings):
 
 
 NARROW = PassCondition("with --precision bf16 or fp16", lambda s: s.target.precision in FLOAT16_TYPES)
+FLOAT8_PRODUCTS = PassCondition(
+    "with products of float8, from sm_89 on, without --strict",
+    lambda s: s.target.has_float8_products and not s.strict,
+)
 TENSOR_CORES = PassCondition("with tensor cores, from sm_80 on", lambda s: s.target.has_byte_products)
 NOT_STRICT = PassCondition("without --strict", lambda s: not s.strict)
 OVERWRITES = PassCondition(
@@ -107,17 +112,18 @@ def narrow_floats(module: tvm.IRModule, context: GraphContext) -> tvm.IRModule:
 
 
 def multiplies_bytes(module: tvm.IRModule) -> bool:
-    """Whether a network has convolutions or matrix products of integers of 8 bits."""
+    """Whether a network has convolutions or matrix products of integers or floats of 8 bits."""
     calls = (binding.value for binding in bindings_of(module["main"]))
     products = (call for call in calls if is_call(call, "matmul", *CONVOLUTIONS))
-    return any({str(arg.ty.dtype) for arg in call.args} <= set(BYTES) for call in products)
+    return any({str(arg.ty.dtype) for arg in call.args} <= set(EIGHT_BITS) for call in products)
 
 
 def tensor_core_types(module: tvm.IRModule, context: GraphContext) -> Collection[str]:
-    """Returns the types that tensor cores multiply in a network: that of the precision, and bytes if it has such."""
+    """Returns the types that tensor cores multiply in a network: that of the precision, and those of 8 bits if it
+    multiplies such."""
     target: CudaTarget = context.settings.target
     own = () if target.tensor_core_type is None else (target.tensor_core_type,)
-    return (*own, *BYTES) if target.has_byte_products and multiplies_bytes(module) else own
+    return (*own, *EIGHT_BITS) if target.has_byte_products and multiplies_bytes(module) else own
 
 
 def fold_channel_permutations(module: tvm.IRModule, context: GraphContext) -> tvm.IRModule:
@@ -148,7 +154,7 @@ def fuse_kernels(module: tvm.IRModule, context: GraphContext) -> tvm.IRModule:
 def holds_bytes(module: tvm.IRModule) -> bool:
     """Whether a network computes tensors of bytes."""
     types = (binding.var.ty for binding in bindings_of(module["main"]))
-    return any(isinstance(ty, relax.TensorType) and str(ty.dtype) in BYTES for ty in types)
+    return any(isinstance(ty, relax.TensorType) and str(ty.dtype) in EIGHT_BITS for ty in types)
 
 
 def join_gates(state: ProgramState, context: ProgramContext) -> ProgramState:
@@ -194,6 +200,7 @@ def on_device(*passes: Pass) -> Iterable[Pass]:
 # A network of operators: a module of Relax.
 graph = partial(of_phase, Phase.GRAPH)
 GRAPH = (
+    graph("name float8", on_function(name_float8), when=FLOAT8_PRODUCTS),
     graph(
         "fold constants",
         lambda m, c: fold_constants(m, keep=("dequantize",), converts=True),
@@ -211,6 +218,7 @@ GRAPH = (
         when=TENSOR_CORES,
         optional=True,
     ),
+    graph("dequantize float8 constants", on_function(dequantize_float8_constants), when=FLOAT8_PRODUCTS),
     graph("fold dequantized constants", lambda m, c: fold_constants(m, converts=True)),
     graph("fold affine", on_function(fold_affine)),
     graph("join local response", on_function(fuse_local_response)),

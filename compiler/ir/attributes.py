@@ -133,6 +133,11 @@ FLOAT_BLOCKS = _declare(
     "nnefc.float_blocks", Site.FUNCTION, ValueType.FLAG, _FROM_NETWORK,
     "The kernel dequantizes blocks of floats of 8 bits (E4M3) in place of integers.",
 )  # fmt: skip
+FLOAT8_TYPE = _declare(
+    "nnefc.float8_type", Site.FUNCTION, ValueType.TEXT, _FROM_NETWORK,
+    "The kernel quantizes its first operand to floats of 8 bits of this type, or dequantizes them. Codes are uint8; "
+    "its second operand has the scales, with as many axes.",
+)  # fmt: skip
 EXPERT_PRODUCTS = _declare(
     "nnefc.expert_products", Site.FUNCTION, ValueType.INTEGER, _FROM_NETWORK,
     "The kernel multiplies each row, its first operand, with matrices that its second operand chooses; there are as "

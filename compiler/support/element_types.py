@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["BYTES", "bits_of", "element_bytes", "integer_range"]
+__all__ = ["BYTES", "EIGHT_BITS", "FLOAT8", "bits_of", "element_bytes", "integer_range"]
 
 BYTES = ("int8", "uint8")
 """Integers of 8 bits."""
+
+FLOAT8 = ("float8_e4m3fn", "float8_e5m2")
+"""Floats of 8 bits that tensor cores multiply."""
+
+EIGHT_BITS = (*BYTES, *FLOAT8)
+"""Elements of 8 bits that tensor cores multiply, integers with integers and floats with floats."""
 
 
 def bits_of(dtype: object) -> int:

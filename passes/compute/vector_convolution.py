@@ -20,7 +20,7 @@ from tvm import te, tirx
 from nnefc.operators.nn.convolution import accumulator, converted
 from nnefc.passes.compute.blocked import block_array
 from nnefc.passes.compute.row_major_convolution import GuardedWindow
-from nnefc.support.element_types import BYTES
+from nnefc.support.element_types import EIGHT_BITS
 from nnefc.symbolic.dims import dimensions
 
 __all__ = [
@@ -41,7 +41,7 @@ def pack_vectors(filters: np.ndarray, size: int) -> np.ndarray:
     """
     packed = block_array(block_array(filters, 0, size), 1, size)  # [O, I, *k, o, i]
     outer, inner, *kernel, outer_lane, inner_lane = range(packed.ndim)
-    is_deep = str(filters.dtype) in BYTES
+    is_deep = str(filters.dtype) in EIGHT_BITS
     tail = (outer, outer_lane, inner_lane) if is_deep else (inner_lane, outer, outer_lane)
     return np.ascontiguousarray(packed.transpose(*kernel, inner, *tail))
 
@@ -87,13 +87,13 @@ def _weight(
 ) -> tirx.Expr:
     """Returns the element of packed filters for a block and a lane of the input and of the output channels."""
     (inner, inner_lane), outer = inputs, outputs
-    is_deep = str(packed.dtype) in BYTES
+    is_deep = str(packed.dtype) in EIGHT_BITS
     return packed(*taps, inner, *outer, inner_lane) if is_deep else packed(*taps, inner, inner_lane, *outer)
 
 
 def _output_blocks(packed: te.Tensor) -> int:
     """Returns the blocks of output channels of packed filters."""
-    blocks: int = dimensions(packed.shape)[-3 if str(packed.dtype) in BYTES else -2]
+    blocks: int = dimensions(packed.shape)[-3 if str(packed.dtype) in EIGHT_BITS else -2]
     return blocks
 
 

@@ -25,6 +25,7 @@ from nnefc.passes.graph.debug_locations import joined_name
 from nnefc.passes.graph.reassociate_constants import grows, shifts_round
 from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_call, is_constant, shape_of, with_operands
 from nnefc.passes.graph.stored_weights import weights_of
+from nnefc.support.element_types import EIGHT_BITS
 
 __all__ = ["fold_affine"]
 
@@ -91,7 +92,9 @@ class _Folder(Rewriter):
         return None
 
     def _weights(self, expr: relax.Expr) -> np.ndarray | None:
-        """Returns the constant weights of a convolution, if they can be scaled."""
+        """Returns the constant weights of a convolution, if they can be scaled: 8 bits are too few."""
+        if str(expr.ty.dtype) in EIGHT_BITS:
+            return None
         if is_constant(expr):
             return array_of(expr)
         stored = weights_of(expr, self.definition)

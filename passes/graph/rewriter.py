@@ -56,7 +56,7 @@ def constant(value: np.ndarray, dtype: str | None = None) -> GenericConst:
         release_pages()  # what it was made of has been read
     if dtype is not None and dtype != str(value.dtype):
         return _copied(value, dtype)
-    if value.dtype.kind not in "biuf":  # types that NumPy's DLPack does not know
+    if value.dtype.kind not in "biuf" or str(value.dtype) in VIEWED:  # types that NumPy's DLPack does not know
         return relax.const(tvm.runtime.tensor(np.ascontiguousarray(value).reshape(value.shape)))
     if value.flags.c_contiguous and value.flags.writeable and value.ctypes.data % ALIGNMENT == 0:
         return relax.const(tvm.runtime.from_dlpack(value))

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import numpy as np
 import tvm
-from tvm import relax, te
+from tvm import relax
 
 from nnefc.passes.compute.fp16_matmul import multiply_transposed
 from nnefc.passes.graph.fusion.fusion_patterns import FUSION, OpPattern
-from nnefc.passes.graph.quantized.packed_operands import BYTES
+from nnefc.passes.graph.quantized.packed_operands import EIGHT_BITS
+from nnefc.passes.graph.quantized.quantized_values import sum_type
 from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_call, is_constant, shape_of
 from nnefc.symbolic.dims import is_known
 
@@ -23,16 +24,12 @@ __all__ = ["pack_byte_matmul"]
 
 
 def pack_byte_matmul(mod: tvm.IRModule, at_once: int) -> tvm.IRModule:
-    """Rewrites products of bytes with sums in int32.
+    """Rewrites products of bytes with sums in int32, and of floats of 8 bits with sums in float32.
 
     Args:
         at_once: bytes of a copy.
     """
     return relax.transform.DeadCodeElimination()(_Packer(mod, at_once).transform())
-
-
-def _multiply(left: te.Tensor, right: te.Tensor) -> te.Tensor:
-    return multiply_transposed(left, right, "int32")
 
 
 class _Packer(Rewriter):
@@ -41,14 +38,18 @@ class _Packer(Rewriter):
         self._at_once = at_once
 
     def rewrite(self, var: relax.Var, call: relax.Call) -> relax.Expr:
-        if not is_call(call, "matmul") or str(var.ty.dtype) != "int32" or not all(map(_is_byte_matrix, call.args)):
+        if not is_call(call, "matmul") or not all(map(_is_byte_matrix, call.args)):
             return call
         left, right = call.args
+        sums = str(var.ty.dtype)
+        if sums != sum_type(str(left.ty.dtype)) or sums != sum_type(str(right.ty.dtype)):
+            return call
         depth = shape_of(left)[-1]
         if not is_known(depth):
             return call
         operands = (self._filled_up(side) for side in (left, self._transposed(right)))
-        return self.emit_te(_multiply, *operands, name="integer_matmul", attrs={FUSION: OpPattern.OUT_FUSABLE})
+        name = "integer_matmul" if sums == "int32" else "float8_matmul"
+        return self.emit_te(multiply_transposed, *operands, sums, name=name, attrs={FUSION: OpPattern.OUT_FUSABLE})
 
     def _transposed(self, matrix: relax.Expr) -> relax.Expr:
         """Returns a tensor with its last two axes exchanged; what permutes axes already permutes them once."""
@@ -75,4 +76,4 @@ class _Packer(Rewriter):
 
 
 def _is_byte_matrix(expr: relax.Expr) -> bool:
-    return str(expr.ty.dtype) in BYTES and len(shape_of(expr)) >= 2 and 0 not in shape_of(expr)
+    return str(expr.ty.dtype) in EIGHT_BITS and len(shape_of(expr)) >= 2 and 0 not in shape_of(expr)

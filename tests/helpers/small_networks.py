@@ -16,6 +16,8 @@ __all__ = ["NETWORKS", "Net"]
 class Net:
     """An ONNX model in the making; operations return the names of what they make."""
 
+    opset = 18
+
     def __init__(self, seed: int) -> None:
         self._rng = np.random.default_rng(seed)
         self._nodes: list[onnx.NodeProto] = []
@@ -32,7 +34,7 @@ class Net:
         graph = helper.make_graph(
             self._nodes, "g", given, [onnx.ValueInfoProto(name=name) for name in outputs], self._constants
         )
-        imports = [helper.make_opsetid("", 18), helper.make_opsetid("com.microsoft", 1)]
+        imports = [helper.make_opsetid("", self.opset), helper.make_opsetid("com.microsoft", 1)]
         made = helper.make_model(graph, opset_imports=imports, ir_version=10)
         inferred = {info.name: info for info in onnx.shape_inference.infer_shapes(made).graph.output}
         for info in made.graph.output:

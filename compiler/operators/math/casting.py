@@ -16,7 +16,7 @@ from nnefc.operators.math.elementwise import compute
 from nnefc.operators.math.functions import converted, element_dtype
 from nnefc.support.diagnostics import CompileError
 
-__all__ = ["BitCast", "Cast", "cast_array"]
+__all__ = ["BitCast", "Cast", "cast_array", "float_code", "float_values"]
 
 
 @dataclass(frozen=True)
@@ -97,13 +97,19 @@ def _low_bits(element: tirx.Expr, bits: int, signed: bool) -> tirx.Expr:
 
 def _dequantized(at: Emitter, codes: relax.Expr, dtype: str) -> relax.Expr:
     """The float32 of every code, by a table."""
-    every = np.arange(16 if dtype == "float4_e2m1fn" else 256, dtype=np.uint8)
-    table = every.view(numpy_dtype(dtype)).astype(np.float32)
+    table = float_values(dtype)
 
     def element(tensors: tuple[te.Tensor, ...], index: tuple[Any, ...]) -> tirx.Expr:
         return tensors[1](tensors[0](*index).astype("int32"))
 
     return at.elements(shape_of(codes), element, codes, table, name="widen")
+
+
+def float_values(dtype: str) -> Array:
+    """Returns the float32 that each code of a narrow float stands for, `[256]`, or `[16]` of four bits."""
+    every = np.arange(16 if dtype == "float4_e2m1fn" else 256, dtype=np.uint8)
+    values: Array = every.view(numpy_dtype(dtype)).astype(np.float32)
+    return values
 
 
 @dataclass(frozen=True)
@@ -137,6 +143,11 @@ _FORMATS = {
     "float8_e8m0fnu": _Format(0, 127, 0xFE, beyond=0xFF, nan=0xFF, sign=0),
     "float4_e2m1fn": _Format(1, 1, 0x7, beyond=0x7, nan=0x8, sign=0x8),
 }
+
+
+def float_code(dtype: str, value: tirx.Expr, saturate: bool = True) -> tirx.Expr:
+    """Returns the code, a uint8, of a float32 in a narrow float with a mantissa, rounded to even."""
+    return _code(_FORMATS[dtype], value, saturate).astype("uint8")
 
 
 def _code(form: _Format, value: tirx.Expr, saturate: bool) -> tirx.Expr:

@@ -9,6 +9,11 @@ What only moves elements is done on the integers, so that a `dequantize` meets t
 gone. Limits become limits of the integers. Sums of products are exact; additions of tensors with different scales are
 computed in floats, in the kernel that writes the integers. So a result differs from what floats give by their
 rounding alone: by one step of `quantize` at most.
+
+Floats of 8 bits, where `float8.py` has found them, are multiplied as they are too. Their sums are float32, and the
+conversion to their type rounds and saturates:
+
+    y = quantize(relu(c), u, 0)                          →   y = float8(max(n · (s · t / u), 0))
 """
 
 from __future__ import annotations
@@ -24,10 +29,19 @@ from nnefc.ir.dataflow import bindings_of
 from nnefc.operators.math.elementwise import broadcast_shapes
 from nnefc.passes.graph.layout.rules.convolution import Sliding, integers, sliding_of, split_padding
 from nnefc.passes.graph.layout.rules.deconvolution import phases_of
-from nnefc.passes.graph.quantized.integer_rewriter import MOVING, NARROW, IntegerRewriter, QuantizedSums
-from nnefc.passes.graph.quantized.quantized_values import Grid, Quantized, ScaledSum, axis_after_reshape, grid_of
+from nnefc.passes.graph.quantized.integer_rewriter import MOVING, IntegerRewriter, QuantizedSums
+from nnefc.passes.graph.quantized.quantized_values import (
+    Grid,
+    Quantized,
+    ScaledSum,
+    axis_after_reshape,
+    grid_of,
+    limits_of,
+    sum_type,
+)
 from nnefc.passes.graph.reassociate_constants import grows, shifts_round
 from nnefc.passes.graph.rewriter import array_of, constant, is_call, is_constant, shape_of
+from nnefc.support.element_types import EIGHT_BITS, FLOAT8
 from nnefc.symbolic.dims import may_exceed
 
 __all__ = ["MAX_PRODUCTS", "compute_in_integers"]
@@ -57,7 +71,7 @@ def compute_in_integers(mod: tvm.IRModule, strict: bool = False, with_limits: bo
 
 
 def _is_narrow(expr: relax.Expr) -> bool:
-    return isinstance(expr.ty, relax.TensorType) and str(expr.ty.dtype) in NARROW
+    return isinstance(expr.ty, relax.TensorType) and str(expr.ty.dtype) in EIGHT_BITS
 
 
 class _Rewriter(IntegerRewriter):
@@ -77,8 +91,10 @@ def _moved(rewriter: IntegerRewriter, call: relax.Call) -> relax.Expr | None:
         return None
     if is_constant(source.data) and is_call(call, "permute_dims", "reshape"):
         return _moved_constant(rewriter, call, source)
-    if source.grid.axis is not None or source.dtype not in NARROW:
+    if source.grid.axis is not None or source.dtype not in EIGHT_BITS:
         return None
+    if source.dtype in FLOAT8 and is_call(call, *_POOLS):
+        return None  # no machine compares them
     data = rewriter.builder.emit(relax.Call(call.op, [source.data, *call.args[1:]], call.attrs))
     return rewriter.dequantized(data, source.grid)
 
@@ -132,11 +148,11 @@ def _split(rewriter: IntegerRewriter, call: relax.Call) -> relax.Expr | None:
 
 def _positive(rewriter: IntegerRewriter, call: relax.Call) -> relax.Expr | None:
     source = rewriter.computed(call.args[0])
-    if source is None:
+    if source is None or source.dtype in FLOAT8:
         return None
     zero = source.grid.step(0.0, source.dtype)
     data = source.data
-    if zero > np.iinfo(source.dtype).min:
+    if zero > limits_of(source.dtype)[0]:
         data = rewriter.builder.emit(relax.op.maximum(data, relax.const(zero, source.dtype)))
     return rewriter.dequantized(data, source.grid)
 
@@ -150,6 +166,8 @@ def _convolution(rewriter: IntegerRewriter, call: relax.Call) -> relax.Expr | No
         return None
     weights, scaling = found
     if scaling.axis not in (None, 0) or math.prod(weights.shape[1:]) >= MAX_PRODUCTS:
+        return None
+    if not _are_multiplied(data.dtype, str(weights.dtype)):
         return None
     rank = weights.ndim - 2
     sums = _sums_of_products(rewriter, data, weights, sliding_of(call, rank))
@@ -166,6 +184,8 @@ def _deconvolution(rewriter: IntegerRewriter, call: relax.Call) -> relax.Expr | 
     rank, strides = weights.ndim - 2, integers(call.attrs.strides)
     if scaling.axis not in (None, 1) or any(step != 1 for step in integers(call.attrs.dilation)):
         return None
+    if not _are_multiplied(data.dtype, str(weights.dtype)):
+        return None
     before, _ = split_padding(call.attrs.padding, rank)
     phases = phases_of(weights, shape_of(data.data)[2:], shape_of(rewriter.old_result)[2:], strides, before, 1)
     if phases is None or math.prod(phases.filters.shape[1:]) >= MAX_PRODUCTS:
@@ -179,7 +199,7 @@ def _deconvolution(rewriter: IntegerRewriter, call: relax.Call) -> relax.Expr | 
 
 
 def _sums_of_products(rewriter: IntegerRewriter, data: Quantized, filters: np.ndarray, sliding: Sliding) -> relax.Expr:
-    """Returns a convolution of `data` less its zero point, in int32."""
+    """Returns a convolution of `data` less its zero point, in int32; of floats, whose zero is 0, in float32."""
     rank, source, zero = filters.ndim - 2, data.data, int(data.grid.zero)
     before, after = sliding.before, sliding.after
     if zero and any((*before, *after)):
@@ -195,9 +215,11 @@ def _sums_of_products(rewriter: IntegerRewriter, data: Quantized, filters: np.nd
             padding=[*before, *after],
             dilation=list(sliding.dilation),
             groups=sliding.groups,
-            out_dtype="int32",
+            out_dtype=sum_type(data.dtype),
         )
     )
+    if not zero:
+        return sums
     less = zero * filters.astype(np.int64).sum(axis=tuple(range(1, filters.ndim)))
     return rewriter.minus(sums, less.reshape(1, -1, *[1] * rank))
 
@@ -212,17 +234,27 @@ def _product(rewriter: IntegerRewriter, call: relax.Call) -> relax.Expr | None:
     found = rewriter.weights(call.args[1])
     if found is not None and found[1].axis in (None, found[0].ndim - 1):
         weights, scaling = found
-        sums = rewriter.builder.emit(relax.op.matmul(left.data, constant(weights), out_dtype="int32"))
-        sums = rewriter.minus(sums, left.grid.zero * weights.astype(np.int64).sum(axis=-2, keepdims=True))
+        if not _are_multiplied(left.dtype, str(weights.dtype)):
+            return None
+        sums = rewriter.builder.emit(relax.op.matmul(left.data, constant(weights), out_dtype=sum_type(left.dtype)))
+        if left.grid.zero:
+            sums = rewriter.minus(sums, left.grid.zero * weights.astype(np.int64).sum(axis=-2, keepdims=True))
         factor = scaling.scale.astype(np.float64) * np.float64(left.grid.scale)
         return rewriter.summed(ScaledSum(((sums, factor),), np.zeros(())))
     right = rewriter.computed(call.args[1])
-    return None if right is None else _computed_product(rewriter, left, right)
+    if right is None or not _are_multiplied(left.dtype, right.dtype):
+        return None
+    return _computed_product(rewriter, left, right)
+
+
+def _are_multiplied(left: str, right: str) -> bool:
+    """Whether elements of two types are multiplied with each other: integers, or floats of 8 bits."""
+    return (left in FLOAT8) == (right in FLOAT8)
 
 
 def _computed_product(rewriter: IntegerRewriter, left: Quantized, right: Quantized) -> relax.Expr:
     """`Σ (a - u)(b - v) = Σ ab - u Σ b - v Σ (a - u)` of two tensors that are computed."""
-    sums = rewriter.builder.emit(relax.op.matmul(left.data, right.data, out_dtype="int32"))
+    sums = rewriter.builder.emit(relax.op.matmul(left.data, right.data, out_dtype=sum_type(left.dtype)))
     zeros = int(left.grid.zero), int(right.grid.zero)
     for data, zero, times, axis in ((right.data, 0, zeros[0], -2), (left.data, *zeros, -1)):
         if times:
@@ -282,7 +314,8 @@ def _with_bias(rewriter: IntegerRewriter, sum_: ScaledSum, value: np.ndarray) ->
         return None
     steps = value / factor
     whole = np.rint(steps)
-    if not others and not sum_.shift.any() and _are_steps(steps, whole):
+    are_integers = str(data.ty.dtype) == "int32"
+    if are_integers and not others and not sum_.shift.any() and _are_steps(steps, whole):
         whole = whole.astype(np.int64)  # sums have no more bits than kernels compute, whatever their terms are
         if before is not None and added.any():
             data, whole = before.args[0], whole + added
@@ -313,10 +346,9 @@ def _scaled(rewriter: IntegerRewriter, call: relax.Call) -> relax.Expr | None:
 
 def _quantized(rewriter: IntegerRewriter, call: relax.Call) -> relax.Expr | None:
     grid, dtype = grid_of(call), str(call.attrs.out_dtype)
-    if grid is None or grid.axis is not None or dtype not in NARROW:
+    if grid is None or grid.axis is not None or dtype not in EIGHT_BITS:
         return None
-    limits = np.iinfo(dtype)
-    return QuantizedSums(rewriter, grid, dtype).of(call.args[0], int(limits.min), int(limits.max))
+    return QuantizedSums(rewriter, grid, dtype).of(call.args[0], *limits_of(dtype))
 
 
 _POOLS = ("nn.max_pool1d", "nn.max_pool2d", "nn.max_pool3d")

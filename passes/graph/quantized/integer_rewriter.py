@@ -7,13 +7,20 @@ import tvm
 from tvm import relax
 
 from nnefc.passes.graph.layout.rules.deconvolution import Interleaving
-from nnefc.passes.graph.quantized.quantized_values import Grid, Quantized, ScaledSum, quantized_of
+from nnefc.passes.graph.quantized.quantized_values import (
+    Grid,
+    Quantized,
+    ScaledSum,
+    limits_of,
+    quantized_of,
+    zero_type,
+)
 from nnefc.passes.graph.reassociate_constants import grows, shifts_round
 from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_call, is_constant, shape_of
+from nnefc.support.element_types import BYTES, EIGHT_BITS, FLOAT8
 
-__all__ = ["MOVING", "NARROW", "IntegerRewriter", "QuantizedSums"]
+__all__ = ["MOVING", "IntegerRewriter", "QuantizedSums"]
 
-NARROW = ("uint8", "int8")
 MOVING = ("expand_dims", "permute_dims", "reshape", "squeeze", "strided_slice")
 """Operators whose results' elements are elements of the operand."""
 
@@ -39,9 +46,9 @@ class IntegerRewriter(Rewriter):
         return quantized_of(self.definition(expr))
 
     def computed(self, expr: relax.Expr) -> Quantized | None:
-        """Returns the 8-bit integers of one grid that a tensor stands for, if they are computed by the network."""
+        """Returns the elements of 8 bits of one grid that a tensor stands for, if they are computed by the network."""
         source = self.quantized(expr)
-        if source is None or source.grid.axis is not None or is_constant(source.data) or source.dtype not in NARROW:
+        if source is None or source.grid.axis is not None or is_constant(source.data) or source.dtype not in EIGHT_BITS:
             return None
         return source
 
@@ -133,14 +140,14 @@ class IntegerRewriter(Rewriter):
     def weights(self, expr: relax.Expr) -> tuple[np.ndarray, Grid] | None:
         """Dequantized constants of 8 bits whose zero is zero, or can be made so, and how they are scaled."""
         source = self.quantized(expr)
-        if source is None or not is_constant(source.data) or source.dtype not in NARROW:
+        if source is None or not is_constant(source.data) or source.dtype not in EIGHT_BITS:
             return None
         values, grid = array_of(source.data), source.grid
         if not grid.zero.any():
             return values, grid
         spread = [-1 if axis == grid.axis else 1 for axis in range(values.ndim)] if grid.axis is not None else []
         centred = values.astype(np.int64) - grid.zero.reshape(spread)
-        fits = next((t for t in NARROW if np.iinfo(t).min <= centred.min() and centred.max() <= np.iinfo(t).max), None)
+        fits = next((t for t in BYTES if np.iinfo(t).min <= centred.min() and centred.max() <= np.iinfo(t).max), None)
         return None if fits is None else (centred.astype(fits), Grid(grid.scale, np.zeros_like(grid.zero), grid.axis))
 
     def minus(self, sums: relax.Expr, less: np.ndarray) -> relax.Expr:
@@ -164,7 +171,7 @@ class QuantizedSums:
         self._rewriter, self._grid, self._dtype = rewriter, grid, dtype
         self._emit = rewriter.builder.emit
 
-    def of(self, expr: relax.Expr, low: int, high: int, steps: int = _MAX_STEPS) -> relax.Expr | None:
+    def of(self, expr: relax.Expr, low: float, high: float, steps: int = _MAX_STEPS) -> relax.Expr | None:
         """Returns the integers of `expr` cut to a range; None where there is no better way than to quantize floats.
 
         `steps` limits and moves before it may be looked through.
@@ -196,10 +203,10 @@ class QuantizedSums:
             return self._of_parts(call, low, high, steps - 1)
         return None
 
-    def _step(self, value: float) -> int:
+    def _step(self, value: float) -> float:
         return self._grid.step(value, self._dtype)
 
-    def _of_parts(self, call: relax.Call, low: int, high: int, steps: int) -> relax.Expr | None:
+    def _of_parts(self, call: relax.Call, low: float, high: float, steps: int) -> relax.Expr | None:
         """Parts of a concatenation, each by itself."""
         fields = list(call.args[0].fields)
         parts = [self.of(field, low, high, steps) if self._is_own(field) else None for field in fields]
@@ -216,21 +223,33 @@ class QuantizedSums:
         return self._rewriter.used_once(field) or self._rewriter.quantized(field) is not None
 
     def _plainly(self, expr: relax.Expr) -> relax.Call:
-        scale, zero = constant(self._grid.scale), constant(self._grid.zero.astype(self._dtype))
+        scale, zero = constant(self._grid.scale), constant(self._grid.zero.astype(zero_type(self._dtype)))
         return relax.op.quantize(expr, scale, zero, -1, self._dtype)
 
-    def _cut(self, data: relax.Expr, low: int, high: int) -> relax.Expr:
-        limits = np.iinfo(self._dtype)
-        if low > limits.min:
-            data = self._emit(relax.op.maximum(data, relax.const(low, self._dtype)))
-        if high < limits.max:
-            data = self._emit(relax.op.minimum(data, relax.const(high, self._dtype)))
+    def _cut(self, data: relax.Expr, low: float, high: float) -> relax.Expr:
+        lower, upper = limits_of(self._dtype)
+        if low <= lower and high >= upper:
+            return data
+        if self._dtype in FLOAT8:
+            numbers = self._emit(relax.op.astype(data, "float32"))
+            return self._emit(relax.op.astype(self._limited(numbers, low, high, "float32"), self._dtype))
+        return self._limited(data, low, high, self._dtype)
+
+    def _limited(self, data: relax.Expr, low: float, high: float, dtype: str) -> relax.Expr:
+        """Returns numbers within limits, but for those that the type of the result has anyway."""
+        lower, upper = limits_of(self._dtype)
+        if low > lower:
+            data = self._emit(relax.op.maximum(data, relax.const(low, dtype)))
+        if high < upper:
+            data = self._emit(relax.op.minimum(data, relax.const(high, dtype)))
         return data
 
-    def _of_sum(self, sum_: ScaledSum, low: int, high: int) -> relax.Expr:
-        """`Σ integers · factor`, rounded to steps of the grid, moved and cut."""
+    def _of_sum(self, sum_: ScaledSum, low: float, high: float) -> relax.Expr:
+        """`Σ elements · factor`, rounded to steps of the grid, moved and cut; conversions to floats round and cut."""
         sum_ = self._without_byte(sum_)
         steps = self._emit(sum_.times(1 / self._grid.scale.astype(np.float64)).dequantized())
+        if self._dtype in FLOAT8:
+            return self._emit(relax.op.astype(self._limited(steps, low, high, "float32"), self._dtype))
         cut = self._moved_and_cut if self._rewriter.with_limits else self._cut_and_moved
         return self._emit(relax.op.astype(cut(steps, low, high), self._dtype))
 
@@ -273,14 +292,14 @@ class QuantizedSums:
                 return False
         return not waiting
 
-    def _moved_and_cut(self, steps: relax.Expr, low: int, high: int) -> relax.Expr:
+    def _moved_and_cut(self, steps: relax.Expr, low: float, high: float) -> relax.Expr:
         """`int32(cut(round(x) + z))`."""
         moved = relax.op.round(steps)
         if self._grid.zero:
             moved = relax.op.add(moved, constant(self._grid.zero.astype(np.float32)))
         return relax.op.astype(relax.op.clip(moved, float(low), float(high)), "int32")
 
-    def _cut_and_moved(self, steps: relax.Expr, low: int, high: int) -> relax.Expr:
+    def _cut_and_moved(self, steps: relax.Expr, low: float, high: float) -> relax.Expr:
         """Returns the same as `int32(round(cut(x))) + z`: rounded and converted in one instruction, if there is one."""
         zero = int(self._grid.zero)
         if not zero:

@@ -10,12 +10,12 @@ from nnefc.ir.kernel_calls import emit_te
 from nnefc.passes.compute.dot.dot_product import Multiplication, convert
 from nnefc.passes.compute.dot.pack_dot_operands import pack_dot_operands, packed_array
 from nnefc.passes.graph.fusion.fusion_patterns import FUSION, OpPattern
-from nnefc.support.element_types import BYTES
+from nnefc.support.element_types import BYTES, EIGHT_BITS
 
 NARROW = (*BYTES, "bfloat16", "float16")
 """Types of operands that are packed."""
 
-__all__ = ["BYTES", "NARROW", "converted", "packed_bytes", "packed_data", "packed_weights"]
+__all__ = ["BYTES", "EIGHT_BITS", "NARROW", "converted", "packed_bytes", "packed_data", "packed_weights"]
 
 
 def converted(builder: relax.BlockBuilder, data: relax.Expr, how: Multiplication) -> relax.Expr:

@@ -5,17 +5,30 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import ml_dtypes
 import numpy as np
 from tvm import relax
 
+from nnefc.operators.dtypes import numpy_dtype
 from nnefc.passes.graph.rewriter import array_of, constant, is_call, is_constant, shape_of
+from nnefc.support.element_types import FLOAT8, integer_range
 
-__all__ = ["Grid", "Quantized", "ScaledSum", "axis_after_reshape", "grid_of", "quantized_of"]
+__all__ = [
+    "Grid",
+    "Quantized",
+    "ScaledSum",
+    "axis_after_reshape",
+    "grid_of",
+    "limits_of",
+    "quantized_of",
+    "sum_type",
+    "zero_type",
+]
 
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """The dequantized values of integers: `(q - zero) · scale`.
+    """The dequantized values of integers, or of floats of 8 bits whose zero is 0: `(q - zero) · scale`.
 
     Attributes:
         scale, zero: float32 and int64; without axes, or one element for each position along `axis`.
@@ -31,30 +44,38 @@ class Grid:
         same = np.array_equal(self.scale, other.scale) and np.array_equal(self.zero, other.zero)
         return same and self.axis == other.axis
 
-    def step(self, value: float, dtype: str) -> int:
-        """Returns the integer of the type `dtype` that a real number is rounded to; for one scale."""
-        limits = np.iinfo(dtype)
+    @property
+    def relax_axis(self) -> int:
+        """Returns the axis as operators have it."""
+        return -1 if self.axis is None else self.axis
+
+    def step(self, value: float, dtype: str) -> float:
+        """Returns the integer of the type `dtype` that a real number is rounded to, or the real number that is rounded
+        to a float of 8 bits; for one scale."""
+        low, high = limits_of(dtype)
+        if dtype in FLOAT8:
+            return float(np.clip(np.float32(value) / self.scale, low, high))
         rounded = np.rint(np.float32(value) / self.scale) + self.zero
-        return int(np.clip(rounded, limits.min, limits.max))
+        return int(np.clip(rounded, low, high))
 
 
 @dataclass(frozen=True, eq=False)
 class Quantized:
-    """A tensor of integers, and their dequantized values."""
+    """A tensor of integers or floats of 8 bits, and their dequantized values."""
 
     data: relax.Expr
     grid: Grid
 
     @property
     def dtype(self) -> str:
-        """The type of the integers."""
+        """The type of the elements."""
         return str(self.data.ty.dtype)
 
     def dequantized(self) -> relax.Call:
         """Returns the dequantized values."""
         grid = self.grid
-        scale, zero = constant(grid.scale), constant(grid.zero.astype(self.dtype))
-        return relax.op.dequantize(self.data, scale, zero, -1 if grid.axis is None else grid.axis, "float32")
+        zero = constant(grid.zero.astype(zero_type(self.dtype)))
+        return relax.op.dequantize(self.data, constant(grid.scale), zero, grid.relax_axis, "float32")
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,6 +128,25 @@ def grid_of(call: relax.Call) -> Grid | None:
     if scales.size == 1:
         return Grid(scales.reshape(()), zeros.reshape(()))
     return Grid(scales, np.broadcast_to(zeros, scales.shape), int(call.attrs.axis) % len(shape_of(call.args[0])))
+
+
+def limits_of(dtype: str) -> tuple[float, float]:
+    """Returns the smallest and the largest number of a type of 8 bits."""
+    if dtype in FLOAT8:
+        largest = float(ml_dtypes.finfo(numpy_dtype(dtype)).max)  # type: ignore[no-untyped-call]
+        return -largest, largest
+    low, high = integer_range(dtype)
+    return low, high
+
+
+def sum_type(dtype: str) -> str:
+    """Returns the type that products of elements of a type of 8 bits are summed up in."""
+    return "float32" if dtype in FLOAT8 else "int32"
+
+
+def zero_type(dtype: str) -> str:
+    """Returns the type of zero points of a type of 8 bits, as TVM's operators take them."""
+    return "int8" if dtype in FLOAT8 else dtype
 
 
 def quantized_of(call: relax.Expr | None) -> Quantized | None:

@@ -24,8 +24,8 @@ from nnefc.ir.constant_evaluation import evaluate
 from nnefc.ir.dataflow import bindings_of, variables_read
 from nnefc.ir.kernel_calls import call_te
 from nnefc.passes.graph.fusion.fusion_patterns import FUSION, OpPattern
-from nnefc.passes.graph.quantized.integer_rewriter import NARROW
 from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_call, is_constant, shape_of
+from nnefc.support.element_types import BYTES
 from nnefc.targets.machine.cpu.target import Target
 
 __all__ = ["tabulate_bytes"]
@@ -80,7 +80,7 @@ def tabulate_bytes(mod: tvm.IRModule, target: Target, computations: Mapping[str,
 
 
 def _is_narrow(expr: relax.Expr) -> bool:
-    return isinstance(expr.ty, relax.TensorType) and str(expr.ty.dtype) in NARROW
+    return isinstance(expr.ty, relax.TensorType) and str(expr.ty.dtype) in BYTES
 
 
 class _Chains:

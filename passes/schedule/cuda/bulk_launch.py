@@ -41,20 +41,20 @@ from nnefc.passes.schedule.cuda.tiling import Tiling
 from nnefc.passes.schedule.cuda.warpgroup_launch import BrainLaunch, ByteLaunch, WarpgroupLaunch
 from nnefc.passes.schedule.cuda.warpgroup_matrices import wait_for_products
 from nnefc.passes.tir.common.expressions import number
-from nnefc.support.element_types import BYTES
+from nnefc.support.element_types import EIGHT_BITS
 from nnefc.targets.machine.cuda.gpus import LOAD_BYTES, WARP
 
 __all__ = ["BULK_LAUNCHES", "are_boxed"]
 
 
 def are_boxed(product: SumOfProducts) -> bool:
-    """Whether bulk copies can fetch both operands; bytes lie along the depth."""
+    """Whether bulk copies can fetch both operands; those of 8 bits lie along the depth."""
     boxes = [boxed(_stored(operand)) for operand in product.operands]
-    return all(box is not None and (box.along_depth or product.accumulator != "int32") for box in boxes)
+    return all(box is not None and (box.along_depth or str(box.source.dtype) not in EIGHT_BITS) for box in boxes)
 
 
 def _stored(operand: Factor) -> Factor:
-    return as_multiplied(operand, (*FLOATS, *BYTES)) or operand
+    return as_multiplied(operand, (*FLOATS, *EIGHT_BITS)) or operand
 
 
 class _BulkLaunch(WarpgroupLaunch):

@@ -1,11 +1,11 @@
-"""Schedules contractions for tensor cores: 16-bit floats, bytes, or TF32 (float32 rounded to 10 bits of mantissa).
+"""Schedules contractions for tensor cores: floats of 16 and 8 bits, bytes, or TF32 (float32 rounded to 10 bits).
 
 The loops are those of `contraction.py`; what a thread multiplied there, a warp multiplies here, by the instruction
 `mma.sync` (PTX ISA, "Warp Level Matrix Multiply-Accumulate Instructions"): 16 rows and 8 columns at once, summed up in
 float32, or in int32 for bytes. Lane 4 g + t of a warp holds, of
 
     left      rows g and g + 8      depths 2 t, 2 t + 1, 2 t + 8, 2 t + 9          16-bit floats
-                                    depths 4 t to 4 t + 3, 4 t + 16 to 4 t + 19    bytes
+                                    depths 4 t to 4 t + 3, 4 t + 16 to 4 t + 19    bytes, floats of 8 bits
                                     depths t, t + 4                                TF32
     right     column g              the same depths
 
@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 from tvm import s_tir, tirx
@@ -50,7 +51,7 @@ from nnefc.passes.schedule.cuda.warp_tiles import (
 )
 from nnefc.passes.schedule.cuda.warpgroup_launch import WARPGROUP_LAUNCHES
 from nnefc.passes.tir.common.expressions import number
-from nnefc.support.element_types import BYTES
+from nnefc.support.element_types import BYTES, EIGHT_BITS, FLOAT8
 from nnefc.symbolic.dims import size_hint
 from nnefc.targets.machine.cuda.gpus import LOAD_BYTES, MATRIX_INSTRUCTIONS, WARP
 from nnefc.targets.machine.cuda.target import CudaTarget
@@ -62,7 +63,7 @@ _HALF, _SINGLE, _BYTE = (MATRIX_INSTRUCTIONS[dtype] for dtype in ("float16", "fl
 
 
 class TensorCoreRule:
-    """A sum of products of 16-bit floats or of bytes; or of single precision, if the target may round it."""
+    """A sum of products of floats of 16 or 8 bits or of bytes; or of single precision, if the target may round it."""
 
     def apply(self, kernel: KernelAnalysis, target: CudaTarget) -> s_tir.Schedule | None:
         product = product_of(kernel, target)
@@ -72,9 +73,9 @@ class TensorCoreRule:
             return None
         match product.accumulator:
             case "float32":
-                return _of_floats(product, target)
+                return _of_bytes(product, FLOAT8, target) or _of_floats(product, target)
             case "int32":
-                return _of_bytes(product, target)
+                return _of_bytes(product, BYTES, target)
         return None
 
 
@@ -91,12 +92,14 @@ def _of_floats(product: SumOfProducts, target: CudaTarget) -> s_tir.Schedule | N
     return None
 
 
-def _of_bytes(product: SumOfProducts, target: CudaTarget) -> s_tir.Schedule | None:
-    factors = _multiplied(product, BYTES)
+def _of_bytes(product: SumOfProducts, types: Collection[str], target: CudaTarget) -> s_tir.Schedule | None:
+    """Returns the schedule of a product of integers, or of floats, of 8 bits; None if it is of other types."""
+    factors = _multiplied(product, types)
     if len(factors) < 2 or not _are_copied(factors, BYTE_TILES, (True,), target):
         return None
+    tuned = replace(target, device=target.gpu.for_float8) if _type_of(factors[0]) in FLOAT8 else target
     tiles = (*copied_byte_tiles(target), *_bulk_tiles(product, target, of_bytes=True))
-    tiling = _tiling(product, target, tiles)
+    tiling = _tiling(product, tuned, tiles)
     return tiled(product, tiling, _launches(tiling.tile)["int8"])
 
 
@@ -297,17 +300,18 @@ class _BrainLaunch(_Float16Launch):
 
 
 class _ByteLaunch(_MatrixLaunch):
-    """Bytes: 32 depths at once. In shared memory, where only instructions read them, both types are int8."""
+    """Bytes and floats of 8 bits: 32 depths at once. In shared memory, which only instructions read, they are int8."""
 
     _depth = _BYTE.depth
     _element = "int8"
 
     def __init__(self, product: SumOfProducts, tiling: Tiling, slices: tirx.Var | None) -> None:
-        self._multiplier = byte_multiplier(*map(_type_of, _multiplied(product, BYTES)))
+        left, right = map(_type_of, _multiplied(product, EIGHT_BITS))
+        self._multiplier = byte_multiplier(left, right, product.accumulator)
         super().__init__(product, tiling, slices)
 
     def _side(self, operand: Factor, positions: int) -> OperandTile:
-        tile, stored = self._tile, as_multiplied(operand, BYTES)
+        tile, stored = self._tile, as_multiplied(operand, EIGHT_BITS)
         assert stored is not None
         return SwizzledTile(stored, positions, tile.depth, LOAD_BYTES, True, tile.threads, 0)
 

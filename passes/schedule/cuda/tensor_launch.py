@@ -25,7 +25,7 @@ from nnefc.passes.schedule.cuda.tiling import Tiling
 from nnefc.passes.schedule.cuda.warp_tiles import WarpTile
 from nnefc.passes.schedule.cuda.write_back import VECTOR, write, write_vector
 from nnefc.passes.tir.common.expressions import number
-from nnefc.support.element_types import BYTES
+from nnefc.support.element_types import EIGHT_BITS
 from nnefc.targets.machine.cuda.gpus import MATRIX_INSTRUCTIONS
 
 __all__ = ["COLUMNS", "FLOATS", "ROWS", "TensorLaunch", "as_multiplied"]
@@ -37,7 +37,7 @@ FLOATS = ("float16", "bfloat16")
 """Floats that tensor cores multiply as they are, both operands of the same type."""
 
 _LANES_OF_ROW = 4  # that have the columns of a row of an instruction, two each
-_WRITTEN = frozenset({*FLOATS, *BYTES, "float32", "int32"})
+_WRITTEN = frozenset({*FLOATS, *EIGHT_BITS, "float32", "int32"})
 
 
 def as_multiplied(operand: Factor, types: Collection[str]) -> Factor | None:

@@ -1,6 +1,7 @@
 """Declares the instructions of warps that tensor-core kernels share: products, loads of fragments, and conversions.
 
-`mma.sync` multiplies 16 rows and 16 depths of 16-bit floats, or 32 depths of bytes, with 8 columns. `ldmatrix` reads
+`mma.sync` multiplies 16 rows and 16 depths of 16-bit floats, or 32 depths of bytes
+and floats of 8 bits, with 8 columns. `ldmatrix` reads
 four blocks of 8 rows of 16 bytes from shared memory (PTX ISA, "Warp Level Matrix Multiply-Accumulate Instructions").
 """
 
@@ -11,7 +12,20 @@ from tvm.backend.cuda.op import cuda_func_call
 
 from nnefc.passes.schedule.cuda.nest import load
 
-__all__ = ["byte_multiplier", "multiplier", "pack_pairs", "read_matrices"]
+__all__ = ["ELEMENTS", "SUMS", "byte_multiplier", "multiplier", "pack_pairs", "read_matrices"]
+
+ELEMENTS = {
+    "float16": "f16",
+    "bfloat16": "bf16",
+    "int8": "s8",
+    "uint8": "u8",
+    "float8_e4m3fn": "e4m3",
+    "float8_e5m2": "e5m2",
+}
+"""Names of the types of operands in PTX."""
+
+SUMS = {"float32": ("float", "f", "f32"), "int32": ("int", "r", "s32")}
+"""Names of the types of sums: in C, as an operand of assembly, in PTX."""
 
 _MULTIPLY = """
 __device__ __forceinline__ void nnefc_multiply_{type}(float *sums, const unsigned *left, const unsigned *right) {{
@@ -24,16 +38,15 @@ __device__ __forceinline__ void nnefc_multiply_{type}(float *sums, const unsigne
 }}
 """
 _MULTIPLY_BYTES = """
-__device__ __forceinline__ void {name}(int *sums, const unsigned *left, const unsigned *right) {{
+__device__ __forceinline__ void {name}({total} *sums, const unsigned *left, const unsigned *right) {{
   asm volatile (
-      "mma.sync.aligned.m16n8k32.row.col.s32.{left}.{right}.s32 {{%0, %1, %2, %3}}, {{%4, %5, %6, %7}}, {{%8, %9}}, "
-      "{{%10, %11, %12, %13}};"
-      : "=r"(sums[0]), "=r"(sums[1]), "=r"(sums[2]), "=r"(sums[3])
-      : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(right[0]), "r"(right[1]), "r"(sums[0]),
-        "r"(sums[1]), "r"(sums[2]), "r"(sums[3]));
+      "mma.sync.aligned.m16n8k32.row.col.{sums}.{left}.{right}.{sums} {{%0, %1, %2, %3}}, {{%4, %5, %6, %7}}, "
+      "{{%8, %9}}, {{%10, %11, %12, %13}};"
+      : "={kind}"(sums[0]), "={kind}"(sums[1]), "={kind}"(sums[2]), "={kind}"(sums[3])
+      : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(right[0]), "r"(right[1]), "{kind}"(sums[0]),
+        "{kind}"(sums[1]), "{kind}"(sums[2]), "{kind}"(sums[3]));
 }}
 """
-_BYTES = {"int8": "s8", "uint8": "u8"}
 _READ = """
 __device__ __forceinline__ void nnefc_read_matrices{name}(unsigned *registers, const void *row) {{
   unsigned address = (unsigned)__cvta_generic_to_shared(row);
@@ -57,11 +70,12 @@ def multiplier(dtype: str) -> tuple[str, str]:
     return f"nnefc_multiply_{dtype}", _MULTIPLY.format(type=dtype)
 
 
-def byte_multiplier(left: str, right: str) -> tuple[str, str]:
-    """Returns the name and the source of the product of two types of bytes, which adds to four sums of a thread."""
-    types = {"left": _BYTES[left], "right": _BYTES[right]}
+def byte_multiplier(left: str, right: str, dtype: str) -> tuple[str, str]:
+    """Returns the name and the source of the product of two types of 8 bits, which adds to four sums of `dtype`."""
+    types = {"left": ELEMENTS[left], "right": ELEMENTS[right]}
+    total, kind, sums = SUMS[dtype]
     name = "nnefc_multiply_{left}_{right}".format(**types)
-    return name, _MULTIPLY_BYTES.format(name=name, **types)
+    return name, _MULTIPLY_BYTES.format(name=name, total=total, kind=kind, sums=sums, **types)
 
 
 def read_matrices(

@@ -35,7 +35,7 @@ from nnefc.passes.schedule.cuda.warpgroup_matrices import (
     wait_for_products,
 )
 from nnefc.passes.tir.common.expressions import number
-from nnefc.support.element_types import BYTES
+from nnefc.support.element_types import EIGHT_BITS
 from nnefc.targets.machine.cuda.gpus import LOAD_BYTES, WARPGROUP, WARPGROUP_INSTRUCTION
 
 __all__ = ["WARPGROUP_LAUNCHES", "BrainLaunch", "ByteLaunch", "WarpgroupLaunch"]
@@ -53,7 +53,7 @@ class WarpgroupLaunch(TensorLaunch):
         self._types = ProductTypes(left, right, product.accumulator)
 
     def _side(self, operand: Factor, positions: int) -> OperandTile:
-        tile, operand = self._tile, as_multiplied(operand, (*FLOATS, *BYTES)) or operand
+        tile, operand = self._tile, as_multiplied(operand, (*FLOATS, *EIGHT_BITS)) or operand
         lanes = LOAD_BYTES // tile.element_bytes
         along_depth = lanes_along(operand, positions, tile.depth, True, lanes) == lanes
         return SwizzledTile(operand, positions, tile.depth, lanes, along_depth, tile.threads, 0)
@@ -105,7 +105,7 @@ class BrainLaunch(WarpgroupLaunch):
 
 
 class ByteLaunch(WarpgroupLaunch):
-    """The same with bytes, of one type or of two; operands lie along depths."""
+    """The same with bytes or floats of 8 bits, of one type or of two; operands lie along depths."""
 
     _element = "int8"
 

@@ -1,7 +1,8 @@
 """Declares the instructions of warpgroups: products of matrices in shared memory, and what orders them.
 
-`wgmma.mma_async` multiplies 64 rows and 16 depths of 16-bit floats, or 32 depths of bytes, with up to 256 columns, both
-in shared memory, while threads go on (PTX ISA, "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions").
+`wgmma.mma_async` multiplies 64 rows and 16 depths of 16-bit floats, or 32 depths of bytes and floats of 8 bits, with up
+to 256 columns, both in shared memory, while threads go on (PTX ISA, "Asynchronous Warpgroup Level Matrix
+Multiply-Accumulate Instructions").
 A matrix descriptor says where an operand is, by bits:
 
     0 to 13    address / 16
@@ -23,6 +24,8 @@ from tvm.backend.cuda.op import cuda_func_call
 from nnefc.passes.schedule.cuda.nest import load
 from nnefc.passes.schedule.cuda.operand_tile import OperandTile
 from nnefc.passes.schedule.cuda.swizzled_tile import SwizzledTile
+from nnefc.passes.schedule.cuda.tensor_launch import FLOATS
+from nnefc.passes.schedule.cuda.warp_matrices import ELEMENTS, SUMS
 from nnefc.targets.machine.cuda.gpus import (
     LOAD_BYTES,
     MATRIX_INSTRUCTIONS,
@@ -119,8 +122,6 @@ asm volatile ("ldmatrix.sync.aligned.m8n8.x4{option}.shared.b16 {{%0, %1, %2, %3
         : "r"(at ^ (at >> 7 & {mask}) << 4)
         : "memory");"""
 _SWIZZLES = {8: 1, 4: 2, 2: 3}  # by the vectors of a row
-_TYPES = {"float16": "f16", "bfloat16": "bf16", "int8": "s8", "uint8": "u8"}
-_SUMS = {"float32": ("float", "f", "f32"), "int32": ("int", "r", "s32")}  # in C, as an operand of assembly, in PTX
 
 
 @dataclass(frozen=True)
@@ -139,12 +140,12 @@ class ProductTypes:
     @property
     def ptx(self) -> str:
         """Returns the types of the sums and of the operands, as instructions have them."""
-        return f"{_SUMS[self.sums][2]}.{_TYPES[self.left]}.{_TYPES[self.right]}"
+        return f"{SUMS[self.sums][2]}.{ELEMENTS[self.left]}.{ELEMENTS[self.right]}"
 
     @property
     def name(self) -> str:
         """Returns what functions are called by; the types are mostly equal."""
-        left, right = _TYPES[self.left], _TYPES[self.right]
+        left, right = ELEMENTS[self.left], ELEMENTS[self.right]
         return left if left == right else f"{left}_{right}"
 
 
@@ -204,7 +205,7 @@ def _suffix(sums: tirx.Var) -> str:
 
 def _of_sums(dtype: str) -> dict[str, str]:
     """Returns the type of sums in C, and as an operand of assembly."""
-    total, kind, _ = _SUMS[dtype]
+    total, kind, _ = SUMS[dtype]
     return {"total": total, "kind": kind}
 
 
@@ -221,7 +222,8 @@ def _name_of(side: SwizzledTile) -> str:
 
 def _multiply_source(name: str, types: ProductTypes, columns: int, left: SwizzledTile, right: SwizzledTile) -> str:
     instruction = MATRIX_INSTRUCTIONS[types.left]
-    transposed = f", 1, 1, {int(not left.along_depth)}, {int(not right.along_depth)}"
+    signs = ", 1, 1" if types.sums == "float32" else ""  # integers have none
+    transposed = f", {int(not left.along_depth)}, {int(not right.along_depth)}" if types.left in FLOATS else ""
     count = columns * WARPGROUP_INSTRUCTION.rows // WARPGROUP
     warp_rows = WARPGROUP_INSTRUCTION.rows * WARP // WARPGROUP
     return _MULTIPLY.format(
@@ -229,15 +231,15 @@ def _multiply_source(name: str, types: ProductTypes, columns: int, left: Swizzle
         macro=_MACRO,
         **_of_sums(types.sums),
         types=types.ptx,
-        of_sums=_SUMS[types.sums][2],
+        of_sums=SUMS[types.sums][2],
         depth=types.depth,
-        options=transposed if types.sums == "float32" else "",
+        options=signs + transposed,
         columns=columns,
         count=count,
         next=count + 1,
         pairs=columns // (2 * instruction.columns),
         registers=", ".join(f"%{i}" for i in range(count)),
-        sums=", ".join(f'"+{_SUMS[types.sums][1]}"(sums[{i}])' for i in range(count)),
+        sums=", ".join(f'"+{SUMS[types.sums][1]}"(sums[{i}])' for i in range(count)),
         left_layout=hex(_layout(left)),
         right_layout=hex(_layout(right)),
         left_position=_position(left, f"{warp_rows} * warp", "second"),

@@ -30,6 +30,7 @@ from nnefc.ir.tensor_maps import TensorMap
 from nnefc.support.element_types import element_bytes
 from nnefc.symbolic.dims import Dimension, bounds, dimension, dimensions, element_count, greatest, substituted
 from nnefc.targets.codegen.cuda.byte_vectors import repeat_bytes_in_words
+from nnefc.targets.codegen.cuda.float8_conversions import convert_float8
 from nnefc.targets.codegen.cuda.formulas import C_REALS, Formula, Number, number_of
 from nnefc.targets.codegen.cuda.infinite_constants import convert_infinite_constants
 from nnefc.targets.codegen.cuda.integer_promotion import truncate_promoted_integers
@@ -257,7 +258,6 @@ _LOWER = tvm.ir.transform.Sequential(
         tirx.transform.RemoveNoOp(),
         s_tir.transform.RewriteUnsafeSelect(),
         tirx.transform.CommonSubexprElim(),
-        tirx.transform.FP8ComputeLegalize(),
         tirx.transform.AnnotateEntryFunc(),
     ]
 )
@@ -321,7 +321,8 @@ def device_kernel(
     func = func.with_attr("global_symbol", name)
     module = tirx.transform.BindTarget(target.to_tvm())(tvm.IRModule({name: func}))
     with target.to_tvm():
-        module = _LOWER(module)
+        lowered = _LOWER(module)
+        module = tvm.IRModule({gv: convert_float8(func) for gv, func in lowered.functions.items()}, lowered.attrs)
         module = _TAKE_OUT(module if SYNCHRONIZED in kernel.attrs else _SYNCHRONIZE(module))
     host = module[name]
     device = {gv: _plainly_named(f) for gv, f in module.functions.items() if gv.name_hint != name}

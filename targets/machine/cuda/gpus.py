@@ -14,7 +14,7 @@ Rules and code generators ask these descriptions, and have no number of a GPU's 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 __all__ = [
     "CAPABILITIES",
@@ -83,6 +83,8 @@ MATRIX_INSTRUCTIONS = {
     "float32": MatrixInstruction(16, 8, 8, 80),  # rounded to TF32
     "int8": MatrixInstruction(16, 8, 32, 80),  # with int8 or uint8, each operand by itself
     "uint8": MatrixInstruction(16, 8, 32, 80),
+    "float8_e4m3fn": MatrixInstruction(16, 8, 32, 89),  # with either of these floats, each operand by itself
+    "float8_e5m2": MatrixInstruction(16, 8, 32, 89),
 }
 """The widest shape of dense operands, by their type."""
 
@@ -161,7 +163,7 @@ class Gpu:
         clock_ghz: of these, at their highest regular clock.
         memory_gb_per_s: from and to memory, 10⁹ bytes.
         tensor_multiply_adds: of 16-bit floats, summed up in float32, that the tensor cores of one processor begin in a
-            cycle for `mma.sync`; half as many of TF32.
+            cycle for `mma.sync`; half as many of TF32, and twice as many of floats of 8 bits (Ada, Hopper, Blackwell).
         warpgroup_multiply_adds: the same for `wgmma`, twice as many of bytes; 0 where there is none.
         byte_multiply_adds: of bytes, summed up in int32, for `mma.sync`; 0 where `MATRIX_INSTRUCTIONS` has none.
         fetch_bytes_per_cycle: that reach one processor from the second cache. Between the 26 of V100 and the 47 of A100
@@ -207,6 +209,11 @@ class Gpu:
     def memory_bytes_per_cycle(self) -> float:
         """Bytes that all processors together read from memory in a cycle, or write to it."""
         return self.memory_gb_per_s / self.clock_ghz
+
+    @property
+    def for_float8(self) -> Gpu:
+        """The device with its rate of floats of 8 bits as that of bytes: some have fewer or more units for integers."""
+        return replace(self, byte_multiply_adds=2 * self.tensor_multiply_adds)
 
     def tensor_core_rate(self, element_bytes: int) -> float:
         """Returns the multiply-adds of operands of a size that one processor begins in a cycle, for `mma.sync`."""

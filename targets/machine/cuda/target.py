@@ -32,6 +32,10 @@ __all__ = ["CudaTarget", "parse_cuda_target"]
 _MIN_ARCHITECTURES = {"fp32": 0, "tf32": 80, "bf16": 80, "fp16": 70}
 
 
+_NEWEST_OF_TVM = 80
+"""The architecture that TVM is given for all newer ones: for these it writes floats of 8 bits as classes of a header,
+where bytes are enough. It makes no other difference."""
+
 _TENSOR_CORE_TYPES = {"tf32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 
 
@@ -177,6 +181,11 @@ class CudaTarget:
         """Whether tensor cores multiply bytes, by instructions that all architectures have."""
         return self.oldest >= MATRIX_INSTRUCTIONS["int8"].oldest
 
+    @property
+    def has_float8_products(self) -> bool:
+        """Whether tensor cores multiply floats of 8 bits, by instructions that all architectures have."""
+        return self.oldest >= MATRIX_INSTRUCTIONS["float8_e4m3fn"].oldest
+
     def channels_of_a_block(self, has_bytes: bool) -> int:
         """Channels that lie side by side in the layout for tensor cores: what a thread loads at once of the narrowest
         operands, for several types may meet in one network.
@@ -191,7 +200,7 @@ class CudaTarget:
         """Returns the same machine, as TVM's code generator wants it."""
         config = {
             "kind": "cuda",
-            "arch": f"sm_{self.oldest}",
+            "arch": f"sm_{min(self.oldest, _NEWEST_OF_TVM)}",
             "max_threads_per_block": self.threads_per_block,
             "max_shared_memory_per_block": self.max_shared_bytes,
             "thread_warp_size": self.threads_per_warp,

@@ -551,6 +551,41 @@ template <typename BYTE> struct emulator_byte_kind {
   static int value(unsigned bits, int i) { return (BYTE)(bits >> 8 * i); }
 };
 
+struct emulator_e4m3_kind {
+  static constexpr int in_register = 4;
+  static float value(unsigned bits, int i) { return emulator_float8_value(bits >> 8 * i & 0xff, false); }
+};
+struct emulator_e5m2_kind {
+  static constexpr int in_register = 4;
+  static float value(unsigned bits, int i) { return emulator_float8_value(bits >> 8 * i & 0xff, true); }
+};
+
+// cvt.rn.satfinite: the nearest number, ties to even codes; the largest one for what is larger.
+static inline unsigned emulator_float8_code(float value, bool is_e5m2) {
+  const unsigned largest = is_e5m2 ? 0x7b : 0x7e, sign = __float_as_uint(value) >> 24 & 0x80;
+  if (isnan(value)) return 0x7f;
+  const double size = fabs((double)value);
+  unsigned code = 0;
+  while (code < largest) {
+    const double distance = size - emulator_float8_value(code, is_e5m2), next = emulator_float8_value(code + 1, is_e5m2) - size;
+    if (distance < next || (distance == next && code % 2 == 0)) break;
+    ++code;
+  }
+  return sign | code;
+}
+static inline unsigned short emulator_e4m3_codes(float high, float low) {
+  return (unsigned short)(emulator_float8_code(high, false) << 8 | emulator_float8_code(low, false));
+}
+static inline unsigned short emulator_e5m2_codes(float high, float low) {
+  return (unsigned short)(emulator_float8_code(high, true) << 8 | emulator_float8_code(low, true));
+}
+static inline unsigned emulator_float8_to_fp16(unsigned short codes, bool is_e5m2) {
+  const float high = emulator_float8_value(codes >> 8, is_e5m2), low = emulator_float8_value(codes & 0xff, is_e5m2);
+  return (unsigned)emulator_half_bits(high) << 16 | emulator_half_bits(low);
+}
+static inline unsigned emulator_e4m3_to_fp16(unsigned short codes) { return emulator_float8_to_fp16(codes, false); }
+static inline unsigned emulator_e5m2_to_fp16(unsigned short codes) { return emulator_float8_to_fp16(codes, true); }
+
 // mma.m16n8kK: d = a b + c with sums in float32, or int32. Lanes hold rows lane / 4 and lane / 4 + 8 of a, column lane / 4 of b.
 template <typename A, typename B, typename SUM, int K>
 static inline void emulator_multiply(SUM (&d)[4], const unsigned *a, const unsigned *b, const SUM (&c)[4], int line) {

@@ -38,18 +38,23 @@ _INSTRUCTIONS = (
     (r"cvt\.rn\.f16x2\.f32%0,%1,%2;", "{0} = emulator_half_bits({2}) | (unsigned)emulator_half_bits({1}) << 16"),
     (r"cvt\.rn\.bf16x2\.f32%0,%1,%2;", "{0} = emulator_bfloat_bits({2}) | (unsigned)emulator_bfloat_bits({1}) << 16"),
     (r"cvt\.rna\.tf32\.f32%0,%1;", "{0} = emulator_to_tf32({1})"),
+    (r"cvt\.rn\.satfinite\.(e4m3|e5m2)x2\.f32%0,%1,%2;", r"{0} = emulator_\1_codes({1}, {2})"),
+    (r"cvt\.rn\.f16x2\.(e4m3|e5m2)x2%0,%1;", r"{0} = emulator_\1_to_fp16({1})"),
+    (r"cvt\.f32\.f16%0,%1;", "{0} = emulator_half_value({1})"),
 )
 _LOAD_MATRIX = re.compile(
     r"ldmatrix\.sync\.aligned\.m8n8\.x([124])(\.trans)?\.shared(?:::cta)?\.b16\{([^}]*)\},\[%(\d+)\];"
 )
 _MULTIPLY = re.compile(
     r"mma\.sync\.aligned\.m16n8k(\d+)\.row\.col\."
-    r"(?:f32\.(f16|bf16|tf32)\.(\2)\.f32|s32\.([su]8)\.([su]8)\.s32)"
+    r"(?:f32\.(f16|bf16|tf32)\.(\2)\.f32"
+    r"|s32\.([su]8)\.([su]8)\.s32|f32\.(e[45]m[23])\.(e[45]m[23])\.f32)"
     r"\{([^}]*)\},\{([^}]*)\},\{([^}]*)\},\{([^}]*)\};"
 )
 _MULTIPLY_WARPGROUP = re.compile(
-    r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)(?:k16\.f32\.(f16|bf16)\.\2|k32\.s32\.([su]8)\.([su]8))"
-    r"\{([^}]*)\},%(\d+),%(\d+),1(?:,1,1,([01]),([01]))?;"
+    r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)"
+    r"(?:k16\.f32\.(f16|bf16)\.\2|k32\.s32\.([su]8)\.([su]8)|k32\.f32\.(e[45]m[23])\.(e[45]m[23]))"
+    r"\{([^}]*)\},%(\d+),%(\d+),1((?:,[01])*);"
 )
 _KINDS = {
     "f16": "emulator_half_kind",
@@ -57,6 +62,8 @@ _KINDS = {
     "tf32": "emulator_tf32_kind",
     "s8": "emulator_byte_kind<int8_t>",
     "u8": "emulator_byte_kind<uint8_t>",
+    "e4m3": "emulator_e4m3_kind",
+    "e5m2": "emulator_e5m2_kind",
 }
 
 
@@ -91,8 +98,9 @@ def _call_of(statement: str) -> str:
         call = f"emulator_load_matrix<{found[1]}, {transposed}>(emulator_r, {address}, __LINE__)"
         return f"{{ unsigned emulator_r[4]; {call}; {stores} }}"
     if (found := _MULTIPLY.fullmatch(template)) is not None:
-        d, a, b, c = ([operands[int(number[1:])] for number in group.split(",")] for group in found.groups()[5:])
-        total, left, right = ("int", found[4], found[5]) if found[4] else ("float", found[2], found[3])
+        d, a, b, c = ([operands[int(number[1:])] for number in group.split(",")] for group in found.groups()[7:])
+        total = "int" if found[4] else "float"
+        left, right = filter(None, found.groups()[1:7])
         values = "; ".join(
             f"{kind} {name}[] = {{{', '.join(f'({kind})({element})' for element in elements)}}}"
             for kind, name, elements in (
@@ -105,18 +113,24 @@ def _call_of(statement: str) -> str:
         call = f"emulator_multiply<{_KINDS[left]}, {_KINDS[right]}, {total}, {found[1]}>"
         call += "(emulator_d, emulator_a, emulator_b, emulator_c, __LINE__)"
         return f"{{ {total} emulator_d[4]; {values}; {call}; {stores} }}"
-    if (found := _MULTIPLY_WARPGROUP.fullmatch(template)) is not None:
-        columns, half, left, right, registers, *descriptors, left_transposed, right_transposed = found.groups()
+    if (found := _MULTIPLY_WARPGROUP.fullmatch(template)) is not None and _has_options(found):
+        columns, half, *types, registers, left, right, options = found.groups()
         sums = ", ".join(f"&({operands[int(number[1:])]})" for number in registers.split(","))
-        by_depths = [str(transposed == "1").lower() for transposed in (left_transposed, right_transposed)]
-        matrices = [operands[int(number)] for number in descriptors]
-        kind = f"emulator_{half}" if half else f"emulator_{left}_{right}"
+        by_depths = [str(half is not None and option == "1").lower() for option in (options[5:6], options[7:8])]
+        matrices = [operands[int(number)] for number in (left, right)]
+        kind = "_".join(("emulator", *filter(None, (half, *types))))
         arguments = ", ".join((columns, *matrices, *by_depths, kind, "__LINE__"))
         return f"{{ void *emulator_d[] = {{{sums}}}; emulator_warpgroup_multiply(emulator_d, {arguments}); }}"
     for pattern, call in _INSTRUCTIONS:
         if (found := re.fullmatch(pattern, template)) is not None:
             return found.expand(call).format(*(f"({operand})" for operand in operands))
     return f'emulator_fail("the emulator does not know the assembly {template}")'
+
+
+def _has_options(product: re.Match[str]) -> bool:
+    """Whether a wgmma has the options of its types: floats have signs, 16-bit floats transpositions besides."""
+    _, half, _, _, float8, *_, options = product.groups()
+    return re.fullmatch(",1,1,[01],[01]" if half else ",1,1" if float8 else "", options) is not None
 
 
 def _closing(text: str, position: int) -> int:

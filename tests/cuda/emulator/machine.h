@@ -29,6 +29,17 @@ struct alignas(64) emulator_tensor_map {
   unsigned rank, element_bytes, swizzle;  // vectors of 16 bytes of a row: 1, 2, 4 or 8
 };
 
+// The value of a float of 8 bits, with 5 bits of exponent (E5M2) or 4 (E4M3, without infinities).
+static inline float emulator_float8_value(unsigned code, bool is_e5m2) {
+  const unsigned size = code & 0x7f, word = is_e5m2 ? size << 21 : size << 20;
+  float value;
+  __builtin_memcpy(&value, &word, 4);
+  value *= is_e5m2 ? 0x1p112f : 0x1p120f;  // biases of 15 and 7, not 127
+  if (is_e5m2 && size == 0x7c) value = __builtin_inff();
+  if (size > (is_e5m2 ? 0x7cu : 0x7eu)) value = __builtin_nanf("");
+  return code & 0x80 ? -value : value;
+}
+
 extern uint3 threadIdx, blockIdx;
 extern dim3 blockDim, gridDim;
 
@@ -63,7 +74,8 @@ void emulator_bulk_copy(const void *map, const int *coordinates, unsigned shared
 void emulator_fence_async();
 // wgmma of a warpgroup: `sums` are the thread's accumulators, of two columns of eight of two rows each; they are NaN (of bytes, -1)
 // until the thread has waited for the product's group. `left` and `right` are matrix descriptors, of operands of these types:
-enum emulator_kind { emulator_f16, emulator_bf16, emulator_s8_s8, emulator_u8_s8, emulator_s8_u8, emulator_u8_u8 };
+enum emulator_kind { emulator_f16, emulator_bf16, emulator_s8_s8, emulator_u8_s8, emulator_s8_u8, emulator_u8_u8,
+                     emulator_e4m3_e4m3, emulator_e5m2_e4m3, emulator_e4m3_e5m2, emulator_e5m2_e5m2 };
 void emulator_warpgroup_fence();
 void emulator_warpgroup_multiply(void *const *sums, unsigned columns, emulator_bits left, emulator_bits right, bool left_by_depths,
                                  bool right_by_depths, emulator_kind kind, int line);

@@ -416,10 +416,11 @@ void gather_matrix(uint64_t descriptor, bool by_depths, unsigned positions, uint
 }
 
 constexpr unsigned GROUPS = MAX_THREADS / WARPGROUP;
-float left_values[GROUPS][ROWS * DEPTHS], right_values[GROUPS][MAX_COLUMNS * DEPTHS];
+float left_values[GROUPS][2 * ROWS * DEPTHS], right_values[GROUPS][2 * MAX_COLUMNS * DEPTHS];
 int left_bytes[GROUPS][2 * ROWS * DEPTHS], right_bytes[GROUPS][2 * MAX_COLUMNS * DEPTHS];
 
-bool has_bytes(emulator_kind kind) { return kind >= emulator_s8_s8; }
+bool has_bytes(emulator_kind kind) { return kind >= emulator_s8_s8 && kind <= emulator_u8_u8; }
+bool has_float8(emulator_kind kind) { return kind > emulator_u8_u8; }
 
 float value_of(uint16_t bits, bool bfloat) {
   uint32_t sign = (bits & 0x8000u) << 16, exponent = bits >> 10 & 31, mantissa = bits & 0x3ffu, word;
@@ -450,15 +451,23 @@ void read_matrices() {
   gather_matrix(matrices.right, matrices.right_by_depths, matrices.columns, read + ROWS * DEPTHS, true);
   self.reads[self.read_count++] = {matrices, self.product_groups, read};
   const unsigned group = first / WARPGROUP, left = ROWS * DEPTHS;
-  if (!has_bytes(matrices.kind)) {
+  if (!has_bytes(matrices.kind) && !has_float8(matrices.kind)) {
     for (unsigned i = 0; i < elements; ++i)
       (i < left ? left_values[group][i] : right_values[group][i - left]) = value_of(read[i], matrices.kind == emulator_bf16);
     return;
   }
-  if (matrices.left_by_depths || matrices.right_by_depths) emulator_fail("wgmma of bytes reads operands along the depth alone");
+  if (matrices.left_by_depths || matrices.right_by_depths) emulator_fail("wgmma of 8 bits reads operands along the depth alone");
   const bool unsigned_left = matrices.kind == emulator_u8_s8 || matrices.kind == emulator_u8_u8;
   const bool unsigned_right = matrices.kind == emulator_s8_u8 || matrices.kind == emulator_u8_u8;
   const uint8_t *bytes = (const uint8_t *)read;
+  if (has_float8(matrices.kind)) {
+    const bool left_e5m2 = matrices.kind == emulator_e5m2_e4m3 || matrices.kind == emulator_e5m2_e5m2;
+    const bool right_e5m2 = matrices.kind == emulator_e4m3_e5m2 || matrices.kind == emulator_e5m2_e5m2;
+    for (unsigned i = 0; i < 2 * left; ++i) left_values[group][i] = emulator_float8_value(bytes[i], left_e5m2);
+    for (unsigned i = 0; i < 2 * (elements - left); ++i)
+      right_values[group][i] = emulator_float8_value(bytes[2 * left + i], right_e5m2);
+    return;
+  }
   for (unsigned i = 0; i < 2 * left; ++i) left_bytes[group][i] = unsigned_left ? bytes[i] : (int8_t)bytes[i];
   for (unsigned i = 0; i < 2 * (elements - left); ++i)
     right_bytes[group][i] = unsigned_right ? bytes[2 * left + i] : (int8_t)bytes[2 * left + i];
@@ -494,7 +503,9 @@ void add_products(void *const *sums) {
     } else {
       float sum;
       memcpy(&sum, &own->values[i], 4);
-      for (unsigned k = 0; k < DEPTHS; ++k) sum += left_values[group][row + k] * right_values[group][column + k];
+      const unsigned width = has_float8(self.matrices.kind) ? 2 : 1;
+      for (unsigned k = 0; k < width * DEPTHS; ++k)
+        sum += left_values[group][width * row + k] * right_values[group][width * column + k];
       memcpy(&own->values[i], &sum, 4);
     }
     memset(sums[i], 0xff, 4);

@@ -29,6 +29,7 @@ from nnefc.operators.math.elementwise import Clip, Elementwise, broadcast_shapes
 from nnefc.operators.math.matrix import MatMul
 from nnefc.operators.nn.block_quantization import BlockDequantization, in_blocks
 from nnefc.operators.nn.convolution import check_ranks
+from nnefc.operators.nn.float8_quantization import Float8Dequantization, Float8Quantization
 from nnefc.operators.nn.quantization import (
     RANGES,
     Dequantization,
@@ -40,6 +41,7 @@ from nnefc.operators.nn.quantization import (
     Requantization,
 )
 from nnefc.operators.tensor.shape import Reshape
+from nnefc.support.element_types import FLOAT8
 from nnefc.symbolic.unification import unify_dims
 
 __all__ = ["integer_product"]
@@ -173,9 +175,13 @@ def _quantize_linear(ctx: Context, node: Node) -> Value:
     if "int" in work:  # quotients of integers are reals all the same
         work = "float64"
     grid = _grid(node, x, scale)
+    saturate = bool(node.attributes.get("saturate", 1))
+    if dtype in FLOAT8 and saturate:
+        codes: Value = ctx.apply(Float8Quantization(**grid, work=work, dtype=dtype), x, scale, zero, dtype=dtype)
+        return codes
     if dtype not in RANGES:
         quotients = ctx.apply(Quotients(**grid, work=work), x, scale, zero)
-        return converted(ctx, quotients, dtype, bool(node.attributes.get("saturate", 1)))
+        return converted(ctx, quotients, dtype, saturate)
     made = ctx.apply(Quantization(**grid, work=work, dtype=dtype), x, scale, zero)
     return Value.empty(made.shape, dtype) if 0 in made.shape else replace(made, dtype=dtype)
 
@@ -185,10 +191,13 @@ def _quantize_linear(ctx: Context, node: Node) -> Value:
 def _dequantize_linear(ctx: Context, node: Node) -> Value:
     x, scale, zero = input_at(node, 0), input_at(node, 1), optional_input(node, 2)
     number = node.attributes.get("output_dtype") or 0
-    if dtype_of(x) not in (*RANGES, "int32"):
-        x = converted(ctx, x, "float32")
     dtype = element_type(node, number) if number else dtype_of(scale)
     grid = _grid(node, x, scale)
+    if dtype_of(x) in FLOAT8:
+        dequantized: Value = ctx.apply(Float8Dequantization(**grid, dtype=dtype, source=dtype_of(x)), x, scale, zero)
+        return dequantized
+    if dtype_of(x) not in (*RANGES, "int32"):
+        x = converted(ctx, x, "float32")
     made = _in_blocks(ctx, (x, scale, zero), grid) if dtype == "float32" else None
     return ctx.apply(Dequantization(**grid, dtype=dtype), x, scale, zero) if made is None else made
 

@@ -38,7 +38,7 @@ from nnefc.passes.graph.layout.rules.convolution import Sliding, integers, slidi
 from nnefc.passes.graph.layout.rules.deconvolution import interleave, phases_of, transposed_sizes
 from nnefc.passes.graph.rewriter import array_of, is_call, is_constant, shape_of
 from nnefc.passes.graph.rewriter import constant as to_constant
-from nnefc.support.element_types import BYTES
+from nnefc.support.element_types import BYTES, EIGHT_BITS, FLOAT8
 from nnefc.symbolic.dims import is_known
 
 __all__ = ["rules_for"]
@@ -100,7 +100,7 @@ def _filters(layouts: LayoutRewriter, call: relax.Call, types: Collection[str]) 
     """Returns the constant filters of a convolution that multiplies elements of one of `types`, or of bytes of two."""
     data, weights = call.args
     own = {str(data.ty.dtype), str(weights.ty.dtype)}
-    known = is_constant(weights) and own <= set(types) and (len(own) == 1 or own <= set(BYTES))
+    known = is_constant(weights) and own <= set(types) and (len(own) == 1 or own <= set(BYTES) or own <= set(FLOAT8))
     if not known or not all(isinstance(size, int) for size in layouts.row_major_shape(data)[1:2]):
         return None
     return array_of(weights)
@@ -123,7 +123,7 @@ class _Padded:
 
 def _padded(layouts: LayoutRewriter, data: relax.Expr, sliding: Sliding) -> _Padded:
     """Returns the data of a convolution without the padding that is computed before it, of bytes."""
-    if str(data.ty.dtype) not in BYTES or any((*sliding.before, *sliding.after)):
+    if str(data.ty.dtype) not in EIGHT_BITS or any((*sliding.before, *sliding.after)):
         return _Padded(data, sliding)
     inner = padding_of(layouts, data, len(sliding.strides))
     if inner is None or not is_known(*inner.before, *inner.after):

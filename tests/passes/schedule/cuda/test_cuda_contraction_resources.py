@@ -95,6 +95,23 @@ def test_registers_hold_the_largest_tile_of_bytes() -> None:
         assert usage.registers * 128 <= REGISTERS // 2
 
 
+@pytest.mark.slow
+def test_registers_hold_the_largest_tile_of_floats_of_8_bits() -> None:
+    """With a quantization to such floats, for all architectures that multiply them."""
+    target = replace(TARGET, architectures=(89, 90, 100))
+
+    def dense(a: relax.Expr, b: relax.Expr, scales: relax.Expr) -> relax.Expr:
+        sums = relax.BlockBuilder.current().emit_te(multiply_transposed, a, b, "float32")
+        return op.astype(op.nn.relu(op.multiply(sums, scales)), "float8_e4m3fn")
+
+    data, weights = (np.zeros((size, 768), "float8_e4m3fn") for size in (4096, 3072))
+    code = device_code(kernels(lowered(dense, [data], [weights, np.ones(3072, np.float32)]), target), target)
+    assert [launch.block for launch in code.launches] == [(128, 1, 1)]  # four warps of 64 by 64
+    for usage in compile_image(code.source, (89, 90, 100)).usage:
+        assert usage.stack_bytes == usage.spill_stores == usage.spill_loads == 0
+        assert usage.registers * 128 <= REGISTERS // 2
+
+
 @pytest.mark.parametrize("dtype", ["float16", pytest.param("bfloat16", marks=pytest.mark.slow)])
 def test_registers_hold_the_largest_tile_that_is_copied(dtype: str) -> None:
     def dense(a: object, b: object) -> object:

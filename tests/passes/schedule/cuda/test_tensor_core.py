@@ -20,6 +20,7 @@ from nnefc.targets.codegen.cuda.compiler import find_compiler
 
 ROUNDED = replace(TARGET, precision="tf32")
 OLD = replace(TARGET, architectures=(75, 90))
+ADA = replace(TARGET, architectures=(89, 90))
 
 
 def rounded(array: np.ndarray) -> np.ndarray:
@@ -121,6 +122,30 @@ def test_bytes_are_summed_up_exactly(types: tuple[str, ...], sizes: tuple[tuple[
 
     result, rules = execute(multiply, [a, b])
     assert np.array_equal(result, a.astype(np.int64) @ b.astype(np.int64).swapaxes(-1, -2))
+    assert rules == ["TensorCoreRule"]
+
+
+@pytest.mark.parametrize(
+    ("types", "sizes"),
+    [
+        (("float8_e4m3fn", "float8_e4m3fn"), ((70, 208), (72, 208))),
+        (("float8_e5m2", "float8_e4m3fn"), ((33, 1040), (40, 1040))),  # slices of the depth
+        (("float8_e4m3fn", "float8_e5m2"), ((2, 24, 48), (2, 40, 48))),
+    ],
+    ids=str,
+)
+@pytest.mark.sample(2)
+def test_floats_of_8_bits_are_summed_up_in_float32(types: tuple[str, ...], sizes: tuple[tuple[int, ...], ...]) -> None:
+    rng = np.random.default_rng(0)
+    a, b = (random(rng, shape, dtype) for shape, dtype in zip(sizes, types, strict=True))
+
+    def multiply(a: relax.Expr, b: relax.Expr) -> relax.Expr:
+        return relax.BlockBuilder.current().emit_te(multiply_transposed, a, b, "float32")
+
+    source = device_code(kernels(lowered(multiply, [a, b]), ADA), ADA).source
+    result, rules = execute(multiply, [a, b], target=ADA)
+    close(result, a.astype(np.float64) @ b.astype(np.float64).swapaxes(-1, -2), 1e-6)
+    assert "m16n8k32.row.col.f32" in source and "nnefc_from_" not in source
     assert rules == ["TensorCoreRule"]
 
 

@@ -22,6 +22,7 @@ from tvm.relax import op
 import nnefc
 from nnefc.loader import RunError
 from nnefc.passes.compute.fp16_matmul import multiply_transposed
+from nnefc.passes.graph.quantized.quantized_values import sum_type
 from nnefc.passes.schedule.cuda import tensor_core
 from nnefc.passes.schedule.cuda.tiling import AnyTile, Tiling, choose_tiling
 from nnefc.passes.schedule.cuda.warp_tiles import COPIED_TILES, BulkTile, WarpgroupTile, bulk_tiles, warpgroup_tiles
@@ -117,7 +118,7 @@ def test_tails_batches_and_epilogues(
 
 def multiply_bytes(a: relax.Expr, b: relax.Expr) -> relax.Expr:
     """The product of a matrix with the transpose of another, both along the depth."""
-    return relax.BlockBuilder.current().emit_te(multiply_transposed, a, b, "int32")
+    return relax.BlockBuilder.current().emit_te(multiply_transposed, a, b, sum_type(str(a.ty.dtype)))
 
 
 @pytest.mark.parametrize(
@@ -146,17 +147,56 @@ def test_bytes_are_summed_up_exactly(
     assert rules == ["TensorCoreRule"]
 
 
+@pytest.mark.parametrize(
+    ("tile", "types", "is_portable"),
+    [
+        ((64, 64, 3, 1, "bytes"), ("float8_e4m3fn", "float8_e5m2"), False),
+        ((64, 64, 3, 1, "bytes", "bulk"), ("float8_e5m2", "float8_e4m3fn"), False),
+        pytest.param((128, 96, 4, 2, "bytes"), ("float8_e4m3fn", "float8_e4m3fn"), False, marks=pytest.mark.slow),
+        pytest.param((128, 64, 3, 1, "bytes"), ("float8_e5m2", "float8_e4m3fn"), True, marks=pytest.mark.slow),
+    ],
+    ids=str,
+    indirect=["tile"],
+)
+def test_floats_of_8_bits_are_summed_up_in_float32(
+    tile: WarpgroupTile, types: tuple[str, str], is_portable: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if is_portable:
+        monkeypatch.setattr(emulate, "emulate", _emulate_portable)
+    rng = np.random.default_rng(2)
+    shapes = (tile.rows + 6, 336), (tile.columns + 8, 336)
+    a, b = (random(rng, shape, dtype) for shape, dtype in zip(shapes, types, strict=True))
+    result, rules = execute(multiply_bytes, [a, b], target=HOPPER)
+    wanted = a.astype(np.float64) @ b.astype(np.float64).T
+    assert np.abs(result - wanted).max() <= 2e-6 * np.abs(wanted).max()
+    assert rules == ["TensorCoreRule"]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("tile", [(128, 256, 4, 1, "bytes"), (256, 128, 4, 1, "bytes")], ids=str, indirect=True)
-def test_machine_code_of_bytes_has_the_products_and_spills_nothing(tile: WarpgroupTile) -> None:
-    given = [np.zeros((size, 1024), dtype) for size, dtype in ((512, "int8"), (768, "uint8"))]
+@pytest.mark.parametrize(
+    ("types", "instruction"),
+    [
+        (("int8", "uint8"), b"m16n8k32.row.col.s32.s8.u8.s32"),
+        (("float8_e4m3fn", "float8_e5m2"), b"m16n8k32.row.col.f32.e4m3.e5m2.f32"),
+    ],
+)
+@pytest.mark.parametrize(
+    "tile",
+    [(128, 256, 4, 1, "bytes"), (256, 128, 4, 1, "bytes"), (128, 64, 3, 1, "bytes", "bulk")],
+    ids=str,
+    indirect=True,
+)
+def test_machine_code_of_8_bits_has_the_products_and_spills_nothing(
+    tile: WarpgroupTile, types: tuple[str, str], instruction: bytes
+) -> None:
+    given = [np.zeros((size, 1024), dtype) for size, dtype in zip((512, 768), types, strict=True)]
     code = device_code(kernels(lowered(multiply_bytes, given), HOPPER), HOPPER)
     compiler = find_compiler()
     assembled, log = compiler.cubin(code.source, image_name(code.source, 90))
     assert assembled and "serialized" not in log
     (usage,) = compile_image(code.source, (90,), compiler).usage
     assert usage.stack_bytes == usage.spill_stores == usage.spill_loads == 0
-    assert b"mma.sync.aligned.m16n8k32.row.col.s32.s8.u8.s32" in compiler.ptx(code.source, 90)
+    assert b"mma.sync.aligned." + instruction in compiler.ptx(code.source, 90)
 
 
 @pytest.mark.parametrize("tile", [(128, 96, 4, 1), (64, 96, 3, 1, "bulk")], indirect=True)

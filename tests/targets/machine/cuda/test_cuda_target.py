@@ -55,7 +55,7 @@ def test_code_is_tuned_for_the_device_that_is_named_or_the_oldest_architectures(
 @pytest.mark.parametrize("number", CAPABILITIES)
 def test_every_architecture_has_a_target_of_tvms(number: int) -> None:
     target = parse_cuda_target(f"cuda -arch=sm_{number}")
-    assert target.to_tvm().attrs["arch"] == f"sm_{number}"
+    assert target.to_tvm().attrs["arch"] == f"sm_{min(number, 80)}"  # newer ones make no difference to TVM
     assert target.shared_bytes <= target.max_shared_bytes < 256 << 10
 
 

@@ -40,6 +40,17 @@ def test_tensor_cores_reach_the_peaks_of_bytes(name: str) -> None:
     assert cycles * gpu.tensor_core_rate(1) == pytest.approx(BYTE_PEAKS[name], rel=0.02)
 
 
+# 10¹² operations a second of floats of 8 bits that tensor cores sum up in float32, without sparsity.
+FLOAT8_PEAKS = {"l4": 242, "l40s": 733, "rtx4090": 330, "rtx5090": 419}
+
+
+@pytest.mark.parametrize("name", FLOAT8_PEAKS)
+def test_tensor_cores_reach_the_peaks_of_floats_of_8_bits(name: str) -> None:
+    gpu = BY_NAME[name].for_float8
+    cycles = 2 * gpu.processors * gpu.clock_ghz / 1000
+    assert cycles * gpu.tensor_core_rate(1) == pytest.approx(FLOAT8_PEAKS[name], rel=0.02)
+
+
 def test_devices_with_the_instructions_have_a_rate_for_bytes() -> None:
     oldest = MATRIX_INSTRUCTIONS["int8"].oldest
     assert all((gpu.byte_multiply_adds > 0) == (gpu.capability.number >= oldest) for gpu in GPUS)
