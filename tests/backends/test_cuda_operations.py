@@ -15,8 +15,9 @@ from nnefc.targets.codegen.cuda.compiler import COMPILER_VARIABLE
 
 TESTS = Path(__file__).parents[1]
 
+FAMILIES = "onnx/operators/test_operators_families.py"
 # Kinds of computations that differ most from each other.
-SAMPLE = ("onnx/operators/test_operators_families.py::test_a_family_of_operators_agrees_with_onnxruntime[reductions]",)
+SAMPLE = (f"{FAMILIES}::test_a_family_of_operators_agrees_with_onnxruntime[reductions-sample]",)
 
 
 def _swept(report: Path, *tests: str) -> dict[str, Any]:

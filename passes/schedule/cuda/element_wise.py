@@ -59,15 +59,18 @@ def bind_elements(sch: s_tir.Schedule, blocks: Sequence[SBlockRV], target: CudaT
     lanes = min(_lanes(step_of(sch, block), target) for block in blocks)
     if len(blocks) == 1:
         bind_flat(sch, sch.get_loops(blocks[0]) or [sch.add_unit_loop(blocks[0])], target, lanes)
-    else:
-        _keep_in_registers(sch, blocks)
-        bind_flat(sch, [sch.merge(*(fused(sch, sch.get_loops(block)) for block in blocks))], target, lanes)
+        return
+    _keep_in_registers(sch, blocks)
+    loops = [sch.split(fused(sch, sch.get_loops(block)), [None, lanes]) for block in blocks]
+    for _, lane in loops:  # a vector of each block: TVM takes an intermediate inside of a vector for one number
+        sch.vectorize(lane)
+    bind_flat(sch, [sch.merge(*(vector for vector, _ in loops))], target)
 
 
 def _keep_in_registers(sch: s_tir.Schedule, blocks: Sequence[SBlockRV]) -> None:
     """Makes results that only blocks of the same launch read registers of the thread that computes them."""
-    own = list(map(sch.get, blocks))
     for block in blocks:
+        own = list(map(sch.get, blocks))
         readers = list(map(sch.get, sch.get_consumers(block)))
         if readers and all(any(reader.same_as(each) for each in own) for reader in readers):
             with suppress(s_tir.ScheduleError):  # an output of the kernel

@@ -27,6 +27,15 @@ def scaled(x: te.Tensor) -> te.Tensor:
     return topi.add(topi.multiply(x, tirx.const(3, x.dtype)), tirx.const(1, x.dtype))
 
 
+def long_chain(x: te.Tensor) -> te.Tensor:
+    """x * 1.5^3 + 4.75, in steps that are worth more together than a thread computes twice; then its tanh."""
+    for _ in range(3):
+        x = topi.add(topi.multiply(x, tirx.const(1.5, "float32")), tirx.const(1, "float32"))
+    for _ in range(40):
+        x = topi.negative(topi.negative(x))
+    return topi.tanh(x)
+
+
 ELEMENT_WISE = [
     *(case("scaled", scaled, lambda x: x * x.dtype.type(3) + x.dtype.type(1), real(*shape)) for shape in SHAPES),
     *(case("copy", topi.identity, lambda x: x, real(4, 6, 16, dtype=dtype)) for dtype in DTYPES),
@@ -51,6 +60,10 @@ ELEMENT_WISE = [
         lambda x: topi.multiply(topi.tanh(x), topi.sigmoid(topi.tanh(x))),
         lambda x: np.tanh(x) / (1 + np.exp(-np.tanh(x))),
         real(3, 40),
+    ),
+    *(
+        case("a chain that is too long for one step", long_chain, lambda x: np.tanh(x * 1.5**3 + 4.75), real(*shape))
+        for shape in [(), (5, 7), (64, 4096)]
     ),
 ]
 
