@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import signal
 import socket
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -299,10 +300,13 @@ def test_parsers_that_are_given_up_or_die_are_replaced() -> None:
         process._process.kill()
         with pytest.raises(Refused, match="has ended"):
             await parsers.parse(b"J", text)
-        slow = b"[" + b"[]," * 2_000_000 + b"0]"
+        assert len((await parsers.parse(b"J", text))[1]) == 2
+        (process,) = parsers._idle
+        assert process._process is not None
+        process._process.send_signal(signal.SIGSTOP)  # as one that never answers
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.3):
-                await parsers.parse(b"J", slow)
+                await parsers.parse(b"J", text)
         assert not parsers._idle
         assert len((await parsers.parse(b"J", text))[1]) == 2
         parsers.close()

@@ -55,7 +55,7 @@ def test_it_computes_the_same(library: Path) -> None:
 def test_it_takes_a_third_of_the_room_without_the_trained_values(digits: Artifact, library: Path) -> None:
     trained = 4 * (16 * 9 + 16 + 32 * 16 * 9 + 32 + 512 * 10 + 10)
     assert trained <= digits.description.constant_bytes < trained + 128  # multiples of 64 bytes
-    assert library.stat().st_size - digits.description.constant_bytes < 15_000
+    assert library.stat().st_size - digits.description.constant_bytes < 16_000  # of AVX-512, the longest code
 
 
 @pytest.mark.slow
