@@ -37,18 +37,34 @@ from nnefc.support.diagnostics import CompileError
 
 TITLE = "nnefc compared with LiteRT, both from TFLite"
 
+CASES = (
+    "face_detection_short_range",
+    "face_landmark",
+    "iris_landmark",
+    "palm_detection_full",
+    "palm_detection_lite",
+    "hand_landmark_full",
+    "hand_landmark_lite",
+    "pose_detection",
+    "pose_landmark_full",
+    "selfie_segmentation",
+    "basic_pitch",
+    "DS-CNN, float32",
+    "DS-CNN, int8",
+    "MobileNet v1 0.25, float32",
+    "MobileNet v1 0.25, int8",
+    "ResNet-8, float32",
+    "ResNet-8, int8",
+    "Autoencoder, float32",
+    "Autoencoder, int8",
+)
+"""Networks of packages, then those of MLPerf Tiny with their type."""
+
 FILES: Mapping[str, str] = {
-    name: f"{name}.tflite"
-    for name in (
-        *("face_detection_short_range", "face_landmark", "iris_landmark"),  # words: allowed
-        *("palm_detection_full", "palm_detection_lite", "hand_landmark_full", "hand_landmark_lite"),
-        *("pose_detection", "pose_landmark_full", "selfie_segmentation"),
-    )
-} | {"basic_pitch": "nmp.tflite"}
+    name: {"basic_pitch": "nmp"}.get(name, name) + ".tflite" for name in CASES if ", " not in name
+}
 """Files that packages ship, by their names in the wheels."""
 
-_KINDS = ("float32", "int8")
-CASES = (*FILES, *(f"{name}, {kind}" for name in TINY for kind in _KINDS))
 ENGINES = ("nnefc", "litert")
 
 

@@ -122,7 +122,7 @@ WORDS = (
     Word("beside", "beside", "next to, compared with"),
     Word("nobody, whoever", "nobody|whoever|of which there are none", "no caller, the caller; empty"),
     Word("shared out", "shared out|shares? out|sharing out", "distributed, parallelized"),
-    Word("face", "face", "interface, signature", ("(?i)hugging[ _]?face",)),
+    Word("face", "face", "interface, signature", ("(?i)hugging[ _]?face", "face[_ ](?:detect|landmark)")),
     Word("two digits", "two digits", "high and low byte"),
     Word("own sizes", "own sizes", "canonical dimensions"),
     Word("announced rounds", "announced rounds", "trip counts, as hints"),
