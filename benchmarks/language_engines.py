@@ -286,9 +286,9 @@ def body(found: Sequence[tuple[Model, Sequence[Rate], Mapping[str, Engine]]]) ->
         " behind its version. It keeps what prompts have in common: those of the turns begin with"
         " different tokens. onnxruntime-genai runs a decoder in the form of its model builder with the options for"
         " speed: packed `MatMulNBits` with `accuracy_level` 4, embeddings shared with the last matrix, logits of the"
-        " last token alone, caches that are written where they are. Its operator has no blocks with a minimum of their"
-        " own as Q4_1 has (zero points are integers): there is no number of it for such a file. OpenVINO GenAI"
-        " replaces these minimums by the nearest multiples of the scale: hence its error with Q4_1. nnefc and"
+        " last token alone, caches that are written where they are. Zero points of its operator are integers, so that"
+        " it cannot have the weights of Q4_1, and is not measured with them. OpenVINO GenAI rounds the minimums of"
+        " Q4_1's blocks to multiples of the scale: hence its error with Q4_1. nnefc and"
         " onnxruntime-genai get prompts in parts of 512 tokens, OpenVINO GenAI whole ones.",
         "",
         *table(head, rows),

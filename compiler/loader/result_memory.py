@@ -1,6 +1,6 @@
 """Memory of a session's large results, which later runs use again.
 
-The kernel clears each page of new memory when it is written first, which can take longer than the network computes: a
+The operating system clears each page of new memory when it is written first, which can take longer than the network: a
 decoder whose caches are outputs gives as many bytes with each token as it reads. The memory of a result that is no
 longer in use is therefore kept for the next run.
 """
@@ -15,12 +15,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-__all__ = ["ResultMemory"]
+__all__ = ["LARGE", "ResultMemory"]
 
-_LARGE = 1 << 18
+LARGE = 1 << 18
 """Bytes of an array from which on it has a block of its own; the allocator keeps smaller ones by itself."""
 _HUGE = 1 << 22
-"""Bytes of a block from which on the kernel is asked for huge pages, as NumPy does."""
+"""Bytes of a block from which on huge pages are asked for, as NumPy does."""
 _STEPS = 8
 """Sizes of blocks between two powers of two: results that grow by a token a run fit into their blocks again."""
 
@@ -50,7 +50,7 @@ class ResultMemory:
     def empty(self, shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
         """Returns a row-major array whose elements have any values."""
         size = math.prod(shape) * dtype.itemsize
-        if size < _LARGE:
+        if size < LARGE:
             return np.empty(shape, dtype)
         size = _block_size(size)
         block = self._take(size) or _new_block(size)

@@ -18,7 +18,7 @@ from .gpu import DEFAULT_STREAM, GpuContext, Span, stream_handle
 from .gpu_arrays import check_apart, gpu_results, gpu_source, is_host, shape_of, trimmed_on_gpu
 from .interface import NO_AXIS, OK, InputStruct, OutputStruct, StateBytesStruct
 from .library import Library
-from .result_memory import ResultMemory
+from .result_memory import LARGE, ResultMemory
 from .strings import decoded
 from .tensors import LoadError, RunError, StateMemory, Tensor
 
@@ -78,9 +78,10 @@ class Session:
         self._selected: tuple[int, ...] | None = None
         self._gives_text = any(tensor.dtype == "string" for tensor in library.outputs)
         self._result_memory = ResultMemory()
-        if not self._is_dynamic:
-            self._result_memory.limit(sum(tensor.nbytes for tensor in self._outputs))
-        self._target_for = partial(target_for, empty=self._result_memory.empty)
+        sizes = [] if self._is_dynamic else [tensor.nbytes for tensor in self._outputs]
+        self._result_memory.limit(sum(sizes))
+        takes_blocks = self._is_dynamic or max(sizes, default=0) >= LARGE
+        self._target_for = partial(target_for, empty=self._result_memory.empty) if takes_blocks else target_for
 
     @property
     def is_open(self) -> bool:

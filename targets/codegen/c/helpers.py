@@ -19,12 +19,12 @@ PREFIX, UPPER_PREFIX = "nnefc__", "NNEFC__"
 LOAD_WORD = f"{PREFIX}load_word"
 """The function that loads four bytes, which need not be aligned, as an int32."""
 
-_LOAD_WORD = """\
-static inline int32_t nnefc__load_word(const void *address) {
-    int32_t word;
+_LOAD = """\
+static inline {type} {name}(const void *address) {{
+    {type} word;
     NNEFC__COPY(&word, address, sizeof word);
     return word;
-}
+}}
 """
 
 _BITS = """\
@@ -176,7 +176,7 @@ def _bits(name: str, to: str, of: str) -> str:
 
 
 HELPERS: dict[str, str] = {
-    LOAD_WORD: _LOAD_WORD,
+    LOAD_WORD: _LOAD.format(type="int32_t", name=LOAD_WORD),
     f"{PREFIX}bits_of_float": _bits("bits_of_float", "uint32_t", "float"),
     f"{PREFIX}float_of_bits": _bits("float_of_bits", "float", "uint32_t"),
     f"{PREFIX}bits_of_double": _bits("bits_of_double", "uint64_t", "double"),
@@ -194,6 +194,7 @@ HELPERS: dict[str, str] = {
     f"{PREFIX}saturated_sum": _SATURATED_SUM,
     f"{PREFIX}popcount": _POPCOUNT,
     f"{PREFIX}leading_zeros": _LEADING_ZEROS,
+    f"{PREFIX}load_long": _LOAD.format(type="uint64_t", name=f"{PREFIX}load_long"),
     **TEXT_HELPERS,
 }
 """The functions by their names, each after those that it calls."""

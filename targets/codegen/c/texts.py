@@ -63,14 +63,6 @@ static inline int32_t nnefc__text_matches(int64_t text, const void *machine, con
 }
 """
 
-_LOAD_LONG = """\
-static inline uint64_t nnefc__load_long(const void *address) {
-    uint64_t word;
-    NNEFC__COPY(&word, address, sizeof word);
-    return word;
-}
-"""
-
 _POSITION = """\
 /* The position of a string in a table of constants, or `missing`. The table is a mask of its number of slots, and slots
  * of a hash, the offset of a constant in words of 8 bytes, and its position from 1 on; then the constants. */
@@ -134,7 +126,6 @@ TEXT_HELPERS = {
     "nnefc__text_order": _ORDER,
     "nnefc__text_equal": _EQUAL,
     "nnefc__text_matches": _MATCHES,
-    "nnefc__load_long": _LOAD_LONG,
     "nnefc__text_position": _POSITION,
     "nnefc__text_concat": _CONCAT,
 }
