@@ -50,7 +50,6 @@ class Shown:
     """Description of another library's array by DLPack; `strides` are in elements, None for row-major."""
 
     address: int
-    device: int | None
     kind: str
     element_bytes: int
     shape: tuple[int, ...]
@@ -114,9 +113,8 @@ def shown_by_capsule(capsule: Any, value: Any) -> Shown:
     kind = {**{code: kind for kind, code in KINDS.items()}, BFLOAT: "bfloat"}.get(tensor.code, "?")
     shape = tuple(tensor.shape[axis] for axis in range(tensor.ndim))
     strides = tuple(tensor.strides[axis] for axis in range(tensor.ndim)) if tensor.strides else None
-    device = tensor.device_id if tensor.device_type == CUDA else None
     address = (tensor.data or 0) + tensor.byte_offset
-    return Shown(address, device, kind, tensor.bits * tensor.lanes // 8, shape, strides, read_only, (capsule, value))
+    return Shown(address, kind, tensor.bits * tensor.lanes // 8, shape, strides, read_only, (capsule, value))
 
 
 # What capsules show that others have taken over, by their addresses, until those are done with it.

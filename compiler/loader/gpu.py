@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_uint64, c_void_p
+from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -17,6 +17,8 @@ from .tensors import DTYPES, RunError, Tensor
 __all__ = ["DEFAULT_STREAM", "DeviceArray", "GpuContext", "Span", "stream_handle"]
 
 DEFAULT_STREAM = 1  # CUDA's number of the stream that programs use which name none
+_MEMORY_TYPE, _DEVICE_ORDINAL = 2, 9  # attributes of pointers
+_DEVICE_MEMORY = 2
 
 
 @dataclass(frozen=True)
@@ -46,10 +48,12 @@ class GpuContext:
             "cuMemFree_v2": [c_uint64],
             "cuMemcpyDtoH_v2": [c_void_p, c_uint64, c_size_t],
             "cuMemcpyHtoD_v2": [c_uint64, c_void_p, c_size_t],
+            "cuPointerGetAttributes": [c_uint, POINTER(c_int), POINTER(c_void_p), c_uint64],
             "cuStreamSynchronize": [c_void_p],
         }
         for name, arguments in signatures.items():
             getattr(self._driver, name).argtypes = arguments
+        self._peers: dict[int, GpuContext] = {}
         self._context = c_void_p()
         self._device = c_int()
         self._call("cuDeviceGet", byref(self._device), number)
@@ -68,6 +72,23 @@ class GpuContext:
         with self._current():
             self._call("cuMemFree_v2", address)
         self._call("cuDevicePrimaryCtxRelease_v2", self._device)
+
+    def peer(self, number: int) -> GpuContext:
+        """Returns the context of a GPU with a number, this one or another."""
+        if number == self.number:
+            return self
+        if number not in self._peers:
+            self._peers[number] = GpuContext(number)
+        return self._peers[number]
+
+    def number_of(self, address: int) -> int:
+        """Returns the number of the GPU that memory is on; this one's, if the driver does not know the address."""
+        kind, number = c_uint(), c_int()
+        attributes = (c_int * 2)(_MEMORY_TYPE, _DEVICE_ORDINAL)
+        values = (c_void_p * 2)(*(ctypes.addressof(value) for value in (kind, number)))
+        with self._current():
+            self._call("cuPointerGetAttributes", 2, attributes, values, address)
+        return number.value if kind.value == _DEVICE_MEMORY else self.number
 
     def synchronize(self, stream: int) -> None:
         """Wait for what a stream has to do."""

@@ -68,7 +68,10 @@ def shape_of(value: Any) -> tuple[int, ...]:
 
 
 def _device_span(gpu: GpuContext, role: str, tensor: Tensor, value: Any, stream: int | None) -> Span:
-    """Returns the span of an array on the GPU, which must match the model's type and shape."""
+    """Returns the span of an array on a GPU, which must match the model's type and shape.
+
+    Work on another GPU than the session's is waited for: it is on no stream of this one.
+    """
     try:
         show = _shown_by_dlpack if hasattr(value, "__dlpack_device__") else _shown_by_interface
         shown = show(value, stream, gpu)
@@ -89,8 +92,6 @@ def _device_span(gpu: GpuContext, role: str, tensor: Tensor, value: Any, stream:
     size = int(np.prod(tensor.shape, dtype=np.int64))
     if size > 0 and shown.strides is not None and not _is_dense(shown.shape, shown.strides):
         raise RunError(f'{role} "{tensor.name}" is not dense and row-major: pass a copy that is')
-    if shown.device not in (None, gpu.number):
-        raise RunError(f'{role} "{tensor.name}" is on GPU {shown.device}, but the session is on GPU {gpu.number}')
     if shown.read_only and role != "input":
         raise RunError(f'{role} "{tensor.name}" may not be written')
     return Span(shown.address, size * wanted.itemsize, False, shown.owner)
@@ -111,17 +112,25 @@ def _shown_by_interface(value: Any, stream: int | None, gpu: GpuContext) -> Show
     if interface.get("mask") is not None:
         raise RunError("arrays with a mask are not supported")
     dtype, (address, read_only) = np.dtype(interface["typestr"]), interface["data"]
+    home = gpu.peer(gpu.number_of(address) if address else gpu.number)
     producer = interface.get("stream")
-    if producer is not None and producer != stream:
-        gpu.synchronize(producer)
+    if home is not gpu or (producer is not None and producer != stream):
+        home.synchronize(DEFAULT_STREAM if producer is None else producer)
     strides = interface.get("strides")
     elements = None if strides is None else tuple(stride // dtype.itemsize for stride in strides)
     shape = tuple(interface["shape"])
-    return Shown(address or 0, None, dtype.kind, dtype.itemsize, shape, elements, bool(read_only), value)
+    return Shown(address or 0, dtype.kind, dtype.itemsize, shape, elements, bool(read_only), value)
 
 
-def _shown_by_dlpack(value: Any, stream: int | None, _: GpuContext) -> Shown:
-    return shown_by_capsule(value.__dlpack__(stream=DEFAULT_STREAM if stream is None else stream), value)
+def _shown_by_dlpack(value: Any, stream: int | None, gpu: GpuContext) -> Shown:
+    kind, number = value.__dlpack_device__()
+    home = gpu if kind == CUDA_MANAGED else gpu.peer(number)
+    shown = shown_by_capsule(
+        value.__dlpack__(stream=stream if stream is not None and home is gpu else DEFAULT_STREAM), value
+    )
+    if home is not gpu:
+        home.synchronize(DEFAULT_STREAM)
+    return shown
 
 
 def check_apart(

@@ -52,22 +52,22 @@ const int64_t *nnefc_engine_output_shape(const nnefc_engine *engine, uint32_t ou
 #endif
 
 #ifdef NNEFC_STATES
+/* Bytes of the states, and where they are copied to: offsets from the beginning of the states. */
+typedef struct nnefc_state_range {
+    uint64_t to, from, bytes;
+} nnefc_state_range;
+
 /* Copies so many bytes of the states, from an offset on, to the host's memory. */
 nnefc_status nnefc_engine_get_state(nnefc_engine *engine, uint64_t offset, void *data, uint64_t bytes, char *error);
 
 /* Copies them from there. */
 nnefc_status nnefc_engine_set_state(nnefc_engine *engine, uint64_t offset, const void *data, uint64_t bytes, char *error);
 
-/* Makes all states those of another engine of the same network, which no other thread uses meanwhile. */
+/* Makes all states those of another engine of the same network, maybe on another GPU, which no other thread uses meanwhile. */
 nnefc_status nnefc_engine_copy_states(nnefc_engine *engine, nnefc_engine *other, char *error);
 #endif
 
 #ifdef NNEFC_SEQUENCES
-/* Bytes of the states, and where they are copied to: offsets from the beginning of the states. */
-typedef struct nnefc_state_range {
-    uint64_t to, from, bytes;
-} nnefc_state_range;
-
 /* Copies ranges of the states of an engine, the same or another of the same network; none overlap. */
 nnefc_status nnefc_engine_copy_ranges(
     nnefc_engine *engine, nnefc_engine *other, const nnefc_state_range *ranges, uint64_t count, char *error);

@@ -51,7 +51,7 @@
  * libcuda.so.1, which nnefc_create opens. Workspace and states are in the GPU's memory; constants are copied there by the
  * first session on a GPU and shared by all sessions of the process. nnefc_create allocates all memory of the session, but
  * the driver may allocate when a run is captured as a graph, in the first runs with the same pointers. Each input and
- * output may be in the memory of the host or of the session's GPU: the driver knows where it is. A forked child cannot
+ * output may be in the memory of the host or of any GPU: the driver knows where it is. A forked child cannot
  * use its parent's GPU sessions: calls return NNEFC_NO_DEVICE there.
  *
  * Names. Every shared library exports the functions below; the two for GPUs only if it is for GPUs. A network compiled
@@ -415,7 +415,7 @@ NNEFC_API nnefc_status nnefc_get_state(nnefc_session *session, uint32_t state, v
  * as the length of a cache, may be made smaller: what came after it is forgotten. */
 NNEFC_API nnefc_status nnefc_set_state(nnefc_session *session, uint32_t state, const void *data);
 
-/* Makes all states those of another session of the same library (on the same GPU, if it is for one), which stays as it is.
+/* Makes all states those of another session of the same library, which stays as it is and may be on another GPU.
  * Returns NNEFC_BUSY if either is in a call. */
 NNEFC_API nnefc_status nnefc_copy_states(nnefc_session *session, nnefc_session *other);
 

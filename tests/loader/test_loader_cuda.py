@@ -222,9 +222,15 @@ def test_sessions_on_several_gpus(driver: FakeDriver) -> None:
         assert [session.device for session in (first, second, third)] == ["cuda:1", "cuda:1", "cuda:0"]
         for session in (first, second, third):
             check(*session(X), 1)
-        y = first(X, out="device")[0]
-        with pytest.raises(RunError, match='input "x" is on GPU 1, but the session is on GPU 0'):
-            third(y)
+        y, count = first(X, out="device")
+        z, _ = third(y)  # by its protocol
+        np.testing.assert_array_equal(z, -(-(X * WEIGHTS) * WEIGHTS))
+        with driver.context(1):
+            x, out = Shown(driver, X, stream=1), Shown(driver, np.zeros_like(X))
+            third(x, out=(out, count))
+            check(out.get(), count.numpy(), 3)
+            x.free()
+            out.free()
     with pytest.raises(LoadError, match="no device: device is 2, but there are 2 GPUs"):
         load(cuda_library(), device=2)
 

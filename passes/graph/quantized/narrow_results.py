@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import tvm
-from tvm import relax
+from tvm import relax, tirx
 from tvm.relax.utils import copy_with_new_vars
 
 from nnefc.ir.dataflow import bindings_of
@@ -85,7 +85,7 @@ class _Mover(Rewriter):
         """Returns the steps that a binding stands for, and what they are given; None where it is no such call."""
         if isinstance(call.op, tvm.ir.GlobalVar) and isinstance(self._mod[call.op], relax.Function):
             # equal groups are one function: its variables stand for other values in each call
-            group = copy_with_new_vars(self._mod[call.op])
+            group = _with_sizes_of_call(copy_with_new_vars(self._mod[call.op]), call.args)
             bindings = bindings_of(group)
             if all(is_call(binding.value, "call_tir") for binding in bindings):
                 return bindings, dict(zip(group.params, call.args, strict=True))
@@ -139,6 +139,23 @@ class _Mover(Rewriter):
     def _pattern(self, call: relax.Call) -> int:
         """Returns the fusion pattern of a kernel."""
         return int(self._mod[call.args[0]].attrs.get(FUSION, OpPattern.OPAQUE))
+
+
+def _with_sizes_of_call(group: relax.Function, args: Sequence[relax.Expr]) -> relax.Function:
+    """Returns a group with the caller's dimensions in place of its own: steps that move know those of both groups."""
+    pairs = [
+        pair
+        for param, arg in zip(group.params, args, strict=True)
+        for pair in zip(_sizes(param), _sizes(arg), strict=True)
+    ]
+    own = {size: value for size, value in pairs if isinstance(size, tirx.Var)}
+    return group.bind_symbolic_vars(own) if own else group
+
+
+def _sizes(expr: relax.Expr) -> Sequence[tirx.Expr]:
+    """Returns the dimensions that an operand shows: those of a tensor, or numbers given as a shape."""
+    shape = expr.ty.shape if isinstance(expr.ty, relax.TensorType) else expr.ty
+    return list(shape.values or ())
 
 
 def _bits(var: relax.Var) -> int:

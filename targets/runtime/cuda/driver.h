@@ -102,6 +102,8 @@ enum { /* of several enumerations and sets of flags */
     F(copy_in, cuMemcpyHtoDAsync_v2, (CUdeviceptr target, const void *source, size_t bytes, CUstream stream))             \
     F(copy_out, cuMemcpyDtoHAsync_v2, (void *target, CUdeviceptr source, size_t bytes, CUstream stream))                  \
     F(copy, cuMemcpyDtoDAsync_v2, (CUdeviceptr target, CUdeviceptr source, size_t bytes, CUstream stream))                \
+    F(copy_between, cuMemcpyPeerAsync,                                                                                    \
+      (CUdeviceptr target, CUcontext of_target, CUdeviceptr source, CUcontext of_source, size_t bytes, CUstream stream))  \
     F(fill_bytes, cuMemsetD8Async, (CUdeviceptr target, unsigned char value, size_t count, CUstream stream))              \
     F(fill_words, cuMemsetD32Async, (CUdeviceptr target, unsigned value, size_t count, CUstream stream))                  \
     F(stream_create, cuStreamCreate, (CUstream * stream, unsigned flags))                                                 \

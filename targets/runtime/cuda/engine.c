@@ -188,12 +188,11 @@ nnefc_status nnefc_engine_reset(nnefc_engine *engine, char *error) {
 }
 
 #ifdef NNEFC_STATES
-/* Waits for what the copy that was begun on the session's own stream does. */
+/* Waits for the copies that were begun on the session's own stream, the last one with a result. */
 static nnefc_status copied(nnefc_engine *engine, int result, char *error) {
-    nnefc_status status = nnefc_cuda_check(result, "copying a state", error);
-    if (status != NNEFC_OK) return status;
     engine->stream_is_busy = true;
-    return wait_for_stream(engine, error);
+    nnefc_status status = nnefc_cuda_check(result, "copying a state", error);
+    return status == NNEFC_OK ? wait_for_stream(engine, error) : status;
 }
 
 nnefc_status nnefc_engine_get_state(nnefc_engine *engine, uint64_t offset, void *data, uint64_t bytes, char *error) {
@@ -214,35 +213,35 @@ nnefc_status nnefc_engine_set_state(nnefc_engine *engine, uint64_t offset, const
     return leave(status, error);
 }
 
-nnefc_status nnefc_engine_copy_states(nnefc_engine *engine, nnefc_engine *other, char *error) {
-    if (engine->device != other->device)
-        return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "the sessions are on two GPUs: read the states and write them");
-    nnefc_status status = enter(engine, error);
+/* Copies parts of another session's states, which may be on another GPU. */
+static nnefc_status copy_parts(
+    nnefc_engine *engine, nnefc_engine *other, const nnefc_state_range *parts, uint64_t count, char *error) {
+    nnefc_status status = nnefc_cuda_synchronize(other, error);
+    if (status == NNEFC_OK) status = enter(engine, error);
     if (status != NNEFC_OK) return status;
     status = nnefc_cuda_settle(engine, error);
-    if (status == NNEFC_OK) status = nnefc_cuda_settle(other, error);
-    if (status == NNEFC_OK) {
-        size_t bytes = (size_t)description->state_bytes;
-        status = copied(engine, nnefc_cuda.copy(engine->state, other->state, bytes, engine->stream), error);
+    int result = CUDA_SUCCESS;
+    for (uint64_t i = 0; status == NNEFC_OK && result == CUDA_SUCCESS && i < count; i++) {
+        CUdeviceptr to = engine->state + parts[i].to, from = other->state + parts[i].from;
+        CUcontext here = engine->device->context, there = other->device->context;
+        size_t bytes = (size_t)parts[i].bytes;
+        result = here == there ? nnefc_cuda.copy(to, from, bytes, engine->stream)
+                               : nnefc_cuda.copy_between(to, here, from, there, bytes, engine->stream);
     }
+    if (status == NNEFC_OK) status = copied(engine, result, error);
     return leave(status, error);
+}
+
+nnefc_status nnefc_engine_copy_states(nnefc_engine *engine, nnefc_engine *other, char *error) {
+    const nnefc_state_range all = {0, 0, description->state_bytes};
+    return copy_parts(engine, other, &all, 1, error);
 }
 #endif
 
 #ifdef NNEFC_SEQUENCES
 nnefc_status nnefc_engine_copy_ranges(
     nnefc_engine *engine, nnefc_engine *other, const nnefc_state_range *ranges, uint64_t count, char *error) {
-    if (engine->device != other->device)
-        return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "the sessions are on two GPUs: read the states and write them");
-    nnefc_status status = enter(engine, error);
-    if (status != NNEFC_OK) return status;
-    status = nnefc_cuda_settle(engine, error);
-    if (status == NNEFC_OK) status = nnefc_cuda_settle(other, error);
-    int result = 0;
-    for (uint64_t i = 0; status == NNEFC_OK && result == 0 && i < count; i++)
-        result = nnefc_cuda.copy(engine->state + ranges[i].to, other->state + ranges[i].from, (size_t)ranges[i].bytes, engine->stream);
-    if (status == NNEFC_OK) status = copied(engine, result, error);
-    return leave(status, error);
+    return copy_parts(engine, other, ranges, count, error);
 }
 
 void nnefc_engine_measure_states(nnefc_engine *engine, nnefc_state_bytes *bytes) {

@@ -17,13 +17,22 @@
 typedef enum nnefc_cuda_home {
     NNEFC_CUDA_HERE,   /* in the GPU's memory, or of no bytes: it is used where it is */
     NNEFC_CUDA_ASKEW,  /* there, but not aligned for vectors: copied to or from the session's own memory */
+    NNEFC_CUDA_ON_PEER, /* in the memory of another GPU: copied before or after the run's kernels */
     NNEFC_CUDA_IN_HOST /* in the host's memory: copied by way of the session's pinned memory */
 } nnefc_cuda_home;
 
 typedef struct nnefc_cuda_location {
     nnefc_cuda_home home;
-    CUdeviceptr address; /* 0 for tensors in the host's memory: how they travel does not depend on where they are */
+    CUdeviceptr address; /* on the session's GPU; 0 elsewhere: how a tensor travels does not depend on where it is there */
+    CUdeviceptr on_peer; /* the address on another GPU */
+    CUcontext peer;      /* that GPU's */
 } nnefc_cuda_location;
+
+/* Another GPU that a session has copied from or to, whose primary context it holds. */
+typedef struct nnefc_cuda_peer {
+    CUdevice device;
+    CUcontext context;
+} nnefc_cuda_peer;
 
 /* A run as a graph, for tensors in certain locations, of certain sizes. */
 typedef struct nnefc_cuda_graph {
@@ -92,6 +101,8 @@ struct nnefc_engine {
     void **addresses;         /* where its kernels find them */
     nnefc_cuda_graph graphs[NNEFC_CUDA_GRAPHS];
     uint64_t runs;
+    nnefc_cuda_peer *peers;
+    uint32_t peer_count;
     bool stream_is_busy;   /* there may be work on the session's own stream */
     bool event_is_pending; /* `done` may lie ahead */
 #ifdef NNEFC_OPEN
@@ -187,6 +198,16 @@ nnefc_status nnefc_cuda_take_memory(nnefc_engine *engine, CUdeviceptr *memory, u
 
 /* Frees it; 0 does nothing. The GPU uses it no longer. */
 nnefc_status nnefc_cuda_free_memory(nnefc_engine *engine, CUdeviceptr memory, uint64_t bytes, nnefc_status status, char *error);
+
+/* The primary context of another GPU, which the session holds from then on. */
+nnefc_status nnefc_cuda_find_peer(nnefc_engine *engine, CUdevice device, CUcontext *context, char *error);
+
+/* Lets go of them all. */
+nnefc_status nnefc_cuda_release_peers(nnefc_engine *engine, nnefc_status status, char *error);
+
+/* Begin to copy the inputs that are on other GPUs, before a run; the outputs that shall be there, after it. */
+nnefc_status nnefc_cuda_copy_inputs_of_peers(nnefc_engine *engine, CUstream stream, char *error);
+nnefc_status nnefc_cuda_copy_outputs_to_peers(nnefc_engine *engine, CUstream stream, char *error);
 
 /* Puts a run on a stream, kernel by kernel or as a graph, for the tensors at engine->locations. */
 nnefc_status nnefc_cuda_start(nnefc_engine *engine, CUstream stream, char *error);

@@ -1,5 +1,5 @@
-/* Runs as graphs. A graph holds the addresses that it was made with. Tensors in the host's memory always travel through the
- * session's own, so that one graph serves all runs with them, and it is made at the first. Tensors in the GPU's memory
+/* Runs as graphs. A graph holds the addresses that it was made with. Tensors in the host's memory and on other GPUs always travel
+ * through the session's own, so that one graph serves all runs with them, and it is made at the first. Tensors in the GPU's memory
  * may be elsewhere in each run: a graph is made when the same locations are seen for the second time. A graph also holds
  * grids and sizes: where dimensions are open, it is made when the same sizes and locations are seen for the second time. */
 #include <string.h>
@@ -11,12 +11,6 @@ static bool same_locations(const nnefc_cuda_location *a, const nnefc_cuda_locati
     for (uint32_t i = 0; i < nnefc_cuda_tensor_count(); i++)
         if (a[i].home != b[i].home || a[i].address != b[i].address) return false;
     return true;
-}
-
-static bool may_change(const nnefc_cuda_location *locations) {
-    for (uint32_t i = 0; i < nnefc_cuda_tensor_count(); i++)
-        if (locations[i].address != 0) return true;
-    return false;
 }
 
 #ifdef NNEFC_OPEN
@@ -31,13 +25,15 @@ static bool fits(const nnefc_engine *engine, const nnefc_cuda_graph *graph) {
     return same_locations(graph->locations, engine->locations);
 }
 
-/* Whether runs as the present one may never come again. */
+/* Whether runs as the present one may never come again: with other sizes, or with tensors of the GPU's elsewhere. */
 static bool may_be_the_last(const nnefc_engine *engine) {
 #ifdef NNEFC_OPEN
     (void)engine;
     return true;
 #else
-    return may_change(engine->locations);
+    for (uint32_t i = 0; i < nnefc_cuda_tensor_count(); i++)
+        if (engine->locations[i].address != 0) return true;
+    return false;
 #endif
 }
 
@@ -92,11 +88,18 @@ static nnefc_status capture(nnefc_engine *engine, CUgraphExec *runnable, char *e
     return status;
 }
 
+/* Whether the run may go on when the call has ended: those with tensors of the host's alone are waited for. */
+static bool may_go_on(const nnefc_cuda_location *locations) {
+    for (uint32_t i = 0; i < nnefc_cuda_tensor_count(); i++)
+        if (locations[i].address != 0 || locations[i].on_peer != 0) return true;
+    return false;
+}
+
 /* Starts a graph, and marks the end of its run where others may need to know of it. */
 static nnefc_status launch(nnefc_engine *engine, nnefc_cuda_graph *graph, CUstream stream, char *error) {
     int result = nnefc_cuda.graph_launch(graph->runnable, stream);
     if (result != CUDA_SUCCESS) return nnefc_cuda_check(result, "starting a graph", error);
-    graph->is_marked = may_change(engine->locations); /* runs with tensors of the host's are waited for */
+    graph->is_marked = may_go_on(engine->locations);
     if (!graph->is_marked) return NNEFC_OK;
     if (graph->done == NULL) result = nnefc_cuda.event_create(&graph->done, CU_EVENT_DISABLE_TIMING);
     if (result == CUDA_SUCCESS) result = nnefc_cuda.event_record(graph->done, stream);
@@ -106,7 +109,8 @@ static nnefc_status launch(nnefc_engine *engine, nnefc_cuda_graph *graph, CUstre
     return nnefc_cuda_check(result, "marking the end of a graph", error);
 }
 
-nnefc_status nnefc_cuda_start(nnefc_engine *engine, CUstream stream, char *error) {
+/* Puts the kernels of a run, and its copies but those of other GPUs, on a stream. */
+static nnefc_status start(nnefc_engine *engine, CUstream stream, char *error) {
     if (!nnefc_cuda_this_module.capturable) return nnefc_cuda_put(engine, stream, error);
     nnefc_cuda_graph *graph = find(engine);
     bool is_known = graph != NULL, is_replaced = true;
@@ -119,6 +123,12 @@ nnefc_status nnefc_cuda_start(nnefc_engine *engine, CUstream stream, char *error
     graph->used = ++engine->runs;
     if (graph->runnable == NULL) return nnefc_cuda_put(engine, stream, error);
     return launch(engine, graph, stream, error);
+}
+
+nnefc_status nnefc_cuda_start(nnefc_engine *engine, CUstream stream, char *error) {
+    nnefc_status status = nnefc_cuda_copy_inputs_of_peers(engine, stream, error);
+    if (status == NNEFC_OK) status = start(engine, stream, error);
+    return status == NNEFC_OK ? nnefc_cuda_copy_outputs_to_peers(engine, stream, error) : status;
 }
 
 #ifdef NNEFC_OPEN

@@ -209,7 +209,7 @@ nnefc_status nnefc_cuda_empty(nnefc_engine *engine, nnefc_status status, char *e
         status = nnefc_cuda_also(status, nnefc_cuda.stream_destroy(engine->stream), "freeing a stream", error);
     if (engine->pinned != NULL)
         status = nnefc_cuda_also(status, nnefc_cuda.pinned_free(engine->pinned), "freeing pinned memory", error);
-    return status;
+    return nnefc_cuda_release_peers(engine, status, error);
 }
 
 void nnefc_cuda_free_host(nnefc_engine *engine) {
@@ -219,6 +219,7 @@ void nnefc_cuda_free_host(nnefc_engine *engine) {
     free(engine->parts);
     nnefc_sizes_free(&engine->sizes);
 #endif
+    free(engine->peers);
     free(engine->host_calls);
     free(engine->operands);
     free(engine->locations);

@@ -24,22 +24,23 @@ static bool is_on(const memory_kind *kind, const nnefc_cuda_device *device) {
     return kind->is_managed || (kind->type == CU_MEMORYTYPE_DEVICE && kind->device == device->device);
 }
 
-static nnefc_status locate(const nnefc_engine *engine, const nnefc_tensor *tensor, uint64_t bytes, const void *pointer,
-                           nnefc_cuda_location *location, char *error) {
-    *location = (nnefc_cuda_location){NNEFC_CUDA_HERE, 0};
+static nnefc_status locate(nnefc_engine *engine, uint64_t bytes, const void *pointer, nnefc_cuda_location *location, char *error) {
+    *location = (nnefc_cuda_location){NNEFC_CUDA_HERE, 0, 0, NULL};
     if (bytes == 0) return NNEFC_OK;
     memory_kind kind;
     nnefc_status status = nnefc_cuda_check(ask(pointer, &kind), "asking where a tensor is", error);
     if (status != NNEFC_OK) return status;
     if (is_on(&kind, engine->device)) {
         bool aligned = (uintptr_t)pointer % VECTOR_BYTES == 0;
-        *location = (nnefc_cuda_location){aligned ? NNEFC_CUDA_HERE : NNEFC_CUDA_ASKEW, (uintptr_t)pointer};
-        return NNEFC_OK;
+        location->home = aligned ? NNEFC_CUDA_HERE : NNEFC_CUDA_ASKEW;
+        location->address = (uintptr_t)pointer;
+    } else if (kind.type == CU_MEMORYTYPE_DEVICE) {
+        location->home = NNEFC_CUDA_ON_PEER;
+        location->on_peer = (uintptr_t)pointer;
+        return nnefc_cuda_find_peer(engine, kind.device, &location->peer, error);
+    } else {
+        location->home = NNEFC_CUDA_IN_HOST;
     }
-    if (kind.type == CU_MEMORYTYPE_DEVICE)
-        return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "\"%.200s\" is in the memory of GPU %d, but the session is on GPU %d",
-                          tensor->name, kind.device, engine->device->device);
-    *location = (nnefc_cuda_location){NNEFC_CUDA_IN_HOST, 0};
     return NNEFC_OK;
 }
 
@@ -48,16 +49,15 @@ nnefc_status nnefc_cuda_locate(nnefc_engine *engine, const void *const *inputs, 
     const nnefc_cuda_tensor *own = engine->tensors;
     nnefc_status status = NNEFC_OK;
     for (uint32_t i = 0; i < description->input_count && status == NNEFC_OK; i++)
-        status = locate(engine, &description->inputs[i], own++->bytes, inputs[i], location++, error);
+        status = locate(engine, own++->bytes, inputs[i], location++, error);
     for (uint32_t i = 0; i < description->output_count && status == NNEFC_OK; i++)
-        status = locate(engine, &description->outputs[i], own++->bytes, outputs[i], location++, error);
+        status = locate(engine, own++->bytes, outputs[i], location++, error);
     return status;
 }
 
 nnefc_status nnefc_cuda_locate_output(nnefc_engine *engine, uint32_t output, const void *pointer, char *error) {
     uint32_t index = description->input_count + output;
-    return locate(engine, &description->outputs[output], engine->tensors[index].bytes, pointer, &engine->locations[index],
-                  error);
+    return locate(engine, engine->tensors[index].bytes, pointer, &engine->locations[index], error);
 }
 
 nnefc_status nnefc_cuda_check_location(const nnefc_engine *engine, void *memory, const char *what, char *error) {

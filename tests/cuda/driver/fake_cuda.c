@@ -110,6 +110,7 @@ typedef struct operation {
     emulated *kernel;
     char name[96];
     unsigned grid[3], block[3], shared, count;
+    int device;
     unsigned *sizes;
     unsigned char *values; /* of the arguments, VALUE bytes apart */
     void (*function)(void *);
@@ -261,6 +262,8 @@ static int check_arguments(const operation *op) {
         const object *found = find(pointer, 1);
         if (found != NULL && found->is_ahead)
             return complain(LAUNCH_FAILED, "%s: argument %u is not allocated yet: it is on another stream", op->name, i);
+        if (found != NULL && found->kind == MEMORY && found->device != op->device)
+            return complain(LAUNCH_FAILED, "%s: argument %u is in the memory of another GPU", op->name, i);
         if ((uintptr_t)pointer >> 32 == 0 || found != NULL) continue; /* none, or a number: memory is above */
         return complain(LAUNCH_FAILED, "%s: argument %u is no address of live memory", op->name, i);
     }
@@ -747,8 +750,30 @@ EXPORT int cuMemcpyDtoHAsync_v2(void *target, address source, size_t bytes, obje
 EXPORT int cuMemcpyDtoDAsync_v2(address target, address source, size_t bytes, object *handle) {
     CALL("cuMemcpyDtoDAsync_v2", " %zu", bytes);
     NEEDS_STREAM("cuMemcpyDtoDAsync_v2");
-    if (find((void *)(uintptr_t)target, bytes) == NULL || find((void *)(uintptr_t)source, bytes) == NULL)
-        FAIL(INVALID_VALUE, "cuMemcpyDtoDAsync_v2: beyond memory");
+    const object *to = find((void *)(uintptr_t)target, bytes), *from = find((void *)(uintptr_t)source, bytes);
+    if (to == NULL || from == NULL) FAIL(INVALID_VALUE, "cuMemcpyDtoDAsync_v2: beyond memory");
+    if (to->device != context->device || from->device != context->device)
+        FAIL(INVALID_VALUE, "cuMemcpyDtoDAsync_v2: memory of another GPU");
+    operation *op = put(stream, COPY);
+    op->target = (void *)(uintptr_t)target;
+    op->source = (void *)(uintptr_t)source;
+    op->bytes = bytes;
+    return leave(OK);
+}
+
+/* Memory that begins at an address, in the memory of a context's GPU. */
+static bool is_in(address start, size_t bytes, const object *context) {
+    const object *found = find((void *)(uintptr_t)start, bytes);
+    return found != NULL && found->kind == MEMORY && found->context == context;
+}
+
+EXPORT int cuMemcpyPeerAsync(address target, object *of_target, address source, object *of_source, size_t bytes, object *handle) {
+    CALL("cuMemcpyPeerAsync", " %zu", bytes);
+    NEEDS_STREAM("cuMemcpyPeerAsync");
+    if (!is_live(of_target, CONTEXT) || !is_live(of_source, CONTEXT)) FAIL(INVALID_CONTEXT, "cuMemcpyPeerAsync: no context");
+    if (!is_in(target, bytes, of_target) || !is_in(source, bytes, of_source))
+        FAIL(INVALID_VALUE, "cuMemcpyPeerAsync: memory of another context, or beyond it");
+    if (stream->capture != NULL) FAIL(CAPTURE_UNSUPPORTED, "cuMemcpyPeerAsync: in a capture, which the runtime leaves out");
     operation *op = put(stream, COPY);
     op->target = (void *)(uintptr_t)target;
     op->source = (void *)(uintptr_t)source;
@@ -977,6 +1002,7 @@ EXPORT int cuLaunchKernel(object *function, unsigned grid_x, unsigned grid_y, un
     memcpy(op->grid, grid, sizeof grid);
     memcpy(op->block, block, sizeof block);
     op->shared = shared;
+    op->device = context->device;
     op->count = function->parameters[0];
     op->sizes = duplicate(function->parameters + 1, sizeof *op->sizes * op->count);
     op->values = values_of(op->count);

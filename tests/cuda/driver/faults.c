@@ -29,6 +29,7 @@ static struct {
     int (*depth)(void);
     int (*init)(unsigned), (*retain)(void **, int), (*push)(void *), (*pop)(void **), (*release)(int);
     int (*allocate)(unsigned long long *, size_t), (*free)(unsigned long long);
+    void (*machine)(int devices, int major, int minor, int version);
 } fake;
 
 static unsigned failing;
@@ -36,7 +37,7 @@ static int with;
 static unsigned failures;
 static float x[COUNT], y[COUNT];
 static int64_t count;
-static unsigned long long device_x, device_y, device_count;
+static unsigned long long device_x, device_y, device_count, peer_x, peer_y; /* the last two on another GPU */
 
 static void find(void *library, const char *name, void *function) {
     *(void **)function = dlsym(library, name);
@@ -53,6 +54,7 @@ static void open_driver(void) {
     find(library, "cuDevicePrimaryCtxRetain", &fake.retain), find(library, "cuCtxPushCurrent_v2", &fake.push);
     find(library, "cuCtxPopCurrent_v2", &fake.pop), find(library, "cuDevicePrimaryCtxRelease_v2", &fake.release);
     find(library, "cuMemAlloc_v2", &fake.allocate), find(library, "cuMemFree_v2", &fake.free);
+    find(library, "fake_machine", &fake.machine);
 }
 
 /* Whether the failure has come up. */
@@ -89,6 +91,12 @@ static nnefc_status enqueue(nnefc_session *session, void *stream) {
     return nnefc_enqueue(session, inputs, outputs, stream);
 }
 
+static nnefc_status run_with_peer(nnefc_session *session) {
+    const void *inputs[] = {(void *)(uintptr_t)peer_x};
+    void *outputs[] = {(void *)(uintptr_t)peer_y, &count};
+    return nnefc_run(session, inputs, outputs);
+}
+
 /* A session that failed once works as before. */
 static void works(nnefc_session *session) {
     CHECK(nnefc_reset(session) == NNEFC_OK && nnefc_last_error(session)[0] == '\0');
@@ -104,6 +112,7 @@ static bool live(void) {
     }
     for (int i = 0; i < 2; i++)
         if (!succeeds(run(session), session)) works(session);
+    if (!succeeds(run_with_peer(session), session)) works(session);
     for (int i = 0; i < 3; i++)
         if (!succeeds(enqueue(session, i == 1 ? (void *)1 : NULL), session)) works(session);
     if (!succeeds(nnefc_synchronize(session), session)) works(session);
@@ -143,10 +152,13 @@ static void in_turn(int result, bool with_other) {
 }
 
 int main(void) {
-    void *context;
+    void *context, *peer;
     open_driver();
+    fake.machine(2, 9, 0, 13000);
     for (int i = 0; i < COUNT; i++) x[i] = (float)i + 1;
-    CHECK(fake.init(0) == 0 && fake.retain(&context, 0) == 0 && fake.push(context) == 0);
+    CHECK(fake.init(0) == 0 && fake.retain(&peer, 1) == 0 && fake.push(peer) == 0);
+    CHECK(fake.allocate(&peer_x, sizeof x) == 0 && fake.allocate(&peer_y, sizeof y) == 0 && fake.pop(&peer) == 0);
+    CHECK(fake.retain(&context, 0) == 0 && fake.push(context) == 0);
     CHECK(fake.allocate(&device_x, sizeof x) == 0 && fake.allocate(&device_y, sizeof y) == 0);
     CHECK(fake.allocate(&device_count, sizeof count) == 0);
     static const int results[] = {OUT_OF_MEMORY, ILLEGAL_ADDRESS, UNKNOWN};
@@ -155,7 +167,7 @@ int main(void) {
         in_turn(results[i], true);
     }
     CHECK(fake.free(device_x) == 0 && fake.free(device_y) == 0 && fake.free(device_count) == 0);
-    CHECK(fake.pop(&context) == 0 && fake.release(0) == 0);
+    CHECK(fake.pop(&context) == 0 && fake.release(0) == 0 && fake.release(1) == 0); /* and what is in them */
     CHECK(fake.objects()[0] == '\0');
     printf("%u\n", failures);
     return 0;

@@ -447,20 +447,70 @@ def test_a_run_that_fails_later_is_the_answer_of_the_next_call(driver: FakeDrive
     assert network.dll.nnefc_destroy(session) == OK
 
 
-def test_wrong_positions_are_refused(driver: FakeDriver, network: Network) -> None:
-    driver.machine(devices=2)
+def test_positions_of_the_host_are_refused_on_streams(driver: FakeDriver, network: Network) -> None:
     session = network.session()
     host = (network.x.ctypes.data, network.y.ctypes.data, network.count.ctypes.data)
     assert network.enqueue(session, *host) == BAD_ARGUMENT
     assert network.error(session) == "input \"x\" is in the host's memory: nnefc_enqueue takes the GPU's"
-    with driver.context(1):
-        other = driver.put(network.x)
-        assert network.run(session, other, *host[1:]) == BAD_ARGUMENT
-        assert network.error(session) == '"x" is in the memory of GPU 1, but the session is on GPU 0'
-        driver.free(other)
     assert network.run(session) == OK
     network.check(1)
     assert network.dll.nnefc_destroy(session) == OK
+
+
+def test_tensors_on_another_gpu_are_copied_around_one_graph(driver: FakeDriver, network: Network) -> None:
+    driver.machine(devices=2)
+    session = network.session()
+    with driver.context(1):
+        for run in range(3):
+            tensors = OnDevice(driver, network, offset=8 * run)
+            driver.clear()
+            assert network.run(session, *tensors.positions) == OK
+            assert ("cuStreamBeginCapture_v2" in driver.names) == (run == 0)
+            between, graph = "cuMemcpyPeerAsync", "cuGraphLaunch"
+            assert [n for n in driver.names if n in (between, graph)] == [between, graph, between, between]
+            assert ("cuDevicePrimaryCtxRetain" in driver.names) == (run == 0)
+            tensors.check(run + 1)
+            tensors.free()
+        y, count = driver.put(np.zeros_like(network.y)), network.count.ctypes.data
+        assert network.run(session, network.x.ctypes.data, y, count) == OK  # of all memories, each in its own
+        network.y[:] = driver.get(y, np.float32, 1024)
+        network.check(4)
+        driver.free(y)
+    assert network.dll.nnefc_destroy(session) == OK
+
+
+def test_runs_on_a_stream_bring_results_to_another_gpu(driver: FakeDriver, network: Network) -> None:
+    driver.machine(devices=2)
+    session = network.session()
+    with driver.context(1):
+        tensors = OnDevice(driver, network)
+        with driver.context(0):
+            stream = driver.stream()
+            for _ in range(2):
+                assert network.enqueue(session, *tensors.positions, stream) == OK
+            assert "cuStreamSynchronize" not in driver.names[driver.names.index("cuMemcpyPeerAsync") :]
+            assert driver.dll.cuStreamSynchronize(stream) == 0
+            driver.dll.cuStreamDestroy_v2(stream)
+        tensors.check(2)
+        tensors.free()
+    assert network.dll.nnefc_destroy(session) == OK
+
+
+def test_states_are_copied_from_a_session_on_another_gpu(driver: FakeDriver, network: Network) -> None:
+    driver.machine(devices=2)
+    network.dll.nnefc_copy_states.argtypes = [c_void_p, c_void_p]
+    first, second = network.session(device=1), network.session()
+    with driver.context(1):
+        tensors = OnDevice(driver, network)
+        assert network.enqueue(first, *tensors.positions) == OK
+        driver.clear()
+        assert network.dll.nnefc_copy_states(second, first) == OK
+        assert driver.names == ["cuEventSynchronize", "cuMemcpyPeerAsync", "cuStreamSynchronize"]
+        tensors.free()
+    assert network.run(second) == OK
+    network.check(2)
+    for session in (first, second):
+        assert network.dll.nnefc_destroy(session) == OK
 
 
 def test_a_stream_that_is_captured_is_refused(driver: FakeDriver, network: Network) -> None:
