@@ -1,9 +1,9 @@
 """Models of llama's architecture with random weights, as files of GGUF: of any size, in one format of blocks.
 
-Matrices are random bytes with one small scale, so that a file of a gigabyte is written in seconds. Speeds are those of
-trained values: no engine looks at what the numbers are. `Q4_K_M` is a mixture: llama.cpp's quantizer stores embeddings,
-and of half of the layers the values' and the last matrices, in Q6_K, and all others in Q4_K. Trained weights can be
-written in another format, too.
+Integers of matrices are random bytes and scales random numbers of the sizes that a quantizer makes, so that a file of a
+gigabyte is written in seconds. Speeds are those of trained values: no engine looks at what the numbers are. `Q4_K_M` is
+a mixture: llama.cpp's quantizer stores embeddings, and of half of the layers the values' and the last matrices, in
+Q6_K, and all others in Q4_K. Trained weights can be written in another format, too.
 """
 
 from __future__ import annotations
@@ -50,15 +50,20 @@ _Field = tuple[str, str] | tuple[str, str, int]
 
 @dataclass(frozen=True)
 class _Block:
-    """A format: elements of a block, its fields, and those that are constant; all others are random."""
+    """A format: elements of a block, its fields, and the means of those that are float16; all others are random bytes.
+
+    Attributes:
+        signed: whether scales have either sign, as where a block's largest element gets the code of largest magnitude.
+    """
 
     elements: int
     fields: Sequence[_Field]
-    constants: Mapping[str, float]
+    means: Mapping[str, float]
+    signed: bool = False
 
 
 _BLOCKS = {
-    "Q4_0": _Block(32, [("scale", "<f2"), ("quants", "u1", 16)], {"scale": 2.0**-8}),
+    "Q4_0": _Block(32, [("scale", "<f2"), ("quants", "u1", 16)], {"scale": 2.0**-8}, signed=True),
     "Q4_1": _Block(
         32, [("scale", "<f2"), ("min", "<f2"), ("quants", "u1", 16)], {"scale": 2.0**-8, "min": -7.5 * 2.0**-8}
     ),
@@ -73,6 +78,7 @@ _BLOCKS = {
     ),
 }
 _MAX_SCALE = 16  # of signed scales of blocks in blocks
+_DEVIATION = 0.2  # standard deviation of the largest of 32 normal numbers, over its mean
 
 
 def write_llama(path: Path, sizes: LlamaSizes, kind: str) -> None:
@@ -165,9 +171,11 @@ def _matrix(random: np.random.Generator, shape: Sequence[int], block: _Block) ->
     """Rows of blocks, as bytes."""
     rows, columns = shape
     blocks = np.empty((rows, columns // block.elements), np.dtype(list(block.fields)))
-    for name, value in block.constants.items():
-        blocks[name] = value
-    for name in [field[0] for field in block.fields if field[0] not in block.constants]:
+    deviation = random.normal(1, _DEVIATION, blocks.shape)  # of a scale and the minimum that belongs to it
+    deviation *= random.choice([-1, 1], blocks.shape) if block.signed else 1
+    for name, mean in block.means.items():
+        blocks[name] = mean * deviation
+    for name in [field[0] for field in block.fields if field[0] not in block.means]:
         signed = blocks[name].dtype == np.int8
         least, end = (-_MAX_SCALE, _MAX_SCALE) if signed else (0, 256)
         blocks[name] = random.integers(least, end, blocks[name].shape, blocks[name].dtype)

@@ -25,7 +25,7 @@ from nnefc.passes.plan.memory import MemoryPlan
 from nnefc.passes.plan.program import Buffer, Program
 from nnefc.support.diagnostics import CompileError
 from nnefc.support.distribution import COMPILERS, installed_version, versions_of
-from nnefc.support.mapped_files import LARGE, is_mapped, release_pages
+from nnefc.support.mapped_files import aligned_copy, is_mapped
 from nnefc.support.output_files import temporary_folder, write_error, write_together
 from nnefc.symbolic.dims import Dimension, bounds, is_known, ranges, widest
 from nnefc.symbolic.formulas import factor_of
@@ -535,12 +535,7 @@ def _constants(network: Network, lowered: Lowered, size: int) -> Constants | Non
 
 def _kept(array: np.ndarray) -> np.ndarray:
     """An array that stays as it is when the files that the network was read from are written again."""
-    if not is_mapped(array):
-        return array
-    made = array.copy()
-    if made.nbytes >= LARGE:
-        release_pages()
-    return made
+    return aligned_copy(array) if is_mapped(array) else array
 
 
 def _described(

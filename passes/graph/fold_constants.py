@@ -24,7 +24,7 @@ from nnefc.passes.graph.fusion.fusion_patterns import FUSION, OpPattern
 from nnefc.passes.graph.generated_constants import values_not_stored
 from nnefc.passes.graph.rewriter import Rewriter, array_of, is_call, is_constant, operands, shape_of
 from nnefc.passes.graph.stored_weights import stored_weights
-from nnefc.support.mapped_files import release_pages
+from nnefc.support.mapped_files import kept, release_pages
 from nnefc.symbolic.dims import mentions_dynamic_dim
 
 __all__ = ["fold_constants"]
@@ -54,8 +54,8 @@ def fold_constants(
         return mod
     values: dict[relax.Var, GenericConst] = {}
     for parts, results in _batches(bindings, wanted):
-        computed = evaluate(parts, results, kernels)
-        values |= {var: relax.const(value) for var, value in zip(results, computed, strict=True)}
+        for var, value in zip(results, evaluate(parts, results, kernels), strict=True):
+            values[var] = relax.const(kept(value))
         release_pages()
     return relax.transform.DeadCodeElimination()(_Folder(mod, values).transform())
 

@@ -18,7 +18,7 @@ from nnefc.ir.dataflow import bindings_of, variables_read
 from nnefc.ir.kernel_calls import te_kernel
 from nnefc.passes.graph.debug_locations import NamingBuilder, debug_locations
 from nnefc.support.internal_errors import working_on
-from nnefc.support.mapped_files import ALIGNMENT, LARGE, VIEWED, release_pages
+from nnefc.support.mapped_files import ALIGNMENT, LARGE, VIEWED, empty_array, kept, release_pages, tensor_of
 from nnefc.symbolic.dims import dimensions
 
 __all__ = ["Rewriter", "array_of", "constant", "is_call", "is_constant", "operands", "shape_of", "with_operands"]
@@ -58,18 +58,19 @@ def constant(value: np.ndarray, dtype: str | None = None) -> GenericConst:
         return _copied(value, dtype)
     if value.dtype.kind not in "biuf" or str(value.dtype) in VIEWED:  # types that NumPy's DLPack does not know
         return relax.const(tvm.runtime.tensor(np.ascontiguousarray(value).reshape(value.shape)))
-    if value.flags.c_contiguous and value.flags.writeable and value.ctypes.data % ALIGNMENT == 0:
-        return relax.const(tvm.runtime.from_dlpack(value))
+    if value.flags.c_contiguous and value.ctypes.data % ALIGNMENT == 0:
+        return relax.const(kept(tvm.runtime.from_dlpack(value)) if value.flags.writeable else tensor_of(value))
     return _copied(value, str(value.dtype))
 
 
 def _copied(value: np.ndarray, dtype: str) -> GenericConst:
     """Returns a constant of an element type that NumPy's DLPack knows, whatever the order of `value` in memory."""
-    tensor = tvm.runtime.empty(value.shape, dtype)
-    np.copyto(np.from_dlpack(tensor), value)
+    made = empty_array(value.shape, dtype)
+    np.copyto(made, value)
+    made.flags.writeable = False
     if value.nbytes >= LARGE:
         release_pages()
-    return relax.const(tensor)
+    return relax.const(tensor_of(made))
 
 
 def shape_of(expr: relax.Expr) -> tuple[Any, ...]:

@@ -58,7 +58,8 @@ from nnefc.passes.graph.quantized.packed_operands import packed_data
 from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_call, is_constant, shape_of
 from nnefc.passes.tir.dot.byte_split import LARGEST, split_bytes
 from nnefc.passes.tir.dot.dot_instructions import PMADDUBSW_PAIRS, PMADDUBSW_SIGNED, PMADDUBSW_SMALL
-from nnefc.symbolic.dims import element_count, expression
+from nnefc.support.mapped_files import empty_array, release_pages
+from nnefc.symbolic.dims import ceil_div, element_count, expression
 from nnefc.targets.machine.cpu.target import Target
 
 _MIN = 1e-30  # the largest number of a block is taken to be no less
@@ -249,7 +250,7 @@ class _Packer(Rewriter):
         order = blocks.bits, blocks.how, blocks.is_float, blocks.lower
         factor = FLOAT_SCALE if blocks.is_float else 1
         if (data, order) not in self._packed:
-            self._packed[data, order] = constant(blocks.pack(array_of(data), lanes))
+            self._packed[data, order] = constant(_packed_in_slices(blocks, array_of(data), lanes))
         for part in others:
             if (part, factor) not in self._packed:
                 scaled = array_of(part) if factor == 1 else array_of(part) * np.float32(factor)
@@ -313,6 +314,24 @@ class _Packer(Rewriter):
         each = [expression(size) for size in (*outer, depth // block)]
         self._bytes[left, block, digits] = [rows, *(emit(op.reshape(tensor, each)) for tensor in (sums, ranges))]
         return self._bytes[left, block, digits]
+
+
+_SLICE_BYTES = 1 << 22
+
+
+def _packed_in_slices(blocks: Blocks, codes: np.ndarray, lanes: int) -> np.ndarray:
+    """Packs a matrix some rows at a time, so that intermediate arrays, several times as large, are small."""
+    step = max(1, _SLICE_BYTES // codes[:1].nbytes // lanes) * lanes
+    first = blocks.pack(codes[:step], lanes)
+    if len(codes) <= step:
+        return first
+    made = empty_array((ceil_div(len(codes), lanes), *first.shape[1:]), first.dtype)
+    made[: len(first)] = first
+    for start in range(step, len(codes), step):
+        made[start // lanes :][: step // lanes] = blocks.pack(codes[start : start + step], lanes)
+        release_pages()
+    made.flags.writeable = False
+    return made
 
 
 def _different(elements: np.ndarray) -> tuple[int, ...] | None:

@@ -26,6 +26,7 @@ from nnefc.passes.plan.size_arguments import SizeArguments, pass_sizes_as_argume
 from nnefc.passes.schedule.schedules import dynamic_sizes_of
 from nnefc.support.diagnostics import CompileError
 from nnefc.support.element_types import element_bytes
+from nnefc.support.mapped_files import LARGE, release_pages
 from nnefc.symbolic.dims import Dimension, bounds, dimensions, element_count, expression, size_hint, variables
 
 __all__ = [
@@ -336,6 +337,8 @@ class Pool:
         array = array_of(expr)
         content = array.reshape(-1).view(np.uint8)
         key = (str(expr.ty.dtype), array.shape, xxh3_64_intdigest(content.data))
+        if array.nbytes >= LARGE:
+            release_pages()
         for buffer in self._constants_like.setdefault(key, []):
             if _same_bytes(self.constants[buffer.index].reshape(-1).view(np.uint8), content):
                 return buffer

@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from xxhash import xxh3_64
 
+from nnefc.support.mapped_files import release_pages
+
 __all__ = ["Constants"]
 
 _MIN = 256  # bytes: what the algorithm for long inputs, the only one of the runtime, takes
@@ -52,9 +54,7 @@ class Constants:
         for offset, array in (*self.arrays, (self.size, _NOTHING)):
             for start in range(at, offset, len(_ZEROS)):
                 yield memoryview(_ZEROS)[: offset - start]
-            data = array.reshape(-1).view(np.uint8).data
-            for start in range(0, len(data), _PIECE):
-                yield data[start : start + _PIECE]
+            yield from _pieces_of(array)
             at = offset + array.nbytes
 
     def write(self, file: BinaryIO) -> None:
@@ -62,7 +62,8 @@ class Constants:
         start = file.tell()
         for offset, array in self.arrays:
             file.seek(start + offset)
-            file.write(array.reshape(-1).view(np.uint8).data)
+            for piece in _pieces_of(array):
+                file.write(piece)
         file.truncate(start + self.size)
 
     def save(self, path: Path) -> Path:
@@ -70,3 +71,12 @@ class Constants:
         with path.open("wb") as file:
             self.write(file)
         return path
+
+
+def _pieces_of(array: NDArray[np.generic]) -> Iterator[memoryview]:
+    """The bytes of an array; of one that is in a file, little more than a piece is in memory at a time."""
+    data = array.reshape(-1).view(np.uint8).data
+    for start in range(0, len(data), _PIECE):
+        yield data[start : start + _PIECE]
+        if start + _PIECE <= len(data):
+            release_pages()

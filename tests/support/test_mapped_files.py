@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,17 @@ from onnx import TensorProto, helper, numpy_helper
 
 import nnefc
 from nnefc.frontends.onnx.files.large_tensors import ITSELF, without_large_tensors
-from nnefc.support.mapped_files import LARGE, aligned_copy, is_mapped, map_path, tensor_of
+from nnefc.support import mapped_files
+from nnefc.support.mapped_files import (
+    ALIGNMENT,
+    LARGE,
+    aligned_copy,
+    empty_array,
+    is_mapped,
+    map_path,
+    release_pages,
+    tensor_of,
+)
 
 SIZE = 2304
 """Of matrices, of 20 MiB each."""
@@ -100,3 +111,41 @@ def test_arrays_of_users_are_copied(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(bytes(10))
     assert is_mapped(map_path(tmp_path / "file")[3:])
     assert not is_mapped(own)
+
+
+def test_arrays_beyond_a_limit_are_in_files_without_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mapped_files, "_arrays", mapped_files._Arrays())
+    monkeypatch.setattr(mapped_files, "_MAX_IN_MEMORY", 4 * LARGE)
+    made = [empty_array((LARGE // 4 + n,), np.float32) for n in range(9)]
+    for n, array in enumerate(made):
+        array[:] = n
+    release_pages()
+    assert all((array == n).all() for n, array in enumerate(made))
+    assert all(array.ctypes.data % ALIGNMENT == 0 for array in made)
+    assert len(mapped_files._arrays._files) == 1
+    assert mapped_files._arrays._in_memory <= 4 * LARGE
+    assert not any(map(is_mapped, made))  # as nothing changes them that is not this process
+    del array, made
+    assert mapped_files._arrays._in_memory == 0
+
+
+def test_a_process_that_was_forked_has_files_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mapped_files, "_arrays", mapped_files._Arrays())
+    monkeypatch.setattr(mapped_files, "_MAX_IN_MEMORY", 0)
+    arrays = [empty_array((LARGE,), np.uint8)]
+    monkeypatch.setattr(os, "getpid", lambda: 0)
+    arrays.append(empty_array((LARGE,), np.uint8))
+    assert len(mapped_files._arrays._files) == 2
+
+
+def test_without_room_for_a_file_arrays_are_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(size: int) -> None:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(mapped_files, "_arrays", mapped_files._Arrays())
+    monkeypatch.setattr(mapped_files, "_MAX_IN_MEMORY", 0)
+    monkeypatch.setattr(mapped_files, "_temporary_file", full)
+    array = empty_array((LARGE,), np.uint8)
+    array[:] = 7
+    assert (array == 7).all()
+    assert mapped_files._arrays._in_memory == LARGE

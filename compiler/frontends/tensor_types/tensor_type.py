@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from nnefc.operators.base import Array
 from nnefc.operators.nn.block_quantization import BlockTensor, Multiples, packed
+from nnefc.support.mapped_files import empty_array, release_pages
 
 __all__ = ["BlockCodes", "Bytes", "TensorType", "at_offset"]
 
@@ -89,20 +90,21 @@ class TensorType:
         starts = range(0, len(blocks), step)
         decoded = self.decode(blocks[:step])
         if not isinstance(decoded, BlockCodes):
-            made = np.empty((len(blocks), self.elements), np.float32)
+            made = empty_array((len(blocks), self.elements), np.float32)
             made[:step] = decoded
             for start in starts[1:]:
                 found = self.decode(blocks[start : start + step])
                 assert not isinstance(found, BlockCodes)
                 made[start : start + step] = found
+            made.flags.writeable = False
             return made.reshape(shape)
         return self._in_blocks(decoded, blocks, starts, shape)
 
     def _in_blocks(self, first: BlockCodes, blocks: Bytes, starts: range, shape: tuple[int, ...]) -> BlockTensor:
         """Decodes one slice of the blocks after the other into arrays for all of them; `first` is the first slice."""
         rows, bits, count, parts = shape[0], first.bits, len(blocks), first.parts
-        codes = np.empty((count, self.elements * bits // 8), np.uint8)
-        numbers = [np.empty((count, array.shape[1]), array.dtype) for array in first.arrays()]
+        codes = empty_array((count, self.elements * bits // 8), np.uint8)
+        numbers = [empty_array((count, array.shape[1]), array.dtype) for array in first.arrays()]
         for start in starts:
             own = slice(start, start + starts.step)
             found = first if start == 0 else self.decode(blocks[own])
@@ -110,6 +112,9 @@ class TensorType:
             codes[own] = packed(found.codes, bits)
             for array, part in zip(numbers, found.arrays(), strict=True):
                 array[own] = part
+        for array in (codes, *numbers):
+            array.flags.writeable = False
+        release_pages()
         arrays = iter(array.reshape(rows, -1) for array in numbers)
         scales, offsets = (_of_arrays(part, arrays) for part in (first.scales, first.offsets))
         assert scales is not None
