@@ -3,6 +3,7 @@
     nnefc_copy_box(…, nnefc_tensor_map(&A[0], 768, 512, 1, 768, 393216, 64, 128, 8), …)
 
 A schedule writes such a call; the code generator replaces it by an argument of the kernel, which the host encodes.
+Sizes and strides may depend on dynamic dimensions.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from dataclasses import dataclass
 import tvm
 from tvm import tirx
 from tvm.ir.expr import Call
+
+from nnefc.symbolic.dims import Dimension, dimension, expression
 
 __all__ = ["TensorMap"]
 
@@ -29,15 +32,15 @@ class TensorMap:
         row_vectors: vectors of 16 bytes in a row of the box in shared memory, which are swizzled: 2, 4 or 8.
     """
 
-    sizes: tuple[int, int, int]
-    strides: tuple[int, int]
+    sizes: tuple[Dimension, Dimension, Dimension]
+    strides: tuple[Dimension, Dimension]
     box: tuple[int, int]
     row_vectors: int
 
     def call(self, first: tirx.Expr) -> tirx.Expr:
         """Returns what stands for the map of a tensor that begins at an element."""
         numbers = (*self.sizes, *self.strides, *self.box, self.row_vectors)
-        return tirx.call_extern("handle", _CALLED, tirx.address_of(first), *(tirx.IntImm("int64", n) for n in numbers))
+        return tirx.call_extern("handle", _CALLED, tirx.address_of(first), *map(expression, numbers))
 
     @staticmethod
     def of(call: Call) -> tuple[tirx.Expr, TensorMap] | None:
@@ -45,5 +48,6 @@ class TensorMap:
         if not call.op.same_as(tvm.ir.Op.get("tirx.call_extern")) or call.args[0].value != _CALLED:
             return None
         _, address, *numbers = call.args
-        x, y, z, by_y, by_z, width, height, row_vectors = (int(each.value) for each in numbers)
+        x, y, z, by_y, by_z, *of_box = map(dimension, numbers)
+        width, height, row_vectors = map(int, of_box)
         return address.args[0], TensorMap((x, y, z), (by_y, by_z), (width, height), row_vectors)

@@ -64,7 +64,8 @@ typedef struct nnefc_cuda_box {
     uint32_t extent[2];  /* elements of the box along the first two; one along the third */
 } nnefc_cuda_box;
 
-/* Encodes the map of a tensor that begins at an address, a multiple of 16. The driver copies it when a kernel is launched. */
+/* Encodes the map of a tensor that begins at an address, a multiple of 16; zeros for one without elements. The driver copies it when
+ * a kernel is launched. */
 int32_t nnefc_cuda_encode(nnefc_cuda_tensor_map *map, const void *address, const nnefc_cuda_box *box);
 
 /* Copies from one position of the GPU's memory to another. */

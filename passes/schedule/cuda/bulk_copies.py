@@ -23,9 +23,10 @@ from nnefc.ir.tensor_maps import TensorMap
 from nnefc.passes.schedule.cuda.contraction_analysis import Factor
 from nnefc.passes.schedule.cuda.nest import Nest, load
 from nnefc.passes.schedule.cuda.swizzled_tile import SwizzledTile
-from nnefc.passes.tir.common.expressions import is_number, number
+from nnefc.passes.tir.common.expressions import is_number, number, size_of_index
+from nnefc.passes.tir.common.shapes import Size
 from nnefc.support.element_types import element_bytes
-from nnefc.symbolic.dims import is_known
+from nnefc.symbolic.dims import ceil_div, is_known, is_size, may_exceed
 from nnefc.targets.machine.cuda.gpus import LOAD_BYTES, SPECIFIC_FEATURES, WARP, WARPGROUP_INSTRUCTION
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "initialize_barrier",
     "publish_barriers",
     "release_tile",
+    "set_registers",
     "wait_for_tile",
 ]
 
@@ -64,9 +66,17 @@ __device__ __forceinline__ void nnefc_wait_for_tile(void *barrier, int parity) {
         : "=r"(complete) : "r"(at), "r"(parity) : "memory");
 }
 """
+_FEATURES = SPECIFIC_FEATURES[WARPGROUP_INSTRUCTION.oldest]
+_REGISTERS = """
+__device__ __forceinline__ void nnefc_{verb}_registers_{count}() {{
+#ifdef {features}
+  asm volatile ("setmaxnreg.{way}.sync.aligned.u32 {count};");
+#endif
+}}
+"""
 _RELEASE = f"""
 __device__ __forceinline__ void nnefc_release_tile(void *barrier) {{
-#ifndef {SPECIFIC_FEATURES[WARPGROUP_INSTRUCTION.oldest]}
+#ifndef {_FEATURES}
   asm volatile ("fence.proxy.async.shared::cta;" : : : "memory");  // its threads have read the tile themselves
 #endif
   __syncwarp();
@@ -92,15 +102,15 @@ class BoxedOperand:
     Attributes:
         source, first: the buffer, and the offset in it of the first element.
         along_depth: whether elements of neighbouring depths are neighbours, rather than those of positions.
-        sizes: along the dimension of neighbours, along the other one, and of the batch.
+        sizes: along the dimension of neighbours, along the other one, and of the batch; any may be dynamic.
         strides: from an element to the next along the second and the third of these.
     """
 
     source: tirx.Var
     first: int
     along_depth: bool
-    sizes: tuple[int, int, int]
-    strides: tuple[int, int]
+    sizes: tuple[Size, Size, Size]
+    strides: tuple[Size, Size]
 
     def map_of(self, tile: SwizzledTile) -> tirx.Expr:
         """Returns the tensor map, whose box has the rows of the tile: all of them, or a group along positions."""
@@ -112,7 +122,7 @@ class BoxedOperand:
 def boxed(operand: Factor) -> BoxedOperand | None:
     """Returns how bulk copies see an operand; None if it lies in memory as they cannot."""
     sizes = operand.batch.size, operand.positions.size, operand.depth.size
-    if not is_known(*sizes) or not operand.aligned:
+    if not operand.aligned:
         return None
     nest = Nest(operand.aligned)
     index = [nest.variable(name, size) for name, size in zip(("batch", "position", "depth"), sizes, strict=True)]
@@ -126,30 +136,37 @@ def boxed(operand: Factor) -> BoxedOperand | None:
     if len(known) < len(at):
         return None
     first, *following = known
-    steps = [step - first if size > 1 else 0 for step, size in zip(following, sizes, strict=True)]
+    steps = [0 if size == 1 else step - first for step, size in zip(following, sizes, strict=True)]
     linear = sum((var * number(step) for var, step in zip(index, steps, strict=True)), number(first))
     if not is_number(nest.simplify(offset - linear), 0):
         return None
     return _checked(value.source, first, sizes, steps)
 
 
-def _offset(operand: Factor, nest: Nest, position: Sequence[int]) -> int | None:
+def _offset(operand: Factor, nest: Nest, position: Sequence[int]) -> Size | None:
     value = operand.at(nest, *map(number, position))
     offset = value.indices[0] if isinstance(value, TensorLoad) else None
-    return int(offset.value) if isinstance(offset, tirx.IntImm) else None
+    return size_of_index(offset) if offset is not None and is_size(offset) else None
 
 
-def _checked(source: tirx.Var, first: int, sizes: tuple[int, int, int], steps: Sequence[int]) -> BoxedOperand | None:
-    """Returns the operand if tensor maps can have these strides: multiples of 16 bytes, rows without overlap."""
+def _checked(
+    source: tirx.Var, first: Size, sizes: tuple[Size, Size, Size], steps: Sequence[Size]
+) -> BoxedOperand | None:
+    """Returns the operand if tensor maps can have these strides: multiples of 16 bytes, rows without overlap.
+
+    Of dynamic sizes that must be known for all their values. Tensors without elements have no map.
+    """
     (batch, positions, depth), (next_batch, next_position, next_depth) = sizes, steps
     lanes = LOAD_BYTES // element_bytes(str(source.dtype))
-    along_depth = next_depth == 1 and depth > 1
+    along_depth = next_depth == 1 and depth != 1
     if not along_depth and (next_position != 1 or positions == 1):
         return None
     near, far, step = (depth, positions, next_position) if along_depth else (positions, depth, next_depth)
-    row = -(-near // lanes) * lanes
-    strides = (step if far > 1 else row, next_batch if batch > 1 else row * far)
-    if first % lanes or strides[0] < near or any(stride <= 0 or stride % lanes for stride in strides):
+    row = ceil_div(near, lanes) * lanes
+    strides = (row if far == 1 else step, row * far if batch == 1 else next_batch)
+    if not is_known(first) or first % lanes or may_exceed(near, strides[0]):
+        return None
+    if any(stride == 0 or may_exceed(0, stride) or stride % lanes != 0 for stride in strides):
         return None
     return BoxedOperand(source, first, along_depth, (near, far, batch), strides)
 
@@ -173,6 +190,16 @@ def expect_bytes(barrier: tirx.Expr, count: int) -> tirx.Stmt:
 def wait_for_tile(barrier: tirx.Expr, parity: tirx.Expr) -> tirx.Stmt:
     """Waits until the phase of a parity is complete."""
     return tirx.Evaluate(cuda_func_call("nnefc_wait_for_tile", barrier, parity, source_code=_WAIT))
+
+
+def set_registers(count: int, rises: bool) -> tirx.Stmt:
+    """Lets the threads of a warpgroup have so many registers each, more or fewer than before.
+
+    Those that rise wait until other warpgroups of the block have given back enough ("setmaxnreg" in the PTX ISA).
+    """
+    verb, way = ("take", "inc") if rises else ("give", "dec")
+    source = _REGISTERS.format(verb=verb, way=way, count=count, features=_FEATURES)
+    return tirx.Evaluate(cuda_func_call(f"nnefc_{verb}_registers_{count}", source_code=source))
 
 
 def release_tile(barrier: tirx.Expr) -> tirx.Stmt:

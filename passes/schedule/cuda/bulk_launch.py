@@ -12,6 +12,8 @@ stage: `full` when a tile of the depth is there, `empty` when all warps of consu
                                                     wait for the products, write the results
 
 In the first round all stages are empty: the producer waits for the phase before the first one (see `bulk_copies.py`).
+Where consumers need more registers than an even share, the producer is a warpgroup of which one thread copies: all its
+threads give registers back, which the consumers take.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from nnefc.passes.schedule.cuda.bulk_copies import (
     initialize_barrier,
     publish_barriers,
     release_tile,
+    set_registers,
     wait_for_tile,
 )
 from nnefc.passes.schedule.cuda.contraction_analysis import Factor, SumOfProducts
@@ -38,6 +41,7 @@ from nnefc.passes.schedule.cuda.swizzled_tile import SwizzledTile
 from nnefc.passes.schedule.cuda.tensor_launch import FLOATS, as_multiplied
 from nnefc.passes.schedule.cuda.tiled_launch import OperandTiles
 from nnefc.passes.schedule.cuda.tiling import Tiling
+from nnefc.passes.schedule.cuda.warp_tiles import BulkTile
 from nnefc.passes.schedule.cuda.warpgroup_launch import BrainLaunch, ByteLaunch, WarpgroupLaunch
 from nnefc.passes.schedule.cuda.warpgroup_matrices import wait_for_products
 from nnefc.passes.tir.common.expressions import number
@@ -63,6 +67,8 @@ class _BulkLaunch(WarpgroupLaunch):
     def __init__(self, product: SumOfProducts, tiling: Tiling, slices: tirx.Var | None) -> None:
         assert tiling.slices == 1, "threads of all warps would have to meet to add slices up"
         super().__init__(product, tiling, slices)
+        assert isinstance(tiling.tile, BulkTile)
+        self._registers = tiling.tile.registers_by_role
         self._boxes = [box for operand in product.operands if (box := boxed(_stored(operand))) is not None]
         self._barriers = self._nest.buffer("barriers", 2 * self._stages, "uint64", "shared")
 
@@ -84,8 +90,12 @@ class _BulkLaunch(WarpgroupLaunch):
         )
         at = (position.first_row, position.first_column)
         produce = nest.rolled(self._tiling.tiles_of_slice, lambda step: self._produce(position.batch, at, step), "step")
-        is_producer = tirx.EQ(thread, number(tile.threads))
-        roles = tirx.IfThenElse(thread < number(tile.threads), consume, tirx.IfThenElse(is_producer, produce, None))
+        copying = tirx.IfThenElse(tirx.EQ(thread, number(tile.threads)), produce, None)
+        if self._registers is not None:
+            of_producer, of_consumers = self._registers
+            copying = sequence(set_registers(of_producer, rises=False), copying)
+            consume = sequence(set_registers(of_consumers, rises=True), consume)
+        roles = tirx.IfThenElse(thread < number(tile.threads), consume, copying)
         return sequence(self._initialize(thread), synchronize(), roles)
 
     def _initialize(self, thread: tirx.Expr) -> tirx.Stmt:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import ClassVar, TypeVar
 
 from tvm import tirx
 
@@ -214,13 +214,44 @@ class _WarpgroupByteTile(WarpgroupTile):
     element_bytes: ClassVar[int] = 1
 
 
+@dataclass(frozen=True)
 class BulkTile(WarpgroupTile):
-    """The same, copied by a thread of one more warp, in boxes (`bulk_launch.py`)."""
+    """The same, copied by a thread of one more warp, in boxes (`bulk_launch.py`).
+
+    Attributes:
+        registers_by_role: of a thread of the producer, which is a warpgroup then, and of one that multiplies; None
+            where all threads have the same number, and the producer is a warp.
+    """
+
+    registers_by_role: tuple[int, int] | None = None
+
+    @property
+    def producer(self) -> int:
+        """Returns the threads of the warps of which one thread copies."""
+        return WARP if self.registers_by_role is None else WARPGROUP
 
     @property
     def launched_threads(self) -> int:
-        """Returns all threads of a block: the last warp copies."""
-        return self.threads + WARP
+        """Returns all threads of a block: the last warp, or warpgroup, copies."""
+        return self.threads + self.producer
+
+    @property
+    def registers(self) -> int:
+        """Estimates the registers of one thread, when the block begins."""
+        if self.registers_by_role is None:
+            return super().registers
+        of_producer, of_consumers = self.registers_by_role
+        return (self.producer * of_producer + self.threads * of_consumers) // self.launched_threads
+
+    def with_registers_by_role(self, capability: Capability) -> BulkTile | None:
+        """Returns the tile with a producer that gives registers to the other threads; None if that is not enough."""
+        warps = (self.threads + WARPGROUP) // WARP
+        share = _registers(capability, warps) // _REGISTERS_AT_ONCE * _REGISTERS_AT_ONCE
+        spare = (share - _PRODUCER_REGISTERS) * WARPGROUP // self.threads
+        taken = (share + spare) // _REGISTERS_AT_ONCE * _REGISTERS_AT_ONCE
+        if not self.registers <= taken <= capability.registers_per_thread:
+            return None
+        return replace(self, registers_by_role=(_PRODUCER_REGISTERS, taken))
 
     @property
     def allows_slices(self) -> bool:
@@ -251,17 +282,23 @@ def warpgroup_tiles(capability: Capability, of_bytes: bool = False) -> tuple[War
     Args:
         of_bytes: whether operands are bytes, and not 16-bit floats.
     """
-    return _tiles(_WarpgroupByteTile if of_bytes else WarpgroupTile, (4, 3), capability)
+    tiles = _tiles(_WarpgroupByteTile if of_bytes else WarpgroupTile, (4, 3), capability)
+    return tuple(tile for tile in tiles if _has_registers(tile, capability))
 
 
 def bulk_tiles(capability: Capability, of_bytes: bool = False) -> tuple[WarpgroupTile, ...]:
     """Returns the same for bulk copies, which take no thread's time: more of them may be on their way."""
-    return _tiles(_BulkByteTile if of_bytes else BulkTile, (8, 6, 4, 3), capability)
+    tiles = _tiles(_BulkByteTile if of_bytes else BulkTile, (8, 6, 4, 3), capability)
+    small = [tile for tile in tiles if _has_registers(tile, capability)]
+    large = [tile.with_registers_by_role(capability) for tile in tiles if not _has_registers(tile, capability)]
+    return (*small, *(tile for tile in large if tile is not None))
 
 
-def _tiles(
-    tile_of: type[WarpgroupTile], numbers_of_stages: Sequence[int], capability: Capability
-) -> tuple[WarpgroupTile, ...]:
+_Tile = TypeVar("_Tile", bound=WarpgroupTile)
+
+
+def _tiles(tile_of: type[_Tile], numbers_of_stages: Sequence[int], capability: Capability) -> tuple[_Tile, ...]:
+    """Returns the tiles that shared memory, and the registers of a thread, have room for."""
     depth = SHARED_BYTES_PER_CYCLE // tile_of.element_bytes  # the 128 bytes of a row of the widest swizzle
     shapes = [
         (rows, columns, rows // groups // 4, stages)
@@ -274,9 +311,16 @@ def _tiles(
         tile
         for tile in tiles
         if tile.shared_bytes + tile.static_bytes <= capability.shared_bytes_per_block
-        and tile.registers <= _registers(capability, tile.launched_threads // WARP)
         and tile.sums <= (capability.registers_per_thread + 1) // 2  # the others are for copies and the epilogue
     )
+
+
+_REGISTERS_AT_ONCE = 8  # that numbers of registers are multiples of
+_PRODUCER_REGISTERS = 40  # of a thread of a warpgroup that copies
+
+
+def _has_registers(tile: WarpgroupTile, capability: Capability) -> bool:
+    return tile.registers <= _registers(capability, tile.launched_threads // WARP)
 
 
 def _registers(capability: Capability, warps: int) -> int:

@@ -30,6 +30,7 @@ __all__ = [
     "parts_of",
     "rebuilt",
     "replaced",
+    "size_of_index",
     "substituted",
     "variables_of",
     "work_of",
@@ -54,6 +55,22 @@ def _narrow(size: tirx.Expr) -> tirx.Expr:
         case tirx.Add() | tirx.Sub() | tirx.Mul() | tirx.FloorDiv() | tirx.FloorMod() | tirx.Min() | tirx.Max():
             return type(size)(_narrow(size.a), _narrow(size.b))
     return tirx.Cast("int32", size)
+
+
+def size_of_index(index: tirx.Expr) -> Size:
+    """Returns the size that :func:`number` has written as an index."""
+    return size_of(_index_as_size(index))
+
+
+def _index_as_size(index: tirx.Expr) -> tirx.Expr:
+    match index:
+        case tirx.IntImm():
+            return tirx.IntImm("int64", int(index))
+        case tirx.Add() | tirx.Sub() | tirx.Mul() | tirx.FloorDiv() | tirx.FloorMod() | tirx.Min() | tirx.Max():
+            return type(index)(_index_as_size(index.a), _index_as_size(index.b))
+        case tirx.Cast():
+            return _index_as_size(index.value)
+    return index
 
 
 def int64(value: Size) -> tirx.Expr:

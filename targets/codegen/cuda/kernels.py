@@ -28,7 +28,17 @@ from nnefc.ir.attributes import ARRIVALS, NO_ALIAS, SYNCHRONIZED
 from nnefc.ir.rebuild import with_fields
 from nnefc.ir.tensor_maps import TensorMap
 from nnefc.support.element_types import element_bytes
-from nnefc.symbolic.dims import Dimension, bounds, dimension, dimensions, element_count, greatest, substituted
+from nnefc.symbolic.dims import (
+    Dimension,
+    bounds,
+    dimension,
+    dimensions,
+    element_count,
+    expression,
+    greatest,
+    substituted,
+    variables,
+)
 from nnefc.targets.codegen.cuda.byte_vectors import repeat_bytes_in_words
 from nnefc.targets.codegen.cuda.float8_conversions import convert_float8
 from nnefc.targets.codegen.cuda.formulas import C_REALS, Formula, Number, number_of
@@ -89,12 +99,16 @@ class EncodedMap:
         parameter: the position of the tensor's buffer among the function's parameters.
         first: bytes of the buffer before the tensor.
         element_bytes: of the tensor.
+        sizes, strides, box, row_vectors: as :class:`TensorMap` has them.
     """
 
     parameter: int
     first: int
     element_bytes: int
-    map: TensorMap
+    sizes: tuple[Number, ...]
+    strides: tuple[Number, ...]
+    box: tuple[int, int]
+    row_vectors: int
 
 
 @dataclass(frozen=True)
@@ -384,9 +398,16 @@ def _with_tensor_maps(
         if launch is None:
             continue
         buffers = dict(zip(func.params, launch.arguments, strict=True))
-        tvm_ffi.structural_walk(func.body, (tirx.DeclBuffer, functools.partial(_name_buffer, buffers)))
+        bound: dict[tirx.Var, tirx.Expr] = {}
+        tvm_ffi.structural_walk(
+            func.body,
+            (
+                (tirx.DeclBuffer, functools.partial(_name_buffer, buffers)),
+                (tirx.Bind, functools.partial(_name_value, bound)),
+            ),
+        )
         maps: dict[EncodedMap, tirx.Var] = {}
-        body = tvm_ffi.structural_map(func.body, (Call, functools.partial(_mapped, buffers, maps)))
+        body = tvm_ffi.structural_map(func.body, (Call, functools.partial(_mapped, buffers, bound, maps)))
         if maps:
             changed[gv] = with_fields(func, params=[*func.params, *maps.values()], body=body)
             by_name[gv.name_hint] = replace(launch, arguments=(*launch.arguments, *maps))
@@ -399,17 +420,38 @@ def _name_buffer(buffers: dict[tirx.Var, int | Scalar | EncodedMap], declared: t
         buffers[declared.buffer] = buffers[declared.data]
 
 
+def _name_value(bound: dict[tirx.Var, tirx.Expr], made: tirx.Bind) -> None:
+    bound[made.var] = made.value
+
+
 def _mapped(
-    buffers: Mapping[tirx.Var, int | Scalar | EncodedMap], maps: dict[EncodedMap, tirx.Var], call: Call
+    given: Mapping[tirx.Var, int | Scalar | EncodedMap],
+    bound: Mapping[tirx.Var, tirx.Expr],
+    maps: dict[EncodedMap, tirx.Var],
+    call: Call,
 ) -> tirx.Expr:
+    """Returns the parameter that a tensor map becomes, for what stands for it in a kernel.
+
+    Args:
+        given: the launch's arguments by the kernel's parameters.
+        bound: what variables of the kernel stand for.
+    """
     found = TensorMap.of(call)
     if found is None:
         return call
-    first, tensor_map = found
-    parameter = buffers[first.source]
+    first, of = found
+    parameter = given[first.source]
     assert isinstance(parameter, int)
     each = element_bytes(str(first.source.dtype))
-    encoded = EncodedMap(parameter, int(first.indices[0].value) * each, each, tensor_map)
+    names = {var: str(scalar.value) for var, scalar in given.items() if isinstance(scalar, Scalar)}
+
+    def number(size: Dimension) -> Number:
+        while any(var in bound for var in variables(expression(size))):
+            size = substituted(size, {var: dimension(value) for var, value in bound.items()})
+        return number_of(size, names)
+
+    sizes, strides = tuple(map(number, of.sizes)), tuple(map(number, of.strides))
+    encoded = EncodedMap(parameter, int(first.indices[0].value) * each, each, sizes, strides, of.box, of.row_vectors)
     return maps.setdefault(encoded, tirx.Var(f"tensor_map{len(maps)}", PointerType(TensorMapType())))
 
 

@@ -37,6 +37,9 @@ int32_t nnefc_cuda_launch(uint32_t kernel, const uint32_t geometry[7], void **ar
 int32_t nnefc_cuda_encode(nnefc_cuda_tensor_map *map, const void *address, const nnefc_cuda_box *box) {
     nnefc_engine *engine = current();
     if (has_failed(engine)) return -1;
+    *map = (nnefc_cuda_tensor_map){{0}};
+    for (int i = 0; i < 3; i++)
+        if (box->sizes[i] == 0) return 0; /* the kernel copies nothing */
     int type = box->element_bytes == 2 ? CU_TENSOR_MAP_DATA_TYPE_UINT16 : CU_TENSOR_MAP_DATA_TYPE_UINT8;
     int swizzle = box->row_vectors == 8   ? CU_TENSOR_MAP_SWIZZLE_128B
                   : box->row_vectors == 4 ? CU_TENSOR_MAP_SWIZZLE_64B

@@ -25,7 +25,8 @@ waited for; operands that a thread wrote without `fence.proxy.async` and a barri
 wait. What a bulk copy (`cp.async.bulk.tensor`) writes is NaN until all threads wait, or until they run the next time.
 Errors are: a wait at an `mbarrier` that never ends, with the arrivals and bytes that it lacks; a load or a `wgmma`
 whose threads have not waited for the copy's phase; a copy to what `wgmma` or a load may still read, or another copy
-writes; barriers and memory without `fence.proxy.async` between threads and copies; a copy that no thread waits for.
+writes; barriers and memory without `fence.proxy.async` between threads and copies; a copy that no thread waits for;
+`setmaxnreg` of threads that are no whole warpgroup, or for registers that no other warpgroup gives back.
 Dynamic shared memory is aligned as the source declares it, and no better.
 
 The same in steps, for source from elsewhere:
@@ -112,7 +113,7 @@ class TensorMapArgument:
 
     def encoded(self, address: int) -> _TensorMap:
         """Returns what the host encodes for the array at an address."""
-        of, each = self.map.map, self.map.element_bytes
+        of, each = self.map, self.map.element_bytes
         strides = (ctypes.c_uint64 * 4)(*(stride * each for stride in of.strides))
         sizes, box = (ctypes.c_uint32 * 5)(*of.sizes), (ctypes.c_uint32 * 5)(*of.box, 1)
         return _TensorMap(_MAGIC, address + self.map.first, strides, sizes, box, 3, each, of.row_vectors)
@@ -426,7 +427,8 @@ def _folder() -> Path:
 @functools.cache
 def _own_text() -> str:
     return "".join(
-        (HERE / name).read_text() for name in ("emulate.py", "emulator.h", "machine.h", "bulk_copies.h", "runtime.cpp")
+        (HERE / name).read_text()
+        for name in ("emulate.py", "emulator.h", "machine.h", "bulk_copies.h", "registers.h", "runtime.cpp")
     )
 
 

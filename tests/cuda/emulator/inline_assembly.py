@@ -25,6 +25,8 @@ _INSTRUCTIONS = (
         r"\[%0\],\[%1,\{%2,%3,%4\}\],\[%5\];",
         "emulator_bulk_copy((const void *){1}, (const int[]){{{2}, {3}, {4}}}, {0}, {5})",
     ),
+    (r"setmaxnreg\.inc\.sync\.aligned\.u32(\d+);", r"emulator_set_registers(\1, true, __LINE__)"),
+    (r"setmaxnreg\.dec\.sync\.aligned\.u32(\d+);", r"emulator_set_registers(\1, false, __LINE__)"),
     (r"wgmma\.fence\.sync\.aligned;", "emulator_warpgroup_fence()"),
     (r"wgmma\.commit_group\.sync\.aligned;", "emulator_warpgroup_commit()"),
     (r"wgmma\.wait_group\.sync\.aligned(\d+);", r"emulator_warpgroup_wait(\1)"),

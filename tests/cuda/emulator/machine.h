@@ -80,6 +80,7 @@ void emulator_warpgroup_fence();
 void emulator_warpgroup_multiply(void *const *sums, unsigned columns, emulator_bits left, emulator_bits right, bool left_by_depths,
                                  bool right_by_depths, emulator_kind kind, int line);
 void emulator_warpgroup_commit();
+void emulator_set_registers(unsigned wanted, bool rises, int line);
 void emulator_warpgroup_wait(unsigned groups_in_flight);
 [[noreturn]] void emulator_fail(const char *message);
 }

@@ -81,7 +81,7 @@ void prepare(Context &context, char *top, void (*entry)()) {
 
 // ---- the state of a launch --------------------------------------------------------------------------------------------
 
-enum State : uint8_t { READY, AT_BARRIER, AT_MBARRIER, IN_WARP, IN_WARPGROUP, ENDED };
+enum State : uint8_t { READY, AT_BARRIER, AT_MBARRIER, AT_REGISTERS, IN_WARP, IN_WARPGROUP, ENDED };
 enum Operation : uint8_t { WARP_BARRIER, ACTIVE, BALLOT, SHUFFLE, GATHER };
 const char *const OPERATIONS[] = {"__syncwarp", "__activemask", "__ballot_sync", "a shuffle", "a matrix operation"};
 
@@ -373,6 +373,7 @@ void *shared_address(unsigned address) {
 }
 
 #include "bulk_copies.h"
+#include "registers.h"
 
 // Reports a write that wgmma need not see: its thread executed no fence.proxy.async after it, or no barrier after that.
 void check_fenced(const char *address, size_t bytes) {
@@ -614,12 +615,12 @@ bool release_warp(unsigned first) {
 }
 
 void explain_deadlock() {
-  if (explain_wait()) return;
+  if (explain_wait() || explain_registers()) return;
   unsigned ended = count, waiting = count, in_warp = count;
   for (unsigned i = 0; i < count; ++i)
     if (threads[i].state == IN_WARPGROUP) {
       const uint3 &index = threads[i].index;
-      say("thread (%u, %u, %u) of block (%u, %u, %u) waits in wgmma (line %d) for threads of its warpgroup that never arrive", index.x,
+      say("thread (%u, %u, %u) of block (%u, %u, %u) waits in an instruction of its warpgroup (line %d) for threads of it that never arrive", index.x,
           index.y, index.z, blockIdx.x, blockIdx.y, blockIdx.z, threads[i].line);
       return;
     }
@@ -684,6 +685,7 @@ void run_block() {
   block_epoch = ++epoch;
   acquired = nullptr;
   begin_bulk();
+  begin_registers();
   if (!kernel->cooperative) {
     resume(order[0]);
     return;
@@ -996,6 +998,8 @@ void emulator_warpgroup_multiply(void *const *sums, unsigned columns, uint64_t l
   }
   add_products(sums);
 }
+
+void emulator_set_registers(unsigned wanted, bool rises, int line) { set_registers(wanted, rises, line); }
 
 void emulator_warpgroup_commit() { ++threads[current].product_groups; }
 

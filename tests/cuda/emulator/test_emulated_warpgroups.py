@@ -58,7 +58,7 @@ MISTAKES = {
     "no fence of the proxies": (1, r"which thread .* wrote with no fence\.proxy\.async and barrier between"),
     "a fence after the barrier": (2, r"wrote with no fence\.proxy\.async and barrier between"),
     "no fence of registers": (3, r"without wgmma\.fence"),
-    "threads that do not come": (4, "for threads of its warpgroup that never arrive"),
+    "threads that do not come": (4, "of its warpgroup .* for threads of it that never arrive"),
     "different operands": (5, "descriptors of a wgmma differ"),
     "an accumulator that changes": (6, "accumulator of wgmma has changed"),
     "no group": (7, "ends before it has waited for wgmma"),

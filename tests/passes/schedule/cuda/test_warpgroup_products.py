@@ -10,6 +10,7 @@ from typing import Any
 
 import emulate
 import numpy as np
+import onnx
 import pytest
 from contraction_cases import TARGET, Operation, execute, kernels, lowered, random
 from emulate import device_code
@@ -101,6 +102,7 @@ def expected(given: Sequence[np.ndarray], transposed: tuple[int, ...]) -> np.nda
         ((64, 96, 4, 1, "bulk"), (70, 72, 328), (), "float16"),
         ((128, 64, 3, 1, "bulk"), (2, 136, 67, 264), (0, 1), "float16"),
         ((256, 96, 4, 1, "bulk"), (264, 104, 456), (1,), "bfloat16"),
+        ((256, 128, 3, 1, "bulk"), (264, 136, 264), (), "float16"),
     ],
     ids=str,
     indirect=["tile"],
@@ -231,6 +233,8 @@ def _emulate_portable(source: str, *given: Any, **options: Any) -> emulate.Emula
         ((64, 192, 4, 1, "bulk"), (0, 1)),
         ((128, 192, 4, 1, "bulk"), ()),
         ((256, 96, 4, 1, "bulk"), (1,)),
+        ((128, 256, 4, 1, "bulk"), (0,)),
+        ((256, 128, 4, 1, "bulk"), ()),
     ],
     indirect=["tile"],
     ids=str,
@@ -244,6 +248,7 @@ def test_machine_code_has_the_products_and_spills_nothing(tile: WarpgroupTile, t
     compiler = find_compiler()
     _, log = compiler.cubin(code.source, image_name(code.source, 90))
     assert "serialized" not in log
+    assert "setmaxnreg" not in log  # ignored, if it were
     image = compile_image(code.source, (90,), compiler)
     (usage,) = image.usage
     assert usage.stack_bytes == usage.spill_stores == usage.spill_loads == 0
@@ -274,6 +279,12 @@ def test_convolutions_are_products_of_warpgroups(tmp_path: Path, monkeypatch: py
     assert np.abs(found - wanted).max() < 4e-3 * np.abs(wanted).max()
 
 
+def choose_bulk(*sizes: int) -> Tiling:
+    """The best tile that bulk copies fetch."""
+    *of_product, gpu, tiles = sizes
+    return choose_tiling(*of_product, gpu, [t for t in tiles if isinstance(t, BulkTile)])
+
+
 def test_libraries_encode_tensor_maps_for_the_addresses_of_a_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -283,11 +294,7 @@ def test_libraries_encode_tensor_maps_for_the_addresses_of_a_run(
     path = tmp_path / "network.onnx"
     path.write_bytes(net.model([net.do("MatMul", net.given(x), net.constant(weight))]).SerializeToString())
 
-    def choose(*sizes: int) -> Tiling:
-        *of_product, gpu, tiles = sizes
-        return choose_tiling(*of_product, gpu, [t for t in tiles if isinstance(t, BulkTile)])
-
-    monkeypatch.setattr(tensor_core, "choose_tiling", choose)
+    monkeypatch.setattr(tensor_core, "choose_tiling", choose_bulk)
     with on_cuda(precision="fp16", architectures=(90,)) as made, nnefc.compile(path).load() as model:
         driver = FakeDriver.install()
         driver.fail(1, 1, "cuTensorMapEncodeTiled")
@@ -303,13 +310,46 @@ def test_libraries_encode_tensor_maps_for_the_addresses_of_a_run(
         del results  # which have memory of the device
     (launch,) = made[-1].code.kernels.launches
     maps = [each for each in launch.arguments if isinstance(each, EncodedMap)]
-    assert [each.map.sizes for each in maps] == [(128, 72, 1), (128, 128, 1)]
+    assert [each.sizes for each in maps] == [(128, 72, 1), (128, 128, 1)]
     assert encoded <= 2 * 5
     wanted = x.astype(np.float64)
     for result in found:
         wanted = wanted @ weight.astype(np.float64)
         assert np.abs(result - wanted).max() < 4e-3 * np.abs(wanted).max()
     assert all(np.array_equal(result, found[0]) for result in again)
+
+
+def test_tensor_maps_of_dynamic_sizes_are_encoded_for_those_of_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weight = np.random.default_rng(3).standard_normal((128, 72)).astype(np.float16) / 8
+    types = {"x": ["n", "m", 128], "a": ["h", "s", 64], "b": ["h", 64, 72], "y": None, "z": None}
+    x, a, b, y, z = (onnx.helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT16, s) for n, s in types.items())
+    nodes = [onnx.helper.make_node("MatMul", names, [to]) for names, to in ((("x", "w"), "y"), (("a", "b"), "z"))]
+    graph = onnx.helper.make_graph(nodes, "g", [x, a, b], [y, z], [onnx.numpy_helper.from_array(weight, "w")])
+    path = tmp_path / "network.onnx"
+    path.write_bytes(onnx.helper.make_model(graph, ir_version=10).SerializeToString())
+    monkeypatch.setattr(tensor_core, "choose_tiling", choose_bulk)
+    with on_cuda(precision="fp16", architectures=(90,)) as made, nnefc.compile(path).load() as model:
+        driver, rng = FakeDriver.install(), np.random.default_rng(3)
+        for n, m, h, s in ((1, 2, 1, 3), (2, 37, 3, 70), (1, 3, 0, 5)):
+            given = [rng.standard_normal(shape).astype(np.float16) for shape in ((n, m, 128), (h, s, 64), (h, 64, 72))]
+            driver.clear()
+            found = model(*given)
+            assert driver.names.count("cuTensorMapEncodeTiled") == 2 + 2 * (h > 0)
+            wide = [x.astype(np.float64) for x in given]
+            for result, wanted in zip(found, (wide[0] @ weight.astype(np.float64), wide[1] @ wide[2]), strict=True):
+                assert np.abs(result - wanted).max(initial=0) <= 1e-3 * np.abs(wanted).max(initial=0)
+    maps = [
+        each for launch in made[-1].code.kernels.launches for each in launch.arguments if isinstance(each, EncodedMap)
+    ]
+    sizes = {tuple(map(str, each.sizes)) for each in maps}
+    assert sizes == {
+        ("128", "(size0 * size1)", "1"),
+        ("72", "128", "1"),
+        ("64", "size1", "size0"),
+        ("72", "64", "size0"),
+    }
 
 
 def test_only_code_for_one_architecture_has_them() -> None:
