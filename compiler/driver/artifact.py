@@ -53,7 +53,7 @@ from nnefc.targets.link.outputs import write_network
 from nnefc.targets.link.vocabulary import write_chat_program, write_vocabulary
 from nnefc.targets.machine.any_target import AnyTarget
 from nnefc.targets.machine.cpu.target import Target
-from nnefc.targets.machine.system import FileFormat
+from nnefc.targets.machine.system import FileFormat, is_hosted
 
 __all__ = ["Artifact", "Trial", "build", "compiler_version"]
 
@@ -144,6 +144,7 @@ class Artifact:
         name: str | None = None,
         weights: str | None = None,
         encrypt: bytes | str | os.PathLike[str] | None = None,
+        weights_version: int | None = None,
         cc: str | None = None,
     ) -> None:
         """Write the network as a library of the kind that the end of `path` asks for; whole or not at all.
@@ -159,7 +160,10 @@ class Artifact:
                 functions by both names.
             weights: where the trained values are: "embedded" in the library, or "separate" in a file next to it, whose
                 name ends with `.weights`. None: in the library, or in a file if they are to be encrypted.
-            encrypt: a key for the file of trained values, 32 bytes or a file of these, which `load` needs then.
+            encrypt: a key for the file of trained values, 32 bytes or a file of these, which `load` needs then. Without
+                an operating system, and for C source, programs decrypt it by their own AES; 16 bytes are a key, too.
+            weights_version: a number from 0 to 2^32 - 1 in such an encrypted image; programs may refuse lower ones.
+                None: 0.
             cc: the command of a compiler and linker for the target that takes GCC's options, in place of zig.
 
         Raises:
@@ -168,15 +172,19 @@ class Artifact:
         if name is None and isinstance(self.code, CSourceCode):
             name = prefix_of(Path(path))
         description = replace(self.description, prefix=name) if name is not None else self.description
-        if isinstance(self.code, CSourceCode):
-            if encrypt is not None or cc is not None:
-                raise CompileError(
-                    f"{'encrypt' if encrypt is not None else 'cc'} is for libraries, and not for C source",
-                    hint="leave it out",
-                )
-            write_c_source(self.code.program, self._constants, description, Path(path), weights or "embedded")
-            return
         key = encrypt if encrypt is None or isinstance(encrypt, bytes) else read_key(Path(encrypt))
+        form = weights or ("embedded" if key is None else "separate")
+        mapped = not isinstance(self.code, CSourceCode) and is_hosted(self.target.zig_target)
+        if weights_version is not None and (key is None or mapped):
+            raise CompileError(
+                "weights_version is for encrypted weights of C source and of machines without an operating system",
+                hint="leave it out",
+            )
+        if isinstance(self.code, CSourceCode):
+            if cc is not None:
+                raise CompileError("cc is for libraries, and not for C source", hint="leave it out")
+            write_c_source(self.code.program, self._constants, description, Path(path), form, key, weights_version or 0)
+            return
         with temporary_folder("nnefc-") as folder:
             files = [folder / f"{number}.o" for number in range(len(self.code.objects))]
             for file, content in zip(files, self.code.objects, strict=True):
@@ -194,8 +202,9 @@ class Artifact:
                 Path(path),
                 zig_target=target,
                 cc=command,
-                weights=weights or ("embedded" if key is None else "separate"),
+                weights=form,
                 key=key,
+                weights_version=weights_version or 0,
                 zig_cpu=self.target.host.zig_cpu,
             )
 

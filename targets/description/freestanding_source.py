@@ -85,7 +85,8 @@ def text_begin(description: LibraryDescription) -> int:
 
 def freestanding_functions(description: LibraryDescription, image: WeightsImage | None = None) -> tuple[str, ...]:
     """Returns the names of the functions."""
-    names = [*["check_weights"] * (image is not None), *["reset"] * bool(description.state_bytes), "run"]
+    weights = [] if image is None else ["check_weights", *["decrypt_weights"] * image.encrypted]
+    names = [*weights, *["reset"] * bool(description.state_bytes), "run"]
     return tuple(f"{description.prefix}_{name}" for name in names)
 
 
@@ -127,7 +128,7 @@ def freestanding_header(description: LibraryDescription, image: WeightsImage | N
             *shape_declaration(description),
             f"{prototype(description, *more)};",
             *reset_declaration(description, *more),
-            *([] if image is None else check_declaration(prefix)),
+            *([] if image is None else check_declaration(prefix, image)),
             "",
             "/* An arena, which the linker adds to programs that name it; others bring their own. */",
             f"extern uint8_t {prefix}_arena[{upper}_ARENA_BYTES{' + 1' * (not arena_bytes(description))}];",
@@ -215,7 +216,7 @@ def freestanding_source(description: LibraryDescription, image: WeightsImage | N
 
 
 def _checks(prefix: str, image: WeightsImage) -> list[str]:
-    return [f"int {prefix}_check_weights(const void *, uint32_t);", *check_functions(prefix, image, "nnefc_")]
+    return [*check_declaration(prefix, image), *check_functions(prefix, image, "nnefc_")]
 
 
 def arena_source(description: LibraryDescription) -> str:

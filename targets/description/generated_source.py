@@ -141,7 +141,7 @@ def generated_header(
         *_text_declaration(description, makes_texts),
         *_wrapped([f"{prototype(description, *more, *_TEXT_MEMORY[: 2 * makes_texts])};"]),
         *reset_declaration(description, *more),
-        *([] if image is None else check_declaration(prefix)),
+        *([] if image is None else check_declaration(prefix, image)),
         "",
         f"#ifdef {upper}_STATIC_ARENA",
         "/* An arena, which the C file defines if it is compiled with this macro, too. */",

@@ -23,6 +23,8 @@ import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from nnefc.targets.description.encrypted_image import decrypt_declaration, decrypt_functions, encrypted_macro
+
 __all__ = [
     "HEADER_BYTES",
     "UNFIT",
@@ -48,11 +50,13 @@ class WeightsImage:
         identity: a digest of the code, 64 bits.
         size: in bytes, of the whole.
         alignment: what its address is a multiple of.
+        encrypted: whether files have it encrypted, so that programs need a function that decrypts it.
     """
 
     identity: int
     size: int
     alignment: int
+    encrypted: bool = False
 
     def header(self, pieces: Iterable[bytes | memoryview]) -> bytes:
         """Returns the header of an image with these constants."""
@@ -87,25 +91,28 @@ def image_macros(prefix: str, image: WeightsImage) -> list[str]:
         f"#define {upper}_WEIGHTS_BYTES {image.size} /* of the weights, a file of their own */",
         f"#define {upper}_WEIGHTS_ALIGNMENT {image.alignment} /* what their address is a multiple of */",
         f"#define {upper}_WEIGHTS_IDENTITY 0x{image.identity:016x}ull /* of this code, and of weights that fit it */",
+        *[encrypted_macro(prefix, image.size)] * image.encrypted,
     ]
 
 
-def check_declaration(prefix: str) -> list[str]:
-    """Returns the lines of a header that declare the function that checks an image."""
+def check_declaration(prefix: str, image: WeightsImage) -> list[str]:
+    """Returns the lines of a header that declare the function that checks an image, and the one that decrypts it."""
     return [
         "/* Compares weights of so many bytes with what the code expects: 0 if they fit and are",
         " * whole, 1 if they are no weights or cut off, 2 if they are for other code, 3 if bytes have changed. Runs",
         f" * compare the first bytes alone, and return {UNFIT} if these do not fit. */",
         f"int {prefix}_check_weights(const void *weights, uint32_t bytes);",
+        *(["", *decrypt_declaration(prefix)] if image.encrypted else []),
     ]
 
 
 def check_functions(prefix: str, image: WeightsImage, names: str) -> list[str]:
-    """Returns the definitions of the function that checks an image, and of the one that runs call.
+    """Returns the definitions of the functions that check and decrypt an image, and of the one that runs call.
 
     Args:
-        prefix: of the function that programs call.
-        names: what the names of the file's own functions and tables begin with.
+        prefix: of the functions that programs call.
+        image: what they expect.
+        names: what the names of the file's own functions begin with.
     """
     words = image.words
     table = [_table_entry(nibble) for nibble in range(16)]
@@ -143,6 +150,7 @@ def check_functions(prefix: str, image: WeightsImage, names: str) -> list[str]:
         "    return ((const uint32_t *)weights)[6] == (sum ^ 0xffffffffu) ? 0 : 3;",
         "}",
         "",
+        *(decrypt_functions(prefix, image.size, image.identity, names) if image.encrypted else []),
     ]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from nnefc.support.output_files import temporary_folder
@@ -25,6 +26,7 @@ from nnefc.targets.description.weights_image import HEADER_BYTES, WeightsImage, 
 from nnefc.targets.link.compilers import compiler_for
 from nnefc.targets.link.constants import Constants
 from nnefc.targets.link.elf_symbols import hide_symbols
+from nnefc.targets.link.encrypted_weights import write_encrypted_image
 from nnefc.targets.link.toolchain import RUNTIME, archive
 from nnefc.targets.link.weights_file import write_image
 from nnefc.targets.link.zig import run_compiler
@@ -53,11 +55,13 @@ def write_freestanding_archive(
     zig_cpu: str,
     cc: Sequence[str] = (),
     weights: Path | None = None,
+    key: bytes | None = None,
+    weights_version: int = 0,
 ) -> None:
     """Writes the archive at `path`, and the header next to it, into a folder that is whole or not at all.
 
     The arguments are those of :func:`nnefc.targets.link.outputs.write_network`, but for `weights`, the path of an image
-    of the constants; None: they are in the archive.
+    of the constants, encrypted if there is a key; None: they are in the archive.
 
     Raises:
         CompileError: a network that needs an operating system, or an error of the compiler.
@@ -67,8 +71,11 @@ def write_freestanding_archive(
     compiler += ["-DNNEFC_CHECKED"] * description.checked
     prefix, image = description.prefix, None
     if weights is not None and constants is not None:
-        image = _image(objects, constants, description)
-        write_image(constants, image, weights)
+        image = replace(_image(objects, constants, description), encrypted=key is not None)
+        if key is None:
+            write_image(constants, image, weights)
+        else:
+            write_encrypted_image(constants, image, key, weights_version, weights)
     with temporary_folder("nnefc-link-") as folder:
         whole, arena = folder / f"{prefix}.o", folder / f"{prefix}_arena.o"
         inputs = [*map(str, objects), *_sources(folder, description, image)]

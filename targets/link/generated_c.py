@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +23,7 @@ from nnefc.targets.description.generated_source import (
 from nnefc.targets.description.library import DEFAULT_PREFIX, LibraryDescription, check_prefix
 from nnefc.targets.description.weights_image import HEADER_BYTES, WeightsImage, identity_of
 from nnefc.targets.link.constants import Constants
+from nnefc.targets.link.encrypted_weights import check_encryption, write_encrypted_image
 from nnefc.targets.link.weights_file import write_image
 
 __all__ = ["check_c_output", "prefix_of", "write_c_source"]
@@ -58,6 +59,8 @@ def write_c_source(
     description: LibraryDescription,
     path: Path,
     weights: str = "embedded",
+    key: bytes | None = None,
+    weights_version: int = 0,
 ) -> None:
     """Writes the C file, the header `NAME.h` next to it, and with `weights` "separate" a file of the constants.
 
@@ -67,23 +70,31 @@ def write_c_source(
         description: its interface; the prefix is that of its functions, and the header's name.
         path: the C file.
         weights: "embedded" or "separate".
+        key: 16 or 32 bytes that the file of constants is encrypted with; None: it is not.
+        weights_version: of these constants, if they are encrypted.
 
     Raises:
-        CompileError: a name that does not fit, or a file that cannot be written.
+        CompileError: a name or a key that does not fit, or a file that cannot be written.
     """
     check_c_output(path, description.target)
+    check_encryption(key, weights, constants)
     check_prefix(description.prefix)
     separate = weights == "separate" and constants is not None
     arrays = [] if separate or constants is None else list(_arrays(constants, constant_uses(program), description))
     addresses = {use: _address(use, arrays, separate) for use in constant_uses(program)}
     states = [] if constants is None else _first_states(constants, arrays, description, separate)
     definitions = [line for array in arrays for line in array.definition(description.prefix)]
-    image = _image(program, constants, description, states) if separate and constants is not None else None
+    image = None
+    if separate and constants is not None:
+        image = replace(_image(program, constants, description, states), encrypted=key is not None)
     text = generated_source(program, description, definitions, addresses, states, image)
 
     def write(folder: Path) -> None:
         if image is not None and constants is not None:
-            write_image(constants, image, folder / f"{path.stem}.weights")
+            if key is None:
+                write_image(constants, image, folder / f"{path.stem}.weights")
+            else:
+                write_encrypted_image(constants, image, key, weights_version, folder / f"{path.stem}.weights")
         (folder / f"{description.prefix}.h").write_text(
             generated_header(description, image, program.makes_texts), encoding="utf-8"
         )

@@ -11,7 +11,7 @@ from nnefc.support.diagnostics import CompileError
 from nnefc.support.output_files import temporary_folder, write_together
 from nnefc.targets.description.library import LibraryDescription
 from nnefc.targets.link.constants import Constants
-from nnefc.targets.link.encrypted_weights import write_encrypted_weights
+from nnefc.targets.link.encrypted_weights import check_encryption, write_encrypted_weights
 from nnefc.targets.link.freestanding_archive import write_freestanding_archive
 from nnefc.targets.link.header import header_source
 from nnefc.targets.link.toolchain import archive, link_library, link_object
@@ -30,6 +30,8 @@ class _Network:
 
     Attributes:
         image: the name of a file for the constants that programs give to each run; "": there is none.
+        key: that this file is encrypted with.
+        weights_version: of the constants in it.
     """
 
     objects: Sequence[Path]
@@ -39,6 +41,8 @@ class _Network:
     cc: Sequence[str]
     zig_cpu: str
     image: str = ""
+    key: bytes | None = None
+    weights_version: int = 0
 
     @property
     def parts(self) -> tuple[Sequence[Path], Constants | None, LibraryDescription]:
@@ -64,6 +68,8 @@ def _archive(network: _Network, path: Path) -> None:
             zig_cpu=network.zig_cpu,
             cc=network.cc,
             weights=path.with_name(network.image) if network.image else None,
+            key=network.key,
+            weights_version=network.weights_version,
         )
         return
     with temporary_folder("nnefc-") as folder:
@@ -126,6 +132,7 @@ def write_network(
     cc: Sequence[str] = (),
     weights: str = "embedded",
     key: bytes | None = None,
+    weights_version: int = 0,
     zig_cpu: str = "baseline",
 ) -> None:
     """Writes a network as the file that the end of `path` asks for, with what belongs to it; all or nothing.
@@ -142,7 +149,8 @@ def write_network(
         zig_target: zig's name of the target.
         cc: the command of a compiler for the target, in place of zig.
         weights: one of WEIGHTS.
-        key: 32 bytes that the file of weights is encrypted with; None: it is not.
+        key: 32 bytes that the file of weights is encrypted with, or 16 without an operating system; None: it is not.
+        weights_version: of the constants in an encrypted file for a machine without an operating system.
         zig_cpu: the oldest processor that the runtime shall run on.
 
     Raises:
@@ -152,27 +160,18 @@ def write_network(
     if weights not in WEIGHTS:
         raise CompileError(f"weights is {weights!r}", hint="write 'embedded' or 'separate'")
     hosted = is_hosted(zig_target)
-    if key is not None and not hosted:
-        raise CompileError(
-            "weights for a machine without an operating system cannot be encrypted", hint="write them without a key"
-        )
     if weights == "separate" and hosted and format_of(zig_target) not in (FileFormat.ELF, FileFormat.MACH_O):
         raise CompileError(
             "the target's system cannot map a file of weights into memory", hint="leave them in the library"
         )
-    if key is not None and weights != "separate":
-        raise CompileError(
-            "constants in the library cannot be encrypted", hint="have them in a file, weights='separate'"
-        )
-    if key is not None and constants is None:
-        raise CompileError("the network has no constants that could be encrypted", hint="write it without a key")
+    check_encryption(key, weights, constants)
     (kind,) = (kind for kind in _KINDS if _suffix(path) in kind.suffixes)
     network = _Network(objects, constants, description, zig_target, cc, zig_cpu)
 
     def write(folder: Path) -> None:
         shown = network
         if weights == "separate" and constants is not None and not hosted:
-            shown = replace(network, image=f"{_stem(path)}.weights")
+            shown = replace(network, image=f"{_stem(path)}.weights", key=key, weights_version=weights_version)
         elif weights == "separate" and constants is not None:
             name = f"{_stem(path)}.weights"
             if key is None:

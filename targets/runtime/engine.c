@@ -56,12 +56,16 @@ static uint8_t *allocate(const nnefc_memory *memory, uint64_t bytes, bool *faile
 }
 
 /* States of so many bytes are in pages that the system finds when they are first written, unless the program has an allocator: a
- * session with caches for a long context takes memory for what they hold. */
+ * session with caches for a long context takes memory for what they hold. Small libraries do without. */
 enum { PAGED_BYTES = 1 << 20, PAGE_BYTES = 4096 };
 
 static bool has_paged_states(const nnefc_memory *memory) {
+#ifdef NNEFC_SMALL
+    return (void)memory, false;
+#else
     return nnefc_has_pages && memory->allocate == NULL && description->state_bytes >= PAGED_BYTES &&
            description->state_bytes <= SIZE_MAX / 2;
+#endif
 }
 
 static uint8_t *allocate_states(const nnefc_memory *memory, bool *failed) {

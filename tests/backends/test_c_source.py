@@ -145,6 +145,16 @@ def test_comments_name_the_operators_of_the_model(digits: CNetwork) -> None:
     assert "Computes probability" in text
 
 
+def test_functions_are_not_repeated_for_each_register(tmp_path: Path) -> None:
+    """The exponential of a row is inlined once: four registers are no vector."""
+    info, path = helper.make_tensor_value_info, tmp_path / "rows.onnx"
+    nodes = [helper.make_node("Softmax", ["x"], ["y"])]
+    tensors = [[info(name, TensorProto.FLOAT, [1, 12])] for name in "xy"]
+    onnx.save(helper.make_model(helper.make_graph(nodes, "g", *tensors), ir_version=9), path)
+    network = written(nnefc.compile(path, TARGET), tmp_path / "rows.c")
+    assert network.path.read_text().count("= rows_exp(") == 1
+
+
 def test_an_arena_may_be_static(digits: CNetwork, folder: Path) -> None:
     main = folder / "main.c"
     main.write_text(

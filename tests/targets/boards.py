@@ -21,7 +21,7 @@ from nnefc.targets.link.elf_file import ElfFile
 from nnefc.targets.link.zig import zig
 from nnefc.targets.machine.cpu.parsing import parse_target
 
-__all__ = ["BOARDS", "Board", "Measured", "program_of", "run_on_board", "stored_bytes"]
+__all__ = ["BOARDS", "Board", "Measured", "linked", "program_of", "run_on_board", "stored_bytes"]
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "cortex-m"
 _HERE = Path(__file__).parent / "microcontrollers"
@@ -112,7 +112,7 @@ def run_on_board(
     assert done.returncode == 0, f"{board.name} ended with {done.returncode}: {done.stderr.decode()}"
     size = 0
     if flash:
-        size = stored_bytes(program) - stored_bytes(_linked(artifact, folder, board, _HERE / "nothing.c"))
+        size = stored_bytes(program) - stored_bytes(linked(folder, board, _HERE / "nothing.c"))
     return _read(artifact, done.stdout, board, size)
 
 
@@ -130,11 +130,11 @@ def program_of(artifact: Artifact, inputs: Mapping[str, np.ndarray], folder: Pat
     for index, tensor in enumerate(artifact.inputs):
         (folder / f"input{index}.bin").write_bytes(np.ascontiguousarray(inputs[tensor.name]).tobytes())
     (folder / "main.c").write_text(_main(artifact))
-    return _linked(artifact, folder, board, network)
+    return linked(folder, board, network)
 
 
-def _linked(artifact: Artifact, folder: Path, board: Board, network: Path) -> Path:
-    """The program with a network, or with another file that replaces it."""
+def linked(folder: Path, board: Board, network: Path, *sources: Path) -> Path:
+    """The program of `folder`/main.c and other sources with a network, or with another file that replaces it."""
     name = next(name for name, known in BOARDS.items() if known is board)
     host, program = parse_target(name), folder / f"{network.stem}.elf"
     words = [
@@ -158,7 +158,7 @@ def _linked(artifact: Artifact, folder: Path, board: Board, network: Path) -> Pa
         f"-I{folder}",
     ]
     words += ["-Wl,-e,board_start", *([] if board.script is None else ["-T", str(board.script)])]
-    words += [*map(str, board.sources), str(folder / "main.c"), str(network)]
+    words += [*map(str, board.sources), str(folder / "main.c"), *map(str, sources), str(network)]
     done = subprocess.run([*words, "-o", str(program)], capture_output=True, check=False)
     assert done.returncode == 0, done.stderr.decode()
     return program

@@ -62,7 +62,16 @@ __all__ = ["compile_model"]
     type=click.Path(path_type=Path),
     metavar="KEYFILE",
     help="Encrypt the constants, in a file next to the library, with the 32 bytes of this file, which are needed to "
-    "load the library. openssl rand -out KEYFILE 32 creates them.",
+    "load the library. openssl rand -out KEYFILE 32 creates them; 16 bytes will do for microcontrollers and C source.",
+)
+@option(
+    "--weights-version",
+    group="Output",
+    common=False,
+    type=click.IntRange(0, (1 << 32) - 1),
+    metavar="N",
+    help="For --encrypt on microcontrollers and in C source: a number by which programs may refuse older weights.  "
+    "[default: 0]",
 )
 @option(
     "--name",
@@ -111,6 +120,7 @@ def compile_model(
     name: str | None,
     weights: str | None,
     encrypt: Path | None,
+    weights_version: int | None,
     cc: str | None,
     emit: str | None,
     targets: list[str] | None,
@@ -130,16 +140,15 @@ def compile_model(
         click.echo("\n".join(pass_lines(keywords)))
         return
     model, output = needed("model", model), needed("output", output)
-    form = given({"name": name, "weights": weights, "encrypt": encrypt, "cc": cc})
+    form = given({"name": name, "weights": weights, "encrypt": encrypt, "weights_version": weights_version, "cc": cc})
     if targets is None and (emit == "c" or (emit is None and output.suffix == ".c")):
-        if encrypt is not None or cc is not None:
-            raise click.UsageError(
-                f"--{'cc' if encrypt is None else 'encrypt'} is an option for libraries: it cannot be used for C source"
-            )
+        if cc is not None:
+            raise click.UsageError("--cc is an option for libraries: it cannot be used for C source")
         emit = None
         check_c_source(output, keywords, name)
     if emit is not None and form:
-        raise click.UsageError(f"--{next(iter(form))} is an option for libraries: it cannot be used with --emit")
+        flag = next(iter(form)).replace("_", "-")
+        raise click.UsageError(f"--{flag} is an option for libraries: it cannot be used with --emit")
     if jobs is not None and targets is None:
         raise click.UsageError("--jobs is for --targets: one target is one job")
     if targets is not None:

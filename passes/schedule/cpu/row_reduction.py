@@ -203,11 +203,11 @@ def _accumulate_in_vectors(sch: s_tir.Schedule, block: SBlockRV, loops: Sequence
 
 
 def _vectorize(sch: s_tir.Schedule, block: SBlockRV, loops: Sequence[LoopRV], lanes: int, target: Target) -> None:
-    """Loops along a row in vectors, where these fit."""
-    value = step_of(sch, block).value
+    """Loops along a row in vectors, where these fit; not functions that would be inlined once for each register."""
+    step = step_of(sch, block)
     column = _joined(sch, loops)
-    if trip_count(sch, column) % lanes == 0:
-        in_vectors(sch, column, lanes, value, target)
+    if trip_count(sch, column) % lanes == 0 and not (target.vectors.are_scalars and _is_costly(step)):
+        in_vectors(sch, column, lanes, step.value, target)
 
 
 def _is_element_wise(step: ScheduleBlock) -> bool:

@@ -135,11 +135,6 @@ def test_weights_may_be_an_image_of_their_own(digits: nnefc.Artifact, tmp_path: 
     assert "float *probability, void *arena, const void *weights);" in header
 
 
-def test_images_are_not_encrypted(digits: nnefc.Artifact, tmp_path: Path) -> None:
-    with pytest.raises(CompileError, match="cannot be encrypted"):
-        digits.export(tmp_path / "net.a", encrypt=bytes(32))
-
-
 def test_a_run_begins_by_comparing_the_image_with_the_code(tmp_path: Path) -> None:
     """The functions around a network, compiled for this machine: its own returns its first constant."""
     tensor = TensorDescription("y", "bool", ())
