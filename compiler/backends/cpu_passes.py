@@ -49,6 +49,7 @@ from nnefc.passes.schedule.schedules import without_dynamic_dims
 from nnefc.passes.tir.common.align_stack_buffers import align_stack_buffers
 from nnefc.passes.tir.common.allocate_scratch import keep_small_buffers_on_stack
 from nnefc.passes.tir.common.annotate_trip_counts import annotate_trip_counts
+from nnefc.passes.tir.common.group_lines import group_lines
 from nnefc.passes.tir.common.hoist_divisions import hoist_divisions
 from nnefc.passes.tir.common.hoist_offsets import hoist_offsets
 from nnefc.passes.tir.common.mask_vector_tail import mask_vector_tails
@@ -235,6 +236,7 @@ FLAT = (
     flat("peel dynamic tail tiles", cpu.peel_tail_tiles, where=DYNAMIC),
     flat("distribute tiles", on_axes(parallelize_tiles), where=DYNAMIC & cpu.JOINED, optional=True),
     flat("hoist divisions", on_body(hoist_divisions), where=DYNAMIC, optional=True),
+    flat("group lines", on_body(group_lines), where=DYNAMIC, optional=True),
     flat("mask vector tails", on_axes(mask_vector_tails), where=DYNAMIC),
     flat("hoist offsets", on_body(hoist_offsets), where=DYNAMIC, optional=True),
     flat("matrix unit tiles", on_body(lower_matrix_tiles)),

@@ -314,6 +314,10 @@ PREFETCH_STREAM = _declare(
     "nnefc.prefetch_stream", Site.LOOP, ValueType.INTEGER, _UNTIL_FLAT,
     "Each iteration of the parallel loop reads vectors that no earlier one has read: bytes to prefetch ahead.",
 )  # fmt: skip
+GROUPED_LINES = _declare(
+    "nnefc.grouped_lines", Site.LOOP, ValueType.INTEGERS, _UNTIL_FLAT,
+    "The parallel loop is over panels, and over lines: how many panels, and how many tiles of lines a cache holds.",
+)  # fmt: skip
 ALIGNED_FRAME = _declare(
     "nnefc.aligned_frame", Site.LOOP, ValueType.FLAG, _UNTIL_FLAT,
     "The body of the parallel loop becomes a function whose stack frame is aligned.",

@@ -25,6 +25,7 @@ from nnefc.ir.attributes import (
     ASSEMBLY_MICROKERNEL,
     FOR_FEW_ROWS,
     FP16_ACCUMULATORS,
+    GROUPED_LINES,
     JOINED_ROWS,
     LANE_FACTORS,
     PREFETCH_NEXT_PANEL,
@@ -216,9 +217,12 @@ class ContractionRule:
         if parts is not None:  # before loops are fused: TVM would ask whether quotients of dynamic sizes are in range
             sch.compute_at(parts, outer[-1] if in_turn else reduced[0], preserve_unit_loops=True)
 
+        groups = None if tiled is None or once else _groups_of_lines(sch, right, first, roles, tile, target)
         around = outer.index(left[-1]) if tiled is not None else len(outer) - 1  # the loop over such tiles stays one
         fused = sch.fuse(*outer[:around]) if around else outer[0]
         sch.parallel(fused)
+        if groups is not None:
+            sch.annotate(fused, GROUPED_LINES, groups)
         sch.vectorize(lane)
         for loop in (*row_loops, column_inner):
             sch.unroll(loop)
@@ -352,6 +356,26 @@ def _keeps_line(
     width = tile.columns * target.lanes(step.dtype) * bits_of(step.dtype) // 8
     totals = trip_count(sch, line) * tile.rows * tile.outer_rows * width
     return trip_count(sch, line) > 1 and totals <= target.costs.l1_bytes // 4 and terms * width > target.costs.l1_bytes
+
+
+def _groups_of_lines(
+    sch: s_tir.Schedule,
+    right: Sequence[LoopRV],
+    step: ScheduleBlock,
+    roles: Contraction,
+    tile: RegisterTile,
+    target: Target,
+) -> list[int] | None:
+    """Returns how many panels multiply each line, and for how many tiles half of the second cache holds what their rows
+    are read from; None where that is of no use. See `passes/tir/common/group_lines.py`."""
+    panels = trip_count(sch, *right)
+    lines = len(roles.only_left) > 1 or JOINED_ROWS in sch.mod["main"].attrs
+    if not lines or roles.both or not is_known(panels) or panels == 1:
+        return None
+    rows, _ = _bytes_of_factors(step, roles)
+    results = math.prod(size_hint(step.sizes[axis]) for axis in roles.only_left)
+    held = target.costs.l2_bytes // 2 * results // max(1, rows * tile.rows * tile.outer_rows)
+    return [panels, max(1, held)]
 
 
 def _window(step: ScheduleBlock, roles: Contraction) -> int:

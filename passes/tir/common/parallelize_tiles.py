@@ -17,10 +17,13 @@ from typing import Any
 import tvm_ffi
 from tvm import tirx
 
+from nnefc.ir.attributes import GROUPED_LINES
 from nnefc.ir.rebuild import with_fields
 from nnefc.passes.tir.common.expressions import int64
+from nnefc.passes.tir.common.group_lines import in_groups
 from nnefc.passes.tir.common.peel_tail_tiles import TiledAxis
 from nnefc.passes.tir.tvm_workarounds.opaque import opaque_binding
+from nnefc.symbolic.dims import ceil_div
 
 __all__ = ["parallelize_tiles"]
 
@@ -52,13 +55,16 @@ def _shared(loop: tirx.For, counts: set[tirx.Var]) -> tirx.Stmt:
     tvm_ffi.structural_walk(
         loop.body, (tirx.For, lambda inner: tiles.append(inner) if inner.extent in counts else None)
     )
-    known = isinstance(loop.extent, tirx.IntImm) and int(loop.extent) >= _ENOUGH
+    grouped = GROUPED_LINES in loop.annotations
+    known = isinstance(loop.extent, tirx.IntImm) and int(loop.extent) >= _ENOUGH and not grouped
     if loop.kind != tirx.ForKind.PARALLEL or known or not tiles:
         return loop
     count = tiles[0].extent
     parts, both, part = (tirx.Var(name, "int64") for name in ("parts", "both", "part"))
     trip_count = tirx.max(loop.extent, int64(1))
     wanted = tirx.Div(trip_count + int64(_ENOUGH - 1), trip_count)
+    if grouped:  # parts of an image that a cache holds
+        wanted = tirx.max(wanted, ceil_div(count, int(loop.annotations[GROUPED_LINES][1])))
     begin, end = (tirx.Var(name, "int64") for name in ("begin", "end"))
 
     def limited(inner: tirx.For) -> tirx.For:
@@ -72,4 +78,6 @@ def _shared(loop: tirx.For, counts: set[tirx.Var]) -> tirx.Stmt:
         tvm_ffi.structural_map(loop.body, (tirx.For, limited)),
     ]
     shared = with_fields(loop, loop_var=both, min=int64(0), extent=loop.extent * parts, body=tirx.SeqStmt(body))
+    if grouped:
+        shared = in_groups(shared, tirx.Div(count + parts - int64(1), parts))
     return tirx.SeqStmt([opaque_binding(parts, tirx.max(int64(1), tirx.min(count, wanted))), shared])

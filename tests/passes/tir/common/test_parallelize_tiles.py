@@ -44,6 +44,20 @@ def test_each_tile_is_computed_once(trip_count: int) -> None:
         assert np.array_equal(made.numpy(), np.arange(9999) < trip_count * tiles)
 
 
+def test_parts_of_images_come_in_groups_that_a_cache_holds() -> None:
+    several = AROUND.replace(
+        "T.parallel(n)", 'T.parallel(n * T.int64(70), annotations={"nnefc.grouped_lines": [70, 4]})'
+    )
+    func = changed(function(several))
+    (loop,) = parallel(func)
+    assert not loop.annotations
+    run = tvm.compile(func, "llvm")["main"]
+    for tiles in (0, 1, 7, 13):
+        made = tvm.runtime.tensor(np.zeros(9999, np.float32))
+        run(made, 2, 4 * tiles, tiles)
+        assert np.array_equal(made.numpy(), np.arange(9999) < 140 * tiles)
+
+
 def test_tiles_that_nothing_is_around_are_parallel_themselves() -> None:
     (loop,) = parallel(changed(function(ALONE)))
     assert loop.extent.same_as(function(ALONE).params[-1])
