@@ -38,7 +38,7 @@ def main(results: tuple[Path, ...]) -> None:
     commits = {row["commit"] for row in rows.values()}
     if len(commits) != 1:
         raise click.ClickException(f"the libraries are of several commits: {', '.join(sorted(commits))}")
-    machine = f"1 × {found['device']} (driver {found['driver']}), PyTorch {found['torch']}"
+    machine = f"1 × {found['device']} (CUDA {found['cuda']}), PyTorch {found['torch']}"
     write_page(
         "cuda_on_device", TITLE, Conditions(f"{found['date']} UTC", *commits, machine), body(list(rows.values()))
     )

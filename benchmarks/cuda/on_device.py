@@ -1,106 +1,167 @@
-"""Times of libraries on a GPU compared with PyTorch's, for a machine that has a GPU, PyTorch and no compiler of ours.
+"""Results, then times of libraries on a GPU, for a machine that has a GPU, NumPy and no compiler of ours.
 
-    python benchmarks/cuda/on_device.py FOLDER --out results.json [--profiles FOLDER] [--peers eager,compile] [NAME ...]
+    python benchmarks/cuda/on_device.py FOLDER --out results.json [--seconds 220] [NAME ...]
 
-FOLDER is what `libraries.py` wrote. All run between arrays of the GPU, as CUDA graphs; a time is the median of those
-between events around groups of runs. PyTorch has its own networks of the same structure, from torchvision and
-transformers: channels last, convolutions by the algorithm that cuDNN found to be fastest.
+FOLDER is what `libraries.py` or `products.py` wrote. First each library is run on arrays of the host and of the GPU, as
+launches and as a CUDA graph, and compared with the results that are kept; then each is timed, as a CUDA graph between
+arrays of the GPU: the median of the times between events around groups of runs. NVIDIA's driver is enough for both.
+Where there is PyTorch, its times follow (`torch_peers.py`), and with --profiles those of nnefc's kernels.
+
+After the given seconds nothing more is begun; the same command goes on with what is missing in the file, so that two
+runs of less than four minutes do what one may not. `device_page.py` writes the page, next to the predicted times. The
+packages of onnxruntime's CUDA and TensorRT providers and of cuDNN have gigabytes: they are peers only where they are
+installed already, and none is timed here.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import statistics
-import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
+from driver_clock import DriverClock, OnGpu
 from inputs import EVERY, drawn
 
 ROOT = Path(__file__).resolve().parents[2]
-GROUPS = 15
-GROUP_SECONDS = 0.01
+HAS_TORCH = importlib.util.find_spec("torch") is not None
+
+LIMITS = {"fp32": 1e-4, "tf32": 2e-2, "fp16": 2e-2, "bf16": 1e-1}
+"""What results may differ by from onnxruntime's in float32, over their largest value."""
+
+Row = dict[str, Any]
 
 
 def main() -> int:
-    """Measure all, and write what was found after each; 1 if anything failed, as the rows say."""
-    parser = argparse.ArgumentParser(description="Time libraries on this machine's GPU, compared with PyTorch.")
+    """Check and measure all, and write what was found after each; 1 if anything failed or is wrong, as the rows say."""
+    parser = argparse.ArgumentParser(description="Check and time libraries on this machine's GPU.")
     parser.add_argument("folder", type=Path)
     parser.add_argument("names", nargs="*")
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--seconds", type=float, default=220)
     parser.add_argument("--profiles", type=Path)
     parser.add_argument("--peers", default="eager")
     parser.add_argument("--loader", type=Path, default=ROOT / "compiler")
-    given = parser.parse_args()
+    given = parser.parse_intermixed_args()
     sys.path.append(str(given.loader))
-    rows: list[dict[str, Any]] = []
-    about = {
-        "device": torch.cuda.get_device_name(0),
-        "torch": torch.__version__,
-        "date": time.strftime("%Y-%m-%d %H:%M", time.gmtime()),
-        "driver": driver(),
-    }
-    for name in given.names or sorted(position.parent.name for position in given.folder.glob("*/about.json")):
-        folder = given.folder / name
-        row = json.loads((folder / "about.json").read_text())
-        row = {key: row[key] for key in ("network", "batch", "precision", "seconds", "commit")} | {"name": name}
-        try:
-            row |= own(folder, given.profiles)
-        except Exception:
-            row["failed"] = traceback.format_exc()[-1500:]
-        for peer in filter(None, given.peers.split(",") if row["network"] in NETWORKS else ()):
+    until = time.monotonic() + given.seconds
+    names = given.names or sorted(position.parent.name for position in given.folder.glob("*/about.json"))
+    with DriverClock() as clock:
+        about = {**clock.about(), "torch": torch_version(), "date": time.strftime("%Y-%m-%d %H:%M", time.gmtime())}
+        rows = known_rows(given.folder, names, given.out)
+        for part, row, step in steps(rows, given, clock):
+            if time.monotonic() > until:
+                print("the time is over: run the same command again for the rest", flush=True)
+                break
             try:
-                row[peer] = PEERS[peer](row["network"], row["batch"], row["precision"])
+                row |= step()
             except Exception:
-                row[f"{peer} failed"] = traceback.format_exc()[-800:]
-            torch.cuda.empty_cache()
-        rows.append(row)
-        given.out.write_text(json.dumps({**about, "rows": rows}))
-        shown = {
-            k: v if not isinstance(v, float) else float(f"{v:.4g}") for k, v in row.items() if k not in ("network",)
+                row[f"{part} failed"] = traceback.format_exc()[-1500:]
+            given.out.write_text(json.dumps({**about, "rows": list(rows.values())}))
+            print(json.dumps({"name": row["name"], **{k: v for k, v in row.items() if k.startswith(part)}}), flush=True)
+    wrong = [name for name, row in rows.items() if row.get("error", 0) > LIMITS[row["precision"]]]
+    print(f"wrong results: {', '.join(wrong) or 'none'}")
+    return int(bool(wrong) or any("failed" in key for row in rows.values() for key in row))
+
+
+def known_rows(folder: Path, names: list[str], out: Path) -> dict[str, Row]:
+    """Returns what is known of each library, with what an earlier run has found."""
+    found = {row["name"]: row for row in json.loads(out.read_text())["rows"]} if out.exists() else {}
+    rows = {}
+    for name in names:
+        about = json.loads((folder / name / "about.json").read_text())
+        rows[name] = {key: about[key] for key in ("network", "batch", "precision", "seconds", "commit")} | {
+            "name": name
         }
-        print(json.dumps(shown)[:900], flush=True)
-    return int(any("failed" in key for row in rows for key in row))
+        rows[name] |= found.get(name, {})
+    return rows
 
 
-def driver() -> str:
-    """The version of NVIDIA's driver."""
-    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()[0]
+def steps(
+    rows: dict[str, Row], given: argparse.Namespace, clock: DriverClock
+) -> Iterator[tuple[str, Row, Callable[[], Row]]]:
+    """Returns what is left to do: what it adds to a row, the row, and how it is done."""
+    for name, row in rows.items():
+        if "error" not in row:
+            yield "error", row, lambda folder=given.folder / name: check(folder, clock)
+    for name, row in rows.items():
+        if "own" not in row:
+            yield "own", row, lambda folder=given.folder / name: measure(folder, clock, given.profiles)
+    if not HAS_TORCH:
+        return
+    from torch_peers import NETWORKS, PEERS
+
+    for peer in filter(None, given.peers.split(",")):
+        for row in rows.values():
+            if peer not in row and row["network"] in NETWORKS:
+                arguments = row["network"], row["batch"], row["precision"]
+                yield peer, row, lambda peer=peer, arguments=arguments: {peer: PEERS[peer](*arguments)}
 
 
-def own(folder: Path, profiles: Path | None) -> dict[str, Any]:
-    """Error and times of a library; milliseconds."""
+def torch_version() -> str:
+    """The version of PyTorch; "none" where there is none."""
+    if not HAS_TORCH:
+        return "none"
+    import torch
+
+    return str(torch.__version__)
+
+
+def check(folder: Path, clock: DriverClock) -> Row:
+    """Returns the largest error of a library: on the host's arrays, and on the GPU's as launches and from a graph."""
     import loader
 
-    about = json.loads((folder / "about.json").read_text())
-    inputs = drawn(about["inputs"])
     wanted = dict(np.load(folder / "wanted.npz"))
+    inputs = drawn(json.loads((folder / "about.json").read_text())["inputs"])
+    errors = []
     with loader.load(folder / "network.so") as model:
-        error = max(_error(array, wanted[name]) for name, array in model.run(inputs).items())
+        for _ in range(2):
+            errors += [_error(array, wanted[name]) for name, array in model.run(inputs).items()]
+        given, out = arrays(model, inputs, clock)
+        for _ in range(3):
+            model(*given, out=out, stream=clock.stream)
+            model.synchronize()
+            errors += [_error(o.numpy(), wanted[t.name]) for o, t in zip(out, model.outputs, strict=True)]
+        for array in (*given, *out):
+            array.free()
+    return {"error": max(errors)}
+
+
+def measure(folder: Path, clock: DriverClock, profiles: Path | None) -> Row:
+    """Returns the times of a library: between the GPU's arrays, and between the host's; milliseconds."""
+    import loader
+
+    inputs = drawn(json.loads((folder / "about.json").read_text())["inputs"])
+    with loader.load(folder / "network.so") as model:
         host = [_wall(lambda: model.run(inputs)) for _ in range(20)]
-        given = [torch.from_numpy(inputs[tensor.name]).cuda() for tensor in model.inputs]
-        out = [torch.empty(tensor.shape, device="cuda") for tensor in model.outputs]
-        stream = torch.cuda.Stream()
-        torch.cuda.synchronize()
+        given, out = arrays(model, inputs, clock)
 
         def run() -> None:
-            model(*given, out=out, stream=stream)
+            model(*given, out=out, stream=clock.stream)
 
-        with torch.cuda.stream(stream):
-            milliseconds = timed(run)
-            if profiles is not None:
-                profiles.mkdir(parents=True, exist_ok=True)
-                (profiles / f"{folder.name}.json").write_text(json.dumps(kernels(run)))
-        again = max(_error(o.cpu().numpy(), wanted[t.name]) for o, t in zip(out, model.outputs, strict=True))
-    return {"error": max(error, again), "own": milliseconds, "host": 1e3 * statistics.median(host)}
+        milliseconds = clock.milliseconds(run)
+        if profiles is not None and HAS_TORCH:
+            from torch_peers import kernels
+
+            profiles.mkdir(parents=True, exist_ok=True)
+            (profiles / f"{folder.name}.json").write_text(json.dumps(kernels(run)))
+        model.synchronize()
+        for array in (*given, *out):
+            array.free()
+    return {"own": milliseconds, "own host": 1e3 * statistics.median(host)}
+
+
+def arrays(model: Any, inputs: dict[str, np.ndarray], clock: DriverClock) -> tuple[list[OnGpu], list[OnGpu]]:
+    """Returns a model's inputs, and memory for its outputs, on the GPU."""
+    given = [OnGpu(clock, inputs[tensor.name]) for tensor in model.inputs]
+    return given, [OnGpu(clock, np.full(tensor.shape, np.nan, tensor.dtype)) for tensor in model.outputs]
 
 
 def _error(found: np.ndarray, wanted: np.ndarray) -> float:
@@ -108,124 +169,10 @@ def _error(found: np.ndarray, wanted: np.ndarray) -> float:
     return float(np.abs(found[::EVERY].astype(np.float64) - wanted).max() / np.abs(wanted).max())
 
 
-def kernels(run: Callable[[], None]) -> list[tuple[str, float, int]]:
-    """Microseconds of each kernel of a run, and how often it is launched."""
-    runs = 5
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
-        for _ in range(runs):
-            run()
-        torch.cuda.synchronize()
-    found = [(e.key, e.device_time_total / runs, e.count // runs) for e in profile.key_averages()]
-    return sorted((each for each in found if each[1] > 0), key=lambda each: -each[1])
-
-
-def eager(network: str, batch: int, precision: str) -> float:
-    """PyTorch without its compiler, launched as one graph."""
-    return _peer(network, batch, precision, lambda module: module)
-
-
-def compiled(network: str, batch: int, precision: str) -> float:
-    """PyTorch with its compiler, which chooses among kernels by trying them."""
-    return _peer(network, batch, precision, lambda module: torch.compile(module, fullgraph=True))
-
-
-PEERS = {"eager": eager, "compile": compiled}
-
-
-def _peer(network: str, batch: int, precision: str, made: Callable[[Any], Any]) -> float:
-    half = precision == "fp16"
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision != "fp32"
-    torch.backends.cudnn.benchmark = True
-    build, shape = NETWORKS[network]
-    dtype = torch.float16 if half else torch.float32
-    module = build().eval().cuda().to(dtype)
-    x = torch.randn(shape(batch), device="cuda", dtype=dtype)
-    if x.ndim == 4:
-        module, x = module.to(memory_format=torch.channels_last), x.contiguous(memory_format=torch.channels_last)
-    module = made(module)
-    with torch.inference_mode():
-        stream = torch.cuda.Stream()
-        with torch.cuda.stream(stream):
-            for _ in range(3):
-                module(x)
-        torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=stream):
-            module(x)
-        with torch.cuda.stream(stream):
-            return timed(graph.replay)
-
-
-def timed(run: Callable[[], Any]) -> float:
-    """Milliseconds of a run on the current stream: the median of groups of runs."""
-    run()
-    torch.cuda.synchronize()
-    began = time.monotonic()
-    run()
-    torch.cuda.synchronize()
-    count = max(1, min(200, int(GROUP_SECONDS / max(time.monotonic() - began, 1e-6))))
-    found = []
-    for _ in range(GROUPS):
-        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        begin.record()
-        for _ in range(count):
-            run()
-        end.record()
-        torch.cuda.synchronize()
-        found.append(begin.elapsed_time(end) / count)
-    return statistics.median(found)
-
-
 def _wall(run: Callable[[], Any]) -> float:
     began = time.monotonic()
     run()
     return time.monotonic() - began
-
-
-def _vision(name: str) -> Callable[[], Any]:
-    def build() -> Any:
-        import torchvision
-
-        return getattr(torchvision.models, name)(weights=None)
-
-    return build
-
-
-def _bert() -> Any:
-    import transformers
-
-    config = transformers.BertConfig(hidden_act="gelu_new", attn_implementation="sdpa")
-
-    class Encoder(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.encoder = transformers.BertModel(config, add_pooling_layer=False).encoder
-
-        def forward(self, x: Any) -> Any:
-            return self.encoder(x)[0]
-
-    return Encoder()
-
-
-def _lstm() -> Any:
-    return torch.nn.LSTM(256, 256)
-
-
-def image(size: int) -> Callable[[int], tuple[int, ...]]:
-    """The shape of images."""
-    return lambda batch: (batch, 3, size, size)
-
-
-NETWORKS: dict[str, tuple[Callable[[], Any], Callable[[int], tuple[int, ...]]]] = {
-    "resnet50": (_vision("resnet50"), image(224)),
-    "mobilenet_v2": (_vision("mobilenet_v2"), image(224)),
-    "efficientnet_b0": (_vision("efficientnet_b0"), image(224)),
-    "squeezenet": (_vision("squeezenet1_0"), image(224)),
-    "densenet121": (_vision("densenet121"), image(224)),
-    "vit_b16": (_vision("vit_b_16"), image(224)),
-    "bert_base": (_bert, lambda batch: (batch, 128, 768)),
-    "lstm": (_lstm, lambda batch: (100, batch, 256)),
-}
 
 
 if __name__ == "__main__":

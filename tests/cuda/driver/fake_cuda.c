@@ -897,6 +897,16 @@ EXPORT int cuEventRecord(object *event, object *handle) {
     return leave(OK);
 }
 
+/* Of a GPU that takes as long for everything: a millisecond for each operation between the events. */
+EXPORT int cuEventElapsedTime(float *milliseconds, object *begin, object *end) {
+    CALL("cuEventElapsedTime");
+    NEEDS_CONTEXT("cuEventElapsedTime");
+    if (!is_live(begin, EVENT) || !is_live(end, EVENT) || begin->recorded == NULL || begin->recorded != end->recorded)
+        FAIL(INVALID_HANDLE, "cuEventElapsedTime: events of no stream, or of two");
+    *milliseconds = (float)(end->position - begin->position);
+    return leave(OK);
+}
+
 EXPORT int cuEventQuery(object *event) {
     CALL("cuEventQuery");
     NEEDS_CONTEXT("cuEventQuery");
