@@ -5,6 +5,7 @@ from __future__ import annotations
 from nnefc.frontends.tensor_types.blocks_of_32 import IQ4_NL, MXFP4, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0
 from nnefc.frontends.tensor_types.floats import BF16, F16, F32, F64
 from nnefc.frontends.tensor_types.requantized import REQUANTIZED
+from nnefc.frontends.tensor_types.small_blocks import NVFP4, Q1_0, Q2_0
 from nnefc.frontends.tensor_types.super_blocks import IQ4_XS, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, TQ1_0, TQ2_0
 from nnefc.frontends.tensor_types.tensor_type import TensorType
 
@@ -37,6 +38,9 @@ GGML_TYPES: dict[int, TensorType] = {
     34: TQ1_0,
     35: TQ2_0,
     39: MXFP4,
+    40: NVFP4,
+    41: Q1_0,
+    42: Q2_0,
 }
 
 

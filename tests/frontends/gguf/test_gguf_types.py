@@ -24,7 +24,8 @@ SCALES = {
     "TQ2_0": (64,),
 }
 """Where the floats of 16 bits of a block are, if there is not one at its beginning."""
-WITHOUT = ("F32", "F64", "IQ1_M", "MXFP4")  # IQ1_M and MXFP4 have no such float; F64 is no type of matrices
+WITHOUT = ("F32", "F64", "IQ1_M", "MXFP4", "NVFP4", "Q1_0", "Q2_0")
+"""F64 is no type of matrices; the last two are unknown to the package, and the others have no such float."""
 OTHERS = [number for number, kind in GGML_TYPES.items() if kind.name not in WITHOUT]
 
 
