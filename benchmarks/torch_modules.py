@@ -3,20 +3,30 @@
     pip install torch torchvision timm transformers onnxscript
 
 Each module of `torch_networks.py` is compiled by `nnefc.torch.compile`, by `torch.compile` with inductor and freezing,
-and by AOTInductor with freezing, from the same weights and the same inputs, in a process of its own. Results are
-compared with the module in float64. Times are taken in turns, on one thread: the shortest of several short ones.
-Prints the page; of all modules it is written to `results/PROCESSOR/torch_modules.md`. A module takes a minute or two.
+and by AOTInductor with freezing, from the same weights and the same inputs, in a process of its own. nnefc compiles a
+module that `torch.export` refuses by `torch.compile(backend="nnefc")`, in parts. Results are compared with the module
+in float64. Times are taken in turns, on one thread: the shortest of several short ones. Prints the page; of all modules
+it is written to `results/PROCESSOR/torch_modules.md`.
+
+Compiling takes a minute or two a module, nearly all of it in PyTorch's compilers, and needs no idle machine:
+`--prepare` compiles the modules and measures nothing. What it makes is kept in `--keep FOLDER`
+(`~/.cache/nnefc-torch-modules`): inductor's cache, AOTInductor's packages, and the processor time of the first
+compilation, which is the one in the table. nnefc's kernels are in nnefc's own cache, which a checkout in another folder
+does not share. Names in the folder are digests of `torch_networks.py`, of the packages' versions and, for nnefc's
+times, of its files. Several processes may prepare different modules in one folder.
 """
 
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
 import math
+import os
+import resource
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
@@ -36,6 +46,9 @@ _TURNS, _TURN = 12, 0.15
 """Turns of each engine, and the seconds of a turn; at least one run."""
 
 _PATIENCE = 900.0
+"""Seconds that a process may take; four times as many to prepare, which may be on a busy machine."""
+
+_KEEP = Path.home() / ".cache" / "nnefc-torch-modules"
 _FREEZING = {"freezing": True}
 
 Run = Callable[[], Any]
@@ -44,18 +57,25 @@ Run = Callable[[], Any]
 @click.command()
 @click.argument("names", nargs=-1)
 @click.option("--engine", "engines", multiple=True, type=click.Choice(ENGINES), help="Measure this one (repeatable).")
+@click.option("--prepare", is_flag=True, help="Compile, and measure nothing.")
+@click.option("--keep", type=click.Path(path_type=Path), default=_KEEP, help="The folder of what is compiled.")
 @click.option("--one", is_flag=True, hidden=True, help="Measure one module in this process, and print JSON.")
-def main(names: tuple[str, ...], engines: tuple[str, ...], one: bool) -> None:
+def main(names: tuple[str, ...], engines: tuple[str, ...], prepare: bool, keep: Path, one: bool) -> None:
     """Measure these modules, or all."""
     chosen = [engine for engine in ENGINES if engine in (engines or ENGINES)]
+    keep.mkdir(parents=True, exist_ok=True)
     if one:
-        print(json.dumps(_measured(names[0], chosen)))
+        print(json.dumps(_measured(names[0], chosen, keep, 0 if prepare else _TURNS)))
         return
     known = _names()
     if unknown := set(names) - set(known):
         raise click.UsageError(f"there is no module named {min(unknown)}; there are {', '.join(known)}")
+    if prepare:
+        for name in names or known:
+            click.echo(f"{name}: {json.dumps(_in_process(name, chosen, keep, prepare))}")
+        return
     watch = Watch()
-    rows = {name: _in_process(name, chosen) for name in names or known}
+    rows = {name: _in_process(name, chosen, keep, prepare) for name in names or known}
     conditions, lines = watch.end(), _lines(rows)
     click.echo(page(TITLE, conditions, lines))
     if not names and not engines:
@@ -68,14 +88,18 @@ def _names() -> list[str]:
     return list(NETWORKS)
 
 
-def _in_process(name: str, engines: Sequence[str]) -> dict[str, Any]:
+def _in_process(name: str, engines: Sequence[str], keep: Path, prepare: bool) -> dict[str, Any]:
     """Returns what a process of its own finds for a module: compilers may end it."""
-    command = [sys.executable, str(HERE / "torch_modules.py"), "--one", name]
-    command += [word for engine in engines for word in ("--engine", engine)]
+    command = [sys.executable, str(HERE / "torch_modules.py"), "--one", name, "--keep", str(keep)]
+    command += ["--prepare"] * prepare + [word for engine in engines for word in ("--engine", engine)]
+    own = {"TORCHINDUCTOR_CACHE_DIR": str(keep.resolve() / "inductor"), "TORCHINDUCTOR_COMPILE_THREADS": "1"}
+    patience = _PATIENCE * (4 if prepare else 1)
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE, check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=patience, check=False, env={**os.environ, **own}
+        )
     except subprocess.TimeoutExpired:
-        return {"failed": f"took longer than {_PATIENCE:.0f} s"}
+        return {"failed": f"took longer than {patience:.0f} s"}
     lines = done.stdout.splitlines()
     if done.returncode or not lines:
         return {"failed": (done.stderr.strip().splitlines() or [f"ended with status {done.returncode}"])[-1]}
@@ -83,8 +107,8 @@ def _in_process(name: str, engines: Sequence[str]) -> dict[str, Any]:
     return found
 
 
-def _measured(name: str, engines: Sequence[str]) -> dict[str, Any]:
-    """Returns parameters, seconds of compilation, errors and milliseconds of a run, by engine."""
+def _measured(name: str, engines: Sequence[str], keep: Path, turns: int) -> dict[str, Any]:
+    """Returns parameters, processor seconds of compilation, errors and milliseconds of a run, by engine."""
     import torch
     from torch_networks import NETWORKS
 
@@ -92,24 +116,55 @@ def _measured(name: str, engines: Sequence[str]) -> dict[str, Any]:
     torch.set_num_threads(1)
     module, example = NETWORKS[name]()
     module = module.eval()
-    with torch.inference_mode(), tempfile.TemporaryDirectory() as folder:
+    _fill_zeros(module)
+    with torch.inference_mode():
         exact = _flat(_in_float64(module, example))
         runs: dict[str, Run] = {}
         found: dict[str, Any] = {"parameters": sum(each.numel() for each in module.parameters()), "engines": {}}
         for engine in engines:
-            began = time.perf_counter()
+            kept, began = keep / f"{name}-{engine}-{_state(engine)}", _processor_seconds()
             try:
-                run = _COMPILERS[engine](module, example, Path(folder))
+                run = _COMPILERS[engine](module, example, kept.with_suffix(".pt2"))
                 result = _flat(run())
             except Exception as error:
                 first = next(iter(str(error).strip().splitlines()), type(error).__name__)
                 found["engines"][engine] = {"failed": f"{type(error).__name__}: {first}"[:200]}
                 continue
             runs[engine] = run
-            found["engines"][engine] = {"seconds": time.perf_counter() - began, "error": _error(result, exact)}
-        for engine, seconds in _times(runs).items():
-            found["engines"][engine]["milliseconds"] = 1e3 * seconds
+            seconds = _first_seconds(kept.with_suffix(".json"), _processor_seconds() - began)
+            found["engines"][engine] = {"seconds": seconds, "error": _error(result, exact)}
+        for engine, duration in _times(runs, turns).items():
+            found["engines"][engine]["milliseconds"] = 1e3 * duration
     return found
+
+
+def _fill_zeros(module: Any) -> None:
+    """Gives parameters that are zero throughout random values: some modules would return zeros, which say nothing."""
+    for parameter in module.parameters():
+        if not parameter.any():
+            parameter.data.normal_(std=0.02)
+
+
+def _state(engine: str) -> str:
+    """Returns a digest of what a compiled module depends on: modules, PyTorch, and the compiler."""
+    from nnefc.driver.caching.user_cache import compiler_state
+
+    versions = [version(package) for package in ("torch", "torchvision", "timm", "transformers")]
+    text = [(HERE / "torch_networks.py").read_text(encoding="utf-8"), *versions]
+    return hashlib.sha256("\n".join([*text, compiler_state()] if engine == "nnefc" else text).encode()).hexdigest()[:16]
+
+
+def _processor_seconds() -> float:
+    """Returns the processor time of this process and of those that it has waited for, such as C++ compilers."""
+    times = (resource.getrusage(whose) for whose in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(each.ru_utime + each.ru_stime for each in times)
+
+
+def _first_seconds(path: Path, seconds: float) -> float:
+    """Returns the seconds that a file holds: those of the compilation that filled the caches, else these."""
+    if not path.exists():
+        path.write_text(json.dumps(seconds), encoding="utf-8")
+    return float(json.loads(path.read_text(encoding="utf-8")))
 
 
 def _in_float64(module: Any, example: Sequence[Any]) -> Any:
@@ -147,9 +202,13 @@ def _nnefc(module: Any, example: Sequence[Any], _: Path) -> Run:
     import torch
 
     import nnefc.torch
+    from nnefc import CompileError
 
     with torch.inference_mode(False), torch.no_grad():
-        compiled = nnefc.torch.compile(module, *(each.clone() for each in example), threads=1)
+        try:
+            compiled = nnefc.torch.compile(module, *(each.clone() for each in example), threads=1)
+        except CompileError:
+            compiled = torch.compile(module, backend="nnefc", options={"threads": 1})
     return lambda: compiled(*example)
 
 
@@ -160,26 +219,27 @@ def _inductor(module: Any, example: Sequence[Any], _: Path) -> Run:
     return lambda: compiled(*example)
 
 
-def _aotinductor(module: Any, example: Sequence[Any], folder: Path) -> Run:
+def _aotinductor(module: Any, example: Sequence[Any], package: Path) -> Run:
     import torch
     import torch._inductor
 
-    with torch.inference_mode(False), torch.no_grad():
-        program = torch.export.export(module, tuple(each.clone() for each in example))
-        package = torch._inductor.aoti_compile_and_package(
-            program, package_path=str(folder / "module.pt2"), inductor_configs=dict(_FREEZING)
-        )
-    loaded = torch._inductor.aoti_load_package(package)
+    if not package.exists():
+        made = package.with_suffix(".made.pt2")
+        with torch.inference_mode(False), torch.no_grad():
+            program = torch.export.export(module, tuple(each.clone() for each in example))
+            torch._inductor.aoti_compile_and_package(program, package_path=str(made), inductor_configs=dict(_FREEZING))
+        made.rename(package)
+    loaded = torch._inductor.aoti_load_package(str(package))
     return lambda: loaded(*example)
 
 
 _COMPILERS = {"eager": _eager, "nnefc": _nnefc, "inductor": _inductor, "aotinductor": _aotinductor}
 
 
-def _times(runs: Mapping[str, Run]) -> dict[str, float]:
+def _times(runs: Mapping[str, Run], turns: int) -> dict[str, float]:
     """Returns the seconds of a run of each engine: of turns, in each of which all engines run, the fastest."""
-    best = dict.fromkeys(runs, math.inf)
-    for _ in range(_TURNS):
+    best = dict.fromkeys(runs, math.inf) if turns else {}
+    for _ in range(turns):
         for engine, run in runs.items():
             count, began = 0, time.perf_counter()
             while count == 0 or time.perf_counter() - began < _TURN:
@@ -207,7 +267,7 @@ def _lines(rows: Mapping[str, Mapping[str, Any]]) -> list[str]:
     return [
         *_summary(rows),
         "",
-        f"One thread, float32, random weights; {packages}.",
+        f"One thread, float32, random weights; {packages}. Compile times are processor time of a first compilation.",
         "",
         *table,
         "",

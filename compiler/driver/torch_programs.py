@@ -26,7 +26,10 @@ _PICKLED = "Weights only load failed"
 _COLORS = re.compile(r"\x1b?\[[0-9;]*m")
 """Sequences that set colours of terminals, in messages of PyTorch."""
 
-_NO_TRANSLATION = re.compile(r"(?:No ONNX function found for|No decompositions registered for).*?op='([\w.]+)'")
+_NO_TRANSLATION = re.compile(
+    r"(?:No ONNX function found for|No decompositions registered for|^<bound method OpOverload\.name of )"
+    r".*?op='([\w.]+)'"
+)
 
 _CAUSE = re.compile(r"(?ms)^<class '[\w.]*?(\w+)'>: (.*?)(?:\n\s*\n|\Z)")
 """The part of a message of the ONNX exporter that says what went wrong: `<class 'ValueError'>: the message`."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from torch_modules import _cells, _ratio, _summary
+from pathlib import Path
+
+from torch_modules import _cells, _first_seconds, _ratio, _summary
 
 ENGINES = {
     "eager": {"seconds": 0.1, "error": 1e-7, "milliseconds": 8.0},
@@ -31,3 +33,7 @@ def test_the_summary_counts_modules_that_run_and_agree() -> None:
         "Times as fast as inductor: 1.50 (mean of 2), 1.50 at least.",
         "Times as fast as PyTorch without compiler: 4.00 (mean of 2), 4.00 at least.",
     ]
+
+
+def test_the_seconds_of_a_compilation_are_those_of_the_first_one(tmp_path: Path) -> None:
+    assert [_first_seconds(tmp_path / "net.json", seconds) for seconds in (30.0, 0.5)] == [30.0, 30.0]

@@ -108,12 +108,21 @@ def test_strings() -> None:
     feeds = [
         {"s": np.array(["a", "äö", ""])},
         {"s": np.array(["a", ""], object)},
+        {"s": np.array(["a", None, 2.5], object)},
         {"s": ["b", "c"]},
         {"s": np.ones(2, F)},
     ]
     check_alike(pair, *feeds)
     (value,) = pair[1].run_with_ort_values(None, {"s": ort.OrtValue(ort.capi._pybind_state.OrtValue(feeds[1]["s"]))})
     assert (value.data_type(), value.numpy().tolist()) == ("tensor(string)", ["a", ""])
+
+
+def test_other_libraries_read_values_without_a_copy() -> None:
+    array = np.arange(6, dtype=F).reshape(2, 3)
+    for package in (onnxruntime, ort):
+        value = package.OrtValue.ortvalue_from_numpy(array)._get_c_value()
+        shared = np.from_dlpack(value)
+        assert shared.tolist() == array.tolist() and shared.ctypes.data == value.data_ptr()
 
 
 def test_names_of_dimensions_are_those_of_the_model() -> None:

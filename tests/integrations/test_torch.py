@@ -17,6 +17,7 @@ pytest.importorskip("onnxscript")
 
 import nnefc  # noqa: E402
 import nnefc.torch  # noqa: E402
+from nnefc.integrations.torch.fast_paths import replace_fast_paths  # noqa: E402
 from nnefc.torch import backend  # noqa: E402
 
 
@@ -200,7 +201,19 @@ def in_bfloat16(x: Any) -> Any:
         return torch.nn.functional.linear(x, torch.eye(4)) + 0
 
 
+def encoder() -> Any:
+    layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, activation="gelu")
+    return torch.nn.TransformerEncoder(layer, 1).eval()  # whose forward uses an operator of its own
+
+
+def statistics_of_instances() -> Any:
+    return torch.nn.InstanceNorm1d(3, track_running_stats=True).train()
+
+
 PROGRAMS = {
+    "an encoder": (encoder(), torch.arange(48.0).reshape(2, 3, 8).sin()),
+    "instances": (statistics_of_instances(), torch.arange(24.0).reshape(2, 3, 4)),
+    "no inputs": (lambda x: torch.arange(5.0) * 2, torch.ones(0)),
     "in place": (rows_shifted, torch.arange(8.0)),
     "training": (torch.nn.BatchNorm1d(3).train(), torch.arange(24.0).reshape(8, 3)),
     "no translation": (lambda x: torch.cummax(x, 0)[0], torch.arange(5.0)),
@@ -236,6 +249,51 @@ def test_torch_compile_runs_what_pytorch_runs(name: str) -> None:
     assert len(reasons) == (name in ("no translation", "complex"))
     if name == "no translation":
         assert reasons[0].endswith("PyTorch's ONNX exporter has no translation of the operator aten.cummax, of graph")
+
+
+def test_results_are_views_of_inputs_where_they_are_in_pytorch() -> None:
+    def parts(x: Any) -> Any:
+        return x.T[1:], x + 1, x.view(-1)
+
+    compiled = torch.compile(parts, backend=backend)
+    for x in (torch.randn(3, 4), torch.randn(5, 4)[2:]):
+        with torch.no_grad():
+            found, wanted = compiled(x), parts(x)
+            x.mul_(2)
+        check(found, wanted)
+
+
+def test_random_numbers_follow_from_the_seed() -> None:
+    dropout = torch.nn.Dropout(0.5).train()
+    for compiled in (torch.compile(dropout, backend=backend), nnefc.torch.compile(dropout, torch.ones(64))):
+        torch.manual_seed(5)
+        first, second = compiled(torch.ones(64)), compiled(torch.ones(64))
+        torch.manual_seed(5)
+        check(compiled(torch.ones(64)), first)
+        assert not torch.equal(first, second)
+
+
+def test_encoder_layers_with_masks_are_what_the_operator_computes() -> None:
+    layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, norm_first=True).eval()
+    graph = torch.fx.Graph()
+    names = ("x", "mask")
+    x, mask = (graph.placeholder(name) for name in names)
+    attention, parts = layer.self_attn, (layer.norm1, layer.norm2, layer.linear1, layer.linear2)
+    weights = [value for part in parts for value in (part.weight.detach(), part.bias.detach())]
+    own = [attention.in_proj_weight, attention.in_proj_bias, attention.out_proj.weight, attention.out_proj.bias]
+    held = torch.nn.Module()
+    for index, value in enumerate([*(each.detach() for each in own), *weights]):
+        held.register_buffer(f"w{index}", value)
+    values = [graph.get_attr(f"w{index}") for index in range(12)]
+    arguments = (x, 8, 2, *values[:4], False, True, 1e-5, *values[4:], mask, 1)
+    graph.output(graph.call_function(torch._transformer_encoder_layer_fwd, arguments))
+    module = torch.fx.GraphModule(held, graph)
+    given = torch.randn(2, 5, 8), torch.tensor([[0, 0, 0, 1, 1], [0, 1, 0, 0, 0]], dtype=torch.bool)
+    with torch.no_grad():
+        wanted = module(*given)
+        replace_fast_paths(module)
+        assert not graph.find_nodes(op="call_function", target=torch._transformer_encoder_layer_fwd)
+        check(module(*given), wanted)
 
 
 def test_wrong_options_are_errors() -> None:

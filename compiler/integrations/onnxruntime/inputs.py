@@ -106,6 +106,8 @@ def _tensor(declared: Declared, value: Any) -> Any:
     if isinstance(value, np.ndarray):
         if value.dtype != element.dtype and not _is_alike(value, element.dtype, element.number):
             raise _of_other_type(declared, f"tensor({_name_of(value)})")
+        if declared.element == _STRING and value.dtype == object:
+            value = _as_texts(value)
         if not value.dtype.isnative:
             value = value.astype(value.dtype.newbyteorder("="))
         return value.reshape(()) if declared.shape == () and value.size == 1 and value.ndim else value
@@ -138,6 +140,14 @@ def _is_alike(array: np.ndarray, wanted: np.dtype[Any], number: int) -> bool:
 
 
 _STRING, _BFLOAT = 8, 16
+
+
+def _as_texts(array: np.ndarray) -> np.ndarray:
+    """Returns an array of texts: objects that are none, such as None and numbers, become `str(value)`."""
+    if all(isinstance(each, str | bytes) for each in array.flat):
+        return array
+    texts = [each if isinstance(each, str | bytes) else str(each) for each in array.flat]
+    return np.array(texts, object).reshape(array.shape)
 
 
 def _name_of(array: np.ndarray) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import torch
+from torch.utils import _pytree as pytree
 
 from nnefc.driver.option_keywords import compile_options
 from nnefc.driver.torch_programs import not_exported
@@ -14,6 +15,7 @@ from nnefc.loader import LoadError, RunError
 from nnefc.support.diagnostics import CompileError
 from nnefc.targets.machine.any_target import parse_any_target
 
+from .fast_paths import replace_fast_paths
 from .functional import changed_values
 from .module import CompiledModule, export_module
 
@@ -55,7 +57,9 @@ class _Captured:
     """Compiles a graph that torch.compile captured for the arguments of its calls."""
 
     def __init__(self, graph: torch.fx.GraphModule, options: dict[str, Any]) -> None:
+        replace_fast_paths(graph)
         self._graph = graph
+        self._views = _views_of_inputs(graph)
         self._threads = options.pop("threads", None)
         target = options.pop("target", "llvm")
         self._options = compile_options("torch.compile with nnefc", options, target)
@@ -81,11 +85,19 @@ class _Captured:
         try:
             compiled = self._for(values)
             if compiled is not None:
-                return compiled(*self._of_kind(values, _TENSOR))
+                results = compiled(*self._of_kind(values, _TENSOR))
+                return self._with_views(values, results) if self._views else results
         except (CompileError, LoadError, RunError) as error:
             self._refused.append(self._key(values))
             return self._in_pytorch(values, _text(error))
         return self._graph(*values)
+
+    def _with_views(self, values: Sequence[Any], results: Any) -> Any:
+        """Returns the results with views of the inputs instead of the copies that the library makes."""
+        leaves, structure = pytree.tree_flatten(results)
+        for index, (source, size, stride, offset) in self._views.items():
+            leaves[index] = values[source].as_strided(size, stride, values[source].storage_offset() + offset)
+        return pytree.tree_unflatten(leaves, structure)
 
     def _for(self, values: Sequence[Any]) -> CompiledModule | None:
         """Returns the library for these values; None if there is none.
@@ -141,7 +153,8 @@ class _Captured:
         axes = [dynamic_axes for dynamic_axes, kind in zip(self._open, self._kinds, strict=True) if kind is _TENSOR]
         shapes = tuple(dict.fromkeys(own, torch.export.Dim.AUTO) for own in axes)
         tensors = tuple(self._of_kind(values, _TENSOR))
-        return export_module(_Bound(self._graph, self._kinds, values), tensors, None, {"tensors": shapes})
+        module = _Bound(self._graph, self._kinds, values)
+        return export_module(module, tensors, None, {"tensors": shapes} if tensors else None)
 
 
 _NAME = "graph"
@@ -158,6 +171,9 @@ _CONSTANT, _NUMBER, _TENSOR = object(), object(), object()
 
 _Size: TypeAlias = "tuple[int, int]"
 """A number that is a size of an input: index of the input, and axis."""
+
+_View: TypeAlias = "tuple[int, tuple[int, ...], tuple[int, ...], int]"
+"""A result that is a view: index of the input, sizes, strides, and how many elements later it begins."""
 
 
 def _text(error: Exception) -> str:
@@ -177,6 +193,34 @@ def _kind(example: Any, examples: Sequence[Any], is_constant: bool) -> Any:
                 if isinstance(example, torch.SymInt) and other.shape[axis].node.expr == example.node.expr:
                     return number, axis
     return _NUMBER
+
+
+def _views_of_inputs(graph: torch.fx.GraphModule) -> dict[int, _View]:
+    """Returns the results that are views of inputs, by index.
+
+    Views whose sizes are symbolic are left out, and those of inputs that share memory with others: they are copies.
+    """
+    sources: dict[int, list[tuple[int, torch.Tensor]]] = {}
+    for index, node in enumerate(graph.graph.find_nodes(op="placeholder")):
+        example = node.meta.get("example_value")
+        if _has_strides(example):
+            sources.setdefault(example.untyped_storage()._cdata, []).append((index, example))
+    found = {}
+    for index, result in enumerate(pytree.tree_leaves(graph.graph.output_node().args[0])):
+        view: Any = result.meta.get("example_value") if isinstance(result, torch.fx.Node) else None
+        owners = sources.get(view.untyped_storage()._cdata, []) if _has_strides(view) else []
+        if len(owners) != 1 or owners[0][1].dtype != view.dtype:
+            continue
+        (source, viewed) = owners[0]
+        size, stride = tuple(view.size()), tuple(view.stride())
+        offset = view.storage_offset() - viewed.storage_offset()
+        if all(type(number) is int for number in (*size, *stride, offset)):
+            found[index] = (source, size, stride, offset)
+    return found
+
+
+def _has_strides(example: Any) -> bool:
+    return isinstance(example, torch.Tensor) and example.layout is torch.strided
 
 
 def _dynamic_axes(example: Any) -> list[int]:

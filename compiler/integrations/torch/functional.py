@@ -74,11 +74,14 @@ def _changed(decomposed: torch.export.ExportedProgram) -> list[Changed]:
 
 
 def _decompositions() -> Any:
-    """Returns the decomposition of normalizations that update their statistics.
+    """Returns the decompositions of normalizations that update their statistics.
 
-    The ONNX exporter writes them as normalizations by the statistics of before (PyTorch 2.14, onnxscript 0.7).
+    The ONNX exporter writes them as normalizations by the statistics of before, and those of `instance_norm` are in no
+    signature (PyTorch 2.14, onnxscript 0.7).
     """
-    return get_decompositions([torch.ops.aten._native_batch_norm_legit_functional])
+    instance_norm = torch.ops.aten.instance_norm.default
+    found = get_decompositions([torch.ops.aten._native_batch_norm_legit_functional])
+    return {**found, instance_norm: torch.export.default_decompositions()[instance_norm]}
 
 
 class _Lifted(torch.nn.Module):  # type: ignore[misc, unused-ignore]

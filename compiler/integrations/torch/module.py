@@ -30,6 +30,9 @@ from .states import TRAINING_STEP, bind_states
 
 __all__ = ["AnyModule", "CompiledModule", "compile", "export_module"]
 
+_COUNTS = 1 << 62
+"""Of values for the state that counts runs, which random numbers follow from; it comes after a module's own states."""
+
 AnyModule: TypeAlias = "torch.nn.Module | torch.export.ExportedProgram | str | os.PathLike[str]"
 """A module, a program of `torch.export.export`, or the file of one (`.pt2`)."""
 
@@ -123,7 +126,9 @@ class CompiledModule(torch.nn.Module):  # type: ignore[misc, unused-ignore]
     """Runs a compiled network; it is called like the original module, with tensors as arguments and results.
 
     The module has no parameters, and records no gradients. Arguments that the original module changes in place are
-    changed. Copies, also by pickle, have a session of their own, with the states that this one has at that time.
+    changed. Random numbers follow from PyTorch's generator, so `torch.manual_seed` repeats them; they are not those
+    that PyTorch draws itself. Copies, also by pickle, have a session of their own, with the states that this one has at
+    that time.
 
     Attributes:
         artifact: the compiled network, to export.
@@ -152,6 +157,7 @@ class CompiledModule(torch.nn.Module):  # type: ignore[misc, unused-ignore]
         self._state_count = len(states)
         self._threads = threads
         self.model = self.artifact.load(threads=threads)
+        self._counters = [state.name for state in self.model.states[len(states) :]]
         signature = program.graph_signature
         given = [spec.arg for spec in signature.input_specs if spec.kind is InputKind.USER_INPUT]
         self._inputs = [None if isinstance(argument, ConstantArgument) else argument.name for argument in given]
@@ -182,6 +188,8 @@ class CompiledModule(torch.nn.Module):  # type: ignore[misc, unused-ignore]
                     hint="compile it for this value, too",
                 )
         given = [_readable(leaf) for leaf, name in zip(leaves, self._inputs, strict=True) if name is not None]
+        for counter in self._counters:
+            self.model.write_state(counter, int(torch.randint(_COUNTS, ())))
         made = self.model(*given)
         arrays = made if isinstance(made, tuple) else (made,)
         results = zip(arrays, self.model.outputs, strict=True)

@@ -88,6 +88,15 @@ class RawOrtValue:
         """Returns a capsule of DLPack that shares the memory."""
         return self.array("to_dlpack").__dlpack__()
 
+    def __dlpack__(self, stream: int | None = None) -> Any:
+        """Returns a capsule of DLPack, as other libraries' `from_dlpack` ask for; a stream has no effect."""
+        return self.to_dlpack()
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """Returns DLPack's kind and number of the device."""
+        kind, number = self.array("__dlpack_device__").__dlpack_device__()
+        return kind, number
+
     def as_sparse_tensor(self) -> RawSparseTensor:
         """Returns the sparse tensor.
 
