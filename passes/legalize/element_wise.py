@@ -10,6 +10,7 @@ With the operands in the other order it is the element itself, at the same cost.
     where(c, x, y)       →      x if c else y                    (TVM's own compares c, as an integer, with 0)
     x * 0, 0 / x         →      x * zeros[0], zeros[0] / x       (TVM's own are 0, even where x is infinite, or 0)
     x < y                →      int(x < y) ≠ 0                   (of TVM's own, `not x < y` is taken for `y <= x`)
+    full(s, inf)         →      inf at each index                (TVM's own fails where the value is infinite or NaN)
 """
 
 from __future__ import annotations
@@ -71,6 +72,13 @@ def _is_zero(operand: relax.Expr) -> bool:
     return is_constant(operand) and array_of(operand).size == 1 and not array_of(operand).all()
 
 
+def _full(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    value = call.args[1]
+    if not is_constant(value) or np.isfinite(array_of(value)).all():
+        return call.op.get_attr("FLegalize")(builder, call)
+    return _kernel(builder, call, (), lambda: tirx.const(array_of(value).item(), call.ty.dtype))
+
+
 def _extremum(name: str, of_numbers: Callable[..., tirx.Expr]) -> _Legalization:
     def legalize(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
         x, y = call.args
@@ -115,6 +123,7 @@ _COMPARISONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_
 ELEMENT_WISE: Mapping[str, _Legalization] = {
     "relax.nn.relu": _relu,
     "relax.clip": _clip,
+    "relax.full": _full,
     "relax.maximum": _extremum("maximum", tirx.Max),
     "relax.minimum": _extremum("minimum", tirx.Min),
     "relax.multiply": _factor(operator.mul),

@@ -39,7 +39,15 @@ from nnefc.symbolic.dims import (
 from nnefc.symbolic.formulas import size_of
 from nnefc.symbolic.refinement import Refinement
 
-__all__ = ["Beyond", "before_the_run", "data_dependent_size", "new_count", "not_empty", "one_of", "range_length"]
+__all__ = [
+    "Beyond",
+    "before_the_run",
+    "data_dependent_size",
+    "expanded_size",
+    "new_count",
+    "not_empty",
+    "range_length",
+]
 
 Beyond: TypeAlias = Literal["nearest", "from the end", "error"]
 """Values beyond a limit: the nearest one counts; negative ones count from the limit on, as positions do, and then the
@@ -184,16 +192,29 @@ def _checked(at: Emitter, value: relax.Expr, name: str, size: Dimension) -> Dime
     return size
 
 
-def one_of(at: Emitter, size: Dimension, sizes: tuple[Dimension, ...], name: str) -> None:
-    """Let a run fail in which a size is none of these."""
+def expanded_size(at: Emitter, size: Dimension, own: Dimension) -> Dimension:
+    """The size that a dimension of size `own`, which is not known to be 1, has where it is expanded to a data-dependent
+    `size`: data-dependent as well, if `own` is not a number.
 
-    def write(made: Any) -> None:
-        made[0] = tirx.const(0, "int64")
-        with T.If(tirx.all(*(expression(size) != expression(other) for other in sizes))), T.Then():
-            report(f"the data ask for a size '{name}' that is not {' or '.join(map(str, sizes))}")
+    A run fails in which they differ and neither is 1, unless a branch is chosen that does not need the result.
+    """
+    chosen = list(at.chosen_by)
 
-    (made,) = looped(at, write, [], [((1,), "int64")], "check")
-    _noted(at, at.expr(made), DataDependentSize.up_to(0, tirx.Var(f"check_{_unused(at, name)}", "int64")))
+    def write(*buffers: Any) -> None:
+        *conditions, made = buffers
+        needed = [
+            given[0] if holds else tirx.Not(given[0]) for given, (_, holds) in zip(conditions, chosen, strict=True)
+        ]
+        first, second = expression(size), expression(own)
+        made[0] = tirx.const(0, "int64") if is_known(own) else tirx.Select(second == 1, first, second)
+        with T.If(tirx.all(*needed, first != second, first != 1, second != 1)), T.Then():
+            report(f"the data ask for a size 'expand' that is neither 1 nor {own}")
+
+    (made,) = looped(at, write, [condition for condition, _ in chosen], [((1,), "int64")], "expanded_size")
+    if not is_known(own):
+        return data_dependent_size(at, at.expr(made), None, "expanded")
+    _noted(at, at.expr(made), DataDependentSize.up_to(0, tirx.Var(f"check_{_unused(at, 'expand')}", "int64")))
+    return own
 
 
 def not_empty(at: Emitter, size: Dimension, elements: Dimension, operator: str) -> None:

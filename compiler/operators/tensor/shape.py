@@ -42,6 +42,7 @@ __all__ = [
     "DepthToSpace",
     "Diagonal",
     "Expand",
+    "ExpandInRun",
     "RepeatElements",
     "Reshape",
     "Roll",
@@ -319,6 +320,15 @@ class Expand(Movement):
 
     def built(self, at: Emitter, x: relax.Expr, shape: Shape) -> relax.Expr:
         return x if shape == shape_of(x) else relax.op.broadcast_to(x, shape)
+
+
+@dataclass(frozen=True)
+class ExpandInRun(Expand):
+    """`Expand` to data-dependent sizes: the caller checks that in each run the tensor's own are these, or 1."""
+
+    def shape(self, x: Shape) -> Shape:
+        """The target."""
+        return check_size(self.target)
 
 
 def _unstored(at: Emitter, x: Operand, shape: Shape) -> Operand:

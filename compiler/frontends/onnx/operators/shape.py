@@ -30,12 +30,13 @@ from nnefc.frontends.onnx.values import SparseTensor, dtype_name, numpy_dtype
 from nnefc.operators.math.casting import Cast
 from nnefc.operators.math.elementwise import Elementwise, broadcast_shapes
 from nnefc.operators.tensor.creation import Arange, Eye, Full, check_constant
-from nnefc.operators.tensor.data_dependent_sizes import data_dependent_size, one_of, range_length
+from nnefc.operators.tensor.data_dependent_sizes import data_dependent_size, expanded_size, range_length
 from nnefc.operators.tensor.padding import Pad
 from nnefc.operators.tensor.shape import (
     Concat,
     DepthToSpace,
     Expand,
+    ExpandInRun,
     Reshape,
     Slice,
     SpaceToDepth,
@@ -47,7 +48,18 @@ from nnefc.operators.tensor.shape import (
 )
 from nnefc.support.diagnostics import CompileError
 from nnefc.symbolic.arrays import of_elements
-from nnefc.symbolic.dims import Dimension, ceil_div, greatest, is_known, known_less, may_exceed, minimum
+from nnefc.symbolic.dims import (
+    Dimension,
+    ceil_div,
+    expression,
+    greatest,
+    is_known,
+    is_unbounded_data_dependent,
+    known_less,
+    may_exceed,
+    minimum,
+    variables,
+)
 from nnefc.symbolic.refinement import MAX_RUNS_APART, Refined
 from nnefc.symbolic.values import Quotient, choice_of, chosen, equal, is_negative_unless, less, quotient, single_size
 
@@ -302,18 +314,20 @@ def _tile(ctx: Context, node: Node) -> Any:
 def _expand(ctx: Context, node: Node) -> Any:
     x = input_at(node, 0)
     shape, wanted = shape_of(x), tuple(integers(ctx, node, 1, "shape") or [])
-    if tells_at_run_time(ctx, node, 1):
-        own = ((1,) * len(wanted) + shape)[len(shape) :]
-        wanted = tuple(_expanded(ctx, size, n) for size, n in zip(wanted, own, strict=True))
-    return ctx.apply(Expand(broadcast_shapes(shape, wanted)), x)
+    if not tells_at_run_time(ctx, node, 1):
+        return ctx.apply(Expand(broadcast_shapes(shape, wanted)), x)
+    if len(shape) > len(wanted):
+        wanted = (1,) * (len(shape) - len(wanted)) + wanted
+    own = (1,) * (len(wanted) - len(shape)) + shape
+    return ctx.apply(ExpandInRun(tuple(_expanded(ctx, size, n) for size, n in zip(wanted, own, strict=True))), x)
 
 
 def _expanded(ctx: Context, size: Dimension, own: Dimension) -> Dimension:
-    """A data-dependent size to expand to: it may be 1 where the tensor's own is another number."""
-    if is_known(size) or not is_known(own) or own == 1:
-        return size
-    one_of(ctx.at, size, (1, own), "expand")
-    return 1
+    """What a dimension of size `own` has, expanded to a size that may be data-dependent."""
+    is_from_data = any(map(is_unbounded_data_dependent, variables(expression(size))))
+    if own in (1, size) or not is_from_data:
+        return broadcast_shapes((size,), (own,))[0]
+    return expanded_size(ctx.at, size, own)
 
 
 @operator("DepthToSpace", since=(1, 11, 13, 28))

@@ -160,6 +160,18 @@ def test_a_mean_over_a_batch_of_none_is_nan() -> None:
         np.testing.assert_array_equal(library(np.ones((2, 3), np.float32)), np.ones(3))
 
 
+def test_an_axis_without_elements_is_reduced_to_the_identity_for_every_batch() -> None:
+    reductions = [f"Reduce{name}" for name in ("Max", "Min", "LogSumExp", "Prod")]
+    nodes = [helper.make_node(name, ["x", "one"], [name]) for name in reductions]
+    info = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 0])
+    one = numpy_helper.from_array(np.array([1]), "one")
+    graph = helper.make_graph(nodes, "g", [info], [onnx.ValueInfoProto(name=name) for name in reductions], [one])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    with nnefc.compile(proto).load(threads=1) as library:
+        for made, identity in zip(library(np.zeros((2, 0), np.float32)), (-np.inf, np.inf, -np.inf, 1), strict=True):
+            np.testing.assert_array_equal(made, np.full((2, 1), identity, np.float32))
+
+
 def test_what_a_user_says_of_a_batch_holds() -> None:
     info = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 3])
     graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", [info], [onnx.ValueInfoProto(name="y")])

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
-from onnx import TensorProto
+from onnx import TensorProto, helper
 from test_onnx_data_dependent_sizes import RNG, check, model_of, node
 
 import nnefc
@@ -85,8 +86,38 @@ def test_a_size_to_expand_to_is_checked(tmp_path: Path) -> None:
     proto = model_of(nodes, {"x": ["n", 9], "lines": [5, 4]}, {"y": FLOAT}, **NUMBERS)
     lines = RNG.random((5, 4)).astype(np.float32)
     artifact = check(proto, tmp_path, None, [{"x": ones((3, 9), count), "lines": lines} for count in (5, 1)])
-    with artifact.load() as library, pytest.raises(RunError, match="a size 'expand' that is not 1 or 5"):
+    with artifact.load() as library, pytest.raises(RunError, match="a size 'expand' that is neither 1 nor 5"):
         library.run({"x": ones((3, 9), 4), "lines": lines})
+
+
+def test_a_dynamic_dimension_expands_to_a_data_dependent_size(tmp_path: Path) -> None:
+    """Either is 1, or they are equal."""
+    nodes = [*DATA_DEPENDENT, node("Concat", "k one", "wanted", axis=0), node("Expand", "lines wanted", "y")]
+    proto = model_of(nodes, {"x": ["n", 9], "lines": ["m", 4]}, {"y": FLOAT}, **NUMBERS)
+    rows = [RNG.random((size, 4)).astype(np.float32) for size in (1, 1, 5, 5)]
+    feeds = [{"x": ones((3, 9), count), "lines": own} for count, own in zip((5, 1, 5, 1), rows, strict=True)]
+    artifact = check(proto, tmp_path, None, feeds)
+    with artifact.load() as library, pytest.raises(RunError, match="a size 'expand' that is neither 1 nor m"):
+        library.run({"x": ones((3, 9), 4), "lines": rows[-1]})
+
+
+def test_a_branch_that_is_not_chosen_checks_no_size_to_expand_to(tmp_path: Path) -> None:
+    expanding = helper.make_graph([node("Expand", "lines size", "t")], "then", [], [onnx.ValueInfoProto(name="t")])
+    chosen = [node("NonZero", "lines", "found"), node("Cast", "found", "e", to=FLOAT)]
+    other = helper.make_graph(chosen, "else", [], [onnx.ValueInfoProto(name="e")])
+    nodes = [
+        node("Cast", "sizes", "size", to=INT),
+        node("Greater", "flag half", "condition"),
+        node("If", "condition", "y", then_branch=expanding, else_branch=other),
+    ]
+    inputs = {"flag": [], "lines": [5, 4], "sizes": [2]}
+    proto = model_of(nodes, inputs, {"y": FLOAT}, half=np.array(0.5, np.float32))
+    given = {"lines": RNG.random((5, 4)).astype(np.float32)}
+    feeds = [
+        given | {"flag": np.array(f, np.float32), "sizes": np.float32([n, 4])}
+        for f, n in ((1, 5), (1, 1), (0, 5), (0, 7))
+    ]
+    check(proto, tmp_path, None, feeds)
 
 
 @pytest.mark.parametrize("op_type", ["Upsample", "Resize"])
