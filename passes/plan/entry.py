@@ -370,6 +370,8 @@ class _Writer:
         return made
 
     def _copy(self, source: AnyArea, target: AnyArea, count: Dimension) -> tirx.Stmt:
+        if count == 0:  # an empty tensor may have no address
+            return tirx.Evaluate(0)
         return self._memory.copy(source.address, target.address, count)
 
 

@@ -145,6 +145,22 @@ def test_comments_name_the_operators_of_the_model(digits: CNetwork) -> None:
     assert "Computes probability" in text
 
 
+def test_empty_constants_are_not_copied(tmp_path: Path) -> None:
+    """An output without elements, which has no address to copy from."""
+    info, path = helper.make_tensor_value_info, tmp_path / "none.onnx"
+    nodes = [helper.make_node("Slice", ["x", "begin", "end"], ["y"]), helper.make_node("Neg", ["x"], ["z"])]
+    tensors = [
+        [info("x", TensorProto.FLOAT, [3])],
+        [info("y", TensorProto.FLOAT, [0]), info("z", TensorProto.FLOAT, [3])],
+    ]
+    bounds = [helper.make_tensor(name, TensorProto.INT64, [1], [2]) for name in ("begin", "end")]
+    onnx.save(helper.make_model(helper.make_graph(nodes, "g", *tensors, bounds), ir_version=9), path)
+    network = written(nnefc.compile(path, TARGET), tmp_path / "none.c")
+    compiled([network], COMPILERS[0], *STRICT)
+    x = np.array([1, 2, 3], np.float32)
+    np.testing.assert_array_equal(network.run({"x": x})["z"], -x)
+
+
 def test_functions_are_not_repeated_for_each_register(tmp_path: Path) -> None:
     """The exponential of a row is inlined once: four registers are no vector."""
     info, path = helper.make_tensor_value_info, tmp_path / "rows.onnx"
