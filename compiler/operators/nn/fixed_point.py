@@ -92,6 +92,21 @@ def scaled(x: tirx.Expr, multiplier: int, shift: int) -> tirx.Expr:
     return _scaled(x, tirx.const(multiplier, "int32"), tirx.const(shift, "int32"), np.array(shift))
 
 
+def _scaled_byte(x: tirx.Expr, left: int, multiplier: int, shift: int) -> tirx.Expr:
+    """`(x · 2^left)` times a factor, as :func:`_scaled` computes it, of an int32 of at most 10 bits with its sign.
+
+    The upper and the lower bits of the multiplier are multiplied apart: no product has more than 32 bits.
+    """
+    high, low = divmod(multiplier, 1 << (31 - left))
+    made = x * tirx.const(high, "int32")
+    if low:
+        half = tirx.const(1 << (30 - left), "int32")
+        made = made + ((x * tirx.const(low, "int32") + half) >> tirx.const(31 - left, "int32"))
+    one = tirx.const(1, "int32")
+    less = made + (made >> tirx.const(31, "int32"))
+    return ((less >> tirx.const(-shift - 1, "int32")) + one) >> one if shift else made
+
+
 def _scaled_wide(x: tirx.Expr, multiplier: Any, shift: Any) -> tirx.Expr:
     """An int64 of 48 bits times a factor, whose multiplier is rounded to 15 bits."""
     edge = tirx.const(0x7FFF0000, "int32")
@@ -146,14 +161,21 @@ class FixedPointScaling(SameShape):
 
         given = shift
 
+        known = (int(multiplier.item()), int(shift.item())) if multiplier.size == shift.size == 1 else (0, 1)
+        # what is at most 511 in size, times a multiplier without its lower bits
+        of_byte = dtype_of(x) in ("int8", "uint8") and 10 <= self.left <= 20 and abs(self.offset) <= 256
+        of_byte = of_byte and known[1] <= 0 and not self.exact
+
         def element(x: Any, multiplier: Any, shift: Any) -> Any:
             if not wide:
                 x = x.astype("int32")
             if self.offset:
                 x = x + tirx.const(self.offset, str(x.ty))
-            if self.left:
+            if self.left and not of_byte:
                 x = x << tirx.const(self.left, "int32")
-            if self.exact:
+            if of_byte:
+                made = _scaled_byte(x, self.left, *known)
+            elif self.exact:
                 made = _scaled_exactly(x, multiplier, shift)
             else:
                 made = _scaled_wide(x, multiplier, shift) if wide else _scaled(x, multiplier, shift, given)
