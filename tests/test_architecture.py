@@ -84,6 +84,7 @@ ALLOWED: dict[str, Set[str]] = {
         "passes/graph",
         "passes/schedule",
         "passes/tir",
+        "support",
         "symbolic",
         "targets/machine",
     },

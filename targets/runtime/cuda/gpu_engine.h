@@ -205,10 +205,6 @@ nnefc_status nnefc_cuda_find_peer(nnefc_engine *engine, CUdevice device, CUconte
 /* Lets go of them all. */
 nnefc_status nnefc_cuda_release_peers(nnefc_engine *engine, nnefc_status status, char *error);
 
-/* Begin to copy the inputs that are on other GPUs, before a run; the outputs that shall be there, after it. */
-nnefc_status nnefc_cuda_copy_inputs_of_peers(nnefc_engine *engine, CUstream stream, char *error);
-nnefc_status nnefc_cuda_copy_outputs_to_peers(nnefc_engine *engine, CUstream stream, char *error);
-
 /* Puts a run on a stream, kernel by kernel or as a graph, for the tensors at engine->locations. */
 nnefc_status nnefc_cuda_start(nnefc_engine *engine, CUstream stream, char *error);
 

@@ -125,10 +125,37 @@ static nnefc_status start(nnefc_engine *engine, CUstream stream, char *error) {
     return launch(engine, graph, stream, error);
 }
 
+/* Copies between the session's GPU and others are begun before and after a run's graph, which serves all addresses there. */
+static nnefc_status copy_inputs_of_peers(nnefc_engine *engine, CUstream stream, char *error) {
+    nnefc_status status = NNEFC_OK;
+    for (uint32_t i = 0; i < description->input_count && status == NNEFC_OK; i++) {
+        const nnefc_cuda_tensor *tensor = &engine->tensors[i];
+        const nnefc_cuda_location *from = &engine->locations[i];
+        if (from->home != NNEFC_CUDA_ON_PEER) continue;
+        int result = nnefc_cuda.copy_between(tensor->memory, engine->device->context, from->on_peer, from->peer,
+                                             (size_t)tensor->bytes, stream);
+        status = nnefc_cuda_check(result, "copying an input from another GPU", error);
+    }
+    return status;
+}
+
+static nnefc_status copy_outputs_to_peers(nnefc_engine *engine, CUstream stream, char *error) {
+    nnefc_status status = NNEFC_OK;
+    for (uint32_t i = 0; i < description->output_count && status == NNEFC_OK; i++) {
+        const nnefc_cuda_tensor *tensor = &engine->tensors[description->input_count + i];
+        const nnefc_cuda_location *to = &engine->locations[description->input_count + i];
+        size_t bytes = (size_t)nnefc_cuda_output_bytes(engine, i);
+        if (to->home != NNEFC_CUDA_ON_PEER || bytes == 0) continue;
+        int result = nnefc_cuda.copy_between(to->on_peer, to->peer, tensor->memory, engine->device->context, bytes, stream);
+        status = nnefc_cuda_check(result, "copying an output to another GPU", error);
+    }
+    return status;
+}
+
 nnefc_status nnefc_cuda_start(nnefc_engine *engine, CUstream stream, char *error) {
-    nnefc_status status = nnefc_cuda_copy_inputs_of_peers(engine, stream, error);
+    nnefc_status status = copy_inputs_of_peers(engine, stream, error);
     if (status == NNEFC_OK) status = start(engine, stream, error);
-    return status == NNEFC_OK ? nnefc_cuda_copy_outputs_to_peers(engine, stream, error) : status;
+    return status == NNEFC_OK ? copy_outputs_to_peers(engine, stream, error) : status;
 }
 
 #ifdef NNEFC_OPEN
