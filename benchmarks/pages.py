@@ -82,6 +82,7 @@ PAGES: Mapping[str, PageScript] = {
     "checked": PageScript("checked.py", 15, _NETWORKS),
     "cpu": PageScript("run.py", 20, _NETWORKS),
     "cuda_main_loops": PageScript("cuda/machine_code.py", 8, ("cuda/machine_code.py", "WHOLE"), timed=False),
+    "cuda_published": PageScript("cuda/published.py", 1, timed=False),
     "cuda_roofline": PageScript("cuda/roofline.py", 15, ("cuda/roofline.py", "WHOLE"), timed=False),
     "cuda": PageScript("cuda/without_gpu.py", 15, ("cuda/without_gpu.py", "WHOLE"), timed=False),
     "cuda_on_device": PageScript(

@@ -1,18 +1,6 @@
-"""Predicts the time of each launch on a GPU by a roofline model, without a GPU: `make gpu-report`.
+"""Predicts the time of each launch on a GPU by the model of `roofline_model.py`, without a GPU: `make gpu-report`.
 
     python benchmarks/cuda/roofline.py [NETWORK[*BATCH][:int8] ...] [--precision fp16]
-
-The model (Williams et al., "Roofline: an insightful visual performance model", 2009), of a launch on a device of
-`targets/machine/cuda/gpus.py`:
-
-    memory     its buffers, each read or written once, at the bandwidth of the device's memory
-    products   its multiply-adds, at the rate of tensor cores for `wgmma` or `mma.sync` where the kernel has it, else of
-               float32
-    issue      instructions of the main loop for its multiply-adds, at one a cycle of each scheduler
-    balance    the mean number of blocks of a processor, as a part of the largest; blocks that are resident hide waiting
-
-    predicted = max(memory, products / balance, issue / balance) + the launch
-    roofline  = max(memory, products)
 
 Without names it takes those in WHOLE and writes benchmarks/results/cuda_roofline.md. Issue is left out where
 `cuobjdump` of the CUDA toolkit is not found.
@@ -25,7 +13,6 @@ import re
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -40,7 +27,7 @@ from nnefc.symbolic.dims import size_hint
 from nnefc.targets.codegen.cuda.code import CudaCode
 from nnefc.targets.codegen.cuda.compiler import Usage
 from nnefc.targets.codegen.cuda.kernels import Launch
-from nnefc.targets.machine.cuda.gpus import SCHEDULERS, WARP, Gpu, default_gpu
+from nnefc.targets.machine.cuda.gpus import WARP, Gpu, default_gpu
 from nnefc.targets.machine.cuda.target import CudaTarget
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -48,6 +35,7 @@ sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "benchmarks" / "cuda")]
 
 from conditions import Conditions, page, write_page  # noqa: E402
 from machine_code import Case, Loop, compiled, disassembled, loops_of  # noqa: E402
+from roofline_model import Prediction, Work, predict  # noqa: E402
 
 WHOLE = ("resnet50*32", "bert_base*16", "mobilenet_v2*32")
 QUANTIZED = ("resnet50*32:int8",)
@@ -56,11 +44,12 @@ TITLE = "Predicted times on GPUs"
 
 _ABOUT = [
     "No GPU was used, and nothing was timed. Each launch is predicted by a roofline model, which",
-    "[`roofline.py`](../cuda/roofline.py) states, from the sizes of its buffers, its multiply-adds, the instructions",
-    "of its main loop in the machine code, and the device of [`gpus.py`](../../targets/machine/cuda/gpus.py) that the",
-    "code is tuned for. Networks are in `fp16`, or quantized where their name ends in `:int8`.",
-    "*Roofline* is the larger of memory and products, *share* that part of the prediction. The",
-    "model leaves out waiting within a launch, so predictions are lower bounds; no published measurement was compared.",
+    "[`roofline_model.py`](../cuda/roofline_model.py) states, from the sizes of its buffers, its multiply-adds, the",
+    "instructions of its main loop in the machine code, and the device of",
+    "[`gpus.py`](../../targets/machine/cuda/gpus.py) that the code is tuned for. Networks are in `fp16`, or",
+    "quantized where their name ends in `:int8`. *Roofline* is the larger of memory and products, *share* that part",
+    "of the prediction. The model leaves out waiting within a launch, so predictions are lower bounds:",
+    "[published times](cuda_published.md) of products are longer.",
 ]
 _HEAD = [
     "| network*batch | device | launches | roofline, ms | predicted, ms | share | launches, ms |",
@@ -68,80 +57,10 @@ _HEAD = [
 ]
 
 
-@dataclass(frozen=True)
-class Prediction:
-    """The cycles of a launch.
-
-    Attributes:
-        memory, products, issue: what each alone takes.
-        balance: the mean number of blocks of a processor, as a part of the largest.
-        resident: blocks of a processor at once.
-    """
-
-    kernel: str
-    memory: float
-    products: float
-    issue: float
-    balance: float
-    resident: int
-
-    @property
-    def roofline(self) -> float:
-        """What no schedule is faster than."""
-        return max(self.memory, self.products)
-
-    @property
-    def cycles(self) -> float:
-        """The prediction, without the launch."""
-        return max(self.memory, self.products / self.balance, self.issue / self.balance)
-
-    @property
-    def bound(self) -> str:
-        """What takes longest."""
-        parts = {"memory": self.memory, "products": self.products, "issue": self.issue}
-        return max(parts, key=lambda name: parts[name])
-
-
-@dataclass(frozen=True)
-class Work:
-    """What a launch does.
-
-    Attributes:
-        multiply_adds, bytes: how many it computes and moves.
-        has_matrices, has_warpgroups: whether tensor cores multiply, and whether by `wgmma`.
-        has_bytes, has_float8: whether they multiply elements of 8 bits, and whether these are floats.
-        loop: the main loop of these, if it is known.
-    """
-
-    multiply_adds: float
-    bytes: float
-    has_matrices: bool
-    has_warpgroups: bool
-    has_bytes: bool
-    has_float8: bool
-    loop: Loop | None
-
-
-def predict(launch: Launch, work: Work, usage: Usage | None, gpu: Gpu) -> Prediction:
+def prediction_of(launch: Launch, work: Work, usage: Usage | None, gpu: Gpu) -> Prediction:
     """Predicts a launch on a device."""
     blocks, threads = math.prod(map(int, launch.grid)), math.prod(launch.block)
-    gpu = gpu.for_float8 if work.has_float8 else gpu
-    rate = gpu.tensor_core_rate(1 if work.has_bytes else 2) if work.has_matrices else gpu.capability.multiply_adds
-    rate = gpu.warpgroup_multiply_adds * (1 + work.has_bytes) if work.has_warpgroups else rate
-    products = work.multiply_adds / (gpu.processors * rate)
-    issue = 0.0
-    if work.loop is not None and work.loop.multiply_adds:
-        iterations = work.multiply_adds / work.loop.multiply_adds
-        issue = iterations * work.loop.instructions / (SCHEDULERS * gpu.processors)
-    balance = blocks / (-(-blocks // gpu.processors) * gpu.processors)
-    return Prediction(
-        launch.kernel,
-        work.bytes / gpu.memory_bytes_per_cycle,
-        products,
-        issue,
-        balance,
-        resident_blocks(launch, threads, usage, gpu),
-    )
+    return predict(launch.kernel, work, blocks, resident_blocks(launch, threads, usage, gpu), gpu)
 
 
 def resident_blocks(launch: Launch, threads: int, usage: Usage | None, gpu: Gpu) -> int:
@@ -224,7 +143,7 @@ def predictions(case: Case, precision: str, architecture: int) -> list[Predictio
     loops = list(loops_of(disassembled(code))) if shutil.which("cuobjdump") else []
     usage = {each.kernel: each for each in code.image.usage if each.architecture == architecture}
     return [
-        predict(launch, work, usage.get(launch.kernel), gpu)
+        prediction_of(launch, work, usage.get(launch.kernel), gpu)
         for launch, work in works_of(code, recorder.multiply_adds, loops)
     ]
 

@@ -1,0 +1,95 @@
+"""The roofline model of launches on a GPU.
+
+It is Williams' ("Roofline: an insightful visual performance model", 2009), of a launch on a device of
+`targets/machine/cuda/gpus.py`:
+
+    memory     its buffers, each read or written once, at the bandwidth of the device's memory
+    products   its multiply-adds, at the rate of tensor cores for `wgmma` or `mma.sync` where the kernel has it, else of
+               float32
+    issue      instructions of the main loop for its multiply-adds, at one a cycle of each scheduler
+    balance    the mean number of blocks of a processor, as a part of the largest; blocks that are resident hide waiting
+
+    predicted = max(memory, products / balance, issue / balance) + the launch
+    roofline  = max(memory, products)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from machine_code import Loop
+
+from nnefc.targets.machine.cuda.gpus import SCHEDULERS, Gpu
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The cycles of a launch.
+
+    Attributes:
+        memory, products, issue: what each alone takes.
+        balance: the mean number of blocks of a processor, as a part of the largest.
+        resident: blocks of a processor at once.
+    """
+
+    kernel: str
+    memory: float
+    products: float
+    issue: float
+    balance: float
+    resident: int
+
+    @property
+    def roofline(self) -> float:
+        """What no schedule is faster than."""
+        return max(self.memory, self.products)
+
+    @property
+    def cycles(self) -> float:
+        """The prediction, without the launch."""
+        return max(self.memory, self.products / self.balance, self.issue / self.balance)
+
+    @property
+    def bound(self) -> str:
+        """What takes longest."""
+        parts = {"memory": self.memory, "products": self.products, "issue": self.issue}
+        return max(parts, key=lambda name: parts[name])
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a launch does.
+
+    Attributes:
+        multiply_adds, bytes: how many it computes and moves.
+        has_matrices, has_warpgroups: whether tensor cores multiply, and whether by `wgmma`.
+        has_bytes, has_float8: whether they multiply elements of 8 bits, and whether these are floats.
+        loop: the main loop of these, if it is known.
+    """
+
+    multiply_adds: float
+    bytes: float
+    has_matrices: bool
+    has_warpgroups: bool
+    has_bytes: bool
+    has_float8: bool
+    loop: Loop | None
+
+
+def predict(kernel: str, work: Work, blocks: int, resident: int, gpu: Gpu) -> Prediction:
+    """Predicts a launch of so many blocks on a device."""
+    gpu = gpu.for_float8 if work.has_float8 else gpu
+    rate = gpu.tensor_core_rate(1 if work.has_bytes else 2) if work.has_matrices else gpu.capability.multiply_adds
+    rate = gpu.warpgroup_multiply_adds * (1 + work.has_bytes) if work.has_warpgroups else rate
+    issue = 0.0
+    if work.loop is not None and work.loop.multiply_adds:
+        iterations = work.multiply_adds / work.loop.multiply_adds
+        issue = iterations * work.loop.instructions / (SCHEDULERS * gpu.processors)
+    return Prediction(
+        kernel,
+        memory=work.bytes / gpu.memory_bytes_per_cycle,
+        products=work.multiply_adds / (gpu.processors * rate),
+        issue=issue,
+        balance=blocks / (-(-blocks // gpu.processors) * gpu.processors),
+        resident=resident,
+    )
