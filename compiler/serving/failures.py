@@ -34,8 +34,13 @@ class FailureKind(Enum):
 
 
 class Refused(Exception):
-    """A refused request. The message says what is wrong, and what would be right."""
+    """A refused request. The message says what is wrong, and what would be right.
 
-    def __init__(self, kind: FailureKind, message: str) -> None:
+    Attributes:
+        kind: of the failure.
+        code: what programs know the reason by, where OpenAI's interface has a name for it.
+    """
+
+    def __init__(self, kind: FailureKind, message: str, code: str | None = None) -> None:
         super().__init__(message)
-        self.kind = kind
+        self.kind, self.code = kind, code

@@ -35,7 +35,7 @@ from nnefc.serving.run_requests import (
 from nnefc.serving.served import Served
 from nnefc.serving.settings import Listening
 from nnefc.serving.text.models import TextModels
-from nnefc.serving.text.openai import add_routes
+from nnefc.serving.text.openai import PREFIX, add_routes, failure
 
 __all__ = ["application"]
 
@@ -117,12 +117,13 @@ async def _refusals(request: web.Request, handler: _Handler) -> web.StreamRespon
     try:
         return await handler(request)
     except Refused as error:
-        return _error(error.kind.http, str(error), _headers(error))
+        return _error(request, error.kind.http, str(error), _headers(error))
     except web.HTTPException as error:
-        return _error(error.status, error.reason, {"Allow": error.headers["Allow"]} if error.status == 405 else None)
+        headers = {"Allow": error.headers["Allow"]} if error.status == 405 else None
+        return _error(request, error.status, error.reason, headers)
     except Exception:
         _LOG.exception("a request failed")
-        return _error(FailureKind.FAILED.http, _FAILED)
+        return _error(request, FailureKind.FAILED.http, _FAILED)
 
 
 _refusals.__middleware_version__ = 1  # type: ignore[attr-defined]  # what aiohttp's decorator sets
@@ -137,8 +138,9 @@ def _headers(error: Refused) -> dict[str, str] | None:
     return {"Retry-After": "1"} if error.kind in (FailureKind.BUSY, FailureKind.UNAVAILABLE) else None
 
 
-def _error(status: int, text: str, headers: Mapping[str, str] | None = None) -> web.Response:
-    return web.json_response({"error": text}, status=status, headers=headers)
+def _error(request: web.Request, status: int, text: str, headers: Mapping[str, str] | None = None) -> web.Response:
+    content = failure(status, text) if request.path.startswith(PREFIX) else {"error": text}
+    return web.json_response(content, status=status, headers=headers)
 
 
 class _Handlers:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from language_models import SIDE_BY_SIDE, TEMPLATE, write_model
 from openai import APIStatusError, BadRequestError, InternalServerError, NotFoundError, OpenAI, RateLimitError
-from served_networks import post, serving
+from served_networks import get, post, serving
 
 import nnefc
 from nnefc.chat import Conversation
@@ -213,7 +213,7 @@ WRONG: dict[str, dict[str, Any]] = {
     '"messages" is missing': {"messages": []},
     'has no "role"': {"messages": [{"content": "a"}]},
     'not of the type "text"': {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
-    '"temperature" is not a number from 0 to 2': {"temperature": 3},
+    '"temperature" is not a number from 0 to 2': {"temperature": 10**400},
     '"top_p"': {"top_p": "much"},
     '"n" is not an integer from 1 to 16': {"n": 99},
     '"max_tokens"': {"max_tokens": 0},
@@ -227,6 +227,11 @@ WRONG: dict[str, dict[str, Any]] = {
     '"top_logprobs" needs "logprobs"': {"top_logprobs": 2},
     '"top_logprobs" is not an integer from 0 to 20': {"logprobs": True, "top_logprobs": 21},
     '"echo" is not supported': {"echo": True},
+    '"best_of" is not supported unless it is "n"': {"best_of": 2},
+    "the \"role\" 'asistant', which is none of system,": {"messages": [{"role": "asistant", "content": "a"}]},
+    'of the "role" user has no "content"': {"messages": [{"role": "user"}]},
+    'of the type "text" with a "text"': {"messages": [{"role": "user", "content": [{"type": "text"}]}]},
+    '"reasoning_effort" is not a text': {"reasoning_effort": 1},
     '"response_format" is none of': {"response_format": {"type": "xml"}},
     "exclude each other": {"response_format": {"type": "json_object"}, "guided_regex": "a"},
     "the grammar is wrong": {"guided_regex": "("},
@@ -326,7 +331,38 @@ def test_a_failure_ends_the_replies_under_way_alone(
     assert made.choices[0].message.content == alone["hello"]
 
 
-def test_errors_have_the_form_of_openai(client: OpenAI) -> None:
+def test_errors_have_the_form_of_openai(client: OpenAI, server: Any) -> None:
     with pytest.raises(BadRequestError) as refused:
         client.completions.create(model="small", prompt=[10**6])
     assert isinstance(refused.value, APIStatusError) and refused.value.type == "invalid_request_error"
+    with pytest.raises(BadRequestError) as refused:
+        client.completions.create(model="small", prompt="a" * 299)
+    assert refused.value.code == "context_length_exceeded"
+    with pytest.raises(NotFoundError) as unknown:
+        client.files.list()
+    assert (unknown.value.type, unknown.value.body["message"]) == ("not_found_error", "Not Found")  # type: ignore[index]
+    status, answer = get(server, "/v1/chat/completions")
+    assert (status, answer["error"]["type"]) == (405, "invalid_request_error")
+
+
+def test_completions_of_no_tokens_and_with_their_prompts(client: OpenAI) -> None:
+    given: dict[str, Any] = {"model": "small", "temperature": 0, "prompt": ["hello", "a b"], "n": 2}
+    made = client.completions.create(**given, max_tokens=0)
+    assert [(each.text, each.finish_reason) for each in made.choices] == [("", "length")] * 4
+    alone = client.completions.create(**given, max_tokens=3)
+    whole = client.completions.create(**given, max_tokens=3, echo=True)
+    wanted = [text + each.text for text, each in zip(("hello", "hello", "a b", "a b"), alone.choices, strict=True)]
+    assert [each.text for each in whole.choices] == wanted
+    parts = client.completions.create(**given | {"prompt": "hello", "n": 1}, max_tokens=3, echo=True, stream=True)
+    assert "".join(part.choices[0].text for part in parts) == wanted[0]
+
+
+def test_developers_and_refusals_are_read(client: OpenAI) -> None:
+    """The template has the role system alone; a model's refusal is a text as any other."""
+    texts = []
+    for role, content in (("system", "be brief"), ("developer", [{"type": "text", "text": "be brief"}])):
+        refusal = {"role": "assistant", "content": [{"type": "refusal", "refusal": "no"}]}
+        messages: list[Any] = [{"role": role, "content": content}, *MESSAGES, refusal, *MESSAGES]
+        made = client.chat.completions.create(messages=messages, **LIKELIEST)
+        texts.append((made.choices[0].message.content, made.usage.prompt_tokens if made.usage else 0))
+    assert texts[0] == texts[1]

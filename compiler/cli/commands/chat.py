@@ -113,8 +113,10 @@ def chat(
                     conversation = Conversation(loaded, system=system, **choice)
                 elif text == "/help":
                     click.echo(_HELP, err=True)
-                elif text:
+                elif text and (prompt or not sys.stdin.isatty()):
                     _answer(conversation, text, max_tokens, stop)
+                elif text:
+                    _answer_or_explain(conversation, text, max_tokens, stop)
         except ChatError as error:
             raise CompileError(str(error)) from error
 
@@ -133,6 +135,20 @@ def _typed() -> Iterator[str]:
             return
         except KeyboardInterrupt:
             click.echo("", err=True)
+
+
+def _answer_or_explain(conversation: Conversation, text: str, max_tokens: int | None, stop: tuple[str, ...]) -> None:
+    """Writes the reply to a message, or why there is none; the program goes on, with what the conversation has."""
+    from nnefc.chat import ChatError
+
+    try:
+        _answer(conversation, text, max_tokens, stop)
+    except KeyboardInterrupt:
+        click.echo("", err=True)
+    except CompileError as error:
+        click.echo(str(error), err=True)
+    except ChatError as error:
+        click.echo(f"{error}: /new does", err=True)
 
 
 def _answer(conversation: Conversation, text: str, max_tokens: int | None, stop: tuple[str, ...]) -> None:

@@ -11,14 +11,14 @@ from nnefc.serving.failures import FailureKind, Refused
 __all__ = ["flag", "integer", "invalid", "is_number", "number"]
 
 
-def invalid(reason: str) -> Refused:
-    """Returns an error, to be raised."""
-    return Refused(FailureKind.INVALID, reason)
+def invalid(reason: str, code: str | None = None) -> Refused:
+    """Returns an error, to be raised; `code` is what programs know it by."""
+    return Refused(FailureKind.INVALID, reason, code)
 
 
 def is_number(value: Any) -> bool:
     """Returns whether a value is a finite number."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return type(value) is int or (isinstance(value, float) and math.isfinite(value))
 
 
 def number(given: Mapping[str, Any], name: str, minimum: float, maximum: float) -> float | None:

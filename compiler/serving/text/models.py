@@ -39,6 +39,7 @@ class TextModel:
         ends: the tokens that end a reply.
         token_count: how many tokens there are.
         description: as the list of models has it.
+        template: of its conversations; empty for none.
         call_style: how the model writes calls of tools; None if it does not, or in no known way.
         marks: the control tokens that mark calls, by their texts.
     """
@@ -60,7 +61,8 @@ class TextModel:
         output = model.outputs[0]
         self.token_count = int(output.shape[-1]) if output.dtype.startswith("float") else 1 << 31
         self.description = _described(name, self.engine.context)
-        self.call_style = style_of(model.metadata.get(_TEMPLATE, ""))
+        self.template = model.metadata.get(_TEMPLATE, "")
+        self.call_style = style_of(self.template)
         self.marks = {} if self.call_style is None else dict(self._marks(self.call_style))
         self.engine.start()
 
@@ -228,7 +230,8 @@ class TextModels:
         if not isinstance(name, str):
             raise Refused(FailureKind.INVALID, '"model" is missing, or not a text')
         if name not in self._models:
-            raise Refused(FailureKind.NOT_FOUND, f"there is no model {name[:100]!r}: /v1/models lists them")
+            reason = f"there is no model {name[:100]!r}: /v1/models lists them"
+            raise Refused(FailureKind.NOT_FOUND, reason, "model_not_found")
         return self._models[name]
 
     def writer(self, name: object) -> TextModel:

@@ -25,15 +25,13 @@ from nnefc.serving.text.logprobs import TokenWatch
 from nnefc.serving.text.models import EncoderModel, TextModel, TextModels
 from nnefc.serving.text.request_fields import Asked, asked, messages_of, prompts_of
 
-__all__ = ["add_routes"]
+__all__ = ["PREFIX", "add_routes", "failure"]
 
-_TYPES = {
-    FailureKind.NOT_FOUND: "not_found_error",
-    FailureKind.BUSY: "rate_limit_error",
-    FailureKind.UNAVAILABLE: "server_error",
-    FailureKind.FAILED: "server_error",
-    FailureKind.UNKNOWN_CLIENT: "authentication_error",
-}
+PREFIX = "/v1/"
+"""What all paths begin with."""
+
+_TYPES = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
+"""Of errors, by the status; others are of the request, and from 500 on of the server."""
 _RETRY = (FailureKind.BUSY, FailureKind.UNAVAILABLE)
 _Body = Callable[[web.Request], Awaitable[dict[str, Any]]]
 _Encoded = Callable[[EncoderModel, dict[str, Any]], Awaitable[dict[str, Any]]]
@@ -59,8 +57,9 @@ class _Outcomes:
         prompts: Sequence[Sequence[int]],
         masks: Sequence[TokenMask | None],
         given: Asked,
+        echoes: Sequence[str],
     ) -> None:
-        """Submits a job for each reply.
+        """Submits a job for each reply that may have tokens; `echoes` are texts that replies begin with.
 
         Raises:
             Refused: a prompt that is empty or too long, a wrong option, or no room.
@@ -76,8 +75,13 @@ class _Outcomes:
             jobs.append(self._job(index, prompt, number, masks[index], given, loop))
         model.check_room(len(jobs))
         self._jobs = jobs
-        for job in jobs:
-            model.engine.submit(job)
+        for index, job in enumerate(jobs):
+            if echoes:
+                self._queue.put_nowait((index, Outcome(echoes[index // given.count])))
+            if given.maximum == 0:
+                self._queue.put_nowait((index, Outcome(reason="length")))
+            else:
+                model.engine.submit(job)
 
     def _job(
         self,
@@ -92,7 +96,8 @@ class _Outcomes:
         if not prompt:
             raise invalid("the prompt has no tokens")
         if len(prompt) >= context:
-            raise invalid(f"the prompt has {len(prompt)} tokens, and the model holds {context} with the reply")
+            reason = f"the prompt has {len(prompt)} tokens, and the model holds {context} with the reply"
+            raise invalid(reason, "context_length_exceeded")
         left = context - len(prompt)
         wrong = [token for token in given.sampling.get("logit_bias", {}) if token >= self._model.token_count]
         if wrong:
@@ -191,7 +196,7 @@ class _Handlers:
             options = asked(given, is_chat)
             prompts, masks = await asyncio.to_thread(_prompts, model, given, options, is_chat)
             with self._models.under_way():
-                outcomes = _Outcomes(model, prompts, masks, options)
+                outcomes = _Outcomes(model, prompts, masks, options, _echoes(model, given, options))
                 replies = [Reply(_calls(model, options)) for _ in range(len(outcomes))]
                 form = Form(is_chat, model.name, model.engine.model, options.streams and options.counts_usage)
                 if options.streams:
@@ -236,12 +241,20 @@ def _tokens(model: TextModel, given: Mapping[str, Any], options: Asked, is_chat:
         if options.tools is not None:
             model.style_of_calls()
         listed = None if options.tools is None else options.tools.listed
-        return [model.prompts.tokens(messages_of(given), listed, options.variables)]
+        messages = messages_of(given, model.template)
+        return [model.prompts.tokens(messages, listed, options.variables)]
     texts = prompts_of(given)
     for prompt in texts:
         if not isinstance(prompt, str) and not all(0 <= token < model.token_count for token in prompt):
             raise invalid(f'"prompt" has a token that is none of the {model.token_count} tokens of the model')
     return [model.engine.model.tokenize(each) if isinstance(each, str) else each for each in texts]
+
+
+def _echoes(model: TextModel, given: Mapping[str, Any], options: Asked) -> list[str]:
+    """Returns the texts of the prompts, if replies begin with them."""
+    if not options.echoes:
+        return []
+    return [each if isinstance(each, str) else model.engine.model.detokenize(each) for each in prompts_of(given)]
 
 
 async def _whole(outcomes: _Outcomes, replies: Sequence[Reply], form: Form) -> web.Response:
@@ -266,7 +279,7 @@ async def _streamed(
             await response.write(_event(form.usage(outcomes.usage)))
         await response.write(b"data: [DONE]\n\n")
     except Refused as error:  # the status has been sent
-        await response.write(_event(_error(error)))
+        await response.write(_event(failure(error.kind.http, str(error), error.code)))
     await response.write_eof()
     return response
 
@@ -275,11 +288,13 @@ def _event(content: Mapping[str, Any]) -> bytes:
     return b"data: " + json.dumps(content, ensure_ascii=False).encode() + b"\n\n"
 
 
-def _error(error: Refused) -> dict[str, Any]:
-    kind = _TYPES.get(error.kind, "invalid_request_error")
-    return {"error": {"message": str(error), "type": kind, "param": None, "code": None}}
+def failure(status: int, message: str, code: str | None = None) -> dict[str, Any]:
+    """Returns the content of an answer with an HTTP status that says what failed."""
+    kind = _TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
+    return {"error": {"message": message, "type": kind, "param": None, "code": code}}
 
 
 def _refused(error: Refused) -> web.Response:
     headers = {"Retry-After": "1"} if error.kind in _RETRY else None
-    return web.json_response(_error(error), status=error.kind.http, headers=headers)
+    content = failure(error.kind.http, str(error), error.code)
+    return web.json_response(content, status=error.kind.http, headers=headers)

@@ -15,7 +15,8 @@ __all__ = ["Asked", "asked", "messages_of", "prompts_of"]
 
 _MAX_CHOICES = 16
 _MAX_STOPS = 16
-_NOT_SUPPORTED = ("echo", "suffix", "functions", "function_call", "audio", "prediction")
+_NOT_SUPPORTED = ("suffix", "functions", "function_call", "audio", "prediction")
+_ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 _MAX_LOGPROBS = 20
 _DEFAULT_COMPLETION = 16
 """Tokens of a completion, as OpenAI's interface has it."""
@@ -36,6 +37,7 @@ class Asked:
         logprobs: with how many of the likeliest tokens the probabilities of a reply's tokens come; None: without them.
         tools: that the model may call; None for none.
         variables: of the chat template, such as `enable_thinking`.
+        echoes: whether a reply begins with its prompt.
     """
 
     sampling: Sampling
@@ -48,6 +50,7 @@ class Asked:
     logprobs: int | None
     tools: Tools | None
     variables: Mapping[str, Any]
+    echoes: bool
 
 
 def asked(given: Mapping[str, Any], is_chat: bool) -> Asked:
@@ -64,13 +67,13 @@ def asked(given: Mapping[str, Any], is_chat: bool) -> Asked:
         raise invalid('"stream_options" is not an object')
     maximum = integer(given, "max_completion_tokens", 1, 1 << 31) if is_chat else None
     if maximum is None:
-        maximum = integer(given, "max_tokens", 1, 1 << 31)
+        maximum = integer(given, "max_tokens", int(is_chat), 1 << 31)
     if maximum is None and not is_chat:
         maximum = _DEFAULT_COMPLETION
     return Asked(
         sampling=_sampling(given),
         maximum=maximum,
-        count=integer(given, "n", 1, _MAX_CHOICES) or 1,
+        count=_count(given),
         stop=_stop(given.get("stop")),
         grammar=_grammar(given),
         streams=flag(given, "stream"),
@@ -78,14 +81,34 @@ def asked(given: Mapping[str, Any], is_chat: bool) -> Asked:
         logprobs=_logprobs(given, is_chat),
         tools=tools_of(given) if is_chat else None,
         variables=_variables(given) if is_chat else {},
+        echoes=_echoes(given, is_chat),
     )
+
+
+def _count(given: Mapping[str, Any]) -> int:
+    count = integer(given, "n", 1, _MAX_CHOICES) or 1
+    if integer(given, "best_of", 1, _MAX_CHOICES) not in (None, count):
+        raise invalid(f'"best_of" is not supported unless it is "n", here {count}')
+    return count
+
+
+def _echoes(given: Mapping[str, Any], is_chat: bool) -> bool:
+    echoes = flag(given, "echo")
+    if echoes and is_chat:
+        raise invalid('"echo" is not supported in conversations')
+    if echoes and given.get("logprobs") is not None:
+        raise invalid('"echo" with "logprobs" is not supported: the network has no logits of the prompt\'s tokens')
+    return echoes
 
 
 def _variables(given: Mapping[str, Any]) -> Mapping[str, Any]:
     variables = given.get("chat_template_kwargs")
     if variables is not None and not isinstance(variables, dict):
         raise invalid('"chat_template_kwargs" is not an object')
-    return variables or {}
+    effort = given.get("reasoning_effort")
+    if effort is not None and not isinstance(effort, str):
+        raise invalid('"reasoning_effort" is not a text')
+    return ({} if effort is None else {"reasoning_effort": effort}) | (variables or {})
 
 
 def _logprobs(given: Mapping[str, Any], is_chat: bool) -> int | None:
@@ -163,8 +186,10 @@ def _stop(given: Any) -> tuple[str, ...]:
     return tuple(each for each in found if each)
 
 
-def messages_of(given: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Returns the messages of a conversation.
+def messages_of(given: Mapping[str, Any], template: str) -> list[dict[str, Any]]:
+    """Returns the messages of a conversation, for a model with this chat template.
+
+    A developer's messages are the system's where the template has no such role.
 
     Raises:
         Refused: they are missing, of a wrong type, or have something other than text.
@@ -172,20 +197,31 @@ def messages_of(given: Mapping[str, Any]) -> list[dict[str, Any]]:
     messages = given.get("messages")
     if not isinstance(messages, list) or not messages or not all(isinstance(each, dict) for each in messages):
         raise invalid('"messages" is missing, or not a list of messages')
-    return [_message(each) for each in messages]
+    return [_message(each, template) for each in messages]
 
 
-def _message(given: Mapping[str, Any]) -> dict[str, Any]:
-    if not isinstance(given.get("role"), str):
+def _message(given: Mapping[str, Any], template: str) -> dict[str, Any]:
+    role, content = given.get("role"), given.get("content")
+    if not isinstance(role, str):
         raise invalid('a message has no "role"')
-    content = given.get("content")
+    if role not in _ROLES and (not role or role not in template):
+        raise invalid(f'a message has the "role" {role[:100]!r}, which is none of {", ".join(_ROLES)}')
     if isinstance(content, list):
-        if not all(isinstance(part, dict) and part.get("type") == "text" for part in content):
-            raise invalid('a message has a part that is not of the type "text"')
-        content = "".join(str(part.get("text", "")) for part in content)
+        content = "".join(map(_text_of, content))
+    if content is None and role in ("system", "developer", "user"):
+        raise invalid(f'a message of the "role" {role} has no "content"')
     if content is not None and not isinstance(content, str):
         raise invalid('the "content" of a message is not a text')
-    return {**given, "content": content or "", **_calls(given.get("tool_calls"))}
+    own = "system" if role == "developer" and role not in template else role
+    return {**given, "role": own, "content": content or "", **_calls(given.get("tool_calls"))}
+
+
+def _text_of(part: Any) -> str:
+    """Returns the text of a part of a message: what a user wrote, or why a model refused."""
+    match part:
+        case {"type": "text", "text": str(text)} | {"type": "refusal", "refusal": str(text)}:
+            return text
+    raise invalid('a message has a part that is not of the type "text" with a "text"')
 
 
 def _calls(given: Any) -> dict[str, Any]:
