@@ -144,7 +144,7 @@ def _row(name: str, owner: str, member: str) -> Row:
         return Row(name, "different", DIFFERENT[name])
     value = _value(name, owner, member)
     first = (inspect.getdoc(value) or "").partition("\n")[0]
-    if reason := getattr(value, "reason", ""):
+    if reason := getattr(value, "_reason", ""):
         first = reason[0] if reason.startswith("nnefc") else reason[0].upper()
         return Row(name, "refused", f"{first}{reason[1:]}.")
     if isinstance(value, Field):

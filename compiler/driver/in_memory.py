@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from nnefc.driver.file_magic import TFLITE_MAGIC
 from nnefc.driver.torch_programs import PROGRAM_SUFFIX, check_functional, is_program, load_program, write_onnx
-from nnefc.support.diagnostics import CompileError
+from nnefc.support.diagnostics import CompileError, ExternalDataError
 from nnefc.support.output_files import temporary_errors
 
 if TYPE_CHECKING:
@@ -146,12 +146,12 @@ def _check_complete(model: onnx.ModelProto) -> None:
     """Refuses a model that refers to files next to it: a model in memory has no folder.
 
     Raises:
-        CompileError: the first tensor whose data is external.
+        ExternalDataError: the first tensor whose data is external.
     """
     for tensor in _tensors(model):
         if tensor.data_location == tensor.EXTERNAL:
             location = next((entry.value for entry in tensor.external_data if entry.key == "location"), "")
-            raise CompileError(
+            raise ExternalDataError(
                 f"the data of the tensor {tensor.name!r} is in the file {location!r}, and a model in memory has no "
                 "folder where that could be",
                 hint="give the path of the model's file in place of the model, or load the data first: "

@@ -92,14 +92,24 @@ def _compiled(proto: onnx.ModelProto, estimator: Any, options: CompileOptions) -
 
 @dataclass(frozen=True)
 class _Result:
-    """The outputs that are a method's result, and the shapes of their rows; some methods give a list or a tuple."""
+    """The outputs that are a method's result, and that result for the samples; some methods give a list or a tuple.
+
+    Attributes:
+        shapes: of the rows of each part of the result.
+        dtypes: of each part, which outputs are converted to: those of trees are float32, and the method's float64.
+    """
 
     outputs: list[str]
     shapes: list[tuple[int, ...]]
+    dtypes: list[np.dtype[Any]]
     kind: type | None
 
     def of(self, found: dict[str, np.ndarray]) -> Any:
-        parts = [found[name].reshape(-1, *shape) for name, shape in zip(self.outputs, self.shapes, strict=True)]
+        """Returns the method's result, made of the outputs of the library."""
+        parts = [
+            _converted(found[name], dtype).reshape(-1, *shape)
+            for name, shape, dtype in zip(self.outputs, self.shapes, self.dtypes, strict=True)
+        ]
         return parts[0] if self.kind is None else self.kind(parts)
 
 
@@ -136,7 +146,9 @@ class CompiledEstimator:
             names = [next((name for name, array in found.items() if _is_equal(array, part)), None) for part in parts]
             known = [name for name in names if name is not None]
             if len(known) == len(parts):
-                self._outputs[method] = _Result(known, [part.shape[1:] for part in parts], kind)
+                self._outputs[method] = _Result(
+                    known, [part.shape[1:] for part in parts], [part.dtype for part in parts], kind
+                )
         used = {name for result in self._outputs.values() for name in result.outputs}
         self.others = tuple(name for name in found if name not in used)
         if not self._outputs:
@@ -184,6 +196,14 @@ class CompiledEstimator:
             raise CompileError(f"the samples have {len(columns or given)} columns or arrays, but it reads {names}")
         pairs = zip(self.model.inputs, given, strict=True)
         return self.model.run({tensor.name: converted_to(tensor, np.asarray(array)) for tensor, array in pairs})
+
+
+def _converted(array: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
+    """Returns an array with elements of a type; strings that are longer than those of the type are not cut off."""
+    if dtype.kind == "U" and array.dtype != dtype:
+        array = array.astype(str)
+        dtype = np.promote_types(array.dtype, dtype)
+    return array.astype(dtype, copy=False)
 
 
 def _dense(result: Any) -> np.ndarray:

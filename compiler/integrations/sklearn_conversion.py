@@ -159,6 +159,9 @@ def _convertible(part: Any, seen: dict[int, Any]) -> Any:
     Args:
         part: an estimator, or what one consists of, such as a list of steps.
         seen: what was made of each part, by its id.
+
+    Raises:
+        CompileError: an imputer adds columns that say which values were missing, which skl2onnx leaves out.
     """
     if id(part) in seen:
         return seen[id(part)][1]
@@ -169,6 +172,11 @@ def _convertible(part: Any, seen: dict[int, Any]) -> Any:
             made = type(part)(elements)
     elif hasattr(part, "get_params") and not isinstance(part, type):
         attributes = {name: _convertible(value, seen) for name, value in vars(part).items()}
+        if len(getattr(getattr(part, "indicator_", None), "features_", ())):
+            raise CompileError(
+                f"{type(part).__name__} with add_indicator=True cannot be converted to ONNX",
+                hint="without its columns of missing values it can",
+            )
         if isinstance(part, VotingClassifier):
             attributes |= {"flatten_transform": False, "weights": _used_weights(part)}
         if isinstance(part, RandomTreesEmbedding):

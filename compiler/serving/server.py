@@ -160,10 +160,7 @@ class Server:
                     on_log(f"note: {entry.name}: {note}")
         for model in self.texts:
             on_log(f"{model.name}: {model.summary}")
-        ports = (("http", self.port), ("grpc", self.grpc_port))
-        on_log(
-            f"listening: {', '.join(f'{name} {self._where.host}:{port}' for name, port in ports if port is not None)}"
-        )
+        on_log(f"listening: {self.listening}")
         await ended.wait()
         for number in _ENDING:
             loop.remove_signal_handler(number)
@@ -172,6 +169,13 @@ class Server:
         runs = "a run goes on that takes" if left == 1 else f"{left} runs go on that take"
         on_log(f"ended, though {runs} longer than the drain" if left else "ended")
         return not left
+
+    @property
+    def listening(self) -> str:
+        """The protocols with their addresses, such as `http 127.0.0.1:8000, grpc 127.0.0.1:8001`."""
+        protocols = ("http", "grpc") if self._where.certificate is None else ("https", "grpcs")
+        ports = zip(protocols, (self.port, self.grpc_port), strict=True)
+        return ", ".join(f"{name} {self._where.host}:{port}" for name, port in ports if port is not None)
 
     def _handler(self) -> asyncio.Protocol:
         """What speaks HTTP on a new connection."""

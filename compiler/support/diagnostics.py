@@ -17,6 +17,7 @@ from nnefc.support.distribution import compiler_hint
 __all__ = [
     "CompileError",
     "DeprecatedOption",
+    "ExternalDataError",
     "InternalWarning",
     "Location",
     "ModelWarning",
@@ -132,6 +133,10 @@ class CompileError(Exception):
         if self.hint is not None:
             lines.append(f"hint: {self.hint}")
         return "\n".join(lines)
+
+
+class ExternalDataError(CompileError):
+    """The data of a tensor, which is in another file than the model, cannot be read."""
 
 
 def compiler_missing(what: str, module: str) -> CompileError:

@@ -185,7 +185,8 @@ class Refinement:
         for name, value in found.fixed.items():
             only = value * self.sizes[name].multiple
             self._narrow(name, DynamicSize(only, only))
-            self.notes[name] = f"the size of '{name}' must be {only} {operators}"
+            if name != str(only):  # PyTorch's exporter writes expressions as names, of which some are numbers
+                self.notes[name] = f"the size of '{name}' must be {only} {operators}"
         for name, (minimum, maximum) in found.ends.items():
             own = self.sizes[name]
             size = replace(

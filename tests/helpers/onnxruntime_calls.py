@@ -19,7 +19,7 @@ import onnx
 import onnx.parser
 from onnx import helper, numpy_helper
 
-__all__ = ["CALLS", "CPU", "WEIGHTS", "Call", "Failure", "given", "linear", "outcome"]
+__all__ = ["CALLS", "CPU", "WEIGHTS", "Call", "Failure", "external", "from_memory", "given", "linear", "outcome"]
 
 CPU = ["CPUExecutionProvider"]
 WEIGHTS = np.random.default_rng(0).standard_normal((5, 4)).astype(np.float32)

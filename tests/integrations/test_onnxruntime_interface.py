@@ -10,7 +10,20 @@ import numpy as np
 import onnx.parser
 import onnxruntime
 import pytest
-from onnxruntime_calls import CALLS, CPU, Failure, attribute, given, linear, options, outcome, profiled, session_of
+from onnxruntime_calls import (
+    CALLS,
+    CPU,
+    Failure,
+    attribute,
+    external,
+    from_memory,
+    given,
+    linear,
+    options,
+    outcome,
+    profiled,
+    session_of,
+)
 
 import nnefc
 import nnefc.onnxruntime as ort
@@ -127,6 +140,62 @@ def test_models_that_cannot_be_loaded_end_alike(name: str) -> None:
     content = onnx.parser.parse_model(text.replace("(x)", "(z)")).SerializeToString()
     wanted, found = (outcome(lambda o, _: o.InferenceSession(content, None, CPU), o, None) for o in (onnxruntime, ort))
     assert isinstance(found, Failure) and found.agrees(wanted), (found, wanted)
+
+
+def test_a_domain_that_is_not_imported_ends_alike() -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[2] z) => (float[2] y) { y = Abs(z) }'
+    )
+    model.graph.node[0].domain = "own"
+    content = model.SerializeToString()
+    wanted, found = (outcome(lambda o, _: o.InferenceSession(content, None, CPU), o, None) for o in (onnxruntime, ort))
+    assert isinstance(found, Failure) and found.agrees(wanted), (found, wanted)
+
+
+@pytest.mark.parametrize("size", [None, 8])
+def test_data_that_is_not_there_ends_alike(size: int | None) -> None:
+    def call(o: Any, _: Any) -> Any:
+        return external(o, lambda settings, w: size and from_memory(settings, w.tobytes()[:size]))
+
+    wanted, found = outcome(call, onnxruntime, None), outcome(call, ort, None)
+    assert isinstance(found, Failure) and found.agrees(wanted), (found, wanted)
+    if size is None:
+        with pytest.raises(nnefc.CompileError, match="add_external_initializers_from_files_in_memory"):
+            call(ort, None)
+
+
+REFUSED_VALUES = {
+    "Gather": ("float[2] x, int64[1] i", "float[1]", "y = Gather(x, i)"),
+    "GatherElements": ("float[2] x, int64[1] i", "float[1]", "y = GatherElements(x, i)"),
+    "ScatterND": ("float[2] x, int64[1, 1] i", "float[2]", "u = Slice(x, a, b) y = ScatterND(x, i, u)"),
+    "Expand": ("float[2] x, int64[1] i", "float[n]", "y = Expand(x, i)"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED_VALUES)
+def test_values_that_kernels_refuse_end_alike(name: str) -> None:
+    given, result, nodes = REFUSED_VALUES[name]
+    text = f"({given}) => ({result} y) <int64[1] a = {{0}}, int64[1] b = {{1}}> {{ {nodes} }}"
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> g {text}')
+    shape = [size.dim_value for size in model.graph.input[1].type.tensor_type.shape.dim]
+    feed = {"x": np.zeros(2, np.float32), "i": np.full(shape, 9, np.int64)}
+    content = model.SerializeToString()
+    wanted, found = (
+        outcome(lambda o, _: o.InferenceSession(content, None, CPU).run(None, feed), o, None)
+        for o in (onnxruntime, ort)
+    )
+    assert isinstance(found, Failure) and found.agrees(wanted), (found, wanted)
+
+
+@of_this_version
+def test_classes_have_no_public_names_of_their_own() -> None:
+    own: dict[str, set[str]] = {}
+    for name in (each for each in onnxruntime_interface.names() if "." not in each):
+        wanted, found = getattr(onnxruntime, name), getattr(ort, name)
+        if isinstance(wanted, type) and not issubclass(found, int):
+            extra = {each for each in set(dir(found)) - set(dir(wanted)) if not each.startswith("_")}
+            own |= {name: extra} if extra else {}
+    assert own == {}
 
 
 def test_bytes_that_are_cut_off_end_alike() -> None:

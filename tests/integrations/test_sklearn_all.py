@@ -67,7 +67,7 @@ def _parts(result: Any) -> list[np.ndarray]:
 
 
 def _check(found: np.ndarray, wanted: np.ndarray) -> None:
-    assert found.shape == wanted.shape
+    assert (found.shape, found.dtype) == (wanted.shape, wanted.dtype)
     if wanted.dtype.kind in "OUS":
         np.testing.assert_array_equal(found, wanted)
     else:

@@ -12,6 +12,7 @@ pytest.importorskip("skl2onnx")
 from sklearn.compose import ColumnTransformer
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer, TfidfVectorizer
+from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, OrdinalEncoder, StandardScaler
@@ -98,6 +99,13 @@ def test_words_of_any_language(vectorizer: CountVectorizer) -> None:
 def test_vectorizers_that_onnx_cannot_express_are_refused_by_name(vectorizer: Any, words: str) -> None:
     with pytest.raises(nnefc.CompileError, match=words):
         nnefc.sklearn.compile(make_pipeline(vectorizer, LogisticRegression(max_iter=999)).fit(TEXTS, range(9)), TEXTS)
+
+
+def test_columns_of_missing_values_are_refused_by_name() -> None:
+    samples = np.array([[1, np.nan], [2, 3], [4, 5]])
+    imputer = SimpleImputer(add_indicator=True)
+    with pytest.raises(nnefc.CompileError, match="SimpleImputer with add_indicator=True"):
+        nnefc.sklearn.compile(make_pipeline(imputer, StandardScaler()).fit(samples), samples)
 
 
 def test_patterns_that_re2_reads_in_another_way_are_warned_of() -> None:

@@ -276,6 +276,7 @@ def test_tls(libraries: dict[str, Path], tmp_path: Path) -> None:
     made = f"openssl req -x509 -newkey rsa:2048 -nodes -days 2 -keyout {key} -out {certificate} -subj /CN=localhost"
     subprocess.run([*made.split(), "-addext", "subjectAltName=DNS:localhost"], check=True, capture_output=True)
     with serving({"rows": libraries["rows"]}, certificate=certificate, key=key) as server:
+        assert server.listening == f"https 127.0.0.1:{server.port}, grpcs 127.0.0.1:{server.grpc_port}"
         trusted = ssl.create_default_context(cafile=certificate)
         with urllib.request.urlopen(f"https://localhost:{server.port}/v2/health/live", context=trusted) as answer:
             assert answer.status == 200

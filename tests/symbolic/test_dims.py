@@ -30,6 +30,7 @@ from nnefc.symbolic.dims import (
     substituted,
 )
 from nnefc.symbolic.refinement import Refinement, refined
+from nnefc.symbolic.unification import unify_dims
 
 N, H, W = (tirx.Var(name, "int64") for name in "nhw")
 
@@ -208,3 +209,14 @@ def test_dimensions_that_decide_a_comparison_together_are_named() -> None:
     with pytest.raises(CompileError, match="depends on whether") as error:
         refined(build)
     assert "narrow the ranges of 'h' and 'w'" in str(error.value.hint)
+
+
+def test_a_name_that_is_a_number_is_not_reported_where_it_is_the_size() -> None:
+    def made(refinement: Refinement) -> None:
+        sizes = DynamicDimensions(refinement)
+        one, two = sizes.size("64", DynamicSize()), sizes.size("h", DynamicSize())
+        with dynamic_shape_context(sizes.all(), {"x": (one, two)}):
+            assert unify_dims(one, 64) and unify_dims(two, 3)
+
+    _, refinement = refined(made)
+    assert list(refinement.notes) == ["h"]

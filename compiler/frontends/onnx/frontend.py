@@ -36,7 +36,7 @@ from nnefc.operators.base import build_main, is_empty
 from nnefc.operators.math.elementwise import Elementwise
 from nnefc.operators.recording import note_name
 from nnefc.operators.tensor.shape import distinct_results
-from nnefc.support.diagnostics import CompileError, warn
+from nnefc.support.diagnostics import CompileError, ExternalDataError, warn
 from nnefc.symbolic.refinement import Refinement, refined
 
 __all__ = ["load"]
@@ -102,7 +102,7 @@ def _checked(path: Path, output_tensors: tuple[str, ...]) -> OnnxModel:
             check_model(model)
             check_trainings(model)
     except CompileError as error:
-        if error.hint is not None:
+        if error.hint is not None or isinstance(error, ExternalDataError):
             raise
         raise CompileError(error.message, location=error.location, hint=_BROKEN) from error
     for text in warnings:

@@ -24,11 +24,11 @@ class Bindable(Protocol):
     """A session, as far as bindings need it."""
 
     @property
-    def declared_inputs(self) -> tuple[Declared, ...]:
+    def _declared_inputs(self) -> tuple[Declared, ...]:
         """All inputs."""
         ...
 
-    def results(
+    def _results(
         self,
         output_names: Sequence[str] | None,
         given: Mapping[str, Any],
@@ -51,7 +51,7 @@ class SessionIOBinding:
 
     def __init__(self, session: Bindable) -> None:
         self._session = session
-        self._declared = {each.name: each for each in session.declared_inputs}
+        self._declared = {each.name: each for each in session._declared_inputs}
         self.inputs: dict[str, RawOrtValue] = {}
         self.outputs: dict[str, RawOrtValue | str] = {}
         self.results = OrtValueVector()
@@ -115,7 +115,7 @@ class SessionIOBinding:
         """Returns the values of the last run as arrays of the host."""
         return [v.content if isinstance(v.content, list) else v.numpy() for v in self.results]
 
-    def run(self, run_options: Any) -> None:
+    def _run(self, run_options: Any) -> None:
         """Runs on the bound inputs, and stores the results in the bound outputs.
 
         Raises:
@@ -126,7 +126,7 @@ class SessionIOBinding:
                 raise RunError("no output is bound: bind_output(name)")
             direct = {name: _target(bound) for name, bound in self.outputs.items() if isinstance(bound, RawOrtValue)}
             on_gpu = "cuda" in self.outputs.values()
-            found = self._session.results(list(self.outputs), self.inputs, run_options, direct, on_gpu)
+            found = self._session._results(list(self.outputs), self.inputs, run_options, direct, on_gpu)
             outputs = zip(self.outputs.items(), found, strict=True)
             self.results = OrtValueVector(_stored(name, bound, value) for (name, bound), value in outputs)
         except Exception as error:

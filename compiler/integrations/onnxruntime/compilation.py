@@ -92,7 +92,7 @@ class Compilation:
     def _loading(self) -> dict[str, Any]:
         """Returns the options of `nnefc.load`."""
         load: dict[str, Any] = {"threads": self.threads, "device": self.provider.device}
-        flush = self.options.entries.get("session.set_denormal_as_zero")
+        flush = self.options._entries.get("session.set_denormal_as_zero")
         if flush is not None:
             load["flush_subnormals"] = flush == "1"
         return load
@@ -154,10 +154,10 @@ class Compilation:
             before = self.model.dimension_names
             shapes |= {
                 name: size
-                for (kind, name), size in self.options.dimensions.items()
+                for (kind, name), size in self.options._dimensions.items()
                 if kind == "name" and name in before
             }
-            if any(kind == "denotation" for kind, _ in self.options.dimensions):
+            if any(kind == "denotation" for kind, _ in self.options._dimensions):
                 shapes |= {
                     each.name: each.shape
                     for each in interface.required

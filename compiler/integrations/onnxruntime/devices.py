@@ -270,21 +270,21 @@ class OrtEpDevice:
 
     def create_sync_stream(self) -> NoReturn:
         """Refuses streams: `nnefc.load` takes those of CUDA."""
-        raise OrtSyncStream.refusal()
+        raise OrtSyncStream._refusal()
 
 
 class OrtSyncStream:
     """A stream of a device, which sessions do not take."""
 
-    reason = "a session has no streams: nnefc.load(library)(array, stream=...) runs on a stream of CUDA"
+    _reason = "a session has no streams: nnefc.load(library)(array, stream=...) runs on a stream of CUDA"
 
     def __init__(self) -> None:
-        raise self.refusal()
+        raise self._refusal()
 
     @staticmethod
-    def refusal() -> Exception:
+    def _refusal() -> Exception:
         """Returns the error that names the other way."""
-        return refusal(NotImplemented, OrtSyncStream.reason)
+        return refusal(NotImplemented, OrtSyncStream._reason)
 
 
 def get_ep_devices() -> list[OrtEpDevice]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import operator
-from collections.abc import Mapping
 from enum import IntEnum
 from typing import Any, Generic, TypeVar, overload
 
@@ -80,11 +79,6 @@ class Configured:
     def __init__(self) -> None:
         self._values: dict[str, Any] = {}
         self._entries: dict[str, str] = {}
-
-    @property
-    def entries(self) -> Mapping[str, str]:
-        """The configuration entries."""
-        return self._entries
 
     def _copy_to(self, other: Configured) -> None:
         other._values, other._entries = dict(self._values), dict(self._entries)

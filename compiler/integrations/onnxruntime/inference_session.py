@@ -127,7 +127,7 @@ class InferenceSession(Session):
     ) -> list[Provider]:
         """Returns the providers to use: the CPU, with a warning, where the arguments are none."""
         try:
-            return providers_of(providers, provider_options, self._sess_options.provider_list)
+            return providers_of(providers, provider_options, self._sess_options._provider_list)
         except (ValueError, RuntimeError) as error:
             if not self._enable_fallback:
                 raise
@@ -181,7 +181,7 @@ class InferenceSession(Session):
         if isinstance(found, Model):
             libraries.begin(found)
             return libraries
-        options = None if self._keywords or self._sess_options.initializers else self._sess_options
+        options = None if self._keywords or self._sess_options._initializers else self._sess_options
         begin = partial(_begin, weakref.ref(self), compilation)
         self._stand_in = StandIn(found, begin, compilation.model.model, options)
         return libraries

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,7 +18,7 @@ from .tensors.raw_values import RawOrtValue
 from .tensors.sparse import RawSparseTensor, SparseTensor
 from .tensors.values import OrtValue
 
-__all__ = ["Feed", "check_names", "converted", "described", "refuse_shape"]
+__all__ = ["Feed", "check_names", "converted", "described", "run_error"]
 
 Feed = dict[str, Any]
 """Arrays, lists of arrays for sequences, and None for absent values, by the names of inputs."""
@@ -173,8 +174,12 @@ def _unreadable(declared: Declared, value: Any) -> Exception:
     return refusal(RuntimeError, message)
 
 
-def refuse_shape(feed: Feed, inputs: Sequence[Declared], error: RunError) -> Exception:
-    """Returns the error of a run as an InvalidArgument if a shape does not fit what is declared, else as a Fail."""
+def run_error(feed: Feed, inputs: Sequence[Declared], error: RunError) -> Exception:
+    """Returns the error of a run as an InvalidArgument if a shape does not fit what is declared, or if onnxruntime's
+    kernel would refuse the values of an input; else as a Fail.
+    """
+    if _REFUSED_VALUES.search(str(error)):
+        return as_kind(InvalidArgument, error)
     for declared in inputs:
         value = feed.get(declared.name)
         if declared.shape is None or declared.is_sequence or value is None:
@@ -186,3 +191,10 @@ def refuse_shape(feed: Feed, inputs: Sequence[Declared], error: RunError) -> Exc
         if not fits:
             return as_kind(InvalidArgument, error)
     return as_kind(Fail, error)
+
+
+_REFUSED_VALUES = re.compile(
+    r"the network's code failed: (?:(?:Gather|GatherND|ScatterElements|ScatterND): an index is out of range"
+    r"|the data ask for a size '(?:expand|onehot|range|tile)\b)"
+)
+"""What libraries say of values for which onnxruntime's kernels return INVALID_ARGUMENT; its others return FAIL."""

@@ -77,7 +77,7 @@ class Runner:
         with nullcontext(self.model) if self.pool is None else self.pool.session() as session:
             if options is None:
                 return session.run(feed, out, outputs=outputs)
-            with options.running(session):
+            with options._running(session):
                 return session.run(feed, out, outputs=outputs)
 
     def outputs_of(self, wanted: Collection[str]) -> list[str]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nnefc.driver.in_memory import AnyModel
-from nnefc.support.diagnostics import CompileError
+from nnefc.support.diagnostics import CompileError, ExternalDataError
 
 from .declared import Interface, read_interface
 from .errors import Fail, InvalidArgument, InvalidGraph, InvalidProtobuf, NoSuchFile, NotImplemented, as_kind
@@ -70,7 +70,7 @@ class GivenModel:
         if interface is not None:
             values = interface.inputs
             self.dimension_names = frozenset(s for each in values for s in each.shape or () if isinstance(s, str))
-            self.interface = interface.with_sizes(options.dimensions)
+            self.interface = interface.with_sizes(options._dimensions)
 
     def proto(self) -> onnx.ModelProto:
         """Returns the model as a message, with its data."""
@@ -112,7 +112,7 @@ class GivenModel:
                 head = file.read(8)
         else:
             return
-        is_named = options.entries.get("session.load_model_format", "").upper() == "ORT"
+        is_named = options._entries.get("session.load_model_format", "").upper() == "ORT"
         if head[4:] == _ORT_FORMAT or is_named:
             name = self.path or "the model"
             raise as_kind(
@@ -125,10 +125,10 @@ class GivenModel:
 
     def _apply(self, options: SessionOptions) -> None:
         """Replaces initializers, puts files of external data from memory next to the model, and copies the model."""
-        folder = options.entries.get("session.model_external_initializers_file_folder_path")
-        if options.initializers or (folder is not None and isinstance(self.model, bytes)):
-            self.model = _with_initializers(self._proto(folder), options.initializers)
-        if options.files and isinstance(self.model, bytes | str | os.PathLike):
+        folder = options._entries.get("session.model_external_initializers_file_folder_path")
+        if options._initializers or (folder is not None and isinstance(self.model, bytes)):
+            self.model = _with_initializers(self._proto(folder), options._initializers)
+        if options._files and isinstance(self.model, bytes | str | os.PathLike):
             from tempfile import TemporaryDirectory
 
             self._folder = TemporaryDirectory(prefix="nnefc-model-", ignore_cleanup_errors=True)
@@ -137,7 +137,7 @@ class GivenModel:
                 path.write_bytes(self.model)
             else:
                 shutil.copyfile(self.model, path)
-            for name, content in options.files.items():
+            for name, content in options._files.items():
                 (path.parent / Path(name).name).write_bytes(content)
             self.model = path
         if options.optimized_model_filepath:
@@ -162,7 +162,7 @@ class GivenModel:
             NotImplemented: it should be in onnxruntime's own format.
         """
         target = Path(options.optimized_model_filepath)
-        if options.entries.get("session.save_model_format", "").upper() == "ORT" or target.suffix == ".ort":
+        if options._entries.get("session.save_model_format", "").upper() == "ORT" or target.suffix == ".ort":
             raise as_kind(
                 NotImplemented,
                 CompileError(
@@ -222,6 +222,13 @@ def _no_model(given: Any) -> Exception:
 
 def classified(error: CompileError, model: GivenModel) -> Exception:
     """Returns the error of a compilation as onnxruntime's class for what is wrong with the model."""
+    if isinstance(error, ExternalDataError):
+        if model.path is None:
+            error.hint = (
+                "give the path of the model's file in place of its bytes, or the contents of the files: "
+                "SessionOptions.add_external_initializers_from_files_in_memory(NAMES, CONTENTS, SIZES)"
+            )
+        return as_kind(Fail, error)
     return as_kind(_kind(model), error)
 
 
@@ -239,8 +246,9 @@ def _kind(given: GivenModel) -> type[Exception]:
         proto: Any = onnx.ModelProto.FromString(model) if isinstance(model, bytes) else model
         if not proto.HasField("graph"):
             return InvalidArgument
-        if _has_unknown_domains(proto):
-            return Fail
+        unknown = _unknown_domains(proto)
+        if unknown:
+            return Fail if unknown <= {each.domain for each in proto.opset_import} else InvalidGraph
         onnx.checker.check_model(proto)
         onnx.shape_inference.infer_shapes(proto, check_type=True, strict_mode=True)
     except (DecodeError, RecursionError):
@@ -252,18 +260,17 @@ def _kind(given: GivenModel) -> type[Exception]:
     return NotImplemented
 
 
-def _has_unknown_domains(proto: onnx.ModelProto) -> bool:
-    """Returns whether operators are of a domain that neither onnxruntime nor a function of the model defines, or of a
-    later version of the standard.
+def _unknown_domains(proto: onnx.ModelProto) -> set[str]:
+    """Returns the domains of operators that neither onnxruntime nor a function of the model defines, and the standard's
+    if the model imports a later version of it.
     """
     import onnx
 
     functions = {(function.domain, function.name) for function in proto.functions}
     others = {node.domain for node in proto.graph.node if (node.domain, node.op_type) not in functions}
     newest = onnx.defs.onnx_opset_version()
-    return not others <= _DOMAINS or any(
-        each.version > newest for each in proto.opset_import if each.domain in ("", "ai.onnx")
-    )
+    late = {each.domain for each in proto.opset_import if each.version > newest and each.domain in ("", "ai.onnx")}
+    return others - _DOMAINS | late
 
 
 _DOMAINS = {"", "ai.onnx", "ai.onnx.ml", "ai.onnx.preview.training", "com.microsoft", "com.microsoft.nchwc"}

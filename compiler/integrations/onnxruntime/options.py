@@ -70,33 +70,13 @@ class SessionOptions(Configured):
         self._files: dict[str, bytes] = {}
         self._provider_list: list[tuple[str, dict[str, str]]] = []
 
-    def copy(self) -> SessionOptions:
+    def _copy(self) -> SessionOptions:
         """Returns options that later changes of these do not change."""
         made = SessionOptions()
         self._copy_to(made)
         made._dimensions, made._initializers = dict(self._dimensions), dict(self._initializers)
         made._files, made._provider_list = dict(self._files), list(self._provider_list)
         return made
-
-    @property
-    def dimensions(self) -> Mapping[tuple[str, str], int]:
-        """The sizes of dynamic dimensions that are fixed, by ("name" or "denotation", the text)."""
-        return self._dimensions
-
-    @property
-    def initializers(self) -> Mapping[str, np.ndarray]:
-        """The values that replace initializers of the model."""
-        return self._initializers
-
-    @property
-    def files(self) -> Mapping[str, bytes]:
-        """The contents of files of external data that are in memory, by their names."""
-        return self._files
-
-    @property
-    def provider_list(self) -> Sequence[tuple[str, dict[str, str]]]:
-        """The execution providers that were added, with their options."""
-        return self._provider_list
 
     def add_session_config_entry(self, key: str, value: str, /) -> None:
         """Sets a configuration entry."""
@@ -213,7 +193,7 @@ class _Terminate(Field[bool]):
     def __set__(self, instance: Configured, value: Any) -> None:
         super().__set__(instance, value)
         if isinstance(instance, RunOptions) and instance.terminate:
-            instance.cancel()
+            instance._cancel()
 
 
 class RunOptions(Configured):
@@ -236,7 +216,7 @@ class RunOptions(Configured):
     terminate = _Terminate(bool, False, used=True)
 
     @contextmanager
-    def running(self, session: Model) -> Iterator[None]:
+    def _running(self, session: Model) -> Iterator[None]:
         """Lets the attribute `terminate` end what a session of a library runs in this context.
 
         Raises:
@@ -250,7 +230,7 @@ class RunOptions(Configured):
         finally:
             self._sessions.remove(session)
 
-    def cancel(self) -> None:
+    def _cancel(self) -> None:
         """Ends the runs with these options before their next kernels, where their libraries can."""
         for session in tuple(self._sessions):
             with suppress(RunError):  # the library is for a GPU, or closed: its run fails when it has ended
@@ -270,7 +250,7 @@ class RunOptions(Configured):
 
     def add_active_adapter(self, adapter: LoraAdapter, /) -> NoReturn:
         """Refuses an adapter: the weights of a compiled network are fixed."""
-        raise LoraAdapter.refusal()
+        raise LoraAdapter._refusal()
 
 
 def session_options(given: Any) -> SessionOptions:
@@ -282,7 +262,7 @@ def session_options(given: Any) -> SessionOptions:
     if given is None:
         return SessionOptions()
     if isinstance(given, SessionOptions):
-        return given.copy()
+        return given._copy()
     if not hasattr(given, "intra_op_num_threads"):
         raise TypeError(f"sess_options is a {type(given).__name__}, and not a SessionOptions")
     made = SessionOptions()

@@ -27,18 +27,18 @@ class _Refused:
     """A class that refuses to be made.
 
     Attributes:
-        reason: why, and what to do.
+        _reason: why, and what to do.
     """
 
-    reason: ClassVar[str] = ""
+    _reason: ClassVar[str] = ""
 
     def __init__(self, *_: Any, **__: Any) -> None:
-        raise self.refusal()
+        raise self._refusal()
 
     @classmethod
-    def refusal(cls) -> Exception:
+    def _refusal(cls) -> Exception:
         """Returns the error that says why."""
-        return refusal(NotImplemented, f"{cls.__name__}: {cls.reason}")
+        return refusal(NotImplemented, f"{cls.__name__}: {cls._reason}")
 
 
 _LORA = (
@@ -50,32 +50,32 @@ _LORA = (
 class LoraAdapter(_Refused):
     """Adapters of weights, which are refused."""
 
-    reason = _LORA
+    _reason = _LORA
 
     def Load(self, path: str, /) -> NoReturn:
         """Refuses to load an adapter."""
-        raise self.refusal()
+        raise self._refusal()
 
 
 class AdapterFormat(_Refused):
     """Files of adapters of weights, which are refused."""
 
-    reason = _LORA
+    _reason = _LORA
 
     @staticmethod
     def read_adapter(file_path: Any) -> NoReturn:
         """Refuses to read an adapter."""
-        raise AdapterFormat.refusal()
+        raise AdapterFormat._refusal()
 
 
 class ModelCompiler(_Refused):
     """Models with contexts of execution providers, which are refused."""
 
-    reason = "nnefc.compile(model).export('model.so') compiles a model to a library, which InferenceSession loads"
+    _reason = "nnefc.compile(model).export('model.so') compiles a model to a library, which InferenceSession loads"
 
 
 class _Package(_Refused):
-    reason = "packages of several models are not supported: give InferenceSession the model of one variant"
+    _reason = "packages of several models are not supported: give InferenceSession the model of one variant"
 
 
 class ModelPackage(_Package):
@@ -84,12 +84,12 @@ class ModelPackage(_Package):
     @staticmethod
     def open(*_: Any, **__: Any) -> NoReturn:
         """Refuses to open a package."""
-        raise ModelPackage.refusal()
+        raise ModelPackage._refusal()
 
     @staticmethod
     def compute_directory_hash(*_: Any, **__: Any) -> NoReturn:
         """Refuses to read a package."""
-        raise ModelPackage.refusal()
+        raise ModelPackage._refusal()
 
 
 class ModelPackageOptions(_Package):
@@ -107,7 +107,7 @@ class ModelPackageComponentContext(_Package):
 class OrtEpContextData(_Refused):
     """Contexts of execution providers, which are refused."""
 
-    reason = "a compiled network has no contexts of execution providers"
+    _reason = "a compiled network has no contexts of execution providers"
 
 
 class OrtEpContextDataBuffer(OrtEpContextData):
@@ -117,7 +117,7 @@ class OrtEpContextDataBuffer(OrtEpContextData):
 class OrtEpAssignedNode(_Refused):
     """Which nodes an execution provider has, which is not known: kernels are made of several nodes."""
 
-    reason = "the kernels of a compiled network are made of several nodes: nnefc view shows which"
+    _reason = "the kernels of a compiled network are made of several nodes: nnefc view shows which"
 
 
 class OrtEpAssignedSubgraph(OrtEpAssignedNode):

@@ -19,7 +19,7 @@ from .devices import OrtEpDevice, OrtMemoryInfo, get_ep_devices
 from .enums import OrtAllocatorType, OrtMemType
 from .errors import Fail, InvalidArgument, NotImplemented, refusal
 from .fields import ignored
-from .inputs import Feed, check_names, converted, described, refuse_shape
+from .inputs import Feed, check_names, converted, described, run_error
 from .libraries import Libraries, Runner
 from .metadata import ModelMetadata, NodeArg
 from .options import RunOptions, SessionOptions
@@ -75,9 +75,9 @@ class Session:
             RuntimeError: an input is nothing that can be one.
             Fail: the run fails.
         """
-        return self.results(output_names, input_feed, run_options)
+        return self._results(output_names, input_feed, run_options)
 
-    def results(
+    def _results(
         self,
         output_names: Sequence[str] | None,
         given: Mapping[str, Any],
@@ -101,7 +101,7 @@ class Session:
             except RunCancelled as error:
                 raise _ended() from error
             except RunError as error:
-                raise refuse_shape(given, self._required, error) from error
+                raise run_error(given, self._required, error) from error
             return [outputs[name] for name in names]
         feed = self._feed(given)
         if self._stand_in is not None:
@@ -116,7 +116,7 @@ class Session:
         except RunCancelled as error:
             raise _ended() from error
         except RunError as error:
-            raise refuse_shape(feed, self._required, error) from error
+            raise run_error(feed, self._required, error) from error
         if run_options is not None:
             _check_run_options(run_options)
         if self._profiler is not None:
@@ -165,7 +165,7 @@ class Session:
             is_peers = type(value).__name__ == "OrtValue"  # onnxruntime's own
             if not is_peers and not isinstance(value, OrtValue | RawOrtValue):
                 raise refusal(AttributeError, f'input "{name}" is a {type(value).__name__}, and not an OrtValue')
-        results = self.results(output_names, input_dict_ort_values, run_options)
+        results = self._results(output_names, input_dict_ort_values, run_options)
         return [OrtValue(RawOrtValue(result)) for result in results]
 
     def run_with_iobinding(self, iobinding: IOBinding | SessionIOBinding, run_options: Any = None) -> None:
@@ -178,7 +178,7 @@ class Session:
         if iobinding._session is not self:
             raise ValueError("the binding is of another session: session.io_binding() makes one")
         binding = iobinding if isinstance(iobinding, SessionIOBinding) else iobinding._iobinding
-        binding.run(run_options)
+        binding._run(run_options)
 
     def run_with_ortvaluevector(
         self,
@@ -190,7 +190,7 @@ class Session:
         fetch_devices: Sequence[Any],
     ) -> None:
         """Runs on values by names, and appends the results to `fetches`."""
-        results = self.results(fetch_names, dict(zip(feed_names, feeds, strict=True)), run_options)
+        results = self._results(fetch_names, dict(zip(feed_names, feeds, strict=True)), run_options)
         fetches.extend(RawOrtValue(result) for result in results)
 
     def io_binding(self) -> IOBinding:
@@ -200,7 +200,7 @@ class Session:
     # --- descriptions
 
     @property
-    def declared_inputs(self) -> tuple[Declared, ...]:
+    def _declared_inputs(self) -> tuple[Declared, ...]:
         """All inputs that a run takes, initializers among them."""
         return self._required + self._overridable
 
@@ -222,7 +222,7 @@ class Session:
 
     def get_session_options(self) -> SessionOptions:
         """Returns a copy of the options."""
-        return self._sess_options.copy()
+        return self._sess_options._copy()
 
     def get_providers(self) -> list[str]:
         """Returns the execution providers that the session uses."""

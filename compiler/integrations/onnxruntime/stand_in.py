@@ -98,7 +98,7 @@ def _session(model: Any, options: SessionOptions) -> Any:
     own = onnxruntime.SessionOptions()
     own.intra_op_num_threads = max(0, options.intra_op_num_threads)
     own.log_severity_level = 3
-    for (kind, name), size in options.dimensions.items():
+    for (kind, name), size in options._dimensions.items():
         add = own.add_free_dimension_override_by_name if kind == "name" else None
         if add is None:
             return None

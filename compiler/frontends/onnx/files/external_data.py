@@ -14,7 +14,7 @@ import numpy as np
 
 from nnefc.frontends.onnx.files.large_tensors import ITSELF
 from nnefc.frontends.onnx.values import Array
-from nnefc.support.diagnostics import CompileError
+from nnefc.support.diagnostics import ExternalDataError
 from nnefc.support.mapped_files import map_file
 
 __all__ = ["ExternalData"]
@@ -54,7 +54,7 @@ class ExternalData:
             what: how messages call the tensor.
 
         Raises:
-            CompileError: no file, a file outside the folder, a range outside the file, a wrong length or checksum.
+            ExternalDataError: no file, a file outside the folder, a range outside the file, a wrong length or checksum.
         """
         keys = self._keys(entries, what)
         location = keys.get("location", "")
@@ -62,9 +62,9 @@ class ExternalData:
         offset = _number(keys.get("offset", "0"), "offset", what)
         length = _number(keys["length"], "length", what) if "length" in keys else size or 0
         if size is not None and length != size:
-            raise CompileError(f"{what} needs {size} bytes, its 'length' in {location} is {length}")
+            raise ExternalDataError(f"{what} needs {size} bytes, its 'length' in {location} is {length}")
         if offset + length > data.size:
-            raise CompileError(f"{what} ends at byte {offset + length} of {location}, which has {data.size}")
+            raise ExternalDataError(f"{what} ends at byte {offset + length} of {location}, which has {data.size}")
         if "checksum" in keys:
             self._check(location, keys["checksum"], data, what)
         return data[offset : offset + length]
@@ -73,7 +73,7 @@ class ExternalData:
         keys: dict[str, str] = {}
         for entry in entries:
             if entry.key in keys:
-                raise CompileError(f"{what} gives '{entry.key}' of its data twice")
+                raise ExternalDataError(f"{what} gives '{entry.key}' of its data twice")
             # Others are notes of the tools that wrote the model, `basepath` for one.
             if entry.key in _KEYS:
                 keys[entry.key] = entry.value
@@ -88,7 +88,7 @@ class ExternalData:
         """The file, in the model's folder also after symbolic links."""
         parts = PurePosixPath(location)
         if not location or "\0" in location or "\\" in location or parts.is_absolute() or ".." in parts.parts:
-            raise CompileError(
+            raise ExternalDataError(
                 f"{what} has its data in {location!r}, which is not a path inside the model's folder",
                 hint="the path must be relative to the model, without '..'",
             )
@@ -96,25 +96,25 @@ class ExternalData:
             folder = self.folder.resolve()
             path = (folder / parts).resolve()
         except (OSError, RuntimeError) as error:
-            raise CompileError(f"{what} has its data in {location!r}, whose links lead in a circle") from error
+            raise ExternalDataError(f"{what} has its data in {location!r}, whose links lead in a circle") from error
         if not path.is_relative_to(folder) or path == folder:
-            raise CompileError(f"{what} has its data in {location!r}, which leads out of the model's folder")
+            raise ExternalDataError(f"{what} has its data in {location!r}, which leads out of the model's folder")
         return path
 
     def _check(self, location: str, checksum: str, data: Array, what: str) -> None:
         if not _SHA1.fullmatch(checksum):
-            raise CompileError(f"the checksum of {what} is not a SHA-1 digest of 40 hexadecimal digits")
+            raise ExternalDataError(f"the checksum of {what} is not a SHA-1 digest of 40 hexadecimal digits")
         if (location, checksum.lower()) in self._checked:
             return
         digest = hashlib.sha1(data.data, usedforsecurity=False).hexdigest()
         if digest != checksum.lower():
-            raise CompileError(f"the file {location} with {what} has the SHA-1 digest {digest}, not {checksum}")
+            raise ExternalDataError(f"the file {location} with {what} has the SHA-1 digest {digest}, not {checksum}")
         self._checked.add((location, checksum.lower()))
 
 
 def _number(text: str, key: str, what: str) -> int:
     if not _DIGITS.fullmatch(text):
-        raise CompileError(f"{what} gives its data's {key} as {text[:40]!r}, not as a number of bytes")
+        raise ExternalDataError(f"{what} gives its data's {key} as {text[:40]!r}, not as a number of bytes")
     return int(text)
 
 
@@ -126,14 +126,14 @@ def _mapped(path: Path, location: str, what: str) -> Array:
         try:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
-                raise CompileError(f"{location}, with the data of {what}, is not a regular file")
+                raise ExternalDataError(f"{location}, with the data of {what}, is not a regular file")
             if status.st_size == 0:
                 return np.zeros(0, np.uint8)
             return map_file(descriptor, status.st_size)
         finally:
             os.close(descriptor)
     except OSError as error:
-        raise CompileError(
+        raise ExternalDataError(
             f"the file {location} with the data of {what} cannot be read: {error.strerror}",
             hint=f"it belongs to the model: copy it to {path}",
         ) from error
