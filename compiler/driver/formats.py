@@ -124,12 +124,11 @@ def _check_known_options(given: Mapping[str, Any], format_: Format, known: list[
 
 
 def _check_with_known_sizes(error: DynamicSizesError, load: Callable[..., Network], path: Path, given: Any) -> None:
-    """Raise what is wrong with a network without a word of dynamic sizes, if that is wrong with known ones too."""
+    """Raise what is wrong with a network without the advice to give sizes, if it is wrong with likely ones, too."""
     try:
         load(path, **{**given, "shape": _with_known(given.get("shape", {}), error.shapes)})
     except CompileError as other:
-        if other.message == error.message:
-            raise
+        raise other if other.message == error.message else error.cause from error
 
 
 def _with_known(

@@ -210,10 +210,11 @@ class DynamicSizesError(CompileError):
 
     Attributes:
         shapes: of all inputs, with likely numbers in place of what is open.
+        cause: the same error without the advice to give sizes.
     """
 
     def __init__(self, error: Exception, shapes: Mapping[str, tuple[int, ...]], option: str) -> None:
-        known = _as_compile_error(error)
+        self.cause = known = _as_compile_error(error)
         way = f"give the sizes that are open, with numbers of your own: {option}"
         hint = f"{known.hint}; or {way}" if known.hint else way
         super().__init__(known.message, location=known.location, hint=hint, notes=known.notes)

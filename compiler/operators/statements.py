@@ -19,7 +19,7 @@ from nnefc.ir.attributes import INDEPENDENT, SIZE_HINT
 from nnefc.operators.base import Emitter, Operand, Operator, Shape, shape_of, zeros
 from nnefc.symbolic.dims import Dimension, expression, greatest, size_hint
 
-__all__ = ["Failure", "Result", "T", "columns", "each", "hinted", "looped", "report"]
+__all__ = ["Failure", "Result", "T", "checking", "columns", "each", "hinted", "looped", "report"]
 
 Result: TypeAlias = tuple[Shape, str]
 """Shape and element type of what a kernel writes."""
@@ -95,6 +95,23 @@ def looped(
     )
 
 
+def checking(
+    at: Emitter, write: Callable[..., None], operands: Sequence[Operand], results: Sequence[Result], name: str
+) -> tuple[Operand, ...]:
+    """`looped`, of a kernel that reports what is wrong with its operands: only where its results are needed.
+
+    The first argument of `write` are conditions for `report`, which do not hold in branches that are not chosen. What
+    is written there must be as safe for the kernels that read it.
+    """
+    chosen = tuple(at.chosen_by)
+
+    def conditional(*buffers: Any) -> None:
+        given = zip(buffers, chosen, strict=False)
+        write([it[0] if holds else tirx.Not(it[0]) for it, (_, holds) in given], *buffers[len(chosen) :])
+
+    return looped(at, conditional, [*(condition for condition, _ in chosen), *operands], results, name)
+
+
 _PARALLEL_WORK = 1 << 14
 """Elements from which on it is worth waking another thread."""
 
@@ -120,9 +137,14 @@ def hinted(count: Any, usual: int) -> Any:
     return T.serial(0, count, annotations={SIZE_HINT: max(1, usual)})
 
 
-def report(message: str) -> None:
-    """Let the run fail with this message, when the kernel is done; the kernel goes on."""
-    T.evaluate(tirx.call_extern("int32", "nnefc_kernel_error", tvm.ir.StringImm(message)))
+def report(message: str, conditions: Sequence[tirx.Expr] = ()) -> None:
+    """Let the run fail with this message if all conditions hold, when the kernel is done; the kernel goes on."""
+    call = tirx.call_extern("int32", "nnefc_kernel_error", tvm.ir.StringImm(message))
+    if not conditions:
+        T.evaluate(call)
+        return
+    with T.If(tirx.all(*conditions)), T.Then():
+        T.evaluate(call)
 
 
 @dataclass(frozen=True)

@@ -52,6 +52,7 @@ def constant(value: np.ndarray, dtype: str | None = None) -> GenericConst:
     Args:
         dtype: the element type of the constant, if it differs from that of `value`.
     """
+    value = np.asarray(value)  # NumPy's arithmetic gives scalars in place of arrays without axes
     if value.nbytes >= LARGE:
         release_pages()  # what it was made of has been read
     if dtype is not None and dtype != str(value.dtype):

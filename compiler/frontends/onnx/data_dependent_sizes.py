@@ -16,7 +16,7 @@ from nnefc.frontends.onnx.files.model import NodeDef
 from nnefc.frontends.onnx.operator import Context, Origin
 from nnefc.frontends.onnx.symbolic_values import computed
 from nnefc.frontends.onnx.values import AnyValue, Array, Value
-from nnefc.operators.tensor.data_dependent_sizes import data_dependent_size
+from nnefc.operators.tensor.data_dependent_sizes import requested_size
 from nnefc.operators.tensor.shape import Reshape, Slice
 from nnefc.symbolic.arrays import of_elements
 from nnefc.symbolic.dims import Dimension, Size, any_number, expression, is_known, narrower_ranges, variables
@@ -110,7 +110,7 @@ def _taken(ctx: Context, value: Value, name: str) -> Array:
         key = value.expr, location, tuple(ctx.at.chosen_by)
         found = next((frame.sizes[key] for frame in ctx.at.frames if key in frame.sizes), None)
         if found is None:
-            found = data_dependent_size(ctx.at, ctx.expr(ctx.apply(Slice({0: (location, 1, 1)}), flat)), None, name)
+            found = requested_size(ctx.at, ctx.expr(ctx.apply(Slice({0: (location, 1, 1)}), flat)), name)
             ctx.at.frames[-1].sizes[key] = found
         elements.append(found)
     return of_elements(elements, value.shape)

@@ -14,7 +14,7 @@ from tvm import relax, tirx
 
 from nnefc.operators.base import Array, Emitter, Operand, Operator, Shape, check_size, dtype_of, rank_of, shape_of
 from nnefc.operators.math.casting import Cast
-from nnefc.operators.statements import T, looped, report
+from nnefc.operators.statements import T, checking, report
 from nnefc.operators.tensor.indexing import Gather
 from nnefc.operators.tensor.padding import Pad
 from nnefc.operators.tensor.shape import Concat
@@ -169,17 +169,17 @@ class OneHotCategories(Operator):
         """The elements; one of no category fails the run."""
         count, columns = math.prod(shape_of(elements)), len(self.categories)
 
-        def write(source: Any, categories: Any, out: Any, found: Any) -> None:
+        def write(needed: list[Any], source: Any, categories: Any, out: Any, found: Any) -> None:
             with T.serial(0, count) as position:
                 out[position] = source[position]
                 found[0] = tirx.const(0, "int32")
                 with T.serial(0, columns) as column, T.If(source[position] == categories[column]), T.Then():
                     found[0] = tirx.const(1, "int32")
                 with T.If(found[0] == 0), T.Then():
-                    report("OneHotEncoder: an element is of no category")
+                    report("OneHotEncoder: an element is of no category", needed)
 
         results = [(shape_of(elements), "int64"), ((1,), "int32")]
-        return looped(at, write, [elements, self.categories], results, "check_categories")[0]
+        return checking(at, write, [elements, self.categories], results, "check_categories")[0]
 
 
 @dataclass(frozen=True)

@@ -445,13 +445,14 @@ class DynamicQuantization(Operator):
         zero = np.zeros((1, 1), np.float32)
         low = apply(at, "minimum", _min_or_max(at, relax.op.min, x), zero)
         high = apply(at, "maximum", _min_or_max(at, relax.op.max, x), zero)
-        scale = apply(at, "divide", apply(at, "subtract", high, low), np.array(255, np.float32))
+        span = apply(at, "divide", apply(at, "subtract", high, low), np.array(255, np.float32))
+        scale = at.bound(compute(at, _or_one, span, name="scale", dtype="float32"))
 
         def origin(low: Any, scale: Any) -> Any:
-            return _as_byte(tirx.nearbyint(tirx.const(0, "float32") - low / _divisor(scale)))
+            return _as_byte(tirx.nearbyint(tirx.const(0, "float32") - low / scale))
 
         def quantized(element: Any, scale: Any, origin: Any) -> Any:
-            return _as_byte(tirx.nearbyint(element / _divisor(scale)) + origin.astype("float32"))
+            return _as_byte(tirx.nearbyint(element / scale) + origin.astype("float32"))
 
         point = at.reshaped(at.bound(compute(at, origin, low, scale, name="zero_point", dtype="uint8")), ())
         scale = at.reshaped(scale, ())
@@ -465,8 +466,8 @@ def _min_or_max(at: Emitter, function: Callable[..., relax.Expr], x: Operand) ->
     return at.emit(function(at.expr(row), [-1], keepdims=True))
 
 
-def _divisor(scale: Any) -> Any:
-    """A tensor of zeros has the scale 0, and any zero point."""
+def _or_one(scale: Any) -> Any:
+    """The scale; 1, as in onnxruntime, of zeros or no elements, for which ONNX's formula gives 0 and divides by it."""
     return tirx.Select(scale == tirx.const(0, "float32"), tirx.const(1, "float32"), scale)
 
 

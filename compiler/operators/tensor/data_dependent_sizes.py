@@ -18,7 +18,7 @@ from tvm import relax, te, tirx
 from nnefc.ir.kernel_calls import call_te
 from nnefc.ir.network import DataDependentSize
 from nnefc.operators.base import Emitter, rank_of
-from nnefc.operators.statements import T, looped, report
+from nnefc.operators.statements import T, checking, looped, report
 from nnefc.symbolic.dims import (
     Dimension,
     DynamicSize,
@@ -47,6 +47,7 @@ __all__ = [
     "new_count",
     "not_empty",
     "range_length",
+    "requested_size",
 ]
 
 Beyond: TypeAlias = Literal["nearest", "from the end", "error"]
@@ -70,7 +71,20 @@ def data_dependent_size(
         name: of the variable that stands for it; a number is added if there is such a variable.
         beyond: what values are that are not from 0 to the limit.
     """
-    value = _where_run(at, value)
+    return _size(at, _where_run(at, value), limit, name, beyond, is_requested=False)
+
+
+def requested_size(at: Emitter, value: relax.Expr, name: str) -> Dimension:
+    """A data-dependent size without a limit of tensors that are created with it, in place of elements that there are.
+
+    What the network's operators need it to be is checked only in branches that are chosen.
+    """
+    return _size(at, _where_run(at, value), None, name, "nearest", is_requested=True)
+
+
+def _size(
+    at: Emitter, value: relax.Expr, limit: Dimension | None, name: str, beyond: Beyond, is_requested: bool
+) -> Dimension:
     name = _unused(at, name)
     own = DynamicSize(0, likely=_LIKELY)
     if limit is not None:
@@ -80,12 +94,12 @@ def data_dependent_size(
     given = at.ranges.pop(name, own)
     same, size = (name, given) if at.refinement is None else at.refinement.of(name, given)
     if at.refinement is not None and (same != name or name in at.refinement.computed):
-        return _checked(at, value, name, _size_named(at.refinement, same))
+        return _checked(at, value, name, _size_named(at.refinement, same), is_requested)
     if limit is not None and (same, size) == (name, own):
         return _noted(at, value, DataDependentSize.up_to(limit, tirx.Var(name, "int64")))
     if size.values.minimum == size.values.maximum:
-        return _checked(at, value, name, size.values.minimum * size.multiple)
-    return _in_range(at, value, name, size, limit)
+        return _checked(at, value, name, size.values.minimum * size.multiple, is_requested)
+    return _in_range(at, value, name, size, limit, is_requested)
 
 
 def range_length(at: Emitter, start: relax.Expr, limit: relax.Expr, step: relax.Expr) -> relax.Expr:
@@ -130,15 +144,13 @@ def new_count(name: str, limit: Dimension | None, values: Range | None = None) -
 
 def _where_run(at: Emitter, value: relax.Expr) -> relax.Expr:
     """The value, or 0 where what is being built is for a branch that the data do not choose."""
-    for condition, holds in at.chosen_by:
+    if not at.chosen_by:
+        return value
 
-        def write(condition: Any, value: Any, made: Any, holds: bool = holds) -> None:
-            is_run = condition[0] if holds else tirx.Not(condition[0])
-            made[0] = tirx.Select(is_run, value[0].astype("int64"), tirx.const(0, "int64"))
+    def write(needed: list[Any], value: Any, made: Any) -> None:
+        made[0] = tirx.Select(tirx.all(*needed), value[0].astype("int64"), tirx.const(0, "int64"))
 
-        (made,) = looped(at, write, [condition, value], [((1,), "int64")], "where_run")
-        value = at.expr(made)
-    return value
+    return at.expr(checking(at, write, [value], [((1,), "int64")], "where_run")[0])
 
 
 def _unused(at: Emitter, name: str) -> str:
@@ -156,38 +168,44 @@ def _noted(at: Emitter, value: relax.Expr, made: DataDependentSize) -> Dimension
     return Size(made.var) * made.values.multiple
 
 
-def _in_range(at: Emitter, value: relax.Expr, name: str, size: DynamicSize, limit: Dimension | None) -> Dimension:
+def _in_range(
+    at: Emitter, value: relax.Expr, name: str, size: DynamicSize, limit: Dimension | None, is_requested: bool
+) -> Dimension:
     """A size that must be in a range, and a multiple of a number."""
     values, multiple = size.values, size.multiple
     low, high = values.minimum * multiple, values.maximum * multiple
     wanted = f"{low} to {high}" + (f" in multiples of {multiple}" if multiple > 1 else "")
 
-    def write(element: Any, made: Any) -> None:
+    def write(needed: list[Any], element: Any, made: Any) -> None:
         number = element[0].astype("int64")
         made[0] = tirx.const(values.minimum, "int64")
         with T.If(tirx.all(number >= low, number <= high, tirx.floormod(number, multiple) == 0)):
             with T.Then():
                 made[0] = tirx.floordiv(number, multiple)
             with T.Else():
-                report(f"the data ask for a size '{name}' that the network does not take: it takes {wanted}")
+                report(
+                    f"the data ask for a size '{name}' that the network does not take: it takes {wanted}",
+                    needed if is_requested else (),
+                )
 
     if size.maximum is not None:  # a user's, or that of the operator
         limit = values.maximum if limit is None else minimum(limit // multiple, values.maximum)
     if limit is not None:
         values = replace(values, size_hint=max(values.minimum, min(values.maximum, size_hint(limit))))
-    (made,) = looped(at, write, [value], [((1,), "int64")], "count")  # no reshape behind it, which would be no step
+    (made,) = checking(at, write, [value], [((1,), "int64")], "count")  # no reshape behind it, which would be no step
     return _noted(at, at.expr(made), DataDependentSize(tirx.Var(name, "int64"), limit, values))
 
 
-def _checked(at: Emitter, value: relax.Expr, name: str, size: Dimension) -> Dimension:
+def _checked(at: Emitter, value: relax.Expr, name: str, size: Dimension, is_requested: bool) -> Dimension:
     """A size that must be another one, or a number."""
 
-    def write(element: Any, made: Any) -> None:
+    def write(needed: list[Any], element: Any, made: Any) -> None:
         made[0] = tirx.const(0, "int64")
         with T.If(element[0].astype("int64") != expression(size)), T.Then():
-            report(f"the data ask for a size '{name}' that is not {size}, but the network's operators need it to be")
+            message = f"the data ask for a size '{name}' that is not {size}, but the network's operators need it to be"
+            report(message, needed if is_requested else ())
 
-    (made,) = looped(at, write, [value], [((1,), "int64")], "check")
+    (made,) = checking(at, write, [value], [((1,), "int64")], "check")
     _noted(at, at.expr(made), DataDependentSize.up_to(0, tirx.Var(f"check_{name}", "int64")))
     return size
 
@@ -198,19 +216,14 @@ def expanded_size(at: Emitter, size: Dimension, own: Dimension) -> Dimension:
 
     A run fails in which they differ and neither is 1, unless a branch is chosen that does not need the result.
     """
-    chosen = list(at.chosen_by)
 
-    def write(*buffers: Any) -> None:
-        *conditions, made = buffers
-        needed = [
-            given[0] if holds else tirx.Not(given[0]) for given, (_, holds) in zip(conditions, chosen, strict=True)
-        ]
+    def write(needed: list[Any], made: Any) -> None:
         first, second = expression(size), expression(own)
         made[0] = tirx.const(0, "int64") if is_known(own) else tirx.Select(second == 1, first, second)
-        with T.If(tirx.all(*needed, first != second, first != 1, second != 1)), T.Then():
-            report(f"the data ask for a size 'expand' that is neither 1 nor {own}")
+        with T.If(tirx.all(first != second, first != 1, second != 1)), T.Then():
+            report(f"the data ask for a size 'expand' that is neither 1 nor {own}", needed)
 
-    (made,) = looped(at, write, [condition for condition, _ in chosen], [((1,), "int64")], "expanded_size")
+    (made,) = checking(at, write, [], [((1,), "int64")], "expanded_size")
     if not is_known(own):
         return data_dependent_size(at, at.expr(made), None, "expanded")
     _noted(at, at.expr(made), DataDependentSize.up_to(0, tirx.Var(f"check_{_unused(at, 'expand')}", "int64")))

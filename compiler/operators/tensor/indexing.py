@@ -23,7 +23,7 @@ from nnefc.operators.base import (
     shape_of,
     zeros,
 )
-from nnefc.operators.statements import T, looped, report
+from nnefc.operators.statements import T, checking, report
 from nnefc.operators.tensor.data_dependent_sizes import not_empty
 from nnefc.support.diagnostics import CompileError
 from nnefc.symbolic.dims import Dimension, bounds, expression, is_known, may_exceed
@@ -116,16 +116,16 @@ def _checked(at: Emitter, indices: Operand, sizes: Shape, operator: str) -> Oper
     count, dtype = math.prod(shape_of(indices)), dtype_of(indices)
     message = f"{operator}: an index is out of range"
 
-    def write(source: Any, out: Any) -> None:
+    def write(needed: list[Any], source: Any, out: Any) -> None:
         with T.serial(0, count // len(sizes)) as i:
             for part, size in enumerate(sizes):
                 position = i * len(sizes) + part
                 index = source[position]
                 with T.If(tirx.any(index < _of_type(-size, dtype), index >= _of_type(size, dtype))), T.Then():
-                    report(message)
+                    report(message, needed)
                 out[position] = _wrapped(index, size)
 
-    return looped(at, write, [indices], [(shape_of(indices), dtype)], "check_indices")[0]
+    return checking(at, write, [indices], [(shape_of(indices), dtype)], "check_indices")[0]
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from tvm import relax, te, tirx
 
 from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, is_empty, shape_of
 from nnefc.operators.math.functions import FUNCTIONS
-from nnefc.operators.statements import T, columns, each, looped, report
+from nnefc.operators.statements import T, checking, columns, each, report
 from nnefc.operators.tensor.indexing import from_the_front, tuples_from_the_front
 from nnefc.support.diagnostics import CompileError
 from nnefc.symbolic.unification import covers, unify_dims, unify_shapes
@@ -62,8 +62,8 @@ class _Scatter(Operator):
         """Refuse shapes that do not fit each other."""
         raise NotImplementedError
 
-    def store(self, out: Any, position: Any, update: Any, inside: Sequence[Any]) -> None:
-        """Combine what is at a position with an update if that is inside; else the run fails."""
+    def store(self, out: Any, position: Any, update: Any, inside: Sequence[Any], needed: Sequence[Any]) -> None:
+        """Combine what is at a position with an update if that is inside; else a run fails that needs the result."""
         value = _COMBINE[self.reduction](out[position], update)
         if not inside:
             out[position] = value
@@ -72,7 +72,7 @@ class _Scatter(Operator):
             with T.Then():
                 out[position] = value
             with T.Else():
-                report(f"{type(self).__name__}: an index is out of range")
+                report(f"{type(self).__name__}: an index is out of range", needed)
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class ScatterElements(_Scatter):
         lines = math.prod(positions[:first]) // count
         found, strides = _spread(at, indices)
 
-        def write(data: Any, indices: Any, updates: Any, out: Any) -> None:
+        def write(needed: list[Any], data: Any, indices: Any, updates: Any, out: Any) -> None:
             _copy(data, out, math.prod(shape))
             with each(lines, lines * count * width) as line:
                 position = _positions(line, positions[:first], axis)
@@ -123,9 +123,9 @@ class ScatterElements(_Scatter):
                     index = indices[sum(p * s for p, s in zip(row, strides, strict=True))]
                     front = tirx.Select(index < 0, index + size, index)
                     inside = [] if constant else [front >= 0, front < size]
-                    self.store(out, target + front * stride + j, updates[source + k * step + j], inside)
+                    self.store(out, target + front * stride + j, updates[source + k * step + j], inside, needed)
 
-        return looped(at, write, [data, found, updates], [(shape, dtype_of(data))], "scatter")[0]
+        return checking(at, write, [data, found, updates], [(shape, dtype_of(data))], "scatter")[0]
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ class ScatterND(_Scatter):
             return data
         count, size = math.prod(positions[:-1]), math.prod(shape[depth:])
 
-        def write(data: Any, indices: Any, updates: Any, out: Any) -> None:
+        def write(needed: list[Any], data: Any, indices: Any, updates: Any, out: Any) -> None:
             _copy(data, out, math.prod(shape))
             with T.serial(0, count) as k:
                 position: Any = tirx.const(0, "int64")
@@ -170,9 +170,9 @@ class ScatterND(_Scatter):
                     inside += [] if constant else [front >= 0, front < shape[part]]
                     position = position + front * math.prod(shape[part + 1 :])
                 with columns(size) as i:
-                    self.store(out, position + i, updates[k * size + i], inside)
+                    self.store(out, position + i, updates[k * size + i], inside, needed)
 
-        return looped(at, write, [data, indices, updates], [(shape, dtype_of(data))], "scatter_nd")[0]
+        return checking(at, write, [data, indices, updates], [(shape, dtype_of(data))], "scatter_nd")[0]
 
 
 def _copy(source: Any, target: Any, count: int) -> None:

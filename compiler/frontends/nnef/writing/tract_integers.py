@@ -19,7 +19,7 @@ _ZERO, _ONE, _MAX = (np.array(number, np.float32) for number in (0, 1, 255))
 
 @tract_says(DynamicQuantization)
 def _dynamic_quantization(document: TractDocument, operator: DynamicQuantization, x: Any) -> list[Any]:
-    """The range of the elements, with zero in it, is mapped to 0 … 255; a tensor of zeros has the scale 0."""
+    """The range of the elements, with zero in it, is mapped to 0 … 255; a tensor of zeros has the scale 1."""
 
     def of(function: str, *operands: Any) -> Any:
         return document.say(Elementwise(function), *operands)
@@ -30,10 +30,10 @@ def _dynamic_quantization(document: TractDocument, operator: DynamicQuantization
         of(function, document.call(f"{name}_reduce", input=value, axes=axes), _ZERO)
         for name, function in (("min", "minimum"), ("max", "maximum"))
     )
-    scale = of("divide", of("subtract", high, low), _MAX)
-    divisor = document.say(Where(), of("equal", scale, _ZERO), _ONE, scale)
-    point = document.call("clamp", x=of("round", of("subtract", _ZERO, of("divide", low, divisor))), a=0.0, b=255.0)
-    elements = of("add", of("round", of("divide", value, divisor)), point)
+    span = of("divide", of("subtract", high, low), _MAX)
+    scale = document.say(Where(), of("equal", span, _ZERO), _ONE, span)
+    point = document.call("clamp", x=of("round", of("subtract", _ZERO, of("divide", low, scale))), a=0.0, b=255.0)
+    elements = of("add", of("round", of("divide", value, scale)), point)
     codes = document.say(Cast("uint8"), document.call("clamp", x=elements, a=0.0, b=255.0))
     parameters = [
         document.call("squeeze", input=each, axes=axes) for each in (scale, document.say(Cast("uint8"), point))

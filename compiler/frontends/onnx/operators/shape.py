@@ -30,7 +30,7 @@ from nnefc.frontends.onnx.values import SparseTensor, dtype_name, numpy_dtype
 from nnefc.operators.math.casting import Cast
 from nnefc.operators.math.elementwise import Elementwise, broadcast_shapes
 from nnefc.operators.tensor.creation import Arange, Eye, Full, check_constant
-from nnefc.operators.tensor.data_dependent_sizes import data_dependent_size, expanded_size, range_length
+from nnefc.operators.tensor.data_dependent_sizes import data_dependent_size, expanded_size, range_length, requested_size
 from nnefc.operators.tensor.padding import Pad
 from nnefc.operators.tensor.shape import (
     Concat,
@@ -461,7 +461,7 @@ def _range_of_data(ctx: Context, values: list[Value], dtype: str) -> Any:
         length = ctx.expr(number)
     else:
         length = range_length(ctx.at, *map(ctx.expr, (start, limit, step)))
-    count = data_dependent_size(ctx.at, length, None, "range")
+    count = requested_size(ctx.at, length, "range")
     positions = ctx.apply(Arange(0, count, 1, dtype))
     return ctx.apply(Elementwise("add"), ctx.apply(Elementwise("multiply"), positions, step), start)
 

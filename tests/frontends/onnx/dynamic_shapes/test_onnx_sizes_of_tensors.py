@@ -120,6 +120,61 @@ def test_a_branch_that_is_not_chosen_checks_no_size_to_expand_to(tmp_path: Path)
     check(proto, tmp_path, None, feeds)
 
 
+def test_a_branch_that_is_not_chosen_checks_no_sizes_or_indices(tmp_path: Path) -> None:
+    """Both branches are computed, since one has a data-dependent size: a range must have 5 elements, and indices be in
+    range, where the branch is chosen.
+    """
+    then_nodes = [
+        node("Range", "zero number step", "range"),
+        node("Cast", "range", "reals", to=FLOAT),
+        node("Add", "reals x", "sum"),
+        node("Gather", "x number_less", "element"),
+        node("Reshape", "number_less pair", "tuples"),
+        node("ScatterND", "x tuples update", "scattered"),
+        node("NonZero", "scattered", "found"),
+        node("Reshape", "found flat", "positions"),
+        node("Cast", "positions", "more", to=FLOAT),
+        node("Mul", "more element", "scaled"),
+        node("Concat", "sum scaled", "t", axis=0),
+    ]
+    then = helper.make_graph(then_nodes, "then", [], [onnx.ValueInfoProto(name="t")])
+    other = helper.make_graph([node("Neg", "x", "e")], "else", [], [onnx.ValueInfoProto(name="e")])
+    nodes = [
+        node("Cast", "n", "number", to=INT),
+        node("Sub", "number step", "number_less"),
+        node("Equal", "number five", "condition"),
+        node("If", "condition", "y", then_branch=then, else_branch=other),
+    ]
+    numbers = {"zero": 0, "step": 1, "five": 5, "pair": [1, 1], "flat": [-1]}
+    constants = {name: np.array(value, np.int64) for name, value in numbers.items()}
+    proto = model_of(nodes, {"n": [], "x": [5]}, {"y": FLOAT}, update=np.array([7], np.float32), **constants)
+    x = np.arange(5, dtype=np.float32)
+    check(proto, tmp_path, None, [{"n": np.array(n, np.float32), "x": x} for n in (5, 7, -9)])
+
+
+def test_the_advice_to_give_sizes_is_tried(tmp_path: Path) -> None:
+    """Ranks that differ by data differ with known sizes, too; indices of 128 elements fit no tensor."""
+    then, other = (
+        helper.make_graph([made], name, [], [onnx.ValueInfoProto(name=name)])
+        for made, name in ((node("Exp", "x", "t"), "t"), (node("ReduceSum", "x", "e", keepdims=0), "e"))
+    )
+    choice = node("If", "condition", "y", then_branch=then, else_branch=other)
+    ranks = model_of(
+        [node("Cast", "flag", "condition", to=TensorProto.BOOL), choice], {"flag": [], "x": ["b", 5]}, {"y": FLOAT}
+    )
+    nodes = [node("Cast", "where", "indices", to=INT), node("GatherND", "x indices", "y")]
+    for proto, hint in (
+        (ranks, None),
+        (
+            model_of(nodes, {"x": [4, 5, 6], "where": [3, "k"]}, {"y": FLOAT}),
+            "fix it: --shape k=3, or another number from 1 to 3",
+        ),
+    ):
+        with pytest.raises(CompileError) as error:
+            nnefc.compile(proto)
+        assert error.value.hint == hint
+
+
 @pytest.mark.parametrize("op_type", ["Upsample", "Resize"])
 def test_scales_that_are_quotients_of_sizes(op_type: str, tmp_path: Path) -> None:
     """As older exporters write an interpolation to another tensor's size."""
