@@ -36,10 +36,10 @@ def with_tokenizer(network: Network, file: str | os.PathLike[str] | None) -> Net
 
 def _vocabulary(path: Path) -> Vocabulary:
     if path.suffix.lower() == ".gguf":
-        from nnefc.frontends.gguf.container import read_container
+        from nnefc.frontends.gguf.parts import read_files
         from nnefc.tokenizer.gguf import vocabulary_of_gguf
 
-        return vocabulary_of_gguf(read_container(path).metadata)
+        return vocabulary_of_gguf(read_files(path)[0].metadata)
     from nnefc.tokenizer.huggingface_files import vocabulary_of_files
 
     return vocabulary_of_files(path)

@@ -31,6 +31,7 @@ class StoredTensor:
         added: to each element, for files that leave a constant out.
         scales: factors of an element type that does not hold them.
         scale_blocks: how many elements along each axis share a scale.
+        factors: of equal parts of the rows, one for each part.
     """
 
     type: TensorType
@@ -40,6 +41,7 @@ class StoredTensor:
     added: float = 0.0
     scales: Array | None = None
     scale_blocks: tuple[int, ...] = ()
+    factors: Array | None = None
 
     @property
     def stored_bytes(self) -> int:
@@ -54,7 +56,7 @@ class StoredTensor:
     @property
     def is_stored_whole(self) -> bool:
         """Whether the bytes are the tensor, but for the order of its rows."""
-        return not self.added and self.scales is None
+        return not self.added and self.scales is None and self.factors is None
 
     def rows(self, which: Array) -> StoredTensor:
         """Some of its rows."""
@@ -72,7 +74,10 @@ class StoredTensor:
         if blocks is not None:
             return blocks
         found = self.type.tensor(self.raw(), self.final_shape)
-        if self.is_stored_whole:
+        if self.factors is not None:
+            factors = np.repeat(self.factors, self.shape[0] // len(self.factors))
+            found = _multiplied(found, factors if self.order is None else factors[self.order])
+        if not self.added and self.scales is None:
             return found
         assert isinstance(found, np.ndarray), "only floats are changed"
         if self.scales is not None:
@@ -124,6 +129,25 @@ def _rows_of(tensor: Array | BlockTensor, order: Array) -> Array | BlockTensor:
     offsets = None if tensor.offsets is None else tensor.offsets[order]
     shape = (len(order), *tensor.shape[1:])
     return replace(tensor, shape=shape, codes=tensor.codes[order], scales=tensor.scales[order], offsets=offsets)
+
+
+def _multiplied(tensor: Array | BlockTensor, factors: Array) -> Array | BlockTensor:
+    """Returns a tensor with a factor for each row of the first axis."""
+
+    def product(numbers: Array) -> Array:
+        own = factors.reshape(-1, *(1,) * (numbers.ndim - 1))
+        return np.asarray(numbers.astype(np.float32) * own, np.float32)
+
+    def scaled(numbers: Array | Multiples) -> Array | Multiples:
+        return (
+            product(numbers) if isinstance(numbers, np.ndarray) else replace(numbers, factors=product(numbers.factors))
+        )
+
+    with np.errstate(all="ignore"):  # what a damaged file makes of its factors
+        if isinstance(tensor, np.ndarray):
+            return product(tensor)
+        offsets = None if tensor.offsets is None else scaled(tensor.offsets)
+        return replace(tensor, scales=scaled(tensor.scales), offsets=offsets)
 
 
 _MAX_SHOWN = 80

@@ -7,28 +7,30 @@ from pathlib import Path
 
 from nnefc.frontends.decoder import Weights
 from nnefc.frontends.decoder.model import DecoderFrontEnd, DecoderSource
-from nnefc.frontends.gguf.container import Container, read_container
+from nnefc.frontends.gguf.container import Container
 from nnefc.frontends.gguf.hyperparameters import architecture_of, hyperparameters_of
+from nnefc.frontends.gguf.parts import read_files, with_factors
 from nnefc.frontends.gguf.pooling import encoding_of
 from nnefc.tokenizer.gguf import vocabulary_of_gguf
 
 __all__ = ["load", "outline", "read", "write"]
 
 
-def read(path: Path, container: Container) -> DecoderSource:
-    """Returns what a file says, and its tensors; no elements are read.
+def read(path: Path, container: Container, others: tuple[str, ...] = ()) -> DecoderSource:
+    """Returns what a file and `others` next to it say, and their tensors; no elements of matrices are read.
 
     Raises:
         CompileError: a key or a tensor is not as it must be, or the architecture is not supported.
     """
     architecture = architecture_of(container)
-    weights = Weights(str(path), {_name(architecture, name): tensor for name, tensor in container.tensors.items()})
+    tensors = with_factors(container.tensors, path)
+    weights = Weights(str(path), {_name(architecture, name): tensor for name, tensor in tensors.items()})
     given = hyperparameters_of(container, architecture, weights)
     encoding = encoding_of(container, architecture, weights)
     metadata = container.metadata
     vocabulary = partial(vocabulary_of_gguf, metadata) if "tokenizer.ggml.tokens" in metadata else None
     return DecoderSource(
-        path, "GGUF", architecture, given, weights, is_gguf=True, vocabulary=vocabulary, encoding=encoding
+        path, "GGUF", architecture, given, weights, is_gguf=True, asked=others, vocabulary=vocabulary, encoding=encoding
     )
 
 
@@ -41,5 +43,5 @@ def _name(architecture: str, name: str) -> str:
     return name
 
 
-_FRONT_END = DecoderFrontEnd(lambda path: read(path, read_container(path)))
+_FRONT_END = DecoderFrontEnd(lambda path: read(path, *read_files(path)))
 load, outline, write = _FRONT_END.load, _FRONT_END.outline, _FRONT_END.write

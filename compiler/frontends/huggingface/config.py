@@ -206,6 +206,8 @@ def _scaling(keys: Keys, given: Keys | None) -> RotaryScaling:
     kind = "none" if given is None else given.get("rope_type", "type") or "none"
     if given is None or kind in ("default", "none", "mrope"):
         return RotaryScaling()
+    if kind in ("linear", "dynamic", "llama3") and not given.real("factor"):
+        raise given.refuse("factor", f"is missing or 0, which positions scaled as '{kind}' need")
     context = keys.integer("max_position_embeddings", 0)
     original = given.integer("original_max_position_embeddings", 0) or keys.integer(
         "original_max_position_embeddings", 0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeGuard
@@ -26,6 +27,8 @@ __all__ = ["INDEX", "read_json", "read_shards"]
 
 INDEX = "model.safetensors.index.json"
 _SINGLE = "model.safetensors"
+_POINTER = b"version https://git-lfs"
+_NUMBERED = re.compile(r".*-\d{5}-of-(\d{5})\.safetensors", re.DOTALL)
 _MAX_JSON, _MAX_SHARDS, _MAX_RANK, _MAX_ELEMENTS = 64 << 20, 10_000, 8, 1 << 40
 _FLOATS = {"F64": F64, "F32": F32, "F16": F16, "BF16": BF16, "F8_E4M3": FP8_E4M3, "F8_E5M2": FP8_E5M2}
 _TYPES = _FLOATS | INTEGERS
@@ -66,6 +69,9 @@ def read_shards(folder: Path) -> tuple[dict[str, StoredTensor], tuple[str, ...]]
     if (folder / INDEX).is_file():
         index = _index(folder)
         names = sorted(set(index.values()))
+    numbered = [int(found[1]) for name in names if (found := _NUMBERED.fullmatch(name))]
+    if any(count > len(numbered) for count in numbered):
+        raise CompileError(f"'{folder}' has {len(numbered)} of {max(numbered):,} files of safetensors, by their names")
     if not names:
         raise CompileError(
             f"'{folder}' has a config.json, but no file of safetensors",
@@ -111,6 +117,8 @@ def _read(path: Path) -> dict[str, StoredTensor]:
         data = map_path(path) if path.stat().st_size else np.empty(0, np.uint8)
     except OSError as error:
         raise CompileError(f"cannot read '{path}': {error.strerror or error}") from None
+    if data[: len(_POINTER)].tobytes() == _POINTER:
+        raise CompileError(f"'{path}' is a pointer of Git LFS's in place of the file", hint="fetch it: git lfs pull")
     size = int.from_bytes(data[:8].tobytes(), "little")
     if len(data) < 8 or size > min(_MAX_JSON, len(data) - 8):
         raise CompileError(f"'{path}' is not a valid file of safetensors: its header of {size:,} bytes is not there")

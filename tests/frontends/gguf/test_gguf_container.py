@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import gguf
 import numpy as np
 import pytest
 import tvm
-from language_models import write_model
+from language_models import logits, write_model
 
 import nnefc
 from nnefc.driver.formats import load_network
 from nnefc.driver.options import ReadOptions
+from nnefc.frontends.decoder.weights import StoredTensor, float_tensor
 from nnefc.frontends.gguf.container import read_container
+from nnefc.frontends.gguf.parts import read_files, with_factors
+from nnefc.frontends.tensor_types.blocks_of_32 import Q4_0
+from nnefc.frontends.tensor_types.floats import F32
 
 STRING, ARRAY, U32 = 8, 9, 4
 
@@ -135,3 +140,85 @@ def test_a_converted_model_is_the_same_network(tmp_path: Path) -> None:
         np.testing.assert_array_equal(one.initial, other.initial)
     stored = read_container(tmp_path / "m.gguf").tensors["token_embd.weight"].data.tobytes()
     assert (tmp_path / "m/token_embd.weight.dat").read_bytes()[128:] == stored
+
+
+def write_parts(folder: Path, count: int, **more: np.ndarray) -> Path:
+    """A random model in several files, as llama.cpp's tool writes them; returns the first."""
+    write_model(folder / "whole.gguf", tied=True, layers=1, mixed=False)
+    whole = gguf.GGUFReader(folder / "whole.gguf")
+    names = [f"m-{n + 1:05}-of-{count:05}.gguf" for n in range(count)]
+    for n, name in enumerate(names):
+        writer = gguf.GGUFWriter(folder / name, "llama") if n == 0 else gguf.GGUFWriter(folder / name, "")
+        for field in whole.fields.values() if n == 0 else ():
+            if not field.name.startswith("GGUF.") and field.name != "general.architecture":
+                kind = field.types[1] if field.types[0] == gguf.GGUFValueType.ARRAY else None
+                writer.add_key_value(field.name, field.contents(), field.types[0], sub_type=kind)
+        writer.add_uint16("split.no", n)
+        writer.add_uint16("split.count", count)
+        writer.add_int32("split.tensors.count", len(whole.tensors) + len(more))
+        for each in whole.tensors[n::count]:
+            writer.add_tensor(each.name, each.data, raw_dtype=each.tensor_type)
+        for label, value in more.items() if n == 0 else ():
+            writer.add_tensor(label, value)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+    return folder / names[0]
+
+
+def test_models_in_several_files_are_read_whole(tmp_path: Path) -> None:
+    first = write_parts(tmp_path, 3)
+    whole = read_container(tmp_path / "whole.gguf")
+    for path in (first, tmp_path / "m-00002-of-00003.gguf"):
+        found, others = read_files(path)
+        assert found.metadata["general.architecture"] == "llama"
+        assert {name: bytes(each.data) for name, each in found.tensors.items()} == {
+            name: bytes(each.data) for name, each in whole.tensors.items()
+        }
+        assert len(others) == 2 and path.name not in others
+    (tmp_path / "m-00003-of-00003.gguf").rename(tmp_path / "else.gguf")
+    with pytest.raises(nnefc.CompileError, match=r"'m-00003-of-00003\.gguf' is not next to it"):
+        nnefc.compile(first)
+    with pytest.raises(nnefc.CompileError, match="names must be as NAME-00001-of-00003"):
+        nnefc.compile(tmp_path / "else.gguf")
+    (tmp_path / "m-00003-of-00003.gguf").write_bytes((tmp_path / "m-00002-of-00003.gguf").read_bytes())
+    with pytest.raises(nnefc.CompileError, match="is not number 2 of 3 files"):
+        nnefc.compile(first)
+
+
+def test_scales_in_tensors_of_their_own_are_factors() -> None:
+    """Of a matrix in blocks, of its rows in another order, of floats, and of experts below each other."""
+    kinds, rng = gguf.GGMLQuantizationType, np.random.default_rng(5)
+    own = {
+        "a": (Q4_0, (6, 64), gguf.quants.quantize(rng.standard_normal((6, 64)).astype(np.float32), kinds.Q4_0)),
+        "b": (F32, (3, 4), rng.standard_normal((3, 4)).astype(np.float32)),
+        "c": (Q4_0, (2, 3, 32), gguf.quants.quantize(rng.standard_normal((2, 3, 32)).astype(np.float32), kinds.Q4_0)),
+    }
+    tensors = {f"{name}.weight": StoredTensor(kind, shape, data.view(np.uint8).reshape(-1))
+               for name, (kind, shape, data) in own.items()}  # fmt: skip
+    factors = {"a": [0.5], "b": [3.0], "c": [2.0, -1.0]}
+    given = {f"{name}.scale": float_tensor(np.array(value)) for name, value in factors.items()}
+    found = with_factors(tensors | given | {"a.input_scale": float_tensor(np.ones(1))}, Path("m.gguf"))
+    assert set(found) == set(tensors)
+    for name, value in factors.items():
+        before, after = tensors[f"{name}.weight"], found[f"{name}.weight"]
+        wide = np.array(value, np.float32).reshape(-1, *(1,) * (len(before.shape) - 1))
+        np.testing.assert_array_equal(after.value_as_floats(), before.value_as_floats() * wide)
+    order = np.array([4, 0, 5])
+    below = replace(found["c.weight"], shape=(6, 32)).rows(order)
+    wanted = replace(tensors["c.weight"], shape=(6, 32)).value_as_floats() * np.repeat([[2], [-1]], 3, 0)
+    np.testing.assert_array_equal(below.value_as_floats(), wanted[order])
+    with pytest.raises(nnefc.CompileError, match=r"'a\.scale' has the shape \[3\]"):
+        with_factors(tensors | {"a.scale": float_tensor(np.ones(3))}, Path("m.gguf"))
+
+
+def test_factors_of_matrices_are_in_the_network(tmp_path: Path) -> None:
+    """Logits with a factor are those of the matrix that is multiplied by it."""
+    factor = np.array([0.25], np.float32)
+    scaled = write_parts(tmp_path, 2, **{"blk.0.ffn_up.scale": factor, "blk.0.ffn_up.input_scale": factor})
+    values = write_model(tmp_path / "whole.gguf", tied=True, layers=1, mixed=False)
+    wanted = logits(values | {"blk.0.ffn_up": values["blk.0.ffn_up"] * factor}, [3, 1, 4])
+    with nnefc.compile(scaled, strict=True, context=8, kv_cache="f32").load(threads=1) as model:
+        (found,) = np.asarray(model(np.array([[3, 1, 4]])))
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=2e-4 * np.abs(wanted).max())

@@ -112,6 +112,7 @@ F32 = ("F32", (2,), bytes(8))
 ENTRY = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
 WRONG = {
     "its header of": b"\xff" * 8,
+    "is a pointer of Git LFS's": b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n",
     "is not in JSON": with_header(b"[" * 100_000),
     "is not an object": with_header(b"[1]"),
     "'t' is no object": with_header(json.dumps({"t": 3}).encode()),
@@ -122,6 +123,12 @@ WRONG = {
     "of the shape [2] has 7 bytes": with_header(json.dumps({"t": ENTRY | {"data_offsets": [0, 7]}}).encode(), bytes(8)),
     "'u' overlaps the tensor 't'": with_header(json.dumps({"t": ENTRY, "u": ENTRY}).encode(), bytes(8)),
 }
+
+
+def test_missing_files_are_known_by_the_numbers_of_others(tmp_path: Path) -> None:
+    write(tmp_path, CONFIG, **{"model-00001-of-00002": safetensors({})})
+    with pytest.raises(nnefc.CompileError, match="has 1 of 2 files of safetensors"):
+        nnefc.compile(tmp_path)
 
 
 @pytest.mark.parametrize("reason", WRONG)
@@ -138,6 +145,7 @@ def test_wrong_files_are_refused_with_the_reason(reason: str, tmp_path: Path) ->
     [
         ({"model_type": "gpt7"}, "the model_type 'gpt7' is not supported"),
         ({"hidden_size": "x"}, "the key 'hidden_size' is 'x'"),
+        ({"rope_scaling": {"rope_type": "linear"}}, "'factor' is missing or 0"),
         ({"num_attention_heads": 0}, "the key 'num_attention_heads' is 0"),
         ({"hidden_act": "relu2"}, "the key 'hidden_act' is 'relu2'"),
         ({"rope_scaling": {"type": "su", "factor": 2.0}}, "0 factors for 8 pairs"),
@@ -186,6 +194,10 @@ def test_other_parts_of_a_model_are_left_out() -> None:
     assert text_configuration(CONFIG) is CONFIG
     names = ["model.language_model.norm.weight", "lm_head.weight", "model.vision_tower.a", "model.embed_audio.b"]
     assert list(text_tensors(config, dict.fromkeys(names, tensor))) == ["model.norm.weight", "lm_head.weight"]
+    older = ["language_model.model.norm.weight", "language_model.lm_head.weight", "multi_modal_projector.a"]
+    llava = {"model_type": "llava", "text_config": CONFIG}
+    assert text_configuration(llava) == CONFIG
+    assert list(text_tensors(llava, dict.fromkeys(older, tensor))) == ["model.norm.weight", "lm_head.weight"]
     assert list(text_tensors(CONFIG, dict.fromkeys(names, tensor))) == names
     layers = [f"model.layers.{n}.eh_proj.weight" for n in range(3)]
     assert list(without_predictors(dict.fromkeys(layers, tensor), 2)) == layers[:2]
