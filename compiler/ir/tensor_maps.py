@@ -1,6 +1,6 @@
 """Declares calls that stand in kernels for tensor maps: what bulk copies know of a tensor in device memory.
 
-    nnefc_copy_box(…, nnefc_tensor_map(&A[0], 768, 512, 1, 768, 393216, 64, 128, 8), …)
+    nnefc_copy_box(…, nnefc_tensor_map(&A[0], 768, 512, 1, 768, 393216, 64, 128, 1, 8), …)
 
 A schedule writes such a call; the code generator replaces it by an argument of the kernel, which the host encodes.
 Sizes and strides may depend on dynamic dimensions.
@@ -28,13 +28,13 @@ class TensorMap:
     Attributes:
         sizes: elements along each dimension.
         strides: elements from one to the next along the second and the third.
-        box: elements along the first two; one along the third.
+        box: elements along each dimension.
         row_vectors: vectors of 16 bytes in a row of the box in shared memory, which are swizzled: 2, 4 or 8.
     """
 
     sizes: tuple[Dimension, Dimension, Dimension]
     strides: tuple[Dimension, Dimension]
-    box: tuple[int, int]
+    box: tuple[int, int, int]
     row_vectors: int
 
     def call(self, first: tirx.Expr) -> tirx.Expr:
@@ -49,5 +49,5 @@ class TensorMap:
             return None
         _, address, *numbers = call.args
         x, y, z, by_y, by_z, *of_box = map(dimension, numbers)
-        width, height, row_vectors = map(int, of_box)
-        return address.args[0], TensorMap((x, y, z), (by_y, by_z), (width, height), row_vectors)
+        width, height, length, row_vectors = map(int, of_box)
+        return address.args[0], TensorMap((x, y, z), (by_y, by_z), (width, height, length), row_vectors)

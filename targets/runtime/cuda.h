@@ -61,7 +61,7 @@ typedef struct nnefc_cuda_box {
     uint32_t row_vectors;   /* of 16 bytes, in a row of the box in shared memory, swizzled among them: 2, 4 or 8 */
     uint64_t sizes[3];
     uint64_t strides[2]; /* bytes from an element to the next along the second and the third dimension */
-    uint32_t extent[2];  /* elements of the box along the first two; one along the third */
+    uint32_t extent[3];  /* elements of the box along each dimension */
 } nnefc_cuda_box;
 
 /* Encodes the map of a tensor that begins at an address, a multiple of 16; zeros for one without elements. The driver copies it when

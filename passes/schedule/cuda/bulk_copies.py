@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from tvm import tirx
 from tvm.backend.cuda.op import cuda_func_call
@@ -26,7 +27,7 @@ from nnefc.passes.schedule.cuda.swizzled_tile import SwizzledTile
 from nnefc.passes.tir.common.expressions import is_number, number, size_of_index
 from nnefc.passes.tir.common.shapes import Size
 from nnefc.support.element_types import element_bytes
-from nnefc.symbolic.dims import ceil_div, is_known, is_size, may_exceed
+from nnefc.symbolic.dims import ceil_div, is_known, is_size, known_less, may_exceed
 from nnefc.targets.machine.cuda.gpus import LOAD_BYTES, SPECIFIC_FEATURES, WARP, WARPGROUP_INSTRUCTION
 
 __all__ = [
@@ -94,6 +95,8 @@ __device__ __forceinline__ void nnefc_copy_box(void *shared, const void *, void 
 }
 """
 
+_Value = TypeVar("_Value")
+
 
 @dataclass(frozen=True)
 class BoxedOperand:
@@ -104,6 +107,8 @@ class BoxedOperand:
         along_depth: whether elements of neighbouring depths are neighbours, rather than those of positions.
         sizes: along the dimension of neighbours, along the other one, and of the batch; any may be dynamic.
         strides: from an element to the next along the second and the third of these.
+        has_inner_batch: whether the batch has the shorter stride, as heads of attention within a token's row have. Then
+            it is the second dimension of the tensor map.
     """
 
     source: tirx.Var
@@ -111,12 +116,23 @@ class BoxedOperand:
     along_depth: bool
     sizes: tuple[Size, Size, Size]
     strides: tuple[Size, Size]
+    has_inner_batch: bool
 
     def map_of(self, tile: SwizzledTile) -> tirx.Expr:
         """Returns the tensor map, whose box has the rows of the tile: all of them, or a group along positions."""
         rows = tile.positions if self.along_depth else tile.depths
-        box = tile.row_vectors * tile.lanes, rows
-        return TensorMap(self.sizes, self.strides, box, tile.row_vectors).call(load(self.source, number(self.first)))
+        (near, *others), (far, batch) = self.sizes, self.strides
+        y, z = self._ordered(*others)
+        box = (tile.row_vectors * tile.lanes, *self._ordered(rows, 1))
+        tensor_map = TensorMap((near, y, z), self._ordered(far, batch), box, tile.row_vectors)
+        return tensor_map.call(load(self.source, number(self.first)))
+
+    def coordinates(self, near: tirx.Expr, far: tirx.Expr, batch: tirx.Expr) -> tuple[tirx.Expr, ...]:
+        """Returns the coordinates of an element in the tensor map."""
+        return near, *self._ordered(far, batch)
+
+    def _ordered(self, far: _Value, batch: _Value) -> tuple[_Value, _Value]:
+        return (batch, far) if self.has_inner_batch else (far, batch)
 
 
 def boxed(operand: Factor) -> BoxedOperand | None:
@@ -152,9 +168,11 @@ def _offset(operand: Factor, nest: Nest, position: Sequence[int]) -> Size | None
 def _checked(
     source: tirx.Var, first: Size, sizes: tuple[Size, Size, Size], steps: Sequence[Size]
 ) -> BoxedOperand | None:
-    """Returns the operand if tensor maps can have these strides: multiples of 16 bytes, rows without overlap.
+    """Returns the operand if tensor maps can have these strides.
 
-    Of dynamic sizes that must be known for all their values. Tensors without elements have no map.
+    They must be multiples of 16 bytes. The shorter one must be no shorter than a row, and the longer one a multiple of
+    it that is no shorter than all rows at its distance (CUDA driver API, `cuTensorMapEncodeTiled`). Of dynamic sizes
+    that must be known for all their values. Tensors without elements have no map.
     """
     (batch, positions, depth), (next_batch, next_position, next_depth) = sizes, steps
     lanes = LOAD_BYTES // element_bytes(str(source.dtype))
@@ -163,12 +181,19 @@ def _checked(
         return None
     near, far, step = (depth, positions, next_position) if along_depth else (positions, depth, next_depth)
     row = ceil_div(near, lanes) * lanes
-    strides = (row if far == 1 else step, row * far if batch == 1 else next_batch)
-    if not is_known(first) or first % lanes or may_exceed(near, strides[0]):
+    if far == 1:
+        step = row if batch == 1 else next_batch
+    strides = (step, step * far if batch == 1 else next_batch)
+    is_nested = 1 in (far, batch)
+    has_inner_batch = not is_nested and known_less(next_batch, step)
+    inner, outer = reversed(strides) if has_inner_batch else strides
+    if not is_known(first) or first % lanes or may_exceed(near, inner):
         return None
     if any(stride == 0 or may_exceed(0, stride) or stride % lanes != 0 for stride in strides):
         return None
-    return BoxedOperand(source, first, along_depth, (near, far, batch), strides)
+    if not is_nested and (outer % inner != 0 or may_exceed(inner * (batch if has_inner_batch else far), outer)):
+        return None
+    return BoxedOperand(source, first, along_depth, (near, far, batch), strides, has_inner_batch)
 
 
 def initialize_barrier(barrier: tirx.Expr, arrivals: int) -> tirx.Stmt:

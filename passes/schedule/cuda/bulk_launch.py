@@ -154,7 +154,7 @@ class _BulkLaunch(WarpgroupLaunch):
             to = tuple(tirx.address_of(load(side.shared, begin + number(end))) for end in (0, size - 1))
             across = position + group * number(length)
             near, far = (depth, position) if box.along_depth else (across, depth)
-            return copy_box((to[0], to[1]), self._full(stage), box.map_of(tile), (near, far, batch))
+            return copy_box((to[0], to[1]), self._full(stage), box.map_of(tile), box.coordinates(near, far, batch))
 
         return nest.unrolled(groups, one, "group")
 

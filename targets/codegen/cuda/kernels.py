@@ -107,7 +107,7 @@ class EncodedMap:
     element_bytes: int
     sizes: tuple[Number, ...]
     strides: tuple[Number, ...]
-    box: tuple[int, int]
+    box: tuple[int, int, int]
     row_vectors: int
 
 

@@ -211,10 +211,10 @@ def _call(launch: Launch, number: int, names: Sequence[str], maps: list[EncodedM
 
 
 def _encode(given: EncodedMap, name: str, names: Sequence[str]) -> str:
-    each, (width, height) = given.element_bytes, given.box
+    each, extent = given.element_bytes, ", ".join(map(str, given.box))
     sizes = ", ".join(f"(uint64_t){size}" for size in given.sizes)
     strides = ", ".join(f"{each} * (uint64_t){stride}" for stride in given.strides)
-    box = f"{{{each}, {given.row_vectors}, {{{sizes}}}, {{{strides}}}, {{{width}, {height}}}}}"
+    box = f"{{{each}, {given.row_vectors}, {{{sizes}}}, {{{strides}}}, {{{extent}}}}}"
     return f"nnefc_cuda_encode(&{name}, {names[given.parameter]} + {given.first}, &(const nnefc_cuda_box){box})"
 
 

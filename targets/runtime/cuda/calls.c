@@ -44,10 +44,10 @@ int32_t nnefc_cuda_encode(nnefc_cuda_tensor_map *map, const void *address, const
     int swizzle = box->row_vectors == 8   ? CU_TENSOR_MAP_SWIZZLE_128B
                   : box->row_vectors == 4 ? CU_TENSOR_MAP_SWIZZLE_64B
                                           : CU_TENSOR_MAP_SWIZZLE_32B;
-    const uint32_t extent[3] = {box->extent[0], box->extent[1], 1}, every[3] = {1, 1, 1};
+    const uint32_t every[3] = {1, 1, 1};
     int result = nnefc_cuda.tensor_map_encode == NULL
                      ? CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER
-                     : nnefc_cuda.tensor_map_encode(map, type, 3, (void *)(uintptr_t)address, box->sizes, box->strides, extent, every,
+                     : nnefc_cuda.tensor_map_encode(map, type, 3, (void *)(uintptr_t)address, box->sizes, box->strides, box->extent, every,
                                                     CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
                                                     CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     return note(engine, result, "describing a tensor to the GPU (cuTensorMapEncodeTiled)");

@@ -986,6 +986,9 @@ EXPORT int cuTensorMapEncodeTiled(void *map, int type, uint32_t rank, void *begi
         if (i == 0) continue;
         if (strides[i - 1] == 0 || strides[i - 1] % 16 != 0 || strides[i - 1] >> 40 != 0)
             FAIL(INVALID_VALUE, "cuTensorMapEncodeTiled: strides that no tensor map has");
+        const uint64_t inner = i == 1 ? (uint64_t)made.element_bytes : strides[i - 2];
+        if (strides[i - 1] / inner < sizes[i - 1] || (i > 1 && strides[i - 1] % inner != 0))
+            FAIL(INVALID_VALUE, "cuTensorMapEncodeTiled: a stride that does not include the dimension before it");
         made.strides[i - 1] = strides[i - 1];
     }
     memcpy(map, &made, sizeof made);

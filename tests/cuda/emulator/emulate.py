@@ -115,7 +115,7 @@ class TensorMapArgument:
         """Returns what the host encodes for the array at an address."""
         of, each = self.map, self.map.element_bytes
         strides = (ctypes.c_uint64 * 4)(*(stride * each for stride in of.strides))
-        sizes, box = (ctypes.c_uint32 * 5)(*of.sizes), (ctypes.c_uint32 * 5)(*of.box, 1)
+        sizes, box = (ctypes.c_uint32 * 5)(*of.sizes), (ctypes.c_uint32 * 5)(*of.box)
         return _TensorMap(_MAGIC, address + self.map.first, strides, sizes, box, 3, each, of.row_vectors)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -21,6 +22,7 @@ from tvm import relax, te, tirx
 from tvm.relax import op
 
 import nnefc
+from nnefc.ir.tensor_maps import TensorMap
 from nnefc.loader import RunError
 from nnefc.passes.compute.fp16_matmul import multiply_transposed
 from nnefc.passes.graph.quantized.quantized_values import sum_type
@@ -352,6 +354,62 @@ def test_tensor_maps_of_dynamic_sizes_are_encoded_for_those_of_a_run(
     }
 
 
+def test_heads_within_rows_are_the_second_dimension_of_tensor_maps(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng, made = np.random.default_rng(4), []
+
+    def product(a: te.Tensor, b: te.Tensor) -> te.Tensor:
+        k = te.reduce_axis((0, 64), "k")
+        return te.compute(
+            (3, 67, 72),
+            lambda h, i, j: te.sum(a[i, h + 1, k].astype("float32") * b[h, k, j].astype("float32"), axis=k),
+        )
+
+    def called(tensor_map: TensorMap, first: tirx.Expr) -> tirx.Expr:
+        made.append(tensor_map)
+        return call(tensor_map, first)
+
+    call = TensorMap.call
+    monkeypatch.setattr(TensorMap, "call", called)
+    monkeypatch.setattr(tensor_core, "choose_tiling", choose_bulk)
+    x, weight = (random(rng, shape).astype(np.float16) for shape in ((67, 5, 64), (3, 64, 72)))
+    found, _ = execute(lambda a, b: relax.BlockBuilder.current().emit_te(product, a, b), [x, weight], [], HOPPER)
+    wanted = x.astype(np.float64).swapaxes(0, 1)[1:4] @ weight.astype(np.float64)
+    assert np.abs(found - wanted).max() < 2e-6 * np.abs(wanted).max()
+    assert {(of.sizes, of.strides) for of in made} == {((64, 3, 67), (64, 320)), ((72, 64, 3), (72, 72 * 64))}
+    assert {of.box[1:].index(1) for of in made} == {0, 1}, "of a box that is one head wide"
+
+
+@pytest.mark.parametrize(
+    ("sizes", "strides", "box", "result"),
+    [
+        ((64, 3, 67), (128, 384), (64, 1, 64), 0),
+        ((64, 67, 3), (384, 128), (64, 64, 1), 1),  # the batch within the rows
+        ((64, 67, 3), (384, 400 * 64), (64, 64, 1), 1),  # no multiple
+        ((64, 67, 3), (120, 120 * 67), (64, 64, 1), 1),  # rows that overlap, and lie between vectors
+        ((64, 67, 3), (112, 112 * 67), (64, 64, 1), 1),  # rows that overlap
+        ((64, 67, 3), (128, 128 * 66), (64, 64, 1), 1),  # matrices that overlap
+        ((64, 67, 3), (128, 1 << 40), (64, 64, 1), 1),
+        ((64, 67, 0), (128, 128 * 67), (64, 64, 1), 1),
+        ((64, 67, 3), (128, 128 * 67), (64, 264, 1), 1),
+        ((64, 67, 3), (128, 128 * 67), (72, 64, 1), 1),  # rows longer than the swizzle
+    ],
+    ids=str,
+)
+def test_the_stand_in_for_the_driver_refuses_tensors_that_no_map_has(
+    sizes: tuple[int, ...], strides: tuple[int, ...], box: tuple[int, ...], result: int
+) -> None:
+    driver, given = FakeDriver.install(), (ctypes.c_uint8 * 256)()
+    address = ctypes.addressof(given) // 64 * 64 + 64
+    arrays = ((ctypes.c_uint64 * 3)(*sizes), (ctypes.c_uint64 * 2)(*strides), (ctypes.c_uint32 * 3)(*box))
+    with driver.context():
+        tensor = ctypes.c_void_p(4096)
+        encoded = driver.dll.cuTensorMapEncodeTiled(
+            ctypes.c_void_p(address), 1, 3, tensor, *arrays, (ctypes.c_uint32 * 3)(1, 1, 1), 0, 3, 2, 0
+        )
+    assert encoded == result
+    driver.clear()
+
+
 def test_only_code_for_one_architecture_has_them() -> None:
     has = [any(isinstance(t, WarpgroupTile) for t in tensor_core.copied_tiles(target)) for target in (HOPPER, TARGET)]
     assert has == [True, False]
@@ -400,6 +458,28 @@ def test_bulk_copies_need_matrices_of_constant_strides(monkeypatch: pytest.Monke
     for element, _ in cases:
         kernels(lowered(operation(element), [np.zeros((96, 96), np.float16), np.zeros((64, 72), np.float16)]), HOPPER)
     assert has == [wanted for *_, wanted in cases]
+
+
+def test_bulk_copies_need_rows_of_whole_heads(monkeypatch: pytest.MonkeyPatch) -> None:
+    has: list[bool] = []
+
+    def choose(*sizes: int) -> Tiling:
+        *of_product, gpu, tiles = sizes
+        has.append(any(isinstance(tile, BulkTile) for tile in tiles))
+        return choose_tiling(*of_product, gpu, tiles)
+
+    def product(a: te.Tensor, b: te.Tensor) -> te.Tensor:
+        k = te.reduce_axis((0, 64), "k")
+        return te.compute(
+            (3, 67, 72),
+            lambda h, i, j: te.sum(a[i, h * 64 + k].astype("float32") * b[h, k, j].astype("float32"), axis=k),
+        )
+
+    monkeypatch.setattr(tensor_core, "choose_tiling", choose)
+    for width in (192, 200, 256):
+        given = [np.zeros((67, width), np.float16), np.zeros((3, 64, 72), np.float16)]
+        kernels(lowered(lambda a, b: relax.BlockBuilder.current().emit_te(product, a, b), given), HOPPER)
+    assert has == [True, False, True]
 
 
 def test_models_choose_bulk_copies_for_one_warpgroup_a_processor() -> None:
