@@ -29,7 +29,7 @@ from nnefc.frontends.tflite.model import Model, OperatorDef, Signature, Subgraph
 from nnefc.frontends.tflite.shape_arithmetic import computed_sizes
 from nnefc.frontends.tflite.variables import initial_variables, state_of
 from nnefc.ir.network import DynamicDimension, Network, State
-from nnefc.operators.base import build_main, check_size
+from nnefc.operators.base import Operand, build_main, check_size, dtype_of, is_empty, shape_of, zeros
 from nnefc.operators.math.elementwise import apply
 from nnefc.operators.recording import note_location, note_name
 from nnefc.operators.tensor.shape import distinct_results
@@ -151,8 +151,8 @@ class _Builder:
         wanted = tuple(tensor.shape if asked is None else asked)
         if tensor.has_shape and len(wanted) != len(tensor.shape):
             raise CompileError(f"{where} has the shape {spelled(tensor.shape)}, the shape given {spelled(wanted)}")
-        if any(isinstance(size, int) and size < 1 for size in wanted):
-            raise CompileError(f"{where} has an empty dimension")
+        if any(isinstance(size, int) and size < 0 for size in wanted):
+            raise CompileError(f"{where} has a negative dimension")
         shape = check_size(self._opened.shape(name, wanted))
         return relax.Var(name, relax.TensorType(shape, stored(tensor.dtype)))
 
@@ -201,7 +201,7 @@ class _Builder:
     def _first_values(self, inputs: Mapping[int, relax.Var]) -> dict[int, Value]:
         """The values of inputs and states before the first operator."""
         tensors = self._main.tensors
-        values = {i: Value(var, tensors[i].dtype, tensors[i].quantization) for i, var in inputs.items()}
+        values = {i: Value(_known(var), tensors[i].dtype, tensors[i].quantization) for i, var in inputs.items()}
         for tensor in tensors:
             if tensor.is_variable and tensor.index not in values:
                 var, state = state_of(tensor.name, tensor, self._model)
@@ -335,7 +335,13 @@ class _Builder:
     def _bound(self, made: Any) -> Any:
         if isinstance(made, Value):
             return Value(self._bound(made.operand), made.dtype, made.quantization, made.sizes, made.handle)
-        return self.at.bound(made) if isinstance(made, relax.Expr) else made
+        return _known(self.at.bound(made)) if isinstance(made, relax.Expr) else made
+
+
+def _known(operand: relax.Expr) -> Operand:
+    """A tensor without elements as an array, else what is given."""
+    shape = shape_of(operand)
+    return zeros(shape, dtype_of(operand)) if is_empty(shape) else operand
 
 
 _WITHOUT_VALUES = {"ethos-u": (2, 3)}

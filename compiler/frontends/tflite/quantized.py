@@ -11,19 +11,34 @@ from nnefc.frontends.tflite.lowering import Lowering, Node, Operand
 from nnefc.frontends.tflite.model import Quantization
 from nnefc.frontends.tflite.schema import ACTIVATIONS
 from nnefc.operators.base import Array, dtype_of, numpy_dtype
-from nnefc.operators.math.elementwise import Clip, Elementwise
+from nnefc.operators.math.casting import BitCast, Cast
+from nnefc.operators.math.elementwise import Clip, Elementwise, apply
 from nnefc.operators.nn.activation import Relu
 from nnefc.operators.nn.fixed_point import FixedPointScaling, fixed_point_of
 from nnefc.operators.nn.quantization import RANGES
 from nnefc.support.diagnostics import CompileError
 
-__all__ = ["activated", "activation_name", "limits", "nearest", "quantized_limits", "rescaled", "single", "zero_of"]
+__all__ = [
+    "activated",
+    "activation_name",
+    "fully_activated",
+    "limits",
+    "nearest",
+    "quantized_limits",
+    "refuse_activation",
+    "rescaled",
+    "single",
+    "zero_of",
+]
 
 _LIMITS: dict[str, tuple[float | None, float | None]] = {
     "NONE": (None, None),
     "RELU": (0.0, None),
     "RELU_N1_TO_1": (-1.0, 1.0),
     "RELU6": (0.0, 6.0),
+    # which the kernels that clip their results leave out, those of LiteRT and so those here
+    "TANH": (None, None),
+    "SIGN_BIT": (None, None),
 }
 
 
@@ -44,27 +59,39 @@ def activation_name(node: Node) -> str:
     return ACTIVATIONS[number]
 
 
-def limits(node: Node) -> tuple[float | None, float | None]:
-    """The limits of an activation that is a clip.
+def refuse_activation(node: Node, *allowed: str) -> None:
+    """Refuse a fused activation that is neither `NONE` nor one of those allowed.
 
     Raises:
-        CompileError: it is another.
+        CompileError: there is such an activation.
     """
     name = activation_name(node)
-    if name not in _LIMITS:
-        raise CompileError(f"the fused activation {name} is not supported here")
-    return _LIMITS[name]
+    if name not in ("NONE", *allowed):
+        raise CompileError(f"the fused activation {name} is not supported")
+
+
+def limits(node: Node) -> tuple[float | None, float | None]:
+    """The limits of the fused activation."""
+    return _LIMITS[activation_name(node)]
 
 
 def activated(at: Lowering, node: Node, x: Operand) -> Operand:
-    """The fused activation of a tensor of reals, or of integers that stand for themselves."""
-    name = activation_name(node)
-    if name == "TANH":
-        return at.bound(Elementwise("tanh").lower(at, x))
-    if name == "RELU" and dtype_of(x) == "float32":
+    """The fused activation, where it is a clip, of a tensor of reals, or of integers that stand for themselves."""
+    if activation_name(node) == "RELU" and dtype_of(x) == "float32":
         return at.bound(Relu().lower(at, x))
     low, high = (None if end is None else np.array(end, numpy_dtype(dtype_of(x))) for end in limits(node))
     return x if low is None and high is None else at.bound(Clip().lower(at, at.bound(x), low, high))
+
+
+def fully_activated(at: Lowering, node: Node, x: Operand) -> Operand:
+    """Any fused activation of float32: the sign bit becomes 0 or 1."""
+    match activation_name(node):
+        case "TANH":
+            return at.bound(Elementwise("tanh").lower(at, x))
+        case "SIGN_BIT":
+            negative = apply(at, "less", at.apply(BitCast("int32"), x), np.array(0, np.int32))
+            return at.apply(Cast("float32"), negative)
+    return activated(at, node, x)
 
 
 def single(quantization: Quantization) -> tuple[np.float32, int]:

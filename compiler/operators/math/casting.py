@@ -31,7 +31,8 @@ class Cast(SameShape):
         source: the operand's element type, where the program keeps it in another one.
         saturate: whether narrow floats become the largest number where one is too large, else infinity or NaN.
         rounding: of powers of two (float8_e8m0fnu): "up", "down" or "nearest". Others are rounded to even.
-        limits: whether reals beyond an integer type become its smallest or largest value, and NaN 0.
+        limits: whether reals beyond an integer type become its smallest or largest value.
+        nan: what NaN becomes then: "zero" or "largest".
     """
 
     dtype: str
@@ -39,6 +40,7 @@ class Cast(SameShape):
     saturate: bool = True
     rounding: str = "up"
     limits: bool = False
+    nan: str = "zero"
 
     def lower(self, at: Emitter, x: Operand) -> Operand:
         source, dtype = self.source or dtype_of(x), self.dtype
@@ -46,7 +48,7 @@ class Cast(SameShape):
             return x
         limited = self.limits and is_float(source) and dtype.startswith(("int", "uint")) and dtype not in STORAGE
         if isinstance(x, np.ndarray):
-            return _limited_known(x, dtype) if limited else cast_array(x, dtype, self.saturate, self.rounding)
+            return _limited_known(x, dtype, self.nan) if limited else cast_array(x, dtype, self.saturate, self.rounding)
         if source in _FORMATS:
             x, source = at.emit(_dequantized(at, x, source)), "float32"
         if dtype in _FORMATS:
@@ -56,7 +58,7 @@ class Cast(SameShape):
         if dtype in _BITS:
             return compute(at, lambda element: _low_bits(element, *_BITS[dtype]), x, name="narrow", dtype=dtype)
         if limited:
-            return compute(at, lambda element: _limited(element, dtype), x, name="cast", dtype=dtype)
+            return compute(at, lambda element: _limited(element, dtype, self.nan), x, name="cast", dtype=dtype)
         if dtype == "bool" or (is_float(source) and not is_float(dtype)):
             return compute(at, lambda element: converted(element, dtype), x, name="cast", dtype=dtype)
         return relax.op.astype(at.expr(x), dtype)
@@ -68,17 +70,20 @@ class Cast(SameShape):
         return _code(form, element, self.saturate or self.dtype == "float4_e2m1fn")
 
 
-def _limited(element: tirx.Expr, dtype: str) -> tirx.Expr:
+def _limited(element: tirx.Expr, dtype: str, nan: str) -> tirx.Expr:
     """A real as an integer, within the integer type."""
     real, ends = element.astype(promoted_type(element_dtype(element))), np.iinfo(dtype)
     low, high = (tirx.const(float(end), element_dtype(real)) for end in (ends.min, ends.max + 1))
-    inner = tirx.Select(tirx.isnan(real), tirx.const(0, dtype), real.astype(dtype))
+    of_nan = tirx.const(0, dtype) if nan == "zero" else tirx.max_value(dtype)
+    inner = tirx.Select(tirx.isnan(real), of_nan, real.astype(dtype))
     return tirx.Select(real >= high, tirx.max_value(dtype), tirx.Select(real <= low, tirx.min_value(dtype), inner))
 
 
-def _limited_known(array: Array, dtype: str) -> Array:
+def _limited_known(array: Array, dtype: str, nan: str) -> Array:
     ends = np.iinfo(dtype)
-    real = np.nan_to_num(array.astype(np.float64), nan=0, posinf=math.inf, neginf=-math.inf)
+    real = np.nan_to_num(
+        array.astype(np.float64), nan=0 if nan == "zero" else math.inf, posinf=math.inf, neginf=-math.inf
+    )
     inside = (real > ends.min) & (real < float(ends.max + 1))
     whole = np.where(inside, real, 0).astype(dtype)
     return np.where(inside, whole, np.where(real > 0, ends.max, ends.min).astype(dtype))

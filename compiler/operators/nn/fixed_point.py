@@ -30,6 +30,7 @@ __all__ = [
     "fixed_point_of",
     "fixed_points_of",
     "scaled",
+    "scaled_by",
     "scaled_integers",
     "table_of",
 ]
@@ -69,7 +70,7 @@ def divided_by_power(x: Array, exponent: int) -> Array:
     return made
 
 
-def _scaled(x: tirx.Expr, multiplier: Any, shift: Any, shifts: Array) -> tirx.Expr:
+def scaled_by(x: tirx.Expr, multiplier: Any, shift: Any, shifts: Array) -> tirx.Expr:
     """An int32 times a factor; `shifts` are the values that the shift has.
 
     The product with the multiplier is never the smallest nor the largest int32, so that nothing here overflows.
@@ -89,11 +90,11 @@ def _scaled(x: tirx.Expr, multiplier: Any, shift: Any, shifts: Array) -> tirx.Ex
 
 def scaled(x: tirx.Expr, multiplier: int, shift: int) -> tirx.Expr:
     """An int32 times a known factor, as :class:`FixedPointScaling` computes it."""
-    return _scaled(x, tirx.const(multiplier, "int32"), tirx.const(shift, "int32"), np.array(shift))
+    return scaled_by(x, tirx.const(multiplier, "int32"), tirx.const(shift, "int32"), np.array(shift))
 
 
 def _scaled_byte(x: tirx.Expr, left: int, multiplier: int, shift: int) -> tirx.Expr:
-    """`(x · 2^left)` times a factor, as :func:`_scaled` computes it, of an int32 of at most 10 bits with its sign.
+    """`(x · 2^left)` times a factor, as :func:`scaled_by` computes it, of an int32 of at most 10 bits with its sign.
 
     The upper and the lower bits of the multiplier are multiplied apart: no product has more than 32 bits.
     """
@@ -178,7 +179,7 @@ class FixedPointScaling(SameShape):
             elif self.exact:
                 made = _scaled_exactly(x, multiplier, shift)
             else:
-                made = _scaled_wide(x, multiplier, shift) if wide else _scaled(x, multiplier, shift, given)
+                made = _scaled_wide(x, multiplier, shift) if wide else scaled_by(x, multiplier, shift, given)
             made = made + tirx.const(self.zero, "int32") if self.zero else made
             made = made if low is None else tirx.max(made, tirx.const(low, "int32"))
             return made if high is None else tirx.min(made, tirx.const(high, "int32"))

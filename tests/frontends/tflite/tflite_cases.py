@@ -174,6 +174,8 @@ def _quantized_unary() -> list[Case]:
         cases += [Case("GELU", [Q(300, dtype=dtype)], [QO(dtype)], "GeluOptions", {"approximate": k}) for k in (0, 1)]
         alpha = C(np.arange(5) * 9 + 60, dtype, scale=0.011, zero=70)
         cases += [Case("PRELU", [Q(4, 3, 7, 5, dtype=dtype), alpha], [QO(dtype)])]
+        for shape in ((40, 7), (400, 1)):  # of one element there are norms of 0 and 1
+            cases += [Case("L2_NORMALIZATION", [Q(*shape, dtype=dtype)], [QO(dtype, 1 / 128, middle)], "L2NormOptions")]
     cases += [Case("EXP", [Q(300)], [QO(scale=0.2, zero=-120)])]
     cases += [Case("LOG", [Q(300, scale=0.1, zero=-128)], [QO()])]
     cases += [Case("ABS", [Q(300)], [QO(scale=0.04)])]
@@ -397,6 +399,23 @@ def _pooling() -> list[Case]:
                 same = replace(x, shape=())
                 cases += [Case(name, [x], [same], "Pool2DOptions", fields | {"fused_activation_function": 3})]
     return cases
+
+
+@_family
+def _left_out_activations() -> list[Case]:
+    """TANH and SIGN_BIT, which only products of reals with integer weights compute, and others leave out."""
+    cases, letters = [], {"padding": 0, "stride_w": 1, "stride_h": 1}
+    w = C(RNG.uniform(-1, 1, (5, 3, 2, 3)), "float32"), C(RNG.uniform(-1, 1, 5), "float32")
+    narrow, bias, out = _conv("int8", 3, 5, (3, 2), True)
+    matrix = C(RNG.integers(-127, 127, (6, 11)), "int8", scale=0.002)
+    for number in (4, 5):
+        fused = {"fused_activation_function": number}
+        cases += [Case("CONV_2D", [F((1, 5, 4, 3)), *w], [OUT], "Conv2DOptions", letters | fused)]
+        cases += [Case("CONV_2D", [Q(1, 5, 4, 3), narrow, bias], [out], "Conv2DOptions", letters | fused)]
+        cases += [Case("ADD", [F((3, 5)), F((3, 5))], [OUT], "AddOptions", fused)]
+        cases += [Case("MUL", [Q(3, 5), Q(3, 5)], [QO()], "MulOptions", fused)]
+        cases += [Case("FULLY_CONNECTED", [F((5, 11)), matrix], [OUT], "FullyConnectedOptions", fused)]
+    return [replace(case, tolerance=1e-5) for case in cases]
 
 
 @_family

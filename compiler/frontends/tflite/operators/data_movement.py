@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from nnefc.frontends.tflite.lowering import Lowering, Node, Operand, Result, operator, stored
-from nnefc.frontends.tflite.quantized import activated, nearest, single
+from nnefc.frontends.tflite.quantized import nearest, refuse_activation, single
 from nnefc.frontends.tflite.slicing import python_index
-from nnefc.operators.base import Array, dtype_of, rank_of, shape_of
+from nnefc.operators.base import Array, rank_of, shape_of
 from nnefc.operators.math.elementwise import broadcast_shapes
 from nnefc.operators.nn.fixed_point import IntegerTable, table_of
 from nnefc.operators.nn.quantization import RANGES
@@ -80,15 +80,13 @@ def _rank(at: Lowering, node: Node) -> Result:
 
 @operator("CONCATENATION")
 def _concatenation(at: Lowering, node: Node) -> Result:
+    refuse_activation(node)
     parts = node.operands()
     rank = rank_of(parts[0])
     axis = node.axis(node.options.axis, rank)
     if node.is_quantized() and node.outputs[0].quantization is not None:
         parts = [_to_result(at, node, index, part) for index, part in enumerate(parts)]
-        return _joined(at, parts, axis)
-    return (
-        activated(at, node, _joined(at, parts, axis)) if dtype_of(parts[0]) == "float32" else _joined(at, parts, axis)
-    )
+    return _joined(at, parts, axis)
 
 
 def _joined(at: Lowering, parts: Sequence[Operand], axis: int) -> Operand:
@@ -393,7 +391,7 @@ def _update_slice(at: Lowering, node: Node) -> Result:
         inner = {k: (min(max(int(starts.reshape(-1)[k]), 0), shape[k] - sizes[k]), sizes[k], 1) for k in range(axis)}
         before = at.apply(Slice({**inner, axis: (0, first, 1)}), x)
         after = at.apply(Slice({**inner, axis: (first + sizes[axis], shape[axis] - first - sizes[axis], 1)}), x)
-        parts = [part for part in (before, made, after) if shape_of(part)[axis]]
+        parts = [part for part in (before, made, after) if shape_of(part)[axis]] or [made]
         made = at.apply(Concat(axis), *parts) if len(parts) > 1 else parts[0]
     return made
 

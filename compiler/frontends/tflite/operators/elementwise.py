@@ -104,14 +104,15 @@ def _floor_div(at: Lowering, node: Node) -> Result:
 _ARITHMETIC = {"ADD": "add", "SUB": "subtract", "MUL": "multiply", "DIV": "divide"}
 
 
-@operator("ADD", "SUB", "MUL", "DIV", types=(*_NUMBERS, *QUANTIZED))
+@operator("DIV", types=_NUMBERS)
+@operator("ADD", "SUB", "MUL", types=(*_NUMBERS, *QUANTIZED))
 def _arithmetic(at: Lowering, node: Node) -> Result:
     if not node.is_quantized():
         function = Elementwise(_ARITHMETIC[node.name])
         return at.pointwise(
             lambda x, y: activated(at, node, at.bound(function.lower(at, x, y))), node.operand(0), node.operand(1)
         )
-    made = {"ADD": _sum, "SUB": _sum, "MUL": _product, "DIV": _quotient}[node.name]
+    made = {"ADD": _sum, "SUB": _sum, "MUL": _product}[node.name]
     return at.pointwise(lambda x, y: made(at, node, x, y), node.operand(0), node.operand(1))
 
 
@@ -163,10 +164,6 @@ def _product(at: Lowering, node: Node, x: Operand, y: Operand) -> Operand:
     return rescaled(
         at, product, float(one * other / out), node.outputs[0].dtype, zero=point, ends=quantized_limits(node)
     )
-
-
-def _quotient(at: Lowering, node: Node, x: Operand, y: Operand) -> Operand:
-    raise CompileError("the quotient of quantized tensors is not supported")
 
 
 @operator("SQUARED_DIFFERENCE", types=(*_NUMBERS, "int8"))
@@ -230,8 +227,9 @@ def _select(at: Lowering, node: Node) -> Result:
 
 @operator("CAST", limits="complex numbers")
 def _cast(at: Lowering, node: Node) -> Result:
+    """Reals beyond an integer type become its smallest or largest value, and NaN the largest."""
     dtype = node.outputs[0].dtype
-    return Value(at.apply(Cast(dtype), node.operand(0)), dtype)
+    return Value(at.apply(Cast(dtype, limits=True, nan="largest"), node.operand(0)), dtype)
 
 
 @operator("BITCAST", limits="results with another number of dimensions")

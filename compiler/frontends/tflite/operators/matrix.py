@@ -8,7 +8,15 @@ import numpy as np
 
 from nnefc.frontends.tflite.lowering import Lowering, Node, Operand, Result, operator
 from nnefc.frontends.tflite.operators.weights import hybrid_input, is_hybrid, real_weights, requantized, scaled_back
-from nnefc.frontends.tflite.quantized import activated, quantized_limits, rescaled, single, zero_of
+from nnefc.frontends.tflite.quantized import (
+    activated,
+    fully_activated,
+    quantized_limits,
+    refuse_activation,
+    rescaled,
+    single,
+    zero_of,
+)
 from nnefc.operators.base import dtype_of, rank_of, shape_of
 from nnefc.operators.math.casting import Cast
 from nnefc.operators.math.elementwise import apply
@@ -36,8 +44,10 @@ def _fully_connected(at: Lowering, node: Node) -> Result:
     if is_hybrid(node):
         elements, scale, zero = hybrid_input(at, node, x, node.options.asymmetric_quantize_inputs)
         sums = at.apply(IntegerProduct(), elements, columns, zero, _weights_zero(node, dtype_of(w)))
-        made = activated(at, node, scaled_back(at, node, sums, scale, bias))
-    elif node.dtype(0) == "float32":
+        made = fully_activated(at, node, scaled_back(at, node, sums, scale, bias))
+        return at.reshaped(made, target)
+    refuse_activation(node, "RELU", "RELU_N1_TO_1", "RELU6")
+    if node.dtype(0) == "float32":
         made = at.apply(MatMul(), x, columns)
         made = activated(at, node, made if bias is None else apply(at, "add", made, bias))
     else:

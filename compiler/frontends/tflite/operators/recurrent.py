@@ -8,7 +8,7 @@ import numpy as np
 
 from nnefc.frontends.tflite.lowering import FLOATS, Lowering, Node, Operand, Result, Value, operator
 from nnefc.frontends.tflite.operators.quantized_recurrent import lower_integer_lstm, lower_integer_svdf
-from nnefc.frontends.tflite.quantized import activated, activation_name
+from nnefc.frontends.tflite.quantized import activation_name, fully_activated
 from nnefc.operators.base import shape_of
 from nnefc.operators.math.casting import Cast
 from nnefc.operators.math.elementwise import apply
@@ -212,4 +212,4 @@ def _svdf(at: Lowering, node: Node) -> Result:
     sums = at.apply(Sum((2,)), apply(at, "multiply", state, over_time))
     made: Any = at.apply(Sum((2,)), at.apply(Reshape((batch, filters // rank, rank)), sums))
     bias = node.optional_operand(3)
-    return activated(at, node, made if bias is None else apply(at, "add", made, bias))
+    return fully_activated(at, node, made if bias is None else apply(at, "add", made, bias))

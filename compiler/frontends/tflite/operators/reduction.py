@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from nnefc.frontends.tflite.lowering import FLOATS, INTEGERS, QUANTIZED, Lowering, Node, Operand, Result, operator
-from nnefc.frontends.tflite.quantized import rescaled, single
+from nnefc.frontends.tflite.quantized import refuse_activation, rescaled, single
 from nnefc.operators.base import rank_of, shape_of
 from nnefc.operators.math.casting import Cast
 from nnefc.operators.math.elementwise import apply
@@ -25,6 +25,7 @@ from nnefc.operators.math.reduction import (
     Sum,
 )
 from nnefc.operators.nn.fixed_point import FixedPointScaling, fixed_point_of
+from nnefc.operators.nn.fixed_point_normalization import IntegerNormalization
 from nnefc.operators.nn.normalization import LocalResponse, LpNormalization
 from nnefc.support.diagnostics import CompileError
 from nnefc.symbolic.dims import is_known
@@ -106,9 +107,15 @@ def _cumsum(at: Lowering, node: Node) -> Result:
     return made.lower(at, node.operand(0))
 
 
-@operator("L2_NORMALIZATION", types=FLOATS)
+@operator("L2_NORMALIZATION", types=(*FLOATS, "int8", "uint8"))
 def _l2_normalization(at: Lowering, node: Node) -> Result:
-    """Along the last dimension; norms below 1e-6 count as 1e-6."""
+    """Along the last dimension; norms below 1e-6 count as 1e-6, and those of integers below one as one."""
+    refuse_activation(node)
+    if node.is_quantized():
+        scale, zero = single(node.result())
+        if scale != 1 / 128 or zero != (128 if node.dtype(0) == "uint8" else 0):
+            raise CompileError("the result's scale is not 1/128, or its zero point not the middle of its type")
+        return IntegerNormalization(single(node.quantization(0))[1]).lower(at, node.operand(0))
     return LpNormalization((node.rank(0) - 1,), 2.0, 1e-6).lower(at, node.operand(0))
 
 
