@@ -87,7 +87,7 @@ class Quirks:
     rebuilds_constants: bool = False
 
 
-_ROUNDING = {"armv7a": "fp-armv8", "x86_64": "sse4.1"}
+_ROUNDING = {"armv7a": "fp-armv8", "x86_64": "sse4.1", "i686": "sse4.1"}
 """The first feature with an instruction that rounds vectors, of instruction sets where some processors have none. On
 others there is one, or LLVM expands the rounding well."""
 
@@ -159,7 +159,7 @@ def prefers_half_vectors(architecture: str, vector_bytes: int) -> bool:
 
     Goes with the tuning feature `prefer-256-bit`.
     """
-    return architecture == "x86_64" and vector_bytes == 64
+    return architecture in ("x86_64", "x86") and vector_bytes == 64
 
 
 def needs_hard_floats(triple: str) -> bool:

@@ -233,6 +233,15 @@ NAMED_TARGETS = (
         features=_V2,
     ),
     NamedTarget(
+        "i686-linux-android",
+        "i686-linux-android",
+        "",
+        "the same, of 32 bits: x86 with SSSE3, which all of them have",
+        _LINKED,
+        attributes=("+ssse3",),
+        features=_V2[:2],
+    ),
+    NamedTarget(
         "aarch64-macos",
         "aarch64-macos",
         "apple-a14",

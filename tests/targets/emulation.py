@@ -96,6 +96,7 @@ MACHINES = (
     Machine("x86-64", "x86-64", ("qemu-x86_64", "-cpu", "qemu64"), opened=True),
     Machine("musl-x86-64", "x86_64-linux-musl", ("qemu-x86_64", "-cpu", "max")),
     Machine("windows", "x86_64-windows-gnu", ("wine",), opened=True),
+    Machine("musl-i686", "llvm -mtriple=i686-linux-musl -mattr=+ssse3", ("qemu-i386",)),
     Machine("musl-armv7", "armv7-linux-musleabihf", ("qemu-arm", "-cpu", "cortex-a7")),
 )
 

@@ -27,6 +27,7 @@ ABIS: Mapping[str, str] = {
     "aarch64-linux-android": "arm64-v8a",
     "armv7-linux-androideabi": "armeabi-v7a",
     "x86_64-linux-android": "x86_64",
+    "i686-linux-android": "x86",
 }
 """Android's names of the instruction sets of targets."""
 

@@ -162,7 +162,7 @@ def pair_product(target: Target) -> Callable[[tirx.Expr, tirx.Expr], tirx.Expr] 
     """Returns the sum of the products of two packed operands of 16 bits; None for targets without an instruction for
     it.
     """
-    return {"x86_64": PMADDWD, "wasm32": WASM_DOT}.get(target.triple.split("-")[0])
+    return {"x86_64": PMADDWD, "i686": PMADDWD, "wasm32": WASM_DOT}.get(target.triple.split("-")[0])
 
 
 def byte_product(target: Target) -> Callable[[tirx.Expr, tirx.Expr], tirx.Expr] | None:

@@ -286,6 +286,7 @@ MACHINES: tuple[tuple[str, frozenset[str], dict[str, DotProduct]], ...] = (
     ("x86_64", frozenset({"avx512vnni", "avx512vl"}), {"uint8": _VPDPBUSD, "int8": _VPDPBUSD}),
     ("x86_64", frozenset({"avxvnni"}), {"uint8": _VPDPBUSD, "int8": _VPDPBUSD}),
     ("x86_64", frozenset(), {"uint8": PMADDWD, "int8": PMADDWD}),
+    ("i686", frozenset(), {"uint8": PMADDWD, "int8": PMADDWD}),
     ("wasm32", frozenset({"relaxed-udot"}), {"uint8": _WASM_UDOT, "int8": _WASM_UDOT}),
     ("wasm32", frozenset({"relaxed-sdot"}), {"uint8": WASM_DOT, "int8": _WASM_SDOT}),
     ("wasm32", frozenset(), {"uint8": WASM_DOT, "int8": WASM_DOT}),

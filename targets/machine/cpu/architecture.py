@@ -136,41 +136,56 @@ def _riscv_vectors(bits: int) -> Vectors:
 # Scalable vectors of Arm, for which fixed ones are better than NEON's if they are longer.
 _ARM_LENGTHS = (512, 256)
 
-ARCHITECTURES = (
-    Architecture(
-        "x86_64",
-        "x86_64",
-        r"x86_64|amd64",
-        cpu="x86-64",
-        required=("64bit", "sse2"),
-        extensions=(
-            VectorExtension(("avx512f", "avx512vl"), Vectors(64, 32, fused=True)),
-            VectorExtension(("avx", "fma"), Vectors(32, 16, fused=True)),
-            VectorExtension(("avx",), Vectors(32, 16, fused=False)),
-            VectorExtension((), Vectors(16, 16, fused=False)),
-        ),
-        checked=(
-            *("sse3", "ssse3", "sse4.1", "sse4.2", "sse4a", "popcnt", "lzcnt", "movbe"),
-            *("avx", "f16c", "fma", "avx2", "bmi", "bmi2", "fma4", "xop", "tbm", "gfni"),
-            *("avxvnni", "avxvnniint8", "avxvnniint16", "avxifma", "avxneconvert"),
-            *("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl", "avx512ifma", "avx512vbmi", "avx512vbmi2"),
-            *("avx512vnni", "avx512bitalg", "avx512vpopcntdq", "avx512bf16", "avx512fp16", "avx10.1", "avx10.2"),
-            *("egpr", "push2pop2", "ppx", "ccmp", "cf", "ndd", "nf", "zu"),
-        ),
-        tiles=("amx-tile", "amx-bf16", "amx-int8"),
-        cpuinfo={
-            "sse3": "pni",
-            "sse4.1": "sse4_1",
-            "sse4.2": "sse4_2",
-            "bmi": "bmi1",
-            "lzcnt": "abm",
-            "avxvnni": "avx_vnni",
-            **{f"amx-{n}": f"amx_{n}" for n in ("tile", "bf16", "int8")},
-            **{f"avx512{n}": f"avx512_{n}" for n in ("vnni", "bf16", "vbmi2", "bitalg", "vpopcntdq", "fp16")},
-        },
-        tuning=r"(fast|faster|slow|false-deps|prefer|no-bypass|use|tuning|allow|idiv[lq]|lea|pad)-.*"
-        r"|branch-?fusion|macrofusion|branch-hint|ermsb|fsrm|sbb-dep-breaking|vzeroupper",
+_X86_64 = Architecture(
+    "x86_64",
+    "x86_64",
+    r"x86_64|amd64",
+    cpu="x86-64",
+    required=("64bit", "sse2"),
+    extensions=(
+        VectorExtension(("avx512f", "avx512vl"), Vectors(64, 32, fused=True)),
+        VectorExtension(("avx", "fma"), Vectors(32, 16, fused=True)),
+        VectorExtension(("avx",), Vectors(32, 16, fused=False)),
+        VectorExtension((), Vectors(16, 16, fused=False)),
     ),
+    checked=(
+        *("sse3", "ssse3", "sse4.1", "sse4.2", "sse4a", "popcnt", "lzcnt", "movbe"),
+        *("avx", "f16c", "fma", "avx2", "bmi", "bmi2", "fma4", "xop", "tbm", "gfni"),
+        *("avxvnni", "avxvnniint8", "avxvnniint16", "avxifma", "avxneconvert"),
+        *("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl", "avx512ifma", "avx512vbmi", "avx512vbmi2"),
+        *("avx512vnni", "avx512bitalg", "avx512vpopcntdq", "avx512bf16", "avx512fp16", "avx10.1", "avx10.2"),
+        *("egpr", "push2pop2", "ppx", "ccmp", "cf", "ndd", "nf", "zu"),
+    ),
+    tiles=("amx-tile", "amx-bf16", "amx-int8"),
+    cpuinfo={
+        "sse3": "pni",
+        "sse4.1": "sse4_1",
+        "sse4.2": "sse4_2",
+        "bmi": "bmi1",
+        "lzcnt": "abm",
+        "avxvnni": "avx_vnni",
+        **{f"amx-{n}": f"amx_{n}" for n in ("tile", "bf16", "int8")},
+        **{f"avx512{n}": f"avx512_{n}" for n in ("vnni", "bf16", "vbmi2", "bitalg", "vpopcntdq", "fp16")},
+    },
+    tuning=r"(fast|faster|slow|false-deps|prefer|no-bypass|use|tuning|allow|idiv[lq]|lea|pad)-.*"
+    r"|branch-?fusion|macrofusion|branch-hint|ermsb|fsrm|sbb-dep-breaking|vzeroupper",
+)
+
+# Programs of 32 bits: the same instructions, half of the registers or fewer.
+_X86 = replace(
+    _X86_64,
+    name="x86",
+    llvm="i686",
+    spellings=r"i[3-6]86|x86",
+    required=("sse2",),
+    extensions=tuple(replace(each, vectors=replace(each.vectors, registers=8)) for each in _X86_64.extensions),
+    tiles=(),
+    pointer_bits=32,
+)
+
+ARCHITECTURES = (
+    _X86_64,
+    _X86,
     Architecture(
         "aarch64",
         "aarch64",

@@ -295,6 +295,7 @@ MICROARCHITECTURES: dict[str, tuple[Microarchitecture, ...]] = {
             (), 2, 64, 5, 2, 64, 1, 64, 32 * _KIB, 8, 256 * _KIB, 4 * _MIB, 16, 8, 4),),
 }
 # fmt: on
+MICROARCHITECTURES["x86"] = MICROARCHITECTURES["x86_64"]  # in programs of 32 bits
 
 
 def microarchitecture_of(architecture: str, processor: str) -> Microarchitecture:

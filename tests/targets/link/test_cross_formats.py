@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from elf import read
+from emulation import MACHINES, run_on
 from mach_o import broken_pages
 from relax_programs import target
 from runtime_samples import folder
@@ -140,7 +141,9 @@ def test_a_library_for_windows(tmp_path: Path) -> None:
     assert thread_local == (0, 0)  # nothing that Windows would have to do when a program's threads begin and end
 
 
-@pytest.mark.parametrize("name", ["aarch64-linux-android", "armv7-linux-androideabi", "x86_64-linux-android"])
+@pytest.mark.parametrize(
+    "name", ["aarch64-linux-android", "armv7-linux-androideabi", "x86_64-linux-android", "i686-linux-android"]
+)
 def test_libraries_for_android_are_linked_without_its_ndk(name: str, tmp_path: Path) -> None:
     artifact = compiled(name)
     artifact.export(tmp_path / "digits.so")
@@ -152,11 +155,23 @@ def test_libraries_for_android_are_linked_without_its_ndk(name: str, tmp_path: P
     content = (tmp_path / "digits.a").read_bytes()
     assert content.startswith(b"!<arch>\n")
     assert b"digits_create" in content
-    if machine != "arm":
+    if machine not in ("arm", "i686"):  # of 32 bits
         found = read(tmp_path / "digits.so")
         assert found.exported == frozenset(FUNCTIONS)
         assert set(found.needed) <= {"libc.so", "libm.so"}
         assert found.imported <= {each for names in android_functions().values() for each in names}
+
+
+@pytest.mark.slow
+def test_x86_of_32_bits_computes_what_that_of_64_bits_does() -> None:
+    (machine,) = (machine for machine in MACHINES if machine.name == "musl-i686")
+    if machine.missing:
+        pytest.skip(f"needs: {machine.missing}")
+    artifact = compiled(machine.target)
+    (given,) = artifact.inputs
+    data = {given.name: np.random.default_rng(5).standard_normal(given.shape).astype(np.float32)}
+    for mine, other in zip(run_on(machine, artifact, data).values(), compiled().run(data).values(), strict=True):
+        np.testing.assert_allclose(mine, other, rtol=1e-5)
 
 
 def test_what_androids_header_declares_is_in_its_libraries() -> None:

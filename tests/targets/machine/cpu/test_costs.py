@@ -13,7 +13,7 @@ from nnefc.targets.machine.cpu.costs import MICROARCHITECTURES, Microarchitectur
 from nnefc.targets.machine.cpu.llvm import cpus_of
 from nnefc.targets.machine.cpu.parsing import parse_target
 
-ROWS = [row for rows in MICROARCHITECTURES.values() for row in rows]
+ROWS = list(dict.fromkeys(row for rows in MICROARCHITECTURES.values() for row in rows))
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES, ids=lambda a: a.name)

@@ -39,6 +39,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 TRIPLES = {
     "x86_64": "x86_64-linux-gnu",
+    "x86": "i686-linux-musl",
     "aarch64": "aarch64-linux-gnu",
     "arm": "armv7-linux-gnueabihf",
     "riscv64": "riscv64-linux-gnu",
@@ -69,6 +70,7 @@ SWITCHED_OFF = {
         zvkned zvkng zvknhb zvks zvksc zvksed zvksg zvksh zvkt""",
     "wasm32": "",
 }
+SWITCHED_OFF["x86"] = SWITCHED_OFF["x86_64"] + " amx-bf16 amx-int8 amx-tile"
 
 
 def llvm_features(triple: str, cpu: str, attributes: tuple[str, ...], abi: str) -> set[str]:
@@ -114,6 +116,7 @@ def test_tuning_is_no_instruction(architecture: Architecture) -> None:
 
 SOURCES = {
     "x86_64": "machine/cpu_x86.c",
+    "x86": "machine/cpu_x86.c",
     "aarch64": "machine/cpu_arm.c",
     "arm": "machine/cpu_arm.c",
     "riscv64": "machine/cpu_riscv.c",
