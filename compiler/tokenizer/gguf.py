@@ -147,6 +147,8 @@ class _Metadata:
 
     def _list(self, name: str, kind: type) -> list[Any]:
         found = self._of(name)
+        if found is None:
+            raise CompileError(f"the file has no tokenizer.ggml.{name}, which its tokenizer needs")
         if isinstance(found, np.ndarray):
             found = found.tolist()
         is_list = isinstance(found, Sequence) and not isinstance(found, str)

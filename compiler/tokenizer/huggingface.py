@@ -20,6 +20,7 @@ from nnefc.tokenizer.steps import (
     bert_split,
     lowercase,
     metaspace,
+    nmt_normalization,
     normal_form,
     split,
     split_characters,
@@ -147,6 +148,7 @@ class _Parts:
             "whole_words": bool(model.get("ignore_merges")),
             "byte_fallback": bool(model.get("byte_fallback")),
             "fuses_unknown": bool(model.get("fuse_unk")),
+            "drops_unknown": True,
         }
 
     def _unigram(self) -> dict[str, Any]:
@@ -177,6 +179,7 @@ class _Parts:
         }
 
     def _steps(self) -> tuple[Step, ...]:
+        self._check_bytes_come_last()
         steps: list[Step] = []
         for is_normalized in (False, True):
             found = tuple(_added(added) for added in self._added if bool(added.get("normalized")) is is_normalized)
@@ -185,6 +188,13 @@ class _Parts:
             if found:
                 steps.append(FindAdded(found))
         return (*steps, *(step for part in self._pre for step in _pre_tokenizer(part)))
+
+    def _check_bytes_come_last(self) -> None:
+        """Refuses steps after a normalizer to bytes: they would see characters that stand for bytes."""
+        kinds = [part["type"] for part in (*self._normalizers, *self._pre)]
+        first = kinds.index("ByteLevel") if "ByteLevel" in kinds else len(kinds)
+        if first < len(self._normalizers) and first + 1 < len(kinds):
+            raise CompileError(f"the tokenizer's normalizer ByteLevel is not supported before {kinds[first + 1]}")
 
 
 def _utf8(text: str) -> bytes:
@@ -234,6 +244,8 @@ def _normalizer(part: _Json) -> tuple[Step, ...]:
             )
         case "Precompiled":
             return charsmap_steps(part["precompiled_charsmap"])
+        case "Nmt":
+            return nmt_normalization()
         case "ByteLevel":
             return ()
     raise CompileError(f"the tokenizer's normalizer {part['type']} is not supported")
@@ -307,7 +319,7 @@ def _decoder(part: _Json | None) -> Decoder:
         match own["type"]:
             case "ByteLevel" | "ByteFallback" | "Fuse":
                 pass
-            case "Metaspace":
+            case "Metaspace" if own.get("replacement", METASPACE) == METASPACE:
                 scheme = own.get("prepend_scheme") or ("always" if own.get("add_prefix_space", True) else "never")
                 decoder |= Decoder.METASPACE | (Decoder.NONE if scheme == "never" else Decoder.STRIP_FIRST)
             case "Replace" if own["pattern"] == {"String": METASPACE} and own["content"] == " ":

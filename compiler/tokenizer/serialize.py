@@ -34,7 +34,7 @@ _VERSION = 1
 _NO_TOKEN = 0xFFFFFFFF
 _ALIGNMENT = 4
 _HEADER_WORDS = 24
-_BYTES_ARE_SYMBOLS, _WHOLE_WORDS, _BYTE_FALLBACK, _FUSES_UNKNOWN = 1, 2, 4, 8
+_BYTES_ARE_SYMBOLS, _WHOLE_WORDS, _BYTE_FALLBACK, _FUSES_UNKNOWN, _DROPS_UNKNOWN = 1, 2, 4, 8, 256
 _STEP_ADDED, _STEP_PREPEND, _STEP_REPLACE, _STEP_MAP, _STEP_REORDER, _STEP_COMPOSE, _STEP_STRIP, _STEP_SPLIT = range(8)
 _BEHAVIORS = (Behavior.REMOVED, Behavior.ISOLATED, Behavior.WITH_PREVIOUS, Behavior.WITH_NEXT, Behavior.CONTIGUOUS)
 _INVERTS = 8
@@ -61,6 +61,7 @@ def serialized(vocabulary: Vocabulary) -> bytes:
         + _WHOLE_WORDS * vocabulary.whole_words
         + _BYTE_FALLBACK * vocabulary.byte_fallback
         + _FUSES_UNKNOWN * vocabulary.fuses_unknown
+        + _DROPS_UNKNOWN * vocabulary.drops_unknown
         + vocabulary.decoder
     )
     is_unigram = vocabulary.model is TokenModel.UNIGRAM

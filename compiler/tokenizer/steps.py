@@ -29,6 +29,7 @@ __all__ = [
     "bert_split",
     "lowercase",
     "metaspace",
+    "nmt_normalization",
     "normal_form",
     "split",
     "split_characters",
@@ -109,6 +110,15 @@ def bert_normalization(clean: bool, chinese: bool, accents_are_stripped: bool, l
     if lower:
         steps.append(lowercase())
     return tuple(steps)
+
+
+_NMT_REMOVED = (*range(0x1, 0x9), 0xB, *range(0xE, 0x20), 0x7F, 0x8F, 0x9F)
+_NMT_SPACES = (0x9, 0xA, 0xC, 0xD, 0x1680, *range(0x200B, 0x2010), 0x2028, 0x2029, 0x2581, 0xFEFF, 0xFFFD)
+
+
+def nmt_normalization() -> tuple[Step, ...]:
+    """Returns the step of SentencePiece's rule `nmt`: no control characters, and one kind of space."""
+    return (MapCharacters(dict.fromkeys(_NMT_REMOVED, "") | dict.fromkeys(_NMT_SPACES, " ")),)
 
 
 @cache

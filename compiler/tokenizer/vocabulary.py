@@ -172,6 +172,7 @@ class Vocabulary:
         whole_words: whether a piece that is a token is not split.
         byte_fallback: whether characters that no token has become the tokens of their bytes.
         fuses_unknown: whether successive unknown characters are one unknown token.
+        drops_unknown: whether what no token stands for, not even the unknown one, is removed before symbols merge.
         prefix: what WordPiece puts before the parts of a word but its first.
         max_characters: WordPiece: a longer word is unknown.
         steps: what is done to a text before its tokens are chosen.
@@ -194,6 +195,7 @@ class Vocabulary:
     whole_words: bool = False
     byte_fallback: bool = False
     fuses_unknown: bool = False
+    drops_unknown: bool = False
     prefix: str = ""
     max_characters: int = 100
     steps: tuple[Step, ...] = ()

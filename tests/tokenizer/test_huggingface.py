@@ -104,8 +104,10 @@ for _ in range(2000):
     [
         ({"model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}}, "the kind WordLevel"),
         ({"pre_tokenizer": {"type": "UnicodeScripts"}}, "pre-tokenizer UnicodeScripts"),
-        ({"normalizer": {"type": "Nmt"}}, "normalizer Nmt"),
+        ({"normalizer": {"type": "Other"}}, "normalizer Other"),
+        ({"normalizer": {"type": "ByteLevel"}, "pre_tokenizer": {"type": "Whitespace"}}, "ByteLevel is not supported"),
         ({"decoder": {"type": "CTC"}}, "decoder CTC"),
+        ({"decoder": {"type": "Metaspace", "replacement": "_"}}, "decoder Metaspace"),
         ({"post_processor": {"type": "Other"}}, "post-processor Other"),
         (
             {"pre_tokenizer": {"type": "Split", "pattern": {"Regex": "(?<=a)b"}, "behavior": "Isolated"}},
@@ -170,6 +172,7 @@ def test_files_of_other_types_are_refused(files: dict[str, Any], message: str, t
         ({"pre": "x" * 10**5}, r"pre 'x{80}', is not supported"),
         ({"bos_token_id": [0] * 10**5}, r"bos_token_id is '.{80}', none of its 2 tokens"),
         ({"model": "t5", "precompiled_charsmap": "x"}, "precompiled_charsmap is not a list of int"),
+        ({"merges": None}, r"has no tokenizer\.ggml\.merges"),
         ({"model": "t5", "tokens": [], "scores": []}, "a vocabulary of 0 tokens"),
         ({"model": "t5", "scores": [0.0, float("nan")]}, "a score that is NaN"),
     ],

@@ -110,6 +110,15 @@ def _wordpiece(lower: bool) -> Tokenizer:
     return made
 
 
+def _incomplete() -> Tokenizer:
+    """Bytes, some of which are no tokens: there is no unknown one either."""
+    made = Tokenizer(models.BPE())
+    made.normalizer, made.pre_tokenizer, made.decoder = normalizers.Nmt(), pre.ByteLevel(False), decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(vocab_size=400, show_progress=False, limit_alphabet=40)
+    made.train_from_iterator(_corpus(), trainer)
+    return made
+
+
 def _words() -> Tokenizer:
     made = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True))
     made.pre_tokenizer = pre.Sequence([pre.Whitespace(), pre.Punctuation("contiguous"), pre.Digits()])
@@ -146,6 +155,7 @@ KINDS: Mapping[str, Callable[[], Tokenizer]] = {
     "bert": lambda: _wordpiece(True),
     "bert with case": lambda: _wordpiece(False),
     "words": _words,
+    "bytes that are no tokens": _incomplete,
 }
 """How each tokenizer is made."""
 

@@ -107,17 +107,29 @@ static void merge(merging *state, candidate which) {
     consider(state, which.left);
 }
 
+/* Whether nothing becomes of a symbol, not even an unknown token. */
+static bool is_dropped(const merging *state, size_t begin, size_t size) {
+    if ((state->vocabulary->flags & NNEFC_DROP_UNKNOWN) == 0) return false;
+    nnefc_tokens found = {NULL, 0, 0, false};
+    nnefc_unknown_tokens(state->vocabulary, (text_part){state->piece.bytes + begin, (uint32_t)size}, false, &found);
+    free(found.list);
+    return found.count == 0 && !found.failed;
+}
+
 /* Makes a symbol of each byte or character; returns how many. */
 static size_t begin_symbols(merging *state) {
     size_t count = 0;
     bool are_bytes = (state->vocabulary->flags & NNEFC_BYTES_ARE_SYMBOLS) != 0;
-    for (size_t at = 0; at < state->piece.size; count++) {
+    for (size_t at = 0; at < state->piece.size;) {
         size_t size = are_bytes ? 1 : nnefc_next_code_point(state->piece.bytes + at, state->piece.size - at).size;
         uint32_t token = token_of(state->vocabulary, (text_part){state->piece.bytes + at, (uint32_t)size});
-        bool is_last = at + size == state->piece.size;
-        state->symbols[count] = (symbol){at, size, count > 0 ? count - 1 : NONE, is_last ? NONE : count + 1, token};
+        if (token != NNEFC_NO_TOKEN || !is_dropped(state, at, size)) {
+            state->symbols[count] = (symbol){at, size, count > 0 ? count - 1 : NONE, count + 1, token};
+            count++;
+        }
         at += size;
     }
+    if (count > 0) state->symbols[count - 1].next = NONE;
     return count;
 }
 

@@ -26,7 +26,8 @@ enum {
     NNEFC_DECODE_METASPACE = 16,   /* U+2581 is decoded to a space */
     NNEFC_DECODE_STRIP_FIRST = 32, /* one space at the beginning of a decoded text is removed */
     NNEFC_DECODE_WORDS = 64,       /* tokens are decoded to words with spaces between, but for those with the prefix */
-    NNEFC_DECODE_CLEAN_UP = 128    /* and no space stands before punctuation */
+    NNEFC_DECODE_CLEAN_UP = 128,   /* and no space stands before punctuation */
+    NNEFC_DROP_UNKNOWN = 256       /* what no token stands for is removed before symbols merge */
 };
 
 /* Kinds of tokens. */
