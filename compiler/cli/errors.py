@@ -13,7 +13,14 @@ from typing import Any
 import click
 
 from nnefc.cli.foreign_options import hint_for_command, hint_for_option
-from nnefc.support.diagnostics import CompileError, DeprecatedOption, InternalWarning, ModelWarning, compiler_missing
+from nnefc.support.diagnostics import (
+    CacheWarning,
+    CompileError,
+    DeprecatedOption,
+    InternalWarning,
+    ModelWarning,
+    compiler_missing,
+)
 from nnefc.support.internal_errors import TRACEBACK, internal_error
 
 __all__ = ["ErrorsAsMessages"]
@@ -93,7 +100,7 @@ def warnings_as_lines() -> Iterator[None]:
         others, shown = warnings.showwarning, set[str]()
 
         def show(message: Warning | str, category: type[Warning], *location: Any, **more: Any) -> None:
-            if not issubclass(category, ModelWarning | InternalWarning | DeprecatedOption):
+            if not issubclass(category, ModelWarning | InternalWarning | CacheWarning | DeprecatedOption):
                 others(message, category, *location, **more)
             elif str(message) not in shown:
                 shown.add(str(message))

@@ -18,8 +18,11 @@ __all__ = ["BriefProgress", "ProgressPhases", "command_progress", "session_progr
 
 _LOG = logging.getLogger("nnefc")
 
-_BAR = 20
-"""Characters of the bar of kernels."""
+_BAR, _NAMES = 20, 40
+"""Columns of a bar, and of the name of a phase."""
+
+_OUTSIDE_BAR = 40
+"""Columns for what is next to a bar, which narrower terminals do not show."""
 
 
 class _Words:
@@ -106,12 +109,15 @@ class ProgressPhases:
 
     def kernels(self, done: int, count: int) -> None:
         """Sets how many kernels of all have their code."""
-        filled = _BAR * done // max(count, 1)
-        self._done = f" {'━' * filled}{'╌' * (_BAR - filled)} {done:,} of {count:,} kernels"
+        length = max(0, min(_BAR, self._console.width - _OUTSIDE_BAR))
+        filled = length * done // max(count, 1)
+        bar = f" {'━' * filled}{'╌' * (length - filled)}" if length else ""
+        self._done = f"{bar} {done:,} of {count:,} kernels"
 
     def _write(self, phases: list[tuple[int, str, float]]) -> None:
+        width = max(0, min(_NAMES, self._console.width - len(f" {0:7.2f} s")))
         for depth, name, seconds in phases:
-            self._console.print(f"{'  ' * depth + name:<40} {seconds:7.2f} s", highlight=False, markup=False)
+            self._console.print(f"{'  ' * depth + name:<{width}} {seconds:7.2f} s", highlight=False, markup=False)
 
 
 class BriefProgress(ProgressPhases):

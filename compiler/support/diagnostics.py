@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from nnefc.support.distribution import compiler_hint
 
 __all__ = [
+    "CacheWarning",
     "CompileError",
     "DeprecatedOption",
     "ExternalDataError",
@@ -26,6 +27,7 @@ __all__ = [
     "ran_out_of_memory",
     "silence",
     "warn",
+    "warn_of_cache",
     "warn_of_deprecation",
     "warn_of_fault",
 ]
@@ -44,6 +46,10 @@ class InternalWarning(UserWarning):
 
     The library is right, and perhaps slower. `warnings.simplefilter("error", nnefc.InternalWarning)` refuses it.
     """
+
+
+class CacheWarning(UserWarning):
+    """The folder of cached libraries cannot be written; what was compiled is used, and compiled again the next time."""
 
 
 class DeprecatedOption(FutureWarning):
@@ -67,6 +73,11 @@ def warn(message: str) -> None:
     """Warn of something in a model: one sentence without a final full stop, beginning with the file's name."""
     if not _IS_SILENT.get():
         _warn(message, ModelWarning)
+
+
+def warn_of_cache(message: str) -> None:
+    """Warns of a folder of caches that cannot be written: one sentence without a final full stop."""
+    _warn(message, CacheWarning)
 
 
 def warn_of_deprecation(message: str) -> None:

@@ -42,6 +42,18 @@ def test_the_lines_stay_on_a_terminal() -> None:
     assert shown.index("read the model") < shown.index("optimize") < shown.index("  fold constants")
 
 
+@pytest.mark.parametrize("width", [40, 100])
+def test_lines_fit_the_terminal(width: int) -> None:
+    text = io.StringIO()
+    phases = ProgressPhases(Console(file=text, width=width))
+    with phases.phase("lower"):
+        phases.kernels(2, 3)
+        running = phases._text(12)
+    assert ("━" in running) == (width == 100) and len(f"⠸ {running}") <= width
+    (line,) = text.getvalue().splitlines()
+    assert len(line) <= width and re.match(r"lower +\d+\.\d\d s$", line)
+
+
 @pytest.mark.parametrize("terminal", [False, True])
 def test_why_a_step_takes_long_is_reported_when_it_begins(terminal: bool) -> None:
     text = io.StringIO()

@@ -21,6 +21,7 @@ from nnefc.driver.option_keywords import compile_options
 from nnefc.frontends.nnef.files.tensor_file import write_tensor
 from nnefc.loader import Model
 from nnefc.onnxruntime import get_available_providers
+from nnefc.support.diagnostics import CacheWarning
 
 
 @pytest.fixture(scope="module")
@@ -297,5 +298,11 @@ def test_the_environment_names_the_folder(path: Path, tmp_path: Path, monkeypatc
 
 def test_a_folder_that_cannot_be_written(path: Path, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(nnefc.CompileError, match="cannot write"):
-        nnefc.InferenceSession(path, cache=tmp_path / "file" / "folder")
+    with pytest.warns(CacheWarning, match=r"linear\S* is not cached: cannot write"):
+        session = nnefc.InferenceSession(path, cache=tmp_path / "file" / "folder")
+    assert len(session.run(None, given())) == 2
+
+
+def test_a_library_that_is_larger_than_the_cache(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NNEFC_CACHE_SIZE", "1k")
+    assert nnefc.InferenceSession(path, cache=tmp_path / "small").run(None, given())

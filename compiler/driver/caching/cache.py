@@ -31,6 +31,7 @@ from nnefc.frontends.file_names import NNEF_DOCUMENT
 from nnefc.loader import Model
 from nnefc.loader import load as load_library
 from nnefc.operators.custom_registry import FORMATS, custom_operators
+from nnefc.support.diagnostics import CompileError, warn_of_cache
 from nnefc.support.file_cache import FileCache
 
 if TYPE_CHECKING:
@@ -68,13 +69,12 @@ def load_model(
         load: options of `nnefc.load`.
 
     Raises:
-        CompileError: the model cannot be read or compiled, the folder that `cache` or NNEFC_CACHE names cannot be
-            written, or NNEFC_CACHE_SIZE is not a size.
+        CompileError: the model cannot be read or compiled, or NNEFC_CACHE_SIZE is not a size.
         LoadError: the library cannot be loaded.
     """
     compiled = partial(_compiled, model, options, progress, cache)
-    cached = _cached(Path(model), options, compiled, cache)
-    return compiled().load(**load) if cached is None else load_cached(cached, model, **load)
+    found = _library(Path(model), options, compiled, cache)
+    return load_cached(found, model, **load) if isinstance(found, Path) else found.load(**load)
 
 
 def load_cached(library: Path, model: str | os.PathLike[str], **load: Any) -> Model:
@@ -101,11 +101,11 @@ def library_of(
         CompileError: as of :func:`load_model`.
     """
     compiled = partial(_compiled, model, options, progress, cache)
-    cached = _cached(model, options, compiled, cache)
-    if cached is not None:
-        return cached
+    found = _library(model, options, compiled, cache)
+    if isinstance(found, Path):
+        return found
     path = folder / f"{model.name.partition('.')[0] or 'model'}{_suffix()}"
-    compiled().export(path)
+    found.export(path)
     return path
 
 
@@ -137,32 +137,30 @@ def _compiled(
         return compile_model(model, options, progress or session_progress(Path(model).name), cache)
 
 
-def _cached(model: Path, options: CompileOptions, compiled: Callable[[], Artifact], cache: Cache) -> Path | None:
-    """Returns the library of a model from the cache, compiled if it is not there; None where it is not cached."""
+def _library(model: Path, options: CompileOptions, compiled: Callable[[], Artifact], cache: Cache) -> Path | Artifact:
+    """Returns the library of a model from the cache, to which it is added if it is not there; what is compiled where it
+    is not cached, or where the folder cannot be written, which is warned of.
+
+    Raises:
+        CompileError: the model cannot be read or compiled.
+    """
     files = library_cache(cache)
     text = _options_text(options) if files is not None else None
     if files is None or text is None:
-        return None
-    return _cached_library(model, options.target, compiled, text, files)
-
-
-def _cached_library(model: Path, target: str, compiled: Callable[[], Artifact], options: str, files: FileCache) -> Path:
-    """Returns the library of a model from the cache, and compiles it if it is not there.
-
-    Args:
-        options: as text.
-
-    Raises:
-        CompileError: the model cannot be read or compiled, or the folder cannot be written.
-    """
-    key = _Key.of(model, target, options)
+        return compiled()
+    key = _Key.of(model, options.target, text)
     found = key.find(files)
     if found is not None:
         return found
     artifact = compiled()
-    made = files.add(key.library(artifact.description.source), artifact.export)
-    files.add(key.listed, lambda new: new.write_text(json.dumps(artifact.files), encoding="utf-8"))
-    return made
+    try:  # the library last: nothing that is added later removes it from a small cache
+        files.add(key.listed, lambda new: new.write_text(json.dumps(artifact.files), encoding="utf-8"))
+        return files.add(key.library(artifact.description.source), artifact.export)
+    except CompileError as error:
+        if not isinstance(error.__cause__, OSError):
+            raise
+        warn_of_cache(f"the library of {model.name} is not cached: {error.message}; NNEFC_CACHE names another folder")
+        return artifact
 
 
 @dataclass(frozen=True)
