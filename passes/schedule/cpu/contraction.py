@@ -202,8 +202,9 @@ class ContractionRule:
         once = (tiled is None or trips >= target.costs.cores) and _reads_rows_once(first, roles, tile, target)
         if once:
             outer = [loops[axis] for axis in roles.both] + left + right
-        elif tiled is None and _reads_rows_by_line(first, roles, tile, trip_count(sch, *left[:-1]), target):
-            outer = [loops[axis] for axis in roles.both] + left[:-1] + right + left[-1:]
+        elif tiled is None:
+            over_groups, left = _in_groups(sch, left, first, roles, tile, target)
+            outer = [loops[axis] for axis in roles.both] + over_groups + right + left if over_groups else outer
         apart = None if once else _panels_apart(sch, right, left, terms, tile, target)
         whole = roles.steps or assembled or tiled is not None or parts is None or once or apart is not None
         in_turn = not whole and len(outer) > 1 and _keeps_line(sch, left[-1], first, length, tile, target)
@@ -330,21 +331,41 @@ def _reads_rows_once(step: ScheduleBlock, roles: Contraction, tile: RegisterTile
     return several and panels <= target.costs.l2_bytes // 2 and rows > target.costs.l2_bytes
 
 
-def _reads_rows_by_line(
-    step: ScheduleBlock, roles: Contraction, tile: RegisterTile, lines: Size | int, target: Target
-) -> bool:
-    """Whether the loop over panels of B is inside of that over lines of an image, around that over tiles of a line.
+def _in_groups(
+    sch: s_tir.Schedule,
+    left: Sequence[LoopRV],
+    step: ScheduleBlock,
+    roles: Contraction,
+    tile: RegisterTile,
+    target: Target,
+) -> tuple[list[LoopRV], list[LoopRV]]:
+    """Returns the loops over groups of tiles of rows, outside of those over panels of B, and the loops within a group.
 
-    So it is where the second cache holds neither the panels nor the image, but what the tiles of a line read: then
-    panels, which lie in order in memory, are read again for each line, and not the image for each panel.
+    There are such where the second cache holds neither the panels nor the images, but what a group reads, a part of a
+    line or several lines: then panels, which lie in order in memory, are read again for each group, and not the images
+    for each panel.
     """
-    if not is_known(lines) or lines < 2:
-        return False
+    tiles, lines = trip_count(sch, *left), trip_count(sch, *left[:-1])
     rows, panels = _bytes_of_factors(step, roles)
+    if not is_known(tiles, lines) or lines < 2 or rows <= target.costs.l2_bytes:
+        return [], list(left)
+    held, window = target.costs.l2_bytes // 2 * tiles // rows, _window(step, roles)
+    around, within = list(left), []
+    together = held // trip_count(sch, left[-1]) - (window - 1)  # neighbouring lines share all but one of a window
+    if together > 0:
+        held, within = together, [around.pop()]
+    else:
+        held //= window
+    while len(around) > 1 and trip_count(sch, around[-1]) <= held:
+        held //= trip_count(sch, around[-1])
+        within.insert(0, around.pop())
+    together = largest_divisor(trip_count(sch, around[-1]), max(1, held))
+    groups = trip_count(sch, *around) // together
     count = _columns(step, roles) / (tile.columns * target.lanes(step.dtype))
-    of_line = rows * _window(step, roles) // lines
-    held = of_line <= target.costs.l2_bytes // 2 and rows > target.costs.l2_bytes
-    return held and panels * lines < rows * count
+    if rows + panels * groups >= rows * count:
+        return [], list(left)
+    around[-1], inner = sch.split(around[-1], [None, together])
+    return around, [inner, *within]
 
 
 def _keeps_line(

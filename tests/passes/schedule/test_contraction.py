@@ -341,6 +341,8 @@ WIDE = [
     wide_convolution(64, 24, (9, 3), (17, 11), padding=[4, 1, 4, 1]),
     wide_convolution(48, 32, (3, 3), (8, 12), dilation=2, padding=2),
     wide_convolution(96, 17, (1, 5), (1, 40)),
+    wide_convolution(520, 80, (1, 1), (3, 144)),
+    wide_convolution(520, 80, (1, 1), (50, 4)),
 ]
 
 
@@ -348,12 +350,17 @@ def test_long_sums_of_wide_lines_are_right_where_caches_are_small() -> None:
     check(WIDE, with_small_caches())
 
 
-def test_what_a_line_reads_stays_in_the_caches() -> None:
+@pytest.mark.parametrize(
+    ("case", "groups", "panel"), [(0, "i0_0_0", "% 5"), (4, "i0_0_i1_0_0", "% 5"), (5, "i0_0_0", "% 10 // 2")]
+)
+def test_what_lines_are_computed_of_stays_in_the_caches(case: int, groups: str, panel: str) -> None:
+    """A line, a part of one, and two lines, each for all five panels."""
     seen: dict[str, tvm.IRModule] = {}
-    lower(build(WIDE[:1]).network, backend_of(with_small_caches()), seen.__setitem__)
+    lower(build(WIDE[case : case + 1]).network, backend_of(with_small_caches()), seen.__setitem__)
     (kernel,) = (f for f in seen["schedule"].functions.values() if f.attrs[RULE] == "ContractionRule")
-    script = kernel.script()
+    script = re.sub(r"T\.int64\((\d+)\)", r"\1", kernel.script())
     parallel = re.search(r"for (\w+) in T.parallel", script)
     assert parallel is not None
-    assert parallel[1].startswith("n_i0_0_o_0")  # panels are read for each line, not the image for each panel
-    assert re.findall(r"\b(rc_0|i1_0)\b", script)[0] == "rc_0"  # parts of sums are made for all tiles of a line
+    assert parallel[1].startswith(f"n_{groups}_o_0")  # panels are read for each group, not the image for each panel
+    assert f"{parallel[1]} {panel} * 2 + o_1" in script
+    assert re.findall(r"\b(rc_0|i1_0(?:_1)?)\b", script)[0] == "rc_0"  # parts of sums are made for all tiles of a line
