@@ -159,7 +159,9 @@ def _metadata(version: str) -> str:
     for extra in sorted(extras):
         made["Provides-Extra"] = extra
         for requirement in extras[extra]:
-            made["Requires-Dist"] = f'{requirement}; extra == "{extra}"'
+            name, _, marker = requirement.partition(";")
+            condition = f"({marker.strip()}) and " if marker else ""
+            made["Requires-Dist"] = f'{name.strip()}; {condition}extra == "{extra}"'
     made["Description-Content-Type"] = "text/markdown"
     made.set_payload(_DESCRIPTION)
     return made.as_string()

@@ -13,13 +13,14 @@ from pathlib import Path
 import click
 import numpy as np
 import pytest
+from packaging.requirements import Requirement
 from runtime_samples import sample_library
 from runtime_wheel import table, write_wheel
 
 from nnefc import compile
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "model.nnef"
-MAX_BYTES = 440_000
+MAX_BYTES = 450_000
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +55,20 @@ def test_it_is_small_and_says_what_is_in_it(wheel: Path) -> None:
     lines = table(wheel)
     assert any(line.startswith("nnefc/loader ") for line in lines)
     assert int(lines[-1].split()[-1].replace(",", "")) == wheel.stat().st_size
+
+
+def test_its_requirements_are_valid(wheel: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path)
+    (found,) = (PathDistribution(folder) for folder in tmp_path.glob("*.dist-info"))
+    requirements = [Requirement(text) for text in found.requires or ()]
+    assert [each.name for each in requirements if each.marker is None or each.marker.evaluate({"extra": ""})] == [
+        "numpy"
+    ]
+    (loop,) = (each for each in requirements if each.name == "uvloop")
+    assert loop.marker is not None
+    evaluated = [loop.marker.evaluate({"extra": "serve", "sys_platform": name}) for name in ("linux", "win32")]
+    assert evaluated == [True, False]
 
 
 @pytest.mark.slow
