@@ -51,12 +51,12 @@ const uint64_t *nnefc_engine_tensor_bytes(const nnefc_engine *engine);
 const int64_t *nnefc_engine_output_shape(const nnefc_engine *engine, uint32_t output);
 #endif
 
-#ifdef NNEFC_STATES
 /* Bytes of the states, and where they are copied to: offsets from the beginning of the states. */
 typedef struct nnefc_state_range {
     uint64_t to, from, bytes;
 } nnefc_state_range;
 
+#ifdef NNEFC_STATES
 /* Copies so many bytes of the states, from an offset on, to the host's memory. */
 nnefc_status nnefc_engine_get_state(nnefc_engine *engine, uint64_t offset, void *data, uint64_t bytes, char *error);
 

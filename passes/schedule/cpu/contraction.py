@@ -388,13 +388,13 @@ def _groups_of_lines(
     target: Target,
 ) -> list[int] | None:
     """Returns how many panels multiply each line, and for how many tiles half of the second cache holds what their rows
-    are read from; None where that is of no use. See `passes/tir/common/group_lines.py`."""
-    panels = trip_count(sch, *right)
-    lines = len(roles.only_left) > 1 or JOINED_ROWS in sch.mod["main"].attrs
-    if not lines or roles.both or not is_known(panels) or panels == 1:
+    are read from; None where that is of no use, and for known sizes. See `passes/tir/common/group_lines.py`."""
+    panels, sizes = trip_count(sch, *right), [step.sizes[axis] for axis in roles.only_left]
+    lines = len(sizes) > 1 or JOINED_ROWS in sch.mod["main"].attrs
+    if not lines or roles.both or not is_known(panels) or panels == 1 or is_known(*sizes):
         return None
     rows, _ = _bytes_of_factors(step, roles)
-    results = math.prod(size_hint(step.sizes[axis]) for axis in roles.only_left)
+    results = math.prod(map(size_hint, sizes))
     held = target.costs.l2_bytes // 2 * results // max(1, rows * tile.rows * tile.outer_rows)
     return [panels, max(1, held)]
 
