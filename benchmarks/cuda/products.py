@@ -63,8 +63,10 @@ def compile_product(folder: Path, size: tuple[int, int, int], arch: int, tiles: 
     rows, columns, depth = size
     found: list[Tiling] = []
 
-    def choose(batch: int, rows: int, columns: int, depth: int, gpu: Gpu, known: Sequence[AnyTile]) -> Tiling:
-        found[:] = fastest((batch, rows, columns, depth), gpu, known, tiles)
+    def choose(
+        batch: int, rows: int, columns: int, depth: int, gpu: Gpu, known: Sequence[AnyTile], moved_bytes: int
+    ) -> Tiling:
+        found[:] = fastest((batch, rows, columns, depth), gpu, known, moved_bytes, tiles)
         return found[number]
 
     rng = np.random.default_rng(1)
@@ -100,12 +102,15 @@ def compile_product(folder: Path, size: tuple[int, int, int], arch: int, tiles: 
     return len(found)
 
 
-def fastest(sizes: tuple[int, int, int, int], gpu: Gpu, tiles: Sequence[AnyTile], count: int) -> list[Tiling]:
+def fastest(
+    sizes: tuple[int, int, int, int], gpu: Gpu, tiles: Sequence[AnyTile], moved_bytes: int, count: int
+) -> list[Tiling]:
     """Returns the fastest tilings of each instruction, and way to copy, by the model, one for each tile."""
     found = []
     for kind in dict.fromkeys(map(kind_of, tiles)):
         own = [tile for tile in tiles if kind_of(tile) == kind]
-        found += sorted((choose_tiling(*sizes, gpu, [tile]) for tile in own), key=lambda each: each.cycles(gpu))[:count]
+        tilings = (choose_tiling(*sizes, gpu, [tile], moved_bytes) for tile in own)
+        found += sorted(tilings, key=lambda each: each.cycles(gpu))[:count]
     return found
 
 

@@ -7,8 +7,7 @@ Three predictions of each product are compared with the time that was measured:
     roofline    the larger of memory and products (`roofline_model.py`)
     balanced    the same with blocks divided among processors, and a launch; their tile is the published one, else that
                 of the tile model
-    tile model  the cycles by which the compiler chooses tiles (`passes/schedule/cuda/tiling.py`), or memory where that
-                is longer, and a launch; the model itself knows the second cache alone
+    tile model  the cycles by which the compiler chooses tiles (`passes/schedule/cuda/tiling.py`), and a launch
 
 The machine code of the kernels is not known, so that the roofline model's issue is left out.
 """
@@ -73,6 +72,13 @@ class Measured:
     depth: int
     tflops: float
     tile: tuple[int, int] | None = None
+
+    @property
+    def moved_bytes(self) -> int:
+        """Both operands and the result, each once."""
+        of_bytes = self.source.dtype == "float8"
+        operands = (2 - of_bytes) * self.depth * (self.rows + self.columns)
+        return operands + self.source.result_bytes * self.rows * self.columns
 
     @property
     def us(self) -> float:
@@ -193,7 +199,7 @@ def chosen_tiling(measured: Measured, gpu: Gpu) -> Tiling:
     tiles: tuple[AnyTile, ...] = BYTE_TILES if of_bytes else COPIED_TILES
     if capability.has_warpgroup_products:
         tiles = (*tiles, *warpgroup_tiles(capability, of_bytes), *bulk_tiles(capability, of_bytes))
-    return choose_tiling(1, measured.rows, measured.columns, measured.depth, gpu, tiles)
+    return choose_tiling(1, measured.rows, measured.columns, measured.depth, gpu, tiles, measured.moved_bytes)
 
 
 def compare(measured: Measured) -> Compared:
@@ -205,16 +211,14 @@ def compare(measured: Measured) -> Compared:
     tiling = chosen_tiling(measured, gpu)
     tile = measured.tile or (tiling.tile.rows, tiling.tile.columns)
     blocks = math.ceil(rows / tile[0]) * math.ceil(columns / tile[1]) * (1 if measured.tile else tiling.slices)
-    moved = (2 - of_bytes) * depth * (rows + columns) + source.result_bytes * rows * columns
     has_warpgroups = gpu.capability.has_warpgroup_products and (
         measured.tile is not None or isinstance(tiling.tile, WarpgroupTile)
     )
-    work = Work(float(rows * columns * depth), moved, True, has_warpgroups, of_bytes, of_bytes, None)
+    work = Work(float(rows * columns * depth), measured.moved_bytes, True, has_warpgroups, of_bytes, of_bytes, None)
     found = predict(source.library, work, blocks, 1, gpu)
     best = predict(source.library, replace(work, has_warpgroups=gpu.capability.has_warpgroup_products), blocks, 1, gpu)
     per_us = gpu.clock_ghz * 1e3
-    tiled = max(found.memory, tiling.cycles(gpu))
-    launched = [(cycles + gpu.launch_cycles) / per_us for cycles in (found.cycles, tiled)]
+    launched = [(cycles + gpu.launch_cycles) / per_us for cycles in (found.cycles, tiling.cycles(gpu))]
     return Compared(measured, tile, best.roofline / per_us, *launched)
 
 

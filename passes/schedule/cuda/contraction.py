@@ -40,7 +40,7 @@ class ContractionRule:
         if product is None or product.accumulator not in ELEMENTS or not product.columns.variables:
             return None
         sizes = (product.batch.size, product.rows.size, product.columns.size, product.depth.size)
-        tiling = choose_tiling(*sizes, target.gpu)
+        tiling = choose_tiling(*sizes, target.gpu, moved_bytes=product.moved_bytes)
         return tiled(product, tiling, _Launch)
 
 

@@ -19,10 +19,19 @@ from nnefc.passes.schedule.analysis import Axis, KernelAnalysis, ScheduleBlock, 
 from nnefc.passes.schedule.cuda.axes import Axes
 from nnefc.passes.schedule.cuda.nest import Nest, buffer
 from nnefc.passes.schedule.schedules import SBlockRV, epilogue_into_one_block, scalars_of, schedule_of
-from nnefc.passes.tir.common.expressions import flat_offset, inside, is_number, number, substituted, variables_of
+from nnefc.passes.tir.common.expressions import (
+    flat_offset,
+    inside,
+    is_number,
+    loads_of,
+    number,
+    substituted,
+    variables_of,
+)
 from nnefc.passes.tir.common.shapes import Size, elements_of, size_of, sizes_of
 from nnefc.passes.tir.cuda.narrow_indices import MAX_ELEMENTS, narrow_index_types
-from nnefc.symbolic.dims import is_known
+from nnefc.support.element_types import element_bytes
+from nnefc.symbolic.dims import is_known, size_hint
 from nnefc.targets.machine.cuda.gpus import LOAD_BYTES
 from nnefc.targets.machine.cuda.target import CudaTarget
 
@@ -98,6 +107,23 @@ class SumOfProducts:
             Factor(self.left, self.batch, self.rows, self.depth, self.aligned),
             Factor(self.right, self.batch, self.columns, self.depth, self.aligned),
         )
+
+    @property
+    def moved_bytes(self) -> int:
+        """What memory reads and writes at least, for size hints: each tensor once, or as many elements as are used."""
+        pairs = self.batch.size * self.depth.size
+        used = {
+            source: pairs * axes.size
+            for value, axes in ((self.left, self.rows), (self.right, self.columns))
+            for source in (load.source for load in loads_of(value))
+        }
+        results = self.batch.size * self.rows.size * self.columns.size
+
+        def bytes_of(param: tirx.Var) -> int:
+            elements = min(size_hint(elements_of(param)), size_hint(used.get(param, results)))
+            return elements * element_bytes(str(param.dtype))
+
+        return sum(map(bytes_of, self.params))
 
     def stored(
         self, nest: Nest, batch: tirx.Expr, row: tirx.Expr, column: tirx.Expr, total: tirx.Expr

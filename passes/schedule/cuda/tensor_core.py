@@ -105,7 +105,7 @@ def _of_bytes(product: SumOfProducts, types: Collection[str], target: CudaTarget
 
 def _tiling(product: SumOfProducts, target: CudaTarget, tiles: Sequence[AnyTile]) -> Tiling:
     sizes = (product.batch.size, product.rows.size, product.columns.size, product.depth.size)
-    return choose_tiling(*sizes, target.gpu, tiles)
+    return choose_tiling(*sizes, target.gpu, tiles, product.moved_bytes)
 
 
 def _multiplied(product: SumOfProducts, types: Collection[str]) -> list[Factor]:

@@ -147,7 +147,11 @@ class BlockTile(AnyTile):
 
 @dataclass(frozen=True)
 class Tiling:
-    """Tiles of the result and slices of the depth. There is one slice where the depth is open."""
+    """Tiles of the result and slices of the depth. There is one slice where the depth is open.
+
+    Attributes:
+        moved_bytes: what memory reads and writes at least, for size hints.
+    """
 
     tile: AnyTile
     batch: Size
@@ -155,6 +159,7 @@ class Tiling:
     columns: Size
     depth: Size
     wanted_slices: int
+    moved_bytes: int = 0
 
     @property
     def row_tiles(self) -> Size:
@@ -188,6 +193,15 @@ class Tiling:
         """Returns the blocks of the grid."""
         return self.tiles * self.slices
 
+    def fetched_bytes(self, gpu: Gpu) -> int:
+        """Returns the bytes of both operands that the busiest processor fetches; all sizes are known.
+
+        They are few where tiles are large, and where blocks fill the device.
+        """
+        tile = self.tile
+        of_block = tile.element_bytes * (tile.rows + tile.columns) * tile.depth * self.tiles_of_slice
+        return of_block * -(-self.blocks // gpu.processors)
+
     def cycles(self, gpu: Gpu, joined: bool = True) -> float:
         """Estimates the cycles of the whole product on a device; all sizes are known.
 
@@ -204,10 +218,13 @@ class Tiling:
         multiply = tile.rows * tile.columns * tile.depth / tile.multiply_adds(gpu) / (tile.efficiency(gpu) * busy)
         fetch = tile.element_bytes * (tile.rows + tile.columns) * tile.depth / gpu.fetch_bytes_per_cycle
         step = max(multiply, fetch, gpu.step_cycles / together, gpu.fetch_cycles / (together * tile.ahead))
-        sums = of_processor * self.tiles_of_slice * step
+        memory = self.moved_bytes / gpu.memory_bytes_per_cycle
+        results = tile.element_bytes * self.batch * self.rows * self.columns / gpu.memory_bytes_per_cycle
+        sums = max(of_processor * self.tiles_of_slice * step, memory - results)  # all else is read meanwhile
         written = tile.element_bytes * tile.rows * tile.columns * gpu.processors / gpu.memory_bytes_per_cycle
         ends = of_processor * max(gpu.block_cycles, written)
         total = max(sums, ends) + min(sums, ends) / together  # a block multiplies while another one writes
+        total = max(total, memory)
         if self.slices > 1 and joined:
             size = tile.rows * tile.columns
             fetches = -(-self.slices // slices_at_once(self.slices, max(1, size // tile.threads)))
@@ -249,20 +266,36 @@ _SLICED = 1.05  # times the time: what slices must save, for their sums take as 
 
 
 def choose_tiling(
-    batch: Size, rows: Size, columns: Size, depth: Size, gpu: Gpu, tiles: Sequence[AnyTile] = TILES
+    batch: Size,
+    rows: Size,
+    columns: Size,
+    depth: Size,
+    gpu: Gpu,
+    tiles: Sequence[AnyTile] = TILES,
+    moved_bytes: int = 0,
 ) -> Tiling:
-    """Returns the tiling that the model takes to be fastest on a device, for size hints."""
+    """Returns the tiling that the model takes to be fastest on a device, for size hints.
+
+    Of several that memory alone limits, it is the one whose processors fetch the fewest bytes, then the one that would
+    be fastest if memory were no limit.
+
+    Args:
+        moved_bytes: what memory reads and writes at least, for size hints; 0 leaves the limit of memory out.
+    """
     sizes = batch, rows, columns, depth
     joined = is_known(batch, rows, columns)
     numbers = _SLICES if is_known(*sizes) or fit_in_slices(batch * rows * columns, depth, _SLICES[-1]) else (1,)
-    expected = Tiling(tiles[0], size_hint(batch), size_hint(rows), size_hint(columns), size_hint(depth), 1)
+    expected = Tiling(tiles[0], size_hint(batch), size_hint(rows), size_hint(columns), size_hint(depth), 1, moved_bytes)
     candidates = [
         replace(expected, tile=tile, wanted_slices=slices)
         for tile in tiles
         for slices in numbers
         if slices == 1 or tile.allows_slices
     ]
-    fastest = min(candidates, key=lambda tiling: tiling.cycles(gpu, joined) * (_SLICED if tiling.slices > 1 else 1))
+    times = [tiling.cycles(gpu, joined) * (_SLICED if tiling.slices > 1 else 1) for tiling in candidates]
+    shortest = min(times)
+    equal = [tiling for tiling, cycles in zip(candidates, times, strict=True) if cycles == shortest]
+    fastest = min(equal, key=lambda it: (it.fetched_bytes(gpu), replace(it, moved_bytes=0).cycles(gpu, joined)))
     return replace(fastest, batch=batch, rows=rows, columns=columns, depth=depth)
 
 

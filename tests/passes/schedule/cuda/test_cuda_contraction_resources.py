@@ -9,13 +9,16 @@ import numpy as np
 import pytest
 from contraction_cases import TARGET, Operation, kernels, lowered
 from emulate import device_code
-from tvm import relax
+from tvm import relax, tirx
 from tvm.relax import op
 
 from nnefc.passes.compute.fp16_matmul import multiply_transposed
+from nnefc.passes.schedule.analysis import KernelAnalysis
+from nnefc.passes.schedule.cuda.contraction_analysis import product_of
 from nnefc.passes.schedule.cuda.tiling import TILES, AnyTile, choose_tiling
-from nnefc.passes.schedule.cuda.warp_tiles import BYTE_TILES, COPIED_TILES, FLOAT16_TILES, SINGLE_TILES
+from nnefc.passes.schedule.cuda.warp_tiles import BYTE_TILES, COPIED_TILES, FLOAT16_TILES, SINGLE_TILES, warpgroup_tiles
 from nnefc.targets.codegen.cuda.compiler import compile_image
+from nnefc.targets.machine.cuda.gpus import GPUS
 
 Shapes = tuple[tuple[int, ...], ...]
 
@@ -145,3 +148,59 @@ def test_slices_cover_the_depth() -> None:
         tiling = choose_tiling(1, 64, 49, depth, TARGET.gpu)
         covered = tiling.slices * tiling.tiles_of_slice * tiling.tile.depth
         assert covered >= depth > (tiling.slices - 1) * tiling.tiles_of_slice * tiling.tile.depth
+
+
+@pytest.mark.parametrize(
+    ("operation", "shapes", "moved"),
+    [
+        (
+            lambda x, w: op.nn.conv2d(x, w, padding=1),
+            ((8, 16, 28, 28), (24, 16, 3, 3)),
+            4 * (8 * 16 * 28 * 28 + 24 * 16 * 9 + 8 * 24 * 28 * 28),
+        ),
+        (
+            lambda x, w: op.nn.conv2d(x, w, strides=2),
+            ((8, 16, 28, 28), (24, 16, 1, 1)),
+            4 * (8 * 16 * 14 * 14 + 24 * 16 + 8 * 24 * 14 * 14),
+        ),
+        (
+            lambda a, b, c: op.add(op.matmul(a, b), c),
+            ((32, 48), (48, 64), (32, 64)),
+            4 * (32 * 48 + 48 * 64 + 2 * 32 * 64),
+        ),
+    ],
+    ids=["windows that overlap", "a quarter of the pixels", "a residual"],
+)
+def test_products_move_what_they_use_once(operation: Operation, shapes: Shapes, moved: int) -> None:
+    module = lowered(operation, [np.zeros(shape, np.float32) for shape in shapes])
+    computations = [func for func in module.functions.values() if isinstance(func, tirx.PrimFunc)]
+    products = [product_of(KernelAnalysis(func), TARGET) for func in computations]
+    assert [product.moved_bytes for product in products if product is not None] == [moved]
+
+
+H100 = next(gpu for gpu in GPUS if gpu.name == "h100")
+
+
+def test_no_tiles_are_faster_than_memory() -> None:
+    gpu = H100.for_float8
+    tiles = (*BYTE_TILES, *warpgroup_tiles(gpu.capability, of_bytes=True))
+    moved = 1536 * (64 + 24576) + 2 * 64 * 24576
+    for tile in tiles:
+        for of_memory in (moved, 10 * moved):
+            tiling = choose_tiling(1, 64, 24576, 1536, gpu, [tile], of_memory)
+            assert tiling.cycles(gpu) >= of_memory / gpu.memory_bytes_per_cycle
+            assert tiling.cycles(gpu) >= choose_tiling(1, 64, 24576, 1536, gpu, [tile]).cycles(gpu)
+
+
+def test_memory_chooses_among_tiles_that_it_limits() -> None:
+    tiles = (*COPIED_TILES, *warpgroup_tiles(H100.capability))
+
+    def chosen(rows: int, columns: int, depth: int, factor: int) -> tuple[int, int, int, int]:
+        moved = 2 * (depth * (rows + columns) + rows * columns)
+        found = choose_tiling(1, rows, columns, depth, H100, tiles, factor * moved)
+        return found.tile.rows, found.tile.columns, found.slices, found.blocks
+
+    assert chosen(4096, 4096, 4096, 0) == chosen(4096, 4096, 4096, 1)  # multiplication takes longer
+    *_, slices, blocks = chosen(64, 7168, 16384, 1)
+    assert slices == 1 and blocks <= H100.processors < 2 * blocks  # on all processors at once
+    assert chosen(64, 7168, 16384, 0)[2] > 1

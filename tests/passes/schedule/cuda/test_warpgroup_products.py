@@ -49,7 +49,9 @@ def tile(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> War
     tiles = (bulk_tiles if "bulk" in kinds else warpgroup_tiles)(H200.capability, "bytes" in kinds)
     found = next(t for t in tiles if (t.rows, t.columns, t.stages) == (rows, columns, stages))
 
-    def choose(batch: int, rows: int, columns: int, depth: int, _gpu: Gpu, tiles: Sequence[AnyTile]) -> Tiling:
+    def choose(
+        batch: int, rows: int, columns: int, depth: int, _gpu: Gpu, tiles: Sequence[AnyTile], _moved_bytes: int
+    ) -> Tiling:
         assert found in tiles
         return Tiling(found, batch, rows, columns, depth, slices)
 
@@ -271,8 +273,8 @@ def test_convolutions_are_products_of_warpgroups(tmp_path: Path, monkeypatch: py
     (wanted,) = nnefc.compile(path).run(net.inputs).values()
 
     def choose(*sizes: int) -> Tiling:
-        *of_product, gpu, tiles = sizes
-        return choose_tiling(*of_product, gpu, [t for t in tiles if isinstance(t, WarpgroupTile)] or tiles)
+        *of_product, gpu, tiles, moved_bytes = sizes
+        return choose_tiling(*of_product, gpu, [t for t in tiles if isinstance(t, WarpgroupTile)] or tiles, moved_bytes)
 
     monkeypatch.setattr(tensor_core, "choose_tiling", choose)
     with on_cuda(precision="fp16", architectures=(90,)) as made:
@@ -283,8 +285,8 @@ def test_convolutions_are_products_of_warpgroups(tmp_path: Path, monkeypatch: py
 
 def choose_bulk(*sizes: int) -> Tiling:
     """The best tile that bulk copies fetch."""
-    *of_product, gpu, tiles = sizes
-    return choose_tiling(*of_product, gpu, [t for t in tiles if isinstance(t, BulkTile)])
+    *of_product, gpu, tiles, moved_bytes = sizes
+    return choose_tiling(*of_product, gpu, [t for t in tiles if isinstance(t, BulkTile)], moved_bytes)
 
 
 def test_libraries_encode_tensor_maps_for_the_addresses_of_a_run(
@@ -431,9 +433,9 @@ def test_bulk_copies_need_matrices_of_constant_strides(monkeypatch: pytest.Monke
     has: list[bool] = []
 
     def choose(*sizes: int) -> Tiling:
-        *of_product, gpu, tiles = sizes
+        *of_product, gpu, tiles, moved_bytes = sizes
         has.append(any(isinstance(tile, BulkTile) for tile in tiles))
-        return choose_tiling(*of_product, gpu, tiles)
+        return choose_tiling(*of_product, gpu, tiles, moved_bytes)
 
     def operation(element: Callable[[te.Tensor, tirx.Expr, tirx.Expr], tirx.Expr]) -> Operation:
         def product(a: te.Tensor, b: te.Tensor) -> te.Tensor:
@@ -464,9 +466,9 @@ def test_bulk_copies_need_rows_of_whole_heads(monkeypatch: pytest.MonkeyPatch) -
     has: list[bool] = []
 
     def choose(*sizes: int) -> Tiling:
-        *of_product, gpu, tiles = sizes
+        *of_product, gpu, tiles, moved_bytes = sizes
         has.append(any(isinstance(tile, BulkTile) for tile in tiles))
-        return choose_tiling(*of_product, gpu, tiles)
+        return choose_tiling(*of_product, gpu, tiles, moved_bytes)
 
     def product(a: te.Tensor, b: te.Tensor) -> te.Tensor:
         k = te.reduce_axis((0, 64), "k")
