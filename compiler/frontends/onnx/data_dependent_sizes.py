@@ -21,9 +21,9 @@ from nnefc.operators.tensor.shape import Reshape, Slice
 from nnefc.symbolic.arrays import of_elements
 from nnefc.symbolic.dims import Dimension, Size, any_number, expression, is_known, narrower_ranges, variables
 
-__all__ = ["distance_of", "note_integers", "sizes_of"]
+__all__ = ["MAX_ELEMENTS", "distance_of", "note_integers", "sizes_of", "sizes_that_follow"]
 
-_MAX_ELEMENTS = 8
+MAX_ELEMENTS = 8
 """Of tensors that elements are taken from as sizes."""
 
 
@@ -45,7 +45,7 @@ def note_integers(
 
 
 def _may_be_sizes(value: AnyValue) -> bool:
-    if not isinstance(value, Value) or not is_known(*value.shape) or math.prod(value.shape) > _MAX_ELEMENTS:
+    if not isinstance(value, Value) or not is_known(*value.shape) or math.prod(value.shape) > MAX_ELEMENTS:
         return False
     return value.array is not None or value.sizes is not None or value.dtype in ("int32", "int64", "bool")
 
@@ -53,6 +53,34 @@ def _may_be_sizes(value: AnyValue) -> bool:
 def sizes_of(ctx: Context, value: Value, name: str) -> Array | None:
     """The elements of a tensor as sizes, the data-dependent ones called `name`; None if it cannot hold sizes."""
     return _followed(ctx, value, lambda on_data_dependent: _taken(ctx, on_data_dependent, name))
+
+
+def sizes_that_follow(ctx: Context, value: Value) -> list[Dimension | None] | None:
+    """The elements of a tensor that are known, or follow from sizes that there are, None for each other one; None if
+    it cannot hold sizes.
+    """
+    if not _may_be_sizes(value):
+        return None
+    made: set[Any] = set()
+
+    def number(on_data_dependent: Value) -> Array:
+        elements = []
+        for location in range(math.prod(on_data_dependent.shape)):
+            found = _found(ctx, on_data_dependent, location)
+            if found is None:
+                found = any_number(f"number{len(made)}")
+                made.add(expression(found))
+            elements.append(found)
+        return of_elements(elements, on_data_dependent.shape)
+
+    with narrower_ranges({}):
+        followed = _followed(ctx, value, number)
+        if followed is None:
+            return None
+        return [
+            None if isinstance(each, Size) and not made.isdisjoint(variables(each.expr)) else each
+            for each in followed.reshape(-1).tolist()
+        ]
 
 
 def distance_of(ctx: Context, start: Value, limit: Value) -> Dimension | None:
@@ -107,10 +135,19 @@ def _taken(ctx: Context, value: Value, name: str) -> Array:
     flat = ctx.apply(Reshape((math.prod(value.shape),)), value)
     elements = []
     for location in range(math.prod(value.shape)):
-        key = value.expr, location, tuple(ctx.at.chosen_by)
-        found = next((frame.sizes[key] for frame in ctx.at.frames if key in frame.sizes), None)
+        found = _found(ctx, value, location)
         if found is None:
             found = requested_size(ctx.at, ctx.expr(ctx.apply(Slice({0: (location, 1, 1)}), flat)), name)
-            ctx.at.frames[-1].sizes[key] = found
+            ctx.at.frames[-1].sizes[_key(ctx, value, location)] = found
         elements.append(found)
     return of_elements(elements, value.shape)
+
+
+def _found(ctx: Context, value: Value, location: int) -> Dimension | None:
+    """The size that an element has been taken as; None if it has not been."""
+    key = _key(ctx, value, location)
+    return next((frame.sizes[key] for frame in ctx.at.frames if key in frame.sizes), None)
+
+
+def _key(ctx: Context, value: Value, location: int) -> Any:
+    return value.expr, location, tuple(ctx.at.chosen_by)

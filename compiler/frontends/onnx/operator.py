@@ -155,7 +155,7 @@ class Context:
         runs: how many runs the session has done, int64 without axes, where something draws random numbers; see `draw`.
         warnings: what the user should know of the model, in sentences.
         labels: what the columns of tensors stand for, by the tensors' names.
-        origins: how small tensors of integers were computed, by their variables; see `sizes_of_data`.
+        origins: how small tensors of integers were computed, by their variables; see `sizes_of`.
         computed_choices: the first graphs, by `Subgraph.source`, of choices of which both branches are computed.
     """
 

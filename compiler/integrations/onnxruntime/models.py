@@ -249,7 +249,7 @@ def _kind(given: GivenModel) -> type[Exception]:
         unknown = _unknown_domains(proto)
         if unknown:
             return Fail if unknown <= {each.domain for each in proto.opset_import} else InvalidGraph
-        onnx.checker.check_model(proto)
+        onnx.checker.check_model(_with_shapes(proto))
         onnx.shape_inference.infer_shapes(proto, check_type=True, strict_mode=True)
     except (DecodeError, RecursionError):
         return InvalidProtobuf
@@ -258,6 +258,25 @@ def _kind(given: GivenModel) -> type[Exception]:
     except (OSError, ValueError, TypeError, onnx.shape_inference.InferenceError):
         return Fail
     return NotImplemented
+
+
+def _with_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Returns a model whose inputs and outputs all have shapes, which onnxruntime does not ask for, but ONNX's checker;
+    where there are none, a copy with any.
+    """
+    import onnx
+
+    def without(graph: onnx.GraphProto) -> list[onnx.TypeProto.Tensor]:
+        tensors = [info.type.tensor_type for info in (*graph.input, *graph.output) if info.type.HasField("tensor_type")]
+        return [tensor for tensor in tensors if not tensor.HasField("shape")]
+
+    if not without(model.graph):
+        return model
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    for tensor in without(copy.graph):
+        tensor.shape.SetInParent()
+    return copy
 
 
 def _unknown_domains(proto: onnx.ModelProto) -> set[str]:

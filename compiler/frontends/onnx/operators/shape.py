@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,13 @@ from nnefc.frontends.onnx.checks.extensions import DOMAIN
 from nnefc.frontends.onnx.data_dependent_sizes import distance_of
 from nnefc.frontends.onnx.operator import AnyValue, Context, Node, Value, operator
 from nnefc.frontends.onnx.operators.casting import element_type
+from nnefc.frontends.onnx.operators.shapes_in_run import (
+    are_axes_from_data,
+    in_sizes,
+    is_sliced_in_run,
+    reshaped_in_run,
+    sliced_in_run,
+)
 from nnefc.frontends.onnx.operators.tensors import (
     dtype_of,
     fail,
@@ -30,6 +38,7 @@ from nnefc.frontends.onnx.values import SparseTensor, dtype_name, numpy_dtype
 from nnefc.operators.math.casting import Cast
 from nnefc.operators.math.elementwise import Elementwise, broadcast_shapes
 from nnefc.operators.tensor.creation import Arange, Eye, Full, check_constant
+from nnefc.operators.tensor.data_dependent_shapes import squeeze_sizes, unsqueeze_sizes
 from nnefc.operators.tensor.data_dependent_sizes import data_dependent_size, expanded_size, range_length, requested_size
 from nnefc.operators.tensor.padding import Pad
 from nnefc.operators.tensor.shape import (
@@ -46,7 +55,6 @@ from nnefc.operators.tensor.shape import (
     Transpose,
     Unsqueeze,
 )
-from nnefc.support.diagnostics import CompileError
 from nnefc.symbolic.arrays import of_elements
 from nnefc.symbolic.dims import (
     Dimension,
@@ -69,24 +77,23 @@ __all__: list[str] = []
 @operator("Reshape", since=(1, 5, 13, 14, 19, 21, 23, 24, 25))
 def _reshape(ctx: Context, node: Node) -> Any:
     x = input_at(node, 0)
+    if node.version > 1 and tells_at_run_time(ctx, node, 1) and 0 not in shape_of(x):
+        return reshaped_in_run(ctx, node, x, partial(_reshaped, ctx, node, x))
     declared = node.attributes.get("shape") if node.version == 1 else integers(ctx, node, 1, "shape")
-    wanted = list(declared or [])
-    shape, keep_zero = shape_of(x), bool(node.attributes.get("allowzero", 0))
+    return _reshaped(ctx, node, x, list(declared or []))
+
+
+def _reshaped(ctx: Context, node: Node, x: Value, wanted: list[Dimension]) -> Any:
+    shape, target = shape_of(x), []
     if 0 in shape and tells_at_run_time(ctx, node, 1):
         required_value(ctx, node, 1, "shape")  # which of the sizes is 0 does not follow from those of `x`
-    target = []
     for axis, size in enumerate(wanted):
-        if size == 0 and not keep_zero:
+        if size == 0 and not node.attributes.get("allowzero", 0):
             if axis >= len(shape):
                 raise fail(node, f"the shape {spell(wanted)} copies dimension {axis} of {spell(shape)}")
             size = shape[axis]
         target.append(size)
-    try:
-        return ctx.apply(Reshape(tuple(target)), x)
-    except CompileError:
-        if tells_at_run_time(ctx, node, 1):
-            required_value(ctx, node, 1, "shape")  # which says what to do
-        raise
+    return ctx.apply(Reshape(tuple(target)), x)
 
 
 @operator("Flatten", since=(1, 9, 11, 13, 21, 23, 24, 25))
@@ -105,7 +112,10 @@ def _named_axes(ctx: Context, node: Node) -> list[int] | None:
 
 @operator("Squeeze", since=(1, 11, 13, 21, 23, 24, 25))
 def _squeeze(ctx: Context, node: Node) -> Any:
-    x, axes = input_at(node, 0), _named_axes(ctx, node)
+    x = input_at(node, 0)
+    if are_axes_from_data(ctx, node, x, -1):
+        return in_sizes(ctx, x, squeeze_sizes(ctx.at, ctx.expr(input_at(node, 1)), shape_of(x)), "squeeze")
+    axes = _named_axes(ctx, node)
     if axes is None:
         axes = [axis for axis, size in enumerate(shape_of(x)) if size == 1]
         _tell_apart(ctx, shape_of(x))
@@ -141,7 +151,10 @@ def _tell_apart(ctx: Context, shape: tuple[Dimension, ...]) -> None:
 
 @operator("Unsqueeze", since=(1, 11, 13, 21, 23, 24, 25))
 def _unsqueeze(ctx: Context, node: Node) -> Any:
-    x, axes = input_at(node, 0), _named_axes(ctx, node) or []
+    x = input_at(node, 0)
+    if are_axes_from_data(ctx, node, x, 1):
+        return in_sizes(ctx, x, unsqueeze_sizes(ctx.at, ctx.expr(input_at(node, 1)), shape_of(x)), "unsqueeze")
+    axes = _named_axes(ctx, node) or []
     return ctx.apply(Unsqueeze(tuple(normal_axes(node, axes, x.rank + len(axes)))), x)
 
 
@@ -203,6 +216,8 @@ def _slice(ctx: Context, node: Node) -> Any:
         starts, ends = list(node.attributes["starts"]), list(node.attributes["ends"])
         axes, steps = node.attributes.get("axes"), None
     else:
+        if is_sliced_in_run(ctx, node, shape):
+            return sliced_in_run(ctx, node, x)
         axes, steps = integers(ctx, node, 3, "axes"), integers(ctx, node, 4, "steps")
         along = axes if axes is not None else range(len(shape))
         sizes = [shape[axis] for axis in normal_axes(node, along, len(shape))]
