@@ -40,15 +40,15 @@ def arrange(data: te.Tensor, table: te.Tensor, size: int) -> te.Tensor:
     return te.compute((batch, table.shape[0] // size, *spatial, size), element, name="arrange")
 
 
-def rearrange(data: te.Tensor, table: te.Tensor) -> te.Tensor:
-    """From blocks to blocks of the same size, where `table` has the slot in `data` for each slot of the result."""
-    batch, _, *spatial, size = data.shape
+def rearrange(data: te.Tensor, table: te.Tensor, size: int) -> te.Tensor:
+    """From blocks to blocks of `size`, where `table` has the slot in `data` for each slot of the result."""
+    batch, _, *spatial, own = data.shape
 
     def element(n: tirx.Var, block: tirx.Var, *tail: tirx.Var) -> tirx.Expr:
         *position, index = tail
         slot = table(block * size + index)
         source = tirx.max(slot, 0)
-        return _or_zero(slot, data(n, source // size, *position, source % size))
+        return _or_zero(slot, data(n, source // own, *position, source % own))
 
     return te.compute((batch, table.shape[0] // size, *spatial, size), element, name="rearrange")
 

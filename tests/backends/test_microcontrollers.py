@@ -52,41 +52,52 @@ def test_integers_are_those_of_the_host(target: str, tmp_path: Path) -> None:
         np.testing.assert_array_equal(measured.outputs[name], value)
 
 
+class _Int8Network:
+    """A network in int8 that grows node by node from the input `x`, `[1, 3, 12, 12]`; weights are random."""
+
+    def __init__(self) -> None:
+        self._random = np.random.default_rng(2)
+        self._nodes: list[onnx.NodeProto] = []
+        self._constants: list[onnx.TensorProto] = []
+
+    def node(self, kind: str, *inputs: str, **attributes: object) -> str:
+        self._nodes.append(helper.make_node(kind, list(inputs), [f"t{len(self._nodes)}"], **attributes))
+        return f"t{len(self._nodes) - 1}"
+
+    def _constant(self, value: object, dtype: type) -> str:
+        self._constants.append(numpy_helper.from_array(np.asarray(value, dtype), f"c{len(self._constants)}"))
+        return str(self._constants[-1].name)
+
+    def through_int8(self, x: str, scale: float, zero: int) -> str:
+        grid = self._constant(scale, np.float32), self._constant(zero, np.int8)
+        return self.node("DequantizeLinear", self.node("QuantizeLinear", x, *grid), *grid)
+
+    def conv(self, x: str, *shape: int, group: int = 1) -> str:
+        weights = self._constant(self._random.integers(-127, 128, shape), np.int8)
+        w = weights, self._constant(0.005, np.float32), self._constant(0, np.int8)
+        made = self.node("Conv", x, self.node("DequantizeLinear", *w), pads=[shape[-1] // 2] * 4, group=group)
+        return self.through_int8(made, 0.05, 4)
+
+    def write(self, path: Path, y: str) -> np.ndarray:
+        """Write the network whose output is `y`; returns an input."""
+        graph = helper.make_graph(
+            self._nodes,
+            "network",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, 3, 12, 12))],
+            [helper.make_tensor_value_info(y, TensorProto.FLOAT, None)],
+            self._constants,
+        )
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+        return self._random.standard_normal((1, 3, 12, 12)).astype(np.float32)
+
+
 def branches(path: Path) -> np.ndarray:
     """Write a network in int8 whose two branches are added, and the mean of their sum; returns an input."""
-    random = np.random.default_rng(2)
-    nodes, constants = [], []
-
-    def node(kind: str, *inputs: str, **attributes: object) -> str:
-        nodes.append(helper.make_node(kind, list(inputs), [f"t{len(nodes)}"], **attributes))
-        return f"t{len(nodes) - 1}"
-
-    def constant(value: object, dtype: type) -> str:
-        constants.append(numpy_helper.from_array(np.asarray(value, dtype), f"c{len(constants)}"))
-        return str(constants[-1].name)
-
-    def through_int8(x: str, scale: float, zero: int) -> str:
-        grid = constant(scale, np.float32), constant(zero, np.int8)
-        return node("DequantizeLinear", node("QuantizeLinear", x, *grid), *grid)
-
-    def conv(x: str, *shape: int) -> str:
-        w = constant(random.integers(-127, 128, shape), np.int8), constant(0.005, np.float32), constant(0, np.int8)
-        made = node("Conv", x, node("DequantizeLinear", *w), pads=[shape[-1] // 2] * 4)
-        return through_int8(made, 0.05, 4)
-
-    x = through_int8("x", 0.02, 3)
-    left = conv(conv(x, 16, 3, 3, 3), 16, 16, 3, 3)
-    total = through_int8(node("Relu", node("Add", left, conv(x, 16, 3, 1, 1))), 0.04, -128)
-    y = through_int8(node("GlobalAveragePool", total), 0.03, -128)
-    graph = helper.make_graph(
-        nodes,
-        "branches",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, 3, 12, 12))],
-        [helper.make_tensor_value_info(y, TensorProto.FLOAT, None)],
-        constants,
-    )
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
-    return random.standard_normal((1, 3, 12, 12)).astype(np.float32)
+    net = _Int8Network()
+    x = net.through_int8("x", 0.02, 3)
+    left = net.conv(net.conv(x, 16, 3, 3, 3), 16, 16, 3, 3)
+    total = net.through_int8(net.node("Relu", net.node("Add", left, net.conv(x, 16, 3, 1, 1))), 0.04, -128)
+    return net.write(path, net.through_int8(net.node("GlobalAveragePool", total), 0.03, -128))
 
 
 @pytest.mark.parametrize("target", ["cortex-m4", pytest.param("cortex-m55", marks=pytest.mark.slow)])
@@ -100,6 +111,32 @@ def test_what_is_kept_between_kernels_is_bytes(target: str, tmp_path: Path) -> N
     (found,) = run_on_board(artifact, {"x": data}).outputs.values()
     assert np.ptp(expected) > 0
     np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.slow
+def test_blocks_of_few_channels_are_read_by_all_convolutions(tmp_path: Path) -> None:
+    """Tensors of 4 and 8 channels, concatenated with each other and with one of 16."""
+    net, target = _Int8Network(), "cortex-m55"
+    eight = net.conv(net.conv(net.through_int8("x", 0.02, 3), 8, 3, 3, 3), 8, 1, 3, 3, group=8)
+    four = net.conv(eight, 4, 8, 1, 1)
+    joined = net.node("Concat", eight, net.conv(four, 16, 4, 3, 3), axis=1)
+    narrow = net.node("Concat", four, net.conv(joined, 8, 24, 1, 1), axis=1)
+    grouped = net.conv(narrow, 24, 4, 3, 3, group=3)
+    data = net.write(tmp_path / "few.onnx", net.conv(grouped, 8, 24, 1, 1))
+    skip_without(target)
+    (expected,) = nnefc.compile(tmp_path / "few.onnx").run({"x": data}).values()
+    (found,) = run_on_board(nnefc.compile(tmp_path / "few.onnx", target), {"x": data}).outputs.values()
+    assert np.ptp(expected) > 0
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_few_channels_take_the_memory_of_few(tmp_path: Path) -> None:
+    """The result of the first convolution and that of the second, 8 channels each, with padding around the first."""
+    net = _Int8Network()
+    x = net.conv(net.conv(net.through_int8("x", 0.02, 3), 8, 3, 3, 3), 8, 1, 3, 3, group=8)
+    net.write(tmp_path / "few.onnx", net.node("GlobalAveragePool", x))
+    artifact = nnefc.compile(tmp_path / "few.onnx", "cortex-m55")
+    assert artifact.description.workspace_bytes <= 8 * (14**2 + 12**2) + 256
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ shuffles between grouped convolutions do, change the layout and no data.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -26,9 +26,14 @@ class Blocked:
     """Blocked layout: slot s holds channel `order[s]`, or is :data:`EMPTY` or :data:`FOREIGN`.
 
     Each channel has one slot.
+
+    Attributes:
+        order: of all slots, in full blocks.
+        size: slots of a block.
     """
 
     order: tuple[int, ...]
+    size: int
 
     @classmethod
     def of(cls, channels: int, size: int, groups: int = 1) -> Blocked:
@@ -36,7 +41,7 @@ class Blocked:
         of_group = channels // groups
         slots = np.full((groups, -(-of_group // size) * size), EMPTY)
         slots[:, :of_group] = np.arange(channels).reshape(groups, of_group)
-        return cls(tuple(slots.reshape(-1).tolist()))
+        return cls(tuple(slots.reshape(-1).tolist()), size)
 
     @cached_property
     def slots(self) -> np.ndarray:
@@ -50,6 +55,16 @@ class Blocked:
     def channels(self) -> int:
         """Returns the number of channels."""
         return max(self.order) + 1
+
+    @property
+    def blocks(self) -> int:
+        """Returns the number of blocks."""
+        return len(self.order) // self.size
+
+    @property
+    def is_in_order(self) -> bool:
+        """Whether the slots hold the channels one after the other, and only the last ones are empty."""
+        return self == Blocked.of(self.channels, self.size)
 
     @property
     def is_full(self) -> bool:
@@ -68,31 +83,31 @@ class Blocked:
         order = np.asarray(self.order)
         order = np.where(order >= 0, FOREIGN, order)
         order[self.slots[np.asarray(sources)]] = np.arange(len(sources))
-        return Blocked(tuple(order.tolist()))
+        return Blocked(tuple(order.tolist()), self.size)
 
-    def split(self, seams: Sequence[int], size: int) -> list[Blocked] | None:
+    def split(self, seams: Sequence[int]) -> list[Blocked] | None:
         """Returns the layouts of parts of the channels, the second from `seams[0]` on, …, as blocks that follow each
         other.
 
         None if a block has channels of several parts, or the blocks have another order than the parts.
         """
-        ends = [*seams, self.channels]
+        ends, size = [*seams, self.channels], self.size
         block_of = self.slots // size
-        firsts = [0, *(int(block_of[seam:end].min()) for seam, end in pairwise(ends)), len(self.order) // size]
+        firsts = [0, *(int(block_of[seam:end].min()) for seam, end in pairwise(ends)), self.blocks]
         parts = []
         for begin, end, first, last in zip([0, *seams], ends, firsts, firsts[1:], strict=False):
             if block_of[begin:end].max() >= last or block_of[begin:end].min() < first:
                 return None
             order = self.order[first * size : last * size]
-            parts.append(Blocked(tuple(channel - begin if channel >= 0 else channel for channel in order)))
+            parts.append(Blocked(tuple(channel - begin if channel >= 0 else channel for channel in order), size))
         return parts
 
     @staticmethod
-    def joined(parts: Iterable[Blocked]) -> Blocked:
-        """Returns the layout of blocks of one tensor after the blocks of another, channels likewise."""
+    def joined(parts: Sequence[Blocked]) -> Blocked:
+        """Returns the layout of blocks of one tensor after those of another, of the same size, channels likewise."""
         order: list[int] = []
         before = 0
         for part in parts:
             order += [before + channel if channel >= 0 else channel for channel in part.order]
             before += part.channels
-        return Blocked(tuple(order))
+        return Blocked(tuple(order), parts[0].size)

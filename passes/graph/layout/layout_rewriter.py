@@ -32,7 +32,7 @@ class LayoutRewriter(Rewriter):
 
     Attributes:
         target: the machine; of GPUs their host, which their rules do not ask.
-        size: channels in a block.
+        size: channels in a block; of tensors that have few, see :meth:`size_for`.
         by_elements: whether layouts are converted element by element, and not by tiles in a processor's vectors.
         strict: exclude algorithms whose rounding differs from the sequential sum's.
         algorithms: which constants are read by faster algorithms.
@@ -85,7 +85,7 @@ class LayoutRewriter(Rewriter):
         """Records that `expr` is in blocked layout, each of `groups` equal parts of its channels in blocks of
         its own.
         """
-        return self.having(expr, Blocked.of(channels, self.size, groups))
+        return self.having(expr, Blocked.of(channels, shape_of(expr)[-1], groups))
 
     def having(self, expr: relax.Var, layout: Blocked) -> relax.Var:
         """Records that `expr` has the layout `layout`."""
@@ -109,6 +109,14 @@ class LayoutRewriter(Rewriter):
         batch, _, *spatial, _ = shape_of(expr)
         return (batch, self._layout[expr].channels, *spatial)
 
+    def size_for(self, channels: int) -> int:
+        """Returns the channels in a block of a tensor of bytes that has so many: a half or a quarter of `size` if they
+        fit into it, where one instruction sums up the products of so few bytes too."""
+        size, shortest = self.size, self.target.lanes("int32")
+        while self.target.summed_bytes and size > shortest and channels <= size // 2:
+            size //= 2
+        return size
+
     def blocked(self, expr: relax.Expr) -> relax.Expr:
         """`[N, C, *spatial]` in blocked layout, its channels in order."""
         return self.laid_out(expr, Blocked.of(self.row_major_shape(expr)[1], self.size))
@@ -119,7 +127,7 @@ class LayoutRewriter(Rewriter):
         if own == wanted:
             return expr
         if is_constant(expr):
-            return constant(arrange_array(array_of(expr), 1, wanted.order, self.size))
+            return constant(arrange_array(array_of(expr), 1, wanted.order, wanted.size))
         if (expr, wanted) not in self._other_form:
             form = self._arranged(expr, wanted) if own is None else self._rearranged(expr, own, wanted)
             self._other_form[expr, wanted] = self.having(form, wanted)
@@ -148,25 +156,22 @@ class LayoutRewriter(Rewriter):
         return self._made[key]
 
     def _arranged(self, expr: relax.Expr, wanted: Blocked) -> relax.Var:
-        if self._is_ordered(wanted):
-            return to_blocks(self.builder, expr, self.size, self.by_elements or self.target.patches)
-        return self.emit(arrange, expr, constant(np.asarray(wanted.order, np.int32)), self.size)
+        if wanted.is_in_order:
+            return to_blocks(self.builder, expr, wanted.size, self.by_elements or self.target.patches)
+        return self.emit(arrange, expr, constant(np.asarray(wanted.order, np.int32)), wanted.size)
 
     def _rearranged(self, expr: relax.Expr, own: Blocked, wanted: Blocked) -> relax.Var:
         order = np.asarray(wanted.order)
         table = np.where(order >= 0, own.slots[np.maximum(order, 0)], order)
-        return self.emit(rearrange, expr, constant(table.astype(np.int32)))
+        return self.emit(rearrange, expr, constant(table.astype(np.int32)), wanted.size)
 
     def _unarranged(self, expr: relax.Expr, layout: Blocked) -> relax.Expr:
         shape = self.row_major_shape(expr)
-        if not self._is_ordered(layout):
+        if not layout.is_in_order:
             return self.emit(unarrange, expr, constant(layout.slots))
         if layout.is_full and all(size == 1 for size in shape[2:]):
             return self.builder.emit(relax.op.reshape(expr, shape))  # the same bytes
         return to_row_major(self.builder, expr, layout.channels, self.by_elements)
-
-    def _is_ordered(self, layout: Blocked) -> bool:
-        return layout == Blocked.of(layout.channels, self.size)
 
     # Emitting computations.
 

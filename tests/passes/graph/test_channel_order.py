@@ -69,10 +69,10 @@ def test_blocks_after_blocks_hold_channels_after_channels() -> None:
 
 def test_parts_of_whole_blocks_keep_their_order() -> None:
     joined = Blocked.joined([Blocked.of(3, 4), Blocked.of(8, 4, groups=2), Blocked.of(8, 4).gathered(range(7, -1, -1))])
-    parts = joined.split([3, 11], 4)
+    parts = joined.split([3, 11])
     assert parts == [Blocked.of(3, 4), Blocked.of(8, 4, groups=2), Blocked.of(8, 4).gathered(range(7, -1, -1))]
-    assert joined.split([4], 4) is None
-    assert Blocked.of(8, 4).gathered(range(7, -1, -1)).split([4], 4) is None
+    assert joined.split([4]) is None
+    assert Blocked.of(8, 4).gathered(range(7, -1, -1)).split([4]) is None
 
 
 def test_merged_groups_have_zeros_for_what_they_do_not_share() -> None:
@@ -336,9 +336,9 @@ def test_groups_read_several_slots_at_once_where_vectors_are_multiplied_by_lanes
     how, elsewhere = (
         FLOATS if dtype == "float32" else multiplication_of(machine, dtype, dtype) for machine in (arm, others)
     )
-    reads = reads_of(layout, groups, how, (3, 3), arm, 8)
+    reads = reads_of(layout, groups, how, (3, 3), arm)
     assert reads is not None and reads.run > how.terms
-    reads = reads_of(layout, groups, elsewhere, (3, 3), others, 8)
+    reads = reads_of(layout, groups, elsewhere, (3, 3), others)
     assert reads is not None and reads.run == elsewhere.terms
 
 
@@ -347,7 +347,7 @@ def test_sums_of_float16_are_made_in_parts_whatever_the_number_of_blocks(inputs:
     """A block is read twice, by weights of zero, where that gives the blocks a divisor."""
     machine = target("cortex-a76 -precision=fp16")
     how = multiplication_of(machine, "float16", "float16")
-    reads = reads_of(Blocked.of(inputs, 8), 1, how, (1, 1), machine, 8)
+    reads = reads_of(Blocked.of(inputs, 8), 1, how, (1, 1), machine)
     assert reads is not None and reads.run == 8 and reads.elements <= inputs + 32
     assert (
         part_of_sum(list(reads.steps((1, 1), how)), FLOAT16_PART, FLOAT16_PART // 4) or reads.elements <= FLOAT16_PART
@@ -378,7 +378,7 @@ def test_blocks_are_one_vector_where_groups_would_leave_much_of_longer_ones_empt
 
 def test_a_group_with_fewer_runs_than_another_reads_no_channel_of_another_tensor() -> None:
     order = (*[FOREIGN] * 8, *range(14), *[EMPTY] * 2, 14, 15, *[EMPTY] * 6, *range(16, 32))
-    reads = reads_of(Blocked(order), 2, FLOATS, (1, 1), target("cortex-a76"), 8)
+    reads = reads_of(Blocked(order, 8), 2, FLOATS, (1, 1), target("cortex-a76"))
     assert reads is not None and not np.isin(order, FOREIGN)[reads.slots()].any()
     data = np.where(np.asarray(order) == FOREIGN, np.inf, 1)
     spread = gathered_filters(filters(6, 16), order, reads.held, reads.run).reshape(2, 3, -1)
@@ -388,16 +388,16 @@ def test_a_group_with_fewer_runs_than_another_reads_no_channel_of_another_tensor
 
 def test_runs_with_a_channel_of_another_tensor_are_read_slot_by_slot() -> None:
     order = (*range(8), *[FOREIGN] * 8, FOREIGN, *range(8, 16), *[EMPTY] * 7)
-    reads = reads_of(Blocked(order), 2, FLOATS, (1, 1), target("cortex-a76"), 8)
+    reads = reads_of(Blocked(order, 8), 2, FLOATS, (1, 1), target("cortex-a76"))
     assert reads is not None and reads.run == 1
 
 
 def test_no_pair_of_float16_holds_a_channel_of_another_tensor() -> None:
     """Of bytes, which are all finite, some may."""
-    machine, layout = target("znver5 -precision=bf16"), Blocked((*range(15), *[FOREIGN] * 17))
+    machine, layout = target("znver5 -precision=bf16"), Blocked((*range(15), *[FOREIGN] * 17), 16)
     split_channels, data_bytes = (multiplication_of(machine, dtype, dtype) for dtype in ("bfloat16", "int8"))
-    assert reads_of(layout, 1, split_channels, (1, 1), machine, 16) is None
-    assert reads_of(layout, 1, data_bytes, (1, 1), machine, 16) is not None
+    assert reads_of(layout, 1, split_channels, (1, 1), machine) is None
+    assert reads_of(layout, 1, data_bytes, (1, 1), machine) is not None
 
 
 def test_infinities_stay_among_the_channels_that_were_left_out() -> None:

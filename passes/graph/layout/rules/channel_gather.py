@@ -25,7 +25,7 @@ def gathered(layouts: LayoutRewriter, data: relax.Expr, channels: Sequence[int])
         return None
     view = layouts.renamed(data, layout.gathered(channels))
     if len(channels) < min(layout.channels, _MIN_FILLED * len(layout.order)):
-        return layouts.laid_out(view, Blocked.of(len(channels), layouts.size))
+        return layouts.laid_out(view, Blocked.of(len(channels), layout.size))
     return view
 
 

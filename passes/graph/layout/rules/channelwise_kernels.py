@@ -16,7 +16,6 @@ from tvm import relax, te, tirx
 from tvm.ir.expr import Call, TensorLoad
 
 from nnefc.ir.kernel_calls import emit_te
-from nnefc.passes.compute.blocked import blocks
 from nnefc.passes.graph.fusion.elementwise_kernels import element_of_kernel
 from nnefc.passes.graph.layout.layout_rewriter import LayoutRewriter, LayoutRule
 from nnefc.passes.tir.common.expressions import (
@@ -98,8 +97,7 @@ def _elements(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
             here = dict(zip(kernel.axes, (n, block, *position), strict=True))
             return substituted(kernel.element, {**sizes, **here}, load)
 
-        outer = blocks(len(layout.order), layouts.size)
-        return te.compute((batch, outer, *spatial, layouts.size), element, name=str(call.args[0].name_hint))
+        return te.compute((batch, layout.blocks, *spatial, layout.size), element, name=str(call.args[0].name_hint))
 
     made = emit_te(layouts.builder, compute, *own, name=str(call.args[0].name_hint))
     return layouts.having(made, layout)

@@ -19,7 +19,6 @@ from tvm.sym import Analyzer
 
 from nnefc.ir.kernel_calls import kept_apart
 from nnefc.ir.rebuild import nested, perfect_nest, root_block, with_fields
-from nnefc.passes.compute.blocked import blocks
 from nnefc.passes.graph.layout.blocked_layout import Blocked
 from nnefc.passes.graph.layout.layout_rewriter import LayoutRewriter, LayoutRule
 from nnefc.passes.tir.common.expressions import is_number, substituted, variables_of
@@ -40,12 +39,11 @@ def _windows(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
         return None
     if any(isinstance(arg.ty, relax.TensorType) for arg in operands[1:]):
         return None
-    made = _in_blocks(function, realize, layout, layouts.size)
+    made = _in_blocks(function, realize, layout)
     name = str(call.args[0].name_hint)
     batch, _, *spatial = shape
-    type_ = relax.TensorType(
-        [expression(n) for n in (batch, blocks(len(layout.order), layouts.size), *spatial, layouts.size)], result.dtype
-    )
+    sizes = batch, layout.blocks, *spatial, layout.size
+    type_ = relax.TensorType([expression(n) for n in sizes], result.dtype)
     target = layouts.builder.add_func(kept_apart(made), name)
     return layouts.having(layouts.builder.emit(relax.call_tir(target, relax.Tuple(operands), type_)), layout)
 
@@ -122,12 +120,12 @@ def _is_index(index: Sequence[tirx.Expr], own: Sequence[tirx.Var]) -> bool:
     return len(index) == len(own) and all(i.same_as(var) for i, var in zip(index, own, strict=True))
 
 
-def _in_blocks(function: tirx.PrimFunc, realize: s_tir.SBlockRealize, layout: Blocked, size: int) -> tirx.PrimFunc:
+def _in_blocks(function: tirx.PrimFunc, realize: s_tir.SBlockRealize, layout: Blocked) -> tirx.PrimFunc:
     """Returns the kernel for operands and results in blocks of channels."""
     block, loops = realize.block, perfect_nest(_body_of(function))
     rank = sum(axis.iter_type == tirx.IterVar.DataPar for axis in block.iter_vars)
-    outer = expression(blocks(len(layout.order), size))
-    count, zero = tirx.IntImm("int64", size), tirx.IntImm("int64", 0)
+    outer = expression(layout.blocks)
+    count, zero = tirx.IntImm("int64", layout.size), tirx.IntImm("int64", 0)
 
     def blocked(buffer: tirx.Var) -> tirx.Var:
         batch, _, *spatial = buffer.shape

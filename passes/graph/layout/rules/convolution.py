@@ -157,7 +157,7 @@ def convolution(
         return _by_winograd(layouts, data, filters.astype(np.float32, copy=False), sliding, winograd)
     layout = layouts.layout_of(data)
     aligned = groups == 1 or (inputs % layouts.size == 0 and outputs // groups % layouts.size == 0)
-    if not aligned or (layout is not None and layout != Blocked.of(groups * inputs, layouts.size)):
+    if not aligned or (layout is not None and not layout.is_in_order):
         filters = filters.astype(dtype, copy=False)
         permuted = None if aligned else _permuted(layouts, data, filters, sliding)
         return _gathered(layouts, data, filters, sliding) if permuted is None else permuted
@@ -173,7 +173,7 @@ def convolution(
         size = max(size, layouts.target.block_lanes("float32"))  # the filter is one for all levels of a library
     packed = to_constant(pack_filter(filters, size if inputs % size == 0 else 0, size, groups), dtype)
     if groups == 1 and not few and not layouts.strict:
-        data, packed = _with_scale_in_filter(layouts, data, packed)
+        data, packed = _with_scale_in_filter(layouts, layouts.blocked(data), packed)
     packed = dequantized_for(layouts, packed, _pixels(layouts, data, filters, sliding), layouts.target)
     data = data if few else layouts.blocked(data)
     steps, dilation = sliding.strides, sliding.dilation
@@ -233,7 +233,7 @@ def _with_scale_in_filter(
 
 def _depthwise(layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, sliding: Sliding) -> relax.Expr:
     layout = layouts.layout_of(data) or Blocked.of(filters.shape[0], layouts.size)
-    packed = to_constant(arrange_array(filters[:, 0], 0, layout.order, layouts.size))
+    packed = to_constant(arrange_array(filters[:, 0], 0, layout.order, layout.size))
     source = layouts.padded(layouts.laid_out(data, layout), sliding.before, sliding.after)
     result = layouts.kernel(
         convolve_depthwise, source, packed, sliding.strides, sliding.dilation, name="depthwise_convolution"
@@ -252,7 +252,7 @@ def _gathered(layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, sl
         reads: Reads | None = slot_by_slot(layout, groups)
     else:
         merged, groups = merged_groups(filters, sliding.groups, layouts.size)
-        reads = reads_of(layout, groups, how, filters.shape[2:], layouts.target, layouts.size)
+        reads = reads_of(layout, groups, how, filters.shape[2:], layouts.target)
     assert reads is not None  # of float32, slot by slot at least
     packed = to_constant(reads.pack(merged, layout, how, layouts.size))
     weights = dequantized_for(layouts, packed, _pixels(layouts, data, filters, sliding), layouts.target)
@@ -271,7 +271,7 @@ def _permuted(layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, sl
     if outputs != sliding.groups * inputs or lanes % inputs or 2 * inputs > lanes or not target.permutes_lanes:
         return None
     layout = layouts.layout_of(data) or Blocked.of(outputs, layouts.size)
-    packed = permuted_filters(filters, layout.order, layouts.size)
+    packed = permuted_filters(filters, layout.order, layout.size)
     if packed is None:
         return None
     source = layouts.padded(layouts.laid_out(data, layout), sliding.before, sliding.after)

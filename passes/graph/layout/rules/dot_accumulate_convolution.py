@@ -44,9 +44,11 @@ def summed_convolution(layouts: LayoutRewriter, padded: Padded, filters: np.ndar
     few = groups == 1 and inputs < layouts.size and sliding.dilation[-1] == 1 and is_known(width)
     if few and layouts.layout_of(padded.data) is None:
         return layouts.as_blocked(_by_rows(layouts, padded, merged, sliding, width), outputs)
-    data = layouts.laid_out(padded.data, Blocked.of(groups * inputs, layouts.size, groups))
+    own = layouts.layout_of(padded.data)
+    size = own.size if own is not None and groups == 1 else layouts.size_for(inputs)
+    data = layouts.laid_out(padded.data, Blocked.of(groups * inputs, size, groups))
     source = layouts.padded(data, sliding.before, sliding.after, padded.value)
-    packed = _in_tiles(layouts, pack_filter(merged, layouts.size, layouts.size, groups))
+    packed = _in_tiles(layouts, pack_filter(merged, size, layouts.size_for(outputs // groups), groups))
     given = (sliding.strides, sliding.dilation, groups)
     result = layouts.kernel(convolve_lanes, source, packed, *given, name="integer_convolution")
     return layouts.as_blocked(result, outputs, groups)
@@ -63,7 +65,7 @@ def _by_rows(layouts: LayoutRewriter, padded: Padded, filters: np.ndarray, slidi
     batch, _, *spatial, _ = shape_of(around)
     rows = seen_as(layouts.builder, around, (batch, 1, *spatial[:-1], spatial[-1] * channels))
     given = (channels, sliding.strides, sliding.dilation, width)
-    packed = _in_tiles(layouts, pack_rows(filters, layouts.size, vector))
+    packed = _in_tiles(layouts, pack_rows(filters, layouts.size_for(len(filters)), vector))
     return layouts.kernel(convolve_rows, rows, packed, *given, name="integer_convolution")
 
 

@@ -84,10 +84,8 @@ class Reads:
         return packed if self.chain == 1 else packed.reshape(len(packed), -1, self.chain, *packed.shape[2:])
 
 
-def reads_of(
-    layout: Blocked, groups: int, how: Multiplication, kernel: Sequence[int], target: Target, size: int
-) -> Reads | None:
-    """Chooses the fastest reads of data in blocks of `size` slots, for a filter of `kernel` taps.
+def reads_of(layout: Blocked, groups: int, how: Multiplication, kernel: Sequence[int], target: Target) -> Reads | None:
+    """Chooses the fastest reads of data in blocks, for a filter of `kernel` taps.
 
     None where no sum could be made in parts that are short enough. Of floats, nothing of another tensor is read, for
     that may be infinite.
@@ -95,7 +93,7 @@ def reads_of(
     order = np.asarray(layout.order)
     found = [
         reads
-        for reads in _candidates(layout, groups, how, target, size)
+        for reads in _candidates(layout, groups, how, target)
         if how.is_cut(*reads.steps(kernel, how)) and ("int" in how.data or FOREIGN not in order[reads.slots()])
     ]
     return min(found, key=lambda reads: reads.time(how), default=None)
@@ -107,12 +105,12 @@ def slot_by_slot(layout: Blocked, groups: int) -> Reads:
     return Reads(1, 1, slots, slots)
 
 
-def _candidates(layout: Blocked, groups: int, how: Multiplication, target: Target, size: int) -> Iterator[Reads]:
+def _candidates(layout: Blocked, groups: int, how: Multiplication, target: Target) -> Iterator[Reads]:
     """Runs are packed operands; where vectors are multiplied by lanes also vectors and full blocks, and full blocks
     where sums are made in parts, of which any number may be read."""
     if how.terms == 1:
         yield slot_by_slot(layout, groups)
-    assembled = target.vectors.by_lane or how.is_long
+    assembled, size = target.vectors.by_lane or how.is_long, layout.size
     runs = {size, target.lanes("float32")} if assembled else {size} if how.is_in_parts else set()
     for run in sorted(runs | ({how.terms} - {1})):
         table = operands_of_groups(layout.order, groups, run)

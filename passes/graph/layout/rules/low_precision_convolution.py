@@ -233,8 +233,7 @@ def _in_quads(layouts: LayoutRewriter, padded: Padded, filters: np.ndarray, slid
     value, layout = padded.value + how.offset, layouts.layout_of(data)
     is_small = layout is None and inputs < layouts.size
     layout = layout or Blocked.of(inputs, how.filled(inputs) if is_small else layouts.size)
-    block = how.filled(inputs) if is_small else layouts.size
-    quads, steps = quads_of_filter(filters, layout.order, block, sizes, sliding.dilation)
+    quads, steps = quads_of_filter(filters, layout.order, layout.size, sizes, sliding.dilation)
     pairs = pair_quads(quads.weights, quads.offsets, layouts.size, largest)
     if pairs is None:
         return None
@@ -277,7 +276,7 @@ def _gathered(
     layout = layouts.layout_of(padded.data) or in_order
     if in_tiles(how, layouts.target) or (layout == in_order and not too_long):
         return None
-    reads = reads_of(layout, groups, how, filters.shape[2:], layouts.target, layouts.size)
+    reads = reads_of(layout, groups, how, filters.shape[2:], layouts.target)
     if reads is None or reads.elements > _MAX_READ * filters.shape[1]:
         return None
     data = _in_blocks(layouts, padded.data, layout, how)
@@ -350,7 +349,8 @@ def _few_channels(
 
 
 def _depthwise(layouts: LayoutRewriter, padded: Padded, filters: np.ndarray, sliding: Sliding) -> relax.Expr:
-    layout = layouts.layout_of(padded.data) or Blocked.of(filters.shape[0], layouts.size)
+    channels = filters.shape[0]
+    layout = layouts.layout_of(padded.data) or Blocked.of(channels, layouts.size_for(channels))
     data, filters = layouts.laid_out(padded.data, layout), filters[:, 0]
     before, after = sliding.before, sliding.after
     width = result_sizes(layouts.row_major_shape(padded.data)[2:], filters.shape[1:], sliding)[-1]
@@ -358,14 +358,14 @@ def _depthwise(layouts: LayoutRewriter, padded: Padded, filters: np.ndarray, sli
     if words is not None:
         more = words.width(width) - (shape_of(data)[-2] + before[-1] + after[-1])
         source = layouts.padded(data, before, (*after[:-1], after[-1] + max(more, 0)), padded.value)
-        packed = to_constant(arrange_array(words.pack(filters), 0, layout.order, layouts.size))
+        packed = to_constant(arrange_array(words.pack(filters), 0, layout.order, layout.size))
         name, given = "integer_depthwise_convolution", (sliding.strides, sliding.dilation, words, width)
         return layouts.having(layouts.kernel(convolve_int8x4, source, packed, *given, name=name), layout)
     if takes_int16_sums(layouts.target, filters):
         return _in_pairs(layouts, Padded(data, padded.value), filters, sliding, layout)
     if str(filters.dtype) == "float16":
         how = multiplication_of(layouts.target, str(data.ty.dtype), "float16")
-        packed = to_constant(arrange_array(filters, 0, layout.order, layouts.size))
+        packed = to_constant(arrange_array(filters, 0, layout.order, layout.size))
         source = layouts.padded(data, before, after, padded.value)
         steps, name = (sliding.strides, sliding.dilation), "half_depthwise_convolution"
         made = layouts.kernel(convolve_depthwise, source, packed, *steps, how.product, name=name)
@@ -373,12 +373,12 @@ def _depthwise(layouts: LayoutRewriter, padded: Padded, filters: np.ndarray, sli
     source, name = layouts.padded(data, before, after, padded.value), "integer_depthwise_convolution"
     of_pairs = pair_product(layouts.target)
     if of_pairs is not None:
-        packed = to_constant(arrange_array(pack_rows(filters), 0, layout.order, layouts.size))
+        packed = to_constant(arrange_array(pack_rows(filters), 0, layout.order, layout.size))
         windows = (sliding.strides, sliding.dilation, filters.shape[1:])
         return layouts.having(layouts.kernel(convolve_rows, source, packed, *windows, of_pairs, name=name), layout)
     # wide ones take fewer instructions, and much of a small memory
     how = Multiplication(str(data.ty.dtype), "int32" if layouts.target.hosted else str(filters.dtype))
-    packed = to_constant(arrange_array(filters.astype(how.weights), 0, layout.order, layouts.size))
+    packed = to_constant(arrange_array(filters.astype(how.weights), 0, layout.order, layout.size))
     product = byte_product(layouts.target) or how.product
     result = layouts.kernel(convolve_depthwise, source, packed, sliding.strides, sliding.dilation, product, name=name)
     return layouts.having(result, layout)
@@ -394,7 +394,7 @@ def _in_pairs(
     result = layouts.kernel(
         convolve_int16_sums,
         layouts.padded(data, sliding.before, sliding.after, padded.value + offset),
-        to_constant(arrange_array(filters, 0, layout.order, layouts.size)),
+        to_constant(arrange_array(filters, 0, layout.order, layout.size)),
         sliding.strides,
         sliding.dilation,
         layouts.target,

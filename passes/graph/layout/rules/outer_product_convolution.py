@@ -19,7 +19,6 @@ from nnefc.passes.compute.outer_products import (
     takes_outer_products,
 )
 from nnefc.passes.graph.fusion.fusion_patterns import OpPattern
-from nnefc.passes.graph.layout.blocked_layout import Blocked
 from nnefc.passes.graph.layout.layout_rewriter import LayoutRewriter
 from nnefc.passes.graph.rewriter import constant as to_constant
 from nnefc.symbolic.dims import Dimension, element_count, is_known
@@ -49,7 +48,7 @@ def outer_product_convolution(
     outputs, inputs, *kernel = filters.shape
     rows, depth = element_count((layouts.row_major_shape(data)[0], *sizes)), inputs * math.prod(kernel)
     speed, layout = _WINOGRAD if by_winograd else 1.0, layouts.layout_of(data)
-    if layout is not None and layout != Blocked.of(inputs, layouts.size):
+    if layout is not None and not layout.is_in_order:
         return None
     if str(filters.dtype) != "float32" or layouts.strict or not is_known(rows, *sizes):
         return None

@@ -27,7 +27,7 @@ def _quantization(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | Non
         return layouts.like(data, layouts.builder.emit(relax.Call(call.op, [data, *whole], call.attrs)))
     if int(call.attrs.axis) % len(layouts.row_major_shape(data)) != 1:
         return None
-    scales, zeros = (_in_slots(array, layout, fill, layouts.size) for array, fill in ((scale, 1), (zero, 0)))
+    scales, zeros = (_in_slots(array, layout, fill) for array, fill in ((scale, 1), (zero, 0)))
     dtype = str(call.attrs.out_dtype) if is_call(call, "quantize") else None
 
     def compute(x: te.Tensor, *tensors: te.Tensor) -> te.Tensor:
@@ -43,11 +43,11 @@ def _quantization(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | Non
     return layouts.like(data, layouts.emit(compute, data, *operands, name=name))
 
 
-def _in_slots(array: np.ndarray, layout: Blocked, fill: int, size: int) -> np.ndarray:
-    """Parameters of channels as `[blocks, size]`; what has no channel gets `fill`."""
+def _in_slots(array: np.ndarray, layout: Blocked, fill: int) -> np.ndarray:
+    """Parameters of channels as `[blocks, block]`; what has no channel gets `fill`."""
     order = np.asarray(layout.order)
     found = np.broadcast_to(array, layout.channels)[np.maximum(order, 0)]
-    return np.where(order >= 0, found, np.asarray(fill, array.dtype)).reshape(-1, size)
+    return np.where(order >= 0, found, np.asarray(fill, array.dtype)).reshape(-1, layout.size)
 
 
 RULES: dict[str, LayoutRule] = dict.fromkeys(("dequantize", "quantize"), _quantization)

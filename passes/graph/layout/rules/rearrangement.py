@@ -32,8 +32,13 @@ def _concatenation(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | No
     own = [layout for part in parts if (layout := layouts.layout_of(part)) is not None]
     if len(own) == len(parts) and axis != 1:
         return layouts.having(_concatenated(layouts, [layouts.laid_out(part, own[0]) for part in parts], axis), own[0])
-    if len(own) == len(parts) and (joined := Blocked.joined(own)).channels >= _MIN_FILLED * len(joined.order):
-        return layouts.having(_concatenated(layouts, parts, axis), joined)
+    if len(own) == len(parts):
+        widest = max(layout.size for layout in own)
+        wide = [each if each.size == widest else Blocked.of(each.channels, widest) for each in own]
+        joined = Blocked.joined(wide)
+        if joined.channels >= _MIN_FILLED * len(joined.order):
+            parts = [layouts.laid_out(part, layout) for part, layout in zip(parts, wide, strict=True)]
+            return layouts.having(_concatenated(layouts, parts, axis), joined)
     return _concatenated(layouts, [layouts.row_major(part) for part in parts], axis)
 
 

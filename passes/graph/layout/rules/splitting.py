@@ -28,10 +28,10 @@ def _split(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
         return _parts(layouts, data, seams, axis) if slices else None
     if axis != 1:
         return None
-    own = layout.split(seams, layouts.size) if slices else None
+    own = layout.split(seams) if slices else None
     if own is None:
         return relax.Tuple([gathered(layouts, data, range(*ends)) for ends in pairwise([0, *seams, shape[1]])])
-    blocks = [len(part.order) // layouts.size for part in own]
+    blocks = [part.blocks for part in own]
     parts = _parts(layouts, data, list(accumulate(blocks))[:-1], axis)
     views = [layouts.builder.emit(parts[i]) for i in range(len(own))]
     return relax.Tuple([layouts.having(view, part) for view, part in zip(views, own, strict=True)])

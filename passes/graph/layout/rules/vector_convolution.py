@@ -258,7 +258,7 @@ def _merged(filters: np.ndarray, groups: int, size: int) -> tuple[np.ndarray, in
 def _depthwise(layouts: LayoutRewriter, padded: _Padded, filters: np.ndarray, dtype: str) -> relax.Expr:
     sliding = padded.sliding
     layout = layouts.layout_of(padded.data) or Blocked.of(filters.shape[0], layouts.size)
-    packed = to_constant(arrange_array(filters[:, 0], 0, layout.order, layouts.size))
+    packed = to_constant(arrange_array(filters[:, 0], 0, layout.order, layout.size))
     given = (sliding.before, sliding.after, sliding.strides, sliding.dilation, dtype, padded.value)
     source = layouts.laid_out(padded.data, layout)
     result = layouts.kernel(convolve_depthwise_vectors, source, packed, *given, name="depthwise_convolution")
