@@ -117,6 +117,8 @@ class Convolution(Operator):
         if is_empty(shape_of(w)):  # no channels to sum over
             return _with_bias(at, at.expr(zeros(result, self.sums or dtype_of(x))), bias, window.rank)
         zero_padded = self.border == "constant" and is_known(*window.widths) and min(window.widths, default=0) >= 0
+        if zero_padded and window.pads and window.skips(shape_of(x)[2:]):
+            x, window = at.bound(_read(at, x, window, result[2:])), Window.of(window.size, window.size)
         if window.pads and not (zero_padded and self._is_native(x, w)):
             x = at.bound(Pad(_whole(window.padding), self.border).lower(at, x))
             window = window.unpadded()
@@ -161,6 +163,20 @@ class Convolution(Operator):
             return converted(te.compute(result, element, name="convolution"), dtype)
 
         return convolution
+
+
+def _read(at: Emitter, x: Operand, window: Window, counts: Shape) -> relax.Expr:
+    """What windows read of `[N, C, *spatial]`, one window behind the other, zeros outside: they do not overlap then."""
+    sizes = shape_of(x)[2:]
+
+    def element(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> tirx.Expr:
+        axes = list(zip(index[2:], window.size, strict=True))
+        positions = window.positions([tirx.floordiv(i, k) for i, k in axes], [tirx.floormod(i, k) for i, k in axes])
+        inside, value = window.inside(positions, sizes, counts), tensors[0](*index[:2], *positions)
+        return tirx.if_then_else(tirx.all(*inside), value, tirx.const(0, str(tensors[0].dtype))) if inside else value
+
+    spatial = [count * size for count, size in zip(counts, window.size, strict=True)]
+    return at.elements((*shape_of(x)[:2], *spatial), element, x, name="read")
 
 
 def converted(sums: te.Tensor, dtype: str) -> te.Tensor:

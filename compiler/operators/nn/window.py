@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
@@ -86,6 +87,14 @@ class Window:
     def pads(self) -> bool:
         """Whether there is any padding."""
         return any(pair != (0, 0) for pair in self.padding)
+
+    def skips(self, sizes: Sequence[int]) -> bool:
+        """Returns whether the windows read at most half of the padded positions of dimensions whose sizes are known."""
+        if not is_known(*sizes, *self.size, *self.stride, *self.widths):
+            return False
+        read = math.prod(count * size for count, size in zip(self.results(sizes), self.size, strict=True))
+        span = math.prod(size + before + after for size, (before, after) in zip(sizes, self.padding, strict=True))
+        return 2 * read <= span
 
     def padded(self, padding: Padding) -> Window:
         """The window with other padding."""

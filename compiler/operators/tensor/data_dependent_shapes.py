@@ -51,7 +51,7 @@ class ReshapeInRun(Reshape):
             value = tensors[0](location)
             if is_checked:
                 return value
-            return tirx.if_then_else(location < expression(elements), value, tirx.const(0, value.dtype))
+            return tirx.if_then_else(location < expression(elements), value, tirx.const(0, str(tensors[0].dtype)))
 
         return at.elements(shape, element, flat, name="reshape_in_run")
 
