@@ -136,7 +136,7 @@ def test_values_of_inputs_can_be_known_at_compile_time(tmp_path: Path) -> None:
     proto = model(
         [node("Reshape", ["x", "s"], ["y"])], [info("x", (2, 6)), info("s", ("r",), INT64)], [info("y", None)]
     )
-    assert "must be known at compile time" in message_of(proto, tmp_path, shape={"r": 2})
+    assert "must be known at compile time" in message_of(proto, tmp_path)
     network = loaded(proto, tmp_path, values={"s": [3, -1]})
     assert network.inputs == ("x",)
     x = RNG.standard_normal((2, 6)).astype(np.float32)
