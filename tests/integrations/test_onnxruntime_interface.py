@@ -133,13 +133,17 @@ BROKEN = {
 }
 
 
+def check_refused_alike(model: onnx.ModelProto) -> None:
+    content = model.SerializeToString()
+    wanted, found = (outcome(lambda o, _: o.InferenceSession(content, None, CPU), o, None) for o in (onnxruntime, ort))
+    assert isinstance(found, Failure) and found.agrees(wanted), (found, wanted)
+
+
 @pytest.mark.parametrize("name", BROKEN)
 def test_models_that_cannot_be_loaded_end_alike(name: str) -> None:
     given, result, nodes = BROKEN[name]
     text = f'<ir_version: 8, opset_import: ["" : 17, "own" : 1]> g ({given} z) => ({result} y) {{ {nodes} }}'
-    content = onnx.parser.parse_model(text.replace("(x)", "(z)")).SerializeToString()
-    wanted, found = (outcome(lambda o, _: o.InferenceSession(content, None, CPU), o, None) for o in (onnxruntime, ort))
-    assert isinstance(found, Failure) and found.agrees(wanted), (found, wanted)
+    check_refused_alike(onnx.parser.parse_model(text.replace("(x)", "(z)")))
 
 
 def test_a_domain_that_is_not_imported_ends_alike() -> None:
@@ -147,9 +151,7 @@ def test_a_domain_that_is_not_imported_ends_alike() -> None:
         '<ir_version: 8, opset_import: ["" : 17]> g (float[2] z) => (float[2] y) { y = Abs(z) }'
     )
     model.graph.node[0].domain = "own"
-    content = model.SerializeToString()
-    wanted, found = (outcome(lambda o, _: o.InferenceSession(content, None, CPU), o, None) for o in (onnxruntime, ort))
-    assert isinstance(found, Failure) and found.agrees(wanted), (found, wanted)
+    check_refused_alike(model)
 
 
 @pytest.mark.parametrize("size", [None, 8])

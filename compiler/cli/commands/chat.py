@@ -148,7 +148,7 @@ def _answer_or_explain(conversation: Conversation, text: str, max_tokens: int | 
     except CompileError as error:
         click.echo(str(error), err=True)
     except ChatError as error:
-        click.echo(f"{error}: /new does", err=True)
+        click.echo(f"{error} (/new begins another conversation)", err=True)
 
 
 def _answer(conversation: Conversation, text: str, max_tokens: int | None, stop: tuple[str, ...]) -> None:

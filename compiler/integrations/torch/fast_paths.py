@@ -28,21 +28,25 @@ def _encoder_layer(
     uses_gelu: bool,
     norm_first: bool,
     epsilon: float,
-    *weights: torch.Tensor,
+    scale: torch.Tensor,
+    shift: torch.Tensor,
+    scale2: torch.Tensor,
+    shift2: torch.Tensor,
+    inner_weight: torch.Tensor,
+    inner_bias: torch.Tensor,
+    outer_weight: torch.Tensor,
+    outer_bias: torch.Tensor,
     mask: torch.Tensor | None = None,
     mask_type: int | None = None,
 ) -> torch.Tensor:
     """Computes a layer of `torch.nn.TransformerEncoderLayer`, for x of shape [batch, length, width].
 
     Args:
-        weights: scales and shifts of two normalizations, weights and biases of two linear layers; then, optionally,
-            `mask` and `mask_type`.
+        scale, shift, scale2, shift2: of two normalizations.
+        inner_weight, inner_bias, outer_weight, outer_bias: of two linear layers.
         mask: other than zero for what is not attended: by `mask_type` of shape [length, length] (0), [batch, length]
             (1) or [batch, heads, length, length] (2).
     """
-    scale, shift, scale2, shift2, inner_weight, inner_bias, outer_weight, outer_bias, *masks = weights
-    if masks:
-        mask, mask_type = (*masks, mask_type)[:2]  # type: ignore[assignment, unused-ignore]
     attended = None if mask is None else mask.to(torch.bool).logical_not()
     if attended is not None and mask_type == 1:
         attended = attended[:, None, None]

@@ -45,32 +45,30 @@ _ONE_INSTRUCTION = (*IF_THEN_ELSE, "tirx.reinterpret", "tirx.likely", "tirx.isna
 
 def number(value: Size) -> tirx.Expr:
     """Returns an index of 32 bits; of a size that is known at run time, converted to them."""
-    return tirx.IntImm("int32", value) if isinstance(value, int) else _narrow(value.expr)
-
-
-def _narrow(size: tirx.Expr) -> tirx.Expr:
-    match size:
-        case tirx.IntImm():
-            return tirx.IntImm("int32", int(size))
-        case tirx.Add() | tirx.Sub() | tirx.Mul() | tirx.FloorDiv() | tirx.FloorMod() | tirx.Min() | tirx.Max():
-            return type(size)(_narrow(size.a), _narrow(size.b))
-    return tirx.Cast("int32", size)
+    return tirx.IntImm("int32", value) if isinstance(value, int) else _with_operands(value.expr, _to_32_bits)
 
 
 def size_of_index(index: tirx.Expr) -> Size:
     """Returns the size that :func:`number` has written as an index."""
-    return size_of(_index_as_size(index))
+    return size_of(_with_operands(index, _to_64_bits))
 
 
-def _index_as_size(index: tirx.Expr) -> tirx.Expr:
-    match index:
-        case tirx.IntImm():
-            return tirx.IntImm("int64", int(index))
+def _with_operands(expr: tirx.Expr, of: Callable[[tirx.Expr], tirx.Expr]) -> tirx.Expr:
+    """Returns arithmetic on sizes with other operands: what `of` makes of each variable, constant and cast."""
+    match expr:
         case tirx.Add() | tirx.Sub() | tirx.Mul() | tirx.FloorDiv() | tirx.FloorMod() | tirx.Min() | tirx.Max():
-            return type(index)(_index_as_size(index.a), _index_as_size(index.b))
-        case tirx.Cast():
-            return _index_as_size(index.value)
-    return index
+            return type(expr)(_with_operands(expr.a, of), _with_operands(expr.b, of))
+    return of(expr)
+
+
+def _to_32_bits(size: tirx.Expr) -> tirx.Expr:
+    return tirx.IntImm("int32", int(size)) if isinstance(size, tirx.IntImm) else tirx.Cast("int32", size)
+
+
+def _to_64_bits(index: tirx.Expr) -> tirx.Expr:
+    if isinstance(index, tirx.Cast):
+        return _with_operands(index.value, _to_64_bits)
+    return tirx.IntImm("int64", int(index)) if isinstance(index, tirx.IntImm) else index
 
 
 def int64(value: Size) -> tirx.Expr:
