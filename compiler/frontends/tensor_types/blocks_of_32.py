@@ -22,8 +22,8 @@ __all__ = [
     "Q8_0",
     "Q8_1",
     "four_bit_floats",
+    "half_powers_of_two",
     "nibbles",
-    "powers_of_two",
 ]
 
 _ELEMENTS = 32
@@ -86,17 +86,17 @@ def from_table(codes: Bytes, table: Array) -> Bytes:
     return (table.view(np.uint8) ^ _HALF)[codes]
 
 
-def powers_of_two(exponents: Bytes) -> Array:
-    """Returns floats of 8 bits without a mantissa: 2^(e - 127)."""
-    return np.ldexp(np.float32(1), exponents.astype(np.int32) - 127).astype(np.float32)
+def half_powers_of_two(exponents: Bytes) -> Array:
+    """Returns 2^(e - 128) for exponents e, half of the 8-bit floats of MX formats: all are finite in float32."""
+    return np.ldexp(np.float32(1), exponents.astype(np.int32) - 128).astype(np.float32)
 
 
-def four_bit_floats(codes: Bytes, scales: Array) -> BlockCodes:
-    """Returns floats of 4 bits, `[blocks, elements]`, times a scale for each block.
+def four_bit_floats(codes: Bytes, half_scales: Array) -> BlockCodes:
+    """Returns floats of 4 bits, `[blocks, elements]`, times a scale for each block, of which half is given.
 
-    The numbers are doubled, so that they are integers, and the scales halved.
+    The numbers are doubled, so that they are integers.
     """
-    return BlockCodes(8, from_table(codes, _E2M1), scales * np.float32(0.5))
+    return BlockCodes(8, from_table(codes, _E2M1), half_scales)
 
 
 Q4_0 = _with_scale("Q4_0", 18, 4, lambda blocks: nibbles(blocks[:, 2:]))
@@ -123,6 +123,6 @@ MXFP4 = TensorType(
     "MXFP4",
     _ELEMENTS,
     17,
-    lambda blocks: four_bit_floats(nibbles(blocks[:, 1:]), powers_of_two(blocks[:, :1])),
+    lambda blocks: four_bit_floats(nibbles(blocks[:, 1:]), half_powers_of_two(blocks[:, :1])),
     IN_TABLE,
 )

@@ -37,7 +37,7 @@ def _scales(codes: Bytes) -> Array:
 def _four_bits(blocks: Bytes) -> BlockCodes:
     """Four scales, then for each of them 16 floats of 4 bits in 8 bytes, the low nibbles before the high ones."""
     codes = nibbles(blocks[:, _PARTS:].reshape(len(blocks), _PARTS, -1)).reshape(len(blocks), -1)
-    return four_bit_floats(codes, _scales(blocks[:, :_PARTS]))
+    return four_bit_floats(codes, _scales(blocks[:, :_PARTS]) * np.float32(0.5))
 
 
 Q1_0 = TensorType("Q1_0", 128, 18, _signs, "2-bit blocks with offsets, exact")

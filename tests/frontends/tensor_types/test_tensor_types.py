@@ -13,15 +13,16 @@ from nnefc.frontends.tensor_types.requantized import REQUANTIZED
 from nnefc.operators.nn.block_quantization import BlockTensor, Multiples
 
 KINDS = gguf.GGMLQuantizationType
-RNG = np.random.default_rng(5)
 ROWS, BLOCKS = 3, 4
 
 
 def blocks_of(number: int) -> np.ndarray:
-    """Random bytes, and rows of the smallest and of the largest ones."""
-    made = RNG.integers(0, 256, (ROWS + 2, BLOCKS * GGML_TYPES[number].block_bytes), np.uint8)
-    made[-2:] = [[0], [0xFF]]
-    return made
+    """Random bytes, rows of the smallest and of the largest ones, and random bytes after a first one of 0xFF."""
+    size = GGML_TYPES[number].block_bytes
+    made = np.random.default_rng(number).integers(0, 256, (ROWS + 3, BLOCKS, size), np.uint8)
+    made[-3:-1] = np.reshape([0, 0xFF], (2, 1, 1))
+    made[-1, :, 0] = 0xFF
+    return made.reshape(len(made), -1)
 
 
 def decoded_one_by_one(data: np.ndarray, bits: int) -> np.ndarray:

@@ -29,7 +29,7 @@ from nnefc.frontends.huggingface.quantized.groups import (
 )
 from nnefc.frontends.huggingface.quantized.modules import Module, Tensors, modules_with, without
 from nnefc.frontends.huggingface.quantized.mxfp4 import tensor_of_four_bit_floats
-from nnefc.frontends.tensor_types.blocks_of_32 import MXFP4, powers_of_two
+from nnefc.frontends.tensor_types.blocks_of_32 import MXFP4, half_powers_of_two
 from nnefc.operators.base import Array
 from nnefc.operators.nn.block_quantization import BlockTensor
 from nnefc.support.diagnostics import CompileError
@@ -141,9 +141,9 @@ def _four_bit_floats(module: Module) -> JoinedTensor:
 
     def join() -> BlockTensor:
         if divisor is None:
-            found = powers_of_two(module.integers("weight_scale", "U8"))
+            found = half_powers_of_two(module.integers("weight_scale", "U8"))
         else:
-            found = module.floats("weight_scale") / divisor.reshape(-1)[0]
+            found = module.floats("weight_scale") / divisor.reshape(-1)[0] * np.float32(0.5)
         return tensor_of_four_bit_floats(data.reshape(-1, block // 2), found.reshape(-1, 1), (rows, depth))
 
     return module.joined(MXFP4, (rows, depth), _PARTS, join)

@@ -15,7 +15,7 @@ import numpy as np
 
 from nnefc.frontends.decoder.weights import JoinedTensor
 from nnefc.frontends.huggingface.quantized.modules import Tensors
-from nnefc.frontends.tensor_types.blocks_of_32 import MXFP4, four_bit_floats, powers_of_two
+from nnefc.frontends.tensor_types.blocks_of_32 import MXFP4, four_bit_floats, half_powers_of_two
 from nnefc.frontends.tensor_types.integers import integers_of
 from nnefc.operators.base import Array
 from nnefc.operators.nn.block_quantization import BlockTensor, packed, unpacked
@@ -57,18 +57,18 @@ def joined_mxfp4(tensors: Tensors, given: Mapping[str, Any], source: Path) -> Te
 
 
 def _decoded(blocks: Array, exponents: Array, shape: tuple[int, int]) -> BlockTensor:
-    return tensor_of_four_bit_floats(blocks.reshape(-1, _BYTES), powers_of_two(exponents.reshape(-1, 1)), shape)
+    return tensor_of_four_bit_floats(blocks.reshape(-1, _BYTES), half_powers_of_two(exponents.reshape(-1, 1)), shape)
 
 
-def tensor_of_four_bit_floats(rows: Array, scales: Array, shape: tuple[int, int]) -> BlockTensor:
+def tensor_of_four_bit_floats(rows: Array, half_scales: Array, shape: tuple[int, int]) -> BlockTensor:
     """Returns a matrix of floats of 4 bits.
 
     Args:
         rows: `[blocks, bytes]`, two elements in a byte, the low bits the first.
-        scales: `[blocks, 1]`.
+        half_scales: the scales times 0.5, `[blocks, 1]`.
         shape: of the matrix.
     """
-    found = four_bit_floats(unpacked(rows, 4), scales)
+    found = four_bit_floats(unpacked(rows, 4), half_scales)
     assert isinstance(found.scales, np.ndarray)
     codes = packed(found.codes, found.bits).reshape(shape[0], -1, found.codes.shape[1])
     return BlockTensor(shape, found.bits, codes, found.scales.reshape(shape[0], -1))
