@@ -15,6 +15,7 @@ import onnxruntime
 import pytest
 from early_imports import import_share_first
 from parts import files_of_part, part_asked_for
+from random_generators import ModuleGenerators
 
 from nnefc.support.file_cache import FileCache
 from nnefc.support.minimal_tvm import import_tvm
@@ -55,6 +56,8 @@ def _with_exact_products(made: Any) -> Any:
 
 
 onnxruntime.InferenceSession.__init__ = _with_exact_products(onnxruntime.InferenceSession.__init__)
+
+generators = ModuleGenerators()
 
 SLOW_WEIGHT = 20
 """How many ordinary tests a slow one takes as long as, about."""
@@ -226,6 +229,7 @@ def _kernels_of_this_run(request: pytest.FixtureRequest, tmp_path_factory: pytes
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Verify programs after each pass where tests are about passes and operators, also for what fixtures compile."""
+    generators.restore()
     parts = _parts(item.path)
     if _is_quick(item.config) and parts & {*_VERIFIED_IF_SLOW} and not parts & {*_ALWAYS_VERIFIED}:
         os.environ[VERIFY] = "0"
@@ -233,8 +237,15 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         os.environ[VERIFY] = "1" if parts & {"passes", *_VERIFIED} else "0"
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_call() -> None:
+    """Give a test the same random numbers whether fixtures that it shares were made for it or for another one."""
+    generators.restore()
+
+
 def pytest_collection_finish() -> None:
     """What is there before the first test stays to the end: Python need not look for cycles in it again and again."""
+    generators.find()
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 20)  # of what compiling makes, little is in cycles
