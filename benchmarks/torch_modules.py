@@ -3,17 +3,19 @@
     pip install torch torchvision timm transformers onnxscript
 
 Each module of `torch_networks.py` is compiled by `nnefc.torch.compile`, by `torch.compile` with inductor and freezing,
-and by AOTInductor with freezing, from the same weights and the same inputs, in a process of its own. nnefc compiles a
-module that `torch.export` refuses by `torch.compile(backend="nnefc")`, in parts. Results are compared with the module
-in float64. Times are taken in turns, on one thread: the shortest of several short ones. Prints the page; of all modules
-it is written to `results/PROCESSOR/torch_modules.md`.
+and by AOTInductor with freezing, from the same weights and the same inputs. nnefc compiles a module that
+`torch.export` refuses by `torch.compile(backend="nnefc")`, in parts. Results are compared with the module in float64.
+Times are taken in one process for a module, in turns, on one thread: the shortest of several short ones. Prints the
+page; of all modules it is written to `results/PROCESSOR/torch_modules.md`.
 
-Compiling takes a minute or two a module, nearly all of it in PyTorch's compilers, and needs no idle machine:
-`--prepare` compiles the modules and measures nothing. What it makes is kept in `--keep FOLDER`
-(`~/.cache/nnefc-torch-modules`): inductor's cache, AOTInductor's packages, and the processor time of the first
-compilation, which is the one in the table. nnefc's kernels are in nnefc's own cache, which a checkout in another folder
-does not share. Names in the folder are digests of `torch_networks.py`, of the packages' versions and, for nnefc's
-times, of its files. Several processes may prepare different modules in one folder.
+Each compiler first compiles a module in a process of its own, which may take ten minutes of processor time. That needs
+no idle machine: `--prepare` does it and measures nothing. What it makes is kept in `--keep FOLDER`
+(`~/.cache/nnefc-torch-modules`): inductor's cache, AOTInductor's packages, and for each module and compiler the
+processor time of the first compilation, which is the one in the table, or why there is no result: the compiler's error,
+or the bound on its time. A compiler is not asked again for what it refused; remove the file to try it again. nnefc's
+kernels are in nnefc's own cache, which a checkout in another folder does not share. Names in the folder are digests of
+`torch_networks.py`, of the packages' versions and, for nnefc, of its files. Several processes may prepare different
+modules in one folder.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ import json
 import math
 import os
 import resource
+import signal
 import statistics
 import subprocess
 import sys
@@ -45,8 +48,8 @@ TOLERANCE = 1e-4
 _TURNS, _TURN = 12, 0.15
 """Turns of each engine, and the seconds of a turn; at least one run."""
 
-_PATIENCE = 900.0
-"""Seconds that a process may take; four times as many to prepare, which may be on a busy machine."""
+_PATIENCE = 600
+"""Seconds of processor time of a process that compiles; by the clock, four times as many."""
 
 _KEEP = Path.home() / ".cache" / "nnefc-torch-modules"
 _FREEZING = {"freezing": True}
@@ -65,6 +68,8 @@ def main(names: tuple[str, ...], engines: tuple[str, ...], prepare: bool, keep: 
     chosen = [engine for engine in ENGINES if engine in (engines or ENGINES)]
     keep.mkdir(parents=True, exist_ok=True)
     if one:
+        if prepare:
+            resource.setrlimit(resource.RLIMIT_CPU, (_PATIENCE, resource.getrlimit(resource.RLIMIT_CPU)[1]))
         print(json.dumps(_measured(names[0], chosen, keep, 0 if prepare else _TURNS)))
         return
     known = _names()
@@ -72,10 +77,10 @@ def main(names: tuple[str, ...], engines: tuple[str, ...], prepare: bool, keep: 
         raise click.UsageError(f"there is no module named {min(unknown)}; there are {', '.join(known)}")
     if prepare:
         for name in names or known:
-            click.echo(f"{name}: {json.dumps(_in_process(name, chosen, keep, prepare))}")
+            click.echo(f"{name}: {json.dumps(_prepared(name, chosen, keep))}")
         return
     watch = Watch()
-    rows = {name: _in_process(name, chosen, keep, prepare) for name in names or known}
+    rows = {name: _row(name, chosen, keep) for name in names or known}
     conditions, lines = watch.end(), _lines(rows)
     click.echo(page(TITLE, conditions, lines))
     if not names and not engines:
@@ -88,19 +93,54 @@ def _names() -> list[str]:
     return list(NETWORKS)
 
 
-def _in_process(name: str, engines: Sequence[str], keep: Path, prepare: bool) -> dict[str, Any]:
+def _prepared(name: str, engines: Sequence[str], keep: Path) -> dict[str, float | str]:
+    """Returns the processor seconds of the first compilation by each engine that compiles, or why it has no result.
+
+    Compiles what the folder has no file of.
+    """
+    found = {}
+    for engine in engines:
+        if engine == "eager":
+            continue
+        kept = _kept(keep, name, engine).with_suffix(".json")
+        if not kept.exists():
+            row = _in_process(name, [engine], keep, prepare=True)
+            made = row.get("engines", {}).get(engine, row)
+            kept.write_text(json.dumps(made.get("failed", made.get("seconds"))), encoding="utf-8")
+        found[engine] = json.loads(kept.read_text(encoding="utf-8"))
+    return found
+
+
+def _row(name: str, engines: Sequence[str], keep: Path) -> dict[str, Any]:
+    """Returns what is measured of a module, with the compile times and the failures that the folder keeps."""
+    prepared = _prepared(name, engines, keep)
+    refused = {engine: {"failed": why} for engine, why in prepared.items() if isinstance(why, str)}
+    row = _in_process(name, [engine for engine in engines if engine not in refused], keep)
+    measured = row.get("engines", {})
+    for engine in measured.keys() & prepared.keys():
+        measured[engine] = {**measured[engine], "seconds": prepared[engine]}
+    return {**row, "engines": {**measured, **refused}} if "failed" not in row else row
+
+
+def _kept(keep: Path, name: str, engine: str) -> Path:
+    """Returns the path, without suffix, of what is kept of a module that an engine compiled."""
+    return keep / f"{name}-{engine}-{_state(engine)}"
+
+
+def _in_process(name: str, engines: Sequence[str], keep: Path, prepare: bool = False) -> dict[str, Any]:
     """Returns what a process of its own finds for a module: compilers may end it."""
     command = [sys.executable, str(HERE / "torch_modules.py"), "--one", name, "--keep", str(keep)]
     command += ["--prepare"] * prepare + [word for engine in engines for word in ("--engine", engine)]
     own = {"TORCHINDUCTOR_CACHE_DIR": str(keep.resolve() / "inductor"), "TORCHINDUCTOR_COMPILE_THREADS": "1"}
-    patience = _PATIENCE * (4 if prepare else 1)
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=patience, check=False, env={**os.environ, **own}
+            command, capture_output=True, text=True, timeout=4 * _PATIENCE, check=False, env={**os.environ, **own}
         )
     except subprocess.TimeoutExpired:
-        return {"failed": f"took longer than {patience:.0f} s"}
+        return {"failed": f"takes longer than {4 * _PATIENCE} s"}
     lines = done.stdout.splitlines()
+    if done.returncode == -signal.SIGXCPU:
+        return {"failed": f"takes longer than {_PATIENCE} s of processor time"}
     if done.returncode or not lines:
         return {"failed": (done.stderr.strip().splitlines() or [f"ended with status {done.returncode}"])[-1]}
     found: dict[str, Any] = json.loads(lines[-1])
@@ -122,16 +162,16 @@ def _measured(name: str, engines: Sequence[str], keep: Path, turns: int) -> dict
         runs: dict[str, Run] = {}
         found: dict[str, Any] = {"parameters": sum(each.numel() for each in module.parameters()), "engines": {}}
         for engine in engines:
-            kept, began = keep / f"{name}-{engine}-{_state(engine)}", _processor_seconds()
+            began = _processor_seconds()
             try:
-                run = _COMPILERS[engine](module, example, kept.with_suffix(".pt2"))
+                run = _COMPILERS[engine](module, example, _kept(keep, name, engine).with_suffix(".pt2"))
                 result = _flat(run())
             except Exception as error:
                 first = next(iter(str(error).strip().splitlines()), type(error).__name__)
                 found["engines"][engine] = {"failed": f"{type(error).__name__}: {first}"[:200]}
                 continue
             runs[engine] = run
-            seconds = _first_seconds(kept.with_suffix(".json"), _processor_seconds() - began)
+            seconds = _processor_seconds() - began
             found["engines"][engine] = {"seconds": seconds, "error": _error(result, exact)}
         for engine, duration in _times(runs, turns).items():
             found["engines"][engine]["milliseconds"] = 1e3 * duration
@@ -147,24 +187,19 @@ def _fill_zeros(module: Any) -> None:
 
 def _state(engine: str) -> str:
     """Returns a digest of what a compiled module depends on: modules, PyTorch, and the compiler."""
-    from nnefc.driver.caching.user_cache import compiler_state
-
     versions = [version(package) for package in ("torch", "torchvision", "timm", "transformers")]
     text = [(HERE / "torch_networks.py").read_text(encoding="utf-8"), *versions]
-    return hashlib.sha256("\n".join([*text, compiler_state()] if engine == "nnefc" else text).encode()).hexdigest()[:16]
+    if engine == "nnefc":
+        from nnefc.driver.caching.user_cache import compiler_state
+
+        text.append(compiler_state())
+    return hashlib.sha256("\n".join(text).encode()).hexdigest()[:16]
 
 
 def _processor_seconds() -> float:
     """Returns the processor time of this process and of those that it has waited for, such as C++ compilers."""
     times = (resource.getrusage(whose) for whose in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(each.ru_utime + each.ru_stime for each in times)
-
-
-def _first_seconds(path: Path, seconds: float) -> float:
-    """Returns the seconds that a file holds: those of the compilation that filled the caches, else these."""
-    if not path.exists():
-        path.write_text(json.dumps(seconds), encoding="utf-8")
-    return float(json.loads(path.read_text(encoding="utf-8")))
 
 
 def _in_float64(module: Any, example: Sequence[Any]) -> Any:

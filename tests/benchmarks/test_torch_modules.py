@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
-from torch_modules import _cells, _first_seconds, _ratio, _summary
+import pytest
+import torch_modules
+from torch_modules import _cells, _ratio, _summary
 
 ENGINES = {
     "eager": {"seconds": 0.1, "error": 1e-7, "milliseconds": 8.0},
@@ -35,5 +38,46 @@ def test_the_summary_counts_modules_that_run_and_agree() -> None:
     ]
 
 
-def test_the_seconds_of_a_compilation_are_those_of_the_first_one(tmp_path: Path) -> None:
-    assert [_first_seconds(tmp_path / "net.json", seconds) for seconds in (30.0, 0.5)] == [30.0, 30.0]
+def test_a_compiler_is_asked_once_for_a_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, ...]] = []
+
+    def in_process(name: str, engines: list[str], keep: Path, prepare: bool = False) -> dict[str, Any]:
+        asked.append((*engines, "prepare") if prepare else tuple(engines))
+        if prepare and engines == ["aotinductor"]:
+            return {"failed": "takes longer than 600 s of processor time"}
+        return {"parameters": 1, "engines": {each: {"seconds": len(asked), "error": 0.0} for each in engines}}
+
+    monkeypatch.setattr(torch_modules, "_in_process", in_process)
+    monkeypatch.setattr(torch_modules, "_state", lambda engine: "digest")
+    engines = ["eager", "inductor", "aotinductor"]
+    prepared = {"inductor": 1, "aotinductor": "takes longer than 600 s of processor time"}
+    assert torch_modules._prepared("net", engines, tmp_path) == prepared
+    assert torch_modules._prepared("net", engines, tmp_path) == prepared
+    assert torch_modules._row("net", engines, tmp_path) == {
+        "parameters": 1,
+        "engines": {
+            "eager": {"seconds": 3, "error": 0.0},
+            "inductor": {"seconds": 1, "error": 0.0},
+            "aotinductor": {"failed": "takes longer than 600 s of processor time"},
+        },
+    }
+    assert asked == [("inductor", "prepare"), ("aotinductor", "prepare"), ("eager", "inductor")]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "net-aotinductor-digest.json",
+        "net-inductor-digest.json",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("ends", "failure"),
+    [
+        ("os.kill(os.getpid(), signal.SIGXCPU)", "takes longer than 600 s of processor time"),
+        ("raise SystemExit('ImportError: no')", "ImportError: no"),
+    ],
+)
+def test_a_process_that_ends_early_says_why(
+    ends: str, failure: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "torch_modules.py").write_text(f"import os, signal\n{ends}\n", encoding="utf-8")
+    monkeypatch.setattr(torch_modules, "HERE", tmp_path)
+    assert torch_modules._in_process("net", ["inductor"], tmp_path, prepare=True) == {"failed": failure}
