@@ -5,6 +5,7 @@
 writes both next to the networks, unless they are there already, made by the same commit. Both quantizers see the same
 random inputs and have the same settings: ranges by the smallest and the largest value, a scale for each output channel
 of the weights. On x86 without VNNI, onnxruntime's weights have 7 bits, as it advises: its sums would saturate.
+`--reduced` writes those of 7 bits on any processor.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from nnefc.targets.machine.cpu.parsing import parse_target
 
 __all__ = ["LEFT_OUT", "NETWORKS", "IntegerModels", "onnxruntime_quantizes", "prepared", "random_values"]
 
+_REDUCED = "--reduced"
+
 MODELS = Path(__file__).resolve().parents[1] / "build" / "models"
 LEFT_OUT = {
     "lstm": "the products of its steps are within one operator, whose operands a model cannot round",
@@ -49,6 +52,7 @@ class IntegerModels:
         own, theirs: in integers, by nnefc and by onnxruntime.
         both: the names of these, as `INT8_PEERS` read them.
         inputs: values to run it on, an .npz file.
+        reduced: whether onnxruntime's weights have 7 bits.
     """
 
     wide: Path
@@ -56,34 +60,59 @@ class IntegerModels:
     theirs: Path
     both: Path
     inputs: Path
+    reduced: bool
 
     @staticmethod
-    def of(network: str) -> IntegerModels:
-        """Where they are; the network in float32 and its inputs are written."""
+    def of(network: str, reduced: bool | None = None) -> IntegerModels:
+        """Where they are; the network in float32 and its inputs are written.
+
+        Args:
+            reduced: as the attribute; None for what suits this processor.
+        """
         wide = write_twins(MODELS, network).onnx
-        endings = (".int8.nnefc.onnx", ".int8.ort.onnx", ".int8.json", ".npz")
-        models = IntegerModels(wide, *map(wide.with_suffix, endings))
+        reduced = _saturates() if reduced is None else reduced
+        theirs = "7" if reduced else "8"
+        endings = (".int8.nnefc.onnx", f".int{theirs}.ort.onnx", f".int{theirs}.json", ".npz")
+        models = IntegerModels(wide, *map(wide.with_suffix, endings), reduced)
         np.savez(models.inputs, **input_of(onnx.load(wide, load_external_data=False)))
         models.both.write_text(json.dumps([models.own.name, models.theirs.name]))
         return models
 
     def write(self) -> None:
         """Quantize it, unless this commit has done so."""
-        stamp, now = self.own.with_suffix(".commit"), commit()
-        if stamp.exists() and stamp.read_text() == now and len(now) == 12:
-            return
-        stamp.unlink(missing_ok=True)
         with np.load(self.inputs) as values:
             known = [dict(values), *(random_values(values, seed) for seed in range(_RUNS))]
-        nnefc.quantize(self.wide, self.own, calibrate={name: np.stack([v[name] for v in known]) for name in known[0]})
-        onnxruntime_quantizes(self.wide, self.theirs, known)
-        stamp.write_text(now)
+        if not _is_current(self.own):
+            together = {name: np.stack([v[name] for v in known]) for name in known[0]}
+            nnefc.quantize(self.wide, self.own, calibrate=together)
+            _stamp(self.own).write_text(commit())
+        if not _is_current(self.theirs):
+            onnxruntime_quantizes(self.wide, self.theirs, known, self.reduced)
+            _stamp(self.theirs).write_text(commit())
 
 
-def prepared(network: str) -> IntegerModels:
-    """All files of a network, written by a process of its own, whose memory is free then."""
-    models = IntegerModels.of(network)
-    subprocess.run([sys.executable, __file__, network], check=True, stdout=subprocess.DEVNULL)
+def _stamp(model: Path) -> Path:
+    return model.with_suffix(".commit")
+
+
+def _is_current(model: Path) -> bool:
+    """Whether this commit has written a model. If not, what it may hold counts as nothing until it is written."""
+    stamp, now = _stamp(model), commit()
+    if stamp.exists() and stamp.read_text() == now and len(now) == 12:
+        return True
+    stamp.unlink(missing_ok=True)
+    return False
+
+
+def prepared(network: str, reduced: bool | None = None) -> IntegerModels:
+    """All files of a network, written by a process of its own, whose memory is free then.
+
+    Args:
+        reduced: as :meth:`IntegerModels.of` has it.
+    """
+    models = IntegerModels.of(network, reduced)
+    words = [network, *[_REDUCED] * models.reduced]
+    subprocess.run([sys.executable, __file__, *words], check=True, stdout=subprocess.DEVNULL)
     return models
 
 
@@ -96,8 +125,14 @@ def random_values(values: Mapping[str, np.ndarray], seed: int) -> dict[str, np.n
     }
 
 
-def onnxruntime_quantizes(source: Path, result: Path, inputs: Sequence[Mapping[str, np.ndarray]]) -> None:
-    """Write a model with `QuantizeLinear` and `DequantizeLinear` around all that onnxruntime computes in integers."""
+def onnxruntime_quantizes(
+    source: Path, result: Path, inputs: Sequence[Mapping[str, np.ndarray]], reduced: bool | None = None
+) -> None:
+    """Write a model with `QuantizeLinear` and `DequantizeLinear` around all that onnxruntime computes in integers.
+
+    Args:
+        reduced: whether weights have 7 bits; None for what suits this processor.
+    """
     from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
@@ -115,7 +150,7 @@ def onnxruntime_quantizes(source: Path, result: Path, inputs: Sequence[Mapping[s
         per_channel=True,
         activation_type=QuantType.QUInt8,
         weight_type=QuantType.QInt8,
-        reduce_range=_saturates(),
+        reduce_range=_saturates() if reduced is None else reduced,
     )
     logging.disable(logging.NOTSET)
     simple.unlink()
@@ -141,5 +176,5 @@ def _reader(inputs: Sequence[Mapping[str, np.ndarray]]) -> object:
 
 
 if __name__ == "__main__":
-    for name in sys.argv[1:]:
-        IntegerModels.of(name).write()
+    for name in [word for word in sys.argv[1:] if word != _REDUCED]:
+        IntegerModels.of(name, reduced=True if _REDUCED in sys.argv else None).write()

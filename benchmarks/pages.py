@@ -107,6 +107,7 @@ PAGES: Mapping[str, PageScript] = {
     "open_against_static": PageScript("open_against_static.py", 25, ("open_against_static.py", "NETWORKS")),
     "pnnx": PageScript("ncnn_networks.py", 8, ("ncnn_networks.py", "CASES")),
     "quantized": PageScript("quantized.py", 30),
+    "quantized_levels": PageScript("quantized_levels.py", 12, ("quantized_levels.py", "NETWORKS")),
     "real": PageScript("real_networks.py FOLDER", 15, ("real_networks.py", "NETWORKS")),
     "reproducible": PageScript("reproducible.py", 20, _NETWORKS),
     "serving": PageScript("serving.py", 3, ("serving.py", "NETWORKS")),

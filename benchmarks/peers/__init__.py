@@ -12,6 +12,7 @@ from typing import Protocol
 import numpy as np
 
 __all__ = [
+    "INT7",
     "INT8",
     "INT8_PEERS",
     "LIMITED",
@@ -93,6 +94,8 @@ NARROW = {"nnefc bf16": "bf16", "nnefc fp16": "fp16"}
 """nnefc in narrow precisions."""
 INT8 = "nnefc int8"
 """nnefc with a network in integers of 8 bits."""
+INT7 = "nnefc int8, weights of 7 bits"
+"""The same with weights between -64 and 64."""
 INT8_PEERS = ("onnxruntime int8", "openvino int8")
 """Others with such a network in files of several quantizers, whose names are a list in a .json file next to them. They
 run the faster one; OpenVINO computes what is left of floats in float32 or bfloat16, whichever is faster."""
@@ -103,7 +106,7 @@ OTHER_FORMATS = {
     "litert": _litert,
     "ncnn": _ncnn,
     TRACT_NNEF: _tract_nnef,
-    **dict.fromkeys((STRICT, STATIC, LIMITED, *NARROW, INT8), _nnefc),
+    **dict.fromkeys((STRICT, STATIC, LIMITED, *NARROW, INT8, INT7), _nnefc),
 }
 """Engines that read no ONNX files: only who names them measures them."""
 NARROW_PEERS = {"openvino bf16": "bf16", "openvino f16": "f16"}
