@@ -1,6 +1,6 @@
 """Declares calls that stand in kernels for tensor maps: what bulk copies know of a tensor in device memory.
 
-    nnefc_copy_box(…, nnefc_tensor_map(&A[0], 768, 512, 1, 768, 393216, 64, 128, 1, 8), …)
+    nnefc_copy_box_3d(…, nnefc_tensor_map(3, &A[0], 768, 512, 1, 768, 393216, 64, 128, 1, 1, 1, 1, 8, 1), …)
 
 A schedule writes such a call; the code generator replaces it by an argument of the kernel, which the host encodes.
 Sizes and strides may depend on dynamic dimensions.
@@ -23,31 +23,39 @@ _CALLED = "nnefc_tensor_map"
 
 @dataclass(frozen=True)
 class TensorMap:
-    """A tensor of three dimensions, that whose elements are neighbours first, and the box that one copy fetches of it.
+    """A tensor of three to five dimensions, that whose elements are neighbours first, and the box that a copy fetches.
 
     Attributes:
         sizes: elements along each dimension.
-        strides: elements from one to the next along the second and the third.
-        box: elements along each dimension.
-        row_vectors: vectors of 16 bytes in a row of the box in shared memory, which are swizzled: 2, 4 or 8.
+        strides: the buffer's elements from one to the next along each dimension but the first.
+        box: elements along each dimension, from the first to the last that is fetched.
+        steps: from an element that is fetched to the next along each dimension, 1 to 8; 1 along the first.
+        row_vectors: vectors of 16 bytes in a row of the box in shared memory, which are swizzled: 2, 4 or 8; 1 where
+            none are, and rows have any length.
+        joined: elements of the buffer, neighbours, that are one of the tensor's.
     """
 
-    sizes: tuple[Dimension, Dimension, Dimension]
-    strides: tuple[Dimension, Dimension]
-    box: tuple[int, int, int]
+    sizes: tuple[Dimension, ...]
+    strides: tuple[Dimension, ...]
+    box: tuple[int, ...]
+    steps: tuple[int, ...]
     row_vectors: int
+    joined: int = 1
 
     def call(self, first: tirx.Expr) -> tirx.Expr:
         """Returns what stands for the map of a tensor that begins at an element."""
-        numbers = (*self.sizes, *self.strides, *self.box, self.row_vectors)
-        return tirx.call_extern("handle", _CALLED, tirx.address_of(first), *map(expression, numbers))
+        numbers = (*self.sizes, *self.strides, *self.box, *self.steps, self.row_vectors, self.joined)
+        rank = tirx.const(len(self.sizes), "int32")
+        return tirx.call_extern("handle", _CALLED, rank, tirx.address_of(first), *map(expression, numbers))
 
     @staticmethod
     def of(call: Call) -> tuple[tirx.Expr, TensorMap] | None:
         """Returns the first element, and the map; None for other calls."""
         if not call.op.same_as(tvm.ir.Op.get("tirx.call_extern")) or call.args[0].value != _CALLED:
             return None
-        _, address, *numbers = call.args
-        x, y, z, by_y, by_z, *of_box = map(dimension, numbers)
-        width, height, length, row_vectors = map(int, of_box)
-        return address.args[0], TensorMap((x, y, z), (by_y, by_z), (width, height, length), row_vectors)
+        _, rank, address, *numbers = call.args
+        fields = iter(map(dimension, numbers))
+        sizes = tuple(next(fields) for _ in range(int(rank)))
+        strides = tuple(next(fields) for _ in sizes[1:])
+        box, steps = (tuple(int(next(fields)) for _ in sizes) for _ in range(2))
+        return address.args[0], TensorMap(sizes, strides, box, steps, int(next(fields)), int(next(fields)))

@@ -55,13 +55,15 @@ typedef struct nnefc_cuda_tensor_map {
     uint64_t opaque[16];
 } __attribute__((aligned(64))) nnefc_cuda_tensor_map;
 
-/* A tensor of three dimensions, that whose elements are neighbours first, and what one bulk copy fetches of it. */
+/* A tensor of three to five dimensions, that whose elements are neighbours first, and what one bulk copy fetches of it. */
 typedef struct nnefc_cuda_box {
-    uint32_t element_bytes; /* 1 or 2 */
-    uint32_t row_vectors;   /* of 16 bytes, in a row of the box in shared memory, swizzled among them: 2, 4 or 8 */
-    uint64_t sizes[3];
-    uint64_t strides[2]; /* bytes from an element to the next along the second and the third dimension */
-    uint32_t extent[3];  /* elements of the box along each dimension */
+    uint32_t element_bytes; /* 1, 2 or 8 */
+    uint32_t row_vectors;   /* of 16 bytes, in a row of the box in shared memory, swizzled among them: 2, 4 or 8; 1: none are swizzled */
+    uint32_t rank;
+    uint64_t sizes[5];
+    uint64_t strides[4]; /* bytes from an element to the next along each dimension but the first */
+    uint32_t extent[5];  /* elements of the box along each dimension, from the first to the last that is fetched */
+    uint32_t steps[5];   /* from an element that is fetched to the next along each dimension */
 } nnefc_cuda_box;
 
 /* Encodes the map of a tensor that begins at an address, a multiple of 16; zeros for one without elements. The driver copies it when

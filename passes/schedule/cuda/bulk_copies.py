@@ -86,13 +86,14 @@ __device__ __forceinline__ void nnefc_release_tile(void *barrier) {{
 }}
 """
 _COPY = """
-__device__ __forceinline__ void nnefc_copy_box(void *shared, const void *, void *barrier, const CUtensorMap &map,
-                                               int x, int y, int z) {
+__device__ __forceinline__ void {name}(void *shared, const void *, void *barrier, const CUtensorMap &map,
+                                       {parameters}) {{
   unsigned to = (unsigned)__cvta_generic_to_shared(shared), at = (unsigned)__cvta_generic_to_shared(barrier);
   asm volatile (
-      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];"
-      : : "r"(to), "l"(&map), "r"(x), "r"(y), "r"(z), "r"(at) : "memory");
-}
+      "cp.async.bulk.tensor.{rank}d.shared::cluster.global.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {{{coordinates}}}], [%{last}];"
+      : : "r"(to), "l"(&map), {values}, "r"(at) : "memory");
+}}
 """
 
 _Value = TypeVar("_Value")
@@ -124,7 +125,7 @@ class BoxedOperand:
         (near, *others), (far, batch) = self.sizes, self.strides
         y, z = self._ordered(*others)
         box = (tile.row_vectors * tile.lanes, *self._ordered(rows, 1))
-        tensor_map = TensorMap((near, y, z), self._ordered(far, batch), box, tile.row_vectors)
+        tensor_map = TensorMap((near, y, z), self._ordered(far, batch), box, (1, 1, 1), tile.row_vectors)
         return tensor_map.call(load(self.source, number(self.first)))
 
     def coordinates(self, near: tirx.Expr, far: tirx.Expr, batch: tirx.Expr) -> tuple[tirx.Expr, ...]:
@@ -241,4 +242,13 @@ def copy_box(
         to: the addresses of its first and its last element in shared memory.
         at: the coordinates of its first element in the tensor.
     """
-    return tirx.Evaluate(cuda_func_call("nnefc_copy_box", *to, barrier, tensor_map, *at, source_code=_COPY))
+    rank, name = len(at), f"nnefc_copy_box_{len(at)}d"
+    source = _COPY.format(
+        name=name,
+        rank=rank,
+        parameters=", ".join(f"int at{i}" for i in range(rank)),
+        coordinates=", ".join(f"%{i + 2}" for i in range(rank)),
+        values=", ".join(f'"r"(at{i})' for i in range(rank)),
+        last=rank + 2,
+    )
+    return tirx.Evaluate(cuda_func_call(name, *to, barrier, tensor_map, *at, source_code=source))

@@ -13,12 +13,12 @@ stage: `full` when a tile of the depth is there, `empty` when all warps of consu
 
 In the first round all stages are empty: the producer waits for the phase before the first one (see `bulk_copies.py`).
 Where consumers need more registers than an even share, the producer is a warpgroup of which one thread copies: all its
-threads give registers back, which the consumers take.
+threads give registers back, which the consumers take. Convolutions have rectangles of pixels (`pixel_boxes.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import tvm_ffi
 from tvm import tirx
@@ -35,9 +35,11 @@ from nnefc.passes.schedule.cuda.bulk_copies import (
     wait_for_tile,
 )
 from nnefc.passes.schedule.cuda.contraction_analysis import Factor, SumOfProducts
+from nnefc.passes.schedule.cuda.filter_boxes import filters_of
 from nnefc.passes.schedule.cuda.nest import load, sequence, synchronize
 from nnefc.passes.schedule.cuda.operand_tile import OperandTile
-from nnefc.passes.schedule.cuda.swizzled_tile import SwizzledTile
+from nnefc.passes.schedule.cuda.pixel_boxes import Pixels, Rectangles
+from nnefc.passes.schedule.cuda.swizzled_tile import SwizzledTile, VectorTile
 from nnefc.passes.schedule.cuda.tensor_launch import FLOATS, as_multiplied
 from nnefc.passes.schedule.cuda.tiled_launch import OperandTiles
 from nnefc.passes.schedule.cuda.tiling import Tiling
@@ -48,35 +50,52 @@ from nnefc.passes.tir.common.expressions import number
 from nnefc.support.element_types import EIGHT_BITS
 from nnefc.targets.machine.cuda.gpus import LOAD_BYTES, WARP
 
-__all__ = ["BULK_LAUNCHES", "are_boxed"]
+__all__ = ["BULK_LAUNCHES", "BulkLaunch", "are_boxed", "pixels_of"]
 
 
 def are_boxed(product: SumOfProducts) -> bool:
     """Whether bulk copies can fetch both operands; those of 8 bits lie along the depth."""
     boxes = [boxed(_stored(operand)) for operand in product.operands]
-    return all(box is not None and (box.along_depth or str(box.source.dtype) not in EIGHT_BITS) for box in boxes)
+    return all(box is not None and _is_fetched(box) for box in boxes)
+
+
+def pixels_of(product: SumOfProducts) -> Pixels | None:
+    """Returns the pixels of a convolution that bulk copies can fetch, and its filters too; None for other products."""
+    filters = _stored(product.operands[1])
+    box = boxed(filters)
+    is_fetched = filters_of(filters) is not None if box is None else _is_fetched(box)
+    return Pixels.of(product) if is_fetched else None
+
+
+def _is_fetched(box: BoxedOperand) -> bool:
+    return box.along_depth or str(box.source.dtype) not in EIGHT_BITS
 
 
 def _stored(operand: Factor) -> Factor:
     return as_multiplied(operand, (*FLOATS, *EIGHT_BITS)) or operand
 
 
-class _BulkLaunch(WarpgroupLaunch):
+class BulkLaunch(WarpgroupLaunch):
     """Products of float16."""
 
-    def __init__(self, product: SumOfProducts, tiling: Tiling, slices: tirx.Var | None) -> None:
+    def __init__(
+        self, product: SumOfProducts, tiling: Tiling, slices: tirx.Var | None, rectangles: Rectangles | None = None
+    ) -> None:
         assert tiling.slices == 1, "threads of all warps would have to meet to add slices up"
+        self._rectangles = rectangles
         super().__init__(product, tiling, slices)
         assert isinstance(tiling.tile, BulkTile)
         self._registers = tiling.tile.registers_by_role
-        self._boxes = [box for operand in product.operands if (box := boxed(_stored(operand))) is not None]
         self._barriers = self._nest.buffer("barriers", 2 * self._stages, "uint64", "shared")
 
     def _side(self, operand: Factor, positions: int) -> OperandTile:
         tile, stored = self._tile, _stored(operand)
-        box = boxed(stored)
-        assert box is not None
+        if self._rectangles is not None and operand.positions is self._rectangles.product.rows:
+            return self._rectangles.tile(stored, tile.depth, tile.threads)
         lanes = LOAD_BYTES // tile.element_bytes
+        box = boxed(stored)
+        if box is None:
+            return VectorTile(stored, positions, tile.depth, lanes, True, tile.threads, 0)
         return SwizzledTile(stored, positions, tile.depth, lanes, box.along_depth, tile.threads, 0)
 
     def _block(self, block: tirx.Expr, thread: tirx.Expr) -> tirx.Stmt:
@@ -128,9 +147,13 @@ class _BulkLaunch(WarpgroupLaunch):
     def _produce(self, batch: tirx.Expr, first: tuple[tirx.Expr, tirx.Expr], step: tirx.Expr) -> tirx.Stmt:
         tile, stage = self._tile, self._stage(step)
         size = (tile.rows + tile.columns) * tile.depth * tile.element_bytes
+        depth = step * number(tile.depth)
+        left, right = ((batch, position, depth) for position in first)
         copies = [
-            self._copy_tile(side, box, (batch, position, step * number(tile.depth)), stage)
-            for side, box, position in zip(self._sides, self._boxes, first, strict=True)
+            (self._copy_tile if self._rectangles is None else self._copy_pixels)(self._sides[0], left, stage),
+            (self._copy_filters if isinstance(self._sides[1].tile, VectorTile) else self._copy_tile)(
+                self._sides[1], right, stage
+            ),
         ]
         return sequence(
             wait_for_tile(self._empty(stage), number(1) - self._parity(step)),
@@ -138,25 +161,63 @@ class _BulkLaunch(WarpgroupLaunch):
             *copies,
         )
 
-    def _copy_tile(
-        self, side: OperandTiles, box: BoxedOperand, at: tuple[tirx.Expr, tirx.Expr, tirx.Expr], stage: tirx.Expr
-    ) -> tirx.Stmt:
+    def _copy_tile(self, side: OperandTiles, at: tuple[tirx.Expr, tirx.Expr, tirx.Expr], stage: tirx.Expr) -> tirx.Stmt:
         """Begins the copies of a tile: one along depths, along positions one for each group of a row's length."""
-        nest, tile = self._nest, side.tile
-        assert isinstance(tile, SwizzledTile)
+        nest, tile, box = self._nest, side.tile, boxed(side.tile.operand)
+        assert isinstance(tile, SwizzledTile) and box is not None
         batch, position, depth = at
         length = tile.row_vectors * tile.lanes
         groups = 1 if box.along_depth else tile.positions // length
         size = tile.size // groups
 
         def one(group: tirx.Expr) -> tirx.Stmt:
-            begin = nest.simplify(side.base(stage) + group * number(size))
-            to = tuple(tirx.address_of(load(side.shared, begin + number(end))) for end in (0, size - 1))
             across = position + group * number(length)
             near, far = (depth, position) if box.along_depth else (across, depth)
-            return copy_box((to[0], to[1]), self._full(stage), box.map_of(tile), box.coordinates(near, far, batch))
+            return self._copy_part(side, stage, group, size, box.map_of(tile), box.coordinates(near, far, batch))
 
         return nest.unrolled(groups, one, "group")
+
+    def _copy_pixels(
+        self, side: OperandTiles, at: tuple[tirx.Expr, tirx.Expr, tirx.Expr], stage: tirx.Expr
+    ) -> tirx.Stmt:
+        """Begins the copies of a tile of pixels: one for the blocks of channels at each tap of the window."""
+        nest, tile, boxes = self._nest, side.tile, self._rectangles
+        assert boxes is not None
+        batch, position, depth = at
+        of_box, vectors = boxes.blocks(tile.depths), tile.depths // tile.lanes
+        rectangle = nest.simplify(tirx.floordiv(position, number(tile.positions)))
+
+        def one(group: tirx.Expr) -> tirx.Stmt:
+            vector = nest.simplify(tirx.floordiv(depth, number(tile.lanes))) + group * number(of_box)
+            coordinates = boxes.coordinates(nest, batch, rectangle, vector, tile.depths)
+            size = of_box * tile.lanes * tile.positions
+            return self._copy_part(side, stage, group, size, boxes.map_of(tile.depths), coordinates)
+
+        return nest.unrolled(vectors // of_box, one, "group")
+
+    def _copy_filters(
+        self, side: OperandTiles, at: tuple[tirx.Expr, tirx.Expr, tirx.Expr], stage: tirx.Expr
+    ) -> tirx.Stmt:
+        """Begins the copy of a tile of filters."""
+        tile, filters = side.tile, filters_of(side.tile.operand)
+        assert isinstance(tile, VectorTile) and filters is not None
+        batch, position, depth = at
+        coordinates = [self._nest.simplify(part) for part in filters.coordinates(position, depth, batch)]
+        return self._copy_part(side, stage, number(0), tile.size, filters.map_of(tile), coordinates)
+
+    def _copy_part(
+        self,
+        side: OperandTiles,
+        stage: tirx.Expr,
+        part: tirx.Expr,
+        size: int,
+        tensor_map: tirx.Expr,
+        at: Sequence[tirx.Expr],
+    ) -> tirx.Stmt:
+        """Begins to copy a box to a part of a tile, of so many elements."""
+        begin = self._nest.simplify(side.base(stage) + part * number(size))
+        first, last = (tirx.address_of(load(side.shared, begin + number(end))) for end in (0, size - 1))
+        return copy_box((first, last), self._full(stage), tensor_map, at)
 
     def _stage(self, step: tirx.Expr) -> tirx.Expr:
         return self._nest.simplify(tirx.floormod(step, number(self._stages)))
@@ -171,16 +232,16 @@ class _BulkLaunch(WarpgroupLaunch):
         return tirx.address_of(load(self._barriers, stage + number(self._stages)))
 
 
-class _BulkBrainLaunch(_BulkLaunch, BrainLaunch):
+class _BulkBrainLaunch(BulkLaunch, BrainLaunch):
     """The same with bfloat16."""
 
 
-class _BulkByteLaunch(_BulkLaunch, ByteLaunch):
+class _BulkByteLaunch(BulkLaunch, ByteLaunch):
     """The same with bytes."""
 
 
-BULK_LAUNCHES: Mapping[str, type[WarpgroupLaunch]] = {
-    "float16": _BulkLaunch,
+BULK_LAUNCHES: Mapping[str, type[BulkLaunch]] = {
+    "float16": BulkLaunch,
     "bfloat16": _BulkBrainLaunch,
     "int8": _BulkByteLaunch,
 }

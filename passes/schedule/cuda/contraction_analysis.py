@@ -78,6 +78,7 @@ class SumOfProducts:
         dtype: of the sum as the computation has it.
         output, position, value: what is written and where, given values of the axes and the sum, `total`.
         aligned: whether tensors begin at multiples of a vector's size.
+        present: whether the result has a row, given values of its axes; None if it has all of them.
     """
 
     func: tirx.PrimFunc
@@ -94,6 +95,7 @@ class SumOfProducts:
     value: tirx.Expr
     total: tirx.Var
     aligned: bool
+    present: tirx.Expr | None = None
 
     @property
     def accumulator(self) -> str:
@@ -124,6 +126,13 @@ class SumOfProducts:
             return elements * element_bytes(str(param.dtype))
 
         return sum(map(bytes_of, self.params))
+
+    def has_row(self, row: tirx.Expr) -> list[tirx.Expr]:
+        """Returns the conditions on which the result has a row."""
+        inside = row < number(self.rows.size)
+        return (
+            [inside] if self.present is None else [inside, substituted(self.present, self.rows.at(row, self.present))]
+        )
 
     def stored(
         self, nest: Nest, batch: tirx.Expr, row: tirx.Expr, column: tirx.Expr, total: tirx.Expr

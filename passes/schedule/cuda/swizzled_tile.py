@@ -20,7 +20,7 @@ from nnefc.passes.schedule.cuda.operand_tile import OperandTile
 from nnefc.passes.tir.common.expressions import number
 from nnefc.targets.machine.cuda.gpus import LOAD_BYTES, SHARED_BYTES_PER_CYCLE
 
-__all__ = ["SwizzledTile"]
+__all__ = ["SwizzledTile", "VectorTile"]
 
 _BANKS = SHARED_BYTES_PER_CYCLE // LOAD_BYTES  # vectors that shared memory gives at once
 
@@ -83,6 +83,33 @@ class SwizzledTile(OperandTile):
         """Returns the offset from which a matrix instruction counts rows: of a group of positions, and a depth."""
         length = 1 if self.along_depth else self.row_vectors * self.lanes
         return position * number(self.depths) + number(depth * length)
+
+
+@dataclass(frozen=True)
+class VectorTile(SwizzledTile):
+    """A tile along depths whose rows are single vectors: those of all positions, then those of the next depths.
+
+    Eight positions fill the banks, and no swizzle is needed.
+    """
+
+    @property
+    def row_vectors(self) -> int:
+        """Returns the vectors of a row."""
+        return 1
+
+    @property
+    def leading_bytes(self) -> int:
+        """Returns the distance between a position's vectors."""
+        return LOAD_BYTES * self.positions
+
+    def at(self, position: tirx.Expr, depth: tirx.Expr) -> tirx.Expr:
+        """Returns the offset in shared memory of the vector that begins at a position and a depth."""
+        vector = tirx.floordiv(depth, number(self.lanes)) * number(self.positions) + position
+        return vector * number(self.lanes)
+
+    def rows_at(self, position: tirx.Expr, depth: int) -> tirx.Expr:
+        """Returns the offset from which a matrix instruction counts rows: of a position, and a multiple of lanes."""
+        return self.at(position, number(depth))
 
 
 def _divided(value: tirx.Expr, divisor: int) -> tuple[tirx.Expr, tirx.Expr]:

@@ -22,17 +22,19 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import ClassVar
 
 from tvm import s_tir, tirx
 from tvm.backend.cuda.op import cuda_func_call
 
 from nnefc.passes.schedule.analysis import KernelAnalysis
-from nnefc.passes.schedule.cuda.bulk_launch import BULK_LAUNCHES, are_boxed
+from nnefc.passes.schedule.cuda.bulk_launch import BULK_LAUNCHES, are_boxed, pixels_of
 from nnefc.passes.schedule.cuda.contraction_analysis import Factor, SumOfProducts, product_of
 from nnefc.passes.schedule.cuda.nest import load, sequence, store
 from nnefc.passes.schedule.cuda.operand_fetch import is_loaded
 from nnefc.passes.schedule.cuda.operand_tile import OperandTile, PositionTile, lanes_along, lies_along_depth
+from nnefc.passes.schedule.cuda.pixel_boxes import Rectangles
 from nnefc.passes.schedule.cuda.swizzled_tile import SwizzledTile
 from nnefc.passes.schedule.cuda.tensor_launch import COLUMNS, FLOATS, ROWS, TensorLaunch, as_multiplied
 from nnefc.passes.schedule.cuda.tiled_launch import OperandTiles, tiled
@@ -53,10 +55,10 @@ from nnefc.passes.schedule.cuda.warpgroup_launch import WARPGROUP_LAUNCHES
 from nnefc.passes.tir.common.expressions import number
 from nnefc.support.element_types import BYTES, EIGHT_BITS, FLOAT8
 from nnefc.symbolic.dims import size_hint
-from nnefc.targets.machine.cuda.gpus import LOAD_BYTES, MATRIX_INSTRUCTIONS, WARP
+from nnefc.targets.machine.cuda.gpus import LOAD_BYTES, MATRIX_INSTRUCTIONS, WARP, Gpu
 from nnefc.targets.machine.cuda.target import CudaTarget
 
-__all__ = ["TensorCoreRule", "copied_byte_tiles", "copied_tiles"]
+__all__ = ["TensorCoreRule", "copied_byte_tiles", "copied_tiles", "is_faster"]
 
 _MIN = 8  # rows, columns and depths that are worth it
 _HALF, _SINGLE, _BYTE = (MATRIX_INSTRUCTIONS[dtype] for dtype in ("float16", "float32", "int8"))
@@ -85,8 +87,7 @@ def _of_floats(product: SumOfProducts, target: CudaTarget) -> s_tir.Schedule | N
     if len(fp16_factors) == 2 and len(types) == 1:
         ways = (False, True)
         tiles = copied_tiles(target) if _are_copied(fp16_factors, COPIED_TILES, ways, target) else FLOAT16_TILES
-        tiling = _tiling(product, target, (*tiles, *_bulk_tiles(product, target, of_bytes=False)))
-        return tiled(product, tiling, _launches(tiling.tile)[types.pop()])
+        return _scheduled(product, (*tiles, *_bulk_tiles(product, target, of_bytes=False)), types.pop(), target)
     if target.precision == "tf32" and not fp16_factors:
         return tiled(product, _tiling(product, target, SINGLE_TILES), _SingleLaunch)
     return None
@@ -99,8 +100,41 @@ def _of_bytes(product: SumOfProducts, types: Collection[str], target: CudaTarget
         return None
     tuned = replace(target, device=target.gpu.for_float8) if _type_of(factors[0]) in FLOAT8 else target
     tiles = (*copied_byte_tiles(target), *_bulk_tiles(product, target, of_bytes=True))
-    tiling = _tiling(product, tuned, tiles)
-    return tiled(product, tiling, _launches(tiling.tile)["int8"])
+    return _scheduled(product, tiles, "int8", tuned)
+
+
+def _scheduled(product: SumOfProducts, tiles: Sequence[AnyTile], element: str, target: CudaTarget) -> s_tir.Schedule:
+    """Returns the product by the best of some tiles, or by rectangles of pixels where these are faster.
+
+    Args:
+        element: the type of the operands in shared memory.
+    """
+    tiling = _tiling(product, target, tiles)
+    by_rectangles = _by_rectangles(product, target, element)
+    if by_rectangles is not None and is_faster(by_rectangles[1], tiling, target.gpu):
+        rectangles, of_pixels = by_rectangles
+        launch = partial(BULK_LAUNCHES[element], rectangles=rectangles)
+        return tiled(rectangles.product, of_pixels, launch)
+    return tiled(product, tiling, _launches(tiling.tile)[element])
+
+
+def _by_rectangles(product: SumOfProducts, target: CudaTarget, element: str) -> tuple[Rectangles, Tiling] | None:
+    """Returns the best rectangles of pixels that bulk copies fetch, and their tiles; None for other products."""
+    pixels = pixels_of(product) if target.has_warpgroup_products else None
+    if pixels is None:
+        return None
+    tiles = bulk_tiles(target.gpu.capability, of_bytes=element == "int8")
+    found = [
+        (rectangles, _tiling(rectangles.product, target, [tile for tile in tiles if tile.rows == rows]))
+        for rows in sorted({tile.rows for tile in tiles})
+        if (rectangles := pixels.rectangles(rows)) is not None
+    ]
+    return min(found, key=lambda it: it[1].expected.cycles(target.gpu), default=None)
+
+
+def is_faster(tiling: Tiling, than: Tiling, gpu: Gpu) -> bool:
+    """Whether the model takes a tiling to be faster than another one, for size hints."""
+    return tiling.expected.cycles(gpu) < than.expected.cycles(gpu)
 
 
 def _tiling(product: SumOfProducts, target: CudaTarget, tiles: Sequence[AnyTile]) -> Tiling:

@@ -193,6 +193,12 @@ class Tiling:
         """Returns the blocks of the grid."""
         return self.tiles * self.slices
 
+    @property
+    def expected(self) -> Tiling:
+        """Returns the tiling for size hints."""
+        batch, rows, columns, depth = map(size_hint, (self.batch, self.rows, self.columns, self.depth))
+        return replace(self, batch=batch, rows=rows, columns=columns, depth=depth)
+
     def fetched_bytes(self, gpu: Gpu) -> int:
         """Returns the bytes of both operands that the busiest processor fetches; all sizes are known.
 
@@ -285,7 +291,7 @@ def choose_tiling(
     sizes = batch, rows, columns, depth
     joined = is_known(batch, rows, columns)
     numbers = _SLICES if is_known(*sizes) or fit_in_slices(batch * rows * columns, depth, _SLICES[-1]) else (1,)
-    expected = Tiling(tiles[0], size_hint(batch), size_hint(rows), size_hint(columns), size_hint(depth), 1, moved_bytes)
+    expected = Tiling(tiles[0], *sizes, 1, moved_bytes).expected
     candidates = [
         replace(expected, tile=tile, wanted_slices=slices)
         for tile in tiles

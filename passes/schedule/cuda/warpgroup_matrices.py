@@ -6,9 +6,10 @@ Multiply-Accumulate Instructions").
 A matrix descriptor says where an operand is, by bits:
 
     0 to 13    address / 16
-    16 to 29   bytes / 16 from one group of positions to the next, where rows are depths
+    16 to 29   bytes / 16 from one group of positions to the next, where rows are depths; without a swizzle, from one
+               vector of a position to the next
     32 to 45   bytes / 16 from one group of eight rows to the next
-    62, 63     the swizzle: 1, 2 and 3 for rows of 128, 64 and 32 bytes
+    62, 63     the swizzle: 1, 2 and 3 for rows of 128, 64 and 32 bytes, 0 for rows of 16 bytes without one
 
 Code for these instructions runs on one architecture alone. Code for others, as PTX that newer devices compile, has
 `mma.sync` and `ldmatrix` on the same tiles, and fences that do nothing.
@@ -121,7 +122,7 @@ asm volatile ("ldmatrix.sync.aligned.m8n8.x4{option}.shared.b16 {{%0, %1, %2, %3
         : "=r"({to}[0]), "=r"({to}[1]), "=r"({to}[2]), "=r"({to}[3])
         : "r"(at ^ (at >> 7 & {mask}) << 4)
         : "memory");"""
-_SWIZZLES = {8: 1, 4: 2, 2: 3}  # by the vectors of a row
+_SWIZZLES = {8: 1, 4: 2, 2: 3, 1: 0}  # by the vectors of a row
 
 
 @dataclass(frozen=True)
@@ -215,6 +216,8 @@ def _first(sums: tirx.Var) -> tirx.Expr:
 
 def _name_of(side: SwizzledTile) -> str:
     """Returns a name of what the instruction must know of an operand's layout."""
+    if side.row_vectors == 1:
+        return f"vectors{side.positions}"
     if side.along_depth:
         return f"depths{side.depths}"
     return f"positions{side.row_vectors * side.lanes}x{side.depths}"
@@ -272,7 +275,7 @@ def _address(side: SwizzledTile, first: str) -> str:
     """Returns in C the address of a vector as it would be without the swizzle, which is a function of this address."""
     row, lanes = side.row_vectors * LOAD_BYTES, side.lanes
     if side.along_depth:
-        return f"{first} + {row} * position + depth / {lanes} * {LOAD_BYTES}"
+        return f"{first} + {row} * position + depth / {lanes} * {side.leading_bytes}"
     group, vector = side.row_vectors * lanes, f"position % {side.row_vectors * lanes} / {lanes} * {LOAD_BYTES}"
     return f"{first} + position / {group} * {side.leading_bytes} + {row} * depth + {vector}"
 

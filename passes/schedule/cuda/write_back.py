@@ -44,7 +44,7 @@ def write(
         slices: where the sums go as they are, into slice `which`; None: the results go to the output.
     """
     rows, columns = product.rows.size, product.columns.size
-    inside = [c for c in (row < number(rows),) if not nest.holds(c)]
+    inside = [c for c in product.has_row(row) if not nest.holds(c)]
 
     # A single variable: a sum instead of it would keep divisions from being simplified.
     group_of_columns = nest.variable("group", -(-nest.end(column) // width))
@@ -148,7 +148,7 @@ def _vector_of(
             VECTOR // width, lambda part: nest.lanes(width, lambda lane: body(part * number(width) + lane)), "part"
         )
 
-    inside = [row < number(rows), column < number(columns)]
+    inside = [*product.has_row(row), column < number(columns)]
     return _if(nest, inside, sequence(vectors(lanes, compute), vectors(at_once, put)))
 
 
@@ -171,7 +171,7 @@ def write_one(
         assert which is not None
         line = (which * number(product.batch.size) + batch) * number(rows) + row
         stmt = store(slices, total, nest.simplify(line * number(columns) + column))
-    return _if(nest, [row < number(rows), column < number(columns)], stmt)
+    return _if(nest, [*product.has_row(row), column < number(columns)], stmt)
 
 
 def _is_vector(nest: Nest, index_and_value: Callable[[tirx.Expr], tuple[tirx.Expr, tirx.Expr]], width: int) -> bool:

@@ -98,8 +98,9 @@ class EncodedMap:
     Attributes:
         parameter: the position of the tensor's buffer among the function's parameters.
         first: bytes of the buffer before the tensor.
-        element_bytes: of the tensor.
-        sizes, strides, box, row_vectors: as :class:`TensorMap` has them.
+        element_bytes: of the tensor: 1, 2 or 8.
+        strides: bytes from an element to the next along each dimension but the first.
+        sizes, box, steps, row_vectors: as :class:`TensorMap` has them.
     """
 
     parameter: int
@@ -107,7 +108,8 @@ class EncodedMap:
     element_bytes: int
     sizes: tuple[Number, ...]
     strides: tuple[Number, ...]
-    box: tuple[int, int, int]
+    box: tuple[int, ...]
+    steps: tuple[int, ...]
     row_vectors: int
 
 
@@ -450,8 +452,9 @@ def _mapped(
             size = substituted(size, {var: dimension(value) for var, value in bound.items()})
         return number_of(size, names)
 
-    sizes, strides = tuple(map(number, of.sizes)), tuple(map(number, of.strides))
-    encoded = EncodedMap(parameter, int(first.indices[0].value) * each, each, sizes, strides, of.box, of.row_vectors)
+    sizes, strides = tuple(map(number, of.sizes)), tuple(number(stride * each) for stride in of.strides)
+    begin = int(first.indices[0].value) * each
+    encoded = EncodedMap(parameter, begin, each * of.joined, sizes, strides, of.box, of.steps, of.row_vectors)
     return maps.setdefault(encoded, tirx.Var(f"tensor_map{len(maps)}", PointerType(TensorMapType())))
 
 

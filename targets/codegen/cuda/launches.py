@@ -211,10 +211,11 @@ def _call(launch: Launch, number: int, names: Sequence[str], maps: list[EncodedM
 
 
 def _encode(given: EncodedMap, name: str, names: Sequence[str]) -> str:
-    each, extent = given.element_bytes, ", ".join(map(str, given.box))
+    each, rank = given.element_bytes, len(given.sizes)
+    extent, steps = (", ".join(map(str, numbers)) for numbers in (given.box, given.steps))
     sizes = ", ".join(f"(uint64_t){size}" for size in given.sizes)
-    strides = ", ".join(f"{each} * (uint64_t){stride}" for stride in given.strides)
-    box = f"{{{each}, {given.row_vectors}, {{{sizes}}}, {{{strides}}}, {{{extent}}}}}"
+    strides = ", ".join(f"(uint64_t){stride}" for stride in given.strides)
+    box = f"{{{each}, {given.row_vectors}, {rank}, {{{sizes}}}, {{{strides}}}, {{{extent}}}, {{{steps}}}}}"
     return f"nnefc_cuda_encode(&{name}, {names[given.parameter]} + {given.first}, &(const nnefc_cuda_box){box})"
 
 

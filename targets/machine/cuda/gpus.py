@@ -23,6 +23,8 @@ __all__ = [
     "LARGEST_GRID",
     "LOAD_BYTES",
     "MATRIX_INSTRUCTIONS",
+    "MAX_BOX",
+    "MAX_BOX_STEP",
     "SCHEDULERS",
     "SECTOR_BYTES",
     "SHARED_BYTES_PER_CYCLE",
@@ -53,6 +55,9 @@ Requirement")."""
 
 SECTOR_BYTES = 32
 """The smallest that the second cache gives at once (guide, "Device Memory Accesses")."""
+
+MAX_BOX, MAX_BOX_STEP = 256, 8
+"""The maximum length of a bulk copy's box, and the maximum stride of its elements (CUDA driver API, tensor maps)."""
 
 SHARED_BYTES_PER_CYCLE = 128
 """What the shared memory of a processor reads or writes in a cycle: 32 banks of 4 bytes (guide, "Shared Memory")."""

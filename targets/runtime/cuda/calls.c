@@ -38,16 +38,18 @@ int32_t nnefc_cuda_encode(nnefc_cuda_tensor_map *map, const void *address, const
     nnefc_engine *engine = current();
     if (has_failed(engine)) return -1;
     *map = (nnefc_cuda_tensor_map){{0}};
-    for (int i = 0; i < 3; i++)
+    for (uint32_t i = 0; i < box->rank; i++)
         if (box->sizes[i] == 0) return 0; /* the kernel copies nothing */
-    int type = box->element_bytes == 2 ? CU_TENSOR_MAP_DATA_TYPE_UINT16 : CU_TENSOR_MAP_DATA_TYPE_UINT8;
+    int type = box->element_bytes == 8   ? CU_TENSOR_MAP_DATA_TYPE_UINT64
+               : box->element_bytes == 2 ? CU_TENSOR_MAP_DATA_TYPE_UINT16
+                                         : CU_TENSOR_MAP_DATA_TYPE_UINT8;
     int swizzle = box->row_vectors == 8   ? CU_TENSOR_MAP_SWIZZLE_128B
                   : box->row_vectors == 4 ? CU_TENSOR_MAP_SWIZZLE_64B
-                                          : CU_TENSOR_MAP_SWIZZLE_32B;
-    const uint32_t every[3] = {1, 1, 1};
+                  : box->row_vectors == 2 ? CU_TENSOR_MAP_SWIZZLE_32B
+                                          : CU_TENSOR_MAP_SWIZZLE_NONE;
     int result = nnefc_cuda.tensor_map_encode == NULL
                      ? CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER
-                     : nnefc_cuda.tensor_map_encode(map, type, 3, (void *)(uintptr_t)address, box->sizes, box->strides, box->extent, every,
+                     : nnefc_cuda.tensor_map_encode(map, type, box->rank, (void *)(uintptr_t)address, box->sizes, box->strides, box->extent, box->steps,
                                                     CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
                                                     CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     return note(engine, result, "describing a tensor to the GPU (cuTensorMapEncodeTiled)");

@@ -177,8 +177,8 @@ static object *find(const void *start, size_t bytes) {
 /* A tensor map as the emulator reads it: `emulator_tensor_map` of tests/cuda/emulator/machine.h. */
 typedef struct {
     uint64_t magic, address, strides[4];
-    uint32_t sizes[5], box[5], rank, element_bytes, swizzle;
-    uint8_t unused[28];
+    uint32_t sizes[5], box[5], rank, element_bytes, swizzle, steps[5];
+    uint8_t unused[8];
 } tensor_map;
 
 enum { VALUE = 128 }; /* bytes of an argument */
@@ -974,15 +974,17 @@ EXPORT int cuTensorMapEncodeTiled(void *map, int type, uint32_t rank, void *begi
                                   int fill) {
     CALL("cuTensorMapEncodeTiled");
     NEEDS_DRIVER("cuTensorMapEncodeTiled");
-    tensor_map made = {0x6e6e656663626f78u, (uintptr_t)begin, {0}, {0}, {0}, rank, type == 0 ? 1 : 2, 1u << swizzle, {0}};
-    if ((uintptr_t)map % 64 != 0 || (uintptr_t)begin % 16 != 0 || rank < 3 || rank > 5 || type < 0 || type > 1 || interleave != 0 ||
-        swizzle < 0 || swizzle > 3 || promotion < 0 || promotion > 3 || fill != 0 || box[0] * made.element_bytes > 16u << swizzle ||
+    tensor_map made = {0x6e6e656663626f78u, (uintptr_t)begin, {0}, {0}, {0}, rank, type == 0 ? 1 : type == 4 ? 8 : 2, 1u << swizzle, {0}, {0}};
+    if ((uintptr_t)map % 64 != 0 || (uintptr_t)begin % 16 != 0 || rank < 3 || rank > 5 || (type != 0 && type != 1 && type != 4) || interleave != 0 ||
+        swizzle < 0 || swizzle > 3 || promotion < 0 || promotion > 3 || fill != 0 || (swizzle != 0 && box[0] * made.element_bytes > 16u << swizzle) ||
         box[0] * made.element_bytes % 16 != 0)
         FAIL(INVALID_VALUE, "cuTensorMapEncodeTiled: what no tensor map has");
     for (uint32_t i = 0; i < rank; i++) {
-        if (sizes[i] == 0 || sizes[i] >> 32 != 0 || box[i] == 0 || box[i] > 256 || element_strides[i] != 1)
+        if (sizes[i] == 0 || sizes[i] >> 32 != 0 || box[i] == 0 || box[i] > 256 || element_strides[i] == 0 ||
+            element_strides[i] > (i == 0 ? 1 : 8))
             FAIL(INVALID_VALUE, "cuTensorMapEncodeTiled: sizes that no tensor map has");
-        made.sizes[i] = (uint32_t)sizes[i], made.box[i] = box[i];
+        made.sizes[i] = (uint32_t)sizes[i], made.box[i] = (box[i] + element_strides[i] - 1) / element_strides[i];
+        made.steps[i] = element_strides[i];
         if (i == 0) continue;
         if (strides[i - 1] == 0 || strides[i - 1] % 16 != 0 || strides[i - 1] >> 40 != 0)
             FAIL(INVALID_VALUE, "cuTensorMapEncodeTiled: strides that no tensor map has");

@@ -240,15 +240,15 @@ template <typename F> void each_vector(const BulkCopy &copy, F body) {
     bool inside = true;
     char *line = (char *)map.address;
     for (unsigned i = 1, left = r; i < map.rank; left /= map.box[i++]) {
-      const int64_t at = copy.coordinates[i] + (int64_t)(left % map.box[i]);
+      const int64_t at = copy.coordinates[i] + (int64_t)(left % map.box[i] * map.steps[i]);
       inside = inside && at >= 0 && at < (int64_t)map.sizes[i];
       line += at * (int64_t)map.strides[i - 1];
     }
     for (unsigned byte = 0; byte < row; byte += VECTOR) {
       const int64_t first = copy.coordinates[0] + (int64_t)(byte / map.element_bytes), each = VECTOR / map.element_bytes;
       int64_t present = (int64_t)map.sizes[0] - first;
-      present = !inside || present < 0 ? 0 : present > each ? each : present;
-      if (first < 0 && present) emulator_fail("a bulk copy from before the first element of a row is not emulated");
+      present = !inside || present < 0 || first <= -each ? 0 : present > each ? each : present;
+      if (first < 0 && present) emulator_fail("a bulk copy of a vector that begins before the first element of a row is not emulated");
       unsigned to = copy.shared + r * row + byte;
       to ^= (to >> 7 & (map.swizzle - 1)) << 4;
       body(line + first * map.element_bytes, (unsigned)present * map.element_bytes, to);

@@ -100,7 +100,8 @@ class _TensorMap(ctypes.Structure):
         ("rank", ctypes.c_uint32),
         ("element_bytes", ctypes.c_uint32),
         ("swizzle", ctypes.c_uint32),
-        ("unused", ctypes.c_uint8 * (128 - 16 - 32 - 40 - 12)),
+        ("steps", ctypes.c_uint32 * 5),
+        ("unused", ctypes.c_uint8 * (128 - 16 - 32 - 40 - 12 - 20)),
     )
 
 
@@ -114,9 +115,10 @@ class TensorMapArgument:
     def encoded(self, address: int) -> _TensorMap:
         """Returns what the host encodes for the array at an address."""
         of, each = self.map, self.map.element_bytes
-        strides = (ctypes.c_uint64 * 4)(*(stride * each for stride in of.strides))
-        sizes, box = (ctypes.c_uint32 * 5)(*of.sizes), (ctypes.c_uint32 * 5)(*of.box)
-        return _TensorMap(_MAGIC, address + self.map.first, strides, sizes, box, 3, each, of.row_vectors)
+        strides = (ctypes.c_uint64 * 4)(*of.strides)
+        fetched = (-(-extent // step) for extent, step in zip(of.box, of.steps, strict=True))
+        sizes, box, steps = ((ctypes.c_uint32 * 5)(*numbers) for numbers in (of.sizes, fetched, of.steps))
+        return _TensorMap(_MAGIC, address + of.first, strides, sizes, box, len(of.sizes), each, of.row_vectors, steps)
 
 
 _MAGIC = int.from_bytes(b"nnefcbox", "big")

@@ -23,7 +23,17 @@ _INSTRUCTIONS = (
     (
         r"cp\.async\.bulk\.tensor\.3d\.shared::cluster\.global(?:\.tile)?\.mbarrier::complete_tx::bytes"
         r"\[%0\],\[%1,\{%2,%3,%4\}\],\[%5\];",
-        "emulator_bulk_copy((const void *){1}, (const int[]){{{2}, {3}, {4}}}, {0}, {5})",
+        "emulator_bulk_copy((const void *){1}, 3, (const int[]){{{2}, {3}, {4}}}, {0}, {5})",
+    ),
+    (
+        r"cp\.async\.bulk\.tensor\.4d\.shared::cluster\.global(?:\.tile)?\.mbarrier::complete_tx::bytes"
+        r"\[%0\],\[%1,\{%2,%3,%4,%5\}\],\[%6\];",
+        "emulator_bulk_copy((const void *){1}, 4, (const int[]){{{2}, {3}, {4}, {5}}}, {0}, {6})",
+    ),
+    (
+        r"cp\.async\.bulk\.tensor\.5d\.shared::cluster\.global(?:\.tile)?\.mbarrier::complete_tx::bytes"
+        r"\[%0\],\[%1,\{%2,%3,%4,%5,%6\}\],\[%7\];",
+        "emulator_bulk_copy((const void *){1}, 5, (const int[]){{{2}, {3}, {4}, {5}, {6}}}, {0}, {7})",
     ),
     (r"setmaxnreg\.inc\.sync\.aligned\.u32(\d+);", r"emulator_set_registers(\1, true, __LINE__)"),
     (r"setmaxnreg\.dec\.sync\.aligned\.u32(\d+);", r"emulator_set_registers(\1, false, __LINE__)"),

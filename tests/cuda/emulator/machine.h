@@ -25,8 +25,9 @@ constexpr unsigned long long EMULATOR_TENSOR_MAP = 0x6e6e656663626f78ull;
 struct alignas(64) emulator_tensor_map {
   emulator_bits magic, address;
   emulator_bits strides[4];    // bytes from an element to the next, but of the first dimension
-  unsigned sizes[5], box[5];   // of a tensor and of a box, the dimension whose elements are neighbours first
+  unsigned sizes[5], box[5];   // of a tensor and of what a copy fetches, the dimension whose elements are neighbours first
   unsigned rank, element_bytes, swizzle;  // vectors of 16 bytes of a row: 1, 2, 4 or 8
+  unsigned steps[5];  // from an element that is fetched to the next
 };
 
 // The value of a float of 8 bits, with 5 bits of exponent (E5M2) or 4 (E4M3, without infinities).
@@ -69,7 +70,7 @@ void emulator_copy_wait(unsigned groups_in_flight);
 void emulator_mbarrier_init(unsigned address, unsigned arrivals);
 void emulator_mbarrier_arrive(unsigned address, unsigned bytes);
 unsigned emulator_mbarrier_wait(unsigned address, unsigned parity, int line);
-void emulator_bulk_copy(const void *map, const int *coordinates, unsigned shared, unsigned barrier);
+void emulator_bulk_copy(const void *map, unsigned rank, const int *coordinates, unsigned shared, unsigned barrier);
 // fence.proxy.async: what the thread wrote to shared memory before may be read by wgmma, once a barrier has followed.
 void emulator_fence_async();
 // wgmma of a warpgroup: `sums` are the thread's accumulators, of two columns of eight of two rows each; they are NaN (of bytes, -1)

@@ -396,11 +396,14 @@ void check_fenced(const char *address, size_t bytes) {
 }
 
 // The elements of an operand of wgmma, 16 depths of each position, from where a matrix descriptor says they are (PTX manual,
-// "Asynchronous Warpgroup Level Matrix Shared Memory Layout"): rows of 128, 64 or 32 bytes, swizzled by their addresses.
+// "Asynchronous Warpgroup Level Matrix Shared Memory Layout"): rows of 128, 64 or 32 bytes, swizzled by their addresses, or
+// of 16 bytes, which are not.
 void gather_matrix(uint64_t descriptor, bool by_depths, unsigned positions, uint16_t *elements, bool checked) {
   const unsigned start = (unsigned)(descriptor & 0x3fff) << 4, leading = (unsigned)(descriptor >> 16 & 0x3fff) << 4;
-  const unsigned stride = (unsigned)(descriptor >> 32 & 0x3fff) << 4, mode = (unsigned)(descriptor >> 62), width = 16u >> mode;
-  if (!mode || (descriptor >> 49 & 7)) emulator_fail("a matrix descriptor without swizzle, or with a base offset, is not emulated");
+  const unsigned stride = (unsigned)(descriptor >> 32 & 0x3fff) << 4, mode = (unsigned)(descriptor >> 62);
+  const unsigned width = mode ? 16u >> mode : 1;
+  if ((!mode && by_depths) || (descriptor >> 49 & 7))
+    emulator_fail("a matrix descriptor without swizzle of rows of depths, or with a base offset, is not emulated");
   const unsigned rows = by_depths ? DEPTHS : positions, vectors = by_depths ? positions / 8 : DEPTHS / 8;
   for (unsigned row = 0; row < rows; ++row)
     for (unsigned vector = 0; vector < vectors; ++vector) {
@@ -969,8 +972,10 @@ unsigned emulator_mbarrier_wait(unsigned address, unsigned parity, int line) {
   return 1;
 }
 
-void emulator_bulk_copy(const void *map, const int *coordinates, unsigned shared, unsigned barrier) {
-  begin_bulk_copy(*(const emulator_tensor_map *)map, coordinates, shared, barrier);
+void emulator_bulk_copy(const void *map, unsigned rank, const int *coordinates, unsigned shared, unsigned barrier) {
+  const emulator_tensor_map &of = *(const emulator_tensor_map *)map;
+  if (of.magic == EMULATOR_TENSOR_MAP && of.rank != rank) emulator_fail("a bulk copy of another rank than its tensor map has");
+  begin_bulk_copy(of, coordinates, shared, barrier);
 }
 
 void emulator_fence_async() { ++threads[current].fences; }

@@ -127,7 +127,10 @@ def arguments(mistake: int, rows: int = 64) -> tuple[list[np.ndarray | int | Ten
     rng = np.random.default_rng(0)
     a, b = (rng.standard_normal((side, 64 * TILES)).astype(np.float16) for side in (rows, 16))
     maps = [
-        TensorMapArgument(x, EncodedMap(0, 0, 2, (x.shape[1], x.shape[0], 1), (x.shape[1], x.size), (64, side, 1), 8))
+        TensorMapArgument(
+            x,
+            EncodedMap(0, 0, 2, (x.shape[1], x.shape[0], 1), (2 * x.shape[1], 2 * x.size), (64, side, 1), (1, 1, 1), 8),
+        )
         for x, side in ((a, 64), (b, 16))
     ]
     wanted = np.zeros((64, 16), np.float32)
