@@ -109,8 +109,8 @@ C_SCHEDULE = _of(
 )
 C_FLAT = _of(
     FLAT,
-    *("assume ranges", "partition loops", "partition windows", "peel static tail tiles", "split vector tails"),
-    *("stack buffers", "scratch parameters", "raw pointers"),
+    *("assume ranges", "partition loops", "partition windows", "peel static tail tiles", "round to bf16"),
+    *("split vector tails", "stack buffers", "scratch parameters", "raw pointers"),
 )
 C_POINTERS = (pointers("mark shared operands", mark_shared), EXPORT)
 C_OBJECT = (

@@ -73,6 +73,7 @@ from nnefc.passes.tir.cpu.round_as_integers import round_as_integers
 from nnefc.passes.tir.cpu.round_by_magic_add import round_by_magic_add
 from nnefc.passes.tir.cpu.soft_fp16 import lower_fp16_conversions
 from nnefc.passes.tir.cpu.widen_int8_loads import widen_int8_loads
+from nnefc.passes.tir.tvm_workarounds.bfloat16_rounding import round_to_bfloat16
 from nnefc.passes.tir.tvm_workarounds.bfloat16_splats import splat_bfloat16
 from nnefc.passes.tir.tvm_workarounds.disable_unrolling import disable_unrolling
 from nnefc.passes.tir.tvm_workarounds.opaque_bounds import hide_bounds, show_bounds
@@ -244,6 +245,7 @@ FLAT = (
     flat("accumulate in lanes", on_body(lower_dot_accumulate)),
     flat("load lanes", on_body(load_lane_vectors), optional=True),
     flat("serialize bf16 broadcasts", on_body(splat_bfloat16)),
+    flat("round to bf16", on_body(round_to_bfloat16)),
     flat("split vector tails", cpu.split_vector_tails),
     flat("permute loaded lanes", on_body(permute_lanes), optional=True),
     flat("align stack frames", on_body(align_stack_buffers)),

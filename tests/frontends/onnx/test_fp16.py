@@ -101,6 +101,19 @@ def test_casts_of_the_model_round_and_overflow(cast: str, tmp_path: Path) -> Non
     np.testing.assert_array_equal(results(loaded(proto, tmp_path), x=x)["y"], [np.inf, -np.inf, 1024, 0])
 
 
+def test_casts_to_bfloat16_round_within_a_kernel_and_keep_nan(tmp_path: Path) -> None:
+    nodes = [node("Cast", ["x"], ["b"], to=BFLOAT), node("Cast", ["b"], ["y"], to=FLOAT)]
+    proto = model(nodes, [info("x", (9,))], [info("y", (9,)), info("b", (9,), BFLOAT)])
+    bits = [0x3F808000, 0x3F818000, 0x3F80FFFF, 0xBF807FFF, 0x7F7FFFFF, 0xFF800000, 0x7FFFFFFF, 0xFFFFFFFF, 0x7F800001]
+    x = np.array(bits, np.uint32).view(np.float32)
+    (tmp_path / "model.onnx").write_bytes(proto.SerializeToString())
+    with nnefc.compile(tmp_path / "model.onnx").load() as library:
+        found = library.run({"x": x})
+    expected = x.astype(ml_dtypes.bfloat16).astype(np.float32)
+    np.testing.assert_array_equal(found["y"], expected)
+    np.testing.assert_array_equal(found["b"].view(ml_dtypes.bfloat16).astype(np.float32), expected)
+
+
 def test_outputs_round_and_overflow(tmp_path: Path) -> None:
     proto = model([node("Mul", ["x", "x"], ["y"])], [info("x", (2,), HALF)], [info("y", (2,), HALF)])
     x = np.array([300, 1.001], np.float16)

@@ -14,7 +14,7 @@ import numpy as np
 from nnefc.frontends.onnx.control.bodies import data_dependent_inside, leaves, rebuilt, structure
 from nnefc.frontends.onnx.control.growing_states import Axis, Growth, bounded, found
 from nnefc.frontends.onnx.control.tensor_sequences import stacked
-from nnefc.frontends.onnx.data_dependent_sizes import sizes_of
+from nnefc.frontends.onnx.data_dependent_sizes import sizes_of, sizes_that_follow
 from nnefc.frontends.onnx.operator import Context
 from nnefc.frontends.onnx.values import AnyValue, Array, Stacked, TensorSequence, Value, same_values
 from nnefc.ir.network import Loop
@@ -111,7 +111,10 @@ def _with_known_trip_counts(ctx: Context, loop: Repetition, conditional: bool) -
     """
     if not conditional:
         assert loop.count is not None
-        sizes = sizes_of(ctx, loop.count, "loop")
+        count = loop.count
+        if None in (sizes_that_follow(ctx, count) or ()):
+            count = ctx.apply(Elementwise("maximum"), count, ctx.known(np.int64(0)))  # a negative count is none
+        sizes = sizes_of(ctx, count, "loop")
         assert sizes is not None
         return replace(loop, limit=greatest(sizes.reshape(()).item(), 0), count=None)
 

@@ -505,6 +505,20 @@ def test_loops_give_as_many_rows_as_iterations(condition: bool, tmp_path: Path) 
     check(trips(condition=condition), tmp_path, {"n": "1..9"}, feeds)
 
 
+def test_a_negative_trip_count_gives_no_rows(tmp_path: Path) -> None:
+    value = helper.make_tensor_value_info
+    body = helper.make_graph(
+        [node("Identity", "given", "goes_on"), node("Add", "before x", "after"), node("Identity", "after", "row")],
+        "body",
+        [value("round", 7, []), value("given", 9, []), value("before", 1, [3])],
+        [value("goes_on", 9, []), value("after", 1, [3]), value("row", 1, [3])],
+    )
+    nodes = [node("Cast", "end", "count", to=7), helper.make_node("Loop", ["count", "", "x"], ["last", "y"], body=body)]
+    proto = model_of(nodes, {"x": [3], "end": []}, {"last": 1, "y": 1})
+    x = RNG.random(3).astype(np.float32)
+    check(proto, tmp_path, None, [{"x": x, "end": np.array(end, np.float32)} for end in (2, -3, 0)])
+
+
 def branching(then: Sequence[onnx.NodeProto], other: Sequence[onnx.NodeProto]) -> onnx.ModelProto:
     """`y` of one of two branches: `then` if any of `c` is positive."""
     result = helper.make_tensor_value_info("r", TensorProto.INT64, None)
