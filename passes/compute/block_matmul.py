@@ -107,6 +107,11 @@ class Blocks:
         return self.points != "nothing" or self._origin != self._half
 
     @property
+    def sum_factor(self) -> float:
+        """Returns what sums of the other factor are to be multiplied by, where the same is added to all elements."""
+        return 1.0 if self.points != "nothing" else float(self._origin - self._half)
+
+    @property
     def element_bits(self) -> int:
         """Returns the bits of an element."""
         return self.bits if self.table is None and self.bits <= 4 else 8
@@ -165,9 +170,9 @@ class Blocks:
     def offset(
         self, points: Sequence[te.Tensor], position: Sequence[tirx.Expr], scale: tirx.Expr, total: tirx.Expr
     ) -> tirx.Expr:
-        """Returns the offset of scaled elements, if there is one, times a number."""
+        """Returns the offset of scaled elements, if there is one, times a number that has :attr:`sum_factor` in it."""
         if not points:
-            return total * tirx.const(self._origin - self._half, "float32") * scale
+            return total * scale
         point = _number(points, position)
         if self.points == "offsets":
             return total * (point + scale * tirx.const(self._origin, "float32") if self._origin else point)
@@ -202,14 +207,15 @@ def pack_blocks(array: np.ndarray, size: int) -> np.ndarray:
     return np.ascontiguousarray(block_array(array, 0, size))
 
 
-def sums_of_blocks(left: te.Tensor, block: int) -> te.Tensor:
+def sums_of_blocks(left: te.Tensor, block: int, factor: float) -> te.Tensor:
     """`[…, M, K]` → `[…, M, K / block]`: what offsets are multiplied by."""
     *outer, depth = dimensions(left.shape)
     k = te.reduce_axis((0, block), "k")
 
     def element(*index: tirx.Var) -> tirx.Expr:
         *position, part = index
-        return te.sum(left(*position, part * block + k.var), axis=[k])
+        element = left(*position, part * block + k.var)
+        return te.sum(element if factor == 1 else element * tirx.const(factor, "float32"), axis=[k])
 
     return te.compute((*outer, depth // block), element, name="sums_of_blocks")
 
@@ -269,9 +275,10 @@ def multiply_blocks(*given: Any) -> te.Tensor:
 
     Args:
         given: the left factor, K a whole number of blocks, or packed dot operands `[…, M, K / 4]`, of two bytes
-            `[…, M, 2, K / 4]`; the packed matrix and its scales; what is stored besides them; if there are offsets,
-            the sums of the blocks of `left`, `[…, M, K / block]`; if bytes are multiplied, their scales, of the same
-            shape; a `Blocks`; and M, or a little more, as for `multiply_packed`.
+            `[…, M, 2, K / 4]`, either with more words in each row, which are not read; the packed matrix and its
+            scales; what is stored besides them; if there are offsets, the sums of the blocks of `left`,
+            `[…, M, K / block]`, times `sum_factor`; if bytes are multiplied, their scales, of the same shape; a
+            `Blocks`; and M, or a little more, as for `multiply_packed`.
     """
     *tensors, blocks, rows = given
     *batch, height = dimensions(tensors[0].shape)[: -2 if blocks.digits > 1 else -1]
@@ -332,7 +339,9 @@ def gather_rows(*given: Any) -> te.Tensor:
         scalar = _element_at(blocks, lambda word: packed(*position[:2], word, position[2]), k % block)
         value = scalar * scale
         if blocks.has_offsets:
-            value = value + blocks.offset(points[0] if points else [], position, scale, tirx.const(1, "float32"))
+            value = value + blocks.offset(
+                points[0] if points else [], position, scale, tirx.const(blocks.sum_factor, "float32")
+            )
         return value
 
     return te.compute((*dimensions(indices.shape), depth), element, name="gather_rows")

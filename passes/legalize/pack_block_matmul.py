@@ -63,6 +63,9 @@ from nnefc.symbolic.dims import ceil_div, element_count, expression
 from nnefc.targets.machine.cpu.target import Target
 
 _MIN = 1e-30  # the largest number of a block is taken to be no less
+_SAME_SETS = 2048
+"""Rows a multiple of so many bytes apart lie in two sets of a first cache, where 12 bits of an address select the set
+and the byte."""
 _ENTRIES = 16  # of a table for codes of 4 bits
 _SMALL = (PMADDUBSW_SMALL, PMADDUBSW_PAIRS)
 
@@ -144,7 +147,7 @@ class _Packer(Rewriter):
         self._tables: dict[relax.Constant, tuple[int, ...] | None] = {}
         self._ranges: dict[relax.Constant, tuple[int, int]] = {}
         self._packed: dict[tuple[relax.Constant, Any], relax.Expr] = {}
-        self._bytes: dict[tuple[relax.Expr, int, int], list[relax.Expr]] = {}
+        self._bytes: dict[tuple[relax.Expr, int, int, float], list[relax.Expr]] = {}
 
     def rewrite(self, var: relax.Var, call: relax.Call) -> relax.Expr:
         if is_call(call, "matmul"):
@@ -198,14 +201,13 @@ class _Packer(Rewriter):
         blocks, block = self._blocks(matrix), matrix.block
         missing = shape_of(matrix.tensors[0])[1] * block - shape_of(left)[-1]
         if missing:
-            widths = [0, 0] * (len(shape_of(left)) - 1) + [0, missing]
-            left = self.builder.emit(relax.op.nn.pad(left, widths))
+            left = self._padded(left, missing)
         given = [left, *self._tensors(matrix, blocks)]
         if blocks.how is not None:
-            given[0], sums, ranges = self._in_bytes(left, block, blocks.how, blocks.digits)
+            given[0], sums, ranges = self._in_bytes(left, block, blocks.how, blocks)
             given += [sums, ranges] if blocks.has_offsets else [ranges]
         elif blocks.has_offsets:
-            given.append(self.emit_te(sums_of_blocks, left, block))
+            given.append(self.emit_te(sums_of_blocks, left, block, blocks.sum_factor))
         return blocks, given
 
     def _blocks(self, matrix: BlockMatrix) -> Blocks:
@@ -290,10 +292,19 @@ class _Packer(Rewriter):
             self._ranges[data] = int(codes.min(initial=255)), int(codes.max(initial=0))
         return self._ranges[data]
 
-    def _in_bytes(self, left: relax.Expr, block: int, how: Multiplication, digits: int) -> list[relax.Expr]:
-        """Rows rounded, as packed dot operands; the sum of what each block stands for, and its scale."""
-        if (left, block, digits) in self._bytes:
-            return self._bytes[left, block, digits]
+    def _padded(self, rows: relax.Expr, missing: int) -> relax.Expr:
+        """Returns rows with so many zeros after each."""
+        return self.builder.emit(relax.op.nn.pad(rows, [0, 0] * (len(shape_of(rows)) - 1) + [0, missing]))
+
+    def _in_bytes(self, left: relax.Expr, block: int, how: Multiplication, blocks: Blocks) -> list[relax.Expr]:
+        """Rows rounded, as packed dot operands; the sum of what each block stands for, times a factor; and its scale.
+
+        Rows that would lie in the same few sets of the first cache get another line, so that it holds those of a tile.
+        """
+        digits, factor = blocks.digits, blocks.sum_factor
+        key = left, block, digits, factor
+        if key in self._bytes:
+            return self._bytes[key]
         *outer, depth = shape_of(left)
         emit, op = self.builder.emit, relax.op
         parts = emit(op.reshape(left, [expression(size) for size in (*outer, depth // block, block)]))
@@ -309,11 +320,14 @@ class _Packer(Rewriter):
             elements, numbers = emit(op.reshape(narrow, flat)), op.astype(narrow, "float32")
         else:
             elements = self.emit_te(split_bytes, emit(op.reshape(numbers, flat)))
-        sums = emit(op.multiply(op.sum(numbers, axis=[-1], keepdims=True), ranges))
+        if shape_of(left)[-2] != 1 and digits * depth % _SAME_SETS == 0:
+            elements = self._padded(elements, self._target.costs.line_bytes)
+        of_sums = ranges if factor == 1 else emit(op.multiply(ranges, relax.const(factor, "float32")))
+        sums = emit(op.multiply(op.sum(numbers, axis=[-1], keepdims=True), of_sums))
         rows = packed_data(self.builder, elements, how)
         each = [expression(size) for size in (*outer, depth // block)]
-        self._bytes[left, block, digits] = [rows, *(emit(op.reshape(tensor, each)) for tensor in (sums, ranges))]
-        return self._bytes[left, block, digits]
+        self._bytes[key] = [rows, *(emit(op.reshape(tensor, each)) for tensor in (sums, ranges))]
+        return self._bytes[key]
 
 
 _SLICE_BYTES = 1 << 22

@@ -6,7 +6,7 @@
                                                                C += P scale[kb]
 
 A term without a factor that changes within a block counts as often as a block has elements. Integers are added up
-as integers in a block.
+as integers in a block. What all terms are multiplied by multiplies their sum.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def sum_block_by_block(
     within = [axis for axis in inner.iter_vars if axis.iter_type == tirx.IterVar.CommReduce]
     elements = math.prod(int(axis.dom.extent) for axis in within)
     part, total = inner.body, outer.body
-    moving, fixed = _apart(part.value.b, {axis.var for axis in within}, elements)
+    moving, fixed, common = _apart(part.value.b, {axis.var for axis in within}, elements)
     names = dict(zip(part.indices, total.value.b.indices, strict=True))
     product, *others = [substituted(factor, names) for factor in fixed]
 
@@ -61,7 +61,11 @@ def sum_block_by_block(
         sums = tirx.decl_buffer(sums.shape, str(moving.expr_ty().dtype), sums.name, layout=None)
         init = tirx.BufferStore(sums, tirx.const(0, sums.dtype), part.indices)
     before, load = tirx.BufferLoad(sums, part.indices), tirx.BufferLoad(sums, total.value.b.indices)
-    summed = sum(others, total.value.a + load.astype("float32") * product)
+    own = load.astype("float32") * product
+    if common is None:
+        summed = sum(others, total.value.a + own)
+    else:
+        summed = total.value.a + sum(others, own) * substituted(common, names)
     made = {
         str(inner.name_hint): _with_body(inner, tirx.BufferStore(sums, before + moving, part.indices), init),
         str(outer.name_hint): _with_body(outer, tirx.BufferStore(total.buffer, summed, total.indices), outer.init),
@@ -88,16 +92,24 @@ def _in_pieces(sch: s_tir.Schedule, block: SBlockRV) -> list[SBlockRV]:
     return [sch.rfactor(pieces, 0)]
 
 
-def _apart(term: tirx.Expr, within: set[tirx.Var], count: int) -> tuple[tirx.Expr, list[tirx.Expr]]:
-    """Returns the product of factors that change within a block; the other factors, and the other terms, for a whole
-    block.
+def _apart(term: tirx.Expr, within: set[tirx.Var], count: int) -> tuple[tirx.Expr, list[tirx.Expr], tirx.Expr | None]:
+    """Returns the product of factors that change within a block; the product of the other factors, and the other terms,
+    for a whole block; and the factors that all of these had, which they have no longer; None if there are none.
     """
     products = [_operands(part, tirx.Mul) for part in _operands(term, tirx.Add)]
     (moving,) = (product for product in products if within & variables_of(product))
     changing = [factor for factor in moving if within & variables_of([factor])]
     tail = [factor for factor in moving if not within & variables_of([factor])]
     others = [[tirx.const(count, "float32"), *product] for product in products if product is not moving]
-    return math.prod(changing[1:], start=changing[0]), [_product(tail), *map(_product, others)]
+    common = [factor for factor in tail if all(_among(factor, other) for other in others)] if others else []
+    if len(common) == len(tail):  # there is nothing to multiply the sum of a block by before others are added
+        common = []
+    fixed = [_product([f for f in factors if not _among(f, common)]) for factors in (tail, *others)]
+    return math.prod(changing[1:], start=changing[0]), fixed, _product(common) if common else None
+
+
+def _among(factor: tirx.Expr, factors: Sequence[tirx.Expr]) -> bool:
+    return any(tvm_ffi.structural_equal(factor, other) for other in factors)
 
 
 def _operands(expr: tirx.Expr, kind: type[tirx.Add | tirx.Mul]) -> list[tirx.Expr]:

@@ -99,7 +99,7 @@ RUN_TARGET = BYTES_TARGET if HAS_BYTES else "x86-64-v3"
 
 BYTES = [
     product((1,), 256, 64, 32, level=BYTES_LEVEL),
-    product((3,), 256, 40, 32, zeros="packed", level=BYTES_LEVEL),
+    product((9,), 2048, 40, 32, zeros="packed", level=BYTES_LEVEL),  # with rows that are padded
     product((2, 5), 100, 33, 16, zeros="packed", level=BYTES_LEVEL),
     product((17,), 128, 48, 128, bits=8, level=BYTES_LEVEL),
     product((4,), 128, 48, 32, bits=8, zeros="packed", level=BYTES_LEVEL),
