@@ -43,7 +43,7 @@ _ABOUT = [
     "is one tile, and there is no loop. Loads and stores have their bytes, `LDSM` reads rows of 16. *Narrow* are",
     "kernels with a load or store of two bytes or less in that loop, *copied* those whose tiles get to shared memory",
     "by asynchronous copies, of 16 bytes (`LDGSTS.16`) or of boxes (`UTMALDG`), *warpgroups* those that multiply by",
-    "`wgmma` (`HGMMA`, `IGMMA`).",
+    "`wgmma` (`HGMMA`, `IGMMA`), or by `tcgen05.mma` with sums in tensor memory (`UTCHMMA`, `UTCIMMA`).",
     "*Products* is the share of tensor-core instructions in the loops of the others. No GPU was used, and nothing was",
     "timed.",
 ]
@@ -52,7 +52,8 @@ _HEAD = [
     "|---|---|---:|---:|---:|---:|---:|",
 ]
 _WARPGROUPS = ("HGMMA", "IGMMA", "QGMMA")
-_TENSOR_CORES = ("HMMA", "IMMA", "QMMA", *_WARPGROUPS)
+_DEPTHS = {"UTCHMMA": 16, "UTCIMMA": 32, "UTCQMMA": 32}  # of products with sums in tensor memory
+_TENSOR_CORES = ("HMMA", "IMMA", "QMMA", *_WARPGROUPS, *_DEPTHS)
 _ACCESS = re.compile(r"(LDGSTS|LDG|STG|LDSM|LDS|STS|LDL|STL)\b")
 _WIDTHS = {"128": 16, "64": 8, "U16": 2, "S16": 2, "16": 2, "U8": 1, "S8": 1}
 _INSTRUCTION = re.compile(r"^\s+/\*([0-9a-f]{4,})\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)([^;]*);")
@@ -81,8 +82,8 @@ class Loop:
 
     @property
     def has_warpgroups(self) -> bool:
-        """Whether warpgroups multiply matrices in shared memory."""
-        return any(self.counts[name] for name in _WARPGROUPS)
+        """Whether warpgroups multiply matrices in shared memory, or a thread with sums in tensor memory."""
+        return any(self.counts[name] for name in (*_WARPGROUPS, *_DEPTHS))
 
     @property
     def copied_bytes(self) -> float:
@@ -110,23 +111,44 @@ def loops_of(code: str) -> Iterator[Loop]:
             body = [(int(m[1], 16), m[2], m[3]) for line in lines if (m := _INSTRUCTION.match(line))]
             if (loop := _main_loop(body)) is not None:
                 is_copied = any(_named(name) in ("LDGSTS.16", "UTMALDG") for _, name, _ in body)
-                products = sum(map(multiply_adds_of, loop))
-                yield Loop(function.split()[0], int(found[1]), Counter(map(_named, loop)), is_copied, products)
+                products = sum(_multiply_adds_of(body, at) for at in loop)
+                counts = Counter(_named(body[at][1]) for at in loop)
+                yield Loop(function.split()[0], int(found[1]), counts, is_copied, products)
 
 
-def multiply_adds_of(name: str) -> int:
-    """Returns the multiply-adds of a warp by an instruction, as `HMMA.16816.F32` or `HGMMA.64x256x16.F32`."""
+def _multiply_adds_of(body: Sequence[tuple[int, str, str]], at: int) -> int:
+    """Returns the multiply-adds of a warp by an instruction, as `HMMA.16816.F32` or `HGMMA.64x256x16.F32`.
+
+    The sizes of products with sums in tensor memory are in the instruction descriptor, whose register gets a constant
+    before them. One warp begins all of a block's: a quarter of them counts, as for one of four warps.
+    """
+    _, name, operands = body[at]
+    if (depth := _DEPTHS.get(name.split(".")[0])) is not None:
+        register = re.search(r"idesc\[(UR\d+)\]", operands)
+        assert register is not None
+        constants = (
+            int(value[1], 16)
+            for _, other, given in body[at::-1]
+            if other == "UMOV" and (value := re.match(rf"\s*{register[1]}, 0x([0-9a-f]+)", given))
+        )
+        descriptor = next(constants)
+        return (descriptor >> 24 & 31) * 16 * (descriptor >> 17 & 63) * 8 * depth // 4
     if (of_warpgroup := re.match(r"[HIQ]GMMA\.64x(\d+)x(\d+)", name)) is not None:
         return 64 * int(of_warpgroup[1]) * int(of_warpgroup[2]) // 4  # a quarter of the warpgroup's
     of_warp = re.match(r"[HIQ]MMA\.168(\d+)", name)
     return 16 * 8 * int(of_warp[1]) if of_warp is not None else 0
 
 
-def _main_loop(body: Sequence[tuple[int, str, str]]) -> list[str] | None:
+def _main_loop(body: Sequence[tuple[int, str, str]]) -> list[int] | None:
     """The instructions of the smallest loop around the last tensor-core instruction; None if there is none.
+
+    Loops until all threads of a warp have had their turn at an instruction of one thread (`BRA.U.ANY`) do not count.
 
     Args:
         body: addresses, names and operands.
+
+    Returns:
+        Where they are in the body.
     """
     products = [address for address, name, _ in body if name.split(".")[0] in _TENSOR_CORES]
     if not products:
@@ -134,11 +156,11 @@ def _main_loop(body: Sequence[tuple[int, str, str]]) -> list[str] | None:
     jumps = [
         (int(target[1], 16), address)
         for address, name, operands in body
-        if name.startswith("BRA") and (target := re.search(r"0x([0-9a-f]+)", operands))
+        if name.startswith("BRA") and not name.endswith(".ANY") and (target := re.search(r"0x([0-9a-f]+)", operands))
     ]
     around = [(first, last) for first, last in jumps if first <= products[-1] <= last and first < last]
     first, last = min(around, key=lambda ends: ends[1] - ends[0], default=(body[0][0], body[-1][0]))
-    return [name for address, name, _ in body if first <= address <= last]
+    return [at for at, (address, _, _) in enumerate(body) if first <= address <= last]
 
 
 def _named(name: str) -> str:

@@ -28,7 +28,7 @@ from onnx import TensorProto, helper, numpy_helper, save
 import nnefc
 from nnefc.passes.schedule.cuda import tensor_core
 from nnefc.passes.schedule.cuda.tiling import AnyTile, Tiling, choose_tiling
-from nnefc.passes.schedule.cuda.warp_tiles import BulkTile, WarpgroupTile
+from nnefc.passes.schedule.cuda.warp_tiles import BulkTile, TensorMemoryTile, WarpgroupTile
 from nnefc.symbolic.dims import size_hint
 from nnefc.targets.machine.cuda.gpus import Gpu
 
@@ -116,6 +116,8 @@ def fastest(
 
 def kind_of(tile: AnyTile) -> str:
     """Returns the instruction that multiplies, and `bulk` if one thread copies."""
+    if isinstance(tile, TensorMemoryTile):
+        return "tcgen05-bulk"
     if isinstance(tile, BulkTile):
         return "wgmma-bulk"
     return "wgmma" if isinstance(tile, WarpgroupTile) else "mma"

@@ -214,7 +214,8 @@ def compare(measured: Measured) -> Compared:
     has_warpgroups = gpu.capability.has_warpgroup_products and (
         measured.tile is not None or isinstance(tiling.tile, WarpgroupTile)
     )
-    work = Work(float(rows * columns * depth), measured.moved_bytes, True, has_warpgroups, of_bytes, of_bytes, None)
+    multiply_adds = float(rows * columns * depth)
+    work = Work(multiply_adds, measured.moved_bytes, True, has_warpgroups, False, of_bytes, of_bytes, None)
     found = predict(source.library, work, blocks, 1, gpu)
     best = predict(source.library, replace(work, has_warpgroups=gpu.capability.has_warpgroup_products), blocks, 1, gpu)
     per_us = gpu.clock_ghz * 1e3

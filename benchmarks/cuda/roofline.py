@@ -130,9 +130,10 @@ def works_of(
             body = source.rpartition(f" {launch.kernel}(")[2].partition("__global__")[0]
             has_matrices = loop is not None or "nnefc_multiply_" in body
             has_warpgroups = "nnefc_multiply_warpgroup" in body
-            has_float8 = re.search(r"nnefc_multiply_(warpgroup_)?e[45]m", body) is not None
-            has_bytes = has_float8 or re.search(r"nnefc_multiply_(warpgroup_)?[su]8", body) is not None
-            yield launch, Work(own, moved, has_matrices, has_warpgroups, has_bytes, has_float8, loop)
+            has_memory = "nnefc_multiply_into_memory" in body
+            has_float8 = re.search(r"nnefc_multiply_(warpgroup_|into_memory_)?e[45]m", body) is not None
+            has_bytes = has_float8 or re.search(r"nnefc_multiply_(warpgroup_|into_memory_)?[su]8", body) is not None
+            yield launch, Work(own, moved, has_matrices, has_warpgroups, has_memory, has_bytes, has_float8, loop)
 
 
 def predictions(case: Case, precision: str, architecture: int) -> list[Prediction]:

@@ -4,8 +4,8 @@ It is Williams' ("Roofline: an insightful visual performance model", 2009), of a
 `targets/machine/cuda/gpus.py`:
 
     memory     its buffers, each read or written once, at the bandwidth of the device's memory
-    products   its multiply-adds, at the rate of tensor cores for `wgmma` or `mma.sync` where the kernel has it, else of
-               float32
+    products   its multiply-adds, at the rate of tensor cores for `tcgen05.mma`, `wgmma` or `mma.sync` where the kernel
+               has it, else of float32
     issue      instructions of the main loop for its multiply-adds, at one a cycle of each scheduler
     balance    the mean number of blocks of a processor, as a part of the largest; blocks that are resident hide waiting
 
@@ -62,7 +62,8 @@ class Work:
 
     Attributes:
         multiply_adds, bytes: how many it computes and moves.
-        has_matrices, has_warpgroups: whether tensor cores multiply, and whether by `wgmma`.
+        has_matrices, has_warpgroups, has_tensor_memory: whether tensor cores multiply, whether by `wgmma`, and whether
+            by `tcgen05.mma`.
         has_bytes, has_float8: whether they multiply elements of 8 bits, and whether these are floats.
         loop: the main loop of these, if it is known.
     """
@@ -71,6 +72,7 @@ class Work:
     bytes: float
     has_matrices: bool
     has_warpgroups: bool
+    has_tensor_memory: bool
     has_bytes: bool
     has_float8: bool
     loop: Loop | None
@@ -81,6 +83,7 @@ def predict(kernel: str, work: Work, blocks: int, resident: int, gpu: Gpu) -> Pr
     gpu = gpu.for_float8 if work.has_float8 else gpu
     rate = gpu.tensor_core_rate(1 if work.has_bytes else 2) if work.has_matrices else gpu.capability.multiply_adds
     rate = gpu.warpgroup_multiply_adds * (1 + work.has_bytes) if work.has_warpgroups else rate
+    rate = gpu.tensor_memory_multiply_adds * (1 + work.has_bytes) if work.has_tensor_memory else rate
     issue = 0.0
     if work.loop is not None and work.loop.multiply_adds:
         iterations = work.multiply_adds / work.loop.multiply_adds

@@ -197,9 +197,9 @@ def _checked(
     return BoxedOperand(source, first, along_depth, (near, far, batch), strides, has_inner_batch)
 
 
-def initialize_barrier(barrier: tirx.Expr, arrivals: int) -> tirx.Stmt:
+def initialize_barrier(barrier: tirx.Expr, arrivals: tirx.Expr) -> tirx.Stmt:
     """Makes eight bytes of shared memory a barrier whose phases have so many arrivals."""
-    call = cuda_func_call("nnefc_initialize_barrier", barrier, number(arrivals), source_code=_INITIALIZE)
+    call = cuda_func_call("nnefc_initialize_barrier", barrier, arrivals, source_code=_INITIALIZE)
     return tirx.Evaluate(call)
 
 

@@ -115,17 +115,25 @@ class BulkLaunch(WarpgroupLaunch):
             copying = sequence(set_registers(of_producer, rises=False), copying)
             consume = sequence(set_registers(of_consumers, rises=True), consume)
         roles = tirx.IfThenElse(thread < number(tile.threads), consume, copying)
-        return sequence(self._initialize(thread), synchronize(), roles)
+        return sequence(self._initialize(thread), synchronize(), roles, self._finish())
 
     def _initialize(self, thread: tirx.Expr) -> tirx.Stmt:
-        warps = self._tile.threads // WARP
+        arrivals = self._arrivals()
         each = self._nest.unrolled(
             self._stages,
             lambda stage: sequence(
-                initialize_barrier(self._full(stage), 1), initialize_barrier(self._empty(stage), warps)
+                initialize_barrier(self._full(stage), number(1)), initialize_barrier(self._empty(stage), arrivals)
             ),
         )
         return tirx.IfThenElse(tirx.EQ(thread, number(0)), sequence(each, publish_barriers()), None)
+
+    def _arrivals(self) -> tirx.Expr:
+        """Returns the arrivals that give a stage back: one of each warp of consumers."""
+        return number(self._tile.threads // WARP)
+
+    def _finish(self) -> tirx.Stmt | None:
+        """Returns what all threads do when they have written the results."""
+        return None
 
     def _consume(self, thread: tirx.Expr) -> list[tirx.Stmt]:
         nest, tiles = self._nest, self._tiling.tiles_of_slice

@@ -41,6 +41,15 @@ class SwizzledTile(OperandTile):
         return next(count for count in (_BANKS, _BANKS // 2, _BANKS // 4) if length % count == 0)
 
     @property
+    def name(self) -> str:
+        """Returns a name of what a matrix instruction must know of the layout."""
+        if self.row_vectors == 1:
+            return f"vectors{self.positions}"
+        if self.along_depth:
+            return f"depths{self.depths}"
+        return f"positions{self.row_vectors * self.lanes}x{self.depths}"
+
+    @property
     def leading_bytes(self) -> int:
         """Returns the distance between groups of positions; a vector where a row has all depths, and there are none."""
         return LOAD_BYTES * (1 if self.along_depth else self.depths * self.row_vectors)

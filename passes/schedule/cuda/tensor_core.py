@@ -13,8 +13,8 @@ and sums as `tensor_launch.py` says. In bytes of memory the first two are the sa
 Tiles in shared memory are swizzled where they are copied along depths (`swizzled_tile.py`); rows of others are longer
 than needed by so much that what a warp reads at once falls into all of the banks. `ldmatrix` transposes pairs of bytes,
 not bytes: both operands of a product of bytes must lie along depths, as passes lay them out
-(`pack_byte_matmul.py`, `vector_convolution.py`). Where the target has products of warpgroups, tiles of these
-(`warpgroup_launch.py`, `bulk_launch.py`) are tried too.
+(`pack_byte_matmul.py`, `vector_convolution.py`). Where the target has products of warpgroups, or tensor memory,
+tiles of these (`warpgroup_launch.py`, `bulk_launch.py`, `tensor_memory_launch.py`) are tried too.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from nnefc.passes.schedule.cuda.operand_tile import OperandTile, PositionTile, l
 from nnefc.passes.schedule.cuda.pixel_boxes import Rectangles
 from nnefc.passes.schedule.cuda.swizzled_tile import SwizzledTile
 from nnefc.passes.schedule.cuda.tensor_launch import COLUMNS, FLOATS, ROWS, TensorLaunch, as_multiplied
+from nnefc.passes.schedule.cuda.tensor_memory_launch import TENSOR_MEMORY_LAUNCHES
 from nnefc.passes.schedule.cuda.tiled_launch import OperandTiles, tiled
 from nnefc.passes.schedule.cuda.tiling import AnyTile, Tiling, choose_tiling
 from nnefc.passes.schedule.cuda.warp_matrices import byte_multiplier, multiplier, read_matrices
@@ -47,14 +48,16 @@ from nnefc.passes.schedule.cuda.warp_tiles import (
     SINGLE_TILES,
     BulkTile,
     CopiedTile,
+    TensorMemoryTile,
     WarpgroupTile,
     bulk_tiles,
+    tensor_memory_tiles,
     warpgroup_tiles,
 )
 from nnefc.passes.schedule.cuda.warpgroup_launch import WARPGROUP_LAUNCHES
 from nnefc.passes.tir.common.expressions import number
 from nnefc.support.element_types import BYTES, EIGHT_BITS, FLOAT8
-from nnefc.symbolic.dims import size_hint
+from nnefc.symbolic.dims import may_exceed, size_hint
 from nnefc.targets.machine.cuda.gpus import LOAD_BYTES, MATRIX_INSTRUCTIONS, WARP, Gpu
 from nnefc.targets.machine.cuda.target import CudaTarget
 
@@ -113,17 +116,18 @@ def _scheduled(product: SumOfProducts, tiles: Sequence[AnyTile], element: str, t
     by_rectangles = _by_rectangles(product, target, element)
     if by_rectangles is not None and is_faster(by_rectangles[1], tiling, target.gpu):
         rectangles, of_pixels = by_rectangles
-        launch = partial(BULK_LAUNCHES[element], rectangles=rectangles)
+        launches = TENSOR_MEMORY_LAUNCHES if isinstance(of_pixels.tile, TensorMemoryTile) else BULK_LAUNCHES
+        launch = partial(launches[element], rectangles=rectangles)
         return tiled(rectangles.product, of_pixels, launch)
     return tiled(product, tiling, _launches(tiling.tile)[element])
 
 
 def _by_rectangles(product: SumOfProducts, target: CudaTarget, element: str) -> tuple[Rectangles, Tiling] | None:
     """Returns the best rectangles of pixels that bulk copies fetch, and their tiles; None for other products."""
-    pixels = pixels_of(product) if target.has_warpgroup_products else None
+    tiles = _tiles_of_boxes(product, target, of_bytes=element == "int8")
+    pixels = pixels_of(product) if tiles else None
     if pixels is None:
         return None
-    tiles = bulk_tiles(target.gpu.capability, of_bytes=element == "int8")
     found = [
         (rectangles, _tiling(rectangles.product, target, [tile for tile in tiles if tile.rows == rows]))
         for rows in sorted({tile.rows for tile in tiles})
@@ -164,9 +168,21 @@ def copied_byte_tiles(target: CudaTarget) -> Sequence[AnyTile]:
 
 def _bulk_tiles(product: SumOfProducts, target: CudaTarget, of_bytes: bool) -> Sequence[AnyTile]:
     """Returns the tiles of the product that bulk copies fetch."""
-    if not target.has_warpgroup_products or not are_boxed(product):
-        return ()
-    return bulk_tiles(target.gpu.capability, of_bytes)
+    return _tiles_of_boxes(product, target, of_bytes) if are_boxed(product) else ()
+
+
+def _tiles_of_boxes(product: SumOfProducts, target: CudaTarget, of_bytes: bool) -> Sequence[BulkTile]:
+    """Returns the tiles of bulk copies that the target has for a product.
+
+    Tensor memory has no sums before the first product: it is not for a depth that may be 0.
+    """
+    if target.has_warpgroup_products:
+        return bulk_tiles(target.gpu.capability, of_bytes)
+    of_integers = product.accumulator == "int32"
+    has_memory = target.has_tensor_memory_of_integers if of_integers else target.has_tensor_memory
+    if has_memory and not may_exceed(1, product.depth.size):
+        return tensor_memory_tiles(target.gpu.capability, of_bytes)
+    return ()
 
 
 def _are_copied(
@@ -359,6 +375,8 @@ _LAUNCHES: Mapping[str, type[_MatrixLaunch]] = {
 
 def _launches(tile: AnyTile) -> Mapping[str, type[TensorLaunch]]:
     """Returns the launches of a tile by the type of the operands in shared memory."""
+    if isinstance(tile, TensorMemoryTile):
+        return TENSOR_MEMORY_LAUNCHES
     if isinstance(tile, BulkTile):
         return BULK_LAUNCHES
     return WARPGROUP_LAUNCHES if isinstance(tile, WarpgroupTile) else _LAUNCHES

@@ -14,11 +14,14 @@ from nnefc.targets.machine.cuda.gpus import (
     MATRIX_INSTRUCTIONS,
     SCHEDULERS,
     SHARED_BYTES_PER_CYCLE,
+    TENSOR_MEMORY_COLUMNS,
+    TENSOR_MEMORY_INSTRUCTION,
     WARP,
     WARPGROUP,
     WARPGROUP_INSTRUCTION,
     Capability,
     Gpu,
+    MatrixInstruction,
 )
 
 __all__ = [
@@ -28,9 +31,11 @@ __all__ = [
     "SINGLE_TILES",
     "BulkTile",
     "CopiedTile",
+    "TensorMemoryTile",
     "WarpTile",
     "WarpgroupTile",
     "bulk_tiles",
+    "tensor_memory_tiles",
     "warpgroup_tiles",
 ]
 
@@ -151,6 +156,7 @@ class WarpgroupTile(WarpTile):
     stages: int
 
     multiplied: ClassVar[int] = 2
+    instruction: ClassVar[MatrixInstruction] = WARPGROUP_INSTRUCTION
 
     def multiply_adds(self, gpu: Gpu) -> float:
         """Returns how many multiply-adds the tensor cores of one processor begin in a cycle; twice as many of bytes."""
@@ -189,9 +195,8 @@ class WarpgroupTile(WarpTile):
 
     def efficiency(self, gpu: Gpu) -> float:
         """Estimates the share of the peak that shared memory allows: copies write it, and tensor cores read it."""
-        instruction = WARPGROUP_INSTRUCTION
         written = (self.rows + self.columns) * self.depth
-        read = (instruction.rows + self.columns) * self.depth * self.rows // instruction.rows
+        read = (self.instruction.rows + self.columns) * self.depth * self.rows // self.instruction.rows
         shared = self.element_bytes * (written + read) / SHARED_BYTES_PER_CYCLE
         multiply = self.rows * self.columns * self.depth / self.multiply_adds(gpu)
         return multiply / max(multiply, shared)
@@ -274,6 +279,48 @@ class _BulkByteTile(BulkTile):
     element_bytes: ClassVar[int] = 1
 
 
+@dataclass(frozen=True)
+class TensorMemoryTile(BulkTile):
+    """The same, multiplied by `tcgen05.mma` (`tensor_memory_launch.py`): one thread begins the products of all warps.
+
+    Warp w of a warpgroup has the rows from 32 w on, of the second warpgroup those 16 rows later: it reaches no other
+    lanes of tensor memory (PTX ISA, "Access restrictions").
+    """
+
+    instruction: ClassVar[MatrixInstruction] = TENSOR_MEMORY_INSTRUCTION
+
+    def multiply_adds(self, gpu: Gpu) -> float:
+        """Returns how many multiply-adds the tensor cores of one processor begin in a cycle; twice as many of bytes."""
+        return gpu.tensor_memory_multiply_adds * 2 / self.element_bytes
+
+    @property
+    def memory_columns(self) -> int:
+        """Returns the columns of tensor memory that a block allocates."""
+        return 1 << (self.columns - 1).bit_length()
+
+    def max_blocks(self, gpu: Gpu) -> int:
+        """Returns how many blocks the shared and the tensor memory of a processor have room for."""
+        return min(super().max_blocks(gpu), TENSOR_MEMORY_COLUMNS // self.memory_columns)
+
+    @property
+    def registers(self) -> int:
+        """Estimates the registers of one thread, which has few sums at once."""
+        return 72
+
+    def position(self, thread: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr, tirx.Expr, tirx.Expr]:
+        """Returns the row and column at which the warp's part of the tile begins; then g and t of the thread."""
+        warp, lane = tirx.floordiv(thread, number(WARP)), tirx.floormod(thread, number(WARP))
+        lanes = tirx.floormod(warp, number(WARPGROUP // WARP)) * number(WARP)
+        row = lanes + tirx.floordiv(thread, number(WARPGROUP)) * number(self.warp_rows)
+        return row, number(0), tirx.floordiv(lane, number(4)), tirx.floormod(lane, number(4))
+
+
+class _TensorMemoryByteTile(TensorMemoryTile):
+    """The same of bytes."""
+
+    element_bytes: ClassVar[int] = 1
+
+
 def warpgroup_tiles(capability: Capability, of_bytes: bool = False) -> tuple[WarpgroupTile, ...]:
     """Returns the tiles of warpgroups that the shared memory and the registers of a block have room for.
 
@@ -286,12 +333,18 @@ def warpgroup_tiles(capability: Capability, of_bytes: bool = False) -> tuple[War
     return tuple(tile for tile in tiles if _has_registers(tile, capability))
 
 
-def bulk_tiles(capability: Capability, of_bytes: bool = False) -> tuple[WarpgroupTile, ...]:
+def bulk_tiles(capability: Capability, of_bytes: bool = False) -> tuple[BulkTile, ...]:
     """Returns the same for bulk copies, which take no thread's time: more of them may be on their way."""
     tiles = _tiles(_BulkByteTile if of_bytes else BulkTile, (8, 6, 4, 3), capability)
     small = [tile for tile in tiles if _has_registers(tile, capability)]
     large = [tile.with_registers_by_role(capability) for tile in tiles if not _has_registers(tile, capability)]
     return (*small, *(tile for tile in large if tile is not None))
+
+
+def tensor_memory_tiles(capability: Capability, of_bytes: bool = False) -> tuple[BulkTile, ...]:
+    """Returns the tiles of bulk copies with sums in tensor memory."""
+    tiles = _tiles(_TensorMemoryByteTile if of_bytes else TensorMemoryTile, (8, 6, 4, 3), capability)
+    return tuple(tile for tile in tiles if tile.rows == TENSOR_MEMORY_INSTRUCTION.rows)
 
 
 _Tile = TypeVar("_Tile", bound=WarpgroupTile)

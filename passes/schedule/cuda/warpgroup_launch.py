@@ -22,12 +22,12 @@ from nnefc.passes.schedule.cuda.contraction_analysis import Factor, SumOfProduct
 from nnefc.passes.schedule.cuda.nest import sequence, synchronize
 from nnefc.passes.schedule.cuda.operand_fetch import OperandFetch, wait_for_copies
 from nnefc.passes.schedule.cuda.operand_tile import OperandTile, lanes_along
+from nnefc.passes.schedule.cuda.portable_products import ProductTypes
 from nnefc.passes.schedule.cuda.swizzled_tile import SwizzledTile
 from nnefc.passes.schedule.cuda.tensor_launch import FLOATS, TensorLaunch, as_multiplied
 from nnefc.passes.schedule.cuda.tiling import Tiling
 from nnefc.passes.schedule.cuda.warp_tiles import WarpgroupTile
 from nnefc.passes.schedule.cuda.warpgroup_matrices import (
-    ProductTypes,
     begin_products,
     commit_products,
     fence_copies,

@@ -4,8 +4,8 @@ Rules and code generators ask these descriptions, and have no number of a GPU's 
 
 - *guide*: CUDA C++ programming guide, the tables "Technical Specifications per Compute Capability" and "Throughput of
   Native Arithmetic Instructions"; numbers of resident blocks also as in `cuda_occupancy.h` of the toolkit 13.0
-- *PTX*: PTX ISA, "Warp Level Matrix Multiply-Accumulate Instructions" and "Asynchronous Warpgroup Level Matrix
-  Multiply-Accumulate Instructions"
+- *PTX*: PTX ISA, "Warp Level Matrix Multiply-Accumulate Instructions", "Asynchronous Warpgroup Level Matrix
+  Multiply-Accumulate Instructions" and "TensorCore 5th Generation Family Instructions"
 - *Volta*, *Turing*, *Ampere*, *Ada*, *Hopper*, *Blackwell*: NVIDIA's whitepaper of the architecture
 - *datasheet*: NVIDIA's of the product; *Jetson*: its technical brief of the module
 - *Luo*: Luo et al., "Benchmarking and Dissecting the Nvidia Hopper GPU Architecture via Microbenchmarking" (2024)
@@ -29,6 +29,8 @@ __all__ = [
     "SECTOR_BYTES",
     "SHARED_BYTES_PER_CYCLE",
     "SPECIFIC_FEATURES",
+    "TENSOR_MEMORY_COLUMNS",
+    "TENSOR_MEMORY_INSTRUCTION",
     "WARP",
     "WARPGROUP",
     "WARPGROUP_INSTRUCTION",
@@ -98,9 +100,17 @@ WARPGROUP_INSTRUCTION = MatrixInstruction(64, 256, 16, 90)
 It may have fewer columns: a multiple of eight, or of 16 for bytes. Later compute capabilities do not have it: see
 `Capability.has_warpgroup_products`."""
 
-SPECIFIC_FEATURES = {90: "__CUDA_ARCH_FEAT_SM90_ALL"}
-"""The macro that NVIDIA's compiler defines while it compiles for one architecture with the instructions that no later
-one has, as `sm_90a` (nvcc's documentation, "Virtual Architecture Macros")."""
+TENSOR_MEMORY_INSTRUCTION = MatrixInstruction(128, 256, 16, 100)
+"""One `tcgen05.mma` of a block, of 16-bit floats in shared memory, with sums in tensor memory (PTX); of bytes, the
+depth is twice as much. It may have fewer columns: a multiple of eight, or of 16 for bytes. See
+`Capability.has_tensor_memory`."""
+
+TENSOR_MEMORY_COLUMNS = 512
+"""Columns of tensor memory of a processor, of 128 sums each; blocks allocate powers of two (PTX, "Tensor Memory")."""
+
+SPECIFIC_FEATURES = {number: f"__CUDA_ARCH_FEAT_SM{number}_ALL" for number in (90, 100, 103, 110)}
+"""The macro that NVIDIA's compiler defines while it compiles for one architecture with the instructions that not all
+later ones have, as `sm_90a` (nvcc's documentation, "Virtual Architecture Macros")."""
 
 
 @dataclass(frozen=True)
@@ -118,6 +128,8 @@ class Capability:
         registers_per_processor, registers_per_thread: of 32 bits.
         threads_per_block: at most.
         has_warpgroup_products: whether it has `WARPGROUP_INSTRUCTION`, in code for `SPECIFIC_FEATURES` (PTX).
+        has_tensor_memory: the same of `TENSOR_MEMORY_INSTRUCTION`.
+        has_tensor_memory_of_integers: whether this multiplies integers, too.
     """
 
     number: int
@@ -132,6 +144,8 @@ class Capability:
     registers_per_thread: int = 255
     threads_per_block: int = 1024
     has_warpgroup_products: bool = False
+    has_tensor_memory: bool = False
+    has_tensor_memory_of_integers: bool = False
 
 
 # fmt: off
@@ -146,9 +160,11 @@ CAPABILITIES = {
         Capability(87, "Ampere: Jetson Orin", 128, 1536, 16, 164 * _KIB, 163 * _KIB),
         Capability(89, "Ada: RTX 40, L4, L40", 128, 1536, 24, 100 * _KIB, 99 * _KIB),
         Capability(90, "Hopper: H100, H200", 128, 2048, 32, 228 * _KIB, 227 * _KIB, has_warpgroup_products=True),
-        Capability(100, "Blackwell: B200", 128, 2048, 32, 228 * _KIB, 227 * _KIB),
-        Capability(103, "Blackwell: B300", 128, 2048, 32, 228 * _KIB, 227 * _KIB),
-        Capability(110, "Blackwell: Jetson Thor", 128, 1536, 24, 228 * _KIB, 227 * _KIB),
+        Capability(100, "Blackwell: B200", 128, 2048, 32, 228 * _KIB, 227 * _KIB,
+                   has_tensor_memory=True, has_tensor_memory_of_integers=True),
+        Capability(103, "Blackwell: B300", 128, 2048, 32, 228 * _KIB, 227 * _KIB, has_tensor_memory=True),
+        Capability(110, "Blackwell: Jetson Thor", 128, 1536, 24, 228 * _KIB, 227 * _KIB,
+                   has_tensor_memory=True, has_tensor_memory_of_integers=True),
         Capability(120, "Blackwell: RTX 50", 128, 1536, 24, 100 * _KIB, 99 * _KIB),
         Capability(121, "Blackwell: DGX Spark", 128, 1536, 24, 100 * _KIB, 99 * _KIB),
     )
@@ -170,6 +186,7 @@ class Gpu:
         tensor_multiply_adds: of 16-bit floats, summed up in float32, that the tensor cores of one processor begin in a
             cycle for `mma.sync`; half as many of TF32, and twice as many of floats of 8 bits (Ada, Hopper, Blackwell).
         warpgroup_multiply_adds: the same for `wgmma`, twice as many of bytes; 0 where there is none.
+        tensor_memory_multiply_adds: the same for `tcgen05.mma`.
         byte_multiply_adds: of bytes, summed up in int32, for `mma.sync`; 0 where `MATRIX_INSTRUCTIONS` has none.
         fetch_bytes_per_cycle: that reach one processor from the second cache. Between the 26 of V100 and the 47 of A100
             (2,048 and 5,120 bytes for all processors: Ampere).
@@ -198,6 +215,7 @@ class Gpu:
     memory_gb_per_s: float
     tensor_multiply_adds: int
     warpgroup_multiply_adds: int = 0
+    tensor_memory_multiply_adds: int = 0
     byte_multiply_adds: int = 0
     fetch_bytes_per_cycle: float = 40
     fetch_cycles: int = 1000
@@ -258,12 +276,13 @@ GPUS = (
     Gpu("h100", CAPABILITIES[90], 132, 1.98, 3350, 1280, 2048, byte_multiply_adds=2560),
     # datasheet (SXM): H100 with other memory
     Gpu("h200", CAPABILITIES[90], 132, 1.98, 4800, 1280, 2048, byte_multiply_adds=2560),
-    # Blackwell, datasheet (HGX): 148 processors, as the driver reports. `mma.sync` as fast as on A100 (estimate)
-    Gpu("b200", CAPABILITIES[100], 148, 1.965, 8000, 1024, byte_multiply_adds=2048),
+    # Blackwell, datasheet (HGX): 148 processors, as the driver reports; 2.25 PFLOPS of 16-bit floats by `tcgen05.mma`.
+    # `mma.sync` as fast as on A100 (estimate)
+    Gpu("b200", CAPABILITIES[100], 148, 1.965, 8000, 1024, 0, 4096, byte_multiply_adds=2048),
     # datasheet (HGX): the same processors (float32 is as fast), with fewer units for bytes (estimate)
-    Gpu("b300", CAPABILITIES[103], 148, 1.965, 8000, 1024, byte_multiply_adds=512),
-    # Jetson (T5000): 2,560 cores
-    Gpu("thor", CAPABILITIES[110], 20, 1.575, 273, 1024, byte_multiply_adds=2048),
+    Gpu("b300", CAPABILITIES[103], 148, 1.965, 8000, 1024, 0, 4096, byte_multiply_adds=512),
+    # Jetson (T5000): 2,560 cores; 1,035 TFLOPS of dense floats of 4 bits, a quarter of them of 16 bits
+    Gpu("thor", CAPABILITIES[110], 20, 1.575, 273, 1024, 0, 4096, byte_multiply_adds=2048),
     # Blackwell (RTX); GeForce sums up in float32 at half the speed
     Gpu("rtx5090", CAPABILITIES[120], 170, 2.407, 1792, 256, byte_multiply_adds=1024),
     # datasheet (DGX Spark): 6,144 cores; tensor cores as of RTX 50 (estimate)

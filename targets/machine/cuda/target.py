@@ -96,6 +96,16 @@ class CudaTarget:
         return all(CAPABILITIES[number].has_warpgroup_products for number in self.architectures)
 
     @property
+    def has_tensor_memory(self) -> bool:
+        """Whether all architectures keep sums of products in tensor memory."""
+        return all(CAPABILITIES[number].has_tensor_memory for number in self.architectures)
+
+    @property
+    def has_tensor_memory_of_integers(self) -> bool:
+        """Whether they do so of products of integers."""
+        return all(CAPABILITIES[number].has_tensor_memory_of_integers for number in self.architectures)
+
+    @property
     def longest_attention(self) -> int:
         """Elements of the longest queries and values whose attention a block has registers and shared memory for.
 

@@ -34,18 +34,20 @@ struct GenericAccess {  // the last one of a warp
   uint16_t thread;
 };
 struct Vector {  // numbers from 1 on, 0 for none
-  unsigned copy, reads[MAX_THREADS / WARPGROUP];
+  unsigned copy, product, reads[MAX_THREADS / WARPGROUP];
   GenericAccess generic[MAX_THREADS / 32];
 };
 
 Barrier barriers[MAX_BARRIERS];
 unsigned barrier_count;
-uint32_t (*clocks)[CLOCKS];
+uint32_t (*clocks)[CLOCKS], (*seen)[CLOCKS];  // seen: at the last tcgen05.fence::after_thread_sync
 Vector *vectors;
 BulkCopy *bulk_copies;
 unsigned bulk_count, bulk_space;
 OperandRead *operand_reads;
 unsigned operand_count, operand_space;
+
+void check_product_reads(unsigned product, unsigned byte);  // see tensor_memory.h
 
 void begin_bulk() {  // a block
   for (unsigned i = 0; i < barrier_count; ++i) free(barriers[i].released), free(barriers[i].complete);
@@ -56,8 +58,10 @@ void begin_bulk() {  // a block
 void begin_clocks() {
   if (has_barriers) return;
   if (!clocks) clocks = (uint32_t(*)[CLOCKS])malloc(sizeof(uint32_t) * CLOCKS * MAX_THREADS);
+  if (!seen) seen = (uint32_t(*)[CLOCKS])malloc(sizeof(uint32_t) * CLOCKS * MAX_THREADS);
   if (!vectors) vectors = (Vector *)malloc(sizeof(Vector) * VECTORS);
   memset(clocks, 0, sizeof(uint32_t) * CLOCKS * count);
+  memset(seen, 0, sizeof(uint32_t) * CLOCKS * count);
   memset(vectors, 0, sizeof(Vector) * VECTORS);
   for (unsigned i = 0; i < count; ++i) clocks[i][i] = 1;
   has_barriers = true;
@@ -210,6 +214,7 @@ void check_overwritten(unsigned address) {
   for (unsigned group = 0; group < MAX_THREADS / WARPGROUP; ++group)
     if (here.reads[group] && !knows(operand_reads[here.reads[group] - 1]))
       fail_at("a bulk copy to byte %u of shared memory, which wgmma of warpgroup %u may still read", byte, group);
+  check_product_reads(here.product, byte);
   for (const GenericAccess &access : here.generic) {
     if (!access.clock) continue;
     if (!knows(current, access.thread, access.clock))

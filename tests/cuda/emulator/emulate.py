@@ -26,7 +26,10 @@ wait. What a bulk copy (`cp.async.bulk.tensor`) writes is NaN until all threads 
 Errors are: a wait at an `mbarrier` that never ends, with the arrivals and bytes that it lacks; a load or a `wgmma`
 whose threads have not waited for the copy's phase; a copy to what `wgmma` or a load may still read, or another copy
 writes; barriers and memory without `fence.proxy.async` between threads and copies; a copy that no thread waits for;
-`setmaxnreg` of threads that are no whole warpgroup, or for registers that no other warpgroup gives back.
+`setmaxnreg` of threads that are no whole warpgroup, or for registers that no other warpgroup gives back. Source with
+`tcgen05` instructions is for a device that has them, all other source for one with `wgmma`. Sums in tensor memory are
+NaN until the commit of their product has arrived. Errors are: tensor memory that is used without being allocated, or
+never freed; products and loads that no commit, wait and `tcgen05.fence` order; descriptors that there are not.
 Dynamic shared memory is aligned as the source declares it, and no better.
 
 The same in steps, for source from elsewhere:
@@ -380,7 +383,8 @@ def _prepare(source: str) -> tuple[tuple[str, ...], str]:
     definitions = [match for match in _KERNEL.finditer(source) if match[4] == "{"]
     if not definitions:
         raise EmulationError("the source defines no kernel")
-    parts = ['#include "emulator.h"\n#line 1 "kernels.cu"\n', source[: definitions[0].start()]]
+    device = "#define EMULATOR_TENSOR_MEMORY\n" if "SM100_ALL" in source else ""
+    parts = [f'{device}#include "emulator.h"\n#line 1 "kernels.cu"\n', source[: definitions[0].start()]]
     entries = []
     for definition, following in zip(definitions, [*definitions[1:], None], strict=True):
         name = definition[2]
@@ -430,7 +434,15 @@ def _folder() -> Path:
 def _own_text() -> str:
     return "".join(
         (HERE / name).read_text()
-        for name in ("emulate.py", "emulator.h", "machine.h", "bulk_copies.h", "registers.h", "runtime.cpp")
+        for name in (
+            "emulate.py",
+            "emulator.h",
+            "machine.h",
+            "bulk_copies.h",
+            "registers.h",
+            "tensor_memory.h",
+            "runtime.cpp",
+        )
     )
 
 

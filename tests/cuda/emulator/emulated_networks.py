@@ -76,7 +76,7 @@ def on_cuda(
         return _load(artifact, threads, checks)
 
     fake = FakeDriver.install()
-    fake.machine()
+    fake.machine(capability=divmod(max(90, *architectures), 10))
     fake.clear()
     with (
         mock.patch.object(compiler, "backend_of", backend),

@@ -20,8 +20,13 @@ typedef __UINT32_TYPE__ uint32_t;
 typedef __UINT64_TYPE__ uint64_t;
 #define memcpy __builtin_memcpy
 
+#ifdef EMULATOR_TENSOR_MEMORY
+#define __CUDA_ARCH__ 1000
+#define __CUDA_ARCH_FEAT_SM100_ALL
+#else
 #define __CUDA_ARCH__ 900
 #define __CUDA_ARCH_FEAT_SM90_ALL
+#endif
 #define __CUDACC_VER_MAJOR__ 13
 #define __CUDACC_VER_MINOR__ 0
 #define __global__

@@ -35,6 +35,27 @@ _INSTRUCTIONS = (
         r"\[%0\],\[%1,\{%2,%3,%4,%5,%6\}\],\[%7\];",
         "emulator_bulk_copy((const void *){1}, 5, (const int[]){{{2}, {3}, {4}, {5}, {6}}}, {0}, {7})",
     ),
+    (
+        r"tcgen05\.alloc\.cta_group::1\.sync\.aligned\.shared::cta\.b32\[%0\],(\d+);",
+        r"emulator_tensor_allocate({0}, \1, __LINE__)",
+    ),
+    (r"tcgen05\.relinquish_alloc_permit\.cta_group::1\.sync\.aligned;", "emulator_tensor_relinquish(__LINE__)"),
+    (
+        r"tcgen05\.dealloc\.cta_group::1\.sync\.aligned\.b32%0,(\d+);",
+        r"emulator_tensor_free({0}, \1, __LINE__)",
+    ),
+    (
+        r"tcgen05\.commit\.cta_group::1\.mbarrier::arrive::one\.shared::cluster\.b64\[%0\];",
+        "emulator_tensor_commit({0})",
+    ),
+    (
+        r"\{\.reg\.predp;setp\.ne\.b32p,%4,0;tcgen05\.mma\.cta_group::1\.kind::(f16|i8|f8f6f4)"
+        r"\[%0\],%1,%2,%3,p;\}",
+        r"emulator_tensor_multiply({0}, {1}, {2}, {3}, {4} != 0, emulator_tensor_\1)",
+    ),
+    (r"tcgen05\.wait::ld\.sync\.aligned;", "emulator_tensor_wait(__LINE__)"),
+    (r"tcgen05\.fence::before_thread_sync;", "emulator_tensor_fence(true)"),
+    (r"tcgen05\.fence::after_thread_sync;", "emulator_tensor_fence(false)"),
     (r"setmaxnreg\.inc\.sync\.aligned\.u32(\d+);", r"emulator_set_registers(\1, true, __LINE__)"),
     (r"setmaxnreg\.dec\.sync\.aligned\.u32(\d+);", r"emulator_set_registers(\1, false, __LINE__)"),
     (r"wgmma\.fence\.sync\.aligned;", "emulator_warpgroup_fence()"),
@@ -68,6 +89,7 @@ _MULTIPLY_WARPGROUP = re.compile(
     r"(?:k16\.f32\.(f16|bf16)\.\2|k32\.s32\.([su]8)\.([su]8)|k32\.f32\.(e[45]m[23])\.(e[45]m[23]))"
     r"\{([^}]*)\},%(\d+),%(\d+),1((?:,[01])*);"
 )
+_LOAD_TENSOR_MEMORY = re.compile(r"tcgen05\.ld\.sync\.aligned\.(16x256b|32x32b)\.x(\d+)\.b32\{([^}]*)\},\[%(\d+)\];")
 _KINDS = {
     "f16": "emulator_half_kind",
     "bf16": "emulator_bfloat_kind",
@@ -109,6 +131,13 @@ def _call_of(statement: str) -> str:
         transposed, address = str(found[2] is not None).lower(), operands[int(found[4])]
         call = f"emulator_load_matrix<{found[1]}, {transposed}>(emulator_r, {address}, __LINE__)"
         return f"{{ unsigned emulator_r[4]; {call}; {stores} }}"
+    if (found := _LOAD_TENSOR_MEMORY.fullmatch(template)) is not None:
+        results = [operands[int(number[1:])] for number in found[3].split(",")]
+        by_rows = found[1] == "32x32b"
+        if len(results) == int(found[2]) * (1 if by_rows else 4):
+            targets = ", ".join(f"&({result})" for result in results)
+            arguments = f"{len(results)}, {operands[int(found[4])]}, {str(by_rows).lower()}, __LINE__"
+            return f"{{ void *emulator_r[] = {{{targets}}}; emulator_tensor_load(emulator_r, {arguments}); }}"
     if (found := _MULTIPLY.fullmatch(template)) is not None:
         d, a, b, c = ([operands[int(number[1:])] for number in group.split(",")] for group in found.groups()[7:])
         total = "int" if found[4] else "float"

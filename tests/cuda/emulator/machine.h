@@ -83,5 +83,17 @@ void emulator_warpgroup_multiply(void *const *sums, unsigned columns, emulator_b
 void emulator_warpgroup_commit();
 void emulator_set_registers(unsigned wanted, bool rises, int line);
 void emulator_warpgroup_wait(unsigned groups_in_flight);
+// Tensor memory and its products (tcgen05): all lanes of a warp allocate, free and load; one thread multiplies and commits. Addresses
+// and descriptors are those of the instructions. Registers that are loaded are NaN until the thread has waited for them.
+enum emulator_tensor_kind { emulator_tensor_f16, emulator_tensor_i8, emulator_tensor_f8f6f4 };
+void emulator_tensor_allocate(unsigned address, unsigned columns, int line);
+void emulator_tensor_free(unsigned address, unsigned columns, int line);
+void emulator_tensor_relinquish(int line);
+void emulator_tensor_multiply(unsigned memory, emulator_bits left, emulator_bits right, unsigned instruction, bool accumulates,
+                              emulator_tensor_kind kind);
+void emulator_tensor_commit(unsigned barrier);
+void emulator_tensor_load(void *const *registers, unsigned count, unsigned address, bool by_rows, int line);
+void emulator_tensor_wait(int line);
+void emulator_tensor_fence(bool before);
 [[noreturn]] void emulator_fail(const char *message);
 }

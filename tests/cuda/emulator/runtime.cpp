@@ -93,6 +93,9 @@ struct Copy {  // one that has been started
 
 constexpr unsigned WARPGROUP = 128, ROWS = 64, MAX_COLUMNS = 256, DEPTHS = 16;  // depths of two bytes: floats, or pairs of bytes
 
+struct Layout {  // of an operand in shared memory, in bytes; vectors of 16 bytes of a row
+  unsigned start, leading, stride, vectors;
+};
 struct Matrices {  // the operands of a wgmma: matrix descriptors, and whether their rows are depths
   uint64_t left, right;
   unsigned columns;
@@ -375,7 +378,7 @@ void *shared_address(unsigned address) {
 #include "bulk_copies.h"
 #include "registers.h"
 
-// Reports a write that wgmma need not see: its thread executed no fence.proxy.async after it, or no barrier after that.
+// Reports a write that a product of matrices need not see: its thread executed no fence.proxy.async after it, or no barrier after that.
 void check_fenced(const char *address, size_t bytes) {
   const Range &range = within(static_shared, address) ? static_shared : dynamic_shared;
   if (!range.words) return;
@@ -383,7 +386,7 @@ void check_fenced(const char *address, size_t bytes) {
     if (write.epoch < block_epoch) return;
     const Thread &writer = threads[write.thread];
     if ((write.thread / 32u == current / 32u ? writer.fences : writer.ordered_fences) > write.fences) return;
-    say("wgmma of thread (%u, %u, %u) of block (%u, %u, %u) reads byte %td of %s, which thread (%u, %u, %u) wrote with no "
+    say("a product of thread (%u, %u, %u) of block (%u, %u, %u) reads byte %td of %s, which thread (%u, %u, %u) wrote with no "
         "fence.proxy.async and barrier between",
         threads[current].index.x, threads[current].index.y, threads[current].index.z, blockIdx.x, blockIdx.y, blockIdx.z,
         address - range.begin, range.name, writer.index.x, writer.index.y, writer.index.z);
@@ -395,28 +398,37 @@ void check_fenced(const char *address, size_t bytes) {
   }
 }
 
-// The elements of an operand of wgmma, 16 depths of each position, from where a matrix descriptor says they are (PTX manual,
+// The elements of an operand, 16 depths of each position, from where a matrix descriptor says they are (PTX manual,
 // "Asynchronous Warpgroup Level Matrix Shared Memory Layout"): rows of 128, 64 or 32 bytes, swizzled by their addresses, or
-// of 16 bytes, which are not.
-void gather_matrix(uint64_t descriptor, bool by_depths, unsigned positions, uint16_t *elements, bool checked) {
-  const unsigned start = (unsigned)(descriptor & 0x3fff) << 4, leading = (unsigned)(descriptor >> 16 & 0x3fff) << 4;
-  const unsigned stride = (unsigned)(descriptor >> 32 & 0x3fff) << 4, mode = (unsigned)(descriptor >> 62);
-  const unsigned width = mode ? 16u >> mode : 1;
-  if ((!mode && by_depths) || (descriptor >> 49 & 7))
-    emulator_fail("a matrix descriptor without swizzle of rows of depths, or with a base offset, is not emulated");
-  const unsigned rows = by_depths ? DEPTHS : positions, vectors = by_depths ? positions / 8 : DEPTHS / 8;
+// of 16 bytes, which are not. `check` gets the address of each vector of 16 bytes, and where it is.
+template <typename F>
+void gather_matrix(const Layout &layout, bool by_depths, unsigned positions, uint16_t *elements, F check) {
+  const unsigned rows = by_depths ? DEPTHS : positions, vectors = by_depths ? positions / 8 : DEPTHS / 8, width = layout.vectors;
   for (unsigned row = 0; row < rows; ++row)
     for (unsigned vector = 0; vector < vectors; ++vector) {
-      unsigned address = start + row / 8 * stride + row % 8 * width * 16 + vector % width * 16 + vector / width * leading;
+      unsigned address = layout.start + row / 8 * layout.stride + row % 8 * width * 16 + vector % width * 16 +
+                         vector / width * layout.leading;
       address ^= (address >> 7 & (width - 1)) << 4;
       char *from = (char *)shared_address(address);
-      if (checked && check_operand(address)) access(from, 16, false, false);
-      else if (checked) access(from, 16, false, true), check_fenced(from, 16);
+      check(address, from);
       for (unsigned i = 0; i < 8; ++i) {
         uint16_t &element = by_depths ? elements[(8 * vector + i) * DEPTHS + row] : elements[row * DEPTHS + 8 * vector + i];
         memcpy(&element, from + 2 * i, 2);
       }
     }
+}
+
+Layout warpgroup_layout(uint64_t descriptor, bool by_depths) {
+  const unsigned mode = (unsigned)(descriptor >> 62);
+  if ((!mode && by_depths) || (descriptor >> 49 & 7))
+    emulator_fail("a matrix descriptor without swizzle of rows of depths, or with a base offset, is not emulated");
+  return {(unsigned)(descriptor & 0x3fff) << 4, (unsigned)(descriptor >> 16 & 0x3fff) << 4,
+          (unsigned)(descriptor >> 32 & 0x3fff) << 4, mode ? 16u >> mode : 1};
+}
+
+template <typename F> void gather_operands(const Matrices &matrices, uint16_t *elements, F check) {
+  gather_matrix(warpgroup_layout(matrices.left, matrices.left_by_depths), matrices.left_by_depths, ROWS, elements, check);
+  gather_matrix(warpgroup_layout(matrices.right, matrices.right_by_depths), matrices.right_by_depths, matrices.columns, elements + ROWS * DEPTHS, check);
 }
 
 constexpr unsigned GROUPS = MAX_THREADS / WARPGROUP;
@@ -436,6 +448,8 @@ float value_of(uint16_t bits, bool bfloat) {
   return value;
 }
 
+#include "tensor_memory.h"
+
 // Reads the operands that all threads of the warpgroup name, for all of them.
 void read_matrices() {
   Thread &self = threads[current];
@@ -451,8 +465,10 @@ void read_matrices() {
   }
   uint16_t *read = (uint16_t *)malloc(elements * sizeof(uint16_t));
   begin_operand_read();
-  gather_matrix(matrices.left, matrices.left_by_depths, ROWS, read, true);
-  gather_matrix(matrices.right, matrices.right_by_depths, matrices.columns, read + ROWS * DEPTHS, true);
+  gather_operands(matrices, read, [](unsigned address, char *from) {
+    if (check_operand(address)) access(from, VECTOR, false, false);
+    else access(from, VECTOR, false, true), check_fenced(from, VECTOR);
+  });
   self.reads[self.read_count++] = {matrices, self.product_groups, read};
   const unsigned group = first / WARPGROUP, left = ROWS * DEPTHS;
   if (!has_bytes(matrices.kind) && !has_float8(matrices.kind)) {
@@ -520,8 +536,7 @@ void add_products(void *const *sums) {
 void check_reads(const Reads &reads) {
   const unsigned elements = (ROWS + reads.matrices.columns) * DEPTHS;
   uint16_t *now = (uint16_t *)malloc(elements * sizeof(uint16_t));
-  gather_matrix(reads.matrices.left, reads.matrices.left_by_depths, ROWS, now, false);
-  gather_matrix(reads.matrices.right, reads.matrices.right_by_depths, reads.matrices.columns, now + ROWS * DEPTHS, false);
+  gather_operands(reads.matrices, now, [](unsigned, char *) {});
   const bool same = memcmp(now, reads.elements, elements * sizeof(uint16_t)) == 0;
   free(now);
   free(reads.elements);
@@ -688,6 +703,7 @@ void run_block() {
   block_epoch = ++epoch;
   acquired = nullptr;
   begin_bulk();
+  begin_tensor_memory();
   begin_registers();
   if (!kernel->cooperative) {
     resume(order[0]);
@@ -702,10 +718,12 @@ void run_block() {
     for (unsigned first = 0; first < count; first += 32)
       while (release_warp(first)) released = true;
     released = complete_copies(!released) || released;
+    if (!failed) released = complete_tensor_products(!released) || released;
     if (failed) return;
     for (unsigned i = 0; i < count; ++i) ended = ended && threads[i].state == ENDED;
     if (ended) {
       check_copies();
+      check_tensor_memory();
       return;
     }
     if (released || release_block()) continue;
@@ -1003,6 +1021,20 @@ void emulator_warpgroup_multiply(void *const *sums, unsigned columns, uint64_t l
   }
   add_products(sums);
 }
+
+void emulator_tensor_allocate(unsigned address, unsigned columns, int line) { allocate_tensor_memory(address, columns, line); }
+void emulator_tensor_free(unsigned address, unsigned columns, int line) { free_tensor_memory(address, columns, line); }
+void emulator_tensor_relinquish(int line) { relinquish_tensor_memory(line); }
+void emulator_tensor_multiply(unsigned memory, uint64_t left, uint64_t right, unsigned instruction, bool accumulates,
+                              emulator_tensor_kind kind) {
+  multiply_into_tensor_memory(memory, left, right, instruction, accumulates, kind);
+}
+void emulator_tensor_commit(unsigned barrier) { commit_tensor_products(barrier); }
+void emulator_tensor_load(void *const *registers, unsigned count, unsigned address, bool by_rows, int line) {
+  load_tensor_memory((uint32_t *const *)registers, count, address, by_rows, line);
+}
+void emulator_tensor_wait(int line) { wait_for_tensor_loads(line); }
+void emulator_tensor_fence(bool before) { order_tensor_memory(before); }
 
 void emulator_set_registers(unsigned wanted, bool rises, int line) { set_registers(wanted, rises, line); }
 

@@ -42,6 +42,7 @@ def test_the_name_says_all_of_it_again(text: str) -> None:
         ("cuda -device=orin-nano", (87,), "orin-nano"),
         ("cuda -arch=sm_80,sm_90 -device=h200", (80, 90), "h200"),
         ("cuda -arch=sm_90a", (90,), "h100"),
+        ("cuda -arch=sm_100a,sm_103", (100, 103), "b200"),
     ],
 )
 def test_code_is_tuned_for_the_device_that_is_named_or_the_oldest_architectures(
@@ -50,6 +51,7 @@ def test_code_is_tuned_for_the_device_that_is_named_or_the_oldest_architectures(
     target = parse_cuda_target(text)
     assert (target.architectures, target.gpu.name) == (architectures, device)
     assert target.has_warpgroup_products == (architectures == (90,))
+    assert target.has_tensor_memory == (architectures == (100, 103))
 
 
 @pytest.mark.parametrize("number", CAPABILITIES)

@@ -27,6 +27,22 @@ def test_processors_and_clock_make_the_peaks_of_data_sheets(name: str) -> None:
         assert cycles * gpu.tensor_multiply_adds == pytest.approx(half, rel=0.02)
 
 
+# 10¹² operations a second of 16-bit floats with sums in tensor memory, at clocks below the highest ones.
+TENSOR_MEMORY_PEAKS = {"b200": 2250, "b300": 2250, "thor": 259}
+
+
+@pytest.mark.parametrize("name", TENSOR_MEMORY_PEAKS)
+def test_tensor_memory_reaches_the_peaks_of_data_sheets(name: str) -> None:
+    gpu = BY_NAME[name]
+    cycles = 2 * gpu.processors * gpu.clock_ghz / 1000
+    assert cycles * gpu.tensor_memory_multiply_adds == pytest.approx(TENSOR_MEMORY_PEAKS[name], rel=0.06)
+
+
+def test_devices_with_an_instruction_have_a_rate_for_it() -> None:
+    assert all((gpu.tensor_memory_multiply_adds > 0) == gpu.capability.has_tensor_memory for gpu in GPUS)
+    assert all((gpu.warpgroup_multiply_adds > 0) == gpu.capability.has_warpgroup_products for gpu in GPUS)
+
+
 # 10¹² operations a second of bytes that tensor cores sum up in int32, without sparsity.
 BYTE_PEAKS = {
     "a100": 624, "a10": 250, "rtx3090": 284, "orin": 85, "l4": 242, "l40s": 733, "rtx4090": 661, "rtx5090": 838,

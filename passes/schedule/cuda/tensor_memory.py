@@ -1,0 +1,285 @@
+"""Declares products of matrices in shared memory whose sums are in tensor memory, and what orders them.
+
+One thread begins `tcgen05.mma`, which multiplies 128 rows and 32 bytes of the depth with up to 256 columns. Its sums
+are 128 lanes, one for each row, of columns of tensor memory, which a warp allocates for its block. `tcgen05.commit`
+arrives at a barrier in shared memory (`mbarrier`) when all products that the thread has begun are complete; then warps
+load sums, each from 32 lanes, by its number in its warpgroup (PTX ISA, "TensorCore 5th Generation Family
+Instructions"). A matrix descriptor says where an operand is, by bits:
+
+    0 to 13    address / 16
+    16 to 29   bytes / 16 from one group of positions to the next, where rows are depths; without a swizzle, from one
+               vector of a position to the next
+    32 to 45   bytes / 16 from one group of eight rows to the next
+    46 to 48   1
+    61 to 63   the swizzle: 2, 4 and 6 for rows of 128, 64 and 32 bytes, 0 for rows of 16 bytes without one
+
+and an instruction descriptor what is multiplied:
+
+    4, 5       the type of sums: 1 for float32, 2 for int32
+    7 to 9     the type of the left operand, which depends on the kind of the instruction; from 10 on the right one's
+    15, 16     whether the rows in shared memory of the left, and of the right operand are depths
+    17 to 22   columns / 8
+    24 to 28   rows / 16
+
+Code for these instructions runs on few architectures. Code for others has products by warps on the same tiles, with
+sums in registers (`portable_products.py`): all threads but the producer's begin products there.
+"""
+
+from __future__ import annotations
+
+from tvm import tirx
+from tvm.backend.cuda.op import cuda_func_call
+
+from nnefc.passes.schedule.cuda.nest import load
+from nnefc.passes.schedule.cuda.operand_tile import OperandTile
+from nnefc.passes.schedule.cuda.portable_products import ProductTypes, c_type, portable_product
+from nnefc.passes.schedule.cuda.swizzled_tile import SwizzledTile
+from nnefc.passes.tir.common.expressions import number
+from nnefc.targets.machine.cuda.gpus import (
+    CAPABILITIES,
+    LOAD_BYTES,
+    MATRIX_INSTRUCTIONS,
+    SPECIFIC_FEATURES,
+    TENSOR_MEMORY_INSTRUCTION,
+    WARP,
+)
+
+__all__ = [
+    "LOADED_COLUMNS",
+    "allocate_sums",
+    "arrivals_of_tile",
+    "begins_products",
+    "commit_tile",
+    "free_sums",
+    "load_sums",
+    "multiply_into_memory",
+    "order_after_wait",
+]
+
+LOADED_COLUMNS = 32
+"""Columns of the sums that a warp loads at once, of 16 rows."""
+
+_FEATURES = " || ".join(
+    f"defined({SPECIFIC_FEATURES[number]})" for number, each in CAPABILITIES.items() if each.has_tensor_memory
+)
+_ALLOCATE = f"""
+__device__ __forceinline__ void nnefc_allocate_sums_{{columns}}(void *address) {{{{
+#if {_FEATURES}
+  unsigned at = (unsigned)__cvta_generic_to_shared(address);
+  if (threadIdx.x < {WARP}) {{{{
+    asm volatile ("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%0], {{columns}};" : : "r"(at) : "memory");
+    asm volatile ("tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned;");
+  }}}}
+#endif
+}}}}
+"""
+_FREE = f"""
+__device__ __forceinline__ void nnefc_free_sums_{{columns}}(unsigned address) {{{{
+#if {_FEATURES}
+  if (threadIdx.x < {WARP}) {{{{
+    asm volatile ("tcgen05.fence::after_thread_sync;" : : : "memory");
+    asm volatile ("tcgen05.dealloc.cta_group::1.sync.aligned.b32 %0, {{columns}};" : : "r"(address) : "memory");
+  }}}}
+#endif
+}}}}
+"""
+_ARRIVALS = f"""
+__device__ __forceinline__ int nnefc_arrivals_of_tile(int warps) {{
+#if {_FEATURES}
+  return 1;
+#else
+  return warps;
+#endif
+}}
+"""
+_BEGINS = f"""
+__device__ __forceinline__ int nnefc_begins_products() {{
+#if {_FEATURES}
+  return threadIdx.x == 0;
+#else
+  return 1;
+#endif
+}}
+"""
+_ORDER = f"""
+__device__ __forceinline__ void nnefc_order_after_wait() {{
+#if {_FEATURES}
+  asm volatile ("tcgen05.fence::after_thread_sync;" : : : "memory");
+#endif
+}}
+"""
+_COMMIT = f"""
+__device__ __forceinline__ void nnefc_commit_tile(void *barrier) {{
+  unsigned at = (unsigned)__cvta_generic_to_shared(barrier);
+#if {_FEATURES}
+  asm volatile ("tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%0];" : : "r"(at) : "memory");
+#else
+  asm volatile ("fence.proxy.async.shared::cta;" : : : "memory");  // threads have read the tile themselves
+  __syncwarp();
+  if (threadIdx.x % {WARP} == 0) asm volatile ("mbarrier.arrive.shared::cta.b64 _, [%0];" : : "r"(at) : "memory");
+#endif
+}}
+"""
+_MULTIPLY = """
+__device__ __forceinline__ void {name}({total} *sums, unsigned memory, const void *left, const void *right,
+                                       int accumulates) {{
+  unsigned left_at = (unsigned)__cvta_generic_to_shared(left), right_at = (unsigned)__cvta_generic_to_shared(right);
+#if {features}
+  unsigned long long left_matrix = {left_layout}ull | (left_at & 0x3ffff) >> 4;
+  unsigned long long right_matrix = {right_layout}ull | (right_at & 0x3ffff) >> 4;
+  asm volatile (
+      "{{ .reg .pred p; setp.ne.b32 p, %4, 0; tcgen05.mma.cta_group::1.kind::{kind} [%0], %1, %2, %3, p; }}"
+      : : "r"(memory), "l"(left_matrix), "l"(right_matrix), "r"({instruction}u), "r"(accumulates) : "memory");
+#else
+{portable}
+#endif
+}}
+"""
+_LOAD = """
+__device__ __forceinline__ void {name}({total} *part, const {total} *sums, unsigned memory, int column) {{
+#if {features}
+  unsigned at = memory + ({row} << 16) + column;
+  __syncwarp();
+  asm volatile (
+      "tcgen05.ld.sync.aligned.16x256b.x4.b32 {{{registers}}}, [%{count}];"
+      : {results} : "r"(at) : "memory");
+  asm volatile ("tcgen05.wait::ld.sync.aligned;" : : : "memory");
+  #pragma unroll
+  for (int i = 0; i < {count}; ++i) asm volatile ("" : "+{kind}"(part[i]) : : "memory");  // before reads of it
+  asm volatile ("tcgen05.fence::before_thread_sync;" : : : "memory");
+#else
+  #pragma unroll
+  for (int i = 0; i < {count}; ++i) part[i] = sums[{count} * (column / {columns}) + i];
+#endif
+}}
+"""
+_ROW = "(threadIdx.x / 32 % 4 * 32 + threadIdx.x / 128 * 16)"  # the first of a warp's 16
+_SWIZZLES = {8: 2, 4: 4, 2: 6, 1: 0}  # by the vectors of a row
+_SUMS = {"float32": 1, "int32": 2}
+_KINDS = {
+    "float16": ("f16", 0),
+    "bfloat16": ("f16", 1),
+    "uint8": ("i8", 0),
+    "int8": ("i8", 1),
+    "float8_e4m3fn": ("f8f6f4", 0),
+    "float8_e5m2": ("f8f6f4", 1),
+}  # of the instruction, and the operand's type
+
+
+def allocate_sums(address: tirx.Expr, columns: int) -> tirx.Stmt:
+    """Allocates columns of tensor memory for the block, and writes where they are to shared memory: the first warp."""
+    return _call(f"nnefc_allocate_sums_{columns}", address, source=_ALLOCATE.format(columns=columns))
+
+
+def free_sums(address: tirx.Expr, columns: int) -> tirx.Stmt:
+    """Gives columns of tensor memory back, after a barrier that all warps have reached with their sums: the first."""
+    return _call(f"nnefc_free_sums_{columns}", address, source=_FREE.format(columns=columns))
+
+
+def arrivals_of_tile(warps: int) -> tirx.Expr:
+    """Returns the arrivals of `commit_tile`, for so many warps of which threads may begin products."""
+    return cuda_func_call("nnefc_arrivals_of_tile", number(warps), source_code=_ARRIVALS, return_type="int32")
+
+
+def begins_products() -> tirx.Expr:
+    """Returns whether the thread begins products: one of the block, or all threads with sums in registers."""
+    begins = cuda_func_call("nnefc_begins_products", source_code=_BEGINS, return_type="int32")
+    return begins != number(0)
+
+
+def order_after_wait() -> tirx.Stmt:
+    """Orders what the thread does with tensor memory from now on after what a barrier has let it wait for."""
+    return _call("nnefc_order_after_wait", source=_ORDER)
+
+
+def commit_tile(barrier: tirx.Expr) -> tirx.Stmt:
+    """Arrives at a barrier when the products that the thread has begun are complete."""
+    return _call("nnefc_commit_tile", barrier, source=_COMMIT)
+
+
+def multiply_into_memory(
+    sums: tirx.Var,
+    memory: tirx.Expr,
+    types: ProductTypes,
+    columns: int,
+    shared: tirx.Var,
+    sides: tuple[OperandTile, OperandTile],
+    offsets: tuple[tirx.Expr, tirx.Expr],
+    accumulates: tirx.Expr,
+) -> tirx.Stmt:
+    """Begins one instruction's products.
+
+    Args:
+        sums: in registers, where there is no tensor memory.
+        memory: the address of the sums in tensor memory.
+        columns: of the right operand's tile; the left one has 128 rows.
+        shared: the buffer of both operands.
+        sides: how they are laid out.
+        offsets: where their rows begin, see `SwizzledTile.rows_at`.
+        accumulates: whether products are added to the sums in tensor memory, rather than written there.
+    """
+    left, right = sides
+    assert isinstance(left, SwizzledTile) and isinstance(right, SwizzledTile)
+    name = f"nnefc_multiply_into_memory_{types.name}_{columns}_{left.name}_{right.name}"
+    first = tirx.address_of(load(sums, number(0)))
+    addresses = (tirx.address_of(load(shared, offset)) for offset in offsets)
+    source = _multiply_source(name, types, columns, left, right)
+    return _call(name, first, memory, *addresses, tirx.Cast("int32", accumulates), source=source)
+
+
+def load_sums(part: tirx.Var, sums: tirx.Var, memory: tirx.Expr, column: tirx.Expr) -> tirx.Stmt:
+    """Loads the sums of `LOADED_COLUMNS` columns and of the warp's 16 rows, as fragments of `mma.sync` have them.
+
+    Args:
+        part: registers for them.
+        sums: all sums of the warp in registers, where there is no tensor memory.
+        memory: the address of the sums in tensor memory.
+        column: the first one.
+    """
+    dtype = str(part.dtype)
+    count = LOADED_COLUMNS * MATRIX_INSTRUCTIONS["float16"].rows // WARP
+    kind = c_type(dtype)["kind"]
+    name = f"nnefc_load_sums_{dtype}"
+    source = _LOAD.format(
+        name=name,
+        features=_FEATURES,
+        row=_ROW,
+        count=count,
+        columns=LOADED_COLUMNS,
+        registers=", ".join(f"%{i}" for i in range(count)),
+        results=", ".join(f'"={kind}"(part[{i}])' for i in range(count)),
+        **c_type(dtype),
+    )
+    first = (tirx.address_of(load(of, number(0))) for of in (part, sums))
+    return _call(name, *first, memory, column, source=source)
+
+
+def _call(name: str, *arguments: tirx.Expr, source: str) -> tirx.Stmt:
+    return tirx.Evaluate(cuda_func_call(name, *arguments, source_code=source))
+
+
+def _multiply_source(name: str, types: ProductTypes, columns: int, left: SwizzledTile, right: SwizzledTile) -> str:
+    return _MULTIPLY.format(
+        name=name,
+        features=_FEATURES,
+        total=c_type(types.sums)["total"],
+        kind=_KINDS[types.left][0],
+        instruction=hex(_instruction(types, columns, left, right)),
+        left_layout=hex(_layout(left)),
+        right_layout=hex(_layout(right)),
+        portable=portable_product(types, columns, left, right, _ROW),
+    )
+
+
+def _layout(side: SwizzledTile) -> int:
+    """Returns a matrix descriptor without its address."""
+    leading, stride = side.leading_bytes // LOAD_BYTES, side.stride_bytes // LOAD_BYTES
+    return leading << 16 | stride << 32 | 1 << 46 | _SWIZZLES[side.row_vectors] << 61
+
+
+def _instruction(types: ProductTypes, columns: int, left: SwizzledTile, right: SwizzledTile) -> int:
+    """Returns the instruction descriptor."""
+    operands = _KINDS[types.left][1] << 7 | _KINDS[types.right][1] << 10
+    transposed = (not left.along_depth) << 15 | (not right.along_depth) << 16
+    size = columns // 8 << 17 | TENSOR_MEMORY_INSTRUCTION.rows // 16 << 24
+    return _SUMS[types.sums] << 4 | operands | transposed | size

@@ -1,0 +1,158 @@
+"""Schedules products whose sums are in tensor memory: one thread begins them, while another one copies tiles.
+
+    producer, one thread                            consumers
+    for tile of the depth:                          thread 0: for tile of the depth:
+        wait for `empty` of the tile's stage            wait for `full` of the tile's stage
+        arrive at `full`, which expects its bytes       begin its products
+        begin to copy its boxes, to `full`              let them arrive at `empty` of the stage
+                                                    thread 0: let all products arrive at `complete`
+                                                    wait for `complete`
+                                                    for columns of the tile: load their sums, write the results
+                            all threads meet; a warp frees the tensor memory
+
+Sums get to registers a few columns at a time, laid out as those of other tensor cores (`tensor_launch.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tvm import tirx
+
+from nnefc.passes.schedule.cuda.bulk_copies import initialize_barrier, wait_for_tile
+from nnefc.passes.schedule.cuda.bulk_launch import BulkLaunch
+from nnefc.passes.schedule.cuda.contraction_analysis import SumOfProducts
+from nnefc.passes.schedule.cuda.nest import load, sequence, store, synchronize
+from nnefc.passes.schedule.cuda.pixel_boxes import Rectangles
+from nnefc.passes.schedule.cuda.swizzled_tile import SwizzledTile
+from nnefc.passes.schedule.cuda.tensor_launch import COLUMNS
+from nnefc.passes.schedule.cuda.tensor_memory import (
+    LOADED_COLUMNS,
+    allocate_sums,
+    arrivals_of_tile,
+    begins_products,
+    commit_tile,
+    free_sums,
+    load_sums,
+    multiply_into_memory,
+    order_after_wait,
+)
+from nnefc.passes.schedule.cuda.tiling import Tiling
+from nnefc.passes.schedule.cuda.warp_tiles import TensorMemoryTile
+from nnefc.passes.schedule.cuda.warpgroup_launch import BrainLaunch, ByteLaunch
+from nnefc.passes.tir.common.expressions import number
+from nnefc.targets.machine.cuda.gpus import WARP
+
+__all__ = ["TENSOR_MEMORY_LAUNCHES"]
+
+
+class _TensorMemoryLaunch(BulkLaunch):
+    """Products of float16."""
+
+    def __init__(
+        self, product: SumOfProducts, tiling: Tiling, slices: tirx.Var | None, rectangles: Rectangles | None = None
+    ) -> None:
+        super().__init__(product, tiling, slices, rectangles)
+        assert isinstance(tiling.tile, TensorMemoryTile)
+        self._memory_columns = tiling.tile.memory_columns
+        nest, part = self._nest, tiling.tile.warp_rows * LOADED_COLUMNS // WARP
+        self._complete_barrier = nest.buffer("complete", 1, "uint64", "shared")
+        self._allocated = nest.buffer("tensor_memory", 1, "uint32", "shared")
+        self._memory = nest.buffer("memory", 1, "uint32", "local")
+        # `write` has a part of the sums at once; all of them are in registers where there is no tensor memory.
+        self._all_sums, self._sums = self._sums, nest.buffer("part", part, product.accumulator, "local")
+        self._columns = LOADED_COLUMNS // COLUMNS
+
+    def begin(self) -> tirx.Stmt:
+        """Returns zeros for sums in registers, and the address of those in tensor memory."""
+        zero = tirx.const(0, self._product.accumulator)
+        zeros = self._nest.unrolled(self._count, lambda i: store(self._all_sums, zero, i))
+        return sequence(zeros, store(self._memory, load(self._allocated, number(0)), number(0)))
+
+    def write(
+        self, thread: tirx.Expr, batch: tirx.Expr, first_row: tirx.Expr, first_column: tirx.Expr, which: tirx.Expr
+    ) -> tirx.Stmt:
+        """Loads sums and stores results, some columns after the others."""
+
+        def some(index: tirx.Expr) -> tirx.Stmt:
+            column = index * number(LOADED_COLUMNS)
+            write = super(_TensorMemoryLaunch, self).write(thread, batch, first_row, first_column + column, which)
+            return sequence(load_sums(self._sums, self._all_sums, self._address, column), write)
+
+        return self._nest.unrolled(self._tile.columns // LOADED_COLUMNS, some, "columns")
+
+    def _initialize(self, thread: tirx.Expr) -> tirx.Stmt:
+        allocated = tirx.address_of(load(self._allocated, number(0)))
+        complete = tirx.IfThenElse(
+            tirx.EQ(thread, number(0)), initialize_barrier(self._complete, self._arrivals()), None
+        )
+        return sequence(complete, super()._initialize(thread), allocate_sums(allocated, self._memory_columns))
+
+    def _arrivals(self) -> tirx.Expr:
+        return arrivals_of_tile(self._tile.threads // WARP)
+
+    def _consume(self, thread: tirx.Expr) -> list[tirx.Stmt]:
+        tiles = self._tiling.tiles_of_slice
+
+        def step(index: tirx.Expr) -> tirx.Stmt:
+            stage = self._stage(index)
+            return sequence(
+                wait_for_tile(self._full(stage), self._parity(index)),
+                order_after_wait(),
+                *self._products(stage, index),
+                commit_tile(self._empty(stage)),
+            )
+
+        products = sequence(self._nest.rolled(tiles, step, "step"), commit_tile(self._complete))
+        return [
+            tirx.IfThenElse(begins_products(), products, None),
+            wait_for_tile(self._complete, number(0)),
+            order_after_wait(),
+        ]
+
+    def _products(self, stage: tirx.Expr, step: tirx.Expr) -> list[tirx.Stmt]:
+        """Begins the products of a tile of the depth, the first of which are not added to what is in tensor memory."""
+        nest, tile = self._nest, self._tile
+        left, right = self._sides
+        rows, columns = left.tile, right.tile
+        assert isinstance(rows, SwizzledTile) and isinstance(columns, SwizzledTile)
+
+        def one(depth: int) -> tirx.Stmt:
+            offsets = (
+                nest.simplify(left.base(stage) + rows.rows_at(number(0), depth)),
+                nest.simplify(right.base(stage) + columns.rows_at(number(0), depth)),
+            )
+            follows = step > number(0) if depth == 0 else tirx.const(True, "bool")
+            sides = rows, columns
+            return multiply_into_memory(
+                self._all_sums, self._address, self._types, tile.columns, left.shared, sides, offsets, follows
+            )
+
+        return [one(depth) for depth in range(0, tile.depth, self._types.depth)]
+
+    def _finish(self) -> tirx.Stmt:
+        return sequence(synchronize(), free_sums(load(self._allocated, number(0)), self._memory_columns))
+
+    @property
+    def _complete(self) -> tirx.Expr:
+        return tirx.address_of(load(self._complete_barrier, number(0)))
+
+    @property
+    def _address(self) -> tirx.Expr:
+        return load(self._memory, number(0))
+
+
+class _TensorMemoryBrainLaunch(_TensorMemoryLaunch, BrainLaunch):
+    """The same with bfloat16."""
+
+
+class _TensorMemoryByteLaunch(_TensorMemoryLaunch, ByteLaunch):
+    """The same with bytes or floats of 8 bits."""
+
+
+TENSOR_MEMORY_LAUNCHES: Mapping[str, type[BulkLaunch]] = {
+    "float16": _TensorMemoryLaunch,
+    "bfloat16": _TensorMemoryBrainLaunch,
+    "int8": _TensorMemoryByteLaunch,
+}
+"""By the type of the operands in shared memory."""
