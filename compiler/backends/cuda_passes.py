@@ -227,10 +227,10 @@ GRAPH = (
     graph("check kept names", check_kept, when=NARROW, analyzes=True),
     graph("merge projections", merge_attention_projections, when=NOT_STRICT),
     graph("join attention", join_attention, when=NOT_STRICT),
-    graph("fetch blocks", on_function(fetch_blocks), when=~NARROW),
-    graph("widen blocks", on_function(widen_blocks)),
     # tf32 is a matter of instructions alone.
     graph("use narrow floats", narrow_floats, when=NARROW),
+    graph("fetch blocks", on_function(fetch_blocks)),
+    graph("widen blocks", on_function(widen_blocks)),
     graph("assign layouts", vector_layouts, when=TENSOR_CORES, ensures=[Property.LAYOUTS]),
     graph("pack byte matmul", byte_layouts, when=TENSOR_CORES),
 )

@@ -28,6 +28,8 @@ from nnefc.symbolic.dims import Dimension
 
 __all__ = ["fetch_blocks"]
 
+_MULTIPLIED = ("float32", "float16", "bfloat16")
+
 
 def fetch_blocks(mod: tvm.IRModule) -> tvm.IRModule:
     """Lowers matrix products with constants that are quantized in blocks, and gathers of their rows."""
@@ -45,6 +47,7 @@ class _Elements:
         depth, columns: K and N.
         adds_offsets: whether what is stored besides the scales is added, instead of taken away before.
         is_float: whether integers are floats of 8 bits.
+        dtype: that elements are rounded to.
     """
 
     bits: int
@@ -53,17 +56,19 @@ class _Elements:
     columns: int
     adds_offsets: bool
     is_float: bool
+    dtype: str
 
     def at(self, tensors: Sequence[te.Tensor], k: tirx.Expr, n: tirx.Expr) -> tirx.Expr:
-        """Returns an element of the tensors of a `BlockDequantization`, float32."""
-        return element_of_block(tensors, k, n, self.bits, self.block, self.adds_offsets, self.is_float)
+        """Returns an element of the tensors of a `BlockDequantization`."""
+        element = element_of_block(tensors, k, n, self.bits, self.block, self.adds_offsets, self.is_float)
+        return element.astype(self.dtype)
 
 
 class _Fetcher(Rewriter):
     def rewrite(self, var: relax.Var, call: relax.Call) -> relax.Expr:
         if is_call(call, "matmul"):
             left, matrix = call.args[0], matrix_in_blocks(self, call.args[1])
-            if matrix is None or matrix.transposed or str(left.ty.dtype) != "float32":
+            if matrix is None or matrix.transposed or str(left.ty.dtype) not in _MULTIPLIED:
                 return call
             if len(shape_of(left)) < 2 or 0 in shape_of(left):
                 return call
@@ -81,7 +86,8 @@ class _Fetcher(Rewriter):
 def _elements(matrix: BlockMatrix, depth: Dimension) -> _Elements:
     assert isinstance(depth, int)
     columns = int(shape_of(matrix.tensors[0])[0])
-    return _Elements(matrix.bits, matrix.block, depth, columns, ADDS_OFFSETS in matrix.kernel, matrix.is_float)
+    adds_offsets = ADDS_OFFSETS in matrix.kernel
+    return _Elements(matrix.bits, matrix.block, depth, columns, adds_offsets, matrix.is_float, matrix.dtype)
 
 
 def _converted(tensor: relax.Constant) -> relax.Constant:
@@ -99,7 +105,8 @@ def _multiplied(x: te.Tensor, *given: Any) -> te.Tensor:
     k = te.reduce_axis((0, elements.depth), "k")
 
     def element(*index: tirx.Var) -> tirx.Expr:
-        return te.sum(x(*index[:-1], k) * wide(k, index[-1]), axis=k)
+        factors = x(*index[:-1], k), wide(k, index[-1])
+        return te.sum(factors[0].astype("float32") * factors[1].astype("float32"), axis=k)
 
     return te.compute((*x.shape[:-1], elements.columns), element, name="block_matmul")
 

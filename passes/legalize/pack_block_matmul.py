@@ -102,11 +102,13 @@ class BlockMatrix:
         kernel: the attributes of the kernel.
         tensors: integers, scales, and what is stored besides them, all constants; those of int8 with their factors.
         transposed: whether it is `[N, K]`.
+        dtype: that its elements are rounded to, a 16-bit float; or float32.
     """
 
     kernel: Any
     tensors: tuple[relax.Constant, ...]
     transposed: bool
+    dtype: str
 
     @property
     def bits(self) -> int:
@@ -126,18 +128,22 @@ class BlockMatrix:
 
 def matrix_in_blocks(rewriter: Rewriter, expr: relax.Expr) -> BlockMatrix | None:
     """Returns the matrix that an expression is, if it is a constant in blocks."""
-    transposed = False
+    transposed, dtype = False, str(expr.ty.dtype)
     definition: Any = rewriter.definition(expr)
-    while is_call(definition, "permute_dims") and len(shape_of(definition.args[0])) == 2:
-        axes = definition.attrs.axes
-        transposed ^= axes is None or [int(axis) for axis in axes] == [1, 0]
+    while is_call(definition, "permute_dims", "astype") and len(shape_of(definition.args[0])) == 2:
+        if is_call(definition, "astype"):
+            if str(definition.args[0].ty.dtype) != "float32":
+                return None
+        else:
+            axes = definition.attrs.axes
+            transposed ^= axes is None or [int(axis) for axis in axes] == [1, 0]
         definition = rewriter.definition(definition.args[0])
     if not is_call(definition, "call_tir") or not all(map(is_constant, definition.args[1].fields)):
         return None
     attrs = rewriter.builder.get()[definition.args[0]].attrs
     if not attrs or not attrs.get(DEQUANTIZES_BLOCKS, 0):
         return None
-    return BlockMatrix(attrs, tuple(definition.args[1].fields), transposed)
+    return BlockMatrix(attrs, tuple(definition.args[1].fields), transposed, dtype)
 
 
 class _Packer(Rewriter):
@@ -171,7 +177,9 @@ class _Packer(Rewriter):
     def _matrix(self, expr: relax.Expr) -> BlockMatrix | None:
         """Returns the matrix in blocks that an expression is, if the target converts its elements quickly."""
         found = matrix_in_blocks(self, expr)
-        return None if found is not None and found.is_float and not self._target.widens("float16") else found
+        if found is None or found.dtype != "float32":
+            return None
+        return None if found.is_float and not self._target.widens("float16") else found
 
     def _of_experts(self, var: relax.Var, call: relax.Call, count: int) -> relax.Expr:
         """Returns the products of rows with the matrices that are chosen for each of them."""

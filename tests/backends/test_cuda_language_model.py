@@ -74,8 +74,11 @@ def test_nothing_of_a_language_model_is_left_to_the_processor(compiled: Compiled
     assert "block_matmul" in artifact.code.kernels.source
 
 
-@pytest.mark.parametrize(("depth", "bits"), [(96, 4), (90, 8)])
-def test_blocks_are_dequantized_where_they_are_fetched(depth: int, bits: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("depth", "bits", "precision"),
+    [(96, 4, "fp32"), (90, 8, "fp32"), (96, 4, "fp16"), (104, 8, "bf16"), (90, 4, "tf32")],
+)
+def test_blocks_are_dequantized_where_they_are_fetched(depth: int, bits: int, precision: str, tmp_path: Path) -> None:
     """Of one row, as a vector, and of any number of rows; no access is wrong."""
     given = blocks.product((1,), depth, 41, 32, zeros="packed", bits=bits)
     proto = blocks.model_of([given], 21)
@@ -84,11 +87,16 @@ def test_blocks_are_dequantized_where_they_are_fetched(depth: int, bits: int, tm
         value.type.tensor_type.ClearField("shape")
     path = tmp_path / "model.onnx"
     path.write_bytes(proto.SerializeToString())
-    with on_cuda(checks=True) as made, nnefc.compile(path).load() as model:
+    rtol = {"fp32": 1e-5, "tf32": 2e-3, "fp16": 2e-3, "bf16": 2e-2}[precision]
+    with on_cuda(checks=True, precision=precision) as made, nnefc.compile(path).load() as model:
         for rows in (1, 5, 70, 1):
             x = np.random.default_rng(rows).standard_normal((rows, depth)).astype(np.float32)
             wanted = blocks.exact_product(replace(given, inputs=(x, *given.inputs[1:])))
-            np.testing.assert_allclose(model(x), wanted, rtol=1e-5, atol=1e-5 * abs(wanted).max())
+            np.testing.assert_allclose(model(x), wanted, rtol=rtol, atol=rtol * abs(wanted).max())
     code = made[0].code
     assert isinstance(code, CudaCode)
     assert "if (size0 == 1) return nnefc_kernel_block_matmul_of_one_row(" in code.launches
+    assert "dequantize" not in code.kernels.source, "a kernel that writes the matrix to memory"
+    assert ("_packed_ptr" in code.kernels.source) == (precision != "fp32" and depth % 8 == 0), (
+        "a vector's bytes at once"
+    )

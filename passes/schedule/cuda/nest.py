@@ -138,10 +138,12 @@ class Nest:
     def is_aligned(self, offset: tirx.Expr, lane: tirx.Var, lanes: int) -> bool:
         """Whether an offset steps by one from lane to lane, and begins at a multiple of their number."""
         first = self.simplify(self.simplify(offset) - lane)
-        if not self._aligned or self._depends(first, lane):
-            return False
-        modular = self._analyzer.modular_set(first)
-        return int(modular.coeff) % lanes == 0 and int(modular.base) % lanes == 0
+        return not self._depends(first, lane) and self.begins_at_multiple(first, lanes)
+
+    def begins_at_multiple(self, offset: tirx.Expr, lanes: int) -> bool:
+        """Whether an offset is a multiple of a number of lanes, as is the beginning of each tensor."""
+        modular = self._analyzer.modular_set(self.simplify(offset))
+        return self._aligned and int(modular.coeff) % lanes == 0 and int(modular.base) % lanes == 0
 
     def _is_same(self, expr: tirx.Expr, lane: tirx.Var) -> bool:
         return not self._depends(self.simplify(expr), lane)

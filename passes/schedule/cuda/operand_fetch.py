@@ -13,7 +13,7 @@ instruction `cp.async` (PTX ISA, "Non-bulk copy") copies it while the thread goe
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import tvm
 from tvm import tirx
@@ -22,7 +22,7 @@ from tvm.ir.expr import Call, TensorLoad
 
 from nnefc.passes.schedule.cuda.contraction_analysis import Factor
 from nnefc.passes.schedule.cuda.nest import Nest, load, sequence, store
-from nnefc.passes.schedule.cuda.operand_tile import OperandTile
+from nnefc.passes.schedule.cuda.operand_tile import OperandTile, UnpackedTile, main_load
 from nnefc.passes.tir.common.expressions import (
     IF_THEN_ELSE,
     conjuncts,
@@ -121,6 +121,9 @@ class OperandFetch:
     ) -> None:
         self.side, self.nest, self.thread = side, nest, thread
         self.batch, self.first = batch, first
+        self._packed = (
+            nest.buffer(f"{name}_packed", side.packed, "uint8", "local") if isinstance(side, UnpackedTile) else None
+        )
         self._kept = self._axes_that_take_divisions()
         if self._kept:
             self._registers = nest.buffer(f"{name}_at", side.slots * len(self._kept), "int32", "local")
@@ -159,6 +162,10 @@ class OperandFetch:
 
         def fetched(vector: tirx.Expr) -> tirx.Stmt:
             own = [c for c in element.at(vector, number(0))[0] if _depends(c, vector)]
+            if self._packed is not None:
+                unpacked = self._unpacked(registers, vector, element, self._packed)
+                zeros = into_registers(vector, lambda _: zero)
+                return tirx.IfThenElse(tirx.all(*own), unpacked, zeros) if own else unpacked
 
             def scalar(lane: tirx.Expr) -> tirx.Expr:
                 value = element.at(vector, lane)[1]
@@ -171,6 +178,25 @@ class OperandFetch:
             return all_fetched
         zeros = nest.unrolled(count, lambda vector: into_registers(vector, lambda _: zero))
         return tirx.IfThenElse(tirx.all(*common), all_fetched, zeros)
+
+    def _unpacked(self, registers: tirx.Var, vector: tirx.Expr, element: _Element, packed: tirx.Var) -> tirx.Stmt:
+        """Loads the bytes of a vector at once, and computes its elements of them."""
+        nest, side = self.nest, self.side
+        bytes_of = main_load(element.at(vector, number(0))[1])
+        assert bytes_of is not None and isinstance(side, UnpackedTile)
+        at, first = bytes_of.indices[0], vector * number(side.lanes)
+
+        def one(lane: int) -> tirx.Stmt:
+            byte = number(lane * side.packed // side.lanes)
+
+            def read(source: tirx.Var, indices: Sequence[tirx.Expr]) -> tirx.Expr:
+                return load(packed, byte) if source.same_as(bytes_of.source) else tirx.BufferLoad(source, indices)
+
+            value = substituted(element.at(vector, number(lane))[1], {}, read)
+            return store(registers, value, first + number(lane))
+
+        fetch = nest.lanes(side.packed, lambda lane: store(packed, load(bytes_of.source, at + lane), lane))
+        return sequence(fetch, *map(one, range(side.lanes)))
 
     def copy(self, shared: tirx.Var, base: tirx.Expr, tile: tirx.Expr, tiles: Size) -> tirx.Stmt:
         """Begins to copy a tile, as :meth:`fetch` has it, into shared memory from the position `base` on.

@@ -33,7 +33,14 @@ from nnefc.passes.schedule.cuda.bulk_launch import BULK_LAUNCHES, are_boxed, pix
 from nnefc.passes.schedule.cuda.contraction_analysis import Factor, SumOfProducts, product_of
 from nnefc.passes.schedule.cuda.nest import load, sequence, store
 from nnefc.passes.schedule.cuda.operand_fetch import is_loaded
-from nnefc.passes.schedule.cuda.operand_tile import OperandTile, PositionTile, lanes_along, lies_along_depth
+from nnefc.passes.schedule.cuda.operand_tile import (
+    OperandTile,
+    PositionTile,
+    UnpackedTile,
+    lanes_along,
+    lies_along_depth,
+    packed_bytes,
+)
 from nnefc.passes.schedule.cuda.pixel_boxes import Rectangles
 from nnefc.passes.schedule.cuda.swizzled_tile import SwizzledTile
 from nnefc.passes.schedule.cuda.tensor_launch import COLUMNS, FLOATS, ROWS, TensorLaunch, as_multiplied
@@ -56,8 +63,9 @@ from nnefc.passes.schedule.cuda.warp_tiles import (
 )
 from nnefc.passes.schedule.cuda.warpgroup_launch import WARPGROUP_LAUNCHES
 from nnefc.passes.tir.common.expressions import number
+from nnefc.passes.tir.common.shapes import Size
 from nnefc.support.element_types import BYTES, EIGHT_BITS, FLOAT8
-from nnefc.symbolic.dims import may_exceed, size_hint
+from nnefc.symbolic.dims import bounds, is_known, may_exceed, size_hint
 from nnefc.targets.machine.cuda.gpus import LOAD_BYTES, MATRIX_INSTRUCTIONS, WARP, Gpu
 from nnefc.targets.machine.cuda.target import CudaTarget
 
@@ -74,7 +82,7 @@ class TensorCoreRule:
         product = product_of(kernel, target)
         if product is None or target.oldest < max(_HALF.oldest, _SINGLE.oldest, _BYTE.oldest):
             return None
-        if min(map(size_hint, (product.rows.size, product.columns.size, product.depth.size))) < _MIN:
+        if not all(map(_is_worth, (product.rows.size, product.columns.size, product.depth.size))):
             return None
         match product.accumulator:
             case "float32":
@@ -82,6 +90,11 @@ class TensorCoreRule:
             case "int32":
                 return _of_bytes(product, BYTES, target)
         return None
+
+
+def _is_worth(size: Size) -> bool:
+    """Whether rows, columns or depths are, or may be, enough: a single row has code of its own (`single_row.py`)."""
+    return size_hint(size) >= _MIN or (not is_known(size) and bounds(size)[1] >= _MIN)
 
 
 def _of_floats(product: SumOfProducts, target: CudaTarget) -> s_tir.Schedule | None:
@@ -237,6 +250,8 @@ class _FragmentLaunch(TensorLaunch):
     def _side(self, operand: Factor, positions: int) -> OperandTile:
         tile, widest = self._tile, LOAD_BYTES // self._tile.element_bytes
         operand = as_multiplied(operand, FLOATS) or operand
+        if not is_loaded(operand) and (packed := packed_bytes(operand, positions, tile.depth, widest)):
+            return UnpackedTile(operand, positions, tile.depth, widest, True, tile.threads, self._padding[1], packed)
         across, along = (lanes_along(operand, positions, tile.depth, way, widest) for way in (False, True))
         if across > 1 or (along == 1 and not lies_along_depth(operand)):
             return OperandTile(operand, positions, tile.depth, across, False, tile.threads, self._padding[0])
