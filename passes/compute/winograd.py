@@ -18,6 +18,9 @@ values, V of F(2 × 2) has 4 times the variance of d, and the rounding errors of
 25/9 times the variance of those of the direct sum: the error is 5/3 times as large. F(2 × 4) makes it 2.8 times as
 large, F(4 × 4) 4.8 times. Where vectors compute in float16, which rounds to an eighth of that, all of it is, up to
 F(2 × 4); the coefficients of data and products are exact in it too.
+
+Bytes are multiplied exactly: V of F(2 × 2) is a sum of four of them, 4 U a whole number of 12 bits, so that both fit
+into int16, and products that are added up in int32 are 4 times the result.
 """
 
 from __future__ import annotations
@@ -32,15 +35,18 @@ from tvm import te, tirx
 from nnefc.ir.attributes import LONGEST_PART, PERIODS
 from nnefc.passes.compute.blocked import multiply
 from nnefc.passes.compute.periodic_select import chosen
+from nnefc.support.element_types import BYTES
 from nnefc.symbolic.dims import Dimension, ceil_div, dimension, expression
 
 __all__ = [
     "Tile",
+    "fits_int32",
     "multiply_tiles",
     "points_of",
     "tiles_of",
     "transform_filter",
     "transform_input",
+    "transform_integer_filter",
     "transform_output",
     "transformed_input",
 ]
@@ -50,6 +56,7 @@ Tile = tuple[int, int]
 
 _TAPS = 3
 _FILTERS = 16  # blocks of channels of filters that are transformed together
+_SCALE = 4  # of transformed filters of integers in tiles of 2 × 2, whose coefficients are quarters
 _PART = 128  # terms of a sum over channels, whose rounding the transform of the result makes larger
 _P, _Q = 5 / 8, 3 / 2
 _PRODUCT, _SUM = _P**2 * _Q**2, _P**2 + _Q**2  # (x² - p²) (x² - q²) = x⁴ - sum · x² + product
@@ -102,6 +109,26 @@ def transform_filter(packed: np.ndarray, tile: Tile) -> np.ndarray:
             products = transform @ part.reshape(len(part), 9, -1).astype(np.float64)
             transformed[:, o, i : i + _FILTERS] = products.swapaxes(0, 1).reshape(points, len(part), *block)
     return transformed
+
+
+def transform_integer_filter(packed: np.ndarray) -> np.ndarray:
+    """:func:`transform_filter` of int8 for tiles of 2 × 2, times `_SCALE`: int16."""
+    transformed: np.ndarray = _SCALE * transform_filter(packed.astype(np.float32), (2, 2))  # exact
+    return transformed.astype(np.int16)
+
+
+def fits_int32(transformed: np.ndarray) -> bool:
+    """Whether no sum in int32 overflows, whatever the bytes of the data are.
+
+    Transformed bytes have magnitudes of 2 · 255 at most, those of the point 1, 1, which are sums of four, 4 · 255.
+
+    Args:
+        transformed: `[points, O blocks, I blocks, i, o]`, of :func:`transform_integer_filter`.
+    """
+    terms = np.abs(transformed.astype(np.int64)).sum(axis=(2, 3)).reshape(4, 4, -1) * (2 * 255)
+    terms[1, 1] *= 2
+    results = (terms[row : row + 3, column : column + 3].sum((0, 1)) for row in (0, 1) for column in (0, 1))
+    return all(int(sums.max()) <= np.iinfo(np.int32).max for sums in results)
 
 
 def _input_of_two(d: Sequence[tirx.Expr]) -> list[tirx.Expr]:
@@ -168,7 +195,7 @@ def _columns(
 
 
 def transform_input(data: te.Tensor, height: Dimension, width: Dimension, tile: Tile) -> te.Tensor:
-    """Bᵀ d B for all tiles.
+    """Bᵀ d B for all tiles; of bytes in int16.
 
     Args:
         data: `[N, I blocks, m · height + 2, n · width + 2, b]`, padded, for tiles of m × n results.
@@ -185,7 +212,8 @@ def transform_input(data: te.Tensor, height: Dimension, width: Dimension, tile: 
 
     def load(r: tirx.Var, k: int, cb: tirx.Var, t: tirx.Var, lane: tirx.Var) -> tirx.Expr:
         n, y, x = t // (height_ * width_), t // width_ % height_, t % width_
-        return data(n, cb, y * steps[0] + r, x * steps[1] + k, lane)
+        element = data(n, cb, y * steps[0] + r, x * steps[1] + k, lane)
+        return element.astype("int16") if data.dtype in BYTES else element
 
     along = _columns(columns, (rows, blocks, tiles, size), _INPUT_ROWS[tile[1]], load, columns)
 
@@ -217,6 +245,7 @@ def multiply_tiles(
     """
     rows, columns, blocks, tiles, size = transformed.shape
     _, outer, _, _, lanes = weights.shape
+    is_exact = str(transformed.dtype).startswith("int")
     rc, ri = te.reduce_axis((0, blocks), "rc"), te.reduce_axis((0, size), "ri")
     return te.compute(
         (rows, columns, outer, tiles, lanes),
@@ -224,12 +253,15 @@ def multiply_tiles(
             product(transformed(a, b, rc, t, ri), weights(a * columns + b, o, rc, ri, lane)), axis=[rc, ri]
         ),
         name="products",
-        attrs={LONGEST_PART: _PART},
+        attrs={} if is_exact else {LONGEST_PART: _PART},
     )
 
 
 def transform_output(products: te.Tensor, batch: int, height: int, width: int, tile: Tile) -> te.Tensor:
-    """Aᵀ M A for all tiles: `[m + 2, n + 2, O blocks, tiles, b]` to `[N, O blocks, height, width, b]`."""
+    """Aᵀ M A for all tiles: `[m + 2, n + 2, O blocks, tiles, b]` to `[N, O blocks, height, width, b]`.
+
+    Integers are divided by the scale of their filters.
+    """
     rows, columns, blocks, _, size = products.shape
     down, across = tile
     tile_rows, tile_columns = tiles_of(height, down), tiles_of(width, across)
@@ -244,6 +276,8 @@ def transform_output(products: te.Tensor, batch: int, height: int, width: int, t
     def element(n: tirx.Var, o: tirx.Var, y: tirx.Var, x: tirx.Var, lane: tirx.Var) -> tirx.Expr:
         at = o, n, y // down, x // across, lane
         made = [_OUTPUT_ROWS[down]([column(r, *at) for r in range(int(rows))]) for column in along]
+        if products.dtype == "int32":
+            made = [[value // _SCALE for value in column] for column in made]
         return chosen(x % across, [chosen(y % down, column) for column in made])
 
     return te.compute(

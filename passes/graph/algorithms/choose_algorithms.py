@@ -14,9 +14,12 @@ from nnefc.ir.dataflow import bindings_of
 from nnefc.passes.compute.blocked import blocks
 from nnefc.passes.compute.dot.dot_product import multiplication_of, pair_speed, sums_in_float16
 from nnefc.passes.compute.dot.matrix_units import in_tiles
-from nnefc.passes.compute.winograd import Tile
+from nnefc.passes.compute.dot.quad_pairs import has_quad_pairs
+from nnefc.passes.compute.winograd import Tile, points_of
 from nnefc.passes.graph.algorithms.choose_convolution import (
     FLOAT16_TILES,
+    INTEGER_SPEEDS,
+    INTEGER_TILES,
     NARROW_TILES,
     TILES,
     Shape,
@@ -186,11 +189,27 @@ def _convolution(
     call: relax.Call, definitions: Mapping[relax.Var, relax.Expr], rate: float, speed: float, target: Target
 ) -> Iterator[Candidate]:
     data, weights = call.args
+    if str(weights.ty.dtype) == "int8" and is_constant(weights) and has_quad_pairs(target):
+        yield from _of_bytes(
+            array_of(weights), shape_of(data), sliding_of(call, len(shape_of(weights)) - 2), rate, target
+        )
+        return
     filters = _float32_filters(weights, definitions, target)
     if filters is None or {str(data.ty.dtype), str(weights.ty.dtype)} != {"float32"}:
         return
     shape = shape_of(weights)
     yield from _by_winograd(filters, shape_of(data), shape, sliding_of(call, len(shape) - 2), rate, speed, target)
+
+
+def _of_bytes(
+    filters: np.ndarray, data: Sequence[int], sliding: Sliding, rate: float, target: Target
+) -> Iterator[Candidate]:
+    """Returns the gain by Winograd's algorithm in int16, compared with pairs of quads."""
+    for tile in INTEGER_TILES:
+        shape = _shape(data, filters.shape, sliding, max(target.block_lanes("float32"), 8))
+        saved = winograd_saving(shape, tile, rate, target, INTEGER_SPEEDS, target.costs.loops.exposed_share)
+        added = 2 * points_of(tile) * filters[..., 0, 0].size - filters.nbytes
+        yield Candidate(filters.ctypes.data, tile, saved, added, narrow=True)
 
 
 def _float32_filters(
@@ -237,11 +256,23 @@ def _by_winograd(
     Args:
         speed: of the direct sum, as in :func:`winograd_saving`.
     """
-    outputs, inputs, *kernel = filters
     size = max(target.block_lanes("float32"), 8)
+    shape = _shape(data, filters, sliding, size)
+    forms = [(tile, 1.0) for tile in TILES]
+    if speed > 1:
+        forms += [(tile, speed) for tile in _narrow_tiles(target)]
+    for tile, of_tiles in forms:
+        saved = winograd_saving(shape, tile, rate, target, (speed, of_tiles))
+        added = winograd_bytes(shape, tile, size, of_tiles)
+        yield Candidate(constant.ctypes.data, tile, saved, added, narrow=of_tiles > 1)
+
+
+def _shape(data: Sequence[int], filters: Sequence[int], sliding: Sliding, size: int) -> Shape:
+    """Returns the shape of a convolution in blocks of `size` channels."""
+    outputs, inputs, *kernel = filters
     height, width = result_sizes(data[2:], kernel, sliding)
     counts = blocks(inputs, size), blocks(outputs, size)
-    shape = Shape(
+    return Shape(
         size_hint(data[0]),
         size_hint(height),
         size_hint(width),
@@ -252,13 +283,6 @@ def _by_winograd(
         sliding.dilation,
         sliding.groups,
     )
-    forms = [(tile, 1.0) for tile in TILES]
-    if speed > 1:
-        forms += [(tile, speed) for tile in _narrow_tiles(target)]
-    for tile, of_tiles in forms:
-        saved = winograd_saving(shape, tile, rate, target, (speed, of_tiles))
-        added = winograd_bytes(shape, tile, size, of_tiles)
-        yield Candidate(constant.ctypes.data, tile, saved, added, narrow=of_tiles > 1)
 
 
 def _product(call: relax.Call, definitions: Mapping[relax.Var, relax.Expr], target: Target) -> Iterator[Candidate]:

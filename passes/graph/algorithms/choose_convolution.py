@@ -11,7 +11,17 @@ from nnefc.passes.compute.winograd import Tile, points_of, tiles_of
 from nnefc.symbolic.dims import Size
 from nnefc.targets.machine.cpu.target import Target
 
-__all__ = ["FLOAT16_TILES", "NARROW_TILES", "TILES", "Shape", "columns_to_add", "winograd_bytes", "winograd_saving"]
+__all__ = [
+    "FLOAT16_TILES",
+    "INTEGER_SPEEDS",
+    "INTEGER_TILES",
+    "NARROW_TILES",
+    "TILES",
+    "Shape",
+    "columns_to_add",
+    "winograd_bytes",
+    "winograd_saving",
+]
 
 TILES: tuple[Tile, ...] = ((2, 2), (2, 4), (4, 2), (4, 4))
 """Results that Winograd's algorithm may compute together."""
@@ -21,6 +31,13 @@ NARROW_TILES: tuple[Tile, ...] = ((2, 2),)
 
 FLOAT16_TILES: tuple[Tile, ...] = ((2, 2), (2, 4), (4, 2))
 """The same of float16, in which transforms are computed too."""
+
+INTEGER_TILES: tuple[Tile, ...] = ((2, 2),)
+"""The same of bytes, in int16: exact."""
+
+INTEGER_SPEEDS = (1.5, 1.6)
+"""Products that are made in the time of one of float32: of bytes by pairs of quads, and of int16 by `vpmaddwd`, whose
+weights need no conversion (measured: Zen 4)."""
 
 # Vector instructions that transform a column of a tile, before and after the products, by its results: the mean of
 # both, estimated in `passes/compute/winograd.py`.
@@ -47,7 +64,12 @@ class Shape:
 
 
 def winograd_saving(
-    shape: Shape, tile: Tile, constants_rate: float, target: Target, speeds: tuple[float, float] = (1, 1)
+    shape: Shape,
+    tile: Tile,
+    constants_rate: float,
+    target: Target,
+    speeds: tuple[float, float] = (1, 1),
+    exposed_share: float = 1.0,
 ) -> float:
     """Cycles that Winograd's algorithm saves, transforms and memory traffic included; negative where it takes more.
 
@@ -57,7 +79,9 @@ def winograd_saving(
     Args:
         constants_rate: bytes of a filter that arrive in a cycle.
         speeds: products that are made in the time of one of float32, by the direct sum and by this algorithm; those
-            faster than one are products of 16-bit floats.
+            faster than one are products of 16 bits.
+        exposed_share: of the time that transformed data and products take to and from outer caches, which arithmetic
+            does not hide.
     """
     if shape.kernel != (3, 3) or any(s != 1 for s in (*shape.strides, *shape.dilation)) or shape.groups != 1:
         return -math.inf
@@ -80,7 +104,7 @@ def winograd_saving(
     exchanged = [
         points * tiles * size * width for width in (shape.in_blocks * _element_bytes(speed), shape.out_blocks * made)
     ]
-    cost += sum(2 * part / _exchange_rate(part, sum(exchanged), target) for part in exchanged)
+    cost += exposed_share * sum(2 * part / _exchange_rate(part, sum(exchanged), target) for part in exchanged)
     cost += points * filters * _element_bytes(speed) / constants_rate  # the transformed filter, once a run
     return min(direct - cost, 0) if direct <= _MIN_GAIN * cost else direct - cost
 

@@ -9,6 +9,8 @@ Unrolled, each position knows its formula, and nothing of the choice is left.
 
 from __future__ import annotations
 
+import math
+
 from tvm import s_tir
 
 from nnefc.passes.schedule.analysis import KernelAnalysis, ScheduleBlock
@@ -28,8 +30,8 @@ class TileTransformRule:
         if kernel.reductions or len(choosing) != 1:
             return None
         (step,) = choosing
-        lanes = target.lanes(step.dtype)
-        return None if step.trip_counts[-1] % lanes else self._schedule(kernel.schedule(), step, lanes)
+        lanes = math.gcd(target.lanes(step.dtype), step.trip_counts[-1])
+        return self._schedule(kernel.schedule(), step, lanes) if lanes >= target.lanes("int32") else None
 
     def _schedule(self, sch: s_tir.Schedule, step: ScheduleBlock, lanes: int) -> s_tir.Schedule | None:
         block = sch.get_sblock(step.name)

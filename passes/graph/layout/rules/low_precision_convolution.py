@@ -34,6 +34,15 @@ from nnefc.passes.compute.dot.quad_pairs import (
     quads_of_filter,
 )
 from nnefc.passes.compute.window_sums import sum_blocks, sum_channels, sum_lanes, sum_windows
+from nnefc.passes.compute.winograd import (
+    fits_int32,
+    multiply_tiles,
+    tiles_of,
+    transform_input,
+    transform_integer_filter,
+    transform_output,
+)
+from nnefc.passes.graph.fusion.fusion_patterns import OpPattern
 from nnefc.passes.graph.layout.blocked_layout import Blocked
 from nnefc.passes.graph.layout.blocking import seen_as, to_blocks
 from nnefc.passes.graph.layout.layout_rewriter import LayoutRewriter, LayoutRule
@@ -45,6 +54,7 @@ from nnefc.passes.graph.quantized.byte_ranges import byte_range
 from nnefc.passes.graph.quantized.packed_operands import BYTES, NARROW, converted, packed_data, packed_weights
 from nnefc.passes.graph.rewriter import array_of, is_constant, shape_of
 from nnefc.passes.graph.rewriter import constant as to_constant
+from nnefc.passes.tir.dot.dot_instructions import PMADDWD
 from nnefc.symbolic.dims import is_known
 from nnefc.targets.machine.cpu.target import Target
 
@@ -82,6 +92,9 @@ def _dense(layouts: LayoutRewriter, padded: Padded, filters: np.ndarray, sliding
     if not layouts.target.hosted and how.terms > 1 and filters.shape[1] == sliding.groups == 1:
         row_major = Padded(layouts.row_major(padded.data), padded.value)
         padded, filters, sliding = _taps_as_channels(layouts, row_major, filters, sliding)
+    by_winograd = _by_winograd(layouts, padded, filters, sliding)
+    if by_winograd is not None:
+        return by_winograd
     in_quads = _in_quads(layouts, padded, filters, sliding)
     if in_quads is not None:
         return in_quads
@@ -255,6 +268,28 @@ def _in_quads(layouts: LayoutRewriter, padded: Padded, filters: np.ndarray, slid
     )
     shift = pairs.shift[:outputs] - how.offset * _sums_of(filters)
     return _shifted(layouts, layouts.as_blocked(result, outputs), shift)
+
+
+def _by_winograd(layouts: LayoutRewriter, padded: Padded, filters: np.ndarray, sliding: Sliding) -> relax.Expr | None:
+    """Returns a 3 × 3 convolution by Winograd's algorithm in int16; None where it is not chosen, or not exact."""
+    tile = layouts.algorithms.tile(filters)
+    if tile is None:
+        return None
+    weights = transform_integer_filter(pack_filter(filters, layouts.size, layouts.size, 1))
+    if not fits_int32(weights):
+        return None
+    how, opaque = Multiplication("int16", "int16", 0, PMADDWD), OpPattern.OPAQUE
+    batch, _, *sizes = layouts.row_major_shape(padded.data)
+    height, width = result_sizes(sizes, filters.shape[2:], sliding)
+    rows, columns = tiles_of(height, tile[0]), tiles_of(width, tile[1])
+    wider = (sliding.after[0] + rows * tile[0] - height, sliding.after[1] + columns * tile[1] - width)
+    source = layouts.padded(layouts.blocked(padded.data), sliding.before, wider, padded.value)
+    tiles = layouts.emit(transform_input, source, rows, columns, tile, pattern=opaque)
+    operands = packed_data(layouts.builder, tiles, how)
+    packed = to_constant(packed_weights(weights, 3, how))
+    products = layouts.kernel(multiply_tiles, operands, packed, how.product, name="multiply_tiles")
+    result = layouts.kernel(transform_output, products, batch, height, width, tile, name="transform_output")
+    return layouts.as_blocked(result, filters.shape[0])
 
 
 def _gathered(
