@@ -277,6 +277,7 @@ POINTERS = (
     ),
     pointers("disable unrolling", on_function(disable_unrolling), optional=True),
     pointers("mark checks", cpu.mark_checks, where=cpu.CHECKED_KERNELS),
+    pointers("mark staged operands", cpu.mark_staged),
     EXPORT,
 )
 

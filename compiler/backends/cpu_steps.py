@@ -12,7 +12,7 @@ import tvm
 from tvm import tirx
 
 from nnefc.backends.kernel_context import KernelContext
-from nnefc.ir.attributes import CHECKED, DYNAMIC_SHAPES, ELEMENT_RANGES, JOINED_ROWS
+from nnefc.ir.attributes import CHECKED, DYNAMIC_SHAPES, ELEMENT_RANGES, JOINED_ROWS, NO_ALIAS, STAGED
 from nnefc.ir.rebuild import with_fields
 from nnefc.passes.backend import KernelUse, LoweredKernel, Settings
 from nnefc.passes.graph.algorithms.choose_algorithms import choose_algorithms
@@ -166,6 +166,13 @@ def partition_into_vectors(func: tirx.PrimFunc, context: KernelContext) -> tirx.
 
     once = bool(context.use.in_place.overwritable)
     return with_fields(func, body=partition_windows(func.body, None if once else machine.lanes))
+
+
+def mark_staged(func: tirx.PrimFunc, context: KernelContext) -> tirx.PrimFunc:
+    """Marks kernels that copy parts of an operand and then overwrite them: LLVM must not move the reads behind that."""
+    steps = context.use.kernel.steps
+    staged = context.use.in_place.overwritable and any(STAGED in step.node.annotations for step in steps)
+    return func.with_attr(NO_ALIAS, False) if staged else func
 
 
 def peel_tail_tiles(func: tirx.PrimFunc, context: KernelContext) -> tirx.PrimFunc:

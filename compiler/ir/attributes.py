@@ -251,6 +251,11 @@ INTERIOR = _declare(
     "nnefc.interior", Site.BLOCK, ValueType.DIMENSIONS, _UNTIL_SCHEDULED,
     "The extents that such a block copies, where its axes are not the dimensions of the padded array.",
 )  # fmt: skip
+STAGED = _declare(
+    "nnefc.staged", Site.BLOCK, ValueType.INTEGER, _UNTIL_SCHEDULED,
+    "The block copies its operand into scratch memory, for each index of so many leading axes all that the result for "
+    "these indices needs, so that the result may overwrite the operand. It is not inlined.",
+)  # fmt: skip
 
 # --- what schedule rules say
 

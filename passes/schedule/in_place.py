@@ -10,7 +10,7 @@ import tvm
 from tvm import relax, tirx
 from tvm.ir.expr import TensorRegion
 
-from nnefc.ir.attributes import CONCATENATION, SAME_BYTES, SPLIT, UPDATES
+from nnefc.ir.attributes import CONCATENATION, SAME_BYTES, SPLIT, STAGED, UPDATES
 from nnefc.ir.rebuild import root_block, with_fields
 from nnefc.passes.schedule.analysis import KernelAnalysis, ScheduleBlock
 from nnefc.passes.tir.common.expressions import is_number
@@ -99,7 +99,9 @@ def _same_size(left: tirx.Var, right: tirx.Var) -> bool:
 
 
 def _overwritable(kernel: KernelAnalysis) -> tuple[int, ...]:
-    """Operands that are read, element by element, only where the result's same element is computed."""
+    """Operands that are read, element by element, only where the result's same element is computed, and those that are
+    copied, part by part, before the result's same part is computed from the copy.
+    """
     *operands, result = kernel.func.params
     readers: dict[tirx.Var, list[ScheduleBlock]] = {}
     for step in kernel.steps:
@@ -111,7 +113,34 @@ def _overwritable(kernel: KernelAnalysis) -> tuple[int, ...]:
         for position, operand in enumerate(operands)
         if _same_type(operand, result)
         and sizes_of(operand) == sizes_of(result)
-        and _read_by_own_elements(readers.get(operand, ()), operand, direct)
+        and (
+            _read_by_own_elements(readers.get(operand, ()), operand, direct)
+            or _is_staged(readers.get(operand, ()), operand, readers, result, direct)
+        )
+    )
+
+
+def _is_staged(
+    copies: Sequence[ScheduleBlock],
+    operand: tirx.Var,
+    readers: Mapping[tirx.Var, Sequence[ScheduleBlock]],
+    result: tirx.Var,
+    direct: set[str],
+) -> bool:
+    """Whether one step alone reads `operand`, copies it in parts, and each part matters to the same part of `result`
+    only: see `STAGED`.
+    """
+    if len(copies) != 1 or STAGED not in copies[0].node.annotations:
+        return False
+    (copy,) = copies
+    parts = int(copy.node.annotations[STAGED])
+    if not _is_identity(copy, copy.writes[0]) or not _reads_own_element(copy, operand, parts):
+        return False
+    return all(
+        _is_identity(step, step.writes[0])
+        and _reads_own_element(step, copy.result, parts)
+        and (step.result.same_as(result) or _read_by_own_elements(readers.get(step.result, ()), step.result, direct))
+        for step in readers[copy.result]
     )
 
 
@@ -139,15 +168,17 @@ def _read_by_own_elements(readers: Sequence[ScheduleBlock], tensor: tirx.Var, di
     return bool(readers) and all(step.name in direct and _reads_own_element(step, tensor) for step in readers)
 
 
-def _reads_own_element(step: ScheduleBlock, operand: tirx.Var) -> bool:
-    return all(_is_identity(step, read) for read in step.reads if read.source.same_as(operand))
+def _reads_own_element(step: ScheduleBlock, operand: tirx.Var, leading: int | None = None) -> bool:
+    return all(_is_identity(step, read, leading) for read in step.reads if read.source.same_as(operand))
 
 
-def _is_identity(step: ScheduleBlock, region: TensorRegion) -> bool:
-    """Whether a step touches exactly the element that its axes name."""
-    if len(step.axes) != len(region.region):
+def _is_identity(step: ScheduleBlock, region: TensorRegion, leading: int | None = None) -> bool:
+    """Whether a step touches exactly the element that its spatial axes name, or the part that so many `leading` ones
+    name.
+    """
+    if len(step.spatial) != len(region.region):
         return False
     return all(
         is_number(part.extent, 1) and (part.min.same_as(axis.var) or (axis.size == 1 and is_number(part.min, 0)))
-        for axis, part in zip(step.axes, region.region, strict=True)
+        for axis, part in zip(step.spatial[:leading], region.region[:leading], strict=True)
     )

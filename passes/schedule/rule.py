@@ -7,7 +7,7 @@ from typing import Protocol, TypeVar
 
 from tvm import s_tir, tirx
 
-from nnefc.ir.attributes import RULE
+from nnefc.ir.attributes import RULE, STAGED
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.fill_padding import VectorMachine, fill_border
 from nnefc.passes.schedule.reduction_init import write_first_values
@@ -37,6 +37,7 @@ def scheduled(kernel: KernelAnalysis, rules: Sequence[ScheduleRule[_Target]], ta
             schedule = rule.apply(kernel, target)
             if schedule is not None:
                 write_first_values(schedule)
+                _keep_copies(kernel, schedule)
         except s_tir.ScheduleError:
             continue
         except Exception as error:
@@ -47,3 +48,10 @@ def scheduled(kernel: KernelAnalysis, rules: Sequence[ScheduleRule[_Target]], ta
         if schedule is not None:
             return fill_border(schedule, target).with_attr(RULE, type(rule).__name__)
     return kernel.func
+
+
+def _keep_copies(kernel: KernelAnalysis, schedule: s_tir.Schedule) -> None:
+    """Raises a ScheduleError where a rule has inlined a step that copies what the result may overwrite."""
+    for step in kernel.steps:
+        if STAGED in step.node.annotations:
+            schedule.get_sblock(step.name)

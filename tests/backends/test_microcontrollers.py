@@ -72,10 +72,11 @@ class _Int8Network:
         grid = self._constant(scale, np.float32), self._constant(zero, np.int8)
         return self.node("DequantizeLinear", self.node("QuantizeLinear", x, *grid), *grid)
 
-    def conv(self, x: str, *shape: int, group: int = 1) -> str:
+    def conv(self, x: str, *shape: int, group: int = 1, **attributes: object) -> str:
         weights = self._constant(self._random.integers(-127, 128, shape), np.int8)
         w = weights, self._constant(0.005, np.float32), self._constant(0, np.int8)
-        made = self.node("Conv", x, self.node("DequantizeLinear", *w), pads=[shape[-1] // 2] * 4, group=group)
+        attributes = {"pads": [shape[-1] // 2] * 4, **attributes}
+        made = self.node("Conv", x, self.node("DequantizeLinear", *w), group=group, **attributes)
         return self.through_int8(made, 0.05, 4)
 
     def write(self, path: Path, y: str) -> np.ndarray:
@@ -108,6 +109,25 @@ def test_what_is_kept_between_kernels_is_bytes(target: str, tmp_path: Path) -> N
     assert artifact.description.workspace_bytes <= 2 * 16 * 14**2 + 1024
     skip_without(target)
     (expected,) = nnefc.compile(tmp_path / "branches.onnx").run({"x": data}).values()
+    (found,) = run_on_board(artifact, {"x": data}).outputs.values()
+    assert np.ptp(expected) > 0
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("target", ["cortex-m4", pytest.param("cortex-m55", marks=pytest.mark.slow)])
+def test_padding_of_depthwise_convolutions_takes_no_memory(target: str, tmp_path: Path) -> None:
+    """The data and the result of a convolution, 40 channels each, are all of the arena."""
+    net = _Int8Network()
+    x = net.conv(net.through_int8("x", 0.02, 3), 40, 3, 1, 1)
+    uneven = {"pads": [1, 3, 3, 1], "dilations": [2, 2]}
+    for attributes in ({}, uneven, {"pads": [2, 0, 0, 2]}):
+        x = net.conv(net.conv(x, 40, 1, 3, 3, group=40, **attributes), 40, 40, 1, 1)
+    data = net.write(tmp_path / "padded.onnx", net.through_int8(net.node("GlobalAveragePool", x), 0.01, 0))
+    artifact = nnefc.compile(tmp_path / "padded.onnx", target)
+    pixels = 48 if target == "cortex-m55" else 40  # in blocks of 16 channels, or of 8
+    assert artifact.description.workspace_bytes <= 2 * pixels * 12**2
+    skip_without(target)
+    (expected,) = nnefc.compile(tmp_path / "padded.onnx").run({"x": data}).values()
     (found,) = run_on_board(artifact, {"x": data}).outputs.values()
     assert np.ptp(expected) > 0
     np.testing.assert_array_equal(found, expected)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable
+from functools import cached_property
 
 import numpy as np
 import tvm
 from tvm import relax
 
+from nnefc.ir.dataflow import bindings_of
 from nnefc.ir.kernel_calls import kept_apart
 from nnefc.ir.padding import Border, write_inside
 from nnefc.passes.compute.channel_order import arrange, arrange_array, rearrange, unarrange
@@ -15,12 +18,15 @@ from nnefc.passes.graph.algorithms.fast_algorithms import FastAlgorithms
 from nnefc.passes.graph.fusion.fusion_patterns import FUSION, OpPattern
 from nnefc.passes.graph.layout.blocked_layout import Blocked
 from nnefc.passes.graph.layout.blocking import to_blocks, to_row_major
-from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_constant, shape_of
-from nnefc.symbolic.dims import Dimension, known_less
+from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_call, is_constant, shape_of
+from nnefc.support.element_types import element_bytes
+from nnefc.symbolic.dims import Dimension, is_known, known_less
 from nnefc.targets.machine.cpu.target import Target
 
 __all__ = ["LayoutRewriter", "LayoutRule"]
 
+
+_CONVOLUTIONS = "nn.conv1d", "nn.conv2d", "nn.conv3d"
 
 # What becomes of a call: an expression in whichever layout suits the operation, or None where it must stay row-major.
 LayoutRule = Callable[["LayoutRewriter", relax.Call], "relax.Expr | None"]
@@ -74,6 +80,22 @@ class LayoutRewriter(Rewriter):
 
     def result(self, expr: relax.Expr) -> relax.Expr:
         return self.row_major(super().result(expr))
+
+    @cached_property
+    def largest_pair(self) -> float:
+        """The maximum over convolutions, depthwise ones apart, of the bytes of data and result together.
+
+        Results count as of the type of the data, which they are usually stored in. Infinity if any size is dynamic.
+        """
+        largest = 0
+        for binding in bindings_of(self.old):
+            call = binding.value
+            if is_call(call, *_CONVOLUTIONS) and shape_of(call.args[1])[1] > 1:
+                data, result = shape_of(call.args[0]), shape_of(call)
+                if not is_known(*data, *result):
+                    return math.inf
+                largest = max(largest, (math.prod(data) + math.prod(result)) * element_bytes(call.args[0].ty.dtype))
+        return largest
 
     # The forms of a tensor.
 

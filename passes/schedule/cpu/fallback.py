@@ -9,6 +9,7 @@ from tvm import s_tir, tirx
 from tvm.ir.expr import Call, TensorLoad
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
+from nnefc.ir.attributes import STAGED
 from nnefc.passes.schedule.analysis import Axis, KernelAnalysis, ScheduleBlock, step_of
 from nnefc.passes.schedule.cpu.vectors import in_vectors
 from nnefc.passes.schedule.full_tiles import in_full_tiles
@@ -34,7 +35,7 @@ class FallbackRule:
     def apply(self, kernel: KernelAnalysis, target: Target) -> s_tir.Schedule | None:
         sch = kernel.schedule()
         for step in kernel.steps:
-            if step.consumers and not step.is_reduction:
+            if step.consumers and not step.is_reduction and STAGED not in step.node.annotations:
                 with suppress(s_tir.ScheduleError):  # not of the form that can be inlined: it keeps its own loops
                     sch.compute_inline(sch.get_sblock(step.name))
         sch = _in_tiles(sch, target)

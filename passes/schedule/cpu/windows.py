@@ -6,16 +6,20 @@ for n, c, y in parallel:
         for the window: acc[x, :] = combine(acc[x, :], A[window, :])
         C = epilogue(acc)
 
-Convolutions in small groups are such windows too, in which a lane reads those of its group by turns.
+Convolutions in small groups are such windows too, in which a lane reads those of its group by turns. What a step before
+copies in parts (`STAGED`) is copied part by part, in the loops over them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import tvm
 from tvm import s_tir, tirx
 from tvm.ir.expr import TensorRegion
+from tvm.s_tir.schedule import LoopRV, SBlockRV
 
-from nnefc.ir.attributes import COMPUTED_OPERANDS, FP16_ACCUMULATORS, FULL_BLOCKS, SHARED_WORDS
+from nnefc.ir.attributes import COMPUTED_OPERANDS, FP16_ACCUMULATORS, FULL_BLOCKS, SHARED_WORDS, STAGED
 from nnefc.passes.schedule.analysis import KernelAnalysis, ScheduleBlock
 from nnefc.passes.schedule.cpu.fp16_accumulators import type_of_sums
 from nnefc.passes.schedule.full_tiles import in_full_tiles
@@ -64,7 +68,10 @@ class WindowsRule:
         if len(kernel.reductions) != 1:
             return None
         (step,) = kernel.reductions
-        if step.producers or len(step.spatial) < 2 or not step.axes[0].is_spatial:
+        staged = [kernel.by_name[name] for name in step.producers]
+        if any(STAGED not in producer.node.annotations for producer in staged):
+            return None
+        if len(step.spatial) < 2 or not step.axes[0].is_spatial:
             return None
         channels = step.spatial[-1]
         lanes = vector_lanes(channels.size, target.lanes(type_of_sums(step)))
@@ -83,10 +90,16 @@ class WindowsRule:
         if target.vectors.group > 1:  # what the window holds takes registers, for no operand comes from memory
             lanes, room = _in_groups(step, lanes, room, target)
         at_once = min(_RESULTS_AT_ONCE, room) if registers >= 8 or target.vectors.group > 1 else 1
-        return self._schedule(kernel.schedule(), step, lanes, at_once, permuted)
+        return self._schedule(kernel.schedule(), step, staged, lanes, at_once, permuted)
 
     def _schedule(
-        self, sch: s_tir.Schedule, step: ScheduleBlock, lanes: int, max_at_once: int, permuted: bool
+        self,
+        sch: s_tir.Schedule,
+        step: ScheduleBlock,
+        staged: Sequence[ScheduleBlock],
+        lanes: int,
+        max_at_once: int,
+        permuted: bool,
     ) -> s_tir.Schedule | None:
         block, count = sch.get_sblock(step.name), len(step.spatial)
         epilogue = epilogue_into_one_block(sch, block)
@@ -106,7 +119,11 @@ class WindowsRule:
         sch.reverse_compute_at(epilogue, channel)
         if not covers_result(sch, epilogue):
             return None
-        sch.parallel(fused(sch, outer[:-1] or outer))
+        around = outer[:-1] or outer
+        for copy in staged:
+            around = outer[: int(copy.node.annotations[STAGED])]
+            _stage(sch, sch.get_sblock(copy.name), around[-1])
+        sch.parallel(fused(sch, around))
         sch.vectorize(lane)
         sch.unroll(results)
         window_size = element_count([axis.size for axis in step.reduced])
@@ -128,6 +145,15 @@ class WindowsRule:
             if at_once > 1:
                 sch.unroll(others[-1])
         return sch
+
+
+def _stage(sch: s_tir.Schedule, copy: SBlockRV, loop: LoopRV) -> None:
+    """Copies, in each iteration of a loop, the part that it reads of the tensor that `copy` makes."""
+    sch.compute_at(copy, loop)
+    *_, column, lane = sch.get_loops(copy)
+    sch.vectorize(lane)
+    if trip_count(sch, column) <= _LARGEST_UNROLLED:
+        sch.unroll(column)  # whether a column lies in the border is then known
 
 
 def _is_permuted(step: ScheduleBlock, lane: tirx.Var) -> bool:

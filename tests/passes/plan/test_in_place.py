@@ -1,16 +1,21 @@
 """Which operands a kernel may overwrite; a reader of anything but the very element forbids it."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
-from relax_programs import Case, Graph, Value, check, program
-from tvm import relax, te, tirx, topi
+from relax_programs import Case, Graph, Value, check, program, target
+from tvm import relax, s_tir, te, tirx, topi
 
-from nnefc.ir.attributes import CONCATENATION, SPLIT
+from nnefc.ir.attributes import CONCATENATION, RULE, SPLIT
 from nnefc.ir.padding import Border, write_inside
+from nnefc.passes.compute.block_padding import padded_by_block
 from nnefc.passes.legalize.reshape_views import VIEWS
 from nnefc.passes.schedule import in_place
 from nnefc.passes.schedule.analysis import KernelAnalysis
+from nnefc.passes.schedule.cpu.fallback import FallbackRule
 from nnefc.passes.schedule.in_place import InPlace
+from nnefc.passes.schedule.rule import scheduled
 
 
 def in_place_of(func: tirx.PrimFunc) -> InPlace:
@@ -145,3 +150,52 @@ def test_a_tensor_is_not_what_is_padded_after_its_end() -> None:
     padded = write_inside((1, 9, 8), "float32", Border((0, 0, 0), (0, 2, 0)))
     assert not in_place_of(padded).reshape
     assert in_place_of(write_inside((1, 9, 8), "float32", Border((0, 0, 0), (0, 0, 0)))).reshape
+
+
+def windows(x: te.Tensor, size: int) -> te.Tensor:
+    """The sums of windows of a padded tensor, `[N, C blocks, W, block]`."""
+    batch, outer, width, block = x.shape
+    k = te.reduce_axis((0, size))
+    shape = (batch, outer, width - size + 1, block)
+    return te.compute(shape, lambda n, o, i, c: te.sum(x[n, o, i + k, c], axis=k))
+
+
+def across_blocks(x: te.Tensor, size: int) -> te.Tensor:
+    """The same, of the blocks in reverse order."""
+    made = windows(x, size)
+    return te.compute(made.shape, lambda n, o, i, c: made[n, made.shape[1] - 1 - o, i, c])
+
+
+def all_blocks(x: te.Tensor, size: int) -> te.Tensor:
+    """The same, of the sums over blocks."""
+    batch, outer, width, block = x.shape
+    k, b = te.reduce_axis((0, size)), te.reduce_axis((0, outer))
+    shape = (batch, outer, width - size + 1, block)
+    return te.compute(shape, lambda n, o, i, c: te.sum(x[n, b, i + k, c], axis=[k, b]))
+
+
+@pytest.mark.parametrize(
+    ("function", "before", "expected"),
+    [(windows, 1, (0,)), (windows, 0, ()), (across_blocks, 1, ()), (all_blocks, 1, ())],
+    ids=["each block", "a smaller result", "blocks in another order", "sums over blocks"],
+)
+def test_an_operand_that_is_copied_block_by_block_is_overwritable_where_its_block_alone_is_read(
+    function: Callable[[te.Tensor, int], te.Tensor], before: int, expected: tuple[int, ...]
+) -> None:
+    x = tensor(1, 3, 9, 8)
+    made = padded_by_block(function, [before], [1], 0)(x, 3)
+    assert in_place_of(kernel(x, topi.nn.relu(made))).overwritable == expected
+
+
+def test_a_rule_that_inlines_the_copy_of_an_overwritable_operand_is_not_taken() -> None:
+    class Inlining:
+        def apply(self, kernel: KernelAnalysis, target: object) -> s_tir.Schedule:
+            sch = kernel.schedule()
+            sch.compute_inline(sch.get_sblock("padded"))
+            return sch
+
+    x = tensor(1, 3, 9, 8)
+    analysis = KernelAnalysis(kernel(x, padded_by_block(windows, [1], [1], 0)(x, 3)))
+    made = scheduled(analysis, [Inlining(), FallbackRule()], target("llvm"))
+    assert made.attrs[RULE] == "FallbackRule"
+    assert any(step.name == "padded" for step in KernelAnalysis(made).steps)

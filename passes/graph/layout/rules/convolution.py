@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from nnefc.operators.nn.window import Window
 from nnefc.passes.compute.blocked import blocks, multiply
 from nnefc.passes.compute.channel_order import arrange_array, convolve_gathered
 from nnefc.passes.compute.convolution import (
@@ -38,6 +39,7 @@ from nnefc.passes.graph.layout.layout_rewriter import LayoutRewriter, LayoutRule
 from nnefc.passes.graph.layout.padding_kernels import padded_tensor
 from nnefc.passes.graph.layout.rules.group_reads import Reads, merged_groups, reads_of, slot_by_slot
 from nnefc.passes.graph.layout.rules.outer_product_convolution import outer_product_convolution
+from nnefc.passes.graph.layout.rules.padded_depthwise import padded_depthwise
 from nnefc.passes.graph.precision.use_16bit_floats import Float16Sums, powers_for
 from nnefc.passes.graph.quantized.narrow_constants import dequantized_for
 from nnefc.passes.graph.quantized.packed_operands import packed_data, packed_weights
@@ -80,6 +82,10 @@ class Sliding:
     strides: tuple[int, ...]
     dilation: tuple[int, ...]
     groups: int
+
+    def window(self, kernel: tuple[int, ...]) -> Window:
+        """Returns the window of a filter of these sizes."""
+        return Window(kernel, self.strides, self.dilation, tuple(zip(self.before, self.after, strict=True)))
 
     def around(self, before: Sequence[Dimension], after: Sequence[Dimension]) -> Sliding:
         """Returns the same for data without a border of zeros of these widths, which becomes part of the padding."""
@@ -234,10 +240,8 @@ def _with_scale_in_filter(
 def _depthwise(layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, sliding: Sliding) -> relax.Expr:
     layout = layouts.layout_of(data) or Blocked.of(filters.shape[0], layouts.size)
     packed = to_constant(arrange_array(filters[:, 0], 0, layout.order, layout.size))
-    source = layouts.padded(layouts.laid_out(data, layout), sliding.before, sliding.after)
-    result = layouts.kernel(
-        convolve_depthwise, source, packed, sliding.strides, sliding.dilation, name="depthwise_convolution"
-    )
+    source, window = layouts.laid_out(data, layout), sliding.window(filters.shape[2:])
+    result = padded_depthwise(layouts, convolve_depthwise, source, 0, packed, window, name="depthwise_convolution")
     return layouts.having(result, layout)
 
 

@@ -50,6 +50,7 @@ from nnefc.passes.graph.layout.padding_kernels import padding_of
 from nnefc.passes.graph.layout.rules.convolution import Sliding, integers, result_sizes, split_padding
 from nnefc.passes.graph.layout.rules.dot_accumulate_convolution import Padded, summed_convolution
 from nnefc.passes.graph.layout.rules.group_reads import merged_groups, reads_of
+from nnefc.passes.graph.layout.rules.padded_depthwise import padded_depthwise
 from nnefc.passes.graph.quantized.byte_ranges import byte_range
 from nnefc.passes.graph.quantized.packed_operands import BYTES, NARROW, converted, packed_data, packed_weights
 from nnefc.passes.graph.rewriter import array_of, is_constant, shape_of
@@ -405,17 +406,18 @@ def _depthwise(layouts: LayoutRewriter, padded: Padded, filters: np.ndarray, sli
         steps, name = (sliding.strides, sliding.dilation), "half_depthwise_convolution"
         made = layouts.kernel(convolve_depthwise, source, packed, *steps, how.product, name=name)
         return layouts.having(made, layout)
-    source, name = layouts.padded(data, before, after, padded.value), "integer_depthwise_convolution"
+    window, name = sliding.window(filters.shape[1:]), "integer_depthwise_convolution"
     of_pairs = pair_product(layouts.target)
     if of_pairs is not None:
         packed = to_constant(arrange_array(pack_rows(filters), 0, layout.order, layout.size))
-        windows = (sliding.strides, sliding.dilation, filters.shape[1:])
-        return layouts.having(layouts.kernel(convolve_rows, source, packed, *windows, of_pairs, name=name), layout)
+        taken = window.size, of_pairs
+        made = padded_depthwise(layouts, convolve_rows, data, padded.value, packed, window, *taken, name=name)
+        return layouts.having(made, layout)
     # wide ones take fewer instructions, and much of a small memory
     how = Multiplication(str(data.ty.dtype), "int32" if layouts.target.hosted else str(filters.dtype))
     packed = to_constant(arrange_array(filters.astype(how.weights), 0, layout.order, layout.size))
     product = byte_product(layouts.target) or how.product
-    result = layouts.kernel(convolve_depthwise, source, packed, sliding.strides, sliding.dilation, product, name=name)
+    result = padded_depthwise(layouts, convolve_depthwise, data, padded.value, packed, window, product, name=name)
     return layouts.having(result, layout)
 
 
