@@ -109,12 +109,14 @@ def write_onnx(program: Any, path: Path, name: str | None = None) -> None:
     """
     import torch
 
+    from .torch_decompositions import decomposed
+
     try:
         with torch.no_grad(), _quiet():
             if hasattr(program, "model_proto"):
                 program.save(str(path), external_data=True)
             else:
-                torch.onnx.export(program, (), path, dynamo=True, verbose=False, external_data=True)
+                torch.onnx.export(decomposed(program), (), path, dynamo=True, verbose=False, external_data=True)
     except Exception as error:  # the exporter's own errors, and those of the translations that it calls
         raise not_exported(name or f"the {type(program).__name__}", error) from error
 

@@ -15,9 +15,12 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("onnxscript")
 
+from torch._functorch import predispatch  # noqa: E402
+
 import nnefc  # noqa: E402
 import nnefc.torch  # noqa: E402
 from nnefc.integrations.torch.fast_paths import replace_fast_paths  # noqa: E402
+from nnefc.integrations.torch.transforms import ends_transforms  # noqa: E402
 from nnefc.torch import backend  # noqa: E402
 
 
@@ -210,7 +213,17 @@ def statistics_of_instances() -> Any:
     return torch.nn.InstanceNorm1d(3, track_running_stats=True).train()
 
 
+def badly_exported(x: Any) -> Any:
+    y = torch.zeros(4, 4)
+    y.diagonal(1).copy_(x[:3])
+    bits = (x * 30).to(torch.uint8)
+    loss = torch.nn.functional.cross_entropy(y, torch.arange(4), label_smoothing=0.2)
+    return y, bits << 1, bits >> 1, loss
+
+
 PROGRAMS = {
+    "badly exported": (badly_exported, torch.arange(8.0)),
+    "derivatives": (torch.func.hessian(lambda x: (x.sin() ** 2).sum()), torch.arange(3.0)),
     "an encoder": (encoder(), torch.arange(48.0).reshape(2, 3, 8).sin()),
     "instances": (statistics_of_instances(), torch.arange(24.0).reshape(2, 3, 4)),
     "no inputs": (lambda x: torch.arange(5.0) * 2, torch.ones(0)),
@@ -326,12 +339,28 @@ def test_parameters_of_inference_mode_are_left_to_pytorch() -> None:
 
 
 def test_numbers_that_are_no_sizes() -> None:
-    def scaled(x: Any, k: int) -> Any:
+    def scaled(x: Any, k: float) -> Any:
         return x * k
 
     compiled = torch.compile(scaled, backend=backend, dynamic=True)
-    for k in (2, 3, 3):
-        check(compiled(torch.ones(3, 5), k), torch.full((3, 5), float(k)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        for k in (2, 3, 3, 0.5, 0.25):
+            check(compiled(torch.ones(3, 5), k), torch.full((3, 5), float(k)))
+
+
+def test_transforms_that_an_error_leaves_begun_are_ended() -> None:
+    def graph() -> None:
+        predispatch._vmap_increment_nesting(3, "error")
+        predispatch._jvp_increment_nesting()
+        predispatch._enter_dual_level()
+        raise ValueError("left")
+
+    with pytest.raises(ValueError, match="left"), ends_transforms():
+        graph()
+    assert torch._C._functorch.get_dynamic_layer_stack_depth() == 0
+    x = torch.arange(3.0)
+    check(torch.func.jacfwd(torch.sin)(x), x.cos().diag())
 
 
 def test_gradients_are_left_to_pytorch() -> None:

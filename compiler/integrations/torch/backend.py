@@ -18,6 +18,7 @@ from nnefc.targets.machine.any_target import parse_any_target
 from .fast_paths import replace_fast_paths
 from .functional import changed_values
 from .module import CompiledModule, export_module
+from .transforms import ends_transforms, without_transforms
 
 __all__ = ["backend"]
 
@@ -58,6 +59,7 @@ class _Captured:
 
     def __init__(self, graph: torch.fx.GraphModule, options: dict[str, Any]) -> None:
         replace_fast_paths(graph)
+        self._floats = _unwrapped_floats(graph)
         self._graph = graph
         self._views = _views_of_inputs(graph)
         self._threads = options.pop("threads", None)
@@ -70,6 +72,8 @@ class _Captured:
         self._kinds = [
             _kind(example, examples, bool(constant)) for example, constant in zip(examples, static, strict=True)
         ]
+        for index in self._floats:
+            self._kinds[index] = _NUMBER
         self._open = [_dynamic_axes(example) for example in examples]
         self._versions: list[tuple[int, int, int]] = []
         self._held: list[tuple[torch.Tensor, torch.Tensor]] = []
@@ -77,7 +81,8 @@ class _Captured:
         self._refused: list[tuple[list[Any], list[torch.Size]]] = []
         self._warned: set[str] = set()
 
-    def __call__(self, *values: Any) -> Any:
+    def __call__(self, *given: Any) -> Any:
+        values = [value.item() if index in self._floats else value for index, value in enumerate(given)]
         if torch.is_grad_enabled() and any(isinstance(v, torch.Tensor) and v.requires_grad for v in values):
             return self._in_pytorch(values, _RECORDED)
         if any(constant.is_inference() for constant in self._of_kind(values, _CONSTANT)):
@@ -153,7 +158,12 @@ class _Captured:
         axes = [dynamic_axes for dynamic_axes, kind in zip(self._open, self._kinds, strict=True) if kind is _TENSOR]
         shapes = tuple(dict.fromkeys(own, torch.export.Dim.AUTO) for own in axes)
         tensors = tuple(self._of_kind(values, _TENSOR))
-        module = _Bound(self._graph, self._kinds, values)
+        try:
+            with ends_transforms():
+                graph = without_transforms(self._graph, values)
+        except Exception as error:  # of PyTorch's transforms
+            raise not_exported(_NAME, error) from error
+        module = _Bound(graph, self._kinds, values)
         return export_module(module, tensors, None, {"tensors": shapes} if tensors else None)
 
 
@@ -193,6 +203,23 @@ def _kind(example: Any, examples: Sequence[Any], is_constant: bool) -> Any:
                 if isinstance(example, torch.SymInt) and other.shape[axis].node.expr == example.node.expr:
                     return number, axis
     return _NUMBER
+
+
+def _unwrapped_floats(graph: torch.fx.GraphModule) -> set[int]:
+    """Makes the inputs of a graph that are floats in tensors, of which it reads the element, floats; returns which."""
+    found = set()
+    for index, node in enumerate(graph.graph.find_nodes(op="placeholder")):
+        reads = list(node.users)
+        if getattr(node.meta.get("grapharg"), "pass_arg_as_tensor", False) and all(
+            (read.op, read.target) == ("call_method", "item") for read in reads
+        ):
+            for read in reads:
+                read.replace_all_uses_with(node)
+                graph.graph.erase_node(read)
+            found.add(index)
+    if found:
+        graph.recompile()
+    return found
 
 
 def _views_of_inputs(graph: torch.fx.GraphModule) -> dict[int, _View]:

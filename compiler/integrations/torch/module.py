@@ -27,6 +27,7 @@ from nnefc.support.output_files import temporary_folder
 
 from .functional import Functional, functional
 from .states import TRAINING_STEP, bind_states
+from .transforms import ends_transforms
 
 __all__ = ["AnyModule", "CompiledModule", "compile", "export_module"]
 
@@ -91,7 +92,7 @@ def export_module(
         CompileError: PyTorch cannot export it.
     """
     try:
-        with torch.no_grad(), _without_fast_path():
+        with ends_transforms(), torch.no_grad(), _without_fast_path():
             example, kwargs = _each_its_own((example, dict(kwargs or {})))
             return torch.export.export(module, example, kwargs, dynamic_shapes=dynamic_shapes)
     except Exception as error:  # torch.export raises what the module's own code does, too
