@@ -46,6 +46,7 @@ class Value:
         sizes: the value where it is made of sizes that are known at run time; see `of_sizes`.
         stored: the constant of 16-bit floats that the expression converts to float32, where it is one.
         wide: whether the expression of a 16-bit float is float32, and not rounded to the 16-bit float's type.
+        indexed: of indices that a pooling made, the shape of the tensor that they are into.
     """
 
     shape: tuple[int, ...]
@@ -56,6 +57,7 @@ class Value:
     wide: bool = False
     sizes: Array | None = None
     stored: Array | None = None
+    indexed: tuple[int, ...] | None = None
 
     @property
     def rank(self) -> int:

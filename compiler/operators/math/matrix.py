@@ -142,29 +142,30 @@ class Triangle(Operator):
 
     Attributes:
         upper: whether what is on the diagonal and above is kept; else what is on it and below.
-        diagonal: how far it is to the right of the main one.
+        diagonal: how far it is to the right of the main one, unless an operand without axes says so.
     """
 
     upper: bool
     diagonal: int = 0
 
-    def shape(self, x: Shape) -> Shape:
-        """That of the operand."""
+    def shape(self, x: Shape, diagonal: Shape = ()) -> Shape:
+        """That of the first operand."""
         if len(x) < 2:
             raise CompileError(f"{list(x)} is not a matrix")
         return x
 
-    def lower(self, at: Emitter, x: Operand) -> Operand:
+    def lower(self, at: Emitter, x: Operand, diagonal: Operand | None = None) -> Operand:
         shape = self.shape(shape_of(x))
-        if isinstance(x, np.ndarray):
+        if isinstance(x, np.ndarray) and diagonal is None:
             return (np.triu if self.upper else np.tril)(x, self.diagonal)
 
         def element(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
             right = index[-1].astype("int64") - index[-2].astype("int64")
-            kept = right >= self.diagonal if self.upper else right <= self.diagonal
+            first = self.diagonal if diagonal is None else tensors[1]().astype("int64")
+            kept = right >= first if self.upper else right <= first
             return tirx.Select(kept, tensors[0](*index), tirx.const(0, dtype_of(x)))
 
-        return at.elements(shape, element, x, name="triangle")
+        return at.elements(shape, element, x, *([] if diagonal is None else [diagonal]), name="triangle")
 
 
 @dataclass(frozen=True)

@@ -137,9 +137,11 @@ def _shrink(document: Document, operator: Shrink, x: Any) -> Any:
 
 
 @says(Triangle)
-def _triangle(document: Document, operator: Triangle, x: Any) -> Any:
+def _triangle(document: Document, operator: Triangle, x: Any, diagonal: Any = None) -> Any:
     """Chosen by a constant."""
     shape = shape_of(x)
+    if diagonal is not None:
+        raise Unsayable("NNEF has no operation for triangles whose diagonal is computed")
     if not all(isinstance(size, int) for size in shape[-2:]):
         raise Unsayable("NNEF has no operation for triangles of matrices whose sizes are open")
     mask = (np.triu if operator.upper else np.tril)(np.ones(shape[-2:], bool), operator.diagonal)

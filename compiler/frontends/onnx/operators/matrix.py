@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from nnefc.frontends.onnx.checks.extensions import DOMAIN
 from nnefc.frontends.onnx.operator import Context, Node, Value, operator
 from nnefc.frontends.onnx.operators.tensors import (
@@ -9,12 +11,12 @@ from nnefc.frontends.onnx.operators.tensors import (
     has_input,
     input_at,
     optional_input,
-    required_value,
     shape_of,
     spell,
 )
 from nnefc.operators.math.einsum import Einsum
 from nnefc.operators.math.matrix import Determinant, Gemm, MatMul, Triangle
+from nnefc.operators.tensor.shape import Reshape
 
 __all__ = ["matmul"]
 
@@ -50,8 +52,12 @@ def _einsum(ctx: Context, node: Node) -> Value:
 @operator("Trilu", since=(1,), domain=DOMAIN)
 @operator("Trilu", since=(14,))
 def _trilu(ctx: Context, node: Node) -> Value:
-    k = int(required_value(ctx, node, 1, "k").reshape(())[()]) if has_input(node, 1) else 0
-    made: Value = ctx.apply(Triangle(bool(node.attributes["upper"]), k), input_at(node, 0))
+    x, is_upper = input_at(node, 0), bool(node.attributes["upper"])
+    known = ctx.constant(input_at(node, 1)) if has_input(node, 1) else np.zeros(())
+    if known is None:
+        made: Value = ctx.apply(Triangle(is_upper), x, ctx.apply(Reshape(()), input_at(node, 1)))
+    else:
+        made = ctx.apply(Triangle(is_upper, int(known.reshape(())[()])), x)
     return made
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from nnefc.frontends.onnx.operator import Context, Node, Value, operator
@@ -43,7 +44,8 @@ def _max_pool(ctx: Context, node: Node) -> Any:
     if not node.wants(1):
         return pooled
     column_major = bool(node.attributes.get("storage_order", 0))
-    return [pooled, ctx.apply(ArgMaxPool(**pool, within="tensor", column_major=column_major), x)]
+    index = ctx.apply(ArgMaxPool(**pool, within="tensor", column_major=column_major), x)
+    return [pooled, replace(index, indexed=None if column_major else x.shape)]
 
 
 @operator("LpPool", since=(1, 2, 11, 18, 22))

@@ -22,8 +22,10 @@ def _max_unpool(ctx: Context, node: Node) -> Any:
     pads = spatial_attribute(node, "pads", 2 * rank, 0, 0)
     padding = tuple(zip(pads[:rank], pads[rank:], strict=True))
     inferred = Window.of(size, spatial_attribute(node, "strides", rank, 1, 1), padding=padding).spread(shape[2:])
-    given = integers(ctx, node, 2, "output_shape") if has_input(node, 2) else None
-    return ctx.apply(MaxUnpool(inferred, tuple(given) if given else (*shape[:2], *inferred)), x, index)
+    given = tuple(integers(ctx, node, 2, "output_shape") or ()) if has_input(node, 2) else ()
+    # Indices count in the shape without `output_shape`, as in ONNX's tests, unless a pooling made them for it.
+    sizes = given[2:] if given and given == index.indexed else inferred
+    return ctx.apply(MaxUnpool(sizes, given or (*shape[:2], *inferred)), x, index)
 
 
 @operator("Col2Im", since=(18,))

@@ -199,3 +199,38 @@ def test_rare_operands_empty_batches_slopes_of_scalars_and_equal_maxima() -> Non
     ]
     wanted = [[zeros(0, 2, 6, 5)], [np.array(-0.5, np.float32)], [ties[..., :1, 1:], ints(2).reshape(1, 1, 1, 1)]]
     check(cases, compiled(cases, 21), wanted)
+
+
+def test_indices_of_a_pooling_count_in_the_shape_that_unpooling_is_given(tmp_path: Path) -> None:
+    """Windows skip the last row and column of 5 x 7, so that a shape inferred from the indices' own is 4 x 6."""
+    windows = {"kernel_shape": [2, 2], "strides": [2, 2]}
+    nodes = [
+        node("MaxPool", ["x"], ["p", "i"], **windows),
+        node("Neg", ["p"], ["q"]),
+        node("Shape", ["x"], ["size"]),
+        node("MaxUnpool", ["q", "i", "size"], ["y"], **windows),
+    ]
+    path = save(model(nodes, [info("x", (1, 2, "h", 7))], [info("y", None)]), tmp_path)
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    with nnefc.compile(path).load() as library:
+        for height in (5, 4):
+            x = np.random.default_rng(height).standard_normal((1, 2, height, 7)).astype(np.float32)
+            np.testing.assert_array_equal(library.run({"x": x})["y"], session.run(None, {"x": x})[0])
+
+
+def test_diagonals_that_follow_from_sizes_or_are_inputs(tmp_path: Path) -> None:
+    nodes = [
+        node("Shape", ["x"], ["shape"]),
+        node("Split", ["shape"], ["rows", "columns"], num_outputs=2),
+        node("Sub", ["columns", "rows"], ["past"]),
+        node("Trilu", ["x", "past"], ["lower"], upper=0),
+        node("Trilu", ["x", "k"], ["upper"], upper=1),
+    ]
+    inputs = [info("x", ("n", "m")), info("k", (), TensorProto.INT64)]
+    path = save(model(nodes, inputs, [info("lower", None), info("upper", None)]), tmp_path)
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    with nnefc.compile(path).load() as library:
+        for shape, k in (((3, 5), -1), ((5, 3), 2), ((1, 4), 1 << 62)):
+            feed = {"x": np.arange(1, 1 + np.prod(shape), dtype=np.float32).reshape(shape), "k": np.array(k)}
+            for found, expected in zip(library.run(feed).values(), session.run(None, feed), strict=True):
+                np.testing.assert_array_equal(found, expected)
