@@ -17,6 +17,10 @@ from nnefc.loader import Model
 __all__ = ["Grammars", "TokenMask"]
 
 _WORD_BITS = 32
+_SPACING = {"whitespace_pattern": r" | ?\n[ \t]{0,32}"}
+"""White space between the tokens of JSON: one space, or a new line with its indentation. Models that may write any
+sometimes write nothing else."""
+_NOTHING_FOLLOWS = "NoExtensionBias"
 
 
 class TokenMask:
@@ -40,7 +44,9 @@ class TokenMask:
 
     def _check(self) -> None:
         if self._matcher.is_error():
-            raise ChatError(f"the grammar cannot be followed: {self._matcher.get_error()}")
+            problem = self._matcher.get_error().partition("\n")[0]  # the parser's state follows
+            known = "no token may follow" if problem == _NOTHING_FOLLOWS else problem
+            raise ChatError(f"the grammar cannot be followed: {known}")
 
 
 class Grammars:
@@ -68,10 +74,13 @@ class Grammars:
     def json(self, schema: Mapping[str, Any] | None = None) -> TokenMask:
         """Returns the mask of JSON that a schema allows; without one, of all objects.
 
+        White space is a space, or a new line with its indentation, unless the schema says otherwise in `x-guidance`, as
+        llguidance reads it.
+
         Raises:
             ChatError: the schema is wrong, or not supported.
         """
-        chosen = {"type": "object"} if schema is None else dict(schema)
+        chosen = {"x-guidance": _SPACING, **({"type": "object"} if schema is None else schema)}
         return self._mask(self._matcher.grammar_from_json_schema(json.dumps(chosen)))
 
     def regex(self, regex: str) -> TokenMask:
@@ -108,7 +117,9 @@ class Grammars:
         matcher = self._matcher(self._tokenizer, grammar, log_level=0)
         if matcher.is_error():
             raise ChatError(f"the grammar is wrong: {matcher.get_error()}")
-        return TokenMask(matcher, len(self._tokens.tokens))
+        mask = TokenMask(matcher, len(self._tokens.tokens))
+        mask.allowed()  # raises an error where no token may be the first
+        return mask
 
 
 class _Tokens:

@@ -130,18 +130,28 @@ def _grammar(given: Mapping[str, Any]) -> tuple[str, Any] | None:
         if value is not None and not isinstance(value, str):
             raise invalid(f'"{name}" is not a text')
         found += [(kind, value)] if value else []
+    match given.get("guided_json"):
+        case None:
+            pass
+        case Mapping() as schema:
+            found.append(("json", schema))
+        case _:
+            raise invalid('"guided_json" is not an object, a JSON schema')
     form = given.get("response_format")
     match form:
         case None | {"type": "text"}:
             pass
+        case {"type": "json_schema", "json_schema": {"schema": Mapping() as schema}} | {
+            "type": "json_object",
+            "schema": Mapping() as schema,
+        }:
+            found.append(("json", schema))
         case {"type": "json_object"}:
             found.append(("json", None))
-        case {"type": "json_schema", "json_schema": {"schema": Mapping() as schema}}:
-            found.append(("json", schema))
         case _:
             raise invalid('"response_format" is none of the types text, json_object, and json_schema with a "schema"')
     if len(found) > 1:
-        raise invalid('"response_format", "guided_regex" and "grammar" exclude each other')
+        raise invalid('"response_format", "guided_json", "guided_regex" and "grammar" exclude each other')
     return found[0] if found else None
 
 
