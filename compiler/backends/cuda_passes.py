@@ -51,6 +51,7 @@ from nnefc.passes.plan.symbols import exported
 from nnefc.passes.schedule.cuda.gated_product import is_gated_product
 from nnefc.passes.schedule.cuda.guards import guard_blocks
 from nnefc.passes.schedule.schedules import scalars_of
+from nnefc.passes.tir.common.drop_unread_blocks import drop_unread_blocks
 from nnefc.passes.tir.cuda.narrow_indices import narrow_index_types
 from nnefc.passes.tir.cuda.round_by_sum import round_by_sum
 from nnefc.passes.tir.tvm_workarounds.float64_literals import write_float64_literals
@@ -266,6 +267,7 @@ scheduled = partial(of_phase, Phase.SCHEDULE, requires=[Property.SCHEDULED])
 DEVICE = (
     *on_device(
         cpu_passes.NAME_DIMENSIONS,
+        cpu_passes.schedule("drop unread blocks", on_function(drop_unread_blocks)),
         cpu_passes.DROP_EMPTY,
         cpu_passes.APPLY_RULE,
         cpu_passes.TENSOR_PARAMETERS,
