@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any, Protocol
 
 __all__ = ["Tracing", "exporting"]
 
 _PACKAGES = ("opentelemetry-sdk", "opentelemetry-exporter-otlp")
 _SERVICE = "nnefc"
+_PROTOCOL_VARIABLES = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+_UNKNOWN_SERVICE = "unknown_service"
+"""What OpenTelemetry's name of a service begins with where its variables give none."""
 
 
 class Span(Protocol):
@@ -52,17 +57,27 @@ class Tracing:
 def exporting() -> Tracing:
     """Traces that go where OpenTelemetry's environment variables say, such as OTEL_EXPORTER_OTLP_ENDPOINT.
 
+    By gRPC, or over HTTP where OTEL_EXPORTER_OTLP_PROTOCOL is `http/protobuf`.
+
     Raises:
         ModuleNotFoundError: its packages are not installed.
     """
     try:
-        from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
+        exporters = import_module(f"opentelemetry.exporter.otlp.proto.{_protocol()}.trace_exporter")
         from opentelemetry.sdk.resources import SERVICE_NAME, Resource
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(f"traces need {' and '.join(_PACKAGES)}", name=error.name) from error
-    # the variables of the environment come first
-    provider = TracerProvider(resource=Resource({SERVICE_NAME: _SERVICE}).merge(Resource.create()))
-    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    resource = Resource.create()
+    if str(resource.attributes.get(SERVICE_NAME, _UNKNOWN_SERVICE)).startswith(_UNKNOWN_SERVICE):
+        resource = resource.merge(Resource({SERVICE_NAME: _SERVICE}))
+    provider = TracerProvider(resource=resource)
+    provider.add_span_processor(BatchSpanProcessor(exporters.OTLPSpanExporter()))
     return Tracing(provider)
+
+
+def _protocol() -> str:
+    """Returns the package of the exporter: `http` or `grpc`."""
+    given = next((value for name in _PROTOCOL_VARIABLES if (value := os.environ.get(name))), "grpc")
+    return "http" if given.startswith("http") else "grpc"
