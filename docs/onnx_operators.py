@@ -45,7 +45,8 @@ _LIMITS = {
     "RandomNormal": "not in branches and loops that are decided at run time",
     "RandomUniform": "not in branches and loops that are decided at run time",
     "RegexFullMatch": "no Unicode scripts",
-    "Resize": "scales and the region must be known at compile time, or scales be quotients of sizes",
+    "Resize": "scales and the region must be known at compile time, or scales be quotients of sizes; sizes may be "
+    "computed from data",
     "Scatter": "an index out of range is an error where it is constant, and fails the run otherwise",
     "ScatterElements": "an index out of range is an error where it is constant, and fails the run otherwise",
     "ScatterND": "an index out of range is an error where it is constant, and fails the run otherwise",
@@ -62,7 +63,7 @@ An operator is lowered directly for the versions in the second column; with *fun
 into the function by which the standard defines it. Types are those of the newest version that tensors of a program can
 have. Inputs that shapes depend on (axes, sizes, paddings, …) must be known at compile time, as constants or computed
 from them, or follow from sizes of inputs. ConstantOfShape, Expand, OneHot, Pad, Range, Reshape, Resize, Slice, Split,
-Tile and TopK take sizes that are computed from data too.
+Tile and TopK take sizes that are computed from data too, CumSum and CumProd any axis.
 Complex numbers exist at compile time only.
 
 | operator | versions | types | limits |

@@ -30,14 +30,16 @@ from nnefc.operators.dtypes import FLOAT16_TYPES, is_float
 from nnefc.operators.math.casting import Cast
 from nnefc.operators.math.functions import truth
 from nnefc.operators.math.reducers import min_max_position
+from nnefc.operators.statements import T, checking, hinted, report
 from nnefc.support.diagnostics import CompileError
-from nnefc.symbolic.dims import Dimension, expression, greatest, is_known, may_exceed
+from nnefc.symbolic.dims import Dimension, expression, greatest, is_known, may_exceed, size_hint
 
 __all__ = [
     "AllTrue",
     "AnyTrue",
     "ArgMinMax",
     "Cumulative",
+    "CumulativeInRun",
     "Hardmax",
     "LogSumExp",
     "Maximum",
@@ -389,3 +391,63 @@ class Cumulative(SameShape):
 
     def _transposed(self, at: Emitter, x: relax.Expr) -> relax.Expr:
         return at.emit(relax.op.flip(x, self.axis)) if self.reverse else x
+
+
+@dataclass(frozen=True)
+class CumulativeInRun(SameShape):
+    """`Cumulative` along the axis that a tensor of one integer says; from the end, if negative.
+
+    A run fails whose axis the operand does not have, unless a branch is chosen that does not need the result.
+
+    Attributes:
+        product, exclusive, reverse: those of `Cumulative`.
+    """
+
+    product: bool = False
+    exclusive: bool = False
+    reverse: bool = False
+
+    def lower(self, at: Emitter, x: Operand, axis: Operand) -> Operand:
+        """16-bit floats are added up in float32."""
+        shape = shape_of(x)
+        if is_empty(shape):
+            return zeros(shape, dtype_of(x))
+        data = at.apply(Cast("float32"), x) if dtype_of(x) in FLOAT16_TYPES else x
+        kind, rank = dtype_of(data), len(shape)
+        lengths = [expression(size) for size in shape]
+        strides = [expression(math.prod(shape[dim + 1 :])) for dim in range(rank)]
+
+        def write(needed: list[Any], x: Any, axis: Any, y: Any, state: Any) -> None:
+            """`state`: the axis, its size, its stride and the product of the sizes before it."""
+            given = axis[0].astype("int64")
+            wrong = tirx.any(given < -rank, given >= rank)
+            with T.If(wrong), T.Then():
+                report(f"{self._name}: the data ask for an axis that a tensor of rank {rank} does not have", needed)
+            state[0] = tirx.Select(wrong, _index(0), tirx.Select(given < 0, given + rank, given))
+            for dim in range(rank):
+                with T.If(state[0] == dim), T.Then():
+                    state[1], state[2] = lengths[dim], strides[dim]
+                    state[3] = expression(math.prod(shape[:dim]))
+            with hinted(state[3], 1) as outer, hinted(state[1], size_hint(shape[0])) as step:
+                index = state[1] - 1 - step if self.reverse else step
+                with hinted(state[2], size_hint(math.prod(shape[1:]))) as inner:
+                    here = (outer * state[1] + index) * state[2] + inner
+                    before = here + state[2] if self.reverse else here - state[2]
+                    with T.If(step == 0):
+                        with T.Then():
+                            y[here] = tirx.const(int(self.product), kind) if self.exclusive else x[here]
+                        with T.Else():
+                            element = x[before if self.exclusive else here]
+                            y[here] = y[before] * element if self.product else y[before] + element
+
+        results = [(shape, kind), ((4,), "int64")]
+        made = checking(at, write, [data, axis], results, "cumulative_in_run")[0]
+        return Cast(dtype_of(x)).lower(at, made)
+
+    @property
+    def _name(self) -> str:
+        return "CumProd" if self.product else "CumSum"
+
+
+def _index(value: int) -> Any:
+    return tirx.const(value, "int64")

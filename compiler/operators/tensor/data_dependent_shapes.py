@@ -1,4 +1,4 @@
-"""Reshapes and slices by tensors that are known only during the run: kernels compute which sizes the results have.
+"""Reshapes, slices and pads by tensors known only during the run: kernels compute which sizes the results have.
 
     target = reshape_sizes(at, wanted, shape, …)    int64, resolved: without 0 and -1
     sizes = requested_sizes(at, target, "reshape", {})
@@ -19,13 +19,22 @@ from tvm import relax, tirx
 from nnefc.operators.base import Emitter, Operand, Operator, Shape, check_size, shape_of
 from nnefc.operators.statements import T, checking, report
 from nnefc.operators.tensor.data_dependent_sizes import data_dependent_size, requested_size
+from nnefc.operators.tensor.padding import periodic_source
 from nnefc.operators.tensor.shape import Reshape, Slice
 from nnefc.symbolic.dims import Dimension, expression
 
-__all__ = ["ReshapeInRun", "SliceInRun", "requested_sizes", "reshape_sizes", "squeeze_sizes", "unsqueeze_sizes"]
+__all__ = [
+    "PadInRun",
+    "ReshapeInRun",
+    "SliceInRun",
+    "requested_sizes",
+    "reshape_sizes",
+    "squeeze_sizes",
+    "unsqueeze_sizes",
+]
 
 _LONG = 1 << 32
-"""A step as long as this takes one position of any dimension."""
+"""A step as long as this takes one position of any dimension; no padding is as long."""
 
 
 @dataclass(frozen=True)
@@ -292,6 +301,84 @@ def _write_range(made: Any, dim: int, start: Any, end: Any, step: Any, size: Any
     made[3 * dim] = first
     made[3 * dim + 1] = tirx.min(tirx.max(tirx.floordiv(distance + stride - 1, stride), zero), size)
     made[3 * dim + 2] = step
+
+
+@dataclass(frozen=True)
+class PadInRun(Operator):
+    """`numpy.pad` by amounts that a tensor holds; negative amounts crop first.
+
+    Operands are the tensor, the amounts, integers `[2 × axes]`, those before all axes and then those after, and the
+    constant, without axes. A run fails that crops more than there is, or in which nothing is left to repeat.
+
+    Attributes:
+        axes: which dimensions are padded.
+        mode: see `PADDING_MODES`.
+        known: sizes of the result that are known, or follow from others, by dimension.
+    """
+
+    axes: Shape
+    mode: str
+    known: tuple[tuple[int, Dimension], ...] = ()
+    moves: ClassVar[bool] = True
+
+    def shape(self, x: Shape, *_others: Any) -> Shape:
+        """That of the tensor: the one of the result is data-dependent."""
+        return x
+
+    def lower(self, at: Emitter, x: Operand, amounts: Operand, fill: Operand) -> Operand:
+        shape, count = shape_of(x), len(self.axes)
+
+        def write(needed: list[Any], amounts: Any, made: Any, sizes: Any) -> None:
+            """`made`: by axis how many positions are padded before it, the first that is kept and how many are; at
+            last whether the amounts are wrong.
+            """
+            made[3 * count] = _number(0)
+            for index, axis in enumerate(self.axes):
+                before, after = (amounts[k].astype("int64") for k in (index, index + count))
+                size, zero = expression(shape[axis]), _number(0)
+                made[3 * index] = tirx.max(before, zero)
+                made[3 * index + 1] = tirx.max(-before, zero)
+                made[3 * index + 2] = size - made[3 * index + 1] - tirx.max(-after, zero)
+                sizes[index] = size + before + after
+                far = [tirx.any(amount < -_LONG, amount > _LONG) for amount in (before, after)]
+                wrong = tirx.any(*far, sizes[index] < 0)
+                if self.mode != "constant":
+                    wrong = tirx.any(wrong, tirx.all(sizes[index] > 0, made[3 * index + 2] < 1))
+                made[3 * count] = tirx.Select(wrong, _number(1), made[3 * count])
+            with T.If(made[3 * count] != 0), T.Then():
+                nothing = "" if self.mode == "constant" else f", or leave nothing for the mode '{self.mode}' to repeat"
+                report(
+                    f"Pad: the data ask for amounts that a tensor of the shape {list(shape)} does not have{nothing}",
+                    needed,
+                )
+                for index in range(count):
+                    sizes[index] = _number(0)
+
+        results = [((3 * count + 1,), "int64"), ((count,), "int64")]
+        ranges, target = checking(at, write, [amounts], results, "pad_ranges")
+        known = dict(self.known)
+        given = {index: known[axis] for index, axis in enumerate(self.axes) if axis in known}
+        sizes = requested_sizes(at, at.expr(target), "pad", given)
+        padded = dict(zip(self.axes, sizes, strict=True))
+
+        def element(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
+            """Checks each position against the tensor, also where sizes are wrong, or of a branch not chosen."""
+            source, ranges, fill = tensors
+            where, inside = list(index), []
+            for k, axis in enumerate(self.axes):
+                before, first, kept = (ranges(3 * k + part) for part in range(3))
+                position = index[axis] - before
+                if self.mode == "constant":
+                    inside += [position >= 0, position < kept]
+                else:
+                    position = periodic_source(position, kept, self.mode)
+                where[axis] = first + position
+                inside += [where[axis] >= 0, where[axis] < expression(shape[axis])]
+            return tirx.if_then_else(tirx.all(*inside), source(*where), fill())
+
+        return at.elements(
+            [padded.get(axis, size) for axis, size in enumerate(shape)], element, x, ranges, fill, name="pad_in_run"
+        )
 
 
 def _number(value: int) -> Any:

@@ -25,9 +25,9 @@ from nnefc.operators.base import (
 from nnefc.operators.nn.window import Padding
 from nnefc.operators.tensor.shape import Slice
 from nnefc.support.diagnostics import CompileError
-from nnefc.symbolic.dims import greatest, is_known, known_less, may_exceed, minimum
+from nnefc.symbolic.dims import expression, greatest, is_known, known_less, may_exceed, minimum
 
-__all__ = ["PADDING_MODES", "FoldPadding", "Pad"]
+__all__ = ["PADDING_MODES", "FoldPadding", "Pad", "periodic_source"]
 
 PADDING_MODES = ("constant", "edge", "reflect", "symmetric", "wrap")
 """Where positions outside read: a constant, the nearest element, the image mirrored at the border's element or behind
@@ -122,21 +122,32 @@ def _inside(axes: Sequence[_Axis]) -> Any:
 
 def _source(position: tirx.Expr, size: int, pair: tuple[int, int], mode: str) -> tirx.Expr:
     """Returns the source index of an index that may be outside of the tensor."""
+    behind = int(mode == "symmetric")  # the border's own element is repeated
+    if mode not in ("reflect", "symmetric") or may_exceed(greatest(*pair), size - 1 + behind):
+        return periodic_source(position, expression(size), mode)
+    # mirrored once on each side
+    below = tirx.Select(position < 0, -position - behind, position)
+    return tirx.Select(below >= size, 2 * (size - 1) + behind - below, below)
+
+
+def periodic_source(position: tirx.Expr, size: Any, mode: str) -> tirx.Expr:
+    """Returns the source index of any index, of a dimension of `size` > 0: 0 … size - 1.
+
+    Safe to compute, with any result, where `size` is not positive.
+
+    Raises:
+        CompileError: there is no such mode.
+    """
     if mode == "edge":
         return tirx.max(tirx.min(position, size - 1), 0)
     if mode == "wrap":
-        return tirx.floormod(position, size)
+        return tirx.floormod(position, tirx.max(size, 1))
     if mode not in ("reflect", "symmetric"):
         raise CompileError(f"there is no padding mode '{mode}'", hint=f"known are {', '.join(PADDING_MODES)}")
-    behind = int(mode == "symmetric")  # the border's own element is repeated
-    if size == 1:
-        return position - position
-    if not may_exceed(greatest(*pair), size - 1 + behind):  # mirrored once on each side
-        below = tirx.Select(position < 0, -position - behind, position)
-        return tirx.Select(below >= size, 2 * (size - 1) + behind - below, below)
+    behind = int(mode == "symmetric")
     period = 2 * (size - 1 + behind)
-    folded = tirx.floormod(position, period)
-    return tirx.min(folded, period - behind - folded)
+    folded = tirx.floormod(position, tirx.max(period, 1))  # a period of 0, of one element
+    return tirx.min(folded, tirx.max(period - behind - folded, 0))
 
 
 def _cropped(at: Emitter, x: Operand, padding: Padding) -> Operand:

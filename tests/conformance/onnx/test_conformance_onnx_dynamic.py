@@ -23,7 +23,9 @@ REASONS = {
     r"|should be a scalar|is declared with|neither a row|do not divide|the query \[|the offsets \[": "sizes of several "
     "names must agree",
     r"depends on whether|which the ranges leave open": "what is computed depends on a size",
-    r"not known at compile time|which is not known|which is not the same": "a number that must be known is a size",
+    r"must be one number|must be one integer": "an operand of one element is a vector of any length",
+    r"not known at compile time|which is not known|which is not the same|known only at run time": "a number that must "
+    "be known is a size",
     r"is not supported": "the operator is not supported",
     r"'Size' object|not 'Size'|'Var'|Check failed: ": "the compiler cannot calculate with a size there yet",
 }

@@ -11,17 +11,21 @@ from nnefc.frontends.onnx.operator import Context, Node, Value, operator
 from nnefc.frontends.onnx.operators.elementwise import binary, unary
 from nnefc.frontends.onnx.operators.tensors import (
     dtype_of,
+    fail,
     input_at,
     integers,
     normal_axes,
     normal_axis,
     required_value,
     shape_of,
+    spell,
+    tells_at_run_time,
 )
 from nnefc.operators.math.casting import Cast
 from nnefc.operators.math.reduction import (
     ArgMinMax,
     Cumulative,
+    CumulativeInRun,
     Hardmax,
     LogSumExp,
     Maximum,
@@ -117,9 +121,12 @@ def _hardmax(ctx: Context, node: Node) -> Any:
 
 @operator("CumSum", since=(11, 14))
 @operator("CumProd", since=(26,))
-def _running(ctx: Context, node: Node) -> Value:
-    x = input_at(node, 0)
-    axis = normal_axis(node, int(required_value(ctx, node, 1, "axis").reshape(())[()]), x.rank)
-    exclusive, reverse = bool(node.attributes["exclusive"]), bool(node.attributes["reverse"])
-    made: Value = ctx.apply(Cumulative(axis, node.op_type == "CumProd", exclusive, reverse), x)
-    return made
+def _running(ctx: Context, node: Node) -> Any:
+    x, axis = input_at(node, 0), input_at(node, 1)
+    how = (node.op_type == "CumProd", bool(node.attributes["exclusive"]), bool(node.attributes["reverse"]))
+    if tells_at_run_time(ctx, node, 1):
+        if math.prod(axis.shape) != 1:
+            raise fail(node, f"the axis {spell(axis.shape)} is not one number")
+        return ctx.apply(CumulativeInRun(*how), x, axis)
+    known = int(required_value(ctx, node, 1, "axis").reshape(())[()])
+    return ctx.apply(Cumulative(normal_axis(node, known, x.rank), *how), x)

@@ -43,7 +43,7 @@ def _resize(ctx: Context, node: Node) -> Any:
     axes = normal_axes(node, node.attributes.get("axes") or range(len(shape)), len(shape))
     sizes = integers(ctx, node, 3, "sizes") or _sizes_of_scales(node, 2, [shape[axis] for axis in axes])
     known = not sizes and has_input(node, 2)
-    scales = [float(s) for s in required_value(ctx, node, 2, "scales").reshape(-1)] if known else []
+    scales = _known_scales(ctx, node) if known else []
     if bool(scales) == bool(sizes):
         raise fail(node, "needs either 'scales' or 'sizes'")
     factors: list[float | None]
@@ -81,6 +81,18 @@ def _resize(ctx: Context, node: Node) -> Any:
         float(node.attributes.get("extrapolation_value", 0.0)),
     )
     return ctx.apply(Resize(resized, interpolation), x)
+
+
+def _known_scales(ctx: Context, node: Node) -> list[float]:
+    """The elements of 'scales', on which the weights of elements depend, not only the sizes of the result."""
+    array = ctx.constant(input_at(node, 2))
+    if array is None:
+        raise fail(
+            node,
+            "its input 'scales' must be known at compile time, or be quotients of sizes",
+            "give 'sizes', which may be computed in the run; or, if the scales are always the same, --value NAME=…",
+        )
+    return [float(scale) for scale in array.reshape(-1)]
 
 
 def _sizes_of_scales(node: Node, index: int, elements: list[Dimension]) -> list[Dimension]:

@@ -16,6 +16,7 @@ from nnefc.frontends.onnx.operators.shapes_in_run import (
     are_axes_from_data,
     in_sizes,
     is_sliced_in_run,
+    padded_in_run,
     reshaped_in_run,
     sliced_in_run,
 )
@@ -298,18 +299,25 @@ def _pad(ctx: Context, node: Node) -> Any:
         raise fail(node, f"the mode '{mode}' is not one of {', '.join(_PAD_MODES)}")
     if node.version < 11:
         amounts = list(node.attributes.get("pads") or node.attributes.get("paddings") or [])
-        fill, axes = known(ctx, np.array(node.attributes.get("value", 0.0)).astype(numpy_dtype(dtype_of(x)))), None
-    else:
-        amounts = integers(ctx, node, 1, "pads") or []
-        zero = np.array("" if dtype_of(x) == "string" else 0).astype(numpy_dtype(dtype_of(x)))
-        fill = input_at(node, 2) if has_input(node, 2) else known(ctx, zero)
-        axes = integers(ctx, node, 3, "axes")
+        fill = known(ctx, np.array(node.attributes.get("value", 0.0)).astype(numpy_dtype(dtype_of(x))))
+        return _padded(ctx, node, x, list(range(rank)), amounts, mode, fill)
+    zero = np.array("" if dtype_of(x) == "string" else 0).astype(numpy_dtype(dtype_of(x)))
+    fill = ctx.apply(Reshape(()), input_at(node, 2) if has_input(node, 2) else known(ctx, zero))
+    axes = integers(ctx, node, 3, "axes")
     axes = normal_axes(node, axes if axes is not None else range(rank), rank)
+    made = padded_in_run(ctx, node, x, axes, mode, fill)
+    if made is not None:
+        return made
+    return _padded(ctx, node, x, axes, integers(ctx, node, 1, "pads") or [], mode, fill)
+
+
+def _padded(
+    ctx: Context, node: Node, x: Value, axes: list[int], amounts: list[Dimension], mode: str, fill: Value
+) -> Any:
     if len(amounts) != 2 * len(axes):
         raise fail(node, f"'pads' has {len(amounts)} elements for {len(axes)} axes")
     pads = {axis: (amounts[i], amounts[i + len(axes)]) for i, axis in enumerate(axes)}
-    padding = tuple(pads.get(axis, (0, 0)) for axis in range(rank))
-    return ctx.apply(Pad(padding, mode), x, ctx.apply(Reshape(()), fill))
+    return ctx.apply(Pad(tuple(pads.get(axis, (0, 0)) for axis in range(x.rank)), mode), x, fill)
 
 
 @operator("Tile", since=(1, 6, 13))

@@ -1,4 +1,4 @@
-"""Reshape, Squeeze, Unsqueeze and Slice by tensors that are known only during the run."""
+"""Reshape, Squeeze, Unsqueeze, Slice and Pad by tensors that are known only during the run."""
 
 from __future__ import annotations
 
@@ -21,13 +21,19 @@ from nnefc.frontends.onnx.operators.tensors import (
     shape_of,
     tells_at_run_time,
 )
-from nnefc.operators.tensor.data_dependent_shapes import ReshapeInRun, SliceInRun, requested_sizes, reshape_sizes
+from nnefc.operators.tensor.data_dependent_shapes import (
+    PadInRun,
+    ReshapeInRun,
+    SliceInRun,
+    requested_sizes,
+    reshape_sizes,
+)
 from nnefc.operators.tensor.shape import Reshape
 from nnefc.support.diagnostics import CompileError
 from nnefc.symbolic.dims import Dimension, is_known, known_less
 from nnefc.symbolic.unification import unify_dims
 
-__all__ = ["are_axes_from_data", "in_sizes", "is_sliced_in_run", "reshaped_in_run", "sliced_in_run"]
+__all__ = ["are_axes_from_data", "in_sizes", "is_sliced_in_run", "padded_in_run", "reshaped_in_run", "sliced_in_run"]
 
 
 def reshaped_in_run(ctx: Context, node: Node, x: Value, reshape: Callable[[list[Dimension]], Any]) -> Any:
@@ -117,3 +123,29 @@ def sliced_in_run(ctx: Context, node: Node, x: Value) -> Any:
         axes = list(range(lengths[0]))
     normal = None if axes is None else tuple(normal_axes(node, axes, x.rank))
     return ctx.apply(SliceInRun(normal), x, *given)
+
+
+def padded_in_run(ctx: Context, node: Node, x: Value, axes: list[int], mode: str, fill: Value) -> Any:
+    """A tensor padded by amounts of which some are data-dependent; None where all are known, or follow from sizes.
+
+    Raises:
+        CompileError: there are not two amounts for each axis, or the known ones crop more than there is.
+    """
+    amounts = input_at(node, 1)
+    if not tells_at_run_time(ctx, node, 1) or amounts.rank != 1:
+        return None
+    count = len(axes)
+    _let_length_be(ctx, amounts, 2 * count)
+    if shape_of(amounts) != (2 * count,):
+        raise fail(node, f"'pads' has {shape_of(amounts)[0]} elements for {count} axes")
+    known = sizes_that_follow(ctx, amounts) or [None] * (2 * count)
+    if None not in known:
+        return None
+    sizes = {}
+    for index, axis in enumerate(axes):
+        before, after = known[index], known[index + count]
+        if before is not None and after is not None:
+            sizes[axis] = x.shape[axis] + before + after
+            if known_less(sizes[axis], 0):
+                raise fail(node, f"the padding leaves nothing of the shape {list(x.shape)}")
+    return ctx.apply(PadInRun(tuple(axes), mode, tuple(sizes.items())), x, amounts, fill)

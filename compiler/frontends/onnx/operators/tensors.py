@@ -91,7 +91,7 @@ def settled(ctx: Context, value: Value) -> Value:
 
 
 def required_value(ctx: Context, node: Node, index: int, name: str) -> Array:
-    """The value of an input that shapes depend on.
+    """The value of an input that must be known at compile time.
 
     Raises:
         CompileError: it is not known at compile time.
@@ -99,7 +99,7 @@ def required_value(ctx: Context, node: Node, index: int, name: str) -> Array:
     array = ctx.constant(input_at(node, index))
     if array is None:
         hint = advice_on_data(node.operand_names, index, _is_input(input_at(node, index)))
-        raise fail(node, f"its input '{name}' must be known at compile time, because shapes depend on it", hint)
+        raise fail(node, f"its input '{name}' must be known at compile time", hint)
     return array
 
 

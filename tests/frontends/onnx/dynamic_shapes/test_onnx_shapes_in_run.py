@@ -1,4 +1,4 @@
-"""Reshape, Unsqueeze, Squeeze and Slice by inputs of the model, compared with onnxruntime in several runs."""
+"""Reshape, Unsqueeze, Squeeze, Slice, Pad and CumSum by inputs of the model, compared with onnxruntime in each run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ X = np.arange(24, dtype=np.float32).reshape(2, 12)
 
 
 def model_of(
-    op_type: str, operands: str, lengths: dict[str, Any], rank: int | None, shape: Sequence[Any] = (2, 12), **given: int
+    op_type: str, operands: str, lengths: dict[str, Any], rank: int | None, shape: Sequence[Any] = (2, 12), **given: Any
 ) -> bytes:
     """A model of one operator on `x`; its other operands are int64 vectors of these lengths."""
     info = helper.make_tensor_value_info
@@ -110,28 +110,66 @@ def test_slices_of_as_many_dimensions_as_there_are_starts() -> None:
     check(model_of("Slice", "x b e", dict.fromkeys("be", "k"), None), runs, message="Slice: the data ask for axes")
 
 
+def test_constants_around_what_negative_pads_leave() -> None:
+    """Also around nothing; a run that crops more than the padded tensor has fails."""
+    pads = [[0, 1, 2, 0], [-1, -3, 1, 2], [1, 4, -2, -9], [0, -12, 0, 5], [-2, 0, 0, 0], [-2, -1, -1, 0]]
+    pads += [[-1, 0, -2, 3]]
+    model = model_of("Pad", "x p", {"p": 4}, None, ["n", 12])
+    check(model, [{"p": each} for each in pads], message="Pad: the data ask for amounts")
+
+
+@pytest.mark.parametrize("mode", ["edge", "reflect", "wrap"])
+def test_negative_pads_crop_before_others_repeat(mode: str) -> None:
+    """A run fails in which nothing is left to repeat."""
+    pads = [[0, 3, 1, 2], [1, -3, 0, 2], [0, 4, -1, -7], [0, -3, 0, -4], [0, -12, 0, 3], [0, -9, 0, -4]]
+    runs = [{"p": each} for each in pads if mode != "reflect" or each[2] >= 0]
+    model = model_of("Pad", "x p", {"p": "k"}, None, ["n", "m"], mode=mode)
+    check(model, runs, message="Pad: the data ask for amounts")
+
+
+def test_reflections_of_one_element_are_that_element() -> None:
+    info = helper.make_tensor_value_info
+    nodes = [helper.make_node("Pad", ["x", "p"], ["y"], mode="reflect")]
+    pads = helper.make_tensor("p", TensorProto.INT64, [2], [1, 2])
+    graph = helper.make_graph(nodes, "g", [info("x", 1, ["n"])], [info("y", 1, None)], [pads])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+    session = compiled.InferenceSession(model)
+    for x in (X[0], X[0, 3:4]):
+        np.testing.assert_array_equal(session.run(None, {"x": x})[0], np.pad(x, (1, 2), "reflect"))
+
+
+@pytest.mark.parametrize(("exclusive", "reverse"), [(0, 0), (1, 1)])
+def test_running_sums_along_an_axis_that_is_an_input(exclusive: int, reverse: int) -> None:
+    model = model_of("CumSum", "x a", {"a": 1}, None, ["n", 3, 4], exclusive=exclusive, reverse=reverse)
+    runs = [{"a": [axis]} for axis in (0, 1, 2, -1, -3, 3, -4, FAR)]
+    check(model, runs, X.reshape(2, 3, 4), "CumSum: the data ask for an axis")
+
+
 def test_a_rank_that_depends_on_data_is_not_implemented() -> None:
     model = model_of("Reshape", "x s", {"s": "k"}, None)
     with pytest.raises(NotImplemented, match="--shape k=1"):
         compiled.InferenceSession(model)
 
 
-def test_a_branch_that_is_not_chosen_takes_any_shape() -> None:
+@pytest.mark.parametrize(
+    ("op_type", "right", "wrong"), [("Reshape", [4, -1], [5, 5]), ("Pad", [-1, 1, 0, -2], [-1, 0, -2, 0])]
+)
+def test_a_branch_that_is_not_chosen_takes_any_shape(op_type: str, right: list[int], wrong: list[int]) -> None:
     info = helper.make_tensor_value_info
 
     def branch(name: str, shape: str) -> Any:
-        nodes = [helper.make_node("Reshape", ["x", shape], ["r"]), helper.make_node("ReduceMax", ["r"], [name])]
+        nodes = [helper.make_node(op_type, ["x", shape], ["r"]), helper.make_node("ReduceMax", ["r"], [name])]
         return helper.make_graph(nodes, name, [], [info(name, TensorProto.FLOAT, None)])
 
     nodes = [helper.make_node("If", ["c"], ["y"], then_branch=branch("one", "s"), else_branch=branch("other", "t"))]
-    shapes = [info(name, TensorProto.INT64, [2]) for name in "st"]
+    shapes = [info(name, TensorProto.INT64, [len(right)]) for name in "st"]
     inputs = [info("x", TensorProto.FLOAT, [2, 12]), info("c", TensorProto.BOOL, []), *shapes]
     graph = helper.make_graph(nodes, "g", inputs, [info("y", TensorProto.FLOAT, None)])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
     session = compiled.InferenceSession(model)
-    right, wrong = np.array([4, -1]), np.array([5, 5])
+    wanted, other = np.array(right), np.array(wrong)
     for condition in (True, False):
-        feed = {"x": X, "c": np.array(condition)} | dict(zip("st" if condition else "ts", (right, wrong), strict=True))
-        assert session.run(None, feed)[0].item() == 23
-        with pytest.raises(Fail, match="the data ask for a shape"):
+        feed = {"x": X, "c": np.array(condition)} | dict(zip("st" if condition else "ts", (wanted, other), strict=True))
+        assert session.run(None, feed)[0].item() == (23 if op_type == "Reshape" else 21)
+        with pytest.raises(Fail, match=f"{op_type}: the data ask for"):
             session.run(None, feed | {"c": np.array(not condition)})

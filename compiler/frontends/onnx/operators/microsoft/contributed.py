@@ -9,6 +9,7 @@ import numpy as np
 from nnefc.frontends.onnx.checks.extensions import DOMAIN
 from nnefc.frontends.onnx.operator import Context, Node, Value, operator
 from nnefc.frontends.onnx.operators.elementwise import binary, unary
+from nnefc.frontends.onnx.operators.shapes_in_run import padded_in_run
 from nnefc.frontends.onnx.operators.tensors import (
     fail,
     has_input,
@@ -21,6 +22,7 @@ from nnefc.frontends.onnx.operators.tensors import (
     settled,
     spell,
 )
+from nnefc.operators.dtypes import numpy_dtype
 from nnefc.operators.math.reduction import Sum
 from nnefc.operators.math.signal import FourierTransform
 from nnefc.operators.nn.activation import Softplus
@@ -55,12 +57,16 @@ def _expand_dims(ctx: Context, node: Node) -> Any:
 
 @operator("Pad", since=(1,), domain=DOMAIN)
 def _pad(ctx: Context, node: Node) -> Any:
-    x, amounts = input_at(node, 0), integers(ctx, node, 1, "pads") or []
+    x, mode = input_at(node, 0), node.attributes["mode"]
+    zero = known(ctx, np.zeros((), numpy_dtype(x.dtype)))
+    fill = ctx.apply(Reshape(()), input_at(node, 2) if has_input(node, 2) else zero)
+    made = padded_in_run(ctx, node, x, list(range(x.rank)), mode, fill)
+    if made is not None:
+        return made
+    amounts = integers(ctx, node, 1, "pads") or []
     if len(amounts) != 2 * x.rank:
         raise fail(node, f"{len(amounts)} amounts do not pad a tensor of rank {x.rank}")
-    pairs = tuple(zip(amounts[: x.rank], amounts[x.rank :], strict=True))
-    fill = ctx.apply(Reshape(()), input_at(node, 2)) if has_input(node, 2) else None
-    return ctx.apply(Pad(pairs, node.attributes["mode"]), x, fill)
+    return ctx.apply(Pad(tuple(zip(amounts[: x.rank], amounts[x.rank :], strict=True)), mode), x, fill)
 
 
 @operator("Unique", since=(1,), domain=DOMAIN)
