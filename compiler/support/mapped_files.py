@@ -56,6 +56,9 @@ _live: weakref.WeakValueDictionary[int, mmap.mmap] = weakref.WeakValueDictionary
 _MAX_IN_MEMORY = 1 << 26
 """Bytes of large arrays that are in the process's own memory at a time; further ones are in temporary files."""
 
+_PART = 1 << 25
+"""Bytes of an array that are copied at a time."""
+
 _MIN_FILE = 1 << 26
 """Bytes of a temporary file, which several arrays are in."""
 
@@ -79,13 +82,23 @@ def map_path(path: Path) -> npt.NDArray[np.uint8]:
         return map_file(file.fileno(), os.fstat(file.fileno()).st_size)
 
 
-def aligned_copy(array: Array) -> Array:
-    """A copy of an array, not to be written to, that begins where tensors of TVM's do: these can share its memory."""
-    made = empty_array(array.shape, array.dtype)
-    np.copyto(made, array)
+def aligned_copy(array: Array, dtype: npt.DTypeLike | None = None) -> Array:
+    """A dense copy of an array, not to be written to, that begins where tensors of TVM's do: these can share it.
+
+    Pages of what has been copied are released after each part along the first axis.
+
+    Args:
+        dtype: the element type of the copy, if it differs from that of `array`.
+    """
+    made = empty_array(array.shape, array.dtype if dtype is None else dtype)
+    if array.nbytes < LARGE:
+        np.copyto(made, array)
+    else:
+        step = max(1, _PART * len(array) // array.nbytes)
+        for start in range(0, len(array), step):
+            np.copyto(made[start : start + step], array[start : start + step])
+            release_pages()
     made.flags.writeable = False
-    if array.nbytes >= LARGE:
-        release_pages()
     return made
 
 

@@ -18,7 +18,7 @@ from nnefc.ir.dataflow import bindings_of, variables_read
 from nnefc.ir.kernel_calls import te_kernel
 from nnefc.passes.graph.debug_locations import NamingBuilder, debug_locations
 from nnefc.support.internal_errors import working_on
-from nnefc.support.mapped_files import ALIGNMENT, LARGE, VIEWED, empty_array, kept, release_pages, tensor_of
+from nnefc.support.mapped_files import ALIGNMENT, LARGE, VIEWED, aligned_copy, kept, release_pages, tensor_of
 from nnefc.symbolic.dims import dimensions
 
 __all__ = ["Rewriter", "array_of", "constant", "is_call", "is_constant", "operands", "shape_of", "with_operands"]
@@ -56,22 +56,14 @@ def constant(value: np.ndarray, dtype: str | None = None) -> GenericConst:
     if value.nbytes >= LARGE:
         release_pages()  # what it was made of has been read
     if dtype is not None and dtype != str(value.dtype):
-        return _copied(value, dtype)
-    if value.dtype.kind not in "biuf" or str(value.dtype) in VIEWED:  # types that NumPy's DLPack does not know
+        return relax.const(tensor_of(aligned_copy(value, dtype)))
+    is_viewed = str(value.dtype) in VIEWED  # NumPy's DLPack does not know the type
+    if value.nbytes < LARGE if is_viewed else value.dtype.kind not in "biuf":
         return relax.const(tvm.runtime.tensor(np.ascontiguousarray(value).reshape(value.shape)))
     if value.flags.c_contiguous and value.ctypes.data % ALIGNMENT == 0:
-        return relax.const(kept(tvm.runtime.from_dlpack(value)) if value.flags.writeable else tensor_of(value))
-    return _copied(value, str(value.dtype))
-
-
-def _copied(value: np.ndarray, dtype: str) -> GenericConst:
-    """Returns a constant of an element type that NumPy's DLPack knows, whatever the order of `value` in memory."""
-    made = empty_array(value.shape, dtype)
-    np.copyto(made, value)
-    made.flags.writeable = False
-    if value.nbytes >= LARGE:
-        release_pages()
-    return relax.const(tensor_of(made))
+        shared = value.flags.writeable and not is_viewed
+        return relax.const(kept(tvm.runtime.from_dlpack(value)) if shared else tensor_of(value))
+    return relax.const(tensor_of(aligned_copy(value)))
 
 
 def shape_of(expr: relax.Expr) -> tuple[Any, ...]:

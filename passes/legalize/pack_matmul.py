@@ -42,6 +42,7 @@ from nnefc.passes.graph.fusion.fusion_patterns import FUSION, OpPattern
 from nnefc.passes.graph.quantized.narrow_constants import dequantized_for
 from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_call, is_constant, shape_of
 from nnefc.passes.legalize.outer_product_matmul import is_by_outer_products, multiply_by_outer_products
+from nnefc.support.mapped_files import release_pages
 from nnefc.symbolic.dims import element_count, size_hint
 from nnefc.targets.machine.cpu.target import Target
 
@@ -50,6 +51,7 @@ __all__ = ["pack_matmul"]
 _MIN_ROWS = 4  # that make packing a computed factor worth its while
 _MIN_TABLE = 1 << 14  # elements of a table that is not stored twice
 _COMPARED_ROWS = 64  # of a table and a factor at once: few of them are enough to tell most tables apart
+_HELD_ROWS = 1 << 13  # whose pages are in memory at a time: a page of the factor has thousands of columns
 
 
 def pack_matmul(mod: tvm.IRModule, target: Target, algorithms: FastAlgorithms) -> tvm.IRModule:
@@ -74,11 +76,13 @@ class _Factor(NamedTuple):
         if table.shape != columns.shape or table.dtype != columns.dtype:
             return False
         bits = f"u{table.dtype.itemsize}"
-        parts = range(0, len(table), _COMPARED_ROWS)
-        return all(
-            np.array_equal(table[n : n + _COMPARED_ROWS].view(bits), columns[n : n + _COMPARED_ROWS].view(bits))
-            for n in parts
-        )
+        for start in range(0, len(table), _COMPARED_ROWS):
+            rows = slice(start, start + _COMPARED_ROWS)
+            if not np.array_equal(table[rows].view(bits), columns[rows].view(bits)):
+                return False
+            if rows.stop % _HELD_ROWS == 0:
+                release_pages()
+        return True
 
 
 class _Packer(Rewriter):

@@ -12,6 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import nnefc
 from nnefc.frontends.onnx.files.large_tensors import ITSELF, without_large_tensors
+from nnefc.frontends.tensor_types.floats import F16
 from nnefc.support import mapped_files
 from nnefc.support.mapped_files import (
     ALIGNMENT,
@@ -149,3 +150,30 @@ def test_without_room_for_a_file_arrays_are_in_memory(monkeypatch: pytest.Monkey
     array[:] = 7
     assert (array == 7).all()
     assert mapped_files._arrays._in_memory == LARGE
+
+
+@pytest.mark.parametrize("dtype", [None, np.float64])
+def test_a_copy_in_parts_is_that_of_the_whole(dtype: type | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mapped_files, "_PART", 1 << 12)
+    given = np.random.default_rng(0).standard_normal((300, 257), np.float32).T
+    found = aligned_copy(given, dtype)
+    assert found.dtype == (dtype or np.float32)
+    assert found.flags.c_contiguous
+    assert found.ctypes.data % ALIGNMENT == 0
+    np.testing.assert_array_equal(found, given)
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the system does not say what is resident")
+def test_floats_that_become_wider_are_not_resident(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mapped_files, "_MAX_IN_MEMORY", 0)
+    given = np.random.default_rng(0).standard_normal((1 << 11, 1 << 11), np.float32).astype(np.float16)
+    before = _resident_of_files()
+    found = F16.tensor(given.view(np.uint8).reshape(-1), given.shape)
+    assert isinstance(found, np.ndarray)
+    assert _resident_of_files() - before < found.nbytes // 2
+    np.testing.assert_array_equal(found, given.astype(np.float32))
+
+
+def _resident_of_files() -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return sum(int(line.split()[1]) << 10 for line in lines if line.startswith(("RssFile", "RssShmem")))

@@ -15,6 +15,7 @@ from nnefc.frontends.tensor_types.tensor_type import Bytes
 from nnefc.operators.base import Array
 from nnefc.operators.nn.block_quantization import BlockTensor, Multiples
 from nnefc.support.diagnostics import CompileError
+from nnefc.support.mapped_files import LARGE, empty_array, release_pages
 
 __all__ = ["JoinedTensor", "StoredTensor", "Weights", "float_tensor", "in_order_of_columns", "shown", "stacked"]
 
@@ -182,9 +183,12 @@ def _below(tensors: Sequence[StoredTensor]) -> Array | BlockTensor:
         if len(blocks) == len(found) and len(kinds) == 1:
             return _blocks_below(blocks)
     rows = first.shape[0]
-    made = np.empty((len(tensors) * rows, *first.shape[1:]), np.float32)
+    made = empty_array((len(tensors) * rows, *first.shape[1:]), np.float32)
     for n, tensor in enumerate(tensors):
         made[n * rows : (n + 1) * rows] = in_order_of_columns(tensor)
+        if made.nbytes >= LARGE:
+            release_pages()
+    made.flags.writeable = False
     return made
 
 

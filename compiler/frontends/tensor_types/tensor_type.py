@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from nnefc.operators.base import Array
 from nnefc.operators.nn.block_quantization import BlockTensor, Multiples, packed
-from nnefc.support.mapped_files import empty_array, release_pages
+from nnefc.support.mapped_files import LARGE, empty_array, release_pages
 
 __all__ = ["BlockCodes", "Bytes", "TensorType", "at_offset"]
 
@@ -84,18 +84,19 @@ class TensorType:
 
     @np.errstate(all="ignore")  # scales of a file may be infinite
     def tensor(self, data: Bytes, shape: tuple[int, ...]) -> Array | BlockTensor:
-        """Returns the tensor that the bytes are; little more than the result is in memory at any time."""
+        """Returns the tensor that the bytes are; of a large one little more than a slice is in memory at any time."""
         blocks = data.reshape(-1, self.block_bytes)
         step = max(1, _CHUNK_BYTES // self.block_bytes)
         starts = range(0, len(blocks), step)
         decoded = self.decode(blocks[:step])
         if not isinstance(decoded, BlockCodes):
             made = empty_array((len(blocks), self.elements), np.float32)
-            made[:step] = decoded
-            for start in starts[1:]:
-                found = self.decode(blocks[start : start + step])
+            for start in starts:
+                found = decoded if start == 0 else self.decode(blocks[start : start + step])
                 assert not isinstance(found, BlockCodes)
                 made[start : start + step] = found
+                if made.nbytes >= LARGE:
+                    release_pages()
             made.flags.writeable = False
             return made.reshape(shape)
         return self._in_blocks(decoded, blocks, starts, shape)

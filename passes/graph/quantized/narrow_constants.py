@@ -28,6 +28,7 @@ from nnefc.passes.graph.fusion.fusion_patterns import FUSION, OpPattern
 from nnefc.passes.graph.quantized.quantized_values import Grid, Quantized, quantized_of
 from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_call, is_constant, operands, shape_of
 from nnefc.passes.graph.stored_weights import CONVOLUTIONS, TRANSPOSED_CONVOLUTIONS
+from nnefc.support.mapped_files import LARGE, empty_array, release_pages
 from nnefc.symbolic.dims import element_count, size_hint
 from nnefc.targets.machine.cpu.target import Target
 
@@ -44,6 +45,9 @@ _MANY_ROWS = 64
 convert, write and read a vector once takes some five cycles, a row of products half a cycle."""
 
 _LOOKED_AT = 256  # elements that are tried before all are
+
+_CONVERTED = 1 << 20
+"""Elements of a constant that are converted at a time: of a large one little more is in memory."""
 
 _ELEMENT_WISE = ("add", "divide", "maximum", "minimum", "multiply", "power", "subtract", "where")
 
@@ -239,14 +243,32 @@ def _in_16_bits(array: np.ndarray, target: Target | None) -> np.ndarray | None:
     for dtype in (np.float16, ml_dtypes.bfloat16):
         if target is not None and not target.widens(np.dtype(dtype).name):
             continue
-        if _holds(array.reshape(-1)[:_LOOKED_AT], dtype) and _holds(array, dtype):
-            return array.astype(dtype)
+        flat = array.reshape(-1)
+        if _exact(flat[:_LOOKED_AT], dtype) is not None and (found := _converted(flat, dtype)) is not None:
+            return found.reshape(array.shape)
     return None
 
 
-def _holds(array: np.ndarray, dtype: type) -> bool:
+def _converted(flat: np.ndarray, dtype: type) -> np.ndarray | None:
+    """Returns all elements, not to be written to, in a type of 16 bits; None where it does not hold one exactly."""
+    made = empty_array(flat.shape, dtype)
+    for start in range(0, len(flat), _CONVERTED):
+        part = slice(start, start + _CONVERTED)
+        narrow = _exact(flat[part], dtype)
+        if narrow is None:
+            return None
+        made[part] = narrow
+        if flat.nbytes >= LARGE:
+            release_pages()
+    made.flags.writeable = False
+    return made
+
+
+def _exact(array: np.ndarray, dtype: type) -> np.ndarray | None:
+    """Returns float32 elements in a type of 16 bits; None where one of them changes."""
     with np.errstate(over="ignore", invalid="ignore"):
-        return np.array_equal(array.astype(dtype).astype(np.float32).view(np.uint32), array.view(np.uint32))
+        narrow: np.ndarray = array.astype(dtype)
+        return narrow if np.array_equal(narrow.astype(np.float32).view(np.uint32), array.view(np.uint32)) else None
 
 
 def _centred(source: Quantized) -> np.ndarray:

@@ -18,6 +18,7 @@ from tvm import relax
 import nnefc
 from nnefc.ir.dataflow import bindings_of
 from nnefc.passes.graph.fold_constants import fold_constants
+from nnefc.passes.graph.quantized import narrow_constants as conversion
 from nnefc.passes.graph.quantized.narrow_constants import narrow_constants
 from nnefc.passes.graph.rewriter import array_of, is_constant, operands
 
@@ -172,3 +173,16 @@ def test_steps_stay_in_the_kernels_of_what_they_come_after(tmp_path: Path) -> No
         (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
         kernels.append(len(nnefc.compile(tmp_path / "model.onnx", target="x86-64-v3").code.module.functions))
     assert kernels[0] == kernels[1]
+
+
+@pytest.mark.parametrize(("dtype", "size"), [(np.float16, 1.0), (ml_dtypes.bfloat16, 1e20)])
+def test_each_part_of_a_large_constant_must_be_exact(dtype: type, size: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conversion, "_CONVERTED", 1000)
+    given = np.random.default_rng(0).standard_normal((400, 100), np.float32) * np.float32(size)
+    table = given.astype(dtype).astype(np.float32)
+    found = conversion._in_16_bits(table, None)
+    assert found is not None
+    assert found.dtype == dtype
+    np.testing.assert_array_equal(found.astype(np.float32), table)
+    table[-1, -1] = 1 / 3
+    assert conversion._in_16_bits(table, None) is None
