@@ -304,10 +304,19 @@ def greatest(one: Dimension, other: Dimension) -> Dimension:
 
 
 def substituted(size: Dimension, values: Mapping[tirx.Var, Dimension]) -> Dimension:
-    """A size with variables in it replaced by others."""
+    """A size with variables in it replaced by others: what a 0 divides has the quotient 0, and itself as remainder."""
     if not isinstance(size, Size):
         return size
-    return _made(tvm_ffi.structural_map(size.expr, (tirx.Var, lambda var: expression(values.get(var, Size(var))))))
+    made = tvm_ffi.structural_map(size.expr, (tirx.Var, lambda var: expression(values.get(var, Size(var)))))
+    for kind in (tirx.FloorDiv, tirx.FloorMod):
+        made = tvm_ffi.structural_map(made, (kind, _without_zero_divisor))
+    return _made(made)
+
+
+def _without_zero_divisor(division: tirx.FloorDiv | tirx.FloorMod) -> tirx.Expr:
+    if dimension(division.b) != 0:
+        return division
+    return division.a if isinstance(division, tirx.FloorMod) else tirx.const(0, "int64")
 
 
 def widest(size: Dimension, limits: Mapping[tirx.Var, Dimension]) -> Dimension:

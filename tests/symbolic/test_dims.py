@@ -159,6 +159,12 @@ def test_sizes_can_be_written_with_other_dimensions() -> None:
     assert substituted(5, {H: 1}) == 5
 
 
+def test_divisions_by_a_size_that_becomes_zero_have_a_value() -> None:
+    n, h = dimension(N), dimension(H)
+    for size, value in ((h // n, 0), (h % n, h), (h * 3 % (n * 2) + 1, h * 3 + 1), ((h + 5) // (h // n), 0)):
+        assert substituted(size, {N: 0}) == value
+
+
 def test_an_dynamic_size_is_never_taken_for_a_number() -> None:
     h = dimension(H)
     assert not isinstance(h, int)

@@ -211,8 +211,13 @@ def _scan_8(ctx: Context, node: Node) -> list[AnyValue]:
     operands = [_tensor(node, operand, "an operand") for operand in node.operands[1:]]
     count = node.attributes["num_scan_inputs"]
     directions = tuple(node.attributes.get("directions") or (0,) * count)
-    parts = []
-    for element in range(operands[0].shape[0]):
+    batch, parts = operands[0].shape[0], []
+    if not is_known(batch):
+        raise CompileError(
+            "Scan of opset 8 goes through a batch whose size must be known",
+            hint="give the size of its first axis with --shape",
+        )
+    for element in range(batch):
         single = [_element_at(ctx, operand, element) for operand in operands]
         parts.append(_scan(ctx, node, single, directions))
     return [
