@@ -244,8 +244,8 @@ nnefc_status nnefc_engine_run(nnefc_engine *engine, const void *const *inputs, v
     if (control->ended != NNEFC_OK) {
         nnefc_pool_clear(engine->pool);
         if (control->ended == NNEFC_CANCELLED) return nnefc_fail(NNEFC_CANCELLED, error, "another thread has ended the run");
-        return nnefc_fail(NNEFC_TIMED_OUT, error, "the run was not over after %lld.%06lld ms", (long long)(control->limit / 1000000),
-                          (long long)(control->limit % 1000000));
+        if (control->limit % 1000000) return nnefc_fail(NNEFC_TIMED_OUT, error, "the run was not over after %lld ns", (long long)control->limit);
+        return nnefc_fail(NNEFC_TIMED_OUT, error, "the run was not over after %lld ms", (long long)(control->limit / 1000000));
     }
 #endif
     const char *reason = nnefc_pool_error(engine->pool);

@@ -35,10 +35,11 @@ def drop_unread_blocks(func: tirx.PrimFunc) -> tirx.PrimFunc:
     return drop_unread_blocks(with_fields(func, body=realized))  # what those alone have read
 
 
-def _named(stmt: tirx.Stmt) -> set[tirx.Var]:
-    found: set[tirx.Var] = set()
-    tvm_ffi.structural_walk(stmt, (tirx.Var, found.add))
-    return found
+def _named(stmt: tirx.Stmt) -> list[tirx.Var]:
+    """Returns the variables of a statement, each once."""
+    found: list[tirx.Var] = []
+    tvm_ffi.structural_walk(stmt, (tirx.Var, found.append))
+    return list(dict.fromkeys(found))
 
 
 def _written(stmt: tirx.Stmt) -> set[tirx.Var]:
