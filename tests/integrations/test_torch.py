@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import pickle
+import sys
 import warnings
 import zipfile
 from pathlib import Path
@@ -20,6 +21,7 @@ from torch._functorch import predispatch  # noqa: E402
 import nnefc  # noqa: E402
 import nnefc.torch  # noqa: E402
 from nnefc.integrations.torch.fast_paths import replace_fast_paths  # noqa: E402
+from nnefc.integrations.torch.module import CompiledModule  # noqa: E402
 from nnefc.integrations.torch.transforms import ends_transforms  # noqa: E402
 from nnefc.torch import backend  # noqa: E402
 
@@ -325,6 +327,34 @@ def test_torch_compile_takes_every_size() -> None:
     check(compiled(x), module(x))
     module[0].weight.data = torch.randn(4, 3, 3, 3)
     check(compiled(x), module(x))
+
+
+class Apart(torch.nn.Linear):
+    """A layer that is a graph of its own, which others of the same sizes share."""
+
+    def forward(self, x: Any) -> Any:
+        torch._dynamo.graph_break()
+        return super().forward(x).relu()
+
+
+def test_modules_that_share_a_graph_keep_their_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Any] = []
+
+    def counted(*given: Any) -> Any:
+        made.append(given)
+        return CompiledModule(*given)
+
+    monkeypatch.setattr(sys.modules[backend.__module__], "CompiledModule", counted)
+    module = torch.nn.Sequential(Apart(4, 4), Apart(4, 4), Apart(4, 4)).requires_grad_(False)
+    compiled = torch.compile(module, backend=backend, options={"threads": 1})
+    x = torch.randn(2, 4)
+    for _ in range(3):
+        check(compiled(x), module(x))
+    assert len(made) == 3
+    module[1].weight.mul_(2)
+    for _ in range(2):
+        check(compiled(x), module(x))
+    assert len(made) == 4
 
 
 def test_parameters_of_inference_mode_are_left_to_pytorch() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import torch
@@ -54,6 +55,25 @@ def backend(
     return _Captured(graph, dict(options or {}))
 
 
+@dataclass(frozen=True)
+class _Version:
+    """A library of a captured graph, and what it was compiled for.
+
+    Attributes:
+        states: of the constants. Modules that are alike share a graph, and each has constants of its own.
+        held: the constants and their data, so that no other tensors get their addresses.
+    """
+
+    states: list[_State]
+    numbers: list[Any]
+    library: CompiledModule
+    held: list[tuple[torch.Tensor, torch.Tensor]]
+
+    def is_outdated(self, states: Sequence[_State]) -> bool:
+        """Whether one of the constants has changed since."""
+        return any(own[0] == now[0] and own != now for own, now in zip(self.states, states, strict=False))
+
+
 class _Captured:
     """Compiles a graph that torch.compile captured for the arguments of its calls."""
 
@@ -75,9 +95,7 @@ class _Captured:
         for index in self._floats:
             self._kinds[index] = _NUMBER
         self._open = [_dynamic_axes(example) for example in examples]
-        self._versions: list[tuple[int, int, int]] = []
-        self._held: list[tuple[torch.Tensor, torch.Tensor]] = []
-        self._compiled: list[tuple[list[Any], CompiledModule]] = []
+        self._compiled: list[_Version] = []  # that of the latest call last
         self._refused: list[tuple[list[Any], list[torch.Size]]] = []
         self._warned: set[str] = set()
 
@@ -110,20 +128,26 @@ class _Captured:
         Raises:
             CompileError: the graph cannot be compiled.
         """
-        constants = self._of_kind(values, _CONSTANT)
-        versions = [(id(constant), constant.data_ptr(), constant._version) for constant in constants]
-        if versions != self._versions:
-            self._compiled.clear()
-            self._versions = versions
-            self._held = [(constant, constant.detach()) for constant in constants]  # no other gets their addresses
+        states = self._states(values)
+        self._compiled = [made for made in self._compiled if not made.is_outdated(states)]
+        tensors, numbers = self._of_kind(values, _TENSOR), self._of_kind(values, _NUMBER)
+        for index, made in enumerate(self._compiled):
+            if (made.states, made.numbers) == (states, numbers) and made.library.takes(tensors):
+                self._compiled.append(self._compiled.pop(index))
+                return made.library
         if len(self._refused) >= _ATTEMPTS or self._key(values) in self._refused:
             return None
-        tensors, numbers = self._of_kind(values, _TENSOR), self._of_kind(values, _NUMBER)
-        for made_for, compiled in self._compiled:
-            if made_for == numbers and compiled.takes(tensors):
-                return compiled
-        self._compiled.append((numbers, self._compile(values)))
-        return self._compiled[-1][1]
+        library = self._compile(values)  # which may find that a constant is none
+        constants = self._of_kind(values, _CONSTANT)
+        held = [(constant, constant.detach()) for constant in constants]
+        self._compiled = [
+            *self._compiled[1 - _VERSIONS :],
+            _Version(self._states(values), self._of_kind(values, _NUMBER), library, held),
+        ]
+        return library
+
+    def _states(self, values: Sequence[Any]) -> list[_State]:
+        return [(id(each), each.data_ptr(), each._version) for each in self._of_kind(values, _CONSTANT)]
 
     def _of_kind(self, values: Sequence[Any], wanted: object) -> list[Any]:
         return [value for value, kind in zip(values, self._kinds, strict=True) if kind is wanted]
@@ -149,8 +173,6 @@ class _Captured:
             raise not_exported(_NAME, error) from error
         if changed:  # they are no constants
             self._kinds = [_TENSOR if f"constant{index}" in changed else kind for index, kind in enumerate(self._kinds)]
-            self._versions = []
-            self._held = []
             program = self._exported(values)
         return CompiledModule(program, _NAME, self._threads, self._options)
 
@@ -173,11 +195,17 @@ _NAME = "graph"
 _ATTEMPTS = 4
 """A graph that could not be compiled so many times, for several sizes, is not tried again."""
 
+_VERSIONS = 64
+"""Libraries of a graph that are kept, for different constants, numbers and sizes: those of the latest calls."""
+
 _RECORDED = "gradients are recorded (torch.no_grad() and torch.inference_mode() switch that off)"
 _UNCOUNTED = "its parameters were made in inference mode, and their changes are not tracked (make them outside of it)"
 
 _CONSTANT, _NUMBER, _TENSOR = object(), object(), object()
 """Kinds of inputs of a captured graph: a parameter, a number, a tensor of the call."""
+
+_State: TypeAlias = "tuple[int, int, int]"
+"""A constant: the identity of the tensor, the address of its data, and PyTorch's version counter."""
 
 _Size: TypeAlias = "tuple[int, int]"
 """A number that is a size of an input: index of the input, and axis."""
