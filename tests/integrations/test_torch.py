@@ -340,11 +340,11 @@ class Apart(torch.nn.Linear):
 def test_modules_that_share_a_graph_keep_their_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Any] = []
 
-    def counted(*given: Any) -> Any:
+    def counting(*given: Any) -> Any:
         made.append(given)
         return CompiledModule(*given)
 
-    monkeypatch.setattr(sys.modules[backend.__module__], "CompiledModule", counted)
+    monkeypatch.setattr(sys.modules[backend.__module__], "CompiledModule", counting)
     module = torch.nn.Sequential(Apart(4, 4), Apart(4, 4), Apart(4, 4)).requires_grad_(False)
     compiled = torch.compile(module, backend=backend, options={"threads": 1})
     x = torch.randn(2, 4)
