@@ -115,7 +115,7 @@ PAGES: Mapping[str, PageScript] = {
     "sklearn_models": PageScript("sklearn_models.py", 15, ("sklearn_pipelines.py", "PIPELINES")),
     "subnormals": PageScript("subnormals.py FOLDER", 12, ("real_networks.py", "NETWORKS")),
     "tflite": PageScript("tflite_speed.py FOLDER", 10, ("tflite_speed.py", "CASES")),
-    "torch_modules": PageScript("torch_modules.py", 60, ("torch_networks.py", "NETWORKS")),
+    "torch_modules": PageScript("torch_modules.py", 20, ("torch_networks.py", "NETWORKS")),
     "torch_to_nnef": PageScript("torch_to_nnef.py FOLDER", 12, ("exports/networks.py", "NETWORKS")),
     "uneven_cores": PageScript("uneven_cores.py", 10, ("uneven_cores.py", "NETWORKS")),
     "web": PageScript("web.py", 30, ("web.py", "NETWORKS")),
