@@ -94,10 +94,10 @@ class Row:
     latency: dict[int, dict[str, Latency]]
     error: dict[str, float]
 
-    def ratio(self, engine: str) -> float:
-        """How many times as fast as OpenVINO."""
+    def ratio(self, engine: str) -> float | None:
+        """How many times as fast as OpenVINO; None where it refuses the network."""
         found = self.latency[1]
-        return found[_OPENVINO].minimum / found[engine].minimum
+        return found[_OPENVINO].minimum / found[engine].minimum if _OPENVINO in found else None
 
 
 def compiled(network: str) -> tuple[IntegerModels, dict[tuple[Level, str], Path]]:
@@ -154,9 +154,11 @@ def body(rows: list[Row]) -> list[str]:
         for row in own:
             found = row.latency[1]
             times = [time_spelled(found[name].minimum) if name in found else "" for name in engines]
-            ratios = [f"{row.ratio(name):.2f}" for name in (INT8, INT7)]
-            cells.append([row.network, *times, *ratios, *(f"{row.error[name]:.1e}" for name in (INT8, "openvino"))])
-        means = [f"{statistics.geometric_mean([row.ratio(name) for row in own]):.2f}" for name in (INT8, INT7)]
+            ratios = ["" if (ratio := row.ratio(name)) is None else f"{ratio:.2f}" for name in (INT8, INT7)]
+            errors = [f"{row.error[name]:.1e}" if name in row.error else "" for name in (INT8, "openvino")]
+            cells.append([row.network, *times, *ratios, *errors])
+        of_both = [[ratio for row in own if (ratio := row.ratio(name)) is not None] for name in (INT8, INT7)]
+        means = [f"{statistics.geometric_mean(ratios):.2f}" if ratios else "" for ratios in of_both]
         cells.append(["geometric mean", *[""] * len(engines), *means, "", ""])
         ratios = ["ratio, 8 bits", "ratio, 7 bits"]
         lines += [f"## `{level.name}`", ""]
