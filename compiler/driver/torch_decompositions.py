@@ -50,7 +50,7 @@ def _shifted(shift: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
 
     def shifted(x: torch.Tensor, bits: torch.Tensor | int) -> Any:
         if x.dtype is not torch.uint8:
-            return NotImplemented  # it stays
+            return NotImplemented  # the operator is left as it is
         wide = bits.to(torch.int32).clamp(max=8) if isinstance(bits, torch.Tensor) else min(bits, 8)
         return (shift(x.to(torch.int32), wide) & 0xFF).to(torch.uint8)
 

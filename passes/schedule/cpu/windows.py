@@ -6,8 +6,8 @@ for n, c, y in parallel:
         for the window: acc[x, :] = combine(acc[x, :], A[window, :])
         C = epilogue(acc)
 
-Convolutions in small groups are such windows too, in which a lane reads those of its group by turns. What a step before
-copies in parts (`STAGED`) is copied part by part, in the loops over them.
+Convolutions in small groups are such windows too, in which a lane reads those of its group one after the other. What
+a step before copies in parts (`STAGED`) is copied part by part, in the loops over them.
 """
 
 from __future__ import annotations
