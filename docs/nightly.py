@@ -1,12 +1,14 @@
 """Run all tests in parts, and write what became of them into docs/what-works.md: `make nightly`.
 
-    python docs/nightly.py [--part 2/12] [--workers 2]
+    python docs/nightly.py [--part 2/24] [--workers 2]
     python docs/nightly.py --page                      # writes the page from tests/nightly.json
 
-All tests, slow ones among them, take longer than a night on two processors. Each part is a set of whole files of tests
-(`pytest --part`), so that a night runs some, or a weekend all. What a part gave is kept with its commit in
-tests/nightly.json, from which the page has its table; sources that differ from a commit are run, and not recorded.
-A test that does not end has failed after two hours, and a part that pytest cannot run leaves the others to run.
+All tests, slow ones among them, take hours on two processors. Each part is a stretch of the tests in the order of their
+files (`pytest --part`), and takes about a quarter of an hour where nothing else runs. Without `--part`, parts that are
+not on record come first, then those that ran longest ago, so that each night goes on where another one ended. What a
+part gave is kept with its commit in tests/nightly.json, from which the page has its table; sources that differ from a
+commit are run, and not recorded. A test that does not end has failed after half an hour, and a part that pytest cannot
+run leaves the others to run.
 """
 
 from __future__ import annotations
@@ -21,24 +23,23 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import click
 
-__all__ = ["PAGE", "PARTS", "RECORD", "Verdict", "page", "verdict_of"]
+__all__ = ["PAGE", "PARTS", "RECORD", "Verdict", "page", "recorded", "verdict_of"]
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "what-works.md"
 RECORD = ROOT / "tests" / "nightly.json"
-PARTS = 12
+PARTS = tuple(f"{number}/24" for number in range(1, 25))
 MAX_NAMED = 20
 """Failed tests that the page names."""
-_LONGEST = 7200
+_LONGEST = 1800
 """Seconds after which the process of a test is ended; another one runs the tests that are left."""
 _BEGIN, _END = "<!-- nightly -->\n", "<!-- end of nightly -->\n"
 _WRITTEN = (":!docs/what-works.md", ":!tests/nightly.json")
 _HEAD = (
-    "    make nightly LOCKED=1 PART=1/12       # without PART: all parts in turn",
+    f"    make nightly LOCKED=1 PART={PARTS[0]}       # without PART: all parts, those first that ran longest ago",
     "",
     "All tests, also those that `make test` leaves out: whole networks, tests of ONNX with dynamic shapes, commands",
     "of all pages, all interleavings of threads. With `LOCKED=1` packages are those of `packaging/locked.txt`.",
@@ -54,6 +55,7 @@ class Verdict:
         date: when it ended, UTC.
         packages: versions of what most depends on.
         failed: names of tests that failed, or whose setup did.
+        files: the first and the last file of its tests.
     """
 
     date: str
@@ -63,48 +65,61 @@ class Verdict:
     skipped: int
     failed: tuple[str, ...]
     packages: str
+    files: tuple[str, str]
 
 
 def verdict_of(results: Path, commit: str, minutes: float) -> Verdict:
     """Read what pytest wrote with `--junitxml`."""
-    passed, skipped, failed = 0, 0, []
+    passed, skipped, failed, files = 0, 0, [], set()
     for case in ElementTree.parse(results).getroot().iter("testcase"):
         kinds = {child.tag for child in case}
+        file = f"{case.get('classname', '').replace('.', '/')}.py"
+        files.add(file)
         if kinds & {"failure", "error"}:
-            failed.append(f"{case.get('classname', '').replace('.', '/')}.py::{case.get('name')}")
+            failed.append(f"{file}::{case.get('name')}")
         elif "skipped" in kinds:
             skipped += 1
         else:
             passed += 1
     packages = ", ".join(f"{name} {version(name)}" for name in ("apache-tvm", "ziglang", "onnx", "onnxruntime"))
     return Verdict(
-        f"{datetime.now(UTC):%Y-%m-%d}", commit, round(minutes), passed, skipped, tuple(sorted(failed)), packages
+        f"{datetime.now(UTC):%Y-%m-%d}",
+        commit,
+        round(minutes),
+        passed,
+        skipped,
+        tuple(sorted(failed)),
+        packages,
+        (min(files), max(files)),
     )
+
+
+def recorded() -> dict[str, Verdict]:
+    """The latest verdict on each part that has one, by its name."""
+    record = json.loads(RECORD.read_text(encoding="utf-8"))
+    return {name: Verdict(**record[name]) for name in PARTS if name in record}
 
 
 def page() -> str:
     """The text of the page, with the section of this record."""
-    record: Mapping[str, Any] = json.loads(RECORD.read_text(encoding="utf-8"))
     before, _, tail = PAGE.read_text(encoding="utf-8").partition(_BEGIN)
     _, _, after = tail.partition(_END)
-    body = "\n".join(["## All tests", "", *_HEAD, *_table(record)])
+    body = "\n".join(["## All tests", "", *_HEAD, *_table(recorded())])
     return f"{before}{_BEGIN}{body}\n{_END}{after}"
 
 
-def _table(record: Mapping[str, Any]) -> Iterator[str]:
-    yield "| part | ended | commit | passed | failed | skipped | minutes | with |"
-    yield "|---|---|---|---:|---:|---:|---:|---|"
-    names = [f"{number}/{PARTS}" for number in range(1, PARTS + 1)]
-    for name in names:
-        if name in record:
-            found = Verdict(**record[name])
-            counts = f"{found.passed:,} | {len(found.failed)} | {found.skipped:,} | {found.minutes}"
-            yield f"| {name} | {found.date} | `{found.commit}` | {counts} | {found.packages} |"
-    waiting = [name for name in names if name not in record]
+def _table(record: Mapping[str, Verdict]) -> Iterator[str]:
+    yield "| part | from | to | ended | commit | passed | failed | skipped | minutes | with |"
+    yield "|---|---|---|---|---|---:|---:|---:|---:|---|"
+    for name, found in record.items():
+        files = " | ".join(f"`{file.removeprefix('tests/')}`" for file in found.files)
+        counts = f"{found.passed:,} | {len(found.failed)} | {found.skipped:,} | {found.minutes}"
+        yield f"| {name} | {files} | {found.date} | `{found.commit}` | {counts} | {found.packages} |"
+    waiting = [name for name in PARTS if name not in record]
     if waiting:
         yield ""
         yield f"Not run yet: {', '.join(waiting)}."
-    failed = [test for name in names for test in record.get(name, {}).get("failed", ())]
+    failed = [test for found in record.values() for test in found.failed]
     if failed:
         yield ""
         yield (
@@ -144,19 +159,19 @@ def _write() -> None:
 
 
 @click.command()
-@click.option("--part", help=f"One of 1/{PARTS} … {PARTS}/{PARTS}.  [default: all, one after the other]")
+@click.option("--part", help=f"One of {PARTS[0]} … {PARTS[-1]}.  [default: all, those first that ran longest ago]")
 @click.option("--workers", default=2, show_default=True, help="Processes.")
 @click.option("--page", "page_alone", is_flag=True, help="Write the page from the record, and run nothing.")
 def main(part: str | None, workers: int, page_alone: bool) -> None:
     """Run the tests, and record what became of them."""
-    names = [f"{number}/{PARTS}" for number in range(1, PARTS + 1)]
     if page_alone:
         _write()
         return
-    if part is not None and part not in names:
-        raise click.UsageError(f"--part {part}: there are {', '.join(names)}")
+    if part is not None and part not in PARTS:
+        raise click.UsageError(f"--part {part}: there are {', '.join(PARTS)}")
+    ended = {name: verdict.date for name, verdict in recorded().items()}
     failed, errors = 0, []
-    for name in names if part is None else [part]:
+    for name in sorted(PARTS, key=lambda name: ended.get(name, "")) if part is None else [part]:
         try:
             verdict = run_part(name, workers)
         except click.ClickException as error:
@@ -167,7 +182,7 @@ def main(part: str | None, workers: int, page_alone: bool) -> None:
         if len(verdict.commit) != 12:
             click.echo(f"{name} is not recorded: files differ from their commit", err=True)
             continue
-        record = json.loads(RECORD.read_text(encoding="utf-8")) | {name: asdict(verdict)}
+        record = {name: asdict(found) for name, found in (recorded() | {name: verdict}).items()}
         RECORD.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n", encoding="utf-8")
         _write()
     if failed:

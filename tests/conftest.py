@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import onnxruntime
 import pytest
 from early_imports import import_share_first
-from parts import files_of_part, part_asked_for
+from parts import QUICK_SECONDS, part_asked_for, seconds_of, slice_of_part
 from random_generators import ModuleGenerators
 
 from nnefc.support.file_cache import FileCache
@@ -59,12 +59,9 @@ onnxruntime.InferenceSession.__init__ = _with_exact_products(onnxruntime.Inferen
 
 generators = ModuleGenerators()
 
-SLOW_WEIGHT = 20
-"""How many ordinary tests a slow one takes as long as, about."""
-
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Parts of the tests, each of whole files."""
+    """Parts of the tests."""
     parser.addoption("--part", metavar="K/N", help="Only the tests of the Kth of N parts, which are about as long.")
 
 
@@ -83,13 +80,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if asked is None:
         return
     number, count = part_asked_for(asked)
-    weights: dict[str, int] = {}
-    for item in items:
-        file = item.nodeid.partition("::")[0]
-        weights[file] = weights.get(file, 0) + (SLOW_WEIGHT if item.get_closest_marker("slow") else 1)
-    kept = files_of_part(weights, number, count)
-    config.hook.pytest_deselected(items=[item for item in items if item.nodeid.partition("::")[0] not in kept])
-    items[:] = [test for test in items if test.nodeid.partition("::")[0] in kept]
+    kept = slice_of_part([seconds_of(item) for item in items], number, count)
+    config.hook.pytest_deselected(items=items[: kept.start] + items[kept.stop :])
+    items[:] = items[kept]
 
 
 def _mark_others_slow(found: list[pytest.Item]) -> None:
@@ -104,7 +97,7 @@ def _mark_others_slow(found: list[pytest.Item]) -> None:
         kept = {round(number * (len(cases) - 1) / max(1, count - 1)) for number in range(count)}
         for number, case in enumerate(cases):
             if number not in kept:
-                case.add_marker(pytest.mark.slow)
+                case.add_marker(pytest.mark.slow(QUICK_SECONDS))
 
 
 _VERIFIED = ("operators", "spec", "test_random_graphs.py", "test_random_networks.py")

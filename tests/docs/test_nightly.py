@@ -9,7 +9,7 @@ import click
 import nightly
 import pytest
 from click.testing import CliRunner
-from parts import files_of_part, part_asked_for
+from parts import QUICK_SECONDS, SLOW_SECONDS, part_asked_for, seconds_of, slice_of_part
 
 
 def test_the_page_has_what_is_recorded() -> None:
@@ -30,36 +30,83 @@ def test_a_verdict_counts_and_names_what_failed(tmp_path: Path, monkeypatch: pyt
     assert (found.passed, found.skipped, found.minutes) == (1, 1, 61)
     assert found.failed == ("tests/a/test_one.py::test_y[1]", "tests/b.py::test_w")
     record = tmp_path / "record.json"
-    record.write_text(json.dumps({"2/12": nightly.asdict(found)}))
+    record.write_text(json.dumps({"2/24": nightly.asdict(found)}))
     monkeypatch.setattr(nightly, "RECORD", record)
     text = nightly.page()
-    assert f"| 2/12 | {found.date} | `0123456789ab` | 1 | 2 | 1 | 61 |" in text
-    assert "Not run yet: 1/12, 3/12, 4/12," in text
+    assert f"| 2/24 | `a/test_one.py` | `b.py` | {found.date} | `0123456789ab` | 1 | 2 | 1 | 61 |" in text
+    assert "Not run yet: 1/24, 3/24, 4/24," in text
     assert "Failed: `tests/a/test_one.py::test_y[1]`, `tests/b.py::test_w`." in text
 
 
-def test_a_part_that_cannot_be_run_leaves_the_others_to_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_part_that_cannot_be_run_leaves_the_others_to_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
     def run_part(part: str, workers: int) -> nightly.Verdict:
         asked.append(part)
-        if part == "2/12":
+        if part == "2/24":
             raise click.ClickException("pytest ended with 3")
-        return nightly.Verdict("2026-01-01", "0123456789ab+", workers, 5, 0, ("test_a",) * (part == "3/12"), "")
+        return verdict("2026-01-03", "+", ("test_a",) * (part == "3/24"))
 
+    record = tmp_path / "record.json"
+    ended = {"1/24": "2026-01-02", "4/24": "2026-01-01", "5/12": "2026-01-01"}
+    record.write_text(json.dumps({part: nightly.asdict(verdict(date)) for part, date in ended.items()}))
+    monkeypatch.setattr(nightly, "RECORD", record)
     monkeypatch.setattr(nightly, "run_part", run_part)
     done = CliRunner().invoke(nightly.main, [])
-    assert asked == [f"{number}/12" for number in range(1, 13)] and done.exit_code == 1
+    waiting = [f"{number}/24" for number in (2, 3, *range(5, 25))]
+    assert asked == [*waiting, "4/24", "1/24"] and done.exit_code == 1
     assert "Error: pytest ended with 3; 1 tests failed" in done.output
 
 
-def test_parts_have_each_file_once_and_are_about_as_long() -> None:
-    weights = {f"test_{n}.py": n % 7 * 13 + 1 for n in range(60)}
-    parts = [files_of_part(weights, number, 4) for number in range(1, 5)]
-    assert set().union(*parts) == weights.keys()
-    assert sum(map(len, parts)) == len(weights)
-    loads = [sum(weights[file] for file in part) for part in parts]
-    assert max(loads) - min(loads) <= max(weights.values())
+def verdict(date: str, changed: str = "", failed: tuple[str, ...] = ()) -> nightly.Verdict:
+    return nightly.Verdict(date, "0123456789ab" + changed, 2, 5, 0, failed, "", ("tests/a.py", "tests/b.py"))
+
+
+def test_a_verdict_is_recorded_and_written_on_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record, written = tmp_path / "record.json", tmp_path / "page.md"
+    record.write_text("{}")
+    written.write_text("# Page\n\n<!-- nightly -->\n<!-- end of nightly -->\n\nMore.\n")
+    for name, value in {"RECORD": record, "PAGE": written, "run_part": lambda *_: verdict("2026-01-03")}.items():
+        monkeypatch.setattr(nightly, name, value)
+    assert CliRunner().invoke(nightly.main, ["--part", "7/24"]).exit_code == 0
+    assert nightly.recorded().keys() == {"7/24"}
+    assert "\n| 7/24 | `a.py` | `b.py` | 2026-01-03 | `0123456789ab` | 5 | 0 | 0 | 2 |" in written.read_text()
+    assert written.read_text().endswith("\n<!-- end of nightly -->\n\nMore.\n")
+
+
+@pytest.mark.parametrize("count", [1, 4, 24, 100])
+def test_parts_have_each_test_once_and_are_about_as_long(count: int) -> None:
+    seconds = [0.5 if n % 7 else 10.0 + n % 3 * 40 for n in range(600)]
+    parts = [slice_of_part(seconds, number, count) for number in range(1, count + 1)]
+    assert [test for part in parts for test in range(600)[part]] == list(range(600))
+    assert max(abs(sum(seconds[part]) - sum(seconds) / count) for part in parts) <= max(seconds)
+
+
+def test_a_test_that_is_added_moves_few_to_another_part() -> None:
+    seconds = [1.0] * 600
+    before, after = (set(range(600)[slice_of_part(all_, 2, 4)]) for all_ in (seconds, [*seconds, 1.0]))
+    assert len(before ^ after) <= 2
+
+
+class _Marked:
+    def __init__(self, *marks: pytest.MarkDecorator) -> None:
+        self.marks = [mark.mark for mark in marks]
+
+    def iter_markers(self, name: str) -> list[pytest.Mark]:
+        return [mark for mark in self.marks if mark.name == name]
+
+
+@pytest.mark.parametrize(
+    ("marks", "seconds"),
+    [
+        ([], QUICK_SECONDS),
+        ([pytest.mark.sample(3)], QUICK_SECONDS),
+        ([pytest.mark.slow], SLOW_SECONDS),
+        ([pytest.mark.slow, pytest.mark.slow(600)], 600),
+    ],
+)
+def test_the_marker_says_how_long_a_test_takes(marks: list[pytest.MarkDecorator], seconds: float) -> None:
+    assert seconds_of(_Marked(*marks)) == seconds
 
 
 @pytest.mark.parametrize(("part", "number"), [("1/4", 1), ("4/4", 4)])

@@ -1,10 +1,15 @@
-"""Divides the test files into parts that take about equally long, for runs in several nights."""
+"""Divides the tests into parts that take about equally long, for runs in several nights."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections.abc import Sequence
+from itertools import accumulate
 
 import pytest
+
+QUICK_SECONDS, SLOW_SECONDS = 0.5, 10.0
+"""About how long a test takes that is not slow, and one that is, where all tests run and LLVM optimizes everywhere."""
 
 
 def part_asked_for(text: str) -> tuple[int, int]:
@@ -15,12 +20,17 @@ def part_asked_for(text: str) -> tuple[int, int]:
     return int(number), int(count)
 
 
-def files_of_part(weights: Mapping[str, int], number: int, count: int) -> set[str]:
-    """The files of a part: the heaviest first, each to the part that is lightest so far."""
-    loads = [0] * count
-    files: list[set[str]] = [set() for _ in range(count)]
-    for file in sorted(weights, key=lambda file: (-weights[file], file)):
-        lightest = loads.index(min(loads))
-        loads[lightest] += weights[file]
-        files[lightest].add(file)
-    return files[number - 1]
+def seconds_of(test: pytest.Item) -> float:
+    """About how long a test takes, in seconds; one that is marked with `slow(600)` takes ten minutes."""
+    marked = [float(mark.args[0]) if mark.args else SLOW_SECONDS for mark in test.iter_markers("slow")]
+    return max(marked, default=QUICK_SECONDS)
+
+
+def slice_of_part(seconds: Sequence[float], number: int, count: int) -> slice:
+    """Which tests are a part: those that begin in its share of the time that all take, one after the other.
+
+    A part has neighbours, in whole files but for its first and its last. A new test moves few to another part.
+    """
+    begins = list(accumulate(seconds, initial=0.0))
+    total = begins.pop()
+    return slice(bisect_left(begins, (number - 1) * total / count), bisect_left(begins, number * total / count))
