@@ -60,6 +60,7 @@ class Word:
 
 
 _PYTHON = (
+    r"response\.output_item\b|\bitem_id\b|\binput_items\b|\boutput_item\.",  # names of OpenAI's interface
     r"\.items?\(|\b(?:node|target)\.items\b",
     r"pytest\.Item\b",
     r"def pytest_\w+\(.*",

@@ -29,7 +29,13 @@ class Stopping:
             self.found, self._held = True, ""
             return held[:first]
         kept = max(
-            (size for text in self._stop for size in range(1, len(text)) if held.endswith(text[:size])), default=0
+            (
+                size
+                for text in self._stop
+                for size in range(1, min(len(text), len(held) + 1))
+                if held.endswith(text[:size])
+            ),
+            default=0,
         )
         self._held = held[len(held) - kept :]
         return held[: len(held) - kept]

@@ -55,6 +55,20 @@ class Reader:
         self._run, self._inputs = run, inputs
         self._chooses, self._takes_choice = _is_of_integers(outputs), bool({*names} & {*_CHOICE})
 
+    def check(self, sampler: Sampler) -> None:
+        """Checks that the network allows a way of choosing tokens.
+
+        Raises:
+            RunError: the network chooses the token, and what is asked for needs the logits.
+        """
+        if self._chooses and sampler.needs_logits:
+            raise RunError(
+                "the network itself chooses the token: penalties, biases, masks, min_p, typical_p and log "
+                "probabilities need its logits"
+            )
+        if self._chooses and not self._takes_choice and sampler.temperature:
+            raise RunError("the network itself chooses the likeliest token: temperature must be 0")
+
     def after(
         self, rows: Sequence[Sequence[int]], sequences: Sequence[int], samplers: Sequence[Sampler]
     ) -> Sequence[int]:
@@ -63,13 +77,8 @@ class Reader:
         Raises:
             RunError: the network chooses the token, and what is asked for needs the logits.
         """
-        if self._chooses and any(sampler.needs_logits for sampler in samplers):
-            raise RunError(
-                "the network itself chooses the token: penalties, biases, masks, min_p, typical_p and log "
-                "probabilities need its logits"
-            )
-        if self._chooses and not self._takes_choice and any(sampler.temperature for sampler in samplers):
-            raise RunError("the network itself chooses the likeliest token: temperature must be 0")
+        for sampler in samplers:
+            self.check(sampler)
         choices = [sampler.choice() for sampler in samplers] if self._takes_choice else []
         given = {_SEQUENCES: sequences} | {name: [choice[name] for choice in choices] for name in _CHOICE}
         first, *others = self._inputs

@@ -15,7 +15,7 @@ __all__ = ["ApiKeys", "KeyInterceptor"]
 _BEARER = "bearer "
 _WORDS = "this server wants a key: send the header `Authorization: Bearer KEY`, or `X-API-Key: KEY`"
 
-_OPEN_PATHS = ("/v2/health/",)
+_OPEN_PATHS = ("/v2/health/", "/health")
 _OPEN_CALLS = (
     "/grpc.health.v1.Health/",
     "/inference.GRPCInferenceService/ServerLive",

@@ -39,8 +39,9 @@ class Refused(Exception):
     Attributes:
         kind: of the failure.
         code: what programs know the reason by, where OpenAI's interface has a name for it.
+        param: the field of the request that is wrong, where it is a single one.
     """
 
-    def __init__(self, kind: FailureKind, message: str, code: str | None = None) -> None:
+    def __init__(self, kind: FailureKind, message: str, code: str | None = None, param: str | None = None) -> None:
         super().__init__(message)
-        self.kind, self.code = kind, code
+        self.kind, self.code, self.param = kind, code, param

@@ -18,6 +18,7 @@ from aiohttp import web
 from aiohttp.http_exceptions import ContentEncodingError, TransferEncodingError
 
 from nnefc.serving.connections import Connection, Connections, answer_unread, too_large
+from nnefc.serving.cross_origin import allow_origins
 from nnefc.serving.direct_requests import DirectRequest, formatted_answer
 from nnefc.serving.failures import FailureKind, Refused
 from nnefc.serving.parsing import LARGE
@@ -34,8 +35,9 @@ from nnefc.serving.run_requests import (
 )
 from nnefc.serving.served import Served
 from nnefc.serving.settings import Listening
+from nnefc.serving.text.answers import failure
 from nnefc.serving.text.models import TextModels
-from nnefc.serving.text.openai import PREFIX, add_routes, failure
+from nnefc.serving.text.openai import PATHS, add_routes
 
 __all__ = ["application"]
 
@@ -77,8 +79,11 @@ def application(service: Service, where: Listening, connections: Connections, te
         made.router.add_post(location + "/unregister", handlers.unregister)
     made.router.add_post("/v2/systemsharedmemory/region/{region}/register", handlers.register)
     made.router.add_get("/metrics", handlers.metrics)
+    made.router.add_get("/health", handlers.health)
     if len(texts):
-        add_routes(made.router, texts, handlers.json_body)
+        add_routes(made.router, texts, handlers.json_body, connections, where)
+        if where.origins:
+            allow_origins(made, where.origins)
     return made
 
 
@@ -117,7 +122,7 @@ async def _refusals(request: web.Request, handler: _Handler) -> web.StreamRespon
     try:
         return await handler(request)
     except Refused as error:
-        return _error(request, error.kind.http, str(error), _headers(error))
+        return _error(request, error.kind.http, str(error), _headers(error), error.code, error.param)
     except web.HTTPException as error:
         headers = {"Allow": error.headers["Allow"]} if error.status == 405 else None
         return _error(request, error.status, error.reason, headers)
@@ -138,8 +143,16 @@ def _headers(error: Refused) -> dict[str, str] | None:
     return {"Retry-After": "1"} if error.kind in (FailureKind.BUSY, FailureKind.UNAVAILABLE) else None
 
 
-def _error(request: web.Request, status: int, text: str, headers: Mapping[str, str] | None = None) -> web.Response:
-    content = failure(status, text) if request.path.startswith(PREFIX) else {"error": text}
+def _error(
+    request: web.Request,
+    status: int,
+    text: str,
+    headers: Mapping[str, str] | None = None,
+    code: str | None = None,
+    param: str | None = None,
+) -> web.Response:
+    is_openai = request.path.startswith(PATHS)
+    content = failure(status, text, code, param) if is_openai else {"error": text}
     return web.json_response(content, status=status, headers=headers)
 
 
@@ -157,6 +170,11 @@ class _Handlers:
     async def ready(self, _: web.Request) -> web.Response:
         is_ready = self._service.is_ready
         return web.json_response({"ready": is_ready}, status=200 if is_ready else 503)
+
+    async def health(self, _: web.Request) -> web.Response:
+        """Answers probes of servers of language models."""
+        is_ready = self._service.is_ready
+        return web.json_response({"status": "ok" if is_ready else "unavailable"}, status=200 if is_ready else 503)
 
     async def server_metadata(self, _: web.Request) -> web.Response:
         return web.json_response(self._service.server_metadata())

@@ -64,11 +64,13 @@ class Listening:
         per_address: requests that may be arriving from one address at a time; 0: any number.
         max_incoming: bytes of all bodies that are arriving over HTTP.
         idle: seconds that a connection, or a stream of requests over gRPC, may be without any.
+        stored: bytes of the responses of language models that are kept for requests that go on with them.
         drain: seconds that running requests get at shutdown.
         control: whether clients may load and unload networks.
         shared_memory: whether clients on this machine may share memory with the server.
         certificate, key: files in PEM, for TLS; None: without.
         api_keys: of which clients must send one; without any, all clients are let in.
+        origins: whose pages may read the answers of language models in browsers; `*`: of all.
     """
 
     host: str = "127.0.0.1"
@@ -81,9 +83,11 @@ class Listening:
     per_address: int = 64
     max_incoming: int = 1 << 30
     idle: float = 300.0
+    stored: int = 64 << 20
     drain: float = 30.0
     control: bool = False
     shared_memory: bool = False
     certificate: Path | None = None
     key: Path | None = None
     api_keys: Sequence[str] = field(default=(), repr=False)
+    origins: Sequence[str] = ()

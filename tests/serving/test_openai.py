@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,54 +11,33 @@ from typing import Any
 
 import numpy as np
 import pytest
-from language_models import SIDE_BY_SIDE, TEMPLATE, write_model
 from openai import APIStatusError, BadRequestError, InternalServerError, NotFoundError, OpenAI, RateLimitError
 from served_networks import get, post, serving
+from served_texts import CONTEXT, FUNCTION, LIKELIEST, MESSAGES, client_of, get_text
 
 import nnefc
 from nnefc.chat import Conversation
 
-CONTEXT, SEQUENCES = SIDE_BY_SIDE["context"], SIDE_BY_SIDE["sequences"]
-MESSAGES: list[Any] = [{"role": "user", "content": "hello"}]
-FUNCTION: Any = {
-    "type": "function",
-    "function": {
-        "name": "f",
-        "parameters": {"type": "object", "properties": {"a": {"enum": [1, "}"]}}, "required": ["a"],
-                       "additionalProperties": False},
-    },
-}  # fmt: skip
-LIKELIEST: dict[str, Any] = {"model": "small", "temperature": 0, "max_tokens": 6}
-
 
 @pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("text")
-    template = "{% if tools %}<tool_call>{% endif %}" + TEMPLATE
-    write_model(folder / "m.gguf", tied=True, layers=1, mixed=False, template=template)
-    nnefc.compile(folder / "m.gguf", **SIDE_BY_SIDE).export(folder / "m.so")
-    return folder / "m.so"
-
-
-@pytest.fixture(scope="module")
-def alone(library: Path) -> dict[str, str]:
+def alone(text_library: Path) -> dict[str, str]:
     """The likeliest replies to some messages, each in a session of its own."""
     replies = {}
     for text in ("hello", "he", "ll", "o", "hello o", "a b c"):
-        with nnefc.load(library, threads=1) as model:
+        with nnefc.load(text_library, threads=1) as model:
             replies[text] = "".join(Conversation(model).reply(text, max_tokens=6))
     return replies
 
 
 @pytest.fixture(scope="module")
-def server(library: Path) -> Iterator[Any]:
-    with serving({}, texts={"small": library}) as running:
+def server(text_library: Path) -> Iterator[Any]:
+    with serving({}, texts={"small": text_library}) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def client(server: Any) -> OpenAI:
-    return OpenAI(base_url=f"http://127.0.0.1:{server.port}/v1", api_key="none", max_retries=0)
+    return client_of(server)
 
 
 def test_replies_are_those_of_a_session_alone(client: OpenAI, alone: dict[str, str]) -> None:
@@ -91,8 +69,8 @@ def test_parts_of_a_reply_are_together_the_reply(client: OpenAI, alone: dict[str
     assert last.usage is not None and last.usage.completion_tokens == 6 and not last.choices
 
 
-def test_completions_continue_texts_and_tokens(client: OpenAI, library: Path) -> None:
-    with nnefc.load(library, threads=1) as model:
+def test_completions_continue_texts_and_tokens(client: OpenAI, text_library: Path) -> None:
+    with nnefc.load(text_library, threads=1) as model:
         tokens = model.tokenize("hello")
         (wanted,) = [list(model.generate_all([tokens], most=6))]
         text = model.detokenize([token for _, token in wanted])
@@ -177,7 +155,7 @@ def test_calls_are_found_where_the_model_chooses(client: OpenAI) -> None:
     assert (none.message.content or "").count("<tool_call>") == 2
 
 
-def test_logprobs_are_those_of_the_logits(client: OpenAI, library: Path) -> None:
+def test_logprobs_are_those_of_the_logits(client: OpenAI, text_library: Path) -> None:
     """In a conversation, in parts of one, and in a completion."""
     how: dict[str, Any] = {"messages": MESSAGES, "logprobs": True, "top_logprobs": 3, **LIKELIEST}
     whole = client.chat.completions.create(**how).choices[0]
@@ -191,7 +169,7 @@ def test_logprobs_are_those_of_the_logits(client: OpenAI, library: Path) -> None
     for each in whole.logprobs.content:
         assert bytes(each.bytes or []).decode(errors="replace") == each.token
         assert each.logprob == each.top_logprobs[0].logprob >= each.top_logprobs[2].logprob
-    with nnefc.load(library, threads=1) as model:
+    with nnefc.load(text_library, threads=1) as model:
         tokens = model.tokenize("hello")
         logits = np.asarray(model(np.array([tokens]), np.zeros(1, np.int64))).reshape(-1).astype(np.float64)
     wanted = np.sort(logits - np.log(np.exp(logits).sum()))[::-1]
@@ -216,7 +194,9 @@ WRONG: dict[str, dict[str, Any]] = {
     "no model 'large'": {"model": "large"},
     '"messages" is missing': {"messages": []},
     'has no "role"': {"messages": [{"content": "a"}]},
-    'not of the type "text"': {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
+    "of the type 'image_url': only parts of the type": {
+        "messages": [{"role": "user", "content": [{"type": "image_url"}]}]
+    },
     '"temperature" is not a number from 0 to 2': {"temperature": 10**400},
     '"top_p"': {"top_p": "much"},
     '"n" is not an integer from 1 to 16': {"n": 99},
@@ -261,30 +241,20 @@ def test_wrong_requests_are_refused_with_the_field(message: str, server: Any) ->
     status, answer = post(server, "/v1/chat/completions", given)
     assert status == (404 if "large" in message else 400), answer
     assert message in answer["error"]["message"]
+    if len(WRONG[message]) == 1 and "the grammar" not in message and "with the reply" not in message:
+        assert answer["error"]["param"] == next(iter(WRONG[message]))
 
 
-def test_too_many_requests_are_refused(library: Path) -> None:
-    with serving({}, texts={"small": library}, waiting=0) as server:
-        client = OpenAI(base_url=f"http://127.0.0.1:{server.port}/v1", api_key="none", max_retries=0)
+def test_too_many_requests_are_refused(text_library: Path) -> None:
+    with serving({}, texts={"small": text_library}, waiting=0) as server:
+        client = client_of(server)
         with pytest.raises(RateLimitError) as refused:
             client.completions.create(model="small", prompt="hello", n=4)
         assert refused.value.response.headers["Retry-After"] == "1"
         assert client.completions.create(model="small", prompt="hello", n=3, max_tokens=2).choices
 
 
-def test_a_client_that_leaves_frees_its_sequence(server: Any, client: OpenAI) -> None:
-    (model,) = server.texts
-    for _ in range(2 * SEQUENCES):
-        body = json.dumps({"model": "small", "prompt": "hello", "stream": True, "max_tokens": 50, "temperature": 1})
-        address = f"http://127.0.0.1:{server.port}/v1/completions"
-        request = urllib.request.Request(address, body.encode(), {"Content-Type": "application/json"})
-        with urllib.request.urlopen(request) as response:
-            response.readline()
-    assert client.completions.create(prompt="hello", **LIKELIEST).choices[0].text
-    assert model.engine.has_room_for(SEQUENCES)
-
-
-def test_what_prompts_have_in_common_is_read_once(server: Any, client: OpenAI, library: Path) -> None:
+def test_what_prompts_have_in_common_is_read_once(server: Any, client: OpenAI, text_library: Path) -> None:
     """Six users at a time, more than there are sequences, with one system prompt; then one of them goes on."""
 
     def measured(name: str) -> float:
@@ -293,7 +263,7 @@ def test_what_prompts_have_in_common_is_read_once(server: Any, client: OpenAI, l
 
     common = np.random.default_rng(3).integers(0, 90, 100).tolist()
     prompts = [[*common, 5 + user, 6] for user in range(6)]
-    with nnefc.load(library, threads=1) as model:
+    with nnefc.load(text_library, threads=1) as model:
         wanted = []
         for prompt in prompts:
             model.reset()
@@ -312,12 +282,6 @@ def test_what_prompts_have_in_common_is_read_once(server: Any, client: OpenAI, l
     assert again.prompt_tokens_details.cached_tokens in (100, 102)  # its sequence may be another one's by now
     assert measured("nnefc_first_token_seconds_count") >= 7
     assert measured('nnefc_cache_bytes{kind="own"') > 0
-
-
-def get_text(server: Any, path: str) -> str:
-    with urllib.request.urlopen(f"http://127.0.0.1:{server.port}{path}") as response:
-        text: str = response.read().decode()
-        return text
 
 
 def test_libraries_that_are_no_language_models_are_refused(libraries: dict[str, Path]) -> None:

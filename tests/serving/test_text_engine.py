@@ -58,7 +58,10 @@ def engine_of(held: Sequence[Sequence[int]], copies: bool = False, busy: Sequenc
 
 def job(prompt: Sequence[int]) -> Job:
     return cast(
-        Job, SimpleNamespace(prompt=prompt, stop=(), sampler=SimpleNamespace(note=lambda tokens: None), cached=0)
+        Job,
+        SimpleNamespace(
+            prompt=prompt, stop=(), sampler=SimpleNamespace(note=lambda tokens: None), notes_prompt=False, cached=0
+        ),
     )
 
 

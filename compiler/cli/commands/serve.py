@@ -296,6 +296,26 @@ _KEY_BYTES = 32
     "read a prompt with the same beginning.",
 )
 @option(
+    "--allow-origin",
+    "origins",
+    group="Language models",
+    common=False,
+    multiple=True,
+    show_default="none",
+    metavar="ORIGIN",
+    help="Let pages of an origin, such as https://chat.example.com, read answers in browsers; * for all (repeatable).",
+)
+@option(
+    "--max-stored",
+    group="Language models",
+    common=False,
+    type=click.FloatRange(min=0, max=1 << 20),
+    default=_WHERE.stored / _MIB,
+    metavar="MIB",
+    help="The memory of /v1/responses for requests that go on with them, in MiB; those used longest ago are dropped. "
+    "0: none is kept.",
+)
+@option(
     "--api-keys",
     group="Listening",
     type=click.File("r", encoding="utf-8"),
@@ -312,6 +332,7 @@ def serve_libraries(
     max_request: float,
     max_json: float,
     max_incoming: float,
+    max_stored: float,
     threads: int | None,
     weights_key: BinaryIO | None,
     tls: tuple[Path, Path] | None,
@@ -357,6 +378,7 @@ def serve_libraries(
         largest=int(max_request * _MIB),
         largest_json=int(max_json * _MIB),
         max_incoming=int(max_incoming * _MIB),
+        stored=int(max_stored * _MIB),
         certificate=tls and tls[0],
         key=tls and tls[1],
         api_keys=() if api_keys is None else _keys(api_keys),

@@ -13,7 +13,7 @@ import numpy as np
 from nnefc.chat import ChatError
 from nnefc.chat.encoder import Row
 from nnefc.loader import RunError
-from nnefc.serving.text.fields import integer, invalid
+from nnefc.serving.text.fields import flag, integer, invalid
 from nnefc.serving.text.models import EncoderModel
 
 __all__ = ["embeddings", "ranking"]
@@ -29,10 +29,10 @@ async def embeddings(model: EncoderModel, given: Mapping[str, Any]) -> dict[str,
         Refused: a field is wrong, the model scores pairs of texts, or too many requests wait.
     """
     if model.encoder.has_scores:
-        raise invalid(f"{model.name!r} scores pairs of texts, and makes no embeddings: use /v1/rerank")
+        raise invalid(f"{model.name!r} scores pairs of texts, and makes no embeddings: use /v1/rerank", "model")
     form = given.get("encoding_format")
     if form not in (None, "float", "base64"):
-        raise invalid('"encoding_format" is neither "float" nor "base64"')
+        raise invalid('"encoding_format" is neither "float" nor "base64"', "encoding_format")
     size = integer(given, "dimensions", 1, model.encoder.size) or model.encoder.size
     rows = await asyncio.to_thread(_rows, model, given.get("input"))
     found = await model.engine.results(rows)
@@ -50,23 +50,21 @@ async def ranking(model: EncoderModel, given: Mapping[str, Any]) -> dict[str, An
         Refused: a field is wrong, the model makes embeddings, or too many requests wait.
     """
     if not model.encoder.has_scores:
-        raise invalid(f"{model.name!r} makes embeddings, and scores no pairs of texts: use /v1/embeddings")
+        raise invalid(f"{model.name!r} makes embeddings, and scores no pairs of texts: use /v1/embeddings", "model")
     query, documents = given.get("query"), given.get("documents")
     if not isinstance(query, str):
-        raise invalid('"query" is missing, or not a text')
+        raise invalid('"query" is missing, or not a text', "query")
     if not isinstance(documents, list) or not 0 < len(documents) <= _MAX_TEXTS:
-        raise invalid(f'"documents" is not a list of 1 to {_MAX_TEXTS} documents')
+        raise invalid(f'"documents" is not a list of 1 to {_MAX_TEXTS} documents', "documents")
     texts = [_text(each) for each in documents]
     count = integer(given, "top_n", 1, 1 << 31) or len(texts)
-    shows = given.get("return_documents")
-    if shows is not None and not isinstance(shows, bool):
-        raise invalid('"return_documents" is not true or false')
+    shows = flag(given, "return_documents", default=True)
     rows = await asyncio.to_thread(_pairs, model, query, texts)
     found = (await model.engine.results(rows))[:, 0].astype(np.float64)
     scores = 1 / (1 + np.exp(-found))
     made = []
     for n in np.argsort(-found, kind="stable")[:count]:
-        document = {} if shows is False else {"document": {"text": texts[n]}}
+        document = {} if not shows else {"document": {"text": texts[n]}}
         made.append({"index": int(n), "relevance_score": float(scores[n]), **document})
     return {"id": f"rerank-{uuid.uuid4().hex}", "model": model.name, "results": made, "usage": _usage(rows)}
 
@@ -75,11 +73,11 @@ def _rows(model: EncoderModel, given: Any) -> list[Row]:
     """Returns the tokens of an input: a text, tokens, or a list of either."""
     listed = [given] if isinstance(given, str) or _are_tokens(given) else given
     if not isinstance(listed, list) or not 0 < len(listed) <= _MAX_TEXTS:
-        raise invalid(f'"input" is not a text, a list of tokens, nor a list of 1 to {_MAX_TEXTS} of these')
+        raise invalid(f'"input" is not a text, a list of tokens, nor a list of 1 to {_MAX_TEXTS} of these', "input")
     made = []
     for each in listed:
         if not isinstance(each, str) and not _are_tokens(each):
-            raise invalid('"input" has something that is neither a text nor a list of tokens')
+            raise invalid('"input" has something that is neither a text nor a list of tokens', "input")
         try:
             if isinstance(each, str):
                 made.append(model.encoder.row(each))
@@ -87,14 +85,14 @@ def _rows(model: EncoderModel, given: Any) -> list[Row]:
                 model.encoder.model.detokenize(each)  # refuses numbers that are no tokens
                 made.append(model.encoder.checked(each))
         except (ChatError, RunError) as error:
-            raise invalid(f'"input": {error}') from None
+            raise invalid(f'"input": {error}', "input") from None
     return made
 
 
 def _text(document: Any) -> str:
     found = document.get("text") if isinstance(document, dict) else document
     if not isinstance(found, str):
-        raise invalid('a document is neither a text nor an object with a "text"')
+        raise invalid('a document is neither a text nor an object with a "text"', "documents")
     return found
 
 

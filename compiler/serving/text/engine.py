@@ -15,6 +15,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import numpy as np
+
 from nnefc.chat.prompts import ChatError
 from nnefc.chat.stopping import Stopping
 from nnefc.loader import Model, RunError, StateMemory
@@ -50,6 +52,7 @@ class Outcome:
         error: what went wrong.
         count: the tokens of the reply so far.
         chances: how probable the tokens since the last part were, where that is noted.
+        last_chance: how probable the token was that ends the reply and is none of it, where that is noted.
     """
 
     text: str = ""
@@ -57,6 +60,7 @@ class Outcome:
     error: str = ""
     count: int = 0
     chances: tuple[TokenChance, ...] = ()
+    last_chance: TokenChance | None = None
 
 
 @dataclass
@@ -72,6 +76,9 @@ class Job:
         emit: called with each outcome, in the engine's thread.
         marks: texts of control tokens that the reply keeps; others are left out.
         watch: notes how probable each token is; it is that of the sampler. None where that is not asked for.
+        notes_prompt: whether how probable the tokens of the prompt are is noted, too, of which the first one has no
+            probability; then they are read one by one, and none is copied from another sequence.
+        echo: the text that comes with these.
         cancelled: whether the reply is not wanted any more.
         submitted: when it was; seconds of `time.monotonic`.
         cached: how many tokens of the prompt need not be read, once the reply has begun.
@@ -85,6 +92,8 @@ class Job:
     emit: Callable[[Outcome], None]
     marks: Mapping[int, str] = field(default_factory=dict)
     watch: TokenWatch | None = None
+    notes_prompt: bool = False
+    echo: str = ""
     cancelled: bool = False
     submitted: float = field(default_factory=time.monotonic)
     cached: int = 0
@@ -103,8 +112,31 @@ class Meter(Protocol):
         """Notes the memory of the sequences."""
 
 
+class _GivenTokens(Sampler):
+    """Follows the tokens of a prompt instead of choosing any, and shows each to `watch` with its logits."""
+
+    def __init__(self, tokens: Sequence[int], watch: TokenWatch | None) -> None:
+        super().__init__(watch=watch)
+        self._tokens = iter(tokens)
+
+    def __call__(self, logits: np.ndarray) -> int:
+        """Returns the next token of the prompt."""
+        token = next(self._tokens)
+        if self.watch is not None:
+            self.watch(logits, token)
+        return token
+
+
 class _Reply:
-    """A job that has a sequence."""
+    """A job that has a sequence.
+
+    Attributes:
+        job: what is to be done.
+        left: the tokens of the prompt that are read before the next token.
+        next: the token that is read then.
+        count: the tokens of the reply so far.
+        given: how many tokens of the prompt follow one by one.
+    """
 
     def __init__(self, job: Job, left: list[int], stream: TextStream) -> None:
         self.job = job
@@ -114,17 +146,39 @@ class _Reply:
         self._stream = stream
         self._stopping = Stopping(job.stop)
         self._chances: list[TokenChance] = []
+        self.given = 0
+        if job.notes_prompt:
+            first, *following = job.prompt
+            self.left, self.given = [first], len(following)
+            self._given_tokens = _GivenTokens(following, job.watch)
+            self._chances.append(TokenChance(first, None, ()))
+            if not following:
+                self._emit(job.echo)
         job.sampler.note(job.prompt)
+
+    @property
+    def sampler(self) -> Sampler:
+        """What chooses the next token."""
+        return self._given_tokens if self.given else self.job.sampler
 
     def take(self, token: int, room: int, meter: Meter) -> bool:
         """Takes the next token; returns whether the reply goes on. `room` is how many tokens the sequence can hold."""
+        if self.given:
+            self.given -= 1
+            self._note_chance()
+            self.next = token
+            if not self.given:
+                self._emit(self.job.echo)
+            if self.given or self.job.maximum:
+                return True
+        if not self.job.maximum:
+            return self._end("length")
         if token in self.job.ends:
-            return self._end("stop")
+            return self._end("stop", last=self._last_chance)
         self.count += 1
         if self.count == 1:
             meter.first_token(time.monotonic() - self.job.submitted)
-        if self.job.watch is not None and self.job.watch.last is not None:
-            self._chances.append(self.job.watch.last)
+        self._note_chance()
         mark = self.job.marks.get(token)
         text = self._stopping.add(self._stream.add(token) if mark is None else self._stream.end() + mark)
         if self._stopping.found:
@@ -136,14 +190,22 @@ class _Reply:
         self.next = token
         return True
 
-    def _emit(self, text: str, reason: str | None = None) -> None:
-        chances, self._chances = tuple(self._chances), []
-        self.job.emit(Outcome(text, reason, count=self.count, chances=chances))
+    @property
+    def _last_chance(self) -> TokenChance | None:
+        return None if self.job.watch is None else self.job.watch.last
 
-    def _end(self, reason: str, text: str = "") -> bool:
+    def _note_chance(self) -> None:
+        if (chance := self._last_chance) is not None:
+            self._chances.append(chance)
+
+    def _emit(self, text: str, reason: str | None = None, last: TokenChance | None = None) -> None:
+        chances, self._chances = tuple(self._chances), []
+        self.job.emit(Outcome(text, reason, count=self.count, chances=chances, last_chance=last))
+
+    def _end(self, reason: str, text: str = "", last: TokenChance | None = None) -> bool:
         if not self._stopping.found:
             text += self._stopping.add(self._stream.end()) + self._stopping.end()
-        self._emit(text, reason)
+        self._emit(text, reason, last)
         return False
 
 
@@ -191,6 +253,14 @@ class Engine:
         self._reads_next = True
         self._clock = 0
         self._thread = threading.Thread(target=self._loop, name="nnefc text", daemon=True)
+
+    def check(self, sampler: Sampler) -> None:
+        """Checks that the network allows a way of choosing tokens.
+
+        Raises:
+            RunError: it chooses the token itself, and what is asked for needs the logits.
+        """
+        self._reader.check(sampler)
 
     def has_room_for(self, count: int) -> bool:
         """Returns whether so many more jobs may wait or begin."""
@@ -267,7 +337,7 @@ class Engine:
 
     def _begin(self, job: Job) -> None:
         """Gives a job a free sequence, which begins with what is held of its prompt."""
-        target, source, known = self._chosen(job.prompt)
+        target, source, known = self._chosen(job.prompt[:1] if job.notes_prompt else job.prompt)
         if target is not source:
             known = self._copied(source, target, known)
         else:
@@ -320,6 +390,8 @@ class Engine:
         """Copies what another sequence has read of a prompt meanwhile: of prompts that begin alike and arrive together,
         each reads a chunk, and none reads what another one has read.
         """
+        if reply.job.notes_prompt:
+            return
         others = [each for each in self._sequences if each is not sequence]
         if not self._copies or not any(len(each.held) >= len(sequence.held) + _MIN_COPIED for each in others):
             return
@@ -363,7 +435,7 @@ class Engine:
         if sequence.reply is None:
             return
         chunk, reply.left = reply.left[:_CHUNK], reply.left[_CHUNK:]
-        sampler = Sampler() if reply.left else reply.job.sampler
+        sampler = Sampler() if reply.left else reply.sampler
         (token,) = self._reader.after([chunk], [sequence.number], [sampler])
         sequence.held += chunk
         self._clock += 1
@@ -375,8 +447,9 @@ class Engine:
     def _write(self, sequences: Sequence[_Sequence]) -> None:
         replies = [sequence.reply for sequence in sequences if sequence.reply is not None]
         numbers = [sequence.number for sequence in sequences]
-        following = self._reader.after([[r.next] for r in replies], numbers, [r.job.sampler for r in replies])
-        self._meter.tokens(0, 0, len(sequences))
+        given = sum(reply.given > 0 for reply in replies)
+        following = self._reader.after([[r.next] for r in replies], numbers, [r.sampler for r in replies])
+        self._meter.tokens(given, 0, len(sequences) - given)
         self._clock += 1
         for sequence, reply, token in zip(sequences, replies, following, strict=True):
             sequence.used = self._clock

@@ -8,12 +8,12 @@ from typing import Any
 
 from nnefc.serving.failures import FailureKind, Refused
 
-__all__ = ["flag", "integer", "invalid", "is_number", "number"]
+__all__ = ["flag", "integer", "invalid", "is_number", "number", "text"]
 
 
-def invalid(reason: str, code: str | None = None) -> Refused:
-    """Returns an error, to be raised; `code` is what programs know it by."""
-    return Refused(FailureKind.INVALID, reason, code)
+def invalid(reason: str, param: str | None = None, code: str | None = None) -> Refused:
+    """Returns an error, to be raised; `param` is the field that is wrong, `code` what programs know the reason by."""
+    return Refused(FailureKind.INVALID, reason, code, param)
 
 
 def is_number(value: Any) -> bool:
@@ -31,7 +31,7 @@ def number(given: Mapping[str, Any], name: str, minimum: float, maximum: float) 
     if value is None:
         return None
     if not is_number(value) or not minimum <= value <= maximum:
-        raise invalid(f'"{name}" is not a number from {minimum} to {maximum}')
+        raise invalid(f'"{name}" is not a number from {minimum} to {maximum}', name)
     return float(value)
 
 
@@ -45,17 +45,29 @@ def integer(given: Mapping[str, Any], name: str, minimum: int, maximum: int) -> 
     if value is None:
         return None
     if type(value) is not int or not minimum <= value <= maximum:
-        raise invalid(f'"{name}" is not an integer from {minimum} to {maximum}')
+        raise invalid(f'"{name}" is not an integer from {minimum} to {maximum}', name)
     return value
 
 
-def flag(given: Mapping[str, Any], name: str) -> bool:
-    """Returns whether a field is true.
+def flag(given: Mapping[str, Any], name: str, default: bool = False) -> bool:
+    """Returns whether a field is true; `default` without the field.
 
     Raises:
         Refused: it is neither true nor false.
     """
     value = given.get(name)
     if value is not None and not isinstance(value, bool):
-        raise invalid(f'"{name}" is not true or false')
-    return bool(value)
+        raise invalid(f'"{name}" is not true or false', name)
+    return default if value is None else value
+
+
+def text(given: Mapping[str, Any], name: str) -> str | None:
+    """Returns a text; None without the field.
+
+    Raises:
+        Refused: the field has anything else.
+    """
+    value = given.get(name)
+    if value is not None and not isinstance(value, str):
+        raise invalid(f'"{name}" is not a text', name)
+    return value

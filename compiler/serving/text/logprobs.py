@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -12,19 +13,23 @@ from nnefc.loader import Model
 
 __all__ = ["TokenChance", "TokenWatch", "chances_of_chat", "chances_of_completion"]
 
+_MINIMUM = -9999.0
+"""Of log probabilities, as OpenAI's interface has it: JSON has no infinity."""
+
 
 @dataclass(frozen=True)
 class TokenChance:
-    """A token that was chosen.
+    """A token that was chosen, or one of the prompt.
 
     Attributes:
         token: its number.
-        logprob: the logarithm of its probability, by the logits of the network alone.
+        logprob: the logarithm of its probability, by the logits of the network alone, -9999 or more; None for the first
+            token of a text.
         best: the likeliest tokens with theirs, the likeliest first.
     """
 
     token: int
-    logprob: float
+    logprob: float | None
     best: tuple[tuple[int, float], ...]
 
 
@@ -45,6 +50,7 @@ class TokenWatch:
         values = logits.astype(np.float64)
         values -= values.max()
         values -= np.log(np.exp(values).sum())
+        np.maximum(values, _MINIMUM, out=values)
         count = min(self._count, values.size)
         best = np.argpartition(-values, count - 1)[:count] if count else np.zeros(0, np.int64)
         best = best[np.argsort(-values[best], kind="stable")]
@@ -55,7 +61,7 @@ class TokenWatch:
 def chances_of_chat(model: Model, chances: Sequence[TokenChance]) -> dict[str, Any]:
     """Returns the `logprobs` of a conversation's reply, or of a part of it."""
 
-    def shown(token: int, logprob: float) -> dict[str, Any]:
+    def shown(token: int, logprob: float | None) -> dict[str, Any]:
         content, _ = model.token_bytes(token)
         return {"token": content.decode(errors="replace"), "logprob": logprob, "bytes": [*content]}
 
@@ -65,24 +71,42 @@ def chances_of_chat(model: Model, chances: Sequence[TokenChance]) -> dict[str, A
     return {"content": made, "refusal": None}
 
 
-def chances_of_completion(model: Model, chances: Sequence[TokenChance], offset: int) -> dict[str, Any]:
-    """Returns the `logprobs` of a completion, or of a part of it, which begins at an offset of the text."""
+def chances_of_completion(
+    model: Model, chances: Sequence[TokenChance], offset: int
+) -> tuple[dict[str, Any] | None, int]:
+    """Returns the `logprobs` of a completion, or of a part of it, and the offset of the next part in the text.
+
+    A token may be a part of a character; the offset of the next one is that of the next character then.
+
+    Args:
+        model: whose tokens they are.
+        chances: of the tokens; without any there are no `logprobs`.
+        offset: of the part in the text, in characters.
+    """
+    if not chances:
+        return None, offset
 
     def text(token: int) -> str:
         return model.token_bytes(token)[0].decode(errors="replace")
 
-    def best(chance: TokenChance) -> dict[str, float]:
-        """By their texts; of tokens with one text the likeliest counts."""
+    def best(chance: TokenChance) -> dict[str, float] | None:
+        """By their texts, with the token itself; of tokens with one text the likeliest counts."""
+        if chance.logprob is None:
+            return None
         found: dict[str, float] = {}
-        for token, logprob in chance.best:
+        for token, logprob in (*chance.best, (chance.token, chance.logprob)):
             found.setdefault(text(token), logprob)
         return found
 
-    texts = [text(each.token) for each in chances]
-    offsets = [offset + sum(map(len, texts[:n])) for n in range(len(texts))]
+    *offsets, following = accumulate((_size(*model.token_bytes(each.token)) for each in chances), initial=offset)
     return {
-        "tokens": texts,
+        "tokens": [text(each.token) for each in chances],
         "token_logprobs": [each.logprob for each in chances],
         "top_logprobs": [best(each) for each in chances],
         "text_offset": offsets,
-    }
+    }, following
+
+
+def _size(content: bytes, is_control: bool) -> int:
+    """Returns how many characters begin in a token: none in control tokens, which texts do not show."""
+    return 0 if is_control else sum(byte & 0xC0 != 0x80 for byte in content)

@@ -34,6 +34,7 @@ class TextModel:
 
     Attributes:
         name: by which clients ask for it.
+        library: what runs.
         engine: makes its replies.
         prompts: makes tokens of conversations.
         ends: the tokens that end a reply.
@@ -50,6 +51,7 @@ class TextModel:
         Raises:
             ChatError, RunError: it is no language model with a tokenizer.
         """
+        self.library = model
         self.prompts = Prompts(model)
         if self.prompts.context is None:
             raise ChatError(f"{model.name} does not say how many tokens it holds")
@@ -68,7 +70,7 @@ class TextModel:
 
     def _marks(self, style: CallStyle) -> Iterator[tuple[str, int]]:
         """Yields the control tokens that mark calls, by their texts."""
-        model = self.engine.model
+        model = self.library
         for text in (style.start, style.end, *NAME_MARKS):
             tokens = model.tokenize(text, begin_and_end=False, control=True) if text else []
             if len(tokens) == 1 and model.token_bytes(tokens[0])[1]:
@@ -105,7 +107,7 @@ class TextModel:
             return [None] * count
         with self._lock:
             if self._grammars is None:
-                self._grammars = Grammars(self.engine.model, self.prompts)
+                self._grammars = Grammars(self.library, self.prompts)
         kind, source = grammar
         return [getattr(self._grammars, kind)(source) for _ in range(count)]
 
@@ -121,13 +123,13 @@ class TextModel:
     @property
     def summary(self) -> str:
         """The library, and what it holds, for the log."""
-        return f"{self.engine.model.file}, {self.engine.context} tokens, {self.engine.sequences} side by side"
+        return f"{self.library.file}, {self.engine.context} tokens, {self.engine.sequences} side by side"
 
     def close(self) -> None:
         """Ends the engine, and closes the library."""
         self.engine.close()
         self.prompts.close()
-        self.engine.model.close()
+        self.library.close()
 
 
 class EncoderModel:
@@ -135,7 +137,8 @@ class EncoderModel:
 
     Attributes:
         name: by which clients ask for it.
-        encoder: the library.
+        library: what runs.
+        encoder: makes rows of texts, and runs them.
         engine: computes its results.
         description: as the list of models has it.
     """
@@ -147,6 +150,7 @@ class EncoderModel:
             ChatError: it has no tokenizer, or scores that are no relevance.
         """
         self.name = name
+        self.library = model
         self.encoder = Encoder(model)
         if self.encoder.has_scores and self.encoder.size != 1:
             raise ChatError(f"{model.name} has {self.encoder.size} scores for a pair of texts, and not one")
@@ -158,12 +162,12 @@ class EncoderModel:
     def summary(self) -> str:
         """The library, and what it computes, for the log."""
         kind = "scores of pairs" if self.encoder.has_scores else f"embeddings of {self.encoder.size} elements"
-        return f"{self.encoder.model.file}, {kind}, {self.encoder.context} tokens"
+        return f"{self.library.file}, {kind}, {self.encoder.context} tokens"
 
     def close(self) -> None:
         """Ends the engine, and closes the library."""
         self.engine.close()
-        self.encoder.model.close()
+        self.library.close()
 
 
 def _described(name: str, context: int) -> dict[str, Any]:
@@ -228,10 +232,10 @@ class TextModels:
             Refused: there is none of this name, or no name.
         """
         if not isinstance(name, str):
-            raise Refused(FailureKind.INVALID, '"model" is missing, or not a text')
+            raise invalid('"model" is missing, or not a text', "model")
         if name not in self._models:
             reason = f"there is no model {name[:100]!r}: /v1/models lists them"
-            raise Refused(FailureKind.NOT_FOUND, reason, "model_not_found")
+            raise Refused(FailureKind.NOT_FOUND, reason, "model_not_found", "model")
         return self._models[name]
 
     def writer(self, name: object) -> TextModel:
@@ -242,7 +246,8 @@ class TextModels:
         """
         found = self.find(name)
         if not isinstance(found, TextModel):
-            raise invalid(f"{found.name!r} is an encoder, which writes no texts: use /v1/embeddings or /v1/rerank")
+            reason = f"{found.name!r} is an encoder, which writes no texts: use /v1/embeddings or /v1/rerank"
+            raise invalid(reason, "model")
         return found
 
     def encoder(self, name: object) -> EncoderModel:
@@ -253,7 +258,7 @@ class TextModels:
         """
         found = self.find(name)
         if not isinstance(found, EncoderModel):
-            raise invalid(f"{found.name!r} is no encoder: it writes texts")
+            raise invalid(f"{found.name!r} is no encoder: it writes texts", "model")
         return found
 
     @contextmanager

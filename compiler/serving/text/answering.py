@@ -1,0 +1,141 @@
+"""Answers requests for texts, whatever their form: prompts, replies, and what is sent of these."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+
+from aiohttp import web
+
+from nnefc.chat import ChatError, TemplateError
+from nnefc.chat.grammar import TokenMask
+from nnefc.loader import RunError
+from nnefc.serving.connections import answer_unread
+from nnefc.serving.failures import Refused
+from nnefc.serving.text.answers import Form
+from nnefc.serving.text.fields import invalid
+from nnefc.serving.text.models import TextModel
+from nnefc.serving.text.outcomes import Outcomes
+from nnefc.serving.text.replies import Calls, Reply
+from nnefc.serving.text.request_fields import Asked
+
+__all__ = ["Watch", "answer", "tokens_of"]
+
+Watch = Callable[[web.Request, Callable[[], None]], AbstractContextManager[Callable[[int], None]]]
+"""Watches how fast a client reads what is sent in a block, as :meth:`Connection.watched` does."""
+
+_STREAM = {"Content-Type": "text/event-stream", "Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+"""Proxies shall neither keep events nor hold them back."""
+
+
+async def answer(request: web.Request, model: TextModel, asked: Asked, form: Form, watch: Watch) -> web.StreamResponse:
+    """Answers a request.
+
+    Args:
+        request: which is answered.
+        model: that makes the replies.
+        asked: what the request asks for.
+        form: of the answer.
+        watch: ends the answer for clients that do not read it.
+
+    Raises:
+        Refused: the request cannot be answered.
+    """
+    prompts, masks = await asyncio.to_thread(_prepared, model, asked)
+    with Outcomes(model, prompts, masks, asked) as outcomes:
+        replies = [Reply(_calls(model, asked)) for _ in range(len(outcomes))]
+        if asked.streams:
+            return await _streamed(request, outcomes, replies, form, watch)
+        async for index, outcome in outcomes.all():
+            replies[index].add(outcome)
+        return web.json_response(form.whole(replies, outcomes))
+
+
+def tokens_of(model: TextModel, asked: Asked) -> list[list[int]]:
+    """Returns the tokens of the prompts that a request has. Takes a moment for long ones.
+
+    Raises:
+        Refused: the chat template refuses the messages, or a number is no token.
+    """
+    try:
+        if asked.messages:
+            if asked.tools is not None:
+                model.style_of_calls()
+            listed = None if asked.tools is None else asked.tools.listed
+            return [model.prompts.tokens(asked.messages, listed, asked.variables)]
+    except TemplateError as error:
+        raise invalid(f"the model's chat template refuses the messages: {error}") from None
+    except ChatError as error:
+        raise invalid(str(error)) from None
+    return [_tokens(model, each) for each in asked.prompts]
+
+
+def _tokens(model: TextModel, prompt: str | Sequence[int]) -> list[int]:
+    library = model.library
+    if isinstance(prompt, str):
+        return library.tokenize(prompt)
+    try:
+        library.detokenize(prompt)  # refuses numbers that are no tokens
+    except RunError as error:
+        raise invalid(f'"prompt": {error}', "prompt") from None
+    if not all(token < model.token_count for token in prompt):
+        raise invalid(f'"prompt" has a token that is none of the {model.token_count} tokens of the model', "prompt")
+    return [*prompt]
+
+
+def _prepared(model: TextModel, asked: Asked) -> tuple[list[list[int]], list[TokenMask | None]]:
+    """Returns the prompts of a request, and a mask for each reply."""
+    prompts = tokens_of(model, asked)
+    try:
+        return prompts, model.masks(_grammar(model, asked), len(prompts) * asked.count)
+    except ChatError as error:
+        raise invalid(str(error)) from None
+
+
+def _grammar(model: TextModel, asked: Asked) -> tuple[str, object] | None:
+    """Returns the grammar of replies: that of the request, or of calls where it asks for one."""
+    if asked.tools is None or asked.tools.choice == "auto":
+        return asked.grammar
+    if asked.grammar is not None:
+        reason = 'a "tool_choice" that requires a call, and a form or grammar of the reply, exclude each other'
+        raise invalid(reason, "tool_choice")
+    return "lark", model.tool_grammar(asked.tools)
+
+
+def _calls(model: TextModel, asked: Asked) -> Calls | None:
+    """Returns how calls are found in the replies to a request."""
+    if asked.tools is None:
+        return None
+    names = frozenset(function["name"] for function in asked.tools.functions)
+    return Calls(model.style_of_calls(), names, asked.tools.is_single)
+
+
+async def _streamed(
+    request: web.Request, outcomes: Outcomes, replies: Sequence[Reply], form: Form, watch: Watch
+) -> web.StreamResponse:
+    response = web.StreamResponse(headers=_STREAM)
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(None) as limit:
+            with watch(request, lambda: limit.reschedule(loop.time())) as sends:
+
+                async def send(events: bytes) -> None:
+                    if events:
+                        sends(len(events))
+                        await response.write(events)
+
+                await response.prepare(request)
+                await send(form.begin())
+                try:
+                    async for index, outcome in outcomes.all():
+                        await send(form.part(index, replies[index], outcome))
+                    await send(form.end(replies, outcomes))
+                except Refused as error:  # the status has been sent
+                    await send(form.failed(error))
+                await response.write_eof()
+    except TimeoutError:
+        if request.transport is not None:
+            request.transport.abort()
+        raise answer_unread() from None
+    return response

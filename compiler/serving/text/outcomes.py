@@ -1,0 +1,152 @@
+"""Lets an engine make the replies to one request, and brings what it makes to the server's event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from types import TracebackType
+
+from nnefc.chat.grammar import TokenMask
+from nnefc.loader import RunError
+from nnefc.loader.sampling import Sampler
+from nnefc.serving.failures import FailureKind, Refused
+from nnefc.serving.text.engine import Job, Outcome
+from nnefc.serving.text.fields import invalid
+from nnefc.serving.text.logprobs import TokenWatch
+from nnefc.serving.text.models import TextModel
+from nnefc.serving.text.request_fields import Asked
+
+__all__ = ["Outcomes"]
+
+
+class Outcomes:
+    """The outcomes of one request's replies, as they are made, and how many tokens these take.
+
+    It is a context manager: replies that go on at the end of the block are cancelled.
+
+    Attributes:
+        read: the tokens of the prompts.
+    """
+
+    def __init__(
+        self, model: TextModel, prompts: Sequence[Sequence[int]], masks: Sequence[TokenMask | None], asked: Asked
+    ) -> None:
+        """Submits a job for each reply that may have tokens.
+
+        Args:
+            model: that makes the replies.
+            prompts: tokens; there are `asked.count` replies for each.
+            masks: one for each reply.
+            asked: what the request asks for.
+
+        Raises:
+            Refused: a prompt that is empty or too long, a wrong option, or no room.
+        """
+        self._model, self._asked = model, asked
+        self._queue: asyncio.Queue[tuple[int, Outcome]] = asyncio.Queue()
+        self._loop = asyncio.get_running_loop()
+        self._counts: dict[int, int] = {}
+        self.read = sum(map(len, prompts))
+        self._jobs = [
+            self._job(prompt, row * asked.count + number, number, masks[row * asked.count + number])
+            for row, prompt in enumerate(prompts)
+            for number in range(asked.count)
+        ]
+        model.check_room(len(self._jobs))
+        for index, job in enumerate(self._jobs):
+            if job.echo and not job.notes_prompt:
+                self._queue.put_nowait((index, Outcome(job.echo)))
+            if job.maximum or job.notes_prompt:
+                model.engine.submit(job)
+            else:
+                self._queue.put_nowait((index, Outcome(reason="length")))
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def __enter__(self) -> Outcomes:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for job in self._jobs:
+            self._model.engine.cancel(job)
+
+    @property
+    def written(self) -> int:
+        """How many tokens the replies have so far."""
+        return sum(self._counts.values())
+
+    @property
+    def cached(self) -> int:
+        """How many tokens of the prompts were not read again."""
+        return sum(job.cached for job in self._jobs[:: self._asked.count])
+
+    async def all(self) -> AsyncIterator[tuple[int, Outcome]]:
+        """Yields the outcomes of all replies, with their numbers, until all have ended.
+
+        Raises:
+            Refused: a run failed.
+        """
+        left = len(self._jobs)
+        while left:
+            index, outcome = await self._queue.get()
+            if outcome.reason == "error":
+                raise Refused(FailureKind.FAILED, f"the model failed: {outcome.error}")
+            self._counts[index] = outcome.count
+            left -= outcome.reason is not None
+            yield index, outcome
+
+    def _job(self, prompt: Sequence[int], index: int, number: int, mask: TokenMask | None) -> Job:
+        """Returns the job of a reply: which one of all, and which one of its prompt."""
+        model, asked = self._model, self._asked
+        left = model.engine.context - len(prompt)
+        if not prompt:
+            raise invalid("the prompt has no tokens")
+        if left < 1:
+            reason = f"the prompt has {len(prompt)} tokens, and the model holds {model.engine.context} with the reply"
+            raise invalid(reason, code="context_length_exceeded")
+        notes = asked.logprobs is not None
+        watch = None if asked.logprobs is None else TokenWatch(asked.logprobs)
+        maximum = left if asked.maximum is None else min(asked.maximum, left)
+        marks = {token: text for text, token in model.marks.items()} if asked.tools else {}
+        echo = self._echo(index // asked.count) if asked.echoes else ""
+
+        def emit(outcome: Outcome) -> None:
+            self._loop.call_soon_threadsafe(self._queue.put_nowait, (index, outcome))
+
+        return Job(
+            prompt,
+            self._sampler(number, mask, watch),
+            maximum,
+            model.ends,
+            asked.stop,
+            emit,
+            marks,
+            watch,
+            notes_prompt=asked.echoes and notes,
+            echo=echo,
+        )
+
+    def _echo(self, row: int) -> str:
+        """Returns the text of a prompt."""
+        prompt = self._asked.prompts[row]
+        return prompt if isinstance(prompt, str) else self._model.library.detokenize(prompt)
+
+    def _sampler(self, number: int, mask: TokenMask | None, watch: TokenWatch | None) -> Sampler:
+        """Returns what chooses the tokens of a prompt's reply of this number."""
+        sampling = self._asked.sampling.copy()
+        wrong = [token for token in sampling.get("logit_bias", {}) if token >= self._model.token_count]
+        if wrong:
+            reason = f'"logit_bias" has token {wrong[0]}, none of the model\'s {self._model.token_count}'
+            raise invalid(reason, "logit_bias")
+        sampling["mask"], sampling["watch"] = mask, watch
+        if (seed := sampling.get("seed")) is not None:
+            sampling["seed"] = seed + number
+        try:
+            sampler = Sampler(**sampling)
+            self._model.engine.check(sampler)
+        except RunError as error:
+            raise invalid(str(error)) from None
+        return sampler
