@@ -26,6 +26,7 @@ from tvm import tirx
 from nnefc.ir.attributes import RULE
 from nnefc.passes.manager import PassList, PassManager, PassRun
 from nnefc.passes.plan.entry_memory import Memory
+from nnefc.passes.plan.kept_counts import KeptCounts
 from nnefc.passes.plan.memory import MemoryPlan
 from nnefc.passes.plan.program import Program
 from nnefc.passes.plan.symbols import ENTRY
@@ -233,6 +234,7 @@ class Lowered:
         compiled: kernels that are not in `module`, for they are compiled already: by their symbols.
         calls: before which the runtime is asked, numbered through the programs of a library.
         memory_users: for each output the outputs for which a run uses its memory, as `KernelCall.served` has them.
+        kept: the data-dependent sizes that stay in the memory of a GPU.
     """
 
     module: tvm.IRModule
@@ -245,6 +247,7 @@ class Lowered:
     compiled: Mapping[str, CompiledKernel] = field(default_factory=dict)
     calls: tuple[KernelCall, ...] = ()
     memory_users: tuple[int, ...] = ()
+    kept: KeptCounts = field(default_factory=KeptCounts)
 
     @property
     def entry(self) -> tirx.PrimFunc:
@@ -374,6 +377,10 @@ class Backend(ABC):
     def runnable(self, _run: PassRun) -> tirx.PrimFunc | None:
         """Returns a kernel after a pass as a function that can be compiled by itself; None if it cannot be."""
         return None
+
+    def reads_counts(self, _kernel: LoweredKernel) -> bool:
+        """Whether a kernel can read its sizes from memory, so that the entry need not know them."""
+        return False
 
     @abstractmethod
     def objects(self, manager: PassManager) -> ObjectCompiler:

@@ -34,6 +34,7 @@ from nnefc.passes.legalize.reshape_views import VIEWS
 from nnefc.passes.manager import Pass, PassManager, Phase
 from nnefc.passes.plan.entry import ControlledCall, entry_function
 from nnefc.passes.plan.entry_sizes import data_dependent_sizes, sizes_function
+from nnefc.passes.plan.kept_counts import KeptCounts, kept_counts
 from nnefc.passes.plan.kernel_reuse import CompiledKernels
 from nnefc.passes.plan.late_updates import with_late_updates
 from nnefc.passes.plan.memory import MemoryPlan, plan_memory
@@ -289,6 +290,7 @@ class ProgramState:
         plan: the addresses of all buffers.
         entry: the function that calls the kernels.
         called: the kernels that it calls, in the order of their first calls.
+        kept: the data-dependent sizes that stay in the memory of a GPU.
     """
 
     network: Network
@@ -298,6 +300,7 @@ class ProgramState:
     plan: MemoryPlan | None = None
     entry: tirx.PrimFunc | None = None
     called: Sequence[GlobalVar] = ()
+    kept: KeptCounts = field(default_factory=KeptCounts)
 
     @property
     def listed(self) -> Program:
@@ -387,6 +390,7 @@ def lower(
         compiled,
         calls,
         users,
+        state.kept,
     )
 
 
@@ -497,23 +501,36 @@ def plan_buffers(state: ProgramState, context: ProgramContext) -> ProgramState:
 def build_entry(state: ProgramState, context: ProgramContext) -> ProgramState:
     """Makes the memory plan a function that calls the kernels."""
     library_context, kernels = context.library_context, state.kernels
+    data_dependent = (
+        library_context.data_dependent
+        if library_context.data_dependent is not None
+        else data_dependent_sizes(state.listed)
+    )
+    kept = _kept_counts(state, context.backend, data_dependent)
     entry, called = entry_function(
         state.listed,
         state.planned,
         {gv: kernel.parameters for gv, kernel in kernels.items()},
         context.backend.memory(),
         state.dynamic_dimensions,
-        library_context.data_dependent
-        if library_context.data_dependent is not None
-        else data_dependent_sizes(state.listed),
+        data_dependent,
         library_context.symbol,
         library_context.timed,
         {gv: symbol for gv, kernel in kernels.items() if (symbol := kernel.same or kernel.symbol)},
         {gv: kernel.numbers for gv, kernel in kernels.items()},
         _labels_of_calls(library_context, context.backend),
         library_context.calls if context.backend.cancellable else None,
+        kept,
     )
-    return replace(state, entry=entry, called=called)
+    return replace(state, entry=entry, called=called, kept=kept)
+
+
+def _kept_counts(state: ProgramState, backend: Backend, data_dependent: Sequence[tuple[int, int]]) -> KeptCounts:
+    """Returns the data-dependent sizes that stay in the device's memory."""
+    program, kernels = state.listed, state.kernels
+    views = program.kernels.keys() - kernels.keys()
+    readers = {gv for gv, kernel in kernels.items() if backend.reads_counts(kernel)}
+    return kept_counts(program, views | readers, data_dependent) if readers else KeptCounts()
 
 
 def _labels_of_calls(library_context: LibraryContext, backend: Backend) -> Mapping[str, str] | None:

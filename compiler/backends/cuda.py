@@ -42,6 +42,7 @@ from nnefc.targets.codegen.cuda.kernels import (
     with_version,
 )
 from nnefc.targets.codegen.cuda.launches import Access, HostKernel, HostOperand, launches_source
+from nnefc.targets.codegen.cuda.sizes_in_memory import reads_counts, with_counts
 from nnefc.targets.machine.cuda.gpus import LOAD_BYTES
 from nnefc.targets.machine.cuda.target import CudaTarget
 
@@ -140,6 +141,9 @@ class CudaBackend(Backend):
             code=HostKernel(kernel.name, host_symbol(kernel.name), tuple(operands), tuple(names.values())),
         )
 
+    def reads_counts(self, kernel: LoweredKernel) -> bool:
+        return isinstance(kernel.code, DeviceKernel) and reads_counts(kernel.code.function)
+
     def objects(self, manager: PassManager) -> Objects:
         return Objects(manager, self.target.host)
 
@@ -163,10 +167,12 @@ class CudaBackend(Backend):
             on_host,
             image_bytes=len(image.image),
             architectures=image.architectures,
-            capturable=lowered.program.is_straight and not any(kernel.sizes for kernel in on_host),
+            capturable=_without_kept(lowered).is_straight and not any(kernel.sizes for kernel in on_host),
             readers=READERS,
             messages=device.messages,
             arrival_bytes=device.arrival_bytes,
+            counts_offset=device.counts_offset,
+            output_counts=lowered.kept.outputs if any(lowered.kept.outputs) else (),
         )
         dump("launches.c", launches)
         own = {function.name for function in device.functions}
@@ -177,7 +183,17 @@ class CudaBackend(Backend):
 
     def device_code(self, lowered: Lowered) -> DeviceCode:
         """Returns the source of what the device runs."""
-        return joined([k.code for k in lowered.kernels if isinstance(k.code, DeviceKernel)], self.target)
+        code = joined([k.code for k in lowered.kernels if isinstance(k.code, DeviceKernel)], self.target)
+        positions = {kernel.name_hint: own for kernel, own in lowered.kept.arguments.items()}
+        return with_counts(code, positions, len(lowered.kept.slots))
+
+
+def _without_kept(lowered: Lowered) -> Program:
+    """Returns a program without the data-dependent sizes for which the entry does not wait: those that stay in the
+    device's memory, and checks."""
+    found = lowered.program.counts.items()
+    read = {buffer: tuple(c for c in own if c.var not in lowered.kept.slots and c.limit != 0) for buffer, own in found}
+    return replace(lowered.program, counts={buffer: own for buffer, own in read.items() if own})
 
 
 def _called(program: Program) -> Iterator[str]:

@@ -43,6 +43,7 @@ from nnefc.passes.plan.entry_operands import (
     byte_pointer,
     workspace_of,
 )
+from nnefc.passes.plan.kept_counts import KeptCounts, keep_count
 from nnefc.passes.plan.memory import COUNTER_BYTES, BufferCopy, MemoryPlan
 from nnefc.passes.plan.program import Buffer, IfStep, LoopStep, Program, Step, all_data_dependent_sizes
 from nnefc.passes.plan.served_outputs import ServedOutputs, always, served_outputs
@@ -88,6 +89,7 @@ def entry_function(
     more: Mapping[GlobalVar, Sequence[tirx.IntImm]] | None = None,
     checked: Mapping[str, str] | None = None,
     calls: list[ControlledCall] | None = None,
+    kept: KeptCounts | None = None,
 ) -> tuple[tirx.PrimFunc, tuple[GlobalVar, ...]]:
     """Returns the entry, and the kernels that it calls.
 
@@ -112,6 +114,8 @@ def entry_function(
         calls: where the calls of kernels are noted, in their order, if the parameter after the constants is a flag that
             is read before each: while it is not 0, the runtime decides whether the run goes on, with this call or the
             next.
+        kept: the data-dependent sizes that stay in the memory of a GPU. The entry goes by their limits, and writes
+            these as sizes of outputs.
     """
     params = {("input", i): byte_pointer(f"input{i}") for i in range(len(program.inputs))}
     params |= {("output", i): byte_pointer(f"output{i}") for i in range(len(program.outputs))}
@@ -141,7 +145,9 @@ def entry_function(
         parameters.append(run := byte_pointer("run"))
         parts = Parts(program, table, run)
     counts, every_run = list(all_data_dependent_sizes(program)), always(len(program.outputs))
-    writer = _Writer(signatures, memory, counts, parts, timed, symbols, more, checked, flag, calls, every_run)
+    writer = _Writer(
+        signatures, memory, counts, parts, timed, symbols, more, checked, flag, calls, every_run, kept or KeptCounts()
+    )
     body += writer.statements(program, plan, areas, served_outputs(program) if calls is not None else None)
     for position, (output, axis) in enumerate(data_dependent):
         size = expression(program.outputs[output].shape[axis])
@@ -171,6 +177,7 @@ class _Writer:
         flag: tirx.Var | None,
         calls: list[ControlledCall] | None,
         every_run: int,
+        kept: KeptCounts,
     ) -> None:
         self._signatures = signatures
         self._memory = memory
@@ -185,6 +192,7 @@ class _Writer:
         self._flag = flag
         self._calls = calls if calls is not None else []
         self._every_run = every_run
+        self._kept = kept
         self.used: dict[GlobalVar, None] = {}
 
     def statements(
@@ -232,7 +240,11 @@ class _Writer:
             if each.limit == 0:  # of a kernel that checks: nothing has to wait for what it says
                 made.append(tirx.Bind(count, int64(0)))
                 continue
-            declared, value = self._memory.item(area_of(plan.positions[buffer], areas).address, "int64")
+            address = area_of(plan.positions[buffer], areas).address
+            if count in self._kept.slots and each.limit is not None:
+                made += [keep_count(self._kept.slots[count], address), tirx.Bind(count, expression(each.limit))]
+                continue
+            declared, value = self._memory.item(address, "int64")
             failed = tirx.call_extern("int32", self._memory.failed) != 0
             made += [*declared, tirx.Bind(count, value)]
             made.append(tirx.IfThenElse(failed, tirx.Return(tirx.IntImm("int32", 0)), None))
@@ -286,6 +298,7 @@ class _Writer:
         arguments = [tirx.reinterpret(t, operand.address) for t, operand in zip(types, operands, strict=True)]
         arguments += [expression(value) for _, value in step.sizes]
         arguments += self._more.get(step.kernel, ())
+        arguments += [int64(number) for count in self._kept.read_by(step) for number in count]
         symbol = self._symbols.get(step.kernel) or kernel_symbol(step.kernel.name_hint)
         return tirx.Evaluate(tirx.call_extern("int32", symbol, *arguments))
 

@@ -43,6 +43,7 @@ __all__ = [
     "interface_of",
     "kernel_stages",
     "program_of",
+    "size_variables",
 ]
 
 
@@ -267,7 +268,7 @@ def _data_dependent_before(program: Program) -> tuple[Step | IfStep | LoopStep, 
         while waiting:
             step = program.steps[waiting[-1]]
             needed = {writers[buffer] for buffer in step.reads if buffer in writers}
-            needed |= {counters[var] for var in _sizes_of(step) if var in counters}
+            needed |= {counters[var] for var in size_variables(step) if var in counters}
             missing = sorted(needed - ordered.keys())
             if missing:
                 waiting += missing
@@ -276,16 +277,20 @@ def _data_dependent_before(program: Program) -> tuple[Step | IfStep | LoopStep, 
     return tuple(program.steps[index] for index in ordered)
 
 
-def _sizes_of(step: Step | IfStep | LoopStep) -> Iterator[tirx.Var]:
-    """The variables of the sizes that a step is called with."""
+def size_variables(step: Step | IfStep | LoopStep) -> Iterator[tirx.Var]:
+    """Yields the variables of the sizes that a step is called with, and those of the steps in it."""
     for buffer in (*step.reads, *step.writes):
         for size in buffer.shape:
             yield from variables(expression(size))
-    for call in [step] if isinstance(step, Step) else [call for body in step.bodies for call in kernel_stages(body)]:
-        for _, value in call.sizes:
+    if isinstance(step, Step):
+        for _, value in step.sizes:
             yield from variables(expression(value))
+        return
     if isinstance(step, LoopStep) and step.loop.trip_count is not None:
         yield from variables(expression(step.loop.trip_count))
+    for body in step.bodies:
+        for inner in body.steps:
+            yield from size_variables(inner)
 
 
 def interface_of(network: Network) -> Program:

@@ -25,6 +25,13 @@ typedef struct nnefc_cuda_host_kernel {
     uint32_t operand_count;
 } nnefc_cuda_host_kernel;
 
+/* How a data-dependent dimension of an output follows from a count: `factor * count + added`. */
+typedef struct nnefc_cuda_output_count {
+    int32_t number; /* of the count; -1 if the network's code has written the size */
+    int64_t factor;
+    int64_t added;
+} nnefc_cuda_output_count;
+
 typedef struct nnefc_cuda_module {
     const void *image; /* a fat binary, aligned to 8 bytes: machine code for each architecture, PTX of the newest */
     uint64_t bytes;    /* its size */
@@ -33,7 +40,9 @@ typedef struct nnefc_cuda_module {
     const uint32_t *dynamic_shared; /* for each of them: the maximum bytes of dynamic shared memory of a launch */
     const char *const *messages; /* what kernels may have to say; the word of failures counts from 1 */
     uint32_t message_count;
-    uint64_t arrival_bytes; /* what nnefc_cuda_arrivals has; 0 for none */
+    uint64_t arrival_bytes; /* what nnefc_cuda_arrivals has, and the counts of a run, of 8 bytes, to the end; 0 for none */
+    uint64_t counts_offset; /* where these begin */
+    const nnefc_cuda_output_count *output_counts; /* for each data-dependent dimension of the outputs; null if none follows from a count */
     const nnefc_cuda_host_kernel *host_kernels;
     uint32_t host_kernel_count;
     int32_t capturable;            /* 0 if the entry waits for the GPU: it cannot become a graph */
@@ -73,7 +82,7 @@ int32_t nnefc_cuda_encode(nnefc_cuda_tensor_map *map, const void *address, const
 /* Copies from one position of the GPU's memory to another. */
 int32_t nnefc_cuda_copy(void *destination, const void *source, uint64_t bytes);
 
-/* Waits for everything before it, then copies to the host. Not in a network that says that it can be captured. */
+/* Waits for everything before it, then copies to the host. Not in the entry of a network that says that it can be captured. */
 int32_t nnefc_cuda_read(void *host, const void *device, uint64_t bytes);
 
 /* Writes the number of a loop's iteration to the GPU: 0, then each time one more. So the upper half is written only when the
@@ -93,6 +102,12 @@ int32_t *nnefc_cuda_failure(void);
 
 /* Memory of the session's in which a launch counts the blocks that have arrived. It is zeros before a launch and after it. */
 uint32_t *nnefc_cuda_arrivals(void);
+
+/* Copies a count, an int64 that a kernel has written, to where other kernels read it. */
+int32_t nnefc_cuda_keep_count(int32_t number, const void *device);
+
+/* Where these read it, in the GPU's memory. */
+const int64_t *nnefc_cuda_kept_count(uint32_t number);
 
 /* Whether something of this run has failed, as far as is known; for loops, after nnefc_cuda_read. */
 int32_t nnefc_cuda_run_failed(void);

@@ -59,7 +59,7 @@ def check(model: Model, total: int) -> None:
 CASES = {
     "what is not zero": partial(counts.test_what_is_not_zero_goes_through_a_network, "n"),
     "what is not zero, of a known size": partial(counts.test_what_is_not_zero_goes_through_a_network, 4),
-    "boxes": counts.test_boxes_that_remain,
+    "boxes": partial(counts.test_boxes_that_remain, maximum=20),
     "candidates": counts.test_what_detectors_do_with_candidates,
     "unique": partial(counts.test_elements_that_differ, 0, 1),
     "unique in the order of occurrence": partial(counts.test_elements_that_differ, None, 0),
@@ -79,6 +79,9 @@ QUICK = (
     "without a limit",
     "memory of iterations",
 )
+KEPT = {"what is not zero", "what is not zero, of a known size", "boxes", "unique", "compress"}
+"""Networks that are graphs: no host waits for their counts. It has to know those of the others, or computes by itself
+what has a data-dependent size."""
 
 
 @pytest.mark.parametrize(
@@ -88,19 +91,63 @@ QUICK = (
 def test_networks_with_counts_give_what_onnxruntime_gives(name: str, tmp_path: Path) -> None:
     with on_cuda() as made:
         CASES[name](tmp_path)
-    assert all(".capturable = 0," in artifact.code.launches for artifact in made if isinstance(artifact.code, CudaCode))
+    launches = [artifact.code.launches for artifact in made if isinstance(artifact.code, CudaCode)]
+    assert all((".capturable = 1," in each) == (name in KEPT) for each in launches)
 
 
-def test_a_count_is_waited_for_once_and_no_access_is_wrong(tmp_path: Path) -> None:
+def test_a_count_stays_on_the_gpu_and_no_access_is_wrong(tmp_path: Path) -> None:
+    """Runs of the same sizes are one graph, whatever the count is: the size of the result is read behind it."""
     with on_cuda(checks=True), found(tmp_path) as model:
         driver = FakeDriver.install()
-        for rows, part in ((4, 0.5), (4, 0.0), (1, 1.0), (9, 0.3)):
+        graphs = []
+        for rows, part in ((4, 0.5), (4, 0.0), (4, 1.0), (1, 1.0), (300, 0.3)):
             x = counts.some(rows, 5, part)
             driver.clear()
             np.testing.assert_array_equal(model(x), np.nonzero(x))
             waits = driver.names.count("cuStreamSynchronize") - driver.names.count("cuMemAllocAsync")
-            assert waits == 2  # for the count, and for the end; on an idle stream for new memory
-            assert "cuGraphLaunch" not in driver.names
+            assert waits == 2  # for the size, and for the copy of the result; on an idle stream for new memory
+            graphs.append("cuGraphLaunch" in driver.names)
+        assert graphs == [False, True, True, False, False]
+
+
+def test_kernels_are_launched_for_the_limit_and_read_the_count(tmp_path: Path) -> None:
+    """Sizes that are multiples of a count, a result whose size is known, and a count of what another count tells."""
+    nodes = [
+        counts.node("NonZero", "x", "a"),
+        counts.node("Cast", "a", "real", to=TensorProto.FLOAT),
+        counts.node("Concat", "real real", "twice", axis=1),
+        counts.node("Relu", "twice", "y"),
+        counts.node("ReduceSum", "twice", "z", keepdims=0),
+        counts.node("NonZero", "y", "b"),
+    ]
+    outputs = {"y": TensorProto.FLOAT, "z": TensorProto.FLOAT, "b": TensorProto.INT64}
+    with on_cuda() as made, loaded(nodes, tmp_path, {"x": [6, 50]}, outputs) as model:
+        for part in (0.5, 0.0, 1.0):
+            x = counts.some(6, 50, part)
+            twice = np.concatenate([np.nonzero(x)] * 2, 1).astype(np.float32)
+            y, z, b = model(x)
+            np.testing.assert_array_equal(y, twice)
+            assert z == twice.sum()
+            np.testing.assert_array_equal(b, np.nonzero(twice))
+    code = made[-1].code
+    assert isinstance(code, CudaCode)
+    assert ".capturable = 1," in code.launches
+    assert "nnefc_rank" in code.kernels.source, "what is not zero is found by a block of threads"
+    assert "int64_t nnefc_added_size0" in code.kernels.source
+
+
+def test_a_kept_size_that_the_network_does_not_take_fails_the_run(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    nodes = [counts.node("NonZero", "x", "y")]
+    path.write_bytes(counts.model_of(nodes, {"x": [4, 5]}, {"y": TensorProto.INT64}).SerializeToString())
+    with on_cuda(), nnefc.compile(path, shape={"nonzero": "2..7"}).load() as model:
+        for number in (2, 7, 1, 0, 8, 20, 5):
+            x = (np.arange(20) < number).astype(np.float32).reshape(4, 5)
+            if 2 <= number <= 7:
+                np.testing.assert_array_equal(model(x), np.nonzero(x))
+                continue
+            with pytest.raises(RunError, match="the data ask for a size 'nonzero' that the network does not take"):
+                model(x)
 
 
 def test_outputs_of_the_gpu_have_their_data_dependent_shape(driver: FakeDriver, tmp_path: Path) -> None:

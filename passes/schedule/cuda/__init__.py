@@ -1,6 +1,7 @@
 """Schedule rules for CUDA, in the order in which they are tried."""
 
 from nnefc.passes.schedule.cuda.attention import AttentionRule
+from nnefc.passes.schedule.cuda.compaction import CompactionRule
 from nnefc.passes.schedule.cuda.contraction import ContractionRule
 from nnefc.passes.schedule.cuda.depthwise import DepthwiseRule
 from nnefc.passes.schedule.cuda.element_wise import ElementWiseRule
@@ -28,6 +29,7 @@ CUDA_RULES = (
     TranspositionRule(),
     ElementWiseRule(),
     ReductionRule(),
+    CompactionRule(),
     LoopsRule(),
     FallbackRule(),
 )

@@ -162,7 +162,8 @@ class DeviceFunction:
         parameters: the function's buffers, then those of its workspace.
         sizes: what formulas call the sizes that are its last arguments.
         named: what they call other sizes, and what these are; each may depend on those before it.
-        version: what is called instead for some sizes.
+        version: what is called instead for some sizes, if the host knows them.
+        in_memory: sizes that its kernels read from memory, see `sizes_in_memory.py`; its arguments are their maximum.
     """
 
     name: str
@@ -171,6 +172,7 @@ class DeviceFunction:
     sizes: tuple[str, ...] = ()
     named: tuple[tuple[str, Number], ...] = ()
     version: Version | None = None
+    in_memory: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -179,17 +181,26 @@ class DeviceCode:
 
     Attributes:
         messages: what kernels may report, as C writes it between quotation marks; the first has the number 1.
+        counts: how many sizes of a run its kernels read from memory.
     """
 
     source: str = field(repr=False)
     functions: tuple[DeviceFunction, ...]
     messages: tuple[str, ...] = ()
+    counts: int = 0
 
     @property
     def arrival_bytes(self) -> int:
-        """Returns the bytes in which launches count the blocks that have arrived, one launch after the other."""
+        """Returns the bytes in which launches count the blocks that have arrived, one launch after the other, with
+        those of the counts behind them."""
+        return self.counts_offset + self.counts * _COUNT_BYTES
+
+    @property
+    def counts_offset(self) -> int:
+        """Returns where the counts begin."""
         parameters = (each for function in self.functions for each in function.parameters if each.counts_arrivals)
-        return max((each.bytes for each in parameters if isinstance(each.bytes, int)), default=0)
+        arrivals = max((each.bytes for each in parameters if isinstance(each.bytes, int)), default=0)
+        return -(-arrivals // _COUNT_BYTES) * _COUNT_BYTES if self.counts else arrivals
 
     @property
     def launches(self) -> tuple[Launch, ...]:
@@ -237,6 +248,7 @@ def joined(kernels: Sequence[DeviceKernel], target: CudaTarget) -> DeviceCode:
 
 
 _ALIGNMENT = 256  # bytes, of what a kernel has for itself
+_COUNT_BYTES = 8  # int64
 
 
 class NotOnDevice(Exception):

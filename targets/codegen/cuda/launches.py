@@ -19,6 +19,7 @@ from enum import Enum
 
 from nnefc.targets.codegen.cuda.formulas import C_REALS, FUNCTIONS, Number
 from nnefc.targets.codegen.cuda.kernels import DeviceFunction, EncodedMap, Launch, Scalar, Version
+from nnefc.targets.codegen.cuda.sizes_in_memory import size_arguments, taken_by_kernel
 
 __all__ = ["IMAGE", "Access", "HostKernel", "HostOperand", "launches_source"]
 
@@ -69,6 +70,8 @@ def launches_source(
     readers: Mapping[str, str],
     messages: Sequence[str] = (),
     arrival_bytes: int = 0,
+    counts_offset: int = 0,
+    output_counts: Sequence[tuple[int, int, int] | None] = (),
 ) -> str:
     """Returns the C file.
 
@@ -80,7 +83,11 @@ def launches_source(
         capturable: whether the entry never waits for the device.
         readers: the names of the functions that read one number of a type, for the entry.
         messages: what kernels may report, as C writes it between quotation marks.
-        arrival_bytes: what launches need to count the blocks that have arrived.
+        arrival_bytes: what launches need to count the blocks that have arrived, and the counts of a run behind that.
+        counts_offset: where the counts begin.
+        output_counts: for each data-dependent dimension of the outputs, the number of the count that it follows from,
+            what this is multiplied with, and what is added; None where the entry writes the size. Empty if it writes
+            all of them.
     """
     launches = list({launch.kernel: launch for function in functions for launch in function.launches}.values())
     number = {launch.kernel: index for index, launch in enumerate(launches)}
@@ -100,6 +107,7 @@ def launches_source(
             "host_kernels",
             [f"{{call_{k.name}, operands_{k.name}, {len(k.operands)}}}" for k in host_kernels],
         ),
+        *_array("const nnefc_cuda_output_count", "output_counts", list(map(_output_count, output_counts))),
         *(_launcher(function, number) for function in functions),
         *(_host_launcher(kernel, index) for index, kernel in enumerate(host_kernels)),
         *(_reader(dtype, name) for dtype, name in readers.items()),
@@ -113,6 +121,8 @@ def launches_source(
         "messages": "messages" if messages else "NULL",
         "message_count": len(messages),
         "arrival_bytes": f"UINT64_C({arrival_bytes})",
+        "counts_offset": f"UINT64_C({counts_offset})",
+        "output_counts": "output_counts" if output_counts else "NULL",
         "host_kernels": "host_kernels" if host_kernels else "NULL",
         "host_kernel_count": len(host_kernels),
         "capturable": int(capturable),
@@ -126,6 +136,11 @@ def launches_source(
         "",
     ]
     return "\n".join(parts)
+
+
+def _output_count(count: tuple[int, int, int] | None) -> str:
+    number, factor, added = (-1, 0, 0) if count is None else count
+    return f"{{{number}, INT64_C({factor}), INT64_C({added})}}"
 
 
 def _array(kind: str, name: str, elements: Sequence[str]) -> list[str]:
@@ -151,22 +166,27 @@ def _launcher(function: DeviceFunction, number: Mapping[str, int]) -> str:
             names.append(f"own{len(own)}")
             own[names[-1]] = parameter.offset
     maps: list[EncodedMap] = []
-    calls = [_call(launch, number[launch.kernel], names, maps) for launch in function.launches]
+    calls = [_call(function, launch, number[launch.kernel], names, maps) for launch in function.launches]
     version = function.version
+    more = [f"{part}_{size}" for size in function.in_memory for part in ("number", "factor", "added")]
     has_workspace = bool(own) or (version is not None and version.has_workspace)
     return _function(
         f"nnefc_kernel_{function.name}",
         [*given, *(["workspace"] if has_workspace else [])],
-        ([_version(version, given, function.sizes)] if version is not None else [])
+        ([_version(version, given, function.sizes)] if version is not None and not more else [])
         + [f"const int64_t {name} = {value};" for name, value in function.named]
         + [f"uint8_t *{name} = workspace + {_constant(offset)};" for name, offset in own.items()]
+        + [
+            f"const int64_t *count_{size} = nnefc_cuda_kept_count((uint32_t)number_{size});"
+            for size in function.in_memory
+        ]
         + ["uint32_t *arrivals = nnefc_cuda_arrivals();"] * ("arrivals" in names)
-        + [f"(void){name};" for name in (*given, *function.sizes, *dict(function.named))]
+        + [f"(void){name};" for name in (*given, *function.sizes, *dict(function.named), *more)]
         + ["(void)workspace;"] * has_workspace
         + [f"nnefc_cuda_tensor_map map{index};" for index in range(len(maps))]
         + ["int32_t *failure = nnefc_cuda_failure();"] * any(launch.reports for launch in function.launches)
         + [f"return {' || '.join(calls) or '0'};"],
-        function.sizes,
+        [*function.sizes, *more],
     )
 
 
@@ -189,13 +209,15 @@ def _function(symbol: str, parameters: Sequence[str], body: Sequence[str], sizes
     )
 
 
-def _call(launch: Launch, number: int, names: Sequence[str], maps: list[EncodedMap]) -> str:
+def _call(function: DeviceFunction, launch: Launch, number: int, names: Sequence[str], maps: list[EncodedMap]) -> str:
     """Returns the launch, behind the calls that encode its tensor maps; these are added to `maps`."""
     blocks, *others = launch.grid
     grid = [str(blocks) if isinstance(blocks, int) else f"(uint32_t){blocks}", *map(str, others)]
     geometry = ", ".join([*grid, *map(str, (*launch.block, launch.shared_bytes))])
-    given, encoded = [], []
-    for argument in launch.arguments:
+    given, encoded, taken = [], [], taken_by_kernel(function, launch)
+    for position, argument in enumerate(launch.arguments):
+        if position in taken:
+            continue
         match argument:
             case Scalar():
                 given.append(f"({_c_type(argument)}[1]){{({_c_type(argument)}){argument.value}}}")
@@ -205,7 +227,8 @@ def _call(launch: Launch, number: int, names: Sequence[str], maps: list[EncodedM
                 maps.append(argument)
             case _:
                 given.append(f"&{names[argument]}")
-    arguments = ", ".join([*given, *["&failure"] * launch.reports])
+    sizes = (f"&{name}" for name in size_arguments(function, launch))
+    arguments = ", ".join([*given, *["&failure"] * launch.reports, *sizes])
     called = f"nnefc_cuda_launch({number}, (const uint32_t[7]){{{geometry}}}, (void *[]){{{arguments}}})"
     return " || ".join([*encoded, called])
 

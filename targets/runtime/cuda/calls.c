@@ -162,6 +162,23 @@ uint32_t *nnefc_cuda_arrivals(void) {
     return engine != NULL ? (uint32_t *)(uintptr_t)engine->arrivals : NULL;
 }
 
+/* Where a run keeps its counts. */
+static CUdeviceptr counts_of(const nnefc_engine *engine) {
+    return engine->arrivals + nnefc_cuda_this_module.counts_offset;
+}
+
+int32_t nnefc_cuda_keep_count(int32_t number, const void *device) {
+    nnefc_engine *engine = current();
+    if (has_failed(engine)) return -1;
+    CUdeviceptr slot = counts_of(engine) + (uint32_t)number * sizeof(int64_t);
+    return nnefc_cuda_copy((void *)(uintptr_t)slot, device, sizeof(int64_t));
+}
+
+const int64_t *nnefc_cuda_kept_count(uint32_t number) {
+    const nnefc_engine *engine = current();
+    return engine != NULL ? (const int64_t *)(uintptr_t)counts_of(engine) + number : NULL;
+}
+
 int32_t nnefc_cuda_run_failed(void) {
     const nnefc_engine *engine = current();
     return has_failed(engine) || *engine->failure != 0 || nnefc_pool_failed(engine->pool);
@@ -206,10 +223,14 @@ void *nnefc_cuda_address(const nnefc_engine *engine, uint32_t tensor) {
     return pointer_to(in_place ? location->address : engine->tensors[tensor].memory);
 }
 
+/* Whether sizes of outputs are known only when kernels have run. */
+static bool counts_outputs(void) {
 #ifdef NNEFC_OPEN
-/* Whether the network's code finds out sizes of outputs. */
-static bool counts_outputs(void) { return nnefc_this_model.open.data_dependent_count > 0; }
+    return nnefc_this_model.open.data_dependent_count > 0;
+#else
+    return false;
 #endif
+}
 
 uint64_t nnefc_cuda_output_bytes(const nnefc_engine *engine, uint32_t output) {
 #ifdef NNEFC_OPEN
@@ -244,27 +265,54 @@ static void put_kernels(nnefc_engine *engine) {
         engine->status = nnefc_fail(NNEFC_KERNEL_ERROR, engine->error, "the network's code failed with %d", (int)result);
 }
 
-/* Brings the outputs to the caller. Where the network's code tells how large they are, it may have ended before that. */
-static void put_results(nnefc_engine *engine) {
-#ifdef NNEFC_OPEN
-    if (counts_outputs()) {
-        if (nnefc_cuda_run_failed()) return;
-        nnefc_sizes_of_run(&engine->sizes);
-    }
-#endif
-    put_outputs(engine);
+static void put_run(nnefc_engine *engine) {
+    put_inputs(engine);
+    if (!has_failed(engine)) put_kernels(engine);
+    if (!has_failed(engine) && !counts_outputs()) put_outputs(engine);
 }
 
-nnefc_status nnefc_cuda_put(nnefc_engine *engine, CUstream stream, char *error) {
+#ifdef NNEFC_OPEN
+/* Waits for the run, and computes the sizes of outputs that follow from its counts. */
+static void read_counts(nnefc_engine *engine) {
+    const nnefc_cuda_module *module = &nnefc_cuda_this_module;
+    if (module->output_counts == NULL) return;
+    uint64_t bytes = module->arrival_bytes - module->counts_offset;
+    if (nnefc_cuda_read(engine->counts, pointer_to(counts_of(engine)), bytes) != 0) return;
+    int64_t *sizes = engine->sizes.values + description->dimension_count + nnefc_this_model.open.storage_count;
+    for (uint32_t i = 0; i < nnefc_this_model.open.data_dependent_count; i++) {
+        const nnefc_cuda_output_count *of = &module->output_counts[i];
+        if (of->number >= 0) sizes[i] = of->factor * engine->counts[of->number] + of->added;
+    }
+}
+
+/* Brings the outputs to the caller. The network's code may have ended before their sizes were known. */
+static void put_results(nnefc_engine *engine) {
+    read_counts(engine);
+    if (nnefc_cuda_run_failed()) return;
+    nnefc_sizes_of_run(&engine->sizes);
+    put_outputs(engine);
+}
+#endif
+
+/* Puts a part of a run on a stream. */
+static nnefc_status put(nnefc_engine *engine, CUstream stream, void (*part)(nnefc_engine *), char *error) {
     nnefc_engine *previous = current();
     if (!nnefc_per_thread_set(&putting, engine))
         return nnefc_fail(NNEFC_OUT_OF_MEMORY, error, "no memory to tell the thread from others");
     engine->current = stream;
     engine->status = NNEFC_OK;
     engine->error = error;
-    put_inputs(engine);
-    if (!has_failed(engine)) put_kernels(engine);
-    if (!has_failed(engine)) put_results(engine);
+    part(engine);
     nnefc_per_thread_set(&putting, previous);
     return engine->status;
 }
+
+nnefc_status nnefc_cuda_put(nnefc_engine *engine, CUstream stream, char *error) {
+    return put(engine, stream, put_run, error);
+}
+
+#ifdef NNEFC_OPEN
+nnefc_status nnefc_cuda_put_results(nnefc_engine *engine, CUstream stream, char *error) {
+    return counts_outputs() ? put(engine, stream, put_results, error) : NNEFC_OK;
+}
+#endif

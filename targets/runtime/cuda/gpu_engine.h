@@ -91,6 +91,7 @@ struct nnefc_engine {
     CUdeviceptr memory, workspace, state;
     uint64_t memory_bytes;
     CUdeviceptr arrivals; /* zeros, in which a launch counts its blocks */
+    int64_t *counts;      /* pinned: those of a run, for the sizes of outputs */
     uint8_t *pinned;
     volatile int32_t *failure; /* the word that kernels write a failure to, in pinned memory; and its address for them */
     CUdeviceptr failure_address;
@@ -208,8 +209,14 @@ nnefc_status nnefc_cuda_release_peers(nnefc_engine *engine, nnefc_status status,
 /* Puts a run on a stream, kernel by kernel or as a graph, for the tensors at engine->locations. */
 nnefc_status nnefc_cuda_start(nnefc_engine *engine, CUstream stream, char *error);
 
-/* Puts all of a run's kernels and copies on a stream. */
+/* Puts all of a run's kernels and copies on a stream, but for the copies of outputs whose sizes the run finds out. */
 nnefc_status nnefc_cuda_put(nnefc_engine *engine, CUstream stream, char *error);
+
+#ifdef NNEFC_OPEN
+/* Puts the latter behind a run, if there are any. Sizes that stayed on the GPU are read, which waits for the run: it is no part of
+ * a graph. */
+nnefc_status nnefc_cuda_put_results(nnefc_engine *engine, CUstream stream, char *error);
+#endif
 
 /* What the runs that are done have failed with; it is forgotten then. */
 nnefc_status nnefc_cuda_collect(nnefc_engine *engine, char *error);

@@ -155,6 +155,9 @@ static nnefc_status copy_outputs_to_peers(nnefc_engine *engine, CUstream stream,
 nnefc_status nnefc_cuda_start(nnefc_engine *engine, CUstream stream, char *error) {
     nnefc_status status = copy_inputs_of_peers(engine, stream, error);
     if (status == NNEFC_OK) status = start(engine, stream, error);
+#ifdef NNEFC_OPEN
+    if (status == NNEFC_OK) status = nnefc_cuda_put_results(engine, stream, error);
+#endif
     return status == NNEFC_OK ? copy_outputs_to_peers(engine, stream, error) : status;
 }
 

@@ -135,10 +135,13 @@ static void lay_out_host_calls(nnefc_engine *engine, uint8_t *start) {
     }
 }
 
-/* The word of failures, staging for inputs and outputs, and the operands of host kernels in one block of pinned memory. */
+/* The word of failures, the counts of a run, staging for inputs and outputs, and the operands of host kernels in one block of pinned
+ * memory. */
 static nnefc_status take_pinned_memory(nnefc_engine *engine, char *error) {
     uint64_t bytes = 0, maximum = 0;
+    uint64_t count_bytes = module->output_counts != NULL ? module->arrival_bytes - module->counts_offset : 0;
     reserve(&bytes, sizeof *engine->failure, PINNED_ALIGNMENT);
+    reserve(&bytes, count_bytes, PINNED_ALIGNMENT);
     for (uint32_t i = 0; i < nnefc_cuda_tensor_count(); i++) reserve(&bytes, tensor_of(i)->bytes, PINNED_ALIGNMENT);
     for (uint32_t i = 0; i < module->host_kernel_count; i++) {
         uint64_t needed = host_kernel_bytes(&module->host_kernels[i]);
@@ -153,6 +156,7 @@ static nnefc_status take_pinned_memory(nnefc_engine *engine, char *error) {
     engine->failure = memory;
     *engine->failure = 0;
     uint64_t at = PINNED_ALIGNMENT;
+    engine->counts = (void *)(engine->pinned + reserve(&at, count_bytes, PINNED_ALIGNMENT));
     for (uint32_t i = 0; i < nnefc_cuda_tensor_count(); i++)
         engine->tensors[i].staging = engine->pinned + reserve(&at, tensor_of(i)->bytes, PINNED_ALIGNMENT);
     lay_out_host_calls(engine, engine->pinned + at);

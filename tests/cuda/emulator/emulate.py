@@ -371,7 +371,8 @@ _DYNAMIC_SHARED = re.compile(
     r"extern\s+__shared__\s+(?:(?:alignas|__align__)\s*\(\s*(\d+)\s*\)\s*)?([\w\s]+?)\s*(\w+)\s*\[\s*\]\s*;"
 )
 _COOPERATION = re.compile(
-    r"__sync|__shfl|__ballot|__activemask|__any_sync|__all_sync|__reduce_|tvm_builtin|ptx_|wmma|emulator_|nnefc_is_last"
+    r"__sync|__shfl|__ballot|__activemask|__any_sync|__all_sync|__reduce_|tvm_builtin|ptx_|wmma|emulator_|"
+    r"nnefc_is_last|nnefc_rank"
 )
 _VECTOR_ACCESS = re.compile(r"\*\(\s*(?:const\s+)?(\w+)\s*\*\)\(")
 _BOUND = re.compile(r"__launch_bounds__\s*\(\s*(\d+)")
