@@ -1,17 +1,20 @@
 """What can be checked in code for GPUs without one: do results agree, and what do the kernels take?
 
-    python benchmarks/cuda/without_gpu.py [NETWORK ...]
+    python benchmarks/cuda/without_gpu.py [NETWORK[*BATCH][:int8] ...]
 
 Digits and the small networks of the tests run on an emulator, in all precisions, compared with code for this CPU. The
-networks are compiled whole, and NVIDIA's compiler reports registers, shared memory and spills. Nothing is timed.
-Without names it takes those in WHOLE and writes benchmarks/results/cuda.md.
+networks are compiled whole, for each architecture alone, and NVIDIA's compiler reports registers, shared memory and
+spills. Nothing is timed. Without names it takes those in WHOLE and writes benchmarks/results/cuda.md.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -24,29 +27,61 @@ from nnefc.targets.codegen.cuda.compiler import Usage
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [
     str(ROOT / "benchmarks"),
+    str(ROOT / "benchmarks" / "cuda"),
     *(str(ROOT / "tests" / "cuda" / p) for p in ("../helpers", "", "driver", "emulator")),
 ]
 
 from conditions import Conditions, page, write_page  # noqa: E402
 from emulated_networks import on_cuda  # noqa: E402
-from models.networks import NAMES, write_twins  # noqa: E402
+from machine_code import Case, compiled  # noqa: E402
 from small_networks import NETWORKS, Net  # noqa: E402
 
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
-ARCHITECTURES = (80, 90)
+ARCHITECTURES = (80, 89, 90, 100)
+TABLES = (80, 90)  # architectures with a line for each kernel
 
-WHOLE = ("resnet50", "mobilenet_v2", "bert_base", "squeezenet", "lstm")
+WHOLE = ("resnet50*32", "bert_base*16", "mobilenet_v2*32", "lstm", "resnet50*32:int8")
 TITLE = "Code for GPUs, without a GPU"
+
+_PRODUCTS = {
+    "`tcgen05`": re.compile(r"\bnnefc_multiply_into_memory_"),
+    "`wgmma`": re.compile(r"\bnnefc_multiply_warpgroup_"),
+    "`mma.sync`": re.compile(r"\bnnefc_multiply_"),
+}
+"""What kernels multiply by, the first of these: newer devices have `mma.sync` in the same kernels."""
+_BOXES = re.compile(r"\btensor_map\d")
+_ATTENTION = "attention"
+"""What kernels of attention, of which each layer of BERT has one, have in their names."""
+
+
+@dataclass(frozen=True)
+class Before:
+    """What this compiler made of a network in `fp16` with tensors in row-major order, and with attention in parts.
+
+    Attributes:
+        launches: of a run, or of one layer.
+        narrow: of the kernels with tensor cores, how many loaded and stored two bytes at a time in their main loops.
+        tensor_cores: kernels with tensor cores.
+    """
+
+    launches: int
+    narrow: int | None
+    tensor_cores: int | None
+
+
+BEFORE = {"resnet50*32": Before(87, 16, 31), "bert_base*16": Before(14, None, None)}
+"""Read from the machine code for sm_90, by `cuobjdump`, before tensors were in blocks of channels."""
 
 
 @click.command()
-@click.argument("networks", nargs=-1, type=click.Choice(NAMES))
+@click.argument("networks", nargs=-1)
 def main(networks: tuple[str, ...]) -> None:
     """Compile NETWORKS, or a choice of them."""
-    usages = {name: resources(name) for name in networks or WHOLE}
-    lines = ["Nothing here was run on a GPU, and nothing was timed.", "", *agreement(), "", *summary(usages)]
-    for name, usage in list(usages.items())[:1]:
-        lines += ["", *kernels(name, usage)]
+    codes = {word: codes_of(word) for word in networks or WHOLE}
+    lines = ["Nothing here was run on a GPU, and nothing was timed.", "", *agreement(), "", *progress(codes), ""]
+    lines += summary(codes)
+    for word, by_architecture in list(codes.items())[:1]:
+        lines += ["", *kernels(word, by_architecture)]
     conditions = Conditions.now()
     click.echo(page(TITLE, conditions, lines))
     if not networks:
@@ -72,7 +107,8 @@ def agreement() -> list[str]:
             path.write_bytes(net.model(build(net)).SerializeToString())
             networks[name] = (path, net.inputs)
         for name, (path, inputs) in networks.items():
-            cells = [f"{_difference(path, inputs, precision):.1e}" for precision in PRECISIONS]
+            wanted = _results(path, inputs)
+            cells = [f"{_difference(path, inputs, precision, wanted):.1e}" for precision in PRECISIONS]
             lines.append(f"| {name} | {' | '.join(cells)} |")
             print(lines[-1], file=sys.stderr)
     return lines
@@ -82,8 +118,9 @@ def _image() -> np.ndarray:
     return np.random.default_rng(0).random((1, 1, 8, 8), dtype=np.float32)
 
 
-def _difference(path: Path, inputs: Mapping[str, np.ndarray], precision: str) -> float:
-    wanted = _results(path, inputs)
+def _difference(
+    path: Path, inputs: Mapping[str, np.ndarray], precision: str, wanted: Mapping[str, np.ndarray]
+) -> float:
     with on_cuda(precision=precision):
         found = _results(path, inputs)
     return max(_relative(found[name], wanted[name]) for name in wanted)
@@ -99,46 +136,104 @@ def _relative(found: np.ndarray, wanted: np.ndarray) -> float:
     return float(np.abs(a - b).max(initial=0.0) / max(np.abs(b).max(initial=0.0), 1e-30))
 
 
-def resources(network: str) -> tuple[Usage, ...]:
-    """What the kernels of a network take, as NVIDIA's compiler reports it."""
-    target = "cuda -arch=" + ",".join(f"sm_{number}" for number in ARCHITECTURES)
-    artifact = nnefc.compile(write_twins(ROOT / "build" / "models", network).nnef, target)
-    assert isinstance(artifact.code, CudaCode)
-    print(network, len(artifact.code.kernels.launches), "launches", file=sys.stderr)
-    return artifact.code.image.usage
+def codes_of(word: str) -> dict[int, CudaCode]:
+    """The code of a network for each architecture alone, in `fp16`."""
+    codes = {number: compiled(Case.of(word), "fp16", (number,)) for number in ARCHITECTURES}
+    print(word, *(len(code.launches_of_run) for code in codes.values()), "launches", file=sys.stderr)
+    return codes
 
 
-def summary(usages: Mapping[str, tuple[Usage, ...]]) -> list[str]:
+def launches_of(word: str, code: CudaCode) -> int:
+    """The launches of a run; of BERT those of a layer, from one attention to the next."""
+    called = [launch.kernel for launch in code.launches_of_run]
+    if not word.startswith("bert"):
+        return len(called)
+    attention = [position for position, kernel in enumerate(called) if _ATTENTION in kernel]
+    return attention[-1] - attention[-2]
+
+
+def progress(codes: Mapping[str, Mapping[int, CudaCode]]) -> list[str]:
+    """Old figures compared with new ones, of the networks that have some."""
+    lines = [
+        "## Before and now",
+        "",
+        "*Before*, tensors were in row-major order, attention was two products and a softmax, and all products were",
+        "`mma.sync`. Of BERT the launches are those of a layer. *Narrow* are kernels whose main loop loads or stores",
+        "two bytes at a time: [those of today](cuda_main_loops.md) have none.",
+        "",
+        "| network*batch | launches before | now | narrow before |",
+        "|---|---:|---:|---:|",
+    ]
+    for word, before in BEFORE.items():
+        if word in codes:
+            now = sorted({launches_of(word, code) for code in codes[word].values()})
+            narrow = "" if before.narrow is None else f"{before.narrow} of {before.tensor_cores}"
+            lines.append(f"| {word} | {before.launches} | {' to '.join(map(str, now))} | {narrow} |")
+    return lines
+
+
+def summary(codes: Mapping[str, Mapping[int, CudaCode]]) -> list[str]:
     """The maximum that a kernel of each network takes, by architecture."""
     lines = [
         "## What the kernels take",
         "",
-        "| network | architecture | kernels | max registers | max shared bytes | spilling | max spilled bytes |",
-        "|---|---|---:|---:|---:|---:|---:|",
+        "In `fp16`, or quantized where the name ends in `:int8`, for each architecture alone. How many kernels",
+        "multiply by which instructions of tensor cores, and fetch *boxes* by bulk copies; shared memory is that of a",
+        "block.",
+        "",
+        f"| network*batch | architecture | launches | kernels | {' | '.join(_PRODUCTS)} | boxes | max registers "
+        "| max shared bytes | spilling | max spilled bytes |",
+        "|---|---" + "|---:" * (7 + len(_PRODUCTS)) + "|",
     ]
-    for name, usage in usages.items():
-        for architecture in ARCHITECTURES:
-            own = [u for u in usage if u.architecture == architecture]
-            spilled = [u.spill_stores + u.spill_loads for u in own]
+    for word, by_architecture in codes.items():
+        for architecture, code in by_architecture.items():
+            usage = code.image.usage
+            spilled = [each.spill_stores + each.spill_loads for each in usage]
+            bodies = [body_of(code.kernels.source, each.kernel) for each in usage]
+            products = Counter(map(products_of, bodies))
             numbers = (
-                len(own), max(u.registers for u in own), max(u.shared_bytes for u in own),
-                sum(count > 0 for count in spilled), max(spilled),
-            )  # fmt: skip
-            lines.append(f"| {name} | sm_{architecture} | {' | '.join(map(str, numbers))} |")
+                len(code.launches_of_run),
+                len(usage),
+                *(products[name] for name in _PRODUCTS),
+                sum(_BOXES.search(body) is not None for body in bodies),
+                max(each.registers for each in usage),
+                max(shared_bytes(code, each) for each in usage),
+                sum(count > 0 for count in spilled),
+                max(spilled),
+            )
+            lines.append(f"| {word} | sm_{architecture} | {' | '.join(map(str, numbers))} |")
     return lines
 
 
-def kernels(name: str, usage: tuple[Usage, ...]) -> list[str]:
+def body_of(source: str, kernel: str) -> str:
+    """The text of a kernel, from its name to the next kernel."""
+    return source.rpartition(f" {kernel}(")[2].partition("__global__")[0]
+
+
+def products_of(body: str) -> str | None:
+    """What a kernel multiplies by; None without tensor cores."""
+    return next((name for name, pattern in _PRODUCTS.items() if pattern.search(body)), None)
+
+
+def shared_bytes(code: CudaCode, usage: Usage) -> int:
+    """The shared memory of a block, static and dynamic."""
+    return usage.shared_bytes + max(
+        launch.shared_bytes for launch in code.kernels.launches if launch.kernel == usage.kernel
+    )
+
+
+def kernels(word: str, codes: Mapping[int, CudaCode]) -> list[str]:
     """A line for each kernel of one network."""
-    head = " | ".join(f"sm_{number}: registers | shared | spilled" for number in ARCHITECTURES)
-    lines = [f"## Each kernel of {name}", "", f"| kernel | {head} |", "|---" + "|---:" * 3 * len(ARCHITECTURES) + "|"]
-    by_kernel: dict[str, dict[int, Usage]] = {}
-    for item in usage:
-        by_kernel.setdefault(item.kernel, {})[item.architecture] = item
-    for kernel, found in sorted(by_kernel.items()):
-        parts = (found[number] for number in ARCHITECTURES)
-        cells = [str(n) for u in parts for n in (u.registers, u.shared_bytes, u.spill_stores + u.spill_loads)]
-        lines.append(f"| `{kernel}` | {' | '.join(cells)} |")
+    head = " | ".join(f"sm_{number}: registers | shared | spilled" for number in TABLES)
+    lines = [f"## Each kernel of {word}", "", f"| kernel | {head} |", "|---" + "|---:" * 3 * len(TABLES) + "|"]
+    found: dict[str, dict[int, Sequence[int]]] = {}
+    for number in TABLES:
+        for each in codes[number].image.usage:
+            cells = each.registers, shared_bytes(codes[number], each), each.spill_stores + each.spill_loads
+            found.setdefault(each.kernel, {})[number] = cells
+    for kernel, by_architecture in sorted(found.items()):
+        row = [str(cell) for number in TABLES for cell in by_architecture.get(number, ("", "", ""))]
+        lines.append(f"| `{kernel}` | {' | '.join(row)} |")
     return lines
 
 

@@ -123,3 +123,71 @@ def test_older_devices_and_exact_results_stay_with_floats(tmp_path: Path) -> Non
         code = made[-1].code
         assert isinstance(code, CudaCode)
         assert "e4m3" not in code.kernels.source
+
+
+def random_network(net: Float8Net, rng: np.random.Generator) -> list[str]:
+    """Convolutions of random windows, residuals, pools and concatenations, and a product of what is left."""
+
+    def stored(y: str) -> str:
+        return net.quantized(y, float(rng.choice([0.01, 0.02, 0.05])), E4M3 if rng.random() < 0.7 else E5M2)
+
+    def convolution(x: str, channels: int, groups: int) -> tuple[str, int]:
+        outputs = groups * int(rng.integers(1, 40 if groups == 1 else 3))
+        size, stride, dilation = int(rng.choice([1, 1, 3])), int(rng.choice([1, 1, 2])), int(rng.choice([1, 1, 2]))
+        weights = net.weights(outputs, channels // groups, size, size, dtype=E4M3 if rng.random() < 0.7 else E5M2)
+        window = {"strides": [stride] * 2, "dilations": [dilation] * 2, "pads": [(size - 1) * dilation // 2] * 4}
+        bias = [net.weight(outputs, scale=0.2)] * (rng.random() < 0.7)
+        return net.do("Conv", x, weights, *bias, group=groups, **window), outputs
+
+    channels = int(rng.integers(1, 40))
+    x = stored(net.floats(3, channels, int(rng.integers(5, 14)), int(rng.integers(5, 14))))
+    made = []
+    for _ in range(int(rng.integers(2, 6))):
+        match rng.choice(["dense", "dense", "grouped", "depthwise", "pool", "concat", "residual"]):
+            case "dense":
+                y, channels = convolution(x, channels, 1)
+            case "grouped":
+                y, channels = convolution(x, channels, next(g for g in (4, 3, 2, 1) if channels % g == 0))
+            case "depthwise":
+                y, channels = convolution(x, channels, channels)
+            case "pool":
+                y = net.do("MaxPool", x, kernel_shape=[2, 2], strides=[1, 1], pads=[0, 0, 1, 1])
+            case "concat":
+                y, channels = net.do("Concat", x, x, axis=1), 2 * channels
+            case _:
+                weights = net.weights(channels, channels, 3, 3)
+                y = net.do("Add", net.do("Conv", x, weights, pads=[1] * 4), x)
+        x = stored(net.do("Relu", y) if rng.random() < 0.5 else y)
+        made.append(x)
+    flat = net.do("Flatten", stored(net.do("GlobalAveragePool", x)))
+    return [*made, net.do("MatMul", flat, net.weights(channels, int(rng.integers(8, 40)), axis=1))]
+
+
+def check_random_network(seed: int, architecture: int, precision: str, path: Path) -> None:
+    """With any number of images, as on processors, but for few elements that another order of a sum rounds to the
+    next number."""
+    rng = np.random.default_rng(seed)
+    net = Float8Net(seed)
+    model = net.model(random_network(net, rng))
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_param = "n"
+    path.write_bytes(model.SerializeToString())
+    ((name, images),) = net.inputs.items()
+    runs = [{name: images[:count]} for count in (3, 1, 0)]
+    with nnefc.compile(path).load(threads=1) as library:
+        wanted = [dict(library.run(run)) for run in runs]
+    with on_cuda(precision=precision, architectures=(architecture,)), nnefc.compile(path).load() as library:
+        found = [dict(library.run(run)) for run in runs]
+    for one, other in zip(found, wanted, strict=True):
+        for output, value in other.items():
+            assert one[output].shape == value.shape
+            apart = np.abs(one[output] - value)
+            largest = np.abs(value).max(initial=0)
+            assert np.mean(apart > 1e-5 * largest) <= 0.05 if value.size else True, (seed, output)
+            assert apart.max(initial=0) <= 0.2 * largest, (seed, output)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("seed", "architecture", "precision"), [(1, 89, "fp32"), (2, 90, "fp16"), (3, 100, "bf16")])
+def test_random_networks(seed: int, architecture: int, precision: str, tmp_path: Path) -> None:
+    check_random_network(seed, architecture, precision, tmp_path / "network.onnx")

@@ -100,3 +100,21 @@ def test_blocks_are_dequantized_where_they_are_fetched(depth: int, bits: int, pr
     assert ("_packed_ptr" in code.kernels.source) == (precision != "fp32" and depth % 8 == 0), (
         "a vector's bytes at once"
     )
+
+
+@pytest.mark.parametrize("zeros", [None, "floats"])
+@pytest.mark.sample(1)
+def test_blocks_beyond_half_precision_are_multiplied_in_float32(zeros: str | None, tmp_path: Path) -> None:
+    """Some of their elements are beyond 65,504."""
+    given = blocks.product((3,), 64, 40, 32, zeros=zeros)
+    x, data, scales, *others = given.inputs
+    given = replace(given, inputs=(x, data, scales * np.float32(2e5), *others))
+    path = tmp_path / "model.onnx"
+    path.write_bytes(blocks.model_of([given], 21).SerializeToString())
+    wanted = blocks.exact_product(given)
+    with on_cuda(precision="fp16") as made, nnefc.compile(path).load() as model:
+        np.testing.assert_allclose(model(x), wanted, rtol=1e-5, atol=1e-5 * abs(wanted).max())
+    code = made[0].code
+    assert isinstance(code, CudaCode)
+    assert "block_matmul" in code.kernels.source
+    assert "half" not in code.kernels.source.partition("block_matmul")[2]

@@ -25,7 +25,9 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from nnefc.ir.attributes import DEQUANTIZES_BLOCKS
 from nnefc.ir.dataflow import bindings_of, variables_read
+from nnefc.passes.graph.precision.largest_of_blocks import largest_of_blocks
 from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_call, is_constant, operands, shape_of
 from nnefc.passes.graph.stored_weights import CONVOLUTIONS, weights_of
 from nnefc.support.diagnostics import CompileError
@@ -204,8 +206,20 @@ class _Narrower(Rewriter):
             known += [np.asarray(float(bound.value)) for bound in call.args[1:]]
         if _is_contraction(call) and (weights := self._weights(call)) is not None:
             known.append(weights)
-        largest = _LARGEST[self._dtype]
-        return all(float(np.max(np.abs(a), initial=0, where=np.isfinite(a))) <= largest for a in known)
+        largest = [float(np.max(np.abs(a), initial=0, where=np.isfinite(a))) for a in known]
+        largest += [self._largest_of_blocks(arg) for arg in operands(call)]
+        return all(number <= _LARGEST[self._dtype] for number in largest)
+
+    def _largest_of_blocks(self, expr: relax.Expr) -> float:
+        """Returns a bound of the elements of a constant in blocks, also where it is moved; 0 for what is none."""
+        source = self._defined(expr)
+        while is_call(source, "astype", "permute_dims", "reshape"):
+            source = self._defined(source.args[0])
+        if not is_call(source, "call_tir") or not all(map(is_constant, source.args[1].fields)):
+            return 0.0
+        attributes = self.builder.get()[source.args[0]].attrs or {}
+        is_in_blocks = DEQUANTIZES_BLOCKS in attributes
+        return largest_of_blocks(attributes, [*map(array_of, source.args[1].fields)]) if is_in_blocks else 0.0
 
     def _read_as_float16(self) -> set[relax.Var]:
         """Returns the variables that contractions read, or moves of which contractions read the results."""

@@ -32,7 +32,11 @@ HOPPER = replace(TARGET, architectures=(90,), device=next(gpu for gpu in GPUS if
 
 @dataclass(frozen=True)
 class Convolution:
-    """A convolution of tensors in blocks of channels: sizes of an image, of a window, and how this moves."""
+    """A convolution of tensors in blocks of channels: sizes of an image, of a window, and how this moves.
+
+    Attributes:
+        weights: the type of the filters, if it is another one than that of the data.
+    """
 
     data: tuple[int, ...]
     filters: tuple[int, ...]
@@ -42,10 +46,11 @@ class Convolution:
     dilation: tuple[int, ...] = (1, 1)
     groups: int = 1
     dtype: str = "float16"
+    weights: str | None = None
 
     @property
     def lanes(self) -> int:
-        return 16 if self.dtype == "int8" else 8
+        return 8 if self.dtype in ("float16", "bfloat16") else 16
 
     def build(self, x: relax.Expr, packed: relax.Expr) -> relax.Expr:
         sums = "int32" if self.dtype == "int8" else "float32"
@@ -62,7 +67,7 @@ class Convolution:
         n, channels, *spatial = self.data
         return (
             random(rng, (n, channels // self.lanes, *spatial, self.lanes), self.dtype),
-            random(rng, self.filters, self.dtype),
+            random(rng, self.filters, self.weights or self.dtype),
         )
 
     def expected(self, x: np.ndarray, filters: np.ndarray) -> np.ndarray:
@@ -130,6 +135,22 @@ CASES = {
         Convolution((2, 64, 9, 11), (64, 32, 3, 3), (1, 1), (1, 0), (2, 1), groups=2, dtype="int8"),
     ),
     "1-D": (64, Convolution((3, 16, 1, 70), (24, 16, 1, 3), (0, 1), (0, 1))),
+    "float8 of both types": (
+        64,
+        Convolution(
+            (2, 48, 13, 15),
+            (32, 48, 3, 3),
+            (1, 1),
+            (1, 1),
+            (2, 2),
+            dtype="float8_e4m3fn",
+            weights="float8_e5m2",
+        ),
+    ),
+    "grouped float8, dilated": (
+        128,
+        Convolution((1, 64, 9, 17), (32, 32, 3, 3), (2, 1), (2, 2), dilation=(2, 1), groups=2, dtype="float8_e5m2"),
+    ),
 }
 
 

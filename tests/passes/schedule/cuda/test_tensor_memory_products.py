@@ -155,7 +155,9 @@ def test_machine_code_of_8_bits_spills_nothing(tile: TensorMemoryTile, types: tu
     assert usage.registers <= tile.registers
 
 
-@pytest.mark.parametrize("case", ["3x3, odd sizes, stride 2", "1x1, lines joined", "grouped bytes"])
+@pytest.mark.parametrize(
+    "case", ["3x3, odd sizes, stride 2", "1x1, lines joined", "grouped bytes", "float8 of both types"]
+)
 @pytest.mark.sample(1)
 def test_convolutions_by_rectangles_of_pixels(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     _, convolution = CONVOLUTIONS[case]
