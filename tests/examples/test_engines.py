@@ -145,5 +145,5 @@ def test_requests_that_arrive_apart_are_one_batch_while_another_runs(monkeypatch
 
 def test_the_table_of_the_examples_has_all_of_them() -> None:
     table = (FOLDER / "README.md").read_text()
-    programs = {path.name for path in FOLDER.glob("*.py")} - {"job.py", "batches.py"}
+    programs = {path.name for path in FOLDER.glob("*.py")} - {"job.py", "batches.py", "replica.py"}
     assert all(f"| [{name}]({name}) |" in table for name in programs)
