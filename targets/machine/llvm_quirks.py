@@ -63,6 +63,8 @@ class Quirks:
             Of the 16 that x86-64 has without AVX-512, sums and factors may take 12: with 14 and more, LLVM loads values
             ahead of their use and stores sums on the stack. 1 × 1 convolutions of 14 × 14 and 13 × 13 pixels take 1.6
             and 1.3 times as long so on Zen 3. Goes with `spills_sums`.
+        spills_float_sums: the same as `spills_sums` of float32 alone, with vectors of 256 bits on x86-64: LLVM
+            writes the loops of other types. Goes with `spills_sums`.
         spills_totals: engines of WebAssembly spill totals that wait during a loop, and sums of the loop with them:
             sums are cut into fewer, longer parts. Goes when they spill only what the loop does not use.
         converts_lane_by_lane: LLVM narrows the lanes of a single vector one by one on WebAssembly; two vectors become
@@ -81,6 +83,7 @@ class Quirks:
     selects_min_max: bool = False
     spills_sums: bool = False
     spare_registers: int = 0
+    spills_float_sums: bool = False
     spills_totals: bool = False
     converts_lane_by_lane: bool = False
     searches_deep_loops: bool = False
@@ -99,13 +102,15 @@ def quirks_of(triple: str, features: Collection[str], small: bool) -> Quirks:
     name = triple.split("-")[0]
     conversion = name if _joins_rounding(name, features) else None
     is_engine = name == "wasm32"
+    has_few_registers = name == "x86_64" and "fma" in features and "avx512f" not in features
     return Quirks(
         calls_rounding=name in _ROUNDING and _ROUNDING[name] not in features,
         rounding_conversion=conversion,
         keeps_ranges=is_engine or name in _BARE or conversion in ("aarch64", "armv7a"),
         selects_min_max=name in ("aarch64", "armv7a"),
         spills_sums=name == "aarch64" or (is_engine and not small),
-        spare_registers=4 if name == "x86_64" and "fma" in features and "avx512f" not in features else 0,
+        spare_registers=4 if has_few_registers else 0,
+        spills_float_sums=has_few_registers,
         spills_totals=is_engine,
         converts_lane_by_lane=is_engine,
         searches_deep_loops=name == "x86_64" and not small,

@@ -43,6 +43,7 @@ weights need no conversion (measured: Zen 4)."""
 # both, estimated in `passes/compute/winograd.py`.
 _TRANSFORM_ARITHMETIC = {2: 4, 4: 14}
 _MIN_GAIN = 1.15
+_MIN_GAIN_OF_BLOCKS = 1.05  # of dynamic sizes
 _MAX_COLUMNS_TO_ADD = 8
 _MAX_BLOCKS_TO_ADD = 3
 
@@ -169,14 +170,20 @@ def columns_to_add(height: int, width: int, vectors: int, target: Target) -> int
 
 def blocks_to_add(height: int, width: int, out_blocks: int, target: Target) -> int:
     """Returns the same of blocks of output channels: where few pixels are a tile, it takes several blocks not
-    to wait.
+    to wait. Of dynamic sizes any number of pixels may be a tile: a number of blocks that nothing divides leaves tiles
+    of one column, which load as often as they multiply.
     """
 
-    if isinstance(width, Size) or isinstance(height, Size):
+    is_dynamic = isinstance(width, Size) or isinstance(height, Size)
+    if is_dynamic and not target.quirks.spills_float_sums:
         return 0
 
     def cycles(extra: int) -> float:
-        return (out_blocks + extra) / choose_tile(height, width, out_blocks + extra, target).share(target)
+        return (out_blocks + extra) / share(out_blocks + extra)
+
+    def share(blocks: int) -> float:
+        sizes = [(1, rows) for rows in range(1, target.vectors.registers)] if is_dynamic else [(height, width)]
+        return max(choose_tile(*size, blocks, target).share(target) for size in sizes)
 
     best = min(range(_MAX_BLOCKS_TO_ADD + 1), key=cycles)
-    return best if cycles(0) > _MIN_GAIN * cycles(best) else 0
+    return best if cycles(0) > (_MIN_GAIN_OF_BLOCKS if is_dynamic else _MIN_GAIN) * cycles(best) else 0

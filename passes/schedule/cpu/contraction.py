@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tvm import s_tir, tirx
+from tvm.ir.expr import TensorLoad
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from nnefc.ir.attributes import (
@@ -81,6 +82,9 @@ _UNROLLED = 96
 """Products of a dynamic number of rows and one column that are written out, in loops that are not much longer. Of eight
 rows, LLVM would unroll two iterations, and then store a sum on the stack in each."""
 
+_VECTOR_BITS = 256
+"""Of vectors that x86-64 has 16 registers for, which `microkernels/x86_fma.py` multiplies."""
+
 _SHORT = 3
 """Iterations of the innermost loop that are written out on small cores."""
 
@@ -138,6 +142,7 @@ class ContractionRule:
         tiled, spread = None, spreading(first.value)
         kind = _kind_of(first)
         assembled = not roles.steps and (is_long(kind) if spread else target.quirks.spills_sums)
+        in_assembly = assembled or (target.quirks.spills_float_sums and _multiplies_stored(first, lanes))
         streamed = bool(roles.steps) and not rows and target.vectors.bytes == target.costs.line_bytes
         if isinstance(size, Size):
             attrs = sch.mod["main"].attrs
@@ -235,7 +240,13 @@ class ContractionRule:
             keep_totals_aligned(sch, fused, target)
         if target.vectors.by_scalar and not roles.steps and not in_fp16:  # of halves, LLVM would spill sums
             reduced[-1] = _several_iterations(sch, reduced[-1], tile)
-        elif tiled is not None and target.quirks.spare_registers and tile.columns == 1 and not of_quads:
+        elif (
+            tiled is not None
+            and target.quirks.spare_registers
+            and tile.columns == 1
+            and not of_quads
+            and not in_assembly
+        ):
             reduced[-1] = _unrolled(sch, reduced[-1], _UNROLLED // tile.rows)
         if streamed:
             sch.annotate(fused, PREFETCH_STREAM, target.costs.l1_bytes // target.costs.loops.prefetch_share)
@@ -247,7 +258,7 @@ class ContractionRule:
         if target.vectors.by_lane and not roles.steps:
             lanes_at_once = target.lanes("float16" if in_fp16 else "float32") // max(1, target.vectors.scale)
             sch.annotate(reduced[-1], LANE_FACTORS, _SPREAD_AT_ONCE if spread else lanes_at_once)
-        if assembled:
+        if in_assembly:
             terms = _TERMS if (target.vectors.by_lane or spread) and not target.small else _TERMS_SMALL
             terms = _TERMS_OF_BYTES if target.vectors.narrows_sums else terms
             sch.annotate(reduced[-1], ASSEMBLY_MICROKERNEL, [loaded_together(target), terms])
@@ -269,6 +280,17 @@ class ContractionRule:
 def _of_quad_pairs(step: ScheduleBlock) -> bool:
     """Whether a sum is one of pairs of quads, each vector of which reads data of its own."""
     return isinstance(step.value, tirx.Add) and is_quad_pair(step.value.b)
+
+
+def _multiplies_stored(step: ScheduleBlock, lanes: int) -> bool:
+    """Whether a sum is one of products of two elements of float32, as they are stored, in full vectors of 256 bits."""
+    product = step.value.b if isinstance(step.value, tirx.Add) else None
+    factors = (product.a, product.b) if isinstance(product, tirx.Mul) else ()
+    return (
+        bool(factors)
+        and lanes * bits_of(step.dtype) == _VECTOR_BITS
+        and all(isinstance(factor, TensorLoad) and str(factor.source.dtype) == "float32" for factor in factors)
+    )
 
 
 def _kind_of(step: ScheduleBlock) -> str:

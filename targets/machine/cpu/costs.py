@@ -205,7 +205,8 @@ MICROARCHITECTURES: dict[str, tuple[Microarchitecture, ...]] = {
         Microarchitecture("Zen 1", ("znver1",), 2, 32, 5, 2, 32, 1, 16, 32 * _KIB, 8, 512 * _KIB, 8 * _MIB, 32, 16, 5),
         # Agner, uops, AMD
         Microarchitecture("Zen 2", ("znver2",), 2, 64, 5, 2, 64, 1, 32, 32 * _KIB, 8, 512 * _KIB, 16 * _MIB, 32, 20, 6),
-        Microarchitecture("Zen 3", ("znver3",), 2, 64, 4, 3, 64, 2, 32, 32 * _KIB, 8, 512 * _KIB, 32 * _MIB, 32, 20, 6),
+        # Agner, uops, AMD: three loads in a cycle, but two into registers of vectors
+        Microarchitecture("Zen 3", ("znver3",), 2, 64, 4, 2, 64, 2, 32, 32 * _KIB, 8, 512 * _KIB, 32 * _MIB, 32, 20, 6),
         # Agner, uops, AMD: 512 bits in two halves. measured: 6 bytes of memory
         Microarchitecture("Zen 4", ("znver4",), 2, 64, 4, 2, 64, 1, 32, 32 * _KIB, 8, _MIB, 32 * _MIB, 32, 20, 6),
         # AMD, uops: 512 bits whole. measured: 2 multiply-adds or dot products a cycle, of bfloat16 and of bytes, 64

@@ -159,6 +159,10 @@ def test_prime_numbers_of_blocks_over_few_pixels_get_blocks_that_make_them_divis
     machine = target("llvm -mcpu=znver5")
     assert [blocks_to_add(1, 4, blocks, machine) for blocks in (17, 18, 23)] == [1, 0, 1]
     assert all(blocks_to_add(56, 56, blocks, machine) == 0 for blocks in (1, 4, 17, 23))
+    width = Size(tirx.Var("n", "int64"))
+    few = target("x86-64-v3")
+    assert [blocks_to_add(1, width, blocks, few) for blocks in (65, 64, 66, 1)] == [1, 0, 0, 0]
+    assert blocks_to_add(1, width, 65, machine) == 0
 
 
 def test_a_prime_length_gets_the_tiles_of_one_that_divides_well() -> None:
@@ -232,17 +236,26 @@ def test_the_loop_over_tiles_of_an_open_axis_stays_one(triple: str, rows: int) -
     assert [loop for loop in loops if loop.extent.same_as(axis.count)]
 
 
-@pytest.mark.parametrize(("triple", "is_written_out"), [("llvm -mcpu=znver3", True), ("llvm -mcpu=znver4", False)])
-def test_short_sums_of_a_dynamic_number_of_rows_are_written_out_where_there_are_16(
-    triple: str, is_written_out: bool
+@pytest.mark.parametrize(
+    ("triple", "stored", "is_written_out"),
+    [
+        ("llvm -mcpu=znver3", "float16", True),
+        ("llvm -mcpu=znver3", "float32", False),  # in assembler
+        ("llvm -mcpu=znver4", "float16", False),
+    ],
+)
+def test_short_sums_of_a_dynamic_number_of_rows_are_written_out_where_llvm_has_16_registers(
+    triple: str, stored: str, is_written_out: bool
 ) -> None:
     n, machine = tirx.Var("n", "int64"), target(triple)
     with ranges({n: Range(1, 1 << 16, 224)}):
-        factor, weights = te.placeholder((n, 27, 7)), te.placeholder((5, 27, 7, 8))
+        factor, weights = te.placeholder((n, 27, 7)), te.placeholder((13, 27, 7, 8), stored)
         block, element = te.reduce_axis((0, 27)), te.reduce_axis((0, 7))
         product = te.compute(
-            (5, n, 8),
-            lambda o, t, i: te.sum(factor(t, block, element) * weights(o, block, element, i), axis=[block, element]),
+            (13, n, 8),
+            lambda o, t, i: te.sum(
+                factor(t, block, element) * weights(o, block, element, i).astype("float32"), axis=[block, element]
+            ),
         )
         func = te.create_prim_func([factor, weights, product])
         made = scheduled(KernelAnalysis(func.with_attr(DYNAMIC_DIMENSIONS, [n])), CPU_RULES, machine)

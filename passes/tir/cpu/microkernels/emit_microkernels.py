@@ -1,4 +1,4 @@
-"""Replaces innermost loops over accumulators by assembly: 64-bit Arm, WebAssembly, and int8 on 32-bit Arm.
+"""Replaces innermost loops over accumulators by assembly: 64-bit Arm, WebAssembly, AVX2, and int8 on 32-bit Arm.
 
     for rc in 64:                                          nnefc_lanes_4f1c…(&S[0], &A[0], &B[0], 64, bytes, bytes)
         for ri in 8:
@@ -9,8 +9,8 @@ What is added must be a product of a vector and of one element, which `passes/ti
 taken from a
 vector already. Short inner loops are written out; the next one is that of the assembler, often two iterations in one;
 those around it stay. Where a row of a filter is written out, neighbouring results share what is loaded. See
-`passes/tir/cpu/microkernels/aarch64_fma.py`, `aarch64_smull.py`, `arm32_smlad.py` and `wasm_simd.py` for what the
-loop is made of.
+`passes/tir/cpu/microkernels/aarch64_fma.py`, `aarch64_smull.py`, `arm32_smlad.py`, `wasm_simd.py` and `x86_fma.py` for
+what the loop is made of.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from nnefc.passes.tir.cpu.microkernels import aarch64_smmla as row_pair_code
 from nnefc.passes.tir.cpu.microkernels import aarch64_smull as pair_code
 from nnefc.passes.tir.cpu.microkernels import arm32_smlad as arm32_code
 from nnefc.passes.tir.cpu.microkernels import wasm_simd as wasm_code
+from nnefc.passes.tir.cpu.microkernels import x86_fma as x86_code
 from nnefc.passes.tir.cpu.microkernels.aarch64_instructions import OPERATORS, MultiplyAdd, product_of
 from nnefc.passes.tir.cpu.microkernels.aarch64_loop import Accumulation, LoopCode
 from nnefc.passes.tir.cpu.microkernels.wasm_simd import EngineProduct, engine_product_of
@@ -92,7 +93,7 @@ class _Writer:
     iterations_at_once: tuple[int, ...]
 
 
-_Product = MultiplyAdd | EngineProduct
+_Product = MultiplyAdd | EngineProduct | x86_code.VectorProduct
 _Code = Callable[[tuple[Accumulation, ...], _Product, int | None, bool, int], LoopCode | None]
 
 
@@ -124,8 +125,19 @@ def _writer_for(target: Target) -> _Writer:
         assert isinstance(product, EngineProduct)
         return wasm_code.code_of(product, steps, once)
 
+    def in_vectors(kind: str, widening: str, _element_first: bool, bits: int) -> x86_code.VectorProduct | None:
+        found = x86_code.VectorProduct()
+        return found if kind == "float32" and not widening and bits == found.lanes * found.element * 8 else None
+
+    def for_x86(
+        steps: tuple[Accumulation, ...], _product: _Product, _step: int | None, once: bool, _together: int
+    ) -> LoopCode | None:
+        return x86_code.code_of(steps, once)
+
     if target.format is FileFormat.WASM:
         return _Writer(in_engines, for_engines, (8, 4, 2))
+    if target.triple.startswith("x86_64"):
+        return _Writer(in_vectors, for_x86, (4, 2))
     return _Writer(lanes, by_lane, (2,))
 
 
