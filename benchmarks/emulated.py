@@ -5,25 +5,29 @@
 Emulators say nothing of time: results are compared, and the instructions of one inference, of peers too if FOLDER
 has them, as `arm64_peers.py` makes it. Without names it takes NETWORKS and EMULATED, and, if there are peers, writes
 benchmarks/results/emulated.md. Rows are computed in as many processes as there are processors: counts are the same
-whatever else runs.
+whatever else runs. Finished ones are kept in FOLDER/counts.json, those of peers by their versions and nnefc's by its
+sources, so that a run which is ended goes on where it was.
 """
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
+import subprocess
 import sys
 import tempfile
 import textwrap
-from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 import numpy as np
 import onnxruntime
-from conditions import Conditions, page, write_page
+from conditions import Conditions, commit, page, write_page
 from instructions import DATA, compiled, instructions, program, quantized
 from models.networks import NAMES, write_twins
 
@@ -131,42 +135,35 @@ def _root(folder: Path, target: str, peers: Path) -> str:
     return str(folder)
 
 
-def _of_peers(network: str, source: Path, target: str, numbers: str, peers: Path | None) -> Iterator[str]:
-    """What each peer executes, or a dash."""
-    emulator = _EMULATED_ON[target][1]
-    for peer in _PEERS:
-        engine, ending = _ENGINES.get((peer, numbers), ("", ""))
-        if peers is None or not engine or target not in _PARTS:
-            yield "–"
-            continue
-        models = [peers / "models" / f"{network}{ending}"]
-        if engine == "onnxruntime":
-            models = [quantized(source, data) for data in DATA] if numbers == "int8" else [source]
-        with tempfile.TemporaryDirectory(prefix="nnefc-root-") as folder:
-            root = _root(Path(folder), target, peers)
-            options = [part for each in _environment(peers) for part in ("-E", each)]
-            there = (emulator[0], "-L", root, *emulator[3:], *options)
-            script = _HERE / "peers" / "arm64_runs.py"
-            python = peers / "root" / "usr" / "bin" / "python3.11"
-            commands = [[str(python), str(script), engine, str(model)] for model in models]
-            yield f"{min(instructions(there, command, _MORE) for command in commands) / _MILLION:.0f}"
+def of_peer(network: str, source: Path, target: str, numbers: str, peers: Path, peer: str) -> str:
+    """What a peer executes, in millions."""
+    emulator, (engine, ending) = _EMULATED_ON[target][1], _ENGINES[peer, numbers]
+    models = [peers / "models" / f"{network}{ending}"]
+    if engine == "onnxruntime":
+        models = [quantized(source, data) for data in DATA] if numbers == "int8" else [source]
+    with tempfile.TemporaryDirectory(prefix="nnefc-root-") as folder:
+        root = _root(Path(folder), target, peers)
+        options = [part for each in _environment(peers) for part in ("-E", each)]
+        there = (emulator[0], "-L", root, *emulator[3:], *options)
+        script = _HERE / "peers" / "arm64_runs.py"
+        python = peers / "root" / "usr" / "bin" / "python3.11"
+        commands = [[str(python), str(script), engine, str(model)] for model in models]
+        return f"{min(instructions(there, command, _MORE) for command in commands) / _MILLION:.0f}"
 
 
 def _environment(peers: Path) -> tuple[str, ...]:
     return f"PYTHONPATH={peers / 'packages'}", "PYTHONHOME=/usr", "PYTHONDONTWRITEBYTECODE=1", "PYTHONHASHSEED=0"
 
 
-def instructions_of(network: str, model: Path, target: str, numbers: str, peers: Path | None) -> str:
-    """A line of the table of instructions."""
+def instructions_of(network: str, model: Path, target: str, numbers: str) -> str:
+    """What nnefc executes, in millions."""
     name, emulator, _ = _EMULATED_ON[target]
     artifact = compiled(model, name, numbers)
     with tempfile.TemporaryDirectory(prefix="nnefc-emulated-") as folder:
         path = Path(folder) / "network.so"
         artifact.export(path)
         command = [str(program("first_run", artifact.target.zig_target)), str(path), "1"]
-        own = f"{instructions(emulator, command) / _MILLION:.0f}"
-    cells = [network, numbers, target, own, *_of_peers(network, model, target, numbers, peers)]
-    return f"| {' | '.join(cells)} |"
+        return f"{instructions(emulator, command) / _MILLION:.0f}"
 
 
 def _versions(peers: Path) -> str:
@@ -202,14 +199,31 @@ def row(network: str, model: Path, name: str) -> str:
     return f"| {network} | `{machine.target}` | {command}, {kind} | {found} |"
 
 
-def _made(rows: list[tuple[Callable[..., str], *tuple[object, ...]]]) -> list[str]:
-    """What functions return for the arguments after them, each called in some process; in order."""
+def _sources() -> str:
+    """The compiler's sources as Git names them; where files differ from their commit, what no other run has."""
+    if len(commit()) != 12:
+        return str(time.time())
+    git = ["git", "-C", str(_ROOT), "rev-parse", *(f"HEAD:{part}" for part in ("compiler", "passes", "targets"))]
+    return "-".join(
+        name[:12] for name in subprocess.run(git, capture_output=True, text=True, check=True).stdout.split()
+    )
+
+
+def _made(tasks: Mapping[str, tuple[Callable[..., str], *tuple[object, ...]]], file: Path | None) -> dict[str, str]:
+    """What functions return for the arguments after them, each called in some process.
+
+    Args:
+        file: where results are kept by their names, those of runs that were ended before too; None: nowhere.
+    """
+    kept: dict[str, str] = json.loads(file.read_text()) if file is not None and file.exists() else {}
     with ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context("spawn")) as processes:
-        lines = []
-        for made in [processes.submit(*each) for each in rows]:
-            lines.append(made.result())
-            click.echo(lines[-1], err=True)
-    return lines
+        left = {processes.submit(*task): name for name, task in tasks.items() if name not in kept}
+        for made in as_completed(left):
+            kept[left[made]] = made.result()
+            click.echo(f"{left[made]}: {kept[left[made]]}", err=True)
+            if file is not None:
+                file.write_text(json.dumps(kept, indent=1))
+    return kept
 
 
 @click.command()
@@ -227,15 +241,30 @@ def main(networks: tuple[str, ...], peers: Path | None) -> None:
         for data in DATA:
             quantized(models[network], data)  # once, before processes want it
     peers = peers and peers.absolute()
-    runs = [(row, network, models[network], each.name) for network in networks or NETWORKS for each in MACHINES]
-    counts = [
-        (instructions_of, network, models[network], target, numbers, peers)
-        for network in networks or EMULATED
-        for target, (_, _, kinds) in _EMULATED_ON.items()
-        for numbers in kinds
-    ]
-    of_peers = ["", *textwrap.wrap(_PEERS_HEAD.format(more=_MORE, versions=_versions(peers)), 120)] if peers else []
-    lines = [*_HEAD, *_made(runs), *_EMULATED_HEAD, *of_peers, *_EMULATED_TABLE, *_made(counts)]
+    versions, sources = _versions(peers) if peers else "", _sources()
+    compared = {
+        f"{sources}: {network} on {each.name}": (row, network, models[network], each.name)
+        for network in networks or NETWORKS
+        for each in MACHINES
+    }
+    counts: dict[str, tuple[Callable[..., str], *tuple[object, ...]]] = {}
+    rows: list[tuple[list[str], list[str]]] = []  # cells, and names of counts
+    for network in networks or EMULATED:
+        for target, (_, _, kinds) in _EMULATED_ON.items():
+            for numbers in kinds:
+                arguments = network, models[network], target, numbers
+                names = [f"{sources}: {network}, {numbers}, {target}"]
+                counts[names[0]] = instructions_of, *arguments
+                for peer in _PEERS:
+                    names.append(f"{versions}: {network}, {numbers}, {target}, {peer}")
+                    if peers and target in _PARTS and (peer, numbers) in _ENGINES:
+                        counts[names[-1]] = of_peer, *arguments, peers, peer
+                rows.append(([network, numbers, target], names))
+    found = _made(compared | counts, peers and peers / "counts.json")
+    of_peers = ["", *textwrap.wrap(_PEERS_HEAD.format(more=_MORE, versions=versions), 120)] if peers else []
+    lines = [*_HEAD, *(found[name] for name in compared), *_EMULATED_HEAD, *of_peers, *_EMULATED_TABLE]
+    for cells, names in rows:
+        lines.append(f"| {' | '.join([*cells, *(found[name] if name in counts else '–' for name in names)])} |")
     conditions = Conditions.now()
     click.echo(page(TITLE, conditions, lines))
     if peers and not networks:

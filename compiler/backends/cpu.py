@@ -21,6 +21,7 @@ from nnefc.passes.plan.symbols import ENTRY
 from nnefc.passes.schedule.cpu import tile_functions
 from nnefc.passes.schedule.cpu.llvm_functions import call_llvm_functions
 from nnefc.passes.tir.cpu.convert_with_rounding import use_rounding_conversions
+from nnefc.passes.tir.cpu.high_products import use_high_products
 from nnefc.passes.tir.cpu.lower_dot_accumulate import use_dot_accumulate
 from nnefc.passes.tir.cpu.lower_fmin_fmax import use_fmin_fmax
 from nnefc.passes.tir.cpu.permute_lanes import use_permuted_loads
@@ -63,6 +64,7 @@ class CpuBackend(Backend):
         """Nothing is needed: TVM brings LLVM."""
         use_rounding()
         use_rounding_conversions()
+        use_high_products()
         use_int8_widening()
         use_fmin_fmax()
         use_dot_accumulate()

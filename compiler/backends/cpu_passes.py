@@ -59,6 +59,7 @@ from nnefc.passes.tir.common.serialize_parallel_loops import serialize_parallel_
 from nnefc.passes.tir.common.strength_reduce_pointers import strength_reduce_pointers
 from nnefc.passes.tir.cpu.convert_with_rounding import convert_with_rounding
 from nnefc.passes.tir.cpu.divide_by_reciprocal import divide_by_reciprocal
+from nnefc.passes.tir.cpu.high_products import match_high_products
 from nnefc.passes.tir.cpu.load_lane_vectors import load_lane_vectors
 from nnefc.passes.tir.cpu.lower_amx_tiles import lower_matrix_tiles
 from nnefc.passes.tir.cpu.lower_dot_accumulate import lower_dot_accumulate
@@ -195,6 +196,7 @@ SCHEDULE = (
         lambda f, c: convert_with_rounding(f, c.machine.quirks.rounding_conversion, c.machine.lanes("float32")),
         when=cpu.ROUNDING_CONVERSIONS,
     ),
+    scheduled("upper halves of products", on_function(match_high_products), when=cpu.HIGH_PRODUCTS, optional=True),
     scheduled("extend bytes", lambda f, c: widen_int8_loads(f, c.machine.triple.split("-")[0]), optional=True),
     scheduled("round by magic number", on_function(round_by_magic_add), when=cpu.NO_ROUNDING),
     scheduled("multiply by reciprocals", on_function(divide_by_reciprocal), when=cpu.FUSED_PRODUCTS, optional=True),

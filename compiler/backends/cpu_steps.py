@@ -86,6 +86,9 @@ SOFT_ROUNDING = PassCondition("targets without an operating system", lambda s: n
 ROUNDING_CONVERSIONS = PassCondition(
     "targets whose conversions round", lambda s: s.schedules.quirks.rounding_conversion is not None
 )
+HIGH_PRODUCTS = PassCondition(
+    "targets where LLVM widens both factors of upper halves", lambda s: s.schedules.quirks.widens_high_products
+)
 NO_ROUNDING = PassCondition("targets without an instruction that rounds", lambda s: s.schedules.quirks.calls_rounding)
 FUSED_PRODUCTS = PassCondition("targets that round a product and a sum once", lambda s: s.schedules.fuses_multiply_add)
 

@@ -49,6 +49,8 @@ __all__ = [
 ]
 
 ARENA_ALIGNMENT = 64
+UNALIGNED = -2
+"""What the address of an arena is a multiple of, and the result of a run with another one."""
 
 C_TYPES = {
     **{f"{sign}int{bits}": f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)},
@@ -123,8 +125,9 @@ def freestanding_header(description: LibraryDescription, image: WeightsImage | N
             "",
             "/* Runs the network once. Nothing is allocated, and all that is written is in the outputs and the arena:",
             " * runs with arenas of their own may interrupt each other. Pointers are aligned to their elements.",
-            " * The result is 0, or another number if the inputs hold an index out of range or the like. Runs on",
-            " * several cores, or in threads that take turns, need a lock for the result to be their own. */",
+            f" * The result is 0, {UNALIGNED} for an arena that is not aligned, or another number if the inputs hold",
+            " * an index out of range or the like. Runs on several cores, or in threads that take turns, need a lock",
+            " * for the result to be their own. */",
             *shape_declaration(description),
             f"{prototype(description, *more)};",
             *reset_declaration(description, *more),
@@ -199,6 +202,7 @@ def freestanding_source(description: LibraryDescription, image: WeightsImage | N
             *([] if image is None else _checks(prefix, image)),
             f"{prototype(description, *more)} {{",
             *([] if image is None else [f"    if (!nnefc_fits(weights, 0u, 6u)) return {UNFIT};"]),
+            f"    if (((uintptr_t)arena & {ARENA_ALIGNMENT - 1}u) != 0u) return {UNALIGNED};",
             "    int32_t nnefc_before = nnefc_failed;",
             "    nnefc_failed = 0;",
             *[f"    int64_t nnefc_sizes[{len(sizes)}] = {{0}};"] * bool(sizes),

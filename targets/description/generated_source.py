@@ -261,16 +261,29 @@ def _title(description: LibraryDescription) -> list[str]:
 
 def _includes(program: CProgram, sets_states: bool) -> list[str]:
     others = program.externs - _STRING_FUNCTIONS
-    strings = (
-        sets_states or bool(program.externs & _STRING_FUNCTIONS) or any(_COPY in helper for helper in program.helpers)
-    )
-    return [*["#include <math.h>"] * bool(others), "#include <stdint.h>", *["#include <string.h>"] * strings, ""]
+    strings = ["#include <string.h>"] * (sets_states or bool(program.externs & _STRING_FUNCTIONS))
+    if not strings and any(_COPY in helper for helper in program.helpers):
+        strings = ["#if !defined(__GNUC__)", "#include <string.h>", "#endif"]
+    return [*["#include <math.h>"] * bool(others), "#include <stdint.h>", *strings, ""]
 
 
 def _macros() -> list[str]:
     return [
+        "#if defined(__ARM_BIG_ENDIAN) || defined(__big_endian__) || \\",
+        "    (defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__)",
+        '#error "the code is for little-endian machines"',
+        "#endif",
+        "#if defined(__FAST_MATH__)",
+        '#error "-ffast-math changes results: compile this file without it"',
+        "#endif",
+        "",
+        "/* What constants are defined with: an attribute or a pragma for their section, say. */",
+        "#ifndef NNEFC__CONSTANTS",
+        "#define NNEFC__CONSTANTS",
+        "#endif",
+        "",
         "/* Pointers whose memory nothing else points to, in C++ too where compilers have them. */",
-        "#if defined(__cplusplus)",
+        "#if defined(__cplusplus) || defined(_MSC_VER)",
         "#if defined(__GNUC__) || defined(_MSC_VER)",
         "#define NNEFC__NO_ALIAS __restrict",
         "#else",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -45,12 +46,15 @@ def check_c_output(path: Path, target: str) -> None:
 
 
 def prefix_of(path: Path) -> str:
-    """Returns what the names of functions begin with: the name of the file, where C allows it."""
+    """Returns what the names of functions begin with: the name of the file, with what C does not allow as `_`."""
+    name = re.sub(r"[^A-Za-z0-9_]", "_", path.stem)
+    if name[:1].isdigit():
+        name = f"network_{name}"
     try:
-        check_prefix(path.stem)
+        check_prefix(name)
     except CompileError:
         return DEFAULT_PREFIX
-    return path.stem
+    return name
 
 
 def write_c_source(
@@ -137,7 +141,7 @@ class _Array:
 
     def definition(self, _prefix: str) -> Iterator[str]:
         """The lines that define it."""
-        yield f"static const {_TYPES[self.dtype]} {self.name}[{self.values.size}] = {{"
+        yield f"NNEFC__CONSTANTS static const {_TYPES[self.dtype]} {self.name}[{self.values.size}] = {{"
         line = "   "
         for text in map(self._text, self.values.tolist()):
             if len(line) + len(text) + 2 > _COLUMNS:

@@ -49,6 +49,9 @@ class Quirks:
             to even and converting to int32, for which there is one; else None
             (`passes/tir/cpu/convert_with_rounding.py`). Goes when LLVM joins `llvm.roundeven` and `fptosi` on each of
             them.
+        widens_high_products: LLVM widens and narrows vectors of int32 of whose products the upper halves are taken, for
+            which x86-64 has an instruction that multiplies every other lane (`passes/tir/cpu/high_products.py`). Goes
+            when LLVM finds `mulhs` of vectors in loops.
         keeps_ranges: whether kernels shall have limits and zero points of integers as numbers in their code: with
             these, and not with values that are loaded, rounding and converting takes fewer instructions. Goes when LLVM
             finds out that loaded limits are constant.
@@ -79,6 +82,7 @@ class Quirks:
 
     calls_rounding: bool = False
     rounding_conversion: str | None = None
+    widens_high_products: bool = False
     keeps_ranges: bool = False
     selects_min_max: bool = False
     spills_sums: bool = False
@@ -106,6 +110,7 @@ def quirks_of(triple: str, features: Collection[str], small: bool) -> Quirks:
     return Quirks(
         calls_rounding=name in _ROUNDING and _ROUNDING[name] not in features,
         rounding_conversion=conversion,
+        widens_high_products=name == "x86_64" and "sse4.1" in features,
         keeps_ranges=is_engine or name in _BARE or conversion in ("aarch64", "armv7a"),
         selects_min_max=name in ("aarch64", "armv7a"),
         spills_sums=name == "aarch64" or (is_engine and not small),

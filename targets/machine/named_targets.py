@@ -270,6 +270,7 @@ NAMED_TARGETS = (
     NamedTarget(
         "cortex-m0plus", "thumb-none-eabi", "cortex-m0plus", "RP2040, SAMD21, STM32G0: no unit for floats", _MPS
     ),
+    NamedTarget("cortex-m3", "thumb-none-eabi", "cortex-m3", "STM32F1, SAM3X, LPC17: no unit for floats", _MPS),
     NamedTarget("cortex-m4", "thumb-none-eabihf", "cortex-m4", "STM32F4, nRF52, SAM4: float32, DSP", _MPS, (), _DSP),
     NamedTarget(
         "cortex-m7", "thumb-none-eabihf", "cortex-m7", "STM32F7 and H7, i.MX RT, Teensy 4: the same", _MPS, (), _DSP

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 __all__ = ["instead_of", "near"]
 
 _NO_SYSTEM = (
-    "of microcontrollers nnefc knows cortex-m0plus, cortex-m4, cortex-m7, cortex-m33, cortex-m55, cortex-m85 and "
-    "riscv32imc"
+    "of microcontrollers nnefc knows cortex-m0plus, cortex-m3, cortex-m4, cortex-m7, cortex-m33, cortex-m55, "
+    "cortex-m85 and riscv32imc; for all others there is C source, generic-c"
 )
 _ONLY_NVIDIA = "of GPUs nnefc knows NVIDIA's: say cuda; without one, llvm"
 
@@ -32,12 +32,14 @@ _SPELLINGS = (
     (r"(sve2?|i8mm|bf16)", r"say llvm -mtriple=aarch64-linux-gnu -mattr=+\1, or a processor such as neoverse-v2"),
     (r"dotprod|fullfp16|fp16", "64-bit Arm with dot products and half precision: say cortex-a76"),
     (r"(arm)?cortexm(0|1|23)|armv6m|armv8mbase|rp2040|samd21.*|stm32[gl]0.*|nrf51.*", "say cortex-m0plus"),
+    (r"(arm)?cortexm3|armv7m|stm32(f[12]|l1).*|sam3x.*|lpc17.*|arduinodue", "Cortex-M3: say cortex-m3"),
     (r"(arm)?cortexm4f?|armv7em|stm32(f4|l4|g4).*|nrf52.*|arduinonano33.*", "Cortex-M4: say cortex-m4"),
     (r"(arm)?cortexm7f?|stm32[fh]7.*|imxrt.*|teensy4.*|portenta.*", "Cortex-M7: say cortex-m7"),
     (r"(arm)?cortexm(33|35p|52)f?|armv8mmain|rp2350|nrf(53|91|54).*|stm32[ul]5.*", "Cortex-M33: say cortex-m33"),
     (r"(arm)?cortexm(55|85)f?|armv81mmain", r"with vectors: say cortex-m\2"),
     (r"esp32(c\d|h2)", "RISC-V without floats: say riscv32imc"),
-    (r"(arm)?cortex[mr]\d.*|armv7m|stm32.*|arduino.*|esp32.*", _NO_SYSTEM),
+    (r"esp32(s\d.*|p4)?|esp8266|xtensa.*|tensilica", "C source for any C compiler: say generic-c"),
+    (r"(arm)?cortex[mr]\d.*|stm32.*|arduino.*|esp32.*", _NO_SYSTEM),
     (
         r"(apple)?(silicon)?m1(pro|max|ultra)?|applesilicon|mac(os)?|darwin|osx|apple",
         "Apple's processors: say aarch64-macos",
@@ -59,7 +61,7 @@ _SPELLINGS = (
     (r"riscv32|rv32.*", "RISC-V of 32 bits, for microcontrollers: say riscv32imc"),
     (r"cpu|host|local|auto|default|generic|this|linux", "this machine: say llvm"),
     (
-        r"c|c99|ansic|csource|plainc|(iar|keil|xtensa|tensilica|avr|msp430|dsp\w*)",
+        r"c|c99|ansic|csource|plainc|(iar|keil|avr|msp430|dsp\w*)",
         "C source for any C compiler: say generic-c",
     ),
     (r"gpu|nvidia|nvptx(64)?|cudnn|tensorrt|ptx", "NVIDIA's GPUs: say cuda"),

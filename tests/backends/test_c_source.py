@@ -18,6 +18,7 @@ from small_networks import NETWORKS, Net
 
 import nnefc
 from nnefc.support.diagnostics import CompileError
+from nnefc.targets.link.elf_file import ElfFile
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "model.nnef"
 TARGET = "generic-c"
@@ -182,6 +183,33 @@ def test_an_arena_may_be_static(digits: CNetwork, folder: Path) -> None:
     words = [*COMPILERS[0], *STRICT, "-DDIGITS_STATIC_ARENA", str(main), str(digits.path), "-lm", "-o", str(program)]
     subprocess.run(words, check=True)
     assert subprocess.run([str(program)], check=False).returncode == 0
+
+
+def test_constants_are_in_the_section_that_a_macro_names(digits: CNetwork, folder: Path) -> None:
+    made = folder / "sections.o"
+    section = '-DDIGITS_CONSTANTS=__attribute__((section(".qspi")))'
+    words = [*CLANG, "-target", "aarch64-linux-gnu", *STRICT, section, "-c", str(digits.path), "-o", str(made)]
+    subprocess.run(words, check=True)
+    file = ElfFile(np.fromfile(made, np.uint8), 1)
+    tables = [file.part(each, np.dtype("u1")).tobytes() for each in file.sections if each["type"] == 3]
+    (names,) = [table for table in tables if b".qspi" in table]
+    (size,) = [each["size"] for each in file.sections if names[each["name"] :].startswith(b".qspi\0")]
+    assert size >= digits.artifact.description.constant_bytes * 0.9 > 0
+
+
+@pytest.mark.parametrize("option", ["-ffast-math", "-D__ARM_BIG_ENDIAN"])
+def test_options_that_would_change_results_are_errors(option: str, digits: CNetwork) -> None:
+    words = [*COMPILERS[0], "-std=c99", option, "-fsyntax-only", str(digits.path)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert "#error" in done.stderr or "error:" in done.stderr
+
+
+def test_names_of_files_become_names_that_c_allows(digits: CNetwork, tmp_path: Path) -> None:
+    for file, name in (("kws-small.c", "kws_small"), ("3d.c", "network_3d")):
+        digits.artifact.export(tmp_path / file)
+        assert f"int {name}_run(" in (tmp_path / f"{name}.h").read_text()
+        assert f'#include "{name}.h"' in (tmp_path / file).read_text()
 
 
 def test_trained_values_may_be_in_a_file_of_their_own(folder: Path, digits: CNetwork) -> None:

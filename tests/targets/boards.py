@@ -61,6 +61,7 @@ def _arm(machine: str, script: Path, tick: float) -> Board:
 
 BOARDS = {
     "cortex-m0plus": _arm("mps2-an385", EXAMPLE / "board.ld", 40),
+    "cortex-m3": _arm("mps2-an385", EXAMPLE / "board.ld", 40),
     "cortex-m4": _arm("mps2-an386", EXAMPLE / "board.ld", 40),
     "cortex-m7": _arm("mps2-an500", EXAMPLE / "board.ld", 40),
     "cortex-m55": _arm("mps3-an547", _HERE / "an547.ld", 31.25),
@@ -177,11 +178,13 @@ def _main(artifact: Artifact) -> str:
     arguments = [f"(void *)input{index}" for index in range(len(artifact.inputs))]
     arguments += [f"(void *)output{index}" for index in range(len(sizes))] + ["net_arena"]
     run = f"net_run({', '.join(arguments)})"
+    is_library = not artifact.target.host.c_source
     lines += ["int main(void) {", "    uint32_t counters[2];", "    paint_stack();"]
     lines += ["    net_reset(net_arena);"] * bool(artifact.description.state_bytes)
     lines += [f"    int status = {run};", "    counters[1] = used_stack();"]
     lines += ["    net_reset(net_arena);"] * bool(artifact.description.state_bytes)
     lines += ["    start_counting();", f"    status |= {run};", "    counters[0] = stop_counting();"]
+    lines += [f"    if ({run[:-1]} + 1) != -2) return 99; /* an arena that is not aligned */"] * is_library
     lines += [f"    board_write(output{index}, {size});" for index, size in enumerate(sizes)]
     return "\n".join([*lines, "    board_write(counters, sizeof counters);", "    return status;", "}", ""])
 

@@ -21,7 +21,7 @@ _KINDS = {
     "aar": "An archive for Android's build system: libraries, a class of Java, Prefab for C and C++.",
     "npm": "A folder, or NAME.tgz, for npm: modules of WebAssembly, and a function that loads them.",
     "cmsis-pack": "A CMSIS-Pack for Keil, IAR and others: nnefc.NAME.1.0.0.pack.",
-    "esp-idf": "A folder with a component for ESP-IDF: ESP32-C2, C3, C6 and H2.",
+    "esp-idf": "A folder with a component for ESP-IDF: a library for ESP32-C and H, C source for ESP32, S2 and S3.",
     "arduino": "A folder with a library for Arduino.",
     "zephyr": "A folder with a module for Zephyr.",
 }

@@ -29,6 +29,7 @@ _ANY_FPU = ({"Dfpu": "SP_FPU"}, {"Dfpu": "DP_FPU"})
 
 _CONDITIONS: Mapping[str, tuple[Mapping[str, str], ...]] = {
     "cortex-m0plus": ({"Dcore": "Cortex-M0+"},),
+    "cortex-m3": ({"Dcore": "Cortex-M3"},),
     "cortex-m4": ({"Dcore": "Cortex-M4", "Dfpu": "SP_FPU"},),
     "cortex-m7": tuple({"Dcore": "Cortex-M7", **unit} for unit in _ANY_FPU),
     "cortex-m33": ({"Dcore": "Cortex-M33", "Dfpu": "SP_FPU"},),

@@ -7,7 +7,7 @@ largest arena, which is enough for each.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from nnefc.driver.packages.networks import Networks
 from nnefc.support.diagnostics import CompileError
@@ -15,7 +15,7 @@ from nnefc.targets.machine.any_target import parse_any_target
 
 __all__ = ["CORES", "RISCV", "SOFTFP", "libraries_and_header", "one_header"]
 
-CORES = ("cortex-m0plus", "cortex-m4", "cortex-m7", "cortex-m33", "cortex-m55", "cortex-m85")
+CORES = ("cortex-m0plus", "cortex-m3", "cortex-m4", "cortex-m7", "cortex-m33", "cortex-m55", "cortex-m85")
 """Targets with Arm's cores."""
 
 RISCV = "riscv32imc"
@@ -26,17 +26,20 @@ SOFTFP: Mapping[str, str] = {
 """Targets with a unit for floats that pass floats in registers for integers, by those that do not."""
 
 
-def libraries_and_header(networks: Networks, more: Mapping[str, str] | None = None) -> tuple[dict[str, bytes], bytes]:
+def libraries_and_header(
+    networks: Networks, more: Mapping[str, str] | None = None, chosen: Sequence[str] | None = None
+) -> tuple[dict[str, bytes], bytes]:
     """Returns the static libraries by their targets, and the header.
 
     Args:
         networks: the model.
         more: further targets, by names for them.
+        chosen: the targets of the package that have a library; None: all.
 
     Raises:
         CompileError: a target with an operating system, or as :func:`nnefc.compile`.
     """
-    named = {target: target for target in networks.targets} | dict(more or {})
+    named = {target: target for target in chosen or networks.targets} | dict(more or {})
     libraries, headers = {}, {}
     for name, target in named.items():
         if parse_any_target(target).host.hosted:

@@ -23,7 +23,7 @@ _CONDITIONS = {
     **{core: f"CONFIG_CPU_{core.upper().replace('-', '_')}" for core in CORES},
     **dict.fromkeys((RISCV, "esp32c3"), "CONFIG_RISCV AND NOT CONFIG_64BIT"),
 }
-_WITHOUT_FLOATS = ("cortex-m0plus", RISCV, "esp32c3")
+_WITHOUT_FLOATS = ("cortex-m0plus", "cortex-m3", RISCV, "esp32c3")
 
 
 def zephyr_files(networks: Networks) -> Files:

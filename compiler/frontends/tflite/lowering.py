@@ -34,6 +34,7 @@ from nnefc.support.diagnostics import CompileError
 from nnefc.symbolic.dims import Dimension
 
 __all__ = [
+    "BYTES",
     "COMPLEX",
     "FLOATS",
     "INTEGERS",
@@ -54,9 +55,10 @@ Result: TypeAlias = Any
 COMPLEX = "complex64"
 """A tensor of shape S is a tensor of reals of shape `[*S, 2]` in the network: real parts, then imaginary ones."""
 
+BYTES = ("int8", "uint8")
 FLOATS = ("float32",)
 INTEGERS = ("int32", "int64")
-QUANTIZED = ("int8", "uint8", "int16")
+QUANTIZED = (*BYTES, "int16")
 
 
 @dataclass(frozen=True, eq=False)

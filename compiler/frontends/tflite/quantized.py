@@ -126,11 +126,16 @@ def quantized_limits(node: Node, index: int = 0) -> tuple[int, int]:
 
 def rescaled(
     at: Lowering, x: Operand, factor: float, dtype: str, offset: int = 0, zero: int = 0,
-    ends: tuple[int | None, int | None] = (None, None), left: int = 0,
+    ends: tuple[int | None, int | None] = (None, None), left: int = 0, size: int | None = None,
 ) -> Operand:  # fmt: skip
-    """`((x + offset) << left) · factor + zero` in fixed point, clipped to the ends."""
+    """`((x + offset) << left) · factor + zero` in fixed point, clipped to the ends.
+
+    Args:
+        size: the largest absolute value of an int32 `x`, where it is known.
+    """
     if not math.isfinite(factor) or factor < 0:
         raise CompileError("a factor between scales is out of range")
     multiplier, shift = (np.array(part, np.int32) for part in fixed_point_of(factor))
-    made: Operand = at.apply(FixedPointScaling(dtype, offset, left, zero, *ends), x, multiplier, shift)
+    scaling = FixedPointScaling(dtype, offset, left, zero, *ends, size=size)
+    made: Operand = at.apply(scaling, x, multiplier, shift)
     return made

@@ -16,15 +16,27 @@ from typing import Any
 import numpy as np
 from tvm import tirx
 
-from nnefc.operators.base import Array, Emitter, Operand, SameShape, dtype_of, is_empty, shape_of, zeros
+from nnefc.operators.base import (
+    Array,
+    Emitter,
+    Operand,
+    Operator,
+    SameShape,
+    Shape,
+    dtype_of,
+    is_empty,
+    shape_of,
+    zeros,
+)
 from nnefc.operators.dtypes import numpy_dtype
-from nnefc.operators.math.elementwise import compute
+from nnefc.operators.math.elementwise import broadcast_shapes, compute, element_at, fitted
 from nnefc.operators.nn.quantization import RANGES
 from nnefc.support.diagnostics import CompileError
 
 __all__ = [
     "FixedPointScaling",
     "IntegerTable",
+    "PairTable",
     "RoundedQuotient",
     "divided_by_power",
     "fixed_point_of",
@@ -32,6 +44,7 @@ __all__ = [
     "scaled",
     "scaled_by",
     "scaled_integers",
+    "scaled_wide",
     "table_of",
 ]
 
@@ -93,22 +106,54 @@ def scaled(x: tirx.Expr, multiplier: int, shift: int) -> tirx.Expr:
     return scaled_by(x, tirx.const(multiplier, "int32"), tirx.const(shift, "int32"), np.array(shift))
 
 
-def _scaled_byte(x: tirx.Expr, left: int, multiplier: int, shift: int) -> tirx.Expr:
-    """`(x · 2^left)` times a factor, as :func:`scaled_by` computes it, of an int32 of at most 10 bits with its sign.
+_MAX_SIZE = 1 << 29
+_MAX_RIGHT = 20
+_MAX_ZERO = 1 << 8
+"""Limits of what fits the 32 bits of :class:`_HighProduct`: of elements, of shifts, and of zero points."""
 
-    The upper and the lower bits of the multiplier are multiplied apart: no product has more than 32 bits.
+
+@dataclass(frozen=True)
+class _HighProduct:
+    """A factor as the upper half of one product of 32 bits, and one shift for all that is rounded.
+
+        (((x · 2^(left + 2)) · multiplier >> 32) + added) >> right
+
+    Floors of quotients by powers of two are the floor of one quotient: what each rounding adds before its shift is
+    added here at once, and the zero point too. Rounding ties away from zero takes one more from a negative product.
+
+    Attributes:
+        added, right: int32, of one element or one for each factor.
+        minus: whether one more is taken from negative products; where the results of all of them are clipped to the
+            zero point, it makes no difference.
     """
-    high, low = divmod(multiplier, 1 << (31 - left))
-    made = x * tirx.const(high, "int32")
-    if low:
-        half = tirx.const(1 << (30 - left), "int32")
-        made = made + ((x * tirx.const(low, "int32") + half) >> tirx.const(31 - left, "int32"))
-    one = tirx.const(1, "int32")
-    less = made + (made >> tirx.const(31, "int32"))
-    return ((less >> tirx.const(-shift - 1, "int32")) + one) >> one if shift else made
+
+    added: Array
+    right: Array
+    minus: bool
+
+    @staticmethod
+    def of(shift: Array, zero: int, low: int | None, is_exact: bool) -> _HighProduct | None:
+        """Returns the parameters for shifts that are not positive; None where the sums do not fit."""
+        right = -np.asarray(shift, np.int64)
+        if (right < 0).any() or (right > _MAX_RIGHT).any() or abs(zero) > _MAX_ZERO:
+            return None
+        minus = not is_exact and bool(right.any()) and (low is None or low < zero)
+        if minus and not right.all():
+            return None  # a product without a shift is not rounded twice
+        half = np.where(right > 0, 1 << right, 0) if not is_exact else 1 << right
+        added = half + (not is_exact) + (zero << (right + 1))
+        return _HighProduct(np.asarray(added, np.int32), np.asarray(right + 1, np.int32), minus)
+
+    def scaled(self, x: tirx.Expr, left: int, multiplier: Any, added: Any, right: Any) -> tirx.Expr:
+        """Returns `x · 2^left` times a factor; it is below 2^29 in size."""
+        wide = (x << tirx.const(left + 2, "int32")).astype("int64") * multiplier.astype("int64")
+        made = (wide >> tirx.const(32, "int64")).astype("int32") + added
+        if self.minus:
+            made = made + ((x >> tirx.const(31, "int32")) << tirx.const(1, "int32"))
+        return made >> right
 
 
-def _scaled_wide(x: tirx.Expr, multiplier: Any, shift: Any) -> tirx.Expr:
+def scaled_wide(x: tirx.Expr, multiplier: Any, shift: Any) -> tirx.Expr:
     """An int64 of 48 bits times a factor, whose multiplier is rounded to 15 bits."""
     edge = tirx.const(0x7FFF0000, "int32")
     narrow = (multiplier + tirx.const(1 << 15, "int32")) >> tirx.const(16, "int32")
@@ -142,6 +187,7 @@ class FixedPointScaling(SameShape):
         zero: added to the products.
         low, high: limits of the result; None: those of its type.
         exact: whether products are rounded once, ties up; shifts do not exceed 15 then.
+        size: the largest absolute value of an int32 `x`; None: unknown. Few bits are scaled in fewer instructions.
     """
 
     dtype: str = "int32"
@@ -151,6 +197,7 @@ class FixedPointScaling(SameShape):
     low: int | None = None
     high: int | None = None
     exact: bool = False
+    size: int | None = None
 
     def lower(self, at: Emitter, x: Operand, multiplier: Array, shift: Array) -> Operand:
         """`multiplier` and `shift` are int32; `x` is of an integer type."""
@@ -158,33 +205,35 @@ class FixedPointScaling(SameShape):
             return zeros(shape_of(x), numpy_dtype(self.dtype))
         low, high = RANGES.get(self.dtype, (None, None))
         low, high = low if self.low is None else self.low, high if self.high is None else self.high
-        wide = dtype_of(x) == "int64"
+        is_wide = dtype_of(x) == "int64"
+        product = _HighProduct.of(shift, self.zero, low, self.exact) if self._is_small(dtype_of(x)) else None
 
-        given = shift
-
-        known = (int(multiplier.item()), int(shift.item())) if multiplier.size == shift.size == 1 else (0, 1)
-        # what is at most 511 in size, times a multiplier without its lower bits
-        of_byte = dtype_of(x) in ("int8", "uint8") and 10 <= self.left <= 20 and abs(self.offset) <= 256
-        of_byte = of_byte and known[1] <= 0 and not self.exact
-
-        def element(x: Any, multiplier: Any, shift: Any) -> Any:
-            if not wide:
+        def element(x: Any, *factor: Any) -> Any:
+            if not is_wide:
                 x = x.astype("int32")
             if self.offset:
                 x = x + tirx.const(self.offset, str(x.ty))
-            if self.left and not of_byte:
-                x = x << tirx.const(self.left, "int32")
-            if of_byte:
-                made = _scaled_byte(x, self.left, *known)
-            elif self.exact:
-                made = _scaled_exactly(x, multiplier, shift)
+            if product is not None:
+                made = product.scaled(x, self.left, *factor)
             else:
-                made = _scaled_wide(x, multiplier, shift) if wide else scaled_by(x, multiplier, shift, given)
-            made = made + tirx.const(self.zero, "int32") if self.zero else made
+                x = x << tirx.const(self.left, "int32") if self.left else x
+                if self.exact:
+                    made = _scaled_exactly(x, *factor)
+                else:
+                    made = scaled_wide(x, *factor) if is_wide else scaled_by(x, factor[0], factor[1], shift)
+                made = made + tirx.const(self.zero, "int32") if self.zero else made
             made = made if low is None else tirx.max(made, tirx.const(low, "int32"))
             return made if high is None else tirx.min(made, tirx.const(high, "int32"))
 
-        return compute(at, element, x, multiplier, shift, name="fixed_point", dtype=self.dtype)
+        factor = (multiplier, shift) if product is None else (multiplier, product.added, product.right)
+        return compute(at, element, x, *factor, name="fixed_point", dtype=self.dtype)
+
+    def _is_small(self, dtype: str) -> bool:
+        """Whether elements of a type, with their offset and shifted to the left, are below 2^29 in size."""
+        if dtype == "int64" or (dtype == "int32" and self.size is None):
+            return False
+        low, high = (-self.size, self.size) if self.size is not None else RANGES[dtype]
+        return max(abs(low + self.offset), abs(high + self.offset)) << self.left < _MAX_SIZE
 
 
 def table_of(dtype: str, function: Callable[[Array], Array]) -> Array:
@@ -214,12 +263,36 @@ class IntegerTable(SameShape):
 
 
 @dataclass(frozen=True)
+class PairTable(Operator):
+    """The entry of a table for each pair of bytes of one type: `table[x - min, y - min]`; both broadcast."""
+
+    def shape(self, *shapes: Shape) -> Shape:
+        """The common shape of the bytes."""
+        return broadcast_shapes(*shapes[:2])
+
+    def lower(self, at: Emitter, x: Operand, y: Operand, table: Array) -> Operand:
+        """`table` is `[256, 256]`, of the type of the result."""
+        low, shape = RANGES[dtype_of(x)][0], self.shape(shape_of(x), shape_of(y))
+        if is_empty(shape):
+            return zeros(shape, table.dtype)
+        x, y = (fitted(at, each, shape) for each in (x, y))
+
+        def element(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
+            row, column = (element_at(each, index, shape).astype("int32") - low for each in tensors[:2])
+            return tensors[2](row, column)
+
+        return at.elements(shape, element, x, y, table, name="pair_table")
+
+
+@dataclass(frozen=True)
 class RoundedQuotient(SameShape):
-    """`x / n` of int32, rounded to the nearest integer, ties away from zero; `n` is positive and broadcasts."""
+    """`x / n` of int32 or int64, rounded to the nearest, ties away from zero; `n` is positive and broadcasts."""
 
     def lower(self, at: Emitter, x: Operand, n: Array) -> Operand:
-        def element(x: Any, n: Any) -> Any:
-            half = tirx.truncdiv(n, tirx.const(2, "int32"))
-            return tirx.truncdiv(tirx.Select(x > tirx.const(0, "int32"), x + half, x - half), n)
+        dtype = dtype_of(x)
 
-        return compute(at, element, x, n.astype(np.int32), name="rounded_quotient", dtype="int32")
+        def element(x: Any, n: Any) -> Any:
+            half = tirx.truncdiv(n, tirx.const(2, dtype))
+            return tirx.truncdiv(tirx.Select(x > tirx.const(0, dtype), x + half, x - half), n)
+
+        return compute(at, element, x, n.astype(dtype), name="rounded_quotient", dtype=dtype)

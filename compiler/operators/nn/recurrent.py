@@ -20,7 +20,7 @@ import numpy as np
 from tvm import relax, te, tirx
 
 from nnefc.operators.base import Emitter, Operand, Operator, SameShape, Shape, dtype_of, is_empty, shape_of
-from nnefc.operators.math.elementwise import apply
+from nnefc.operators.math.elementwise import Clip, apply
 from nnefc.operators.math.functions import FUNCTIONS, number
 from nnefc.operators.math.matrix import MatMul
 from nnefc.operators.nn.activation import exponential_minus_one, softplus
@@ -61,10 +61,13 @@ class Activation:
 
     def __call__(self, x: Any) -> Any:
         """Its value for an element."""
-        if self.clip is not None:
-            x = tirx.max(tirx.min(x, number(self.clip, x)), number(-self.clip, x))
+        x = _clipped(x, self.clip)
         own = _OWN.get(self.name)
         return FUNCTIONS[self.name](x) if own is None else own(x, self.alpha, self.beta)
+
+
+def _clipped(x: Any, limit: float | None) -> Any:
+    return x if limit is None else tirx.max(tirx.min(x, number(limit, x)), number(-limit, x))
 
 
 class RecurrentWeights(NamedTuple):
@@ -212,12 +215,16 @@ class Lstm(Cell):
         new: g.
         out: h.
         coupled: whether f is 1 - i.
+        cell_clip, hidden_clip: the largest magnitudes that cells may have, and hidden states behind a projection; None:
+            any.
     """
 
     gate: Activation
     new: Activation
     out: Activation
     coupled: bool = False
+    cell_clip: float | None = None
+    hidden_clip: float | None = None
 
     gates: ClassVar[int] = 4
     states: ClassVar[int] = 2
@@ -236,7 +243,7 @@ class Lstm(Cell):
             def cell_at(b: Any, j: Any) -> Any:
                 entering = self.gate(gate(0, b, j, old, 0))
                 forgetting = number(1, entering) - entering if self.coupled else self.gate(gate(2, b, j, old, 2))
-                return forgetting * old(b, j) + entering * self.new(gate(3, b, j))
+                return _clipped(forgetting * old(b, j) + entering * self.new(gate(3, b, j)), self.cell_clip)
 
             cell = te.compute(shape, cell_at, name="cell")
             return [
@@ -247,7 +254,13 @@ class Lstm(Cell):
         extra = [] if by.peepholes is None else [by.peepholes]
         product = _product(at, hidden, by.matrices[0])
         made, cell = at.parts(at.compute(function, given, product, states[1], *extra, name="lstm_cell"))
-        return [made if by.projection is None else _product(at, made, by.projection), cell]
+        if by.projection is None:
+            return [made, cell]
+        projected: Operand = _product(at, made, by.projection)
+        if self.hidden_clip is not None:
+            ends = (at.number(end, projected) for end in (-self.hidden_clip, self.hidden_clip))
+            projected = at.bound(Clip().lower(at, projected, *ends))
+        return [projected, cell]
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ from nnefc.passes.graph.algorithms.fast_algorithms import FastAlgorithms
 from nnefc.passes.graph.layout.choose_block_size import channels_of_a_block
 from nnefc.passes.graph.layout.layout_rewriter import LayoutRewriter, LayoutRule
 from nnefc.passes.graph.layout.rules import channel_gather as gathering
-from nnefc.passes.graph.layout.rules import channelwise_kernels as items_of_channels
 from nnefc.passes.graph.layout.rules import (
+    channel_padding,
     channelwise_reductions,
     convolution,
     deconvolution,
@@ -34,6 +34,7 @@ from nnefc.passes.graph.layout.rules import (
     splitting,
     vector_convolution,
 )
+from nnefc.passes.graph.layout.rules import channelwise_kernels as items_of_channels
 from nnefc.passes.graph.layout.rules import low_precision_convolution as narrow_convolution
 from nnefc.passes.graph.quantized.packed_operands import NARROW
 from nnefc.passes.graph.rewriter import operands
@@ -61,6 +62,7 @@ _RULES: dict[str, LayoutRule] = {
     **element_wise.RULES,
     **convolution.RULES,
     **deconvolution.RULES,
+    **channel_padding.RULES,
     **gathering.RULES,
     **pooling.RULES,
     **quantization.RULES,
@@ -125,6 +127,7 @@ _IN_REGIONS = {
     name: _only_in_regions(rule)
     for name, rule in {
         **element_wise.RULES,
+        **channel_padding.RULES,
         **gathering.RULES,
         **pooling.RULES,
         **quantization.RULES,

@@ -68,20 +68,37 @@ def test_a_cmsis_pack_describes_its_files(model: Path, tmp_path: Path) -> None:
 def test_a_component_for_esp_idf(model: Path, tmp_path: Path) -> None:
     folder = tmp_path / "tiny"
     nnefc.package(model, "esp-idf", folder)
-    assert names(folder) == {"idf_component.yml", "CMakeLists.txt", "include/tiny.h", "lib/libtiny.a"}
+    files = ("include/tiny.h", "lib/libtiny.a", "source/tiny.c", "source/tiny.h")
+    assert names(folder) == {"idf_component.yml", "CMakeLists.txt", *files}
     manifest = yaml.safe_load((folder / "idf_component.yml").read_text())
     assert manifest["version"] == "1.0.0"
-    assert manifest["targets"] == ["esp32c2", "esp32c3", "esp32c6", "esp32h2"]
-    done = run_cmake(
-        folder,
+    assert {"esp32c3", "esp32h2", "esp32", "esp32s3"} < set(manifest["targets"])
+    system = (
         "set(COMPONENT_LIB component)\n"
         "function(idf_component_register)\n  message(STATUS registered ${ARGV})\nendfunction()\n"
         'function(add_prebuilt_library name path)\n  if(NOT EXISTS "${path}")\n    message(FATAL_ERROR "no ${path}")\n'
         "  endif()\nendfunction()\n"
-        "function(target_link_libraries)\n  message(STATUS linked ${ARGV})\nendfunction()\n",
+        "function(target_link_libraries)\n  message(STATUS linked ${ARGV})\nendfunction()\n"
+        "function(target_compile_definitions)\n  message(STATUS defined ${ARGV})\nendfunction()\n"
+        "function(target_compile_options)\nendfunction()\n"
     )
-    assert done.returncode == 0, done.stderr
-    assert "linkedcomponentINTERFACEtiny_network" in done.stdout.replace(" ", "")
+    for chip, results in (
+        ("esp32c3", ("linkedcomponentINTERFACEtiny_network",)),
+        ("esp32s3", ("registeredSRCSsource/tiny.cINCLUDE_DIRSsource", "definedcomponentPUBLICTINY_STATIC_ARENA")),
+        ("esp32c", ("SRCS",)),  # no chip's whole name
+    ):
+        done = run_cmake(folder, f"set(IDF_TARGET {chip})\n{system}")
+        assert done.returncode == 0, done.stderr
+        assert all(result in done.stdout.replace(" ", "") for result in results), done.stdout
+
+
+def test_a_component_for_esp_idf_has_only_what_is_asked_for(model: Path, tmp_path: Path) -> None:
+    for number, (target, folders) in enumerate((("esp32c3", {"include", "lib"}), ("generic-c", {"source"}))):
+        folder = tmp_path / f"tiny{number}"
+        nnefc.package(model, "esp-idf", folder, targets=[target], name="tiny")
+        assert {path.name for path in folder.iterdir() if path.is_dir()} == folders
+    with pytest.raises(CompileError, match="one static library"):
+        nnefc.package(model, "esp-idf", tmp_path / "tiny", targets=["esp32c3", "riscv32imc"])
 
 
 ZEPHYR = """

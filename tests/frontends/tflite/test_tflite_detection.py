@@ -53,13 +53,13 @@ def test_suppression(name: str, tmp_path: Path) -> None:
     compared(graph, [corners(), RNG.permutation(BOXES).astype(np.float32) / BOXES], tmp_path)
 
 
-@pytest.mark.parametrize("each", [1, 2])
-def test_detections_are_decoded_and_chosen(each: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("each", "of_class"), [(1, 0), (2, 0), (1, 2), (1, 100)])
+def test_detections_are_decoded_and_chosen(each: int, of_class: int, tmp_path: Path) -> None:
     flexbuffers = pytest.importorskip("flatbuffers.flexbuffers")
     options = {
         "max_detections": KEPT, "max_classes_per_detection": each, "num_classes": CLASSES, "nms_score_threshold": 0.1,
         "nms_iou_threshold": 0.5, "y_scale": 10.0, "x_scale": 10.0, "h_scale": 5.0, "w_scale": 5.0,
-        "use_regular_nms": False,
+        "use_regular_nms": of_class > 0, "detections_per_class": of_class,
     }  # fmt: skip
     graph = Graph()
     anchors = RNG.uniform(0.2, 0.8, (BOXES, 4)).astype(np.float32)

@@ -67,7 +67,9 @@ def add_layer(graph: Graph, name: str) -> None:
         graph.add(name, given, results, "BidirectionalSequenceLSTMOptions", time_major=False, **tanh)
         return
     given += [state(graph, BATCH, outputs), state(graph, BATCH, CELLS), -1, -1, -1, -1]
-    graph.add(name, given, results, "LSTMOptions" if single else "UnidirectionalSequenceLSTMOptions", **tanh)
+    clips = {"cell_clip": 0.1, "proj_clip": 0.02}
+    options = "LSTMOptions" if single else "UnidirectionalSequenceLSTMOptions"
+    graph.add(name, given, results, options, **tanh, **clips)
 
 
 def integers(graph: Graph, shape: tuple[int, ...], dtype: str, scale: float, limit: int = 127) -> int:

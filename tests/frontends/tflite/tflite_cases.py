@@ -247,7 +247,13 @@ def _quantized_binary() -> list[Case]:
         cases += [Case(n, pair, [T((), "bool")]) for n in ("LESS", "GREATER_EQUAL", "EQUAL")]
         same = [Q(3, 7, dtype=dtype)] * 2
         cases += [Case(n, same, [replace(same[0], shape=())]) for n in ("MAXIMUM", "MINIMUM")]
+        ties = [Q(60, 70, dtype=dtype, scale=0.25), Q(60, 1, dtype=dtype, scale=0.5)]
+        cases += [Case(n, ties, [QO(dtype, 1.0)], f"{n.capitalize()}Options") for n in ("ADD", "SUB")]
     cases += [Case("SQUARED_DIFFERENCE", [Q(3, 7), Q(3, 7, scale=0.017, zero=9)], [QO(scale=0.3)])]
+    for low, high in ((0, 99), (101, 255)):  # of quotients by zero, and of very small ones, LiteRT's are arbitrary
+        divisor = T((50,), "uint8", scale=0.03, zero=100, low=low, high=high)
+        fused = {"fused_activation_function": int(low > 0)}
+        cases += [Case("DIV", [Q(40, 50, dtype="uint8"), divisor], [QO("uint8", 0.004)], "DivOptions", fused)]
     return cases
 
 
@@ -427,7 +433,7 @@ def _resize() -> list[Case]:
             cases += [Case("RESIZE_BILINEAR", [F((2, 4, 7, 3)), C(size)], [OUT], "ResizeBilinearOptions", fields)]
             options = "ResizeNearestNeighborOptions"
             cases += [Case("RESIZE_NEAREST_NEIGHBOR", [F((2, 4, 7, 3)), C(size)], [OUT], options, fields)]
-            for dtype in _BYTES:
+            for dtype in _ALL:
                 x = Q(1, 4, 7, 3, dtype=dtype)
                 made = Case("RESIZE_BILINEAR", [x, C(size)], [replace(x, shape=())], "ResizeBilinearOptions", fields)
                 cases += [replace(made, apart=dtype == "uint8")]  # which LiteRT computes in float32
@@ -519,6 +525,12 @@ def _reduction() -> list[Case]:
             ):  # LiteRT's sums of the others do not rescale
                 x, out = Q(2, 7, 9, 5, dtype=dtype), QO(dtype, 0.031 if name == "MEAN" else 1.7)
                 cases += [Case(name, [x, C([1, 2])], [out], "ReducerOptions", fields)]
+    for axes, scale in (([1, 2], 0.02), ([-1], 0.5), ([0, 2], 0.3)):
+        for dtype in ("int8", "int16"):
+            x = Q(3, 2, 4, dtype=dtype, scale=1 / 64 if dtype == "int8" else 1 / 16384)
+            cases += [
+                Case("REDUCE_PROD", [x, C(axes)], [QO(dtype, scale / 16)], "ReducerOptions", {"keep_dims": False})
+            ]
     for name in ("ARG_MAX", "ARG_MIN"):
         cases += [
             Case(name, [F((3, 7)), C(1)], [T((), "int64")], f"Arg{name[4:].capitalize()}Options", {"output_type": 4})

@@ -152,10 +152,10 @@ def _lstm(document: Document, cell: Lstm, given: Any, states: list[Any], weights
     forgetting = document.call("sub", x=1.0, y=entering) if cell.coupled else gate(2, old, 2)
     new = _activated(document, cell.new, _gate(document, total, 3, size))
     kept = document.call("mul", x=forgetting, y=old)
-    now = _sum(document, kept, document.call("mul", x=entering, y=new))
+    now = _clipped(document, _sum(document, kept, document.call("mul", x=entering, y=new)), cell.cell_clip)
     hidden = document.call("mul", x=gate(1, now, 1), y=_activated(document, cell.out, now))
     if weights.projection is not None:
-        hidden = document.say(MatMul(), hidden, weights.projection)
+        hidden = _clipped(document, document.say(MatMul(), hidden, weights.projection), cell.hidden_clip)
     return [hidden, now]
 
 
@@ -176,6 +176,10 @@ def _columns(document: Document, x: Any, first: int, count: int) -> Any:
 def _activated(document: Document, function: Activation, x: Any) -> Any:
     if function.name not in _FUNCTIONS:
         raise Unsayable(f"NNEF has no operation for the gates' function '{function.name}'")
-    if function.clip is not None and math.isfinite(function.clip):
-        x = document.call("clamp", x=x, a=-float(function.clip), b=float(function.clip))
-    return document.call(function.name, x=x)
+    return document.call(function.name, x=_clipped(document, x, function.clip))
+
+
+def _clipped(document: Document, x: Any, limit: float | None) -> Any:
+    if limit is None or not math.isfinite(limit):
+        return x
+    return document.call("clamp", x=x, a=-float(limit), b=float(limit))

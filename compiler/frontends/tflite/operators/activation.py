@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from nnefc.frontends.tflite.lowering import FLOATS, QUANTIZED, Lowering, Node, Result, operator
+from nnefc.frontends.tflite.lowering import BYTES, FLOATS, QUANTIZED, Lowering, Node, Result, operator
 from nnefc.frontends.tflite.quantized import nearest, rescaled, single
 from nnefc.operators.base import Array, Operator, rank_of
 from nnefc.operators.math.casting import Cast
@@ -33,8 +33,6 @@ from nnefc.operators.nn.quantization import RANGES
 from nnefc.support.diagnostics import CompileError
 
 __all__: list[str] = []
-
-_BYTES = ("int8", "uint8")
 
 
 def _erf(x: Array) -> Array:
@@ -87,14 +85,14 @@ _declare("EXP", Elementwise("exp"), (*FLOATS, "int8", "int16"))
 _declare("LOG", Elementwise("log"), (*FLOATS, "int8", "int16"))
 
 
-@operator("GELU", types=(*FLOATS, *_BYTES))
+@operator("GELU", types=(*FLOATS, *BYTES))
 def _gelu_(at: Lowering, node: Node) -> Result:
     if node.is_quantized():
         return by_table(at, node, table_of_reals(node, _gelu(node.options.approximate)))
     return at.pointwise(lambda x: Gelu(node.options.approximate).lower(at, x), node.operand(0))
 
 
-@operator("HARD_SWISH", types=(*FLOATS, *_BYTES))
+@operator("HARD_SWISH", types=(*FLOATS, *BYTES))
 def _hard_swish(at: Lowering, node: Node) -> Result:
     if node.is_quantized():
         ends = single(node.quantization(0)), single(node.result())
@@ -144,7 +142,7 @@ def _leaky_relu(at: Lowering, node: Node) -> Result:
     return by_table(at, node, np.clip(made + point, low, high).astype(node.dtype(0)))
 
 
-@operator("PRELU", types=(*FLOATS, *_BYTES))
+@operator("PRELU", types=(*FLOATS, *BYTES))
 def _prelu(at: Lowering, node: Node) -> Result:
     x, alpha = node.operand(0), node.operand(1)
     if not node.is_quantized():
@@ -162,8 +160,8 @@ def _prelu(at: Lowering, node: Node) -> Result:
             centred,
             apply(at, "subtract", at.apply(Cast("int32"), alpha), np.array(slope_zero, np.int32)),
         )
-        kept = rescaled(at, centred, float(scale / out), node.dtype(0), zero=point)
-        falling = rescaled(at, product, float(scale * slope / out), node.dtype(0), zero=point)
+        kept = rescaled(at, centred, float(scale / out), node.dtype(0), zero=point, size=255)
+        falling = rescaled(at, product, float(scale * slope / out), node.dtype(0), zero=point, size=1 << 16)
         positive = apply(at, "greater_equal", centred, np.array(0, np.int32))
         return Where().lower(at, positive, kept, falling)
 

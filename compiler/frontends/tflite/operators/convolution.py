@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from nnefc.frontends.tflite.lowering import Lowering, Node, Operand, Result, operator
+from nnefc.frontends.tflite.lowering import BYTES, Lowering, Node, Operand, Result, operator
 from nnefc.frontends.tflite.model import Quantization
 from nnefc.frontends.tflite.operators.weights import (
     hybrid_input,
     is_hybrid,
+    largest_sum,
     real_weights,
     requantized,
     scaled_back,
@@ -91,7 +93,8 @@ def _quantized(
         return requantized(at, node, sums, bias, rank=len(window.size) + 2)
     zero = zero_of(node.quantization(0), node.dtype(0))
     sums = at.apply(IntegerConvolution(window, groups), x, w, zero, _filter_zero(node, dtype_of(w)), bias)
-    return requantized(at, node, sums, None, rank=len(window.size) + 2)
+    size = largest_sum(node, math.prod(shape_of(w)[1:]), bias)
+    return requantized(at, node, sums, None, rank=len(window.size) + 2, size=size)
 
 
 def _check_axis(quantization: Quantization, axis: int) -> None:
@@ -158,7 +161,8 @@ def _transpose_conv(at: Lowering, node: Node) -> Result:
     _check_axis(node.quantization(1), 0)
     wide = "int64" if node.dtype(2) == "int16" and not (bias is not None and dtype_of(bias) == "int32") else "int32"
     x, w = (_centred(at, each, node.quantization(k), wide) for each, k in ((x, 2), (w, 1)))
-    return at.channels_last(requantized(at, node, at.apply(layer, x, w), bias, rank=4, data=2))
+    size = largest_sum(node, math.prod(shape_of(w)) // max(shape_of(w)[1], 1), bias) if node.dtype(2) in BYTES else None
+    return at.channels_last(requantized(at, node, at.apply(layer, x, w), bias, rank=4, data=2, size=size))
 
 
 def _centred(at: Lowering, x: Operand, quantization: Quantization, dtype: str) -> Operand:

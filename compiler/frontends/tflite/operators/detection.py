@@ -12,7 +12,7 @@ from nnefc.operators.math.elementwise import Where, apply
 from nnefc.operators.nn.quantization import Dequantization
 from nnefc.operators.tensor.indexing import Gather
 from nnefc.operators.tensor.padding import Pad
-from nnefc.operators.tensor.shape import Concat, RepeatElements, Reshape, Slice
+from nnefc.operators.tensor.shape import Concat, RepeatElements, Reshape, Slice, Transpose
 from nnefc.operators.tensor.sorting import TopK
 from nnefc.operators.vision.suppression import PaddedSuppression
 from nnefc.support.diagnostics import CompileError
@@ -78,12 +78,10 @@ def _real(at: Lowering, node: Node, index: int) -> Operand:
     return made
 
 
-@operator("TFLite_Detection_PostProcess", types=("float32", "uint8"), limits="suppression by class (use_regular_nms)")
+@operator("TFLite_Detection_PostProcess", types=("float32", "uint8"))
 def _post_process(at: Lowering, node: Node) -> Result:
     """Decodes boxes around anchors, keeps the best of those that overlap, and gives the best classes of each."""
     options = read_map(node.custom)
-    if options.get("use_regular_nms", False):
-        raise CompileError("suppression by class is not supported")
     maximum, each = int(options.get("max_detections", 0)), int(options.get("max_classes_per_detection", 0))
     codes, scores, anchors = (_real(at, node, index) for index in range(3))
     count, classes = shape_of(scores)[1:]
@@ -93,16 +91,56 @@ def _post_process(at: Lowering, node: Node) -> Result:
     scales = np.array([float(options.get(f"{name}_scale", 1)) for name in "yxhw"])
     boxes = _decoded(at, at.reshaped(codes, shape_of(codes)[1:]), anchors, scales)
     scores = at.apply(Slice({1: (background, classes - background, 1)}), at.reshaped(scores, (count, classes)))
-    best, labels = at.apply(TopK(1, each), scores)
-    first = at.reshaped(at.apply(Slice({1: (0, 1, 1)}), best), (count,))
-    threshold = np.nextafter(np.float32(options.get("nms_score_threshold", 0)), np.float32(-np.inf))
-    indices, number = _selected(at, boxes, first, maximum, float(options.get("nms_iou_threshold", 0)), float(threshold))
-    kept = _is_kept(at, number, maximum)
-    found = [_rows(at, each_, indices, kept) for each_ in (boxes, at.apply(Cast("float32"), labels), best)]
-    # Each class of a box is a detection; those of a box lie next to each other.
-    results = [at.reshaped(at.apply(RepeatElements(each, 0), found[0]), (1, maximum * each, 4))]
+    threshold = float(np.nextafter(np.float32(options.get("nms_score_threshold", 0)), np.float32(-np.inf)))
+    overlap = float(options.get("nms_iou_threshold", 0))
+    if options.get("use_regular_nms", False):
+        of_class = min(int(options.get("detections_per_class", 100)), maximum)
+        found, number = _of_each_class(at, boxes, scores, maximum, of_class, overlap, threshold)
+        wider = [(0, maximum * (each - 1)), (0, 0)]
+        found = [at.apply(Pad(tuple(wider[: rank_of(part)])), part) for part in found]
+    else:
+        best, labels = at.apply(TopK(1, each), scores)
+        first = at.reshaped(at.apply(Slice({1: (0, 1, 1)}), best), (count,))
+        indices, number = _selected(at, boxes, first, maximum, overlap, threshold)
+        kept = _is_kept(at, number, maximum)
+        found = [_rows(at, each_, indices, kept) for each_ in (boxes, at.apply(Cast("float32"), labels), best)]
+        # Each class of a box is a detection; those of a box lie next to each other.
+        found[0] = at.apply(RepeatElements(each, 0), found[0])
+    results = [at.reshaped(found[0], (1, maximum * each, 4))]
     results += [at.reshaped(part, (1, maximum * each)) for part in found[1:]]
     return *results, at.apply(Cast("float32"), number)
+
+
+def _of_each_class(
+    at: Lowering, boxes: Operand, scores: Operand, maximum: int, of_class: int, overlap: float, threshold: float
+) -> tuple[list[Operand], Operand]:
+    """The boxes `[maximum, 4]`, classes and scores `[maximum]` of the best detections, with zeros behind them, and
+    their number: boxes suppress others of their class alone.
+
+    Args:
+        of_class: how many of a class are kept at most.
+    """
+    count, classes = shape_of(scores)
+    limit = min(of_class, count) if is_known(count) else 0
+    if not 0 < maximum <= _MAX_DETECTIONS or limit < 1:
+        raise CompileError(f"{maximum} of {count} boxes, and {of_class} of a class, cannot be kept")
+    by_class = at.apply(Transpose((1, 0)), scores)
+    layer, total = PaddedSuppression(limit, overlap, threshold, False), limit * classes
+    rows, number = at.apply(layer, at.reshaped(boxes, (1, count, 4)), at.reshaped(by_class, (1, classes, count)))
+    labels, indices = (at.reshaped(at.apply(Slice({1: (k, 1, 1)}), rows), (total,)) for k in (1, 2))
+    position = apply(at, "add", apply(at, "multiply", labels, np.array(count, np.int64)), indices)
+    found = at.apply(Gather(0), at.reshaped(by_class, (classes * count,)), position)
+    number = at.apply(Cast("int32"), number)
+    found = at.apply(Where(), _is_kept(at, number, total), found, np.array(-np.inf, np.float32))
+    values, order = at.apply(TopK(0, min(maximum, total)), found)
+    columns = [at.apply(Gather(0), part, order) for part in (indices, labels)]
+    if total < maximum:
+        *columns, values = (at.apply(Pad(((0, maximum - total),)), part) for part in (*columns, values))
+    number = apply(at, "minimum", number, np.array(maximum, np.int32))
+    kept = _is_kept(at, number, maximum)
+    zero = np.zeros((), np.float32)
+    parts = [at.apply(Cast("float32"), columns[1]), values]
+    return [_rows(at, boxes, columns[0], kept), *(at.apply(Where(), kept, part, zero) for part in parts)], number
 
 
 def _decoded(at: Lowering, codes: Operand, anchors: Operand, scales: Array) -> Operand:

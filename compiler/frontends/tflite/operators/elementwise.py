@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from nnefc.frontends.tflite.lowering import (
+    BYTES,
     FLOATS,
     INTEGERS,
     QUANTIZED,
@@ -22,9 +23,12 @@ from nnefc.frontends.tflite.lowering import (
 )
 from nnefc.frontends.tflite.operators.activation import by_table, table_of_reals
 from nnefc.frontends.tflite.quantized import activated, quantized_limits, rescaled, single
-from nnefc.operators.base import rank_of, shape_of
+from nnefc.operators.base import Array, rank_of, shape_of
 from nnefc.operators.math.casting import BitCast, Cast
 from nnefc.operators.math.elementwise import Elementwise, Where, apply
+from nnefc.operators.nn.byte_quotients import quotients_of_bytes
+from nnefc.operators.nn.byte_sum import ByteSum
+from nnefc.operators.nn.fixed_point import PairTable, fixed_point_of, scaled_integers, table_of
 from nnefc.operators.tensor.shape import Reshape
 from nnefc.support.diagnostics import CompileError
 
@@ -104,7 +108,7 @@ def _floor_div(at: Lowering, node: Node) -> Result:
 _ARITHMETIC = {"ADD": "add", "SUB": "subtract", "MUL": "multiply", "DIV": "divide"}
 
 
-@operator("DIV", types=_NUMBERS)
+@operator("DIV", types=(*_NUMBERS, *BYTES))
 @operator("ADD", "SUB", "MUL", types=(*_NUMBERS, *QUANTIZED))
 def _arithmetic(at: Lowering, node: Node) -> Result:
     if not node.is_quantized():
@@ -112,7 +116,7 @@ def _arithmetic(at: Lowering, node: Node) -> Result:
         return at.pointwise(
             lambda x, y: activated(at, node, at.bound(function.lower(at, x, y))), node.operand(0), node.operand(1)
         )
-    made = {"ADD": _sum, "SUB": _sum, "MUL": _product}[node.name]
+    made = {"ADD": _sum, "SUB": _sum, "MUL": _product, "DIV": _quotient}[node.name]
     return at.pointwise(lambda x, y: made(at, node, x, y), node.operand(0), node.operand(1))
 
 
@@ -133,12 +137,52 @@ def _sum(at: Lowering, node: Node, x: Operand, y: Operand) -> Operand:
         if all(power == round(power) for power in powers) and not (zero or zero_y or point):
             return _sum_of_powers(at, node, x, y, [round(power) for power in powers], ends)
     wide = 2 * max(float(one), float(other))
+    factors = [(float(scale) / wide, offset) for scale, offset in ((one, zero), (other, zero_y))]
+    factor = wide / ((1 << left) * float(out))
+    if dtype in BYTES and (found := _sum_of_bytes(node, factors, factor, left, ends)) is not None:
+        made: Operand = at.apply(found, x, y)
+        return made
     parts = [
-        rescaled(at, each, float(scale) / wide, "int32", -offset, left=left)
-        for each, scale, offset in ((x, one, zero), (y, other, zero_y))
+        rescaled(at, each, scale, "int32", -offset, left=left)
+        for each, (scale, offset) in zip((x, y), factors, strict=True)
     ]
     total = apply(at, "add" if node.name == "ADD" else "subtract", *parts)
-    return rescaled(at, total, wide / ((1 << left) * float(out)), dtype, zero=point, ends=ends)
+    size = 1 << (left + 8) if dtype in BYTES else None
+    return rescaled(at, total, factor, dtype, zero=point, ends=ends, size=size)
+
+
+def _sum_of_bytes(
+    node: Node, factors: Sequence[tuple[float, int]], factor: float, left: int, ends: tuple[int, int]
+) -> ByteSum | None:
+    """The sum of all pairs, as its scaled parts give it, as one form of both bytes.
+
+    Args:
+        factors: what each operand is multiplied by, behind `left` bits to the left, and its zero point.
+        factor: what their sum is multiplied by.
+    """
+    dtype, (_, point), sign = node.outputs[0].dtype, single(node.result()), 1 if node.name == "ADD" else -1
+    if any(node.dtype(k) != dtype for k in (0, 1)):
+        return None
+
+    def scaled(scale: float, zero: int) -> Array:
+        return table_of(dtype, lambda x: scaled_integers((x - zero) << left, *fixed_point_of(scale)))
+
+    x, y = (scaled(*each) for each in factors)
+    total = x[:, None] + sign * y[None, :]
+    wanted = np.clip(scaled_integers(total, *fixed_point_of(factor)) + point, *ends)
+    a, b = (scale * factor * (1 << left) for scale, _ in factors)
+    return ByteSum.of(wanted, dtype, (a, sign * b, point - a * factors[0][1] - sign * b * factors[1][1]), *ends)
+
+
+def _quotient(at: Lowering, node: Node, x: Operand, y: Operand) -> Operand:
+    (one, zero), (other, zero_y), (out, point) = _scales(node)
+    dtype, ends = node.outputs[0].dtype, quantized_limits(node)
+    if any(node.dtype(k) != dtype for k in (0, 1)):
+        raise CompileError(f"{node.dtype(0)} divided by {node.dtype(1)} as {dtype} is not supported")
+    factor = fixed_point_of(float(one / (other * out)))  # in float32, as LiteRT
+    table = quotients_of_bytes(dtype, (zero, zero_y, point), factor, ends)
+    made: Operand = at.apply(PairTable(), x, y, table)
+    return made
 
 
 def _sum_of_powers(
@@ -161,9 +205,9 @@ def _centred(at: Lowering, x: Operand, zero: int) -> Operand:
 def _product(at: Lowering, node: Node, x: Operand, y: Operand) -> Operand:
     (one, zero), (other, zero_y), (out, point) = _scales(node)
     product = apply(at, "multiply", _centred(at, x, zero), _centred(at, y, zero_y))
-    return rescaled(
-        at, product, float(one * other / out), node.outputs[0].dtype, zero=point, ends=quantized_limits(node)
-    )
+    size = 1 << 16 if {node.dtype(0), node.dtype(1)} <= set(BYTES) else None
+    factor, ends = float(one * other / out), quantized_limits(node)
+    return rescaled(at, product, factor, node.outputs[0].dtype, zero=point, ends=ends, size=size)
 
 
 @operator("SQUARED_DIFFERENCE", types=(*_NUMBERS, "int8"))

@@ -6,8 +6,15 @@ import math
 
 import numpy as np
 
-from nnefc.frontends.tflite.lowering import Lowering, Node, Operand, Result, operator
-from nnefc.frontends.tflite.operators.weights import hybrid_input, is_hybrid, real_weights, requantized, scaled_back
+from nnefc.frontends.tflite.lowering import BYTES, Lowering, Node, Operand, Result, operator
+from nnefc.frontends.tflite.operators.weights import (
+    hybrid_input,
+    is_hybrid,
+    largest_sum,
+    real_weights,
+    requantized,
+    scaled_back,
+)
 from nnefc.frontends.tflite.quantized import (
     activated,
     fully_activated,
@@ -67,7 +74,8 @@ def _quantized(at: Lowering, node: Node, x: Operand, w: Operand, bias: Operand |
     else:
         zero = zero_of(node.quantization(0), node.dtype(0))
         sums = at.apply(IntegerProduct(), x, w, zero, _weights_zero(node, dtype_of(w)))
-    return requantized(at, node, sums, bias, rank=2)
+    size = largest_sum(node, shape_of(w)[0], bias) if node.dtype(0) in BYTES else None
+    return requantized(at, node, sums, bias, rank=2, size=size)
 
 
 @operator("BATCH_MATMUL", types=("float32", "int8", "int16", "int32"))

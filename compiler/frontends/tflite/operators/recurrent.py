@@ -91,10 +91,6 @@ def _lstm(
 ) -> tuple[Operand, list[Operand]]:
     """The hidden states `[T, B, O]` of a layer whose weights begin at input `base`, and its last states."""
     options = node.options
-    if getattr(options, "proj_clip", 0.0):
-        raise CompileError("a clipped projection is not supported")
-    if getattr(options, "cell_clip", 0.0):
-        raise CompileError("clipped cells are not supported")
     coupled = node.optional(base) is None
     peepholes = [_weights(at, node, base + 8 + k) for k in (0, 2, 1)]
     peephole: Operand | None = None
@@ -112,7 +108,8 @@ def _lstm(
         None if projection is None else at.bound(transposed(at, projection)),
     )  # fmt: skip
     gate, function = Activation("sigmoid"), _function(node)
-    layer = Recurrence(Lstm(gate, function, function, coupled), backwards)
+    clips = (value if value > 0 else None for value in (options.cell_clip, options.proj_clip))
+    layer = Recurrence(Lstm(gate, function, function, coupled, *clips), backwards)
     before = [node.operand(index) for index in states]
     made, *after = layer.lower(at, x, weights, before)
     for index, state in zip(states, after, strict=True):
@@ -125,7 +122,7 @@ def _check_layers(node: Node, first: int, last: int) -> None:
         raise CompileError("layer normalization in the cells is not supported")
 
 
-_INTEGER_LIMITS = "layer normalization, clips of reals, cells of 8 bits"
+_INTEGER_LIMITS = "layer normalization, cells of 8 bits"
 
 
 def _one_way(at: Lowering, node: Node, x: Operand) -> Operand:
@@ -149,7 +146,7 @@ def _single_lstm(at: Lowering, node: Node) -> Result:
     return at.reshaped(made, shape_of(made)[1:])
 
 
-@operator("BIDIRECTIONAL_SEQUENCE_LSTM", types=FLOATS, limits="auxiliary inputs, clips")
+@operator("BIDIRECTIONAL_SEQUENCE_LSTM", types=FLOATS, limits="auxiliary inputs")
 def _both_lstm(at: Lowering, node: Node) -> Result:
     if any(value is not None for value in node.inputs[39:]):
         raise CompileError("auxiliary inputs are not supported")

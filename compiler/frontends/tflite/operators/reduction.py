@@ -26,7 +26,9 @@ from nnefc.operators.math.reduction import (
 )
 from nnefc.operators.nn.fixed_point import FixedPointScaling, fixed_point_of
 from nnefc.operators.nn.fixed_point_normalization import IntegerNormalization
+from nnefc.operators.nn.fixed_point_products import IntegerRowProduct
 from nnefc.operators.nn.normalization import LocalResponse, LpNormalization
+from nnefc.operators.tensor.shape import Transpose
 from nnefc.support.diagnostics import CompileError
 from nnefc.symbolic.dims import is_known
 
@@ -37,7 +39,7 @@ _NUMBERS = (*FLOATS, *INTEGERS)
 _REDUCTIONS: Mapping[str, tuple[type[Reduction], tuple[str, ...]]] = {
     "MEAN": (Mean, (*_NUMBERS, *QUANTIZED)),
     "SUM": (Sum, (*_NUMBERS, *QUANTIZED)),
-    "REDUCE_PROD": (Product, _NUMBERS),
+    "REDUCE_PROD": (Product, (*_NUMBERS, "int8", "int16")),
     "REDUCE_MAX": (Maximum, (*_NUMBERS, *QUANTIZED)),
     "REDUCE_MIN": (Minimum, (*_NUMBERS, *QUANTIZED)),
     "REDUCE_ANY": (AnyTrue, ("bool",)),
@@ -64,6 +66,8 @@ def _declare(name: str, kind: type[Reduction], types: tuple[str, ...]) -> None:
         keeps = node.options.keep_dims
         if node.is_quantized() and name in ("MEAN", "SUM"):
             return _quantized(at, node, x, axes, keeps)
+        if node.is_quantized() and name == "REDUCE_PROD":
+            return _quantized_product(at, node, x, axes, keeps)
         return _reduced(at, x, kind, axes, keeps)
 
 
@@ -88,6 +92,22 @@ def _quantized(at: Lowering, node: Node, x: Operand, axes: tuple[int, ...], keep
     factor = (np.array(part, np.int32) for part in ((multiplier << spare) // count, shift - spare))
     made: Operand = at.apply(FixedPointScaling(dtype, zero=point), total, *factor)
     return made
+
+
+def _quantized_product(at: Lowering, node: Node, x: Operand, axes: tuple[int, ...], keeps: bool) -> Operand:
+    """Each product is scaled by the root of what all of them have to be scaled by."""
+    (scale, zero), (out, point) = single(node.quantization(0)), single(node.result())
+    shape = shape_of(x)
+    kept = tuple(axis for axis in range(len(shape)) if axis not in axes)
+    count, rows = (math.prod(shape[axis] for axis in order) for order in (axes, kept))
+    if not is_known(count, rows) or not count or not rows or out == 0:
+        raise CompileError(f"a quantized product of shape {list(shape)} over the axes {list(axes)} is not supported")
+    multiplier, shift = fixed_point_of(float(scale) / float(out) ** (1 / count))
+    if shift > 7:
+        raise CompileError("a factor between scales is out of range")
+    ordered = at.reshaped(at.apply(Transpose((*kept, *axes)), x), (rows, count))
+    made = at.apply(IntegerRowProduct(zero, multiplier, shift, point), ordered)
+    return at.reshaped(made, [1 if axis in axes else size for axis, size in enumerate(shape) if keeps or axis in kept])
 
 
 @operator("ARG_MAX", "ARG_MIN", types=(*FLOATS, "int32", "int8", "uint8", "bool"))

@@ -37,10 +37,10 @@ def _resized(at: Lowering, node: Node, interpolation: Interpolation, given: Oper
     return at.channels_last(at.apply(Resize(axes, interpolation), x))
 
 
-@operator("RESIZE_BILINEAR", types=(*FLOATS, "int8", "uint8"))
+@operator("RESIZE_BILINEAR", types=(*FLOATS, *QUANTIZED))
 def _bilinear(at: Lowering, node: Node) -> Result:
-    if node.dtype(0) == "int8":
-        return _bilinear_of_bytes(at, node)
+    if node.dtype(0) in ("int8", "int16"):
+        return _bilinear_of_integers(at, node)
     if node.dtype(0) == "uint8":
         half = np.array(0.5, np.float32)
         real = at.channels_last(at.apply(Cast("float32"), at.channels_first(node.operand(0))))
@@ -49,19 +49,20 @@ def _bilinear(at: Lowering, node: Node) -> Result:
     return _resized(at, node, Interpolation("linear", _coordinates(node)))
 
 
-def _bilinear_of_bytes(at: Lowering, node: Node) -> Result:
+def _bilinear_of_integers(at: Lowering, node: Node) -> Result:
     """Weights of 10 bits along each axis; the sum of the four products is rounded once."""
-    x = at.apply(Cast("int32"), at.channels_first(node.operand(0)))
+    wide = "int64" if node.dtype(0) == "int16" else "int32"
+    x = at.apply(Cast(wide), at.channels_first(node.operand(0)))
     sizes, coordinates = node.sizes(1, "the size"), _coordinates(node)
     if not is_known(*shape_of(x)[2:], *sizes):
         raise CompileError("a quantized image of dynamic size cannot be resized")
     for axis, count in zip((2, 3), sizes, strict=True):
         parts = []
         for index, weight in _taps(shape_of(x)[axis], count, coordinates):
-            factors = weight.reshape([-1 if k == axis else 1 for k in range(4)])
+            factors = weight.astype(wide).reshape([-1 if k == axis else 1 for k in range(4)])
             parts.append(apply(at, "multiply", at.apply(Gather(axis), x, index), factors))
         x = apply(at, "add", *parts)
-    made = at.apply(RoundedQuotient(), x, np.array(1 << 20, np.int32))
+    made = at.apply(RoundedQuotient(), x, np.array(1 << 20))
     return at.channels_last(at.apply(Cast(node.dtype(0)), made))
 
 

@@ -18,8 +18,9 @@ from nnefc.operators.math.elementwise import apply
 from nnefc.operators.nn.dynamic_quantization import RowQuantization
 from nnefc.operators.nn.fixed_point import FixedPointScaling, fixed_points_of
 from nnefc.support.diagnostics import CompileError
+from nnefc.symbolic.dims import Dimension, is_known
 
-__all__ = ["hybrid_input", "is_hybrid", "real_weights", "requantized", "scaled_back"]
+__all__ = ["hybrid_input", "is_hybrid", "largest_sum", "real_weights", "requantized", "scaled_back"]
 
 
 def is_hybrid(node: Node, data: int = 0, weights: int = 1) -> bool:
@@ -33,9 +34,18 @@ def real_weights(at: Lowering, node: Node, index: int) -> Operand:
     return at.apply(Cast("float32"), w) if node.dtype(index) == "float16" else w
 
 
+def largest_sum(node: Node, taps: Dimension, bias: Operand | None) -> int | None:
+    """The largest absolute value that sums of so many products of bytes may have, with their bias; None if unknown."""
+    if not is_known(taps) or not (bias is None or isinstance(bias, np.ndarray)):
+        return None
+    weight = 255 if node.dtype(1) == "uint8" or node.quantization(1).zero.any() else 128
+    return taps * 255 * weight + (0 if bias is None else int(np.abs(bias.astype(np.int64)).max(initial=0)))
+
+
 def requantized(
-    at: Lowering, node: Node, sums: Operand, bias: Operand | None, rank: int, data: int = 0, channel: int = 1
-) -> Operand:
+    at: Lowering, node: Node, sums: Operand, bias: Operand | None, rank: int, data: int = 0, channel: int = 1,
+    size: int | None = None,
+) -> Operand:  # fmt: skip
     """Sums `[N, C, …]` of products as the integers of the result.
 
     Args:
@@ -43,6 +53,7 @@ def requantized(
         rank: of the sums.
         data: which input the activations are; the weights are input 1.
         channel: the dimension of the sums that channels are along.
+        size: the largest absolute value of the sums with their bias, where it is known.
     """
     output = node.outputs[0].dtype
     input_scale, out = single(node.quantization(data))[0], node.result()
@@ -60,7 +71,7 @@ def requantized(
         sums = apply(at, "add", sums, at.reshaped(given, tuple(shape_of(bias)[0] if s == -1 else 1 for s in shape)))
     factors = factors.reshape(() if weights.is_single else shape)
     low, high = quantized_limits(node)
-    scaling = FixedPointScaling(output, zero=zero, low=low, high=high, exact=rank == 2)
+    scaling = FixedPointScaling(output, zero=zero, low=low, high=high, exact=rank == 2, size=size)
     made: Operand = at.apply(scaling, sums, *fixed_points_of(factors))
     return made
 
