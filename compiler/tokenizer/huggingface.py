@@ -10,6 +10,7 @@ import numpy as np
 from nnefc.support.diagnostics import CompileError
 from nnefc.tokenizer.byte_alphabet import bytes_of
 from nnefc.tokenizer.charsmap import charsmap_steps
+from nnefc.tokenizer.normalization import normalized
 from nnefc.tokenizer.patterns import SPACE, WORD_CHARACTERS, literal_pattern, pattern_of_regex
 from nnefc.tokenizer.steps import (
     GPT2_PATTERN,
@@ -84,27 +85,37 @@ class _Parts:
     def __init__(self, document: _Json) -> None:
         self._document = document
         self._model: _Json = document["model"]
-        self._added: Sequence[_Json] = document.get("added_tokens") or ()
         self._pre = _listed(document.get("pre_tokenizer"), "pretokenizers")
         self._normalizers = _listed(document.get("normalizer"), "normalizers")
+        self._normalization = [step for part in self._normalizers for step in _normalizer(part)]
+        self._added = [self._added_token(added) for added in document.get("added_tokens") or ()]
         self._is_byte_level = any(part["type"] == "ByteLevel" for part in (*self._pre, *self._normalizers))
 
     def vocabulary(
         self, end_tokens: tuple[int, ...], named_tokens: dict[str, str], chat_template: str | None
     ) -> Vocabulary:
         """Returns the vocabulary that the document describes."""
-        kind = self._model.get("type") or ("BPE" if "merges" in self._model else "WordPiece")
+        vocabulary = self._model.get("vocab")
+        untyped = "BPE" if "merges" in self._model else "Unigram" if isinstance(vocabulary, list) else "WordPiece"
+        kind = self._model.get("type") or untyped
         known = {"BPE": self._byte_pairs, "Unigram": self._unigram, "WordPiece": self._wordpiece}
         if kind not in known:
             raise CompileError(f"tokenizers of the kind {kind} are not supported", hint=f"known are {', '.join(known)}")
+        model = known[kind]()
         before, after, between = _around(self._document.get("post_processor"))
+        decoder, prefix = _decoder(self._document.get("decoder"))
+        if prefix is not None and model.setdefault("prefix", prefix) != prefix:
+            raise CompileError(
+                f"the tokenizer's decoder has words go on with {prefix!r}, its model with {model['prefix']!r}"
+            )
         return Vocabulary(
-            **known[kind](),
+            **model,
+            bytes_are_symbols=self._is_byte_level,
             steps=self._steps(),
             before=before,
             after=after,
             between=between,
-            decoder=_decoder(self._document.get("decoder")),
+            decoder=decoder,
             end_tokens=end_tokens,
             named_tokens=named_tokens,
             chat_template=chat_template,
@@ -112,7 +123,7 @@ class _Parts:
 
     def _texts(self, vocabulary: Mapping[str, int], byte_fallback: bool) -> dict[str, Any]:
         """Returns the arguments `tokens` and `kinds` of the vocabulary."""
-        numbers = [*vocabulary.values(), *(added["id"] for added in self._added)]
+        numbers = [*vocabulary.values(), *(added.token for added, _ in self._added)]
         if min(numbers) < 0 or max(numbers) >= MAX_TOKENS:
             wrong = min(numbers) if min(numbers) < 0 else max(numbers)
             raise CompileError(f"the tokenizer has a token {wrong}; 0 to {MAX_TOKENS - 1} are supported")
@@ -121,9 +132,12 @@ class _Parts:
             is_byte = byte_fallback and text in _BYTE_TOKENS
             tokens[token] = bytes([_BYTE_TOKENS[text]]) if is_byte else self._bytes(text)
             kinds[token] = TokenKind.BYTE if is_byte else TokenKind.TEXT
-        for added in self._added:
-            tokens[added["id"]] = _utf8(added["content"])
-            kinds[added["id"]] = TokenKind.CONTROL if added.get("special") else TokenKind.ADDED
+        for added, flags in self._added:
+            token, is_special = added.token, bool(flags.get("special"))
+            is_of_model = kinds[token] is TokenKind.TEXT and tokens[token] == _utf8(flags["content"])
+            if is_special or not is_of_model:  # else the model finds it as well
+                tokens[token] = _utf8(added.text)
+                kinds[token] = TokenKind.CONTROL if is_special else TokenKind.ADDED
         return {"tokens": tokens, "kinds": kinds}
 
     def _bytes(self, text: str) -> bytes:
@@ -144,7 +158,6 @@ class _Parts:
             "model": TokenModel.BPE_MERGES,
             "merges": merges,
             "unknown": vocabulary.get(model["unk_token"]) if model.get("unk_token") else None,
-            "bytes_are_symbols": self._is_byte_level,
             "whole_words": bool(model.get("ignore_merges")),
             "byte_fallback": bool(model.get("byte_fallback")),
             "fuses_unknown": bool(model.get("fuse_unk")),
@@ -182,19 +195,27 @@ class _Parts:
         self._check_bytes_come_last()
         steps: list[Step] = []
         for is_normalized in (False, True):
-            found = tuple(_added(added) for added in self._added if bool(added.get("normalized")) is is_normalized)
+            own = [each for each in self._added if bool(each[1].get("normalized")) is is_normalized]
+            own.sort(key=lambda each: not each[1].get("special"))  # of tokens with one text a special one is found
             if is_normalized:
-                steps += [step for part in self._normalizers for step in _normalizer(part)]
-            if found:
-                steps.append(FindAdded(found))
+                steps += self._normalization
+            if own:
+                steps.append(FindAdded(tuple(added for added, _ in own)))
         return (*steps, *(step for part in self._pre for step in _pre_tokenizer(part)))
 
+    def _added_token(self, added: _Json) -> tuple[AddedToken, _Json]:
+        """Returns an added token, whose text is normalized where it is looked for in normalized text, and its flags."""
+        text = normalized(added["content"], self._normalization) if added.get("normalized") else added["content"]
+        flags = (bool(added.get(name)) for name in ("lstrip", "rstrip", "single_word"))
+        return AddedToken(added["id"], text, *flags), added
+
     def _check_bytes_come_last(self) -> None:
-        """Refuses steps after a normalizer to bytes: they would see characters that stand for bytes."""
+        """Refuses steps after one to bytes: they would see characters that stand for bytes."""
         kinds = [part["type"] for part in (*self._normalizers, *self._pre)]
         first = kinds.index("ByteLevel") if "ByteLevel" in kinds else len(kinds)
-        if first < len(self._normalizers) and first + 1 < len(kinds):
-            raise CompileError(f"the tokenizer's normalizer ByteLevel is not supported before {kinds[first + 1]}")
+        if first + 1 < len(kinds):
+            what = "normalizer" if first < len(self._normalizers) else "pre-tokenizer"
+            raise CompileError(f"the tokenizer's {what} ByteLevel is not supported before {kinds[first + 1]}")
 
 
 def _utf8(text: str) -> bytes:
@@ -208,15 +229,6 @@ def _listed(part: _Json | None, name: str) -> list[_Json]:
     if part["type"] != "Sequence":
         return [part]
     return [inner for each in part[name] for inner in _listed(each, name)]
-
-
-def _added(added: _Json) -> AddedToken:
-    return AddedToken(
-        added["id"],
-        strips_left=bool(added.get("lstrip")),
-        strips_right=bool(added.get("rstrip")),
-        single_word=bool(added.get("single_word")),
-    )
 
 
 def _pattern(pattern: _Json) -> Pattern:
@@ -275,6 +287,8 @@ def _pre_tokenizer(part: _Json) -> tuple[Step, ...]:
             return bert_split()
         case "CharDelimiterSplit":
             return (Split(literal_pattern(part["delimiter"]), Behavior.REMOVED),)
+        case "FixedLength":
+            return (Split(((f"(?s:.){{1,{int(part['length'])}}}", None),), Behavior.ISOLATED),)
     raise CompileError(f"the tokenizer's pre-tokenizer {part['type']} is not supported")
 
 
@@ -283,7 +297,11 @@ _Tokens = tuple[int, ...]
 
 def _around(part: _Json | None) -> tuple[_Tokens, _Tokens, _Tokens | None]:
     """Returns the tokens before and after a single text, and those between two texts, or None."""
-    for own in _listed(part, "processors"):
+    adding = [own for own in _listed(part, "processors") if own["type"] != "ByteLevel"]
+    if len(adding) > 1:
+        kinds = " and ".join(str(own["type"]) for own in adding)[:200]
+        raise CompileError(f"the tokenizer's post-processors {kinds} are not supported together")
+    for own in adding:
         match own["type"]:
             case "BertProcessing":
                 return (own["cls"][1],), (own["sep"][1],), None
@@ -291,10 +309,9 @@ def _around(part: _Json | None) -> tuple[_Tokens, _Tokens, _Tokens | None]:
                 return (own["cls"][1],), (own["sep"][1],), (own["sep"][1],) * 2
             case "TemplateProcessing":
                 single, pair = _between_texts(own, "single"), _between_texts(own, "pair")
-                after = single[-1] if len(single) > 1 else ()
-                return single[0], after, pair[1] if len(pair) == 3 else None
-            case "ByteLevel":
-                continue
+                if len(single) != 2:
+                    raise CompileError(f"the tokenizer's post-processor has a text {len(single) - 1} times, not once")
+                return single[0], single[1], pair[1] if len(pair) == 3 else None
             case other:
                 raise CompileError(f"the tokenizer's post-processor {other} is not supported")
     return (), (), None
@@ -311,23 +328,32 @@ def _between_texts(part: _Json, key: str) -> list[_Tokens]:
     return groups
 
 
-def _decoder(part: _Json | None) -> Decoder:
+def _decoder(part: _Json | None) -> tuple[Decoder, str | None]:
+    """Returns what is done to the texts of tokens, and what words go on with in tokens, or None."""
     if part is None:
-        return Decoder.WORDS
-    decoder = Decoder.NONE
+        return Decoder.WORDS, None
+    decoder, is_fused = Decoder.NONE, False
+    prefix: str | None = None
     for own in _listed(part, "decoders"):
         match own["type"]:
-            case "ByteLevel" | "ByteFallback" | "Fuse":
+            case "ByteLevel" | "ByteFallback":
                 pass
+            case "Fuse":
+                is_fused = True
             case "Metaspace" if own.get("replacement", METASPACE) == METASPACE:
                 scheme = own.get("prepend_scheme") or ("always" if own.get("add_prefix_space", True) else "never")
-                decoder |= Decoder.METASPACE | (Decoder.NONE if scheme == "never" else Decoder.STRIP_FIRST)
+                decoder |= Decoder.METASPACE | (Decoder.NONE if scheme == "never" else Decoder.DROP_FIRST)
             case "Replace" if own["pattern"] == {"String": METASPACE} and own["content"] == " ":
                 decoder |= Decoder.METASPACE
-            case "Strip" if own["content"] == " " and own["start"] == 1 and not own["stop"]:
+            case "Strip" if is_fused and own["content"] == " " and own["start"] == 1 and not own["stop"]:
                 decoder |= Decoder.STRIP_FIRST
             case "WordPiece":
-                decoder |= Decoder.WORDS | (Decoder.CLEAN_UP if own.get("cleanup", True) else Decoder.NONE)
+                decoder |= (
+                    Decoder.WORDS | Decoder.PARTS | (Decoder.CLEAN_UP if own.get("cleanup", True) else Decoder.NONE)
+                )
+                prefix = own.get("prefix", "##")
             case other:
-                raise CompileError(f"the tokenizer's decoder {other} is not supported as it is: {own}")
-    return decoder
+                raise CompileError(f"the tokenizer's decoder {other} is not supported as it is: {str(own)[:200]}")
+    if Decoder.WORDS in decoder and Decoder.METASPACE in decoder:
+        raise CompileError("the tokenizer's decoders WordPiece and Metaspace are not supported together")
+    return decoder, prefix

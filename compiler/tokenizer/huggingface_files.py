@@ -3,61 +3,114 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from nnefc.support.diagnostics import CompileError
+from nnefc.tokenizer.chat_template.joined import joined_templates
 from nnefc.tokenizer.huggingface import vocabulary_of_json
 from nnefc.tokenizer.vocabulary import Vocabulary
 
-__all__ = ["TOKENIZER", "TOKENIZER_FILES", "vocabulary_of_files"]
+__all__ = ["TOKENIZER_FILES", "has_tokenizer", "vocabulary_of_files"]
 
 TOKENIZER = "tokenizer.json"
 _CONFIG, _GENERATION, _TEMPLATE = "tokenizer_config.json", "generation_config.json", "chat_template.jinja"
-TOKENIZER_FILES = (TOKENIZER, _CONFIG, _GENERATION, _TEMPLATE)
+_SPECIAL, _MODEL = "special_tokens_map.json", "config.json"
+_TOOL_USE, _WITH_TOOLS = "tool_use", "additional_chat_templates/tool_use.jinja"
+TOKENIZER_FILES = (TOKENIZER, _CONFIG, _GENERATION, _TEMPLATE, _SPECIAL, _MODEL, _WITH_TOOLS)
 """The files in a folder that say what its tokenizer is."""
+_OTHERS = (
+    "tokenizer.model",
+    "tekken.json",
+    "tiktoken.model",
+    "spiece.model",
+    "sentencepiece.bpe.model",
+    "vocab.json",
+    "vocab.txt",
+)
+"""Files that a folder may have in place of the first."""
 _MAX_BYTES = 64 << 20
 """Of a file of JSON, which takes up to 25 times as much memory."""
 _NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
 
+def has_tokenizer(folder: Path) -> bool:
+    """Returns whether a folder has a tokenizer, of a format that is known or not."""
+    return any((folder / name).is_file() for name in (TOKENIZER, *_OTHERS))
+
+
 def vocabulary_of_files(path: Path) -> Vocabulary:
     """Returns the vocabulary of a `tokenizer.json`, or of the one in a folder.
 
-    The files next to it say which tokens end a reply (`generation_config.json`, `tokenizer_config.json`), and how a
-    conversation is written (`chat_template.jinja`, or in `tokenizer_config.json`).
+    The files next to it say which tokens end a reply (`generation_config.json`; without it `config.json` and
+    `tokenizer_config.json`), which further tokens there are and which have names (`tokenizer_config.json`,
+    `special_tokens_map.json`), and how a conversation is written (`chat_template.jinja`, or in
+    `tokenizer_config.json`).
 
     Raises:
         CompileError: a file that is not JSON, or whose tokenizer is not supported.
         OSError: a file that cannot be read.
     """
     file = path / TOKENIZER if path.is_dir() else path
+    folder = file.parent
+    other = next((name for name in _OTHERS if (folder / name).is_file()), None)
+    if path.is_dir() and other is not None and not file.is_file():
+        raise CompileError(
+            f"{folder} has {other}, but no {TOKENIZER} (which AutoTokenizer.from_pretrained(FOLDER) of transformers "
+            "writes with save_pretrained)"
+        )
     document = _json(file)
     if not isinstance(document.get("model"), dict):
         raise CompileError(f"{file} is not a tokenizer of the package tokenizers: it has no model")
-    folder = file.parent
-    config, generation = _optional(folder / _CONFIG), _optional(folder / _GENERATION)
+    config = {**_optional(folder / _SPECIAL), **_optional(folder / _CONFIG)}
     named = {name: text for name in _NAMED if (text := _text(config.get(name))) is not None}
     listed = document.get("added_tokens") or []
     if not isinstance(listed, list) or not all(isinstance(added, dict) for added in listed):
         raise CompileError(f"{file}: added_tokens is not a list of tokens")
-    numbers = {str(added.get("content")): added.get("id") for added in listed}
+    added_tokens = _with_further(listed, config, folder)
+    numbers = {str(added.get("content")): added.get("id") for added in added_tokens}
     vocabulary = document["model"].get("vocab")
     if isinstance(vocabulary, dict):
         numbers = vocabulary | numbers
-    ends = generation.get("eos_token_id")
-    if ends is None:
-        ends = numbers.get(named.get("eos_token", ""))
-    ends = [] if ends is None else ends if isinstance(ends, list) else [ends]
-    if not all(isinstance(end, int) for end in ends):
-        raise CompileError(f"{folder / _GENERATION}: eos_token_id is not a token, nor a list of tokens")
+    ends = _ends(folder, numbers.get(named.get("eos_token", "")))
     try:
         return vocabulary_of_json(
-            document, end_tokens=ends, named_tokens=named, chat_template=_template(folder, config)
+            {**document, "added_tokens": added_tokens},
+            end_tokens=ends,
+            named_tokens=named,
+            chat_template=_template(folder, config),
         )
     except CompileError as error:
         raise CompileError(f"{file}: {error.message}", hint=error.hint) from error
+
+
+def _ends(folder: Path, end: object) -> list[int]:
+    """Returns the tokens that end a reply; `end` is the one that the tokenizer names, if any."""
+    file = next((file for file in (folder / _GENERATION, folder / _MODEL) if file.is_file()), folder / _GENERATION)
+    found = _optional(file).get("eos_token_id")
+    ends = [*found] if isinstance(found, list) else [] if found is None else [found]
+    if end is not None and (not ends or file.name == _MODEL):
+        ends.append(end)
+    if not all(type(each) is int for each in ends):
+        raise CompileError(f"{file}: eos_token_id is not a token, nor a list of tokens")
+    return list(dict.fromkeys(ends))
+
+
+def _with_further(listed: Sequence[Mapping[str, Any]], config: Mapping[str, Any], folder: Path) -> list[Any]:
+    """Returns the added tokens of `tokenizer.json` and of the configuration, which wins where both have one."""
+    found = config.get("added_tokens_decoder")
+    if not isinstance(found, Mapping):
+        return list(listed)
+    tokens = {str(added.get("content")): added for added in listed}
+    numbers = {number for added in listed if isinstance(number := added.get("id"), int)}
+    for number, added in found.items():
+        if not isinstance(added, Mapping) or not isinstance(added.get("content"), str) or not number.isdecimal():
+            raise CompileError(f"{folder / _CONFIG}: added_tokens_decoder has tokens without a number or a content")
+        own = tokens.get(added["content"])
+        if own is not None or int(number[:10]) not in numbers:
+            tokens[added["content"]] = {**added, "id": int(number[:10]) if own is None else own.get("id")}
+    return list(tokens.values())
 
 
 def _json(file: Path) -> Mapping[str, Any]:
@@ -85,11 +138,13 @@ def _text(token: object) -> str | None:
 
 
 def _template(folder: Path, config: Mapping[str, Any]) -> str | None:
-    file = folder / _TEMPLATE
-    if file.is_file() and file.stat().st_size <= _MAX_BYTES:
-        return file.read_text(encoding="utf-8", errors="replace")
+    """Returns the chat template; with that for conversations with tools, where there is one, both as one."""
     found = config.get("chat_template")
-    if isinstance(found, list):  # templates with names
-        parts = [each for each in found if isinstance(each, dict) and each.get("name") == "default"]
-        found = parts[-1].get("template") if parts else None
-    return found if isinstance(found, str) else None
+    named = {"default": found}
+    if isinstance(found, list):
+        named = {str(each.get("name")): each.get("template") for each in found if isinstance(each, dict)}
+    for name, file in (("default", folder / _TEMPLATE), (_TOOL_USE, folder / _WITH_TOOLS)):
+        if file.is_file() and file.stat().st_size <= _MAX_BYTES:
+            named[name] = file.read_text(encoding="utf-8", errors="replace")
+    default, tool_use = (text if isinstance(text := named.get(name), str) else None for name in ("default", _TOOL_USE))
+    return joined_templates(default, tool_use)

@@ -74,7 +74,7 @@ def pattern_of_regex(regex: str) -> Pattern:
     for alternative in _alternatives(_unwrapped(regex)):
         unless: str | None = None
         if alternative.endswith("$") and not alternative.endswith(r"\$"):
-            alternative, unless = alternative[:-1], r"(?s:.)"
+            alternative, unless = alternative[:-1], r"[^\n]"
         ahead = re.fullmatch(r"(?P<own>.+)\(\?!(?P<other>[^()]+)\)", alternative, flags=re.DOTALL)
         if ahead is not None:
             alternative, unless = ahead["own"], ahead["other"]
@@ -122,32 +122,48 @@ def _alternatives(regex: str) -> list[str]:
     return [regex[begin:end] for begin, end in zip(begins, [*bars, len(regex)], strict=True)]
 
 
+_TOKEN = re.compile(
+    r"\\[pPx]\{[^}]*\}|\\u[0-9A-Fa-f]{4}|\\.|\{\d+,?\d*\}|\(\?[a-z-]*[:)]|&&|.", flags=re.DOTALL | re.ASCII
+)
+"""What an expression consists of: an escaped character or set, a repetition, the beginning of a group, a character."""
+
+
 def _in_unicode(regex: str) -> str:
-    """Writes `\\s`, `\\d` and `\\w` as sets of Unicode's characters, and possessive repetition as greedy."""
-    made, position, is_set = [], 0, False
-    while position < len(regex):
-        c = regex[position]
-        pair = regex[position : position + 2]
-        sets = {r"\s": SPACE, r"\d": r"\p{Nd}", r"\w": _WORD}
-        if pair.lower() in sets:
-            inner = sets[pair.lower()]
-            negated = pair[1].isupper()
+    """Writes `\\s`, `\\d` and `\\w` as sets of Unicode's characters, and possessive repetition as greedy.
+
+    Raises:
+        CompileError: the expression has what RE2 reads in another way, or not at all.
+    """
+
+    def refused(reason: str) -> CompileError:
+        return CompileError(f"the pattern {regex[:80]!r} of the tokenizer is not supported: {reason}")
+
+    sets = {r"\s": SPACE, r"\d": r"\p{Nd}", r"\w": _WORD}
+    made, before, is_set = list[str](), "", False
+    for token in _TOKEN.findall(regex):
+        inner = sets.get(token.lower())
+        is_repetition = not is_set and (token in ("*", "+", "?") or (token[0] == "{" and len(token) > 1))
+        if inner is not None:
+            negated = token[1].isupper()
             if negated and is_set:
-                raise CompileError(f"the pattern {regex[:80]!r} of the tokenizer is not supported: {pair} is in a set")
-            made.append(inner if is_set else f"[{'^' * negated}{inner}]")
-        elif c == "\\":
-            made.append(pair)
+                raise refused(f"{token} is in a set")
+            token = inner if is_set else f"[{'^' * negated}{inner}]"
+        elif token.startswith(r"\u"):
+            token = f"\\x{{{token[2:]}}}"
+        elif is_set:
+            if token in ("[", "&&"):
+                raise refused("it has a set within a set")
+            is_set = token != "]"
+        elif token.startswith("(?") and not (token.endswith(":") and set(token[2:-1]) <= set("i-")):
+            raise refused(f"it has {token}")
+        elif is_repetition and before == "repetition" and token == "?":
+            raise refused("it asks for the shortest match")
+        elif is_repetition and before == "repetition" and token == "+" and made[-1] in ("*", "+", "?"):
+            token = ""
         else:
-            is_possessive = (
-                c == "+"
-                and not is_set
-                and position > 0
-                and regex[position - 1] in "+*?"
-                and regex[position - 2 : position - 1] != "\\"
-            )
-            made.append("" if is_possessive else c)
-            is_set = (c == "[" or is_set) and not (c == "]" and is_set)
-        position += 2 if c == "\\" else 1
+            is_set = token == "["
+        made.append(token)
+        before = "repetition" if is_repetition else ""
     return "".join(made)
 
 

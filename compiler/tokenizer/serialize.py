@@ -117,7 +117,7 @@ class _Pool:
     def text(self, text: str) -> int:
         """Adds a text with its size before it, once; returns its offset."""
         if text not in self._texts:
-            content = text.encode("utf-8", "surrogatepass")
+            content = _utf8(text)
             self._texts[text] = self.add(struct.pack("<I", len(content)) + content)
         return self._texts[text]
 
@@ -169,13 +169,13 @@ class _Steps:
 
     def _added(self, tokens: Sequence[AddedToken]) -> int:
         """Writes the added tokens by the first byte of their texts, and where those of each byte begin."""
-        texts = self._vocabulary.tokens
         entries = sorted(
-            (added for added in tokens if texts[added.token]),
-            key=lambda added: (texts[added.token][0], -len(texts[added.token]), added.token),
+            ((_utf8(added.text), added) for added in tokens if added.text),
+            key=lambda entry: (entry[0][0], -len(entry[0])),
         )
-        first = np.searchsorted([texts[added.token][0] for added in entries], np.arange(257))
-        rows = [(a.token, a.strips_left + 2 * a.strips_right + 4 * a.single_word) for a in entries]
+        first = np.searchsorted([text[0] for text, _ in entries], np.arange(257))
+        flags = [a.strips_left + 2 * a.strips_right + 4 * a.single_word for _, a in entries]
+        rows = [(a.token, own, self._pool.text(a.text)) for (_, a), own in zip(entries, flags, strict=True)]
         return self._pool.words([*first.tolist(), *(word for row in rows for word in row)])
 
     def _map(self, table: Mapping[int, str]) -> int:
@@ -191,6 +191,10 @@ class _Steps:
     def _combining_classes(self) -> int:
         rows = combining_classes()
         return self._pool.words([len(rows), *(word for row in rows for word in row)])
+
+
+def _utf8(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
 
 
 def _patterns(step: Step) -> Iterator[Pattern]:

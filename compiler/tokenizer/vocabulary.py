@@ -66,6 +66,8 @@ class Decoder(IntFlag):
     STRIP_FIRST = 32
     WORDS = 64
     CLEAN_UP = 128
+    DROP_FIRST = 512
+    PARTS = 1024
 
 
 class Behavior(Enum):
@@ -85,9 +87,10 @@ follows."""
 
 @dataclass(frozen=True)
 class AddedToken:
-    """A token that is found in a text as it is, with what the search does to the text around it."""
+    """A token that is found in a text by a text of its own, with what the search does to the text around it."""
 
     token: int
+    text: str
     strips_left: bool = False
     strips_right: bool = False
     single_word: bool = False
@@ -95,7 +98,7 @@ class AddedToken:
 
 @dataclass(frozen=True)
 class FindAdded:
-    """Takes added tokens out of the text, of several at one position the longest."""
+    """Takes added tokens out of the text: of several at one position the longest, of those with one text the first."""
 
     tokens: tuple[AddedToken, ...]
 
@@ -168,7 +171,7 @@ class Vocabulary:
         scores: of `UNIGRAM` and `BPE_SCORES`, of each token; a higher one is preferred.
         unknown: the token of what no other token has.
         unknown_score: of a character that no token has: `UNIGRAM`.
-        bytes_are_symbols: whether merging begins with bytes; else with characters.
+        bytes_are_symbols: whether tokens have any bytes, else whole characters.
         whole_words: whether a piece that is a token is not split.
         byte_fallback: whether characters that no token has become the tokens of their bytes.
         fuses_unknown: whether successive unknown characters are one unknown token.

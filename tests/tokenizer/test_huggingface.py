@@ -12,12 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from chat_rendering import rendered
+from random_tokenizers import random_sentence, random_tokenizer
+from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
 from trained_tokenizers import KINDS, Compiled, random_text, runtime_tokenizer
 
 from nnefc import CompileError
 from nnefc.tokenizer.gguf import vocabulary_of_gguf
 from nnefc.tokenizer.huggingface import vocabulary_of_json
 from nnefc.tokenizer.huggingface_files import vocabulary_of_files
+from nnefc.tokenizer.vocabulary import TokenKind
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +40,51 @@ def test_tokens_and_texts_are_those_of_the_package(kind: str, runtime: ctypes.CD
         assert compiled.encode(text) == tokens, ascii(text)
         for skip in (True, False):
             assert compiled.decode(tokens, skip) == reference.decode(tokens, skip_special_tokens=skip), ascii(text)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_tokenizers_are_those_of_the_package(seed: int, runtime: ctypes.CDLL) -> None:
+    """Parts in any combination; some are refused."""
+    compared = 0
+    for number in range(12):
+        choice = random.Random(f"{seed} {number}")
+        reference = random_tokenizer(choice)
+        try:
+            compiled = Compiled(runtime, vocabulary_of_json(json.loads(reference.to_str())))
+        except CompileError:
+            continue
+        compared += 1
+        for text in (random_sentence(choice) for _ in range(40)):
+            tokens = reference.encode(text).ids
+            assert compiled.encode(text) == tokens, (number, ascii(text))
+            assert compiled.decode(tokens, True) == reference.decode(tokens), (number, ascii(text))
+    assert compared >= 6
+
+
+def _words(**added: Any) -> Tokenizer:
+    """A tokenizer of words in small letters, with added tokens by the names of their flags."""
+    made = Tokenizer(models.WordPiece({"[UNK]": 0, "a": 1, "b": 2, "ab": 3}, unk_token="[UNK]"))
+    made.normalizer, made.pre_tokenizer = normalizers.Lowercase(), pre_tokenizers.WhitespaceSplit()
+    for content, flags in added.items():
+        made.add_tokens([AddedToken(content, **flags)])
+    return made
+
+
+@pytest.mark.parametrize(
+    ("added", "text"),
+    [
+        ({"AbC": {"normalized": True}}, "a ABC b abc"),
+        ({"ab": {"single_word": True, "normalized": False}, "b": {"normalized": False}}, "aab b ab"),
+        ({"x": {"rstrip": True, "normalized": False}, "  ": {"normalized": False}}, "a x    b"),
+        ({"x": {"lstrip": True, "rstrip": True, "normalized": False}}, "a x  x \n x b"),
+    ],
+)
+def test_added_tokens_are_found_where_the_package_finds_them(
+    added: dict[str, Any], text: str, runtime: ctypes.CDLL
+) -> None:
+    reference = _words(**added)
+    compiled = Compiled(runtime, vocabulary_of_json(json.loads(reference.to_str())))
+    assert compiled.encode(text) == reference.encode(text).ids
 
 
 def test_text_of_control_tokens_is_text_unless_they_are_looked_for(runtime: ctypes.CDLL) -> None:
@@ -99,6 +148,17 @@ for _ in range(2000):
     NESTED = {"type": "Sequence", "normalizers": [NESTED]}
 
 
+BERT = {"type": "BertProcessing", "cls": ["a", 0], "sep": ["b", 1]}
+
+
+def _pre_tokenizers(*parts: dict[str, Any]) -> dict[str, Any]:
+    return {"pre_tokenizer": {"type": "Sequence", "pretokenizers": list(parts)}}
+
+
+def _split(regex: str) -> dict[str, Any]:
+    return {"pre_tokenizer": {"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated"}}
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -109,6 +169,19 @@ for _ in range(2000):
         ({"decoder": {"type": "CTC"}}, "decoder CTC"),
         ({"decoder": {"type": "Metaspace", "replacement": "_"}}, "decoder Metaspace"),
         ({"post_processor": {"type": "Other"}}, "post-processor Other"),
+        (_pre_tokenizers({"type": "ByteLevel"}, {"type": "Digits"}), "ByteLevel is not supported before Digits"),
+        (
+            {"post_processor": {"type": "Sequence", "processors": [BERT, {**BERT, "type": "RobertaProcessing"}]}},
+            "BertProcessing and RobertaProcessing are not supported together",
+        ),
+        ({"post_processor": {"type": "TemplateProcessing", "single": [{"Sequence": {}}] * 2}}, "a text 2 times"),
+        ({"decoder": {"type": "Strip", "content": " ", "start": 1, "stop": 0}}, "decoder Strip"),
+        ({"model": WORDS, "decoder": {"type": "WordPiece", "prefix": "@@"}}, "go on with '@@', its model with '##'"),
+        (_split("[a[bc]]"), "a set within a set"),
+        (_split(r"[\w&&b]"), "a set within a set"),
+        (_split("a+?b"), "the shortest match"),
+        (_split("(?m:a.)|b"), r"it has \(\?m:"),
+        (_split("(?i)a|b"), r"it has \(\?i\)"),
         (
             {"pre_tokenizer": {"type": "Split", "pattern": {"Regex": "(?<=a)b"}, "behavior": "Isolated"}},
             "looks ahead or behind",
@@ -145,6 +218,34 @@ def test_same_document_gives_same_bytes(tmp_path: Path) -> None:
 
     document = json.loads(KINDS["qwen2"]().to_str())
     assert serialized(vocabulary_of_json(document)) == serialized(vocabulary_of_json(copy.deepcopy(document)))
+
+
+def test_files_next_to_a_tokenizer_say_more(tmp_path: Path) -> None:
+    """Tokens that end a reply, further tokens, and a template for conversations with tools."""
+    model = {"type": "BPE", "vocab": {"a": 0, "b": 1, "c": 2}, "merges": []}
+    named = [{"name": "default", "template": "D\n\n"}, {"name": "tool_use", "template": "{{ tools[0] }}\n"}]
+    config = {
+        "eos_token": "b", "chat_template": named,
+        "added_tokens_decoder": {"7": {"content": "<x>", "special": True}, "0": {"content": "a", "special": True}},
+    }  # fmt: skip
+    files = {
+        "tokenizer.json": {"model": model, "added_tokens": [{"id": 0, "content": "a"}]},
+        "tokenizer_config.json": config,
+        "config.json": {"eos_token_id": [2, 0]}, "special_tokens_map.json": {"bos_token": {"content": "c"}},
+    }  # fmt: skip
+    for name, value in files.items():
+        (tmp_path / name).write_text(json.dumps(value))
+    found = vocabulary_of_files(tmp_path)
+    assert found.end_tokens == (2, 0, 1) and found.named_tokens == {"eos_token": "b", "bos_token": "c"}
+    assert found.tokens[7] == b"<x>" and found.kinds[7] == found.kinds[0] == TokenKind.CONTROL
+    assert found.chat_template is not None
+    assert [rendered(found.chat_template, [], tools) for tools in (None, ["T"])] == ["D\n", "T"]
+    (tmp_path / "generation_config.json").write_text('{"eos_token_id": 2}')
+    (tmp_path / "additional_chat_templates").mkdir()
+    (tmp_path / "additional_chat_templates" / "tool_use.jinja").write_text("U")
+    found = vocabulary_of_files(tmp_path)
+    assert found.end_tokens == (2,)
+    assert found.chat_template is not None and rendered(found.chat_template, [], ["T"]) == "U"
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from nnefc.frontends.huggingface.safetensors import INDEX, read_json, read_shard
 from nnefc.frontends.huggingface.sentences import sentences_of
 from nnefc.frontends.huggingface.tensor_names import renamed
 from nnefc.frontends.huggingface.text_parts import text_configuration, text_tensors, without_predictors
-from nnefc.tokenizer.huggingface_files import TOKENIZER, TOKENIZER_FILES, vocabulary_of_files
+from nnefc.tokenizer.huggingface_files import TOKENIZER_FILES, has_tokenizer, vocabulary_of_files
 
 __all__ = ["load", "outline", "read", "write"]
 
@@ -59,7 +59,7 @@ def read(path: Path) -> DecoderSource:
         weights,
         is_gguf=False,
         asked=(_CONFIG, *index, *older, *names, *(() if sentences is None else sentences.files)),
-        vocabulary=partial(vocabulary_of_files, path) if (path / TOKENIZER).is_file() else None,
+        vocabulary=partial(vocabulary_of_files, path) if has_tokenizer(path) else None,
         vocabulary_files=tuple(TOKENIZER_FILES),
         encoding=None if sentences is None else sentences.encoding,
     )

@@ -66,7 +66,7 @@ def read_shards(folder: Path) -> tuple[dict[str, StoredTensor], tuple[str, ...]]
         CompileError: a file is missing, or is not as it must be.
     """
     names, index = _names(folder), {}
-    if (folder / INDEX).is_file():
+    if (folder / INDEX).is_file() and names != [_SINGLE]:
         index = _index(folder)
         names = sorted(set(index.values()))
     numbered = [int(found[1]) for name in names if (found := _NUMBERED.fullmatch(name))]
@@ -149,7 +149,7 @@ def _tensor(path: Path, label: str, entry: Any, data: Bytes) -> tuple[StoredTens
         raise refused(f"has no shape: {shown(shape)}")
     if not _are_sizes(offsets) or len(offsets) != 2:
         raise refused(f"has no two offsets: {shown(offsets)}")
-    if kind not in _TYPES:
+    if not isinstance(kind, str) or kind not in _TYPES:
         raise refused(f"has elements of the type {shown(kind)}, which is not supported")
     start, stop = offsets
     if not 0 <= start <= stop <= len(data):

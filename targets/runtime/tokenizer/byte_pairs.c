@@ -1,7 +1,6 @@
 /* Byte-pair encoding: neighbors are merged, those that rank first before others, and of these the leftmost. */
 #include <stdlib.h>
 
-#include "text/utf8.h"
 #include "tokenizer/models.h"
 
 typedef nnefc_vocabulary_text text_part;
@@ -119,9 +118,8 @@ static bool is_dropped(const merging *state, size_t begin, size_t size) {
 /* Makes a symbol of each byte or character; returns how many. */
 static size_t begin_symbols(merging *state) {
     size_t count = 0;
-    bool are_bytes = (state->vocabulary->flags & NNEFC_BYTES_ARE_SYMBOLS) != 0;
     for (size_t at = 0; at < state->piece.size;) {
-        size_t size = are_bytes ? 1 : nnefc_next_code_point(state->piece.bytes + at, state->piece.size - at).size;
+        size_t size = nnefc_symbol_size(state->vocabulary, state->piece, at);
         uint32_t token = token_of(state->vocabulary, (text_part){state->piece.bytes + at, (uint32_t)size});
         if (token != NNEFC_NO_TOKEN || !is_dropped(state, at, size)) {
             state->symbols[count] = (symbol){at, size, count > 0 ? count - 1 : NONE, count + 1, token};

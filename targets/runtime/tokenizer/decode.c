@@ -9,12 +9,12 @@ static bool begins_with(text_part text, text_part start) {
     return text.size >= start.size && memcmp(text.bytes, start.bytes, start.size) == 0;
 }
 
-/* Writes a text in which U+2581 stands for a space. */
-static void write_spaces(text_part text, nnefc_pieces *made) {
+/* Writes a text in which U+2581 stands for a space, or for nothing. */
+static void write_spaces(text_part text, const char *space, nnefc_pieces *made) {
     static const text_part mark = {"\xE2\x96\x81", 3};
     for (uint32_t at = 0; at < text.size;) {
         bool is_mark = begins_with((text_part){text.bytes + at, text.size - at}, mark);
-        nnefc_pieces_write(made, is_mark ? " " : text.bytes + at, 1);
+        nnefc_pieces_write(made, is_mark ? space : text.bytes + at, is_mark ? strlen(space) : 1);
         at += is_mark ? mark.size : 1;
     }
 }
@@ -30,7 +30,8 @@ static bool clings(text_part word) {
 /* Writes a token of WordPiece: the part of a word, or a word and the space before it. */
 static void write_word(const nnefc_vocabulary *vocabulary, text_part text, bool is_first, nnefc_pieces *made) {
     text_part prefix = nnefc_text_at(vocabulary, vocabulary->prefix);
-    bool continues = !is_first && prefix.size > 0 && begins_with(text, prefix);
+    bool has_parts = (vocabulary->flags & NNEFC_DECODE_PARTS) != 0;
+    bool continues = !is_first && has_parts && prefix.size > 0 && begins_with(text, prefix);
     if (continues) text.bytes += prefix.size, text.size -= prefix.size;
     bool cleans = (vocabulary->flags & NNEFC_DECODE_CLEAN_UP) != 0;
     if (!is_first && !continues && !(cleans && clings(text))) nnefc_pieces_write(made, " ", 1);
@@ -51,7 +52,7 @@ bool nnefc_decode(const nnefc_vocabulary *vocabulary, const int64_t *tokens, siz
         if (vocabulary->flags & NNEFC_DECODE_WORDS)
             write_word(vocabulary, text, is_first, bytes);
         else if (vocabulary->flags & NNEFC_DECODE_METASPACE && kinds[token] != NNEFC_BYTE_TOKEN)
-            write_spaces(text, bytes);
+            write_spaces(text, is_first && vocabulary->flags & NNEFC_DECODE_DROP_FIRST ? "" : " ", bytes);
         else
             nnefc_pieces_write(bytes, text.bytes, text.size);
         if (strips && own == begin && bytes->byte_count > own && bytes->bytes[own] == ' ') {

@@ -15,9 +15,14 @@ typedef struct pattern {
     uint32_t expressions[][2];
 } pattern;
 
+typedef struct added_token {
+    uint32_t token, flags;
+    uint32_t text; /* offset of the text that is looked for */
+} added_token;
+
 typedef struct added_tokens {
-    uint32_t first[257];    /* by the first byte of their texts, among the entries */
-    uint32_t entries[][2]; /* token, flags; of those with the same first byte the longest text comes first */
+    uint32_t first[257];   /* by the first byte of their texts, among the entries */
+    added_token entries[]; /* of those with the same first byte the longest text comes first */
 } added_tokens;
 
 static bool is_space(uint32_t c) {
@@ -164,38 +169,42 @@ static bool is_single(const nnefc_vocabulary *vocabulary, uint32_t words, text_p
     return begins && (end == text.size || !is_of(vocabulary, words, text, end));
 }
 
-/* The added token at a position of a text; its entry, or null. */
-static const uint32_t *added_at(const nnefc_vocabulary *vocabulary, const nnefc_text_step *step, text_part text, size_t at, bool finds_control) {
+/* The added token with the longest text that is at a position of a text, or null. */
+static const added_token *added_at(const nnefc_vocabulary *vocabulary, const nnefc_text_step *step, text_part text, size_t at) {
     const added_tokens *added = nnefc_at(vocabulary, step->table);
-    const uint8_t *kinds = nnefc_at(vocabulary, vocabulary->kinds);
     uint8_t byte = (uint8_t)text.bytes[at];
     for (uint32_t i = added->first[byte]; i < added->first[byte + 1]; i++) {
-        const uint32_t *entry = added->entries[i];
-        text_part own = nnefc_token_text(vocabulary, entry[0]);
-        if (own.size > text.size - at || memcmp(own.bytes, text.bytes + at, own.size) != 0) continue;
-        if (kinds[entry[0]] == NNEFC_CONTROL_TOKEN && !finds_control) continue;
-        if ((entry[1] & NNEFC_ADDED_SINGLE_WORD) == 0 || is_single(vocabulary, step->text, text, at, at + own.size)) return entry;
+        text_part own = nnefc_text_at(vocabulary, added->entries[i].text);
+        if (own.size <= text.size - at && memcmp(own.bytes, text.bytes + at, own.size) == 0) return &added->entries[i];
     }
     return NULL;
 }
 
+/* Whether the text of an added token is that token, and not text like any other. */
+static bool is_taken(const nnefc_vocabulary *vocabulary, const nnefc_text_step *step, const added_token *own, text_part text, size_t begin, size_t end, bool finds_control) {
+    const uint8_t *kinds = nnefc_at(vocabulary, vocabulary->kinds);
+    if (kinds[own->token] == NNEFC_CONTROL_TOKEN && !finds_control) return false;
+    return (own->flags & NNEFC_ADDED_SINGLE_WORD) == 0 || is_single(vocabulary, step->text, text, begin, end);
+}
+
+/* No token is looked for within the text of another one, even if that is not taken; the white space that a token strips may have
+ * others. */
 static void take_added(const nnefc_vocabulary *vocabulary, const nnefc_text_step *step, text_part piece, bool is_first, bool finds_control, nnefc_pieces *made) {
-    size_t begin = 0;
+    size_t left = 0; /* where what no token has taken begins */
     for (size_t at = 0; at < piece.size && !made->failed;) {
-        const uint32_t *entry = added_at(vocabulary, step, piece, at, finds_control);
-        if (entry == NULL) {
-            at++;
-            continue;
-        }
-        text_part before = {piece.bytes + begin, (uint32_t)(at - begin)};
-        if (entry[1] & NNEFC_ADDED_STRIPS_LEFT) before.size = (uint32_t)trailing_space(before);
-        add_part(made, before, false, is_first && begin == 0);
-        nnefc_pieces_end(made, made->byte_count, entry[0], is_first && begin + before.size == 0);
-        at += nnefc_token_text(vocabulary, entry[0]).size;
-        if (entry[1] & NNEFC_ADDED_STRIPS_RIGHT) at += leading_space((text_part){piece.bytes + at, (uint32_t)(piece.size - at)});
-        begin = at;
+        const added_token *own = added_at(vocabulary, step, piece, at);
+        size_t begin = at, end = at + (own != NULL ? nnefc_text_at(vocabulary, own->text).size : 1);
+        at = end;
+        if (own == NULL || !is_taken(vocabulary, step, own, piece, begin, end, finds_control)) continue;
+        if (own->flags & NNEFC_ADDED_STRIPS_LEFT)
+            begin = begin < left ? left : left + trailing_space((text_part){piece.bytes + left, (uint32_t)(begin - left)});
+        if (own->flags & NNEFC_ADDED_STRIPS_RIGHT) /* what lies before `left` was stripped by the token before */
+            end = end < left ? left : end + leading_space((text_part){piece.bytes + end, (uint32_t)(piece.size - end)});
+        if (begin > left) add_part(made, (text_part){piece.bytes + left, (uint32_t)(begin - left)}, false, is_first && left == 0);
+        if (begin < end) nnefc_pieces_end(made, made->byte_count, own->token, is_first && begin == 0);
+        left = end;
     }
-    add_part(made, (text_part){piece.bytes + begin, (uint32_t)(piece.size - begin)}, false, is_first && begin == 0);
+    add_part(made, (text_part){piece.bytes + left, (uint32_t)(piece.size - left)}, false, is_first && left == 0);
 }
 
 static void prepend(const nnefc_vocabulary *vocabulary, const nnefc_text_step *step, text_part piece, bool is_first, nnefc_pieces *made) {

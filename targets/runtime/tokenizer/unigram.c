@@ -1,7 +1,6 @@
 /* The unigram model: of all segmentations of a piece into tokens the one with the highest sum of scores. */
 #include <stdlib.h>
 
-#include "text/utf8.h"
 #include "tokenizer/models.h"
 
 typedef nnefc_vocabulary_text text_part;
@@ -20,11 +19,11 @@ static void improve(ending *end, double score, size_t begin, uint32_t token) {
 /* Extends the best segmentation up to `begin` by each token that the text has there. */
 static void extend(const nnefc_vocabulary *vocabulary, text_part piece, size_t begin, ending *best) {
     const float *scores = nnefc_at(vocabulary, vocabulary->scores);
-    size_t first = nnefc_next_code_point(piece.bytes + begin, piece.size - begin).size;
+    size_t first = nnefc_symbol_size(vocabulary, piece, begin);
     bool has_character = false;
     uint32_t hash = NNEFC_HASH_START;
     for (size_t end = begin; end < piece.size;) {
-        size_t size = nnefc_next_code_point(piece.bytes + end, piece.size - end).size;
+        size_t size = nnefc_symbol_size(vocabulary, piece, end);
         hash = nnefc_hash(hash, piece.bytes + end, size);
         end += size;
         if (end - begin > vocabulary->max_bytes) break;

@@ -19,15 +19,17 @@ typedef enum nnefc_token_model {
 } nnefc_token_model;
 
 enum {
-    NNEFC_BYTES_ARE_SYMBOLS = 1,   /* merging begins with bytes, else with characters */
+    NNEFC_BYTES_ARE_SYMBOLS = 1,   /* tokens have any bytes, else whole characters */
     NNEFC_WHOLE_WORDS = 2,         /* a piece that is a token is not split */
     NNEFC_BYTE_FALLBACK = 4,       /* characters that no token has become tokens of their bytes */
     NNEFC_FUSE_UNKNOWN = 8,        /* successive unknown characters are one unknown token */
     NNEFC_DECODE_METASPACE = 16,   /* U+2581 is decoded to a space */
     NNEFC_DECODE_STRIP_FIRST = 32, /* one space at the beginning of a decoded text is removed */
-    NNEFC_DECODE_WORDS = 64,       /* tokens are decoded to words with spaces between, but for those with the prefix */
+    NNEFC_DECODE_WORDS = 64,       /* tokens are decoded to words with spaces between */
     NNEFC_DECODE_CLEAN_UP = 128,   /* and no space stands before punctuation */
-    NNEFC_DROP_UNKNOWN = 256       /* what no token stands for is removed before symbols merge */
+    NNEFC_DROP_UNKNOWN = 256,      /* what no token stands for is removed before symbols merge */
+    NNEFC_DECODE_DROP_FIRST = 512, /* U+2581 in the first token of a decoded text is removed */
+    NNEFC_DECODE_PARTS = 1024      /* a token with the prefix continues a word */
 };
 
 /* Kinds of tokens. */

@@ -80,6 +80,9 @@ def test_the_tokenizer_of_a_folder_is_in_the_network(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text("{}")
     with pytest.warns(nnefc.ModelWarning, match="tokenizer"):
         assert not load(tmp_path, context=8).vocabulary
+    (tmp_path / "tokenizer.json").rename(tmp_path / "tokenizer.model")
+    with pytest.warns(nnefc.ModelWarning, match=r"has tokenizer\.model, but no tokenizer\.json"):
+        assert not load(tmp_path, context=8).vocabulary
 
 
 def test_floats_of_8_bits_are_multiplied_with_their_scales(tmp_path: Path) -> None:
@@ -123,6 +126,14 @@ WRONG = {
     "of the shape [2] has 7 bytes": with_header(json.dumps({"t": ENTRY | {"data_offsets": [0, 7]}}).encode(), bytes(8)),
     "'u' overlaps the tensor 't'": with_header(json.dumps({"t": ENTRY, "u": ENTRY}).encode(), bytes(8)),
 }
+
+
+def test_one_file_of_tensors_is_taken_before_an_index(tmp_path: Path) -> None:
+    """The index of shards that are gone."""
+    write(tmp_path, CONFIG, model=safetensors({"t": F32}))
+    (tmp_path / "model.safetensors.index.json").write_text('{"weight_map": {"u": "model-00001-of-00002.safetensors"}}')
+    tensors, names = read_shards(tmp_path)
+    assert list(tensors) == ["t"] and names == ("model.safetensors",)
 
 
 def test_missing_files_are_known_by_the_numbers_of_others(tmp_path: Path) -> None:
@@ -170,6 +181,7 @@ def test_tensors_that_are_not_known_and_shards_that_are_missing_are_named(tmp_pa
     write(tmp_path, CONFIG, model=safetensors(tensors | extra))
     with pytest.raises(nnefc.CompileError, match=r"'model\.layers\.0\.self_attn\.q_proj\.lora_A' is none of"):
         nnefc.convert(tmp_path, tmp_path.parent / "written")
+    (tmp_path / "model.safetensors").unlink()
     for name, what in (("../x.safetensors", "no file of safetensors in the folder"), ("y.safetensors", "cannot read")):
         (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": name}}))
         with pytest.raises(nnefc.CompileError, match=what):

@@ -235,6 +235,26 @@ def test_groups_without_common_blocks_become_floats(tmp_path: Path) -> None:
     assert isinstance(found.value(), np.ndarray) and found.columns is None
 
 
+def test_groups_are_as_long_as_the_configuration_says(tmp_path: Path) -> None:
+    """Of 96 columns groups of 40, the last one shorter; without the configuration nothing says how long they are."""
+    rng = np.random.default_rng(7)
+    codes, scales = rng.integers(0, 16, (DEPTH, ROWS)), rng.uniform(0.01, 0.1, (3, ROWS)).astype(np.float16)
+    index = np.arange(DEPTH) // 40
+    packed = {"qweight": words_of(codes, 4), "qzeros": np.full((3, ROWS // 8), 0x77777777, np.int32), "scales": scales}
+    wanted = ((codes - 8) * scales[index].astype(np.float64)).T
+    np.testing.assert_allclose(values_of(read(tmp_path, packed, V1 | {"group_size": 40})), wanted, rtol=2e-7)
+    numbers, _ = compressed(np.random.default_rng(4), 4)
+    numbers["weight_scale"] = np.ascontiguousarray(numbers["weight_scale"][:, [0, 1, 2, 0, 1]])
+    with pytest.raises(nnefc.CompileError, match="has 5 groups for 96 columns, and nothing says how many"):
+        read(tmp_path, numbers, PACKED)
+
+
+def test_codes_of_four_bits_are_in_elements_of_any_type(tmp_path: Path) -> None:
+    tensors, wanted = four_bits(np.random.default_rng(3), "nf4", is_nested=False)
+    tensors["weight"] = tensors["weight"].reshape(-1).view(np.float32).reshape(-1, 1)
+    np.testing.assert_allclose(values_of(read(tmp_path, tensors, BNB)), wanted, atol=np.abs(wanted).max() / 253)
+
+
 def test_experts_in_floats_of_4_bits_are_matrices_below_each_other(tmp_path: Path) -> None:
     rng = np.random.default_rng(5)
     blocks = rng.integers(0, 256, (2, 3, 4, 16)).astype(np.uint8)

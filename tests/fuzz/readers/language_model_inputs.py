@@ -13,8 +13,9 @@ from random import Random
 from tempfile import TemporaryDirectory
 
 import numpy as np
-from file_parts import joined, written
+from file_parts import joined, parts_of, written
 from gguf import GGMLQuantizationType, GGUFWriter
+from json_values import changed_document
 
 from nnefc.frontends.decoder import Session
 from nnefc.frontends.gguf import frontend as gguf_frontend
@@ -38,8 +39,9 @@ def container(content: bytes, folder: Path) -> None:
         tensor.value()
 
 
-FILES = ("config.json", "model.safetensors", "model.safetensors.index.json", "quantize_config.json", "modules.json",
-         "1_Pooling/config.json")  # fmt: skip
+_INDEX = "model.safetensors.index.json"
+_TENSORS = ("model.safetensors", "a.safetensors")
+FILES = ("config.json", "quantize_config.json", "modules.json", "1_Pooling/config.json", _INDEX, *_TENSORS)
 
 
 def model_folder(content: bytes, folder: Path) -> None:
@@ -118,7 +120,9 @@ _QUANTIZED = {
 }
 
 
-def _folder(kind: str, method: str = "", files: dict[str, object] | None = None, **changes: object) -> bytes:
+def _folder(
+    kind: str, method: str = "", files: dict[str, object] | None = None, is_shard: bool = False, **changes: object
+) -> bytes:
     config: dict[str, object] = {
         "model_type": kind, "vocab_size": WORDS, "hidden_size": SIZE, "num_hidden_layers": 1, "num_attention_heads": 2,
         "rms_norm_eps": 1e-5, "rope_scaling": {"rope_type": "linear", "factor": 2.0}, "sliding_window": 4,
@@ -141,7 +145,9 @@ def _folder(kind: str, method: str = "", files: dict[str, object] | None = None,
     head = json.dumps(header).encode()
     made = {name: json.dumps(value).encode() for name, value in (files or {}).items()}
     made["config.json"] = json.dumps(config | changes).encode()
-    made["model.safetensors"] = struct.pack("<Q", len(head)) + head + data
+    made[_TENSORS[is_shard]] = struct.pack("<Q", len(head)) + head + data
+    if is_shard:
+        made[_INDEX] = json.dumps({"weight_map": dict.fromkeys(header, _TENSORS[1])}).encode()
     return b"H" + joined(made, FILES)
 
 
@@ -160,22 +166,43 @@ def seeds() -> list[bytes]:
     files = [b"G" + _gguf(*each) for each in (("llama", "F32"), ("llama", "Q4_0"), ("qwen2", "F32"))]
     folders = [_folder("llama"), _folder("mistral"), _folder("qwen2", use_sliding_window=False)]
     folders += [_folder("llama", method) for method in _QUANTIZED]
-    return [*files, *folders, _folder("mistral", files=_MODULES)]
+    return [*files, *folders, _folder("mistral", files=_MODULES), _folder("llama", is_shard=True)]
 
 
 def mutate(data: bytes, random: Random, corpus: list[bytes]) -> bytes:
-    """A neighbour of an input, of the same kind: a number, a byte, or a piece of the header is another one."""
-    content = bytearray(data[1:])
-    head = min(len(content) - 8, 2400)
+    """A neighbour of an input, of the same kind: a value of a document, a number, a byte, or a piece is another one."""
+    if data[:1] == b"H" and random.random() < 0.6:
+        return data[:1] + _changed_documents(data[1:], random)
+    return data[:1] + _changed_bytes(data[1:], random)
+
+
+def _changed_documents(content: bytes, random: Random) -> bytes:
+    """Other values somewhere in one of the documents, or in the header of a file of tensors."""
+    parts = parts_of(content, FILES)
+    name = random.choice([name for name in FILES if parts[name]] or [FILES[0]])
+    whole = parts[name]
+    size = int.from_bytes(whole[:8], "little") if name in _TENSORS else len(whole)
+    before, after = (8, 8 + size) if name in _TENSORS else (0, size)
+    try:
+        changed = changed_document(whole[before:after], random)
+    except (ValueError, RecursionError):
+        return _changed_bytes(content, random)
+    head = struct.pack("<Q", len(changed)) if before else b""
+    return joined(parts | {name: head + changed + whole[after:]}, FILES)
+
+
+def _changed_bytes(content: bytes, random: Random) -> bytes:
+    made = bytearray(content)
+    head = min(len(made) - 8, 3200)  # behind it are elements
     for _ in range(random.randint(1, 3)):
         at = random.randrange(max(1, head))
         match random.randrange(4):
             case 0:
-                content[at : at + 8] = struct.pack("<Q", random.choice(_NUMBERS))
+                made[at : at + 8] = struct.pack("<Q", random.choice(_NUMBERS))
             case 1:
-                content[at : at + 4] = struct.pack("<I", random.choice(_NUMBERS) & 0xFFFFFFFF)
-            case 2:
-                content[at] = random.randrange(256)
+                made[at : at + 4] = struct.pack("<I", random.choice(_NUMBERS) & 0xFFFFFFFF)
+            case 2 if made:
+                made[at] = random.randrange(256)
             case _:
-                del content[at : at + random.randrange(9)]
-    return data[:1] + bytes(content)
+                del made[at : at + random.randrange(9)]
+    return bytes(made)

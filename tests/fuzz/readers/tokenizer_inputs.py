@@ -15,6 +15,7 @@ from typing import Any
 
 from file_parts import joined, parts_of, written
 from gguf import GGUFWriter
+from json_values import changed_document
 
 from nnefc.frontends.gguf.container import read_container
 from nnefc.tokenizer.chat_template.compiler import compiled_template
@@ -28,11 +29,6 @@ __all__ = ["INSTRUMENTED", "TARGETS", "mutate", "seeds"]
 INSTRUMENTED = ["nnefc.tokenizer", "nnefc.frontends.gguf"]
 STYLES = Path(__file__).resolve().parents[2] / "tokenizer" / "chat_styles"
 _NUMBERS = (0, 1, 2, 31, 255, 256, 1 << 16, (1 << 31) - 1, 1 << 32, (1 << 63) - 1, (1 << 64) - 1)
-_VALUES: tuple[Any, ...] = (
-    None, True, False, 0, -1, 1, 1 << 31, 1 << 70, 0.5, float("nan"), float("inf"), "", "a", "\ud800", "(", "[^a]",
-    "a{9}", r"\p{L}+", "x" * 300, [], [[]], {}, {"type": "Sequence"}, {"String": " "}, {"Regex": "a|b"}, [1, 2],
-    ["a", "b"],
-)  # fmt: skip
 _WORDS = (
     "{{", "}}", "{%", "%}", "for", "in", "if", "endif", "endfor", "set", "=", "macro", "endmacro", "(", ")", "|", "is",
     "loop.index", "messages", "namespace(", "not", "+", "~", "[", "]", "1" * 5000, "'", '"', ".", ":", "break", "else",
@@ -145,7 +141,11 @@ _WORDPIECE = {
 _CONFIG = {
     "bos_token": "<|end|>",
     "eos_token": {"content": "<|end|>"},
-    "chat_template": [{"name": "default", "template": "{% for m in messages %}{{ m.content }}{% endfor %}"}],
+    "added_tokens_decoder": {"9": {"content": "<|end|>"}, "10": {"content": "<x>", "special": True, "rstrip": True}},
+    "chat_template": [
+        {"name": "default", "template": "{% for m in messages %}{{ m.content }}{% endfor %}"},
+        {"name": "tool_use", "template": "{{ tools }}"},
+    ],
 }
 
 
@@ -154,6 +154,8 @@ def _folder(document: Mapping[str, Any]) -> bytes:
         "tokenizer.json": document,
         "tokenizer_config.json": _CONFIG,
         "generation_config.json": {"eos_token_id": [1, 2]},
+        "special_tokens_map.json": {"eos_token": "<|end|>", "pad_token": {"content": "a"}},
+        "config.json": {"eos_token_id": 2},
     }
     return b"J" + joined({name: json.dumps(value).encode() for name, value in files.items()}, TOKENIZER_FILES)
 
@@ -204,28 +206,12 @@ def mutate(data: bytes, random: Random, corpus: list[bytes]) -> bytes:
 def _changed_documents(content: bytes, random: Random) -> bytes:
     """Other values somewhere in one of the documents."""
     parts = parts_of(content, TOKENIZER_FILES)
-    name = random.choices(TOKENIZER_FILES, (8, 2, 1, 0))[0]
+    name = random.choices(TOKENIZER_FILES, (8, 2, 1, 0, 1, 1, 0))[0]
     try:
-        document = json.loads(parts[name])
+        changed = changed_document(parts[name], random)
     except ValueError:
         return _changed_bytes(content, random)
-    for _ in range(random.randint(1, 3)):
-        document = _changed(document, random)
-    return joined(parts | {name: json.dumps(document).encode()}, TOKENIZER_FILES)
-
-
-def _changed(value: Any, random: Random) -> Any:
-    """The value with another one somewhere in it, or without a part."""
-    keys: list[Any] = list(value) if isinstance(value, dict) else []
-    keys = list(range(len(value))) if isinstance(value, list) else keys
-    if not keys or random.random() < 0.1:
-        return random.choice(_VALUES)
-    key, own = random.choice(keys), value.copy()
-    if random.random() < 0.05:
-        del own[key]
-    else:
-        own[key] = _changed(own[key], random)
-    return own
+    return joined(parts | {name: changed}, TOKENIZER_FILES)
 
 
 def _changed_template(content: bytes, other: bytes, random: Random) -> bytes:

@@ -1,6 +1,7 @@
 """Reads matrices quantized by bitsandbytes: NF4 and FP4 (Dettmers et al., 2023), and integers of 8 bits (2022).
 
-    weight [N K / 2, 1]               codes of 4 bits, the high bits of a byte first, of the whole matrix
+    weight [N K / 2, 1]               codes of 4 bits, the high bits of a byte first, of the whole matrix; bytes, or
+                                      the same bytes as elements of another type
     weight.absmax [blocks]            scales of blocks of the whole matrix; or codes of them, with
     weight.nested_absmax, .nested_quant_map, and an offset in the state
     weight.quant_map [16]             which number a code stands for
@@ -59,7 +60,7 @@ def joined_bitsandbytes(tensors: Tensors, given: Mapping[str, Any], source: Path
 def _four_bits(module: Module, kind: str, parts: tuple[str, ...]) -> JoinedTensor:
     state = _state(module, f"{_STATE}{kind}")
     codes, shape, block = module.tensor("weight"), _sizes(state.get("shape")), _sizes([state.get("blocksize")])
-    if len(shape) != 2 or not block or codes.type.name != "U8" or len(codes.data) != -(-math.prod(shape) // 2):
+    if len(shape) != 2 or not block or len(codes.data) != -(-math.prod(shape) // 2):
         sizes = f"the shape {shown(state.get('shape'))} and blocks of {shown(state.get('blocksize'))}"
         raise module.refused(f"has {len(codes.data):,} bytes of codes, and a state with {sizes}")
     join = partial(_decoded, module, (shape[0], shape[1]), block[0], state)
@@ -91,7 +92,7 @@ def _state(module: Module, part: str) -> dict[str, Any]:
 
 def _decoded(module: Module, shape: tuple[int, int], block: int, state: Mapping[str, Any]) -> Array | BlockTensor:
     count = math.prod(shape)
-    data = module.integers("weight", "U8", rank=len(module.tensor("weight").shape)).reshape(-1)
+    data = module.tensor("weight").data  # of any type, which says how trainers move them
     codes = np.stack([data >> 4, data & 15], 1).reshape(-1)[:count]
     table, scales = module.floats("weight.quant_map").reshape(-1), _scales(module, state)
     if table.size != 16 or scales.size != -(-count // block):

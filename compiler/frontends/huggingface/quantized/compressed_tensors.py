@@ -24,6 +24,7 @@ from nnefc.frontends.huggingface.quantized.groups import (
     elements_of_bytes,
     group_order,
     integer_type,
+    size_of_groups,
     tensor_in_groups,
     tensor_of_groups,
 )
@@ -50,15 +51,16 @@ def joined_compressed(tensors: Tensors, given: Mapping[str, Any], source: Path) 
         CompileError: a matrix is not as it must be, or its format is not known.
     """
     _check_formats(given, source / "config.json")
+    group_size = _group_size(given)
     made = dict(tensors)
     for module in modules_with("weight_packed", tensors, source):
         without(made, module.name, _PARTS)
         is_float = module.tensor("weight_packed").type.name == "U8"
-        made[f"{module.name}.weight"] = _four_bit_floats(module) if is_float else _packed(module)
+        made[f"{module.name}.weight"] = _four_bit_floats(module) if is_float else _packed(module, group_size)
     for module in modules_with("weight_scale", tensors, source):
         if module.has("weight") and module.tensor("weight").type.name == "I8":
             without(made, module.name, _BYTES)
-            made[f"{module.name}.weight"] = _eight_bits(module)
+            made[f"{module.name}.weight"] = _eight_bits(module, group_size)
     return joined_fp8(made, given, source)
 
 
@@ -82,7 +84,7 @@ def _check_formats(given: Mapping[str, Any], config: Path) -> None:
         )
 
 
-def _packed(module: Module) -> JoinedTensor:
+def _packed(module: Module, group_size: object) -> JoinedTensor:
     words, shape = module.integers("weight_packed", "I32"), module.integers("weight_shape", "I64", "I32", rank=1)
     scales = module.floats("weight_scale")
     if shape.shape != (2,) or not (0 < shape[0] == len(words) and 0 < shape[1] <= 32 * words.shape[1]):
@@ -93,7 +95,7 @@ def _packed(module: Module) -> JoinedTensor:
     if not bits or len(scales.shape) != 2 or scales.shape[0] != rows or not 0 < scales.shape[1] <= depth:
         sizes = f"words {list(words.shape)} and scales {list(scales.shape)}"
         raise module.refused(f"has {sizes}, which do not fit a matrix {[rows, depth]}")
-    index = _groups(module, depth, scales.shape[1])
+    index = _groups(module, depth, scales.shape[1], group_size)
     zeros = _zero_points(module, bits, scales.shape)
     order, group = group_order(index, scales.shape[1])
     join = partial(_decoded, words, scales, zeros, bits, index)
@@ -101,18 +103,40 @@ def _packed(module: Module) -> JoinedTensor:
     return module.joined(kind, (rows, depth), _PARTS, join, order if group else None)
 
 
-def _groups(module: Module, depth: int, groups: int) -> Array:
+def _groups(module: Module, depth: int, groups: int, group_size: object) -> Array:
     """Returns the group of each column.
 
     Raises:
         CompileError: there is no such group, or none of a column.
     """
     if not module.has("weight_g_idx") or (module.integers("weight_g_idx", "I32", "I64", rank=1) == -1).all():
-        return np.arange(depth) // -(-depth // groups)
+        return np.arange(depth) // _columns_of_group(module, depth, groups, group_size)
     index = module.integers("weight_g_idx", "I32", "I64", rank=1)
     if index.shape != (depth,) or index.min() < 0 or index.max() >= groups:
         raise module.refused(f"has groups {list(index.shape)} of {groups} for {depth} columns")
     return index
+
+
+def _group_size(given: Mapping[str, Any]) -> object:
+    """Returns how many columns have a scale, by the configuration; None if that is not the same for all matrices."""
+    groups = given.get("config_groups")
+    found = []
+    for own in groups.values() if isinstance(groups, Mapping) else ():
+        weights = own.get("weights") if isinstance(own, Mapping) else None
+        found.append(weights.get("group_size") if isinstance(weights, Mapping) else None)
+    return found[0] if found and all(size == found[0] for size in found) else None
+
+
+def _columns_of_group(module: Module, depth: int, groups: int, group_size: object) -> int:
+    """Returns how many columns a group has.
+
+    Raises:
+        CompileError: nothing says it.
+    """
+    size = size_of_groups(depth, groups, group_size)
+    if not size:
+        raise module.refused(f"has {groups} groups for {depth} columns, and nothing says how many a group has")
+    return size
 
 
 def _zero_points(module: Module, bits: int, shape: tuple[int, ...]) -> Array | None:
@@ -149,19 +173,20 @@ def _four_bit_floats(module: Module) -> JoinedTensor:
     return module.joined(MXFP4, (rows, depth), _PARTS, join)
 
 
-def _eight_bits(module: Module) -> JoinedTensor:
+def _eight_bits(module: Module, group_size: object) -> JoinedTensor:
     codes, scales = module.integers("weight", "I8"), module.floats("weight_scale")
     rows, depth = module.sizes("weight")
     groups = 1 if scales.size in (1, rows) else scales.size // rows
     if scales.size not in (1, rows * groups) or not 0 < groups <= depth:
         raise module.refused(f"has scales {list(scales.shape)} for a matrix {[rows, depth]}")
     wide = np.broadcast_to(scales.reshape(-1, groups), (rows, groups))
+    size = _columns_of_group(module, depth, groups, group_size)
 
     def join() -> Array | BlockTensor:
         zeros = None
         if module.has("weight_zero_point"):
             points = module.integers("weight_zero_point", "I8", rank=len(module.tensor("weight_zero_point").shape))
             zeros = np.broadcast_to(points.reshape(-1, groups).astype(np.int16) + 128, wide.shape)
-        return tensor_in_groups(codes.view(np.uint8) ^ np.uint8(128), wide, zeros, 8, -(-depth // groups), depth)
+        return tensor_in_groups(codes.view(np.uint8) ^ np.uint8(128), wide, zeros, 8, size, depth)
 
     return module.joined(integer_type("compressed", 8), codes.shape, _BYTES, join)

@@ -23,6 +23,7 @@ from nnefc.frontends.huggingface.quantized.groups import (
     elements_of_bytes,
     group_order,
     integer_type,
+    size_of_groups,
     tensor_of_groups,
 )
 from nnefc.frontends.huggingface.quantized.modules import Module, Tensors, modules_with, without
@@ -53,12 +54,12 @@ def joined_gptq(tensors: Tensors, given: Mapping[str, Any], source: Path) -> Ten
         )
     made = dict(tensors)
     for module in modules_with("qweight", tensors, source):
-        made[f"{module.name}.weight"] = _joined(module, _FORMATS[layout])
+        made[f"{module.name}.weight"] = _joined(module, _FORMATS[layout], given.get("group_size"))
         without(made, module.name, _PARTS)
     return made
 
 
-def _joined(module: Module, less: int) -> JoinedTensor:
+def _joined(module: Module, less: int, group_size: object) -> JoinedTensor:
     words, zeros = module.integers("qweight", "I32"), module.integers("qzeros", "I32")
     groups, columns = module.sizes("scales")
     bits = 32 * zeros.shape[1] // max(columns, 1)
@@ -69,21 +70,24 @@ def _joined(module: Module, less: int) -> JoinedTensor:
             f"has codes {list(words.shape)}, zero points {list(zeros.shape)} and scales {[groups, columns]}, which do "
             "not fit each other"
         )
-    index = _groups(module, depth, groups)
+    index = _groups(module, depth, groups, group_size)
     order, group = group_order(index, groups)
     join = partial(_decoded, module, words, zeros, bits, less, index)
     kind = integer_type("GPTQ", bits)
     return module.joined(kind, (columns, depth), _PARTS, join, order if group else None)
 
 
-def _groups(module: Module, depth: int, groups: int) -> Array:
+def _groups(module: Module, depth: int, groups: int, group_size: object) -> Array:
     """Returns the group of each row.
 
     Raises:
         CompileError: there is no such group, or none of a row.
     """
     if not module.has("g_idx"):
-        return np.arange(depth) // -(-depth // groups)
+        size = size_of_groups(depth, groups, group_size)
+        if not size:
+            raise module.refused(f"has {groups} groups for {depth} rows, and nothing says how many a group has")
+        return np.arange(depth) // size
     index = module.integers("g_idx", "I32", "I64", rank=1)
     if index.shape != (depth,) or index.min() < 0 or index.max() >= groups:
         raise module.refused(f"has groups {list(index.shape)} of {groups} for {depth} rows")

@@ -17,7 +17,14 @@ from nnefc.frontends.tensor_types import TensorType
 from nnefc.operators.base import Array
 from nnefc.operators.nn.block_quantization import BlockTensor, packed, unpacked
 
-__all__ = ["elements_of_bytes", "group_order", "integer_type", "tensor_in_groups", "tensor_of_groups"]
+__all__ = [
+    "elements_of_bytes",
+    "group_order",
+    "integer_type",
+    "size_of_groups",
+    "tensor_in_groups",
+    "tensor_of_groups",
+]
 
 _LARGEST, _MULTIPLE = 128, 16
 _STORED = {2: 2, 3: 4, 4: 4, 8: 8}
@@ -92,17 +99,31 @@ def _has_room(data: Array, bits: int, depth: int, shift: int, stored: int) -> bo
 def group_order(index: Array, groups: int) -> tuple[Array | None, int]:
     """Returns the order in which the columns of a matrix lie group by group, and how many a group has.
 
-    The order is None where they lie so already; a group has 0 columns where groups differ in their size.
+    The order is None where they lie so already, and then the last group may have fewer; a group has 0 columns where
+    groups differ in their size otherwise.
 
     Args:
         index: `[K]`, the group of each column, from 0 to `groups - 1`.
         groups: how many there are.
     """
-    size = -(-len(index) // groups)
-    if np.array_equal(index, np.arange(len(index)) // size):
+    sizes = np.bincount(index, minlength=groups)
+    size = int(sizes[0])
+    if size and np.array_equal(index, np.arange(len(index)) // size):
         return None, size
-    is_even = (np.bincount(index, minlength=groups) == size).all()
-    return np.argsort(index, kind="stable"), size if is_even else 0
+    return np.argsort(index, kind="stable"), size if (sizes == size).all() else 0
+
+
+def size_of_groups(depth: int, groups: int, stated: object) -> int:
+    """Returns how many of the columns of a matrix a group has, the last one perhaps fewer; 0 where nothing says it.
+
+    Args:
+        depth: K.
+        groups: how many groups there are.
+        stated: what the folder's configuration says, for all of its matrices.
+    """
+    if isinstance(stated, int) and 0 < stated <= depth and -(-depth // stated) == groups:
+        return stated
+    return 0 if depth % groups else depth // groups
 
 
 def tensor_of_groups(data: Array, scales: Array, zeros: Array | None, bits: int, index: Array) -> Array | BlockTensor:
