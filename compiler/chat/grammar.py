@@ -89,7 +89,7 @@ class Grammars:
         Raises:
             ChatError: the expression is wrong.
         """
-        return self._mask(self._matcher.grammar_from_regex(regex))
+        return self._mask(self._matcher.grammar_from_regex(_checked(regex)))
 
     def gbnf(self, grammar: str) -> TokenMask:
         """Returns the mask of the texts of a grammar in llama.cpp's notation, GBNF.
@@ -111,7 +111,7 @@ class Grammars:
         Raises:
             ChatError: the grammar is wrong.
         """
-        return self._mask(self._matcher.grammar_from_lark(grammar))
+        return self._mask(self._matcher.grammar_from_lark(_checked(grammar)))
 
     def _mask(self, grammar: str) -> TokenMask:
         matcher = self._matcher(self._tokenizer, grammar, log_level=0)
@@ -120,6 +120,19 @@ class Grammars:
         mask = TokenMask(matcher, len(self._tokens.tokens))
         mask.allowed()  # raises an error where no token may be the first
         return mask
+
+
+def _checked(text: str) -> str:
+    """Returns a text that has an encoding in UTF-8.
+
+    Raises:
+        ChatError: it has none.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ChatError(f"the grammar is wrong: {error}") from None
+    return text
 
 
 class _Tokens:

@@ -6,6 +6,7 @@ import http.client
 import json
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from served_networks import get, post, serving
 from served_texts import CONTEXT, FUNCTION, LIKELIEST, MESSAGES, client_of, get_text
 
 import nnefc
+from nnefc.serving.connections import Connection
+from nnefc.serving.settings import Listening
 from nnefc.serving.text.logprobs import TokenWatch
 from nnefc.serving.text.message_fields import messages_of
 
@@ -129,17 +132,18 @@ def until(is_so: Callable[[], bool]) -> None:
         time.sleep(0.005)
 
 
+def until_cancelled(sequences: Any) -> int:
+    """Waits until the replies of some sequences are cancelled; returns how many these are."""
+    until(lambda: all(sequence.reply.job.cancelled for sequence in sequences))
+    return len(sequences)
+
+
 @pytest.mark.parametrize("streams", [False, True])
 def test_a_client_that_leaves_frees_its_sequence(streams: bool, server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The reply gets no second token before the server has noticed."""
     (model,) = server.texts
     engine, waited = model.engine, []
-
-    def write(sequences: Any) -> None:
-        until(lambda: all(sequence.reply.job.cancelled for sequence in sequences))
-        waited.append(len(sequences))
-
-    monkeypatch.setattr(engine, "_write", write)
+    monkeypatch.setattr(engine, "_write", lambda sequences: waited.append(until_cancelled(sequences)))
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
     body = {**LIKELIEST, "prompt": "hello", "max_tokens": CONTEXT, "stream": streams}
     connection.request("POST", "/v1/completions", json.dumps(body))
@@ -198,3 +202,55 @@ def test_impossible_tokens_have_a_finite_log_probability() -> None:
     watch(np.array([0, -np.inf, -np.inf], np.float32), 1)
     assert watch.last is not None and watch.last.logprob == -9999 and watch.last.best[0] == (0, 0.0)
     assert json.loads(json.dumps(watch.last.best, allow_nan=False))
+
+
+DEEP = '{"a":' * 900 + "1" + "}" * 900
+STRANGE = ("true", "-1", '"\\ud800"', "[{}]", '{"a":1}', '{"type":"json_schema"}', "9" * 40, DEEP, f"[{DEEP}]")
+FIELDS = {
+    CHAT: "messages n stop seed temperature top_k logit_bias top_logprobs tools tool_choice response_format stream "
+    "stream_options max_tokens guided_json guided_regex grammar chat_template_kwargs reasoning_effort model",
+    "/v1/completions": "prompt n best_of logprobs echo suffix max_tokens",
+    "/v1/responses": "input instructions include metadata previous_response_id reasoning text tools tool_choice store",
+    "/tokenize": "prompt messages add_special_tokens",
+    "/detokenize": "tokens",
+}
+
+
+def test_no_value_of_a_field_makes_the_server_fail(server: Any) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+    for path, fields in FIELDS.items():
+        for field, value in ((field, value) for field in fields.split() for value in STRANGE):
+            given = {
+                "messages": MESSAGES,
+                "prompt": "he",
+                "input": "he",
+                **LIKELIEST,
+                "max_tokens": 1,
+                "max_output_tokens": 1,
+            }
+            body = json.dumps({name: each for name, each in given.items() if name != field})
+            connection.request("POST", path, f'{body[:-1]}, "{field}": {value}}}')
+            answer = connection.getresponse()
+            found = answer.read()
+            assert answer.status in (200, 400, 404) and b"server_error" not in found, (path, field, value, found)
+    connection.close()
+
+
+def test_a_client_that_does_not_read_its_stream_loses_it(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    @contextmanager
+    def watched(connection: Connection, slowest: int, late: Callable[[], None]) -> Iterator[Callable[[int], None]]:
+        assert slowest == Listening.slowest
+        yield lambda _: late()
+
+    (model,) = server.texts
+    monkeypatch.setattr(Connection, "watched", watched)
+    monkeypatch.setattr(model.engine, "_write", until_cancelled)
+    with pytest.raises((http.client.HTTPException, OSError)):
+        asked(server, "POST", CHAT, json.dumps({**LIKELIEST, "messages": MESSAGES, "stream": True}))
+    until(lambda: not server.texts.active and all(sequence.reply is None for sequence in model.engine._sequences))
+
+
+def test_more_replies_than_may_wait_are_refused_before_anything_is_made(server: Any) -> None:
+    given = {**LIKELIEST, "prompt": ["he"] * 100, "n": 16, "guided_regex": "a"}
+    status, answer = post(server, "/v1/completions", given)
+    assert (status, answer["error"]["type"]) == (429, "rate_limit_error")

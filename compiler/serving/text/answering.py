@@ -42,6 +42,7 @@ async def answer(request: web.Request, model: TextModel, asked: Asked, form: For
     Raises:
         Refused: the request cannot be answered.
     """
+    model.check_room(max(1, len(asked.prompts)) * asked.count)
     prompts, masks = await asyncio.to_thread(_prepared, model, asked)
     with Outcomes(model, prompts, masks, asked) as outcomes:
         replies = [Reply(_calls(model, asked)) for _ in range(len(outcomes))]
@@ -58,17 +59,20 @@ def tokens_of(model: TextModel, asked: Asked) -> list[list[int]]:
     Raises:
         Refused: the chat template refuses the messages, or a number is no token.
     """
+    if not asked.messages:
+        return [_tokens(model, each) for each in asked.prompts]
+    listed = None if asked.tools is None else asked.tools.listed
+    if listed is not None:
+        try:
+            model.style_of_calls()
+        except ChatError as error:
+            raise invalid(str(error), "tools") from None
     try:
-        if asked.messages:
-            if asked.tools is not None:
-                model.style_of_calls()
-            listed = None if asked.tools is None else asked.tools.listed
-            return [model.prompts.tokens(asked.messages, listed, asked.variables)]
+        return [model.prompts.tokens(asked.messages, listed, asked.variables)]
     except TemplateError as error:
-        raise invalid(f"the model's chat template refuses the messages: {error}") from None
+        raise invalid(f"the model's chat template refuses the messages: {error}", asked.source) from None
     except ChatError as error:
         raise invalid(str(error)) from None
-    return [_tokens(model, each) for each in asked.prompts]
 
 
 def _tokens(model: TextModel, prompt: str | Sequence[int]) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -47,15 +48,13 @@ class TokenWatch:
 
     def __call__(self, logits: np.ndarray, token: int) -> None:
         """Notes a token by the logits of all."""
-        values = logits.astype(np.float64)
-        values -= values.max()
-        values -= np.log(np.exp(values).sum())
-        np.maximum(values, _MINIMUM, out=values)
-        count = min(self._count, values.size)
-        best = np.argpartition(-values, count - 1)[:count] if count else np.zeros(0, np.int64)
-        best = best[np.argsort(-values[best], kind="stable")]
-        listed = tuple((int(each), float(values[each])) for each in best)
-        self.last = TokenChance(token, float(values[token]), listed)
+        top = float(logits.max())
+        total = top + math.log(np.exp(logits - top).sum(dtype=np.float64))
+        count = min(self._count, logits.size)
+        best = np.argpartition(logits, -count)[-count:] if count else np.zeros(0, np.int64)
+        best = best[np.argsort(-logits[best], kind="stable")]
+        values = np.maximum(logits[[token, *best]].astype(np.float64) - total, _MINIMUM).tolist()
+        self.last = TokenChance(token, values[0], tuple(zip(best.tolist(), values[1:], strict=True)))
 
 
 def chances_of_chat(model: Model, chances: Sequence[TokenChance]) -> dict[str, Any]:

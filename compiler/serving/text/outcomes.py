@@ -47,12 +47,12 @@ class Outcomes:
         self._loop = asyncio.get_running_loop()
         self._counts: dict[int, int] = {}
         self.read = sum(map(len, prompts))
+        model.check_room(len(masks))
         self._jobs = [
             self._job(prompt, row * asked.count + number, number, masks[row * asked.count + number])
             for row, prompt in enumerate(prompts)
             for number in range(asked.count)
         ]
-        model.check_room(len(self._jobs))
         for index, job in enumerate(self._jobs):
             if job.echo and not job.notes_prompt:
                 self._queue.put_nowait((index, Outcome(job.echo)))
@@ -103,10 +103,10 @@ class Outcomes:
         model, asked = self._model, self._asked
         left = model.engine.context - len(prompt)
         if not prompt:
-            raise invalid("the prompt has no tokens")
+            raise invalid("the prompt has no tokens", asked.source)
         if left < 1:
             reason = f"the prompt has {len(prompt)} tokens, and the model holds {model.engine.context} with the reply"
-            raise invalid(reason, code="context_length_exceeded")
+            raise invalid(reason, asked.source, "context_length_exceeded")
         notes = asked.logprobs is not None
         watch = None if asked.logprobs is None else TokenWatch(asked.logprobs)
         maximum = left if asked.maximum is None else min(asked.maximum, left)

@@ -27,6 +27,7 @@ class Asked:
     """What a request asks for.
 
     Attributes:
+        source: the field of the request that has the messages or prompts.
         messages: of the conversation that a reply goes on with; empty for completions.
         prompts: the texts, or tokens, that completions go on with.
         sampling: how tokens are chosen.
@@ -43,6 +44,7 @@ class Asked:
             these.
     """
 
+    source: str
     messages: Sequence[Mapping[str, Any]] = ()
     prompts: Sequence[str | Sequence[int]] = ()
     sampling: Sampling = field(default_factory=Sampling)
@@ -73,7 +75,8 @@ def asked_of_chat(given: Mapping[str, Any], template: str) -> Asked:
     if count and not notes:
         raise invalid('"top_logprobs" needs "logprobs"', "top_logprobs")
     return Asked(
-        messages=messages_of(given.get("messages"), template),
+        "messages",
+        messages_of(given.get("messages"), template),
         sampling=sampling_of(given),
         maximum=_maximum(given, 1) if maximum is None else maximum,
         count=_count(given),
@@ -96,6 +99,7 @@ def asked_of_completion(given: Mapping[str, Any]) -> Asked:
     refuse(given, _NOT_SUPPORTED)
     has_maximum = given.get("max_tokens") is not None
     return Asked(
+        "prompt",
         prompts=_prompts(given),
         sampling=sampling_of(given),
         maximum=_maximum(given, 0) if has_maximum else _DEFAULT_COMPLETION,

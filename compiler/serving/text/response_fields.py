@@ -63,7 +63,8 @@ def asked_of_response(given: Mapping[str, Any], template: str, entries: Entries)
     messages: list[Any] = [] if instructions is None else [{"role": "system", "content": instructions}]
     reasoning = _object(given, "reasoning")
     return Asked(
-        messages=messages_of(messages + list(_messages(entries)), template, "input"),
+        "input",
+        messages_of(messages + list(_messages(entries)), template, "input"),
         sampling=sampling_of(given),
         maximum=integer(given, "max_output_tokens", 1, MAX_TOKENS),
         stop=stop_of(given),
