@@ -1,265 +1,38 @@
-"""Products of warpgroups: results on the emulator, tiles for well-known sizes, instructions of the machine code."""
+"""Products of warpgroups: tiles for well-known sizes, and tensor maps of the operands that bulk copies fetch.
+
+Results and machine code are tested in `test_asynchronous_products.py`.
+"""
 
 from __future__ import annotations
 
 import ctypes
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import emulate
 import numpy as np
-import onnx
 import pytest
 from contraction_cases import TARGET, Operation, execute, kernels, lowered, random
-from emulate import device_code
 from emulated_networks import on_cuda
 from fake_driver import FakeDriver
+from product_cases import DynamicProducts, assert_nearly_equal, choose_kind
 from small_networks import Net
 from tvm import relax, te, tirx
-from tvm.relax import op
 
 import nnefc
 from nnefc.ir.tensor_maps import TensorMap
 from nnefc.loader import RunError
-from nnefc.passes.compute.fp16_matmul import multiply_transposed
-from nnefc.passes.graph.quantized.quantized_values import sum_type
 from nnefc.passes.schedule.cuda import tensor_core
-from nnefc.passes.schedule.cuda.tiling import AnyTile, Tiling, choose_tiling
+from nnefc.passes.schedule.cuda.tiling import Tiling, choose_tiling
 from nnefc.passes.schedule.cuda.warp_tiles import COPIED_TILES, BulkTile, WarpgroupTile, bulk_tiles, warpgroup_tiles
-from nnefc.targets.codegen.cuda.compiler import compile_image, find_compiler, image_name
+from nnefc.targets.codegen.cuda.compiler import image_name
 from nnefc.targets.codegen.cuda.kernels import EncodedMap
-from nnefc.targets.machine.cuda.gpus import GPUS, SPECIFIC_FEATURES, Gpu
+from nnefc.targets.machine.cuda.gpus import GPUS, SPECIFIC_FEATURES
 
 HOPPER = replace(TARGET, architectures=(90,))
 H200 = next(gpu for gpu in GPUS if gpu.name == "h200")
 TILES = warpgroup_tiles(H200.capability)
 TILES_OF_BYTES = warpgroup_tiles(H200.capability, of_bytes=True)
-
-
-@pytest.fixture
-def tile(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> WarpgroupTile:
-    """The tile of so many rows, columns and stages, chosen for every product, with so many slices of the depth.
-
-    Further parameters say that it is a tile of bytes, and that bulk copies fetch it.
-    """
-    rows, columns, stages, slices, *kinds = request.param
-    tiles = (bulk_tiles if "bulk" in kinds else warpgroup_tiles)(H200.capability, "bytes" in kinds)
-    found = next(t for t in tiles if (t.rows, t.columns, t.stages) == (rows, columns, stages))
-
-    def choose(
-        batch: int, rows: int, columns: int, depth: int, _gpu: Gpu, tiles: Sequence[AnyTile], _moved_bytes: int
-    ) -> Tiling:
-        assert found in tiles
-        return Tiling(found, batch, rows, columns, depth, slices)
-
-    monkeypatch.setattr(tensor_core, "choose_tiling", choose)
-    return found
-
-
-def multiplied(sizes: tuple[int, ...], transposed: tuple[int, ...], dtype: str) -> tuple[Operation, list[np.ndarray]]:
-    """A product with a bias, an activation and a residual, of operands that lie as they are or transposed."""
-    *batch, rows, columns, depth = sizes
-    rng = np.random.default_rng(depth)
-    shapes = ((*batch, rows, depth), (*batch, depth, columns))
-    operands = [random(rng, shape).astype(dtype) for shape in shapes]
-    given = [x.swapaxes(-1, -2).copy() if side in transposed else x for side, x in enumerate(operands)]
-    given += [random(rng, (*batch, rows, columns)), random(rng, (columns,))]
-
-    def product(*of: te.Tensor) -> te.Tensor:
-        k = te.reduce_axis((0, depth), "k")
-
-        def element(side: int, *position: tirx.Expr) -> tirx.Expr:
-            *outer, a, b = position
-            return of[side][(*outer, b, a) if side in transposed else position].astype("float32")
-
-        return te.compute(
-            (*batch, rows, columns),
-            lambda *at: te.sum(element(0, *at[:-1], k) * element(1, *at[:-2], k, at[-1]), axis=k),
-        )
-
-    def operation(a: relax.Expr, b: relax.Expr, residual: relax.Expr, bias: relax.Expr) -> relax.Expr:
-        builder = relax.BlockBuilder.current()
-        return op.add(op.nn.relu(op.add(builder.emit_te(product, a, b), bias)), residual)
-
-    return operation, given
-
-
-def expected(given: Sequence[np.ndarray], transposed: tuple[int, ...]) -> np.ndarray:
-    wide = [x.astype(np.float64) for x in given]
-    a, b = (x.swapaxes(-1, -2) if side in transposed else x for side, x in enumerate(wide[:2]))
-    return np.maximum(a @ b + wide[3], 0) + wide[2]
-
-
-@pytest.mark.parametrize(
-    ("tile", "sizes", "transposed", "dtype"),
-    [
-        ((64, 64, 4, 1), (70, 72, 328), (), "float16"),
-        ((64, 96, 3, 1), (61, 104, 136), (), "bfloat16"),
-        ((128, 64, 3, 1), (136, 67, 200), (0, 1), "float16"),
-        ((128, 160, 4, 1), (131, 168, 72), (), "float16"),
-        ((128, 256, 3, 1), (3, 129, 259, 64), (1,), "bfloat16"),
-        ((256, 128, 4, 1), (264, 136, 200), (0,), "float16"),
-        ((64, 64, 4, 3), (2, 65, 72, 520), (1,), "float16"),
-        ((64, 96, 4, 1, "bulk"), (70, 72, 328), (), "float16"),
-        ((128, 64, 3, 1, "bulk"), (2, 136, 67, 264), (0, 1), "float16"),
-        ((256, 96, 4, 1, "bulk"), (264, 104, 456), (1,), "bfloat16"),
-        ((256, 128, 3, 1, "bulk"), (264, 136, 264), (), "float16"),
-    ],
-    ids=str,
-    indirect=["tile"],
-)
-@pytest.mark.sample(1)
-def test_tails_batches_and_epilogues(
-    tile: WarpgroupTile, sizes: tuple[int, ...], transposed: tuple[int, ...], dtype: str
-) -> None:
-    operation, given = multiplied(sizes, transposed, dtype)
-    result, rules = execute(operation, given[:3], given[3:], HOPPER)
-    wanted = expected(given, transposed)
-    assert np.abs(result - wanted).max() <= 2e-6 * np.abs(wanted).max()
-    assert rules == ["TensorCoreRule"]
-
-
-def multiply_bytes(a: relax.Expr, b: relax.Expr) -> relax.Expr:
-    """The product of a matrix with the transpose of another, both along the depth."""
-    return relax.BlockBuilder.current().emit_te(multiply_transposed, a, b, sum_type(str(a.ty.dtype)))
-
-
-@pytest.mark.parametrize(
-    ("tile", "types", "is_portable"),
-    [
-        ((64, 96, 3, 2, "bytes"), ("uint8", "int8"), False),
-        ((64, 64, 3, 1, "bytes", "bulk"), ("int8", "uint8"), False),
-        pytest.param((128, 64, 3, 1, "bytes", "bulk"), ("int8", "int8"), True, marks=pytest.mark.slow),
-        pytest.param((256, 128, 4, 1, "bytes"), ("int8", "int8"), False, marks=pytest.mark.slow),
-        pytest.param((128, 64, 3, 1, "bytes"), ("int8", "uint8"), True, marks=pytest.mark.slow),
-    ],
-    ids=str,
-    indirect=["tile"],
-)
-def test_bytes_are_summed_up_exactly(
-    tile: WarpgroupTile, types: tuple[str, str], is_portable: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if is_portable:
-        monkeypatch.setattr(emulate, "emulate", _emulate_portable)
-    rng = np.random.default_rng(1)
-    a, b = (
-        random(rng, (size, 336), dtype) for size, dtype in zip((tile.rows + 6, tile.columns + 8), types, strict=True)
-    )
-    result, rules = execute(multiply_bytes, [a, b], target=HOPPER)
-    assert np.array_equal(result, a.astype(np.int64) @ b.astype(np.int64).T)
-    assert rules == ["TensorCoreRule"]
-
-
-@pytest.mark.parametrize(
-    ("tile", "types", "is_portable"),
-    [
-        ((64, 64, 3, 1, "bytes"), ("float8_e4m3fn", "float8_e5m2"), False),
-        ((64, 64, 3, 1, "bytes", "bulk"), ("float8_e5m2", "float8_e4m3fn"), False),
-        pytest.param((128, 96, 4, 2, "bytes"), ("float8_e4m3fn", "float8_e4m3fn"), False, marks=pytest.mark.slow),
-        pytest.param((128, 64, 3, 1, "bytes"), ("float8_e5m2", "float8_e4m3fn"), True, marks=pytest.mark.slow),
-    ],
-    ids=str,
-    indirect=["tile"],
-)
-def test_floats_of_8_bits_are_summed_up_in_float32(
-    tile: WarpgroupTile, types: tuple[str, str], is_portable: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if is_portable:
-        monkeypatch.setattr(emulate, "emulate", _emulate_portable)
-    rng = np.random.default_rng(2)
-    shapes = (tile.rows + 6, 336), (tile.columns + 8, 336)
-    a, b = (random(rng, shape, dtype) for shape, dtype in zip(shapes, types, strict=True))
-    result, rules = execute(multiply_bytes, [a, b], target=HOPPER)
-    wanted = a.astype(np.float64) @ b.astype(np.float64).T
-    assert np.abs(result - wanted).max() <= 2e-6 * np.abs(wanted).max()
-    assert rules == ["TensorCoreRule"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("types", "instruction"),
-    [
-        (("int8", "uint8"), b"m16n8k32.row.col.s32.s8.u8.s32"),
-        (("float8_e4m3fn", "float8_e5m2"), b"m16n8k32.row.col.f32.e4m3.e5m2.f32"),
-    ],
-)
-@pytest.mark.parametrize(
-    "tile",
-    [(128, 256, 4, 1, "bytes"), (256, 128, 4, 1, "bytes"), (128, 64, 3, 1, "bytes", "bulk")],
-    ids=str,
-    indirect=True,
-)
-def test_machine_code_of_8_bits_has_the_products_and_spills_nothing(
-    tile: WarpgroupTile, types: tuple[str, str], instruction: bytes
-) -> None:
-    given = [np.zeros((size, 1024), dtype) for size, dtype in zip((512, 768), types, strict=True)]
-    code = device_code(kernels(lowered(multiply_bytes, given), HOPPER), HOPPER)
-    compiler = find_compiler()
-    assembled, log = compiler.cubin(code.source, image_name(code.source, 90))
-    assert assembled and "serialized" not in log
-    (usage,) = compile_image(code.source, (90,), compiler).usage
-    assert usage.stack_bytes == usage.spill_stores == usage.spill_loads == 0
-    assert b"mma.sync.aligned." + instruction in compiler.ptx(code.source, 90)
-
-
-@pytest.mark.parametrize("tile", [(128, 96, 4, 1), (64, 96, 3, 1, "bulk")], indirect=True)
-@pytest.mark.slow
-def test_other_architectures_multiply_the_same_tiles_by_warps(
-    tile: WarpgroupTile, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(emulate, "emulate", _emulate_portable)
-    for transposed in ((), (0, 1)):
-        operation, given = multiplied((136, 104, 200), transposed, "float16")
-        result, _ = execute(operation, given[:3], given[3:], HOPPER)
-        wanted = expected(given, transposed)
-        assert np.abs(result - wanted).max() <= 2e-6 * np.abs(wanted).max()
-
-
-_EMULATE = emulate.emulate
-
-
-def _emulate_portable(source: str, *given: Any, **options: Any) -> emulate.EmulatedKernels:
-    """Emulates code as for other architectures."""
-    assert SPECIFIC_FEATURES[90] in source
-    return _EMULATE(source.replace(SPECIFIC_FEATURES[90], "NO_SUCH_FEATURES"), *given, **options)
-
-
-@pytest.mark.parametrize(
-    ("tile", "transposed"),
-    [
-        ((64, 64, 4, 1), ()),
-        ((128, 256, 4, 1), ()),
-        ((128, 192, 4, 1), (0,)),
-        ((256, 128, 4, 1), (1,)),
-        ((64, 192, 4, 1, "bulk"), (0, 1)),
-        ((128, 192, 4, 1, "bulk"), ()),
-        ((256, 96, 4, 1, "bulk"), (1,)),
-        ((128, 256, 4, 1, "bulk"), (0,)),
-        ((256, 128, 4, 1, "bulk"), ()),
-    ],
-    indirect=["tile"],
-    ids=str,
-)
-@pytest.mark.sample(1)
-def test_machine_code_has_the_products_and_spills_nothing(tile: WarpgroupTile, transposed: tuple[int, ...]) -> None:
-    operation, given = multiplied((512, 768, 1024), transposed, "float16")
-    code = device_code(kernels(lowered(operation, given[:3], given[3:]), HOPPER), HOPPER)
-    (launch,) = code.launches
-    assert (math.prod(launch.block), launch.shared_bytes) == (tile.launched_threads, tile.shared_bytes)
-    compiler = find_compiler()
-    _, log = compiler.cubin(code.source, image_name(code.source, 90))
-    assert "serialized" not in log
-    assert "setmaxnreg" not in log  # ignored, if it were
-    image = compile_image(code.source, (90,), compiler)
-    (usage,) = image.usage
-    assert usage.stack_bytes == usage.spill_stores == usage.spill_loads == 0
-    assert usage.registers <= tile.registers + 40
-    portable = compiler.ptx(code.source, 90)
-    assert b"wgmma" not in portable
-    assert b"mma.sync.aligned.m16n8k16" in portable
 
 
 @pytest.mark.slow
@@ -272,21 +45,11 @@ def test_convolutions_are_products_of_warpgroups(tmp_path: Path, monkeypatch: py
     path.write_bytes(net.model([z]).SerializeToString())
     (wanted,) = nnefc.compile(path).run(net.inputs).values()
 
-    def choose(*sizes: int) -> Tiling:
-        *of_product, gpu, tiles, moved_bytes = sizes
-        return choose_tiling(*of_product, gpu, [t for t in tiles if isinstance(t, WarpgroupTile)] or tiles, moved_bytes)
-
-    monkeypatch.setattr(tensor_core, "choose_tiling", choose)
+    choose_kind(monkeypatch, WarpgroupTile)
     with on_cuda(precision="fp16", architectures=(90,)) as made:
         (found,) = nnefc.compile(path).run(net.inputs).values()
     assert made[-1].code.kernels.source.count("nnefc_begin_products_") >= 3  # the function, and two calls
     assert np.abs(found - wanted).max() < 4e-3 * np.abs(wanted).max()
-
-
-def choose_bulk(*sizes: int) -> Tiling:
-    """The best tile that bulk copies fetch."""
-    *of_product, gpu, tiles, moved_bytes = sizes
-    return choose_tiling(*of_product, gpu, [t for t in tiles if isinstance(t, BulkTile)], moved_bytes)
 
 
 def test_libraries_encode_tensor_maps_for_the_addresses_of_a_run(
@@ -298,7 +61,7 @@ def test_libraries_encode_tensor_maps_for_the_addresses_of_a_run(
     path = tmp_path / "network.onnx"
     path.write_bytes(net.model([net.do("MatMul", net.given(x), net.constant(weight))]).SerializeToString())
 
-    monkeypatch.setattr(tensor_core, "choose_tiling", choose_bulk)
+    choose_kind(monkeypatch, BulkTile)
     with on_cuda(precision="fp16", architectures=(90,)) as made, nnefc.compile(path).load() as model:
         driver = FakeDriver.install()
         driver.fail(1, 1, "cuTensorMapEncodeTiled")
@@ -326,24 +89,14 @@ def test_libraries_encode_tensor_maps_for_the_addresses_of_a_run(
 def test_tensor_maps_of_dynamic_sizes_are_encoded_for_those_of_a_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    weight = np.random.default_rng(3).standard_normal((128, 72)).astype(np.float16) / 8
-    types = {"x": ["n", "m", 128], "a": ["h", "s", 64], "b": ["h", 64, 72], "y": None, "z": None}
-    x, a, b, y, z = (onnx.helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT16, s) for n, s in types.items())
-    nodes = [onnx.helper.make_node("MatMul", names, [to]) for names, to in ((("x", "w"), "y"), (("a", "b"), "z"))]
-    graph = onnx.helper.make_graph(nodes, "g", [x, a, b], [y, z], [onnx.numpy_helper.from_array(weight, "w")])
-    path = tmp_path / "network.onnx"
-    path.write_bytes(onnx.helper.make_model(graph, ir_version=10).SerializeToString())
-    monkeypatch.setattr(tensor_core, "choose_tiling", choose_bulk)
-    with on_cuda(precision="fp16", architectures=(90,)) as made, nnefc.compile(path).load() as model:
-        driver, rng = FakeDriver.install(), np.random.default_rng(3)
+    products = DynamicProducts(tmp_path)
+    choose_kind(monkeypatch, BulkTile)
+    with on_cuda(precision="fp16", architectures=(90,)) as made, nnefc.compile(products.path).load() as model:
+        driver = FakeDriver.install()
         for n, m, h, s in ((1, 2, 1, 3), (2, 37, 3, 70), (1, 3, 0, 5)):
-            given = [rng.standard_normal(shape).astype(np.float16) for shape in ((n, m, 128), (h, s, 64), (h, 64, 72))]
             driver.clear()
-            found = model(*given)
+            products.check(model, n, m, h, s)
             assert driver.names.count("cuTensorMapEncodeTiled") == 2 + 2 * (h > 0)
-            wide = [x.astype(np.float64) for x in given]
-            for result, wanted in zip(found, (wide[0] @ weight.astype(np.float64), wide[1] @ wide[2]), strict=True):
-                assert np.abs(result - wanted).max(initial=0) <= 1e-3 * np.abs(wanted).max(initial=0)
     maps = [
         each for launch in made[-1].code.kernels.launches for each in launch.arguments if isinstance(each, EncodedMap)
     ]
@@ -372,11 +125,10 @@ def test_heads_within_rows_are_the_second_dimension_of_tensor_maps(monkeypatch: 
 
     call = TensorMap.call
     monkeypatch.setattr(TensorMap, "call", called)
-    monkeypatch.setattr(tensor_core, "choose_tiling", choose_bulk)
+    choose_kind(monkeypatch, BulkTile)
     x, weight = (random(rng, shape).astype(np.float16) for shape in ((67, 5, 64), (3, 64, 72)))
     found, _ = execute(lambda a, b: relax.BlockBuilder.current().emit_te(product, a, b), [x, weight], [], HOPPER)
-    wanted = x.astype(np.float64).swapaxes(0, 1)[1:4] @ weight.astype(np.float64)
-    assert np.abs(found - wanted).max() < 2e-6 * np.abs(wanted).max()
+    assert_nearly_equal(found, x.astype(np.float64).swapaxes(0, 1)[1:4] @ weight.astype(np.float64))
     assert {(of.sizes, of.strides) for of in made} == {((64, 3, 67), (64, 320)), ((72, 64, 3), (72, 72 * 64))}
     assert {of.box[1:].index(1) for of in made} == {0, 1}, "of a box that is one head wide"
 

@@ -1,0 +1,159 @@
+"""Products of matrices for tests of several instructions: operands, what NumPy computes, and choices of tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import emulate
+import numpy as np
+import pytest
+from contraction_cases import Operation, kernels, lowered, random
+from emulate import device_code
+from onnx import TensorProto, helper, numpy_helper
+from tvm import relax, te, tirx
+from tvm.relax import op
+
+from nnefc.loader import Model
+from nnefc.passes.compute.fp16_matmul import multiply_transposed
+from nnefc.passes.graph.quantized.quantized_values import sum_type
+from nnefc.passes.schedule.cuda import tensor_core
+from nnefc.passes.schedule.cuda.tiling import AnyTile, Tiling, choose_tiling
+from nnefc.targets.codegen.cuda.compiler import Usage, compile_image, find_compiler, image_name
+from nnefc.targets.codegen.cuda.kernels import DeviceCode
+from nnefc.targets.machine.cuda.gpus import SPECIFIC_FEATURES, Gpu
+from nnefc.targets.machine.cuda.target import CudaTarget
+
+__all__ = [
+    "DynamicProducts",
+    "assert_nearly_equal",
+    "choose_kind",
+    "choose_tile",
+    "emulate_portable",
+    "expected",
+    "generated",
+    "machine_code",
+    "multiplied",
+    "multiply_bytes",
+]
+
+
+def multiplied(sizes: tuple[int, ...], transposed: tuple[int, ...], dtype: str) -> tuple[Operation, list[np.ndarray]]:
+    """A product with a bias, an activation and a residual, of operands that lie as they are or transposed."""
+    *batch, rows, columns, depth = sizes
+    rng = np.random.default_rng(depth)
+    shapes = ((*batch, rows, depth), (*batch, depth, columns))
+    operands = [random(rng, shape).astype(dtype) for shape in shapes]
+    given = [x.swapaxes(-1, -2).copy() if side in transposed else x for side, x in enumerate(operands)]
+    given += [random(rng, (*batch, rows, columns)), random(rng, (columns,))]
+
+    def product(*of: te.Tensor) -> te.Tensor:
+        k = te.reduce_axis((0, depth), "k")
+
+        def element(side: int, *position: tirx.Expr) -> tirx.Expr:
+            *outer, a, b = position
+            return of[side][(*outer, b, a) if side in transposed else position].astype("float32")
+
+        return te.compute(
+            (*batch, rows, columns),
+            lambda *at: te.sum(element(0, *at[:-1], k) * element(1, *at[:-2], k, at[-1]), axis=k),
+        )
+
+    def operation(a: relax.Expr, b: relax.Expr, residual: relax.Expr, bias: relax.Expr) -> relax.Expr:
+        builder = relax.BlockBuilder.current()
+        return op.add(op.nn.relu(op.add(builder.emit_te(product, a, b), bias)), residual)
+
+    return operation, given
+
+
+def expected(given: Sequence[np.ndarray], transposed: tuple[int, ...]) -> np.ndarray:
+    """What :func:`multiplied` gives, in float64."""
+    wide = [x.astype(np.float64) for x in given]
+    a, b = (x.swapaxes(-1, -2) if side in transposed else x for side, x in enumerate(wide[:2]))
+    return np.maximum(a @ b + wide[3], 0) + wide[2]
+
+
+def multiply_bytes(a: relax.Expr, b: relax.Expr) -> relax.Expr:
+    """The product of a matrix with the transpose of another, both along the depth."""
+    return relax.BlockBuilder.current().emit_te(multiply_transposed, a, b, sum_type(str(a.ty.dtype)))
+
+
+def assert_nearly_equal(result: np.ndarray, wanted: np.ndarray, part: float = 2e-6) -> None:
+    """Integers are equal, floats within a part of the largest one."""
+    limit = 0 if result.dtype == np.int32 else part * np.abs(wanted).max()
+    assert np.abs(result - wanted).max() <= limit
+
+
+def choose_tile(monkeypatch: pytest.MonkeyPatch, tile: AnyTile, slices: int = 1) -> None:
+    """Lets every product have a tile, and so many slices of the depth."""
+
+    def choose(
+        batch: int, rows: int, columns: int, depth: int, _gpu: Gpu, tiles: Sequence[AnyTile], _moved_bytes: int
+    ) -> Tiling:
+        assert tile in tiles
+        return Tiling(tile, batch, rows, columns, depth, slices)
+
+    monkeypatch.setattr(tensor_core, "choose_tiling", choose)
+
+
+def choose_kind(monkeypatch: pytest.MonkeyPatch, kind: type[AnyTile]) -> None:
+    """Lets every product that has tiles of a kind have the best of them."""
+
+    def choose(*sizes: Any) -> Tiling:
+        *of_product, gpu, tiles, moved_bytes = sizes
+        return choose_tiling(*of_product, gpu, [t for t in tiles if isinstance(t, kind)] or tiles, moved_bytes)
+
+    monkeypatch.setattr(tensor_core, "choose_tiling", choose)
+
+
+def emulate_portable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets the emulator run code as for architectures without instructions of their own."""
+    emulated = emulate.emulate
+
+    def portable(source: str, *given: Any, **options: Any) -> emulate.EmulatedKernels:
+        assert any(macro in source for macro in SPECIFIC_FEATURES.values())
+        for macro in SPECIFIC_FEATURES.values():
+            source = source.replace(macro, "NO_SUCH_FEATURES")
+        return emulated(source, *given, **options)
+
+    monkeypatch.setattr(emulate, "emulate", portable)
+
+
+def generated(operation: Operation, given: Sequence[np.ndarray], target: CudaTarget, data: int = 0) -> DeviceCode:
+    """The source of an operation's kernels; the first `data` operands, or all, are inputs."""
+    inputs = data or len(given)
+    return device_code(kernels(lowered(operation, given[:inputs], given[inputs:]), target), target)
+
+
+def machine_code(code: DeviceCode, architecture: int) -> tuple[Usage, bytes]:
+    """What the one kernel takes of a processor, after checks that nothing spills or is serialized; and its PTX."""
+    compiler = find_compiler()
+    assembled, log = compiler.cubin(code.source, image_name(code.source, architecture))
+    assert assembled and "serialized" not in log
+    assert "setmaxnreg" not in log  # ignored, if it were
+    (usage,) = compile_image(code.source, (architecture,), compiler).usage
+    assert usage.stack_bytes == usage.spill_stores == usage.spill_loads == 0
+    return usage, compiler.ptx(code.source, architecture)
+
+
+class DynamicProducts:
+    """A file with the products of `[n, m, 128]` and a matrix, and of `[h, s, 64]` and `[h, 64, 72]`, in float16."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "network.onnx"
+        self._weight = np.random.default_rng(3).standard_normal((128, 72)).astype(np.float16) / 8
+        types = {"x": ["n", "m", 128], "a": ["h", "s", 64], "b": ["h", 64, 72], "y": None, "z": None}
+        x, a, b, y, z = (helper.make_tensor_value_info(n, TensorProto.FLOAT16, s) for n, s in types.items())
+        nodes = [helper.make_node("MatMul", names, [to]) for names, to in ((("x", "w"), "y"), (("a", "b"), "z"))]
+        graph = helper.make_graph(nodes, "g", [x, a, b], [y, z], [numpy_helper.from_array(self._weight, "w")])
+        self.path.write_bytes(helper.make_model(graph, ir_version=10).SerializeToString())
+
+    def check(self, model: Model, n: int, m: int, h: int, s: int) -> None:
+        """Runs them for sizes, and compares."""
+        rng = np.random.default_rng(3)
+        given = [rng.standard_normal(shape).astype(np.float16) for shape in ((n, m, 128), (h, s, 64), (h, 64, 72))]
+        wide = [x.astype(np.float64) for x in given]
+        wanted = wide[0] @ self._weight.astype(np.float64), wide[1] @ wide[2]
+        for result, correct in zip(model(*given), wanted, strict=True):
+            assert np.abs(result - correct).max(initial=0) <= 1e-3 * np.abs(correct).max(initial=0)

@@ -1,0 +1,201 @@
+"""Products of warpgroups and with sums in tensor memory: results on the emulator, and instructions of machine code."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+from contraction_cases import TARGET, execute, random
+from product_cases import (
+    assert_nearly_equal,
+    choose_tile,
+    emulate_portable,
+    expected,
+    generated,
+    machine_code,
+    multiplied,
+    multiply_bytes,
+)
+
+from nnefc.passes.schedule.cuda.warp_tiles import (
+    TensorMemoryTile,
+    WarpgroupTile,
+    bulk_tiles,
+    tensor_memory_tiles,
+    warpgroup_tiles,
+)
+from nnefc.targets.machine.cuda.gpus import CAPABILITIES
+from nnefc.targets.machine.cuda.target import CudaTarget
+
+TILES = {
+    "copied": warpgroup_tiles,
+    "bulk": bulk_tiles,
+    "memory": tensor_memory_tiles,
+    "copied bytes": partial(warpgroup_tiles, of_bytes=True),
+    "bulk bytes": partial(bulk_tiles, of_bytes=True),
+    "memory bytes": partial(tensor_memory_tiles, of_bytes=True),
+}
+
+
+@pytest.fixture
+def tile(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> WarpgroupTile:
+    """The tile of a kind with so many rows, columns, stages and, if they are given, slices of the depth."""
+    kind, rows, columns, stages, *slices = request.param
+    tiles = TILES[kind](CAPABILITIES[100 if kind.startswith("memory") else 90])
+    found = next(t for t in tiles if (t.rows, t.columns, t.stages) == (rows, columns, stages))
+    choose_tile(monkeypatch, found, *slices)
+    return found
+
+
+def target_of(tile: WarpgroupTile) -> CudaTarget:
+    """The architecture that has the tile's instruction."""
+    return replace(TARGET, architectures=(100 if isinstance(tile, TensorMemoryTile) else 90,))
+
+
+@pytest.mark.parametrize(
+    ("tile", "sizes", "transposed", "dtype"),
+    [
+        (("copied", 64, 64, 4), (70, 72, 328), (), "float16"),
+        (("copied", 64, 96, 3), (61, 104, 136), (), "bfloat16"),
+        (("copied", 128, 64, 3), (136, 67, 200), (0, 1), "float16"),
+        (("copied", 128, 160, 4), (131, 168, 72), (), "float16"),
+        (("copied", 128, 256, 3), (3, 129, 259, 64), (1,), "bfloat16"),
+        (("copied", 256, 128, 4), (264, 136, 200), (0,), "float16"),
+        (("copied", 64, 64, 4, 3), (2, 65, 72, 520), (1,), "float16"),
+        (("bulk", 64, 96, 4), (70, 72, 328), (), "float16"),
+        (("bulk", 128, 64, 3), (2, 136, 67, 264), (0, 1), "float16"),
+        (("bulk", 256, 96, 4), (264, 104, 456), (1,), "bfloat16"),
+        (("bulk", 256, 128, 3), (264, 136, 264), (), "float16"),
+        (("memory", 128, 64, 4), (130, 72, 328), (), "float16"),
+        (("memory", 128, 96, 3), (61, 104, 136), (1,), "bfloat16"),
+        (("memory", 128, 128, 3), (2, 136, 131, 264), (0, 1), "float16"),
+        (("memory", 128, 160, 6), (264, 168, 456), (0,), "bfloat16"),
+        (("memory", 128, 256, 4), (3, 130, 264, 64), (1,), "float16"),
+    ],
+    ids=str,
+    indirect=["tile"],
+)
+@pytest.mark.sample(3)
+def test_tails_batches_and_epilogues(
+    tile: WarpgroupTile, sizes: tuple[int, ...], transposed: tuple[int, ...], dtype: str
+) -> None:
+    operation, given = multiplied(sizes, transposed, dtype)
+    result, rules = execute(operation, given[:3], given[3:], target_of(tile))
+    assert_nearly_equal(result, expected(given, transposed))
+    assert rules == ["TensorCoreRule"]
+
+
+@pytest.mark.parametrize(
+    ("tile", "types", "is_portable"),
+    [
+        (("copied bytes", 64, 96, 3, 2), ("uint8", "int8"), False),
+        (("bulk bytes", 64, 64, 3), ("int8", "uint8"), False),
+        (("memory bytes", 128, 64, 4), ("uint8", "int8"), False),
+        (("copied bytes", 64, 64, 3), ("float8_e4m3fn", "float8_e5m2"), False),
+        (("bulk bytes", 64, 64, 3), ("float8_e5m2", "float8_e4m3fn"), False),
+        (("memory bytes", 128, 96, 3), ("float8_e5m2", "float8_e4m3fn"), False),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in (
+                (("bulk bytes", 128, 64, 3), ("int8", "int8"), True),
+                (("copied bytes", 256, 128, 4), ("int8", "int8"), False),
+                (("copied bytes", 128, 64, 3), ("int8", "uint8"), True),
+                (("copied bytes", 128, 96, 4, 2), ("float8_e4m3fn", "float8_e4m3fn"), False),
+                (("copied bytes", 128, 64, 3), ("float8_e5m2", "float8_e4m3fn"), True),
+                (("memory bytes", 128, 128, 6), ("int8", "int8"), False),
+                (("memory bytes", 128, 256, 4), ("float8_e4m3fn", "float8_e4m3fn"), False),
+            )
+        ),
+    ],
+    ids=str,
+    indirect=["tile"],
+)
+def test_operands_of_8_bits(
+    tile: WarpgroupTile, types: tuple[str, str], is_portable: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Integers are summed up exactly."""
+    if is_portable:
+        emulate_portable(monkeypatch)
+    rng = np.random.default_rng(2)
+    shapes = (tile.rows + 6, 336), (tile.columns + 8, 336)
+    a, b = (random(rng, shape, dtype) for shape, dtype in zip(shapes, types, strict=True))
+    result, rules = execute(multiply_bytes, [a, b], target=target_of(tile))
+    assert_nearly_equal(result, a.astype(np.float64) @ b.astype(np.float64).T)
+    assert rules == ["TensorCoreRule"]
+
+
+@pytest.mark.parametrize("tile", [("copied", 128, 96, 4), ("bulk", 64, 96, 3), ("memory", 128, 96, 3)], indirect=True)
+@pytest.mark.slow
+def test_other_architectures_multiply_the_same_tiles_by_warps(
+    tile: WarpgroupTile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    emulate_portable(monkeypatch)
+    for transposed in ((), (0, 1)):
+        operation, given = multiplied((136, 104, 200), transposed, "float16")
+        result, _ = execute(operation, given[:3], given[3:], target_of(tile))
+        assert_nearly_equal(result, expected(given, transposed))
+
+
+@pytest.mark.parametrize(
+    ("tile", "transposed"),
+    [
+        (("copied", 64, 64, 4), ()),
+        (("copied", 128, 256, 4), ()),
+        (("copied", 128, 192, 4), (0,)),
+        (("copied", 256, 128, 4), (1,)),
+        (("bulk", 64, 192, 4), (0, 1)),
+        (("bulk", 128, 192, 4), ()),
+        (("bulk", 256, 96, 4), (1,)),
+        (("bulk", 128, 256, 4), (0,)),
+        (("bulk", 256, 128, 4), ()),
+        (("memory", 128, 64, 4), ()),
+        (("memory", 128, 192, 4), (0,)),
+        (("memory", 128, 256, 4), (0, 1)),
+        (("memory", 128, 160, 3), (1,)),
+    ],
+    indirect=["tile"],
+    ids=str,
+)
+@pytest.mark.sample(2)
+def test_machine_code_has_the_products_and_spills_nothing(tile: WarpgroupTile, transposed: tuple[int, ...]) -> None:
+    operation, given = multiplied((512, 768, 1024), transposed, "float16")
+    target = target_of(tile)
+    code = generated(operation, given, target, data=3)
+    (launch,) = code.launches
+    assert (math.prod(launch.block), launch.shared_bytes) == (tile.launched_threads, tile.shared_bytes)
+    usage, portable = machine_code(code, target.oldest)
+    assert usage.registers <= tile.registers + (0 if isinstance(tile, TensorMemoryTile) else 40)
+    assert b"wgmma" not in portable and b"tcgen05" not in portable
+    assert b"mma.sync.aligned.m16n8k16" in portable
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("types", "instruction"),
+    [
+        (("int8", "uint8"), b"m16n8k32.row.col.s32.s8.u8.s32"),
+        (("float8_e4m3fn", "float8_e5m2"), b"m16n8k32.row.col.f32.e4m3.e5m2.f32"),
+    ],
+)
+@pytest.mark.parametrize(
+    "tile",
+    [
+        ("copied bytes", 128, 256, 4),
+        ("copied bytes", 256, 128, 4),
+        ("bulk bytes", 128, 64, 3),
+        ("memory bytes", 128, 256, 4),
+    ],
+    ids=str,
+    indirect=True,
+)
+def test_machine_code_of_8_bits_has_the_products_and_spills_nothing(
+    tile: WarpgroupTile, types: tuple[str, str], instruction: bytes
+) -> None:
+    given = [np.zeros((size, 1024), dtype) for size, dtype in zip((512, 768), types, strict=True)]
+    target = target_of(tile)
+    usage, portable = machine_code(generated(multiply_bytes, given, target), target.oldest)
+    assert usage.registers <= tile.registers + (0 if isinstance(tile, TensorMemoryTile) else 40)
+    assert b"mma.sync.aligned." + instruction in portable
