@@ -97,9 +97,7 @@ def test_blocks_are_dequantized_where_they_are_fetched(depth: int, bits: int, pr
     assert isinstance(code, CudaCode)
     assert "if (size0 == 1) return nnefc_kernel_block_matmul_of_one_row(" in code.launches
     assert "dequantize" not in code.kernels.source, "a kernel that writes the matrix to memory"
-    assert ("_packed_ptr" in code.kernels.source) == (precision != "fp32" and depth % 8 == 0), (
-        "a vector's bytes at once"
-    )
+    assert ("nnefc_integer(" in code.kernels.source) == (depth % 8 == 0), "a vector's bytes at once"
 
 
 @pytest.mark.parametrize("zeros", [None, "floats"])

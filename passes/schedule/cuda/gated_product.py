@@ -20,9 +20,10 @@ from nnefc.ir.rebuild import root_block, with_fields
 from nnefc.passes.schedule.analysis import KernelAnalysis, ScheduleBlock, steps_of
 from nnefc.passes.schedule.cuda.contraction_analysis import SumOfProducts, product_of, simplify_indices
 from nnefc.passes.schedule.cuda.inline_producers import inline_producers, is_simple
-from nnefc.passes.schedule.cuda.matvec import ByPosition, few_and_many
+from nnefc.passes.schedule.cuda.matvec import ByPosition
 from nnefc.passes.schedule.cuda.nest import Nest, buffer, load, sequence, store
 from nnefc.passes.schedule.cuda.operand_tile import lies_along_depth
+from nnefc.passes.schedule.cuda.vector_product import few_and_many
 from nnefc.passes.schedule.schedules import dynamic_sizes_of, schedule_of
 from nnefc.passes.tir.common.expressions import flat_offset, number, substituted
 from nnefc.passes.tir.common.shapes import elements_of

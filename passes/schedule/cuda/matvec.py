@@ -11,7 +11,7 @@ divide the depth:
 Where that leaves processors without a block, the depth is cut into slices as well, see `split_depth.py`.
 
 Where depths lie side by side, each position has a warp, whose threads take neighbouring depths and add up their sums by
-shuffles.
+shuffles. Those of packed matrices load 16 bytes at once (`packed_matvec.py`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from tvm import s_tir, tirx
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cuda.contraction_analysis import Factor, SumOfProducts, product_of
 from nnefc.passes.schedule.cuda.nest import (
-    Nest,
     buffer,
     kernel_schedule,
     load,
@@ -32,26 +31,22 @@ from nnefc.passes.schedule.cuda.nest import (
     synchronize,
     warp_sum,
 )
-from nnefc.passes.schedule.cuda.operand_tile import lanes_along, lies_along_depth, main_load, shares_bytes
+from nnefc.passes.schedule.cuda.operand_tile import lanes_along, lies_along_depth
+from nnefc.passes.schedule.cuda.packed_matvec import PackedVectorProduct, matrix_packing
 from nnefc.passes.schedule.cuda.split_depth import DepthSlices
-from nnefc.passes.schedule.cuda.tiled_launch import ELEMENTS
 from nnefc.passes.schedule.cuda.tiling import fit_in_slices
-from nnefc.passes.schedule.cuda.write_back import add_slices, write_one
+from nnefc.passes.schedule.cuda.vector_product import VectorProduct, few_and_many
+from nnefc.passes.schedule.cuda.write_back import add_slices
 from nnefc.passes.tir.common.expressions import number
-from nnefc.passes.tir.common.shapes import Size, elements_of
-from nnefc.symbolic.dims import ceil_div, is_known, may_exceed, size_hint
+from nnefc.passes.tir.common.shapes import Size
+from nnefc.symbolic.dims import ceil_div, is_known, size_hint
 from nnefc.targets.machine.cuda.gpus import WARP, Gpu
 from nnefc.targets.machine.cuda.target import CudaTarget
 
-__all__ = ["ByPosition", "VectorProductRule", "few_and_many"]
+__all__ = ["ByPosition", "VectorProductRule"]
 
-_MAX_VECTORS = 4
-_MIN_POSITIONS = 8  # fewer are no matrix
-_MIN_DEPTH = 16
 _WARPS = 8  # of a block
-_SOME_BYTES = 8  # elements that a thread takes of those that share bytes
 _UNROLLED = 4  # fetches on their way at once
-_BLOCKS_OF_PROCESSOR = 2  # that keep it busy
 _MIN_DEPTH_OF_SLICE = 128
 
 
@@ -64,69 +59,11 @@ class VectorProductRule:
         if product is None or factors is None:
             return None
         few, many, rows_are_many = factors
+        packing = matrix_packing(product, many)
+        if packing is not None:
+            return PackedVectorProduct(product, few, many, rows_are_many, target.gpu, packing).schedule()
         way = _ByDepth if lies_along_depth(many) else ByPosition
         return way(product, few, many, rows_are_many, target.gpu).schedule()
-
-
-def few_and_many(product: SumOfProducts) -> tuple[Factor, Factor, bool] | None:
-    """Returns the vectors and the matrix that a product is of, and whether the matrix is the left one.
-
-    None where it is no product of a matrix and few vectors.
-    """
-    if product.accumulator not in ELEMENTS or size_hint(product.depth.size) < _MIN_DEPTH:
-        return None
-    left, right = product.operands
-    if _are_few(left) and left.positions.size <= size_hint(right.positions.size):
-        few, many, rows_are_many = left, right, False
-    elif _are_few(right):
-        few, many, rows_are_many = right, left, True
-    else:
-        return None
-    if size_hint(many.positions.size) < _MIN_POSITIONS or not _is_matrix(many):
-        return None
-    return few, many, rows_are_many
-
-
-def _are_few(operand: Factor) -> bool:
-    """Whether an operand is a few vectors; how many must be known, for a thread has a sum for each."""
-    return is_known(operand.positions.size) and operand.positions.size <= _MAX_VECTORS
-
-
-def _is_matrix(operand: Factor) -> bool:
-    """Whether no element is fetched twice, but scales that blocks share; of the windows of a convolution most are."""
-    elements = operand.batch.size * operand.positions.size * operand.depth.size
-    load = main_load(operand.value)
-    return load is not None and (shares_bytes(operand) or not may_exceed(elements, elements_of(load.source)))
-
-
-class VectorProduct:
-    """The part that both variants share."""
-
-    def __init__(self, product: SumOfProducts, few: Factor, many: Factor, rows_are_many: bool, gpu: Gpu) -> None:
-        self._blocks = _BLOCKS_OF_PROCESSOR * gpu.processors
-        self._product, self._few, self._many, self._rows_are_many = product, few, many, rows_are_many
-        self._vectors, self._positions = few.positions.size, many.positions.size
-        self._batch, self._depth = product.batch.size, product.depth.size
-        self._nest = Nest(product.aligned)
-
-    def _guarded(self, value: tirx.Expr, *conditions: tirx.Expr) -> tirx.Expr:
-        """Returns the value where the conditions hold, else zero."""
-        unknown = [self._nest.simplify(c) for c in conditions if not self._nest.holds(c)]
-        if not unknown:
-            return value
-        return tirx.if_then_else(tirx.all(*unknown), value, tirx.const(0, self._product.accumulator))
-
-    def _write(
-        self,
-        batch: tirx.Expr,
-        vector: tirx.Expr,
-        position: tirx.Expr,
-        total: tirx.Expr,
-        slices: tirx.Var | None = None,
-        which: tirx.Expr | None = None,
-    ) -> tirx.Stmt:
-        row, column = (position, vector) if self._rows_are_many else (vector, position)
-        return write_one(self._nest, self._product, batch, row, column, total, slices, which)
 
 
 class ByPosition(VectorProduct):
@@ -311,9 +248,6 @@ class _ByDepth(VectorProduct):
         self._lanes = lanes_along(self._many, 1, WARP * 4, along_depth=True)
         if lanes_along(self._few, 1, WARP * 4, along_depth=True) < self._lanes:
             self._lanes = 1
-        self._each = nest.lanes
-        if shares_bytes(self._many) and self._depth % _SOME_BYTES == 0:
-            self._lanes, self._each = _SOME_BYTES, nest.unrolled
         self._groups = ceil_div(self._positions, _WARPS)
         self._sums = nest.buffer("sums", self._vectors, dtype, "local")
         self._elements = nest.buffer("items", self._lanes, dtype, "local")
@@ -351,7 +285,7 @@ class _ByDepth(VectorProduct):
             def one(of: tirx.Expr) -> tirx.Stmt:
                 return store(into, self._guarded(operand.at(nest, batch, which, depth + of), *conditions), of)
 
-            return self._each(self._lanes, one)
+            return nest.lanes(self._lanes, one)
 
         def multiply(vector: tirx.Expr) -> tirx.Stmt:
             def add(of: tirx.Expr) -> tirx.Stmt:

@@ -6,7 +6,7 @@ vectors, sums that are split among several launches. Rules for them write their 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import tvm
 from tvm import s_tir, tirx
@@ -50,6 +50,11 @@ class Nest:
     def holds(self, condition: tirx.Expr) -> bool:
         """Whether a condition is known to be true."""
         return bool(self._analyzer.can_prove(condition))
+
+    def guarded(self, stmt: tirx.Stmt, conditions: Iterable[tirx.Expr]) -> tirx.Stmt:
+        """Returns the statement under those of the conditions that are not known to be true."""
+        unknown = [self.simplify(condition) for condition in conditions if not self.holds(condition)]
+        return tirx.IfThenElse(tirx.all(*unknown), stmt, None) if unknown else stmt
 
     def variable(self, name: str, count: Dimension) -> tirx.Var:
         """Returns a new variable in [0, count)."""

@@ -13,7 +13,7 @@ instruction `cp.async` (PTX ISA, "Non-bulk copy") copies it while the thread goe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import tvm
 from tvm import tirx
@@ -22,7 +22,7 @@ from tvm.ir.expr import Call, TensorLoad
 
 from nnefc.passes.schedule.cuda.contraction_analysis import Factor
 from nnefc.passes.schedule.cuda.nest import Nest, load, sequence, store
-from nnefc.passes.schedule.cuda.operand_tile import OperandTile, UnpackedTile, main_load
+from nnefc.passes.schedule.cuda.operand_tile import OperandTile
 from nnefc.passes.tir.common.expressions import (
     IF_THEN_ELSE,
     conjuncts,
@@ -34,7 +34,7 @@ from nnefc.passes.tir.common.expressions import (
 )
 from nnefc.passes.tir.common.shapes import Size
 
-__all__ = ["OperandFetch", "commit_copies", "copy_vector", "is_loaded", "wait_for_copies"]
+__all__ = ["OperandFetch", "TileElement", "commit_copies", "copy_vector", "is_loaded", "wait_for_copies"]
 
 _DIVISIONS = (tirx.FloorDiv, tirx.FloorMod)
 
@@ -121,9 +121,6 @@ class OperandFetch:
     ) -> None:
         self.side, self.nest, self.thread = side, nest, thread
         self.batch, self.first = batch, first
-        self._packed = (
-            nest.buffer(f"{name}_packed", side.packed, "uint8", "local") if isinstance(side, UnpackedTile) else None
-        )
         self._kept = self._axes_that_take_divisions()
         if self._kept:
             self._registers = nest.buffer(f"{name}_at", side.slots * len(self._kept), "int32", "local")
@@ -152,7 +149,7 @@ class OperandFetch:
         """
         nest, count = self.nest, self.side.vectors
         zero = tirx.const(0, str(registers.dtype))
-        element = _Element(self, tile, tiles)
+        element = TileElement(self, tile, tiles)
         any_vector = nest.variable("vector", count)
         common = [c for c in element.at(any_vector, number(0))[0] if not _depends(c, any_vector)]
 
@@ -162,10 +159,6 @@ class OperandFetch:
 
         def fetched(vector: tirx.Expr) -> tirx.Stmt:
             own = [c for c in element.at(vector, number(0))[0] if _depends(c, vector)]
-            if self._packed is not None:
-                unpacked = self._unpacked(registers, vector, element, self._packed)
-                zeros = into_registers(vector, lambda _: zero)
-                return tirx.IfThenElse(tirx.all(*own), unpacked, zeros) if own else unpacked
 
             def scalar(lane: tirx.Expr) -> tirx.Expr:
                 value = element.at(vector, lane)[1]
@@ -179,31 +172,28 @@ class OperandFetch:
         zeros = nest.unrolled(count, lambda vector: into_registers(vector, lambda _: zero))
         return tirx.IfThenElse(tirx.all(*common), all_fetched, zeros)
 
-    def _unpacked(self, registers: tirx.Var, vector: tirx.Expr, element: _Element, packed: tirx.Var) -> tirx.Stmt:
-        """Loads the bytes of a vector at once, and computes its elements of them."""
-        nest, side = self.nest, self.side
-        bytes_of = main_load(element.at(vector, number(0))[1])
-        assert bytes_of is not None and isinstance(side, UnpackedTile)
-        at, first = bytes_of.indices[0], vector * number(side.lanes)
+    def put(
+        self,
+        registers: tirx.Var,
+        shared: tirx.Var,
+        base: tirx.Expr,
+        tile: tirx.Expr,
+        tiles: Size,
+        convert: tirx.Stmt | None,
+    ) -> tirx.Stmt:
+        """Stores the tile that :meth:`fetch` was called for to shared memory, from the position `base` on.
 
-        def one(lane: int) -> tirx.Stmt:
-            byte = number(lane * side.packed // side.lanes)
-
-            def read(source: tirx.Var, indices: Sequence[tirx.Expr]) -> tirx.Expr:
-                return load(packed, byte) if source.same_as(bytes_of.source) else tirx.BufferLoad(source, indices)
-
-            value = substituted(element.at(vector, number(lane))[1], {}, read)
-            return store(registers, value, first + number(lane))
-
-        fetch = nest.lanes(side.packed, lambda lane: store(packed, load(bytes_of.source, at + lane), lane))
-        return sequence(fetch, *map(one, range(side.lanes)))
+        Args:
+            convert: converts `registers` on their way.
+        """
+        return sequence(convert, self.side.put(self.nest, self.thread, registers, shared, base))
 
     def copy(self, shared: tirx.Var, base: tirx.Expr, tile: tirx.Expr, tiles: Size) -> tirx.Stmt:
         """Begins to copy a tile, as :meth:`fetch` has it, into shared memory from the position `base` on.
 
         Vectors are 16 bytes, and :func:`is_loaded` holds.
         """
-        nest, side, element = self.nest, self.side, _Element(self, tile, tiles)
+        nest, side, element = self.nest, self.side, TileElement(self, tile, tiles)
 
         def one(vector: tirx.Expr) -> tirx.Stmt:
             conditions, value = element.at(vector, number(0))
@@ -251,8 +241,8 @@ class OperandFetch:
         return self.nest.simplify(tirx.floordiv(value, number(self.side.lanes)))
 
 
-class _Element:
-    """The elements of one tile, as expressions.
+class TileElement:
+    """Makes expressions for the elements of one tile.
 
     TVM resolves divisions of variables with bounds where it does not resolve those of sums: of `(8 t + w) // 9` it
     knows nothing, if `t` and `w` are sums themselves. So indices are made of variables that stand for the number of the

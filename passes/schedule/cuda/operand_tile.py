@@ -19,12 +19,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import tvm_ffi
 from tvm import tirx
 from tvm.ir.expr import TensorLoad
 
 from nnefc.passes.schedule.cuda.contraction_analysis import Factor
 from nnefc.passes.schedule.cuda.nest import Nest, load, store
-from nnefc.passes.tir.common.expressions import is_number, loads_of, number, substituted, variables_of
+from nnefc.passes.tir.common.expressions import loads_of, number, substituted, variables_of
 from nnefc.passes.tir.common.shapes import elements_of, size_of
 from nnefc.symbolic.dims import is_size, size_hint
 from nnefc.targets.machine.cuda.gpus import SECTOR_BYTES
@@ -36,7 +37,6 @@ __all__ = [
     "lanes_along",
     "lies_along_depth",
     "main_load",
-    "packed_bytes",
     "shares_bytes",
     "tile_of",
 ]
@@ -86,6 +86,11 @@ class OperandTile:
     def fetched(self) -> int:
         """Elements that a thread holds on their way."""
         return self.vectors * self.lanes
+
+    @property
+    def stored(self) -> OperandTile:
+        """Returns the tile as it lies in shared memory."""
+        return self
 
     @property
     def slots(self) -> int:
@@ -159,45 +164,26 @@ class PositionTile(OperandTile):
 
 
 @dataclass(frozen=True)
-class UnpackedTile(PositionTile):
-    """A tile whose vectors are computed of a few bytes, as those of a matrix that is quantized in blocks.
+class UnpackedTile(OperandTile):
+    """A tile whose vectors are unpacked from a few bytes, as those of a matrix that is quantized in blocks.
 
     Attributes:
         packed: bytes of a vector, which a thread loads at once.
+        layout: how the elements lie in shared memory.
     """
 
     packed: int
+    layout: OperandTile
 
+    @property
+    def stored(self) -> OperandTile:
+        """Returns the tile as it lies in shared memory."""
+        return self.layout
 
-def packed_bytes(operand: Factor, positions: int, depths: int, lanes: int) -> int:
-    """Returns how many bytes the elements of `lanes` neighbouring depths take, side by side and aligned; 0 if they lie
-    in another way, or if what they are computed of besides is not the same for all of them.
-    """
-    if operand.depth.size % lanes or depths % lanes or not operand.aligned:
-        return 0
-    nest = Nest(operand.aligned)
-    batch, position = nest.variable("batch", operand.batch.size), nest.variable("position", operand.positions.size)
-    group = nest.variable("group", operand.depth.size // lanes)
-    values = [operand.at(nest, batch, position, group * number(lanes) + number(lane)) for lane in range(lanes)]
-    first, last = main_load(values[0]), main_load(values[-1])
-    if first is None or last is None or str(first.source.dtype) != "uint8":
-        return 0
-    step = nest.simplify(last.indices[0] - first.indices[0])
-    count = int(step.value) + 1 if isinstance(step, tirx.IntImm) else 0
-    if count not in (2, 4, 8) or lanes % count or not nest.begins_at_multiple(first.indices[0], count):
-        return 0
-    for lane, value in enumerate(values):
-        for read in loads_of(value):
-            own = first.indices[0] + number(lane * count // lanes)
-            expected = own if read.source.same_as(first.source) else _load_of(values[0], read.source)
-            if expected is None or not is_number(nest.simplify(read.indices[0] - expected), 0):
-                return 0
-    return count
-
-
-def _load_of(value: tirx.Expr, source: tirx.Var) -> tirx.Expr | None:
-    """Returns the index at which an expression reads a tensor."""
-    return next((load.indices[0] for load in loads_of(value) if load.source.same_as(source)), None)
+    @property
+    def fetched(self) -> int:
+        """Elements that a thread unpacks at once."""
+        return self.lanes
 
 
 def tile_of(operand: Factor, positions: int, depths: int, threads: int) -> OperandTile:
@@ -248,13 +234,15 @@ def shares_bytes(operand: Factor) -> bool:
 
 
 def main_load(value: tirx.Expr) -> TensorLoad | None:
-    """Returns the reads of the largest tensor; others have one element for many of its elements, as scales of blocks
-    do."""
+    """Returns the load of the largest tensor, if there is one; others have one element for many of its elements, as
+    scales of blocks do."""
     loads = sorted(loads_of(value), key=lambda load: size_hint(elements_of(load.source)))
-    is_alone = len(loads) == 1 or (
-        len(loads) > 1 and size_hint(elements_of(loads[-2].source)) < size_hint(elements_of(loads[-1].source))
-    )
-    return loads[-1] if is_alone else None
+    if not loads:
+        return None
+    *others, largest = loads
+    different = [load for load in others if not tvm_ffi.structural_equal(load, largest)]
+    size = size_hint(elements_of(largest.source))
+    return None if different and size_hint(elements_of(different[-1].source)) == size else largest
 
 
 def _offset(operand: Factor, position: int, depth: int) -> int | None:

@@ -33,14 +33,9 @@ from nnefc.passes.schedule.cuda.bulk_launch import BULK_LAUNCHES, are_boxed, pix
 from nnefc.passes.schedule.cuda.contraction_analysis import Factor, SumOfProducts, product_of
 from nnefc.passes.schedule.cuda.nest import load, sequence, store
 from nnefc.passes.schedule.cuda.operand_fetch import is_loaded
-from nnefc.passes.schedule.cuda.operand_tile import (
-    OperandTile,
-    PositionTile,
-    UnpackedTile,
-    lanes_along,
-    lies_along_depth,
-    packed_bytes,
-)
+from nnefc.passes.schedule.cuda.operand_tile import OperandTile, PositionTile, lanes_along, lies_along_depth
+from nnefc.passes.schedule.cuda.packed_fetch import unpacked_tile
+from nnefc.passes.schedule.cuda.packed_vectors import packing_of
 from nnefc.passes.schedule.cuda.pixel_boxes import Rectangles
 from nnefc.passes.schedule.cuda.swizzled_tile import SwizzledTile
 from nnefc.passes.schedule.cuda.tensor_launch import COLUMNS, FLOATS, ROWS, TensorLaunch, as_multiplied
@@ -59,6 +54,7 @@ from nnefc.passes.schedule.cuda.warp_tiles import (
     WarpgroupTile,
     bulk_tiles,
     tensor_memory_tiles,
+    unpacking_tiles,
     warpgroup_tiles,
 )
 from nnefc.passes.schedule.cuda.warpgroup_launch import WARPGROUP_LAUNCHES
@@ -72,6 +68,8 @@ from nnefc.targets.machine.cuda.target import CudaTarget
 __all__ = ["TensorCoreRule", "copied_byte_tiles", "copied_tiles", "is_faster"]
 
 _MIN = 8  # rows, columns and depths that are worth it
+_BOTH_WAYS = (False, True)  # 16 bytes of neighbouring positions, or depths
+_LANES = 8  # 16-bit floats of a vector
 _HALF, _SINGLE, _BYTE = (MATRIX_INSTRUCTIONS[dtype] for dtype in ("float16", "float32", "int8"))
 
 
@@ -101,8 +99,10 @@ def _of_floats(product: SumOfProducts, target: CudaTarget) -> s_tir.Schedule | N
     fp16_factors = _multiplied(product, FLOATS)
     types = {_type_of(half) for half in fp16_factors}
     if len(fp16_factors) == 2 and len(types) == 1:
-        ways = (False, True)
-        tiles = copied_tiles(target) if _are_copied(fp16_factors, COPIED_TILES, ways, target) else FLOAT16_TILES
+        if _are_copied(fp16_factors, COPIED_TILES, _BOTH_WAYS, target):
+            tiles = copied_tiles(target)
+        else:
+            tiles = (*FLOAT16_TILES, *_unpacking_tiles(fp16_factors, target))
         return _scheduled(product, (*tiles, *_bulk_tiles(product, target, of_bytes=False)), types.pop(), target)
     if target.precision == "tf32" and not fp16_factors:
         return tiled(product, _tiling(product, target, SINGLE_TILES), _SingleLaunch)
@@ -179,6 +179,17 @@ def copied_byte_tiles(target: CudaTarget) -> Sequence[AnyTile]:
     return (*BYTE_TILES, *(warpgroup_tiles(target.gpu.capability, of_bytes=True) if has_warpgroups else ()))
 
 
+def _unpacking_tiles(factors: Sequence[Factor], target: CudaTarget) -> Sequence[AnyTile]:
+    """Returns the tiles of warpgroups for a product of a packed operand and one that is copied."""
+    if not target.has_warpgroup_products:
+        return ()
+    for packed, other in (factors, reversed(factors)):
+        packing = None if is_loaded(packed) else packing_of(packed, _LANES, _LANES, _LANES)
+        if packing is not None and _are_copied((other,), COPIED_TILES, _BOTH_WAYS, target):
+            return unpacking_tiles(target.gpu.capability, packing.bits, unpacks_rows=packed is factors[0])
+    return ()
+
+
 def _bulk_tiles(product: SumOfProducts, target: CudaTarget, of_bytes: bool) -> Sequence[AnyTile]:
     """Returns the tiles of the product that bulk copies fetch."""
     return _tiles_of_boxes(product, target, of_bytes) if are_boxed(product) else ()
@@ -250,14 +261,15 @@ class _FragmentLaunch(TensorLaunch):
     def _side(self, operand: Factor, positions: int) -> OperandTile:
         tile, widest = self._tile, LOAD_BYTES // self._tile.element_bytes
         operand = as_multiplied(operand, FLOATS) or operand
-        if not is_loaded(operand) and (packed := packed_bytes(operand, positions, tile.depth, widest)):
-            return UnpackedTile(operand, positions, tile.depth, widest, True, tile.threads, self._padding[1], packed)
+        layout = PositionTile(operand, positions, tile.depth, widest, True, tile.threads, self._padding[1])
+        if not is_loaded(operand) and (unpacked := unpacked_tile(layout)) is not layout:
+            return unpacked
         across, along = (lanes_along(operand, positions, tile.depth, way, widest) for way in (False, True))
         if across > 1 or (along == 1 and not lies_along_depth(operand)):
             return OperandTile(operand, positions, tile.depth, across, False, tile.threads, self._padding[0])
         if tile.is_copied:
             return SwizzledTile(operand, positions, tile.depth, along, True, tile.threads, 0)
-        return PositionTile(operand, positions, tile.depth, along, True, tile.threads, self._padding[1])
+        return replace(layout, lanes=along)
 
     def multiply(self, thread: tirx.Expr, half: tirx.Expr) -> tirx.Stmt:
         """Returns the sums of a tile of the depth, from one half of the shared memory."""

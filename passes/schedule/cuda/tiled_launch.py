@@ -28,7 +28,8 @@ from tvm import s_tir, tirx
 from nnefc.passes.schedule.cuda.contraction_analysis import SumOfProducts
 from nnefc.passes.schedule.cuda.nest import Nest, buffer, kernel_schedule, sequence, store, synchronize
 from nnefc.passes.schedule.cuda.operand_fetch import OperandFetch, commit_copies, wait_for_copies
-from nnefc.passes.schedule.cuda.operand_tile import OperandTile
+from nnefc.passes.schedule.cuda.operand_tile import OperandTile, UnpackedTile
+from nnefc.passes.schedule.cuda.packed_fetch import fetch_of
 from nnefc.passes.schedule.cuda.split_depth import DepthSlices
 from nnefc.passes.schedule.cuda.tiling import Tiling
 from nnefc.passes.schedule.cuda.write_back import add_slices
@@ -77,11 +78,13 @@ class OperandTiles:
     """One operand's tiles in a block.
 
     Attributes:
-        tile: how the threads share one out.
+        fetched: how a tile is distributed among the threads that fetch it.
+        tile: how it lies in shared memory.
         shared: where they lie, several one after the other from `first` on.
         registers: what a thread has on its way there; None if nothing.
     """
 
+    fetched: OperandTile
     tile: OperandTile
     shared: tirx.Var
     first: int
@@ -132,19 +135,31 @@ class TiledLaunch(ABC):
         return [
             OperandTiles(
                 side,
-                nest.buffer(f"{name}_tile", 2 * side.size, element, "shared"),
+                side.stored,
+                nest.buffer(f"{name}_tile", 2 * side.stored.size, element, "shared"),
                 0,
-                nest.buffer(f"{name}_fetched", side.fetched, element, "local"),
+                self._registers_of(name, side, element),
             )
             for name, side in zip(("left", "right"), sides, strict=True)
         ]
 
     def _in_one(self, sides: tuple[OperandTile, OperandTile], element: str) -> list[OperandTiles]:
         """Both in one buffer: blocks have more shared memory than 48 KiB only in one piece."""
-        left, right = sides
-        size = self._stages * (left.size + right.size)
-        shared = self._nest.buffer("tiles", size, element, "shared.dyn")
-        return [OperandTiles(left, shared, 0, None), OperandTiles(right, shared, self._stages * left.size, None)]
+        size_of_left, size_of_right = (self._stages * side.stored.size for side in sides)
+        shared = self._nest.buffer("tiles", size_of_left + size_of_right, element, "shared.dyn")
+        return [
+            OperandTiles(
+                side,
+                side.stored,
+                shared,
+                first,
+                self._registers_of(name, side, element) if isinstance(side, UnpackedTile) else None,
+            )
+            for name, side, first in zip(("left", "right"), sides, (0, size_of_left), strict=True)
+        ]
+
+    def _registers_of(self, name: str, side: OperandTile, element: str) -> tirx.Var:
+        return self._nest.buffer(f"{name}_fetched", side.fetched, element, "local")
 
     def begin(self) -> tirx.Stmt:
         """Registers as they must be before the first tile."""
@@ -194,7 +209,7 @@ class TiledLaunch(ABC):
     def _block(self, block: tirx.Expr, thread: tirx.Expr) -> tirx.Stmt:
         nest, tiling, at = self._nest, self._tiling, self._position(block)
         fetches = [
-            OperandFetch(side.tile, nest, name, thread, at.batch, first)
+            fetch_of(side.fetched, nest, name, thread, at.batch, first)
             for name, side, first in zip(("left", "right"), self._sides, (at.first_row, at.first_column), strict=True)
         ]
         begin = [fetch.begin() for fetch in fetches]
@@ -211,38 +226,46 @@ class TiledLaunch(ABC):
     ) -> list[tirx.Stmt]:
         nest, tiling = self._nest, self._tiling
 
-        def fetch(step: tirx.Expr) -> list[tirx.Stmt]:
-            tiles = tiling.slices * tiling.tiles_of_slice
-            return [
-                operand.fetch(side.registers, first_tile + step, tiles)
-                for operand, side in zip(fetches, self._sides, strict=True)
-                if side.registers is not None
-            ]
-
-        def put(half: tirx.Expr) -> list[tirx.Stmt]:
-            return [
-                sequence(
-                    self.convert(side.registers, side.tile.fetched),
-                    side.tile.put(nest, thread, side.registers, side.shared, side.base(half)),
-                )
-                for side in self._sides
-                if side.registers is not None
-            ]
-
         def step(index: tirx.Expr) -> tirx.Stmt:
             more = index + number(1) < number(tiling.tiles_of_slice)
             half = tirx.floormod(index, number(2))
+            following = first_tile + (index + number(1))
             return sequence(
-                tirx.IfThenElse(more, sequence(*fetch(index + number(1))), None),
+                tirx.IfThenElse(more, sequence(*self._fetch(fetches, following)), None),
                 self.multiply(thread, half),
-                tirx.IfThenElse(more, sequence(*put(number(1) - half)), None),
+                tirx.IfThenElse(more, sequence(*self._put(fetches, following, number(1) - half)), None),
                 synchronize(),
             )
 
-        first = [*fetch(number(0)), *put(number(0)), synchronize()]
+        first = [*self._fetch(fetches, first_tile), *self._put(fetches, first_tile, number(0)), synchronize()]
         if tiling.tiles_of_slice == 1:
             return [*first, self.multiply(thread, number(0))]
         return [*first, nest.rolled(tiling.tiles_of_slice, step, "step")]
+
+    def _fetch(self, fetches: Sequence[OperandFetch], tile: tirx.Expr) -> list[tirx.Stmt]:
+        """Fetches a tile of the depth into registers, of the operands that take this way."""
+        tiles = self._tiling.slices * self._tiling.tiles_of_slice
+        return [
+            operand.fetch(side.registers, tile, tiles)
+            for operand, side in zip(fetches, self._sides, strict=True)
+            if side.registers is not None
+        ]
+
+    def _put(self, fetches: Sequence[OperandFetch], tile: tirx.Expr, stage: tirx.Expr) -> list[tirx.Stmt]:
+        """Stores the tile that was fetched last to a stage of shared memory."""
+        tiles = self._tiling.slices * self._tiling.tiles_of_slice
+        return [
+            operand.put(
+                side.registers,
+                side.shared,
+                side.base(stage),
+                tile,
+                tiles,
+                self.convert(side.registers, side.fetched.fetched),
+            )
+            for operand, side in zip(fetches, self._sides, strict=True)
+            if side.registers is not None
+        ]
 
     def _loops_by_copies(
         self, thread: tirx.Expr, fetches: Sequence[OperandFetch], first_tile: tirx.Expr
@@ -266,6 +289,7 @@ class TiledLaunch(ABC):
             *(
                 operand.copy(side.shared, side.base(stage), first_tile + step, tiles)
                 for operand, side in zip(fetches, self._sides, strict=True)
+                if side.registers is None
             )
         )
         present = step < number(tiling.tiles_of_slice)

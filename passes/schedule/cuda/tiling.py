@@ -48,6 +48,11 @@ class AnyTile(ABC):
         """Returns how many tiles of the depth are on their way while one is multiplied."""
         return 1
 
+    @property
+    def step_bytes(self) -> int:
+        """Returns the bytes of both operands that a block fetches for a tile of the depth."""
+        return self.element_bytes * (self.rows + self.columns) * self.depth
+
     @abstractmethod
     def multiply_adds(self, gpu: Gpu) -> float:
         """Returns how many multiply-adds of such operands one processor begins in a cycle."""
@@ -204,9 +209,7 @@ class Tiling:
 
         They are few where tiles are large, and where blocks fill the device.
         """
-        tile = self.tile
-        of_block = tile.element_bytes * (tile.rows + tile.columns) * tile.depth * self.tiles_of_slice
-        return of_block * -(-self.blocks // gpu.processors)
+        return self.tile.step_bytes * self.tiles_of_slice * -(-self.blocks // gpu.processors)
 
     def cycles(self, gpu: Gpu, joined: bool = True) -> float:
         """Estimates the cycles of the whole product on a device; all sizes are known.
@@ -222,7 +225,7 @@ class Tiling:
         together = max(1, min(resident, of_processor))
         busy = min(1.0, together * tile.threads / WARP / tile.busy_warps(gpu))
         multiply = tile.rows * tile.columns * tile.depth / tile.multiply_adds(gpu) / (tile.efficiency(gpu) * busy)
-        fetch = tile.element_bytes * (tile.rows + tile.columns) * tile.depth / gpu.fetch_bytes_per_cycle
+        fetch = tile.step_bytes / gpu.fetch_bytes_per_cycle
         step = max(multiply, fetch, gpu.step_cycles / together, gpu.fetch_cycles / (together * tile.ahead))
         memory = self.moved_bytes / gpu.memory_bytes_per_cycle
         results = tile.element_bytes * self.batch * self.rows * self.columns / gpu.memory_bytes_per_cycle

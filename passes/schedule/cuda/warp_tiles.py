@@ -11,6 +11,7 @@ from tvm import tirx
 from nnefc.passes.schedule.cuda.tiling import AnyTile
 from nnefc.passes.tir.common.expressions import number
 from nnefc.targets.machine.cuda.gpus import (
+    LOAD_BYTES,
     MATRIX_INSTRUCTIONS,
     SCHEDULERS,
     SHARED_BYTES_PER_CYCLE,
@@ -32,12 +33,19 @@ __all__ = [
     "BulkTile",
     "CopiedTile",
     "TensorMemoryTile",
+    "UnpackingTile",
     "WarpTile",
     "WarpgroupTile",
     "bulk_tiles",
     "tensor_memory_tiles",
+    "unpacking_tiles",
     "warpgroup_tiles",
 ]
+
+_UNPACK_INSTRUCTIONS = 4  # of a thread for an element, from its bytes to shared memory
+_COPY_INSTRUCTIONS = 8  # for 16 bytes of the other operand: an address, a condition, a copy
+_STEP_INSTRUCTIONS = 85  # for a tile of the depth besides
+_UNPACK_REGISTERS = 24
 
 
 @dataclass(frozen=True)
@@ -220,6 +228,39 @@ class _WarpgroupByteTile(WarpgroupTile):
 
 
 @dataclass(frozen=True)
+class UnpackingTile(WarpgroupTile):
+    """The same, of which threads unpack one operand from integers of a few bits while products run.
+
+    Attributes:
+        bits: of an integer.
+        unpacks_rows: whether it is the left operand, rather than the right one.
+    """
+
+    bits: int
+    unpacks_rows: bool
+
+    @property
+    def step_bytes(self) -> int:
+        """Returns the bytes of both operands that a block fetches for a tile of the depth."""
+        packed, copied = (self.rows, self.columns) if self.unpacks_rows else (self.columns, self.rows)
+        return (packed * self.bits // 8 + copied * self.element_bytes) * self.depth
+
+    def efficiency(self, gpu: Gpu) -> float:
+        """Estimates the share of the peak that shared memory and the instructions that unpack allow."""
+        packed, copied = (self.rows, self.columns) if self.unpacks_rows else (self.columns, self.rows)
+        copies = copied * self.element_bytes / LOAD_BYTES
+        instructions = self.depth * (_UNPACK_INSTRUCTIONS * packed + _COPY_INSTRUCTIONS * copies) / WARP
+        instructions += _STEP_INSTRUCTIONS * self.threads / WARP
+        multiply = self.rows * self.columns * self.depth / self.multiply_adds(gpu)
+        return min(super().efficiency(gpu), multiply / max(multiply, instructions / SCHEDULERS))
+
+    @property
+    def registers(self) -> int:
+        """Estimates the registers of one thread."""
+        return super().registers + _UNPACK_REGISTERS
+
+
+@dataclass(frozen=True)
 class BulkTile(WarpgroupTile):
     """The same, copied by a thread of one more warp, in boxes (`bulk_launch.py`).
 
@@ -330,6 +371,15 @@ def warpgroup_tiles(capability: Capability, of_bytes: bool = False) -> tuple[War
         of_bytes: whether operands are bytes, and not 16-bit floats.
     """
     tiles = _tiles(_WarpgroupByteTile if of_bytes else WarpgroupTile, (4, 3), capability)
+    return tuple(tile for tile in tiles if _has_registers(tile, capability))
+
+
+def unpacking_tiles(capability: Capability, bits: int, unpacks_rows: bool) -> tuple[UnpackingTile, ...]:
+    """Returns the same for a product of which one operand is unpacked; arguments are :class:`UnpackingTile`'s."""
+    tiles = (
+        UnpackingTile(it.rows, it.columns, it.depth, it.warp_rows, it.warp_columns, it.stages, bits, unpacks_rows)
+        for it in _tiles(WarpgroupTile, (4, 3), capability)
+    )
     return tuple(tile for tile in tiles if _has_registers(tile, capability))
 
 

@@ -9,6 +9,9 @@
 A tile is copied to where the one of two steps before was: all warpgroups have waited for its products before they meet.
 Threads have accumulators in registers, but no operands; accumulators are complete after the last wait (PTX ISA,
 "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions").
+
+An operand that is packed, as matrices that are quantized in blocks are, takes another way: while the products of a tile
+run, threads unpack the next tile from registers and store it, swizzled, and then load the bytes of the one after it.
 """
 
 from __future__ import annotations
@@ -20,8 +23,9 @@ from tvm import tirx
 
 from nnefc.passes.schedule.cuda.contraction_analysis import Factor, SumOfProducts
 from nnefc.passes.schedule.cuda.nest import sequence, synchronize
-from nnefc.passes.schedule.cuda.operand_fetch import OperandFetch, wait_for_copies
+from nnefc.passes.schedule.cuda.operand_fetch import OperandFetch, is_loaded, wait_for_copies
 from nnefc.passes.schedule.cuda.operand_tile import OperandTile, lanes_along
+from nnefc.passes.schedule.cuda.packed_fetch import unpacked_tile
 from nnefc.passes.schedule.cuda.portable_products import ProductTypes
 from nnefc.passes.schedule.cuda.swizzled_tile import SwizzledTile
 from nnefc.passes.schedule.cuda.tensor_launch import FLOATS, TensorLaunch, as_multiplied
@@ -55,6 +59,8 @@ class WarpgroupLaunch(TensorLaunch):
     def _side(self, operand: Factor, positions: int) -> OperandTile:
         tile, operand = self._tile, as_multiplied(operand, (*FLOATS, *EIGHT_BITS)) or operand
         lanes = LOAD_BYTES // tile.element_bytes
+        if not is_loaded(operand):
+            return unpacked_tile(SwizzledTile(operand, positions, tile.depth, lanes, True, tile.threads, 0))
         along_depth = lanes_along(operand, positions, tile.depth, True, lanes) == lanes
         return SwizzledTile(operand, positions, tile.depth, lanes, along_depth, tile.threads, 0)
 
@@ -90,12 +96,23 @@ class WarpgroupLaunch(TensorLaunch):
                 synchronize(),
                 self.multiply(thread, tirx.floormod(index, number(self._stages))),
                 self._copy(fetches, first_tile, index + number(self._ahead)),
+                *self._unpack(fetches, first_tile, index + number(1)),
                 wait_for_products(1, self._sums, self._count),
             )
 
         first = [self._copy(fetches, first_tile, number(tile)) for tile in range(self._ahead)]
+        unpacked = [*self._fetch(fetches, first_tile), *self._unpack(fetches, first_tile, number(0))]
         loop = self._nest.rolled(self._tiling.tiles_of_slice, step, "step")
-        return [*first, loop, wait_for_products(0, self._sums, self._count)]
+        return [*first, *unpacked, loop, wait_for_products(0, self._sums, self._count)]
+
+    def _unpack(self, fetches: Sequence[OperandFetch], first_tile: tirx.Expr, step: tirx.Expr) -> list[tirx.Stmt]:
+        """Stores the tile of a step from registers, of a packed operand, and loads the bytes of the one after it."""
+        following, tiles = step + number(1), number(self._tiling.tiles_of_slice)
+        parts = (
+            (step, self._put(fetches, first_tile + step, tirx.floormod(step, number(self._stages)))),
+            (following, self._fetch(fetches, first_tile + following)),
+        )
+        return [self._nest.guarded(sequence(*stmts), [at < tiles]) for at, stmts in parts if stmts]
 
 
 class BrainLaunch(WarpgroupLaunch):

@@ -66,8 +66,10 @@ def write(
         group = nest.lanes(width, element)
         inside += [c for c in (column < number(columns),) if not nest.holds(c)]
     else:
-        group = nest.unrolled(width, lambda lane: _if(nest, [column + lane < number(columns)], element(lane)), "lane")
-    return _if(nest, inside, group)
+        group = nest.unrolled(
+            width, lambda lane: nest.guarded(element(lane), [column + lane < number(columns)]), "lane"
+        )
+    return nest.guarded(group, inside)
 
 
 def write_vector(
@@ -149,7 +151,7 @@ def _vector_of(
         )
 
     inside = [*product.has_row(row), column < number(columns)]
-    return _if(nest, inside, sequence(vectors(lanes, compute), vectors(at_once, put)))
+    return nest.guarded(sequence(vectors(lanes, compute), vectors(at_once, put)), inside)
 
 
 def write_one(
@@ -171,7 +173,7 @@ def write_one(
         assert which is not None
         line = (which * number(product.batch.size) + batch) * number(rows) + row
         stmt = store(slices, total, nest.simplify(line * number(columns) + column))
-    return _if(nest, [*product.has_row(row), column < number(columns)], stmt)
+    return nest.guarded(stmt, [*product.has_row(row), column < number(columns)])
 
 
 def _is_vector(nest: Nest, index_and_value: Callable[[tirx.Expr], tuple[tirx.Expr, tirx.Expr]], width: int) -> bool:
@@ -193,11 +195,6 @@ def _lie_side_by_side(
     """Whether each part of `width` of `VECTOR` results can be written as one vector, however it is computed."""
     first, lane = nest.variable("first", VECTOR // width) * number(width), nest.variable("lane", width)
     return nest.is_aligned(index_and_value(first + lane)[0], lane, width)
-
-
-def _if(nest: Nest, conditions: list[tirx.Expr], stmt: tirx.Stmt) -> tirx.Stmt:
-    unknown = [nest.simplify(condition) for condition in conditions if not nest.holds(condition)]
-    return tirx.IfThenElse(tirx.all(*unknown), stmt, None) if unknown else stmt
 
 
 def add_slices(product: SumOfProducts, slices: tirx.Var, count: int) -> tirx.Stmt:
@@ -227,6 +224,6 @@ def add_slices(product: SumOfProducts, slices: tirx.Var, count: int) -> tirx.Stm
 
         start = nest.lanes(_LANES, lambda lane: store(sums, tirx.const(0, dtype), lane))
         end = write(nest, product, batch, row, column, lambda lane: load(sums, lane))
-        return _if(nest, [element < number(elements)], sequence(start, nest.loop(count, add, "slice"), end))
+        return nest.guarded(sequence(start, nest.loop(count, add, "slice"), end), [element < number(elements)])
 
     return nest.launch(ceil_div(elements, _THREADS), _THREADS, body)

@@ -67,6 +67,7 @@ _INSTRUCTIONS = (
     (r"cp\.async\.commit_group;", "emulator_copy_commit()"),
     (r"cp\.async\.wait_group(\d+);", r"emulator_copy_wait(\1)"),
     (r"cp\.async\.wait_all;", "(emulator_copy_commit(), emulator_copy_wait(0))"),
+    (r"lop3\.b32%0,%1,%2,%3,0xea;", "{0} = {1} & {2} | {3}"),
     (r"ex2\.approx\.ftz\.f32%0,%1;", "{0} = exp2f({1})"),
     (r"cvt\.rn\.f16x2\.f32%0,%1,%2;", "{0} = emulator_half_bits({2}) | (unsigned)emulator_half_bits({1}) << 16"),
     (r"cvt\.rn\.bf16x2\.f32%0,%1,%2;", "{0} = emulator_bfloat_bits({2}) | (unsigned)emulator_bfloat_bits({1}) << 16"),
