@@ -4,7 +4,7 @@
     python docs/nightly.py --page                      # writes the page from tests/nightly.json
 
 All tests, slow ones among them, take hours on two processors. Each part is a stretch of the tests in the order of their
-files (`pytest --part`), and takes about a quarter of an hour where nothing else runs. Without `--part`, parts that are
+files (`pytest --part`), and takes some minutes where nothing else runs. Without `--part`, parts that are
 not on record come first, then those that ran longest ago, so that each night goes on where another one ended. What a
 part gave is kept with its commit in tests/nightly.json, from which the page has its table; sources that differ from a
 commit are run, and not recorded. A test that does not end has failed after half an hour, and a part that pytest cannot
@@ -56,6 +56,7 @@ class Verdict:
         packages: versions of what most depends on.
         failed: names of tests that failed, or whose setup did.
         files: the first and the last file of its tests.
+        left_out: files whose packages are not installed, also those of other parts.
     """
 
     date: str
@@ -66,17 +67,21 @@ class Verdict:
     failed: tuple[str, ...]
     packages: str
     files: tuple[str, str]
+    left_out: tuple[str, ...]
 
 
 def verdict_of(results: Path, commit: str, minutes: float) -> Verdict:
     """Read what pytest wrote with `--junitxml`."""
-    passed, skipped, failed, files = 0, 0, [], set()
+    passed, skipped, failed, files, left_out = 0, 0, [], set(), set()
     for case in ElementTree.parse(results).getroot().iter("testcase"):
-        kinds = {child.tag for child in case}
-        file = f"{case.get('classname', '').replace('.', '/')}.py"
+        kinds, module, name = {child.tag for child in case}, case.get("classname", ""), case.get("name", "")
+        if not module and kinds == {"skipped"}:  # a whole file, when it was imported
+            left_out.add(_file(name))
+            continue
+        file = _file(module or name)
         files.add(file)
         if kinds & {"failure", "error"}:
-            failed.append(f"{file}::{case.get('name')}")
+            failed.append(f"{file}::{name}")
         elif "skipped" in kinds:
             skipped += 1
         else:
@@ -91,7 +96,12 @@ def verdict_of(results: Path, commit: str, minutes: float) -> Verdict:
         tuple(sorted(failed)),
         packages,
         (min(files), max(files)),
+        tuple(sorted(left_out)),
     )
+
+
+def _file(module: str) -> str:
+    return f"{module.replace('.', '/')}.py"
 
 
 def recorded() -> dict[str, Verdict]:
@@ -112,13 +122,17 @@ def _table(record: Mapping[str, Verdict]) -> Iterator[str]:
     yield "| part | from | to | ended | commit | passed | failed | skipped | minutes | with |"
     yield "|---|---|---|---|---|---:|---:|---:|---:|---|"
     for name, found in record.items():
-        files = " | ".join(f"`{file.removeprefix('tests/')}`" for file in found.files)
+        files = " | ".join(f"`{_short(file)}`" for file in found.files)
         counts = f"{found.passed:,} | {len(found.failed)} | {found.skipped:,} | {found.minutes}"
         yield f"| {name} | {files} | {found.date} | `{found.commit}` | {counts} | {found.packages} |"
     waiting = [name for name in PARTS if name not in record]
     if waiting:
         yield ""
         yield f"Not run yet: {', '.join(waiting)}."
+    left_out = sorted({file for found in record.values() for file in found.left_out})
+    if left_out:
+        yield ""
+        yield f"Left out, for packages that are not there: {', '.join(f'`{_short(file)}`' for file in left_out)}."
     failed = [test for found in record.values() for test in found.failed]
     if failed:
         yield ""
@@ -128,6 +142,10 @@ def _table(record: Mapping[str, Verdict]) -> Iterator[str]:
             + ", and others" * (len(failed) > MAX_NAMED)
             + "."
         )
+
+
+def _short(file: str) -> str:
+    return file.removeprefix("tests/").removesuffix(".py")
 
 
 def _commit() -> str:

@@ -21,6 +21,7 @@ RESULTS = """<testsuites><testsuite>
 <testcase classname="tests.a.test_one" name="test_y[1]"><failure message="no"/></testcase>
 <testcase classname="tests.b" name="test_z"><skipped/></testcase>
 <testcase classname="tests.b" name="test_w"><error/></testcase>
+<testcase classname="" name="tests.c.test_absent"><skipped/></testcase>
 </testsuite></testsuites>"""
 
 
@@ -28,13 +29,15 @@ def test_a_verdict_counts_and_names_what_failed(tmp_path: Path, monkeypatch: pyt
     (tmp_path / "results.xml").write_text(RESULTS)
     found = nightly.verdict_of(tmp_path / "results.xml", "0123456789ab", 61.4)
     assert (found.passed, found.skipped, found.minutes) == (1, 1, 61)
+    assert found.left_out == ("tests/c/test_absent.py",)
     assert found.failed == ("tests/a/test_one.py::test_y[1]", "tests/b.py::test_w")
     record = tmp_path / "record.json"
     record.write_text(json.dumps({"2/24": nightly.asdict(found)}))
     monkeypatch.setattr(nightly, "RECORD", record)
     text = nightly.page()
-    assert f"| 2/24 | `a/test_one.py` | `b.py` | {found.date} | `0123456789ab` | 1 | 2 | 1 | 61 |" in text
+    assert f"| 2/24 | `a/test_one` | `b` | {found.date} | `0123456789ab` | 1 | 2 | 1 | 61 |" in text
     assert "Not run yet: 1/24, 3/24, 4/24," in text
+    assert "Left out, for packages that are not there: `c/test_absent`." in text
     assert "Failed: `tests/a/test_one.py::test_y[1]`, `tests/b.py::test_w`." in text
 
 
@@ -59,7 +62,7 @@ def test_a_part_that_cannot_be_run_leaves_the_others_to_run(tmp_path: Path, monk
 
 
 def verdict(date: str, changed: str = "", failed: tuple[str, ...] = ()) -> nightly.Verdict:
-    return nightly.Verdict(date, "0123456789ab" + changed, 2, 5, 0, failed, "", ("tests/a.py", "tests/b.py"))
+    return nightly.Verdict(date, "0123456789ab" + changed, 2, 5, 0, failed, "", ("tests/a.py", "tests/b.py"), ())
 
 
 def test_a_verdict_is_recorded_and_written_on_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,7 +73,7 @@ def test_a_verdict_is_recorded_and_written_on_the_page(tmp_path: Path, monkeypat
         monkeypatch.setattr(nightly, name, value)
     assert CliRunner().invoke(nightly.main, ["--part", "7/24"]).exit_code == 0
     assert nightly.recorded().keys() == {"7/24"}
-    assert "\n| 7/24 | `a.py` | `b.py` | 2026-01-03 | `0123456789ab` | 5 | 0 | 0 | 2 |" in written.read_text()
+    assert "\n| 7/24 | `a` | `b` | 2026-01-03 | `0123456789ab` | 5 | 0 | 0 | 2 |" in written.read_text()
     assert written.read_text().endswith("\n<!-- end of nightly -->\n\nMore.\n")
 
 

@@ -8,8 +8,8 @@ from itertools import accumulate
 
 import pytest
 
-QUICK_SECONDS, SLOW_SECONDS = 0.5, 10.0
-"""About how long a test takes that is not slow, and one that is, where all tests run and LLVM optimizes everywhere."""
+QUICK_SECONDS, SLOW_SECONDS = 0.1, 2.0
+"""About how long a test takes that is not slow, and one that is, on an idle processor of today."""
 
 
 def part_asked_for(text: str) -> tuple[int, int]:
