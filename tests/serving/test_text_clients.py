@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -248,6 +249,32 @@ def test_a_client_that_does_not_read_its_stream_loses_it(server: Any, monkeypatc
     with pytest.raises((http.client.HTTPException, OSError)):
         asked(server, "POST", CHAT, json.dumps({**LIKELIEST, "messages": MESSAGES, "stream": True}))
     until(lambda: not server.texts.active and all(sequence.reply is None for sequence in model.engine._sequences))
+
+
+def test_a_stream_is_not_silent_while_a_prompt_is_read(
+    server: Any, client: OpenAI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (model,) = server.texts
+    read, release = model.engine._read, threading.Event()
+
+    def held_back(sequence: Any) -> None:
+        assert release.wait(60)
+        read(sequence)
+
+    monkeypatch.setattr("nnefc.serving.text.answering._SILENCE", 0.01)
+    monkeypatch.setattr(model.engine, "_read", held_back)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+    connection.request("POST", CHAT, json.dumps({**LIKELIEST, "messages": MESSAGES, "stream": True}))
+    answer = connection.getresponse()
+    assert [answer.readline()[:1] for _ in range(4)] == [b":", b"\n"] * 2
+    release.set()
+    assert answer.read().endswith(b"data: [DONE]\n\n")
+    connection.close()
+    release.clear()
+    parts = client.chat.completions.create(messages=MESSAGES, stream=True, **LIKELIEST)
+    release.set()
+    text = "".join(part.choices[0].delta.content or "" for part in parts)
+    assert text == client.chat.completions.create(messages=MESSAGES, **LIKELIEST).choices[0].message.content
 
 
 def test_more_replies_than_may_wait_are_refused_before_anything_is_made(server: Any) -> None:

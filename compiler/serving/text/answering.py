@@ -27,6 +27,10 @@ Watch = Callable[[web.Request, Callable[[], None]], AbstractContextManager[Calla
 
 _STREAM = {"Content-Type": "text/event-stream", "Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 """Proxies shall neither keep events nor hold them back."""
+_SILENCE = 10.0
+"""Seconds without an event after which a comment is sent: while a long prompt is read, proxies and clients would give
+up the connection."""
+_COMMENT = b": the model is reading\n\n"
 
 
 async def answer(request: web.Request, model: TextModel, asked: Asked, form: Form, watch: Watch) -> web.StreamResponse:
@@ -132,8 +136,12 @@ async def _streamed(
                 await response.prepare(request)
                 await send(form.begin())
                 try:
-                    async for index, outcome in outcomes.all():
-                        await send(form.part(index, replies[index], outcome))
+                    async for found in outcomes.all_or_silence(_SILENCE):
+                        if found is None:
+                            await send(_COMMENT)
+                        else:
+                            index, outcome = found
+                            await send(form.part(index, replies[index], outcome))
                     await send(form.end(replies, outcomes))
                 except Refused as error:  # the status has been sent
                     await send(form.failed(error))

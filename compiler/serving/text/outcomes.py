@@ -89,9 +89,24 @@ class Outcomes:
         Raises:
             Refused: a run failed.
         """
+        async for each in self.all_or_silence(None):
+            if each is not None:
+                yield each
+
+    async def all_or_silence(self, seconds: float | None) -> AsyncIterator[tuple[int, Outcome] | None]:
+        """Yields the outcomes as :meth:`all` does, and None whenever there is none for so many seconds.
+
+        Raises:
+            Refused: a run failed.
+        """
         left = len(self._jobs)
         while left:
-            index, outcome = await self._queue.get()
+            try:
+                async with asyncio.timeout(seconds):
+                    index, outcome = await self._queue.get()
+            except TimeoutError:
+                yield None
+                continue
             if outcome.reason == "error":
                 raise Refused(FailureKind.FAILED, f"the model failed: {outcome.error}")
             self._counts[index] = outcome.count
