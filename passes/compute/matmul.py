@@ -5,7 +5,7 @@ A kernel then reads full vectors of `b` columns, row after row.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from tvm import te, tirx
@@ -52,6 +52,7 @@ def multiply_packed(
     columns: int,
     rows: int,
     product: Callable[[tirx.Expr, tirx.Expr], tirx.Expr] = multiply,
+    axis: int = -2,
 ) -> te.Tensor:
     """`[…, M, K]` times a packed `[…, K, columns]`: `[…, M, columns]`.
 
@@ -60,26 +61,27 @@ def multiply_packed(
         columns: N; what fills up the last block is cut off.
         rows: M, or a little more: a number with good divisors. Rows beyond the last repeat it, and are cut off.
         product: of an element of `left` and one of `packed`.
+        axis: of the rows in `left`, from the end: -3 for `[…, M, 1, K]` times a factor without a batch.
     """
-    *left_batch, height, depth = left.shape
     *right_batch, count, steps, size = packed.shape
+    left_batch, (height, *ones, depth) = left.shape[:axis], left.shape[axis:]
     if is_known(dimension(depth), dimension(steps)) and dimension(depth) != dimension(steps):
         raise ValueError(f"sums of {depth} products have {steps} packed factors")
     batch = _broadcast(left_batch, right_batch)
     k = te.reduce_axis((0, depth), "k")
 
     def element(*index: tirx.Var) -> tirx.Expr:
-        *outer, row, column = index
+        outer, (row, *inner, column) = index[: len(batch)], index[len(batch) :]
         source = row if dimension(height) == rows else tirx.min(row, height - 1)
-        a = left(*_aligned(outer, left_batch), source, k)
+        a = left(*_aligned(outer, left_batch), source, *inner, k)
         b = packed(*_aligned(outer, right_batch), column // size, k, column % size)
         return te.sum(product(a, b), axis=[k])
 
     wide = columns if isinstance(columns, Size) else dimension(count) * dimension(size)
-    whole = te.compute((*batch, rows, wide), element, name="matmul")
+    whole = te.compute((*batch, rows, *ones, wide), element, name="matmul")
     if rows == dimension(height) and columns == wide:
         return whole
-    return te.compute((*batch, height, columns), lambda *index: whole(*index), name="cut")
+    return te.compute((*batch, height, *ones, columns), lambda *index: whole(*index), name="cut")
 
 
 def gather_columns(indices: te.Tensor, packed: te.Tensor, columns: int, mode: str) -> te.Tensor:
@@ -115,7 +117,7 @@ def _broadcast(left: list[tirx.Expr], right: list[tirx.Expr]) -> list[int]:
     return [broadcast(a, b) for a, b in zip(*padded, strict=True)]
 
 
-def _aligned(index: list[tirx.Var], dims: list[tirx.Expr]) -> list[tirx.Expr | int]:
+def _aligned(index: Sequence[tirx.Var], dims: Sequence[tirx.Expr]) -> list[tirx.Expr | int]:
     """Returns the last of `index`, as many as `dims`; 0 where the dimension is broadcast."""
     own = index[len(index) - len(dims) :]
     return [i if dimension(size) != 1 else 0 for i, size in zip(own, dims, strict=True)]

@@ -7,6 +7,7 @@ wasted rows.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
@@ -63,12 +64,16 @@ class RegisterTile:
     rows: int
     columns: int
 
-    def cycles(self, target: Target, steps: int = 0, spread: float = 0.0) -> float:
+    def cycles(self, target: Target, steps: int = 0, spread: float = 0.0, pitches: tuple[int, int] = (0, 0)) -> float:
         """Estimates the cycles of an iteration of the sum.
 
         It takes one multiply-add a register of the tile, and loads one value a row, and one vector a column, which
         comes from the second cache if the filter is not tiny. What a vector is computed with takes `steps` more, and
-        bringing a value or a vector in the form that is multiplied `spread` multiply-adds.
+        bringing a value or a vector in the form that is multiplied `spread` multiply-adds. Rows that evict each other
+        from the first cache come from the second one, too.
+
+        Args:
+            pitches: bytes from one outer row of A to the next, and from one row to the next; 0 if they are unknown.
         """
         costs, rows = target.costs, self.outer_rows * self.rows
         spread_rows = costs.loops.lane_share * rows if target.vectors.by_lane else rows
@@ -78,14 +83,15 @@ class RegisterTile:
         streaming = self.columns * target.vectors.bytes / costs.l2_bytes_per_cycle
         kept = self._registers(target, spread) + costs.loops.kept_vectors * self.columns
         waiting = costs.latency + (costs.loops.spill_cycles if 0 < target.vectors.kept_registers < kept else 0)
-        cycles = max(work, loading, streaming, waiting) + costs.loops.iteration_cycles
+        missing = self._evicted(target, pitches) * costs.line_bytes / costs.l2_bytes_per_cycle
+        missing /= target.lanes("float32") if target.vectors.by_lane else 1
+        cycles = max(work, loading, streaming, waiting) + missing + costs.loops.iteration_cycles
         return cycles * costs.loops.conversion if target.vectors.narrows_sums and self.columns % 2 else cycles
 
-    def share(self, target: Target, steps: int = 0, spread: float = 0.0) -> float:
+    def share(self, target: Target, steps: int = 0, spread: float = 0.0, pitches: tuple[int, int] = (0, 0)) -> float:
         """Estimates the share of peak performance."""
-        return (
-            self.outer_rows * self.rows * self.columns / target.costs.multiply_adds / self.cycles(target, steps, spread)
-        )
+        products = self.outer_rows * self.rows * self.columns
+        return products / target.costs.multiply_adds / self.cycles(target, steps, spread, pitches)
 
     def fits(self, target: Target, steps: int = 0, spread: float = 0.0) -> bool:
         """Whether the registers hold it, and what is loaded for it.
@@ -102,6 +108,17 @@ class RegisterTile:
         max_columns = max(2, target.costs.l1_ways - 2)
         return self._registers(target, spread) <= registers and self.columns <= max_columns
 
+    def _evicted(self, target: Target, pitches: tuple[int, int]) -> int:
+        """Lines of A, one a row, that the first cache cannot hold together, for too many of them have the same set.
+
+        So it is where rows are a multiple of what one way holds, such as 4 KB, or a large part of it, apart.
+        """
+        costs = target.costs
+        positions = product(range(self.outer_rows), range(self.rows))
+        lines = {(i * pitches[0] + j * pitches[1]) // costs.line_bytes for i, j in positions}
+        of_sets = Counter(line % (costs.l1_bytes // costs.l1_ways // costs.line_bytes) for line in lines)
+        return sum(max(0, count - costs.l1_ways) for count in of_sets.values())
+
     def _registers(self, target: Target, spread: float) -> int:
         """That the sums take, and what is loaded for them."""
         rows = self.outer_rows * self.rows
@@ -113,15 +130,21 @@ class RegisterTile:
 
 @lru_cache(maxsize=1 << 12)
 def choose_tile(
-    outer_extent: int, extent: int, columns: int, target: Target, steps: int = 0, spread: float = 0.0
+    outer_extent: int,
+    extent: int,
+    columns: int,
+    target: Target,
+    steps: int = 0,
+    spread: float = 0.0,
+    pitches: tuple[int, int] = (0, 0),
 ) -> RegisterTile:
     """Returns the best tile whose sides divide the extents and which fits into the registers; see
-    :meth:`Tile.cycles`.
+    :meth:`RegisterTile.cycles`.
     """
 
     def rank(tile: RegisterTile) -> tuple[float, int]:
         # Columns come from an outer cache, rows mostly from the first.
-        return tile.share(target, steps, spread), -(tile.outer_rows * tile.rows + 2 * tile.columns)
+        return tile.share(target, steps, spread, pitches), -(tile.outer_rows * tile.rows + 2 * tile.columns)
 
     sides = product(*map(_divisors, (outer_extent, extent, columns)))
     # Sums alone exceed the registers of nearly all tiles.

@@ -16,7 +16,7 @@ A table of embeddings that the network also multiplies by is stored once: its ro
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -25,6 +25,7 @@ from tvm import relax
 
 from nnefc.ir.attributes import CONVERTS_CONSTANTS, GATHERS_ROWS
 from nnefc.ir.dataflow import bindings_of
+from nnefc.passes.compute.blocked import multiply
 from nnefc.passes.compute.matmul import (
     gather_columns,
     multiply_packed,
@@ -43,7 +44,7 @@ from nnefc.passes.graph.quantized.narrow_constants import dequantized_for
 from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_call, is_constant, shape_of
 from nnefc.passes.legalize.outer_product_matmul import is_by_outer_products, multiply_by_outer_products
 from nnefc.support.mapped_files import release_pages
-from nnefc.symbolic.dims import element_count, size_hint
+from nnefc.symbolic.dims import Dimension, element_count, size_hint
 from nnefc.targets.machine.cpu.target import Target
 
 __all__ = ["pack_matmul"]
@@ -115,9 +116,10 @@ class _Packer(Rewriter):
             packed = self.emit_te(pack_right, right, size)
         else:
             return call
-        padded = padded_rows(rows, self._target.vectors.registers)
-        attrs = {FUSION: OpPattern.OUT_FUSABLE}
-        return self.emit_te(multiply_packed, left, packed, columns, padded, name="matmul", attrs=attrs)
+        axis = -2 if weights is None else _row_axis(shape_of(left))
+        padded = padded_rows(shape_of(left)[axis], self._target.vectors.registers)
+        given = (left, packed, columns, padded, multiply, axis)
+        return self.emit_te(multiply_packed, *given, name="matmul", attrs={FUSION: OpPattern.OUT_FUSABLE})
 
     def _large_factors(self) -> list[_Factor]:
         """Returns the large constant factors that are going to be packed."""
@@ -208,3 +210,9 @@ class _Packer(Rewriter):
         if self._target.small:
             return smallest_block(lanes, columns)
         return lanes // 2 if columns % lanes and columns % (lanes // 2) == 0 and lanes > 4 else lanes
+
+
+def _row_axis(left: Sequence[Dimension]) -> int:
+    """Returns the axis of the rows that are multiplied by one factor, from the end: of the matrices, or of a batch of
+    matrices of one row each, such as sequences have in layers that put time first."""
+    return -3 if len(left) > 2 and left[-2] == 1 else -2

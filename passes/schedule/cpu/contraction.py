@@ -15,12 +15,13 @@ strides, and B and C in full vectors (Georganas et al., 2018; Goto and van de Ge
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tvm import s_tir, tirx
 from tvm.ir.expr import TensorLoad
 from tvm.s_tir.schedule import LoopRV, SBlockRV
+from tvm.sym import Analyzer
 
 from nnefc.ir.attributes import (
     ASSEMBLY_MICROKERNEL,
@@ -52,7 +53,7 @@ from nnefc.passes.schedule.cpu.partial_sums import keep_totals_aligned, sum_in_p
 from nnefc.passes.schedule.full_tiles import goes_to_the_end, in_full_tiles
 from nnefc.passes.schedule.fused_axes import fuse_row_axes
 from nnefc.passes.schedule.schedules import covers_result, epilogue_into_one_block, largest_divisor, trip_count
-from nnefc.passes.tir.common.expressions import variables_of
+from nnefc.passes.tir.common.expressions import int64, substituted, variables_of
 from nnefc.passes.tir.cpu.microkernels.aarch64_instructions import is_long
 from nnefc.passes.tir.dot.dot_instructions import FLOAT16_PART, FLOAT16_TOTAL, is_quad_pair
 from nnefc.support.element_types import bits_of
@@ -163,7 +164,8 @@ class ContractionRule:
             if tail and tiled is None:
                 tile = choose_tile(outer_size, size, columns, target)
         elif tiled is None:
-            tile = choose_tile(outer_size, size, columns, target, roles.steps, spread)
+            pitches = _pitches(first, roles, rows)
+            tile = choose_tile(outer_size, size, columns, target, roles.steps, spread, pitches)
         if tiled is not None:
             sch, block, epilogue = tiled
         if roles.steps:
@@ -313,6 +315,32 @@ def _tiled(
     names = [str(sch.get(step).name_hint) for step in (block, epilogue)]
     tiled = in_full_tiles(sch, names[0], axis, tile, smaller)
     return None if tiled is None else (tiled, tiled.get_sblock(names[0]), tiled.get_sblock(names[1]))
+
+
+def _pitches(step: ScheduleBlock, roles: Contraction, rows: Sequence[int]) -> tuple[int, int]:
+    """Returns the bytes between elements of A in neighbouring positions along the last two axes of its rows; 0 where
+    they are not known, or there is no such axis."""
+    outer, inner = [None] * (2 - len(rows)) + [step.axes[axis].var for axis in rows]
+    left = {step.axes[axis].var for axis in roles.only_left}
+    loads = (load for load in step.loads if not load.source.same_as(step.result))
+    a = next((load for load in loads if left & variables_of(load.indices)), None)
+    return (0, 0) if a is None else (_pitch(a, outer), _pitch(a, inner))
+
+
+def _pitch(load: TensorLoad, axis: tirx.Var | None) -> int:
+    """Returns the bytes from an element that is loaded to the one of the next position along an axis; 0 if unknown."""
+    zeros = {var: int64(0) for var in variables_of(load.indices)}
+    at = [_position(load, {**zeros, axis: int64(position)}) for position in (0, 1)]
+    apart = Analyzer().simplify(at[1] - at[0])
+    return int(apart) * bits_of(str(load.source.dtype)) // 8 if isinstance(apart, tirx.IntImm) else 0
+
+
+def _position(load: TensorLoad, values: Mapping[tirx.Var, tirx.Expr]) -> tirx.Expr:
+    """Returns the elements before the one that is loaded, where variables have these values."""
+    position: tirx.Expr = int64(0)
+    for index, size in zip(load.indices, load.source.shape, strict=True):
+        position = position * size + substituted(index, values)
+    return position
 
 
 def _panels_apart(

@@ -105,6 +105,48 @@ def test_a_machine_without_multiply_adds_keeps_a_register_for_products() -> None
     assert tile.rows * tile.columns + tile.columns + 1 < 16
 
 
+@pytest.mark.parametrize("outer", [False, True])
+def test_rows_of_a_tile_stay_in_the_first_cache_together(outer: bool) -> None:
+    """Lines that are a way of the cache apart have the same set."""
+    machine = target("llvm -mcpu=znver4")
+    way = machine.costs.l1_bytes // machine.costs.l1_ways
+    extents, columns = ((50, 1) if outer else (1, 50)), 48
+    for apart in (way, 3 * way, 256 * way):
+        tile = choose_tile(*extents, columns, machine, pitches=(apart, 0) if outer else (0, apart))
+        assert tile.outer_rows * tile.rows <= machine.costs.l1_ways and tile.share(machine) > 0.9
+    for apart in (way // 2 + 64, way + 64, 64):
+        pitches = (apart, 0) if outer else (0, apart)
+        assert choose_tile(*extents, columns, machine, pitches=pitches) == choose_tile(*extents, columns, machine)
+
+
+def unrolled_extents(shape: str, depth: int, columns: int) -> list[int]:
+    """Of the loops of a product with constants, on a machine whose first cache has ways of 4 KB."""
+    network = network_of(program(f"x[{shape}] -> y\ny = R.matmul(x, w)", w=np.ones((depth, columns), np.float32)))
+    seen: dict[str, tvm.IRModule] = {}
+    lower(network, backend_of(target("llvm -mcpu=znver4")), seen.__setitem__)
+    (func,) = [f for f in seen["schedule"].functions.values() if f.attrs[RULE] == "ContractionRule"]
+    found: list[int] = []
+
+    def visit(loop: tirx.For) -> None:
+        if loop.kind == tirx.ForKind.UNROLLED:
+            found.append(int(loop.extent))
+
+    tvm_ffi.structural_walk(func.body, (tirx.For, visit))
+    return found
+
+
+def test_the_distance_of_rows_is_that_in_memory() -> None:
+    """Of a product with 3,072 terms, 12 KB: 25 rows would have one set of the first cache."""
+    assert 25 not in unrolled_extents("50, 3072", 3072, 768)
+    assert 25 in unrolled_extents("50, 3056", 3056, 768)
+
+
+def test_rows_of_sequences_that_put_time_first_are_in_tiles() -> None:
+    assert max(unrolled_extents("37, 1, 48", 48, 64)) > 1
+    x, w = (np.random.default_rng(0).random(shape, np.float32) for shape in ((2, 37, 1, 48), (48, 70)))
+    check([Case([x], lambda graph, value: graph.unary("relu", graph.matmul(value, graph.constant(w))))])
+
+
 def test_sizes_without_small_divisors_take_tiles_of_columns() -> None:
     assert choose_tile(1, 37, 4, machine(32)) == RegisterTile(1, 1, 4)
 
