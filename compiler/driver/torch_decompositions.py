@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -22,8 +23,9 @@ _SHIFTS = {
 def decomposed(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
     """Returns a program without the operators that PyTorch 2.14 and onnxscript 0.7 do not write as they are.
 
-    Cross entropies lose their label smoothing, shifts of uint8 become those of int8, and writing to a diagonal is an
-    error.
+    Cross entropies lose their label smoothing; shifts of uint8 become those of int8, and others of two types are
+    errors; attention gives rows that are masked throughout the mean of all values, and takes neither dynamic numbers of
+    heads nor three dimensions; writing to a diagonal is an error.
     """
     used = {node.target for node in program.graph.nodes}
     if _ATEN.diagonal.default in used:
@@ -37,24 +39,76 @@ def _table() -> dict[Any, Callable[..., Any]]:
     table = {
         cross_entropy: torch.export.default_decompositions()[cross_entropy],
         _ATEN.diagonal_scatter.default: _diagonal_scatter,
+        _ATEN.scaled_dot_product_attention.default: _attention,
     }
     for packet, shift in _SHIFTS.items():
         for name in packet.overloads():
-            if name in ("Tensor", "Scalar", "Tensor_Scalar"):
-                table[getattr(packet, name)] = _shifted(shift)
+            if not name.endswith("out"):
+                table[getattr(packet, name)] = _shifted(shift, kept=packet in _KEPT)
     return table
 
 
-def _shifted(shift: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """Returns a shift whose bits of uint8 are in int32; 8 bits and more leave zero."""
+_KEPT = (_ATEN.bitwise_left_shift, _ATEN.bitwise_right_shift)
+"""Shifts that the exporter knows, of tensors of one type."""
 
-    def shifted(x: torch.Tensor, bits: torch.Tensor | int) -> Any:
-        if x.dtype is not torch.uint8:
-            return NotImplemented  # the operator is left as it is
-        wide = bits.to(torch.int32).clamp(max=8) if isinstance(bits, torch.Tensor) else min(bits, 8)
-        return (shift(x.to(torch.int32), wide) & 0xFF).to(torch.uint8)
+
+def _shifted(shift: Callable[..., torch.Tensor], kept: bool) -> Callable[..., torch.Tensor]:
+    """Returns a shift of tensors of one type, which is int32 for uint8, that has the type of the original one.
+
+    Args:
+        kept: whether it is one of `_KEPT`, which stays as it is where that is so.
+    """
+
+    def shifted(x: torch.Tensor | int, bits: torch.Tensor | int) -> Any:
+        dtype = torch.result_type(x, bits)
+        is_byte = dtype is torch.uint8
+        if kept and not is_byte and all(isinstance(each, torch.Tensor) and each.dtype is dtype for each in (x, bits)):
+            return NotImplemented
+        wide = torch.int32 if is_byte else dtype
+        given = (e.to(wide) if isinstance(e, torch.Tensor) else torch.full((), e, dtype=wide) for e in (x, bits))
+        result = shift(*given)
+        return (result & 0xFF).to(torch.uint8) if is_byte else result
 
     return shifted
+
+
+def _attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Any:
+    """Returns the attention of `torch.nn.functional.scaled_dot_product_attention`, whose arguments these are.
+
+    Weights of rows that are masked throughout are zero, as PyTorch computes them.
+    """
+    if attn_mask is None and not enable_gqa and query.dim() == key.dim() == value.dim() == 4:
+        return NotImplemented  # the operator is left as it is
+    if enable_gqa:
+        key, value = (_repeated(each, query.shape[-3]) for each in (key, value))
+    scores = (query * (1 / math.sqrt(query.shape[-1]) if scale is None else scale)) @ key.transpose(-2, -1)
+    if is_causal:
+        attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=query.device).tril()
+    if attn_mask is not None and attn_mask.dtype is torch.bool:
+        attn_mask = torch.zeros_like(attn_mask, dtype=query.dtype).masked_fill(~attn_mask, -math.inf)
+    scores = scores if attn_mask is None else scores + attn_mask
+    hidden = (scores == -math.inf).all(-1, keepdim=True)
+    weights = torch.dropout(scores.softmax(-1).masked_fill(hidden, 0), dropout_p, dropout_p > 0)
+    return weights @ value
+
+
+def _repeated(heads: torch.Tensor, count: int) -> torch.Tensor:
+    """Returns so many heads, each of the given ones several times in a row; heads are the third axis from the end."""
+    *batch, own, length, width = heads.shape
+    if isinstance(own, torch.SymInt) or isinstance(count, torch.SymInt):  # no shape says that one divides the other
+        return heads.index_select(-3, torch.arange(count, device=heads.device) // (count // own))
+    wider = heads.unsqueeze(-3).expand(*batch, own, count // own, length, width)
+    return wider.reshape(*batch, count, length, width)
 
 
 def _diagonal_scatter(x: torch.Tensor, source: torch.Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:

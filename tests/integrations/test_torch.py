@@ -218,18 +218,44 @@ def statistics_of_instances() -> Any:
 def badly_exported(x: Any) -> Any:
     y = torch.zeros(4, 4)
     y.diagonal(1).copy_(x[:3])
-    bits = (x * 30).to(torch.uint8)
     loss = torch.nn.functional.cross_entropy(y, torch.arange(4), label_smoothing=0.2)
-    return y, bits << 1, bits >> 1, loss
+    return y, loss
+
+
+def shifts(x: Any) -> Any:
+    values, bits = (x * 31 - 90).to(torch.int8), (x + 2).to(torch.uint8)
+    unsigned = values.to(torch.uint8)
+    of_two_types = values << bits, values >> bits, unsigned << bits.to(torch.int32)
+    of_one = unsigned << bits, unsigned >> bits, values << bits.to(torch.int8), values >> bits.to(torch.int8)
+    return (
+        *of_two_types,
+        *of_one,
+        unsigned << 1,
+        unsigned >> 9,
+        values >> 1,
+        3 << bits,
+        200 >> bits,
+        bits.__ilshift__(1),
+    )
+
+
+def attention(x: Any) -> Any:
+    """Of a first row that is masked throughout, of heads in groups, and of two and three dimensions."""
+    mask, attend = torch.ones(6, 6, dtype=torch.bool).tril(-1), torch.nn.functional.scaled_dot_product_attention
+    added = torch.zeros(6, 6).masked_fill(~mask, -torch.inf)
+    in_groups = attend(x, x[:, :2], x[:, :2], added, enable_gqa=True, scale=0.3)
+    return attend(x, x, x, mask), in_groups, attend(x[0], x[0], x[0]), attend(x[0, 0], x[0, 1], x[0, 2], is_causal=True)
 
 
 PROGRAMS = {
+    "attention": (attention, torch.arange(96.0).sin().reshape(1, 4, 6, 4)),
     "badly exported": (badly_exported, torch.arange(8.0)),
     "derivatives": (torch.func.hessian(lambda x: (x.sin() ** 2).sum()), torch.arange(3.0)),
     "an encoder": (encoder(), torch.arange(48.0).reshape(2, 3, 8).sin()),
     "instances": (statistics_of_instances(), torch.arange(24.0).reshape(2, 3, 4)),
     "no inputs": (lambda x: torch.arange(5.0) * 2, torch.ones(0)),
     "in place": (rows_shifted, torch.arange(8.0)),
+    "shifts": (shifts, torch.arange(8.0)),
     "training": (torch.nn.BatchNorm1d(3).train(), torch.arange(24.0).reshape(8, 3)),
     "no translation": (lambda x: torch.cummax(x, 0)[0], torch.arange(5.0)),
     "no elements": (lambda x: x.reshape(0, 2).sum(), torch.zeros(0)),
@@ -377,6 +403,16 @@ def test_numbers_that_are_no_sizes() -> None:
         warnings.simplefilter("error", UserWarning)
         for k in (2, 3, 3, 0.5, 0.25):
             check(compiled(torch.ones(3, 5), k), torch.full((3, 5), float(k)))
+
+
+def test_dynamic_numbers_of_heads() -> None:
+    attend = torch.nn.functional.scaled_dot_product_attention
+    compiled = torch.compile(attend, backend=backend, dynamic=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        for heads, groups in ((4, 2), (6, 3), (6, 2)):
+            q, k = torch.randn(2, heads, 5, 8), torch.randn(2, groups, 7, 8)
+            check(compiled(q, k, k, enable_gqa=True), attend(q, k, k, enable_gqa=True))
 
 
 def test_transforms_that_an_error_leaves_begun_are_ended() -> None:
