@@ -84,9 +84,27 @@ class Prompts:
                 return self._model.chat_text(messages, tools, variables=variables)
             except TemplateRefused as error:
                 raise TemplateError(shown(str(error))) from error
-        values = {"messages": list(messages), "tools": tools, "documents": None, "add_generation_prompt": True}
+        values = {
+            "messages": list(map(_as_template_has_it, messages)),
+            "tools": tools,
+            "documents": None,
+            "add_generation_prompt": True,
+        }
         return self._renderer.render(self._model.metadata[_TEMPLATE], self._named | values | dict(variables))
 
     def close(self) -> None:
         """Ends the process that renders templates."""
         self._renderer.close()
+
+
+_REASONING = ("reasoning_content", "thinking", "reasoning")
+
+
+def _as_template_has_it(message: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a message without keys that have no value, and its reasoning by all names that templates have for it.
+
+    The library does the same.
+    """
+    found = {key: value for key, value in message.items() if value is not None}
+    reasoning = next((found[name] for name in _REASONING if name in found), None)
+    return found if reasoning is None else {"thinking": reasoning, **found, "reasoning_content": reasoning}

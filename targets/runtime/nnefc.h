@@ -460,7 +460,8 @@ NNEFC_API nnefc_status nnefc_tokenize(const char *text, size_t size, uint32_t fl
  * together the text of all. Returns NNEFC_TOO_SMALL, NNEFC_BAD_ARGUMENT (also for a number that is no token), NNEFC_OUT_OF_MEMORY. */
 NNEFC_API nnefc_status nnefc_detokenize(const int64_t *tokens, size_t count, uint32_t flags, char *text, size_t room, size_t *size);
 
-/* A message of a conversation. */
+/* A message of a conversation. Templates see no members that are null, and what a message thought before its content (reasoning_content,
+ * thinking or reasoning) as reasoning_content and thinking: so do those of transformers. */
 typedef struct nnefc_message {
     nnefc_string role;    /* "system", "user", "assistant", "tool"; without a role if its data is null */
     nnefc_string content; /* likewise */

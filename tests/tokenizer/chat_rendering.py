@@ -139,12 +139,26 @@ def expected(
     Raises:
         Refused: any error of the template.
     """
-    given = {"messages": list(messages), "tools": tools, "documents": None, "add_generation_prompt": prompt}
+    given = {
+        "messages": [_as_transformers_has_it(message) for message in messages],
+        "tools": tools,
+        "documents": None,
+        "add_generation_prompt": prompt,
+    }
     given = json.loads(json.dumps(TOKENS | given | dict(variables or {})))
     try:
         return _reference(template).render(**given)
     except Exception as error:
         raise Refused(f"{type(error).__name__}: {error}") from error
+
+
+def _as_transformers_has_it(message: Mapping[str, Any]) -> dict[str, Any]:
+    """A message without keys that are None, and what was thought before it by both names that templates read."""
+    made = {key: value for key, value in message.items() if value is not None}
+    for name in ("reasoning_content", "thinking", "reasoning"):
+        if name in made:
+            return {"thinking": made[name], **made, "reasoning_content": made[name]}
+    return made
 
 
 def outcome(render: Any, *given: Any) -> str | None:

@@ -87,6 +87,12 @@ CONVERSATIONS: dict[str, list[dict[str, Any]]] = {
         }
     ],
     "unicode": [{"role": "user", "content": "\u2028 ﬁ ǆ ΑΣ Σ ß İ \x85\xa0'\"\\ \U000e0001\ud800 e\u0301"}],
+    "thoughts": [
+        _USER,
+        {"role": "assistant", "content": None, "reasoning": "r", "tool_calls": None},
+        {"role": "assistant", "content": "b", "thinking": "t", "reasoning_content": "c"},
+        _USER,
+    ],
     "empty": [{"role": "user", "content": ""}, {"role": "assistant", "content": ""}],
     "wrong roles": [_REPLY, _REPLY, {"role": "critic", "content": "no"}],
     "none": [],

@@ -59,7 +59,7 @@ def test_library_takes_and_gives_text(folder: Path) -> None:
 
 
 MESSAGES = [{"role": "user", "content": "Hello <|end|> 😀"}, {"role": "assistant", "content": None, "n": [1, 2.5]}]
-TEXT = "user:Hello <|end|> 😀<|end|>assistant:None<|end|>[1, 2.5]t!"
+TEXT = "user:Hello <|end|> 😀<|end|>assistant:<|end|>[1, 2.5]t!"
 
 
 def test_library_renders_conversations(folder: Path) -> None:

@@ -80,6 +80,7 @@ class _Compiler:
         self.program = Program()
         self._expressions = Expressions(self.program)
         self._changed_by_macros: set[str] = set()
+        self._operands: set[str] = set()
 
     def program_of(self, template: nodes.Template) -> Program:
         """Returns the program of a template.
@@ -89,6 +90,10 @@ class _Compiler:
         """
         macros = (*template.find_all(nodes.Macro), *template.find_all(nodes.CallBlock))
         self._changed_by_macros = {part.name for macro in macros for part in macro.find_all(nodes.NSRef)}
+        operations = template.find_all((nodes.Add, nodes.Mul, nodes.Mod, nodes.Getattr, nodes.Getitem))
+        self._operands = {
+            part.name for node in operations for part in node.iter_child_nodes() if isinstance(part, nodes.Name)
+        }
         function = Function("template")
         frame = Frame(Symbols(), function)
         self.program.begin(function)
@@ -307,11 +312,14 @@ class _Compiler:
         self.program.emit(Opcode.STORE, slot)
 
     def _assign(self, node: nodes.Assign, frame: Frame) -> None:
-        for target in (node.target, *node.target.find_all(nodes.NSRef)):
-            if isinstance(target, nodes.NSRef):
-                self._load_namespace(target, frame)
+        for part in (node.target, *node.target.find_all(nodes.NSRef)):
+            if isinstance(part, nodes.NSRef):
+                self._load_namespace(part, frame)
                 self.program.emit(Opcode.CHECK_NAMESPACE)
-        self._expressions.push(node.node, frame)
+        value, target = node.node, node.target
+        if isinstance(value, nodes.Expr) and isinstance(target, nodes.Name) and target.name not in self._operands:
+            value = as_text(value)
+        self._expressions.push(value, frame)
         self._store(node.target, frame)
 
     def _assign_block(self, node: nodes.AssignBlock, frame: Frame) -> None:

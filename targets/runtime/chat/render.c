@@ -18,12 +18,25 @@ static const uint32_t *words(const nnefc_program *program, nnefc_program_array a
     return (const uint32_t *)((const char *)program + array.offset);
 }
 
-static void add_all(nnefc_renderer *renderer, nnefc_dict *into, nnefc_string json, const char *what) {
+/* Adds the pairs of an object; those without a value only if they are asked for. */
+static void add_all(nnefc_renderer *renderer, nnefc_dict *into, nnefc_string json, const char *what, bool with_none) {
     if (json.size == 0) return;
     nnefc_value given = nnefc_chat_parse_json(renderer, json, what);
     if (!nnefc_failed(renderer) && given.kind != NNEFC_KIND_DICT) nnefc_chat_fail(renderer, "%s: not a JSON object", what);
     for (uint32_t i = 0; !nnefc_failed(renderer) && i < given.dict->count; i++)
-        nnefc_chat_set(renderer, into, given.dict->pairs[i].key, given.dict->pairs[i].value);
+        if (with_none || given.dict->pairs[i].value.kind != NNEFC_KIND_NONE)
+            nnefc_chat_set(renderer, into, given.dict->pairs[i].key, given.dict->pairs[i].value);
+}
+
+/* What a message thought before its content goes by all the names that templates have for it. */
+static void name_reasoning(nnefc_renderer *renderer, nnefc_dict *message) {
+    static const char *const names[] = {"reasoning_content", "thinking", "reasoning"};
+    const nnefc_value *found = NULL;
+    for (size_t i = 0; i < sizeof names / sizeof *names && found == NULL; i++) found = nnefc_chat_find(renderer, message, name(names[i]));
+    if (found == NULL) return;
+    nnefc_value reasoning = *found; /* setting a key may move the others */
+    if (nnefc_chat_find(renderer, message, name("thinking")) == NULL) nnefc_chat_set(renderer, message, name("thinking"), reasoning);
+    nnefc_chat_set(renderer, message, name("reasoning_content"), reasoning);
 }
 
 static nnefc_value message_of(nnefc_renderer *renderer, const nnefc_message *message) {
@@ -32,7 +45,8 @@ static nnefc_value message_of(nnefc_renderer *renderer, const nnefc_message *mes
         nnefc_chat_set(renderer, made, name("role"), nnefc_chat_checked_text(renderer, message->role, "a role"));
     if (message->content.data != NULL)
         nnefc_chat_set(renderer, made, name("content"), nnefc_chat_checked_text(renderer, message->content, "a message"));
-    if (made != NULL) add_all(renderer, made, message->more, "a message");
+    if (made != NULL) add_all(renderer, made, message->more, "a message", false);
+    if (made != NULL && !nnefc_failed(renderer)) name_reasoning(renderer, made);
     return nnefc_dict_of(NNEFC_KIND_DICT, made);
 }
 
@@ -55,7 +69,7 @@ static nnefc_dict *variables_of(nnefc_renderer *renderer, const nnefc_message *m
     nnefc_chat_set(renderer, made, name("tools"), has_tools ? nnefc_chat_parse_json(renderer, options->tools, "the tools") : nnefc_none());
     nnefc_chat_set(renderer, made, name("documents"), nnefc_none());
     nnefc_chat_set(renderer, made, name("add_generation_prompt"), nnefc_boolean((options->flags & NNEFC_ADD_GENERATION_PROMPT) != 0));
-    if (made != NULL) add_all(renderer, made, options->variables, "the variables");
+    if (made != NULL) add_all(renderer, made, options->variables, "the variables", true);
     return made;
 }
 
