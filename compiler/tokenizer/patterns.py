@@ -44,7 +44,7 @@ _LETTERS = r"\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\x{24B6}-\x{24E9}\x{1F130}-\x{1F149}\x{
 WORD_CHARACTERS = _LETTERS + r"\x{200C}\x{200D}"
 """What `\\w` is in Rust's expressions, as members of a set: https://docs.rs/regex/latest/regex/#unicode."""
 _WORD = _LETTERS + r"\x{B2}\x{B3}\x{B9}\x{BC}-\x{BE}"
-"""What `\\w` is in Oniguruma's."""
+"""What `\\w` is in Oniguruma's; in a set it is `_LETTERS`."""
 _MAX_REGEX = 1 << 14
 _MAX_CLASSES = 128
 """Each class is one byte of UTF-8 to the automata."""
@@ -147,6 +147,7 @@ def _in_unicode(regex: str) -> str:
             negated = token[1].isupper()
             if negated and is_set:
                 raise refused(f"{token} is in a set")
+            inner = _LETTERS if is_set and inner == _WORD else inner
             token = inner if is_set else f"[{'^' * negated}{inner}]"
         elif token.startswith(r"\u"):
             token = f"\\x{{{token[2:]}}}"

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from chat_rendering import rendered
 from random_tokenizers import random_sentence, random_tokenizer
-from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
+from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers
 from trained_tokenizers import KINDS, Compiled, random_text, runtime_tokenizer
 
 from nnefc import CompileError
@@ -85,6 +85,15 @@ def test_added_tokens_are_found_where_the_package_finds_them(
     reference = _words(**added)
     compiled = Compiled(runtime, vocabulary_of_json(json.loads(reference.to_str())))
     assert compiled.encode(text) == reference.encode(text).ids
+
+
+def test_fractions_are_of_words_outside_of_sets_alone(runtime: ctypes.CDLL) -> None:
+    """As in the package's expressions."""
+    reference = _words()
+    reference.pre_tokenizer = pre_tokenizers.Split(Regex(r"\w+|[^\w\s]+"), "isolated")
+    compiled = Compiled(runtime, vocabulary_of_json(json.loads(reference.to_str())))
+    for text in ("!\xbda", "\xbda", "a\xb2", "!\xb2\xbcb"):
+        assert compiled.encode(text) == reference.encode(text).ids, ascii(text)
 
 
 def test_text_of_control_tokens_is_text_unless_they_are_looked_for(runtime: ctypes.CDLL) -> None:
