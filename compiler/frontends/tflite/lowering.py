@@ -40,6 +40,7 @@ __all__ = [
     "INTEGERS",
     "OPERATORS",
     "QUANTIZED",
+    "REALS",
     "Declaration",
     "Lowering",
     "Node",
@@ -57,6 +58,7 @@ COMPLEX = "complex64"
 
 BYTES = ("int8", "uint8")
 FLOATS = ("float32",)
+REALS = (*FLOATS, "float16")
 INTEGERS = ("int32", "int64")
 QUANTIZED = (*BYTES, "int16")
 

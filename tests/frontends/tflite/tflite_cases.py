@@ -156,6 +156,12 @@ def _unary() -> list[Case]:
     cases += [Case("LOGICAL_NOT", [F((3, 5), "bool")], [T((), "bool")])]
     cases += [Case(name, [F((3, 5), "int32", low=-99, high=99)], [T((), "int32")]) for name in ("ABS", "NEG")]
     cases += [Case("L2_NORMALIZATION", [F((3, 7))], [OUT], "L2NormOptions")]
+    narrow, out = F((3, 5), "float16"), T((), "float16")
+    names = ("COS", "FLOOR", "LOGISTIC", "NEG", "SIN", "TANH")
+    cases += [Case(name, [narrow], [out], tolerance=1e-3) for name in names]
+    cases += [Case("GELU", [narrow], [out], "GeluOptions", {"approximate": False}, tolerance=1e-3)]
+    cases += [Case("SOFTMAX", [narrow], [out], "SoftmaxOptions", {"beta": 1.0}, tolerance=2e-3)]
+    cases += [Case("NEG", [F((9,), dtype, low=-99, high=99)], [T((), dtype)]) for dtype in ("int8", "int16")]
     return cases
 
 
@@ -207,6 +213,10 @@ def _binary() -> list[Case]:
     cases += [Case("DIV", [F((2, 3)), F((2, 3), low=1.0)], [OUT], "DivOptions", {"fused_activation_function": 3})]
     cases += [Case(n, pair, [OUT]) for n in ("MAXIMUM", "MINIMUM", "SQUARED_DIFFERENCE")]
     cases += [Case("ATAN2", [F((3, 5)), F((3, 5))], [OUT])]
+    narrow = [F((2, 3, 1), "float16"), F((3, 5), "float16")]
+    cases += [Case(n, narrow, [T((), "float16")], tolerance=1e-3) for n in ("MAXIMUM", "MINIMUM")]
+    cases += [Case("ATAN2", [narrow[1], narrow[1]], [T((), "float16")], tolerance=1e-3)]
+    cases += [Case(n, narrow, [T((), "float16")], f"{n.capitalize()}Options", tolerance=1e-3) for n in ("ADD", "MUL")]
     cases += [Case("POW", [F((3, 5), low=0.2), F((3, 5))], [OUT])]
     cases += [Case(n, [F((4, 5)), F((4, 5), low=0.5)], [OUT]) for n in ("FLOOR_DIV", "FLOOR_MOD")]
     cases[-1] = replace(cases[-1], tolerance=1e-5)

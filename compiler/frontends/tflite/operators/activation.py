@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from nnefc.frontends.tflite.lowering import BYTES, FLOATS, QUANTIZED, Lowering, Node, Result, operator
+from nnefc.frontends.tflite.lowering import BYTES, FLOATS, QUANTIZED, REALS, Lowering, Node, Result, operator
 from nnefc.frontends.tflite.quantized import nearest, rescaled, single
 from nnefc.operators.base import Array, Operator, rank_of
 from nnefc.operators.math.casting import Cast
@@ -78,14 +78,14 @@ def _declare(name: str, made: Operator, types: tuple[str, ...]) -> None:
         return by_table(at, node, table_of_reals(node, _REAL_TABLES[name]))
 
 
-_declare("TANH", Elementwise("tanh"), (*FLOATS, *QUANTIZED))
-_declare("LOGISTIC", Elementwise("sigmoid"), (*FLOATS, *QUANTIZED))
+_declare("TANH", Elementwise("tanh"), (*REALS, *QUANTIZED))
+_declare("LOGISTIC", Elementwise("sigmoid"), (*REALS, *QUANTIZED))
 _declare("ELU", Elu(), (*FLOATS, "int8"))
 _declare("EXP", Elementwise("exp"), (*FLOATS, "int8", "int16"))
 _declare("LOG", Elementwise("log"), (*FLOATS, "int8", "int16"))
 
 
-@operator("GELU", types=(*FLOATS, *BYTES))
+@operator("GELU", types=(*REALS, *BYTES))
 def _gelu_(at: Lowering, node: Node) -> Result:
     if node.is_quantized():
         return by_table(at, node, table_of_reals(node, _gelu(node.options.approximate)))
@@ -171,7 +171,7 @@ def _prelu(at: Lowering, node: Node) -> Result:
 # Softmax along the last dimension.
 
 
-@operator("SOFTMAX", types=(*FLOATS, *QUANTIZED))
+@operator("SOFTMAX", types=(*REALS, *QUANTIZED))
 def _softmax(at: Lowering, node: Node) -> Result:
     x, beta = node.operand(0), node.options.beta
     if not node.rank(0):
@@ -182,7 +182,7 @@ def _softmax(at: Lowering, node: Node) -> Result:
             return at.apply(InterpolatedSoftmax(float(scale * np.float32(beta))), x)
         return at.apply(TableSoftmax(float(scale * np.float32(beta)), float(out), point, node.outputs[0].dtype), x)
     if beta != 1:
-        x = apply(at, "multiply", x, np.array(beta, np.float32))
+        x = apply(at, "multiply", x, at.number(beta, x))
     return Softmax((rank_of(x) - 1,)).lower(at, x)
 
 

@@ -13,6 +13,7 @@ from nnefc.frontends.tflite.lowering import (
     FLOATS,
     INTEGERS,
     QUANTIZED,
+    REALS,
     Lowering,
     Node,
     Operand,
@@ -39,9 +40,9 @@ _NUMBERS = (*FLOATS, *INTEGERS)
 table(
     "elementwise",
     {name.upper(): Elementwise(name) for name in ("floor", "ceil", "round", "sin", "cos", "square")},
-    FLOATS,
+    REALS,
 )
-table("elementwise", {"NEG": Elementwise("negative")}, _NUMBERS)
+table("elementwise", {"NEG": Elementwise("negative")}, (*REALS, *INTEGERS, "int8", "int16"))
 table("elementwise", {"SIGN": Elementwise("sign_or_zero")}, (*_NUMBERS, "float64"))
 table("elementwise", {"LOGICAL_NOT": Elementwise("logical_not")}, ("bool",))
 
@@ -70,11 +71,11 @@ def _abs(at: Lowering, node: Node) -> Result:
 # Two operands.
 
 _BINARY: Mapping[str, tuple[str, tuple[str, ...]]] = {
-    "MAXIMUM": ("maximum", (*_NUMBERS, *QUANTIZED)),
-    "MINIMUM": ("minimum", (*_NUMBERS, *QUANTIZED)),
+    "MAXIMUM": ("maximum", (*REALS, *INTEGERS, *QUANTIZED)),
+    "MINIMUM": ("minimum", (*REALS, *INTEGERS, *QUANTIZED)),
     "POW": ("power", (*FLOATS, "int32")),
     "FLOOR_MOD": ("remainder", (*FLOATS, "int8", "int16", *INTEGERS)),
-    "ATAN2": ("atan2", (*FLOATS, "float64")),
+    "ATAN2": ("atan2", (*REALS, "float64")),
     "BITWISE_XOR": ("bitwise_xor", ("int8", "uint8", "int16", "uint16", "int32", "uint32")),
     "LOGICAL_AND": ("logical_and", ("bool",)),
     "LOGICAL_OR": ("logical_or", ("bool",)),
@@ -109,7 +110,7 @@ _ARITHMETIC = {"ADD": "add", "SUB": "subtract", "MUL": "multiply", "DIV": "divid
 
 
 @operator("DIV", types=(*_NUMBERS, *BYTES))
-@operator("ADD", "SUB", "MUL", types=(*_NUMBERS, *QUANTIZED))
+@operator("ADD", "SUB", "MUL", types=(*REALS, *INTEGERS, *QUANTIZED))
 def _arithmetic(at: Lowering, node: Node) -> Result:
     if not node.is_quantized():
         function = Elementwise(_ARITHMETIC[node.name])

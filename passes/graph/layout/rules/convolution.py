@@ -36,7 +36,7 @@ from nnefc.passes.graph.algorithms.choose_matmul import multiplied_type
 from nnefc.passes.graph.fusion.fusion_patterns import OpPattern
 from nnefc.passes.graph.layout.blocked_layout import Blocked
 from nnefc.passes.graph.layout.layout_rewriter import LayoutRewriter, LayoutRule
-from nnefc.passes.graph.layout.padding_kernels import padded_tensor
+from nnefc.passes.graph.layout.padding_kernels import padding_of
 from nnefc.passes.graph.layout.rules.group_reads import Reads, merged_groups, reads_of, slot_by_slot
 from nnefc.passes.graph.layout.rules.outer_product_convolution import outer_product_convolution
 from nnefc.passes.graph.layout.rules.padded_depthwise import padded_depthwise
@@ -113,7 +113,7 @@ def _from_call(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
     if filters is None or str(weights.ty.dtype) != "float32" or str(data.ty.dtype) != "float32":
         return None
     sliding = sliding_of(call, filters.ndim - 2)
-    padded = padded_tensor(layouts, data, filters.ndim - 2)
+    padded = padding_of(layouts, data, filters.ndim - 2)
     if padded is not None and padded.value == 0:
         data, sliding = padded.data, sliding.around(padded.before, padded.after)
     return convolution(layouts, data, filters, sliding, winograd_of(layouts, filters))
