@@ -13,7 +13,7 @@ from dataclasses import replace
 from nnefc.frontends.refusals import REFUSALS, reason_of
 from nnefc.ir.network import DataDependentSize, DynamicDimension, Network
 from nnefc.ir.outline import Allowed, DynamicTensor, likely_size, shape_option
-from nnefc.support.diagnostics import CompileError, ran_out_of_memory
+from nnefc.support.diagnostics import CompileError, WriteError, ran_out_of_memory
 from nnefc.support.internal_errors import internal_error, is_mistake
 from nnefc.symbolic.dims import LARGEST, Dimension, DynamicSize, Range, Size, bounds, expression, ranges, size_hint
 from nnefc.symbolic.formulas import formula_of, size_of, value_of
@@ -237,7 +237,8 @@ def dynamic_shape_context(
     inputs, by name.
 
     Raises:
-        DynamicSizesError: in place of all errors, if any dimension is open.
+        DynamicSizesError: in place of all errors but those of memory and of files that cannot be written, if any
+            dimension is open.
     """
     sums = {d.name: (d.value.expr, d.minimum, d.maximum) for d in dimensions if isinstance(d.value, Size)}
     joins = tuple(tuple(map(expression, d.join)) for d in dimensions if d.join is not None)
@@ -245,7 +246,7 @@ def dynamic_shape_context(
         try:
             yield
         except (AssertionError, AttributeError, CompileError, LookupError, *REFUSALS) as error:
-            if not dimensions or ran_out_of_memory(error):
+            if not dimensions or ran_out_of_memory(error) or isinstance(error, WriteError):
                 raise
             shapes = {name: tuple(map(size_hint, shape)) for name, shape in inputs.items()}
             tensors = [_dynamic_tensor(name, shape, dimensions) for name, shape in inputs.items()]

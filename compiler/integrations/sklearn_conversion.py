@@ -260,8 +260,28 @@ def _repaired(model: onnx.ModelProto, estimator: Any) -> onnx.ModelProto:
             opset.version = max(opset.version, _OPSETS[_OF_TREES])  # the first with thresholds in float64
     model.graph.ClearField("node")
     model.graph.node.extend(nodes)
+    _join_in_float64(model)
     _declare(model)
     return model
+
+
+def _join_in_float64(model: onnx.ModelProto) -> None:
+    """Casts operands of a Concat to float64 where others are: of PolynomialFeatures, ones are float32 always."""
+    graph = shape_inference.infer_shapes(model).graph
+    types = {value.name: value.type.tensor_type.elem_type for value in (*graph.value_info, *graph.input)}
+    types |= {tensor.name: tensor.data_type for tensor in graph.initializer}
+    nodes = []
+    for number, node in enumerate(model.graph.node):
+        found = [types.get(name) for name in node.input]
+        if node.op_type == "Concat" and set(found) == {TensorProto.FLOAT, TensorProto.DOUBLE}:
+            for position, kind in enumerate(found):
+                if kind == TensorProto.FLOAT:
+                    cast = f"{node.input[position]}/joined{number}"
+                    nodes.append(helper.make_node("Cast", [node.input[position]], [cast], to=TensorProto.DOUBLE))
+                    node.input[position] = cast
+        nodes.append(node)
+    model.graph.ClearField("node")
+    model.graph.node.extend(nodes)
 
 
 def _declare(model: onnx.ModelProto) -> None:

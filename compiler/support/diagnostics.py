@@ -22,6 +22,7 @@ __all__ = [
     "InternalWarning",
     "Location",
     "ModelWarning",
+    "WriteError",
     "compiler_missing",
     "memory_errors",
     "ran_out_of_memory",
@@ -144,6 +145,10 @@ class CompileError(Exception):
         if self.hint is not None:
             lines.append(f"hint: {self.hint}")
         return "\n".join(lines)
+
+
+class WriteError(CompileError):
+    """A file or a folder cannot be written, whatever the model is."""
 
 
 class ExternalDataError(CompileError):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from nnefc.support.diagnostics import CompileError
+from nnefc.support.diagnostics import WriteError
 
 __all__ = [
     "naming",
@@ -40,7 +40,7 @@ _TEMPORARY = "name another folder for temporary files: TMPDIR=/path/to/folder"
 
 def write_error(
     path: Path, error: OSError, other: str = "write to another folder", shown: str | None = None
-) -> CompileError:
+) -> WriteError:
     """The error for a file or folder that cannot be written: its path, the reason, the free space and a way out.
 
     Args:
@@ -51,7 +51,7 @@ def write_error(
     kind = errno.EACCES if error.errno == errno.EPERM else error.errno
     folder = _existing(path if path.is_dir() else path.parent)
     hint = _HINTS.get(kind) if kind is not None else None
-    return CompileError(
+    return WriteError(
         f"cannot write {shown or path}: {error.strerror or error}",
         hint=None if hint is None else hint.format(folder=folder, free=_free(folder), other=other),
     )
@@ -88,7 +88,7 @@ def scratch_next_to(output: Path, folder: Path | None = None) -> Iterator[Path]:
         folder: where the new folder is, if it is not that of `output`.
 
     Raises:
-        CompileError: the folder cannot be made, or an OSError of the body, as an error that names `output`.
+        WriteError: the folder cannot be made, or an OSError of the body, as an error that names `output`.
     """
     import tempfile
 
@@ -99,7 +99,7 @@ def scratch_next_to(output: Path, folder: Path | None = None) -> Iterator[Path]:
             yield Path(name)
     except OSError as error:
         if error.filename is not None and not _is_in(folder or output.parent, error.filename):
-            raise CompileError(f"cannot write {output}: {os.fsdecode(error.filename)}: {error.strerror}") from error
+            raise WriteError(f"cannot write {output}: {os.fsdecode(error.filename)}: {error.strerror}") from error
         raise write_error(output, error) from error
 
 
@@ -108,7 +108,7 @@ def written_whole(output: Path) -> Iterator[Path]:
     """The path of a new file, which replaces `output` at the end of the body; what is no file is written to.
 
     Raises:
-        CompileError: the file cannot be written; what was at `output` stays.
+        WriteError: the file cannot be written; what was at `output` stays.
     """
     if output.exists() and not output.is_file():  # such as /dev/stdout
         try:
@@ -125,7 +125,7 @@ def write_text(output: Path, text: str) -> None:
     """Write a file of text whole, in UTF-8.
 
     Raises:
-        CompileError: it cannot be written; what was there stays.
+        WriteError: it cannot be written; what was there stays.
     """
     with written_whole(output) as new:
         new.write_text(text, encoding="utf-8")
@@ -137,7 +137,7 @@ def write_together(folder: Path, write: Callable[[Path], object], *, last: str =
     The file called `last` is moved after the others, which it may need. Returns where the files are now.
 
     Raises:
-        CompileError: a file cannot be written; what was there under its name stays.
+        WriteError: a file cannot be written; what was there under its name stays.
     """
     with scratch_next_to(folder / last, folder) as new:
         write(new)
@@ -149,7 +149,7 @@ def write_together(folder: Path, write: Callable[[Path], object], *, last: str =
 def _refuse_folders(locations: Iterable[Path]) -> None:
     for location in locations:
         if location.is_dir():
-            raise CompileError(f"cannot write {location}: it is a folder")
+            raise WriteError(f"cannot write {location}: it is a folder")
 
 
 @contextmanager
@@ -157,7 +157,7 @@ def temporary_folder(prefix: str) -> Iterator[Path]:
     """A new folder for temporary files, removed in the end.
 
     Raises:
-        CompileError: there is no location for it, or the disk is full and so on: an OSError of the body that names a
+        WriteError: there is no location for it, or the disk is full and so on: an OSError of the body that names a
             file in it, or no file. Those that name others are raised as they are.
     """
     import tempfile
@@ -178,19 +178,19 @@ def temporary_errors(folder: Path | None = None) -> Iterator[None]:
         folder: where the files are that errors name, among the temporary ones; None: all of these.
 
     Raises:
-        CompileError: there is no folder for temporary files, or the disk of it is full, read-only and so on.
+        WriteError: there is no folder for temporary files, or the disk of it is full, read-only and so on.
     """
     import tempfile
 
     try:
         root = Path(tempfile.gettempdir())
     except OSError as error:  # its message lists all folders that were tried
-        raise CompileError("there is no folder that temporary files can be written to", hint=_TEMPORARY) from error
+        raise WriteError("there is no folder that temporary files can be written to", hint=_TEMPORARY) from error
     try:
         yield
     except OSError as error:
         if not root.is_dir():
-            raise CompileError(f"cannot write temporary files to {root}: it does not exist", hint=_TEMPORARY) from error
+            raise WriteError(f"cannot write temporary files to {root}: it does not exist", hint=_TEMPORARY) from error
         if error.errno not in _HINTS or not (error.filename is None or _is_in(folder or root, error.filename)):
             raise
         raise write_error(root, error, _TEMPORARY, f"temporary files to {root}") from error

@@ -29,7 +29,7 @@ from sklearn.ensemble import (
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.multioutput import MultiOutputClassifier
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.preprocessing import OneHotEncoder, PolynomialFeatures, StandardScaler
 from sklearn.svm import SVC, LinearSVC
 from sklearn.tree import DecisionTreeClassifier
 
@@ -81,7 +81,7 @@ TREES = [
     (RandomForestClassifier(7, random_state=0), np.float64, BOTH),
     (GradientBoostingClassifier(n_estimators=2), np.float64, BOTH),
     (BOOSTING, np.float32, BOTH),
-    (make_pipeline(StandardScaler(), BOOSTING), np.float64, BOTH),
+    (make_pipeline(PolynomialFeatures(2), StandardScaler(), BOOSTING), np.float64, BOTH),
     pytest.param(HistGradientBoostingRegressor(max_iter=3), np.float64, ("predict",), marks=pytest.mark.slow),
     (AdaBoostRegressor(n_estimators=2, random_state=0), np.float64, ("predict",)),
     (IsolationForest(n_estimators=3, max_samples=16, random_state=0), np.float64, ("predict", "decision_function")),

@@ -44,9 +44,24 @@ VALUES = np.hstack(
 )
 
 
-def given(dtype: str) -> np.ndarray:
-    with np.errstate(over="ignore"):
-        return VALUES.astype(dtype)
+BASES = np.array([2, 10, -3, 0, 7, -2, 2, 3] * 4)[:31]
+EXPONENTS = np.array([63, 25, 0.5, -1, 2, 3, 31, 40] * 4, np.float32)[:31]
+POWERS = ("int32", "int64")
+"""The types of integers that have powers of real exponents."""
+
+
+def given(name: str) -> np.ndarray:
+    """The reals that are cast: of a type, or powers."""
+    with np.errstate(all="ignore"):
+        return np.power(BASES.astype(np.float64), EXPONENTS) if name == "power" else VALUES.astype(name)
+
+
+def inputs() -> dict[str, np.ndarray]:
+    return {
+        **{real: given(real) for real in FLOATS},
+        **{f"base_{dtype}": BASES.astype(dtype) for dtype in POWERS},
+        "exponent": EXPONENTS,
+    }
 
 
 def wanted(value: float, dtype: str) -> int:
@@ -61,13 +76,16 @@ def wanted(value: float, dtype: str) -> int:
 
 
 def model(constant: bool = False) -> onnx.ModelProto:
-    """Casts of each type of floats to each of integers; of inputs, or of values that are known."""
-    size = VALUES.size
+    """Casts of each type of floats to each of integers, and powers; of inputs, or of values that are known."""
     nodes = [helper.make_node("Cast", [real], [f"{real}_{to}"], to=_code(to)) for real in FLOATS for to in INTEGERS]
-    outputs = [helper.make_tensor_value_info(node.output[0], node.attribute[0].i, [size]) for node in nodes]
-    inputs = [helper.make_tensor_value_info(real, code, [size]) for real, code in FLOATS.items()]
-    known = [numpy_helper.from_array(given(real), real) for real in FLOATS] if constant else []
-    graph = helper.make_graph(nodes, "casts", [] if constant else inputs, outputs, known)
+    nodes += [helper.make_node("Pow", [f"base_{to}", "exponent"], [f"power_{to}"]) for to in POWERS]
+    outputs = [
+        helper.make_tensor_value_info(name, _code(name.split("_")[1]), given(name.split("_")[0]).shape)
+        for name in (node.output[0] for node in nodes)
+    ]
+    known = [numpy_helper.from_array(array, name) for name, array in inputs().items()]
+    leaves = [helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims) for tensor in known]
+    graph = helper.make_graph(nodes, "casts", [] if constant else leaves, outputs, known if constant else [])
     return helper.make_model(graph, ir_version=9, opset_imports=[helper.make_opsetid("", 17)])
 
 
@@ -86,7 +104,7 @@ def check(found: dict[str, np.ndarray]) -> None:
 @pytest.mark.sample(1)
 def test_levels_of_x86_64_agree(target: str) -> None:
     artifact = nnefc.compile(model(), target)
-    check(artifact.run({real: given(real) for real in FLOATS}))
+    check(artifact.run(inputs()))
 
 
 def test_known_values_are_cast_alike() -> None:
@@ -100,13 +118,13 @@ def test_other_machines_agree(name: str) -> None:
     if machine.missing:
         pytest.skip(f"{machine.missing} is not installed")
     artifact: Artifact = nnefc.compile(model(), machine.target)
-    check(run_on(machine, artifact, {real: given(real) for real in FLOATS}))
+    check(run_on(machine, artifact, inputs()))
 
 
 def test_so_does_onnxruntime(tmp_path: Path) -> None:
     """Of uint32 its vectors and its loops over what is left differ; single elements are converted by the latter."""
     onnx.save(model(), tmp_path / "casts.onnx")
     session = onnxruntime.InferenceSession(tmp_path / "casts.onnx", providers=["CPUExecutionProvider"])
-    results = session.run(None, {real: given(real) for real in FLOATS})
+    results = session.run(None, inputs())
     names = [output.name for output in session.get_outputs()]
     check({name: array for name, array in zip(names, results, strict=True) if not name.endswith("_uint32")})

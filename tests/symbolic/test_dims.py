@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from itertools import permutations
 
@@ -10,7 +11,7 @@ import pytest
 from tvm import te, tirx
 
 from nnefc.frontends.dynamic_shapes import DynamicDimensions, dynamic_shape_context
-from nnefc.support.diagnostics import CompileError
+from nnefc.support.diagnostics import CompileError, WriteError
 from nnefc.symbolic.dims import (
     LARGEST,
     Dimension,
@@ -215,6 +216,16 @@ def test_dimensions_that_decide_a_comparison_together_are_named() -> None:
     with pytest.raises(CompileError, match="depends on whether") as error:
         refined(build)
     assert "narrow the ranges of 'h' and 'w'" in str(error.value.hint)
+
+
+def test_a_file_that_cannot_be_written_is_no_error_of_dynamic_sizes() -> None:
+    sizes = DynamicDimensions(Refinement())
+    size = sizes.size("h", DynamicSize())
+    full, wrong = WriteError("cannot write x", hint="make room"), CompileError("it is wrong", hint="fix it")
+    for error, hint in ((full, "make room"), (wrong, "fix it; or give the sizes that are open, .*--shape h=.*")):
+        with pytest.raises(CompileError) as caught, dynamic_shape_context(sizes.all(), {"x": (size,)}):
+            raise error
+        assert re.fullmatch(hint, str(caught.value.hint))
 
 
 def test_a_name_that_is_a_number_is_not_reported_where_it_is_the_size() -> None:

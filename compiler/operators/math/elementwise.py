@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import tvm
 from tvm import relax, te, tirx
 
 from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, is_array, is_empty, shape_of, zeros
 from nnefc.operators.dtypes import STORAGE, Kind, numpy_dtype, promoted_type
-from nnefc.operators.math.functions import FUNCTIONS, POWERS
+from nnefc.operators.math.functions import FUNCTIONS, POWERS, converted
 from nnefc.support.diagnostics import CompileError
 from nnefc.symbolic.broadcasting import joint
 from nnefc.symbolic.dims import expression
@@ -88,9 +89,8 @@ def compute(
     def element(tensors: tuple[te.Tensor, ...], index: tuple[tirx.Var, ...]) -> tirx.Expr:
         tail = iter(tensors)
         elements = (numbers[i] if i in numbers else element_at(next(tail), index, shape) for i in range(len(operands)))
-        return scalar(*(entry.astype(promoted_type(str(entry.ty))) for entry in elements)).astype(
-            STORAGE.get(dtype, dtype)
-        )
+        made = scalar(*(entry.astype(promoted_type(str(entry.ty))) for entry in elements))
+        return converted(made if isinstance(made, tvm.ir.Expr) else made.asobject(), STORAGE.get(dtype, dtype))
 
     tensors = [operand for i, operand in enumerate(operands) if i not in numbers]
     return at.elements(shape, element, *tensors, name=name)

@@ -49,10 +49,11 @@ class ScalarFunction:
     takes: Kind = "booleans"
 
     def __call__(self, *elements: tirx.Expr) -> tirx.Expr:
-        """One element of the result; 16-bit floats are computed in float32 and rounded once."""
+        """One element of the result; 16-bit floats are computed in float32 and rounded once, and reals become integers
+        as a cast makes them."""
         dtype = element_dtype(elements[0])
         made = self.scalar(*(_as(element, promoted_type(element_dtype(element))) for element in elements))
-        return _as(made if isinstance(made, tvm.ir.Expr) else made.asobject(), self.dtype or dtype)
+        return converted(made if isinstance(made, tvm.ir.Expr) else made.asobject(), self.dtype or dtype)
 
 
 def element_dtype(element: tirx.Expr) -> str:

@@ -15,7 +15,7 @@ from tvm import relax, tirx
 from nnefc.operators.base import Emitter, Operand, Operator, SameShape, Shape, dtype_of, shape_of
 from nnefc.operators.dtypes import Kind
 from nnefc.operators.math.elementwise import fitted
-from nnefc.operators.math.functions import FUNCTIONS, number
+from nnefc.operators.math.functions import FUNCTIONS, converted, number
 from nnefc.support.diagnostics import CompileError
 from nnefc.symbolic.broadcasting import fits
 
@@ -233,7 +233,7 @@ class Shrink(_Activation):
 
         def element(x: tirx.Expr) -> tirx.Expr:
             if "int" in dtype:  # limits and biases are reals
-                return real(x.astype("float64")).astype(dtype)
+                return converted(real(x.astype("float64")), dtype)
             return real(x)
 
         def real(x: tirx.Expr) -> tirx.Expr:

@@ -16,6 +16,7 @@ from tvm import relax, te, tirx
 
 from nnefc.ir.attributes import RESIZE
 from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, is_empty, shape_of, zeros
+from nnefc.operators.math.functions import converted
 from nnefc.operators.vision.interpolation import AxisScaling, Interpolation
 from nnefc.symbolic.dims import expression
 
@@ -24,6 +25,9 @@ __all__ = ["Resize", "interpolate"]
 
 _MAX_TAPS = 8
 """Elements that a result may read along all axes at once; with more, the axes are resized one after the other."""
+
+_WIDE = 32
+"""Bits of integers that float32 does not represent all of."""
 
 
 @dataclass(frozen=True)
@@ -212,6 +216,9 @@ def _converted(at: Emitter, x: relax.Expr, dtype: str) -> relax.Expr:
     def element(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
         value = tensors[0](*index)
         high, low = (tirx.const(float(limit), dtype_of(x)) for limit in (limits.max, limits.min))
-        return tirx.trunc(tirx.max(tirx.min(value, high), low)).astype(dtype)
+        inside = tirx.max(tirx.min(value, high), low)
+        if limits.bits < _WIDE:
+            return tirx.trunc(inside).astype(dtype)
+        return converted(inside, dtype)  # the limits, rounded to a real, may be beyond the type
 
     return at.elements(shape_of(x), element, x, name="narrow")
