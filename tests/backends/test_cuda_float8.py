@@ -183,7 +183,8 @@ def check_random_network(seed: int, architecture: int, precision: str, path: Pat
             assert one[output].shape == value.shape
             apart = np.abs(one[output] - value)
             largest = np.abs(value).max(initial=0)
-            assert np.mean(apart > 1e-5 * largest) <= 0.05 if value.size else True, (seed, output)
+            if value.size and value.ndim == 4:  # else one step of a mean is seen in a whole row
+                assert np.mean(apart > 1e-5 * largest) <= 0.05, (seed, output)
             assert apart.max(initial=0) <= 0.2 * largest, (seed, output)
 
 
