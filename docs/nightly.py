@@ -122,7 +122,7 @@ def _table(record: Mapping[str, Verdict]) -> Iterator[str]:
     yield "| part | from | to | ended | commit | passed | failed | skipped | minutes | with |"
     yield "|---|---|---|---|---|---:|---:|---:|---:|---|"
     for name, found in record.items():
-        files = " | ".join(f"`{_short(file)}`" for file in found.files)
+        files = " | ".join(f"`{file}`" for file in found.files)
         counts = f"{found.passed:,} | {len(found.failed)} | {found.skipped:,} | {found.minutes}"
         yield f"| {name} | {files} | {found.date} | `{found.commit}` | {counts} | {found.packages} |"
     waiting = [name for name in PARTS if name not in record]
@@ -132,7 +132,7 @@ def _table(record: Mapping[str, Verdict]) -> Iterator[str]:
     left_out = sorted({file for found in record.values() for file in found.left_out})
     if left_out:
         yield ""
-        yield f"Left out, for packages that are not there: {', '.join(f'`{_short(file)}`' for file in left_out)}."
+        yield f"Left out, for packages that are not there: {', '.join(f'`{file}`' for file in left_out)}."
     failed = [test for found in record.values() for test in found.failed]
     if failed:
         yield ""
@@ -142,10 +142,6 @@ def _table(record: Mapping[str, Verdict]) -> Iterator[str]:
             + ", and others" * (len(failed) > MAX_NAMED)
             + "."
         )
-
-
-def _short(file: str) -> str:
-    return file.removeprefix("tests/").removesuffix(".py")
 
 
 def _commit() -> str:

@@ -450,12 +450,12 @@ def _of_kind(lower: Callable[..., Any]) -> Callable[..., Any]:
     """The method `lower` of an operator, which refuses numbers that it cannot compute with."""
 
     @functools.wraps(lower)
-    def checked(operator: Operator, at: Emitter, *operands: Any, **options: Any) -> Any:
+    def checked(operator: Operator, ctx: Emitter, *operands: Any, **options: Any) -> Any:
         if operands and isinstance(operands[0], np.ndarray | relax.Expr):
             dtype = dtype_of(operands[0])
             if not is_of(dtype, operator.takes):
                 raise CompileError(f"the operand is of {dtype}, but must be of {operator.takes}: cast it before")
-        return lower(operator, at, *operands, **options)
+        return lower(operator, ctx, *operands, **options)
 
     return checked
 
@@ -498,8 +498,8 @@ class Operator:
         """The shape of the result, from those of the operands."""
         raise NotImplementedError
 
-    def lower(self, at: Emitter, *operands: Any) -> Any:
-        """The result, built with `at`."""
+    def lower(self, ctx: Emitter, *operands: Any) -> Any:
+        """The result, built with `ctx`."""
         raise NotImplementedError
 
 

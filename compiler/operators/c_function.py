@@ -23,7 +23,7 @@ __all__ = ["call_c"]
 
 
 def call_c(
-    at: Emitter,
+    ctx: Emitter,
     source: CSource,
     function: str,
     operands: Sequence[Operand],
@@ -37,7 +37,7 @@ def call_c(
     Tensors are row-major without gaps. It returns an `int32_t`, 0 for success; with any other the run fails.
 
     Args:
-        at: where it is called.
+        ctx: where it is called.
         source: where it is defined.
         function: its name.
         operands: what it reads.
@@ -62,7 +62,7 @@ def call_c(
         with T.If(made != 0), T.Then():
             report(f"the operator's function '{function}' failed")
 
-    return looped(at, write, operands, shapes, function, call.attributes)
+    return looped(ctx, write, operands, shapes, function, call.attributes)
 
 
 def _argument(number: int | float | Size) -> tvm.ir.Expr:

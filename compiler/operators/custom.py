@@ -7,8 +7,8 @@
         def shape(self, x):
             return x
 
-        def lower(self, at, x):
-            return at.elements(shape_of(x), lambda given, at: …, x, name="threshold")
+        def lower(self, ctx, x):
+            return ctx.elements(shape_of(x), lambda given, at: …, x, name="threshold")
 
 Front ends ask :func:`nnefc.operators.custom_registry.custom_operator` before they look among the operators that they
 know, and make an instance of the values in the file with :meth:`DeclaredOperator.make`.

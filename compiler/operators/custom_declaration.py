@@ -168,13 +168,13 @@ class Custom(Operator, listed=False):
                 raise CompileError(f"the rule for shapes of {self._name} says {made!r}, which is no shape")
         return tuple(check_size(tuple(shape)) for shape in found)
 
-    def lower(self, at: Emitter, *operands: Operand | None) -> tuple[Operand, ...]:
+    def lower(self, ctx: Emitter, *operands: Operand | None) -> tuple[Operand, ...]:
         """The results, bound.
 
         Raises:
             CompileError: the operator refuses its operands, or what it makes is not what its own rule says.
         """
-        made = self.declared.call(lambda: self.operator.lower(at, *operands), "failed")
+        made = self.declared.call(lambda: self.operator.lower(ctx, *operands), "failed")
         results = tuple(made) if isinstance(made, tuple | list) else (made,)
         for result in results:
             if not isinstance(result, np.ndarray | relax.Expr):
@@ -182,7 +182,7 @@ class Custom(Operator, listed=False):
                     f"'lower' of the registered operator {self._name} returns {type(result).__name__}",
                     hint="it returns an expression of Relax, an array, or a tuple of these",
                 )
-        bound: tuple[Operand, ...] = self.declared.call(lambda: tuple(map(at.bound, results)), "failed")
+        bound: tuple[Operand, ...] = self.declared.call(lambda: tuple(map(ctx.bound, results)), "failed")
         if self.declared.has_shape:
             declared_shape = self.shape(*(None if operand is None else shape_of(operand) for operand in operands))
             found = tuple(map(shape_of, bound))

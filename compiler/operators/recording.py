@@ -71,16 +71,16 @@ class Recording:
         found = self._constants.get(_offset_in_memory(array))
         return None if found is None else found[1]
 
-    def apply(self, lower: Lower, operator: Any, at: Any, operands: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    def apply(self, lower: Lower, operator: Any, ctx: Any, operands: tuple[Any, ...], options: dict[str, Any]) -> Any:
         """Lower an operator, and note what it makes; what is known already, as an operand is, it does not make."""
         if self._running and self._running[-1].operator is operator:
-            return lower(operator, at, *operands, **options)  # for its base class
+            return lower(operator, ctx, *operands, **options)  # for its base class
         application = Application(operator, operands, self.location)
         self._begun += 1
         start = self._begun
         self._running.append(application)
         try:
-            made = lower(operator, at, *operands, **options)
+            made = lower(operator, ctx, *operands, **options)
         finally:
             self._running.pop()
         parts = list(enumerate(made)) if isinstance(made, list | tuple) else [(None, made)]
@@ -114,11 +114,11 @@ def recorded(lower: Lower) -> Lower:
     """Wraps the method `lower` of an operator to record its result where a recording is active."""
 
     @wraps(lower)
-    def applied(operator: Any, at: Any, *operands: Any, **options: Any) -> Any:
+    def applied(operator: Any, ctx: Any, *operands: Any, **options: Any) -> Any:
         current = _CURRENT.get()
         if current is None:
-            return lower(operator, at, *operands, **options)
-        return current.apply(lower, operator, at, operands, options)
+            return lower(operator, ctx, *operands, **options)
+        return current.apply(lower, operator, ctx, operands, options)
 
     return applied
 

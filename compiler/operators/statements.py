@@ -42,7 +42,7 @@ _OPAQUE = 8
 
 
 def looped(
-    at: Emitter,
+    ctx: Emitter,
     write: Callable[..., None],
     operands: Sequence[Operand],
     results: Sequence[Result],
@@ -52,14 +52,14 @@ def looped(
     """The results of a kernel that `write` writes with the IR builder.
 
     Args:
-        at: where the kernel is called.
+        ctx: where the kernel is called.
         write: called once with the flat buffers of all operands, then those of all results.
         operands: what the kernel reads.
         results: what it writes; every element must be written.
         name: of the kernel.
         attrs: further attributes of the kernel.
     """
-    flat = [at.reshaped(operand, (math.prod(shape_of(operand)),)) for operand in operands]
+    flat = [ctx.reshaped(operand, (math.prod(shape_of(operand)),)) for operand in operands]
     sizes = [greatest(1, math.prod(shape)) for shape, _ in results]
 
     def function(*tensors: te.Tensor) -> Any:
@@ -87,29 +87,29 @@ def looped(
             name=name,
         )
 
-    call = at.compute(function, *flat, name=name, attrs={"op_pattern": _OPAQUE, **attrs})
-    parts = at.parts(call) if len(results) > 1 else [at.emit(call)]
+    call = ctx.compute(function, *flat, name=name, attrs={"op_pattern": _OPAQUE, **attrs})
+    parts = ctx.parts(call) if len(results) > 1 else [ctx.emit(call)]
     return tuple(
-        zeros(shape, at.number(0, part).dtype) if 0 in shape else at.reshaped(part, shape)
+        zeros(shape, ctx.number(0, part).dtype) if 0 in shape else ctx.reshaped(part, shape)
         for part, (shape, _) in zip(parts, results, strict=True)
     )
 
 
 def checking(
-    at: Emitter, write: Callable[..., None], operands: Sequence[Operand], results: Sequence[Result], name: str
+    ctx: Emitter, write: Callable[..., None], operands: Sequence[Operand], results: Sequence[Result], name: str
 ) -> tuple[Operand, ...]:
     """`looped`, of a kernel that reports what is wrong with its operands: only where its results are needed.
 
     The first argument of `write` are conditions for `report`, which do not hold in branches that are not chosen. What
     is written there must be as safe for the kernels that read it.
     """
-    chosen = tuple(at.chosen_by)
+    chosen = tuple(ctx.chosen_by)
 
     def conditional(*buffers: Any) -> None:
         given = zip(buffers, chosen, strict=False)
         write([it[0] if holds else tirx.Not(it[0]) for it, (_, holds) in given], *buffers[len(chosen) :])
 
-    return looped(at, conditional, [*(condition for condition, _ in chosen), *operands], results, name)
+    return looped(ctx, conditional, [*(condition for condition, _ in chosen), *operands], results, name)
 
 
 _PARALLEL_WORK = 1 << 14
@@ -163,11 +163,11 @@ class Failure(Operator):
         """Those that are given."""
         return tuple(shape for shape, _ in self.results)
 
-    def lower(self, at: Emitter) -> tuple[Operand, ...]:
+    def lower(self, ctx: Emitter) -> tuple[Operand, ...]:
         def write(*targets: Any) -> None:
             for target in targets:
                 with T.serial(target.shape[0]) as position:
                     target[position] = tirx.const(0, target.dtype)
             report(self.message)
 
-        return looped(at, write, [], self.results, "failure")
+        return looped(ctx, write, [], self.results, "failure")

@@ -23,14 +23,14 @@ class SoftThreshold(custom.CustomOperator):
     def shape(self, x):
         return x
 
-    def lower(self, at, x):
+    def lower(self, ctx, x):
         def element(given, index):
             (tensor,) = given
             scalar, zero = tensor(*index), tirx.const(0, tensor.dtype)
             moved = tirx.max(tirx.abs(scalar) - tirx.const(self.level, tensor.dtype), zero)
             return tirx.Select(scalar < zero, -moved, moved)
 
-        return at.elements(custom.shape_of(x), element, x, name="soft_threshold")
+        return ctx.elements(custom.shape_of(x), element, x, name="soft_threshold")
 
 
 @custom.register(onnx="com.example::PairwiseDistance", nnef="pairwise_distance", pnnx="example::pairwise_distance")
@@ -42,7 +42,7 @@ class PairwiseDistance(custom.CustomOperator):
     def shape(self, a, b):
         return (a[0], b[0])
 
-    def lower(self, at, a, b):
+    def lower(self, ctx, a, b):
         (n, k), (m, _) = custom.shape_of(a), custom.shape_of(b)
         source = custom.CSource.file(Path(__file__).with_name("pairwise_distance.c"))
-        return custom.call_c(at, source, "pairwise_distance", [a, b], [((n, m), "float32")], n, m, k, float(self.p))
+        return custom.call_c(ctx, source, "pairwise_distance", [a, b], [((n, m), "float32")], n, m, k, float(self.p))

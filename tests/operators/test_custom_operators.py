@@ -47,8 +47,8 @@ def scale() -> None:
     class Scale(custom.CustomOperator):
         by: float = 2.0
 
-        def lower(self, at, x):
-            return relax.op.multiply(at.expr(x), at.expr(at.number(self.by, x)))
+        def lower(self, ctx, x):
+            return relax.op.multiply(ctx.expr(x), ctx.expr(ctx.number(self.by, x)))
 
 
 def test_attributes_have_the_types_and_defaults_of_the_fields(tmp_path: Path) -> None:
@@ -64,9 +64,9 @@ def test_attributes_have_the_types_and_defaults_of_the_fields(tmp_path: Path) ->
         f: tuple[str, ...] = ()
         g: np.ndarray | None = None
 
-        def lower(self, at, x):
+        def lower(self, ctx, x):
             seen.append(self)
-            return relax.op.negative(at.expr(x))
+            return relax.op.negative(ctx.expr(x))
 
     attributes = {"a": 3, "b": 0, "c": 1.5, "d": [4, 5], "e": "t", "f": ["u", "v"], "g": tensor("", [1, 2])}
     made = compiled(of_mine([node("Op", ["x"], ["h"], domain="my", **attributes),
@@ -85,10 +85,10 @@ def test_attributes_have_the_types_and_defaults_of_the_fields(tmp_path: Path) ->
 def test_inputs_may_be_optional_and_many_and_results_several(tmp_path: Path) -> None:
     @custom.register(onnx=["my::SumAndCount", "my::Sums"])
     class SumAndCount(custom.CustomOperator):
-        def lower(self, at, x, start=None, *tail):
-            total = at.expr(x)
+        def lower(self, ctx, x, start=None, *tail):
+            total = ctx.expr(x)
             for other in (start, *tail):
-                total = total if other is None else relax.op.add(total, at.expr(other))
+                total = total if other is None else relax.op.add(total, ctx.expr(other))
             return total, np.array(1 + len(tail), np.int64)
 
     outputs = [info("y"), info("n", (), TensorProto.INT64)]
@@ -117,8 +117,8 @@ def test_a_registered_operator_replaces_functions_and_of_the_standard(tmp_path: 
 
     @custom.register(onnx="Relu")
     class Doubled(custom.CustomOperator):
-        def lower(self, at, x):
-            return relax.op.add(at.expr(x), at.expr(x))
+        def lower(self, ctx, x):
+            return relax.op.add(ctx.expr(x), ctx.expr(x))
 
     np.testing.assert_array_equal(compiled(model([node("Relu", ["x"], ["y"])]), tmp_path).run({"x": X})["y"], 2 * X)
 
@@ -129,10 +129,10 @@ def test_branches_and_dynamic_sizes_have_custom_operators(tmp_path: Path) -> Non
         def shape(self, x):
             return x
 
-        def lower(self, at, x):
+        def lower(self, ctx, x):
             text = "int32_t shift(const float *x, float *y, int64_t n) { while (n--) y[n] = x[n] + 1; return 0; }"
             count = custom.shape_of(x)[0] * custom.shape_of(x)[1]
-            return custom.call_c(at, custom.CSource(text), "shift", [x], [(custom.shape_of(x), "float32")], count)
+            return custom.call_c(ctx, custom.CSource(text), "shift", [x], [(custom.shape_of(x), "float32")], count)
 
     branches = {
         name: graph([node(kind, ["x"], [name], domain=domain)], [], [info(name, ("n", 3))])
@@ -156,22 +156,22 @@ def failing(name: str, lower: Any, shape: Any = None) -> None:
     ("lower", "shape", "message"),
     [
         (
-            lambda self, at, x: x.no_such_thing,
+            lambda self, ctx, x: x.no_such_thing,
             None,
             r"Bad failed: AttributeError: .*test_custom_operators.py, line \d+",
         ),
-        (lambda self, at, x: "text", None, "returns str"),
+        (lambda self, ctx, x: "text", None, "returns str"),
         (
-            lambda self, at, x: relax.op.negative(at.expr(x)),
+            lambda self, ctx, x: relax.op.negative(ctx.expr(x)),
             lambda self, x: (2, 2),
             r"makes \[2, 3\], .* says \[2, 2\]",
         ),
         (
-            lambda self, at, x: relax.op.negative(at.expr(x)),
+            lambda self, ctx, x: relax.op.negative(ctx.expr(x)),
             lambda self, x: x[5],
             "no shape for these inputs: IndexErr",
         ),
-        (lambda self, at, x: relax.op.negative(at.expr(x)), lambda self, x: "ab", "says 'ab', which is no shape"),
+        (lambda self, ctx, x: relax.op.negative(ctx.expr(x)), lambda self, x: "ab", "says 'ab', which is no shape"),
     ],
 )
 def test_failures_of_a_users_code_are_named(tmp_path: Path, lower: Any, shape: Any, message: str) -> None:
@@ -182,9 +182,9 @@ def test_failures_of_a_users_code_are_named(tmp_path: Path, lower: Any, shape: A
 
 
 def called(text: str, *numbers: float, function: str = "f") -> Any:
-    def lower(self: Any, at: Any, x: Any) -> Any:
+    def lower(self: Any, ctx: Any, x: Any) -> Any:
         source = custom.CSource(text, "mine.c")
-        return custom.call_c(at, source, function, [x], [(custom.shape_of(x), "float32")], *numbers)
+        return custom.call_c(ctx, source, function, [x], [(custom.shape_of(x), "float32")], *numbers)
 
     return lower
 
@@ -244,7 +244,7 @@ def test_names_are_registered_once() -> None:
     scale()  # of the same position: a notebook's cell that is run again
 
     class Other(custom.CustomOperator):
-        def lower(self, at, x):
+        def lower(self, ctx, x):
             return x
 
     with pytest.raises(CompileError, match="'my::Scale' is registered already"):
@@ -258,12 +258,12 @@ def test_classes_are_checked_when_they_are_registered() -> None:
         with pytest.raises(CompileError, match=message):
             custom.register(**(names or {"onnx": "my::Op"}))(type("Op", (custom.CustomOperator,), members))
 
-    lower = lambda self, at, x: x  # noqa: E731
+    lower = lambda self, ctx, x: x  # noqa: E731
     refused("no method 'lower'", {})
     refused("no name that models know it by", {"lower": lower}, onnx=())
     refused("has the type .*dict", {"lower": lower, "__annotations__": {"a": dict}})
     refused("mutable default", {"lower": lower, "a": [], "__annotations__": {"a": list}})
-    refused("parameter 'k', which is no input", {"lower": lambda self, at, x, *, k=1: x})
+    refused("parameter 'k', which is no input", {"lower": lambda self, ctx, x, *, k=1: x})
     with pytest.raises(CompileError, match="'int' is no operator"):
         custom.register(onnx="my::Op")(int)
 
@@ -289,8 +289,8 @@ def test_fragments_without_a_body_are_registered_operators(tmp_path: Path) -> No
         def shape(self, x):
             return x
 
-        def lower(self, at, x):
-            return relax.op.multiply(at.expr(x), at.expr(at.number(self.by, x)))
+        def lower(self, ctx, x):
+            return relax.op.multiply(ctx.expr(x), ctx.expr(ctx.number(self.by, x)))
 
     path.write_text("version 1.0;\n" + body.replace("scale(x)", "thrice(x)"))
     np.testing.assert_array_equal(nnefc.compile(path).run({"x": X})["y"], 3 * X)
@@ -301,8 +301,8 @@ def test_modules_of_pnnx_give_their_tensors_to_inputs_of_their_names(tmp_path: P
     class Bias(custom.CustomOperator):
         times: int = 1
 
-        def lower(self, at, x, bias):
-            return relax.op.add(at.expr(x), at.expr(self.times * bias))
+        def lower(self, ctx, x, bias):
+            return relax.op.add(ctx.expr(x), ctx.expr(self.times * bias))
 
     path = tmp_path / "m.pnnx.param"
     path.write_text("7767517\n3 2\npnnx.Input x 0 1 0 #0=(2,3)f32\nmodels.Bias b 1 1 0 1 times=2 @bias=(3)f32 "
@@ -329,8 +329,8 @@ from nnefc import custom
 
 @custom.register(onnx="my::Cubed")
 class Cubed(custom.CustomOperator):
-    def lower(self, at, x):
-        return relax.op.multiply(relax.op.multiply(at.expr(x), at.expr(x)), at.expr(x))
+    def lower(self, ctx, x):
+        return relax.op.multiply(relax.op.multiply(ctx.expr(x), ctx.expr(x)), ctx.expr(x))
 """
 
 
@@ -411,8 +411,8 @@ class MyScale(custom.CustomOperator):
     def shape(self, x):
         return x
 
-    def lower(self, at, x):
-        return relax.op.multiply(at.expr(x), at.expr(at.number(self.by, x)))
+    def lower(self, ctx, x):
+        return relax.op.multiply(ctx.expr(x), ctx.expr(ctx.number(self.by, x)))
 """
     )
     with pytest.raises(CompileError, match="the registry 'my_ops' is not known") as caught:

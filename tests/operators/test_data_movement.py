@@ -92,10 +92,10 @@ def computed(cases: list[tuple[Operator, tuple[np.ndarray, ...], np.ndarray]]) -
     builder, tail = relax.BlockBuilder(), iter(params)
     with builder.function("main", params):
         with builder.dataflow():
-            at = Emitter(builder)
-            at.hint = "moved"
-            made = [at.apply(operator, *(next(tail) for _ in operands)) for operator, operands, _ in cases]
-            result = builder.emit_output(relax.Tuple([at.expr(operand) for operand in made]))
+            ctx = Emitter(builder)
+            ctx.hint = "moved"
+            made = [ctx.apply(operator, *(next(tail) for _ in operands)) for operator, operands, _ in cases]
+            result = builder.emit_output(relax.Tuple([ctx.expr(operand) for operand in made]))
         builder.emit_func_output(result)
     return run_in_virtual_machine(builder.finalize(), arrays)
 
@@ -116,8 +116,8 @@ def test_arrays_stay_arrays(operator: Operator, operands: tuple[np.ndarray, ...]
 
 def test_parts_of_arrays_and_of_expressions_are_numpys() -> None:
     expected = [*np.split(X, [1, 4], 2), *X.transpose(1, 0, 2)]
-    at = Emitter(relax.BlockBuilder())
-    found = [*Split(2, (1, 3, 2)).lower(at, X), *Unstack(1).lower(at, X)]
+    ctx = Emitter(relax.BlockBuilder())
+    found = [*Split(2, (1, 3, 2)).lower(ctx, X), *Unstack(1).lower(ctx, X)]
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_array_equal(one, other)
     parts = Split(2, (1, 3, 2)).shape(X.shape) + Unstack(1).shape(X.shape)
@@ -165,9 +165,9 @@ def test_chosen_channels_stay_in_the_layout_of_convolutions() -> None:
 
     def make(graph: Graph, x: Value) -> Value:
         inner = graph.convolve(x, weights)
-        at = Emitter(graph._builder)
-        at.hint = "chosen"
-        chosen = graph.emit(Gather(1).lower(at, inner.expr, order - 16), inner.array[:, order])
+        ctx = Emitter(graph._builder)
+        ctx.hint = "chosen"
+        chosen = graph.emit(Gather(1).lower(ctx, inner.expr, order - 16), inner.array[:, order])
         return graph.convolve(chosen, weights)
 
     case = Case([RNG.standard_normal((1, 16, 4, 4)).astype(np.float32)], make)

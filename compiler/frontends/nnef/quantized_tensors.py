@@ -45,7 +45,7 @@ class QuantizationGrid:
     lowest: int
     axis: int | None
 
-    def applied(self, at: Emitter, x: Operand) -> Operand:
+    def applied(self, ctx: Emitter, x: Operand) -> Operand:
         """The reals that the codes of `x` stand for."""
         low, high = RANGES[self.dtype]
         if self.lowest > low:
@@ -53,13 +53,13 @@ class QuantizationGrid:
             if self.axis is not None:
                 along = [-1] + [1] * (rank_of(x) - self.axis - 1)
                 bounds = [bound.reshape(along) for bound in bounds]
-            x = at.apply(Clip(), x, *(np.asarray(bound, np.float32) for bound in bounds))
-        codes = at.apply(Quantization(axis=self.axis, dtype=self.dtype), x, self.scale, self.zero)
-        return self.reals(at, codes)
+            x = ctx.apply(Clip(), x, *(np.asarray(bound, np.float32) for bound in bounds))
+        codes = ctx.apply(Quantization(axis=self.axis, dtype=self.dtype), x, self.scale, self.zero)
+        return self.reals(ctx, codes)
 
-    def reals(self, at: Emitter, codes: Operand) -> Operand:
+    def reals(self, ctx: Emitter, codes: Operand) -> Operand:
         """What codes stand for, computed by the network."""
-        made: Operand = at.apply(Dequantization(axis=self.axis), at.expr(codes), self.scale, self.zero)
+        made: Operand = ctx.apply(Dequantization(axis=self.axis), ctx.expr(codes), self.scale, self.zero)
         return made
 
     def fits(self, codes: Array) -> bool:
@@ -95,9 +95,9 @@ class Codes:
         """What the integers stand for."""
         return self.reals
 
-    def lower(self, at: Emitter) -> Operand:
+    def lower(self, ctx: Emitter) -> Operand:
         """The same, computed by the network."""
-        return self.grid.reals(at, self.codes)
+        return self.grid.reals(ctx, self.codes)
 
 
 def grid_of(by: QuantizedBy, shape: Sequence[Any]) -> QuantizationGrid | None:

@@ -137,8 +137,8 @@ def _taken(ctx: Context, value: Value, name: str) -> Array:
     for location in range(math.prod(value.shape)):
         found = _found(ctx, value, location)
         if found is None:
-            found = requested_size(ctx.at, ctx.expr(ctx.apply(Slice({0: (location, 1, 1)}), flat)), name)
-            ctx.at.frames[-1].sizes[_key(ctx, value, location)] = found
+            found = requested_size(ctx.emitter, ctx.expr(ctx.apply(Slice({0: (location, 1, 1)}), flat)), name)
+            ctx.emitter.frames[-1].sizes[_key(ctx, value, location)] = found
         elements.append(found)
     return of_elements(elements, value.shape)
 
@@ -146,8 +146,8 @@ def _taken(ctx: Context, value: Value, name: str) -> Array:
 def _found(ctx: Context, value: Value, location: int) -> Dimension | None:
     """The size that an element has been taken as; None if it has not been."""
     key = _key(ctx, value, location)
-    return next((frame.sizes[key] for frame in ctx.at.frames if key in frame.sizes), None)
+    return next((frame.sizes[key] for frame in ctx.emitter.frames if key in frame.sizes), None)
 
 
 def _key(ctx: Context, value: Value, location: int) -> Any:
-    return value.expr, location, tuple(ctx.at.chosen_by)
+    return value.expr, location, tuple(ctx.emitter.chosen_by)

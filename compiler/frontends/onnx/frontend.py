@@ -232,15 +232,17 @@ class _Builder:
                 assert runs.expr is not None
                 kept[_unused_name("runs", {*params, *outputs, *self._states})] = runs.expr
                 new.append(interpreter.context.apply(Elementwise("add"), runs, Value.known(np.int64(1))))
-            counts = interpreter.context.at.counts
+            counts = interpreter.context.emitter.counts
             results = map(interpreter.context.expr, [*outputs.values(), *new])
-            return [*distinct_results(interpreter.context.at, results), *counts.values()]
+            return [*distinct_results(interpreter.context.emitter, results), *counts.values()]
 
         if any(array.dtype == object for array in self._states.values()):
             raise CompileError("a state of strings is not supported: a session keeps numbers between runs")
         module = build_main(builder, make, lambda: [*params.values(), *kept.values()])
-        for name in interpreter.context.at.ranges:
-            raise no_such_name(name, [*borders, *sorted(symbols.sizes), *sorted(interpreter.context.at.count_names)])
+        for name in interpreter.context.emitter.ranges:
+            raise no_such_name(
+                name, [*borders, *sorted(symbols.sizes), *sorted(interpreter.context.emitter.count_names)]
+            )
         self.warnings = [*_wrong_shapes(symbols), *interpreter.context.warnings]
         given = {leaf.name: leaf.dtype for leaf in leaves} | {name: value.dtype for name, value in outputs.items()}
         texts = frozenset(name for name, dtype in given.items() if dtype == "string")
@@ -252,12 +254,12 @@ class _Builder:
             tuple(State(name, np.array(self._states.get(name, _NO_RUNS))) for name in kept),
             variables=tuple(name for name in graph.initializers if name not in params and name not in self._states),
             files=self._model.files,
-            controls=interpreter.context.at.controls,
+            controls=interpreter.context.emitter.controls,
             dynamic_dimensions=symbols.opened.all(),
-            counts=tuple(interpreter.context.at.counts),
+            counts=tuple(interpreter.context.emitter.counts),
             labels={name: labels for name, labels in interpreter.context.labels.items() if name in outputs},
             texts=texts,
-            has_text=bool(texts) or interpreter.context.at.has_text,
+            has_text=bool(texts) or interpreter.context.emitter.has_text,
             metadata=self._model.metadata,
         )
 

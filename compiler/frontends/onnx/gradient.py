@@ -133,7 +133,7 @@ def _inlined(ctx: Context, function: relax.Function, arguments: list[relax.Expr]
     """The second part of the function's result, its gradients, for these arguments."""
     replaced: dict[relax.Var, relax.Expr] = dict(zip(function.params, arguments, strict=True))
     for binding in bindings_of(function):
-        replaced[binding.var] = ctx.builder.emit(_substituted(binding.value, replaced), ctx.at.hint)
+        replaced[binding.var] = ctx.builder.emit(_substituted(binding.value, replaced), ctx.emitter.hint)
     result = _substituted(function.body.body, replaced)
     pair = ctx.builder.emit(result)
     gradients = ctx.builder.emit(relax.TupleGetItem(pair, 1))

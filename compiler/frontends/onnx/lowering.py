@@ -163,8 +163,8 @@ class GraphLowering:
             find=self._find,
             declared_rank=self._declared_rank,
         )
-        self.context.at.refinement = symbols.opened.refinement
-        self.context.at.ranges = dict(symbols.counts)
+        self.context.emitter.refinement = symbols.opened.refinement
+        self.context.emitter.ranges = dict(symbols.counts)
         self._functions = model.functions
         self._scope: Scope | None = None
         self._left = _MAX_NODES
@@ -257,7 +257,7 @@ class GraphLowering:
         return self._call(replace(body, opsets=opsets), node, operands, complete, by_standard=True)
 
     def _apply(self, lowering: Lowering, node: Node, schema: Schema) -> list[AnyValue]:
-        before, self.context.at.hint = self.context.at.hint, _hint(node.outputs)
+        before, self.context.emitter.hint = self.context.emitter.hint, _hint(node.outputs)
         note_location(node.description)
         try:
             check_strings(node)
@@ -271,7 +271,7 @@ class GraphLowering:
                 raise internal_error(error, node.description) from error
             raise CompileError(f"{node.description}: {reason_of(error)}") from error
         finally:
-            self.context.at.hint = before
+            self.context.emitter.hint = before
 
     def _call(
         self,
@@ -342,7 +342,7 @@ class GraphLowering:
         self, op_type: str, operands: Sequence[AnyValue | None], outputs: int, attributes: Mapping[str, Any]
     ) -> list[AnyValue]:
         assert self._scope is not None
-        hint = self.context.at.hint
+        hint = self.context.emitter.hint
         node = NodeDef(
             op_type, "", "", "", ("",) * len(operands), tuple(f"{hint}_{i}" for i in range(outputs)), attributes, {}
         )

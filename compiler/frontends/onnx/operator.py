@@ -181,12 +181,12 @@ class Context:
     """The values of 16-bit floats that are variables of float32."""
 
     def __post_init__(self, start: relax.BlockBuilder) -> None:
-        self.at: Emitter = _Emitter(self, start)
+        self.emitter: Emitter = _Emitter(self, start)
 
     @property
     def builder(self) -> relax.BlockBuilder:
         """The block builder, inside the dataflow block of `main` of the network, or of the body that is built."""
-        return self.at.builder
+        return self.emitter.builder
 
     def draw(self) -> tuple[Value, int]:
         """For a node that draws random numbers: how many runs the session has done, and how many nodes drew before.
@@ -194,7 +194,7 @@ class Context:
         Raises:
             CompileError: it runs as often as the network itself decides; all iterations would draw the same numbers.
         """
-        if len(self.at.frames) > 1:
+        if len(self.emitter.frames) > 1:
             raise CompileError(
                 "random numbers are not supported where the network decides at run time whether or how often they "
                 "are drawn"
@@ -217,7 +217,7 @@ class Context:
         if value.stored is not None:
             return self.unrounded(Value.known(value.stored)).array
         if self._fixed.get(value.expr) is None:
-            owner = next(frame for frame in reversed(self.at.frames) if frame.owns(value.expr))
+            owner = next(frame for frame in reversed(self.emitter.frames) if frame.owns(value.expr))
             known = {var: to_storage(array) for var, array in self._fixed.items() if array is not None}
             made = self.evaluate(owner.builder, value.expr, known, self._budget)
             self._fixed[value.expr] = None if made is None else from_storage(made, value.dtype)
@@ -239,13 +239,15 @@ class Context:
             CompileError: a program cannot hold tensors of this type: complex numbers.
         """
         if value.wide:
-            return self.builder.emit(relax.op.astype(self.expr(self.unrounded(value)), value.dtype), self.at.hint)
+            return self.builder.emit(relax.op.astype(self.expr(self.unrounded(value)), value.dtype), self.emitter.hint)
         if value.sizes is not None:
             return self._written(value.sizes, value.dtype)
         if value.expr is not None:
             return self._visible(value.expr, value)
         if value.array is None:
-            return self.builder.emit(relax.op.zeros(value.shape, STORAGE.get(value.dtype, value.dtype)), self.at.hint)
+            return self.builder.emit(
+                relax.op.zeros(value.shape, STORAGE.get(value.dtype, value.dtype)), self.emitter.hint
+            )
         if value.dtype.startswith("complex"):
             raise CompileError(f"tensors of type {value.dtype} can only be used where they are known at compile time")
         array = value.array
@@ -264,21 +266,23 @@ class Context:
         """A constant of strings: a kernel writes their handles, once in each function that is being built."""
         from nnefc.operators.text.strings import TextConstant  # few networks have strings
 
-        key: object = (id(self.at.frames[-1]), id(array))
+        key: object = (id(self.emitter.frames[-1]), id(array))
         if key not in self._constants:
             # The frame and the array are kept too, so that their ids are not given to others.
-            kept = (self.at.frames[-1], array)
-            self._constants[key] = (kept, self.at.expr(TextConstant(array).lower(self.at)))
+            kept = (self.emitter.frames[-1], array)
+            self._constants[key] = (kept, self.emitter.expr(TextConstant(array).lower(self.emitter)))
         return self._constants[key][1]
 
     def _written(self, sizes: Array, dtype: str) -> relax.Expr:
         """A tensor of what is known when the sizes are: integers, or quotients or booleans as these."""
         if dtype.startswith("int"):
-            made = SizeValues(sizes, dtype).lower(self.at)
-            return self.at.expr(made) if isinstance(made, np.ndarray) else self.builder.emit(made, self.at.hint)
+            made = SizeValues(sizes, dtype).lower(self.emitter)
+            return (
+                self.emitter.expr(made) if isinstance(made, np.ndarray) else self.builder.emit(made, self.emitter.hint)
+            )
         parts = [self._written(integers, "int64") for integers in integer_parts(sizes)]
-        real = [self.builder.emit(relax.op.astype(part, dtype), self.at.hint) for part in parts]
-        return real[0] if len(real) == 1 else self.builder.emit(relax.op.divide(*real), self.at.hint)
+        real = [self.builder.emit(relax.op.astype(part, dtype), self.emitter.hint) for part in parts]
+        return real[0] if len(real) == 1 else self.builder.emit(relax.op.divide(*real), self.emitter.hint)
 
     def unrounded(self, half: Value, late: bool = False) -> Value:
         """16-bit floats as float32, just as the operator that they come from computed them.
@@ -289,7 +293,7 @@ class Context:
         if half.wide:
             return replace(half, dtype="float32", wide=False)
         array = None if late and half.array is not None and half.array.nbytes >= LARGE else half.array
-        frame = self.at.frames[-1]
+        frame = self.emitter.frames[-1]
         key: object = id(array) if array is not None else (id(frame), self.expr(half))
         if key not in self._as_float32:
             # The array and the frame are kept too, so that their ids are not given to others.
@@ -315,7 +319,7 @@ class Context:
     def bind(self, expr: relax.Expr) -> relax.Var:
         """Bind an expression to a variable, of which it is noted whether constants alone determine it."""
         fixed = all(var in self._fixed for var in relax.analysis.free_vars(expr))
-        var = self.builder.emit(expr, self.at.hint)
+        var = self.builder.emit(expr, self.emitter.hint)
         if fixed and not mentions_dynamic_dim(expr, var.ty):
             self._fixed[var] = None
         return var
@@ -340,7 +344,7 @@ class Context:
         moves = operator_.moves
         known = all(v.array is not None for v in operands if isinstance(v, Value))
         given = [self._operand(v, moves, known) for v in operands]
-        made = operator_.lower(self.at, *given)
+        made = operator_.lower(self.emitter, *given)
         if moves and isinstance(operands[0], Value):
             dtype = operands[0].dtype
 
@@ -375,12 +379,12 @@ class Context:
 
     def _visible(self, expr: relax.Expr, value: Value) -> relax.Expr:
         """Returns the variable of a value as seen here: itself, or in a body a constant or a parameter."""
-        frame = self.at.frames[-1]
-        if len(self.at.frames) > 1 and isinstance(expr, relax.Var) and not frame.owns(expr):
+        frame = self.emitter.frames[-1]
+        if len(self.emitter.frames) > 1 and isinstance(expr, relax.Var) and not frame.owns(expr):
             array = None if expr in frame.captured else self.constant(value)
             if array is not None:
                 return self.expr(Value.known(array))
-        return self.at.visible(expr)
+        return self.emitter.visible(expr)
 
     def build_body(
         self,
@@ -397,7 +401,9 @@ class Context:
         def lowered(inner: list[relax.Expr], before: list[relax.Expr]) -> list[relax.Expr]:
             return list(map(self.expr, make(given(inputs, inner), given(states, before))))
 
-        body, captured = self.at.body(list(map(self._type, inputs)), list(map(self._type, states)), lowered, leading)
+        body, captured = self.emitter.body(
+            list(map(self._type, inputs)), list(map(self._type, states)), lowered, leading
+        )
         return body, [Value(shape_of_type(var.ty), str(var.ty.dtype), expr=var) for var in captured]
 
     def _type(self, value: Value) -> relax.TensorType:
@@ -409,7 +415,7 @@ class Context:
         Args:
             results: values like those that it gives, for their types; none of them without elements.
         """
-        made = self.at.control(control, list(map(self.expr, operands)), list(map(self._type, results)))
+        made = self.emitter.control(control, list(map(self.expr, operands)), list(map(self._type, results)))
         return [self._value(part, like.dtype) for part, like in zip(made, results, strict=True)]
 
     def run_graph(self, graph: Subgraph, values: Sequence[AnyValue]) -> list[AnyValue]:

@@ -35,7 +35,7 @@ def is_custom(type_: str) -> bool:
     return custom_operator("pnnx", type_) is not None
 
 
-def lower_custom(at: Lowering, operator: ParamOperator, operands: Sequence[Any], weights: Mapping[str, Array]) -> Any:
+def lower_custom(ctx: Lowering, operator: ParamOperator, operands: Sequence[Any], weights: Mapping[str, Array]) -> Any:
     """The results of an operator that is the user's.
 
     Raises:
@@ -55,7 +55,7 @@ def lower_custom(at: Lowering, operator: ParamOperator, operands: Sequence[Any],
     given: list[Any] = []
     for formal in declared.inputs:
         given += variadic if formal.variadic else [weights.get(formal.name, found.get(formal.name))]
-    made = at.apply(declared.make(attributes), *declared.operands(given))
+    made = ctx.apply(declared.make(attributes), *declared.operands(given))
     return made[0] if len(made) == 1 else made
 
 

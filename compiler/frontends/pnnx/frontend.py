@@ -110,31 +110,31 @@ def _built(
     name: str,
     dynamic_dimensions: tuple[DynamicDimension, ...],
 ) -> Network:
-    at = Lowering(relax.BlockBuilder())
+    ctx = Lowering(relax.BlockBuilder())
     outputs: dict[str, Any] = {}
 
     def make() -> list[relax.Expr]:
-        values, results = _lower_all(at, graph, inputs, weights)
+        values, results = _lower_all(ctx, graph, inputs, weights)
         outputs.update((f"pnnx_output_{index}", result) for index, result in enumerate(results))
         if output_tensors:
             found = {name: _output_tensor(values | outputs, name) for name in output_tensors}
             outputs.clear()
             outputs.update(found)
-        return distinct_results(at, list(outputs.values()))
+        return distinct_results(ctx, list(outputs.values()))
 
-    module = build_main(at.builder, make, lambda: list(inputs.values()))
+    module = build_main(ctx.builder, make, lambda: list(inputs.values()))
     return Network(
         name,
         module,
         tuple(var.name for var in inputs.values()),
         tuple(outputs),
-        controls=at.controls,
+        controls=ctx.controls,
         dynamic_dimensions=dynamic_dimensions,
     )
 
 
 def _lower_all(
-    at: Lowering, graph: ParamGraph, inputs: Mapping[str, relax.Var], weights: WeightFile
+    ctx: Lowering, graph: ParamGraph, inputs: Mapping[str, relax.Var], weights: WeightFile
 ) -> tuple[dict[str, Any], list[Any]]:
     """The values of all operands by name, and the network's results."""
     values: dict[str, Any] = dict(inputs)
@@ -147,7 +147,7 @@ def _lower_all(
             if len(results) > MAX_LIST_ELEMENTS:
                 raise CompileError(f"the network has more than {MAX_LIST_ELEMENTS} outputs", location=operator.location)
         elif operator.type != "pnnx.Input":
-            made = _lower(at, operator, [values[o] for o in operator.inputs], weights.read(operator))
+            made = _lower(ctx, operator, [values[o] for o in operator.inputs], weights.read(operator))
             values.update(zip(operator.outputs, made, strict=True))
     if not results:
         raise CompileError(f"{graph.file} has no outputs")
@@ -207,15 +207,15 @@ def _input(graph: ParamGraph, operator: ParamOperator, shapes: dict[str, Any], o
 # Operators.
 
 
-def _lower(at: Lowering, operator: ParamOperator, operands: list[Any], weights: dict[str, Array]) -> list[Any]:
+def _lower(ctx: Lowering, operator: ParamOperator, operands: list[Any], weights: dict[str, Array]) -> list[Any]:
     """The values of the operator's results, all bound: TVM checks an expression when it is."""
-    at.hint = _identifier(operator.name)
-    at.results = len(operator.outputs)
+    ctx.hint = _identifier(operator.name)
+    ctx.results = len(operator.outputs)
     note_location(f"'{operator.name}' ({operator.type})")
     for name, array in weights.items():
         note_name(array, f"{operator.name}.{name}")
     try:
-        made = _named(at, operator, _made(at, operator, operands, weights))
+        made = _named(ctx, operator, _made(ctx, operator, operands, weights))
         if len(made) == 1:
             note_name(made[0], operator.name)
         return made
@@ -232,12 +232,12 @@ def _lower(at: Lowering, operator: ParamOperator, operands: list[Any], weights: 
         ) from None
 
 
-def _made(at: Lowering, operator: ParamOperator, operands: list[Any], weights: dict[str, Array]) -> Any:
+def _made(ctx: Lowering, operator: ParamOperator, operands: list[Any], weights: dict[str, Array]) -> Any:
     if is_custom(operator.type):
-        return lower_custom(at, operator, operands, weights)
+        return lower_custom(ctx, operator, operands, weights)
     special = _STRUCTURE.get(operator.type)
     if special is not None:
-        return special(at, operator, operands, weights)
+        return special(ctx, operator, operands, weights)
     declaration = _declaration(operator.type)
     if declaration is None:
         raise CompileError(
@@ -246,7 +246,7 @@ def _made(at: Lowering, operator: ParamOperator, operands: list[Any], weights: d
             or "register it with --operators FILE.py, see docs/how-to/custom-operator.md",
         )
     variadic, keywords = arguments_of(declaration, operator, operands, weights)
-    return declaration.lower(at, *variadic, **keywords)
+    return declaration.lower(ctx, *variadic, **keywords)
 
 
 def is_supported(type: str) -> bool:
@@ -267,28 +267,28 @@ def _identifier(name: str) -> str:
     return "".join(c if c.isascii() and (c.isalnum() or c == "_") else "_" for c in name[:60])
 
 
-def _named(at: Lowering, operator: ParamOperator, made: Any) -> list[Any]:
+def _named(ctx: Lowering, operator: ParamOperator, made: Any) -> list[Any]:
     """The values of the operator's results; expressions are bound."""
     many = isinstance(made, tuple | list)
     if len(operator.outputs) == 1 and not (many and operator.type in _UNPACKING):
-        return [_bound(at, made)]
+        return [_bound(ctx, made)]
     if not many or len(made) != len(operator.outputs):
         count = len(made) if many else 1
         raise CompileError(
             f"'{operator.type}' has {count} results, here it has {len(operator.outputs)}", location=operator.location
         )
-    return [_bound(at, one) for one in made]
+    return [_bound(ctx, one) for one in made]
 
 
-def _bound(at: Lowering, value: Any) -> Any:
+def _bound(ctx: Lowering, value: Any) -> Any:
     if isinstance(value, tuple | list):
-        return tuple(_bound(at, element) for element in value)
+        return tuple(_bound(ctx, element) for element in value)
     if isinstance(value, relax.Expr) and not isinstance(value, relax.Var | tvm.ir.GenericConst):
-        return at.emit(value)
+        return ctx.emit(value)
     return value
 
 
-def _attribute(at: Lowering, operator: ParamOperator, operands: list[Any], weights: dict[str, Array]) -> Any:
+def _attribute(ctx: Lowering, operator: ParamOperator, operands: list[Any], weights: dict[str, Array]) -> Any:
     if len(weights) != 1 or operands:
         raise CompileError(f"an attribute has one tensor, here it has {len(weights)}")
     return next(iter(weights.values()))
@@ -302,27 +302,27 @@ def _expression_text(operator: ParamOperator) -> tuple[str, ExpressionLocation]:
     return parameter.text, ExpressionLocation(where.file, where.line, where.column, where.text)
 
 
-def _expression(at: Lowering, operator: ParamOperator, operands: list[Any], weights: dict[str, Array]) -> Any:
+def _expression(ctx: Lowering, operator: ParamOperator, operands: list[Any], weights: dict[str, Array]) -> Any:
     text, location = _expression_text(operator)
     tree = parse(text, location, operands=len(operands))
-    return lower(tree, operands, at)
+    return lower(tree, operands, ctx)
 
 
-def _sequence(at: Lowering, operator: ParamOperator, operands: list[Any], weights: dict[str, Array]) -> Any:
+def _sequence(ctx: Lowering, operator: ParamOperator, operands: list[Any], weights: dict[str, Array]) -> Any:
     made = tuple(operands)
     check_list(made)
     return made
 
 
-def _unpacked(at: Lowering, operator: ParamOperator, operands: list[Any], weights: dict[str, Array]) -> Any:
+def _unpacked(ctx: Lowering, operator: ParamOperator, operands: list[Any], weights: dict[str, Array]) -> Any:
     if len(operands) != 1 or not isinstance(operands[0], tuple):
         raise CompileError("there is nothing to unpack: the input is not a sequence")
     return operands[0]
 
 
-def _constant(at: Lowering, operator: ParamOperator, operands: list[Any], weights: dict[str, Array]) -> Any:
+def _constant(ctx: Lowering, operator: ParamOperator, operands: list[Any], weights: dict[str, Array]) -> Any:
     if "value" not in operator.parameters:
-        return _attribute(at, operator, operands, weights)
+        return _attribute(ctx, operator, operands, weights)
     return operator.parameters["value"].value
 
 

@@ -40,13 +40,13 @@ class _Tensor:
 _Element: TypeAlias = "_Tensor | Number | tuple[Any, ...] | None"
 
 
-def lower(tree: Tree, operands: Sequence[Any], at: Lowering) -> Any:
+def lower(tree: Tree, operands: Sequence[Any], ctx: Lowering) -> Any:
     """The value of an expression: a tensor, or a number or tuple of numbers where that is known now.
 
     Args:
         tree: the expression.
         operands: what `@0`, `@1`, … stand for: Relax expressions, arrays, numbers or tuples of numbers.
-        at: where to build.
+        ctx: where to build.
 
     Raises:
         CompileError: operands do not fit: shapes that do not broadcast, types that a function does not take; the
@@ -60,18 +60,18 @@ def lower(tree: Tree, operands: Sequence[Any], at: Lowering) -> Any:
     typing = _Typing(tree, operands)
     result = typing.result()
     check_list(result)
-    return _lowered(result, typing.computed, operands, at)
+    return _lowered(result, typing.computed, operands, ctx)
 
 
-def _lowered(element: _Element, steps: list[Computed], operands: Sequence[Any], at: Lowering) -> Any:
+def _lowered(element: _Element, steps: list[Computed], operands: Sequence[Any], ctx: Lowering) -> Any:
     """What an element of the result stands for; each tensor in a list is a kernel of its own."""
     match element:
         case tuple():
-            return tuple(_lowered(inner, steps, operands, at) for inner in element)
+            return tuple(_lowered(inner, steps, operands, ctx) for inner in element)
         case _Tensor(source=Given(index=index)):
             return operands[index]
         case _Tensor(source=Made(index=index)):
-            return Expression.ending_at(steps, index).lower(at, *operands)
+            return Expression.ending_at(steps, index).lower(ctx, *operands)
     return element
 
 

@@ -22,11 +22,11 @@ MOVEMENTS = frozenset({
 """Operators that only move elements, so that they take those of any type: parts of complex numbers, and strings."""
 
 
-def part_of(at: Lowering, x: Operand, part: int) -> Operand:
+def part_of(ctx: Lowering, x: Operand, part: int) -> Operand:
     """Returns the real part (0) or the imaginary part (1) of a complex tensor, `[*S, 2]` → S."""
     shape = shape_of(x)
-    made: Operand = at.apply(Slice({len(shape) - 1: (part, 1, 1)}), x)
-    return at.apply(Reshape(tuple(shape[:-1])), made)
+    made: Operand = ctx.apply(Slice({len(shape) - 1: (part, 1, 1)}), x)
+    return ctx.apply(Reshape(tuple(shape[:-1])), made)
 
 
 def moves_complex(node: Node) -> bool:
@@ -34,18 +34,20 @@ def moves_complex(node: Node) -> bool:
     return node.name in MOVEMENTS and any(value is not None and value.dtype == COMPLEX for value in node.inputs)
 
 
-def lower_parts(declared: Declaration, at: Lowering, node: Node) -> list[Value]:
+def lower_parts(declared: Declaration, ctx: Lowering, node: Node) -> list[Value]:
     """Lowers an operator of the parts of its complex inputs, and joins the results."""
-    parts = [_lowered_part(declared, at, node, part) for part in range(2)]
+    parts = [_lowered_part(declared, ctx, node, part) for part in range(2)]
     pairs = zip(*parts, strict=True)
-    return [Value(at.apply(Stack(rank_of(real)), real, imaginary), COMPLEX) for real, imaginary in pairs]
+    return [Value(ctx.apply(Stack(rank_of(real)), real, imaginary), COMPLEX) for real, imaginary in pairs]
 
 
-def _lowered_part(declared: Declaration, at: Lowering, node: Node, part: int) -> Sequence[Operand]:
+def _lowered_part(declared: Declaration, ctx: Lowering, node: Node, part: int) -> Sequence[Operand]:
     inputs = tuple(
-        Value(at.bound(part_of(at, at.tensor(value), part)), "float32") if value and value.dtype == COMPLEX else value
+        Value(ctx.bound(part_of(ctx, ctx.tensor(value), part)), "float32")
+        if value and value.dtype == COMPLEX
+        else value
         for value in node.inputs
     )
     outputs = tuple(replace(each, dtype="float32") for each in node.outputs)
-    made = declared.lower(at, replace(node, inputs=inputs, outputs=outputs))
-    return [at.bound(each) for each in (made if isinstance(made, list | tuple) else [made])]
+    made = declared.lower(ctx, replace(node, inputs=inputs, outputs=outputs))
+    return [ctx.bound(each) for each in (made if isinstance(made, list | tuple) else [made])]

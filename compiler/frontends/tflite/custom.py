@@ -20,7 +20,7 @@ def is_custom(name: str) -> bool:
     return custom_operator("tflite", name) is not None
 
 
-def lower_custom(at: Lowering, node: Node) -> Any:
+def lower_custom(ctx: Lowering, node: Node) -> Any:
     """The results of an operator that is the user's.
 
     Raises:
@@ -33,8 +33,8 @@ def lower_custom(at: Lowering, node: Node) -> Any:
     for name, attribute in known.items():
         if attribute.required and name not in options:
             raise CompileError(f"the operator has no attribute '{name}', which its registered class needs")
-    given = [None if value is None else at.tensor(value) for value in node.inputs]
+    given = [None if value is None else ctx.tensor(value) for value in node.inputs]
     given += [None] * (len(declared.inputs) - len(given))
     attributes = {name: options[name] for name in known if name in options}
-    made = at.apply(declared.make(attributes), *declared.operands(given))
+    made = ctx.apply(declared.make(attributes), *declared.operands(given))
     return made

@@ -126,7 +126,7 @@ class _Builder:
         self._refinement = refinement
         self._running: list[int] = []
         self._states: dict[str, tuple[relax.Var, State]] = {}
-        self.at = Lowering(relax.BlockBuilder(), self.run)
+        self.ctx = Lowering(relax.BlockBuilder(), self.run)
 
     def build(self, shapes: dict[str, Any], output_tensors: tuple[str, ...], name: str) -> Network:
         """The network; its inputs have these shapes."""
@@ -164,9 +164,9 @@ class _Builder:
         dynamic_dimensions: tuple[DynamicDimension, ...],
     ) -> Network:
         outputs: dict[str, Any] = {}
-        at = self.at
-        at.refinement = self._refinement
-        at.tables = constant_tables(self._model, self._signature.subgraph)
+        ctx = self.ctx
+        ctx.refinement = self._refinement
+        ctx.tables = constant_tables(self._model, self._signature.subgraph)
         tensors = self._main.tensors
         texts = {each for each, index in self._signature.inputs if tensors[index].dtype == "string"}
 
@@ -174,25 +174,25 @@ class _Builder:
             values = self._first_values(inputs)
             self._run_all(self._main, values)
             for each, index in self._chosen(output_tensors):
-                outputs[each] = at.tensor(self._value(values, self._main, index, "an output"))
+                outputs[each] = ctx.tensor(self._value(values, self._main, index, "an output"))
                 texts.update({each} if tensors[index].dtype == "string" else ())
-            after = [at.expr(at.tensor(self._state_after(key, values))) for key in self._states]
+            after = [ctx.expr(ctx.tensor(self._state_after(key, values))) for key in self._states]
             after += self._runs_after()
-            made: list[relax.Expr] = distinct_results(at, [*outputs.values(), *after])
-            return [*made, *at.counts.values()]
+            made: list[relax.Expr] = distinct_results(ctx, [*outputs.values(), *after])
+            return [*made, *ctx.counts.values()]
 
-        module = build_main(at.builder, make, lambda: [*inputs.values(), *(var for var, _ in self._states.values())])
+        module = build_main(ctx.builder, make, lambda: [*inputs.values(), *(var for var, _ in self._states.values())])
         return Network(
             name,
             module,
             tuple(str(var.name) for var in inputs.values()),
             tuple(outputs),
             states=tuple(state for _, state in self._states.values()),
-            controls=at.controls,
+            controls=ctx.controls,
             dynamic_dimensions=dynamic_dimensions,
-            counts=tuple(at.counts),
+            counts=tuple(ctx.counts),
             texts=frozenset(texts),
-            has_text=bool(texts) or at.has_text,
+            has_text=bool(texts) or ctx.has_text,
             metadata={"description": self._model.description} if self._model.description else {},
         )
 
@@ -210,24 +210,24 @@ class _Builder:
         for name, tensor_, initial in initial_variables(self._model, self._signature.subgraph):
             var, state = state_of(name, tensor_, self._model, initial)
             self._add_state(name, var, state)
-            self.at.variables[name] = Value(var, tensor_.dtype, tensor_.quantization)
+            self.ctx.variables[name] = Value(var, tensor_.dtype, tensor_.quantization)
         return values
 
     def _add_state(self, key: str, var: relax.Var, state: State) -> None:
         self._states[key] = var, state
 
     def _state_after(self, key: str, values: Mapping[int, Value]) -> Value:
-        return values[int(key[1:])] if key.startswith("#") else self.at.variables[key]
+        return values[int(key[1:])] if key.startswith("#") else self.ctx.variables[key]
 
     def _runs_after(self) -> list[relax.Expr]:
         """Adds the state that counts runs, where random numbers are drawn; returns its new value."""
-        runs = self.at.runs
+        runs = self.ctx.runs
         if runs is None:
             return []
         taken = {state.name for _, state in self._states.values()} | {each for each, _ in self._signature.inputs}
         name = next(each for number in range(len(taken) + 1) if (each := f"runs{number or ''}") not in taken)
         self._states["@runs"] = runs, State(name, np.zeros((), np.int64))
-        return [self.at.expr(apply(self.at, "add", runs, np.array(1, np.int64)))]
+        return [self.ctx.expr(apply(self.ctx, "add", runs, np.array(1, np.int64)))]
 
     # Results.
 
@@ -295,14 +295,14 @@ class _Builder:
             for number, i in enumerate(operator.inputs)
         )
         node = Node(
-            self.at, operator.name, operator.version, operator.options, inputs,
+            self.ctx, operator.name, operator.version, operator.options, inputs,
             tuple(tensors[i] for i in operator.outputs if i >= 0),
             tuple(tensors[i] for i in operator.intermediates if i >= 0), operator.custom,
             tuple(None if i < 0 else tensors[i] for i in operator.inputs),
         )  # fmt: skip
-        self.at.offsets = self._model.offsets if without and subgraph.index == 0 else {}
+        self.ctx.offsets = self._model.offsets if without and subgraph.index == 0 else {}
         first = node.outputs[0].name if node.outputs else operator.name
-        self.at.hint = _identifier(first)
+        self.ctx.hint = _identifier(first)
         note_location(f"operator {operator.index} of subgraph {subgraph.index} ({operator.name[:80]})")
         made = computed_sizes(node) or self._lowered(operator, node)
         if len(made) != len(node.outputs):
@@ -321,11 +321,11 @@ class _Builder:
             raise CompileError(reason, hint=_way_out(operator))
         try:
             if operator.is_custom and is_custom(operator.name):
-                made = lower_custom(self.at, node)
+                made = lower_custom(self.ctx, node)
             else:
                 declared = OPERATORS[operator.name]
                 _check_type(declared, node)
-                made = lower_parts(declared, self.at, node) if moves_complex(node) else declared.lower(self.at, node)
+                made = lower_parts(declared, self.ctx, node) if moves_complex(node) else declared.lower(self.ctx, node)
         except REFUSALS as error:
             if not raised_by_tvm(error):
                 raise
@@ -335,7 +335,7 @@ class _Builder:
     def _bound(self, made: Any) -> Any:
         if isinstance(made, Value):
             return Value(self._bound(made.operand), made.dtype, made.quantization, made.sizes, made.handle)
-        return _known(self.at.bound(made)) if isinstance(made, relax.Expr) else made
+        return _known(self.ctx.bound(made)) if isinstance(made, relax.Expr) else made
 
 
 def _known(operand: relax.Expr) -> Operand:

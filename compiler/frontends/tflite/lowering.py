@@ -1,8 +1,8 @@
 """Declares how TFLite's operators become those of the library, and the state while a network is lowered.
 
     @operator("LEAKY_RELU", types=FLOATS)
-    def _leaky_relu(at: Lowering, node: Node) -> Result:
-        return LeakyRelu(node.options.alpha).lower(at, node.operand(0))
+    def _leaky_relu(ctx: Lowering, node: Node) -> Result:
+        return LeakyRelu(node.options.alpha).lower(ctx, node.operand(0))
 
 Images have their channels last in TFLite, and before the spatial dimensions in the library. `channels_first` and
 `channels_last` transpose; each remembers what the other has made, so that a chain of operators is not transposed back
@@ -227,7 +227,7 @@ class Node:
         custom: the bytes of a custom operator's attributes.
     """
 
-    at: Lowering
+    ctx: Lowering
     name: str
     version: int
     options: Table
@@ -255,12 +255,12 @@ class Node:
 
     def operand(self, index: int) -> Operand:
         """An input as an array or an expression."""
-        return self.at.tensor(self.value(index))
+        return self.ctx.tensor(self.value(index))
 
     def optional_operand(self, index: int) -> Operand | None:
         """An input as an array or an expression; None if it is left out."""
         value = self.optional(index)
-        return None if value is None else self.at.tensor(value)
+        return None if value is None else self.ctx.tensor(value)
 
     def operands(self) -> list[Operand]:
         """All inputs."""
@@ -272,7 +272,7 @@ class Node:
         Raises:
             CompileError: it is not.
         """
-        found = self.at.known(self.operand(index))
+        found = self.ctx.known(self.operand(index))
         if found is None:
             raise CompileError(f"{what} is computed at run time: it must be a constant")
         return found
@@ -399,7 +399,7 @@ def _declare(family: str, names: Iterable[str], types: Sequence[str], lower: Low
 
 
 def _of_one(made: Operator) -> Lower:
-    return lambda at, node: at.pointwise(lambda x: made.lower(at, x), node.operand(0))
+    return lambda ctx, node: ctx.pointwise(lambda x: made.lower(ctx, x), node.operand(0))
 
 
 def stored(dtype: str) -> str:

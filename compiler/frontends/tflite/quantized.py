@@ -75,23 +75,23 @@ def limits(node: Node) -> tuple[float | None, float | None]:
     return _LIMITS[activation_name(node)]
 
 
-def activated(at: Lowering, node: Node, x: Operand) -> Operand:
+def activated(ctx: Lowering, node: Node, x: Operand) -> Operand:
     """The fused activation, where it is a clip, of a tensor of reals, or of integers that stand for themselves."""
     if activation_name(node) == "RELU" and dtype_of(x) == "float32":
-        return at.bound(Relu().lower(at, x))
+        return ctx.bound(Relu().lower(ctx, x))
     low, high = (None if end is None else np.array(end, numpy_dtype(dtype_of(x))) for end in limits(node))
-    return x if low is None and high is None else at.bound(Clip().lower(at, at.bound(x), low, high))
+    return x if low is None and high is None else ctx.bound(Clip().lower(ctx, ctx.bound(x), low, high))
 
 
-def fully_activated(at: Lowering, node: Node, x: Operand) -> Operand:
+def fully_activated(ctx: Lowering, node: Node, x: Operand) -> Operand:
     """Any fused activation of float32: the sign bit becomes 0 or 1."""
     match activation_name(node):
         case "TANH":
-            return at.bound(Elementwise("tanh").lower(at, x))
+            return ctx.bound(Elementwise("tanh").lower(ctx, x))
         case "SIGN_BIT":
-            negative = apply(at, "less", at.apply(BitCast("int32"), x), np.array(0, np.int32))
-            return at.apply(Cast("float32"), negative)
-    return activated(at, node, x)
+            negative = apply(ctx, "less", ctx.apply(BitCast("int32"), x), np.array(0, np.int32))
+            return ctx.apply(Cast("float32"), negative)
+    return activated(ctx, node, x)
 
 
 def single(quantization: Quantization) -> tuple[np.float32, int]:
@@ -125,7 +125,7 @@ def quantized_limits(node: Node, index: int = 0) -> tuple[int, int]:
 
 
 def rescaled(
-    at: Lowering, x: Operand, factor: float, dtype: str, offset: int = 0, zero: int = 0,
+    ctx: Lowering, x: Operand, factor: float, dtype: str, offset: int = 0, zero: int = 0,
     ends: tuple[int | None, int | None] = (None, None), left: int = 0, size: int | None = None,
 ) -> Operand:  # fmt: skip
     """`((x + offset) << left) · factor + zero` in fixed point, clipped to the ends.
@@ -137,5 +137,5 @@ def rescaled(
         raise CompileError("a factor between scales is out of range")
     multiplier, shift = (np.array(part, np.int32) for part in fixed_point_of(factor))
     scaling = FixedPointScaling(dtype, offset, left, zero, *ends, size=size)
-    made: Operand = at.apply(scaling, x, multiplier, shift)
+    made: Operand = ctx.apply(scaling, x, multiplier, shift)
     return made

@@ -42,7 +42,7 @@ class Cast(SameShape):
     limits: bool = False
     nan: str = "zero"
 
-    def lower(self, at: Emitter, x: Operand) -> Operand:
+    def lower(self, ctx: Emitter, x: Operand) -> Operand:
         source, dtype = self.source or dtype_of(x), self.dtype
         if source == dtype:
             return x
@@ -50,18 +50,18 @@ class Cast(SameShape):
         if isinstance(x, np.ndarray):
             return _limited_known(x, dtype, self.nan) if limited else cast_array(x, dtype, self.saturate, self.rounding)
         if source in _FORMATS:
-            x, source = at.emit(_dequantized(at, x, source)), "float32"
+            x, source = ctx.emit(_dequantized(ctx, x, source)), "float32"
         if dtype in _FORMATS:
             form = _FORMATS[dtype]
-            wide = at.bound(Cast("float32", source).lower(at, x))
-            return compute(at, lambda element: self._code(form, element), wide, name="narrow", dtype=dtype)
+            wide = ctx.bound(Cast("float32", source).lower(ctx, x))
+            return compute(ctx, lambda element: self._code(form, element), wide, name="narrow", dtype=dtype)
         if dtype in _BITS:
-            return compute(at, lambda element: _low_bits(element, *_BITS[dtype]), x, name="narrow", dtype=dtype)
+            return compute(ctx, lambda element: _low_bits(element, *_BITS[dtype]), x, name="narrow", dtype=dtype)
         if limited:
-            return compute(at, lambda element: _limited(element, dtype, self.nan), x, name="cast", dtype=dtype)
+            return compute(ctx, lambda element: _limited(element, dtype, self.nan), x, name="cast", dtype=dtype)
         if dtype == "bool" or (is_float(source) and not is_float(dtype)):
-            return compute(at, lambda element: converted(element, dtype), x, name="cast", dtype=dtype)
-        return relax.op.astype(at.expr(x), dtype)
+            return compute(ctx, lambda element: converted(element, dtype), x, name="cast", dtype=dtype)
+        return relax.op.astype(ctx.expr(x), dtype)
 
     def _code(self, form: _Format, element: tirx.Expr) -> tirx.Expr:
         if not form.mantissa:
@@ -100,14 +100,14 @@ def _low_bits(element: tirx.Expr, bits: int, signed: bool) -> tirx.Expr:
     return (low ^ sign) - sign if signed else low
 
 
-def _dequantized(at: Emitter, codes: relax.Expr, dtype: str) -> relax.Expr:
+def _dequantized(ctx: Emitter, codes: relax.Expr, dtype: str) -> relax.Expr:
     """The float32 of every code, by a table."""
     table = float_values(dtype)
 
     def element(tensors: tuple[te.Tensor, ...], index: tuple[Any, ...]) -> tirx.Expr:
         return tensors[1](tensors[0](*index).astype("int32"))
 
-    return at.elements(shape_of(codes), element, codes, table, name="widen")
+    return ctx.elements(shape_of(codes), element, codes, table, name="widen")
 
 
 def float_values(dtype: str) -> Array:
@@ -237,12 +237,12 @@ class BitCast(SameShape):
 
     dtype: str
 
-    def lower(self, at: Emitter, x: Operand) -> Operand:
+    def lower(self, ctx: Emitter, x: Operand) -> Operand:
         source = dtype_of(x)
         if numpy_dtype(self.dtype).itemsize != numpy_dtype(source).itemsize:
             raise CompileError(f"{source} and {self.dtype} differ in width")
         if isinstance(x, np.ndarray):
             return np.ascontiguousarray(x).reshape(-1).view(numpy_dtype(self.dtype)).reshape(x.shape)
         if "bool" in (self.dtype, source):
-            return Cast(self.dtype).lower(at, x)
-        return at.elements(shape_of(x), lambda t, i: tirx.reinterpret(self.dtype, t[0](*i)), x, name="bit_cast")
+            return Cast(self.dtype).lower(ctx, x)
+        return ctx.elements(shape_of(x), lambda t, i: tirx.reinterpret(self.dtype, t[0](*i)), x, name="bit_cast")

@@ -40,24 +40,24 @@ class Einsum(Operator):
         _, result, sizes = self._read(shapes)
         return tuple(sizes[letter] for letter in result)
 
-    def lower(self, at: Emitter, *operands: Operand) -> Operand:
+    def lower(self, ctx: Emitter, *operands: Operand) -> Operand:
         """Two tensors whose letters sum up like a matrix product become one; all else is a direct sum of products.
 
         Several are multiplied in pairs where that takes fewer products, and no result is larger than what there is.
         """
         terms, result, sizes = self._read(list(map(shape_of, operands)))
         operands = tuple(
-            fitted(at, x, tuple(sizes[letter] for letter in term)) for x, term in zip(operands, terms, strict=True)
+            fitted(ctx, x, tuple(sizes[letter] for letter in term)) for x, term in zip(operands, terms, strict=True)
         )
         if len(operands) == 2:
-            product = _as_matmul(at, operands, terms, result, sizes)
+            product = _as_matmul(ctx, operands, terms, result, sizes)
             if product is not None:
                 return product
         if 2 < len(operands) <= _MAX_IN_PAIRS and len(sizes) > len(result):
-            paired, letters = _in_pairs(at, operands, terms, result, sizes)
+            paired, letters = _in_pairs(ctx, operands, terms, result, sizes)
             if len(paired) <= 2:
-                return at.apply(Einsum(f"{','.join(letters)}->{result}"), *paired)
-        return at.compute(self._sum_of_products(list(map(shape_of, operands))), *operands, name="einsum")
+                return ctx.apply(Einsum(f"{','.join(letters)}->{result}"), *paired)
+        return ctx.compute(self._sum_of_products(list(map(shape_of, operands))), *operands, name="einsum")
 
     def _sum_of_products(self, shapes: list[Shape]) -> Callable[..., te.Tensor]:
         """The computation by definition; 16-bit floats are added up in float32."""
@@ -119,7 +119,7 @@ class Einsum(Operator):
 
 
 def _in_pairs(
-    at: Emitter, operands: Sequence[Operand], terms: list[str], result: str, sizes: dict[str, int]
+    ctx: Emitter, operands: Sequence[Operand], terms: list[str], result: str, sizes: dict[str, int]
 ) -> tuple[list[Operand], list[str]]:
     """Operands and their letters after products of pairs, as NumPy orders these: two, or all if that does not save."""
     letters = {letter: position for position, letter in enumerate(sizes)}
@@ -138,12 +138,12 @@ def _in_pairs(
         (b, right), (a, first) = (left.pop(position) for position in sorted(pair, reverse=True))
         others = set(result).union(*(term for _, term in left))
         kept = "".join(c for c in dict.fromkeys(first + right) if c in others)
-        left.append((at.apply(Einsum(f"{first},{right}->{kept}"), a, b), kept))
+        left.append((ctx.apply(Einsum(f"{first},{right}->{kept}"), a, b), kept))
     return [x for x, _ in left], [term for _, term in left]
 
 
 def _as_matmul(
-    at: Emitter, operands: Sequence[Operand], terms: list[str], result: str, sizes: dict[str, int]
+    ctx: Emitter, operands: Sequence[Operand], terms: list[str], result: str, sizes: dict[str, int]
 ) -> Operand | None:
     """`batch` letters are in all three, `rows` in the first and the result, `columns` in the second and the result."""
     left, right = terms
@@ -162,11 +162,11 @@ def _as_matmul(
         return math.prod(sizes[c] for c in letters)
 
     def arranged(x: Operand, term: str, order: list[str], shape: Shape) -> Operand:
-        return at.reshaped(at.apply(Transpose(tuple(term.index(c) for c in order)), x), shape)
+        return ctx.reshaped(ctx.apply(Transpose(tuple(term.index(c) for c in order)), x), shape)
 
     outer = tuple(sizes[c] for c in batch)
     a = arranged(operands[0], left, [*batch, *rows, *summed], (*outer, size(rows), size(summed)))
     b = arranged(operands[1], right, [*batch, *summed, *columns], (*outer, size(summed), size(columns)))
     order = [*batch, *rows, *columns]
-    product = at.reshaped(at.apply(MatMul(), a, b), tuple(sizes[c] for c in order))
-    return Transpose(tuple(order.index(c) for c in result)).lower(at, product)
+    product = ctx.reshaped(ctx.apply(MatMul(), a, b), tuple(sizes[c] for c in order))
+    return Transpose(tuple(order.index(c) for c in result)).lower(ctx, product)

@@ -40,7 +40,7 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
     return tuple(result)
 
 
-def fitted(at: Emitter, operand: Operand, result: Shape) -> Operand:
+def fitted(ctx: Emitter, operand: Operand, result: Shape) -> Operand:
     """An operand of a result of this shape with the result's sizes in place of those that are 1 in some runs
     alone."""
     own = shape_of(operand)
@@ -53,7 +53,7 @@ def fitted(at: Emitter, operand: Operand, result: Shape) -> Operand:
         axes = zip(index, own, shape, strict=True)
         return tensors[0](*(i if size == other else tirx.min(i, expression(size) - 1) for i, size, other in axes))
 
-    return at.emit(at.elements(shape, element, operand, name="broadcast"))
+    return ctx.emit(ctx.elements(shape, element, operand, name="broadcast"))
 
 
 def element_at(tensor: Any, index: Sequence[Any], result: Sequence[Any]) -> tirx.Expr:
@@ -68,7 +68,7 @@ def element_at(tensor: Any, index: Sequence[Any], result: Sequence[Any]) -> tirx
 
 
 def compute(
-    at: Emitter, scalar: Callable[..., Any], *operands: Operand, name: str, dtype: str | None = None
+    ctx: Emitter, scalar: Callable[..., Any], *operands: Operand, name: str, dtype: str | None = None
 ) -> Operand:
     """A function of scalars that the table lacks. 16-bit floats are computed in float32, and rounded once.
 
@@ -81,7 +81,7 @@ def compute(
     shape = broadcast_shapes(*map(shape_of, operands))
     if is_empty(shape):
         return zeros(shape, numpy_dtype(dtype))
-    operands = tuple(fitted(at, operand, shape) for operand in operands)
+    operands = tuple(fitted(ctx, operand, shape) for operand in operands)
     numbers = {i: _number(operand) for i, operand in enumerate(operands) if _is_number(operand)}
     if len(numbers) == len(operands):
         numbers = {}
@@ -93,7 +93,7 @@ def compute(
         return converted(made if isinstance(made, tvm.ir.Expr) else made.asobject(), STORAGE.get(dtype, dtype))
 
     tensors = [operand for i, operand in enumerate(operands) if i not in numbers]
-    return at.elements(shape, element, *tensors, name=name)
+    return ctx.elements(shape, element, *tensors, name=name)
 
 
 def _is_number(operand: Operand) -> bool:
@@ -108,9 +108,9 @@ def _number(operand: Operand) -> tirx.Expr:
     return tirx.const(value.item() if str(operand.dtype) != "bfloat16" else float(value), str(operand.dtype))
 
 
-def apply(at: Emitter, function: str, *operands: Operand) -> Operand:
+def apply(ctx: Emitter, function: str, *operands: Operand) -> Operand:
     """A function of the table on each element of its operands, bound."""
-    return at.bound(Elementwise(function).lower(at, *operands))
+    return ctx.bound(Elementwise(function).lower(ctx, *operands))
 
 
 @dataclass(frozen=True)
@@ -128,10 +128,10 @@ class Elementwise(Operator):
         """The common shape of the operands."""
         return broadcast_shapes(*shapes)
 
-    def lower(self, at: Emitter, *operands: Operand) -> Operand:
+    def lower(self, ctx: Emitter, *operands: Operand) -> Operand:
         """All operands have one element type; the exponent of a power may have another."""
         if len(operands) > 2:
-            return functools.reduce(lambda x, y: at.bound(self.lower(at, x, y)), operands)
+            return functools.reduce(lambda x, y: ctx.bound(self.lower(ctx, x, y)), operands)
         shape = self.shape(*map(shape_of, operands))
         function = FUNCTIONS[self.function]
         dtype = dtype_of(operands[0])
@@ -141,18 +141,18 @@ class Elementwise(Operator):
                 return np.asarray(function.known(*arrays)).astype(function.dtype or arrays[0].dtype, copy=False)
         if is_empty(shape):
             return zeros(shape, numpy_dtype(function.dtype or dtype))
-        operands = tuple(fitted(at, operand, shape) for operand in operands)
+        operands = tuple(fitted(ctx, operand, shape) for operand in operands)
         if self.function == "power":
-            short = _short_power(at, *operands)
+            short = _short_power(ctx, *operands)
             if short is not None:
                 return short
         if self.function in ("divide", "floor_divide", "remainder") and _is_number(operands[1]) and not operands[1]:
-            return self._by_zero(at, *operands)
+            return self._by_zero(ctx, *operands)
         if function.relax is not None and dtype in _REALS and {dtype_of(operand) for operand in operands} == {dtype}:
-            return function.relax(*map(at.expr, operands))
-        return compute(at, function.scalar, *operands, name=self.function, dtype=function.dtype)
+            return function.relax(*map(ctx.expr, operands))
+        return compute(ctx, function.scalar, *operands, name=self.function, dtype=function.dtype)
 
-    def _by_zero(self, at: Emitter, x: Operand, zero: Operand) -> Operand:
+    def _by_zero(self, ctx: Emitter, x: Operand, zero: Operand) -> Operand:
         """By a constant 0, which TVM does not divide by.
 
         Raises:
@@ -161,11 +161,11 @@ class Elementwise(Operator):
         if numpy_dtype(dtype_of(x)).kind in "iu":
             raise CompileError("integers are divided by a constant that is 0")
         if self.function == "remainder":
-            return Elementwise("multiply").lower(at, x, np.full_like(zero, math.nan))
-        return Elementwise("multiply").lower(at, x, np.asarray(np.copysign(np.full_like(zero, math.inf), zero)))
+            return Elementwise("multiply").lower(ctx, x, np.full_like(zero, math.nan))
+        return Elementwise("multiply").lower(ctx, x, np.asarray(np.copysign(np.full_like(zero, math.inf), zero)))
 
 
-def _short_power(at: Emitter, x: Operand, y: Operand) -> Operand | None:
+def _short_power(ctx: Emitter, x: Operand, y: Operand) -> Operand | None:
     """A power whose constant exponent has a simpler form."""
     if not isinstance(y, np.ndarray) or y.size != 1 or y.ndim > len(shape_of(x)):
         return None
@@ -173,7 +173,7 @@ def _short_power(at: Emitter, x: Operand, y: Operand) -> Operand | None:
     if exponent not in POWERS or (dtype_of(x) not in _REALS and exponent < 1):
         return None
     for name in POWERS[exponent]:
-        x = Elementwise(name).lower(at, at.bound(x))
+        x = Elementwise(name).lower(ctx, ctx.bound(x))
     return x
 
 
@@ -185,15 +185,15 @@ class Where(Operator):
         """The common shape of the operands."""
         return broadcast_shapes(condition, x, y)
 
-    def lower(self, at: Emitter, condition: Operand, x: Operand, y: Operand) -> Operand:
+    def lower(self, ctx: Emitter, condition: Operand, x: Operand, y: Operand) -> Operand:
         shape = self.shape(shape_of(condition), shape_of(x), shape_of(y))
         arrays = [operand for operand in (condition, x, y) if isinstance(operand, np.ndarray)]
         if len(arrays) == 3 and is_array(shape, arrays[1].dtype, *arrays):
             return np.where(condition, x, y)
         if is_empty(shape):
             return zeros(shape, numpy_dtype(dtype_of(x)))
-        condition, x, y = (fitted(at, operand, shape) for operand in (condition, x, y))
-        return relax.op.where(at.expr(condition), at.expr(x), at.expr(y))
+        condition, x, y = (fitted(ctx, operand, shape) for operand in (condition, x, y))
+        return relax.op.where(ctx.expr(condition), ctx.expr(x), ctx.expr(y))
 
 
 @dataclass(frozen=True)
@@ -210,13 +210,13 @@ class Clip(Operator):
         """The common shape of the operands."""
         return broadcast_shapes(*(shape for shape in (x, low, high) if shape is not None))
 
-    def lower(self, at: Emitter, x: Operand, low: Operand | None = None, high: Operand | None = None) -> Operand:
+    def lower(self, ctx: Emitter, x: Operand, low: Operand | None = None, high: Operand | None = None) -> Operand:
         """The bounds have the element type of `x`."""
         bounds = [b.reshape(())[()] for b in (low, high) if isinstance(b, np.ndarray) and b.size == 1]
         if not isinstance(x, np.ndarray) and dtype_of(x) in _REALS and len(bounds) == 2 and bounds[0] <= bounds[1]:
-            return relax.op.clip(at.expr(x), *(relax.prim_value(float(bound)) for bound in bounds))
+            return relax.op.clip(ctx.expr(x), *(relax.prim_value(float(bound)) for bound in bounds))
         steps = [("maximum", low), ("minimum", high)]
         for name, bound in reversed(steps) if self.low_last else steps:
             if bound is not None:
-                x = Elementwise(name).lower(at, at.bound(x), bound)
+                x = Elementwise(name).lower(ctx, ctx.bound(x), bound)
         return x

@@ -55,11 +55,11 @@ class Expression(Operator):
         """The common shape of the operands that occur."""
         return broadcast_shapes(*(shapes[number] for number in self.operands))
 
-    def lower(self, at: Emitter, *operands: Operand) -> Operand:
+    def lower(self, ctx: Emitter, *operands: Operand) -> Operand:
         """`operands` may have what is no tensor where no step takes it."""
         if len(self.steps) <= _MAX_OPERATORS and self._size() <= LARGEST_ELEMENT:
-            return self._as_operators(at, operands)
-        return self._as_kernel(at, operands)
+            return self._as_operators(ctx, operands)
+        return self._as_kernel(ctx, operands)
 
     def _size(self) -> int:
         """How large the result is as one expression; what an element repeats counts each time."""
@@ -69,30 +69,30 @@ class Expression(Operator):
             sizes.append(1 + step.uses * inner)
         return sizes[-1]
 
-    def _as_operators(self, at: Emitter, operands: Sequence[Operand]) -> Operand:
+    def _as_operators(self, ctx: Emitter, operands: Sequence[Operand]) -> Operand:
         results: list[Operand] = []
 
         def argument(value: Given | Made | Number, dtype: str) -> Operand:
             match value:
                 case Given(index=index):
-                    return at.bound(Cast(dtype).lower(at, operands[index]))
+                    return ctx.bound(Cast(dtype).lower(ctx, operands[index]))
                 case Made(index=index):
-                    return at.bound(Cast(dtype).lower(at, results[index]))
+                    return ctx.bound(Cast(dtype).lower(ctx, results[index]))
             return np.array(value).astype(numpy_dtype(dtype))
 
         for step in self.steps:
             arguments = [argument(value, step.computes) for value in step.arguments]
-            made = Elementwise(step.function).lower(at, *arguments) if step.function else arguments[0]
-            results.append(at.bound(made))
+            made = Elementwise(step.function).lower(ctx, *arguments) if step.function else arguments[0]
+            results.append(ctx.bound(made))
         return results[-1]
 
-    def _as_kernel(self, at: Emitter, operands: Sequence[Operand]) -> Operand:
+    def _as_kernel(self, ctx: Emitter, operands: Sequence[Operand]) -> Operand:
         """Tensors without dimensions have one for the kernel."""
         whole = self.shape(*map(shape_of, operands))
-        used = {number: fitted(at, operands[number], whole) for number in self.operands}
+        used = {number: fitted(ctx, operands[number], whole) for number in self.operands}
         types = {number: (shape_of(operand) or (1,), dtype_of(operand)) for number, operand in used.items()}
         shape = broadcast_shapes(*map(shape_of, used.values()))
-        function = at.builder.add_func(kept_apart(kernel(self.steps, types, shape or (1,))), "expression")
-        arguments = [at.expr(at.reshaped(operand, types[number][0])) for number, operand in used.items()]
+        function = ctx.builder.add_func(kept_apart(kernel(self.steps, types, shape or (1,))), "expression")
+        arguments = [ctx.expr(ctx.reshaped(operand, types[number][0])) for number, operand in used.items()]
         made = relax.call_tir(function, arguments, out_ty=relax.TensorType(shape or (1,), self.steps[-1].dtype))
-        return at.reshaped(at.emit(made), shape)
+        return ctx.reshaped(ctx.emit(made), shape)

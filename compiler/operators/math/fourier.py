@@ -39,7 +39,7 @@ _SHORT = 8
 
 
 def fourier_of_any_length(
-    at: Emitter,
+    ctx: Emitter,
     rows: Operand,
     length: Dimension,
     bins: Dimension,
@@ -50,7 +50,7 @@ def fourier_of_any_length(
     """Transforms rows, `[R, count * parts]` → `[R, bins * 2]`, or `[R, length]` where the results are real.
 
     Args:
-        at: where it is computed.
+        ctx: where it is computed.
         rows: signals or spectra; zeros follow them up to the length, and what is beyond it is left out.
         length: of the transform, at least 1.
         bins: how many elements of each result are wanted.
@@ -59,12 +59,12 @@ def fourier_of_any_length(
         half: whether rows hold the lower half of spectra of real signals, the results.
     """
     plan = _Plan(length)
-    *tables, _ = looped(at, plan.write_tables, [], plan.tables, "fourier_tables")
+    *tables, _ = looped(ctx, plan.write_tables, [], plan.tables, "fourier_tables")
     lines, elements = shape_of(rows)
     result = (lines, length if half else bins * 2)
     transform = _Transform(plan, lines, elements // parts, bins, parts, inverse, half)
     work = (transform.chunks * plan.workspace,), _WIDE
-    return looped(at, transform.write, [rows, *tables], [(result, dtype_of(rows)), work], "fourier_transform")[0]
+    return looped(ctx, transform.write, [rows, *tables], [(result, dtype_of(rows)), work], "fourier_transform")[0]
 
 
 @dataclass(frozen=True)

@@ -23,14 +23,14 @@ _FOLDED = 1 << 16
 """Elements of a constant that is computed with at once; a pass packs larger ones, transposed or not, in one go."""
 
 
-def transposed(at: Emitter, x: Operand) -> Operand:
+def transposed(ctx: Emitter, x: Operand) -> Operand:
     """The last two dimensions exchanged; a vector as it is."""
     rank = rank_of(x)
     if rank < 2:
         return x
     if isinstance(x, np.ndarray) and x.size <= _FOLDED:
         return np.ascontiguousarray(x.swapaxes(-1, -2))
-    return at.emit(relax.op.permute_dims(at.expr(x), [*range(rank - 2), rank - 1, rank - 2]))
+    return ctx.emit(relax.op.permute_dims(ctx.expr(x), [*range(rank - 2), rank - 1, rank - 2]))
 
 
 def _exchanged(x: Shape, flag: bool) -> Shape:
@@ -61,24 +61,24 @@ class MatMul(Operator):
             raise CompileError(f"the matrices {list(left)} and {list(right)} do not fit each other") from None
         return (*batch, *left[-2:-1], *(right[-1:] if len(right) > 1 else ()))
 
-    def lower(self, at: Emitter, a: Operand, b: Operand) -> Operand:
+    def lower(self, ctx: Emitter, a: Operand, b: Operand) -> Operand:
         result, dtype = self.shape(shape_of(a), shape_of(b)), dtype_of(a)
         if dtype != dtype_of(b):
             raise CompileError(f"the matrices are of {dtype} and {dtype_of(b)}")
         if is_empty(shape_of(a)) or is_empty(shape_of(b)):
-            return zeros(result, at.number(0, a).dtype)
-        a = transposed(at, a) if self.transpose_a else a
-        b = transposed(at, b) if self.transpose_b else b
+            return zeros(result, ctx.number(0, a).dtype)
+        a = transposed(ctx, a) if self.transpose_a else a
+        b = transposed(ctx, b) if self.transpose_b else b
         if isinstance(a, np.ndarray) and isinstance(b, np.ndarray) and max(a.size, b.size) <= _FOLDED:
             return np.asarray(np.matmul(a, b)).astype(a.dtype)
-        left = at.reshaped(a, (1, *shape_of(a))) if rank_of(a) == 1 else a
-        right = at.reshaped(b, (*shape_of(b), 1)) if rank_of(b) == 1 else b
+        left = ctx.reshaped(a, (1, *shape_of(a))) if rank_of(a) == 1 else a
+        right = ctx.reshaped(b, (*shape_of(b), 1)) if rank_of(b) == 1 else b
         batch = result[: max(rank_of(left), rank_of(right)) - 2]
-        left, right = (fitted(at, x, (*batch, *shape_of(x)[-2:])) for x in (left, right))
-        product = relax.op.matmul(at.expr(left), at.expr(right))
+        left, right = (fitted(ctx, x, (*batch, *shape_of(x)[-2:])) for x in (left, right))
+        product = relax.op.matmul(ctx.expr(left), ctx.expr(right))
         if rank_of(a) > 1 and rank_of(b) > 1:
             return product
-        return at.reshaped(at.emit(product), result)
+        return ctx.reshaped(ctx.emit(product), result)
 
 
 @dataclass(frozen=True)
@@ -108,18 +108,18 @@ class Gemm(Operator):
             raise CompileError(f"the summand {list(c)} does not broadcast to {list(result)}")
         return result
 
-    def lower(self, at: Emitter, a: Operand, b: Operand, c: Operand | None = None) -> Operand:
+    def lower(self, ctx: Emitter, a: Operand, b: Operand, c: Operand | None = None) -> Operand:
         """`alpha` goes into `b` where that is constant."""
         c = None if self.beta == 0 else c
         self.shape(shape_of(a), shape_of(b), None if c is None else shape_of(c))
         inside = isinstance(b, np.ndarray)
-        made = self._product.lower(at, a, _scaled(at, b, self.alpha) if inside else b)
-        made = made if inside else _scaled(at, made, self.alpha)
+        made = self._product.lower(ctx, a, _scaled(ctx, b, self.alpha) if inside else b)
+        made = made if inside else _scaled(ctx, made, self.alpha)
         if c is None:
             return made
-        made = at.bound(made)
-        summand = at.bound(fitted(at, at.bound(_scaled(at, c, self.beta)), shape_of(made)))
-        return relax.op.add(at.expr(made), at.expr(summand))
+        made = ctx.bound(made)
+        summand = ctx.bound(fitted(ctx, ctx.bound(_scaled(ctx, c, self.beta)), shape_of(made)))
+        return relax.op.add(ctx.expr(made), ctx.expr(summand))
 
 
 def broadcasts_to(x: Shape, target: Shape) -> bool:
@@ -128,12 +128,12 @@ def broadcasts_to(x: Shape, target: Shape) -> bool:
     return len(x) <= len(target) and all(fits(size, wanted) for size, wanted in pairs)
 
 
-def _scaled(at: Emitter, x: Operand, factor: float) -> Operand:
+def _scaled(ctx: Emitter, x: Operand, factor: float) -> Operand:
     if factor == 1:
         return x
     if isinstance(x, np.ndarray):
-        return np.asarray(x * at.number(factor, x))
-    return relax.op.multiply(at.expr(at.bound(x)), at.expr(at.number(factor, x)))
+        return np.asarray(x * ctx.number(factor, x))
+    return relax.op.multiply(ctx.expr(ctx.bound(x)), ctx.expr(ctx.number(factor, x)))
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ class Triangle(Operator):
             raise CompileError(f"{list(x)} is not a matrix")
         return x
 
-    def lower(self, at: Emitter, x: Operand, diagonal: Operand | None = None) -> Operand:
+    def lower(self, ctx: Emitter, x: Operand, diagonal: Operand | None = None) -> Operand:
         shape = self.shape(shape_of(x))
         if isinstance(x, np.ndarray) and diagonal is None:
             return (np.triu if self.upper else np.tril)(x, self.diagonal)
@@ -165,7 +165,7 @@ class Triangle(Operator):
             kept = right >= first if self.upper else right <= first
             return tirx.Select(kept, tensors[0](*index), tirx.const(0, dtype_of(x)))
 
-        return at.elements(shape, element, x, *([] if diagonal is None else [diagonal]), name="triangle")
+        return ctx.elements(shape, element, x, *([] if diagonal is None else [diagonal]), name="triangle")
 
 
 @dataclass(frozen=True)
@@ -178,7 +178,7 @@ class Determinant(Operator):
             raise CompileError(f"{list(x)} is not a square matrix")
         return x[:-2]
 
-    def lower(self, at: Emitter, x: Operand) -> Operand:
+    def lower(self, ctx: Emitter, x: Operand) -> Operand:
         result, dtype = self.shape(shape_of(x)), dtype_of(x)
         size, count = shape_of(x)[-1], math.prod(result)
         if dtype in FLOAT16_TYPES:
@@ -198,7 +198,7 @@ class Determinant(Operator):
                         _eliminate(work, base, size, k, r)
 
         results = [(result, dtype), (shape_of(x), dtype), ((1,), dtype)]
-        return looped(at, write, [x], results, "det")[0]
+        return looped(ctx, write, [x], results, "det")[0]
 
 
 def _pivot(work: Any, out: Any, spare: Any, m: Any, base: Any, size: int, k: Any) -> None:

@@ -88,7 +88,7 @@ def _after_runs(block: Any, runs: Any) -> list[tirx.Expr]:
 
 
 def drawn_words(
-    at: Emitter,
+    ctx: Emitter,
     runs: Operand,
     key: Key,
     count: int,
@@ -109,11 +109,11 @@ def drawn_words(
             for lane, word in enumerate(_philox(words, key)):
                 out[block * 4 + lane] = word
 
-    return looped(at, write, [runs], [((blocks * 4,), "uint32")], "random_words")[0]
+    return looped(ctx, write, [runs], [((blocks * 4,), "uint32")], "random_words")[0]
 
 
 def _from_words(
-    at: Emitter,
+    ctx: Emitter,
     runs: Operand,
     key: Key,
     shape: Shape,
@@ -122,7 +122,7 @@ def _from_words(
     name: str,
 ) -> relax.Expr:
     """A tensor of which each element is made of `each` words; bound to a variable."""
-    words = drawn_words(at, runs, key, each * math.prod(shape))
+    words = drawn_words(ctx, runs, key, each * math.prod(shape))
 
     def element(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
         position: Any = tirx.const(0, "int64")
@@ -130,10 +130,10 @@ def _from_words(
             position = position * size + i
         return scalar([tensors[0](position * each + word) for word in range(each)])
 
-    return at.emit(at.elements(shape, element, words, name=name))
+    return ctx.emit(ctx.elements(shape, element, words, name=name))
 
 
-def _uniform(at: Emitter, runs: Operand, key: Key, shape: Shape, dtype: str) -> Operand:
+def _uniform(ctx: Emitter, runs: Operand, key: Key, shape: Shape, dtype: str) -> Operand:
     """Numbers from 0 to below 1, all multiples of 2⁻²⁴ alike; for float64 of 2⁻⁵³."""
     if 0 in shape:
         return np.zeros(shape, dtype)
@@ -147,18 +147,18 @@ def _uniform(at: Emitter, runs: Operand, key: Key, shape: Shape, dtype: str) -> 
         return whole * tirx.const(2.0**-53, "float64")
 
     wide = dtype == "float64"
-    return _from_words(at, runs, key, shape, 2 if wide else 1, double if wide else single, "uniform")
+    return _from_words(ctx, runs, key, shape, 2 if wide else 1, double if wide else single, "uniform")
 
 
 def _computed_in(dtype: str) -> str:
     return "float64" if dtype == "float64" else "float32"
 
 
-def _cast(at: Emitter, x: Operand, dtype: str) -> Operand:
-    x = at.bound(x)
+def _cast(ctx: Emitter, x: Operand, dtype: str) -> Operand:
+    x = ctx.bound(x)
     if dtype_of(x) == dtype:
         return x
-    return x.astype(numpy_dtype(dtype)) if isinstance(x, np.ndarray) else at.emit(relax.op.astype(at.expr(x), dtype))
+    return x.astype(numpy_dtype(dtype)) if isinstance(x, np.ndarray) else ctx.emit(relax.op.astype(ctx.expr(x), dtype))
 
 
 @dataclass(frozen=True)
@@ -202,12 +202,12 @@ class RandomUniform(_Distribution):
     low: float = 0.0
     high: float = 1.0
 
-    def lower(self, at: Emitter, runs: Operand) -> Operand:
+    def lower(self, ctx: Emitter, runs: Operand) -> Operand:
         low, high = self.low, self.high
         if not (math.isfinite(low) and math.isfinite(high) and low <= high):
             raise CompileError(f"'low' is {low} and 'high' is {high}: not a range")
         work = _computed_in(self.dtype)
-        drawn = _uniform(at, runs, self.key, self.result, work)
+        drawn = _uniform(ctx, runs, self.key, self.result, work)
         # What rounding brings up to `high` is cut to the number before it.
         kind = numpy_dtype(self.dtype).type
         last = float(np.nextafter(kind(high), kind(low))) if kind(low) < kind(high) else float(kind(low))
@@ -217,8 +217,8 @@ class RandomUniform(_Distribution):
             return tirx.min(number, tirx.const(last, work))
 
         if isinstance(drawn, np.ndarray):
-            return _cast(at, drawn, self.dtype)
-        return _cast(at, at.elements(self.result, element, drawn, name="random_uniform"), self.dtype)
+            return _cast(ctx, drawn, self.dtype)
+        return _cast(ctx, ctx.elements(self.result, element, drawn, name="random_uniform"), self.dtype)
 
 
 @dataclass(frozen=True)
@@ -228,7 +228,7 @@ class RandomNormal(_Distribution):
     mean: float = 0.0
     scale: float = 1.0
 
-    def lower(self, at: Emitter, runs: Operand) -> Operand:
+    def lower(self, ctx: Emitter, runs: Operand) -> Operand:
         if 0 in self.result:
             return np.zeros(self.result, numpy_dtype(self.dtype))
         work = _computed_in(self.dtype)
@@ -240,7 +240,7 @@ class RandomNormal(_Distribution):
             value = radius * tirx.cos(second * tirx.const(2 * math.pi * 2.0**-32, work))
             return tirx.const(self.mean, work) + tirx.const(self.scale, work) * value
 
-        return _cast(at, _from_words(at, runs, self.key, self.result, 2, scalar, "random_normal"), self.dtype)
+        return _cast(ctx, _from_words(ctx, runs, self.key, self.result, 2, scalar, "random_normal"), self.dtype)
 
 
 @dataclass(frozen=True)
@@ -257,12 +257,12 @@ class Bernoulli(_Random):
         """That of the probabilities."""
         return x
 
-    def lower(self, at: Emitter, x: Operand, runs: Operand) -> Operand:
+    def lower(self, ctx: Emitter, x: Operand, runs: Operand) -> Operand:
         work = _computed_in(dtype_of(x))
-        drawn = _uniform(at, runs, self.key, shape_of(x), work)
+        drawn = _uniform(ctx, runs, self.key, shape_of(x), work)
         if isinstance(drawn, np.ndarray):
-            return _cast(at, drawn, self.dtype)
-        return _cast(at, at.emit(relax.op.less(at.expr(drawn), at.expr(_cast(at, x, work)))), self.dtype)
+            return _cast(ctx, drawn, self.dtype)
+        return _cast(ctx, ctx.emit(relax.op.less(ctx.expr(drawn), ctx.expr(_cast(ctx, x, work)))), self.dtype)
 
 
 @dataclass(frozen=True)
@@ -279,16 +279,16 @@ class Dropout(_Random):
         """That of the operand, twice."""
         return x, x
 
-    def lower(self, at: Emitter, x: Operand, runs: Operand) -> tuple[Operand, Operand]:
+    def lower(self, ctx: Emitter, x: Operand, runs: Operand) -> tuple[Operand, Operand]:
         if not 0 <= self.rate < 1:
             raise CompileError(f"the ratio {self.rate} is not from 0 to below 1")
-        drawn = _uniform(at, runs, self.key, shape_of(x), "float32")
+        drawn = _uniform(ctx, runs, self.key, shape_of(x), "float32")
         if isinstance(drawn, np.ndarray):
             return x, drawn.astype(bool)
-        mask = at.emit(relax.op.greater_equal(drawn, at.expr(at.number(self.rate, drawn))))
-        factor = at.expr(at.number(1 / (1 - self.rate), x))
-        factors = at.emit(relax.op.multiply(at.expr(_cast(at, mask, dtype_of(x))), factor))
-        return relax.op.multiply(at.expr(x), factors), mask
+        mask = ctx.emit(relax.op.greater_equal(drawn, ctx.expr(ctx.number(self.rate, drawn))))
+        factor = ctx.expr(ctx.number(1 / (1 - self.rate), x))
+        factors = ctx.emit(relax.op.multiply(ctx.expr(_cast(ctx, mask, dtype_of(x))), factor))
+        return relax.op.multiply(ctx.expr(x), factors), mask
 
 
 @dataclass(frozen=True)
@@ -315,11 +315,11 @@ class Multinomial(_Random):
             raise CompileError(f"classes are numbers of int32 or int64, not of {self.dtype}")
         return x[0], self.samples
 
-    def lower(self, at: Emitter, x: Operand, runs: Operand) -> Operand:
+    def lower(self, ctx: Emitter, x: Operand, runs: Operand) -> Operand:
         result, work = self.shape(shape_of(x), shape_of(runs)), _computed_in(dtype_of(x))
         rows, classes = shape_of(x)
-        drawn = _uniform(at, runs, self.key, result, work)
-        chances = at.emit(relax.op.nn.softmax(at.expr(_cast(at, x, work)), 1))
+        drawn = _uniform(ctx, runs, self.key, result, work)
+        chances = ctx.emit(relax.op.nn.softmax(ctx.expr(_cast(ctx, x, work)), 1))
 
         def write(chances: Any, drawn: Any, out: Any, sums: Any) -> None:
             """Returns how many cumulated probabilities each drawn number has reached; the last one counts as 1."""
@@ -334,4 +334,4 @@ class Multinomial(_Random):
                         reached = sums[k] <= drawn[position] * sums[classes - 1]
                         out[position] = out[position] + reached.astype(self.dtype)
 
-        return looped(at, write, [chances, drawn], [(result, self.dtype), ((classes,), work)], "multinomial")[0]
+        return looped(ctx, write, [chances, drawn], [(result, self.dtype), ((classes,), work)], "multinomial")[0]

@@ -79,7 +79,7 @@ class Reduction(Operator):
 
     def _reduced(
         self,
-        at: Emitter,
+        ctx: Emitter,
         x: Operand,
         build: Callable[..., relax.Expr],
         known: Callable[..., Array] | None,
@@ -89,72 +89,72 @@ class Reduction(Operator):
         if not self.axes:
             return x
         if self._count(x) == 0:
-            return zeros(self.shape(shape_of(x)), at.number(0, x).dtype, empty)
+            return zeros(self.shape(shape_of(x)), ctx.number(0, x).dtype, empty)
         if isinstance(x, np.ndarray) and known is not None:
             wide = x.astype(np.float64) if is_float(dtype_of(x)) else x
             return np.asarray(known(wide, axis=self.axes, keepdims=self.keepdims)).astype(x.dtype)
-        return build(at.expr(x), list(self.axes), keepdims=self.keepdims)
+        return build(ctx.expr(x), list(self.axes), keepdims=self.keepdims)
 
 
-def _magnitude(at: Emitter, x: Operand) -> Operand:
+def _magnitude(ctx: Emitter, x: Operand) -> Operand:
     """Absolute values."""
-    return x if dtype_of(x).startswith(("uint", "bool")) else at.emit(relax.op.abs(at.expr(x)))
+    return x if dtype_of(x).startswith(("uint", "bool")) else ctx.emit(relax.op.abs(ctx.expr(x)))
 
 
 @dataclass(frozen=True)
 class Sum(Reduction):
     """The sum of the elements along axes, in their type."""
 
-    def lower(self, at: Emitter, x: Operand) -> Operand:
-        return self._reduced(at, x, relax.op.sum, np.sum, 0)
+    def lower(self, ctx: Emitter, x: Operand) -> Operand:
+        return self._reduced(ctx, x, relax.op.sum, np.sum, 0)
 
 
 @dataclass(frozen=True)
 class Product(Reduction):
     """The product of the elements along axes, in their type."""
 
-    def lower(self, at: Emitter, x: Operand) -> Operand:
-        return self._reduced(at, x, relax.op.prod, np.prod, 1)
+    def lower(self, ctx: Emitter, x: Operand) -> Operand:
+        return self._reduced(ctx, x, relax.op.prod, np.prod, 1)
 
 
 @dataclass(frozen=True)
 class Mean(Reduction):
     """The mean of the elements along axes; of integers without its fraction."""
 
-    def lower(self, at: Emitter, x: Operand) -> Operand:
+    def lower(self, ctx: Emitter, x: Operand) -> Operand:
         if is_float(dtype_of(x)):
-            return self._reduced(at, x, relax.op.mean, np.mean, math.nan)
-        total = at.apply(Sum(self.axes, self.keepdims), x)
-        return relax.op.divide(at.expr(total), at.expr(_number(at, greatest(1, self._count(x)), x)))
+            return self._reduced(ctx, x, relax.op.mean, np.mean, math.nan)
+        total = ctx.apply(Sum(self.axes, self.keepdims), x)
+        return relax.op.divide(ctx.expr(total), ctx.expr(_number(ctx, greatest(1, self._count(x)), x)))
 
 
 @dataclass(frozen=True)
 class Maximum(Reduction):
     """The largest element along axes; NaN where one is."""
 
-    def lower(self, at: Emitter, x: Operand) -> Operand:
+    def lower(self, ctx: Emitter, x: Operand) -> Operand:
         if dtype_of(x) == "bool":
-            return AnyTrue(self.axes, self.keepdims).lower(at, x)
+            return AnyTrue(self.axes, self.keepdims).lower(ctx, x)
         empty = -math.inf if is_float(dtype_of(x)) else np.iinfo(dtype_of(x)).min
-        return self._reduced(at, x, relax.op.max, np.max, empty)
+        return self._reduced(ctx, x, relax.op.max, np.max, empty)
 
 
 @dataclass(frozen=True)
 class Minimum(Reduction):
     """The smallest element along axes; NaN where one is."""
 
-    def lower(self, at: Emitter, x: Operand) -> Operand:
+    def lower(self, ctx: Emitter, x: Operand) -> Operand:
         if dtype_of(x) == "bool":
-            return AllTrue(self.axes, self.keepdims).lower(at, x)
+            return AllTrue(self.axes, self.keepdims).lower(ctx, x)
         empty = math.inf if is_float(dtype_of(x)) else np.iinfo(dtype_of(x)).max
-        return self._reduced(at, x, relax.op.min, np.min, empty)
+        return self._reduced(ctx, x, relax.op.min, np.min, empty)
 
 
 @dataclass(frozen=True)
 class _Quantifier(Reduction):
     """Booleans from those of the elements along axes; an element is true where it is not zero."""
 
-    def _booleans(self, at: Emitter, x: Operand, reduce: Callable[..., Any], known: Callable[..., Array]) -> Operand:
+    def _booleans(self, ctx: Emitter, x: Operand, reduce: Callable[..., Any], known: Callable[..., Array]) -> Operand:
         """The minimum or maximum of zeros and ones: of none at all the smallest int8, or the greatest."""
         if isinstance(x, np.ndarray):
             return np.asarray(known(x, axis=self.axes, keepdims=self.keepdims))
@@ -170,23 +170,23 @@ class _Quantifier(Reduction):
             return te.compute(found.shape, lambda *index: found(*index) > 0, name="truth")
 
         name = "all" if reduce is te.min else "any"
-        return at.reshaped(at.emit(at.compute(function, x, name=name)), self.shape(shape_of(x)))
+        return ctx.reshaped(ctx.emit(ctx.compute(function, x, name=name)), self.shape(shape_of(x)))
 
 
 @dataclass(frozen=True)
 class AnyTrue(_Quantifier):
     """Whether any element along axes is true."""
 
-    def lower(self, at: Emitter, x: Operand) -> Operand:
-        return self._booleans(at, x, te.max, np.any)
+    def lower(self, ctx: Emitter, x: Operand) -> Operand:
+        return self._booleans(ctx, x, te.max, np.any)
 
 
 @dataclass(frozen=True)
 class AllTrue(_Quantifier):
     """Whether all elements along axes are true."""
 
-    def lower(self, at: Emitter, x: Operand) -> Operand:
-        return self._booleans(at, x, te.min, np.all)
+    def lower(self, ctx: Emitter, x: Operand) -> Operand:
+        return self._booleans(ctx, x, te.min, np.all)
 
 
 def _along(x: te.Tensor, axes: Shape, scalar: Callable[..., Any]) -> Any:
@@ -222,7 +222,7 @@ class ArgMinMax(Reduction):
     last: bool = False
     dtype: str = "int64"
 
-    def lower(self, at: Emitter, x: Operand) -> Operand:
+    def lower(self, ctx: Emitter, x: Operand) -> Operand:
         if dtype_of(x) == "bool":
             raise CompileError("the largest of booleans is not supported: convert them to integers")
         shape, count = self.shape(shape_of(x)), self._count(x)
@@ -237,7 +237,7 @@ class ArgMinMax(Reduction):
             return te.compute(found.shape, lambda *index: found(*index).astype(self.dtype), name="position")
 
         name = "argmax" if self.largest else "argmin"
-        return at.reshaped(at.emit(at.compute(function, x, name=name)), shape)
+        return ctx.reshaped(ctx.emit(ctx.compute(function, x, name=name)), shape)
 
 
 @dataclass(frozen=True)
@@ -246,16 +246,16 @@ class Hardmax(SameShape):
 
     axis: int
 
-    def lower(self, at: Emitter, x: Operand) -> Operand:
+    def lower(self, ctx: Emitter, x: Operand) -> Operand:
         if is_empty(shape_of(x)):
             return x
-        first = at.apply(ArgMinMax((self.axis,), keepdims=True, dtype="int32"), x)
+        first = ctx.apply(ArgMinMax((self.axis,), keepdims=True, dtype="int32"), x)
 
         def element(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
             offset = tensors[0](*index[: self.axis], 0, *index[self.axis + 1 :])
             return (offset == index[self.axis].astype("int32")).astype(dtype_of(x))
 
-        return at.elements(shape_of(x), element, first, name="hardmax")
+        return ctx.elements(shape_of(x), element, first, name="hardmax")
 
 
 @dataclass(frozen=True)
@@ -265,26 +265,26 @@ class LogSumExp(Reduction):
     Of integers without its fraction.
     """
 
-    def lower(self, at: Emitter, x: Operand) -> Operand:
+    def lower(self, ctx: Emitter, x: Operand) -> Operand:
         if not self.axes:
             return x
         if not is_float(dtype_of(x)):
-            return Cast(dtype_of(x)).lower(at, at.apply(self, at.apply(Cast("float32"), x)))
+            return Cast(dtype_of(x)).lower(ctx, ctx.apply(self, ctx.apply(Cast("float32"), x)))
         result = self.shape(shape_of(x))
         if self._count(x) == 0:
-            return zeros(result, at.number(0, x).dtype, -math.inf)
-        data, axes = at.expr(x), list(self.axes)
-        largest = at.emit(relax.op.max(data, axes, keepdims=True))
+            return zeros(result, ctx.number(0, x).dtype, -math.inf)
+        data, axes = ctx.expr(x), list(self.axes)
+        largest = ctx.emit(relax.op.max(data, axes, keepdims=True))
         infinity = tirx.const(math.inf, dtype_of(x))
 
         def element(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
             value = tensors[0](*index)
             return tirx.Select(tirx.abs(value) == infinity, tirx.const(0, dtype_of(x)), value)
 
-        finite = at.emit(at.elements(shape_of(largest), element, largest, name="finite"))
-        powers = at.emit(relax.op.exp(at.emit(relax.op.subtract(data, finite))))
-        total = at.emit(relax.op.log(at.emit(relax.op.sum(powers, axes, keepdims=True))))
-        return at.reshaped(at.emit(relax.op.add(total, finite)), result)
+        finite = ctx.emit(ctx.elements(shape_of(largest), element, largest, name="finite"))
+        powers = ctx.emit(relax.op.exp(ctx.emit(relax.op.subtract(data, finite))))
+        total = ctx.emit(relax.op.log(ctx.emit(relax.op.sum(powers, axes, keepdims=True))))
+        return ctx.reshaped(ctx.emit(relax.op.add(total, finite)), result)
 
 
 @dataclass(frozen=True)
@@ -296,34 +296,34 @@ class Norm(Reduction):
 
     order: float = 2.0
 
-    def lower(self, at: Emitter, x: Operand) -> Operand:
+    def lower(self, ctx: Emitter, x: Operand) -> Operand:
         if self.order == 0:
             raise CompileError("the norm 0 is not supported")
         if not self.axes:
-            return _magnitude(at, x)
+            return _magnitude(ctx, x)
         if self.order == 2:
-            squares = at.emit(relax.op.multiply(at.expr(x), at.expr(x)))
-            return _root(at, self._of(Sum, at, squares))
-        values = _magnitude(at, x)
+            squares = ctx.emit(relax.op.multiply(ctx.expr(x), ctx.expr(x)))
+            return _root(ctx, self._of(Sum, ctx, squares))
+        values = _magnitude(ctx, x)
         if math.isinf(self.order):
-            return self._of(Maximum if self.order > 0 else Minimum, at, values)
+            return self._of(Maximum if self.order > 0 else Minimum, ctx, values)
         if self.order == 1:
-            return self._of(Sum, at, values)
-        order, inverse = (at.expr(at.number(value, x)) for value in (self.order, 1 / self.order))
-        total = self._of(Sum, at, at.emit(relax.op.power(at.expr(values), order)))
-        return relax.op.power(at.expr(total), inverse)
+            return self._of(Sum, ctx, values)
+        order, inverse = (ctx.expr(ctx.number(value, x)) for value in (self.order, 1 / self.order))
+        total = self._of(Sum, ctx, ctx.emit(relax.op.power(ctx.expr(values), order)))
+        return relax.op.power(ctx.expr(total), inverse)
 
-    def _of(self, kind: type[Reduction], at: Emitter, x: Operand) -> Operand:
-        made: Operand = at.apply(kind(self.axes, self.keepdims), x)
+    def _of(self, kind: type[Reduction], ctx: Emitter, x: Operand) -> Operand:
+        made: Operand = ctx.apply(kind(self.axes, self.keepdims), x)
         return made
 
 
-def _root(at: Emitter, x: Operand) -> Operand:
+def _root(ctx: Emitter, x: Operand) -> Operand:
     """The square root; of integers without its fraction."""
     if is_float(dtype_of(x)):
-        return relax.op.sqrt(at.expr(x))
-    wide = at.expr(at.apply(Cast("float64"), x))
-    return Cast(dtype_of(x)).lower(at, at.emit(relax.op.sqrt(wide)))
+        return relax.op.sqrt(ctx.expr(x))
+    wide = ctx.expr(ctx.apply(Cast("float64"), x))
+    return Cast(dtype_of(x)).lower(ctx, ctx.emit(relax.op.sqrt(wide)))
 
 
 @dataclass(frozen=True)
@@ -335,23 +335,23 @@ class Variance(Reduction):
 
     correction: float = 1.0
 
-    def lower(self, at: Emitter, x: Operand) -> Operand:
+    def lower(self, ctx: Emitter, x: Operand) -> Operand:
         count = self._count(x)
         if not self.axes or not may_exceed(count, math.floor(self.correction)):
             raise CompileError("the variance needs more elements")
-        data, axes = at.expr(x), list(self.axes)
-        centred = at.emit(relax.op.subtract(data, at.emit(relax.op.mean(data, axes, keepdims=True))))
-        squares = at.emit(relax.op.multiply(centred, centred))
-        total = at.emit(relax.op.sum(squares, axes, keepdims=self.keepdims))
+        data, axes = ctx.expr(x), list(self.axes)
+        centred = ctx.emit(relax.op.subtract(data, ctx.emit(relax.op.mean(data, axes, keepdims=True))))
+        squares = ctx.emit(relax.op.multiply(centred, centred))
+        total = ctx.emit(relax.op.sum(squares, axes, keepdims=self.keepdims))
         if is_known(count):
-            return relax.op.multiply(total, at.expr(at.number(1 / (count - self.correction), x)))
-        return relax.op.divide(total, at.expr(_number(at, count, x, self.correction)))
+            return relax.op.multiply(total, ctx.expr(ctx.number(1 / (count - self.correction), x)))
+        return relax.op.divide(total, ctx.expr(_number(ctx, count, x, self.correction)))
 
 
-def _number(at: Emitter, size: Dimension, like: Operand, less: float = 0) -> Operand:
+def _number(ctx: Emitter, size: Dimension, like: Operand, less: float = 0) -> Operand:
     """A size less a number, at least 0, without axes, of the element type of `like`."""
     if is_known(size):
-        return at.number(max(size - less, 0), like)
+        return ctx.number(max(size - less, 0), like)
     dtype = dtype_of(like)
 
     def compute(own: Dimension) -> te.Tensor:
@@ -363,7 +363,7 @@ def _number(at: Emitter, size: Dimension, like: Operand, less: float = 0) -> Ope
 
         return te.compute((), value, name="count")
 
-    return at.emit(at.of_sizes(compute, size, name="count"))
+    return ctx.emit(ctx.of_sizes(compute, size, name="count"))
 
 
 @dataclass(frozen=True)
@@ -382,15 +382,15 @@ class Cumulative(SameShape):
     exclusive: bool = False
     reverse: bool = False
 
-    def lower(self, at: Emitter, x: Operand) -> Operand:
+    def lower(self, ctx: Emitter, x: Operand) -> Operand:
         """16-bit floats are added up in float32."""
-        data = at.apply(Cast("float32"), x) if dtype_of(x) in FLOAT16_TYPES else x
+        data = ctx.apply(Cast("float32"), x) if dtype_of(x) in FLOAT16_TYPES else x
         scan = relax.op.cumprod if self.product else relax.op.cumsum
-        made = at.emit(scan(self._transposed(at, at.expr(data)), self.axis, exclusive=self.exclusive))
-        return Cast(dtype_of(x)).lower(at, self._transposed(at, made))
+        made = ctx.emit(scan(self._transposed(ctx, ctx.expr(data)), self.axis, exclusive=self.exclusive))
+        return Cast(dtype_of(x)).lower(ctx, self._transposed(ctx, made))
 
-    def _transposed(self, at: Emitter, x: relax.Expr) -> relax.Expr:
-        return at.emit(relax.op.flip(x, self.axis)) if self.reverse else x
+    def _transposed(self, ctx: Emitter, x: relax.Expr) -> relax.Expr:
+        return ctx.emit(relax.op.flip(x, self.axis)) if self.reverse else x
 
 
 @dataclass(frozen=True)
@@ -407,12 +407,12 @@ class CumulativeInRun(SameShape):
     exclusive: bool = False
     reverse: bool = False
 
-    def lower(self, at: Emitter, x: Operand, axis: Operand) -> Operand:
+    def lower(self, ctx: Emitter, x: Operand, axis: Operand) -> Operand:
         """16-bit floats are added up in float32."""
         shape = shape_of(x)
         if is_empty(shape):
             return zeros(shape, dtype_of(x))
-        data = at.apply(Cast("float32"), x) if dtype_of(x) in FLOAT16_TYPES else x
+        data = ctx.apply(Cast("float32"), x) if dtype_of(x) in FLOAT16_TYPES else x
         kind, rank = dtype_of(data), len(shape)
         lengths = [expression(size) for size in shape]
         strides = [expression(math.prod(shape[dim + 1 :])) for dim in range(rank)]
@@ -441,8 +441,8 @@ class CumulativeInRun(SameShape):
                             y[here] = y[before] * element if self.product else y[before] + element
 
         results = [(shape, kind), ((4,), "int64")]
-        made = checking(at, write, [data, axis], results, "cumulative_in_run")[0]
-        return Cast(dtype_of(x)).lower(at, made)
+        made = checking(ctx, write, [data, axis], results, "cumulative_in_run")[0]
+        return Cast(dtype_of(x)).lower(ctx, made)
 
     @property
     def _name(self) -> str:

@@ -35,7 +35,7 @@ class Seeds:
     first: int
     second: int
 
-    def words(self, at: Emitter, runs: Operand, count: Dimension, blocks: Dimension) -> Operand:
+    def words(self, ctx: Emitter, runs: Operand, count: Dimension, blocks: Dimension) -> Operand:
         """`count` words of uint32, or a few more.
 
         Args:
@@ -49,7 +49,7 @@ class Seeds:
             upper = [self.second >> shift & _WORD for shift in (0, 32)]
             return [low.astype("uint32"), high.astype("uint32"), *upper]
 
-        return drawn_words(at, runs, key, count, counter)
+        return drawn_words(ctx, runs, key, count, counter)
 
 
 def _real(word: Any) -> tirx.Expr:
@@ -75,11 +75,11 @@ class _Seeded(Operator):
         """The one that is given."""
         return self.result
 
-    def lower(self, at: Emitter, runs: Operand) -> Operand:
+    def lower(self, ctx: Emitter, runs: Operand) -> Operand:
         if is_empty(self.result):
             return zeros(self.result, np.float32)
         count = math.prod(self.result)
-        words = self.seeds.words(at, runs, count, ceil_div(count, 4))
+        words = self.seeds.words(ctx, runs, count, ceil_div(count, 4))
 
         def element(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
             position: Any = tirx.const(0, "int64")
@@ -87,7 +87,7 @@ class _Seeded(Operator):
                 position = position * expression(size) + i
             return self._number(tensors[0], position)
 
-        return at.elements(self.result, element, words, name=self.name)
+        return ctx.elements(self.result, element, words, name=self.name)
 
     def _number(self, words: Any, position: Any) -> tirx.Expr:
         raise NotImplementedError
@@ -143,7 +143,7 @@ class SeededMultinomial(Operator):
             raise CompileError(f"{self.samples} classes, {self.dtype}, cannot be drawn by a tensor {list(x)}")
         return x[0], self.samples
 
-    def lower(self, at: Emitter, x: Operand, runs: Operand) -> Operand:
+    def lower(self, ctx: Emitter, x: Operand, runs: Operand) -> Operand:
         result = self.shape(shape_of(x), shape_of(runs))
         if is_empty(result):
             return zeros(result, self.dtype)
@@ -151,7 +151,7 @@ class SeededMultinomial(Operator):
             raise CompileError(f"logarithms of probabilities are float32, not {dtype_of(x)}")
         rows, classes = (expression(size) for size in shape_of(x))
         step = result[0] * (-(-self.samples // 4) * 4 * _SKIPPED)
-        words = self.seeds.words(at, runs, 2 * math.prod(result), step)
+        words = self.seeds.words(ctx, runs, 2 * math.prod(result), step)
         none, wide = tirx.const(0, self.dtype), tirx.const(0, "float64")
 
         def write(x: Any, words: Any, out: Any, sums: Any, largest: Any) -> None:
@@ -173,7 +173,7 @@ class SeededMultinomial(Operator):
                         out[position] = out[position] + (sums[k] <= wanted).astype(self.dtype)
 
         results = [(result, self.dtype), ((shape_of(x)[1],), "float64"), ((1,), "float32")]
-        return looped(at, write, [x, words], results, "multinomial")[0]
+        return looped(ctx, write, [x, words], results, "multinomial")[0]
 
 
 def _is_finite(x: Any) -> tirx.Expr:

@@ -61,13 +61,13 @@ def _inverse_of_half(count: int, length: int, parts: int) -> Array:
     return np.asarray(whole.reshape(count * parts, length) / length)
 
 
-def _multiplied(at: Emitter, rows: Operand, matrix: Array) -> Operand:
+def _multiplied(ctx: Emitter, rows: Operand, matrix: Array) -> Operand:
     """The product with a matrix, or of several each with one of its own, bound to a variable."""
-    own = matrix.astype(at.number(0, rows).dtype)
-    return rows @ own if isinstance(rows, np.ndarray) else at.emit(relax.op.matmul(at.expr(rows), at.expr(own)))
+    own = matrix.astype(ctx.number(0, rows).dtype)
+    return rows @ own if isinstance(rows, np.ndarray) else ctx.emit(relax.op.matmul(ctx.expr(rows), ctx.expr(own)))
 
 
-def _transformed(at: Emitter, rows: Operand, matrix: _Matrix, length: int, bins: int, parts: int) -> Operand:
+def _transformed(ctx: Emitter, rows: Operand, matrix: _Matrix, length: int, bins: int, parts: int) -> Operand:
     """`[rows, length * parts]` → `[rows, bins * 2]`: a product with one matrix, or, where these need a quarter of the
     multiplications or fewer, two with smaller ones (Cooley and Tukey, 1965).
 
@@ -77,16 +77,16 @@ def _transformed(at: Emitter, rows: Operand, matrix: _Matrix, length: int, bins:
     p = max((size for size in range(1, math.isqrt(length) + 1) if length % size == 0), default=1)
     q, count = length // p, -(-bins // p)
     if 4 * length * (2 * p * parts + 4 * count) > 2 * length * parts * bins:
-        return _multiplied(at, rows, matrix(length, length, bins, parts))
+        return _multiplied(ctx, rows, matrix(length, length, bins, parts))
     number = shape_of(rows)[0]
-    apart = at.apply(Transpose((0, 2, 1, 3)), at.reshaped(rows, (number, p, q, parts)))
-    first = _multiplied(at, at.reshaped(apart, (number * q, p * parts)), matrix(p, p, p, parts))
-    rotated = at.apply(Transpose((2, 0, 1, 3)), at.reshaped(first, (number, q, p, 2)))
+    apart = ctx.apply(Transpose((0, 2, 1, 3)), ctx.reshaped(rows, (number, p, q, parts)))
+    first = _multiplied(ctx, ctx.reshaped(apart, (number * q, p * parts)), matrix(p, p, p, parts))
+    rotated = ctx.apply(Transpose((2, 0, 1, 3)), ctx.reshaped(first, (number, q, p, 2)))
     second = matrix(q, length, p * count, 2).reshape(2 * q, count, p, 2).transpose(2, 0, 1, 3)
-    made = _multiplied(at, at.reshaped(rotated, (p, number, 2 * q)), second.reshape(p, 2 * q, 2 * count))
-    joined = at.apply(Transpose((1, 2, 0, 3)), at.reshaped(made, (p, number, count, 2)))
-    spectra = at.reshaped(joined, (number, count * p * 2))
-    return at.apply(Slice({1: (0, bins * 2, 1)}), spectra)
+    made = _multiplied(ctx, ctx.reshaped(rotated, (p, number, 2 * q)), second.reshape(p, 2 * q, 2 * count))
+    joined = ctx.apply(Transpose((1, 2, 0, 3)), ctx.reshaped(made, (p, number, count, 2)))
+    spectra = ctx.reshaped(joined, (number, count * p * 2))
+    return ctx.apply(Slice({1: (0, bins * 2, 1)}), spectra)
 
 
 def _holds_parts(size: Dimension, is_real: bool) -> bool:
@@ -130,33 +130,33 @@ class FourierTransform(Operator):
             return self.length
         return 2 * (x[self.axis] - 1) if self.inverse and self.onesided else x[self.axis]
 
-    def _product(self, at: Emitter, rows: Operand, count: Dimension, length: Dimension, parts: Dimension) -> Operand:
+    def _product(self, ctx: Emitter, rows: Operand, count: Dimension, length: Dimension, parts: Dimension) -> Operand:
         """Of rows of `count` elements, `[rows, count * parts]`."""
         if not is_known(count, length, parts) or length > _MAX:
             bins = length // 2 + 1 if self.onesided and not self.inverse else length
             half = self.onesided and self.inverse
-            return fourier_of_any_length(at, rows, length, bins, parts, self.inverse, half)
+            return fourier_of_any_length(ctx, rows, length, bins, parts, self.inverse, half)
         if self.inverse and self.onesided:
-            return _multiplied(at, rows, _inverse_of_half(count, length, parts))
+            return _multiplied(ctx, rows, _inverse_of_half(count, length, parts))
         bins = length // 2 + 1 if self.onesided else length
         matrix = _backward if self.inverse else _forward
         if count == length:
-            made = _transformed(at, rows, matrix, length, bins, parts)
+            made = _transformed(ctx, rows, matrix, length, bins, parts)
         else:
-            made = _multiplied(at, rows, matrix(count, length, bins, parts))
-        return apply(at, "multiply", made, at.number(1 / length, made)) if self.inverse else made
+            made = _multiplied(ctx, rows, matrix(count, length, bins, parts))
+        return apply(ctx, "multiply", made, ctx.number(1 / length, made)) if self.inverse else made
 
-    def lower(self, at: Emitter, x: Operand) -> Operand:
+    def lower(self, ctx: Emitter, x: Operand) -> Operand:
         shape, result = shape_of(x), self.shape(shape_of(x))
         length, parts, last = self._length(shape), shape[-1], len(shape) - 1
         count = minimum(shape[self.axis], length // 2 + 1 if self.inverse and self.onesided else length)
         order = [*(axis for axis in range(last) if axis != self.axis), self.axis, last]
-        cut = at.apply(Slice({self.axis: (0, count, 1)}), x)
+        cut = ctx.apply(Slice({self.axis: (0, count, 1)}), x)
         lead = [shape[axis] for axis in order[:-2]]
-        rows = at.reshaped(at.apply(Transpose(tuple(order)), cut), (math.prod(lead), count * parts))
-        product = self._product(at, rows, count, length, parts)
-        made = at.reshaped(product, (*lead, *(result[axis] for axis in order[-2:])))
-        return Transpose(tuple(map(order.index, range(last + 1)))).lower(at, made)
+        rows = ctx.reshaped(ctx.apply(Transpose(tuple(order)), cut), (math.prod(lead), count * parts))
+        product = self._product(ctx, rows, count, length, parts)
+        made = ctx.reshaped(product, (*lead, *(result[axis] for axis in order[-2:])))
+        return Transpose(tuple(map(order.index, range(last + 1)))).lower(ctx, made)
 
 
 @dataclass(frozen=True)
@@ -189,7 +189,7 @@ class ShortTimeFourierTransform(Operator):
         frames = (x[1] - self.length) // self.step + 1
         return x[0], frames, self.length // 2 + 1 if self.onesided else self.length, 2
 
-    def lower(self, at: Emitter, x: Operand, window: Operand | None = None) -> Operand:
+    def lower(self, ctx: Emitter, x: Operand, window: Operand | None = None) -> Operand:
         """Real signals may be `[N, elements]`."""
         result = self.shape(shape_of(x), None if window is None else shape_of(window))
         count, elements, *parts = shape_of(x)
@@ -200,12 +200,12 @@ class ShortTimeFourierTransform(Operator):
             value = tensors[0](n, frame * self.step + scalar, part)
             return value * tensors[1](scalar) if window is not None else value
 
-        operands = [at.reshaped(x, (count, elements, *parts)), *([] if window is None else [window])]
-        frames = at.elements((*result[:2], self.length, *parts), element, *operands, name="frames")
-        rows = at.reshaped(at.emit(frames), (count * result[1], self.length * parts[0]))
+        operands = [ctx.reshaped(x, (count, elements, *parts)), *([] if window is None else [window])]
+        frames = ctx.elements((*result[:2], self.length, *parts), element, *operands, name="frames")
+        rows = ctx.reshaped(ctx.emit(frames), (count * result[1], self.length * parts[0]))
         if is_known(self.length, *parts) and self.length <= _MAX:
-            return at.reshaped(_transformed(at, rows, _forward, self.length, result[2], parts[0]), result)
-        return at.reshaped(fourier_of_any_length(at, rows, self.length, result[2], parts[0]), result)
+            return ctx.reshaped(_transformed(ctx, rows, _forward, self.length, result[2], parts[0]), result)
+        return ctx.reshaped(fourier_of_any_length(ctx, rows, self.length, result[2], parts[0]), result)
 
 
 @dataclass(frozen=True)
@@ -233,7 +233,7 @@ class MelWeights(Operator):
             raise CompileError(f"cannot make {self.bands} bands of {self.length} elements at {self.rate} Hz")
         return self.length // 2 + 1, self.bands
 
-    def lower(self, at: Emitter) -> Array:
+    def lower(self, ctx: Emitter) -> Array:
         weights = np.zeros(self.shape())
         if min(self.low, self.high) <= -700:
             raise CompileError(f"bands from {self.low} to {self.high} Hz have no position in mel")

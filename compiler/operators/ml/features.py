@@ -25,17 +25,17 @@ from nnefc.symbolic.unification import unify_dims
 __all__ = ["FeatureVectors", "Imputed", "Normalized", "OneHotCategories", "Scaled", "as_samples"]
 
 
-def as_samples(at: Emitter, x: Operand) -> Operand:
+def as_samples(ctx: Emitter, x: Operand) -> Operand:
     """Samples `[samples, features]`, or one as a vector, as a matrix of float64 if they are, else of float32.
 
     Raises:
         CompileError: they are neither, or there are no features.
     """
     if rank_of(x) == 1:
-        x = at.reshaped(x, (1, *shape_of(x)))
+        x = ctx.reshaped(x, (1, *shape_of(x)))
     if rank_of(x) != 2 or 0 in shape_of(x):
         raise CompileError(f"the input {list(shape_of(x))} is not a matrix of samples and features")
-    made: Operand = at.apply(Cast("float64" if dtype_of(x) == "float64" else "float32"), x)
+    made: Operand = ctx.apply(Cast("float64" if dtype_of(x) == "float64" else "float32"), x)
     return made
 
 
@@ -66,12 +66,12 @@ class Scaled(Operator):
         _by_feature(self.scale, x, "factors")
         return x
 
-    def lower(self, at: Emitter, x: Operand) -> Operand:
+    def lower(self, ctx: Emitter, x: Operand) -> Operand:
         self.shape(shape_of(x))
         work = "float64" if dtype_of(x) == "float64" else "float32"
-        data = at.expr(at.apply(Cast(work), x))
-        moved = at.emit(relax.op.subtract(data, at.expr(self.offset.astype(work))))
-        return Cast("float32").lower(at, at.emit(relax.op.multiply(moved, at.expr(self.scale.astype(work)))))
+        data = ctx.expr(ctx.apply(Cast(work), x))
+        moved = ctx.emit(relax.op.subtract(data, ctx.expr(self.offset.astype(work))))
+        return Cast("float32").lower(ctx, ctx.emit(relax.op.multiply(moved, ctx.expr(self.scale.astype(work)))))
 
 
 @dataclass(frozen=True)
@@ -90,23 +90,25 @@ class Normalized(Operator):
             raise CompileError(f"the input {list(x)} is not a matrix of samples and features")
         return x
 
-    def lower(self, at: Emitter, x: Operand) -> Operand:
+    def lower(self, ctx: Emitter, x: Operand) -> Operand:
         axes = [len(self.shape(shape_of(x))) - 1]
         work = "float64" if dtype_of(x) == "float64" else "float32"
-        data = at.expr(at.apply(Cast(work), x))
+        data = ctx.expr(ctx.apply(Cast(work), x))
         match self.norm:
             case "MAX":
                 norm = relax.op.max(data, axes, keepdims=True)
             case "L1":
-                norm = relax.op.sum(at.emit(relax.op.abs(data)), axes, keepdims=True)
+                norm = relax.op.sum(ctx.emit(relax.op.abs(data)), axes, keepdims=True)
             case "L2":
-                norm = relax.op.sqrt(at.emit(relax.op.sum(at.emit(relax.op.multiply(data, data)), axes, keepdims=True)))
+                norm = relax.op.sqrt(
+                    ctx.emit(relax.op.sum(ctx.emit(relax.op.multiply(data, data)), axes, keepdims=True))
+                )
             case _:
                 raise CompileError(f"the norm '{self.norm}' is unknown")
-        norm = at.emit(norm)
-        zero, one = (at.expr(at.number(value, data)) for value in (0, 1))
-        some = at.emit(relax.op.where(at.emit(relax.op.equal(norm, zero)), one, norm))
-        return Cast("float32").lower(at, at.emit(relax.op.divide(data, some)))
+        norm = ctx.emit(norm)
+        zero, one = (ctx.expr(ctx.number(value, data)) for value in (0, 1))
+        some = ctx.emit(relax.op.where(ctx.emit(relax.op.equal(norm, zero)), one, norm))
+        return Cast("float32").lower(ctx, ctx.emit(relax.op.divide(data, some)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,7 +128,7 @@ class Imputed(Operator):
         _by_feature(self.values, x, "values")
         return x
 
-    def lower(self, at: Emitter, x: Operand) -> Operand:
+    def lower(self, ctx: Emitter, x: Operand) -> Operand:
         shape, dtype = self.shape(shape_of(x)), dtype_of(x)
         many = len(self.values) > 1
 
@@ -135,7 +137,7 @@ class Imputed(Operator):
             found = tirx.isnan(value) if math.isnan(self.replaced) else value == tirx.const(self.replaced, dtype)
             return tirx.Select(found, tensors[1](index[-1] if many else 0), value)
 
-        return at.elements(shape, element, x, self.values.astype(at.number(0, x).dtype), name="impute")
+        return ctx.elements(shape, element, x, self.values.astype(ctx.number(0, x).dtype), name="impute")
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,18 +156,18 @@ class OneHotCategories(Operator):
         """With a dimension for the categories."""
         return check_size((*x, len(self.categories)))
 
-    def lower(self, at: Emitter, x: Operand) -> Operand:
+    def lower(self, ctx: Emitter, x: Operand) -> Operand:
         shape = self.shape(shape_of(x))
-        elements: Operand = at.apply(Cast("int64"), x)
+        elements: Operand = ctx.apply(Cast("int64"), x)
         if not self.zeros:
-            elements = self._checked(at, elements)
+            elements = self._checked(ctx, elements)
 
         def element(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
             return (tensors[0](*index[:-1]) == tensors[1](index[-1])).astype("float32")
 
-        return at.elements(shape, element, elements, self.categories, name="one_hot")
+        return ctx.elements(shape, element, elements, self.categories, name="one_hot")
 
-    def _checked(self, at: Emitter, elements: Operand) -> Operand:
+    def _checked(self, ctx: Emitter, elements: Operand) -> Operand:
         """The elements; one of no category fails the run."""
         count, columns = math.prod(shape_of(elements)), len(self.categories)
 
@@ -179,7 +181,7 @@ class OneHotCategories(Operator):
                     report("OneHotEncoder: an element is of no category", needed)
 
         results = [(shape_of(elements), "int64"), ((1,), "int32")]
-        return checking(at, write, [elements, self.categories], results, "check_categories")[0]
+        return checking(ctx, write, [elements, self.categories], results, "check_categories")[0]
 
 
 @dataclass(frozen=True)
@@ -193,23 +195,23 @@ class FeatureVectors(Operator):
 
     widths: tuple[int, ...]
 
-    def lower(self, at: Emitter, *parts: Operand) -> Operand:
+    def lower(self, ctx: Emitter, *parts: Operand) -> Operand:
         if len(parts) != len(self.widths) or any(width < 0 for width in self.widths):
             raise CompileError(f"there are {len(self.widths)} numbers of features for {len(parts)} inputs")
-        columns = [self._part(at, part, width) for part, width in zip(parts, self.widths, strict=True) if width]
+        columns = [self._part(ctx, part, width) for part, width in zip(parts, self.widths, strict=True) if width]
         if not columns:
             raise CompileError("its inputs give no features")
-        return columns[0] if len(columns) == 1 else Concat(1).lower(at, *columns)
+        return columns[0] if len(columns) == 1 else Concat(1).lower(ctx, *columns)
 
-    def _part(self, at: Emitter, part: Operand, width: int) -> Operand:
+    def _part(self, ctx: Emitter, part: Operand, width: int) -> Operand:
         if rank_of(part) == 1:
-            part = at.reshaped(part, (*shape_of(part), 1))
+            part = ctx.reshaped(part, (*shape_of(part), 1))
         if rank_of(part) != 2 or not is_known(shape_of(part)[1]):
             raise CompileError(f"the input {list(shape_of(part))} is not a matrix of samples and features")
-        part = at.apply(Cast("float32"), part)
+        part = ctx.apply(Cast("float32"), part)
         given = shape_of(part)[1]
         if given > width:
-            part = at.apply(Gather(1), part, np.arange(width))
+            part = ctx.apply(Gather(1), part, np.arange(width))
         elif given < width:
-            part = at.apply(Pad(((0, 0), (0, width - given))), part)
+            part = ctx.apply(Pad(((0, 0), (0, width - given))), part)
         return part

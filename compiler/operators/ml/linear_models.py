@@ -40,12 +40,12 @@ class _Linear(Operator):
             raise CompileError(f"there are {len(self.bias)} intercepts for {scores} scores")
         return (x[0] if len(x) == 2 else 1), scores
 
-    def _sums(self, at: Emitter, x: Operand) -> Operand:
+    def _sums(self, ctx: Emitter, x: Operand) -> Operand:
         """The scores `[samples, scores]`, float64 if the samples are, else float32."""
         self._check(shape_of(x))
-        x = as_samples(at, x)
-        weights, bias = (None if c is None else at.apply(Cast(dtype_of(x)), c) for c in (self.weights, self.bias))
-        made: Operand = at.apply(Gemm(transpose_b=True), x, weights, bias)
+        x = as_samples(ctx, x)
+        weights, bias = (None if c is None else ctx.apply(Cast(dtype_of(x)), c) for c in (self.weights, self.bias))
+        made: Operand = ctx.apply(Gemm(transpose_b=True), x, weights, bias)
         return made
 
 
@@ -57,8 +57,8 @@ class LinearRegressor(_Linear):
         """A row for each sample."""
         return self._check(x)
 
-    def lower(self, at: Emitter, x: Operand) -> Operand:
-        return transformed(at, at.apply(Cast("float32"), self._sums(at, x)), self.transform)
+    def lower(self, ctx: Emitter, x: Operand) -> Operand:
+        return transformed(ctx, ctx.apply(Cast("float32"), self._sums(ctx, x)), self.transform)
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,16 +79,16 @@ class LinearClassifier(_Linear):
         samples, scores = self._check(x)
         return (samples,), (samples, 2 if self.classes == 2 else scores)
 
-    def lower(self, at: Emitter, x: Operand) -> tuple[Operand, Operand]:
-        scores = at.apply(Cast("float32"), self._sums(at, x))
+    def lower(self, ctx: Emitter, x: Operand) -> tuple[Operand, Operand]:
+        scores = ctx.apply(Cast("float32"), self._sums(ctx, x))
         rows = len(self.weights)
         if rows == 1:
-            best = positive(at, scores)
+            best = positive(ctx, scores)
             if self.classes == 2:
                 other: Literal["negative", "complement"]
                 other = "complement" if self.transform in ("NONE", "PROBIT") else "negative"
-                return best, of_two(at, scores, self.transform, other)
-            return best, transformed(at, scores, self.transform)
+                return best, of_two(ctx, scores, self.transform, other)
+            return best, transformed(ctx, scores, self.transform)
         if rows != self.classes:
             raise CompileError(f"there are {rows} rows of coefficients for {self.classes} classes")
-        return at.apply(ArgMinMax((1,)), scores), transformed(at, scores, self.transform)
+        return ctx.apply(ArgMinMax((1,)), scores), transformed(ctx, scores, self.transform)

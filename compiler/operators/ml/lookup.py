@@ -42,15 +42,15 @@ class Positions(Operator):
             raise CompileError(f"there are {len(self.keys)} keys, more than {_MAX_KEYS}")
         return x
 
-    def lower(self, at: Emitter, x: Operand) -> Operand:
+    def lower(self, ctx: Emitter, x: Operand) -> Operand:
         shape = self.shape(shape_of(x))
         if is_empty(shape):
             return zeros(shape, np.int64)
         if self.keys.dtype == object:
             if isinstance(x, np.ndarray):
                 return _known(self.keys, x)
-            return _of_texts(at, at.expr(x), self.keys)
-        return _of_numbers(at, at.expr(x), self.keys)
+            return _of_texts(ctx, ctx.expr(x), self.keys)
+        return _of_numbers(ctx, ctx.expr(x), self.keys)
 
 
 def _known(keys: Array, x: Array) -> Array:
@@ -59,19 +59,19 @@ def _known(keys: Array, x: Array) -> Array:
     return np.array(found, np.int64).reshape(x.shape)
 
 
-def _of_texts(at: Emitter, x: Operand, keys: Array) -> Operand:
+def _of_texts(ctx: Emitter, x: Operand, keys: Array) -> Operand:
     shape, count = shape_of(x), len(keys)
 
     def write(source: Any, table: Any, out: Any) -> None:
         address = tirx.address_of(table[0])
         with each(math.prod(shape), math.prod(shape) * 8) as position:
             missing = tirx.const(count, "int64")
-            out[position] = text_call(at, "nnefc_text_position", "int64", source[position], address, missing)
+            out[position] = text_call(ctx, "nnefc_text_position", "int64", source[position], address, missing)
 
-    return looped(at, write, [x, text_table(keys)], [(shape, "int64")], "text_positions")[0]
+    return looped(ctx, write, [x, text_table(keys)], [(shape, "int64")], "text_positions")[0]
 
 
-def _of_numbers(at: Emitter, x: Operand, keys: Array) -> Operand:
+def _of_numbers(ctx: Emitter, x: Operand, keys: Array) -> Operand:
     """Found among the keys in ascending order, of which `positions` says where they were."""
     shape, dtype, missing = shape_of(x), dtype_of(x), len(keys)
     is_nan = keys != keys
@@ -91,7 +91,7 @@ def _of_numbers(at: Emitter, x: Operand, keys: Array) -> Operand:
 
     if not count:
         unique, positions = np.zeros(1, keys.dtype), np.array([missing], np.int64)
-    return looped(at, write, [x, unique, positions], [(shape, "int64")], "positions")[0]
+    return looped(ctx, write, [x, unique, positions], [(shape, "int64")], "positions")[0]
 
 
 def search(keys: Any, count: int, element: tirx.Expr, out: Any, position: Any) -> None:

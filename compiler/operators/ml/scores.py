@@ -17,7 +17,7 @@ TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 """What becomes of scores."""
 
 
-def transformed(at: Emitter, scores: Operand, transform: str) -> Operand:
+def transformed(ctx: Emitter, scores: Operand, transform: str) -> Operand:
     """Scores `[samples, classes]` after one of `TRANSFORMS`.
 
     Raises:
@@ -27,24 +27,24 @@ def transformed(at: Emitter, scores: Operand, transform: str) -> Operand:
         case "NONE":
             return scores
         case "SOFTMAX":
-            return Softmax((1,)).lower(at, scores)
+            return Softmax((1,)).lower(ctx, scores)
         case "LOGISTIC":
-            return relax.op.sigmoid(at.expr(scores))
+            return relax.op.sigmoid(ctx.expr(scores))
         case "SOFTMAX_ZERO":
-            return _softmax_of_others(at, at.expr(scores))
+            return _softmax_of_others(ctx, ctx.expr(scores))
         case "PROBIT":
-            return at.elements(shape_of(scores), lambda t, index: _probit(t[0](*index)), scores, name="probit")
+            return ctx.elements(shape_of(scores), lambda t, index: _probit(t[0](*index)), scores, name="probit")
     raise CompileError(f"the transformation '{transform}' of scores is unknown")
 
 
-def _softmax_of_others(at: Emitter, scores: relax.Expr) -> relax.Expr:
+def _softmax_of_others(ctx: Emitter, scores: relax.Expr) -> relax.Expr:
     """A softmax of the scores that are not zero; the others stay so."""
-    zero, one = (at.expr(at.number(value, scores)) for value in (0, 1))
-    used = at.emit(relax.op.astype(at.emit(relax.op.not_equal(scores, zero)), dtype_of(scores)))
-    largest = at.emit(relax.op.max(scores, [1], keepdims=True))
-    powers = at.emit(relax.op.multiply(at.emit(relax.op.exp(at.emit(relax.op.subtract(scores, largest)))), used))
-    total = at.emit(relax.op.sum(powers, [1], keepdims=True))
-    some = at.emit(relax.op.where(at.emit(relax.op.greater(total, zero)), total, one))
+    zero, one = (ctx.expr(ctx.number(value, scores)) for value in (0, 1))
+    used = ctx.emit(relax.op.astype(ctx.emit(relax.op.not_equal(scores, zero)), dtype_of(scores)))
+    largest = ctx.emit(relax.op.max(scores, [1], keepdims=True))
+    powers = ctx.emit(relax.op.multiply(ctx.emit(relax.op.exp(ctx.emit(relax.op.subtract(scores, largest)))), used))
+    total = ctx.emit(relax.op.sum(powers, [1], keepdims=True))
+    some = ctx.emit(relax.op.where(ctx.emit(relax.op.greater(total, zero)), total, one))
     return relax.op.divide(powers, some)
 
 
@@ -67,7 +67,7 @@ def _probit(score: tirx.Expr) -> tirx.Expr:
     return number(math.sqrt(2)) * tirx.Select(x < number(0), number(0) - size, size)
 
 
-def of_two(at: Emitter, score: Operand, transform: str, other: Literal["negative", "complement"]) -> Operand:
+def of_two(ctx: Emitter, score: Operand, transform: str, other: Literal["negative", "complement"]) -> Operand:
     """The scores `[samples, 2]` of two classes, float32, from the second one's, `[samples, 1]`.
 
     Args:
@@ -80,13 +80,13 @@ def of_two(at: Emitter, score: Operand, transform: str, other: Literal["negative
         second = tensors[0](index[0], 0)
         return tirx.Select(index[1] == 1, second, total - second).astype("float32")
 
-    return transformed(at, at.emit(at.elements((shape_of(score)[0], 2), both, score, name="two_scores")), transform)
+    return transformed(ctx, ctx.emit(ctx.elements((shape_of(score)[0], 2), both, score, name="two_scores")), transform)
 
 
-def positive(at: Emitter, score: Operand, threshold: float = 0.0) -> relax.Expr:
+def positive(ctx: Emitter, score: Operand, threshold: float = 0.0) -> relax.Expr:
     """The number of one of two classes, `[samples]` int64: 1 where a score `[samples, 1]` is above a threshold."""
 
     def number(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
         return (tensors[0](index[0], 0) > tirx.const(threshold, dtype_of(score))).astype("int64")
 
-    return at.emit(at.elements((shape_of(score)[0],), number, score, name="positive"))
+    return ctx.emit(ctx.elements((shape_of(score)[0],), number, score, name="positive"))

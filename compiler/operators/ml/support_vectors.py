@@ -44,32 +44,32 @@ class SimilarityKernel:
     degree: float
     vectors: Array
 
-    def lower(self, at: Emitter, x: Operand) -> Operand:
+    def lower(self, ctx: Emitter, x: Operand) -> Operand:
         """The similarities `[samples, vectors]` of samples `[samples, features]`."""
         if not unify_dims(shape_of(x)[1], self.vectors.shape[1]):
             raise CompileError(f"vectors of {self.vectors.shape[1]} features do not fit samples {list(shape_of(x))}")
         if self.kind == "RBF":
-            return self._of_distances(at, x)
-        dot = at.apply(MatMul(transpose_b=True), x, self.vectors.astype(dtype_of(x)))
+            return self._of_distances(ctx, x)
+        dot = ctx.apply(MatMul(transpose_b=True), x, self.vectors.astype(dtype_of(x)))
         if self.kind == "LINEAR":
             made: Operand = dot
             return made
-        gamma, offset, degree = (at.expr(at.number(v, x)) for v in (self.gamma, self.offset, self.degree))
-        inner = at.emit(relax.op.add(at.emit(relax.op.multiply(at.expr(dot), gamma)), offset))
+        gamma, offset, degree = (ctx.expr(ctx.number(v, x)) for v in (self.gamma, self.offset, self.degree))
+        inner = ctx.emit(relax.op.add(ctx.emit(relax.op.multiply(ctx.expr(dot), gamma)), offset))
         if self.kind == "SIGMOID":
-            return at.emit(relax.op.tanh(inner))
+            return ctx.emit(relax.op.tanh(inner))
         if self.kind == "POLY":
-            return self._power(at, inner) if self.degree in range(1, 9) else at.emit(relax.op.power(inner, degree))
+            return self._power(ctx, inner) if self.degree in range(1, 9) else ctx.emit(relax.op.power(inner, degree))
         raise CompileError(f"the kernel '{self.kind}' is unknown")
 
-    def _power(self, at: Emitter, inner: relax.Expr) -> relax.Expr:
+    def _power(self, ctx: Emitter, inner: relax.Expr) -> relax.Expr:
         """By products: a power of a negative number is exact then."""
         made = inner
         for _ in range(int(self.degree) - 1):
-            made = at.emit(relax.op.multiply(made, inner))
+            made = ctx.emit(relax.op.multiply(made, inner))
         return made
 
-    def _of_distances(self, at: Emitter, x: Operand) -> Operand:
+    def _of_distances(self, ctx: Emitter, x: Operand) -> Operand:
         features = shape_of(x)[1]
         transposed = np.ascontiguousarray(self.vectors.T).astype(dtype_of(x))
 
@@ -82,8 +82,8 @@ class SimilarityKernel:
 
             return te.compute((x.shape[0], vectors.shape[1]), element, name="distances")
 
-        squares = at.emit(at.compute(distances, x, transposed, name="distances"))
-        return at.emit(relax.op.exp(at.emit(relax.op.multiply(squares, at.expr(at.number(-self.gamma, x))))))
+        squares = ctx.emit(ctx.compute(distances, x, transposed, name="distances"))
+        return ctx.emit(relax.op.exp(ctx.emit(relax.op.multiply(squares, ctx.expr(ctx.number(-self.gamma, x))))))
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,22 +108,22 @@ class SupportVectorRegressor(Operator):
         """A row for each sample, of a matrix or a vector."""
         return (x[0] if len(x) == 2 else 1), 1
 
-    def lower(self, at: Emitter, x: Operand) -> Operand:
-        x = as_samples(at, x)
-        similar = x if self.kernel is None else self.kernel.lower(at, x)
+    def lower(self, ctx: Emitter, x: Operand) -> Operand:
+        x = as_samples(ctx, x)
+        similar = x if self.kernel is None else self.kernel.lower(ctx, x)
         if not unify_dims(shape_of(similar)[1], len(self.coefficients)):
             raise CompileError(f"there are {len(self.coefficients)} coefficients for {list(shape_of(similar))} values")
         column = self.coefficients.reshape(-1, 1).astype(dtype_of(x))
-        score = at.apply(Gemm(), similar, column, at.number(self.rho, x).reshape(1))
-        score = at.apply(Cast("float32"), score)
+        score = ctx.apply(Gemm(), similar, column, ctx.number(self.rho, x).reshape(1))
+        score = ctx.apply(Cast("float32"), score)
         if not self.one_class:
-            return transformed(at, score, self.transform)
+            return transformed(ctx, score, self.transform)
 
         def sign(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
             inside = tensors[0](*index) > tirx.const(0, "float32")
             return tirx.Select(inside, tirx.const(1, "float32"), tirx.const(-1, "float32"))
 
-        return at.elements(shape_of(score), sign, score, name="one_class")
+        return ctx.elements(shape_of(score), sign, score, name="one_class")
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,33 +164,33 @@ class SupportVectorClassifier(Operator):
     def _classes(self) -> int:
         return len(self.coefficients) if self.kernel is None else len(self.counts)
 
-    def lower(self, at: Emitter, x: Operand) -> tuple[Operand, Operand]:
-        x = as_samples(at, x)
+    def lower(self, ctx: Emitter, x: Operand) -> tuple[Operand, Operand]:
+        x = as_samples(ctx, x)
         if self.kernel is None:
-            return self._linear(at, x)
-        pairs = self._of_pairs(at, x)
+            return self._linear(ctx, x)
+        pairs = self._of_pairs(ctx, x)
         if self.platt is not None:
-            votes = self._votes(at, pairs)
-            found = self._coupled(at, pairs)
-            return at.apply(ArgMinMax((1,)), votes), transformed(at, found, self.transform)
-        best = at.apply(ArgMinMax((1,)), self._votes(at, pairs))
-        scores = at.apply(Cast("float32"), pairs)
+            votes = self._votes(ctx, pairs)
+            found = self._coupled(ctx, pairs)
+            return ctx.apply(ArgMinMax((1,)), votes), transformed(ctx, found, self.transform)
+        best = ctx.apply(ArgMinMax((1,)), self._votes(ctx, pairs))
+        scores = ctx.apply(Cast("float32"), pairs)
         if self._classes == 2:
-            return best, of_two(at, scores, self.transform, "negative")
-        return best, transformed(at, scores, self.transform)
+            return best, of_two(ctx, scores, self.transform, "negative")
+        return best, transformed(ctx, scores, self.transform)
 
-    def _linear(self, at: Emitter, x: Operand) -> tuple[Operand, Operand]:
+    def _linear(self, ctx: Emitter, x: Operand) -> tuple[Operand, Operand]:
         weights = self.coefficients.astype(dtype_of(x))
         if not unify_dims(shape_of(x)[1], weights.shape[1]):
             raise CompileError(f"{weights.shape[1]} coefficients do not fit the samples {list(shape_of(x))}")
-        scores = at.apply(Gemm(transpose_b=True), x, weights, self.rho[:1].astype(dtype_of(x)))
-        scores = at.apply(Cast("float32"), scores)
-        return at.apply(ArgMinMax((1,)), scores), transformed(at, scores, self.transform)
+        scores = ctx.apply(Gemm(transpose_b=True), x, weights, self.rho[:1].astype(dtype_of(x)))
+        scores = ctx.apply(Cast("float32"), scores)
+        return ctx.apply(ArgMinMax((1,)), scores), transformed(ctx, scores, self.transform)
 
-    def _of_pairs(self, at: Emitter, x: Operand) -> Operand:
+    def _of_pairs(self, ctx: Emitter, x: Operand) -> Operand:
         """The scores `[samples, pairs]`."""
         assert self.kernel is not None
-        similar = self.kernel.lower(at, x)
+        similar = self.kernel.lower(ctx, x)
         ends = list(accumulate(self.counts, initial=0))
         own = [slice(*pair) for pair in pairwise(ends)]
         couples = list(combinations(range(self._classes), 2))
@@ -198,10 +198,10 @@ class SupportVectorClassifier(Operator):
         for column, (i, j) in enumerate(couples):
             weights[own[i], column] = self.coefficients[j - 1, own[i]]
             weights[own[j], column] = self.coefficients[i, own[j]]
-        made: Operand = at.apply(Gemm(), similar, weights.astype(dtype_of(x)), self.rho.astype(dtype_of(x)))
+        made: Operand = ctx.apply(Gemm(), similar, weights.astype(dtype_of(x)), self.rho.astype(dtype_of(x)))
         return made
 
-    def _votes(self, at: Emitter, pairs: Operand) -> Operand:
+    def _votes(self, ctx: Emitter, pairs: Operand) -> Operand:
         """Returns how many pairs decide for each class, float32 `[samples, classes]`."""
         (samples, count), classes = shape_of(pairs), self._classes
 
@@ -214,9 +214,9 @@ class SupportVectorClassifier(Operator):
                     winner = T.bind(sample * classes + tirx.Select(first, i, i + 1 + k))
                     votes[winner] = votes[winner] + tirx.const(1, "float32")
 
-        return looped(at, write, [pairs], [((samples, classes), "float32")], "vote")[0]
+        return looped(ctx, write, [pairs], [((samples, classes), "float32")], "vote")[0]
 
-    def _coupled(self, at: Emitter, pairs: Operand) -> Operand:
+    def _coupled(self, ctx: Emitter, pairs: Operand) -> Operand:
         """The probabilities of classes, float32 `[samples, classes]`, from those of pairs."""
         assert self.platt is not None
         (samples, count), classes = shape_of(pairs), self._classes
@@ -244,7 +244,7 @@ class SupportVectorClassifier(Operator):
             *[((samples, classes), "float64")] * 2,
             ((samples, 4), "float64"),
         ]
-        return looped(at, write, [pairs, self.platt.astype(np.float64)], results, "couple")[0]
+        return looped(ctx, write, [pairs, self.platt.astype(np.float64)], results, "couple")[0]
 
 
 _MIN = 1e-7

@@ -95,7 +95,7 @@ def _targets_of_trees(trees: Trees, leaves: Leaves) -> Array | None:
     return targets
 
 
-def _prepared(at: Emitter, x: Operand, columns: Columns) -> Operand:
+def _prepared(ctx: Emitter, x: Operand, columns: Columns) -> Operand:
     """The columns that nodes look at, `[samples, columns]`."""
     (samples, width), dtype, count = shape_of(x), dtype_of(x), columns.count
     runs = [(int(f), np.flatnonzero(columns.fillings == f)) for f in np.unique(columns.fillings)]
@@ -119,7 +119,7 @@ def _prepared(at: Emitter, x: Operand, columns: Columns) -> Operand:
             out[sample * count + count - 1] = low
 
     features = columns.features if len(columns.features) else np.zeros(1, np.int32)
-    return looped(at, write, [x, features], [((samples, count), dtype)], "prepare_columns")[0]
+    return looped(ctx, write, [x, features], [((samples, count), dtype)], "prepare_columns")[0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,10 +157,10 @@ class _Walk:
         few = self.trees.few
         return int(self.trees.steps[:few].sum()) * self.trees.lanes + int(self.trees.steps[few:].sum()) * LANES
 
-    def lower(self, at: Emitter, x: Operand) -> Operand:
+    def lower(self, ctx: Emitter, x: Operand) -> Operand:
         """The scores `[samples, targets]`, float64, of prepared columns `[samples, columns]`."""
         blocks, trees, weights = self._blocks, self.trees, self.weights
-        x = at.apply(Cast(self._work), x)
+        x = ctx.apply(Cast(self._work), x)
         own = np.where(trees.order < 0, 0, weights.targets[trees.order]).astype(np.int32)
         lists = [c for c in (weights.begins, weights.ids, weights.values) if c is not None]
         shape = (blocks, self.samples, self.targets)
@@ -174,8 +174,8 @@ class _Walk:
                 self._write_block(tables, block, chunk)
 
         operands = [x, trees.words, trees.roots, trees.steps, own, *lists]
-        parts = looped(at, write, operands, [(shape, "float64")], "walk_trees")[0]
-        return self._joined(at, parts)
+        parts = looped(ctx, write, operands, [(shape, "float64")], "walk_trees")[0]
+        return self._joined(ctx, parts)
 
     def _write_block(self, tables: _Tables, block: Any, chunk: Any) -> None:
         samples, few, lanes = expression(self.samples), self.trees.few, self.trees.lanes
@@ -264,7 +264,7 @@ class _Walk:
     def _identity(self) -> float:
         return {"MIN": math.inf, "MAX": -math.inf}.get(self.aggregate, 0.0)
 
-    def _joined(self, at: Emitter, parts: Operand) -> Operand:
+    def _joined(self, ctx: Emitter, parts: Operand) -> Operand:
         """The scores of all blocks; a target that no leaf has is 0."""
         blocks, trees = self._blocks, int((self.trees.order >= 0).sum())
 
@@ -278,7 +278,7 @@ class _Walk:
                 return total
             return tirx.Select(total == tirx.const(self._identity, "float64"), tirx.const(0, "float64"), total)
 
-        return at.emit(at.elements((self.samples, self.targets), element, parts, name="join_blocks"))
+        return ctx.emit(ctx.elements((self.samples, self.targets), element, parts, name="join_blocks"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -308,26 +308,26 @@ class _Ensemble(Operator):
     base: tuple[float, ...]
     transform: str
 
-    def _added(self, at: Emitter, x: Operand, targets: int, aggregate: str) -> Operand:
+    def _added(self, ctx: Emitter, x: Operand, targets: int, aggregate: str) -> Operand:
         """The scores `[samples, targets]`, float64, of samples `[samples, features]`, or of one as a vector."""
-        x = as_samples(at, x)
+        x = as_samples(ctx, x)
         self.trees.check(shape_of(x)[1], targets)
         if np.asarray(self.trees.splits).dtype == np.float64:
-            x = at.apply(Cast("float64"), x)
+            x = ctx.apply(Cast("float64"), x)
         weights = _weights(self.trees, aggregate, dtype_of(x))
         filler = math.inf if aggregate == "MIN" else -math.inf if aggregate == "MAX" else 0.0
         filler = filler if weights.begins is None else len(self.trees.leaves)
         trees = packed(self.trees, weights.payloads, filler, dtype_of(x))
         walk = _Walk(trees, weights, targets, aggregate, shape_of(x)[0])
-        return walk.lower(at, _prepared(at, x, trees.columns))
+        return walk.lower(ctx, _prepared(ctx, x, trees.columns))
 
-    def _with_base(self, at: Emitter, scores: Operand) -> Operand:
+    def _with_base(self, ctx: Emitter, scores: Operand) -> Operand:
         count = shape_of(scores)[1]
         if not self.base:
             return scores
         if len(self.base) != count:
             raise CompileError(f"there are {len(self.base)} base values for {count} scores")
-        return at.emit(relax.op.add(at.expr(scores), at.expr(np.array([self.base], np.float64))))
+        return ctx.emit(relax.op.add(ctx.expr(scores), ctx.expr(np.array([self.base], np.float64))))
 
 
 @dataclass(frozen=True, eq=False)
@@ -350,13 +350,13 @@ class TreeEnsemble(_Ensemble):
         """A row for each sample."""
         return (x[0] if len(x) == 2 else 1, self.targets)
 
-    def lower(self, at: Emitter, x: Operand) -> Operand:
+    def lower(self, ctx: Emitter, x: Operand) -> Operand:
         if self.aggregate not in AGGREGATES:
             raise CompileError(f"the aggregation '{self.aggregate}' is unknown")
-        scores = self._with_base(at, self._added(at, x, self.targets, self.aggregate))
+        scores = self._with_base(ctx, self._added(ctx, x, self.targets, self.aggregate))
         work = "float64" if self.dtype == "float64" else "float32"
-        made = at.apply(Cast(work), scores)
-        return Cast(self.dtype).lower(at, at.bound(transformed(at, made, self.transform)))
+        made = ctx.apply(Cast(work), scores)
+        return Cast(self.dtype).lower(ctx, ctx.bound(transformed(ctx, made, self.transform)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -374,15 +374,15 @@ class TreeClassifier(_Ensemble):
         samples = x[0] if len(x) == 2 else 1
         return (samples,), (samples, self.classes)
 
-    def lower(self, at: Emitter, x: Operand) -> tuple[Operand, Operand]:
-        scores = self._added(at, x, self.classes, "SUM")
+    def lower(self, ctx: Emitter, x: Operand) -> tuple[Operand, Operand]:
+        scores = self._added(ctx, x, self.classes, "SUM")
         targets = self.trees.leaves.targets
         if self.classes == 2 and not (targets != targets[:1]).any():
-            return self._of_one(at, scores, int(targets[0]) if len(targets) else 0)
-        scores = at.apply(Cast("float32"), self._with_base(at, scores))
-        return at.apply(ArgMinMax((1,)), scores), transformed(at, scores, self.transform)
+            return self._of_one(ctx, scores, int(targets[0]) if len(targets) else 0)
+        scores = ctx.apply(Cast("float32"), self._with_base(ctx, scores))
+        return ctx.apply(ArgMinMax((1,)), scores), transformed(ctx, scores, self.transform)
 
-    def _of_one(self, at: Emitter, scores: Operand, column: int) -> tuple[Operand, Operand]:
+    def _of_one(self, ctx: Emitter, scores: Operand, column: int) -> tuple[Operand, Operand]:
         """Two classes, weights of one: its score is a probability if no weight is negative, else its sign decides.
 
         Weights of the first class mean the second one, and the first has what the score lacks of 1, or its negative;
@@ -395,11 +395,11 @@ class TreeClassifier(_Ensemble):
         def one(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
             return (tensors[0](index[0], column) + shift).astype("float32")
 
-        score = at.emit(at.elements((shape_of(scores)[0], 1), one, scores, name="score"))
-        best = positive(at, score, 0.5 if probability else 0.0)
+        score = ctx.emit(ctx.elements((shape_of(scores)[0], 1), one, scores, name="score"))
+        best = positive(ctx, score, 0.5 if probability else 0.0)
         if column == 1:
             both = (0.0 if len(self.base) < 2 else self.base[0], base)
-            pair = at.apply(Cast("float32"), replace(self, base=both)._with_base(at, scores))
-            return best, transformed(at, pair, self.transform)
+            pair = ctx.apply(Cast("float32"), replace(self, base=both)._with_base(ctx, scores))
+            return best, transformed(ctx, pair, self.transform)
         complement = self.transform == "PROBIT" or (probability and self.transform == "NONE")
-        return best, of_two(at, score, self.transform, "complement" if complement else "negative")
+        return best, of_two(ctx, score, self.transform, "complement" if complement else "negative")

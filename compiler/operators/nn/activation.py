@@ -71,13 +71,13 @@ class _Activation(SameShape):
         return "floating-point numbers"
 
 
-def _each(at: Emitter, x: Operand, element: Callable[[tirx.Expr], tirx.Expr], name: str) -> relax.Expr:
+def _each(ctx: Emitter, x: Operand, element: Callable[[tirx.Expr], tirx.Expr], name: str) -> relax.Expr:
     """A computation on each element that Relax has no operator for."""
-    return at.elements(shape_of(x), lambda tensors, index: element(tensors[0](*index)), x, name=name)
+    return ctx.elements(shape_of(x), lambda tensors, index: element(tensors[0](*index)), x, name=name)
 
 
-def _number(at: Emitter, value: float, like: Operand) -> relax.Expr:
-    return at.expr(at.number(value, like))
+def _number(ctx: Emitter, value: float, like: Operand) -> relax.Expr:
+    return ctx.expr(ctx.number(value, like))
 
 
 @dataclass(frozen=True)
@@ -89,8 +89,8 @@ class Relu(_Activation):
         """Of integers, too."""
         return "integers"
 
-    def lower(self, at: Emitter, x: Operand) -> relax.Expr:
-        return relax.op.nn.relu(at.expr(x))
+    def lower(self, ctx: Emitter, x: Operand) -> relax.Expr:
+        return relax.op.nn.relu(ctx.expr(x))
 
 
 @dataclass(frozen=True)
@@ -99,8 +99,8 @@ class LeakyRelu(_Activation):
 
     slope: float
 
-    def lower(self, at: Emitter, x: Operand) -> relax.Expr:
-        return relax.op.nn.leakyrelu(at.expr(x), self.slope)
+    def lower(self, ctx: Emitter, x: Operand) -> relax.Expr:
+        return relax.op.nn.leakyrelu(ctx.expr(x), self.slope)
 
 
 @dataclass(frozen=True)
@@ -119,20 +119,22 @@ class ParametricRelu(Operator):
             raise CompileError(f"the slope {list(slope)} does not broadcast to {list(x)}")
         return x
 
-    def lower(self, at: Emitter, x: Operand, slope: Operand) -> relax.Expr:
+    def lower(self, ctx: Emitter, x: Operand, slope: Operand) -> relax.Expr:
         """The sum of both sides: with known slopes of channels it stays in the layout of what it follows.
 
         Slopes of the run may be infinite or NaN, whose product with 0 is NaN: there a side is chosen.
         """
         self.shape(shape_of(x), shape_of(slope))
-        data, slope = at.bound(x), fitted(at, slope, shape_of(x))
+        data, slope = ctx.bound(x), fitted(ctx, slope, shape_of(x))
         if not (isinstance(slope, np.ndarray) and np.isfinite(slope).all()):
-            is_below = at.emit(relax.op.less(at.expr(data), _number(at, 0, x)))
-            return relax.op.where(is_below, at.emit(relax.op.multiply(at.expr(slope), at.expr(data))), at.expr(data))
-        above = at.emit(relax.op.nn.relu(at.expr(data)))
+            is_below = ctx.emit(relax.op.less(ctx.expr(data), _number(ctx, 0, x)))
+            return relax.op.where(
+                is_below, ctx.emit(relax.op.multiply(ctx.expr(slope), ctx.expr(data))), ctx.expr(data)
+            )
+        above = ctx.emit(relax.op.nn.relu(ctx.expr(data)))
         # NaN is lost in `minimum`; the sum still has it from the other side.
-        below = at.emit(relax.op.minimum(at.expr(data), _number(at, 0, x)))
-        return relax.op.add(above, at.emit(relax.op.multiply(at.expr(slope), below)))
+        below = ctx.emit(relax.op.minimum(ctx.expr(data), _number(ctx, 0, x)))
+        return relax.op.add(above, ctx.emit(relax.op.multiply(ctx.expr(slope), below)))
 
 
 @dataclass(frozen=True)
@@ -145,12 +147,12 @@ class Elu(_Activation):
     alpha: float = 1.0
     scale: float = 1.0
 
-    def lower(self, at: Emitter, x: Operand) -> relax.Expr:
+    def lower(self, ctx: Emitter, x: Operand) -> relax.Expr:
         def element(x: tirx.Expr) -> tirx.Expr:
             below = number(self.alpha * self.scale, x) * exponential_minus_one(x)
             return tirx.Select(x <= number(0, x), below, x if self.scale == 1 else x * number(self.scale, x))
 
-        return _each(at, x, element, "elu")
+        return _each(ctx, x, element, "elu")
 
 
 @dataclass(frozen=True)
@@ -159,7 +161,7 @@ class Celu(_Activation):
 
     alpha: float = 1.0
 
-    def lower(self, at: Emitter, x: Operand) -> relax.Expr:
+    def lower(self, ctx: Emitter, x: Operand) -> relax.Expr:
         if self.alpha == 0:
             raise CompileError("'alpha' must not be 0")
 
@@ -167,7 +169,7 @@ class Celu(_Activation):
             below = number(self.alpha, x) * exponential_minus_one(x / number(self.alpha, x))
             return tirx.Select(x <= number(0, x), below, x)
 
-        return _each(at, x, element, "celu")
+        return _each(ctx, x, element, "celu")
 
 
 @dataclass(frozen=True)
@@ -181,12 +183,12 @@ class Binarizer(_Activation):
         """Of integers, too."""
         return "integers"
 
-    def lower(self, at: Emitter, x: Operand) -> relax.Expr:
+    def lower(self, ctx: Emitter, x: Operand) -> relax.Expr:
         def element(entry: tirx.Expr) -> tirx.Expr:
             above = entry.astype("float64") > tirx.const(self.threshold, "float64")
             return tirx.Select(above, number(1, entry), number(0, entry))
 
-        return _each(at, x, element, "binarize")
+        return _each(ctx, x, element, "binarize")
 
 
 @dataclass(frozen=True)
@@ -201,14 +203,14 @@ class ThresholdedRelu(_Activation):
     value: float = 0.0
     keeps_nan: bool = True
 
-    def lower(self, at: Emitter, x: Operand) -> relax.Expr:
+    def lower(self, ctx: Emitter, x: Operand) -> relax.Expr:
         def element(x: tirx.Expr) -> tirx.Expr:
             threshold, value = number(self.threshold, x), number(self.value, x)
             if self.keeps_nan:
                 return tirx.Select(x <= threshold, value, x)
             return tirx.Select(x > threshold, x, value)
 
-        return _each(at, x, element, "thresholded_relu")
+        return _each(ctx, x, element, "thresholded_relu")
 
 
 @dataclass(frozen=True)
@@ -228,7 +230,7 @@ class Shrink(_Activation):
         """Of integers, too."""
         return "integers"
 
-    def lower(self, at: Emitter, x: Operand) -> relax.Expr:
+    def lower(self, ctx: Emitter, x: Operand) -> relax.Expr:
         dtype = dtype_of(x)
 
         def element(x: tirx.Expr) -> tirx.Expr:
@@ -244,7 +246,7 @@ class Shrink(_Activation):
             inside = tirx.all(x >= low, x <= high)
             return tirx.Select(inside, number(0, x), tirx.Select(x < low, x + bias, x - bias))
 
-        return _each(at, x, element, "shrink")
+        return _each(ctx, x, element, "shrink")
 
 
 @dataclass(frozen=True)
@@ -254,17 +256,17 @@ class HardSigmoid(_Activation):
     alpha: float = 1 / 6
     beta: float = 0.5
 
-    def lower(self, at: Emitter, x: Operand) -> relax.Expr:
-        scaled = at.emit(relax.op.multiply(at.expr(x), _number(at, self.alpha, x)))
-        return relax.op.clip(at.emit(relax.op.add(scaled, _number(at, self.beta, x))), 0.0, 1.0)
+    def lower(self, ctx: Emitter, x: Operand) -> relax.Expr:
+        scaled = ctx.emit(relax.op.multiply(ctx.expr(x), _number(ctx, self.alpha, x)))
+        return relax.op.clip(ctx.emit(relax.op.add(scaled, _number(ctx, self.beta, x))), 0.0, 1.0)
 
 
 @dataclass(frozen=True)
 class HardSwish(_Activation):
     """`x` times its hard sigmoid (Howard et al., "Searching for MobileNetV3", 2019)."""
 
-    def lower(self, at: Emitter, x: Operand) -> relax.Expr:
-        return relax.op.multiply(at.expr(x), at.emit(HardSigmoid().lower(at, x)))
+    def lower(self, ctx: Emitter, x: Operand) -> relax.Expr:
+        return relax.op.multiply(ctx.expr(x), ctx.emit(HardSigmoid().lower(ctx, x)))
 
 
 @dataclass(frozen=True)
@@ -273,10 +275,10 @@ class Silu(_Activation):
 
     scale: float = 1.0
 
-    def lower(self, at: Emitter, x: Operand) -> relax.Expr:
-        data = at.expr(x)
-        inner = data if self.scale == 1 else at.emit(relax.op.multiply(data, _number(at, self.scale, x)))
-        return relax.op.multiply(data, at.emit(relax.op.sigmoid(inner)))
+    def lower(self, ctx: Emitter, x: Operand) -> relax.Expr:
+        data = ctx.expr(x)
+        inner = data if self.scale == 1 else ctx.emit(relax.op.multiply(data, _number(ctx, self.scale, x)))
+        return relax.op.multiply(data, ctx.emit(relax.op.sigmoid(inner)))
 
 
 @dataclass(frozen=True)
@@ -285,8 +287,8 @@ class Gelu(_Activation):
 
     approximate: bool = False
 
-    def lower(self, at: Emitter, x: Operand) -> relax.Expr:
-        return (relax.op.nn.gelu_tanh if self.approximate else relax.op.nn.gelu)(at.expr(x))
+    def lower(self, ctx: Emitter, x: Operand) -> relax.Expr:
+        return (relax.op.nn.gelu_tanh if self.approximate else relax.op.nn.gelu)(ctx.expr(x))
 
 
 @dataclass(frozen=True)
@@ -296,7 +298,7 @@ class Softplus(_Activation):
     sharpness: float = 1.0
     threshold: float | None = None
 
-    def lower(self, at: Emitter, x: Operand) -> relax.Expr:
+    def lower(self, ctx: Emitter, x: Operand) -> relax.Expr:
         if self.sharpness == 0:
             raise CompileError("'beta' must not be 0")
 
@@ -310,32 +312,32 @@ class Softplus(_Activation):
                 return soft
             return tirx.Select(scaled > number(self.threshold, x), x, soft)
 
-        return _each(at, x, element, "softplus")
+        return _each(ctx, x, element, "softplus")
 
 
 @dataclass(frozen=True)
 class LogSigmoid(_Activation):
     """`log(1 / (1 + e^-x))`, which is `-softplus(-x)`."""
 
-    def lower(self, at: Emitter, x: Operand) -> relax.Expr:
-        return _each(at, x, lambda x: tirx.min(x, number(0, x)) - tirx.log1p(tirx.exp(-tirx.abs(x))), "log_sigmoid")
+    def lower(self, ctx: Emitter, x: Operand) -> relax.Expr:
+        return _each(ctx, x, lambda x: tirx.min(x, number(0, x)) - tirx.log1p(tirx.exp(-tirx.abs(x))), "log_sigmoid")
 
 
 @dataclass(frozen=True)
 class Softsign(_Activation):
     """`x / (1 + |x|)`."""
 
-    def lower(self, at: Emitter, x: Operand) -> relax.Expr:
-        below = relax.op.add(at.emit(relax.op.abs(at.expr(x))), _number(at, 1, x))
-        return relax.op.divide(at.expr(x), at.emit(below))
+    def lower(self, ctx: Emitter, x: Operand) -> relax.Expr:
+        below = relax.op.add(ctx.emit(relax.op.abs(ctx.expr(x))), _number(ctx, 1, x))
+        return relax.op.divide(ctx.expr(x), ctx.emit(below))
 
 
 @dataclass(frozen=True)
 class Mish(_Activation):
     """`x tanh(log(1 + eˣ))`; see `mish`."""
 
-    def lower(self, at: Emitter, x: Operand) -> relax.Expr:
-        return _each(at, x, mish, "mish")
+    def lower(self, ctx: Emitter, x: Operand) -> relax.Expr:
+        return _each(ctx, x, mish, "mish")
 
 
 @dataclass(frozen=True)
@@ -350,17 +352,17 @@ class Softmax(_Activation):
     axes: Shape
     logarithm: bool = False
 
-    def lower(self, at: Emitter, x: Operand) -> Operand:
+    def lower(self, ctx: Emitter, x: Operand) -> Operand:
         if len(self.axes) == 1:
             make = relax.op.nn.log_softmax if self.logarithm else relax.op.nn.softmax
-            return make(at.expr(x), self.axes[0])
+            return make(ctx.expr(x), self.axes[0])
         if not self.axes:
-            return np.full(shape_of(x), 0 if self.logarithm else 1, at.number(1, x).dtype)
-        data, axes = at.expr(x), list(self.axes)
-        largest = at.emit(relax.op.max(data, axis=axes, keepdims=True))
-        less = at.emit(relax.op.subtract(data, largest))
-        powers = at.emit(relax.op.exp(less))
-        total = at.emit(relax.op.sum(powers, axis=axes, keepdims=True))
+            return np.full(shape_of(x), 0 if self.logarithm else 1, ctx.number(1, x).dtype)
+        data, axes = ctx.expr(x), list(self.axes)
+        largest = ctx.emit(relax.op.max(data, axis=axes, keepdims=True))
+        less = ctx.emit(relax.op.subtract(data, largest))
+        powers = ctx.emit(relax.op.exp(less))
+        total = ctx.emit(relax.op.sum(powers, axis=axes, keepdims=True))
         if self.logarithm:
-            return relax.op.subtract(less, at.emit(relax.op.log(total)))
+            return relax.op.subtract(less, ctx.emit(relax.op.log(total)))
         return relax.op.divide(powers, total)

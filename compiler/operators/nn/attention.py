@@ -46,9 +46,9 @@ class SplitHeads(Operator):
             raise CompileError(f"{list(x)} cannot be divided among {self.heads} heads")
         return (x[0], self.heads, x[1], x[2] // self.heads)
 
-    def lower(self, at: Emitter, x: Operand) -> Operand:
+    def lower(self, ctx: Emitter, x: Operand) -> Operand:
         batch, heads, length, width = self.shape(shape_of(x))
-        return Transpose((0, 2, 1, 3)).lower(at, at.reshaped(x, (batch, length, heads, width)))
+        return Transpose((0, 2, 1, 3)).lower(ctx, ctx.reshaped(x, (batch, length, heads, width)))
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,8 @@ class MergeHeads(Operator):
         """Without the dimension of heads."""
         return (x[0], x[2], x[1] * x[3])
 
-    def lower(self, at: Emitter, x: Operand) -> Operand:
-        return at.reshaped(at.apply(Transpose((0, 2, 1, 3)), x), self.shape(shape_of(x)))
+    def lower(self, ctx: Emitter, x: Operand) -> Operand:
+        return ctx.reshaped(ctx.apply(Transpose((0, 2, 1, 3)), x), self.shape(shape_of(x)))
 
 
 def _shares(a: Shape, b: Shape) -> bool:
@@ -77,17 +77,17 @@ def _product_shape(a: Shape, b: Shape) -> Shape:
     return MatMul().shape(a, b)
 
 
-def _product(at: Emitter, a: Operand, b: Operand, transpose_b: bool = False) -> Operand:
+def _product(ctx: Emitter, a: Operand, b: Operand, transpose_b: bool = False) -> Operand:
     """Products of `[…, H, L, k]` and `[…, G, k, n]`, in which `H / G` neighbours on the left share one on the right.
 
     They lie one after the other, as rows of one product.
     """
     product = MatMul(transpose_b=transpose_b)
     if not _shares(shape_of(a), shape_of(b)):
-        return at.apply(product, a, b)
+        return ctx.apply(product, a, b)
     (*batch, heads, length, inner), shared = shape_of(a), shape_of(b)[-3]
-    made = at.apply(product, at.reshaped(a, (*batch, shared, heads // shared * length, inner)), b)
-    return at.reshaped(made, (*shape_of(made)[:-3], heads, length, shape_of(made)[-1]))
+    made = ctx.apply(product, ctx.reshaped(a, (*batch, shared, heads // shared * length, inner)), b)
+    return ctx.reshaped(made, (*shape_of(made)[:-3], heads, length, shape_of(made)[-1]))
 
 
 @dataclass(frozen=True)
@@ -104,18 +104,18 @@ class AttentionScores(Operator):
         """`[…, H, L, S]`."""
         return _product_shape(query, (*key[:-2], key[-1], key[-2]))
 
-    def lower(self, at: Emitter, query: Operand, key: Operand) -> Operand:
+    def lower(self, ctx: Emitter, query: Operand, key: Operand) -> Operand:
         """The factor goes into the queries: they are fewer than the scores."""
         self.shape(shape_of(query), shape_of(key))
         size = shape_of(query)[-1]
         if self.scale is None and not is_known(size):
-            factor = at.emit(at.of_sizes(lambda own: _inverse_root(own, dtype_of(query)), size, name="scale"))
-            query = at.emit(relax.op.multiply(at.expr(query), factor))
-            return _product(at, query, key, transpose_b=True)
+            factor = ctx.emit(ctx.of_sizes(lambda own: _inverse_root(own, dtype_of(query)), size, name="scale"))
+            query = ctx.emit(relax.op.multiply(ctx.expr(query), factor))
+            return _product(ctx, query, key, transpose_b=True)
         scale = 1 / math.sqrt(size) if self.scale is None else self.scale
         if scale != 1:
-            query = at.emit(relax.op.multiply(at.expr(query), at.expr(at.number(scale, query))))
-        return _product(at, query, key, transpose_b=True)
+            query = ctx.emit(relax.op.multiply(ctx.expr(query), ctx.expr(ctx.number(scale, query))))
+        return _product(ctx, query, key, transpose_b=True)
 
 
 def _inverse_root(size: int, dtype: str) -> te.Tensor:
@@ -131,9 +131,9 @@ class AttentionValues(Operator):
         """`[…, H, L, V]`."""
         return _product_shape(weights, value)
 
-    def lower(self, at: Emitter, weights: Operand, value: Operand) -> Operand:
+    def lower(self, ctx: Emitter, weights: Operand, value: Operand) -> Operand:
         self.shape(shape_of(weights), shape_of(value))
-        return _product(at, weights, value)
+        return _product(ctx, weights, value)
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ class Attention(Operator):
 
     def lower(
         self,
-        at: Emitter,
+        ctx: Emitter,
         query: Operand,
         key: Operand,
         value: Operand,
@@ -193,7 +193,7 @@ class Attention(Operator):
         """Lower it.
 
         Args:
-            at: where to build.
+            ctx: where to build.
             query, key, value: `[…, H, L, E]`, `[…, G, S, E]` and `[…, G, S, V]`.
             mask: broadcasts to `[…, H, L, S]`: booleans, false for what is not seen, or numbers that are added.
             lengths: `[N]`, of an integer type: how many keys of each batch element there are; the others are not seen,
@@ -205,23 +205,23 @@ class Attention(Operator):
         self.shape(shape_of(query), shape_of(key), shape_of(value), *optional)
         dtype = dtype_of(query)
         if dtype in FLOAT16_TYPES:
-            query, key, value = (at.apply(Cast("float32"), x) for x in (query, key, value))
-        stages: dict[str, Operand] = {"scores": AttentionScores(self.scale).lower(at, query, key)}
-        stages["capped"] = self._capped(at, stages["scores"])
-        stages["masked"] = self._masked(at, stages["capped"], mask, lengths, first)
-        stages["weights"] = self._softmax(at, stages["masked"], self._hides_all(mask, lengths), sink)
-        made = at.apply(AttentionValues(), stages["weights"], value)
+            query, key, value = (ctx.apply(Cast("float32"), x) for x in (query, key, value))
+        stages: dict[str, Operand] = {"scores": AttentionScores(self.scale).lower(ctx, query, key)}
+        stages["capped"] = self._capped(ctx, stages["scores"])
+        stages["masked"] = self._masked(ctx, stages["capped"], mask, lengths, first)
+        stages["weights"] = self._softmax(ctx, stages["masked"], self._hides_all(mask, lengths), sink)
+        made = ctx.apply(AttentionValues(), stages["weights"], value)
         results = [made] if self.stage is None else [made, stages[self.stage]]
         if dtype in FLOAT16_TYPES:
-            results = [at.apply(Cast(dtype), result) for result in results]
+            results = [ctx.apply(Cast(dtype), result) for result in results]
         return results[0] if self.stage is None else tuple(results)
 
-    def _capped(self, at: Emitter, scores: Operand) -> Operand:
+    def _capped(self, ctx: Emitter, scores: Operand) -> Operand:
         if self.softcap == 0:
             return scores
-        down, up = (at.expr(at.number(factor, scores)) for factor in (1 / self.softcap, self.softcap))
-        inner = at.emit(relax.op.tanh(at.emit(relax.op.multiply(at.expr(scores), down))))
-        return at.emit(relax.op.multiply(inner, up))
+        down, up = (ctx.expr(ctx.number(factor, scores)) for factor in (1 / self.softcap, self.softcap))
+        inner = ctx.emit(relax.op.tanh(ctx.emit(relax.op.multiply(ctx.expr(scores), down))))
+        return ctx.emit(relax.op.multiply(inner, up))
 
     def _hides(self, lengths: Operand | None) -> bool:
         """Returns whether the positions of keys may hide all of them from a query."""
@@ -236,19 +236,19 @@ class Attention(Operator):
         return bool((~mask if mask.dtype == bool else np.isneginf(mask)).all(-1).any())
 
     def _masked(
-        self, at: Emitter, scores: Operand, mask: Operand | None, lengths: Operand | None, first: Operand | None
+        self, ctx: Emitter, scores: Operand, mask: Operand | None, lengths: Operand | None, first: Operand | None
     ) -> Operand:
         """Scores of minus infinity for what is not seen."""
-        mask = None if mask is None else fitted(at, mask, shape_of(scores))
+        mask = None if mask is None else fitted(ctx, mask, shape_of(scores))
         if mask is not None and dtype_of(mask) == "bool":
-            minus = at.expr(at.number(-math.inf, scores))
-            scores = at.emit(relax.op.where(at.expr(mask), at.expr(scores), minus))
+            minus = ctx.expr(ctx.number(-math.inf, scores))
+            scores = ctx.emit(relax.op.where(ctx.expr(mask), ctx.expr(scores), minus))
         elif mask is not None:
-            added = at.expr(at.apply(Cast(dtype_of(scores)), mask))
-            scores = at.emit(relax.op.add(at.expr(scores), added))
-        return self._hidden(at, scores, lengths, first) if self.causal or self._hides(lengths) else scores
+            added = ctx.expr(ctx.apply(Cast(dtype_of(scores)), mask))
+            scores = ctx.emit(relax.op.add(ctx.expr(scores), added))
+        return self._hidden(ctx, scores, lengths, first) if self.causal or self._hides(lengths) else scores
 
-    def _hidden(self, at: Emitter, scores: Operand, lengths: Operand | None, first: Operand | None) -> Operand:
+    def _hidden(self, ctx: Emitter, scores: Operand, lengths: Operand | None, first: Operand | None) -> Operand:
         """By the positions of queries and keys."""
         queries, minus = shape_of(scores)[-2], tirx.const(-math.inf, dtype_of(scores))
 
@@ -267,35 +267,35 @@ class Attention(Operator):
             return tirx.Select(tirx.all(*seen), tensors[0](*index), minus)
 
         given = [operand for operand in (scores, lengths, first) if operand is not None]
-        return at.emit(at.elements(shape_of(scores), element, *given, name="mask"))
+        return ctx.emit(ctx.elements(shape_of(scores), element, *given, name="mask"))
 
-    def _softmax(self, at: Emitter, scores: Operand, empty: bool, sink: Operand | None) -> Operand:
+    def _softmax(self, ctx: Emitter, scores: Operand, empty: bool, sink: Operand | None) -> Operand:
         """The softmax of rows; zeros in one that is `empty`, of which all is minus infinity."""
         dtype, axis = dtype_of(scores), rank_of(scores) - 1
-        scores = at.apply(Cast(self.precision or dtype), scores)
+        scores = ctx.apply(Cast(self.precision or dtype), scores)
         if sink is not None:
-            made = _softmax_with_sink(at, scores, at.apply(Cast(dtype_of(scores)), sink))
+            made = _softmax_with_sink(ctx, scores, ctx.apply(Cast(dtype_of(scores)), sink))
         elif not empty:
-            made = Softmax((axis,)).lower(at, scores)
+            made = Softmax((axis,)).lower(ctx, scores)
         else:
             # The largest power is 1. A largest score that is finite makes powers of 0 from minus infinity.
-            minimum = at.expr(at.number(float(np.finfo(dtype_of(scores)).min), scores))
-            largest = at.emit(relax.op.max(at.expr(scores), [axis], keepdims=True))
-            shifted = relax.op.subtract(at.expr(scores), at.emit(relax.op.maximum(largest, minimum)))
-            powers = at.emit(relax.op.exp(at.emit(shifted)))
-            total = at.emit(relax.op.sum(powers, [axis], keepdims=True))
-            made = relax.op.divide(powers, at.emit(relax.op.maximum(total, at.expr(at.number(1, total)))))
-        return at.apply(Cast(dtype), at.bound(made))
+            minimum = ctx.expr(ctx.number(float(np.finfo(dtype_of(scores)).min), scores))
+            largest = ctx.emit(relax.op.max(ctx.expr(scores), [axis], keepdims=True))
+            shifted = relax.op.subtract(ctx.expr(scores), ctx.emit(relax.op.maximum(largest, minimum)))
+            powers = ctx.emit(relax.op.exp(ctx.emit(shifted)))
+            total = ctx.emit(relax.op.sum(powers, [axis], keepdims=True))
+            made = relax.op.divide(powers, ctx.emit(relax.op.maximum(total, ctx.expr(ctx.number(1, total)))))
+        return ctx.apply(Cast(dtype), ctx.bound(made))
 
 
-def _softmax_with_sink(at: Emitter, scores: Operand, sink: Operand) -> relax.Expr:
+def _softmax_with_sink(ctx: Emitter, scores: Operand, sink: Operand) -> relax.Expr:
     """The softmax of rows and of one more score for each head, which is not in the result."""
     axis = rank_of(scores) - 1
-    own = at.expr(at.reshaped(sink, (*shape_of(sink), 1, 1)))
-    largest = at.emit(relax.op.maximum(at.emit(relax.op.max(at.expr(scores), [axis], keepdims=True)), own))
-    powers = at.emit(relax.op.exp(at.emit(relax.op.subtract(at.expr(scores), largest))))
-    tail = at.emit(relax.op.exp(at.emit(relax.op.subtract(own, largest))))
-    total = at.emit(relax.op.add(at.emit(relax.op.sum(powers, [axis], keepdims=True)), tail))
+    own = ctx.expr(ctx.reshaped(sink, (*shape_of(sink), 1, 1)))
+    largest = ctx.emit(relax.op.maximum(ctx.emit(relax.op.max(ctx.expr(scores), [axis], keepdims=True)), own))
+    powers = ctx.emit(relax.op.exp(ctx.emit(relax.op.subtract(ctx.expr(scores), largest))))
+    tail = ctx.emit(relax.op.exp(ctx.emit(relax.op.subtract(own, largest))))
+    total = ctx.emit(relax.op.add(ctx.emit(relax.op.sum(powers, [axis], keepdims=True)), tail))
     return relax.op.divide(powers, total)
 
 
@@ -317,7 +317,7 @@ class MultiHeadAttention(Operator):
 
     def lower(
         self,
-        at: Emitter,
+        ctx: Emitter,
         operands: Sequence[Operand],
         weights: Sequence[Array],
         biases: Sequence[Array | None],
@@ -327,7 +327,7 @@ class MultiHeadAttention(Operator):
         """Lower it.
 
         Args:
-            at: where to build.
+            ctx: where to build.
             operands: query, key and value, each `[N, L, width]`.
             weights: of the projections of the query, the key, the value, `[E, width]`, and of the result.
             biases: of the same.
@@ -335,14 +335,14 @@ class MultiHeadAttention(Operator):
             mask: broadcasts to `[N, heads, L, S]`.
         """
         linear = Gemm(transpose_b=True)
-        query, *others = (at.apply(linear, *parts) for parts in zip(operands, weights[:3], biases[:3], strict=True))
+        query, *others = (ctx.apply(linear, *parts) for parts in zip(operands, weights[:3], biases[:3], strict=True))
         batch, embedding = shape_of(query)[0], shape_of(query)[2]
         zeros = np.zeros((1, 1, embedding), np.float32)
         rows = ([added] if added else []) + ([(zeros, zeros)] if self.zero else [])
         for pair in rows:
             more = (np.repeat(row, batch, 0) for row in pair)
-            others = [at.apply(Concat(1), x, row) for x, row in zip(others, more, strict=True)]
-        first, *tail = [at.apply(SplitHeads(self.heads), x) for x in (query, *others)]
-        made, shares = Attention(stage="weights").lower(at, first, tail[0], tail[1], mask)
-        joined = MergeHeads().lower(at, made)
-        return linear.lower(at, joined, weights[3], biases[3]), shares
+            others = [ctx.apply(Concat(1), x, row) for x, row in zip(others, more, strict=True)]
+        first, *tail = [ctx.apply(SplitHeads(self.heads), x) for x in (query, *others)]
+        made, shares = Attention(stage="weights").lower(ctx, first, tail[0], tail[1], mask)
+        joined = MergeHeads().lower(ctx, made)
+        return linear.lower(ctx, joined, weights[3], biases[3]), shares

@@ -166,10 +166,10 @@ def element_of_block(
     return code * scale + zero if adds_offsets else (code - zero) * scale
 
 
-def _zeros_of(at: Emitter, zeros: Operand, blocks: int, bits: int) -> Operand:
+def _zeros_of(ctx: Emitter, zeros: Operand, blocks: int, bits: int) -> Operand:
     """Zero points as float32, one a block: as they are, or packed as the integers are."""
     if dtype_of(zeros) != "uint8":
-        made: Operand = at.apply(Cast("float32"), zeros)
+        made: Operand = ctx.apply(Cast("float32"), zeros)
         return made
     if isinstance(zeros, np.ndarray):
         return unpacked(zeros, bits)[..., :blocks].astype(np.float32)
@@ -180,7 +180,7 @@ def _zeros_of(at: Emitter, zeros: Operand, blocks: int, bits: int) -> Operand:
         byte = tensors[0](*outer, tirx.floordiv(block, 8 // bits))
         return _code(byte, block, bits).astype("float32")
 
-    return at.emit(at.elements(shape, element, zeros, name="zero_points"))
+    return ctx.emit(ctx.elements(shape, element, zeros, name="zero_points"))
 
 
 @dataclass(frozen=True)
@@ -216,7 +216,7 @@ class BlockDequantization(Operator):
 
     def lower(
         self,
-        at: Emitter,
+        ctx: Emitter,
         data: Operand,
         scales: Operand,
         zeros: Operand | None = None,
@@ -226,7 +226,7 @@ class BlockDequantization(Operator):
         """Lower it.
 
         Args:
-            at: where to build.
+            ctx: where to build.
             data: `[N, blocks, bytes]`, uint8.
             scales: `[N, blocks]`.
             zeros: `[N, blocks]` floats, or packed `[N, bytes]`; without them half the range of the integers. Or the
@@ -236,11 +236,11 @@ class BlockDequantization(Operator):
         _, blocks, size = shape_of(data)
         result = self.shape(shape_of(data), shape_of(scales))
         block = size * 8 // self.bits
-        given = [data, *([at.apply(Cast("float32"), scales)] if factors is None else [scales, factors])]
+        given = [data, *([ctx.apply(Cast("float32"), scales)] if factors is None else [scales, factors])]
         if zeros is not None and zero_factors is not None:
             given += [zeros, zero_factors]
         elif zeros is not None:
-            given.append(at.bound(_zeros_of(at, zeros, blocks, self.bits)))
+            given.append(ctx.bound(_zeros_of(ctx, zeros, blocks, self.bits)))
 
         def dequantized(*tensors: te.Tensor) -> te.Tensor:
             def element(k: tirx.Var, n: tirx.Var) -> tirx.Expr:
@@ -252,7 +252,7 @@ class BlockDequantization(Operator):
         attrs |= {MAY_BE_WIDE: 1} if self.may_be_wide else {}
         attrs |= {ADDS_OFFSETS: 1} if self.adds_offsets else {}
         attrs |= {FLOAT_BLOCKS: 1} if self.is_float else {}
-        return at.compute(dequantized, *given, name="dequantize_blocks", attrs=attrs)
+        return ctx.compute(dequantized, *given, name="dequantize_blocks", attrs=attrs)
 
 
 def with_rows_of_bytes(mod: tvm.IRModule) -> tvm.IRModule:
@@ -327,7 +327,7 @@ class BlockTensor:
             made = elements * scales + _floats_of(self.offsets)[..., None]
         return np.asarray(made.reshape(self.shape))
 
-    def lower(self, at: Emitter) -> relax.Expr:
+    def lower(self, ctx: Emitter) -> relax.Expr:
         """The tensor; products and gathers read it as it is, and what else does has it wide in the library."""
         depth = self.codes.shape[1] * self.codes.shape[2] * 8 // self.bits
         made = BlockDequantization(
@@ -341,8 +341,8 @@ class BlockTensor:
         parts = (self.scales, self.offsets)
         numbers = (part.integers if isinstance(part, Multiples) else part for part in parts)
         factors = (part.factors if isinstance(part, Multiples) else None for part in parts)
-        matrix = at.apply(made, self.codes, *numbers, *factors)
-        return at.reshaped(at.emit(relax.op.permute_dims(matrix)), self.shape)
+        matrix = ctx.apply(made, self.codes, *numbers, *factors)
+        return ctx.reshaped(ctx.emit(relax.op.permute_dims(matrix)), self.shape)
 
 
 @dataclass(frozen=True)
@@ -370,7 +370,7 @@ class TableDequantization(Operator):
             raise CompileError(f"the codes {list(data)} and scales {list(scales)} do not fit {count} elements")
         return self.rows, self.columns
 
-    def lower(self, at: Emitter, data: Operand, scales: Operand) -> relax.Expr:
+    def lower(self, ctx: Emitter, data: Operand, scales: Operand) -> relax.Expr:
         shape = self.shape(shape_of(data), shape_of(scales))
         table = np.array(self.table, np.float32)
 
@@ -384,8 +384,8 @@ class TableDequantization(Operator):
             return te.compute(shape, element, name="dequantize_table")
 
         attrs = {DEQUANTIZES_BLOCKS: 0, "op_pattern": _OPAQUE}
-        given = data, at.apply(Cast("float32"), scales), table
-        return at.compute(dequantized, *given, name="dequantize_table", attrs=attrs)
+        given = data, ctx.apply(Cast("float32"), scales), table
+        return ctx.compute(dequantized, *given, name="dequantize_table", attrs=attrs)
 
 
 @dataclass(frozen=True)
@@ -420,12 +420,12 @@ class BlockGather(Operator):
         return (*whole[: self.axis], *indices, *whole[self.axis + 1 :])
 
     def lower(
-        self, at: Emitter, data: Operand, indices: Operand, scales: Operand, zeros: Operand | None = None
+        self, ctx: Emitter, data: Operand, indices: Operand, scales: Operand, zeros: Operand | None = None
     ) -> relax.Expr:
         """Lower it.
 
         Args:
-            at: where to build.
+            ctx: where to build.
             data: integers of 8 bits, or packed ones.
             indices: of any shape; negative ones count from the end.
             scales: one a block.
@@ -434,7 +434,7 @@ class BlockGather(Operator):
         parameters = [scales] if zeros is None else [scales, zeros]
         shape, rank = self.shape(*map(shape_of, (data, indices, *parameters))), len(shape_of(indices))
         size: Dimension = shape_of(data)[self.axis]
-        given = [data, indices, at.apply(Cast("float32"), scales), *([] if zeros is None else [zeros])]
+        given = [data, indices, ctx.apply(Cast("float32"), scales), *([] if zeros is None else [zeros])]
         per = 8 // self.packed
 
         def read(tensor: te.Tensor, position: list[tirx.Expr]) -> tirx.Expr:
@@ -454,4 +454,4 @@ class BlockGather(Operator):
             value = (read(data, position) - zero).astype("float32") * scales(*block)
             return tirx.Select(there, value, tirx.const(0, "float32"))
 
-        return at.elements(shape, element, *given, name="gather_blocks")
+        return ctx.elements(shape, element, *given, name="gather_blocks")

@@ -80,7 +80,7 @@ class ByteSum(Operator):
         """The common shape of the operands."""
         return broadcast_shapes(*shapes)
 
-    def lower(self, at: Emitter, x: Operand, y: Operand) -> Operand:
+    def lower(self, ctx: Emitter, x: Operand, y: Operand) -> Operand:
         a, b, c, right, low, high = (
             tirx.const(value, "int32") for value in (self.a, self.b, self.c, self.right, self.low, self.high)
         )
@@ -89,7 +89,7 @@ class ByteSum(Operator):
             made = x.astype("int32") * a + y.astype("int32") * b + c
             return tirx.min(tirx.max(made >> right, low), high)
 
-        return compute(at, element, x, y, name="byte_sum", dtype=dtype_of(x))
+        return compute(ctx, element, x, y, name="byte_sum", dtype=dtype_of(x))
 
 
 _NEIGHBOURS = sorted(itertools.product(range(-_SPARE, _SPARE + 1), repeat=2), key=lambda pair: sum(map(abs, pair)))

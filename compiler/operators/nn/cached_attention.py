@@ -48,7 +48,7 @@ class PaddingMask(Operator):
     def _has_starts(self, given: Shape) -> bool:
         return given[0] != self.batch and given[0] == 2 * self.batch
 
-    def lower(self, at: Emitter, given: Operand) -> Operand:
+    def lower(self, ctx: Emitter, given: Operand) -> Operand:
         """Of integers: `[N, S]` or `[N, L, S]`, 0 for padding; or `[N]`, the end of each element's keys.
 
         `[2 N]` are the ends, then the starts.
@@ -67,7 +67,7 @@ class PaddingMask(Operator):
                     seen = tirx.all(seen, offset >= mask(scalar + expression(self.batch)).astype("int64"))
             return tirx.Select(seen, tirx.const(0, "float32"), tirx.const(self.padding, "float32"))
 
-        return at.elements(shape, element, given, name="padding_mask")
+        return ctx.elements(shape, element, given, name="padding_mask")
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class FirstPositions(SameShape):
 
     length: Dimension
 
-    def lower(self, at: Emitter, last: Operand, total: Operand) -> relax.Expr:
+    def lower(self, ctx: Emitter, last: Operand, total: Operand) -> relax.Expr:
         """The last position of each batch element, and how many positions the longest has, an integer."""
         length, zeros = expression(self.length), [0] * rank_of(total)
 
@@ -84,7 +84,7 @@ class FirstPositions(SameShape):
             before = tirx.max(tensors[0](*index).astype("int64") + 1 - length, tirx.const(0, "int64"))
             return tirx.Select(tensors[1](*zeros).astype("int64") == length, tirx.const(0, "int64"), before)
 
-        return at.elements(shape_of(last), element, last, total, name="first_positions")
+        return ctx.elements(shape_of(last), element, last, total, name="first_positions")
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class AppendToCache(Operator):
             raise CompileError(f"a cache {list(cache or ())} does not fit new positions {list(new)}")
         return (*new[:2], self.total, *new[3:])
 
-    def lower(self, at: Emitter, new: Operand, cache: Operand | None, first: Operand) -> Operand:
+    def lower(self, ctx: Emitter, new: Operand, cache: Operand | None, first: Operand) -> Operand:
         """Of `[N, G, S, E]` new positions and `[N, G, P, E]` in the cache; `first`, `[N]`, is the first new one."""
         shape = self.shape(shape_of(new), None if cache is None else shape_of(cache), shape_of(first))
         count, cache = shape_of(new)[2], None if cache is None or is_empty(shape_of(cache)) else cache
@@ -123,7 +123,7 @@ class AppendToCache(Operator):
             kept = tirx.min(offset, expression(shape_of(cache)[2]) - 1)
             return tirx.Select(offset < start, tensors[2](scalar, group, kept, e), made)
 
-        return at.elements(shape, element, new, first, *([] if cache is None else [cache]), name="append_to_cache")
+        return ctx.elements(shape, element, new, first, *([] if cache is None else [cache]), name="append_to_cache")
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ class AdvancePositions(Operator):
             raise CompileError(f"the numbers of new positions {list(lengths)} do not fit those before {list(before)}")
         return before
 
-    def lower(self, at: Emitter, before: Operand, lengths: Operand) -> Operand:
+    def lower(self, ctx: Emitter, before: Operand, lengths: Operand) -> Operand:
         shape = self.shape(shape_of(before), shape_of(lengths))
 
         def write(before: Any, lengths: Any, after: Any) -> None:
@@ -151,7 +151,7 @@ class AdvancePositions(Operator):
                 with T.If(after[n] > self.context), T.Then():
                     report(f"a sequence would have more tokens than its context of {self.context:,}")
 
-        return looped(at, write, [before, lengths], [(shape, "int64")], "advance_positions")[0]
+        return looped(ctx, write, [before, lengths], [(shape, "int64")], "advance_positions")[0]
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ class WriteToCache(Operator):
         return cache
 
     def lower(
-        self, at: Emitter, new: Operand, cache: Operand, first: Operand, elements: Operand | None = None
+        self, ctx: Emitter, new: Operand, cache: Operand, first: Operand, elements: Operand | None = None
     ) -> Operand:
         """Of `[N, G, S, E]` new positions and `[M, G, P, E]` in the cache.
 
@@ -200,7 +200,7 @@ class WriteToCache(Operator):
                 with T.If(tirx.all(*fits)), T.Then(), T.serial(width) as e:
                     result[(there * maximum + position) * width + e] = new[line * width + e]
 
-        return looped(at, write, given, [(shape, dtype_of(cache))], "write_to_cache", {UPDATES: 2})[0]
+        return looped(ctx, write, given, [(shape, dtype_of(cache))], "write_to_cache", {UPDATES: 2})[0]
 
 
 @dataclass(frozen=True)
@@ -227,7 +227,7 @@ class CachedAttention(Operator):
 
     def lower(
         self,
-        at: Emitter,
+        ctx: Emitter,
         parts: Sequence[Operand],
         caches: Sequence[Operand | None],
         first: Operand,
@@ -241,7 +241,7 @@ class CachedAttention(Operator):
         """Lower it.
 
         Args:
-            at: where to build.
+            ctx: where to build.
             parts: queries, keys and values of the new positions: `[N, S, H, E]`, `[N, S, G, E]` twice.
             caches: of keys and values, `[N, G, P, E]`.
             first: `[N]`, the first new position of each batch element.
@@ -254,33 +254,33 @@ class CachedAttention(Operator):
                 caches of floats.
         """
         query, key, value = (
-            part if scale is None else at.apply(RootMeanSquare((3,), self.epsilon), part, scale)
+            part if scale is None else ctx.apply(RootMeanSquare((3,), self.epsilon), part, scale)
             for part, scale in zip(parts, (*weights, None), strict=True)
         )
         if self.rotary is not None:
-            tables = _at_positions(at, angles, positions, query, first)
-            query, key = (at.apply(self.rotary, part, *tables) for part in (query, key))
-        query, key, value = (at.apply(Transpose((0, 2, 1, 3)), part) for part in (query, key, value))
+            tables = _at_positions(ctx, angles, positions, query, first)
+            query, key = (ctx.apply(self.rotary, part, *tables) for part in (query, key))
+        query, key, value = (ctx.apply(Transpose((0, 2, 1, 3)), part) for part in (query, key, value))
         news = (
-            part if step is None else _in_steps(at, part, step) for part, step in zip((key, value), steps, strict=True)
+            part if step is None else _in_steps(ctx, part, step) for part, step in zip((key, value), steps, strict=True)
         )
         append = AppendToCache(self.total)
-        kept = [at.apply(append, new, cache, first) for new, cache in zip(news, caches, strict=True)]
+        kept = [ctx.apply(append, new, cache, first) for new, cache in zip(news, caches, strict=True)]
         key, value = (
-            part if step is None else _of_steps(at, part, step) for part, step in zip(kept, steps, strict=True)
+            part if step is None else _of_steps(ctx, part, step) for part, step in zip(kept, steps, strict=True)
         )
         lengths = None
         if not self.attention.causal:
             count = expression(shape_of(query)[2])
-            lengths = at.emit(
-                at.elements(shape_of(first), lambda t, i: t[0](*i).astype("int64") + count, first, name="lengths")
+            lengths = ctx.emit(
+                ctx.elements(shape_of(first), lambda t, i: t[0](*i).astype("int64") + count, first, name="lengths")
             )
-        made = self.attention.lower(at, query, key, value, mask, lengths, first, sink)
+        made = self.attention.lower(ctx, query, key, value, mask, lengths, first, sink)
         result, *scores = made if isinstance(made, tuple) else (made,)
-        return (MergeHeads().lower(at, result), *kept, *scores)
+        return (MergeHeads().lower(ctx, result), *kept, *scores)
 
 
-def _in_steps(at: Emitter, x: Operand, step: Operand) -> Operand:
+def _in_steps(ctx: Emitter, x: Operand, step: Operand) -> Operand:
     """Numbers as int8: how many steps they are, rounded to even ones where two are as near."""
     shape = shape_of(x)
 
@@ -288,27 +288,27 @@ def _in_steps(at: Emitter, x: Operand, step: Operand) -> Operand:
         count = tirx.nearbyint(tensors[0](*index) / element_at(tensors[1], index, shape))
         return tirx.max(tirx.min(count, tirx.const(127, "float32")), tirx.const(-128, "float32")).astype("int8")
 
-    return at.emit(at.elements(shape, element, x, step, name="in_steps"))
+    return ctx.emit(ctx.elements(shape, element, x, step, name="in_steps"))
 
 
-def _of_steps(at: Emitter, x: Operand, step: Operand) -> Operand:
+def _of_steps(ctx: Emitter, x: Operand, step: Operand) -> Operand:
     """The numbers that integers stand for."""
     shape = shape_of(x)
 
     def element(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
         return tensors[0](*index).astype("float32") * element_at(tensors[1], index, shape)
 
-    return at.emit(at.elements(shape, element, x, step, name="of_steps"))
+    return ctx.emit(ctx.elements(shape, element, x, step, name="of_steps"))
 
 
 def _at_positions(
-    at: Emitter, angles: Sequence[Operand], positions: Operand | None, query: Operand, first: Operand
+    ctx: Emitter, angles: Sequence[Operand], positions: Operand | None, query: Operand, first: Operand
 ) -> list[Operand]:
     """Rows of tables of angles, `[N, S, 1, P]`, at given positions or those of the queries."""
     if positions is None:
         shape = shape_of(query)[:2]
-        positions = at.emit(
-            at.elements(shape, lambda t, i: t[0](i[0]).astype("int64") + i[1].astype("int64"), first, name="positions")
+        positions = ctx.emit(
+            ctx.elements(shape, lambda t, i: t[0](i[0]).astype("int64") + i[1].astype("int64"), first, name="positions")
         )
-    rows = (at.apply(Gather(0), table, positions) for table in angles)
-    return [at.reshaped(row, (*shape_of(row)[:2], 1, shape_of(row)[2])) for row in rows]
+    rows = (ctx.apply(Gather(0), table, positions) for table in angles)
+    return [ctx.reshaped(row, (*shape_of(row)[:2], 1, shape_of(row)[2])) for row in rows]

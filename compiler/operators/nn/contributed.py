@@ -31,7 +31,7 @@ class Inverse(Operator):
             raise CompileError(f"{list(x)} is not a square matrix")
         return x
 
-    def lower(self, at: Emitter, x: Operand) -> Operand:
+    def lower(self, ctx: Emitter, x: Operand) -> Operand:
         shape, dtype = self.shape(shape_of(x)), dtype_of(x)
         size, count = expression(shape[-1]), expression(math.prod(shape[:-2]))
 
@@ -61,7 +61,7 @@ class Inverse(Operator):
                         work[row] = work[row] - spare[0] * work[pivot]
                         out[row] = out[row] - spare[0] * out[pivot]
 
-        return looped(at, write, [x], [(shape, dtype), (shape, dtype), ((1,), dtype)], "inverse")[0]
+        return looped(ctx, write, [x], [(shape, dtype), (shape, dtype), ((1,), dtype)], "inverse")[0]
 
 
 def _exchange(elements: Any, spare: Any, one: Any, other: Any) -> None:
@@ -82,7 +82,7 @@ class NGramBlock(Operator):
             raise CompileError(f"{self.length} of the words {list(words)} do not fit the scores {list(scores)}")
         return scores
 
-    def lower(self, at: Emitter, words: Operand, scores: Operand) -> Operand:
+    def lower(self, ctx: Emitter, words: Operand, scores: Operand) -> Operand:
         shape, dtype = self.shape(shape_of(words), shape_of(scores)), dtype_of(scores)
         batch, count, vocabulary = map(expression, (shape[0], shape_of(words)[1], shape[1]))
         before = self.length - 1
@@ -96,7 +96,7 @@ class NGramBlock(Operator):
                 with T.If(tirx.all(*same, word >= 0, word < vocabulary)), T.Then():
                     out[n * vocabulary + word] = tirx.const(-math.inf, dtype)
 
-        return looped(at, write, [words, scores], [(shape, dtype)], "ngram_block")[0]
+        return looped(ctx, write, [words, scores], [(shape, dtype)], "ngram_block")[0]
 
 
 @dataclass(frozen=True)
@@ -113,9 +113,9 @@ class MurmurHash(SameShape):
     positive: bool
     of_strings: bool = False
 
-    def lower(self, at: Emitter, x: Operand) -> relax.Expr:
+    def lower(self, ctx: Emitter, x: Operand) -> relax.Expr:
         if self.of_strings:
-            return self._of_strings(at, at.expr(x))
+            return self._of_strings(ctx, ctx.expr(x))
         bits = np.dtype(dtype_of(x)).itemsize * 8
 
         def element(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
@@ -132,15 +132,15 @@ class MurmurHash(SameShape):
             made = (made ^ (made >> _wide(16))).astype("uint32")
             return made if self.positive else tirx.reinterpret("int32", made)
 
-        return at.elements(shape_of(x), element, x, name="murmur_hash")
+        return ctx.elements(shape_of(x), element, x, name="murmur_hash")
 
-    def _of_strings(self, at: Emitter, x: relax.Expr) -> relax.Expr:
+    def _of_strings(self, ctx: Emitter, x: relax.Expr) -> relax.Expr:
         def element(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
             seed = tirx.const(self.seed & 0xFFFFFFFF, "uint32")
-            made = text_call(at, "nnefc_text_hash", "uint32", tensors[0](*index), seed)
+            made = text_call(ctx, "nnefc_text_hash", "uint32", tensors[0](*index), seed)
             return made if self.positive else tirx.reinterpret("int32", made)
 
-        return at.elements(shape_of(x), element, x, name="text_hash")
+        return ctx.elements(shape_of(x), element, x, name="text_hash")
 
 
 # Arithmetic modulo 2³² in uint64: TVM simplifies products of uint32 as if they did not wrap around.
@@ -178,9 +178,9 @@ class ComplexProduct(Operator):
             raise CompileError(f"{list(a)} and {list(b)} do not have real and imaginary parts in the last dimension")
         return broadcast_shapes(a, b)
 
-    def lower(self, at: Emitter, a: Operand, b: Operand) -> relax.Expr:
+    def lower(self, ctx: Emitter, a: Operand, b: Operand) -> relax.Expr:
         shape = self.shape(shape_of(a), shape_of(b))
-        a, b = (fitted(at, x, shape) for x in (a, b))
+        a, b = (fitted(ctx, x, shape) for x in (a, b))
 
         def element(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
             (ar, ai), (br, bi) = (
@@ -189,7 +189,7 @@ class ComplexProduct(Operator):
             bi = -bi if self.conjugate else bi
             return tirx.Select(index[-1] == 0, ar * br - ai * bi, ar * bi + ai * br)
 
-        return at.elements(shape, element, a, b, name="complex_product")
+        return ctx.elements(shape, element, a, b, name="complex_product")
 
 
 @dataclass(frozen=True)
@@ -213,7 +213,7 @@ class CropAndResize(Operator):
             raise CompileError(f"the regions {list(regions)} of the images {list(images)} do not fit {list(x)}")
         return (regions[0], x[1], *self.size)
 
-    def lower(self, at: Emitter, x: Operand, regions: Operand, images: Operand) -> relax.Expr:
+    def lower(self, ctx: Emitter, x: Operand, regions: Operand, images: Operand) -> relax.Expr:
         """Which image each region is of; what is no image gives what is outside."""
         shape, dtype = self.shape(shape_of(x), shape_of(regions), shape_of(images)), dtype_of(x)
         count, _, *sizes = map(expression, shape_of(x))
@@ -244,7 +244,7 @@ class CropAndResize(Operator):
                 value = _interpolated(read, positions)
             return tirx.Select(tirx.all(*inside), value, tirx.const(self.outside, dtype))
 
-        return at.elements(shape, element, x, regions, images, name="crop_and_resize")
+        return ctx.elements(shape, element, x, regions, images, name="crop_and_resize")
 
 
 def _kept(position: Any, size: Any) -> Any:

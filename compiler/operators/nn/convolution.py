@@ -42,12 +42,12 @@ def _whole(padding: Padding) -> Padding:
     return (*no_padding(2), *padding)
 
 
-def _with_bias(at: Emitter, sums: relax.Expr, bias: Operand | None, rank: int) -> relax.Expr:
+def _with_bias(ctx: Emitter, sums: relax.Expr, bias: Operand | None, rank: int) -> relax.Expr:
     """The sums, and a bias of a number for each channel, or of one for all."""
     if bias is None:
         return sums
-    aligned = at.reshaped(bias, (1, int(np.prod(shape_of(bias))), *[1] * rank))
-    return relax.op.add(at.emit(sums), at.expr(aligned))
+    aligned = ctx.reshaped(bias, (1, int(np.prod(shape_of(bias))), *[1] * rank))
+    return relax.op.add(ctx.emit(sums), ctx.expr(aligned))
 
 
 def check_ranks(x: Shape, w: Shape, minimum: int = 2) -> None:
@@ -110,24 +110,24 @@ class Convolution(Operator):
         check_bias(bias, w[0])
         return (x[0], w[0], *self.window.results(x[2:]))
 
-    def lower(self, at: Emitter, x: Operand, w: Operand, bias: Operand | None = None) -> relax.Expr:
+    def lower(self, ctx: Emitter, x: Operand, w: Operand, bias: Operand | None = None) -> relax.Expr:
         """`bias` has an element for each output channel, or one."""
         window = self.window
         result = self.shape(shape_of(x), shape_of(w), None if bias is None else shape_of(bias))
         if is_empty(shape_of(w)):  # no channels to sum over
-            return _with_bias(at, at.expr(zeros(result, self.sums or dtype_of(x))), bias, window.rank)
+            return _with_bias(ctx, ctx.expr(zeros(result, self.sums or dtype_of(x))), bias, window.rank)
         zero_padded = self.border == "constant" and is_known(*window.widths) and min(window.widths, default=0) >= 0
         if zero_padded and window.pads and window.skips(shape_of(x)[2:]):
-            x, window = at.bound(_read(at, x, window, result[2:])), Window.of(window.size, window.size)
+            x, window = ctx.bound(_read(ctx, x, window, result[2:])), Window.of(window.size, window.size)
         if window.pads and not (zero_padded and self._is_native(x, w)):
-            x = at.bound(Pad(_whole(window.padding), self.border).lower(at, x))
+            x = ctx.bound(Pad(_whole(window.padding), self.border).lower(ctx, x))
             window = window.unpadded()
         if not self._is_native(x, w):
-            sums = at.compute(self._directly(window, result), x, w, name="convolution")
+            sums = ctx.compute(self._directly(window, result), x, w, name="convolution")
         else:
             sums = _CONVOLUTIONS[window.rank](
-                at.expr(x),
-                at.expr(w),
+                ctx.expr(x),
+                ctx.expr(w),
                 strides=list(window.stride),
                 padding=window.widths,
                 dilation=list(window.dilation),
@@ -136,7 +136,7 @@ class Convolution(Operator):
             )
             if is_known(*result):  # TVM takes a millisecond to infer the type
                 relax.expr._update_type(sums, relax.TensorType(result, self.sums or dtype_of(x)))
-        return _with_bias(at, sums, bias, window.rank)
+        return _with_bias(ctx, sums, bias, window.rank)
 
     def _is_native(self, x: Operand, w: Operand) -> bool:
         """Returns whether passes know it: one to three spatial dimensions of float32, or of 8-bit integers summed in
@@ -165,7 +165,7 @@ class Convolution(Operator):
         return convolution
 
 
-def _read(at: Emitter, x: Operand, window: Window, counts: Shape) -> relax.Expr:
+def _read(ctx: Emitter, x: Operand, window: Window, counts: Shape) -> relax.Expr:
     """What windows read of `[N, C, *spatial]`, one window behind the other, zeros outside: they do not overlap then."""
     sizes = shape_of(x)[2:]
 
@@ -176,7 +176,7 @@ def _read(at: Emitter, x: Operand, window: Window, counts: Shape) -> relax.Expr:
         return tirx.if_then_else(tirx.all(*inside), value, tirx.const(0, str(tensors[0].dtype))) if inside else value
 
     spatial = [count * size for count, size in zip(counts, window.size, strict=True)]
-    return at.elements((*shape_of(x)[:2], *spatial), element, x, name="read")
+    return ctx.elements((*shape_of(x)[:2], *spatial), element, x, name="read")
 
 
 def converted(sums: te.Tensor, dtype: str) -> te.Tensor:
@@ -215,21 +215,21 @@ class TransposedConvolution(Operator):
             raise CompileError(f"the padding leaves nothing of the result: its spatial shape would be {list(spatial)}")
         return (x[0], w[1] * self.groups, *spatial)
 
-    def lower(self, at: Emitter, x: Operand, w: Operand, bias: Operand | None = None) -> relax.Expr:
+    def lower(self, ctx: Emitter, x: Operand, w: Operand, bias: Operand | None = None) -> relax.Expr:
         """`bias` has an element for each output channel, or one."""
         check_bias(None if bias is None else shape_of(bias), shape_of(w)[1] * self.groups)
         if self.border == "constant" or not self.window.pads:
-            return _with_bias(at, self._sums(at, x, w), bias, self.window.rank)
+            return _with_bias(ctx, self._sums(ctx, x, w), bias, self.window.rank)
         # All that the windows write, or less where the result ends before them; then what is outside comes inside.
         whole = TransposedConvolution(self.window.unpadded(), self.groups, self.beyond)
-        written = at.emit(whole.lower(at, x, w))
-        folded = FoldPadding(_whole(self.window.padding), self.border).lower(at, written)
-        return _with_bias(at, at.expr(folded), bias, self.window.rank)
+        written = ctx.emit(whole.lower(ctx, x, w))
+        folded = FoldPadding(_whole(self.window.padding), self.border).lower(ctx, written)
+        return _with_bias(ctx, ctx.expr(folded), bias, self.window.rank)
 
-    def _sums(self, at: Emitter, x: Operand, w: Operand) -> relax.Expr:
+    def _sums(self, ctx: Emitter, x: Operand, w: Operand) -> relax.Expr:
         window, result = self.window, self.shape(shape_of(x), shape_of(w))
         if is_empty(shape_of(w)):
-            return at.expr(zeros(result, dtype_of(x)))
+            return ctx.expr(zeros(result, dtype_of(x)))
         native = window.rank in _TRANSPOSED and dtype_of(x) == dtype_of(w) == "float32"
         single = self.groups == 1 and all(step == 1 for step in window.dilation)
         usual = min(window.widths, default=0) >= 0 and all(
@@ -237,8 +237,8 @@ class TransposedConvolution(Operator):
         )
         if native and usual and (single or not isinstance(w, np.ndarray)):
             return _TRANSPOSED[window.rank](
-                at.expr(x),
-                at.expr(w),
+                ctx.expr(x),
+                ctx.expr(w),
                 strides=list(window.stride),
                 padding=window.widths,
                 output_padding=list(self.beyond),
@@ -246,14 +246,14 @@ class TransposedConvolution(Operator):
                 groups=self.groups,
             )
         if native and isinstance(w, np.ndarray):
-            return self._as_convolution(at, x, w)
+            return self._as_convolution(ctx, x, w)
 
         def gathered(x: te.Tensor, w: te.Tensor) -> te.Tensor:
             return gather_transposed(x, w, window, self.groups, result[2:], str(x.dtype))
 
-        return at.compute(gathered, x, w, name="transposed_convolution")
+        return ctx.compute(gathered, x, w, name="transposed_convolution")
 
-    def _as_convolution(self, at: Emitter, x: Operand, w: Array) -> relax.Expr:
+    def _as_convolution(self, ctx: Emitter, x: Operand, w: Array) -> relax.Expr:
         """The convolution with the flipped filter of the input with zeros between its elements and around them."""
         inputs, outputs, *kernel = w.shape
         grouped = w.reshape(self.groups, inputs // self.groups, outputs, *kernel)
@@ -262,10 +262,10 @@ class TransposedConvolution(Operator):
         axes = zip(self.window.reach, self.window.padding, self.beyond, strict=True)
         around = tuple((reach - 1 - before, reach - 1 - after + more) for reach, (before, after), more in axes)
         window = Window.of(kernel, dilation=self.window.dilation, padding=around)
-        return Convolution(window, self.groups).lower(at, _with_zeros_between(at, x, self.window.stride), filters)
+        return Convolution(window, self.groups).lower(ctx, _with_zeros_between(ctx, x, self.window.stride), filters)
 
 
-def _with_zeros_between(at: Emitter, x: Operand, stride: Shape) -> Operand:
+def _with_zeros_between(ctx: Emitter, x: Operand, stride: Shape) -> Operand:
     """The input with `stride - 1` zeros between neighbours along each spatial dimension."""
     if all(step == 1 for step in stride):
         return x
@@ -278,7 +278,7 @@ def _with_zeros_between(at: Emitter, x: Operand, stride: Shape) -> Operand:
         value = tensors[0](n, c, *[tirx.floordiv(i, step) for i, step in zip(position, stride, strict=True)])
         return tirx.if_then_else(tirx.all(*hit), value, tirx.const(0, dtype_of(x)))
 
-    return at.emit(at.elements(shape, element, x, name="spread"))
+    return ctx.emit(ctx.elements(shape, element, x, name="spread"))
 
 
 def gather_transposed(
@@ -354,7 +354,7 @@ class DeformableConvolution(Operator):
 
     def lower(
         self,
-        at: Emitter,
+        ctx: Emitter,
         x: Operand,
         w: Operand,
         offset: Operand,
@@ -364,15 +364,15 @@ class DeformableConvolution(Operator):
         """First what every tap reads, then a product with the filter."""
         given = [None if tensor is None else shape_of(tensor) for tensor in (bias, mask)]
         result = self.shape(shape_of(x), shape_of(w), shape_of(offset), *given)
-        columns = at.emit(self._columns(at, x, offset, mask, result[2:]))
+        columns = ctx.emit(self._columns(ctx, x, offset, mask, result[2:]))
         taps = int(np.prod(self.window.size))
         # A product with the filter over channels and taps: a convolution whose window is all taps of one position.
-        flat = at.reshaped(columns, (*shape_of(columns)[:3], int(np.prod(result[2:]))))
-        filters = at.reshaped(w, (*shape_of(w)[:2], taps, 1))
-        sums = at.emit(Convolution(Window.of((taps, 1)), self.groups).lower(at, flat, filters))
-        return _with_bias(at, at.expr(at.reshaped(sums, result)), bias, 2)
+        flat = ctx.reshaped(columns, (*shape_of(columns)[:3], int(np.prod(result[2:]))))
+        filters = ctx.reshaped(w, (*shape_of(w)[:2], taps, 1))
+        sums = ctx.emit(Convolution(Window.of((taps, 1)), self.groups).lower(ctx, flat, filters))
+        return _with_bias(ctx, ctx.expr(ctx.reshaped(sums, result)), bias, 2)
 
-    def _columns(self, at: Emitter, x: Operand, offset: Operand, mask: Operand | None, spatial: Shape) -> relax.Expr:
+    def _columns(self, ctx: Emitter, x: Operand, offset: Operand, mask: Operand | None, spatial: Shape) -> relax.Expr:
         """`[N, C, taps, *spatial]`: what every tap reads."""
         n_, c_, height, width = shape_of(x)
         window, dtype, per_group = self.window, dtype_of(x), c_ // self.offset_groups
@@ -404,4 +404,4 @@ class DeformableConvolution(Operator):
             return value * tensors[2](n, channel, i, j) if mask is not None else value
 
         extra = [] if mask is None else [mask]
-        return at.elements((n_, c_, taps, *spatial), element, x, offset, *extra, name="deformed")
+        return ctx.elements((n_, c_, taps, *spatial), element, x, offset, *extra, name="deformed")

@@ -37,21 +37,21 @@ class RowQuantization(Operator):
         one = (x[0], *[1] * (len(x) - 1))
         return x, one, one
 
-    def lower(self, at: Emitter, x: Operand) -> tuple[Operand, Operand, Operand]:
+    def lower(self, ctx: Emitter, x: Operand) -> tuple[Operand, Operand, Operand]:
         shape = shape_of(x)
-        rows = at.reshaped(x, (shape[0], math.prod(shape[1:])))
+        rows = ctx.reshaped(x, (shape[0], math.prod(shape[1:])))
         low, high = (
-            at.reshaped(at.emit(function(at.expr(rows), [1], keepdims=True)), self.shape(shape)[1])
+            ctx.reshaped(ctx.emit(function(ctx.expr(rows), [1], keepdims=True)), self.shape(shape)[1])
             for function in (relax.op.min, relax.op.max)
         )
-        scale = at.bound(compute(at, self._scale, low, high, name="scale"))
+        scale = ctx.bound(compute(ctx, self._scale, low, high, name="scale"))
         zero: Operand = np.zeros((), np.int8)
         if self.asymmetric:
-            zero = at.bound(compute(at, _zero_point, low, high, name="zero_point", dtype="int8"))
-            made = compute(at, _asymmetric, x, scale, zero, name="quantize", dtype="int8")
+            zero = ctx.bound(compute(ctx, _zero_point, low, high, name="zero_point", dtype="int8"))
+            made = compute(ctx, _asymmetric, x, scale, zero, name="quantize", dtype="int8")
         else:
-            made = compute(at, _symmetric, x, low, high, name="quantize", dtype="int8")
-        return at.bound(made), scale, zero
+            made = compute(ctx, _symmetric, x, low, high, name="quantize", dtype="int8")
+        return ctx.bound(made), scale, zero
 
     def _scale(self, low: Any, high: Any) -> Any:
         zero = tirx.const(0, "float32")
@@ -100,7 +100,7 @@ class AwayQuantization(SameShape):
     dtype: str
     axis: int | None = None
 
-    def lower(self, at: Emitter, x: Operand, scale: Array, zero: Array) -> Operand:
+    def lower(self, ctx: Emitter, x: Operand, scale: Array, zero: Array) -> Operand:
         """`scale` is float32 and `zero` int32, both without axes or along `axis`."""
         ends = [tirx.const(end, "float32") for end in RANGES[self.dtype]]
         along = [-1 if axis == self.axis else 1 for axis in range(len(shape_of(x)))]
@@ -110,4 +110,4 @@ class AwayQuantization(SameShape):
             made = _away(x / scale) + zero.astype("float32")
             return tirx.max(tirx.min(made, ends[1]), ends[0]).astype("int32")
 
-        return compute(at, element, x, *parts, name="quantize", dtype=self.dtype)
+        return compute(ctx, element, x, *parts, name="quantize", dtype=self.dtype)

@@ -53,7 +53,7 @@ class EthosUCommands(Operator):
         """Those that the file declares."""
         return tuple(shape for shape, _ in self.results)
 
-    def lower(self, at: Emitter, *inputs: Operand) -> tuple[Operand, ...]:
+    def lower(self, ctx: Emitter, *inputs: Operand) -> tuple[Operand, ...]:
         """Inputs of known sizes.
 
         Raises:
@@ -65,7 +65,7 @@ class EthosUCommands(Operator):
                 raise CompileError(f"a tensor {list(shape)} of {dtype} at {offset} is not in {self.arena} bytes")
         work = [((self.arena,), "uint8"), *[((self.cache,), "uint8")] * bool(self.cache)]
         source = CSource(self._text(given), "ethos_u.c")
-        made = call_c(at, source, _FUNCTION, [self.commands, self.weights, *inputs], [*self.results, *work])
+        made = call_c(ctx, source, _FUNCTION, [self.commands, self.weights, *inputs], [*self.results, *work])
         return made[: len(self.results)]
 
     def _text(self, given: Sequence[tuple[Shape, str]]) -> str:

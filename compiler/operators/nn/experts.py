@@ -89,7 +89,7 @@ class ChosenExperts(Operator):
 
     def lower(
         self,
-        at: Emitter,
+        ctx: Emitter,
         x: Operand,
         chosen: Operand,
         shares: Operand,
@@ -100,7 +100,7 @@ class ChosenExperts(Operator):
         """Lower it.
 
         Args:
-            at: where to build.
+            ctx: where to build.
             x: rows, `[T, width]`.
             chosen: numbers of experts, `[T, k]`.
             shares: what their results are multiplied with, `[T, k]`.
@@ -108,18 +108,18 @@ class ChosenExperts(Operator):
             third: a factor of the first layer's activation; None for none.
         """
         self.shape(shape_of(x), shape_of(chosen), shape_of(shares))
-        inner = self._products(at, x, chosen, first)
-        linear = None if third is None else self._products(at, x, chosen, third)
+        inner = self._products(ctx, x, chosen, first)
+        linear = None if third is None else self._products(ctx, x, chosen, third)
         if self.activation == "clamped" and linear is not None:
-            inner = self._clamped(at, inner, linear)
+            inner = self._clamped(ctx, inner, linear)
         else:
-            inner = self._activated(at, inner)
-            inner = inner if linear is None else apply(at, "multiply", inner, linear)
-        made = self._products(at, inner, chosen, second)
-        weighted = apply(at, "multiply", made, at.reshaped(shares, (*shape_of(shares), 1)))
-        return Sum((1,)).lower(at, weighted)
+            inner = self._activated(ctx, inner)
+            inner = inner if linear is None else apply(ctx, "multiply", inner, linear)
+        made = self._products(ctx, inner, chosen, second)
+        weighted = apply(ctx, "multiply", made, ctx.reshaped(shares, (*shape_of(shares), 1)))
+        return Sum((1,)).lower(ctx, weighted)
 
-    def _products(self, at: Emitter, x: Operand, chosen: Operand, layer: ExpertLayer) -> Operand:
+    def _products(self, ctx: Emitter, x: Operand, chosen: Operand, layer: ExpertLayer) -> Operand:
         """A layer of each of a row's experts, `[T, k, out]`, of rows `[T, in]` or `[T, k, in]`."""
         lines, inputs = shape_of(layer.weights)
         if not unify_dims(shape_of(x)[-1], inputs) or lines % self.total:
@@ -129,13 +129,13 @@ class ChosenExperts(Operator):
             return expert_products(x, chosen, weights, self.total)
 
         attrs = {EXPERT_PRODUCTS: self.total}
-        made: Operand = at.emit(at.compute(products, x, chosen, layer.weights, name="experts", attrs=attrs))
-        return made if layer.bias is None else apply(at, "add", made, at.apply(Gather(0), layer.bias, chosen))
+        made: Operand = ctx.emit(ctx.compute(products, x, chosen, layer.weights, name="experts", attrs=attrs))
+        return made if layer.bias is None else apply(ctx, "add", made, ctx.apply(Gather(0), layer.bias, chosen))
 
-    def _activated(self, at: Emitter, x: Operand) -> Operand:
+    def _activated(self, ctx: Emitter, x: Operand) -> Operand:
         made: Operand
         if self.activation == "swiglu":
-            return self._gated(at, x)
+            return self._gated(ctx, x)
         kinds: dict[str, Operator | None] = {
             "relu": Relu(),
             "gelu": Gelu(),
@@ -146,10 +146,10 @@ class ChosenExperts(Operator):
         if self.activation not in kinds:
             raise CompileError(f"the activation '{self.activation}' is not supported")
         kind = kinds[self.activation]
-        made = x if kind is None else at.apply(kind, x)
+        made = x if kind is None else ctx.apply(kind, x)
         return made
 
-    def _gated(self, at: Emitter, x: Operand) -> Operand:
+    def _gated(self, ctx: Emitter, x: Operand) -> Operand:
         """`[T, k, 2 n]` as `[T, k, n]`."""
         *outer, width = shape_of(x)
         half = width // 2
@@ -159,17 +159,17 @@ class ChosenExperts(Operator):
                 *position, i = index
                 return tensors[0](*position, 2 * i + offset if self.interleaved else i + offset * half)
 
-            return at.emit(at.elements((*outer, half), element, x, name="half"))
+            return ctx.emit(ctx.elements((*outer, half), element, x, name="half"))
 
-        return self._clamped(at, part(0), part(1))
+        return self._clamped(ctx, part(0), part(1))
 
-    def _clamped(self, at: Emitter, gate: Operand, linear: Operand) -> Operand:
+    def _clamped(self, ctx: Emitter, gate: Operand, linear: Operand) -> Operand:
         """`g sigmoid(alpha g) (l + beta)` of numbers that are cut off at the limit."""
         if self.limit is not None:
-            high, low = at.number(self.limit, gate), at.number(-self.limit, gate)
-            gate, linear = at.apply(Clip(), gate, None, high), at.apply(Clip(), linear, low, high)
-        gate = at.apply(Silu(self.alpha), gate)
-        return apply(at, "multiply", gate, apply(at, "add", linear, at.number(self.beta, linear)))
+            high, low = ctx.number(self.limit, gate), ctx.number(-self.limit, gate)
+            gate, linear = ctx.apply(Clip(), gate, None, high), ctx.apply(Clip(), linear, low, high)
+        gate = ctx.apply(Silu(self.alpha), gate)
+        return apply(ctx, "multiply", gate, apply(ctx, "add", linear, ctx.number(self.beta, linear)))
 
 
 @dataclass(frozen=True)
@@ -205,7 +205,7 @@ class MixtureOfExperts(Operator):
 
     def lower(
         self,
-        at: Emitter,
+        ctx: Emitter,
         x: Operand,
         scores: Operand,
         first: Operand,
@@ -219,22 +219,22 @@ class MixtureOfExperts(Operator):
         parts = (first, first_bias, second, second_bias, third, third_bias)
         self.shape(shape_of(x), shape_of(scores), *(None if part is None else shape_of(part) for part in parts))
         if self.gate == "softmax":
-            scores = at.apply(Softmax((1,)), scores)
+            scores = ctx.apply(Softmax((1,)), scores)
         elif self.gate == "sigmoid":
-            scores = apply(at, "sigmoid", scores)
-        shares, chosen = at.apply(TopK(1, self.count), scores)
+            scores = apply(ctx, "sigmoid", scores)
+        shares, chosen = ctx.apply(TopK(1, self.count), scores)
         if self.normalized:
-            shares = apply(at, "divide", shares, at.apply(Sum((1,), keepdims=True), shares))
+            shares = apply(ctx, "divide", shares, ctx.apply(Sum((1,), keepdims=True), shares))
         pairs = zip(parts[::2], parts[1::2], strict=True)
-        layers = [None if weights is None else _layer(at, weights, bias) for weights, bias in pairs]
+        layers = [None if weights is None else _layer(ctx, weights, bias) for weights, bias in pairs]
         assert layers[0] is not None and layers[1] is not None
         operator = ChosenExperts(
             shape_of(first)[0], self.activation, self.alpha, self.beta, self.limit, self.interleaved
         )
-        return operator.lower(at, x, chosen, shares, layers[0], layers[1], layers[2])
+        return operator.lower(ctx, x, chosen, shares, layers[0], layers[1], layers[2])
 
 
-def _layer(at: Emitter, weights: Operand, bias: Operand | None) -> ExpertLayer:
+def _layer(ctx: Emitter, weights: Operand, bias: Operand | None) -> ExpertLayer:
     """A layer of `[experts, out, in]` weights."""
     shape = shape_of(weights)
-    return ExpertLayer(at.reshaped(weights, (math.prod(shape[:-1]), shape[-1])), bias)
+    return ExpertLayer(ctx.reshaped(weights, (math.prod(shape[:-1]), shape[-1])), bias)

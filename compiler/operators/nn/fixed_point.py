@@ -199,7 +199,7 @@ class FixedPointScaling(SameShape):
     exact: bool = False
     size: int | None = None
 
-    def lower(self, at: Emitter, x: Operand, multiplier: Array, shift: Array) -> Operand:
+    def lower(self, ctx: Emitter, x: Operand, multiplier: Array, shift: Array) -> Operand:
         """`multiplier` and `shift` are int32; `x` is of an integer type."""
         if is_empty(shape_of(x)):
             return zeros(shape_of(x), numpy_dtype(self.dtype))
@@ -226,7 +226,7 @@ class FixedPointScaling(SameShape):
             return made if high is None else tirx.min(made, tirx.const(high, "int32"))
 
         factor = (multiplier, shift) if product is None else (multiplier, product.added, product.right)
-        return compute(at, element, x, *factor, name="fixed_point", dtype=self.dtype)
+        return compute(ctx, element, x, *factor, name="fixed_point", dtype=self.dtype)
 
     def _is_small(self, dtype: str) -> bool:
         """Whether elements of a type, with their offset and shifted to the left, are below 2^29 in size."""
@@ -247,7 +247,7 @@ def table_of(dtype: str, function: Callable[[Array], Array]) -> Array:
 class IntegerTable(SameShape):
     """The entry of a table for each element: `table[x - min]` of an integer of 8 or 16 bits."""
 
-    def lower(self, at: Emitter, x: Operand, table: Array) -> Operand:
+    def lower(self, ctx: Emitter, x: Operand, table: Array) -> Operand:
         """`table` has an entry for each value of the type of `x`, and the type of the result."""
         low, high = RANGES[dtype_of(x)]
         if table.shape != (high - low + 1,):
@@ -259,7 +259,7 @@ class IntegerTable(SameShape):
         def element(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
             return tensors[1](tensors[0](*index).astype("int32") - low)
 
-        return at.elements(shape_of(x), element, x, table, name="table")
+        return ctx.elements(shape_of(x), element, x, table, name="table")
 
 
 @dataclass(frozen=True)
@@ -270,29 +270,29 @@ class PairTable(Operator):
         """The common shape of the bytes."""
         return broadcast_shapes(*shapes[:2])
 
-    def lower(self, at: Emitter, x: Operand, y: Operand, table: Array) -> Operand:
+    def lower(self, ctx: Emitter, x: Operand, y: Operand, table: Array) -> Operand:
         """`table` is `[256, 256]`, of the type of the result."""
         low, shape = RANGES[dtype_of(x)][0], self.shape(shape_of(x), shape_of(y))
         if is_empty(shape):
             return zeros(shape, table.dtype)
-        x, y = (fitted(at, each, shape) for each in (x, y))
+        x, y = (fitted(ctx, each, shape) for each in (x, y))
 
         def element(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
             row, column = (element_at(each, index, shape).astype("int32") - low for each in tensors[:2])
             return tensors[2](row, column)
 
-        return at.elements(shape, element, x, y, table, name="pair_table")
+        return ctx.elements(shape, element, x, y, table, name="pair_table")
 
 
 @dataclass(frozen=True)
 class RoundedQuotient(SameShape):
     """`x / n` of int32 or int64, rounded to the nearest, ties away from zero; `n` is positive and broadcasts."""
 
-    def lower(self, at: Emitter, x: Operand, n: Array) -> Operand:
+    def lower(self, ctx: Emitter, x: Operand, n: Array) -> Operand:
         dtype = dtype_of(x)
 
         def element(x: Any, n: Any) -> Any:
             half = tirx.truncdiv(n, tirx.const(2, dtype))
             return tirx.truncdiv(tirx.Select(x > tirx.const(0, dtype), x + half, x - half), n)
 
-        return compute(at, element, x, n.astype(dtype), name="rounded_quotient", dtype=dtype)
+        return compute(ctx, element, x, n.astype(dtype), name="rounded_quotient", dtype=dtype)

@@ -145,7 +145,7 @@ class TableSoftmax(SameShape):
     zero: int
     dtype: str
 
-    def lower(self, at: Emitter, x: Operand) -> Operand:
+    def lower(self, ctx: Emitter, x: Operand) -> Operand:
         shape = shape_of(x)
         depth, rows = expression(shape[-1]), expression(math.prod(shape[:-1]))
         powers = np.exp(-np.float32(self.factor) * np.arange(256, dtype=np.float32)).astype(np.float32)
@@ -169,7 +169,7 @@ class TableSoftmax(SameShape):
                     rounded = (value + half).astype("int32") + tirx.const(self.zero, "int32")
                     made[row * depth + j] = tirx.max(tirx.min(rounded, ends[1]), ends[0]).astype(self.dtype)
 
-        (result,) = looped(at, write, [x, powers], [(shape, self.dtype)], "table_softmax")
+        (result,) = looped(ctx, write, [x, powers], [(shape, self.dtype)], "table_softmax")
         return result
 
 
@@ -210,14 +210,14 @@ class InterpolatedSoftmax(SameShape):
 
     factor: float
 
-    def lower(self, at: Emitter, x: Operand) -> Operand:
+    def lower(self, ctx: Emitter, x: Operand) -> Operand:
         shape = shape_of(x)
         depth, rows = expression(shape[-1]), expression(math.prod(shape[:-1]))
         powers, inverses = _samples(np.exp, -10.0, 0.0), _samples(lambda x: 1 / (1 + x), 0.0, 1.0)
-        largest = at.bound(at.compute(_largest, x, name="largest"))
-        distance = at.bound(at.elements(shape, _distance, x, largest, name="distance"))
+        largest = ctx.bound(ctx.compute(_largest, x, name="largest"))
+        distance = ctx.bound(ctx.elements(shape, _distance, x, largest, name="distance"))
         multiplier, shift = (np.array(part, np.int32) for part in fixed_point_of(self.factor / (10.0 / 65535.0)))
-        scaled = at.apply(FixedPointScaling(), distance, multiplier, shift)
+        scaled = ctx.apply(FixedPointScaling(), distance, multiplier, shift)
 
         def write(x: Any, powers: Any, inverses: Any, made: Any) -> None:
             total, kept = (T.buffer_proxy(T.alloc_buffer((1,), "int32", scope="local")) for _ in range(2))
@@ -246,7 +246,7 @@ class InterpolatedSoftmax(SameShape):
                     ends = tirx.const(0, "int64"), tirx.const(32767, "int64")
                     made[row * depth + j] = tirx.max(tirx.min(rounded, ends[1]), ends[0]).astype("int16")
 
-        (result,) = looped(at, write, [scaled, powers, inverses], [(shape, "int16")], "interpolated_softmax")
+        (result,) = looped(ctx, write, [scaled, powers, inverses], [(shape, "int16")], "interpolated_softmax")
         return result
 
 

@@ -42,7 +42,7 @@ class IntegerNormalization(SameShape):
 
     zero: int
 
-    def lower(self, at: Emitter, x: Operand) -> Operand:
+    def lower(self, ctx: Emitter, x: Operand) -> Operand:
         shape, dtype = shape_of(x), dtype_of(x)
         depth, rows = expression(shape[-1]), expression(math.prod(shape[:-1]))
         low, high = RANGES[dtype]
@@ -69,7 +69,7 @@ class IntegerNormalization(SameShape):
                     value = quotient(centred(row, j), factor[0], shift[0]) + middle
                     made[row * depth + j] = tirx.max(tirx.min(value, _int32(high)), _int32(low)).astype(dtype)
 
-        (result,) = looped(at, write, [x], [(shape, dtype)], "integer_normalization")
+        (result,) = looped(ctx, write, [x], [(shape, dtype)], "integer_normalization")
         return result
 
 

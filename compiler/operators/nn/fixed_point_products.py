@@ -36,7 +36,7 @@ class IntegerRowProduct(Operator):
         """One for each row."""
         return x[:1]
 
-    def lower(self, at: Emitter, x: Operand) -> Operand:
+    def lower(self, ctx: Emitter, x: Operand) -> Operand:
         dtype = dtype_of(x)
         rows, depth = map(expression, shape_of(x))
         low, high = (tirx.const(end, "int32") for end in RANGES[dtype])
@@ -56,5 +56,5 @@ class IntegerRowProduct(Operator):
                 value = scaled_wide(total[0].astype("int64"), multiplier, shift) + tirx.const(self.point, "int32")
                 made[row] = tirx.max(tirx.min(value, high), low).astype(dtype)
 
-        (result,) = looped(at, write, [x], [(shape_of(x)[:1], dtype)], "integer_row_product")
+        (result,) = looped(ctx, write, [x], [(shape_of(x)[:1], dtype)], "integer_row_product")
         return result

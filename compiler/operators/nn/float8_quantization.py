@@ -31,17 +31,17 @@ class Float8Quantization(Quotients):
 
     dtype: str = "float8_e4m3fn"
 
-    def lower(self, at: Emitter, x: Operand, scale: Operand, zero: Operand | None = None) -> Operand:
+    def lower(self, ctx: Emitter, x: Operand, scale: Operand, zero: Operand | None = None) -> Operand:
         """The zero point does not matter: it is zero."""
         self.check(x, scale, zero)
         if not _is_known(self, x, scale) or dtype_of(x) != "float32" or self.work != "float32":
-            quotients = at.bound(Quotients(self.axis, self.block, self.work).lower(at, x, scale, zero))
-            return Cast(self.dtype).lower(at, quotients)
+            quotients = ctx.bound(Quotients(self.axis, self.block, self.work).lower(ctx, x, scale, zero))
+            return Cast(self.dtype).lower(ctx, quotients)
 
         def element(t: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
             return float_code(self.dtype, t[0](*index) / t[1](*_spread(index, t[1])))
 
-        return _kernel(at, self.dtype, element, x, _along(scale, len(shape_of(x)), self.axis), name="quantize")
+        return _kernel(ctx, self.dtype, element, x, _along(scale, len(shape_of(x)), self.axis), name="quantize")
 
 
 @dataclass(frozen=True)
@@ -54,19 +54,19 @@ class Float8Dequantization(Dequantization):
 
     source: str = "float8_e4m3fn"
 
-    def lower(self, at: Emitter, x: Operand, scale: Operand, zero: Operand | None = None) -> Operand:
+    def lower(self, ctx: Emitter, x: Operand, scale: Operand, zero: Operand | None = None) -> Operand:
         """The zero point does not matter: it is zero."""
         self.check(x, scale, zero)
         if not _is_known(self, x, scale) or self.dtype != "float32":
-            wide = at.bound(Cast("float32", self.source).lower(at, x))
-            return Dequantization(self.axis, self.block, self.dtype).lower(at, wide, scale, zero)
+            wide = ctx.bound(Cast("float32", self.source).lower(ctx, x))
+            return Dequantization(self.axis, self.block, self.dtype).lower(ctx, wide, scale, zero)
         codes = x.view(np.uint8) if isinstance(x, np.ndarray) else x
 
         def element(t: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
             return t[2](t[0](*index).astype("int32")) * t[1](*_spread(index, t[1]))
 
         scales = _along(scale, len(shape_of(x)), self.axis)
-        return _kernel(at, self.source, element, codes, scales, float_values(self.source), name="dequantize")
+        return _kernel(ctx, self.source, element, codes, scales, float_values(self.source), name="dequantize")
 
 
 def _is_known(operator: Quotients | Dequantization, x: Operand, scale: Operand) -> bool:
@@ -90,9 +90,9 @@ def _spread(index: Sequence[Any], scale: te.Tensor) -> list[Any]:
 
 
 def _kernel(
-    at: Emitter, dtype: str, element: Callable[..., Any], x: Operand, *others: Operand, name: str
+    ctx: Emitter, dtype: str, element: Callable[..., Any], x: Operand, *others: Operand, name: str
 ) -> relax.Expr:
     def compute(*tensors: te.Tensor) -> te.Tensor:
         return te.compute(shape_of(x), lambda *index: element(tensors, index), name=name)
 
-    return at.compute(compute, x, *others, name=name, attrs={FLOAT8_TYPE: dtype})
+    return ctx.compute(compute, x, *others, name=name, attrs={FLOAT8_TYPE: dtype})

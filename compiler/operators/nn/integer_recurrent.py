@@ -85,24 +85,24 @@ class IntegerLstm(Operator):
         """The hidden states of all steps, and the last states."""
         return (*x[:2], hidden[-1]), hidden, cell
 
-    def lower(self, at: Emitter, x: Operand, hidden: Operand, cell: Operand) -> tuple[Operand, Operand, Operand]:
+    def lower(self, ctx: Emitter, x: Operand, hidden: Operand, cell: Operand) -> tuple[Operand, Operand, Operand]:
         """`x` is int8 `[T, B, I]`, the states before the first step int8 `[B, O]` and int16 `[B, H]`."""
         time, batch, depth = shape_of(x)
         if is_empty((time, batch)):
             return np.zeros(self.shape(shape_of(x), shape_of(hidden), shape_of(cell))[0], np.int8), hidden, cell
-        rows = at.reshaped(x, (time * batch, depth))
-        given = _products(at, rows, [gate.inputs for gate in self._gates], "int16")
-        projected = at.expr(at.reshaped(given, (time, batch, *shape_of(given)[1:])))
+        rows = ctx.reshaped(x, (time * batch, depth))
+        given = _products(ctx, rows, [gate.inputs for gate in self._gates], "int16")
+        projected = ctx.expr(ctx.reshaped(given, (time, batch, *shape_of(given)[1:])))
 
         def iteration(_: Operand, given: Operand, before: Sequence[Operand]) -> tuple[list[Operand], list[Operand]]:
-            made, cell = self._step(at, given, *before)
+            made, cell = self._step(ctx, given, *before)
             return [made, cell], [made]
 
         if time == 1:
-            one = at.expr(at.reshaped(projected, shape_of(projected)[1:]))
+            one = ctx.expr(ctx.reshaped(projected, shape_of(projected)[1:]))
             (made, last), (states,) = iteration(np.array(0), one, [hidden, cell])
-            return at.reshaped(states, (1, *shape_of(states))), made, last
-        (made, last), (states,) = at.scan(iteration, projected, [hidden, cell])
+            return ctx.reshaped(states, (1, *shape_of(states))), made, last
+        (made, last), (states,) = ctx.scan(iteration, projected, [hidden, cell])
         return states, made, last
 
     @property
@@ -110,21 +110,21 @@ class IntegerLstm(Operator):
         """Those that are computed."""
         return [gate for gate in self.gates if gate is not None]
 
-    def _step(self, at: Emitter, given: Operand, hidden: Operand, cell: Operand) -> tuple[Operand, Operand]:
-        sums = _products(at, hidden, [gate.hidden for gate in self._gates], "int32")
+    def _step(self, ctx: Emitter, given: Operand, hidden: Operand, cell: Operand) -> tuple[Operand, Operand]:
+        sums = _products(ctx, hidden, [gate.hidden for gate in self._gates], "int32")
         tables = [positive_sigmoids(), positive_tanhs(_GATE_BITS), positive_tanhs(15 + self.exponent)]
         peepholes = [gate.peephole[0] for gate in self._gates if gate.peephole is not None]
         function = self._cell(shape_of(cell))
-        made, after = at.parts(at.compute(function, given, sums, cell, *tables, *peepholes, name="integer_lstm_cell"))
+        made, after = ctx.parts(ctx.compute(function, given, sums, cell, *tables, *peepholes, name="integer_lstm_cell"))
         scaling = FixedPointScaling("int8", zero=self.zero)
-        narrow = at.apply(scaling, made, *(np.array(part, np.int32) for part in fixed_point_of(self.factor)))
-        return self._projected(at, narrow), after
+        narrow = ctx.apply(scaling, made, *(np.array(part, np.int32) for part in fixed_point_of(self.factor)))
+        return self._projected(ctx, narrow), after
 
-    def _projected(self, at: Emitter, x: Operand) -> Operand:
+    def _projected(self, ctx: Emitter, x: Operand) -> Operand:
         if self.projection is None:
             return x
         ends = (-self.projection.clip, self.projection.clip) if self.projection.clip else (None, None)
-        return _products(at, x, [self.projection.weights], "int8", self.projection.zero, ends)
+        return _products(ctx, x, [self.projection.weights], "int8", self.projection.zero, ends)
 
     def _cell(self, shape: Shape) -> Callable[..., list[te.Tensor]]:
         """The computation of a step's cells, and of what the hidden state is made of, int32."""
@@ -167,7 +167,7 @@ class IntegerLstm(Operator):
 
 
 def _products(
-    at: Emitter, x: Operand, parts: Sequence[Factored], dtype: str, zero: int = 0,
+    ctx: Emitter, x: Operand, parts: Sequence[Factored], dtype: str, zero: int = 0,
     ends: tuple[int | None, int | None] = (None, None),
 ) -> Operand:  # fmt: skip
     """The products of rows with several matrices next to each other, scaled: `[N, K]` → `[N, parts · H]`."""
@@ -176,8 +176,8 @@ def _products(
     factors = np.concatenate([np.full(len(part.bias), part.factor) for part in parts])
     if len(set(factors)) == 1:
         factors = factors[:1].reshape(())
-    sums = apply(at, "add", at.apply(IntegerProduct(), x, columns), bias)
-    made: Operand = at.apply(FixedPointScaling(dtype, 0, 0, zero, *ends), sums, *fixed_points_of(factors))
+    sums = apply(ctx, "add", ctx.apply(IntegerProduct(), x, columns), bias)
+    made: Operand = ctx.apply(FixedPointScaling(dtype, 0, 0, zero, *ends), sums, *fixed_points_of(factors))
     return made
 
 

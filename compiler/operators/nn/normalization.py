@@ -28,25 +28,25 @@ __all__ = [
 ]
 
 
-def _scaled(at: Emitter, x: relax.Expr, scale: Operand | None, offset: Operand | None) -> relax.Expr:
+def _scaled(ctx: Emitter, x: relax.Expr, scale: Operand | None, offset: Operand | None) -> relax.Expr:
     """`x * scale + offset`, of which each may be left out; both broadcast to `x`."""
     given = [operand for operand in (scale, offset) if operand is not None]
     if given:
-        x = at.expr(at.bound(x))
+        x = ctx.expr(ctx.bound(x))
         shape = shape_of(x)
         for part in given:
             if not broadcasts_to(shape_of(part), shape):
                 raise CompileError(f"a scale or offset {list(shape_of(part))} does not fit the elements {list(shape)}")
-        scale, offset = (None if part is None else fitted(at, part, shape) for part in (scale, offset))
+        scale, offset = (None if part is None else fitted(ctx, part, shape) for part in (scale, offset))
     if scale is not None:
-        x = relax.op.multiply(x, at.expr(scale))
-    return x if offset is None else relax.op.add(at.expr(at.bound(x)), at.expr(offset))
+        x = relax.op.multiply(x, ctx.expr(scale))
+    return x if offset is None else relax.op.add(ctx.expr(ctx.bound(x)), ctx.expr(offset))
 
 
-def _inverse_root(at: Emitter, variance: Operand, epsilon: float) -> relax.Expr:
+def _inverse_root(ctx: Emitter, variance: Operand, epsilon: float) -> relax.Expr:
     """`1 / sqrt(variance + epsilon)`."""
-    raised = at.emit(relax.op.add(at.expr(variance), at.expr(at.number(epsilon, variance))))
-    return at.emit(relax.op.rsqrt(raised))
+    raised = ctx.emit(relax.op.add(ctx.expr(variance), ctx.expr(ctx.number(epsilon, variance))))
+    return ctx.emit(relax.op.rsqrt(raised))
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class BatchNormalization(SameShape):
 
     def lower(
         self,
-        at: Emitter,
+        ctx: Emitter,
         x: Operand,
         mean: Operand,
         variance: Operand,
@@ -75,22 +75,22 @@ class BatchNormalization(SameShape):
         if len(wide) == len(parameters):
             factor = wide[2] / np.sqrt(wide[1] + self.epsilon)
             summand = wide[3] - wide[0] * factor
-            dtype = at.number(0, x).dtype
-            product = at.emit(relax.op.multiply(at.expr(x), at.expr(factor.astype(dtype))))
-            return relax.op.add(product, at.expr(summand.astype(dtype)))
-        inverse = _inverse_root(at, variance, self.epsilon)
+            dtype = ctx.number(0, x).dtype
+            product = ctx.emit(relax.op.multiply(ctx.expr(x), ctx.expr(factor.astype(dtype))))
+            return relax.op.add(product, ctx.expr(summand.astype(dtype)))
+        inverse = _inverse_root(ctx, variance, self.epsilon)
         if scale is not None:
-            inverse = at.emit(relax.op.multiply(inverse, at.expr(scale)))
-        centred = at.emit(relax.op.subtract(at.expr(x), at.expr(mean)))
-        return _scaled(at, relax.op.multiply(centred, inverse), None, offset)
+            inverse = ctx.emit(relax.op.multiply(inverse, ctx.expr(scale)))
+        centred = ctx.emit(relax.op.subtract(ctx.expr(x), ctx.expr(mean)))
+        return _scaled(ctx, relax.op.multiply(centred, inverse), None, offset)
 
 
-def _moments(at: Emitter, x: relax.Expr, axes: Shape) -> tuple[relax.Expr, relax.Expr, relax.Expr]:
+def _moments(ctx: Emitter, x: relax.Expr, axes: Shape) -> tuple[relax.Expr, relax.Expr, relax.Expr]:
     """The mean along axes, which stay, with the size 1, the distances from it, and their mean square."""
-    mean = at.emit(relax.op.mean(x, list(axes), keepdims=True))
-    centred = at.emit(relax.op.subtract(x, mean))
-    squares = at.emit(relax.op.multiply(centred, centred))
-    return mean, centred, at.emit(relax.op.mean(squares, list(axes), keepdims=True))
+    mean = ctx.emit(relax.op.mean(x, list(axes), keepdims=True))
+    centred = ctx.emit(relax.op.subtract(x, mean))
+    squares = ctx.emit(relax.op.multiply(centred, centred))
+    return mean, centred, ctx.emit(relax.op.mean(squares, list(axes), keepdims=True))
 
 
 @dataclass(frozen=True)
@@ -111,28 +111,32 @@ class BatchNormalizationInTraining(Operator):
         return (x, *[(x[1],)] * 4)
 
     def lower(
-        self, at: Emitter, x: Operand, scale: Operand, offset: Operand, mean: Operand, variance: Operand
+        self, ctx: Emitter, x: Operand, scale: Operand, offset: Operand, mean: Operand, variance: Operand
     ) -> tuple[Operand, ...]:
         """All parameters are vectors of channels."""
         shape = shape_of(x)
-        means, centred, variances = _moments(at, at.expr(x), (0, *range(2, len(shape))))
-        wide = [at.expr(at.reshaped(_cast(at, v, dtype_of(x)), _of_channels(v, x))) for v in (scale, offset)]
-        factor = at.emit(relax.op.multiply(_inverse_root(at, variances, self.epsilon), wide[0]))
-        made = relax.op.add(at.emit(relax.op.multiply(centred, factor)), wide[1])
-        batch = [at.reshaped(statistic, (shape[1],)) for statistic in (means, variances)]
+        means, centred, variances = _moments(ctx, ctx.expr(x), (0, *range(2, len(shape))))
+        wide = [ctx.expr(ctx.reshaped(_cast(ctx, v, dtype_of(x)), _of_channels(v, x))) for v in (scale, offset)]
+        factor = ctx.emit(relax.op.multiply(_inverse_root(ctx, variances, self.epsilon), wide[0]))
+        made = relax.op.add(ctx.emit(relax.op.multiply(centred, factor)), wide[1])
+        batch = [ctx.reshaped(statistic, (shape[1],)) for statistic in (means, variances)]
         pairs = zip((mean, variance), batch, strict=True)
-        return (made, *(self._mixed(at, running, _cast(at, own, dtype_of(running))) for running, own in pairs), *batch)
+        return (
+            made,
+            *(self._mixed(ctx, running, _cast(ctx, own, dtype_of(running))) for running, own in pairs),
+            *batch,
+        )
 
-    def _mixed(self, at: Emitter, running: Operand, batch: Operand) -> relax.Expr:
+    def _mixed(self, ctx: Emitter, running: Operand, batch: Operand) -> relax.Expr:
         parts = (
-            at.emit(relax.op.multiply(at.expr(operand), at.expr(at.number(weight, operand))))
+            ctx.emit(relax.op.multiply(ctx.expr(operand), ctx.expr(ctx.number(weight, operand))))
             for operand, weight in ((running, self.momentum), (batch, 1 - self.momentum))
         )
         return relax.op.add(*parts)
 
 
-def _cast(at: Emitter, x: Operand, dtype: str) -> Operand:
-    return x if dtype_of(x) == dtype else at.emit(relax.op.astype(at.expr(x), dtype))
+def _cast(ctx: Emitter, x: Operand, dtype: str) -> Operand:
+    return x if dtype_of(x) == dtype else ctx.emit(relax.op.astype(ctx.expr(x), dtype))
 
 
 @dataclass(frozen=True)
@@ -157,12 +161,12 @@ class Standardization(Operator):
         return (x, reduced, reduced) if self.statistics else x
 
     def lower(
-        self, at: Emitter, x: Operand, scale: Operand | None = None, offset: Operand | None = None
+        self, ctx: Emitter, x: Operand, scale: Operand | None = None, offset: Operand | None = None
     ) -> relax.Expr | tuple[relax.Expr, relax.Expr, relax.Expr]:
         """`scale` and `offset` broadcast to `x`."""
-        mean, centred, variance = _moments(at, at.expr(x), self.axes)
-        inverse = _inverse_root(at, variance, self.epsilon)
-        made = _scaled(at, relax.op.multiply(centred, inverse), scale, offset)
+        mean, centred, variance = _moments(ctx, ctx.expr(x), self.axes)
+        inverse = _inverse_root(ctx, variance, self.epsilon)
+        made = _scaled(ctx, relax.op.multiply(centred, inverse), scale, offset)
         return (made, mean, inverse) if self.statistics else made
 
 
@@ -173,10 +177,10 @@ class MeanVarianceNormalization(SameShape):
     axes: Shape
     epsilon: float
 
-    def lower(self, at: Emitter, x: Operand) -> relax.Expr:
-        _, centred, variance = _moments(at, at.expr(x), self.axes)
-        deviation = at.emit(relax.op.sqrt(variance))
-        return relax.op.divide(centred, at.emit(relax.op.add(deviation, at.expr(at.number(self.epsilon, x)))))
+    def lower(self, ctx: Emitter, x: Operand) -> relax.Expr:
+        _, centred, variance = _moments(ctx, ctx.expr(x), self.axes)
+        deviation = ctx.emit(relax.op.sqrt(variance))
+        return relax.op.divide(centred, ctx.emit(relax.op.add(deviation, ctx.expr(ctx.number(self.epsilon, x)))))
 
 
 @dataclass(frozen=True)
@@ -195,16 +199,16 @@ class LpNormalization(SameShape):
     epsilon: float | None
     bias: float = 0.0
 
-    def lower(self, at: Emitter, x: Operand) -> relax.Expr:
-        norm = at.expr(at.apply(Norm(self.axes, keepdims=True, order=self.order), x))
+    def lower(self, ctx: Emitter, x: Operand) -> relax.Expr:
+        norm = ctx.expr(ctx.apply(Norm(self.axes, keepdims=True, order=self.order), x))
         if self.bias:
-            norm = at.emit(relax.op.add(norm, at.expr(at.number(self.bias, x))))
+            norm = ctx.emit(relax.op.add(norm, ctx.expr(ctx.number(self.bias, x))))
         if self.epsilon is None:
-            zero = at.emit(relax.op.equal(norm, at.expr(at.number(0, x))))
-            divisor = relax.op.where(zero, at.expr(at.number(np.inf, x)), norm)
+            zero = ctx.emit(relax.op.equal(norm, ctx.expr(ctx.number(0, x))))
+            divisor = relax.op.where(zero, ctx.expr(ctx.number(np.inf, x)), norm)
         else:
-            divisor = relax.op.maximum(norm, at.expr(at.number(self.epsilon, x)))
-        return relax.op.divide(at.expr(x), at.emit(divisor))
+            divisor = relax.op.maximum(norm, ctx.expr(ctx.number(self.epsilon, x)))
+        return relax.op.divide(ctx.expr(x), ctx.emit(divisor))
 
 
 @dataclass(frozen=True)
@@ -220,21 +224,23 @@ class GroupNormalization(Operator):
             raise CompileError(f"{self.groups} groups do not divide the channels of {list(x)}")
         return x
 
-    def lower(self, at: Emitter, x: Operand, scale: Operand | None = None, offset: Operand | None = None) -> relax.Expr:
+    def lower(
+        self, ctx: Emitter, x: Operand, scale: Operand | None = None, offset: Operand | None = None
+    ) -> relax.Expr:
         """`scale` and `offset` have an element for each channel, or for each group."""
         shape = self.shape(shape_of(x))
         if is_empty(shape):
-            return at.expr(x)
-        grouped = at.reshaped(x, (shape[0], self.groups, math.prod(shape[1:]) // self.groups))
-        normal: Operand = at.bound(Standardization((2,), self.epsilon).lower(at, grouped))
+            return ctx.expr(x)
+        grouped = ctx.reshaped(x, (shape[0], self.groups, math.prod(shape[1:]) // self.groups))
+        normal: Operand = ctx.bound(Standardization((2,), self.epsilon).lower(ctx, grouped))
         of_groups = scale is not None and shape_of(scale) == (self.groups,) and self.groups != shape[1]
         if not of_groups:
-            normal = at.reshaped(normal, shape)
+            normal = ctx.reshaped(normal, shape)
         parameters = [
-            None if operand is None else at.reshaped(operand, _of_channels(operand, normal))
+            None if operand is None else ctx.reshaped(operand, _of_channels(operand, normal))
             for operand in (scale, offset)
         ]
-        return at.reshaped(at.bound(_scaled(at, at.expr(normal), *parameters)), shape)
+        return ctx.reshaped(ctx.bound(_scaled(ctx, ctx.expr(normal), *parameters)), shape)
 
 
 def _of_channels(operand: Operand, x: Operand) -> Shape:
@@ -261,13 +267,13 @@ class RootMeanSquare(Operator):
         return (x, reduced) if self.statistics else x
 
     def lower(
-        self, at: Emitter, x: Operand, scale: Operand | None = None
+        self, ctx: Emitter, x: Operand, scale: Operand | None = None
     ) -> relax.Expr | tuple[relax.Expr, relax.Expr]:
         """`scale` broadcasts to `x`."""
-        data = at.expr(x)
-        squares = at.emit(relax.op.mean(at.emit(relax.op.multiply(data, data)), list(self.axes), keepdims=True))
-        inverse = _inverse_root(at, squares, self.epsilon)
-        made = _scaled(at, relax.op.multiply(data, inverse), scale, None)
+        data = ctx.expr(x)
+        squares = ctx.emit(relax.op.mean(ctx.emit(relax.op.multiply(data, data)), list(self.axes), keepdims=True))
+        inverse = _inverse_root(ctx, squares, self.epsilon)
+        made = _scaled(ctx, relax.op.multiply(data, inverse), scale, None)
         return (made, inverse) if self.statistics else made
 
 
@@ -288,10 +294,10 @@ class LocalResponse(SameShape):
     beta: float
     bias: float
 
-    def lower(self, at: Emitter, x: Operand) -> relax.Expr:
-        data = at.expr(x)
-        squares = at.emit(relax.op.multiply(data, data))
-        means = at.emit(mean_of_channels(at, squares, self.before, self.after))
-        scaled = at.emit(relax.op.multiply(means, at.expr(at.number(self.alpha, x))))
-        base = at.emit(relax.op.add(scaled, at.expr(at.number(self.bias, x))))
-        return relax.op.divide(data, at.emit(relax.op.power(base, at.expr(at.number(self.beta, x)))))
+    def lower(self, ctx: Emitter, x: Operand) -> relax.Expr:
+        data = ctx.expr(x)
+        squares = ctx.emit(relax.op.multiply(data, data))
+        means = ctx.emit(mean_of_channels(ctx, squares, self.before, self.after))
+        scaled = ctx.emit(relax.op.multiply(means, ctx.expr(ctx.number(self.alpha, x))))
+        base = ctx.emit(relax.op.add(scaled, ctx.expr(ctx.number(self.bias, x))))
+        return relax.op.divide(data, ctx.emit(relax.op.power(base, ctx.expr(ctx.number(self.beta, x)))))

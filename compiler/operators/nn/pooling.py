@@ -134,15 +134,15 @@ class MaxPool(_Pool):
 
     keeps_nan: bool = False
 
-    def lower(self, at: Emitter, x: Operand) -> relax.Expr:
+    def lower(self, ctx: Emitter, x: Operand) -> relax.Expr:
         shape = shape_of(x)
         window = self._covering(self._split(shape)[1])
         attributes = _native(window, shape)
         if attributes is not None:
-            return _MAX_POOL[window.rank](at.expr(x), count_include_pad=self.keeps_nan, **attributes)
+            return _MAX_POOL[window.rank](ctx.expr(x), count_include_pad=self.keeps_nan, **attributes)
         reduce = min_or_max_of(maximum=True) if self.keeps_nan else largest
         pool = _reduced(window, shape, self.shape(shape), reduce, minimum_reducer, "max_pool", _itself, idempotent=True)
-        return at.compute(pool, x, name="max_pool")
+        return ctx.compute(pool, x, name="max_pool")
 
 
 def keeps_nan(call: relax.Call) -> bool:
@@ -157,24 +157,24 @@ def keeps_nan(call: relax.Call) -> bool:
 class SumPool(_Pool):
     """The sum of each window; positions outside are zeros. NNEF `box`."""
 
-    def lower(self, at: Emitter, x: Operand) -> relax.Expr:
+    def lower(self, ctx: Emitter, x: Operand) -> relax.Expr:
         shape = shape_of(x)
         window = self._covering(self._split(shape)[1])
         if all(size == 1 for size in window.size) and not window.pads:
-            return _strided(at, x, window.stride)
-        return at.compute(
+            return _strided(ctx, x, window.stride)
+        return ctx.compute(
             _reduced(window, shape, self.shape(shape), te.sum, _zero, "sum_pool", _itself), x, name="sum_pool"
         )
 
 
-def _strided(at: Emitter, x: Operand, stride: Shape) -> relax.Expr:
+def _strided(ctx: Emitter, x: Operand, stride: Shape) -> relax.Expr:
     """Every `stride`-th element of the last dimensions: windows of one position."""
     lead = len(shape_of(x)) - len(stride)
     axes = [lead + axis for axis, step in enumerate(stride) if step != 1]
     if not axes:
-        return at.expr(x)
+        return ctx.expr(x)
     ends = [shape_of(x)[axis] for axis in axes]
-    return relax.op.strided_slice(at.expr(x), axes, [0] * len(axes), ends, [stride[axis - lead] for axis in axes])
+    return relax.op.strided_slice(ctx.expr(x), axes, [0] * len(axes), ends, [stride[axis - lead] for axis in axes])
 
 
 @dataclass(frozen=True)
@@ -191,23 +191,23 @@ class AveragePool(_Pool):
     count_padding: bool = True
     divisor: float | None = None
 
-    def lower(self, at: Emitter, x: Operand) -> relax.Expr:
+    def lower(self, ctx: Emitter, x: Operand) -> relax.Expr:
         shape = shape_of(x)
         lead, sizes = self._split(shape)
         window = self._covering(sizes)
         exact = window == self.window
         attributes = _native(window, shape)
         if attributes is not None and self.divisor is None and (exact or not self.count_padding):
-            return _AVG_POOL[window.rank](at.expr(x), count_include_pad=self.count_padding, **attributes)
+            return _AVG_POOL[window.rank](ctx.expr(x), count_include_pad=self.count_padding, **attributes)
         if exact and self.count_padding and self.divisor is None and _is_of_channels(window, len(shape)):
-            return mean_of_channels(at, x, *window.padding[1])
-        divisors = self._divisors(at, sizes, lead, dtype_of(x))
-        sums = at.compute(
+            return mean_of_channels(ctx, x, *window.padding[1])
+        divisors = self._divisors(ctx, sizes, lead, dtype_of(x))
+        sums = ctx.compute(
             _reduced(window, shape, self.shape(shape), te.sum, _zero, "sum_pool", _itself), x, name="sum_pool"
         )
-        return relax.op.divide(at.emit(sums), at.expr(divisors))
+        return relax.op.divide(ctx.emit(sums), ctx.expr(divisors))
 
-    def _divisors(self, at: Emitter, lengths: Shape, lead: Shape, dtype: str) -> Operand:
+    def _divisors(self, ctx: Emitter, lengths: Shape, lead: Shape, dtype: str) -> Operand:
         """Returns how many positions of each window count, at least one; `[1, …, *results]`."""
         ones = (1,) * len(lead)
         if self.divisor is not None:
@@ -230,7 +230,7 @@ class AveragePool(_Pool):
 
             return te.compute((*ones, *shape), element, name="window_counts")
 
-        return at.emit(at.of_sizes(compute, *lengths, *results, name="window_counts"))
+        return ctx.emit(ctx.of_sizes(compute, *lengths, *results, name="window_counts"))
 
 
 def _window_counts(window: Window, sizes: Shape, positions: Sequence[tirx.Expr], padding: bool) -> tirx.Expr:
@@ -279,16 +279,16 @@ def _is_of_channels(window: Window, rank: int) -> bool:
     return stride == dilation == 1 and min(before, after) >= 0 and before + after + 1 == size
 
 
-def mean_of_channels(at: Emitter, x: Operand, before: int, after: int) -> relax.Expr:
+def mean_of_channels(ctx: Emitter, x: Operand, before: int, after: int) -> relax.Expr:
     """The mean over `before` channels, the own one and `after` channels; those that do not exist count as 0.
 
     An average pooling of the tensor `[N, C, *spatial]` seen as `[N, 1, C, spatial]`: the form that passes recognize.
     """
     shape = shape_of(x)
-    seen = at.emit(relax.op.reshape(at.expr(x), (shape[0], 1, shape[1], math.prod(shape[2:]))))
+    seen = ctx.emit(relax.op.reshape(ctx.expr(x), (shape[0], 1, shape[1], math.prod(shape[2:]))))
     size = (before + 1 + after, 1)
     means = relax.op.nn.avg_pool2d(seen, size, padding=[before, 0, after, 0], count_include_pad=True)
-    return relax.op.reshape(at.emit(means), shape)
+    return relax.op.reshape(ctx.emit(means), shape)
 
 
 @dataclass(frozen=True)
@@ -304,7 +304,7 @@ class LpPool(_Pool):
     p: float = 2.0
     signed: bool = False
 
-    def lower(self, at: Emitter, x: Operand) -> relax.Expr:
+    def lower(self, ctx: Emitter, x: Operand) -> relax.Expr:
         window = self._covering(self._split(shape_of(x))[1])
         result = self.shape(shape_of(x))
 
@@ -312,12 +312,12 @@ class LpPool(_Pool):
             return value * value if self.p == 2 else _power(value if self.signed else tirx.abs(value), self.p)
 
         if self.signed and window != self.window:
-            powers = at.elements(shape_of(x), lambda tensors, index: power(tensors[0](*index)), x, name="powers")
-            means = at.apply(AveragePool(self.window, self.ceil), at.bound(powers))
+            powers = ctx.elements(shape_of(x), lambda tensors, index: power(tensors[0](*index)), x, name="powers")
+            means = ctx.apply(AveragePool(self.window, self.ceil), ctx.bound(powers))
             count = np.array(math.prod(window.size)).astype(dtype_of(x))
-            return p_root(at, relax.op.multiply(means, at.expr(count)), self.p)
-        sums = at.compute(_reduced(window, shape_of(x), result, te.sum, _zero, "lp_pool", power), x, name="lp_pool")
-        return p_root(at, sums, self.p)
+            return p_root(ctx, relax.op.multiply(means, ctx.expr(count)), self.p)
+        sums = ctx.compute(_reduced(window, shape_of(x), result, te.sum, _zero, "lp_pool", power), x, name="lp_pool")
+        return p_root(ctx, sums, self.p)
 
 
 def _power(value: tirx.Expr, exponent: float) -> tirx.Expr:
@@ -328,14 +328,14 @@ def _power(value: tirx.Expr, exponent: float) -> tirx.Expr:
     return tirx.call_pure_extern(dtype, name, value, tirx.const(exponent, dtype))
 
 
-def p_root(at: Emitter, sums: relax.Expr, p: float) -> relax.Expr:
+def p_root(ctx: Emitter, sums: relax.Expr, p: float) -> relax.Expr:
     """The p-th root of each element."""
     if p == 1:
         return sums
-    bound = at.emit(sums)
+    bound = ctx.emit(sums)
     if p == 2:
         return relax.op.sqrt(bound)
-    return at.elements(
+    return ctx.elements(
         shape_of(bound), lambda tensors, index: _power(tensors[0](*index), 1 / p), bound, name="nth_root"
     )
 
@@ -357,8 +357,8 @@ class ArgMaxPool(_Pool):
     column_major: bool = False
     keeps_nan: bool = False
 
-    def lower(self, at: Emitter, x: Operand) -> relax.Expr:
-        return at.compute(self._positions(self.shape(shape_of(x))), x, name="argmax_pool")
+    def lower(self, ctx: Emitter, x: Operand) -> relax.Expr:
+        return ctx.compute(self._positions(self.shape(shape_of(x))), x, name="argmax_pool")
 
     def _positions(self, result: Shape) -> Callable[[te.Tensor], te.Tensor]:
         lead = len(result) - self.window.rank
@@ -443,26 +443,26 @@ class AdaptivePool(Operator):
         """The leading dimensions, then `results`."""
         return (*x[: len(x) - len(self.results)], *self.results)
 
-    def lower(self, at: Emitter, x: Operand) -> relax.Expr:
+    def lower(self, ctx: Emitter, x: Operand) -> relax.Expr:
         shape = shape_of(x)
         lead = len(shape) - len(self.results)
         sizes = shape[lead:]
         if all(count == 1 for count in self.results):
             reduce = relax.op.mean if self.average else relax.op.max
-            return reduce(at.expr(x), list(range(lead, len(shape))), keepdims=True)
+            return reduce(ctx.expr(x), list(range(lead, len(shape))), keepdims=True)
         if all(length % count == 0 for length, count in zip(sizes, self.results, strict=True)):
             size = tuple(length // count for length, count in zip(sizes, self.results, strict=True))
             window = Window.of(size, stride=size)
             pool = AveragePool(window) if self.average else MaxPool(window, keeps_nan=True)
-            return pool.lower(at, x)
-        made = at.compute(self._uneven(shape), x, name="adaptive_pool")
+            return pool.lower(ctx, x)
+        made = ctx.compute(self._uneven(shape), x, name="adaptive_pool")
         if not self.average:
             return made
         counts = np.ones((1,) * len(shape))
         for axis, (length, count) in enumerate(zip(sizes, self.results, strict=True), lead):
             along = _part_sizes(length, count).astype(np.float64)
             counts = counts * along.reshape([-1 if other == axis else 1 for other in range(len(shape))])
-        return relax.op.multiply(at.emit(made), at.expr((1 / counts).astype(dtype_of(x))))
+        return relax.op.multiply(ctx.emit(made), ctx.expr((1 / counts).astype(dtype_of(x))))
 
     def _uneven(self, shape: Shape) -> Callable[[te.Tensor], te.Tensor]:
         """Parts of different sizes: each is as large as the largest, what does not belong to it is left out."""

@@ -82,26 +82,26 @@ _ARITHMETIC: dict[str, tuple[Callable[..., relax.Expr], Callable[..., Array]]] =
 }
 
 
-def _arithmetic(at: Emitter, name: str, a: Operand, b: Operand) -> Operand:
+def _arithmetic(ctx: Emitter, name: str, a: Operand, b: Operand) -> Operand:
     """`a` and `b`, both int32, added, subtracted or multiplied, modulo 2³²."""
     function, on_arrays = _ARITHMETIC[name]
     if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
         with np.errstate(over="ignore"):
             return np.asarray(on_arrays(a, b))
-    return at.emit(function(at.expr(a), at.expr(b)))
+    return ctx.emit(function(ctx.expr(a), ctx.expr(b)))
 
 
-def _wide(at: Emitter, x: Operand) -> Operand:
+def _wide(ctx: Emitter, x: Operand) -> Operand:
     """The elements as int32."""
-    made: Operand = at.apply(Cast("int32"), x)
+    made: Operand = ctx.apply(Cast("int32"), x)
     return made
 
 
-def _sum_over(at: Emitter, x: Operand, axes: Sequence[int]) -> Operand:
+def _sum_over(ctx: Emitter, x: Operand, axes: Sequence[int]) -> Operand:
     """The sums over `axes` in int32; the dimensions stay, with the size 1."""
     if isinstance(x, np.ndarray):
         return x.astype(np.int64).sum(tuple(axes), keepdims=True).astype(np.int32)
-    return at.emit(relax.op.sum(relax.op.astype(at.expr(x), "int32"), list(axes), keepdims=True))
+    return ctx.emit(relax.op.sum(relax.op.astype(ctx.expr(x), "int32"), list(axes), keepdims=True))
 
 
 def _is_zero(x: Operand | None) -> bool:
@@ -125,10 +125,10 @@ def _without_zero(weights: Operand, zero: Operand | None) -> tuple[Operand, Oper
     return weights, zero
 
 
-def _centred(at: Emitter, x: Operand, zero: Operand | None) -> Operand:
+def _centred(ctx: Emitter, x: Operand, zero: Operand | None) -> Operand:
     """`x - zero` in int32."""
-    wide = _wide(at, x)
-    return wide if zero is None else _arithmetic(at, "subtract", wide, _wide(at, zero))
+    wide = _wide(ctx, x)
+    return wide if zero is None else _arithmetic(ctx, "subtract", wide, _wide(ctx, zero))
 
 
 # Convolutions.
@@ -159,7 +159,7 @@ class IntegerConvolution(Operator):
 
     def lower(
         self,
-        at: Emitter,
+        ctx: Emitter,
         x: Operand,
         w: Operand,
         x_zero: Operand | None = None,
@@ -170,17 +170,17 @@ class IntegerConvolution(Operator):
         others = [None if operand is None else shape_of(operand) for operand in (x_zero, w_zero, bias)]
         self.shape(shape_of(x), shape_of(w), *others)
         filters, ones = shape_of(w)[0], [1] * (rank_of(w) - 2)
-        x_zero = None if x_zero is None else at.reshaped(x_zero, ())
-        w_zero = None if w_zero is None else at.reshaped(w_zero, (math.prod(shape_of(w_zero)), 1, *ones))
-        bias = None if bias is None else at.reshaped(bias, (1, filters, *ones))
+        x_zero = None if x_zero is None else ctx.reshaped(x_zero, ())
+        w_zero = None if w_zero is None else ctx.reshaped(w_zero, (math.prod(shape_of(w_zero)), 1, *ones))
+        bias = None if bias is None else ctx.reshaped(bias, (1, filters, *ones))
         foldable = isinstance(x, np.ndarray) or not isinstance(w, np.ndarray) or is_empty(shape_of(x))
         if foldable or not {dtype_of(x), dtype_of(w)} <= set(_NARROW):
-            sums = self._sums(at, self.window, _centred(at, x, x_zero), _centred(at, w, w_zero))
-            return sums if bias is None else _arithmetic(at, "add", sums, bias)
-        return self._narrow(at, x, w, x_zero, w_zero, bias)
+            sums = self._sums(ctx, self.window, _centred(ctx, x, x_zero), _centred(ctx, w, w_zero))
+            return sums if bias is None else _arithmetic(ctx, "add", sums, bias)
+        return self._narrow(ctx, x, w, x_zero, w_zero, bias)
 
     def _narrow(
-        self, at: Emitter, x: Operand, w: Operand, x_zero: Operand | None, w_zero: Operand | None, bias: Operand | None
+        self, ctx: Emitter, x: Operand, w: Operand, x_zero: Operand | None, w_zero: Operand | None, bias: Operand | None
     ) -> Operand:
         """A convolution of 8-bit integers as they are, and what the zero points change in each sum.
 
@@ -191,27 +191,27 @@ class IntegerConvolution(Operator):
         w, w_zero = _without_zero(w, w_zero)
         origin: Operand | None = None
         if x_zero is not None and not _is_zero(x_zero):
-            x = at.bound(Pad((*no_padding(2), *window.padding)).lower(at, x, x_zero))
+            x = ctx.bound(Pad((*no_padding(2), *window.padding)).lower(ctx, x, x_zero))
             window = window.unpadded()
-            origin = _wide(at, x_zero)
-            sums = at.reshaped(_sum_over(at, w, range(1, rank)), (1, filters, *[1] * (rank - 2)))
-            less = _arithmetic(at, "multiply", sums, origin)
-            bias = _arithmetic(at, "subtract", np.zeros((), np.int32) if bias is None else bias, less)
-        result = self._sums(at, window, x, w)
+            origin = _wide(ctx, x_zero)
+            sums = ctx.reshaped(_sum_over(ctx, w, range(1, rank)), (1, filters, *[1] * (rank - 2)))
+            less = _arithmetic(ctx, "multiply", sums, origin)
+            bias = _arithmetic(ctx, "subtract", np.zeros((), np.int32) if bias is None else bias, less)
+        result = self._sums(ctx, window, x, w)
         if bias is not None:
-            result = _arithmetic(at, "add", result, bias)
+            result = _arithmetic(ctx, "add", result, bias)
         if w_zero is None:
             return result
         ones = np.ones((1 if self.groups == 1 else filters, *terms), w.dtype)
-        moved = self._sums(at, window, x, ones)
+        moved = self._sums(ctx, window, x, ones)
         if origin is not None:
             count = np.array(math.prod(terms), np.int32)
-            moved = _arithmetic(at, "subtract", moved, _arithmetic(at, "multiply", origin, count))
-        factor = at.reshaped(_wide(at, w_zero), (1, shape_of(w_zero)[0], *[1] * (rank - 2)))
-        return _arithmetic(at, "subtract", result, _arithmetic(at, "multiply", moved, factor))
+            moved = _arithmetic(ctx, "subtract", moved, _arithmetic(ctx, "multiply", origin, count))
+        factor = ctx.reshaped(_wide(ctx, w_zero), (1, shape_of(w_zero)[0], *[1] * (rank - 2)))
+        return _arithmetic(ctx, "subtract", result, _arithmetic(ctx, "multiply", moved, factor))
 
-    def _sums(self, at: Emitter, window: Window, x: Operand, w: Operand) -> Operand:
-        return at.bound(Convolution(window, self.groups, sums="int32").lower(at, x, w))
+    def _sums(self, ctx: Emitter, window: Window, x: Operand, w: Operand) -> Operand:
+        return ctx.bound(Convolution(window, self.groups, sums="int32").lower(ctx, x, w))
 
 
 # Products of matrices.
@@ -230,7 +230,7 @@ class IntegerProduct(Operator):
         return MatMul().shape(a, b)
 
     def lower(
-        self, at: Emitter, a: Operand, b: Operand, a_zero: Operand | None = None, b_zero: Operand | None = None
+        self, ctx: Emitter, a: Operand, b: Operand, a_zero: Operand | None = None, b_zero: Operand | None = None
     ) -> Operand:
         """Zero points are of the operands' types and broadcast: one number, of each row of `a`, each column of `b`."""
         shape = self.shape(shape_of(a), shape_of(b))
@@ -238,32 +238,32 @@ class IntegerProduct(Operator):
             return zeros(shape, np.int32)
         known = isinstance(a, np.ndarray) and isinstance(b, np.ndarray)
         if known or not {dtype_of(a), dtype_of(b)} <= set(_NARROW):
-            return at.bound(MatMul().lower(at, _centred(at, a, a_zero), _centred(at, b, b_zero)))
-        a = a if rank_of(a) > 1 else at.reshaped(a, (1, *shape_of(a)))
-        b = b if rank_of(b) > 1 else at.reshaped(b, (*shape_of(b), 1))
-        return at.reshaped(_narrow_product(at, a, b, a_zero, b_zero), shape)
+            return ctx.bound(MatMul().lower(ctx, _centred(ctx, a, a_zero), _centred(ctx, b, b_zero)))
+        a = a if rank_of(a) > 1 else ctx.reshaped(a, (1, *shape_of(a)))
+        b = b if rank_of(b) > 1 else ctx.reshaped(b, (*shape_of(b), 1))
+        return ctx.reshaped(_narrow_product(ctx, a, b, a_zero, b_zero), shape)
 
 
-def _narrow_product(at: Emitter, a: Operand, b: Operand, a_zero: Operand | None, b_zero: Operand | None) -> Operand:
+def _narrow_product(ctx: Emitter, a: Operand, b: Operand, a_zero: Operand | None, b_zero: Operand | None) -> Operand:
     """A product of 8-bit matrices as they are, and what the zero points change in each sum, as for convolutions."""
     b, b_zero = _without_zero(b, b_zero)
-    result: Operand = at.emit(relax.op.matmul(at.expr(a), at.expr(b), out_dtype="int32"))
+    result: Operand = ctx.emit(relax.op.matmul(ctx.expr(a), ctx.expr(b), out_dtype="int32"))
     origin: Operand | None = None
     if a_zero is not None and not _is_zero(a_zero):
-        origin = _wide(at, a_zero)
-        less = _arithmetic(at, "multiply", _sum_over(at, b, [rank_of(b) - 2]), origin)
-        result = _arithmetic(at, "subtract", result, less)
+        origin = _wide(ctx, a_zero)
+        less = _arithmetic(ctx, "multiply", _sum_over(ctx, b, [rank_of(b) - 2]), origin)
+        result = _arithmetic(ctx, "subtract", result, less)
     if b_zero is None:
         return result
-    elements = a if origin is None else _arithmetic(at, "subtract", _wide(at, a), origin)
-    moved = _sum_over(at, elements, [rank_of(a) - 1])
-    return _arithmetic(at, "subtract", result, _arithmetic(at, "multiply", moved, _wide(at, b_zero)))
+    elements = a if origin is None else _arithmetic(ctx, "subtract", _wide(ctx, a), origin)
+    moved = _sum_over(ctx, elements, [rank_of(a) - 1])
+    return _arithmetic(ctx, "subtract", result, _arithmetic(ctx, "multiply", moved, _wide(ctx, b_zero)))
 
 
-def quantized_product(at: Emitter, x: QuantizedTensor, w: QuantizedTensor) -> relax.Expr:
+def quantized_product(ctx: Emitter, x: QuantizedTensor, w: QuantizedTensor) -> relax.Expr:
     """The product of matrices that stand for real numbers: summed in int32, then scaled, in float32."""
-    sums = _narrow_product(at, x.elements, w.elements, x.zero, w.zero)
-    return at.expr(apply(at, "multiply", at.apply(Cast("float32"), sums), apply(at, "multiply", x.scale, w.scale)))
+    sums = _narrow_product(ctx, x.elements, w.elements, x.zero, w.zero)
+    return ctx.expr(apply(ctx, "multiply", ctx.apply(Cast("float32"), sums), apply(ctx, "multiply", x.scale, w.scale)))
 
 
 @dataclass(frozen=True)
@@ -276,13 +276,13 @@ class Requantization(SameShape):
 
     dtype: str
 
-    def lower(self, at: Emitter, sums: Operand, a: Operand, b: Operand, y: Operand, zero: Operand) -> relax.Expr:
+    def lower(self, ctx: Emitter, sums: Operand, a: Operand, b: Operand, y: Operand, zero: Operand) -> relax.Expr:
         """The scales of both factors and of the result, float32, and its zero point; all broadcast to the sums."""
-        factor = apply(at, "divide", apply(at, "multiply", a, b), y)
+        factor = apply(ctx, "divide", apply(ctx, "multiply", a, b), y)
         low, high = RANGES[self.dtype]
-        moved = relax.op.round(relax.op.multiply(relax.op.astype(at.expr(sums), "float32"), at.expr(factor)))
+        moved = relax.op.round(relax.op.multiply(relax.op.astype(ctx.expr(sums), "float32"), ctx.expr(factor)))
         if not _is_zero(zero):
-            moved = relax.op.add(moved, at.expr(at.apply(Cast("float32"), zero)))
+            moved = relax.op.add(moved, ctx.expr(ctx.apply(Cast("float32"), zero)))
         cut = relax.op.clip(moved, float(low), float(high))
         return relax.op.astype(relax.op.astype(cut, "int32"), self.dtype)
 
@@ -326,7 +326,7 @@ class _Scaled(Operator):
             return tuple(tirx.floordiv(i, self.block) if a == self.axis else i for a, i in enumerate(index))
         return (index[self.axis],)
 
-    def _parameters(self, at: Emitter, x: Shape, scale: Operand, zero: Operand | None, dtype: str) -> list[Any] | None:
+    def _parameters(self, ctx: Emitter, x: Shape, scale: Operand, zero: Operand | None, dtype: str) -> list[Any] | None:
         """Scale, zero point and axis as `relax.op.quantize` and `dequantize` take them, which passes know.
 
         None where they do not: unless both are known, float32 and integers in the range of `dtype`, of the whole
@@ -339,7 +339,7 @@ class _Scaled(Operator):
         if not np.can_cast(zero.dtype, dtype) and not np.array_equal(zero, zero.astype(dtype)):
             return None
         shape = () if self.axis is None else shape_of(scale)
-        return [*(at.expr(at.reshaped(one, shape)) for one in (scale, zero)), -1 if self.axis is None else self.axis]
+        return [*(ctx.expr(ctx.reshaped(one, shape)) for one in (scale, zero)), -1 if self.axis is None else self.axis]
 
 
 @dataclass(frozen=True)
@@ -348,7 +348,7 @@ class Quotients(_Scaled):
 
     work: str = "float32"
 
-    def lower(self, at: Emitter, x: Operand, scale: Operand, zero: Operand | None = None) -> Operand:
+    def lower(self, ctx: Emitter, x: Operand, scale: Operand, zero: Operand | None = None) -> Operand:
         """The zero point does not matter: it is zero."""
         self.check(x, scale, zero)
         if is_empty(shape_of(x)):
@@ -357,7 +357,7 @@ class Quotients(_Scaled):
         def element(t: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
             return self._quotient(t, index).astype("float32")
 
-        return at.elements(shape_of(x), element, x, scale, name="quotients")
+        return ctx.elements(shape_of(x), element, x, scale, name="quotients")
 
     def _quotient(self, t: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
         """16-bit floats are divided as such: the quotient is rounded to their type before it is rounded to an
@@ -378,15 +378,15 @@ class Quantization(Quotients):
 
     dtype: str = "uint8"
 
-    def lower(self, at: Emitter, x: Operand, scale: Operand, zero: Operand | None = None) -> Operand:
+    def lower(self, ctx: Emitter, x: Operand, scale: Operand, zero: Operand | None = None) -> Operand:
         self.check(x, scale, zero)
         if is_empty(shape_of(x)):
             return zeros(shape_of(x), STORAGE.get(self.dtype, self.dtype))
         if self.dtype in _NARROW and self.work == dtype_of(x) == "float32":
-            parameters = self._parameters(at, shape_of(x), scale, zero, self.dtype)
+            parameters = self._parameters(ctx, shape_of(x), scale, zero, self.dtype)
             if parameters is not None:
-                return relax.op.quantize(at.expr(x), *parameters, self.dtype)
-        extra = [] if zero is None else [at.reshaped(zero, shape_of(scale))]
+                return relax.op.quantize(ctx.expr(x), *parameters, self.dtype)
+        extra = [] if zero is None else [ctx.reshaped(zero, shape_of(scale))]
         wide = promoted_type(self.work)
 
         def element(t: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
@@ -395,7 +395,7 @@ class Quantization(Quotients):
             value = value + t[2](*self._position(index, len(t[2].shape))).astype(wide) if extra else value
             return tirx.max(tirx.min(value, high), low).astype("int32").astype(STORAGE.get(self.dtype, self.dtype))
 
-        return at.elements(shape_of(x), element, x, scale, *extra, name="quantize")
+        return ctx.elements(shape_of(x), element, x, scale, *extra, name="quantize")
 
 
 @dataclass(frozen=True)
@@ -408,18 +408,18 @@ class Dequantization(_Scaled):
 
     dtype: str = "float32"
 
-    def lower(self, at: Emitter, x: Operand, scale: Operand, zero: Operand | None = None) -> Operand:
+    def lower(self, ctx: Emitter, x: Operand, scale: Operand, zero: Operand | None = None) -> Operand:
         """Where `x` is float32 the zero point does not matter: it is zero."""
         self.check(x, scale, zero)
         if is_empty(shape_of(x)):
             return zeros(shape_of(x), numpy_dtype(self.dtype))
         if dtype_of(x) in (*_NARROW, "int32") and self.dtype == "float32":
-            parameters = self._parameters(at, shape_of(x), scale, zero, dtype_of(x))
+            parameters = self._parameters(ctx, shape_of(x), scale, zero, dtype_of(x))
             if parameters is not None:
-                return relax.op.dequantize(at.expr(x), *parameters, "float32")
+                return relax.op.dequantize(ctx.expr(x), *parameters, "float32")
         work = "float64" if dtype_of(scale) == "float64" else "float32"
         inner = "float32" if dtype_of(x) == "float32" else "int32"
-        extra = [] if zero is None or inner == "float32" else [at.reshaped(zero, shape_of(scale))]
+        extra = [] if zero is None or inner == "float32" else [ctx.reshaped(zero, shape_of(scale))]
 
         def element(t: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
             position = self._position(index, len(t[1].shape))
@@ -427,7 +427,7 @@ class Dequantization(_Scaled):
             value = value - t[2](*position).astype(inner) if extra else value
             return (value.astype(work) * t[1](*position).astype(work)).astype(self.dtype)
 
-        return at.elements(shape_of(x), element, x, scale, *extra, name="dequantize")
+        return ctx.elements(shape_of(x), element, x, scale, *extra, name="dequantize")
 
 
 @dataclass(frozen=True)
@@ -441,12 +441,12 @@ class DynamicQuantization(Operator):
         """Those of the integers, the scale and the zero point."""
         return x, (), ()
 
-    def lower(self, at: Emitter, x: Operand) -> QuantizedTensor:
+    def lower(self, ctx: Emitter, x: Operand) -> QuantizedTensor:
         zero = np.zeros((1, 1), np.float32)
-        low = apply(at, "minimum", _min_or_max(at, relax.op.min, x), zero)
-        high = apply(at, "maximum", _min_or_max(at, relax.op.max, x), zero)
-        span = apply(at, "divide", apply(at, "subtract", high, low), np.array(255, np.float32))
-        scale = at.bound(compute(at, _or_one, span, name="scale", dtype="float32"))
+        low = apply(ctx, "minimum", _min_or_max(ctx, relax.op.min, x), zero)
+        high = apply(ctx, "maximum", _min_or_max(ctx, relax.op.max, x), zero)
+        span = apply(ctx, "divide", apply(ctx, "subtract", high, low), np.array(255, np.float32))
+        scale = ctx.bound(compute(ctx, _or_one, span, name="scale", dtype="float32"))
 
         def origin(low: Any, scale: Any) -> Any:
             return _as_byte(tirx.nearbyint(tirx.const(0, "float32") - low / scale))
@@ -454,16 +454,16 @@ class DynamicQuantization(Operator):
         def quantized(element: Any, scale: Any, origin: Any) -> Any:
             return _as_byte(tirx.nearbyint(element / scale) + origin.astype("float32"))
 
-        point = at.reshaped(at.bound(compute(at, origin, low, scale, name="zero_point", dtype="uint8")), ())
-        scale = at.reshaped(scale, ())
-        elements = at.bound(compute(at, quantized, x, scale, point, name="quantize", dtype="uint8"))
+        point = ctx.reshaped(ctx.bound(compute(ctx, origin, low, scale, name="zero_point", dtype="uint8")), ())
+        scale = ctx.reshaped(scale, ())
+        elements = ctx.bound(compute(ctx, quantized, x, scale, point, name="quantize", dtype="uint8"))
         return QuantizedTensor(elements, scale, point)
 
 
-def _min_or_max(at: Emitter, function: Callable[..., relax.Expr], x: Operand) -> relax.Expr:
+def _min_or_max(ctx: Emitter, function: Callable[..., relax.Expr], x: Operand) -> relax.Expr:
     """The smallest or the greatest element, `[1, 1]`; the whole tensor is one row."""
-    row = at.reshaped(x, (1, math.prod(shape_of(x))))
-    return at.emit(function(at.expr(row), [-1], keepdims=True))
+    row = ctx.reshaped(x, (1, math.prod(shape_of(x))))
+    return ctx.emit(function(ctx.expr(row), [-1], keepdims=True))
 
 
 def _or_one(scale: Any) -> Any:

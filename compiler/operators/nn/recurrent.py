@@ -114,7 +114,7 @@ class Cell:
         """Of which columns of the matrix for the hidden state, `[O, G · H]`, products are computed: first, count."""
         return [(0, self.gates * size)]
 
-    def step(self, at: Emitter, given: relax.Expr, hidden: Operand, states: list[Operand], by: _Loop) -> list[Operand]:
+    def step(self, ctx: Emitter, given: relax.Expr, hidden: Operand, states: list[Operand], by: _Loop) -> list[Operand]:
         """The new states.
 
         Args:
@@ -143,12 +143,12 @@ class Rnn(Cell):
 
     gates: ClassVar[int] = 1
 
-    def step(self, at: Emitter, given: relax.Expr, hidden: Operand, states: list[Operand], by: _Loop) -> list[Operand]:
+    def step(self, ctx: Emitter, given: relax.Expr, hidden: Operand, states: list[Operand], by: _Loop) -> list[Operand]:
         def element(t: tuple[Any, ...], i: tuple[Any, ...]) -> Any:
             return self.function(t[0](*i) + t[1](*i))
 
-        product = _product(at, hidden, by.matrices[0])
-        return [at.emit(at.elements(shape_of(states[0]), element, given, product, name="rnn_cell"))]
+        product = _product(ctx, hidden, by.matrices[0])
+        return [ctx.emit(ctx.elements(shape_of(states[0]), element, given, product, name="rnn_cell"))]
 
 
 def _mixed(update: Any, new: Any, old: Any) -> Any:
@@ -175,7 +175,7 @@ class Gru(Cell):
     def parts(self, size: int) -> list[tuple[int, int]]:
         return super().parts(size) if self.reset_after else [(0, 2 * size), (2 * size, size)]
 
-    def step(self, at: Emitter, given: relax.Expr, hidden: Operand, states: list[Operand], by: _Loop) -> list[Operand]:
+    def step(self, ctx: Emitter, given: relax.Expr, hidden: Operand, states: list[Operand], by: _Loop) -> list[Operand]:
         batch, n = shape_of(states[0])
 
         def gate(x: Any, r: Any, index: int, b: Any, j: Any) -> Any:
@@ -186,11 +186,11 @@ class Gru(Cell):
             inner = x(b, 2 * n + j) + gate(x, r, 1, b, j) * (r(b, 2 * n + j) + bias(j))
             return _mixed(gate(x, r, 0, b, j), self.new(inner), old(b, j))
 
-        product = _product(at, hidden, by.matrices[0])
+        product = _product(ctx, hidden, by.matrices[0])
         if self.reset_after:
             assert by.bias is not None
             tensors = [given, product, states[0], by.bias]
-            return [at.emit(at.elements((batch, n), reset_after, *tensors, name="gru_cell"))]
+            return [ctx.emit(ctx.elements((batch, n), reset_after, *tensors, name="gru_cell"))]
 
         def gates(x: te.Tensor, r: te.Tensor, old: te.Tensor) -> list[te.Tensor]:
             update = te.compute((batch, n), lambda b, j: gate(x, r, 0, b, j), name="update")
@@ -201,9 +201,9 @@ class Gru(Cell):
             (x, r, update, old), (b, j) = t, i
             return _mixed(update(b, j), self.new(x(b, 2 * n + j) + r(b, j)), old(b, j))
 
-        update, reset = at.parts(at.compute(gates, given, product, states[0], name="gru_gates"))
-        last = _product(at, reset, by.matrices[1])
-        return [at.emit(at.elements((batch, n), element, given, last, update, states[0], name="gru_cell"))]
+        update, reset = ctx.parts(ctx.compute(gates, given, product, states[0], name="gru_gates"))
+        last = _product(ctx, reset, by.matrices[1])
+        return [ctx.emit(ctx.elements((batch, n), element, given, last, update, states[0], name="gru_cell"))]
 
 
 @dataclass(frozen=True)
@@ -229,7 +229,7 @@ class Lstm(Cell):
     gates: ClassVar[int] = 4
     states: ClassVar[int] = 2
 
-    def step(self, at: Emitter, given: relax.Expr, hidden: Operand, states: list[Operand], by: _Loop) -> list[Operand]:
+    def step(self, ctx: Emitter, given: relax.Expr, hidden: Operand, states: list[Operand], by: _Loop) -> list[Operand]:
         shape = shape_of(states[1])
         n = shape[1]
 
@@ -252,14 +252,14 @@ class Lstm(Cell):
             ]
 
         extra = [] if by.peepholes is None else [by.peepholes]
-        product = _product(at, hidden, by.matrices[0])
-        made, cell = at.parts(at.compute(function, given, product, states[1], *extra, name="lstm_cell"))
+        product = _product(ctx, hidden, by.matrices[0])
+        made, cell = ctx.parts(ctx.compute(function, given, product, states[1], *extra, name="lstm_cell"))
         if by.projection is None:
             return [made, cell]
-        projected: Operand = _product(at, made, by.projection)
+        projected: Operand = _product(ctx, made, by.projection)
         if self.hidden_clip is not None:
-            ends = (at.number(end, projected) for end in (-self.hidden_clip, self.hidden_clip))
-            projected = at.bound(Clip().lower(at, projected, *ends))
+            ends = (ctx.number(end, projected) for end in (-self.hidden_clip, self.hidden_clip))
+            projected = ctx.bound(Clip().lower(ctx, projected, *ends))
         return [projected, cell]
 
 
@@ -284,7 +284,7 @@ class Recurrence(Operator):
 
     def lower(
         self,
-        at: Emitter,
+        ctx: Emitter,
         x: Operand | QuantizedTensor,
         weights: RecurrentWeights,
         states: Sequence[Operand],
@@ -300,50 +300,50 @@ class Recurrence(Operator):
         time, batch, _ = shape_of(x.elements if isinstance(x, QuantizedTensor) else x)
         if is_empty((time, batch)):
             return (np.zeros((time, *shape_of(states[0])), np.dtype(dtype_of(states[0]))), *states)
-        projected, by = self._prepared(at, x, weights)
+        projected, by = self._prepared(ctx, x, weights)
         reversed_lengths = lengths if self.backwards else None
         if reversed_lengths is not None:
-            projected = _reversed(at, projected, reversed_lengths)
+            projected = _reversed(ctx, projected, reversed_lengths)
 
         def iteration(
             step: Operand, given: relax.Expr, before: Sequence[Operand]
         ) -> tuple[list[Operand], list[Operand]]:
-            return self._round(at, step, given, list(before), lengths, by)
+            return self._round(ctx, step, given, list(before), lengths, by)
 
         if time == 1:
-            one = at.expr(at.reshaped(projected, shape_of(projected)[1:]))
+            one = ctx.expr(ctx.reshaped(projected, shape_of(projected)[1:]))
             last, (hidden,) = iteration(np.array(0), one, states)
-            hidden = at.reshaped(hidden, (1, *shape_of(hidden)))
+            hidden = ctx.reshaped(hidden, (1, *shape_of(hidden)))
         else:
-            last, (hidden,) = at.scan(iteration, projected, states, self.backwards and reversed_lengths is None)
-        return (hidden if reversed_lengths is None else _reversed(at, hidden, reversed_lengths), *last)
+            last, (hidden,) = ctx.scan(iteration, projected, states, self.backwards and reversed_lengths is None)
+        return (hidden if reversed_lengths is None else _reversed(ctx, hidden, reversed_lengths), *last)
 
     def _prepared(
-        self, at: Emitter, x: Operand | QuantizedTensor, weights: RecurrentWeights
+        self, ctx: Emitter, x: Operand | QuantizedTensor, weights: RecurrentWeights
     ) -> tuple[relax.Expr, _Loop]:
         """The products with the inputs, biases added, `[T, B, G · H]`; and what steps work with."""
         time, batch, depth = shape_of(x.elements if isinstance(x, QuantizedTensor) else x)
         rows: Operand | QuantizedTensor
         if isinstance(x, QuantizedTensor):
-            rows = x._replace(elements=at.reshaped(x.elements, (time * batch, depth)))
+            rows = x._replace(elements=ctx.reshaped(x.elements, (time * batch, depth)))
         else:
-            rows = at.reshaped(x, (time * batch, depth))
-        product = _product(at, rows, weights.inputs)
+            rows = ctx.reshaped(x, (time * batch, depth))
+        product = _product(ctx, rows, weights.inputs)
         width = shape_of(product)[1]
-        projected = at.reshaped(product, (time, batch, width))
+        projected = ctx.reshaped(product, (time, batch, width))
         size = width // self.cell.gates
-        bias, apart = self._biases(at, weights, size, dtype_of(projected))
+        bias, apart = self._biases(ctx, weights, size, dtype_of(projected))
         if bias is not None:
-            projected = apply(at, "add", projected, bias)
+            projected = apply(ctx, "add", projected, bias)
         matrices: list[Operand | QuantizedTensor] = [weights.hidden]
         parts = self.cell.parts(size)
         if len(parts) > 1:
             assert not isinstance(weights.hidden, QuantizedTensor)
-            matrices = [at.apply(Slice({1: (first, count, 1)}), weights.hidden) for first, count in parts]
-        return at.expr(projected), _Loop(matrices, apart, weights.peepholes, weights.projection)
+            matrices = [ctx.apply(Slice({1: (first, count, 1)}), weights.hidden) for first, count in parts]
+        return ctx.expr(projected), _Loop(matrices, apart, weights.peepholes, weights.projection)
 
     def _biases(
-        self, at: Emitter, weights: RecurrentWeights, size: int, dtype: str
+        self, ctx: Emitter, weights: RecurrentWeights, size: int, dtype: str
     ) -> tuple[Operand | None, Operand | None]:
         """What is added to the products with the inputs, and the last gate's bias where the cell adds it elsewhere."""
         first, second = weights.input_bias, weights.hidden_bias
@@ -352,37 +352,37 @@ class Recurrence(Operator):
             zeros, tail = np.zeros(size, dtype), (self.cell.gates - 1) * size
             apart = zeros
             if second is not None:
-                apart = at.apply(Slice({0: (tail, size, 1)}), second)
-                second = at.apply(Concat(0), at.apply(Slice({0: (0, tail, 1)}), second), zeros)
+                apart = ctx.apply(Slice({0: (tail, size, 1)}), second)
+                second = ctx.apply(Concat(0), ctx.apply(Slice({0: (0, tail, 1)}), second), zeros)
         if first is None or second is None:
             return second if first is None else first, apart
-        return apply(at, "add", first, second), apart
+        return apply(ctx, "add", first, second), apart
 
     def _round(
-        self, at: Emitter, step: Operand, given: relax.Expr, states: list[Operand], lengths: Operand | None, by: _Loop
+        self, ctx: Emitter, step: Operand, given: relax.Expr, states: list[Operand], lengths: Operand | None, by: _Loop
     ) -> tuple[list[Operand], list[Operand]]:
         """The states after a step, and its hidden state."""
         if lengths is None:
-            new = self.cell.step(at, given, states[0], states, by)
+            new = self.cell.step(ctx, given, states[0], states, by)
             return new, [new[0]]
-        hidden = states[0] if not self.ended_is_zero else _while(at, step, lengths, 1, states[0], None)
-        new = self.cell.step(at, given, hidden, states, by)
-        kept: list[Operand] = [_while(at, step, lengths, 0, *pair) for pair in zip(new, states, strict=True)]
-        return kept, [_while(at, step, lengths, 0, new[0], None)]
+        hidden = states[0] if not self.ended_is_zero else _while(ctx, step, lengths, 1, states[0], None)
+        new = self.cell.step(ctx, given, hidden, states, by)
+        kept: list[Operand] = [_while(ctx, step, lengths, 0, *pair) for pair in zip(new, states, strict=True)]
+        return kept, [_while(ctx, step, lengths, 0, new[0], None)]
 
 
-def _product(at: Emitter, x: Operand | QuantizedTensor, matrix: Operand | QuantizedTensor) -> relax.Expr:
+def _product(ctx: Emitter, x: Operand | QuantizedTensor, matrix: Operand | QuantizedTensor) -> relax.Expr:
     """`x [M, K]` times the matrix `[K, N]`; in integers if that is quantized, the whole of `x` with one scale."""
     if isinstance(matrix, QuantizedTensor):
         if not isinstance(x, QuantizedTensor):
-            x = QuantizedTensor(*DynamicQuantization().lower(at, x))
-        return quantized_product(at, x, matrix)
+            x = QuantizedTensor(*DynamicQuantization().lower(ctx, x))
+        return quantized_product(ctx, x, matrix)
     assert not isinstance(x, QuantizedTensor)
-    return at.expr(at.apply(MatMul(), x, matrix))
+    return ctx.expr(ctx.apply(MatMul(), x, matrix))
 
 
 def _while(
-    at: Emitter, step: Operand, lengths: Operand, later: int, value: Operand, other: Operand | None
+    ctx: Emitter, step: Operand, lengths: Operand, later: int, value: Operand, other: Operand | None
 ) -> relax.Expr:
     """`value` where the sequence has not ended `later` iterations before this one; else `other`, or zeros."""
 
@@ -391,27 +391,27 @@ def _while(
         return tirx.Select(lasts, t[0](*i), t[3](*i) if other is not None else number(0, t[0](*i)))
 
     extra = [] if other is None else [other]
-    return at.emit(at.elements(shape_of(value), element, value, step, lengths, *extra, name="keep_ended"))
+    return ctx.emit(ctx.elements(shape_of(value), element, value, step, lengths, *extra, name="keep_ended"))
 
 
-def _reversed(at: Emitter, x: Operand, lengths: Operand) -> relax.Expr:
+def _reversed(ctx: Emitter, x: Operand, lengths: Operand) -> relax.Expr:
     """The sequences `[T, B, …]`, each reversed; what comes behind its end stays there."""
 
     def element(t: tuple[Any, ...], i: tuple[Any, ...]) -> Any:
         position, length = i[0].astype("int32"), t[1](i[1])
         return t[0](tirx.Select(position < length, length - 1 - position, position), *i[1:])
 
-    return at.emit(at.elements(shape_of(x), element, x, lengths, name="reversed"))
+    return ctx.emit(ctx.elements(shape_of(x), element, x, lengths, name="reversed"))
 
 
 @dataclass(frozen=True)
 class BeforeTheEnd(SameShape):
     """Sequences `[T, B, …]` with zeros behind the end of the longest: of `[B]` int32 lengths."""
 
-    def lower(self, at: Emitter, x: Operand, lengths: Operand) -> relax.Expr:
-        longest = at.emit(relax.op.max(at.expr(lengths)))
+    def lower(self, ctx: Emitter, x: Operand, lengths: Operand) -> relax.Expr:
+        longest = ctx.emit(relax.op.max(ctx.expr(lengths)))
 
         def element(t: tuple[Any, ...], i: tuple[Any, ...]) -> Any:
             return tirx.Select(i[0].astype("int32") < t[1](), t[0](*i), number(0, t[0](*i)))
 
-        return at.elements(shape_of(x), element, x, longest, name="mask_ended")
+        return ctx.elements(shape_of(x), element, x, longest, name="mask_ended")

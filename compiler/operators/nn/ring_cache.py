@@ -61,7 +61,7 @@ class ReadRing(Operator):
         return (*new[:2], self.total, new[3])
 
     def lower(
-        self, at: Emitter, new: Operand, ring: Operand, first: Operand, elements: Operand | None = None
+        self, ctx: Emitter, new: Operand, ring: Operand, first: Operand, elements: Operand | None = None
     ) -> relax.Expr:
         given = [new, ring, first, *([] if elements is None else [elements])]
         shape = self.shape(*map(shape_of, given))
@@ -78,7 +78,7 @@ class ReadRing(Operator):
             held = ring(own, group, tirx.floormod(position, expression(rows)), e)
             return tirx.Select(offset < zero, held, new(n, group, tirx.max(tirx.min(offset, count - 1), zero), e))
 
-        return at.emit(at.elements(shape, element, *given, name="read_ring"))
+        return ctx.emit(ctx.elements(shape, element, *given, name="read_ring"))
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class WriteToRing(Operator):
 
     def lower(
         self,
-        at: Emitter,
+        ctx: Emitter,
         new: Operand,
         ring: Operand,
         first: Operand,
@@ -124,7 +124,7 @@ class WriteToRing(Operator):
                     result[(there * rows + tirx.floormod(position, rows)) * width + e] = new[line * width + e]
 
         given = [new, first, ring, lengths, *others]
-        return looped(at, write, given, [(shape, dtype_of(ring))], "write_to_ring", {UPDATES: 2})[0]
+        return looped(ctx, write, given, [(shape, dtype_of(ring))], "write_to_ring", {UPDATES: 2})[0]
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ class RewindLimits(Operator):
         return limits
 
     def lower(
-        self, at: Emitter, limits: Operand, first: Operand, lengths: Operand, elements: Operand | None = None
+        self, ctx: Emitter, limits: Operand, first: Operand, lengths: Operand, elements: Operand | None = None
     ) -> Operand:
         given = [limits, first, lengths, *([] if elements is None else [elements])]
         shape = self.shape(*map(shape_of, given))
@@ -174,4 +174,4 @@ class RewindLimits(Operator):
                     with T.If(tirx.all(own >= zero, own < expression(kept))), T.Then():
                         limited(result, own, *counts)
 
-        return looped(at, write, given, [(shape, "int64")], "rewind_limits", {UPDATES: 0})[0]
+        return looped(ctx, write, given, [(shape, "int64")], "rewind_limits", {UPDATES: 0})[0]

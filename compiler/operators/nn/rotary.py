@@ -39,9 +39,9 @@ class RotaryEmbedding(Operator):
             raise CompileError(f"cosines and sines {list(cos)} do not broadcast to the elements {list(x)}")
         return x
 
-    def lower(self, at: Emitter, x: Operand, cos: Operand, sin: Operand) -> relax.Expr:
+    def lower(self, ctx: Emitter, x: Operand, cos: Operand, sin: Operand) -> relax.Expr:
         shape, half = self.shape(shape_of(x), shape_of(cos), shape_of(sin)), shape_of(cos)[-1]
-        cos, sin = (fitted(at, angle, (*shape[:-1], half)) for angle in (cos, sin))
+        cos, sin = (fitted(ctx, angle, (*shape[:-1], half)) for angle in (cos, sin))
 
         def element(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
             data, *angles = tensors
@@ -60,4 +60,4 @@ class RotaryEmbedding(Operator):
                 made = made * tirx.const(self.scale, str(made.ty))
             return made if 2 * half == shape[-1] else tirx.Select(e < 2 * half, made, data(*index))
 
-        return at.elements(shape, element, x, cos, sin, name="rotary_embedding")
+        return ctx.elements(shape, element, x, cos, sin, name="rotary_embedding")

@@ -32,7 +32,7 @@ class CausalConvolution(SameShape):
 
     def lower(
         self,
-        at: Emitter,
+        ctx: Emitter,
         x: Operand,
         weight: Operand,
         state: Operand,
@@ -56,7 +56,7 @@ class CausalConvolution(SameShape):
             return total
 
         given = [x, weight, state, before, *([] if numbers is None else [numbers])]
-        return at.emit(at.elements(shape_of(x), element, *given, name="causal_convolution"))
+        return ctx.emit(ctx.elements(shape_of(x), element, *given, name="causal_convolution"))
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class ShiftState(Operator):
         return state
 
     def lower(
-        self, at: Emitter, x: Operand, lengths: Operand, state: Operand, numbers: Operand | None = None
+        self, ctx: Emitter, x: Operand, lengths: Operand, state: Operand, numbers: Operand | None = None
     ) -> Operand:
         given = [x, lengths, state, *([] if numbers is None else [numbers])]
         shape = self.shape(*map(shape_of, given))
@@ -96,7 +96,7 @@ class ShiftState(Operator):
                         with T.Else():
                             result[target] = result[target + length * channels]
 
-        return looped(at, write, given, [(shape, dtype_of(state))], "shift_state", {UPDATES: 2})[0]
+        return looped(ctx, write, given, [(shape, dtype_of(state))], "shift_state", {UPDATES: 2})[0]
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class StateSpaceScan(Operator):
 
     def lower(
         self,
-        at: Emitter,
+        ctx: Emitter,
         x: Operand,
         time: Operand,
         decay: Operand,
@@ -134,7 +134,7 @@ class StateSpaceScan(Operator):
         """Return the new states, `[M, H, N, E]`, and the results, `[B, S, H, E]`; zeros behind a sequence's rows.
 
         Args:
-            at: where to build.
+            ctx: where to build.
             x: rows, `[B, S, H, E]`.
             time: steps of time, `[B, S, H]`.
             decay: `[H]`.
@@ -172,4 +172,4 @@ class StateSpaceScan(Operator):
                             )
 
         results = [(shapes[0], "float32"), (shapes[1], "float32"), ((batch * heads,), "float32")]
-        return looped(at, write, given, results, "state_space_scan", {UPDATES: 5})[:2]
+        return looped(ctx, write, given, results, "state_space_scan", {UPDATES: 5})[:2]

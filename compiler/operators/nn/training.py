@@ -48,14 +48,14 @@ class _Step(Operator):
             raise CompileError(f"the gradient and what is kept for a parameter {list(x)} have other shapes: {shapes}")
         return (x,) * (1 + self.kept)
 
-    def lower(self, at: Emitter, rate: Operand, steps: Operand, x: Operand, *others: Operand) -> tuple[Operand, ...]:
+    def lower(self, ctx: Emitter, rate: Operand, steps: Operand, x: Operand, *others: Operand) -> tuple[Operand, ...]:
         def of(formula: _Formula) -> Callable[..., tirx.Expr]:
             return lambda tensors, index: formula(tensors[0](), tensors[1](), *(t(*index) for t in tensors[2:]))
 
         name = type(self).__name__.lower()
         operands = (rate, steps, x, *others)
         self.shape(*map(shape_of, operands))
-        return tuple(at.elements(shape_of(x), of(formula), *operands, name=name) for formula in self._formulas())
+        return tuple(ctx.elements(shape_of(x), of(formula), *operands, name=name) for formula in self._formulas())
 
     def _formulas(self) -> Sequence[_Formula]:
         """The results as functions of the elements of the operands."""

@@ -52,11 +52,11 @@ class SampleWindows(Operator):
         """That of the positions."""
         return index
 
-    def lower(self, at: Emitter, x: Operand, index: Operand) -> relax.Expr:
+    def lower(self, ctx: Emitter, x: Operand, index: Operand) -> relax.Expr:
         """`index` is of integers."""
         window = self.window
         if self.border != "constant":
-            x = at.bound(Pad(window.padding, self.border).lower(at, x))
+            x = ctx.bound(Pad(window.padding, self.border).lower(ctx, x))
             window = window.unpadded()
         lead, sizes = len(shape_of(x)) - window.rank, shape_of(x)[len(shape_of(x)) - window.rank :]
 
@@ -65,7 +65,7 @@ class SampleWindows(Operator):
             inside = [tirx.all(slot >= 0, slot < size) for slot, size in zip(positions, sizes, strict=True)]
             return tirx.if_then_else(tirx.all(*inside), tensors[0](*at_[:lead], *positions), tirx.const(0, dtype_of(x)))
 
-        return at.elements(shape_of(index), element, x, index, name="sample")
+        return ctx.elements(shape_of(index), element, x, index, name="sample")
 
 
 def _unravel(position: tirx.Expr, size: Shape) -> list[tirx.Expr]:
@@ -99,24 +99,24 @@ class SpreadWindows(Operator):
         """`result`."""
         return self.result
 
-    def lower(self, at: Emitter, x: Operand, index: Operand | None = None) -> Operand:
+    def lower(self, ctx: Emitter, x: Operand, index: Operand | None = None) -> Operand:
         """With `index`, of integers, each element goes to that position of its window alone, numbered row by row."""
-        x = self._shared(at, x)
+        x = self._shared(ctx, x)
         operands = [x] if index is None else [x, index]
         if self.border == "constant" or not self.window.pads:
-            return at.compute(self._spread(self.window, self.result), *operands, name="spread")
+            return ctx.compute(self._spread(self.window, self.result), *operands, name="spread")
         axes = zip(self.result, self.window.padding, strict=True)
         padded = tuple(size + before + after for size, (before, after) in axes)
-        whole = at.emit(at.compute(self._spread(self.window.unpadded(), padded), *operands, name="spread"))
-        return FoldPadding(self.window.padding, self.border).lower(at, whole)
+        whole = ctx.emit(ctx.compute(self._spread(self.window.unpadded(), padded), *operands, name="spread"))
+        return FoldPadding(self.window.padding, self.border).lower(ctx, whole)
 
-    def _shared(self, at: Emitter, x: Operand) -> Operand:
+    def _shared(self, ctx: Emitter, x: Operand) -> Operand:
         if self.shares is None:
             return x
         if self.shares == "all":
-            return at.emit(relax.op.divide(at.expr(x), at.expr(at.number(math.prod(self.window.size), x))))
+            return ctx.emit(relax.op.divide(ctx.expr(x), ctx.expr(ctx.number(math.prod(self.window.size), x))))
         counts = window_counts(self.window, self.result, shape_of(x), padding=False)
-        return at.emit(relax.op.divide(at.expr(x), at.expr(counts.astype(dtype_of(x)))))
+        return ctx.emit(relax.op.divide(ctx.expr(x), ctx.expr(counts.astype(dtype_of(x)))))
 
     def _spread(self, window: Window, shape: Shape) -> Callable[..., te.Tensor]:
         """Gather at every position of `shape` what the windows write there."""
@@ -176,12 +176,12 @@ class MaxUnpool(Operator):
             raise CompileError(f"'output_shape' {list(self.result)} does not fit the input {list(x)}")
         return self.result
 
-    def lower(self, at: Emitter, x: Operand, index: Operand) -> Operand:
+    def lower(self, ctx: Emitter, x: Operand, index: Operand) -> Operand:
         """Scattered: the elements of a channel are written one after the other."""
         shape = shape_of(x)
         target = self.shape(shape, shape_of(index))
         if is_empty((*shape, *target)):
-            return zeros(target, at.number(0, x).dtype)
+            return zeros(target, ctx.number(0, x).dtype)
         planes, plane, elements, room = (math.prod(part) for part in (shape[:2], self.sizes, shape[2:], target[2:]))
 
         def write(x: Any, index: Any, out: Any) -> None:
@@ -192,7 +192,7 @@ class MaxUnpool(Operator):
                 with T.If(tirx.all(position >= 0, position < plane)), T.Then():
                     self._position(out, line * room, position, target[2:], x[line * elements + element])
 
-        return looped(at, write, [x, index], [(target, dtype_of(x))], "max_unpool")[0]
+        return looped(ctx, write, [x, index], [(target, dtype_of(x))], "max_unpool")[0]
 
     def _position(self, out: Any, first: Any, position: Any, target: Shape, value: Any) -> None:
         """Write an element to a position that counts in `sizes`, in an image of the sizes `target`."""
@@ -226,7 +226,7 @@ class Unfold(Operator):
         elements, windows = math.prod(self.window.size), math.prod(self.window.results(x[2:]))
         return check_size((x[0], x[1] * elements, windows))
 
-    def lower(self, at: Emitter, x: Operand) -> Operand:
+    def lower(self, ctx: Emitter, x: Operand) -> Operand:
         shape, window, image = self.shape(shape_of(x)), self.window, shape_of(x)[2:]
         if is_empty(shape):
             return zeros(shape, numpy_dtype(dtype_of(x)))
@@ -246,7 +246,7 @@ class Unfold(Operator):
             value = tensors[0](n, tirx.floordiv(row, elements), *index)
             return tirx.if_then_else(tirx.all(*inside), value, tirx.const(0, value.ty.dtype)) if window.pads else value
 
-        return at.elements(shape, element, x, name="im2col")
+        return ctx.elements(shape, element, x, name="im2col")
 
 
 @dataclass(frozen=True)
@@ -269,7 +269,7 @@ class Fold(Operator):
             raise CompileError(f"columns {list(x)} do not make an image of {list(self.image)}")
         return (x[0], x[1] // elements, *self.image)
 
-    def lower(self, at: Emitter, x: Operand) -> relax.Expr:
+    def lower(self, ctx: Emitter, x: Operand) -> relax.Expr:
         """Gathered: each pixel adds the elements of all columns that hold it."""
         shape, window, counts = self.shape(shape_of(x)), self.window, self.window.results(self.image)
 
@@ -291,4 +291,4 @@ class Fold(Operator):
 
             return te.compute(shape, element, name="col2im")
 
-        return at.compute(fold, x, name="col2im")
+        return ctx.compute(fold, x, name="col2im")

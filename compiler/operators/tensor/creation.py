@@ -64,11 +64,11 @@ class Full(Operator):
         """The target."""
         return check_size(self.target)
 
-    def lower(self, at: Emitter) -> Operand:
+    def lower(self, ctx: Emitter) -> Operand:
         element = np.array(self.value).astype(numpy_dtype(self.dtype))
         if is_known(*self.target) and is_array(check_constant(self.target), element.dtype):
             return np.full(self.target, element)
-        return Expand(self.shape()).lower(at, at.expr(element))
+        return Expand(self.shape()).lower(ctx, ctx.expr(element))
 
 
 class _Formula(Operator):
@@ -78,7 +78,7 @@ class _Formula(Operator):
     name: ClassVar[str]
     """Of the kernel."""
 
-    def lower(self, at: Emitter) -> Operand:
+    def lower(self, ctx: Emitter) -> Operand:
         shape, numbers = self.shape(), self.numbers
         if is_known(*shape, *numbers) and is_array(check_constant(shape), numpy_dtype(self.dtype)):
             return self.array(shape).astype(numpy_dtype(self.dtype))
@@ -87,7 +87,7 @@ class _Formula(Operator):
             return te.compute(sizes, lambda *index: self.item(index, numbers).astype(self.dtype), name=self.name)
 
         given = [list(map(_expression, each)) for each in (check_size(shape), numbers)]
-        made: relax.Expr = call_te(at.builder, compute, *given, name=self.name)
+        made: relax.Expr = call_te(ctx.builder, compute, *given, name=self.name)
         return made
 
     def known(self) -> Array | None:

@@ -30,25 +30,25 @@ _MAX_PASSES = 31
 """Of a sort by merging: tensors have fewer than 2^31 elements."""
 
 
-def first_of(at: Emitter, elements: Operand, count: Dimension) -> relax.Expr:
+def first_of(ctx: Emitter, elements: Operand, count: Dimension) -> relax.Expr:
     """The first elements along the first dimension."""
     shape = (count, *shape_of(elements)[1:])
-    return at.emit(at.elements(shape, lambda tensors, index: tensors[0](*index), elements, name="first"))
+    return ctx.emit(ctx.elements(shape, lambda tensors, index: tensors[0](*index), elements, name="first"))
 
 
 def _int64(value: int) -> tirx.Expr:
     return tirx.const(value, "int64")
 
 
-def _positions(at: Emitter, x: Operand, limit: Dimension, name: str) -> Operand:
+def _positions(ctx: Emitter, x: Operand, limit: Dimension, name: str) -> Operand:
     """The positions `[n]` of the elements of a flat tensor that are not zero, of the first `limit` elements; int64.
 
     A second call for the same tensor returns the same elements, so that their sizes are known to be equal.
     """
     if isinstance(x, np.ndarray) and is_known(limit):
         return np.flatnonzero(x[:limit]).astype(np.int64)
-    (elements,), positions = shape_of(x), at.frames[-1].positions
-    key = at.expr(x), limit, tuple(at.chosen_by)
+    (elements,), positions = shape_of(x), ctx.frames[-1].positions
+    key = ctx.expr(x), limit, tuple(ctx.chosen_by)
     if key in positions:
         return positions[key]
 
@@ -58,8 +58,8 @@ def _positions(at: Emitter, x: Operand, limit: Dimension, name: str) -> Operand:
             found[count[0]] = position
             count[0] = count[0] + 1
 
-    found, count = looped(at, write, [x], [((elements,), "int64"), ((1,), "int64")], name)
-    positions[key] = first_of(at, found, data_dependent_size(at, at.expr(count), limit, name))
+    found, count = looped(ctx, write, [x], [((elements,), "int64"), ((1,), "int64")], name)
+    positions[key] = first_of(ctx, found, data_dependent_size(ctx, ctx.expr(count), limit, name))
     return positions[key]
 
 
@@ -70,12 +70,12 @@ class NonZero(Operator):
     A tensor without dimensions has one position, of rank 1.
     """
 
-    def lower(self, at: Emitter, x: Operand) -> Operand:
+    def lower(self, ctx: Emitter, x: Operand) -> Operand:
         if isinstance(x, np.ndarray):
             return np.array(np.nonzero(np.atleast_1d(x)), np.int64).reshape(max(x.ndim, 1), -1)
         shape = shape_of(x) or (1,)
-        flat = at.reshaped(x, (math.prod(shape),))
-        found = _positions(at, flat, math.prod(shape), "nonzero")
+        flat = ctx.reshaped(x, (math.prod(shape),))
+        found = _positions(ctx, flat, math.prod(shape), "nonzero")
         strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
 
         def positions(found: te.Tensor, *given: tirx.Expr) -> te.Tensor:
@@ -91,7 +91,7 @@ class NonZero(Operator):
             return te.compute((len(shape), *found.shape), position, name="positions")
 
         numbers = map(expression, (*shape, *strides))
-        return at.emit(call_te(at.builder, positions, found, *numbers, name="positions"))
+        return ctx.emit(call_te(ctx.builder, positions, found, *numbers, name="positions"))
 
 
 @dataclass(frozen=True)
@@ -104,11 +104,11 @@ class Compress(Operator):
 
     axis: int
 
-    def lower(self, at: Emitter, x: Operand, condition: Operand) -> Operand:
+    def lower(self, ctx: Emitter, x: Operand, condition: Operand) -> Operand:
         """`condition`: `[elements]` bool."""
         size, (given,) = shape_of(x)[self.axis], shape_of(condition)
-        kept = _positions(at, condition, minimum(given, size), "compress")
-        return Gather(self.axis, "clip").lower(at, x, kept)
+        kept = _positions(ctx, condition, minimum(given, size), "compress")
+        return Gather(self.axis, "clip").lower(ctx, x, kept)
 
 
 @dataclass(frozen=True)
@@ -129,22 +129,22 @@ class Unique(Operator):
     in_order: bool
     is_text: bool = False
 
-    def lower(self, at: Emitter, x: Operand) -> tuple[Operand, ...]:
+    def lower(self, ctx: Emitter, x: Operand) -> tuple[Operand, ...]:
         if isinstance(x, np.ndarray):
             return self._known(x)
-        at.has_text |= self.is_text
+        ctx.has_text |= self.is_text
         if self.axis is None:
-            x = at.reshaped(x, (math.prod(shape_of(x)),))
+            x = ctx.reshaped(x, (math.prod(shape_of(x)),))
         axis = self.axis or 0
         order = (axis, *(other for other in range(rank_of(x)) if other != axis))
-        lines = at.apply(Transpose(order), x)
+        lines = ctx.apply(Transpose(order), x)
         count, width = shape_of(lines)[0], math.prod(shape_of(lines)[1:])
         if is_empty((count, width)):
             raise CompileError(f"a tensor of the shape {list(shape_of(x))} has no elements to tell apart")
-        first, which, often, number = self._groups(at, at.apply(Reshape((count, width)), lines))
-        groups = data_dependent_size(at, at.expr(number), count, "unique")
-        first = first_of(at, first, groups)
-        return Gather(axis, "clip").lower(at, x, first), first, which, first_of(at, often, groups)
+        first, which, often, number = self._groups(ctx, ctx.apply(Reshape((count, width)), lines))
+        groups = data_dependent_size(ctx, ctx.expr(number), count, "unique")
+        first = first_of(ctx, first, groups)
+        return Gather(axis, "clip").lower(ctx, x, first), first, which, first_of(ctx, often, groups)
 
     def _known(self, x: np.ndarray) -> tuple[Operand, ...]:
         elements, first, which, often = np.unique(
@@ -156,7 +156,7 @@ class Unique(Operator):
             first, often = first[order], often[order]
         return elements, *(part.reshape(-1).astype(np.int64) for part in (first, which, often))
 
-    def _groups(self, at: Emitter, lines: Operand) -> tuple[Operand, ...]:
+    def _groups(self, ctx: Emitter, lines: Operand) -> tuple[Operand, ...]:
         """For lines `[m, w]`: `first`, `which`, `often`, all `[m]`, and how many of them are filled, `[1]`."""
         (count, width), dtype = shape_of(lines), "string" if self.is_text else dtype_of(lines)
         m, w = expression(count), expression(width)
@@ -178,7 +178,7 @@ class Unique(Operator):
                 _in_order_of_occurrence(first, which, often, groups, order, other, state, m)
 
         results = [((count,), "int64")] * 3 + [((1,), "int64")] + [((count,), "int64")] * 2 + [((4,), "int64")]
-        return looped(at, write, [lines], results, "unique")[:4]
+        return looped(ctx, write, [lines], results, "unique")[:4]
 
 
 def _compare(x: Any, a: Any, b: Any, state: Any, width: Any, dtype: str) -> None:

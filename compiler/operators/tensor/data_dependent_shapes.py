@@ -1,8 +1,8 @@
 """Reshapes, slices and pads by tensors known only during the run: kernels compute which sizes the results have.
 
-    target = reshape_sizes(at, wanted, shape, …)    int64, resolved: without 0 and -1
-    sizes = requested_sizes(at, target, "reshape", {})
-    y = at.apply(ReshapeInRun(sizes), x)
+    target = reshape_sizes(ctx, wanted, shape, …)    int64, resolved: without 0 and -1
+    sizes = requested_sizes(ctx, target, "reshape", {})
+    y = ctx.apply(ReshapeInRun(sizes), x)
 
 A run fails whose tensors ask for what does not exist, unless a branch is chosen that does not need the result.
 """
@@ -45,13 +45,13 @@ class ReshapeInRun(Reshape):
         """The target."""
         return check_size(self.target)
 
-    def built(self, at: Emitter, x: relax.Expr, shape: Shape) -> relax.Expr:
+    def built(self, ctx: Emitter, x: relax.Expr, shape: Shape) -> relax.Expr:
         """A copy: to TVM, and to the plan of memory, the numbers of elements differ.
 
         In a branch that is not chosen the sizes are not checked: nothing behind the last element is read.
         """
-        elements, is_checked = math.prod(shape_of(x)), not at.chosen_by
-        flat = at.reshaped(x, (elements,))
+        elements, is_checked = math.prod(shape_of(x)), not ctx.chosen_by
+        flat = ctx.reshaped(x, (elements,))
 
         def element(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
             location: Any = _number(0)
@@ -62,29 +62,29 @@ class ReshapeInRun(Reshape):
                 return value
             return tirx.if_then_else(location < expression(elements), value, tirx.const(0, str(tensors[0].dtype)))
 
-        return at.elements(shape, element, flat, name="reshape_in_run")
+        return ctx.elements(shape, element, flat, name="reshape_in_run")
 
 
 def requested_sizes(
-    at: Emitter, target: relax.Expr, name: str, known: Mapping[int, Dimension]
+    ctx: Emitter, target: relax.Expr, name: str, known: Mapping[int, Dimension]
 ) -> tuple[Dimension, ...]:
     """The elements of a tensor of integers as data-dependent sizes, but for those that are known."""
     found = dict(known)
     for axis in range(shape_of(target)[0]):
         if axis not in found:
-            found[axis] = requested_size(at, _element(at, target, axis), name)
+            found[axis] = requested_size(ctx, _element(ctx, target, axis), name)
     return tuple(found[axis] for axis in sorted(found))
 
 
-def _element(at: Emitter, tensor: relax.Expr, location: int) -> relax.Expr:
-    return at.emit(at.expr(at.apply(Slice({0: (location, 1, 1)}), tensor)))
+def _element(ctx: Emitter, tensor: relax.Expr, location: int) -> relax.Expr:
+    return ctx.emit(ctx.expr(ctx.apply(Slice({0: (location, 1, 1)}), tensor)))
 
 
-def reshape_sizes(at: Emitter, wanted: relax.Expr, shape: Shape, keep_zero: bool) -> relax.Expr:
+def reshape_sizes(ctx: Emitter, wanted: relax.Expr, shape: Shape, keep_zero: bool) -> relax.Expr:
     """The sizes that a tensor takes: an int64 tensor, in which nothing is negative.
 
     Args:
-        at: where they are computed.
+        ctx: where they are computed.
         wanted: integers, `[rank]` with a known rank: one of them may be -1, for what the others leave.
         shape: that of the tensor.
         keep_zero: whether 0 is a size; else it stands for the tensor's own at the same position.
@@ -121,14 +121,14 @@ def reshape_sizes(at: Emitter, wanted: relax.Expr, shape: Shape, keep_zero: bool
             size = tirx.Select(made[axis] == -1, tirx.floordiv(elements, left), made[axis])
             made[axis] = tirx.Select(product[1] == 0, _number(0), size)
 
-    return at.expr(checking(at, write, [wanted], [((rank,), "int64"), ((2,), "int64")], "reshape_sizes")[0])
+    return ctx.expr(checking(ctx, write, [wanted], [((rank,), "int64"), ((2,), "int64")], "reshape_sizes")[0])
 
 
-def unsqueeze_sizes(at: Emitter, axes: relax.Expr, shape: Shape) -> relax.Expr:
+def unsqueeze_sizes(ctx: Emitter, axes: relax.Expr, shape: Shape) -> relax.Expr:
     """The sizes of a tensor with new dimensions of size 1: an int64 tensor.
 
     Args:
-        at: where they are computed.
+        ctx: where they are computed.
         axes: integers, `[count]` with a known count: where the new ones are in the result; from the end, if negative.
         shape: that of the tensor.
     """
@@ -160,14 +160,14 @@ def unsqueeze_sizes(at: Emitter, axes: relax.Expr, shape: Shape) -> relax.Expr:
                 f"Unsqueeze: the data ask for axes that a tensor of rank {rank} does not have, or for one twice", needed
             )
 
-    return at.expr(checking(at, write, [axes], [((rank,), "int64"), ((2,), "int64")], "unsqueeze_sizes")[0])
+    return ctx.expr(checking(ctx, write, [axes], [((rank,), "int64"), ((2,), "int64")], "unsqueeze_sizes")[0])
 
 
-def squeeze_sizes(at: Emitter, axes: relax.Expr, shape: Shape) -> relax.Expr:
+def squeeze_sizes(ctx: Emitter, axes: relax.Expr, shape: Shape) -> relax.Expr:
     """The sizes of a tensor without some dimensions, whose size must be 1: an int64 tensor.
 
     Args:
-        at: where they are computed.
+        ctx: where they are computed.
         axes: integers, `[count]` with a known count: which dimensions, no two the same; from the end, if negative.
         shape: that of the tensor.
     """
@@ -196,7 +196,7 @@ def squeeze_sizes(at: Emitter, axes: relax.Expr, shape: Shape) -> relax.Expr:
             report(f"Squeeze: the data ask for axes that are not of size 1 in {list(shape)}, or for one twice", needed)
 
     results = [((rank - count,), "int64"), ((rank + 2,), "int64")]
-    return at.expr(checking(at, write, [axes], results, "squeeze_sizes")[0])
+    return ctx.expr(checking(ctx, write, [axes], results, "squeeze_sizes")[0])
 
 
 @dataclass(frozen=True)
@@ -219,7 +219,7 @@ class SliceInRun(Operator):
 
     def lower(
         self,
-        at: Emitter,
+        ctx: Emitter,
         x: Operand,
         starts: Operand,
         ends: Operand,
@@ -269,9 +269,9 @@ class SliceInRun(Operator):
                 )
 
         results = [((3 * rank,), "int64"), ((rank + 1,), "int64")]
-        ranges = at.expr(checking(at, write, given, results, "slice_ranges")[0])
+        ranges = ctx.expr(checking(ctx, write, given, results, "slice_ranges")[0])
         sizes = [
-            data_dependent_size(at, _element(at, ranges, 3 * axis + 1), size, "slice", "error")
+            data_dependent_size(ctx, _element(ctx, ranges, 3 * axis + 1), size, "slice", "error")
             if self.axes is None or axis in self.axes
             else size
             for axis, size in enumerate(shape)
@@ -279,9 +279,9 @@ class SliceInRun(Operator):
 
         def element(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
             source, ranges = tensors
-            return source(*(ranges(3 * axis) + at * ranges(3 * axis + 2) for axis, at in enumerate(index)))
+            return source(*(ranges(3 * axis) + ctx * ranges(3 * axis + 2) for axis, ctx in enumerate(index)))
 
-        return at.elements(sizes, element, x, ranges, name="slice_in_run")
+        return ctx.elements(sizes, element, x, ranges, name="slice_in_run")
 
 
 def _write_range(made: Any, dim: int, start: Any, end: Any, step: Any, size: Any) -> None:
@@ -325,7 +325,7 @@ class PadInRun(Operator):
         """That of the tensor: the one of the result is data-dependent."""
         return x
 
-    def lower(self, at: Emitter, x: Operand, amounts: Operand, fill: Operand) -> Operand:
+    def lower(self, ctx: Emitter, x: Operand, amounts: Operand, fill: Operand) -> Operand:
         shape, count = shape_of(x), len(self.axes)
 
         def write(needed: list[Any], amounts: Any, made: Any, sizes: Any) -> None:
@@ -355,10 +355,10 @@ class PadInRun(Operator):
                     sizes[index] = _number(0)
 
         results = [((3 * count + 1,), "int64"), ((count,), "int64")]
-        ranges, target = checking(at, write, [amounts], results, "pad_ranges")
+        ranges, target = checking(ctx, write, [amounts], results, "pad_ranges")
         known = dict(self.known)
         given = {index: known[axis] for index, axis in enumerate(self.axes) if axis in known}
-        sizes = requested_sizes(at, at.expr(target), "pad", given)
+        sizes = requested_sizes(ctx, ctx.expr(target), "pad", given)
         padded = dict(zip(self.axes, sizes, strict=True))
 
         def element(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
@@ -376,7 +376,7 @@ class PadInRun(Operator):
                 inside += [where[axis] >= 0, where[axis] < expression(shape[axis])]
             return tirx.if_then_else(tirx.all(*inside), source(*where), fill())
 
-        return at.elements(
+        return ctx.elements(
             [padded.get(axis, size) for axis, size in enumerate(shape)], element, x, ranges, fill, name="pad_in_run"
         )
 

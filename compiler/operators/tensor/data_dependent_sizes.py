@@ -59,56 +59,56 @@ _LIKELY = 256
 
 
 def data_dependent_size(
-    at: Emitter, value: relax.Expr, limit: Dimension | None, name: str, beyond: Beyond = "nearest"
+    ctx: Emitter, value: relax.Expr, limit: Dimension | None, name: str, beyond: Beyond = "nearest"
 ) -> Dimension:
     """A data-dependent size: the value of a tensor of one integer. In a body, of one run of the body.
 
     Args:
-        at: where it is computed.
+        ctx: where it is computed.
         value: a tensor of one element.
         limit: what the size is at most. None if there is no limit: values of more than `LARGEST`, and negative ones,
             fail the run.
         name: of the variable that stands for it; a number is added if there is such a variable.
         beyond: what values are that are not from 0 to the limit.
     """
-    return _size(at, _where_run(at, value), limit, name, beyond, is_requested=False)
+    return _size(ctx, _where_run(ctx, value), limit, name, beyond, is_requested=False)
 
 
-def requested_size(at: Emitter, value: relax.Expr, name: str) -> Dimension:
+def requested_size(ctx: Emitter, value: relax.Expr, name: str) -> Dimension:
     """A data-dependent size without a limit of tensors that are created with it, in place of elements that there are.
 
     What the network's operators need it to be is checked only in branches that are chosen.
     """
-    return _size(at, _where_run(at, value), None, name, "nearest", is_requested=True)
+    return _size(ctx, _where_run(ctx, value), None, name, "nearest", is_requested=True)
 
 
 def _size(
-    at: Emitter, value: relax.Expr, limit: Dimension | None, name: str, beyond: Beyond, is_requested: bool
+    ctx: Emitter, value: relax.Expr, limit: Dimension | None, name: str, beyond: Beyond, is_requested: bool
 ) -> Dimension:
-    name = _unused(at, name)
+    name = _unused(ctx, name)
     own = DynamicSize(0, likely=_LIKELY)
     if limit is not None:
-        limit = before_the_run(at, limit)
+        limit = before_the_run(ctx, limit)
         own = DynamicSize(0, max(bounds(limit)[1], 0))
-        value = (_refused if beyond == "error" else _clipped)(at, value, limit, name, beyond)
-    given = at.ranges.pop(name, own)
-    same, size = (name, given) if at.refinement is None else at.refinement.of(name, given)
-    if at.refinement is not None and (same != name or name in at.refinement.computed):
-        return _checked(at, value, name, _size_named(at.refinement, same), is_requested)
+        value = (_refused if beyond == "error" else _clipped)(ctx, value, limit, name, beyond)
+    given = ctx.ranges.pop(name, own)
+    same, size = (name, given) if ctx.refinement is None else ctx.refinement.of(name, given)
+    if ctx.refinement is not None and (same != name or name in ctx.refinement.computed):
+        return _checked(ctx, value, name, _size_named(ctx.refinement, same), is_requested)
     if limit is not None and (same, size) == (name, own):
-        return _noted(at, value, DataDependentSize.up_to(limit, tirx.Var(name, "int64")))
+        return _noted(ctx, value, DataDependentSize.up_to(limit, tirx.Var(name, "int64")))
     if size.values.minimum == size.values.maximum:
-        return _checked(at, value, name, size.values.minimum * size.multiple, is_requested)
-    return _in_range(at, value, name, size, limit, is_requested)
+        return _checked(ctx, value, name, size.values.minimum * size.multiple, is_requested)
+    return _in_range(ctx, value, name, size, limit, is_requested)
 
 
-def range_length(at: Emitter, start: relax.Expr, limit: relax.Expr, step: relax.Expr) -> relax.Expr:
+def range_length(ctx: Emitter, start: relax.Expr, limit: relax.Expr, step: relax.Expr) -> relax.Expr:
     """The number of integers from `start` on, by steps, that are before `limit`: a tensor of one int64.
 
     Negative for steps of 0, as a size that fails the run.
 
     Args:
-        at: where it is computed.
+        ctx: where it is computed.
         start, limit, step: tensors of one integer.
     """
 
@@ -119,13 +119,13 @@ def range_length(at: Emitter, start: relax.Expr, limit: relax.Expr, step: relax.
         count = tirx.max(tirx.floordiv(distance + stride - 1, stride), tirx.const(0, "int64"))
         made[0] = tirx.Select(each == 0, tirx.const(-1, "int64"), count)
 
-    (made,) = looped(at, write, [start, limit, step], [((1,), "int64")], "range_length")
-    return at.expr(made)
+    (made,) = looped(ctx, write, [start, limit, step], [((1,), "int64")], "range_length")
+    return ctx.expr(made)
 
 
-def before_the_run(at: Emitter, limit: Dimension) -> Dimension:
+def before_the_run(ctx: Emitter, limit: Dimension) -> Dimension:
     """What a size is at most, without data-dependent ones, as far as these have limits."""
-    around = (each for frame in at.frames for each in frame.counts)
+    around = (each for frame in ctx.frames for each in frame.counts)
     return widest(limit, {each.var: each.limit for each in around if each.limit is not None})
 
 
@@ -142,34 +142,34 @@ def new_count(name: str, limit: Dimension | None, values: Range | None = None) -
     return made
 
 
-def _where_run(at: Emitter, value: relax.Expr) -> relax.Expr:
+def _where_run(ctx: Emitter, value: relax.Expr) -> relax.Expr:
     """The value, or 0 where what is being built is for a branch that the data do not choose."""
-    if not at.chosen_by:
+    if not ctx.chosen_by:
         return value
 
     def write(needed: list[Any], value: Any, made: Any) -> None:
         made[0] = tirx.Select(tirx.all(*needed), value[0].astype("int64"), tirx.const(0, "int64"))
 
-    return at.expr(checking(at, write, [value], [((1,), "int64")], "where_run")[0])
+    return ctx.expr(checking(ctx, write, [value], [((1,), "int64")], "where_run")[0])
 
 
-def _unused(at: Emitter, name: str) -> str:
+def _unused(ctx: Emitter, name: str) -> str:
     """The name, with a number if it is taken; the same one each time that a network is built."""
-    taken = {str(var.name) for var in dynamic_variables()} | at.count_names
+    taken = {str(var.name) for var in dynamic_variables()} | ctx.count_names
     found = next(each for number in counting() if (each := f"{name}{number or ''}") not in taken)
-    at.count_names.add(found)
+    ctx.count_names.add(found)
     return found
 
 
-def _noted(at: Emitter, value: relax.Expr, made: DataDependentSize) -> Dimension:
+def _noted(ctx: Emitter, value: relax.Expr, made: DataDependentSize) -> Dimension:
     """The variable of a size whose value, divided by its multiple, is the element of a tensor."""
     add_data_dependent_dim(made.var, made.values, has_limit=made.limit is not None)
-    at.counts[made] = value
+    ctx.counts[made] = value
     return Size(made.var) * made.values.multiple
 
 
 def _in_range(
-    at: Emitter, value: relax.Expr, name: str, size: DynamicSize, limit: Dimension | None, is_requested: bool
+    ctx: Emitter, value: relax.Expr, name: str, size: DynamicSize, limit: Dimension | None, is_requested: bool
 ) -> Dimension:
     """A size that must be in a range, and a multiple of a number."""
     values, multiple = size.values, size.multiple
@@ -192,11 +192,11 @@ def _in_range(
         limit = values.maximum if limit is None else minimum(limit // multiple, values.maximum)
     if limit is not None:
         values = replace(values, size_hint=max(values.minimum, min(values.maximum, size_hint(limit))))
-    (made,) = checking(at, write, [value], [((1,), "int64")], "count")  # no reshape behind it, which would be no step
-    return _noted(at, at.expr(made), DataDependentSize(tirx.Var(name, "int64"), limit, values))
+    (made,) = checking(ctx, write, [value], [((1,), "int64")], "count")  # no reshape behind it, which would be no step
+    return _noted(ctx, ctx.expr(made), DataDependentSize(tirx.Var(name, "int64"), limit, values))
 
 
-def _checked(at: Emitter, value: relax.Expr, name: str, size: Dimension, is_requested: bool) -> Dimension:
+def _checked(ctx: Emitter, value: relax.Expr, name: str, size: Dimension, is_requested: bool) -> Dimension:
     """A size that must be another one, or a number."""
 
     def write(needed: list[Any], element: Any, made: Any) -> None:
@@ -205,12 +205,12 @@ def _checked(at: Emitter, value: relax.Expr, name: str, size: Dimension, is_requ
             message = f"the data ask for a size '{name}' that is not {size}, but the network's operators need it to be"
             report(message, needed if is_requested else ())
 
-    (made,) = checking(at, write, [value], [((1,), "int64")], "check")
-    _noted(at, at.expr(made), DataDependentSize.up_to(0, tirx.Var(f"check_{name}", "int64")))
+    (made,) = checking(ctx, write, [value], [((1,), "int64")], "check")
+    _noted(ctx, ctx.expr(made), DataDependentSize.up_to(0, tirx.Var(f"check_{name}", "int64")))
     return size
 
 
-def expanded_size(at: Emitter, size: Dimension, own: Dimension) -> Dimension:
+def expanded_size(ctx: Emitter, size: Dimension, own: Dimension) -> Dimension:
     """The size that a dimension of size `own`, which is not known to be 1, has where it is expanded to a data-dependent
     `size`: data-dependent as well, if `own` is not a number.
 
@@ -223,14 +223,14 @@ def expanded_size(at: Emitter, size: Dimension, own: Dimension) -> Dimension:
         with T.If(tirx.all(first != second, first != 1, second != 1)), T.Then():
             report(f"the data ask for a size 'expand' that is neither 1 nor {own}", needed)
 
-    (made,) = checking(at, write, [], [((1,), "int64")], "expanded_size")
+    (made,) = checking(ctx, write, [], [((1,), "int64")], "expanded_size")
     if not is_known(own):
-        return data_dependent_size(at, at.expr(made), None, "expanded")
-    _noted(at, at.expr(made), DataDependentSize.up_to(0, tirx.Var(f"check_{_unused(at, 'expand')}", "int64")))
+        return data_dependent_size(ctx, ctx.expr(made), None, "expanded")
+    _noted(ctx, ctx.expr(made), DataDependentSize.up_to(0, tirx.Var(f"check_{_unused(ctx, 'expand')}", "int64")))
     return own
 
 
-def not_empty(at: Emitter, size: Dimension, elements: Dimension, operator: str) -> None:
+def not_empty(ctx: Emitter, size: Dimension, elements: Dimension, operator: str) -> None:
     """Let a run fail, in `operator`'s name, in which so many elements are taken of a dimension that has none: nothing
     is read then, not even what is nearest.
     """
@@ -242,8 +242,8 @@ def not_empty(at: Emitter, size: Dimension, elements: Dimension, operator: str) 
         with T.If(tirx.all(expression(size) < 1, expression(elements) > 0)), T.Then():
             report(f"{operator}: there is nothing to take from a dimension of size 0")
 
-    (made,) = looped(at, write, [], [((1,), "int64")], "check")
-    _noted(at, at.expr(made), DataDependentSize.up_to(0, tirx.Var(f"check_{_unused(at, 'items')}", "int64")))
+    (made,) = looped(ctx, write, [], [((1,), "int64")], "check")
+    _noted(ctx, ctx.expr(made), DataDependentSize.up_to(0, tirx.Var(f"check_{_unused(ctx, 'items')}", "int64")))
 
 
 def _size_named(refinement: Refinement, name: str) -> Dimension:
@@ -256,7 +256,7 @@ def _size_named(refinement: Refinement, name: str) -> Dimension:
     return Size(next(var for var in dynamic_variables() if str(var.name) == name)) * size.multiple
 
 
-def _refused(at: Emitter, value: relax.Expr, limit: Dimension, name: str, _beyond: Beyond) -> relax.Expr:
+def _refused(ctx: Emitter, value: relax.Expr, limit: Dimension, name: str, _beyond: Beyond) -> relax.Expr:
     """The element of a tensor; a run in which it is not from 0 to a limit fails."""
 
     def write(element: Any, made: Any) -> None:
@@ -268,11 +268,11 @@ def _refused(at: Emitter, value: relax.Expr, limit: Dimension, name: str, _beyon
             with T.Else():
                 report(f"the data ask for a size '{name}' that is negative or more than {limit}")
 
-    (made,) = looped(at, write, [value], [((1,), "int64")], "count")
-    return at.expr(made)
+    (made,) = looped(ctx, write, [value], [((1,), "int64")], "count")
+    return ctx.expr(made)
 
 
-def _clipped(at: Emitter, value: relax.Expr, limit: Dimension, _name: str, beyond: Beyond) -> relax.Expr:
+def _clipped(ctx: Emitter, value: relax.Expr, limit: Dimension, _name: str, beyond: Beyond) -> relax.Expr:
     """The element of a tensor, or what is nearest to it from 0 to a limit."""
     zeros = [0] * rank_of(value)
     maximum, used = expression(limit), variables(expression(limit))
@@ -284,4 +284,4 @@ def _clipped(at: Emitter, value: relax.Expr, limit: Dimension, _name: str, beyon
             element = tirx.Select(element < 0, element + here, element)
         return te.compute((), lambda: tirx.max(tirx.min(element, here), 0), name="count")
 
-    return at.emit(call_te(at.builder, clipped, value, *used, name="count"))
+    return ctx.emit(call_te(ctx.builder, clipped, value, *used, name="count"))

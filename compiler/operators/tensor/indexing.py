@@ -66,7 +66,7 @@ def from_the_front(indices: Array, size: int, outside: Outside = "error") -> Arr
     return wide if may_exceed(size - 1, np.iinfo(indices.dtype).max) else wide.astype(indices.dtype)
 
 
-def _positions(at: Emitter, indices: Array, sizes: Shape, operator: str) -> Operand:
+def _positions(ctx: Emitter, indices: Array, sizes: Shape, operator: str) -> Operand:
     """Indices known at compile time as positions, computed if they count from the end of a dynamic size; `sizes` cycle.
 
     They are wrapped by :func:`from_the_front` where that knows the size, and in range unless it is data-dependent: the
@@ -74,7 +74,7 @@ def _positions(at: Emitter, indices: Array, sizes: Shape, operator: str) -> Oper
     """
     columns = indices.reshape(-1, len(sizes)).T
     if any(may_exceed(max(int(c.max()) + 1, -int(c.min())), n) for c, n in zip(columns, sizes, strict=True) if c.size):
-        return _checked(at, indices, sizes, operator)
+        return _checked(ctx, indices, sizes, operator)
     if not (indices < 0).any():
         return indices
 
@@ -84,7 +84,7 @@ def _positions(at: Emitter, indices: Array, sizes: Shape, operator: str) -> Oper
             size = tirx.Select(position[-1] == part, expression(other), size)
         return tirx.Select(index < _like(index, 0), index + size.astype(str(index.ty)), index)
 
-    return at.emit(at.elements(indices.shape, element, indices, name="positions"))
+    return ctx.emit(ctx.elements(indices.shape, element, indices, name="positions"))
 
 
 def _check_source(size: int, indices: Shape) -> None:
@@ -111,7 +111,7 @@ def _of_type(value: Dimension, dtype: str) -> tirx.Expr:
     return tirx.const(value, dtype) if is_known(value) else expression(value).astype(dtype)
 
 
-def _checked(at: Emitter, indices: Operand, sizes: Shape, operator: str) -> Operand:
+def _checked(ctx: Emitter, indices: Operand, sizes: Shape, operator: str) -> Operand:
     """Indices known at run time as positions; `sizes` cycle. Those out of range fail the run, in `operator`'s name."""
     count, dtype = math.prod(shape_of(indices)), dtype_of(indices)
     message = f"{operator}: an index is out of range"
@@ -125,7 +125,7 @@ def _checked(at: Emitter, indices: Operand, sizes: Shape, operator: str) -> Oper
                     report(message, needed)
                 out[position] = _wrapped(index, size)
 
-    return checking(at, write, [indices], [(shape_of(indices), dtype)], "check_indices")[0]
+    return checking(ctx, write, [indices], [(shape_of(indices), dtype)], "check_indices")[0]
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ class Gather(Operator):
         _check_source(x[self.axis], indices)
         return check_size((*x[: self.axis], *indices, *x[self.axis + 1 :]))
 
-    def lower(self, at: Emitter, x: Operand, indices: Operand) -> Operand:
+    def lower(self, ctx: Emitter, x: Operand, indices: Operand) -> Operand:
         shape, size = self.shape(shape_of(x), shape_of(indices)), shape_of(x)[self.axis]
         mode = "clip"  # nothing is out of range, but of the mode "fast" TVM warns
         if isinstance(indices, np.ndarray):
@@ -155,13 +155,13 @@ class Gather(Operator):
                 return np.asarray(np.take(x, indices, self.axis))
         if is_empty(shape):
             return zeros(shape, numpy_dtype(dtype_of(x)))
-        not_empty(at, size, math.prod(shape_of(indices)), "Gather")
+        not_empty(ctx, size, math.prod(shape_of(indices)), "Gather")
         if self.outside == "error":
             check = _positions if isinstance(indices, np.ndarray) else _checked
-            indices = check(at, indices, (size,), "Gather")
+            indices = check(ctx, indices, (size,), "Gather")
         elif not (isinstance(indices, np.ndarray) and is_known(size)):
             mode = self.outside
-        return relax.op.take(at.expr(x), at.expr(indices), self.axis, mode)
+        return relax.op.take(ctx.expr(x), ctx.expr(indices), self.axis, mode)
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ class GatherElements(Operator):
             raise CompileError(f"the indices {list(indices)} do not fit the input {list(x)}")
         return indices
 
-    def lower(self, at: Emitter, x: Operand, indices: Operand) -> Operand:
+    def lower(self, ctx: Emitter, x: Operand, indices: Operand) -> Operand:
         shape, size = self.shape(shape_of(x), shape_of(indices)), shape_of(x)[self.axis]
         clips = self.outside == "clip" and not (isinstance(indices, np.ndarray) and is_known(size))
         if isinstance(indices, np.ndarray):
@@ -196,11 +196,11 @@ class GatherElements(Operator):
                 return np.asarray(x[tuple(index)])
         if is_empty(shape):
             return zeros(shape, numpy_dtype(dtype_of(x)))
-        not_empty(at, size, math.prod(shape), "GatherElements")
+        not_empty(ctx, size, math.prod(shape), "GatherElements")
         if isinstance(indices, np.ndarray):
-            indices = indices if clips else _positions(at, indices, (size,), "GatherElements")
+            indices = indices if clips else _positions(ctx, indices, (size,), "GatherElements")
         elif not clips:
-            indices = _checked(at, indices, (size,), "GatherElements")
+            indices = _checked(ctx, indices, (size,), "GatherElements")
 
         def element(tensors: tuple[te.Tensor, ...], position: tuple[tirx.Var, ...]) -> tirx.Expr:
             index = tensors[1](*position)
@@ -208,7 +208,7 @@ class GatherElements(Operator):
                 index = tirx.max(tirx.min(index, _like(index, size - 1)), _like(index, 0))
             return tensors[0](*position[: self.axis], index, *position[self.axis + 1 :])
 
-        return at.elements(shape, element, x, indices, name="gather_elements")
+        return ctx.elements(shape, element, x, indices, name="gather_elements")
 
 
 def tuple_length(size: Dimension, maximum: int, wanted: int | None = None) -> int:
@@ -259,7 +259,7 @@ class GatherND(Operator):
         depth = tuple_length(indices[-1], len(x) - batch, self.depth)
         return check_size((*indices[:-1], *x[batch + depth :]))
 
-    def lower(self, at: Emitter, x: Operand, indices: Operand) -> Operand:
+    def lower(self, ctx: Emitter, x: Operand, indices: Operand) -> Operand:
         shape, batch, outer = self.shape(shape_of(x), shape_of(indices)), self.batch, rank_of(indices) - 1
         depth = shape_of(indices)[-1]
         sizes = shape_of(x)[batch : batch + depth]
@@ -268,15 +268,15 @@ class GatherND(Operator):
         if is_empty(shape):
             return zeros(shape, numpy_dtype(dtype_of(x)))
         for size in sizes:
-            not_empty(at, size, math.prod(shape_of(indices)), "GatherND")
+            not_empty(ctx, size, math.prod(shape_of(indices)), "GatherND")
         check = _positions if isinstance(indices, np.ndarray) else _checked
-        indices = check(at, indices, sizes, "GatherND")
+        indices = check(ctx, indices, sizes, "GatherND")
 
         def element(tensors: tuple[te.Tensor, ...], position: tuple[tirx.Var, ...]) -> tirx.Expr:
             index = [tensors[1](*position[:outer], part) for part in range(depth)]
             return tensors[0](*position[:batch], *index, *position[outer:])
 
-        return at.elements(shape, element, x, indices, name="gather_nd")
+        return ctx.elements(shape, element, x, indices, name="gather_nd")
 
 
 @dataclass(frozen=True)
@@ -308,14 +308,14 @@ class AdvancedIndex(Operator):
     def _first(self) -> int:
         return self.axes[0] if self.axes[-1] - self.axes[0] == len(self.axes) - 1 else 0
 
-    def lower(self, at: Emitter, x: Operand, *indices: Operand) -> Operand:
+    def lower(self, ctx: Emitter, x: Operand, *indices: Operand) -> Operand:
         sizes, first = shape_of(x), self._first
         shape = self.shape(sizes, *map(shape_of, indices))
         if is_empty(shape):
             return zeros(shape, numpy_dtype(dtype_of(x)))
         end = first + max(map(rank_of, indices))
         for axis in self.axes:
-            not_empty(at, sizes[axis], math.prod(shape), "index")
+            not_empty(ctx, sizes[axis], math.prod(shape), "index")
 
         def element(tensors: tuple[te.Tensor, ...], position: tuple[tirx.Var, ...]) -> tirx.Expr:
             tail, own = iter((*position[:first], *position[end:])), position[first:end]
@@ -325,7 +325,7 @@ class AdvancedIndex(Operator):
                 chosen[axis] = _wrapped(tensor(*(0 if n == 1 else i for n, i in dims)).astype("int64"), sizes[axis])
             return tensors[0](*(chosen[axis] if axis in chosen else next(tail) for axis in range(len(sizes))))
 
-        return at.elements(shape, element, x, *indices, name="index")
+        return ctx.elements(shape, element, x, *indices, name="index")
 
 
 @dataclass(frozen=True)
@@ -348,7 +348,7 @@ class OneHot(Operator):
             raise CompileError(f"the values {list(values)} are not two: that of other positions and the hot one")
         return check_size((*indices[: self.axis], self.depth, *indices[self.axis :]))
 
-    def lower(self, at: Emitter, values: Operand, indices: Operand) -> Operand:
+    def lower(self, ctx: Emitter, values: Operand, indices: Operand) -> Operand:
         shape = self.shape(shape_of(values), shape_of(indices))
         if is_empty(shape):
             return zeros(shape, numpy_dtype(dtype_of(values)))
@@ -358,7 +358,7 @@ class OneHot(Operator):
             front = tirx.Select(index < 0, index + _like(index, self.depth), index)
             return tirx.Select(front == position[self.axis].astype("int64"), tensors[0](1), tensors[0](0))
 
-        return at.elements(shape, element, values, indices, name="one_hot")
+        return ctx.elements(shape, element, values, indices, name="one_hot")
 
 
 @dataclass(frozen=True)
@@ -379,7 +379,7 @@ class ReverseSequence(Operator):
             raise CompileError(f"{list(lengths)} lengths do not fit the sequences {list(x)}")
         return x
 
-    def lower(self, at: Emitter, x: Operand, lengths: Operand) -> Operand:
+    def lower(self, ctx: Emitter, x: Operand, lengths: Operand) -> Operand:
         shape = self.shape(shape_of(x), shape_of(lengths))
         if is_empty(shape):
             return x
@@ -390,4 +390,4 @@ class ReverseSequence(Operator):
             source = tirx.max(tirx.min(source, _like(source, shape[self.time] - 1)), _like(source, 0))
             return tensors[0](*position[: self.time], source, *position[self.time + 1 :])
 
-        return at.elements(shape, element, x, lengths, name="reverse_sequence")
+        return ctx.elements(shape, element, x, lengths, name="reverse_sequence")

@@ -58,20 +58,20 @@ class Pad(Operator):
             raise CompileError(f"the padding leaves nothing of the shape {list(x)}")
         return check_size([size + before + after for size, (before, after) in zip(x, self.padding, strict=True)])
 
-    def lower(self, at: Emitter, x: Operand, fill: Operand | None = None) -> Operand:
+    def lower(self, ctx: Emitter, x: Operand, fill: Operand | None = None) -> Operand:
         """`fill`, without axes, is the constant where it is not known."""
         shape = self.shape(shape_of(x))
         self._check_mode(shape_of(x))
         if is_empty(shape):
             return zeros(shape, numpy_dtype(dtype_of(x)))
-        x = _cropped(at, x, self.padding)
+        x = _cropped(ctx, x, self.padding)
         padding = tuple((greatest(before, 0), greatest(after, 0)) for before, after in self.padding)
         if not any(before or after for before, after in padding):
             return x
         if self.mode == "constant":
             if isinstance(fill, np.ndarray):
-                return Pad(padding, "constant", fill.item()).lower(at, x)
-            return self._filled(at, x, fill, padding, shape)
+                return Pad(padding, "constant", fill.item()).lower(ctx, x)
+            return self._filled(ctx, x, fill, padding, shape)
         sizes = shape_of(x)
 
         def element(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
@@ -79,7 +79,7 @@ class Pad(Operator):
             sources = [i if pair == (0, 0) else _source(i - pair[0], n, pair, self.mode) for i, n, pair in axes]
             return tirx.if_then_else(_inside(axes), tensors[0](*_moved(axes)), tensors[0](*sources))
 
-        return at.elements(shape, element, x, name="pad")
+        return ctx.elements(shape, element, x, name="pad")
 
     def _check_mode(self, x: Shape) -> None:
         for size, (before, after) in zip(x, self.padding, strict=True):
@@ -87,11 +87,11 @@ class Pad(Operator):
             if self.mode != "constant" and may_exceed(greatest(before, after), 0) and not may_exceed(left, 0):
                 raise CompileError(f"the padding '{self.mode}' has nothing to repeat in the shape {list(x)}")
 
-    def _filled(self, at: Emitter, x: Operand, fill: relax.Expr | None, padding: Padding, shape: Shape) -> relax.Expr:
+    def _filled(self, ctx: Emitter, x: Operand, fill: relax.Expr | None, padding: Padding, shape: Shape) -> relax.Expr:
         dtype = dtype_of(x)
         if fill is None and dtype in _NATIVE and is_known(*(amount for pair in padding for amount in pair)):
             widths = [amount for pair in padding for amount in pair]
-            return relax.op.nn.pad(at.expr(x), widths, "constant", float(self.value))
+            return relax.op.nn.pad(ctx.expr(x), widths, "constant", float(self.value))
         sizes = shape_of(x)
 
         def element(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
@@ -99,7 +99,7 @@ class Pad(Operator):
             value = tensors[1]() if fill is not None else tirx.const(self.value, dtype)
             return tirx.if_then_else(_inside(axes), tensors[0](*_moved(axes)), value)
 
-        return at.elements(shape, element, x, *([] if fill is None else [fill]), name="pad")
+        return ctx.elements(shape, element, x, *([] if fill is None else [fill]), name="pad")
 
 
 _Axis: TypeAlias = tuple[Any, Any, tuple[int, int]]
@@ -150,14 +150,14 @@ def periodic_source(position: tirx.Expr, size: Any, mode: str) -> tirx.Expr:
     return tirx.min(folded, tirx.max(period - behind - folded, 0))
 
 
-def _cropped(at: Emitter, x: Operand, padding: Padding) -> Operand:
+def _cropped(ctx: Emitter, x: Operand, padding: Padding) -> Operand:
     """Crops a tensor by negative amounts of padding."""
     parts = {}
     for axis, (size, (before, after)) in enumerate(zip(shape_of(x), padding, strict=True)):
         if known_less(0, -before) or known_less(0, -after) or not is_known(before, after):
             first = greatest(0, -before)
             parts[axis] = (first, size - first + minimum(0, after), 1)
-    cropped: Operand = at.apply(Slice(parts), x)
+    cropped: Operand = ctx.apply(Slice(parts), x)
     return cropped
 
 
@@ -175,17 +175,17 @@ class FoldPadding(Operator):
         """The sizes without their padding."""
         return tuple(size - before - after for size, (before, after) in zip(x, self.padding, strict=True))
 
-    def lower(self, at: Emitter, x: Operand) -> Operand:
+    def lower(self, ctx: Emitter, x: Operand) -> Operand:
         kept = tuple((greatest(before, 0), greatest(after, 0)) for before, after in self.padding)
         if self.mode == "constant":
-            x = _cropped(at, x, tuple((-before, -after) for before, after in kept))
+            x = _cropped(ctx, x, tuple((-before, -after) for before, after in kept))
         else:
             for axis, pair in enumerate(kept):
                 if any(pair):
                     size = shape_of(x)[axis] - sum(pair)
                     sources = _sources(size, pair, self.mode)
-                    x = at.emit(at.compute(_fold_te(axis, size), x, sources, name="fold_padding"))
-        return Pad(tuple((max(-before, 0), max(-after, 0)) for before, after in self.padding)).lower(at, x)
+                    x = ctx.emit(ctx.compute(_fold_te(axis, size), x, sources, name="fold_padding"))
+        return Pad(tuple((max(-before, 0), max(-after, 0)) for before, after in self.padding)).lower(ctx, x)
 
 
 def _sources(size: int, pair: tuple[int, int], mode: str) -> np.ndarray:

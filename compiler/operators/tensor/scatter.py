@@ -99,7 +99,7 @@ class ScatterElements(_Scatter):
         if not all(covers(size, count) for axis, (count, size) in sizes if axis != self.axis):
             raise CompileError(f"the indices {list(indices)} reach beyond the data {list(data)}")
 
-    def lower(self, at: Emitter, data: Operand, indices: Operand, updates: Operand) -> Operand:
+    def lower(self, ctx: Emitter, data: Operand, indices: Operand, updates: Operand) -> Operand:
         positions, axis = shape_of(indices), self.axis
         shape = self.shape(shape_of(data), positions, shape_of(updates))
         size, constant = shape[axis], isinstance(indices, np.ndarray)
@@ -111,7 +111,7 @@ class ScatterElements(_Scatter):
         first = _first_column(shape, positions, axis)
         width = math.prod(positions[first:])
         lines = math.prod(positions[:first]) // count
-        found, strides = _spread(at, indices)
+        found, strides = _spread(ctx, indices)
 
         def write(needed: list[Any], data: Any, indices: Any, updates: Any, out: Any) -> None:
             _copy(data, out, math.prod(shape))
@@ -125,7 +125,7 @@ class ScatterElements(_Scatter):
                     inside = [] if constant else [front >= 0, front < size]
                     self.store(out, target + front * stride + j, updates[source + k * step + j], inside, needed)
 
-        return checking(at, write, [data, found, updates], [(shape, dtype_of(data))], "scatter")[0]
+        return checking(ctx, write, [data, found, updates], [(shape, dtype_of(data))], "scatter")[0]
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ class ScatterND(_Scatter):
                 f"the updates {list(updates)} do not fit the indices {list(indices)} and the data {list(data)}"
             )
 
-    def lower(self, at: Emitter, data: Operand, indices: Operand, updates: Operand) -> Operand:
+    def lower(self, ctx: Emitter, data: Operand, indices: Operand, updates: Operand) -> Operand:
         positions = shape_of(indices)
         shape = self.shape(shape_of(data), positions, shape_of(updates))
         depth, constant = positions[-1], isinstance(indices, np.ndarray)
@@ -172,7 +172,7 @@ class ScatterND(_Scatter):
                 with columns(size) as i:
                     self.store(out, position + i, updates[k * size + i], inside, needed)
 
-        return checking(at, write, [data, indices, updates], [(shape, dtype_of(data))], "scatter_nd")[0]
+        return checking(ctx, write, [data, indices, updates], [(shape, dtype_of(data))], "scatter_nd")[0]
 
 
 def _copy(source: Any, target: Any, count: int) -> None:
@@ -212,7 +212,7 @@ def _flat(positions: Sequence[Any], shape: Shape) -> Any:
     )
 
 
-def _spread(at: Emitter, indices: Operand) -> tuple[Operand, list[Any]]:
+def _spread(ctx: Emitter, indices: Operand) -> tuple[Operand, list[Any]]:
     """What indices are spread from, as frameworks spread an index over the rows of updates, or themselves; and how far
     apart elements of it are along each dimension of the indices."""
     shape = shape_of(indices)
@@ -222,7 +222,7 @@ def _spread(at: Emitter, indices: Operand) -> tuple[Operand, list[Any]]:
             indices = first if (indices == first).all() else indices
         source: Operand = indices
     else:
-        call = at.builder.lookup_binding(indices) if isinstance(indices, relax.Var) else None
+        call = ctx.builder.lookup_binding(indices) if isinstance(indices, relax.Var) else None
         source = indices
         if isinstance(call, relax.Call) and call.op == tvm.ir.Op.get("relax.broadcast_to"):
             source = call.args[0]
@@ -259,7 +259,7 @@ class TensorScatter(Operator):
             raise CompileError(f"the positions {list(starts)} are not one for each batch element of {list(cache)}")
         return cache
 
-    def lower(self, at: Emitter, cache: Operand, update: Operand, starts: Operand | None = None) -> relax.Expr:
+    def lower(self, ctx: Emitter, cache: Operand, update: Operand, starts: Operand | None = None) -> relax.Expr:
         """Without `starts` all begin at the first position."""
         shape = self.shape(shape_of(cache), shape_of(update), None if starts is None else shape_of(starts))
         size, axis = shape_of(update)[self.axis], self.axis
@@ -274,4 +274,4 @@ class TensorScatter(Operator):
             return tirx.if_then_else(tirx.all(position >= 0, position < size), new, tensors[0](*index))
 
         operands = [cache, update] if starts is None else [cache, update, starts]
-        return at.elements(shape, element, *operands, name="tensor_scatter")
+        return ctx.elements(shape, element, *operands, name="tensor_scatter")

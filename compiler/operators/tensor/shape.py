@@ -67,19 +67,19 @@ class Movement(Operator):
 
     moves: ClassVar[bool] = True
 
-    def lower(self, at: Emitter, x: Operand) -> Operand:
+    def lower(self, ctx: Emitter, x: Operand) -> Operand:
         """The tensor itself where nothing moves, an array if `x` is one."""
         shape = self.shape(shape_of(x))
         if is_empty(shape):
             return zeros(shape, numpy_dtype(dtype_of(x)))
         known = isinstance(x, np.ndarray) and is_known(*shape)
-        return self.moved(x, shape) if known else self.built(at, at.expr(x), shape)
+        return self.moved(x, shape) if known else self.built(ctx, ctx.expr(x), shape)
 
     def moved(self, x: Array, shape: Shape) -> Array:
         """The result, of this shape, of an array."""
         raise NotImplementedError
 
-    def built(self, at: Emitter, x: relax.Expr, shape: Shape) -> relax.Expr:
+    def built(self, ctx: Emitter, x: relax.Expr, shape: Shape) -> relax.Expr:
         """The result, of this shape, of an expression; neither has a dimension of 0."""
         raise NotImplementedError
 
@@ -90,7 +90,7 @@ class _Reshaping(Movement):
     def moved(self, x: Array, shape: Shape) -> Array:
         return x if shape == x.shape else x.reshape(shape)
 
-    def built(self, at: Emitter, x: relax.Expr, shape: Shape) -> relax.Expr:
+    def built(self, ctx: Emitter, x: relax.Expr, shape: Shape) -> relax.Expr:
         return x if shape == shape_of(x) else relax.op.reshape(x, shape)
 
 
@@ -102,17 +102,17 @@ class Copy(Movement):
         """That of the operand."""
         return x
 
-    def lower(self, at: Emitter, x: Operand) -> relax.Expr:
+    def lower(self, ctx: Emitter, x: Operand) -> relax.Expr:
         """An expression, of an array too."""
-        return at.elements(shape_of(x), lambda tensors, index: tensors[0](*index), x, name="copy")
+        return ctx.elements(shape_of(x), lambda tensors, index: tensors[0](*index), x, name="copy")
 
 
-def distinct_results(at: Emitter, operands: Iterable[Operand]) -> list[relax.Var]:
+def distinct_results(ctx: Emitter, operands: Iterable[Operand]) -> list[relax.Var]:
     """Returns every result as a variable of its own: an input, a constant or another result is copied."""
     results: dict[relax.Var, None] = {}
     for operand in operands:
         made = isinstance(operand, relax.DataflowVar) and operand not in results
-        results[operand if made else at.builder.emit(Copy().lower(at, operand))] = None
+        results[operand if made else ctx.builder.emit(Copy().lower(ctx, operand))] = None
     return list(results)
 
 
@@ -180,15 +180,15 @@ class Transpose(Movement):
             raise CompileError(f"{list(self.order)} is not a permutation of the dimensions of {list(x)}")
         return tuple(x[axis] for axis in self.order)
 
-    def lower(self, at: Emitter, x: Operand) -> Operand:
+    def lower(self, ctx: Emitter, x: Operand) -> Operand:
         """The tensor itself where the order is its own."""
         self.shape(shape_of(x))
-        return x if list(self.order) == sorted(self.order) else super().lower(at, x)
+        return x if list(self.order) == sorted(self.order) else super().lower(ctx, x)
 
     def moved(self, x: Array, shape: Shape) -> Array:
         return x.transpose(self.order)
 
-    def built(self, at: Emitter, x: relax.Expr, shape: Shape) -> relax.Expr:
+    def built(self, ctx: Emitter, x: relax.Expr, shape: Shape) -> relax.Expr:
         return relax.op.permute_dims(x, list(self.order))
 
 
@@ -217,10 +217,10 @@ class Slice(Movement):
                     )
         return tuple(self.ranges[axis][1] if axis in self.ranges else size for axis, size in enumerate(x))
 
-    def lower(self, at: Emitter, x: Operand) -> Operand:
+    def lower(self, ctx: Emitter, x: Operand) -> Operand:
         """The tensor itself where nothing moves, an array if `x` is one and all positions are known."""
         starts = [start for start, _, _ in self.ranges.values()]
-        return super().lower(at, x if is_known(*starts) else at.expr(x))
+        return super().lower(ctx, x if is_known(*starts) else ctx.expr(x))
 
     def moved(self, x: Array, shape: Shape) -> Array:
         index = [slice(None)] * x.ndim
@@ -230,7 +230,7 @@ class Slice(Movement):
                 index[axis] = slice(start, None if end < 0 else end, step)
         return x if index == [slice(None)] * x.ndim else x[tuple(index)]
 
-    def built(self, at: Emitter, x: relax.Expr, shape: Shape) -> relax.Expr:
+    def built(self, ctx: Emitter, x: relax.Expr, shape: Shape) -> relax.Expr:
         """What is taken in reverse is taken forward, then flipped."""
         sizes, parts, reversed_ = shape_of(x), [], []
         for axis, (start, count, step) in self.ranges.items():
@@ -244,7 +244,7 @@ class Slice(Movement):
             exist = not is_known(*begin, *end, *sizes)  # else TVM clips, in terms that it cannot type
             x = relax.op.strided_slice(x, axes, begin, end, strides, assume_inbound=exist)
         for axis in reversed_:
-            x = relax.op.flip(at.bound(x), axis)
+            x = relax.op.flip(ctx.bound(x), axis)
         return x
 
 
@@ -260,22 +260,22 @@ class Tile(Movement):
             raise CompileError(f"{len(self.repeats)} repeats do not fit the {len(x)} dimensions of {list(x)}")
         return check_size([size * count for size, count in zip(x, self.repeats, strict=True)])
 
-    def lower(self, at: Emitter, x: Operand) -> Operand:
-        return super().lower(at, _unstored(at, x, self.shape(shape_of(x))))
+    def lower(self, ctx: Emitter, x: Operand) -> Operand:
+        return super().lower(ctx, _unstored(ctx, x, self.shape(shape_of(x))))
 
     def moved(self, x: Array, shape: Shape) -> Array:
         return x if shape == x.shape else np.tile(x, self.repeats)
 
-    def built(self, at: Emitter, x: relax.Expr, shape: Shape) -> relax.Expr:
+    def built(self, ctx: Emitter, x: relax.Expr, shape: Shape) -> relax.Expr:
         if shape == shape_of(x):
             return x
         if is_known(*self.repeats):
             return relax.op.tile(x, list(self.repeats))
         # Relax has no open repeats: along new dimensions, each before its own.
         own = shape_of(x)
-        apart = at.emit(relax.op.reshape(x, [size for each in own for size in (1, each)]))
+        apart = ctx.emit(relax.op.reshape(x, [size for each in own for size in (1, each)]))
         pairs = [size for pair in zip(self.repeats, own, strict=True) for size in pair]
-        return relax.op.reshape(at.emit(relax.op.broadcast_to(apart, pairs)), shape)
+        return relax.op.reshape(ctx.emit(relax.op.broadcast_to(apart, pairs)), shape)
 
 
 @dataclass(frozen=True)
@@ -289,13 +289,13 @@ class RepeatElements(Movement):
         """The dimension, multiplied."""
         return check_size([size * self.count if axis == self.axis else size for axis, size in enumerate(x)])
 
-    def lower(self, at: Emitter, x: Operand) -> Operand:
-        return super().lower(at, _unstored(at, x, self.shape(shape_of(x))))
+    def lower(self, ctx: Emitter, x: Operand) -> Operand:
+        return super().lower(ctx, _unstored(ctx, x, self.shape(shape_of(x))))
 
     def moved(self, x: Array, shape: Shape) -> Array:
         return x if self.count == 1 else np.repeat(x, self.count, self.axis)
 
-    def built(self, at: Emitter, x: relax.Expr, shape: Shape) -> relax.Expr:
+    def built(self, ctx: Emitter, x: relax.Expr, shape: Shape) -> relax.Expr:
         return x if self.count == 1 else relax.op.repeat(x, self.count, self.axis)
 
 
@@ -312,13 +312,13 @@ class Expand(Movement):
             raise CompileError(f"a tensor of the shape {list(x)} cannot be expanded to {list(self.target)}")
         return check_size(self.target)
 
-    def lower(self, at: Emitter, x: Operand) -> Operand:
-        return super().lower(at, fitted(at, _unstored(at, x, self.shape(shape_of(x))), self.target))
+    def lower(self, ctx: Emitter, x: Operand) -> Operand:
+        return super().lower(ctx, fitted(ctx, _unstored(ctx, x, self.shape(shape_of(x))), self.target))
 
     def moved(self, x: Array, shape: Shape) -> Array:
         return x if shape == x.shape else np.ascontiguousarray(np.broadcast_to(x, shape))
 
-    def built(self, at: Emitter, x: relax.Expr, shape: Shape) -> relax.Expr:
+    def built(self, ctx: Emitter, x: relax.Expr, shape: Shape) -> relax.Expr:
         return x if shape == shape_of(x) else relax.op.broadcast_to(x, shape)
 
 
@@ -331,10 +331,10 @@ class ExpandInRun(Expand):
         return check_size(self.target)
 
 
-def _unstored(at: Emitter, x: Operand, shape: Shape) -> Operand:
+def _unstored(ctx: Emitter, x: Operand, shape: Shape) -> Operand:
     """An expression where the result of this shape would be too large for a constant."""
     if isinstance(x, np.ndarray) and not (is_known(*shape) and is_array(shape, x.dtype, x)):
-        return at.expr(x)
+        return ctx.expr(x)
     return x
 
 
@@ -351,14 +351,14 @@ class Roll(Movement):
     def moved(self, x: Array, shape: Shape) -> Array:
         return np.roll(x, self.shifts, tuple(range(x.ndim)))
 
-    def built(self, at: Emitter, x: relax.Expr, shape: Shape) -> relax.Expr:
+    def built(self, ctx: Emitter, x: relax.Expr, shape: Shape) -> relax.Expr:
         backs = [-shift % size for shift, size in zip(self.shifts, shape, strict=True)]
 
         def element(tensors: tuple[tirx.Buffer, ...], index: tuple[tirx.Var, ...]) -> tirx.Expr:
             axes = zip(index, backs, shape, strict=True)
             return tensors[0](*(tirx.floormod(i + back, size) if back else i for i, back, size in axes))
 
-        return at.elements(shape, element, x, name="roll") if any(backs) else x
+        return ctx.elements(shape, element, x, name="roll") if any(backs) else x
 
 
 @dataclass(frozen=True)
@@ -378,12 +378,12 @@ class Diagonal(Movement):
     def moved(self, x: Array, shape: Shape) -> Array:
         return np.diagonal(x, self.offset)
 
-    def built(self, at: Emitter, x: relax.Expr, shape: Shape) -> relax.Expr:
+    def built(self, ctx: Emitter, x: relax.Expr, shape: Shape) -> relax.Expr:
         """Every so many elements of the matrix, row after row."""
         rows, columns = shape_of(x)
         first = max(0, self.offset) + max(0, -self.offset) * columns
-        flat = at.reshaped(x, (rows * columns,))
-        return Slice({0: (first, shape[0], columns + 1)}).lower(at, flat)
+        flat = ctx.reshaped(x, (rows * columns,))
+        return Slice({0: (first, shape[0], columns + 1)}).lower(ctx, flat)
 
 
 class _Shuffle(Operator):
@@ -391,10 +391,10 @@ class _Shuffle(Operator):
 
     moves: ClassVar[bool] = True
 
-    def lower(self, at: Emitter, x: Operand) -> Operand:
+    def lower(self, ctx: Emitter, x: Operand) -> Operand:
         parts, order = self.parts(shape_of(x))
-        ordered = at.apply(Transpose(order), at.reshaped(x, parts))
-        return Reshape(self.shape(shape_of(x))).lower(at, ordered)
+        ordered = ctx.apply(Transpose(order), ctx.reshaped(x, parts))
+        return Reshape(self.shape(shape_of(x))).lower(ctx, ordered)
 
     def parts(self, x: Shape) -> tuple[Shape, Shape]:
         """The parts of the dimensions of a tensor, and the order of these."""
@@ -490,7 +490,7 @@ class Concat(Operator):
             raise CompileError(f"the shapes {listed} must agree in all dimensions but {self.axis}")
         return (*first[: self.axis], sum(shape[self.axis] for shape in shapes), *first[self.axis + 1 :])
 
-    def lower(self, at: Emitter, *operands: Operand) -> Operand:
+    def lower(self, ctx: Emitter, *operands: Operand) -> Operand:
         self.shape(*map(shape_of, operands))
         arrays = [operand for operand in operands if isinstance(operand, np.ndarray)]
         if len(arrays) == len(operands) > 1:
@@ -498,14 +498,14 @@ class Concat(Operator):
         filled = [operand for operand in operands if not is_empty(shape_of(operand)[self.axis : self.axis + 1])]
         if len(filled) < 2:
             return (filled or operands)[0]
-        given = [at.expr(operand) for operand in filled]
-        joined = at.builder.normalize(relax.op.concat(given, self.axis))
+        given = [ctx.expr(operand) for operand in filled]
+        joined = ctx.builder.normalize(relax.op.concat(given, self.axis))
         if joined.ty.shape is not None:
             return joined
         # TVM does not know the ranges of dynamic sizes, and so not that these are equal.
         first = shape_of(given[0])
         wanted = [(*first[: self.axis], shape_of(x)[self.axis], *first[self.axis + 1 :]) for x in given]
-        same = [at.emit(relax.op.reshape(x, shape)) for x, shape in zip(given, wanted, strict=True)]
+        same = [ctx.emit(relax.op.reshape(x, shape)) for x, shape in zip(given, wanted, strict=True)]
         return relax.op.concat(same, self.axis)
 
 
@@ -523,9 +523,9 @@ class Stack(Operator):
             raise CompileError(f"tensors of different shapes cannot be stacked: {listed}")
         return (*shapes[0][: self.axis], len(shapes), *shapes[0][self.axis :])
 
-    def lower(self, at: Emitter, *operands: Operand) -> Operand:
+    def lower(self, ctx: Emitter, *operands: Operand) -> Operand:
         self.shape(*map(shape_of, operands))
-        return Concat(self.axis).lower(at, *(at.apply(Unsqueeze((self.axis,)), operand) for operand in operands))
+        return Concat(self.axis).lower(ctx, *(ctx.apply(Unsqueeze((self.axis,)), operand) for operand in operands))
 
 
 @dataclass(frozen=True)
@@ -544,14 +544,14 @@ class Split(Operator):
             )
         return tuple((*x[: self.axis], size, *x[self.axis + 1 :]) for size in self.sizes)
 
-    def lower(self, at: Emitter, x: Operand) -> list[Operand]:
+    def lower(self, ctx: Emitter, x: Operand) -> list[Operand]:
         self.shape(shape_of(x))
         starts = [*accumulate(self.sizes, initial=0)][:-1]
         few = 1 < len(self.sizes) <= _MAX_PARTS and not is_empty(self.sizes) and is_known(*self.sizes)
         if few and not isinstance(x, np.ndarray):
-            return at.parts(relax.op.split(at.expr(x), starts[1:], self.axis))
+            return ctx.parts(relax.op.split(ctx.expr(x), starts[1:], self.axis))
         ranges = [(start, size, 1) for start, size in zip(starts, self.sizes, strict=True)]
-        return [Slice({self.axis: range_}).lower(at, x) for range_ in ranges]
+        return [Slice({self.axis: range_}).lower(ctx, x) for range_ in ranges]
 
 
 def _listed(sizes: Sequence[int]) -> str:
@@ -569,6 +569,6 @@ class Unstack(Operator):
         """Without the dimension."""
         return ((*x[: self.axis], *x[self.axis + 1 :]),) * x[self.axis]
 
-    def lower(self, at: Emitter, x: Operand) -> list[Operand]:
-        layers = at.apply(Split(self.axis, (1,) * shape_of(x)[self.axis]), x)
-        return [Squeeze((self.axis,)).lower(at, layer) for layer in layers]
+    def lower(self, ctx: Emitter, x: Operand) -> list[Operand]:
+        layers = ctx.apply(Split(self.axis, (1,) * shape_of(x)[self.axis]), x)
+        return [Squeeze((self.axis,)).lower(ctx, layer) for layer in layers]

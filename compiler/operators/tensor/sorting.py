@@ -42,7 +42,7 @@ class TopK(Operator):
         result = (*x[: self.axis], self.k, *x[self.axis + 1 :])
         return result, result
 
-    def lower(self, at: Emitter, x: Operand) -> tuple[Operand, ...]:
+    def lower(self, ctx: Emitter, x: Operand) -> tuple[Operand, ...]:
         shape, dtype, k = shape_of(x), dtype_of(x), self.k
         result, _ = self.shape(shape)
         if is_empty(result):
@@ -79,7 +79,7 @@ class TopK(Operator):
                         heap.store(last, *heap.item(_int64(0)))
                         heap.sink(_int64(0), last, element, position)
 
-        return looped(at, write, [x], [(result, dtype), (result, "int64")], "top_k")
+        return looped(ctx, write, [x], [(result, dtype), (result, "int64")], "top_k")
 
 
 def _int64(value: int) -> tirx.Expr:

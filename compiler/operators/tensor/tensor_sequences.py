@@ -23,7 +23,7 @@ class Insert(Operator):
 
     moves: ClassVar[bool] = True
 
-    def lower(self, at: Emitter, elements: Operand, element: Operand, position: Operand) -> Operand:
+    def lower(self, ctx: Emitter, elements: Operand, element: Operand, position: Operand) -> Operand:
         """Of `[n, …]`, `[…]` and one integer, which may count from the end."""
 
         def order(index: Any, before: Any) -> Any:
@@ -31,8 +31,8 @@ class Insert(Operator):
             return tirx.Select(index < before, index + 1, tirx.Select(index.equal(before), first, index))
 
         count = shape_of(elements)[0]
-        together = at.apply(Concat(0), at.apply(Unsqueeze((0,)), element), elements)
-        return Gather(0).lower(at, together, _positions(at, position, count + 1, (count, count), order))
+        together = ctx.apply(Concat(0), ctx.apply(Unsqueeze((0,)), element), elements)
+        return Gather(0).lower(ctx, together, _positions(ctx, position, count + 1, (count, count), order))
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Erase(Operator):
 
     moves: ClassVar[bool] = True
 
-    def lower(self, at: Emitter, elements: Operand, position: Operand) -> Operand:
+    def lower(self, ctx: Emitter, elements: Operand, position: Operand) -> Operand:
         """Of `[n, …]` and one integer, which may count from the end."""
 
         def order(index: Any, left_out: Any) -> Any:
@@ -49,12 +49,12 @@ class Erase(Operator):
 
         count = shape_of(elements)[0]
         return Gather(0).lower(
-            at, elements, _positions(at, position, greatest(count - 1, 0), (count, count - 1), order)
+            ctx, elements, _positions(ctx, position, greatest(count - 1, 0), (count, count - 1), order)
         )
 
 
 def _positions(
-    at: Emitter,
+    ctx: Emitter,
     position: Operand,
     made: Dimension,
     of: tuple[Dimension, Dimension],
@@ -73,5 +73,5 @@ def _positions(
         nowhere = tirx.const(MAX_ELEMENTS, "int64")
         return te.compute((expression(made),), lambda index: tirx.Select(outside, nowhere, order(index, found)))
 
-    call = call_te(at.builder, positions, at.expr(position), *map(expression, of), name="positions")
-    return at.emit(call)
+    call = call_te(ctx.builder, positions, ctx.expr(position), *map(expression, of), name="positions")
+    return ctx.emit(call)

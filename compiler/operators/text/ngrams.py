@@ -59,13 +59,13 @@ class NgramCounts(Operator):
             raise CompileError(f"n-grams of {minimum} to {maximum} words with {self.skips} between are not possible")
         return (*x[:-1], int(columns.max()) + 1)
 
-    def lower(self, at: Emitter, x: Operand) -> Operand:
+    def lower(self, ctx: Emitter, x: Operand) -> Operand:
         shape = self.shape(shape_of(x))
         rows, width, length = math.prod(shape[:-1]), shape[-1], expression(shape_of(x)[-1])
         factors = np.zeros(width, np.float32)
         factors[self.columns] = self.weights
         levels = self._levels()
-        words = at.apply(Positions(self.vocabulary), x)
+        words = ctx.apply(Positions(self.vocabulary), x)
         steps = min(self.skips, bounds(shape_of(x)[-1])[1]) + 1 if len(levels) > 1 else 1
         more = len(self.vocabulary) + 1
 
@@ -100,7 +100,7 @@ class NgramCounts(Operator):
 
         tables = [part for level in levels for part in level][1:]
         results = [(shape, "float32"), ((rows, 2), "int64")]
-        return looped(at, write, [words, factors, *tables], results, "count_ngrams")[0]
+        return looped(ctx, write, [words, factors, *tables], results, "count_ngrams")[0]
 
     def _levels(self) -> list[tuple[Array, Array]]:
         """For n = 1, 2, … what leads to n-grams, and the columns of these, -1 for what is only part of longer ones.

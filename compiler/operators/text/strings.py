@@ -44,14 +44,14 @@ _WORD = 8
 """Length-prefixed texts begin at multiples of so many bytes."""
 
 
-def text_call(at: Emitter, function: str, dtype: str, *arguments: tirx.Expr) -> tirx.Expr:
+def text_call(ctx: Emitter, function: str, dtype: str, *arguments: tirx.Expr) -> tirx.Expr:
     """A call of a function of the runtime, with expressions of TIR."""
-    at.has_text = True
+    ctx.has_text = True
     return tirx.call_extern(dtype, function, *arguments)
 
 
 def called(
-    at: Emitter, function: str, operands: Sequence[Operand], results: Sequence[Result], *numbers: Dimension
+    ctx: Emitter, function: str, operands: Sequence[Operand], results: Sequence[Result], *numbers: Dimension
 ) -> tuple[Operand, ...]:
     """The results of a function of the runtime: its arguments are the operands, the results, and numbers (int64)."""
 
@@ -60,8 +60,8 @@ def called(
         given = [expression(number).astype("int64") for number in numbers]
         T.evaluate(tirx.call_extern("int32", function, *pointers, *given))
 
-    at.has_text = True
-    return looped(at, write, operands, results, function.removeprefix("nnefc_"))
+    ctx.has_text = True
+    return looped(ctx, write, operands, results, function.removeprefix("nnefc_"))
 
 
 def utf8(text: object) -> bytes:
@@ -96,11 +96,11 @@ class TextConstant(Operator):
         """That of the array."""
         return self.texts.shape
 
-    def lower(self, at: Emitter) -> Operand:
+    def lower(self, ctx: Emitter) -> Operand:
         """An expression of int64."""
         pool, offsets = packed_strings(list(self.texts.reshape(-1)))
         operands = [np.frombuffer(pool, np.uint8), offsets]
-        return called(at, "nnefc_text_constants", operands, [(self.texts.shape, "int64")], self.texts.size)[0]
+        return called(ctx, "nnefc_text_constants", operands, [(self.texts.shape, "int64")], self.texts.size)[0]
 
 
 @dataclass(frozen=True)
@@ -111,14 +111,14 @@ class TextEqual(Operator):
         """The common shape of the operands."""
         return broadcast_shapes(x, y)
 
-    def lower(self, at: Emitter, x: Operand, y: Operand) -> Operand:
+    def lower(self, ctx: Emitter, x: Operand, y: Operand) -> Operand:
         if isinstance(x, np.ndarray) and isinstance(y, np.ndarray):
             return np.asarray(np.equal(x, y), bool)
 
         def same(left: tirx.Expr, right: tirx.Expr) -> tirx.Expr:
-            return text_call(at, "nnefc_text_equal", "int32", left, right) != 0
+            return text_call(ctx, "nnefc_text_equal", "int32", left, right) != 0
 
-        return compute(at, same, at.expr(x), at.expr(y), name="text_equal", dtype="bool")
+        return compute(ctx, same, ctx.expr(x), ctx.expr(y), name="text_equal", dtype="bool")
 
 
 @dataclass(frozen=True)
@@ -129,12 +129,12 @@ class JoinStrings(Operator):
         """The common shape of the operands."""
         return broadcast_shapes(x, y)
 
-    def lower(self, at: Emitter, x: Operand, y: Operand) -> Operand:
+    def lower(self, ctx: Emitter, x: Operand, y: Operand) -> Operand:
         shape = self.shape(shape_of(x), shape_of(y))
         if is_empty(shape):
             return zeros(shape, np.int64)
-        operands = [at.apply(Expand(shape), at.expr(operand)) for operand in (x, y)]
-        return called(at, "nnefc_text_concat", operands, [(shape, "int64")], math.prod(shape))[0]
+        operands = [ctx.apply(Expand(shape), ctx.expr(operand)) for operand in (x, y)]
+        return called(ctx, "nnefc_text_concat", operands, [(shape, "int64")], math.prod(shape))[0]
 
 
 @dataclass(frozen=True)
@@ -147,9 +147,9 @@ class ChangeCase(Operator):
         """That of the operand."""
         return x
 
-    def lower(self, at: Emitter, x: Operand) -> Operand:
+    def lower(self, ctx: Emitter, x: Operand) -> Operand:
         operands = [x, case_table(self.case)]
-        return called(at, "nnefc_text_change_case", operands, [(shape_of(x), "int64")], math.prod(shape_of(x)))[0]
+        return called(ctx, "nnefc_text_change_case", operands, [(shape_of(x), "int64")], math.prod(shape_of(x)))[0]
 
 
 @dataclass(frozen=True)
@@ -165,17 +165,17 @@ class RegexMatch(Operator):
         """That of the operand."""
         return x
 
-    def lower(self, at: Emitter, x: Operand) -> Operand:
+    def lower(self, ctx: Emitter, x: Operand) -> Operand:
         shape, table = shape_of(x), automaton(self.pattern)
         if is_empty(shape):
             return zeros(shape, bool)
 
         def write(source: Any, machine: Any, out: Any) -> None:
             with each(math.prod(shape), math.prod(shape) * 64) as position:
-                found = text_call(at, "nnefc_text_matches", "int32", source[position], tirx.address_of(machine[0]))
+                found = text_call(ctx, "nnefc_text_matches", "int32", source[position], tirx.address_of(machine[0]))
                 out[position] = found != 0
 
-        return looped(at, write, [at.expr(x), table], [(shape, "bool")], "text_matches")[0]
+        return looped(ctx, write, [ctx.expr(x), table], [(shape, "bool")], "text_matches")[0]
 
 
 @dataclass(frozen=True)
@@ -196,16 +196,16 @@ class SplitStrings(Operator):
         """Of how many pieces there are; their number is data-dependent."""
         return x
 
-    def lower(self, at: Emitter, x: Operand) -> tuple[Operand, Operand]:
+    def lower(self, ctx: Emitter, x: Operand) -> tuple[Operand, Operand]:
         shape, count = shape_of(x), math.prod(shape_of(x))
         if is_empty(shape):
             return np.zeros((*shape, 0), np.int64), np.zeros(shape, np.int64)
         pool, _ = packed_strings([self.delimiter])
         operands = [x, np.frombuffer(pool, np.uint8)]
         sizes = [(shape, "int64"), ((1,), "int64")]
-        counts, maximum = called(at, "nnefc_text_count_pieces", operands, sizes, count, self.cuts)
-        width = data_dependent_size(at, at.expr(maximum), None if self.cuts < 0 else self.cuts + 1, "pieces")
-        made = called(at, "nnefc_text_split", operands, [((*shape, width), "int64")], count, self.cuts, width)
+        counts, maximum = called(ctx, "nnefc_text_count_pieces", operands, sizes, count, self.cuts)
+        width = data_dependent_size(ctx, ctx.expr(maximum), None if self.cuts < 0 else self.cuts + 1, "pieces")
+        made = called(ctx, "nnefc_text_split", operands, [((*shape, width), "int64")], count, self.cuts, width)
         return made[0], counts
 
 
@@ -217,14 +217,14 @@ class FromNumbers(Operator):
         """That of the operand."""
         return x
 
-    def lower(self, at: Emitter, x: Operand) -> Operand:
+    def lower(self, ctx: Emitter, x: Operand) -> Operand:
         count, dtype = math.prod(shape_of(x)), dtype_of(x)
         results = [(shape_of(x), "int64")]
         if "float" in dtype:
-            return called(at, "nnefc_text_of_doubles", [at.apply(Cast("float64"), x)], results, count)[0]
+            return called(ctx, "nnefc_text_of_doubles", [ctx.apply(Cast("float64"), x)], results, count)[0]
         is_unsigned = dtype == "uint64"
-        operands = [at.apply(Cast("int64"), x)]
-        return called(at, "nnefc_text_of_integers", operands, results, count, int(is_unsigned))[0]
+        operands = [ctx.apply(Cast("int64"), x)]
+        return called(ctx, "nnefc_text_of_integers", operands, results, count, int(is_unsigned))[0]
 
 
 @dataclass(frozen=True)
@@ -240,14 +240,14 @@ class ToNumbers(Operator):
         """That of the operand."""
         return x
 
-    def lower(self, at: Emitter, x: Operand) -> Operand:
+    def lower(self, ctx: Emitter, x: Operand) -> Operand:
         shape, count = shape_of(x), math.prod(shape_of(x))
         if "float" in self.dtype:
             kind = "double" if self.dtype == "float64" else "float"
             results = [(shape, "float64" if kind == "double" else "float32")]
-            made = called(at, f"nnefc_text_to_{kind}s", [x], results, count)[0]
+            made = called(ctx, f"nnefc_text_to_{kind}s", [x], results, count)[0]
         else:
             low, high = integer_range(self.dtype)
             given = (count, low, min(high, (1 << 63) - 1), int(self.dtype == "uint64"))
-            made = called(at, "nnefc_text_to_integers", [x], [(shape, "int64")], *given)[0]
-        return at.apply(Cast(self.dtype), made)
+            made = called(ctx, "nnefc_text_to_integers", [x], [(shape, "int64")], *given)[0]
+        return ctx.apply(Cast(self.dtype), made)

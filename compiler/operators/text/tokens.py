@@ -38,7 +38,7 @@ class Tokens(SameShape):
     marks: bool
     pad: str
 
-    def lower(self, at: Emitter, x: Operand) -> Operand:
+    def lower(self, ctx: Emitter, x: Operand) -> Operand:
         shape, count = shape_of(x), math.prod(shape_of(x))
         if is_empty(shape):
             return np.zeros((*shape, 0), np.int64)
@@ -51,8 +51,8 @@ class Tokens(SameShape):
             pool += machine + bytes(-len(machine) % _ALIGNMENT)
         operands = [x, np.frombuffer(pool, np.uint8), np.array(positions, np.int64)]
         rules = (count, len(positions), self.minimum, int(self.keeps_matches), int(self.marks))
-        (maximum,) = called(at, "nnefc_text_count_tokens", operands, [((1,), "int64")], *rules)
-        width = data_dependent_size(at, at.expr(maximum), None, "tokens")
-        fill = TextConstant(np.array([self.pad, _BEGIN, _END], object)).lower(at)
+        (maximum,) = called(ctx, "nnefc_text_count_tokens", operands, [((1,), "int64")], *rules)
+        width = data_dependent_size(ctx, ctx.expr(maximum), None, "tokens")
+        fill = TextConstant(np.array([self.pad, _BEGIN, _END], object)).lower(ctx)
         results = [((*shape, width), "int64")]
-        return called(at, "nnefc_text_tokens", [*operands, fill], results, *rules, width)[0]
+        return called(ctx, "nnefc_text_tokens", [*operands, fill], results, *rules, width)[0]

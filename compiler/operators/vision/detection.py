@@ -89,11 +89,11 @@ class RoiResample(Regions):
 
     method: str
 
-    def lower(self, at: Emitter, x: Operand, rois: Operand, batch: Operand | None = None) -> Operand:
+    def lower(self, ctx: Emitter, x: Operand, rois: Operand, batch: Operand | None = None) -> Operand:
         shape = self.shape(shape_of(x), shape_of(rois), None if batch is None else shape_of(batch))
         if is_empty(shape):
-            return zeros(shape, at.number(0, x).dtype)
-        return at.compute(self._resample, x, rois, *([] if batch is None else [batch]), name="roi_resample")
+            return zeros(shape, ctx.number(0, x).dtype)
+        return ctx.compute(self._resample, x, rois, *([] if batch is None else [batch]), name="roi_resample")
 
     def _image(self, n: Any, images: int, rois: te.Tensor, batch: Sequence[te.Tensor]) -> tirx.Expr:
         """The batch element that region `n` is of."""
@@ -160,7 +160,7 @@ class AffineGrid(Operator):
             raise CompileError(f"matrices {list(theta)} do not fit a grid of {rank} dimensions")
         return (theta[0], *self.sizes, rank)
 
-    def lower(self, at: Emitter, theta: Operand) -> relax.Expr:
+    def lower(self, ctx: Emitter, theta: Operand) -> relax.Expr:
         dtype, rank = dtype_of(theta), len(self.sizes)
         work = "float64" if dtype == "float64" else "float32"
 
@@ -173,7 +173,7 @@ class AffineGrid(Operator):
             terms = map(operator.mul, factors, reversed(found))
             return functools.reduce(operator.add, terms, factors[-1]).astype(dtype)
 
-        return at.elements(self.shape(shape_of(theta)), element, theta, name="affine_grid")
+        return ctx.elements(self.shape(shape_of(theta)), element, theta, name="affine_grid")
 
     def _position(self, element: Any, size: Dimension) -> tirx.Expr:
         """From an element to what is from -1 to 1."""
@@ -208,7 +208,7 @@ class GridSample(Operator):
             raise CompileError(f"the grid {list(grid)} does not fit the input {list(x)}")
         return (*x[:2], *grid[1:-1])
 
-    def lower(self, at: Emitter, x: Operand, grid: Operand) -> relax.Expr:
+    def lower(self, ctx: Emitter, x: Operand, grid: Operand) -> relax.Expr:
         sizes, dtype = shape_of(x)[2:], dtype_of(x)
         work = "float64" if dtype == "float64" else "float32"
 
@@ -228,7 +228,7 @@ class GridSample(Operator):
                 indices = [self._moved_inside(position, size) for position, size in zip(indices, sizes, strict=True)]
             return _interpolated(read, indices, self.mode).astype(dtype)
 
-        return at.elements(self.shape(shape_of(x), shape_of(grid)), element, x, grid, name="grid_sample")
+        return ctx.elements(self.shape(shape_of(x), shape_of(grid)), element, x, grid, name="grid_sample")
 
     def _source(self, value: Any, size: int) -> tirx.Expr:
         """From -1 … 1 to positions; those far outside are cut, because they become integers."""
@@ -290,7 +290,7 @@ class PositionSample(Operator):
         """`[N, C, *results]`."""
         return GridSample("linear", "zeros", True).shape(x, positions)
 
-    def lower(self, at: Emitter, x: Operand, positions: Operand) -> relax.Expr:
+    def lower(self, ctx: Emitter, x: Operand, positions: Operand) -> relax.Expr:
         sizes, dtype = shape_of(x)[2:], dtype_of(x)
 
         def element(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
@@ -309,4 +309,4 @@ class PositionSample(Operator):
             inside = [bound for p, size in pairs for bound in (p >= _like(p, 0), p <= _like(p, size - 1))]
             return tirx.Select(tirx.all(*inside), value, _like(value, 0))
 
-        return at.elements(self.shape(shape_of(x), shape_of(positions)), element, x, positions, name="position_sample")
+        return ctx.elements(self.shape(shape_of(x), shape_of(positions)), element, x, positions, name="position_sample")

@@ -35,17 +35,17 @@ class DecodeImage(Operator):
         """That of the file, `[bytes]`: the size of the image is data-dependent."""
         return file
 
-    def lower(self, at: Emitter, file: Operand) -> Operand:
+    def lower(self, ctx: Emitter, file: Operand) -> Operand:
         """Raises a CompileError for a file that is no list of bytes."""
         shape, channels = shape_of(file), 1 if self.form == "Grayscale" else 3
         if len(shape) != 1:
             raise CompileError(f"a file of the shape {list(shape)} is no list of bytes")
         if is_empty(shape):
             return np.zeros((0, 0, channels), np.uint8)
-        (found,) = called(at, "nnefc_image_decode", [file], [((3,), "int64")], shape[0], _FORMS.index(self.form))
+        (found,) = called(ctx, "nnefc_image_decode", [file], [((3,), "int64")], shape[0], _FORMS.index(self.form))
         height, width = (
-            data_dependent_size(at, at.expr(at.apply(Slice({0: (position, 1, 1)}), found)), None, name)
+            data_dependent_size(ctx, ctx.expr(ctx.apply(Slice({0: (position, 1, 1)}), found)), None, name)
             for position, name in enumerate(("image_height", "image_width"))
         )
         pixels = (height, width, channels)
-        return called(at, "nnefc_image_pixels", [found], [(pixels, "uint8")], height * width * channels)[0]
+        return called(ctx, "nnefc_image_pixels", [found], [(pixels, "uint8")], height * width * channels)[0]

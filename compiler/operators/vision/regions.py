@@ -183,10 +183,10 @@ class _Pooled(Regions):
     def _finished(self, made: Any, axes: Sequence[_Axis], positions: Sequence[Any]) -> Any:
         """The result of a bin, of what its elements come to."""
 
-    def lower(self, at: Emitter, x: Operand, rois: Operand, batch: Operand | None = None) -> Operand:
+    def lower(self, ctx: Emitter, x: Operand, rois: Operand, batch: Operand | None = None) -> Operand:
         shape = self.shape(shape_of(x), shape_of(rois), None if batch is None else shape_of(batch))
         if is_empty((*shape, *shape_of(x))):
-            return zeros(shape, at.number(0, x).dtype)
+            return zeros(shape, ctx.number(0, x).dtype)
         (count, channels), sizes = shape[:2], shape_of(x)[2:]
         work = "float64" if dtype_of(x) == "float64" else "float32"
         rooms = [self._room(size, bins) for size, bins in zip(sizes, self.results, strict=True)]
@@ -230,7 +230,7 @@ class _Pooled(Regions):
                 self._pool(x, plane, out, line, axes_of(region), work)
 
         shape_of_x = shape_of(x)
-        return looped(at, write, [x, rois, *([] if batch is None else [batch])], results, self._name)[0]
+        return looped(ctx, write, [x, rois, *([] if batch is None else [batch])], results, self._name)[0]
 
     @property
     def _name(self) -> str:

@@ -66,28 +66,28 @@ class Resize(Operator):
         results = {axis: scaling.results for axis, scaling in self.axes}
         return tuple(results.get(axis, size) for axis, size in enumerate(x))
 
-    def lower(self, at: Emitter, x: Operand) -> Operand:
+    def lower(self, ctx: Emitter, x: Operand) -> Operand:
         dtype, shape = dtype_of(x), self.shape(shape_of(x))
         if is_empty(shape):
             return zeros(shape, dtype)
         nearest = self.interpolation.mode == "nearest"
         real = dtype if nearest or dtype in ("float16", "bfloat16", "float32", "float64") else "float32"
-        made = at.bound(x) if real == dtype else at.emit(relax.op.astype(at.expr(x), real))
-        for steps in self._kernels(at, real):
-            made = at.emit(_interpolated(at, made, steps))
+        made = ctx.bound(x) if real == dtype else ctx.emit(relax.op.astype(ctx.expr(x), real))
+        for steps in self._kernels(ctx, real):
+            made = ctx.emit(_interpolated(ctx, made, steps))
         if real != dtype:
-            made = at.emit(_converted(at, at.expr(made), dtype))
-        return self._extrapolated(at, made)
+            made = ctx.emit(_converted(ctx, ctx.expr(made), dtype))
+        return self._extrapolated(ctx, made)
 
-    def _kernels(self, at: Emitter, dtype: str) -> list[list[_Step]]:
+    def _kernels(self, ctx: Emitter, dtype: str) -> list[list[_Step]]:
         """Returns groups of axes, each resized by one kernel; unchanged axes are left out."""
-        steps = [self._step(at, axis, scaling, dtype) for axis, scaling in self.axes]
+        steps = [self._step(ctx, axis, scaling, dtype) for axis, scaling in self.axes]
         left = [step for step in steps if step is not None]
         if self.interpolation.mode == "nearest" or math.prod(step.taps for step in left) <= _MAX_TAPS:
             return [left] if left else []
         return [[step] for step in left]
 
-    def _step(self, at: Emitter, axis: int, scaling: AxisScaling, dtype: str) -> _Step | None:
+    def _step(self, ctx: Emitter, axis: int, scaling: AxisScaling, dtype: str) -> _Step | None:
         """How an axis is read; None where each result is the element in its position."""
         nearest = self.interpolation.mode == "nearest"
         if not scaling.is_known:
@@ -95,7 +95,7 @@ class Resize(Operator):
             if times:
                 return _Step(axis, times, 1, ())
             count = self.interpolation.tap_count(scaling)
-            return _Step(axis, -(not nearest), count, self._computed(at, scaling, count, dtype))
+            return _Step(axis, -(not nearest), count, self._computed(ctx, scaling, count, dtype))
         positions, weights = self.interpolation.taps(scaling)
         same = positions.shape[1] == 1 and scaling.elements == scaling.results and (weights == 1).all()
         if same and (positions[:, 0] == np.arange(scaling.elements)).all():
@@ -107,7 +107,7 @@ class Resize(Operator):
         tables = (positions.astype(np.int32), *([] if nearest else [weights.astype(dtype)]))
         return _Step(axis, -(not nearest), positions.shape[1], tables)
 
-    def _computed(self, at: Emitter, scaling: AxisScaling, count: int, dtype: str) -> tuple[Operand, ...]:
+    def _computed(self, ctx: Emitter, scaling: AxisScaling, count: int, dtype: str) -> tuple[Operand, ...]:
         """Tables that the program computes from the sizes."""
 
         def table(part: int, kind: str) -> Operand:
@@ -123,27 +123,27 @@ class Resize(Operator):
 
                 return te.compute((expression(results), count), entry, name="taps")
 
-            return at.emit(at.of_sizes(compute, scaling.elements, scaling.results, name="taps"))
+            return ctx.emit(ctx.of_sizes(compute, scaling.elements, scaling.results, name="taps"))
 
         return (table(0, "int32"), *([] if self.interpolation.mode == "nearest" else [table(1, dtype)]))
 
-    def _extrapolated(self, at: Emitter, x: Operand) -> Operand:
+    def _extrapolated(self, ctx: Emitter, x: Operand) -> Operand:
         """The result, with a constant where it lies outside."""
         if self.interpolation.coordinates != "tf_crop_and_resize":
             return x
-        outside = [(axis, self._outside(at, scaling)) for axis, scaling in self.axes]
+        outside = [(axis, self._outside(ctx, scaling)) for axis, scaling in self.axes]
         outside = [(axis, mask) for axis, mask in outside if not isinstance(mask, np.ndarray) or mask.any()]
         if not outside:
             return x
-        value = at.number(self.interpolation.extrapolation, x).item()
+        value = ctx.number(self.interpolation.extrapolation, x).item()
 
         def element(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
             hits = [mask(index[axis]) for (axis, _), mask in zip(outside, tensors[1:], strict=True)]
             return tirx.Select(tirx.any(*hits), tirx.const(value, dtype_of(x)), tensors[0](*index))
 
-        return at.elements(shape_of(x), element, x, *(mask for _, mask in outside), name="extrapolate")
+        return ctx.elements(shape_of(x), element, x, *(mask for _, mask in outside), name="extrapolate")
 
-    def _outside(self, at: Emitter, scaling: AxisScaling) -> Operand:
+    def _outside(self, ctx: Emitter, scaling: AxisScaling) -> Operand:
         """For each result along an axis, whether it lies outside."""
         if scaling.is_known:
             position = self.interpolation.sources(scaling)
@@ -158,12 +158,12 @@ class Resize(Operator):
 
             return te.compute((expression(results),), entry, name="outside")
 
-        return at.emit(at.of_sizes(compute, scaling.elements, scaling.results, name="outside"))
+        return ctx.emit(ctx.of_sizes(compute, scaling.elements, scaling.results, name="outside"))
 
 
-def _interpolated(at: Emitter, x: Operand, steps: Sequence[_Step]) -> relax.Expr:
+def _interpolated(ctx: Emitter, x: Operand, steps: Sequence[_Step]) -> relax.Expr:
     axes = [(step.axis, step.how) for step in steps]
-    return at.compute(
+    return ctx.compute(
         lambda *tensors: interpolate(tensors[0], tensors[1:], axes),
         x,
         *(table for step in steps for table in step.tables),
@@ -207,7 +207,7 @@ def interpolate(x: te.Tensor, tables: Sequence[te.Tensor], axes: Sequence[tuple[
     return te.compute(shape, lambda *index: value(index, list(index), steps), name="resize")
 
 
-def _converted(at: Emitter, x: relax.Expr, dtype: str) -> relax.Expr:
+def _converted(ctx: Emitter, x: relax.Expr, dtype: str) -> relax.Expr:
     """Reals as integers: cut to the range of the type, then off; as booleans: whether they are not zero."""
     if dtype == "bool":
         return relax.op.astype(x, dtype)
@@ -221,4 +221,4 @@ def _converted(at: Emitter, x: relax.Expr, dtype: str) -> relax.Expr:
             return tirx.trunc(inside).astype(dtype)
         return converted(inside, dtype)  # the limits, rounded to a real, may be beyond the type
 
-    return at.elements(shape_of(x), element, x, name="narrow")
+    return ctx.elements(shape_of(x), element, x, name="narrow")

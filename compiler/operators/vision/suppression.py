@@ -69,7 +69,7 @@ class NonMaxSuppression(Operator):
 
     def lower(
         self,
-        at: Emitter,
+        ctx: Emitter,
         boxes: Operand,
         scores: Operand,
         maximum: Operand | None = None,
@@ -85,8 +85,8 @@ class NonMaxSuppression(Operator):
             return self._of_arrays(boxes, scores)
         if is_empty((limit,)):
             return np.zeros((0, 3), np.int64)
-        kept, count = self._rows(at, boxes, scores, named, limit)
-        return first_of(at, kept, data_dependent_size(at, at.expr(count), limit, "boxes"))
+        kept, count = self._rows(ctx, boxes, scores, named, limit)
+        return first_of(ctx, kept, data_dependent_size(ctx, ctx.expr(count), limit, "boxes"))
 
     def _limit(self, boxes: Operand, scores: Operand) -> Dimension:
         """How many boxes may be kept.
@@ -100,13 +100,13 @@ class NonMaxSuppression(Operator):
         return math.prod(s[:2]) * (s[2] if self.maximum is None else minimum(s[2], self.maximum))
 
     def _rows(
-        self, at: Emitter, boxes: Operand, scores: Operand, named: Mapping[str, Operand], limit: Dimension
+        self, ctx: Emitter, boxes: Operand, scores: Operand, named: Mapping[str, Operand], limit: Dimension
     ) -> tuple[Operand, Operand]:
         """The rows of the boxes that are kept, `[limit, 3]`, and their number, `[1]`."""
         shape = shape_of(scores)
         results = [((limit, 3), "int64"), ((1,), "int64"), ((shape[2],), "int64"), ((3,), "int64")]
         writer = self._writer(shape, named, limit)
-        kept, count, *_ = looped(at, writer, [boxes, scores, *named.values()], results, "suppression")
+        kept, count, *_ = looped(ctx, writer, [boxes, scores, *named.values()], results, "suppression")
         return kept, count
 
     def _writer(self, shape: Shape, named: Iterable[str], limit: Dimension) -> Callable[..., None]:
@@ -227,7 +227,7 @@ class PaddedSuppression(NonMaxSuppression):
 
     is_padded: ClassVar[bool] = True
 
-    def lower(self, at: Emitter, boxes: Operand, scores: Operand) -> tuple[Operand, Operand]:  # type: ignore[override]
+    def lower(self, ctx: Emitter, boxes: Operand, scores: Operand) -> tuple[Operand, Operand]:  # type: ignore[override]
         """Of boxes `[N, n, 4]` and scores `[N, classes, n]`; int64."""
         limit = self._limit(boxes, scores)
         if isinstance(boxes, np.ndarray) and isinstance(scores, np.ndarray):
@@ -236,4 +236,4 @@ class PaddedSuppression(NonMaxSuppression):
             return padded, np.array([len(rows)], np.int64)
         if is_empty((limit,)):
             return np.zeros((0, 3), np.int64), np.zeros(1, np.int64)
-        return self._rows(at, boxes, scores, {}, limit)
+        return self._rows(ctx, boxes, scores, {}, limit)

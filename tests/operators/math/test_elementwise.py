@@ -55,8 +55,8 @@ def build(dtype: str, shape: tuple[int, ...], outputs: Callable[[Emitter, list[r
     params = [relax.Var(name, relax.TensorType(shape, dtype)) for name in "xy"]
     with builder.function("main", params):
         with builder.dataflow():
-            at = Emitter(builder)
-            made = [at.emit(made) for made in outputs(at, params)]
+            ctx = Emitter(builder)
+            made = [ctx.emit(made) for made in outputs(ctx, params)]
             result = builder.emit_output(relax.Tuple(made))
         builder.emit_func_output(result)
     network = Network("net", builder.finalize(), ("x", "y"), tuple(f"y{index}" for index in range(len(made))))
@@ -68,8 +68,8 @@ def build(dtype: str, shape: tuple[int, ...], outputs: Callable[[Emitter, list[r
 def test_functions_compute_at_run_time_what_numpy_does(dtype: str, names: list[str]) -> None:
     x, y = pairs(REALS.astype(dtype) if dtype == "float32" else INTEGERS[dtype])
 
-    def outputs(at: Emitter, params: list[relax.Var]) -> list[relax.Expr]:
-        return [Elementwise(name).lower(at, *params[: arity(name)]) for name in names]
+    def outputs(ctx: Emitter, params: list[relax.Var]) -> list[relax.Expr]:
+        return [Elementwise(name).lower(ctx, *params[: arity(name)]) for name in names]
 
     results = build(dtype, x.shape, outputs)(x, y)
     for name, result in zip(names, results, strict=True):
@@ -101,8 +101,8 @@ def test_casts_cut_towards_zero_and_keep_the_low_bits(source: str) -> None:
     targets = ("float32", "float64", "float16", "int8", "uint8", "int16", "int32", "int64", "bool")
     targets = tuple(target for target in targets if target != source)
 
-    def outputs(at: Emitter, params: list[relax.Var]) -> list[relax.Expr]:
-        return [Cast(target).lower(at, params[0]) for target in targets]
+    def outputs(ctx: Emitter, params: list[relax.Var]) -> list[relax.Expr]:
+        return [Cast(target).lower(ctx, params[0]) for target in targets]
 
     for target, result in zip(targets, build(source, x.shape, outputs)(x, x), strict=True):
         if source == "float32" and target == "uint8":
@@ -118,11 +118,11 @@ def test_nan_is_true_and_stays_in_limits() -> None:
     x = np.array([np.nan, 0.0, -3.0, 3.0], np.float32)
     low, high = (np.array(bound, np.float32) for bound in (-1, 1))
 
-    def outputs(at: Emitter, params: list[relax.Var]) -> list[relax.Expr]:
-        cut = Clip().lower(at, params[0], low, high)
-        below = Clip().lower(at, params[0], None, high)
-        truth = at.bound(Cast("bool").lower(at, params[0]))
-        return [cut, below, Where().lower(at, truth, params[0], params[1])]
+    def outputs(ctx: Emitter, params: list[relax.Var]) -> list[relax.Expr]:
+        cut = Clip().lower(ctx, params[0], low, high)
+        below = Clip().lower(ctx, params[0], None, high)
+        truth = ctx.bound(Cast("bool").lower(ctx, params[0]))
+        return [cut, below, Where().lower(ctx, truth, params[0], params[1])]
 
     cut, below, chosen = build("float32", x.shape, outputs)(x, np.full_like(x, 7))
     np.testing.assert_array_equal(cut, [np.nan, 0, -1, 1])

@@ -48,9 +48,9 @@ def network() -> Network:
     x = relax.Var("x", relax.TensorType((N,), "float32"))
 
     def made() -> list[relax.Expr]:
-        at = Emitter(builder)
-        results = [at.apply(operator(Size(N))) for operator, _ in CASES]
-        return list(map(at.expr, [*results, at.apply(Elementwise("add"), x, x)]))
+        ctx = Emitter(builder)
+        results = [ctx.apply(operator(Size(N))) for operator, _ in CASES]
+        return list(map(ctx.expr, [*results, ctx.apply(Elementwise("add"), x, x)]))
 
     with ranges({N: OPEN.values}):
         module = build_main(builder, made, lambda: [x])

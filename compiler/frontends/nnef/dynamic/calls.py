@@ -32,7 +32,7 @@ _MOVES = frozenset(
 """Operations that leave 16-bit floats as they are; others compute in float32."""
 
 
-def call_standard(at: DynamicEmitter, operation: Operation, given: Mapping[str, Value], content: str = "") -> Value:
+def call_standard(ctx: DynamicEmitter, operation: Operation, given: Mapping[str, Value], content: str = "") -> Value:
     """Call one of the standard's operations; `content` is what is written between `<` and `>`.
 
     Raises:
@@ -41,34 +41,34 @@ def call_standard(at: DynamicEmitter, operation: Operation, given: Mapping[str, 
     if operation.name == "cast" and not content:
         hint = "write cast<scalar>(x), cast<integer>(x), or cast<logical>(x)"
         raise CompileError("'cast' does not say to which type", hint=hint)
-    arguments = _complete(at, operation.signature, given)
+    arguments = _complete(ctx, operation.signature, given)
     made = _of_sizes(operation.name, operation.signature, arguments)
     if made is not None:
         return made
-    operands, half = _as_operands(at, operation.signature, arguments, operation.name in _MOVES)
-    args = Arguments({name: as_tensors(at, value) for name, value in operands.items()}, content)
+    operands, half = _as_operands(ctx, operation.signature, arguments, operation.name in _MOVES)
+    args = Arguments({name: as_tensors(ctx, value) for name, value in operands.items()}, content)
     try:
         with allowing():
             operation.shape(args)
     except ShapeError as error:
         raise CompileError(f"'{operation.name}': {error.message}", hint=error.hint) from None
-    return _bound(at, operation.lower(at, args), half)
+    return _bound(ctx, operation.lower(ctx, args), half)
 
 
 def call_extension(context: ExtensionContext, operator: ExtensionOperator, given: Mapping[str, Value]) -> Value:
     """Call an operator of a registry."""
-    at, signature = context.at, operator.signature
-    arguments = _complete(at, signature, given)
+    emitter, signature = context.emitter, operator.signature
+    arguments = _complete(emitter, signature, given)
     made = _of_sizes(signature.name, signature, arguments)
     if made is not None:
         return made
     if operator.sizes:
-        return _bound(at, operator.lower(context, Arguments(arguments)), None)
-    operands, half = _as_operands(at, signature, arguments, not operator.promotes)
-    return _bound(at, operator.lower(context, Arguments(operands)), half)
+        return _bound(emitter, operator.lower(context, Arguments(arguments)), None)
+    operands, half = _as_operands(emitter, signature, arguments, not operator.promotes)
+    return _bound(emitter, operator.lower(context, Arguments(operands)), half)
 
 
-def _complete(at: DynamicEmitter, signature: Signature, given: Mapping[str, Value]) -> dict[str, Value]:
+def _complete(ctx: DynamicEmitter, signature: Signature, given: Mapping[str, Value]) -> dict[str, Value]:
     """The arguments in the order of the declaration, with defaults, as the types of their parameters say."""
     arguments: dict[str, Value] = {}
     for parameter in signature.parameters:
@@ -77,16 +77,16 @@ def _complete(at: DynamicEmitter, signature: Signature, given: Mapping[str, Valu
             raise CompileError(f"'{signature.name}' needs an argument for '{parameter.name}'")
         try:
             attribute = not _takes_tensors(parameter)
-            arguments[parameter.name] = coerced(_known(at, value) if attribute else value, parameter.type)
+            arguments[parameter.name] = coerced(_known(ctx, value) if attribute else value, parameter.type)
         except CompileError as error:
             raise CompileError(f"'{parameter.name}' of '{signature.name}': {error.message}", hint=error.hint) from None
     return arguments
 
 
-def _known(at: DynamicEmitter, value: Value) -> Value:
+def _known(ctx: DynamicEmitter, value: Value) -> Value:
     if isinstance(value, list | tuple):
-        return type(value)(_known(at, element) for element in value)
-    return at.known(value)
+        return type(value)(_known(ctx, element) for element in value)
+    return ctx.known(value)
 
 
 def _takes_tensors(parameter: Parameter) -> bool:
@@ -131,7 +131,7 @@ def _objects(value: Value) -> Value:
 
 
 def _as_operands(
-    at: DynamicEmitter, signature: Signature, arguments: Mapping[str, Value], moves: bool
+    ctx: DynamicEmitter, signature: Signature, arguments: Mapping[str, Value], moves: bool
 ) -> tuple[dict[str, Value], str | None]:
     """Tensors as operands; those of one declared content in one element type, 16-bit floats as float32.
 
@@ -152,13 +152,13 @@ def _as_operands(
     for content, locations in groups.items():
         values = [arguments[name] if i is None else arguments[name][i] for name, i in locations]
         if content == "logical":
-            operands = [at.apply(Cast("bool"), at.tensor(value)) for value in values]
+            operands = [ctx.apply(Cast("bool"), ctx.tensor(value)) for value in values]
         else:
-            operands = [_integers(at, x) if content == "integer" else x for x in at.promoted(values)]
+            operands = [_integers(ctx, x) if content == "integer" else x for x in ctx.promoted(values)]
         for (name, i), operand in zip(locations, operands, strict=True):
             if dtype_of(operand) in FLOAT16_TYPES and not moves:
                 fp16_types.append(dtype_of(operand))
-                operand = at.apply(Cast("float32"), operand)
+                operand = ctx.apply(Cast("float32"), operand)
             if i is None:
                 made[name] = operand
             else:
@@ -166,27 +166,27 @@ def _as_operands(
     return made, fp16_types[0] if fp16_types else None
 
 
-def _integers(at: DynamicEmitter, operand: Operand) -> Operand:
+def _integers(ctx: DynamicEmitter, operand: Operand) -> Operand:
     """Reals that stand for integers, as arrays of a document's text do that are written with points."""
-    return at.apply(Cast("int64"), operand) if numpy_dtype(dtype_of(operand)).kind == "f" else operand
+    return ctx.apply(Cast("int64"), operand) if numpy_dtype(dtype_of(operand)).kind == "f" else operand
 
 
-def as_tensors(at: DynamicEmitter, value: Value) -> Value:
+def as_tensors(ctx: DynamicEmitter, value: Value) -> Value:
     """Operands as tensors of the standard's operations, which know constants of no axes as numbers, too."""
     if isinstance(value, list):
-        return [as_tensors(at, element) for element in value]
-    return at.as_tensor(value) if is_tensor(value) else value
+        return [as_tensors(ctx, element) for element in value]
+    return ctx.as_tensor(value) if is_tensor(value) else value
 
 
-def _bound(at: DynamicEmitter, made: Any, half: str | None) -> Value:
+def _bound(ctx: DynamicEmitter, made: Any, half: str | None) -> Value:
     """Results, bound to variables; float32 ones in the 16-bit floats' type of the operands."""
     if isinstance(made, tuple):
-        return tuple(_bound(at, element, half) for element in made)
+        return tuple(_bound(ctx, element, half) for element in made)
     if isinstance(made, list):
-        return [_bound(at, element, half) for element in made]
+        return [_bound(ctx, element, half) for element in made]
     if not is_tensor(made):
         return made
     if isinstance(made, np.ndarray) and made.dtype == object:
         return made
-    operand = at.bound(made)
-    return at.apply(Cast(half), operand) if half and dtype_of(operand) == "float32" else operand
+    operand = ctx.bound(made)
+    return ctx.apply(Cast(half), operand) if half and dtype_of(operand) == "float32" else operand

@@ -41,7 +41,7 @@ def custom_extension(
 
     def lower(context: ExtensionContext, args: Arguments) -> Any:
         custom, operands = taken_apart(declared, operator.signature, args)
-        made = custom.lower(context.at, *operands)
+        made = custom.lower(context.emitter, *operands)
         return made[0] if isinstance(made, tuple | list) and len(made) == 1 else made
 
     operator = ExtensionOperator(text, lower)

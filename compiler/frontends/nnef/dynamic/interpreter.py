@@ -53,7 +53,7 @@ class Interpreter(Evaluator):
 
     Args:
         document: it.
-        at: where it is built.
+        ctx: where it is built.
         registries: those that it names.
         symbols: sizes by the names of symbols.
         sources: what makes the values of `external` and `variable`, by the names of operations.
@@ -73,7 +73,7 @@ class Interpreter(Evaluator):
     def __init__(
         self,
         document: syntax.Document,
-        at: DynamicEmitter,
+        ctx: DynamicEmitter,
         registries: Mapping[str, ExtensionRegistry],
         symbols: Mapping[str, Dimension],
         sources: Mapping[str, Source],
@@ -86,9 +86,9 @@ class Interpreter(Evaluator):
         work: Work | None = None,
     ) -> None:
         super().__init__(limits, Work() if work is None else work)
-        self.at = at
+        self.emitter = ctx
         self.keeps_states = keeps_states
-        self.quantized = QuantizedTensors(at, {}) if quantized is None else quantized
+        self.quantized = QuantizedTensors(ctx, {}) if quantized is None else quantized
         self._absent = absent
         self._files = files
         self._submodels = submodels
@@ -106,7 +106,7 @@ class Interpreter(Evaluator):
 
     def length_state(self, size: Dimension) -> relax.Var | None:
         """The state that counts what caches hold, if a size is the symbol of that; else None."""
-        return next((state for length, state in self.at.lengths if length == size), None)
+        return next((state for length, state in self.emitter.lengths if length == size), None)
 
     # Bodies
 
@@ -162,7 +162,7 @@ class Interpreter(Evaluator):
             raise CompileError("models are inside each other too deeply", hint="--max-depth N allows more")
         return Interpreter(
             document,
-            self.at,
+            self.emitter,
             registries,
             {**self._symbols, **symbols},
             sources,
@@ -204,7 +204,7 @@ class Interpreter(Evaluator):
             target = assignment.target
             name = target.name if isinstance(target, syntax.Identifier) else "part"
             if self.depth == 0:
-                self.at.hint = name
+                self.emitter.hint = name
             value = self.value(assignment.value, frame, name)
             if self.depth == 0 and isinstance(target, syntax.Identifier):
                 value = self._placed(frame, assignment.target.at, self.quantized.assigned, name, value)
@@ -213,7 +213,7 @@ class Interpreter(Evaluator):
     # Expressions
 
     def condition(self, at: int, value: Any, frame: Frame) -> bool:
-        chosen: bool = self._placed(frame, at, truth, self.at.known(value))
+        chosen: bool = self._placed(frame, at, truth, self.emitter.known(value))
         return chosen
 
     def sequence(self, expression: syntax.Range | syntax.Comprehension | syntax.Builtin, frame: Frame) -> Any:
@@ -286,7 +286,7 @@ class Interpreter(Evaluator):
         operation = STANDARD.lookup(name, Dialect.FINAL)
         assert operation is not None
         names = [parameter.name for parameter in operation.signature.parameters]
-        return self._placed(frame, at, call_standard, self.at, operation, dict(zip(names, values, strict=True)))
+        return self._placed(frame, at, call_standard, self.emitter, operation, dict(zip(names, values, strict=True)))
 
     def invocation(self, invocation: syntax.Invocation, frame: Frame, target: str) -> Value:
         name = invocation.name
@@ -347,7 +347,7 @@ class Interpreter(Evaluator):
             if name not in self._definitions:
                 self._definitions[name] = operation.defined(Dialect.FINAL)
             return _listed(self._expanded(self._definitions[name], given))
-        return call_standard(self.at, operation, given, content)
+        return call_standard(self.emitter, operation, given, content)
 
     def _placed(self, frame: Frame, at: int, function: Callable[..., Any], *args: Any) -> Any:
         return self.located(frame, at, "in the expansion of what is called here", function, *args)

@@ -202,16 +202,16 @@ def _built(
     keeps_states: bool,
 ) -> Network:
     builder = relax.BlockBuilder()
-    at = DynamicEmitter(builder)
+    emitter = DynamicEmitter(builder)
     names = list(outputs) or [output.name for output in graph.outputs]
     sizes = dict(symbols.sizes)
-    quantized = QuantizedTensors(at, made.entries)
+    quantized = QuantizedTensors(emitter, made.entries)
     interpreter = Interpreter(
         document,
-        at,
+        emitter,
         _named_registries(document),
         sizes,
-        _sources(made, at, lambda args, content, target, _: _external(made, quantized, args, content, target)),
+        _sources(made, emitter, lambda args, content, target, _: _external(made, quantized, args, content, target)),
         limits,
         keeps_states,
         symbols.absent,
@@ -224,22 +224,22 @@ def _built(
     with builder.function("main"):
         with builder.dataflow():
             try:
-                sizes.update({name: at.length(name, maximum) for name, maximum in symbols.lengths.items()})
+                sizes.update({name: emitter.length(name, maximum) for name, maximum in symbols.lengths.items()})
                 values = interpreter.run_graph(graph)
-                results = [at.tensor(quantized.result(name, _named(values, name, graph))) for name in names]
+                results = [emitter.tensor(quantized.result(name, _named(values, name, graph))) for name in names]
             except BaseException as error:
                 failure = error
-            distinct = distinct_results(at, results + [update for _, update in at.updates.values()])
-            emitted = builder.emit_output(relax.Tuple([*distinct, *at.counts.values()]))
+            distinct = distinct_results(emitter, results + [update for _, update in emitter.updates.values()])
+            emitted = builder.emit_output(relax.Tuple([*distinct, *emitter.counts.values()]))
         order = [made.inputs[each.name] for each in graph.inputs if each.name in made.inputs]
-        builder.emit_func_output(emitted, [*order, *at.state_variables.values()])
+        builder.emit_func_output(emitted, [*order, *emitter.state_variables.values()])
     if failure is not None:
         raise failure
     missing = [each for each in graph.inputs if each.name not in made.inputs]
     if missing:
         location = document.source.location(missing[0].at)
         raise CompileError(f"the input '{missing[0].name}' is not made by 'external'", location=location)
-    states = tuple(State(name, value, at.sequence_axes.get(name)) for name, (value, _) in at.updates.items())
+    states = tuple(State(name, value, emitter.sequence_axes.get(name)) for name, (value, _) in emitter.updates.items())
     module = relax.transform.DeadCodeElimination(["main"])(builder.finalize())
     return Network(
         graph.name,
@@ -248,16 +248,16 @@ def _built(
         tuple(names),
         states,
         variables=tuple(made.values),
-        controls=at.controls,
-        counts=tuple(at.counts),
+        controls=emitter.controls,
+        counts=tuple(emitter.counts),
     )
 
 
-def _sources(made: _Network, at: DynamicEmitter, external: Source) -> dict[str, Source]:
+def _sources(made: _Network, ctx: DynamicEmitter, external: Source) -> dict[str, Source]:
     """What makes the values of inputs and variables."""
     return {
         **dict.fromkeys(INPUTS, external),
-        "variable": lambda args, content, target, location: _variable(made, at, args, content),
+        "variable": lambda args, content, target, location: _variable(made, ctx, args, content),
     }
 
 
@@ -270,9 +270,9 @@ def _inside(
     external: Source,
 ) -> Interpreter:
     """The interpreter of a document in another one."""
-    made, at = _Network(files, _quantization(files), {}, seed), outer.at
-    registries, sources = _named_registries(document), _sources(made, at, external)
-    return outer.inside(document, registries, sizes, sources, QuantizedTensors(at, made.entries), files)
+    made, emitter = _Network(files, _quantization(files), {}, seed), outer.emitter
+    registries, sources = _named_registries(document), _sources(made, emitter, external)
+    return outer.inside(document, registries, sizes, sources, QuantizedTensors(emitter, made.entries), files)
 
 
 def _named(values: Mapping[str, Value], name: str, graph: syntax.Graph) -> Value:
@@ -304,7 +304,7 @@ def _external(
     return made.inputs[target]
 
 
-def _variable(made: _Network, at: DynamicEmitter, args: Mapping[str, Value], content: str) -> Operand:
+def _variable(made: _Network, ctx: DynamicEmitter, args: Mapping[str, Value], content: str) -> Operand:
     """A trained value, of the element type that its file has; or a random one, if a seed is given."""
     if "label" not in args:
         raise CompileError("the variable has no label, which says what its file is called")
@@ -326,4 +326,4 @@ def _variable(made: _Network, at: DynamicEmitter, args: Mapping[str, Value], con
         raise CompileError(
             f"the file of the variable labelled '{label}' holds the shape {list(value.shape)}, the variable has {shape}"
         )
-    return at.bound(value.lower(at)) if isinstance(value, BlockTensor) else value
+    return ctx.bound(value.lower(ctx)) if isinstance(value, BlockTensor) else value

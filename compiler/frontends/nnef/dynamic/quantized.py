@@ -63,12 +63,12 @@ class QuantizedTensors:
     """The tensors of a graph that its `graph.quant` names.
 
     Args:
-        at: where the network is built.
+        ctx: where the network is built.
         entries: of `graph.quant`, by name.
     """
 
-    def __init__(self, at: DynamicEmitter, entries: Entries) -> None:
-        self._at = at
+    def __init__(self, ctx: DynamicEmitter, entries: Entries) -> None:
+        self._ctx = ctx
         self._grids = {name: _grid(name, by) for name, by in entries.items()}
         self._known: list[tuple[Operand, _Grid, Operand]] = []
 
@@ -81,28 +81,28 @@ class QuantizedTensors:
         grid = self._grids.get(name)
         if grid is None or not is_tensor(value):
             return value
-        at = self._at
+        ctx = self._ctx
         if self._grid_of(value) == grid:
             return value
         axis = _axis(name, grid, shape_of(value))
         if numpy_dtype(dtype_of(value)).kind in "iu":
             codes: Operand = _stored(name, grid, value) if isinstance(value, np.ndarray) else value
         elif grid.dtype in RANGES:
-            codes = at.apply(Quantization(axis=axis, dtype=grid.dtype), value, grid.scale, grid.zero)
+            codes = ctx.apply(Quantization(axis=axis, dtype=grid.dtype), value, grid.scale, grid.zero)
         else:
             return value
         return self._standing_for(codes, grid, axis)
 
     def _standing_for(self, codes: Operand, grid: _Grid, axis: int | None) -> Operand:
-        at = self._at
-        made: Operand = at.apply(Dequantization(axis=axis), at.expr(codes), grid.scale, grid.zero)
+        ctx = self._ctx
+        made: Operand = ctx.apply(Dequantization(axis=axis), ctx.expr(codes), grid.scale, grid.zero)
         self._known.append((made, grid, codes))
         return made
 
     def rounded(self, value: Operand, scale: float, zero: int, dtype: str) -> Operand:
         """Rounds reals to the values that 8-bit integers represent."""
         grid = _Grid(np.array(scale, np.float32), zero_points(zero, dtype), dtype)
-        codes = self._at.apply(Quantization(dtype=dtype), value, grid.scale, grid.zero)
+        codes = self._ctx.apply(Quantization(dtype=dtype), value, grid.scale, grid.zero)
         return self._standing_for(codes, grid, None)
 
     def codes_of(self, value: Value) -> Value:
@@ -133,8 +133,8 @@ class QuantizedTensors:
             return given
         scale = np.asarray(grids[0].scale * grids[1].scale, np.float32)
         axis = rank_of(bias) - 1 if scale.size > 1 else None
-        codes = self._at.expr(bias.astype(np.int32))
-        made = self._at.apply(Dequantization(axis=axis), codes, scale, np.zeros(scale.shape, np.int32))
+        codes = self._ctx.expr(bias.astype(np.int32))
+        made = self._ctx.apply(Dequantization(axis=axis), codes, scale, np.zeros(scale.shape, np.int32))
         return {**given, "bias": made}
 
     def _grid_of(self, value: Value) -> _Grid | None:

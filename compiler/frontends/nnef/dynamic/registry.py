@@ -35,12 +35,12 @@ class ExtensionContext(Protocol):
     """Context of an operator's lowering: the emitter, and the properties of the document.
 
     Attributes:
-        at: the emitter.
+        emitter: of the network.
         keeps_states: whether scans go on in a run where the one before ended.
         quantized: the tensors that are integers and stand for reals.
     """
 
-    at: DynamicEmitter
+    emitter: DynamicEmitter
     keeps_states: bool
     quantized: QuantizedTensors
 

@@ -41,7 +41,9 @@ def run_submodel(make: Make, outer: Interpreter, files: ModelFiles, label: str, 
             f"the model '{label}' should have one graph with {len(inputs)} inputs",
             location=document.source.location(graph.at),
         )
-    given = {each.name: outer.at.tensor(value, "float32") for each, value in zip(graph.inputs, inputs, strict=True)}
+    given = {
+        each.name: outer.emitter.tensor(value, "float32") for each, value in zip(graph.inputs, inputs, strict=True)
+    }
 
     def external(args: Mapping[str, Value], content: str, target: str, location: Location) -> Operand:
         if target not in given:

@@ -48,9 +48,9 @@ class Fp16Values:
         """Returns the elements in float32."""
         return self.array.astype(np.float32)
 
-    def lower(self, at: Emitter) -> Operand:
+    def lower(self, ctx: Emitter) -> Operand:
         """Returns the elements in float32, computed by the network."""
-        return Cast("float32").lower(at, at.expr(self.array))
+        return Cast("float32").lower(ctx, ctx.expr(self.array))
 
 
 Stored = Array | BlockTensor | Codes | Fp16Values

@@ -43,7 +43,7 @@ _CACHE = (
 )
 def _dyn_kv_cache(context: ExtensionContext, args: Arguments) -> Operand:
     """All inputs since the session began, one after the other along the axis."""
-    at, x = context.at, args.input
+    emitter, x = context.emitter, args.input
     if not 0 <= args.axis < rank_of(x) == len(args.past_sequence_shape):
         raise CompileError(f"{list(shape_of(x))} and {args.past_sequence_shape} have no common axis {args.axis}")
     past, shape = args.past_sequence_shape[args.axis], list(shape_of(x))
@@ -58,18 +58,18 @@ def _dyn_kv_cache(context: ExtensionContext, args: Arguments) -> Operand:
     before, new, after = shape[: args.axis], shape[args.axis], shape[args.axis + 1 :]
     if not is_known(*before, *after):
         raise CompileError(f"a cache needs known sizes but for that of its axis, the input is {shape}")
-    at.update(state, at.tensor(past + new, "int64"))
+    emitter.update(state, emitter.tensor(past + new, "int64"))
     rows, width, maximum = math.prod(before), math.prod(after), bounds(past)[1]
-    cache = at.state(f"{at.hint}_cache", np.zeros((rows, 1, maximum, width), numpy_dtype(dtype_of(x))))
-    elements = at.reshaped(x, (rows, 1, new, width))
-    first = at.apply(Expand((rows,)), at.reshaped(state, (1,)))
-    kept = at.apply(WriteToCache(), elements, cache, first)
-    at.update(cache, kept)
+    cache = emitter.state(f"{emitter.hint}_cache", np.zeros((rows, 1, maximum, width), numpy_dtype(dtype_of(x))))
+    elements = emitter.reshaped(x, (rows, 1, new, width))
+    first = emitter.apply(Expand((rows,)), emitter.reshaped(state, (1,)))
+    kept = emitter.apply(WriteToCache(), elements, cache, first)
+    emitter.update(cache, kept)
     if bounds(past + new)[1] > maximum:  # more than there is room for, which only a further run would refuse
-        whole = at.apply(Concat(2), at.apply(Slice({2: (0, past, 1)}), cache), elements)
+        whole = emitter.apply(Concat(2), emitter.apply(Slice({2: (0, past, 1)}), cache), elements)
     else:
-        whole = at.apply(Slice({2: (0, past + new, 1)}), kept)
-    return at.reshaped(whole, (*before, past + new, *after))
+        whole = emitter.apply(Slice({2: (0, past + new, 1)}), kept)
+    return emitter.reshaped(whole, (*before, past + new, *after))
 
 
 @_TRANSFORMERS.operator(
@@ -78,25 +78,25 @@ def _dyn_kv_cache(context: ExtensionContext, args: Arguments) -> Operand:
 )
 def _window_kv_sdpa(context: ExtensionContext, args: Arguments) -> Operand:
     """Attention to the last `window` positions of all runs, those of this run among them, without a causal mask."""
-    at, axis, window = context.at, args.axis, args.window
+    emitter, axis, window = context.emitter, args.axis, args.window
     if window < 1 or axis != rank_of(args.k) - 2 or rank_of(args.k) not in (3, 4):
         raise CompileError(f"a window of {window} along the axis {axis} of {list(shape_of(args.k))} is not supported")
-    before = at.counter("positions", shape_of(args.k)[axis])
+    before = emitter.counter("positions", shape_of(args.k)[axis])
     keys, values = (_last(context, x, axis, window) for x in (args.k, args.v))
-    came = apply(at, "add", before, at.tensor(shape_of(args.k)[axis] - window, "int64"))
-    seen = apply(at, "greater_equal", apply(at, "add", np.arange(window), came), np.array(0))
-    q, keys, values = (at.apply(Unsqueeze((1,)), x) if axis == 1 else x for x in (args.q, keys, values))
-    made = at.apply(Attention(args.scale or None), q, keys, values, at.reshaped(seen, (1, 1, 1, window)))
-    return at.apply(Squeeze((1,)), made) if axis == 1 else made
+    came = apply(emitter, "add", before, emitter.tensor(shape_of(args.k)[axis] - window, "int64"))
+    seen = apply(emitter, "greater_equal", apply(emitter, "add", np.arange(window), came), np.array(0))
+    q, keys, values = (emitter.apply(Unsqueeze((1,)), x) if axis == 1 else x for x in (args.q, keys, values))
+    made = emitter.apply(Attention(args.scale or None), q, keys, values, emitter.reshaped(seen, (1, 1, 1, window)))
+    return emitter.apply(Squeeze((1,)), made) if axis == 1 else made
 
 
 def _last(context: ExtensionContext, x: Operand, axis: int, count: int) -> Operand:
     """The last elements of all runs along an axis: a state, zeros at first."""
-    at, shape = context.at, shape_of(x)
+    emitter, shape = context.emitter, shape_of(x)
     own = [*shape[:axis], count, *shape[axis + 1 :]]
     if not is_known(*own):
         raise CompileError(f"a cache needs known sizes but for that of its axis, the input is {list(shape)}")
-    state = at.state(f"{at.hint}_window", np.zeros(own, numpy_dtype(dtype_of(x))))
-    made: Operand = at.apply(Slice({axis: (shape[axis], count, 1)}), at.apply(Concat(axis), state, x))
-    at.update(state, made)
+    state = emitter.state(f"{emitter.hint}_window", np.zeros(own, numpy_dtype(dtype_of(x))))
+    made: Operand = emitter.apply(Slice({axis: (shape[axis], count, 1)}), emitter.apply(Concat(axis), state, x))
+    emitter.update(state, made)
     return made

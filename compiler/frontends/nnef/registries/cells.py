@@ -25,7 +25,7 @@ def _gates(context: ExtensionContext, x: Operand, hidden: int, count: int) -> li
     axis = rank_of(x) - 1
     if shape_of(x)[axis] != count * hidden:
         raise CompileError(f"{count} gates of {hidden} are needed, the shape is {list(shape_of(x))}")
-    return [context.at.apply(Slice({axis: (gate * hidden, hidden, 1)}), x) for gate in range(count)]
+    return [context.emitter.apply(Slice({axis: (gate * hidden, hidden, 1)}), x) for gate in range(count)]
 
 
 @_CORE.operator(
@@ -34,12 +34,12 @@ def _gates(context: ExtensionContext, x: Operand, hidden: int, count: int) -> li
 )
 def _lstm_epilogue(context: ExtensionContext, args: Arguments) -> tuple[Operand, Operand]:
     """Computes the hidden state and the cell of an LSTM from its products."""
-    at = context.at
+    emitter = context.emitter
     gates = _gates(context, args.preact, args.hidden, 4)
-    entry, exit_, forget = (apply(at, "sigmoid", gate) for gate in gates[:3])
-    kept = apply(at, "multiply", forget, args.c_prev)
-    cell = apply(at, "add", kept, apply(at, "multiply", entry, apply(at, "tanh", gates[3])))
-    return apply(at, "multiply", exit_, apply(at, "tanh", cell)), cell
+    entry, exit_, forget = (apply(emitter, "sigmoid", gate) for gate in gates[:3])
+    kept = apply(emitter, "multiply", forget, args.c_prev)
+    cell = apply(emitter, "add", kept, apply(emitter, "multiply", entry, apply(emitter, "tanh", gates[3])))
+    return apply(emitter, "multiply", exit_, apply(emitter, "tanh", cell)), cell
 
 
 @_CORE.operator(
@@ -57,17 +57,19 @@ def _gru_epilogue(context: ExtensionContext, args: Arguments) -> Operand:
 )
 def _gru_cell(context: ExtensionContext, args: Arguments) -> Operand:
     """A step of a GRU, with the product with the hidden state."""
-    at = context.at
-    product = at.apply(MatMul(transpose_b=True), args.h_prev, args.r)
-    return _gru_step(context, args.xh, apply(at, "add", product, args.rb), args.h_prev, args.hidden)
+    emitter = context.emitter
+    product = emitter.apply(MatMul(transpose_b=True), args.h_prev, args.r)
+    return _gru_step(context, args.xh, apply(emitter, "add", product, args.rb), args.h_prev, args.hidden)
 
 
 def _gru_step(context: ExtensionContext, xh: Operand, rh: Operand, before: Operand, hidden: int) -> Operand:
-    at = context.at
+    emitter = context.emitter
     inputs, states = _gates(context, xh, hidden, 3), _gates(context, rh, hidden, 3)
-    update, reset = (apply(at, "sigmoid", apply(at, "add", x, h)) for x, h in zip(inputs[:2], states[:2], strict=True))
-    new = apply(at, "tanh", apply(at, "add", inputs[2], apply(at, "multiply", reset, states[2])))
-    return apply(at, "add", new, apply(at, "multiply", update, apply(at, "subtract", before, new)))
+    update, reset = (
+        apply(emitter, "sigmoid", apply(emitter, "add", x, h)) for x, h in zip(inputs[:2], states[:2], strict=True)
+    )
+    new = apply(emitter, "tanh", apply(emitter, "add", inputs[2], apply(emitter, "multiply", reset, states[2])))
+    return apply(emitter, "add", new, apply(emitter, "multiply", update, apply(emitter, "subtract", before, new)))
 
 
 @_CORE.operator(
@@ -79,34 +81,36 @@ def _gru_step(context: ExtensionContext, xh: Operand, rh: Operand, before: Opera
 )
 def _gru_seq(context: ExtensionContext, args: Arguments) -> tuple[Operand, Operand]:
     """A GRU layer over `[batch, steps, inputs]`; `projected` are the inputs of gates, their bias among them."""
-    at, hidden = context.at, args.hidden
+    emitter, hidden = context.emitter, args.hidden
     if abs(args.chunk) != 1:
         raise CompileError(f"a layer that goes on by {args.chunk} steps is not supported")
-    x, start = args.x, at.reshaped(args.initial_h, (shape_of(args.x)[0], hidden))
+    x, start = args.x, emitter.reshaped(args.initial_h, (shape_of(args.x)[0], hidden))
     kept = None
     if context.keeps_states and not args.reset_every_turn:
-        start, kept = at.kept(start)
-    biases = _gates(context, at.reshaped(args.b, (6 * hidden,)), 3 * hidden, 2) if args.has_bias else []
+        start, kept = emitter.kept(start)
+    biases = _gates(context, emitter.reshaped(args.b, (6 * hidden,)), 3 * hidden, 2) if args.has_bias else []
     if not args.projected:
-        x = at.apply(MatMul(transpose_b=True), x, at.reshaped(args.w, (1, *shape_of(args.w)[-2:])))
-        x = apply(at, "add", x, biases[0]) if biases else x
-    recurrent = at.apply(Transpose((1, 0)), args.r)
+        x = emitter.apply(MatMul(transpose_b=True), x, emitter.reshaped(args.w, (1, *shape_of(args.w)[-2:])))
+        x = apply(emitter, "add", x, biases[0]) if biases else x
+    recurrent = emitter.apply(Transpose((1, 0)), args.r)
 
     def iteration(_: relax.Expr, element: relax.Expr, states: list[relax.Expr]) -> tuple[list[Operand], list[Operand]]:
-        product = at.apply(MatMul(), states[0], recurrent)
-        product = apply(at, "add", product, biases[1]) if biases else product
+        product = emitter.apply(MatMul(), states[0], recurrent)
+        product = apply(emitter, "add", product, biases[1]) if biases else product
         made = _gru_step(context, element, product, states[0], hidden)
         return [made], [made]
 
-    elements = at.apply(Transpose((1, 0, 2)), x)
+    elements = emitter.apply(Transpose((1, 0, 2)), x)
     if shape_of(elements)[0] == 1:
         (last,), _ = iteration(
-            at.expr(elements), at.expr(at.reshaped(elements, shape_of(elements)[1:])), [at.expr(start)]
+            emitter.expr(elements),
+            emitter.expr(emitter.reshaped(elements, shape_of(elements)[1:])),
+            [emitter.expr(start)],
         )
-        sequence = at.apply(Unsqueeze((1,)), last)
+        sequence = emitter.apply(Unsqueeze((1,)), last)
     else:
-        (last,), (stacked,) = at.scan(iteration, at.expr(elements), [start], backwards=args.chunk < 0)
-        sequence = at.apply(Transpose((1, 0, 2)), stacked)
+        (last,), (stacked,) = emitter.scan(iteration, emitter.expr(elements), [start], backwards=args.chunk < 0)
+        sequence = emitter.apply(Transpose((1, 0, 2)), stacked)
     if kept is not None:
-        at.update(kept, last)
-    return sequence, at.apply(Unsqueeze((1,)), last)
+        emitter.update(kept, last)
+    return sequence, emitter.apply(Unsqueeze((1,)), last)

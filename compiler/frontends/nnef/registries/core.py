@@ -47,7 +47,7 @@ def _functions() -> None:
     ):
 
         def lower(context: ExtensionContext, args: Arguments, function: str = function) -> Operand:
-            return apply(context.at, function, *args.values())
+            return apply(context.emitter, function, *args.values())
 
         declared = ", ".join(f"{parameter}: tensor<{content}>" for parameter in parameters)
         _CORE.operator(f"fragment {name}({declared}) -> (z: tensor<{content}>)")(lower)
@@ -61,17 +61,17 @@ def _cast(context: ExtensionContext, args: Arguments) -> Value:
     """Reals become integers towards zero, within their type. Without a type it is that of `graph.quant`."""
     if not args.to:
         return args.input
-    at, dtype = context.at, dtype_named(args.to)
-    value = at.known(args.input) if dtype == "tdim" else args.input
+    emitter, dtype = context.emitter, dtype_named(args.to)
+    value = emitter.known(args.input) if dtype == "tdim" else args.input
     if not is_tensor(value):
-        value = of_elements([value], ()) if isinstance(value, int) or is_sizes(value) else at.tensor(value)
+        value = of_elements([value], ()) if isinstance(value, int) or is_sizes(value) else emitter.tensor(value)
     if is_sizes(value):
         return cast_sizes(value, dtype)
     if dtype == "tdim":
         if not isinstance(value, np.ndarray):
-            return at.apply(Cast("int64"), value)
+            return emitter.apply(Cast("int64"), value)
         return of_elements([int(element) for element in value.reshape(-1)], value.shape)
-    return at.apply(Cast(dtype, limits=True), value)
+    return emitter.apply(Cast(dtype, limits=True), value)
 
 
 @_CORE.operator("fragment tract_core_external<?>(datum_type: string, shape: integer[]) -> (output: tensor<?>)")
@@ -82,7 +82,7 @@ def _external(context: ExtensionContext, args: Arguments) -> Value:
 
 @_CORE.operator("fragment tract_core_shape_of<?>(input: tensor<?>) -> (shape: integer[])", sizes=True)
 def _shape_of(context: ExtensionContext, args: Arguments) -> Value:
-    shape = args.input.shape if isinstance(args.input, np.ndarray) else shape_of(context.at.tensor(args.input))
+    shape = args.input.shape if isinstance(args.input, np.ndarray) else shape_of(context.emitter.tensor(args.input))
     return of_elements(list(shape), (len(shape),))
 
 
@@ -92,8 +92,8 @@ def _shape_of(context: ExtensionContext, args: Arguments) -> Value:
 )
 def _range(context: ExtensionContext, args: Arguments) -> Value:
     """Integers, or reals if one of the three is real; without the end."""
-    at = context.at
-    given = [at.known(args[name]) for name in ("start", "end", "step")]
+    emitter = context.emitter
+    given = [emitter.known(args[name]) for name in ("start", "end", "step")]
     elements = [
         element.reshape(()).item() if isinstance(element, np.ndarray) and element.size == 1 else element
         for element in given
@@ -101,24 +101,24 @@ def _range(context: ExtensionContext, args: Arguments) -> Value:
     if any(is_tensor(element) for element in elements):
         raise CompileError("the ends of a range must be known when the model is compiled, or follow from sizes")
     real = any(isinstance(element, float) for element in elements)
-    return at.apply(Arange(elements[0], elements[1], elements[2], "float32" if real else "int64"))
+    return emitter.apply(Arange(elements[0], elements[1], elements[2], "float32" if real else "int64"))
 
 
 @_CORE.operator(
     "fragment tract_core_broadcast<?>(input: tensor<?>, shape: integer[]) -> (output: tensor<?>)", promotes=False
 )
 def _broadcast(context: ExtensionContext, args: Arguments) -> Operand:
-    return context.at.apply(Expand(tuple(args.shape)), args.input)
+    return context.emitter.apply(Expand(tuple(args.shape)), args.input)
 
 
 @_CORE.operator(f"fragment tract_core_hard_swish{_X}")
 def _hard_swish(context: ExtensionContext, args: Arguments) -> Operand:
-    return context.at.apply(HardSwish(), args.x)
+    return context.emitter.apply(HardSwish(), args.x)
 
 
 @_CORE.operator("fragment tract_core_silu(x: tensor<scalar>) -> (y: tensor<scalar>)")
 def _silu(context: ExtensionContext, args: Arguments) -> Operand:
-    return context.at.apply(Silu(), args.x)
+    return context.emitter.apply(Silu(), args.x)
 
 
 @_CORE.operator(
@@ -126,17 +126,17 @@ def _silu(context: ExtensionContext, args: Arguments) -> Operand:
 )
 def _gelu_approx(context: ExtensionContext, args: Arguments) -> Operand:
     """`x / 2 · (1 + tanh(√(2/π) · (x + 0.044715 · x³)))`, with x² in place of x³ if `fast_impl`."""
-    at, x = context.at, args.input
-    power = apply(at, "square" if args.fast_impl else "cube", x)
-    inner = apply(at, "add", x, apply(at, "multiply", power, at.number(0.044715, x)))
-    share = apply(at, "tanh", apply(at, "multiply", inner, at.number(math.sqrt(2 / math.pi), x)))
-    half = apply(at, "multiply", x, at.number(0.5, x))
-    return apply(at, "multiply", half, apply(at, "add", share, at.number(1, x)))
+    emitter, x = context.emitter, args.input
+    power = apply(emitter, "square" if args.fast_impl else "cube", x)
+    inner = apply(emitter, "add", x, apply(emitter, "multiply", power, emitter.number(0.044715, x)))
+    share = apply(emitter, "tanh", apply(emitter, "multiply", inner, emitter.number(math.sqrt(2 / math.pi), x)))
+    half = apply(emitter, "multiply", x, emitter.number(0.5, x))
+    return apply(emitter, "multiply", half, apply(emitter, "add", share, emitter.number(1, x)))
 
 
 @_CORE.operator("fragment tract_core_pow_const(input: tensor<scalar>, exponent: scalar) -> (y: tensor<scalar>)")
 def _pow_const(context: ExtensionContext, args: Arguments) -> Operand:
-    return apply(context.at, "power", args.input, context.at.number(args.exponent, args.input))
+    return apply(context.emitter, "power", args.input, context.emitter.number(args.exponent, args.input))
 
 
 @_CORE.operator(
@@ -144,19 +144,19 @@ def _pow_const(context: ExtensionContext, args: Arguments) -> Operand:
     "-> (y: tensor<logical>)"
 )
 def _is_inf(context: ExtensionContext, args: Arguments) -> Operand:
-    at, x = context.at, args.x
+    emitter, x = context.emitter, args.x
     if args.detect_positive and args.detect_negative:
-        return apply(at, "isinf", x)
+        return apply(emitter, "isinf", x)
     if not (args.detect_positive or args.detect_negative):
-        return at.apply(Expand(shape_of(x)), np.array(False))
-    return apply(at, "isposinf" if args.detect_positive else "isneginf", x)
+        return emitter.apply(Expand(shape_of(x)), np.array(False))
+    return apply(emitter, "isposinf" if args.detect_positive else "isneginf", x)
 
 
 @_CORE.operator(
     "fragment tract_core_product_reduce(input: tensor<scalar>, axes: integer[]) -> (output: tensor<scalar>)"
 )
 def _product(context: ExtensionContext, args: Arguments) -> Operand:
-    return context.at.apply(Product(axes_of(args.axes, args.input), True), args.input)
+    return context.emitter.apply(Product(axes_of(args.axes, args.input), True), args.input)
 
 
 for _name, _largest in (("argmax", True), ("argmin", False)):
@@ -167,19 +167,19 @@ for _name, _largest in (("argmax", True), ("argmin", False)):
     def _arg(context: ExtensionContext, args: Arguments, largest: bool = _largest) -> Operand:
         """Of equal elements the last one."""
         operator = ArgMinMax(axes_of(args.axes, args.input), True, largest, last=True)
-        return context.at.apply(operator, args.input)
+        return context.emitter.apply(operator, args.input)
 
 
 @_CORE.operator(
     "fragment tract_core_softmax(x: tensor<scalar>, axes: integer[], exp: string = '') -> (y: tensor<scalar>)"
 )
 def _softmax(context: ExtensionContext, args: Arguments) -> Operand:
-    return context.at.apply(Softmax(axes_of(args.axes, args.x)), args.x)
+    return context.emitter.apply(Softmax(axes_of(args.axes, args.x)), args.x)
 
 
 @_CORE.operator("fragment tract_core_log_softmax(x: tensor<scalar>, axes: integer[]) -> (y: tensor<scalar>)")
 def _log_softmax(context: ExtensionContext, args: Arguments) -> Operand:
-    return context.at.apply(Softmax(axes_of(args.axes, args.x), logarithm=True), args.x)
+    return context.emitter.apply(Softmax(axes_of(args.axes, args.x), logarithm=True), args.x)
 
 
 @_CORE.operator(
@@ -187,7 +187,7 @@ def _log_softmax(context: ExtensionContext, args: Arguments) -> Operand:
 )
 def _rms_norm(context: ExtensionContext, args: Arguments) -> Operand:
     (axis,) = axes_of([args.axis], args.input)
-    return context.at.apply(RootMeanSquare((axis,), args.eps), args.input)
+    return context.emitter.apply(RootMeanSquare((axis,), args.eps), args.input)
 
 
 @_CORE.operator(
@@ -196,11 +196,11 @@ def _rms_norm(context: ExtensionContext, args: Arguments) -> Operand:
 )
 def _scaled_rms_norm(context: ExtensionContext, args: Arguments) -> Operand:
     """Each position of the axis has a weight."""
-    at, (axis,) = context.at, axes_of([args.axis], args.input)
-    weights = at.reshaped(
+    emitter, (axis,) = context.emitter, axes_of([args.axis], args.input)
+    weights = emitter.reshaped(
         args.weight, [shape_of(args.input)[i] if i == axis else 1 for i in range(rank_of(args.input))]
     )
-    made = apply(at, "multiply", at.apply(RootMeanSquare((axis,), args.eps), args.input), weights)
+    made = apply(emitter, "multiply", emitter.apply(RootMeanSquare((axis,), args.eps), args.input), weights)
     return cast_result(context, made, args.out_dt)
 
 
@@ -210,10 +210,15 @@ def _scaled_rms_norm(context: ExtensionContext, args: Arguments) -> Operand:
 )
 def _clamped_swiglu(context: ExtensionContext, args: Arguments) -> Operand:
     """`g sigmoid(alpha g) (l + 1)` of both, cut off at the limit: `g` from above, `l` on both sides."""
-    at, high = context.at, context.at.number(args.limit, args.gate)
-    gate = apply(at, "minimum", args.gate, high)
-    linear = apply(at, "maximum", apply(at, "minimum", args.up, high), at.number(-args.limit, args.up))
-    return apply(at, "multiply", at.apply(Silu(args.alpha), gate), apply(at, "add", linear, at.number(1, linear)))
+    emitter, high = context.emitter, context.emitter.number(args.limit, args.gate)
+    gate = apply(emitter, "minimum", args.gate, high)
+    linear = apply(emitter, "maximum", apply(emitter, "minimum", args.up, high), emitter.number(-args.limit, args.up))
+    return apply(
+        emitter,
+        "multiply",
+        emitter.apply(Silu(args.alpha), gate),
+        apply(emitter, "add", linear, emitter.number(1, linear)),
+    )
 
 
 @_CORE.operator(
@@ -221,8 +226,8 @@ def _clamped_swiglu(context: ExtensionContext, args: Arguments) -> Operand:
     "-> (result: tensor<scalar>)"
 )
 def _einsum(context: ExtensionContext, args: Arguments) -> Operand:
-    made = context.at.apply(Einsum(args.expr), *args.inputs)
-    return context.at.apply(Cast(dtype_named(args.output)), made) if args.output else made
+    made = context.emitter.apply(Einsum(args.expr), *args.inputs)
+    return context.emitter.apply(Cast(dtype_named(args.output)), made) if args.output else made
 
 
 @_CORE.operator(
@@ -234,15 +239,15 @@ def _matmul(context: ExtensionContext, args: Arguments) -> Operand:
 
 def product_along(context: ExtensionContext, a: Operand, b: Operand, axes: Sequence[int]) -> Operand:
     """A product; axes are those of rows and sums of A, of sums and columns of B, of rows and columns of the result."""
-    at, rank = context.at, rank_of(a)
+    emitter, rank = context.emitter, rank_of(a)
     if not axes:
-        return at.apply(MatMul(), a, b)
+        return emitter.apply(MatMul(), a, b)
     if len(axes) != 6:
         raise CompileError(f"six axes are needed, {len(axes)} are given")
     am, ak, bk, bn, cm, cn = axes
-    a, b = (at.apply(Transpose(_last(rank, *pair)), x) for x, pair in ((a, (am, ak)), (b, (bk, bn))))
+    a, b = (emitter.apply(Transpose(_last(rank, *pair)), x) for x, pair in ((a, (am, ak)), (b, (bk, bn))))
     order = _last(rank, cm, cn)
-    return at.apply(Transpose(tuple(np.argsort(order).tolist())), at.apply(MatMul(), a, b))
+    return emitter.apply(Transpose(tuple(np.argsort(order).tolist())), emitter.apply(MatMul(), a, b))
 
 
 def _last(rank: int, *axes: int) -> tuple[int, ...]:
@@ -260,4 +265,4 @@ def cast_result(context: ExtensionContext, made: Operand, datum_type: str) -> Op
     """A result in one of tract's element types; as it is if none is given."""
     if not datum_type or dtype_of(made) == dtype_named(datum_type):
         return made
-    return context.at.apply(Cast(dtype_named(datum_type)), made)
+    return context.emitter.apply(Cast(dtype_named(datum_type)), made)

@@ -16,7 +16,7 @@ _ONNX = registry("tract_onnx")
 @_ONNX.operator("fragment tract_onnx_non_zero(input: tensor<scalar>) -> (output: tensor<integer>)", promotes=False)
 def _non_zero(context: ExtensionContext, args: Arguments) -> Operand:
     """The coordinates of nonzero elements, `[rank, n]`."""
-    return context.at.apply(NonZero(), args.input)
+    return context.emitter.apply(NonZero(), args.input)
 
 
 @_ONNX.operator(
@@ -29,4 +29,4 @@ def _non_max_suppression(context: ExtensionContext, args: Arguments) -> Operand:
     operator = NonMaxSuppression(
         args.max_output_boxes_per_class, args.iou_threshold, args.score_threshold, args.center_point_box
     )
-    return context.at.apply(operator, args.boxes, args.scores)
+    return context.emitter.apply(operator, args.boxes, args.scores)

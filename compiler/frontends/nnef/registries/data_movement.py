@@ -30,9 +30,9 @@ _CORE = registry("tract_core")
 )
 def _gather(context: ExtensionContext, args: Arguments) -> Operand:
     """Negative indices count from the end."""
-    at = context.at
-    made = at.apply(Gather(axis_of(args.axis, rank_of(args.input))), args.input, args.indices)
-    return at.apply(Cast(dtype_named(args.datum_type)), made) if args.datum_type else made
+    emitter = context.emitter
+    made = emitter.apply(Gather(axis_of(args.axis, rank_of(args.input))), args.input, args.indices)
+    return emitter.apply(Cast(dtype_named(args.datum_type)), made) if args.datum_type else made
 
 
 @_CORE.operator(
@@ -41,7 +41,7 @@ def _gather(context: ExtensionContext, args: Arguments) -> Operand:
     promotes=False,
 )
 def _gather_elements(context: ExtensionContext, args: Arguments) -> Operand:
-    return context.at.apply(GatherElements(axis_of(args.axis, rank_of(args.input))), args.input, args.indices)
+    return context.emitter.apply(GatherElements(axis_of(args.axis, rank_of(args.input))), args.input, args.indices)
 
 
 @_CORE.operator(
@@ -50,7 +50,7 @@ def _gather_elements(context: ExtensionContext, args: Arguments) -> Operand:
     promotes=False,
 )
 def _gather_nd(context: ExtensionContext, args: Arguments) -> Operand:
-    return context.at.apply(GatherND(args.batch_dims), args.input, args.indices)
+    return context.emitter.apply(GatherND(args.batch_dims), args.input, args.indices)
 
 
 @_CORE.operator(
@@ -59,7 +59,7 @@ def _gather_nd(context: ExtensionContext, args: Arguments) -> Operand:
 )
 def _scatter_elements(context: ExtensionContext, args: Arguments) -> Operand:
     operator = ScatterElements(axis_of(args.axis, rank_of(args.input)), reduction=args.reduction)
-    return context.at.apply(operator, args.input, args.indices, args.updates)
+    return context.emitter.apply(operator, args.input, args.indices, args.updates)
 
 
 @_CORE.operator(
@@ -67,7 +67,7 @@ def _scatter_elements(context: ExtensionContext, args: Arguments) -> Operand:
     "reduction: string = 'none') -> (output: tensor<scalar>)"
 )
 def _scatter_nd(context: ExtensionContext, args: Arguments) -> Operand:
-    return context.at.apply(ScatterND(reduction=args.reduction), args.input, args.indices, args.updates)
+    return context.emitter.apply(ScatterND(reduction=args.reduction), args.input, args.indices, args.updates)
 
 
 @_CORE.operator(
@@ -79,7 +79,7 @@ def _scatter_nd(context: ExtensionContext, args: Arguments) -> Operand:
 def _dyn_slice(context: ExtensionContext, args: Arguments) -> Operand:
     axis = axis_of(args.axis, rank_of(args.input))
     count = args.end - args.start
-    return context.at.apply(Slice({axis: (args.start, count, 1)}), args.input)
+    return context.emitter.apply(Slice({axis: (args.start, count, 1)}), args.input)
 
 
 @_CORE.operator(
@@ -95,7 +95,7 @@ def _downsample(context: ExtensionContext, args: Arguments) -> Operand:
         raise CompileError("the stride must not be 0")
     start = args.modulo if stride > 0 else size - 1 - args.modulo
     count = greatest(ceil_div(size - args.modulo, abs(stride)), 0)
-    return context.at.apply(Slice({axis: (start, count, stride)}), args.input)
+    return context.emitter.apply(Slice({axis: (start, count, stride)}), args.input)
 
 
 @_CORE.operator(
@@ -104,7 +104,7 @@ def _downsample(context: ExtensionContext, args: Arguments) -> Operand:
 )
 def _topk(context: ExtensionContext, args: Arguments) -> Value:
     axis = axis_of(args.axis, rank_of(args.input))
-    made = context.at.apply(TopK(axis, minimum(args.k, shape_of(args.input)[axis]), args.largest), args.input)
+    made = context.emitter.apply(TopK(axis, minimum(args.k, shape_of(args.input)[axis]), args.largest), args.input)
     return tuple(made)
 
 
@@ -115,7 +115,7 @@ def _topk(context: ExtensionContext, args: Arguments) -> Value:
 def _one_hot(context: ExtensionContext, args: Arguments) -> Operand:
     values = np.array([args.value_off, args.value_on], np.float32)
     axis = axis_of(args.axis, rank_of(args.input) + 1)
-    return context.at.apply(OneHot(args.dim, axis), values, args.input)
+    return context.emitter.apply(OneHot(args.dim, axis), values, args.input)
 
 
 @_CORE.operator(
@@ -124,4 +124,4 @@ def _one_hot(context: ExtensionContext, args: Arguments) -> Operand:
     promotes=False,
 )
 def _trilu(context: ExtensionContext, args: Arguments) -> Operand:
-    return context.at.apply(Triangle(args.upper, args.k), args.input)
+    return context.emitter.apply(Triangle(args.upper, args.k), args.input)

@@ -45,32 +45,32 @@ _BIASES = ", ".join(f"{name}_bias: tensor<scalar> = 0.0" for name in ("wg", "w1"
 )
 def _moe_ffn(context: ExtensionContext, args: Arguments) -> Operand:
     """Rows `[T, D]` or `[B, S, D]`; the router is `[E, D]`; layers are `[E, in, out]`, if `linear` `[E, out, in]`."""
-    at, shape = context.at, shape_of(args.x)
+    emitter, shape = context.emitter, shape_of(args.x)
     if args.gate not in _GATES or args.activation not in _ACTIVATIONS:
         raise CompileError(f"experts of the gate '{args.gate}' and the activation '{args.activation}' are not known")
     if args.expert_layout not in ("canonical", "linear"):
         raise CompileError(f"experts cannot lie '{args.expert_layout}'")
-    rows = at.reshaped(args.x, (shape[0] * shape[1], shape[2])) if len(shape) == 3 else args.x
+    rows = emitter.reshaped(args.x, (shape[0] * shape[1], shape[2])) if len(shape) == 3 else args.x
     is_transposed = args.expert_layout == "canonical"
     first, second, third = (_layer(context, args[name], is_transposed) for name in ("w1", "w2", "w3"))
     biases = {name: _given(args[f"{name}_bias"]) for name in ("wg", "w1", "w2", "w3")}
-    scores = at.apply(MatMul(transpose_b=True), rows, args.wg)
-    scores = scores if biases["wg"] is None else apply(at, "add", scores, biases["wg"])
+    scores = emitter.apply(MatMul(transpose_b=True), rows, args.wg)
+    scores = scores if biases["wg"] is None else apply(emitter, "add", scores, biases["wg"])
     gate, normalized = _GATES[args.gate]
     if args.act_limit or args.act_alpha:
         # min(g, limit) sigmoid(alpha g) (clamp(l, limit) + 1), of the first and of the third layer.
         if third is None:
             raise CompileError("an activation with a limit needs the third layer")
-        both = at.apply(Concat(1), first, third)
-        bias = None if biases["w1"] is None else at.apply(Concat(1), biases["w1"], biases["w3"])
+        both = emitter.apply(Concat(1), first, third)
+        bias = None if biases["w1"] is None else emitter.apply(Concat(1), biases["w1"], biases["w3"])
         operator = MixtureOfExperts(
             args.k, "swiglu", normalized, args.act_alpha or 1.0, 1.0, args.act_limit or None, gate=gate
         )
-        made = at.apply(operator, rows, scores, both, bias, second, biases["w2"])
+        made = emitter.apply(operator, rows, scores, both, bias, second, biases["w2"])
     else:
         operator = MixtureOfExperts(args.k, _ACTIVATIONS[args.activation], normalized, gate=gate)
-        made = at.apply(operator, rows, scores, first, biases["w1"], second, biases["w2"], third, biases["w3"])
-    return at.reshaped(made, shape)
+        made = emitter.apply(operator, rows, scores, first, biases["w1"], second, biases["w2"], third, biases["w3"])
+    return emitter.reshaped(made, shape)
 
 
 _LAYERS = "w1: tensor<scalar>, w2: tensor<scalar>, w3: tensor<scalar> = 0.0"
@@ -106,7 +106,7 @@ def _experts(context: ExtensionContext, args: Arguments) -> Operand:
         raise CompileError("an activation with a limit needs the third layer")
     else:
         operator = ChosenExperts(args.count, "clamped", args.alpha or 1.0, 1.0, args.limit)
-    return operator.lower(context.at, args.x, args.chosen, args.shares, first, second, third)
+    return operator.lower(context.emitter, args.x, args.chosen, args.shares, first, second, third)
 
 
 def _given(operand: Operand) -> Operand | None:
@@ -119,5 +119,5 @@ def _layer(context: ExtensionContext, weights: Operand, is_transposed: bool) -> 
         return None
     if isinstance(weights, np.ndarray):
         return np.ascontiguousarray(weights.transpose(0, 2, 1)) if is_transposed else weights
-    made: Operand = context.at.apply(Transpose((0, 2, 1)), weights) if is_transposed else weights
+    made: Operand = context.emitter.apply(Transpose((0, 2, 1)), weights) if is_transposed else weights
     return made

@@ -55,9 +55,9 @@ def _modes(args: Arguments) -> tuple[str, str, str]:
 
 
 def _resized(context: ExtensionContext, args: Arguments, interpolation: Interpolation) -> Operand:
-    at = context.at
-    x = at.tensor(args.input)
-    shape, given = shape_of(x), {name: at.known(args[name]) for name in ("scales", "sizes")}
+    emitter = context.emitter
+    x = emitter.tensor(args.input)
+    shape, given = shape_of(x), {name: emitter.known(args[name]) for name in ("scales", "sizes")}
     if not isinstance(given["scales"], int):
         factors = [number(factor) for factor in _elements(given["scales"])]
         sizes = [scaled(size, factor) for size, factor in zip(shape, factors, strict=True)]
@@ -72,7 +72,7 @@ def _resized(context: ExtensionContext, args: Arguments, interpolation: Interpol
         for size, wanted, factor in zip(shape, sizes, factors, strict=True)
     )
     changed = tuple((axis, each) for axis, each in enumerate(between) if not each.keeps_positions)
-    return at.apply(Resize(changed, interpolation), x)
+    return emitter.apply(Resize(changed, interpolation), x)
 
 
 def _elements(value: Value) -> list[Value]:
@@ -96,7 +96,7 @@ def _grid_sample(context: ExtensionContext, args: Arguments) -> Operand:
     if args.mode not in _GRID_MODES or args.padding_mode not in ("zeros", "border", "reflection"):
         raise CompileError(f"the mode '{args.mode}' or the padding '{args.padding_mode}' is not supported")
     operator = GridSample(_GRID_MODES[args.mode], args.padding_mode, args.align_corners)
-    return context.at.apply(operator, args.input, args.grid)
+    return context.emitter.apply(operator, args.input, args.grid)
 
 
 @_ONNX.operator(
@@ -105,4 +105,4 @@ def _grid_sample(context: ExtensionContext, args: Arguments) -> Operand:
 )
 def _lrn(context: ExtensionContext, args: Arguments) -> Operand:
     operator = LocalResponse((args.size - 1) // 2, args.size // 2, args.alpha, args.beta, args.bias)
-    return context.at.apply(operator, args.input)
+    return context.emitter.apply(operator, args.input)

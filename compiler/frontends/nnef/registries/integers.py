@@ -49,7 +49,7 @@ def _qconv(context: ExtensionContext, args: Arguments) -> Value:
     x, w, bias = _reals(context, args, args.input, args.filter, args.bias)
     given = {name: args[name] for name in ("dilation", "stride", "padding", "border")}
     made = as_standard(context, "conv", Arguments(given), input=x, filter=w, bias=bias, groups=args.group)
-    own = context.quantized.dtype_of(args.input) or dtype_of(context.at.tensor(args.input))
+    own = context.quantized.dtype_of(args.input) or dtype_of(context.emitter.tensor(args.input))
     dtype = args.output_dt or ("QU8" if own == "uint8" else "QI8")
     return _result(context, args, made, dtype)
 
@@ -63,7 +63,7 @@ def _qconv(context: ExtensionContext, args: Arguments) -> Value:
 def _qmatmul(context: ExtensionContext, args: Arguments) -> Value:
     """A product along axes as `tract_core_matmul` has them."""
     a, b, bias = _reals(context, args, args.A, args.B, args.bias)
-    made = apply(context.at, "add", product_along(context, a, b, args.axes), bias)
+    made = apply(context.emitter, "add", product_along(context, a, b, args.axes), bias)
     return _result(context, args, made, args.output_type)
 
 
@@ -75,19 +75,19 @@ def _qmatmul(context: ExtensionContext, args: Arguments) -> Value:
 )
 def _einsum_q(context: ExtensionContext, args: Arguments) -> Value:
     """A product as an expression says; that has a bias after the operands, and then parameters of both."""
-    at = context.at
+    emitter = context.emitter
     found = re.fullmatch(r"([^,]*),([^,]*)((?:,[^,]*)*)->(.*)", args.expr.replace(" ", ""))
     if found is None or len(args.inputs) != 2:
         raise CompileError(f"'{args.expr}' is no product of two tensors")
     a, b, bias = _reals(context, args, args.inputs[0], args.inputs[1], args.bias)
-    made = at.apply(Einsum(f"{found[1]},{found[2]}->{found[4]}"), a, b)
+    made = emitter.apply(Einsum(f"{found[1]},{found[2]}->{found[4]}"), a, b)
     own = found[3].split(",")[1] if found[3] else ""
     if own and len(shape_of(bias)) == len(own):  # its axes, in the order of the result's
         order = tuple(sorted(range(len(own)), key=lambda axis: found[4].index(own[axis])))
         sizes = dict(zip(own, shape_of(bias), strict=True))
-        permuted = at.apply(Transpose(order), bias)
-        bias = at.apply(Reshape(tuple(sizes.get(letter, 1) for letter in found[4])), permuted)
-    return _result(context, args, apply(at, "add", made, bias), args.output)
+        permuted = emitter.apply(Transpose(order), bias)
+        bias = emitter.apply(Reshape(tuple(sizes.get(letter, 1) for letter in found[4])), permuted)
+    return _result(context, args, apply(emitter, "add", made, bias), args.output)
 
 
 def _reals(context: ExtensionContext, args: Arguments, a: Value, b: Value, bias: Value) -> list[Operand]:
@@ -97,16 +97,16 @@ def _reals(context: ExtensionContext, args: Arguments, a: Value, b: Value, bias:
 
 
 def _real(context: ExtensionContext, value: Value, scale: float, zero: int) -> Operand:
-    at = context.at
+    emitter = context.emitter
     if not isinstance(value, list) and context.quantized.dtype_of(value) is not None:
-        return at.expr(value)  # what an entry of graph.quant or another of these operators says already
-    operand = at.tensor(value, "int32")
+        return emitter.expr(value)  # what an entry of graph.quant or another of these operators says already
+    operand = emitter.tensor(value, "int32")
     if numpy_dtype(dtype_of(operand)).kind == "f":
         return operand
     if dtype_of(operand) not in ("int8", "uint8"):
-        operand = at.apply(Cast("int32"), operand)
+        operand = emitter.apply(Cast("int32"), operand)
     zeros = zero_points(zero, dtype_of(operand))
-    return at.apply(Dequantization(), at.expr(operand), np.array(scale, np.float32), zeros)
+    return emitter.apply(Dequantization(), emitter.expr(operand), np.array(scale, np.float32), zeros)
 
 
 def _result(context: ExtensionContext, args: Arguments, made: Operand, type_name: str) -> Value:
@@ -120,7 +120,7 @@ def _result(context: ExtensionContext, args: Arguments, made: Operand, type_name
     if dtype != "int32":
         value = context.quantized.rounded(made, args.c_scale, args.c0, dtype)
         return value if found[1] else context.quantized.codes_of(value)
-    at = context.at
-    quotient = apply(at, "round", apply(at, "divide", made, at.number(args.c_scale, made)))
-    codes = apply(at, "add", at.apply(Cast("int32"), quotient), zero_points(args.c0, "int32"))
+    emitter = context.emitter
+    quotient = apply(emitter, "round", apply(emitter, "divide", made, emitter.number(args.c_scale, made)))
+    codes = apply(emitter, "add", emitter.apply(Cast("int32"), quotient), zero_points(args.c0, "int32"))
     return made if found[1] else codes

@@ -32,7 +32,7 @@ _PULSE = registry("tract_pulse")
 )
 def _delay(context: ExtensionContext, args: Arguments) -> Operand:
     """Concatenates the kept elements and the input; the last `delay + overlap` elements are kept, zeros at first."""
-    at, x = context.at, args.input
+    emitter, x = context.emitter, args.input
     shape, kept = list(shape_of(x)), args.delay + args.overlap
     if kept == 0:
         return x
@@ -41,10 +41,10 @@ def _delay(context: ExtensionContext, args: Arguments) -> Operand:
     own = [*shape[:axis], kept, *shape[axis + 1 :]]
     if not is_known(*own):
         raise CompileError(f"a delay needs known sizes but for that of its axis, the input is {shape}")
-    before = at.state(f"{at.hint}_delayed", np.zeros(own, numpy_dtype(dtype_of(x))))
-    whole = at.apply(Concat(axis), before, x)
-    at.update(before, at.apply(Slice({axis: (size, kept, 1)}), whole))
-    return at.apply(Slice({axis: (0, size + args.overlap, 1)}), whole)
+    before = emitter.state(f"{emitter.hint}_delayed", np.zeros(own, numpy_dtype(dtype_of(x))))
+    whole = emitter.apply(Concat(axis), before, x)
+    emitter.update(before, emitter.apply(Slice({axis: (size, kept, 1)}), whole))
+    return emitter.apply(Slice({axis: (0, size + args.overlap, 1)}), whole)
 
 
 @_PULSE.operator(
@@ -61,22 +61,22 @@ def _pulse_pad(context: ExtensionContext, args: Arguments) -> Operand:
         args: a run goes on `overlap` elements before the end of the last one; a stream whose end no input tells has
             none.
     """
-    at, x, axis = context.at, args.input, axis_of(args.axis, rank_of(args.input))
+    emitter, x, axis = context.emitter, args.input, axis_of(args.axis, rank_of(args.input))
     size = shape_of(x)[axis]
     position = _position(context, size - args.overlap)
     if args.border == "constant":
-        return _outside(context, x, axis, position, args.begin_input, args.end_input, at.number(args.value, x))
+        return _outside(context, x, axis, position, args.begin_input, args.end_input, emitter.number(args.value, x))
     if args.border != "replicated":
         raise CompileError(f"a stream cannot be padded with the border '{args.border}'")
-    begin = apply(at, "subtract", at.tensor(args.begin_input, "int64"), position)
+    begin = apply(emitter, "subtract", emitter.tensor(args.begin_input, "int64"), position)
     made = _outside(context, x, axis, position, args.begin_input, None, _element(context, x, axis, begin))
     if context.is_endless(args.end_input):
         return made
-    end = at.tensor(args.end_input, "int64")
-    last = _element(context, x, axis, apply(at, "subtract", at.tensor(args.end_input - 1, "int64"), position))
-    kept = at.state(f"{at.hint}_last", np.zeros(shape_of(last), numpy_dtype(dtype_of(x))))
-    last = at.apply(Where(), apply(at, "less", position, end), last, kept)
-    at.update(kept, last)
+    end = emitter.tensor(args.end_input, "int64")
+    last = _element(context, x, axis, apply(emitter, "subtract", emitter.tensor(args.end_input - 1, "int64"), position))
+    kept = emitter.state(f"{emitter.hint}_last", np.zeros(shape_of(last), numpy_dtype(dtype_of(x))))
+    last = emitter.apply(Where(), apply(emitter, "less", position, end), last, kept)
+    emitter.update(kept, last)
     return _outside(context, made, axis, position, 0, args.end_input, last)
 
 
@@ -87,9 +87,9 @@ def _pulse_pad(context: ExtensionContext, args: Arguments) -> Operand:
 )
 def _mask(context: ExtensionContext, args: Arguments) -> Operand:
     """Elements of the stream before `begin` and from `end` on are overwritten."""
-    at, x, axis = context.at, args.input, axis_of(args.axis, rank_of(args.input))
+    emitter, x, axis = context.emitter, args.input, axis_of(args.axis, rank_of(args.input))
     position = _position(context, shape_of(x)[axis])
-    return _outside(context, x, axis, position, args.begin, args.end, at.number(args.value, x))
+    return _outside(context, x, axis, position, args.begin, args.end, emitter.number(args.value, x))
 
 
 @_PULSE.operator(
@@ -99,27 +99,27 @@ def _mask(context: ExtensionContext, args: Arguments) -> Operand:
 )
 def _cumsum(context: ExtensionContext, args: Arguments) -> Operand:
     """The sum of the stream up to each element; the first `skip` elements do not count."""
-    at, x, axis = context.at, args.input, axis_of(args.axis, rank_of(args.input))
+    emitter, x, axis = context.emitter, args.input, axis_of(args.axis, rank_of(args.input))
     if args.skip:
         position = _position(context, shape_of(x)[axis])
-        x = _outside(context, x, axis, position, args.skip, None, at.number(0, x))
+        x = _outside(context, x, axis, position, args.skip, None, emitter.number(0, x))
     own = [1 if i == axis else size for i, size in enumerate(shape_of(x))]
     if not is_known(*own):
         raise CompileError(
             f"a running sum needs known sizes but for that of its axis, the input is {list(shape_of(x))}"
         )
-    before = at.state(f"{at.hint}_sum", np.zeros(own, numpy_dtype(dtype_of(x))))
-    sums = apply(at, "add", at.apply(Cumulative(axis), x), before)
+    before = emitter.state(f"{emitter.hint}_sum", np.zeros(own, numpy_dtype(dtype_of(x))))
+    sums = apply(emitter, "add", emitter.apply(Cumulative(axis), x), before)
     size = shape_of(x)[axis]
-    at.update(before, at.apply(Slice({axis: (size - 1, 1, 1)}), sums))
+    emitter.update(before, emitter.apply(Slice({axis: (size - 1, 1, 1)}), sums))
     if not args.exclusive:
         return sums
-    return at.apply(Slice({axis: (0, size, 1)}), at.apply(Concat(axis), before, sums))
+    return emitter.apply(Slice({axis: (0, size, 1)}), emitter.apply(Concat(axis), before, sums))
 
 
 def _position(context: ExtensionContext, step: Dimension) -> Operand:
     """Returns how many elements came before this run, an int64 without axes, if each run brings `step`."""
-    return context.at.counter("position", step)
+    return context.emitter.counter("position", step)
 
 
 def _outside(
@@ -132,17 +132,17 @@ def _outside(
     fill: Operand,
 ) -> Operand:
     """The elements at positions from `begin` to `end` of the stream, and `fill` instead of others."""
-    at, size = context.at, shape_of(x)[axis]
-    locations = apply(at, "add", at.apply(Arange(0, size, 1, "int64")), position)
+    emitter, size = context.emitter, shape_of(x)[axis]
+    locations = apply(emitter, "add", emitter.apply(Arange(0, size, 1, "int64")), position)
     shape = [size if i == axis else 1 for i in range(rank_of(x))]
-    locations = at.reshaped(locations, shape)
+    locations = emitter.reshaped(locations, shape)
     if not (isinstance(begin, int) and begin <= 0):
-        x = at.apply(Where(), apply(at, "less", locations, at.tensor(begin, "int64")), fill, x)
+        x = emitter.apply(Where(), apply(emitter, "less", locations, emitter.tensor(begin, "int64")), fill, x)
     if end is None or context.is_endless(end):
         return x
-    return at.apply(Where(), apply(at, "less", locations, at.tensor(end, "int64")), x, fill)
+    return emitter.apply(Where(), apply(emitter, "less", locations, emitter.tensor(end, "int64")), x, fill)
 
 
 def _element(context: ExtensionContext, x: Operand, axis: int, index: Operand) -> Operand:
     """The element at an index, an int64 without axes, along an axis, which stays; or the nearest one that there is."""
-    return context.at.apply(Gather(axis, "clip"), x, context.at.reshaped(index, (1,)))
+    return context.emitter.apply(Gather(axis, "clip"), x, context.emitter.reshaped(index, (1,)))

@@ -48,7 +48,7 @@ def _causal_conv1d_update(context: ExtensionContext, args: Arguments) -> tuple[O
 
     The state `[b, C, k]` is the elements before the input `[b, C, S]`; afterwards it has the last `k` of both.
     """
-    at = context.at
+    emitter = context.emitter
     (x, weight, before), types = _reals(context, args.input, args.weight, args.initial_state)
     taps = shape_of(weight)[-1]
     if rank_of(x) != 3 or shape_of(before) != (*shape_of(x)[:2], taps):
@@ -56,15 +56,15 @@ def _causal_conv1d_update(context: ExtensionContext, args: Arguments) -> tuple[O
             f"a state {list(shape_of(before))} does not fit the input {list(shape_of(x))} and {taps} taps"
         )
     channels, size = shape_of(x)[1:]
-    elements = at.apply(Concat(2), before, x)
+    elements = emitter.apply(Concat(2), before, x)
     window = Window.of((taps,))
-    made = at.apply(
+    made = emitter.apply(
         Convolution(window, groups=channels),
-        at.apply(Slice({2: (1, size + taps - 1, 1)}), elements),
-        at.reshaped(weight, (channels, 1, taps)),
+        emitter.apply(Slice({2: (1, size + taps - 1, 1)}), elements),
+        emitter.reshaped(weight, (channels, 1, taps)),
     )
-    after = at.apply(Slice({2: (size, taps, 1)}), elements)
-    return at.apply(Cast(types[0]), at.apply(Silu(), made)), at.apply(Cast(types[2]), after)
+    after = emitter.apply(Slice({2: (size, taps, 1)}), elements)
+    return emitter.apply(Cast(types[0]), emitter.apply(Silu(), made)), emitter.apply(Cast(types[2]), after)
 
 
 _alike("causal_conv1d_update")
@@ -83,19 +83,19 @@ def _gdn_recurrent(context: ExtensionContext, args: Arguments) -> tuple[Operand,
 
     Queries and keys are `[b, S, h, w]`, values `[b, S, n h, w]`: each head of these has one of `h`.
     """
-    at = context.at
+    emitter = context.emitter
     given = [args[name] for name in ("query", "key", "value", "log_decay", "beta", "initial_state")]
     (query, key, value, decay, beta, before), types = _reals(context, *given)
     batch, steps, heads, width = _checked(query, key, value, before)
     query, key = (_of_length_one(context, x, heads // shape_of(x)[2]) for x in (query, key))
-    query = apply(at, "multiply", query, at.number(1 / math.sqrt(width), query))
-    gates = [at.reshaped(x, (batch, steps, heads, 1)) for x in (apply(at, "exp", decay), beta)]
+    query = apply(emitter, "multiply", query, emitter.number(1 / math.sqrt(width), query))
+    gates = [emitter.reshaped(x, (batch, steps, heads, 1)) for x in (apply(emitter, "exp", decay), beta)]
     # A loop goes over one tensor: [steps, b, heads, 1, 3 w + 2].
-    packed = at.apply(Concat(3), query, key, value, *gates)
-    elements = at.apply(Unsqueeze((3,)), at.apply(Transpose((1, 0, 2, 3)), packed))
+    packed = emitter.apply(Concat(3), query, key, value, *gates)
+    elements = emitter.apply(Unsqueeze((3,)), emitter.apply(Transpose((1, 0, 2, 3)), packed))
     if isinstance(steps, int) and steps == 1:
-        after, made = _step(context, at.apply(Squeeze((0,)), elements), before, width)
-        stacked = at.apply(Unsqueeze((0,)), made)
+        after, made = _step(context, emitter.apply(Squeeze((0,)), elements), before, width)
+        stacked = emitter.apply(Unsqueeze((0,)), made)
     else:
 
         def iteration(
@@ -104,9 +104,9 @@ def _gdn_recurrent(context: ExtensionContext, args: Arguments) -> tuple[Operand,
             after, made = _step(context, element, states[0], width)
             return [after], [made]
 
-        (after,), (stacked,) = at.scan(iteration, at.expr(elements), [before])
-    result = at.apply(Transpose((1, 0, 2, 3)), at.apply(Squeeze((3,)), stacked))
-    return at.apply(Cast(types[0]), result), at.apply(Cast(types[5]), after)
+        (after,), (stacked,) = emitter.scan(iteration, emitter.expr(elements), [before])
+    result = emitter.apply(Transpose((1, 0, 2, 3)), emitter.apply(Squeeze((3,)), stacked))
+    return emitter.apply(Cast(types[0]), result), emitter.apply(Cast(types[5]), after)
 
 
 _alike("gdn_recurrent")
@@ -127,29 +127,31 @@ def _checked(query: Operand, key: Operand, value: Operand, state: Operand) -> tu
 
 def _of_length_one(context: ExtensionContext, x: Operand, count: int) -> Operand:
     """Each head `count` times, divided by its length."""
-    at = context.at
-    squares = at.apply(Sum((3,), True), apply(at, "square", x))
-    lengths = apply(at, "sqrt", apply(at, "add", squares, at.number(_SMALLEST, squares)))
-    return at.apply(RepeatElements(count, 2), apply(at, "divide", x, lengths))
+    emitter = context.emitter
+    squares = emitter.apply(Sum((3,), True), apply(emitter, "square", x))
+    lengths = apply(emitter, "sqrt", apply(emitter, "add", squares, emitter.number(_SMALLEST, squares)))
+    return emitter.apply(RepeatElements(count, 2), apply(emitter, "divide", x, lengths))
 
 
 def _step(context: ExtensionContext, element: Operand, state: Operand, width: int) -> tuple[Operand, Operand]:
     """The state `[b, h, w, w]` after one step, and its result `[b, h, 1, w]`."""
-    at = context.at
+    emitter = context.emitter
     starts = (0, width, 2 * width, 3 * width, 3 * width + 1)
     sizes = (width, width, width, 1, 1)
     query, key, value, decay, beta = (
-        at.apply(Slice({3: (start, size, 1)}), element) for start, size in zip(starts, sizes, strict=True)
+        emitter.apply(Slice({3: (start, size, 1)}), element) for start, size in zip(starts, sizes, strict=True)
     )
-    state = apply(at, "multiply", state, decay)
-    wrong = apply(at, "subtract", value, at.apply(MatMul(), key, state))
-    change = apply(at, "multiply", at.apply(Transpose((0, 1, 3, 2)), key), apply(at, "multiply", wrong, beta))
-    after = apply(at, "add", state, change)
-    return after, at.apply(MatMul(), query, after)
+    state = apply(emitter, "multiply", state, decay)
+    wrong = apply(emitter, "subtract", value, emitter.apply(MatMul(), key, state))
+    change = apply(
+        emitter, "multiply", emitter.apply(Transpose((0, 1, 3, 2)), key), apply(emitter, "multiply", wrong, beta)
+    )
+    after = apply(emitter, "add", state, change)
+    return after, emitter.apply(MatMul(), query, after)
 
 
 def _reals(context: ExtensionContext, *values: Value) -> tuple[list[Operand], Sequence[str]]:
     """Tensors in float32, and the element types that they had."""
-    at = context.at
-    tensors = [at.tensor(value, "float32") for value in values]
-    return [at.apply(Cast("float32"), tensor) for tensor in tensors], [dtype_of(tensor) for tensor in tensors]
+    emitter = context.emitter
+    tensors = [emitter.tensor(value, "float32") for value in values]
+    return [emitter.apply(Cast("float32"), tensor) for tensor in tensors], [dtype_of(tensor) for tensor in tensors]

@@ -34,21 +34,21 @@ _NNEFC = registry("nnefc")
 )
 def _causal_convolution(context: ExtensionContext, args: Arguments) -> Operand:
     """Each channel over the last `taps` positions of its sequence, its own the last of them."""
-    at, of = context.at, _sequences(context, args)
+    emitter, of = context.emitter, _sequences(context, args)
     if rank_of(args.x) != 3 or rank_of(args.weight) != 2 or shape_of(args.weight)[0] != shape_of(args.x)[2]:
         raise CompileError(f"weights {list(shape_of(args.weight))} do not fit rows {list(shape_of(args.x))}")
     channels, taps = shape_of(args.weight)
     numbers = [] if of.numbers is None else [of.numbers]
-    weight = at.apply(Transpose((1, 0)), args.weight)
+    weight = emitter.apply(Transpose((1, 0)), args.weight)
     if taps > 1:
-        state = at.state(f"recurrent_{at.hint}", np.zeros((of.count, taps - 1, channels), np.float32), 0)
-        made: Operand = at.apply(CausalConvolution(), args.x, weight, state, args.before, *numbers)
-        at.update(state, at.apply(ShiftState(), args.x, args.lengths, state, *numbers))
+        state = emitter.state(f"recurrent_{emitter.hint}", np.zeros((of.count, taps - 1, channels), np.float32), 0)
+        made: Operand = emitter.apply(CausalConvolution(), args.x, weight, state, args.before, *numbers)
+        emitter.update(state, emitter.apply(ShiftState(), args.x, args.lengths, state, *numbers))
     else:
-        made = apply(at, "multiply", args.x, weight)
+        made = apply(emitter, "multiply", args.x, weight)
     if not rank_of(args.bias):
         return made
-    return apply(at, "add", made, at.reshaped(args.bias, (channels,)))
+    return apply(emitter, "add", made, emitter.reshaped(args.bias, (channels,)))
 
 
 @_NNEFC.operator(
@@ -64,19 +64,19 @@ def _state_space(context: ExtensionContext, args: Arguments) -> Operand:
     Rows are `[B, S, H, E]`, steps of time `[B, S, H]`, decays `[H]`, or `[1, H]`; what enters and leaves a state is
     `[B, S, G, N]`, one for `H / G` heads.
     """
-    at, of = context.at, _sequences(context, args)
+    emitter, of = context.emitter, _sequences(context, args)
     if any(rank_of(each) != 4 for each in (args.x, args.enter, args.leave)):
         raise CompileError("rows of a state space, and what enters and leaves its states, have four dimensions")
     heads, width = shape_of(args.x)[2:]
     groups, size = shape_of(args.enter)[2:]
     if not is_known(heads, width, groups, size) or heads % groups:
         raise CompileError(f"{heads} heads of {width} elements cannot share {groups} groups")
-    state = at.state(f"recurrent_{at.hint}", np.zeros((of.count, heads, size, width), np.float32), 0)
+    state = emitter.state(f"recurrent_{emitter.hint}", np.zeros((of.count, heads, size, width), np.float32), 0)
     numbers = [] if of.numbers is None else [of.numbers]
-    decay = at.reshaped(args.decay, (heads,))
+    decay = emitter.reshaped(args.decay, (heads,))
     given = (args.x, args.time, decay, args.enter, args.leave, state, args.before, args.lengths, *numbers)
-    after, made = at.apply(StateSpaceScan(), *given)
-    at.update(state, after)
+    after, made = emitter.apply(StateSpaceScan(), *given)
+    emitter.update(state, after)
     found: Operand = made
     return found
 
@@ -87,7 +87,7 @@ def _sequences(context: ExtensionContext, args: Arguments) -> Sequences:
     Raises:
         CompileError: `before` is not a result of `nnefc_positions`.
     """
-    of = None if isinstance(args.before, np.ndarray) else context.at.sequences.get(args.before)
+    of = None if isinstance(args.before, np.ndarray) else context.emitter.sequences.get(args.before)
     if of is None:
         raise CompileError("'before' is not a result of 'nnefc_positions'")
     return of

@@ -71,47 +71,47 @@ class _Output:
     sizes=True,
 )
 def _scan(context: ExtensionContext, args: Arguments) -> Value:
-    at = context.at
+    emitter = context.emitter
     scanned = [_scanned(context, *each) for each in args.scan]
     if not scanned:
         raise CompileError("a scan needs a tensor to go over")
     counts = [shape_of(each.chunks)[0] for each in scanned]
     if any(count != counts[0] for count in counts):
         raise CompileError(f"the tensors of a scan have different numbers of chunks: {counts}")
-    full = {name: at.tensor(value, "float32") for name, value in args.full}
-    before = [at.tensor(value, "float32") for _, value, _ in args.state]
+    full = {name: emitter.tensor(value, "float32") for name, value in args.full}
+    before = [emitter.tensor(value, "float32") for _, value, _ in args.state]
     kept: list[relax.Var] = []
     if context.keeps_states and not args.reset_every_turn:
-        before, kept = map(list, zip(*map(at.kept, before), strict=True)) if before else ([], [])
+        before, kept = map(list, zip(*map(emitter.kept, before), strict=True)) if before else ([], [])
     outputs = [_Output(name, kind == "full", axis, chunk < 0) for name, kind, axis, chunk in args.output]
     states = [(name, value, result) for (name, _, result), value in zip(args.state, before, strict=True)]
     made, last = _Body(context, args.body, full, states, outputs, args.skip).run(scanned, counts[0])
     for (*_, result), state in zip(states, kept, strict=bool(kept)):
-        at.update(state, last[result])
+        emitter.update(state, last[result])
     made = [_joined(context, v, o.axis) if o.whole else v for o, v in zip(outputs, made, strict=True)]
     return made[0] if len(made) == 1 else made
 
 
 def _scanned(context: ExtensionContext, name: str, value: Value, axis: int, chunk: int) -> _Scanned:
     """Chunks of `chunk` along an axis, on a new first one."""
-    at = context.at
-    operand, size = at.tensor(value, "float32"), abs(chunk)
+    emitter = context.emitter
+    operand, size = emitter.tensor(value, "float32"), abs(chunk)
     shape = shape_of(operand)
     if size == 0 or not 0 <= axis < len(shape):
         raise CompileError(f"a scan of {list(shape)} by {chunk} along the axis {axis} has no chunks")
     if is_known(shape[axis]) and shape[axis] % size:
         raise CompileError(f"a dimension of {shape[axis]} is no number of chunks of {size}")
-    parted = at.apply(Reshape((*shape[:axis], shape[axis] // size, size, *shape[axis + 1 :])), operand)
+    parted = emitter.apply(Reshape((*shape[:axis], shape[axis] // size, size, *shape[axis + 1 :])), operand)
     order = (axis, *(i for i in range(len(shape) + 1) if i != axis))
-    return _Scanned(name, at.apply(Transpose(order), parted), chunk < 0)
+    return _Scanned(name, emitter.apply(Transpose(order), parted), chunk < 0)
 
 
 def _joined(context: ExtensionContext, value: Operand, axis: int) -> Operand:
     """Chunks along the first axis, put together along another one."""
-    at, (count, *shape) = context.at, shape_of(value)
+    emitter, (count, *shape) = context.emitter, shape_of(value)
     order = (*range(1, axis + 1), 0, *range(axis + 1, len(shape) + 1))
-    moved = at.apply(Transpose(order), value)
-    return at.apply(Reshape((*shape[:axis], count * shape[axis], *shape[axis + 1 :])), moved)
+    moved = emitter.apply(Transpose(order), value)
+    return emitter.apply(Reshape((*shape[:axis], count * shape[axis], *shape[axis + 1 :])), moved)
 
 
 class _Body:
@@ -146,11 +146,11 @@ class _Body:
 
     def run(self, scanned: Sequence[_Scanned], count: Dimension) -> tuple[list[Operand], dict[str, Operand]]:
         """The outputs, those of all iterations along a new first axis; and the last states by the results' names."""
-        at = self._context.at
+        emitter = self._context.emitter
         if isinstance(count, int) and count == 1:
-            elements = {each.name: at.reshaped(each.chunks, shape_of(each.chunks)[1:]) for each in scanned}
+            elements = {each.name: emitter.reshaped(each.chunks, shape_of(each.chunks)[1:]) for each in scanned}
             made, last = self._iteration(elements, [initial for _, initial, _ in self._states], self._skipped(count))
-            stacked = [at.apply(Unsqueeze((0,)), value) for value in made]
+            stacked = [emitter.apply(Unsqueeze((0,)), value) for value in made]
         else:
             stacked, last = self._looped(scanned, count)
         return [self._output(each, stacked, last, count) for each in self._outputs], last
@@ -163,18 +163,18 @@ class _Body:
         value = stacked[self._stacked.index(output)]
         if output.whole:
             return value
-        at = self._context.at
-        return at.apply(Squeeze((0,)), at.apply(Slice({0: (count - 1, 1, 1)}), value))
+        emitter = self._context.emitter
+        return emitter.apply(Squeeze((0,)), emitter.apply(Slice({0: (count - 1, 1, 1)}), value))
 
     def _skipped(self, count: Dimension) -> Operand | None:
         """Returns how many iterations are still to be skipped, an int64 without axes; None if none ever is."""
         if not self._skip:
             return None
-        before = self._context.at.counter("scanned", count) if self._context.keeps_states else np.array(0)
-        return apply(self._context.at, "subtract", np.array(self._skip), before)
+        before = self._context.emitter.counter("scanned", count) if self._context.keeps_states else np.array(0)
+        return apply(self._context.emitter, "subtract", np.array(self._skip), before)
 
     def _looped(self, scanned: Sequence[_Scanned], count: Dimension) -> tuple[list[relax.Expr], dict[str, Operand]]:
-        at = self._context.at
+        emitter = self._context.emitter
         types = [relax.TensorType(shape_of(initial), dtype_of(initial)) for _, initial, _ in self._states]
         inputs = [relax.TensorType((), "int64")]
         inputs += [relax.TensorType(shape_of(each.chunks)[1:], dtype_of(each.chunks)) for each in scanned]
@@ -183,18 +183,18 @@ class _Body:
 
         def make(given: list[relax.Expr], before: list[relax.Expr]) -> list[Operand]:
             elements = dict(zip((each.name for each in scanned), given[1:], strict=True))
-            left = None if skipped is None else apply(at, "subtract", skipped, given[0])
+            left = None if skipped is None else apply(emitter, "subtract", skipped, given[0])
             whole, after = self._iteration(elements, before, left)
             stacked.extend(relax.TensorType((count, *shape_of(part)), dtype_of(part)) for part in whole)
             return [*whole, *(after[result] for *_, result in self._states)]
 
-        body, captured = at.body(inputs, types, make, leading=1)
+        body, captured = emitter.body(inputs, types, make, leading=1)
         backwards = tuple(each.backwards for each in scanned)
         loop = Loop(
             body, count, False, False, backwards, tuple(each.whole and each.backwards for each in self._stacked)
         )
         operands = [*captured, *(initial for _, initial, _ in self._states), *(each.chunks for each in scanned)]
-        results = at.control(loop, operands, [*types, *stacked])
+        results = emitter.control(loop, operands, [*types, *stacked])
         last = dict(zip((result for *_, result in self._states), results[: len(types)], strict=True))
         return results[len(types) :], last
 
@@ -202,20 +202,20 @@ class _Body:
         self, elements: Mapping[str, Operand], states: Sequence[Operand], skipped: Operand | None
     ) -> tuple[list[Operand], dict[str, Operand]]:
         """What is stacked, and the new states by the results' names; the old ones while iterations are skipped."""
-        at = self._context.at
+        emitter = self._context.emitter
         names = [name for name, *_ in self._states]
         given: dict[str, Value] = {**self._full, **elements, **dict(zip(names, states, strict=True))}
         made = self._context.run_fragment(self._name, self._matched(given))
-        results = {_identifier(name): at.tensor(value, "float32") for name, value in made.items()}
+        results = {_identifier(name): emitter.tensor(value, "float32") for name, value in made.items()}
         wanted = [*(output.name for output in self._outputs), *(result for *_, result in self._states)]
         missing = next((name for name in wanted if _identifier(name) not in results), None)
         if missing is not None:
             raise CompileError(f"the fragment '{self._name}' has no result '{missing}'")
         after = {result: results[_identifier(result)] for *_, result in self._states}
         if skipped is not None:
-            over = apply(at, "less_equal", skipped, np.array(0))
+            over = apply(emitter, "less_equal", skipped, np.array(0))
             after = {
-                result: at.apply(Where(), over, after[result], before)
+                result: emitter.apply(Where(), over, after[result], before)
                 for (*_, result), before in zip(self._states, states, strict=True)
             }
         for name, initial, result in self._states:

@@ -49,32 +49,36 @@ _NNEFC = registry("nnefc")
 )
 def _positions(context: ExtensionContext, args: Arguments) -> tuple[Operand, Operand]:
     """How many positions came before in each sequence, and how many come now; the state `P` counts them."""
-    at, shape, one = context.at, shape_of(args.tokens), rank_of(args.sequences) == 0  # its default
+    emitter, shape, one = context.emitter, shape_of(args.tokens), rank_of(args.sequences) == 0  # its default
     fits = len(shape) == 2 and (unify_dims(shape[0], 1) if one else unify_shapes(shape_of(args.sequences), shape[:1]))
     if not fits or args.count < 1 or args.context < 1:
         raise CompileError(
             f"tokens {list(shape)} are not [B, S], sequences not [B], or one, or there is no room: "
             f"{args.count} sequences of {args.context} tokens"
         )
-    if at.sequences:
+    if emitter.sequences:
         raise CompileError("positions are advanced twice: a graph has one 'nnefc_positions'")
     largest = args.context - 1
     if one:
-        state = at.state("P", np.array(0), 0)
-        past = at.past("P", state, largest)
-        before, lengths = at.reshaped(state, (1,)), at.reshaped(at.tensor(shape[1], "int64"), (1,))
+        state = emitter.state("P", np.array(0), 0)
+        past = emitter.past("P", state, largest)
+        before, lengths = emitter.reshaped(state, (1,)), emitter.reshaped(emitter.tensor(shape[1], "int64"), (1,))
         numbers = None
     else:
-        state = at.state("P", np.zeros(args.count, np.int64), 0)
-        numbers = at.apply(Gather(0), np.arange(args.count), args.sequences)  # which are looked at here, once for all
-        before = at.apply(Gather(0, "clip"), state, numbers)
-        past = at.past("P", at.apply(Maximum((0,)), before), largest)
-        given = apply(at, "greater_equal", args.tokens, at.number(0, args.tokens))
-        lengths = at.apply(Sum((1,)), at.apply(Cast("int64"), given))
-    counts = at.apply(AdvancePositions(args.context), before, lengths)
-    after = at.reshaped(counts, ()) if numbers is None else at.apply(ScatterElements(0), state, numbers, counts)
-    at.update(state, after)
-    at.sequences[before] = Sequences(numbers, args.count, args.context, past, lengths)
+        state = emitter.state("P", np.zeros(args.count, np.int64), 0)
+        numbers = emitter.apply(
+            Gather(0), np.arange(args.count), args.sequences
+        )  # which are looked at here, once for all
+        before = emitter.apply(Gather(0, "clip"), state, numbers)
+        past = emitter.past("P", emitter.apply(Maximum((0,)), before), largest)
+        given = apply(emitter, "greater_equal", args.tokens, emitter.number(0, args.tokens))
+        lengths = emitter.apply(Sum((1,)), emitter.apply(Cast("int64"), given))
+    counts = emitter.apply(AdvancePositions(args.context), before, lengths)
+    after = (
+        emitter.reshaped(counts, ()) if numbers is None else emitter.apply(ScatterElements(0), state, numbers, counts)
+    )
+    emitter.update(state, after)
+    emitter.sequences[before] = Sequences(numbers, args.count, args.context, past, lengths)
     return before, lengths
 
 
@@ -97,8 +101,8 @@ def _cached_attention(context: ExtensionContext, args: Arguments) -> Operand:
     With a window, `kept` says how many positions are kept, `window - 1` or more; 0 for all of the context. A sequence
     can then be set back by the positions that are kept besides those of the window, or begin again.
     """
-    at = context.at
-    of = None if isinstance(args.before, np.ndarray) else at.sequences.get(args.before)
+    emitter = context.emitter
+    of = None if isinstance(args.before, np.ndarray) else emitter.sequences.get(args.before)
     if of is None:
         raise CompileError("'before' is not a result of 'nnefc_positions'")
     if args.storage not in _STORAGES:
@@ -109,8 +113,8 @@ def _cached_attention(context: ExtensionContext, args: Arguments) -> Operand:
     keys, values = (_held(context, args.storage, x, args.before, of, rows) for x in (args.k, args.v))
     left = args.window - 1 if args.window > 0 else None
     attention = Attention(args.scale or None, causal=True, left=left, softcap=args.softcap)
-    sink = at.reshaped(args.sink, (shape_of(args.q)[1],)) if rank_of(args.sink) else None
-    made: Operand = attention.lower(at, args.q, keys, values, first=args.before, sink=sink)
+    sink = emitter.reshaped(args.sink, (shape_of(args.q)[1],)) if rank_of(args.sink) else None
+    made: Operand = attention.lower(emitter, args.q, keys, values, first=args.before, sink=sink)
     return made
 
 
@@ -127,7 +131,7 @@ def _attention(context: ExtensionContext, args: Arguments) -> Operand:
     window a query sees so many positions before and behind its own; a causal one sees none behind it, and the last
     `window` ones with its own.
     """
-    at, window = context.at, args.window if args.window > 0 else None
+    emitter, window = context.emitter, args.window if args.window > 0 else None
     before = window if window is None or not args.is_causal else window - 1
     attention = Attention(
         args.scale or None,
@@ -138,8 +142,8 @@ def _attention(context: ExtensionContext, args: Arguments) -> Operand:
     )
     first = None
     if args.is_causal or window is not None:  # else positions do not matter
-        first = apply(at, "subtract", args.lengths, args.lengths)
-    made: Operand = attention.lower(at, args.q, args.k, args.v, lengths=args.lengths, first=first)
+        first = apply(emitter, "subtract", args.lengths, args.lengths)
+    made: Operand = attention.lower(emitter, args.q, args.k, args.v, lengths=args.lengths, first=first)
     return made
 
 
@@ -159,10 +163,10 @@ def _limit_rewinds(context: ExtensionContext, window: int, rows: int, before: Op
     if (window, rows) in of.rings:
         return
     of.rings.add((window, rows))
-    at = context.at
-    limits = at.state("rewind_limit", np.zeros(of.count, np.int64), 0)
+    emitter = context.emitter
+    limits = emitter.state("rewind_limit", np.zeros(of.count, np.int64), 0)
     given = [limits, before, of.lengths, *([] if of.numbers is None else [of.numbers])]
-    at.update(limits, at.apply(RewindLimits(window, rows), *given))
+    emitter.update(limits, emitter.apply(RewindLimits(window, rows), *given))
 
 
 def _held(context: ExtensionContext, storage: str, new: Operand, before: Operand, of: Sequences, rows: int) -> Operand:
@@ -178,38 +182,42 @@ def _kept(
     context: ExtensionContext, new: Operand, before: Operand, of: Sequences, rows: int, name: str = "cache"
 ) -> Operand:
     """The new positions and those before, `[B, G, P + S, E]`, of a state that has them all, or a ring of `rows`."""
-    at, shape = context.at, shape_of(new)
+    emitter, shape = context.emitter, shape_of(new)
     if len(shape) != 4 or not is_known(shape[1], shape[3]):
         raise CompileError(f"keys and values are [batch, heads, positions, width], not {list(shape)}")
     numbers = [] if of.numbers is None else [of.numbers]
     held = of.count, shape[1], rows or of.context, shape[3]
     total = minimum(of.past + shape[2], of.context)  # a shorter sequence may end before the longest one's new tokens
-    cache = at.state(f"{at.hint}_{name}", np.zeros(held, numpy_dtype(dtype_of(new))), 2)
+    cache = emitter.state(f"{emitter.hint}_{name}", np.zeros(held, numpy_dtype(dtype_of(new))), 2)
     if rows:
-        found: Operand = at.apply(ReadRing(total), new, cache, before, *numbers)
-        at.update(cache, at.apply(WriteToRing(), new, cache, before, of.lengths, *numbers))
+        found: Operand = emitter.apply(ReadRing(total), new, cache, before, *numbers)
+        emitter.update(cache, emitter.apply(WriteToRing(), new, cache, before, of.lengths, *numbers))
         return found
-    kept = at.apply(WriteToCache(), new, cache, before, *numbers)
-    at.update(cache, kept)
-    seen: Operand = at.apply(Slice({2: (0, total, 1)}), kept)
-    return seen if of.numbers is None else at.apply(Gather(0, "clip"), seen, of.numbers)
+    kept = emitter.apply(WriteToCache(), new, cache, before, *numbers)
+    emitter.update(cache, kept)
+    seen: Operand = emitter.apply(Slice({2: (0, total, 1)}), kept)
+    return seen if of.numbers is None else emitter.apply(Gather(0, "clip"), seen, of.numbers)
 
 
 def _kept_as_fp16(context: ExtensionContext, new: Operand, before: Operand, of: Sequences, rows: int) -> Operand:
     """The same, rounded to float16."""
-    at = context.at
-    kept: Operand = at.apply(Cast("float32"), _kept(context, at.apply(Cast("float16"), new), before, of, rows))
+    emitter = context.emitter
+    kept: Operand = emitter.apply(
+        Cast("float32"), _kept(context, emitter.apply(Cast("float16"), new), before, of, rows)
+    )
     return kept
 
 
 def _kept_as_int8(context: ExtensionContext, new: Operand, before: Operand, of: Sequences, rows: int) -> Operand:
     """The same, rounded to integers with a scale for each head and position, which have a state of their own."""
-    at = context.at
-    largest = at.apply(Maximum((3,), keepdims=True), apply(at, "abs", new))
-    scales = apply(at, "divide", apply(at, "maximum", largest, at.number(_TINY, new)), at.number(127, new))
-    codes = at.apply(Cast("int8"), apply(at, "round", apply(at, "divide", new, scales)))
-    kept = at.apply(Cast("float32"), _kept(context, codes, before, of, rows))
-    return apply(at, "multiply", kept, _kept(context, scales, before, of, rows, "scales"))
+    emitter = context.emitter
+    largest = emitter.apply(Maximum((3,), keepdims=True), apply(emitter, "abs", new))
+    scales = apply(
+        emitter, "divide", apply(emitter, "maximum", largest, emitter.number(_TINY, new)), emitter.number(127, new)
+    )
+    codes = emitter.apply(Cast("int8"), apply(emitter, "round", apply(emitter, "divide", new, scales)))
+    kept = emitter.apply(Cast("float32"), _kept(context, codes, before, of, rows))
+    return apply(emitter, "multiply", kept, _kept(context, scales, before, of, rows, "scales"))
 
 
 _TINY = 1e-30

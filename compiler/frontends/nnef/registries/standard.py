@@ -32,9 +32,9 @@ _STANDARD = registry("standard")
 )
 def _linear(context: ExtensionContext, args: Arguments) -> Operand:
     """`input · filterᵀ + bias`, of any rank."""
-    at = context.at
-    made = at.apply(MatMul(transpose_b=True), args.input, args.filter)
-    return apply(at, "add", made, args.bias)
+    emitter = context.emitter
+    made = emitter.apply(MatMul(transpose_b=True), args.input, args.filter)
+    return apply(emitter, "add", made, args.bias)
 
 
 @_STANDARD.operator(
@@ -44,24 +44,24 @@ def _linear(context: ExtensionContext, args: Arguments) -> Operand:
 )
 def _reshape(context: ExtensionContext, args: Arguments) -> Operand:
     """A 0 keeps the size, -1 stands for what is left."""
-    at, x, start = context.at, shape_of(args.input), args.axis_start
+    emitter, x, start = context.emitter, shape_of(args.input), args.axis_start
     end = len(x) if args.axis_count == -1 else start + args.axis_count
     if not 0 <= start <= end <= len(x):
         raise CompileError(f"the dimensions from {start} on, {args.axis_count} of them, are not in {list(x)}")
     wanted = [x[start + i] if size == 0 else size for i, size in enumerate(args.shape)]
-    return at.apply(Reshape((*x[:start], *wanted, *x[end:])), args.input)
+    return emitter.apply(Reshape((*x[:start], *wanted, *x[end:])), args.input)
 
 
 @_STANDARD.operator("fragment tile<?>(input: tensor<?>, repeats: integer[]) -> (output: tensor<?>)", promotes=False)
 def _tile(context: ExtensionContext, args: Arguments) -> Operand:
     """A tensor may be there no time at all."""
-    return context.at.apply(Tile(tuple(args.repeats)), args.input)
+    return context.emitter.apply(Tile(tuple(args.repeats)), args.input)
 
 
 @_STANDARD.operator("fragment softmax(x: tensor<scalar>, axes: integer[] = [1]) -> (y: tensor<scalar>)")
 def _softmax(context: ExtensionContext, args: Arguments) -> Operand:
     """Negative axes count from the end."""
-    return context.at.apply(Softmax(axes_of(args.axes, args.x)), args.x)
+    return context.emitter.apply(Softmax(axes_of(args.axes, args.x)), args.x)
 
 
 @_STANDARD.operator(
@@ -95,14 +95,14 @@ def _slice(context: ExtensionContext, args: Arguments) -> Operand:
     if is_empty(made) and not is_known(*made):  # of what has no elements, other sizes do not matter
         sizes = [size if isinstance(size, int) else 1 for size in made]
         return np.zeros(sizes, numpy_dtype(dtype_of(args.input)))
-    return context.at.apply(Slice(ranges), args.input)
+    return context.emitter.apply(Slice(ranges), args.input)
 
 
 @_STANDARD.operator("fragment concat<?>(values: tensor<?>[], axis: integer) -> (value: tensor<?>)")
 def _concat(context: ExtensionContext, args: Arguments) -> Operand:
     """What has no elements is left out."""
     values = [value for value in args["values"] if not is_empty(shape_of(value))] or args["values"][:1]
-    return context.at.apply(Concat(axis_of(args.axis, rank_of(values[0]))), *values)
+    return context.emitter.apply(Concat(axis_of(args.axis, rank_of(values[0]))), *values)
 
 
 def _from_front(position: Dimension, size: Dimension) -> Dimension:
@@ -118,7 +118,7 @@ def as_standard(context: ExtensionContext, name: str, args: Arguments, **changed
     """A call of the standard's operation of that name, with some arguments changed."""
     operation = STANDARD.lookup(name, Dialect.FINAL)
     assert operation is not None
-    return call_standard(context.at, operation, {**args, **changed})
+    return call_standard(context.emitter, operation, {**args, **changed})
 
 
 _DECONV = (
@@ -131,13 +131,13 @@ _DECONV = (
 @_STANDARD.operator(_DECONV)
 def _deconv(context: ExtensionContext, args: Arguments) -> Value:
     """The filter is `[outputs, inputs / groups, …]`, the standard's `[inputs, outputs / groups, …]`."""
-    at, shape, groups = context.at, shape_of(args.filter), max(1, args.groups)
+    emitter, shape, groups = context.emitter, shape_of(args.filter), max(1, args.groups)
     outputs, inputs, *taps = shape
     if outputs % groups:
         raise CompileError(f"the filter {list(shape)} does not fit {groups} groups")
-    apart = at.apply(Reshape((groups, outputs // groups, inputs, *taps)), args.filter)
-    permuted = at.apply(Transpose((0, 2, 1, *range(3, len(taps) + 3))), apart)
-    filters = at.apply(Reshape((groups * inputs, outputs // groups, *taps)), permuted)
+    apart = emitter.apply(Reshape((groups, outputs // groups, inputs, *taps)), args.filter)
+    permuted = emitter.apply(Transpose((0, 2, 1, *range(3, len(taps) + 3))), apart)
+    filters = emitter.apply(Reshape((groups * inputs, outputs // groups, *taps)), permuted)
     return as_standard(context, "deconv", args, filter=filters)
 
 
@@ -157,8 +157,8 @@ def _max_pool(context: ExtensionContext, args: Arguments) -> Value:
 def _max_pool_with_index(context: ExtensionContext, args: Arguments) -> Value:
     """Positions are numbered in the channel, not in the window, and have 64 bits."""
     largest = as_standard(context, "max_pool", args, border="ignore")
-    window = pooled_window(Arguments({**args, "input": as_tensors(context.at, args.input)}))
-    return [largest, context.at.apply(ArgMaxPool(window, within="channel"), args.input)]
+    window = pooled_window(Arguments({**args, "input": as_tensors(context.emitter, args.input)}))
+    return [largest, context.emitter.apply(ArgMaxPool(window, within="channel"), args.input)]
 
 
 for _name, _largest in (("argmax_reduce", True), ("argmin_reduce", False)):
@@ -169,7 +169,7 @@ for _name, _largest in (("argmax_reduce", True), ("argmin_reduce", False)):
         axes, rank = tuple(sorted(args.axes)), rank_of(args.input)
         if len(set(axes)) < len(axes) or any(not 0 <= axis < rank for axis in axes):
             raise CompileError(f"the axes {args.axes} must name different dimensions among {rank}")
-        return context.at.apply(ArgMinMax(axes, keepdims=True, largest=largest, dtype="int64"), args.input)
+        return context.emitter.apply(ArgMinMax(axes, keepdims=True, largest=largest, dtype="int64"), args.input)
 
 
 @_STANDARD.operator(
@@ -183,7 +183,7 @@ def _pad(context: ExtensionContext, args: Arguments) -> Value:
     made = as_standard(context, "pad", args, border=border)
     imaginary = [(0, 0)] * (rank_of(args.input) - 1) + [(0, 1)]
     if border == "constant" and args.value == 0 and shape_of(args.input)[-1:] == (1,) and args.padding == imaginary:
-        context.at.real_parts[made] = args.input
+        context.emitter.real_parts[made] = args.input
     return made
 
 
@@ -192,7 +192,7 @@ def _functions() -> None:
     for name, function in (("square", "square"), ("recip", "reciprocal")):
 
         def lower(context: ExtensionContext, args: Arguments, function: str = function) -> Operand:
-            return apply(context.at, function, args.x)
+            return apply(context.emitter, function, args.x)
 
         _STANDARD.operator(f"fragment {name}(x: tensor<scalar>) -> (y: tensor<scalar>)")(lower)
 

@@ -30,18 +30,18 @@ for _name in ("rms_norm", "silu", "gelu_approx"):
 )
 def _sdpa(context: ExtensionContext, args: Arguments) -> Operand:
     """Attention of rank 3 or 4. Without a scale it is one over the root of the width; `causal` is an older name."""
-    at = context.at
-    q, k, v = (at.apply(Cast("float32"), x) for x in at.promoted([args.q, args.k, args.v]))
-    mask = None if isinstance(args.mask, int | float) else at.tensor(args.mask, "float32")
+    emitter = context.emitter
+    q, k, v = (emitter.apply(Cast("float32"), x) for x in emitter.promoted([args.q, args.k, args.v]))
+    mask = None if isinstance(args.mask, int | float) else emitter.tensor(args.mask, "float32")
     if mask is not None and dtype_of(mask) != "bool":
-        mask = at.apply(Cast("float32"), mask)
+        mask = emitter.apply(Cast("float32"), mask)
     flat = rank_of(q) == 3
     if flat:
-        q, k, v = (at.apply(Unsqueeze((1,)), x) for x in (q, k, v))
-        mask = at.apply(Unsqueeze((1,)), mask) if mask is not None and rank_of(mask) == 3 else mask
+        q, k, v = (emitter.apply(Unsqueeze((1,)), x) for x in (q, k, v))
+        mask = emitter.apply(Unsqueeze((1,)), mask) if mask is not None and rank_of(mask) == 3 else mask
     operator = Attention(args.scale or None, causal=args.is_causal or args.causal)
-    made = at.apply(operator, q, k, v, mask)
-    made = at.apply(Squeeze((1,)), made) if flat else made
+    made = emitter.apply(operator, q, k, v, mask)
+    made = emitter.apply(Squeeze((1,)), made) if flat else made
     return cast_result(context, made, args.datum_type)
 
 
@@ -51,12 +51,12 @@ def _sdpa(context: ExtensionContext, args: Arguments) -> Operand:
 )
 def _apply_rope(context: ExtensionContext, args: Arguments) -> Operand:
     """`x · cos + rotated(x) · sin`, where the second half of the last axis, negated, comes before the first."""
-    at, x = context.at, args.input
+    emitter, x = context.emitter, args.input
     axis = axis_of(-1, rank_of(x))
     half = shape_of(x)[axis] // 2
-    first, second = (at.apply(Slice({axis: (start, half, 1)}), x) for start in (0, half))
-    rotated = at.apply(Concat(axis), apply(at, "negative", second), first)
-    return apply(at, "add", apply(at, "multiply", x, args.cos), apply(at, "multiply", rotated, args.sin))
+    first, second = (emitter.apply(Slice({axis: (start, half, 1)}), x) for start in (0, half))
+    rotated = emitter.apply(Concat(axis), apply(emitter, "negative", second), first)
+    return apply(emitter, "add", apply(emitter, "multiply", x, args.cos), apply(emitter, "multiply", rotated, args.sin))
 
 
 @_TRANSFORMERS.operator(
@@ -66,14 +66,14 @@ def _apply_rope(context: ExtensionContext, args: Arguments) -> Operand:
 )
 def _scaled_masked_softmax(context: ExtensionContext, args: Arguments) -> Operand:
     """Softmax over the last axis of `x · scale`, masked: numbers are added, booleans choose."""
-    at = context.at
-    x, mask = at.apply(Cast("float32"), at.tensor(args.input)), at.tensor(args.mask)
-    scaled = apply(at, "multiply", x, at.number(args.scale, x))
+    emitter = context.emitter
+    x, mask = emitter.apply(Cast("float32"), emitter.tensor(args.input)), emitter.tensor(args.mask)
+    scaled = apply(emitter, "multiply", x, emitter.number(args.scale, x))
     if dtype_of(mask) == "bool":
-        scaled = at.apply(Where(), mask, scaled, at.number(-np.inf, x))
+        scaled = emitter.apply(Where(), mask, scaled, emitter.number(-np.inf, x))
     else:
-        scaled = apply(at, "add", scaled, at.apply(Cast("float32"), mask))
-    made = at.apply(Softmax((rank_of(x) - 1,)), scaled)
+        scaled = apply(emitter, "add", scaled, emitter.apply(Cast("float32"), mask))
+    made = emitter.apply(Softmax((rank_of(x) - 1,)), scaled)
     if args.post_softmax_mask and dtype_of(mask) == "bool":
-        made = at.apply(Where(), mask, made, at.number(0, x))
+        made = emitter.apply(Where(), mask, made, emitter.number(0, x))
     return made

@@ -139,7 +139,7 @@ class SeenInside:
     def __call__(self, value: AnyValue) -> AnyValue:
         if isinstance(value, Map):
             return value
-        frame = self._ctx.at.frames[-1]
+        frame = self._ctx.emitter.frames[-1]
         key = id(frame), id(value)
         if key not in self._made:  # with what the key is of, so that this is not made of something else later
             tensors = list(leaves([value]))
@@ -160,7 +160,7 @@ class SeenInside:
             return value
         if 0 in shape or value.expr is None:
             return Value.empty(shape, value.dtype)
-        made = self._ctx.at.reshaped(value.expr, shape)
+        made = self._ctx.emitter.reshaped(value.expr, shape)
         return replace(value, shape=shape, expr=made, fixed=False)
 
     def _element(self, element: Any) -> Any:

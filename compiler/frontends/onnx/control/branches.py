@@ -66,7 +66,7 @@ def choose(
         Refined: both branches need the same of dynamic dimensions.
     """
     truth = True if condition.sizes is None else _truth(condition.sizes)
-    single, apart = single_size(truth), None if ctx.at.refinement is None else ctx.at.refinement.apart
+    single, apart = single_size(truth), None if ctx.emitter.refinement is None else ctx.emitter.refinement.apart
     if single is not None and apart is not None and apart.get(single.name) == single.size:
         return _Path(other if single.holds else then, {}, forms).outputs(ctx)
     one, two = (
@@ -158,7 +158,7 @@ def _joint_shape(ctx: Context, condition: Value, a: Value, b: Value, is_filled: 
     )
     if is_filled:
         written = one_element(a if 0 in a.shape else b).shape
-        if may_exceed(element_count(written), before_the_run(ctx.at, element_count(shape))):
+        if may_exceed(element_count(written), before_the_run(ctx.emitter, element_count(shape))):
             raise refusal  # sizes choose, or another size is needed: there is no room where there are no elements
     return shape
 
@@ -173,7 +173,9 @@ def _joint_size(ctx: Context, condition: Value, one: Dimension, other: Dimension
     if condition.sizes is not None:
         size: Dimension = chosen(_truth(condition.sizes), one, other)
         return size
-    return data_dependent_size(ctx.at, ctx.at.chosen(ctx.expr(condition), one, other), greatest(one, other), "branch")
+    return data_dependent_size(
+        ctx.emitter, ctx.emitter.chosen(ctx.expr(condition), one, other), greatest(one, other), "branch"
+    )
 
 
 @dataclass(frozen=True)
@@ -195,7 +197,7 @@ def _lowered(ctx: Context, condition: Value, one: _Path, other: _Path) -> tuple[
 
     Choices inside others are lowered again with these: those that must be computed are not tried twice.
     """
-    if len(ctx.at.frames) == 1 and not ctx.at.chosen_by:  # no choice is around this one
+    if len(ctx.emitter.frames) == 1 and not ctx.emitter.chosen_by:  # no choice is around this one
         ctx.computed_choices.clear()
     if one.graph.source not in ctx.computed_choices:
         try:
@@ -261,11 +263,11 @@ def _possible(ctx: Context, path: _Path) -> _Branch:
 
 def _computed(ctx: Context, path: _Path, condition: Value, then: Subgraph) -> _Branch:
     """A branch that only gives what has been computed before it; see `choose`."""
-    ctx.at.chosen_by.append((ctx.expr(condition), path.graph is then))
+    ctx.emitter.chosen_by.append((ctx.expr(condition), path.graph is then))
     try:
         outputs = path.outputs(ctx)
     finally:
-        ctx.at.chosen_by.pop()
+        ctx.emitter.chosen_by.pop()
     return _branch(ctx, lambda: outputs, path.forms)
 
 

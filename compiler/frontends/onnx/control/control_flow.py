@@ -110,7 +110,7 @@ def _trip_count(ctx: Context, node: Node) -> tuple[Dimension | None, Value | Non
 
 def _run(ctx: Context, loop: Repetition, body: Subgraph, axes: Sequence[int]) -> list[AnyValue]:
     """The results of a loop, its outputs along these axes: unrolled if it is short or cannot be had otherwise."""
-    forget = ctx.at.checkpoint()
+    forget = ctx.emitter.checkpoint()
     made = _unrolled(ctx, loop, body, axes, _MAX_SHORT)
     if made is not None:
         return made

@@ -112,7 +112,7 @@ def bounded(
     counts: Iterable[DataDependentSize],
     trip_count: Dimension | None,
     exact: bool,
-    at: Emitter,
+    ctx: Emitter,
 ) -> list[Growth]:
     """Sizes that change, with what they are at most.
 
@@ -134,7 +134,7 @@ def bounded(
         size = after[growth.axes[0]]
         step = size - growth.size
         if exact and trip_count is not None and own.isdisjoint(_variables(step)):
-            last = before_the_run(at, greatest(trip_count - 1, 0))
+            last = before_the_run(ctx, greatest(trip_count - 1, 0))
             number = new_count("round", last) if number is None else number
             made.append(replace(growth, count=number, step=step))
             continue
@@ -149,7 +149,7 @@ def bounded(
                 "one of its states grows in each iteration, and nothing says how many iterations there are at most",
                 hint="give the loop a trip count: the maximum iterations that there may be",
             )
-        maximum = before_the_run(at, growth.first + more * (0 if trip_count is None else trip_count))
+        maximum = before_the_run(ctx, growth.first + more * (0 if trip_count is None else trip_count))
         made.append(replace(growth, count=new_count("grown", maximum)))
     return made
 

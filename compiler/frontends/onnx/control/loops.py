@@ -131,7 +131,7 @@ def _with_known_trip_counts(ctx: Context, loop: Repetition, conditional: bool) -
     states, _ = repeat(ctx, replace(loop, iteration=counting, states=[start, *loop.states], reversed_outputs=()))
     iterations = next(leaves(states[:1]))
     known = ctx.constant(iterations)
-    limit = data_dependent_size(ctx.at, ctx.expr(iterations), loop.limit, "loop") if known is None else int(known)
+    limit = data_dependent_size(ctx.emitter, ctx.expr(iterations), loop.limit, "loop") if known is None else int(known)
     always = ctx.known(np.ones(loop.running.shape, bool))
     return replace(loop, iteration=unconditional, limit=limit, count=None, running=always)
 
@@ -186,7 +186,7 @@ class _LoopBody:
 
     def bounded(self, exact: bool) -> list[Growth]:
         """The sizes that change, with what they are at most; `exact`: whether it has all iterations."""
-        return bounded(self._growths, self.sizes_after, self._body.counts, self._loop.limit, exact, self._ctx.at)
+        return bounded(self._growths, self.sizes_after, self._body.counts, self._loop.limit, exact, self._ctx.emitter)
 
     def build(self) -> None:
         """Lower an iteration as a body."""
@@ -256,7 +256,7 @@ class _LoopBody:
 
     def _count(self, number: Value, sizes: Sequence[Value]) -> None:
         """Let the body read the sizes that change, or the number of the iteration that they follow from."""
-        counts = self._ctx.at.counts
+        counts = self._ctx.emitter.counts
         for growth, size in zip(self._held, sizes, strict=True):
             counts[growth.count] = self._ctx.expr(size)
         stepping = [growth for growth in self._growths if growth.step is not None]
@@ -305,7 +305,10 @@ class _LoopBody:
         made = ctx.emit_control(control, operands, like) if like else []
         held_sizes = zip(self._held, made[len(self._moving) : len(states)], strict=True)
         sizes = self._last_sizes(
-            [data_dependent_size(ctx.at, ctx.expr(size), growth.count.limit, "loop") for growth, size in held_sizes]
+            [
+                data_dependent_size(ctx.emitter, ctx.expr(size), growth.count.limit, "loop")
+                for growth, size in held_sizes
+            ]
         )
         moved = {k: self._last(k, room, sizes) for k, room in zip(self._moving, made, strict=False)}
         last = [moved.get(k, leaf) for k, leaf in enumerate(self._first)]
@@ -343,7 +346,7 @@ class _LoopBody:
         if not self._is_held(k):
             return room
         ctx, shape = self._ctx, self._shape_after(k, sizes)
-        elements = first_of(ctx.at, ctx.expr(room), element_count(shape))
+        elements = first_of(ctx.emitter, ctx.expr(room), element_count(shape))
         made: Value = ctx.apply(Reshape(shape), replace(room, shape=(element_count(shape),), expr=elements))
         return replace(made, dtype=room.dtype)
 

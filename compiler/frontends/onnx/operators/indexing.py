@@ -87,7 +87,7 @@ def _top_k(ctx: Context, node: Node) -> Any:
         k = node.attributes["k"]
     elif tells_at_run_time(ctx, node, 1):
         k = minimum(
-            data_dependent_size(ctx.at, ctx.expr(input_at(node, 1)), x.shape[axis], "topk", "error"), x.shape[axis]
+            data_dependent_size(ctx.emitter, ctx.expr(input_at(node, 1)), x.shape[axis], "topk", "error"), x.shape[axis]
         )
     else:
         k = (integers(ctx, node, 1, "K") or [0])[0]

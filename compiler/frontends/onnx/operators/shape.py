@@ -115,7 +115,7 @@ def _named_axes(ctx: Context, node: Node) -> list[int] | None:
 def _squeeze(ctx: Context, node: Node) -> Any:
     x = input_at(node, 0)
     if are_axes_from_data(ctx, node, x, -1):
-        return in_sizes(ctx, x, squeeze_sizes(ctx.at, ctx.expr(input_at(node, 1)), shape_of(x)), "squeeze")
+        return in_sizes(ctx, x, squeeze_sizes(ctx.emitter, ctx.expr(input_at(node, 1)), shape_of(x)), "squeeze")
     axes = _named_axes(ctx, node)
     if axes is None:
         axes = [axis for axis, size in enumerate(shape_of(x)) if size == 1]
@@ -133,7 +133,7 @@ def _may_be_one(ctx: Context, size: Dimension) -> bool:
     """Returns whether a dynamic size may be 1, and no other program is for that."""
     if is_known(size) or known_less(1, size):
         return False
-    single, refinement = single_size(equal(size, 1)), ctx.at.refinement
+    single, refinement = single_size(equal(size, 1)), ctx.emitter.refinement
     return single is None or refinement is None or single.name not in (refinement.apart or {})
 
 
@@ -143,7 +143,7 @@ def _tell_apart(ctx: Context, shape: tuple[Dimension, ...]) -> None:
     Raises:
         Refined: there is none yet for a dimension of the shape.
     """
-    apart = None if ctx.at.refinement is None else ctx.at.refinement.apart
+    apart = None if ctx.emitter.refinement is None else ctx.emitter.refinement.apart
     for size in shape:
         single = single_size(equal(size, 1))
         if single is not None and apart is not None and single.name not in apart and len(apart) < MAX_RUNS_APART:
@@ -154,7 +154,7 @@ def _tell_apart(ctx: Context, shape: tuple[Dimension, ...]) -> None:
 def _unsqueeze(ctx: Context, node: Node) -> Any:
     x = input_at(node, 0)
     if are_axes_from_data(ctx, node, x, 1):
-        return in_sizes(ctx, x, unsqueeze_sizes(ctx.at, ctx.expr(input_at(node, 1)), shape_of(x)), "unsqueeze")
+        return in_sizes(ctx, x, unsqueeze_sizes(ctx.emitter, ctx.expr(input_at(node, 1)), shape_of(x)), "unsqueeze")
     axes = _named_axes(ctx, node) or []
     return ctx.apply(Unsqueeze(tuple(normal_axes(node, axes, x.rank + len(axes)))), x)
 
@@ -242,7 +242,9 @@ def _positions(
     if known or min(steps or [1]) < 1 or not is_known(*shape_of(value)):
         return integers(ctx, node, index, name) or []
     return [
-        data_dependent_size(ctx.at, ctx.expr(ctx.apply(Slice({0: (i, 1, 1)}), value)), size, name[:-1], "from the end")
+        data_dependent_size(
+            ctx.emitter, ctx.expr(ctx.apply(Slice({0: (i, 1, 1)}), value)), size, name[:-1], "from the end"
+        )
         for i, size in enumerate(sizes[: shape_of(value)[0]])
     ]
 
@@ -350,7 +352,7 @@ def _expanded(ctx: Context, size: Dimension, own: Dimension) -> Dimension:
     is_from_data = any(map(is_unbounded_data_dependent, variables(expression(size))))
     if own in (1, size) or not is_from_data:
         return broadcast_shapes((size,), (own,))[0]
-    return expanded_size(ctx.at, size, own)
+    return expanded_size(ctx.emitter, size, own)
 
 
 @operator("DepthToSpace", since=(1, 11, 13, 28))
@@ -483,8 +485,8 @@ def _range_of_data(ctx: Context, values: list[Value], dtype: str) -> Any:
         number = ctx.apply(Cast("int64"), ctx.apply(Elementwise("maximum"), steps, known(ctx, np.zeros(()))))
         length = ctx.expr(number)
     else:
-        length = range_length(ctx.at, *map(ctx.expr, (start, limit, step)))
-    count = requested_size(ctx.at, length, "range")
+        length = range_length(ctx.emitter, *map(ctx.expr, (start, limit, step)))
+    count = requested_size(ctx.emitter, length, "range")
     positions = ctx.apply(Arange(0, count, 1, dtype))
     return ctx.apply(Elementwise("add"), ctx.apply(Elementwise("multiply"), positions, step), start)
 

@@ -56,7 +56,7 @@ def reshaped_in_run(ctx: Context, node: Node, x: Value, reshape: Callable[[list[
         except CompileError:
             pass
     fixed = {axis: size for axis, size in enumerate(known) if size is not None and known_less(0, size)}
-    return in_sizes(ctx, x, reshape_sizes(ctx.at, ctx.expr(wanted), shape_of(x), keep_zero), "reshape", fixed)
+    return in_sizes(ctx, x, reshape_sizes(ctx.emitter, ctx.expr(wanted), shape_of(x), keep_zero), "reshape", fixed)
 
 
 def in_sizes(
@@ -71,7 +71,7 @@ def in_sizes(
         name: of the sizes.
         known: those that are known, or follow from others, by dimension.
     """
-    sizes = requested_sizes(ctx.at, target, name, known)
+    sizes = requested_sizes(ctx.emitter, target, name, known)
     try:
         return ctx.apply(Reshape(sizes), x)
     except CompileError:

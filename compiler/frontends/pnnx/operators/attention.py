@@ -17,7 +17,7 @@ __all__: list[str] = []
 
 @operator("F.scaled_dot_product_attention")
 def _scaled_dot_product_attention(
-    at: Lowering,
+    ctx: Lowering,
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -30,12 +30,12 @@ def _scaled_dot_product_attention(
     q, k, v = shape_of(query), shape_of(key), shape_of(value)
     if 0 in (*q, *k, *v) or (not enable_gqa and len(q) > 2 < len(k) and k[-3] not in (1, q[-3]) and q[-3] != 1):
         raise CompileError(f"the query {list(q)}, the key {list(k)} and the value {list(v)} do not fit")
-    return Attention(scale, is_causal).lower(at, query, key, value, attn_mask)
+    return Attention(scale, is_causal).lower(ctx, query, key, value, attn_mask)
 
 
 @operator("nn.MultiheadAttention", limits="without key padding masks")
 def _multihead_attention(
-    at: Lowering,
+    ctx: Lowering,
     query: Tensor,
     weights: Weights,
     embed_dim: int,
@@ -65,30 +65,30 @@ def _multihead_attention(
     outer = weights.take("out_proj.bias", (embed_dim,)) if bias else None
     lone, order = (0 if batch_first else 1), (0, 1, 2) if batch_first else (1, 0, 2)
     if ranks == {2}:
-        query, key, value = (at.apply(Unsqueeze((lone,)), x) for x in (query, key, value))
-    operands = [at.apply(Transpose(order), x) for x in (query, key, value)]
+        query, key, value = (ctx.apply(Unsqueeze((lone,)), x) for x in (query, key, value))
+    operands = [ctx.apply(Transpose(order), x) for x in (query, key, value)]
     names = ("bias_k", "bias_v") if add_bias_kv else ()
     made, shares = MultiHeadAttention(num_heads, add_zero_attn).lower(
-        at,
+        ctx,
         operands,
         (*matrices, weights.take("out_proj.weight", (embed_dim, embed_dim))),
         (*offsets, outer),
         tuple(weights.take(name, (1, 1, embed_dim)) for name in names),
-        None if attn_mask is None else _seen(at, attn_mask, shape_of(operands[0])[0], num_heads),
+        None if attn_mask is None else _seen(ctx, attn_mask, shape_of(operands[0])[0], num_heads),
     )
-    result = Transpose(order).lower(at, at.bound(made))
+    result = Transpose(order).lower(ctx, ctx.bound(made))
     if ranks == {2}:
-        result, shares = Squeeze((lone,)).lower(at, at.bound(result)), Squeeze((0,)).lower(at, shares)
-    if at.results == 1:
+        result, shares = Squeeze((lone,)).lower(ctx, ctx.bound(result)), Squeeze((0,)).lower(ctx, shares)
+    if ctx.results == 1:
         return result
-    return result, Mean((rank_of(shares) - 3,)).lower(at, at.bound(shares)) if average_attn_weights else shares
+    return result, Mean((rank_of(shares) - 3,)).lower(ctx, ctx.bound(shares)) if average_attn_weights else shares
 
 
-def _seen(at: Lowering, mask: Tensor, batch: int, heads: int) -> Tensor:
+def _seen(ctx: Lowering, mask: Tensor, batch: int, heads: int) -> Tensor:
     """A mask as attention takes it: here true is for what is not seen, and batch and heads may be one dimension."""
     if rank_of(mask) == 3 and shape_of(mask)[0] == batch * heads:
-        mask = at.reshaped(mask, (batch, heads, *shape_of(mask)[1:]))
-    return at.bound(apply(at, "not", mask)) if dtype_of(mask) == "bool" else mask
+        mask = ctx.reshaped(mask, (batch, heads, *shape_of(mask)[1:]))
+    return ctx.bound(apply(ctx, "not", mask)) if dtype_of(mask) == "bool" else mask
 
 
 def _projections(weights: Weights, embed: int, keys: int, values: int) -> list[Array]:

@@ -16,18 +16,18 @@ __all__: list[str] = []
 _ONE, _ZERO = Ints((1,)), Ints((0,))
 
 
-def _batched(at: Lowering, input: Tensor, rank: int) -> tuple[Tensor, bool]:
+def _batched(ctx: Lowering, input: Tensor, rank: int) -> tuple[Tensor, bool]:
     """The input with a batch, and whether it had none."""
     shape = shape_of(input)
     if len(shape) not in (rank + 1, rank + 2):
         raise CompileError(f"the input {list(shape)} should have the rank {rank + 2}")
     if len(shape) == rank + 1:
-        return at.apply(Unsqueeze((0,)), input), True
+        return ctx.apply(Unsqueeze((0,)), input), True
     return input, False
 
 
-def _unbatched(at: Lowering, made: Tensor, added: bool) -> Tensor:
-    return Squeeze((0,)).lower(at, at.bound(made)) if added else made
+def _unbatched(ctx: Lowering, made: Tensor, added: bool) -> Tensor:
+    return Squeeze((0,)).lower(ctx, ctx.bound(made)) if added else made
 
 
 def _kernel(weight: Tensor) -> list[int]:
@@ -37,7 +37,7 @@ def _kernel(weight: Tensor) -> list[int]:
 
 
 def _convolve(
-    at: Lowering,
+    ctx: Lowering,
     input: Tensor,
     weight: Tensor,
     bias: Tensor | None,
@@ -48,7 +48,7 @@ def _convolve(
     mode: str,
 ) -> Result:
     rank = len(shape_of(weight)) - 2
-    data, unbatched = _batched(at, input, rank)
+    data, unbatched = _batched(ctx, input, rank)
     kernel = _kernel(weight)
     if dtype_of(input) != dtype_of(weight):
         raise CompileError(f"the input is {dtype_of(input)}, the filter {dtype_of(weight)}")
@@ -57,9 +57,9 @@ def _convolve(
         raise CompileError(f"there is no padding mode '{mode}'")
     window = Window(tuple(kernel), strides, dilations, _padding(padding, kernel, dilations, strides))
     if _MODES[mode] != "constant" and window.pads:
-        data = at.bound(pad(at, data, [*no_padding(2), *window.padding], _MODES[mode], 0.0))
+        data = ctx.bound(pad(ctx, data, [*no_padding(2), *window.padding], _MODES[mode], 0.0))
         window = window.unpadded()
-    return _unbatched(at, Convolution(window, groups).lower(at, data, weight, bias), unbatched)
+    return _unbatched(ctx, Convolution(window, groups).lower(ctx, data, weight, bias), unbatched)
 
 
 _MODES = {"zeros": "constant", "reflect": "reflect", "replicate": "replicate", "circular": "circular"}
@@ -93,7 +93,7 @@ def _grouped(channels: int, groups: int) -> int:
 def _declare_module(rank: int) -> None:
     @operator(f"nn.Conv{rank}d", rank=rank)
     def _module(
-        at: Lowering,
+        ctx: Lowering,
         input: Tensor,
         weights: Weights,
         in_channels: int,
@@ -110,13 +110,13 @@ def _declare_module(rank: int) -> None:
         kernel = _module_shape(kernel_size, rank)
         weight = weights.take("weight", (out_channels, _grouped(in_channels, groups), *kernel))
         offset = weights.take("bias", (out_channels,)) if bias else None
-        return _convolve(at, input, weight, offset, stride, padding, dilation, groups, padding_mode)
+        return _convolve(ctx, input, weight, offset, stride, padding, dilation, groups, padding_mode)
 
 
 def _declare_function(rank: int) -> None:
     @operator(f"F.conv{rank}d", rank=rank)
     def _function(
-        at: Lowering,
+        ctx: Lowering,
         input: Tensor,
         weight: Tensor,
         rank: int,
@@ -128,14 +128,14 @@ def _declare_function(rank: int) -> None:
     ) -> Result:
         if len(shape_of(weight)) != rank + 2:
             raise CompileError(f"the filter {list(shape_of(weight))} should have the rank {rank + 2}")
-        return _convolve(at, input, weight, bias, stride, padding, dilation, groups, "zeros")
+        return _convolve(ctx, input, weight, bias, stride, padding, dilation, groups, "zeros")
 
 
 # Transposed convolutions.
 
 
 def _transposed(
-    at: Lowering,
+    ctx: Lowering,
     input: Tensor,
     weight: Tensor,
     bias: Tensor | None,
@@ -146,7 +146,7 @@ def _transposed(
     groups: int,
 ) -> Result:
     rank = len(shape_of(weight)) - 2
-    data, unbatched = _batched(at, input, rank)
+    data, unbatched = _batched(ctx, input, rank)
     kernel = _kernel(weight)
     strides, dilations = spatial(stride, rank, "stride"), spatial(dilation, rank, "dilation")
     cut = spatial(padding, rank, "padding", 0)
@@ -156,13 +156,13 @@ def _transposed(
     window = Window(tuple(kernel), strides, dilations, tuple((amount, amount) for amount in cut))
     transposed = TransposedConvolution(window, groups, extra)
     check_size(transposed.shape(shape_of(data), shape_of(weight), None if bias is None else shape_of(bias)))
-    return _unbatched(at, transposed.lower(at, data, weight, bias), unbatched)
+    return _unbatched(ctx, transposed.lower(ctx, data, weight, bias), unbatched)
 
 
 def _declare_transposed_module(rank: int) -> None:
     @operator(f"nn.ConvTranspose{rank}d", rank=rank, limits="the size of the output is not an operand")
     def _module(
-        at: Lowering,
+        ctx: Lowering,
         input: Tensor,
         weights: Weights,
         in_channels: int,
@@ -182,13 +182,13 @@ def _declare_transposed_module(rank: int) -> None:
             raise CompileError(f"transposed convolutions have no padding mode '{padding_mode}'")
         weight = weights.take("weight", (in_channels, _grouped(out_channels, groups), *kernel))
         offset = weights.take("bias", (out_channels,)) if bias else None
-        return _transposed(at, input, weight, offset, stride, padding, output_padding, dilation, groups)
+        return _transposed(ctx, input, weight, offset, stride, padding, output_padding, dilation, groups)
 
 
 def _declare_transposed_function(rank: int) -> None:
     @operator(f"F.conv_transpose{rank}d", rank=rank)
     def _function(
-        at: Lowering,
+        ctx: Lowering,
         input: Tensor,
         weight: Tensor,
         rank: int,
@@ -201,7 +201,7 @@ def _declare_transposed_function(rank: int) -> None:
     ) -> Result:
         if len(shape_of(weight)) != rank + 2:
             raise CompileError(f"the filter {list(shape_of(weight))} should have the rank {rank + 2}")
-        return _transposed(at, input, weight, bias, stride, padding, output_padding, dilation, groups)
+        return _transposed(ctx, input, weight, bias, stride, padding, output_padding, dilation, groups)
 
 
 for _rank in (1, 2, 3):

@@ -15,14 +15,14 @@ from nnefc.operators.math.elementwise import Clip, Elementwise
 __all__ = ["apply"]
 
 
-def apply(at: Lowering, name: str, *operands: Any) -> Any:
+def apply(ctx: Lowering, name: str, *operands: Any) -> Any:
     """The function `name` of expressions on tensors and numbers."""
     count = len(operands)
     nodes = (
         Node(NodeKind.CALL, name, 0, tuple(range(1, count + 1))),
         *(Node(NodeKind.OPERAND, i, 0) for i in range(count)),
     )
-    return lower(_Unplaced(nodes, _NOWHERE), operands, at)
+    return lower(_Unplaced(nodes, _NOWHERE), operands, ctx)
 
 
 class _Unplaced(Tree):
@@ -64,14 +64,14 @@ def _declare(name: str, function: str) -> None:
     if FUNCTIONS[function].maximum == 1:
 
         @operator(f"torch.{name}", function=function)
-        def _unary(at: Lowering, input: Tensor, function: str) -> Result:
-            return apply(at, function, input)
+        def _unary(ctx: Lowering, input: Tensor, function: str) -> Result:
+            return apply(ctx, function, input)
 
     else:
 
         @operator(f"torch.{name}", function=function)
-        def _binary(at: Lowering, input: Tensor | Number, other: Tensor | Number, function: str) -> Result:
-            return apply(at, function, input, other)
+        def _binary(ctx: Lowering, input: Tensor | Number, other: Tensor | Number, function: str) -> Result:
+            return apply(ctx, function, input, other)
 
 
 for _name, _function in {**_NAMES, **_ALIASES}.items():
@@ -80,40 +80,42 @@ for _name, _function in {**_NAMES, **_ALIASES}.items():
 
 
 @operator("torch.relu", "Tensor.relu")
-def _relu(at: Lowering, input: Tensor) -> Result:
-    return apply(at, "relu", input)
+def _relu(ctx: Lowering, input: Tensor) -> Result:
+    return apply(ctx, "relu", input)
 
 
 @operator("torch.pow", "Tensor.pow")
-def _pow(at: Lowering, input: Tensor | Number, exponent: Tensor | Number) -> Result:
-    return apply(at, "pow", input, exponent)
+def _pow(ctx: Lowering, input: Tensor | Number, exponent: Tensor | Number) -> Result:
+    return apply(ctx, "pow", input, exponent)
 
 
-def _with_alpha(at: Lowering, name: str, left: Any, right: Any, alpha: Number) -> Any:
-    return apply(at, name, left, right if alpha == 1 else apply(at, "mul", right, alpha))
+def _with_alpha(ctx: Lowering, name: str, left: Any, right: Any, alpha: Number) -> Any:
+    return apply(ctx, name, left, right if alpha == 1 else apply(ctx, "mul", right, alpha))
 
 
 for _name in ("add", "sub", "rsub"):
 
     @operator(f"torch.{_name}", name=_name)
-    def _sum(at: Lowering, input: Tensor | Number, other: Tensor | Number, name: str, alpha: int | float = 1) -> Result:
+    def _sum(
+        ctx: Lowering, input: Tensor | Number, other: Tensor | Number, name: str, alpha: int | float = 1
+    ) -> Result:
         # rsub scales its first operand, which it takes away
         if name == "rsub":
-            return _with_alpha(at, "sub", other, input, alpha)
-        return _with_alpha(at, name, input, other, alpha)
+            return _with_alpha(ctx, "sub", other, input, alpha)
+        return _with_alpha(ctx, name, input, other, alpha)
 
 
 @operator("torch.div", "torch.divide")
-def _div(at: Lowering, input: Tensor | Number, other: Tensor | Number, rounding_mode: str | None = None) -> Result:
+def _div(ctx: Lowering, input: Tensor | Number, other: Tensor | Number, rounding_mode: str | None = None) -> Result:
     match rounding_mode:
         case "floor":
-            return apply(at, "floor_divide", input, other)
+            return apply(ctx, "floor_divide", input, other)
         case "trunc":
             if _is_real(input) or _is_real(other):
-                return apply(at, "trunc", apply(at, "div", input, other))
-            whole = apply(at, "sub", input, apply(at, "fmod", input, other))
-            return apply(at, "floor_divide", whole, other)
-    return apply(at, "div", input, other)
+                return apply(ctx, "trunc", apply(ctx, "div", input, other))
+            whole = apply(ctx, "sub", input, apply(ctx, "fmod", input, other))
+            return apply(ctx, "floor_divide", whole, other)
+    return apply(ctx, "div", input, other)
 
 
 def _is_real(value: Tensor | Number) -> bool:
@@ -122,49 +124,49 @@ def _is_real(value: Tensor | Number) -> bool:
 
 @operator("torch.clamp", "torch.clip", "Tensor.clamp")
 def _clamp(
-    at: Lowering, input: Tensor, min: Tensor | Number | None = None, max: Tensor | Number | None = None
+    ctx: Lowering, input: Tensor, min: Tensor | Number | None = None, max: Tensor | Number | None = None
 ) -> Result:
-    bounds = [at.number(bound, input) for bound in (min, max) if isinstance(bound, int | float)]
+    bounds = [ctx.number(bound, input) for bound in (min, max) if isinstance(bound, int | float)]
     if dtype_of(input) in ("float32", "float64") and len(bounds) == 2:
-        return Clip().lower(at, input, *bounds)
+        return Clip().lower(ctx, input, *bounds)
     made: Tensor = input
     if min is not None:
-        made = apply(at, "max", made, min)
-    return made if max is None else apply(at, "min", made, max)
+        made = apply(ctx, "max", made, min)
+    return made if max is None else apply(ctx, "min", made, max)
 
 
 @operator("torch.clamp_min", "Tensor.clamp_min")
-def _clamp_min(at: Lowering, input: Tensor, min: Number) -> Result:
-    return apply(at, "max", input, min)
+def _clamp_min(ctx: Lowering, input: Tensor, min: Number) -> Result:
+    return apply(ctx, "max", input, min)
 
 
 @operator("torch.clamp_max", "Tensor.clamp_max")
-def _clamp_max(at: Lowering, input: Tensor, max: Number) -> Result:
-    return apply(at, "min", input, max)
+def _clamp_max(ctx: Lowering, input: Tensor, max: Number) -> Result:
+    return apply(ctx, "min", input, max)
 
 
 @operator("torch.lerp")
-def _lerp(at: Lowering, input: Tensor, end: Tensor, weight: Tensor | float) -> Result:
-    return apply(at, "add", input, apply(at, "mul", weight, apply(at, "sub", end, input)))
+def _lerp(ctx: Lowering, input: Tensor, end: Tensor, weight: Tensor | float) -> Result:
+    return apply(ctx, "add", input, apply(ctx, "mul", weight, apply(ctx, "sub", end, input)))
 
 
 @operator("torch.addcmul")
-def _addcmul(at: Lowering, input: Tensor, tensor1: Tensor, tensor2: Tensor, value: Number = 1) -> Result:
-    return _with_alpha(at, "add", input, apply(at, "mul", tensor1, tensor2), value)
+def _addcmul(ctx: Lowering, input: Tensor, tensor1: Tensor, tensor2: Tensor, value: Number = 1) -> Result:
+    return _with_alpha(ctx, "add", input, apply(ctx, "mul", tensor1, tensor2), value)
 
 
 @operator("torch.addcdiv")
-def _addcdiv(at: Lowering, input: Tensor, tensor1: Tensor, tensor2: Tensor, value: Number = 1) -> Result:
-    return _with_alpha(at, "add", input, apply(at, "div", tensor1, tensor2), value)
+def _addcdiv(ctx: Lowering, input: Tensor, tensor1: Tensor, tensor2: Tensor, value: Number = 1) -> Result:
+    return _with_alpha(ctx, "add", input, apply(ctx, "div", tensor1, tensor2), value)
 
 
 @operator("torch.frac")
-def _frac(at: Lowering, input: Tensor) -> Result:
-    return apply(at, "sub", input, apply(at, "trunc", input))
+def _frac(ctx: Lowering, input: Tensor) -> Result:
+    return apply(ctx, "sub", input, apply(ctx, "trunc", input))
 
 
 for _name in ("isnan", "isinf", "isfinite"):
 
     @operator(f"torch.{_name}", name=_name)
-    def _kind(at: Lowering, input: Tensor, name: str) -> Result:
-        return Elementwise(name).lower(at, input)
+    def _kind(ctx: Lowering, input: Tensor, name: str) -> Result:
+        return Elementwise(name).lower(ctx, input)

@@ -28,7 +28,7 @@ def _window(kernel_size: Ints, dilation: Ints, padding: Ints, stride: Ints) -> W
 
 @operator("F.unfold", "nn.Unfold")
 def _unfold(
-    at: Lowering,
+    ctx: Lowering,
     input: Tensor,
     kernel_size: Ints,
     dilation: Ints = Ints((1,)),  # noqa: B008
@@ -37,14 +37,14 @@ def _unfold(
 ) -> Result:
     need_rank(input, 3, 4)
     alone = rank_of(input) == 3
-    batch = at.apply(Unsqueeze((0,)), input) if alone else input
-    made = at.apply(Unfold(_window(kernel_size, dilation, padding, stride)), batch)
-    return Squeeze((0,)).lower(at, made) if alone else made
+    batch = ctx.apply(Unsqueeze((0,)), input) if alone else input
+    made = ctx.apply(Unfold(_window(kernel_size, dilation, padding, stride)), batch)
+    return Squeeze((0,)).lower(ctx, made) if alone else made
 
 
 @operator("F.fold", "nn.Fold")
 def _fold(
-    at: Lowering,
+    ctx: Lowering,
     input: Tensor,
     output_size: Ints,
     kernel_size: Ints,
@@ -56,7 +56,7 @@ def _fold(
     if len(output_size) not in (1, _PLANE):
         raise CompileError(f"'output_size' should have two numbers, it has {len(output_size)}")
     alone = rank_of(input) == 2
-    batch = at.apply(Unsqueeze((0,)), input) if alone else input
+    batch = ctx.apply(Unsqueeze((0,)), input) if alone else input
     image = tuple(output_size) * (_PLANE // len(output_size))
-    made = at.apply(Fold(_window(kernel_size, dilation, padding, stride), image), batch)
-    return Squeeze((0,)).lower(at, made) if alone else made
+    made = ctx.apply(Fold(_window(kernel_size, dilation, padding, stride), image), batch)
+    return Squeeze((0,)).lower(ctx, made) if alone else made

@@ -22,18 +22,18 @@ __all__: list[str] = []
     "F.alpha_dropout",
     "F.feature_alpha_dropout",
 )
-def _dropout(at: Lowering, input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Result:
+def _dropout(ctx: Lowering, input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Result:
     return input
 
 
 @operator("nn.Identity", "Tensor.contiguous", "Tensor.detach", "torch.clone", "Tensor.clone", "torch.detach")
-def _identity(at: Lowering, input: Tensor, memory_format: str | None = None) -> Result:
+def _identity(ctx: Lowering, input: Tensor, memory_format: str | None = None) -> Result:
     return input
 
 
 @operator("Tensor.to", "Tensor.type")
 def _to(
-    at: Lowering,
+    ctx: Lowering,
     input: Tensor,
     dtype: DType | None = None,
     device: str | None = None,
@@ -41,17 +41,17 @@ def _to(
     copy: bool = False,
     memory_format: str | None = None,
 ) -> Result:
-    return input if dtype is None else at.convert(input, dtype)
+    return input if dtype is None else ctx.convert(input, dtype)
 
 
 @operator("Tensor.type_as")
-def _type_as(at: Lowering, input: Tensor, other: Tensor) -> Result:
-    return at.convert(input, dtype_of(other))
+def _type_as(ctx: Lowering, input: Tensor, other: Tensor) -> Result:
+    return ctx.convert(input, dtype_of(other))
 
 
 for _name in ("float", "double", "half", "int", "long", "short", "bool"):
 
     @operator(f"Tensor.{_name}", name=_name)
-    def _cast(at: Lowering, input: Tensor, name: str) -> Result:
+    def _cast(ctx: Lowering, input: Tensor, name: str) -> Result:
         types = {"float": "float32", "double": "float64", "half": "float16", "int": "int32", "long": "int64"}
-        return at.convert(input, {**types, "short": "int16"}.get(name, name))
+        return ctx.convert(input, {**types, "short": "int16"}.get(name, name))

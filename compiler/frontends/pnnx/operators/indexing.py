@@ -88,15 +88,15 @@ def _range(start: int, end: int, step: int, size: int) -> tuple[int, int]:
     return locations.start, len(locations)
 
 
-def _sliced(at: Lowering, input: Tensor, ranges: Mapping[int, tuple[int, int, int]]) -> Result:
+def _sliced(ctx: Lowering, input: Tensor, ranges: Mapping[int, tuple[int, int, int]]) -> Result:
     if any(count == 0 for _, count, _ in ranges.values()):
         raise CompileError("the part is empty")
-    return at.apply(Slice(ranges), input)
+    return ctx.apply(Slice(ranges), input)
 
 
 @operator("Tensor.slice", limits="positive steps")
 def _slice(
-    at: Lowering,
+    ctx: Lowering,
     input: Tensor,
     dim: int | None = None,
     start: int | None = None,
@@ -109,9 +109,9 @@ def _slice(
     selects: Sizes | None = None,
 ) -> Result:
     parts = parts_of(shape_of(input), dim, start, end, step, None, dims, starts, ends, steps, selects)
-    made = _sliced(at, input, {part.axis: (part.first, part.count, part.step) for part in parts})
+    made = _sliced(ctx, input, {part.axis: (part.first, part.count, part.step) for part in parts})
     dropped = tuple(part.axis for part in parts if part.selects)
-    return Squeeze(dropped).lower(at, made) if dropped else made
+    return Squeeze(dropped).lower(ctx, made) if dropped else made
 
 
 def _selected(index: int, size: int) -> int:
@@ -121,61 +121,61 @@ def _selected(index: int, size: int) -> int:
 
 
 @operator("Tensor.select", "torch.select")
-def _select(at: Lowering, input: Tensor, dim: int, index: int) -> Result:
+def _select(ctx: Lowering, input: Tensor, dim: int, index: int) -> Result:
     need_rank(input, *range(1, 17))
     axis = axis_of(dim, rank_of(input))
-    made = _sliced(at, input, {axis: (_selected(index, shape_of(input)[axis]), 1, 1)})
-    return Squeeze((axis,)).lower(at, made)
+    made = _sliced(ctx, input, {axis: (_selected(index, shape_of(input)[axis]), 1, 1)})
+    return Squeeze((axis,)).lower(ctx, made)
 
 
 @operator("torch.narrow", "Tensor.narrow")
-def _narrow(at: Lowering, input: Tensor, dim: int, start: int, length: int) -> Result:
+def _narrow(ctx: Lowering, input: Tensor, dim: int, start: int, length: int) -> Result:
     need_rank(input, *range(1, 17))
     axis = axis_of(dim, rank_of(input))
     size = shape_of(input)[axis]
     first = start + size if start < 0 else start
     if not (first >= 0 and length > 0 and first + length <= size):
         raise CompileError(f"the positions {start} to {start + length} are out of range for a dimension of {size}")
-    return _sliced(at, input, {axis: (first, length, 1)})
+    return _sliced(ctx, input, {axis: (first, length, 1)})
 
 
 @operator("torch.index_select", limits="an index outside reads the nearest element")
-def _index_select(at: Lowering, input: Tensor, dim: int, index: Tensor) -> Result:
+def _index_select(ctx: Lowering, input: Tensor, dim: int, index: Tensor) -> Result:
     need_rank(index, 1)
     need_rank(input, *range(1, 17))
-    return Gather(axis_of(dim, rank_of(input)), "clip").lower(at, input, positions(at, index))
+    return Gather(axis_of(dim, rank_of(input)), "clip").lower(ctx, input, positions(ctx, index))
 
 
 @operator("torch.gather", limits="an index outside reads the nearest element")
-def _gather(at: Lowering, input: Tensor, dim: int, index: Tensor, sparse_grad: bool = False) -> Result:
+def _gather(ctx: Lowering, input: Tensor, dim: int, index: Tensor, sparse_grad: bool = False) -> Result:
     need_rank(input, *range(1, 17))
-    return GatherElements(axis_of(dim, rank_of(input)), "clip").lower(at, input, positions(at, index))
+    return GatherElements(axis_of(dim, rank_of(input)), "clip").lower(ctx, input, positions(ctx, index))
 
 
 @operator("Tensor.index", limits="integer indices; an index outside reads the nearest element")
-def _index(at: Lowering, input: Tensor, expr: Indices) -> Result:
-    indices = {axis: positions(at, index) for axis, index in enumerate(expr) if index is not None}
+def _index(ctx: Lowering, input: Tensor, expr: Indices) -> Result:
+    indices = {axis: positions(ctx, index) for axis, index in enumerate(expr) if index is not None}
     if not indices or len(expr) > rank_of(input):
         raise CompileError(f"{len(expr)} indices do not fit an input of the shape {list(shape_of(input))}")
-    return AdvancedIndex(tuple(indices)).lower(at, input, *indices.values())
+    return AdvancedIndex(tuple(indices)).lower(ctx, input, *indices.values())
 
 
 # Masks.
 
 
 @operator("torch.masked_fill", "Tensor.masked_fill")
-def _masked_fill(at: Lowering, input: Tensor, mask: Tensor, value: Tensor | Number) -> Result:
+def _masked_fill(ctx: Lowering, input: Tensor, mask: Tensor, value: Tensor | Number) -> Result:
     dtype = dtype_of(input)
     if dtype_of(mask) != "bool":
         raise CompileError(f"the mask must be of booleans, it is of {dtype_of(mask)}")
     filling = np.array(value).astype(dtype) if isinstance(value, bool | int | float) else value
-    return Where().lower(at, mask, at.apply(Cast(dtype), filling), input)
+    return Where().lower(ctx, mask, ctx.apply(Cast(dtype), filling), input)
 
 
 @operator("torch.where")
-def _where(at: Lowering, condition: Tensor, input: Tensor | Number, other: Tensor | Number) -> Result:
-    left, right = joined(at, [_typed(input, other), _typed(other, input)])
-    return Where().lower(at, at.apply(Cast("bool"), condition), left, right)
+def _where(ctx: Lowering, condition: Tensor, input: Tensor | Number, other: Tensor | Number) -> Result:
+    left, right = joined(ctx, [_typed(input, other), _typed(other, input)])
+    return Where().lower(ctx, ctx.apply(Cast("bool"), condition), left, right)
 
 
 def _typed(value: Tensor | Number, operand: Tensor | Number) -> Tensor:
@@ -192,36 +192,36 @@ def _typed(value: Tensor | Number, operand: Tensor | Number) -> Tensor:
 
 
 @operator("torch.tril", "Tensor.tril")
-def _tril(at: Lowering, input: Tensor, diagonal: int = 0) -> Result:
-    return Triangle(upper=False, diagonal=diagonal).lower(at, input)
+def _tril(ctx: Lowering, input: Tensor, diagonal: int = 0) -> Result:
+    return Triangle(upper=False, diagonal=diagonal).lower(ctx, input)
 
 
 @operator("torch.triu", "Tensor.triu")
-def _triu(at: Lowering, input: Tensor, diagonal: int = 0) -> Result:
-    return Triangle(upper=True, diagonal=diagonal).lower(at, input)
+def _triu(ctx: Lowering, input: Tensor, diagonal: int = 0) -> Result:
+    return Triangle(upper=True, diagonal=diagonal).lower(ctx, input)
 
 
 @operator("torch.diag", limits="from a matrix")
-def _diag(at: Lowering, input: Tensor, diagonal: int = 0) -> Result:
+def _diag(ctx: Lowering, input: Tensor, diagonal: int = 0) -> Result:
     need_rank(input, 2)
-    return Diagonal(diagonal).lower(at, input)
+    return Diagonal(diagonal).lower(ctx, input)
 
 
 @operator("torch.topk", limits="sorted, with their indices")
-def _topk(at: Lowering, input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Result:
+def _topk(ctx: Lowering, input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Result:
     need_rank(input, *range(1, 17))
     if k < 1:
         raise CompileError(f"there are no {k} elements in a dimension")
-    return tuple(at.apply(TopK(axis_of(dim, rank_of(input)), k, largest), input))
+    return tuple(ctx.apply(TopK(axis_of(dim, rank_of(input)), k, largest), input))
 
 
 @operator("torch.sort")
-def _sort(at: Lowering, input: Tensor, dim: int = -1, descending: bool = False) -> Result:
+def _sort(ctx: Lowering, input: Tensor, dim: int = -1, descending: bool = False) -> Result:
     need_rank(input, *range(1, 17))
     axis = axis_of(dim, rank_of(input))
-    return tuple(at.apply(TopK(axis, shape_of(input)[axis], descending), input))
+    return tuple(ctx.apply(TopK(axis, shape_of(input)[axis], descending), input))
 
 
 @operator("torch.argsort")
-def _argsort(at: Lowering, input: Tensor, dim: int = -1, descending: bool = False) -> Result:
-    return _sort(at, input, dim, descending)[1]
+def _argsort(ctx: Lowering, input: Tensor, dim: int = -1, descending: bool = False) -> Result:
+    return _sort(ctx, input, dim, descending)[1]

@@ -27,7 +27,7 @@ _REACH: Mapping[str, Callable[[int], int]] = {
 }
 
 
-def pad(at: Lowering, input: Tensor, pairs: Pairs, mode: str, value: float) -> Tensor:
+def pad(ctx: Lowering, input: Tensor, pairs: Pairs, mode: str, value: float) -> Tensor:
     """The input with borders: `pairs` is how many elements are added before and after each dimension.
 
     Negative numbers take elements away.
@@ -44,7 +44,7 @@ def pad(at: Lowering, input: Tensor, pairs: Pairs, mode: str, value: float) -> T
     if not np.isfinite(value) and category(dtype) != 2:
         raise CompileError(f"the value {value} is none of {dtype}")
     filling = np.array(value).astype(dtype if dtype != "bfloat16" else "float32").item()
-    return Pad(tuple(pairs), _MODES[mode], filling).lower(at, input)
+    return Pad(tuple(pairs), _MODES[mode], filling).lower(ctx, input)
 
 
 def _pairs(padding: Sequence[int], rank: int) -> list[tuple[int, int]]:
@@ -58,21 +58,21 @@ def _pairs(padding: Sequence[int], rank: int) -> list[tuple[int, int]]:
 
 
 @operator("F.pad")
-def _pad(at: Lowering, input: Tensor, pad: Ints, mode: str = "constant", value: float | None = None) -> Result:
-    return _function(at, input, pad, mode, value or 0.0)
+def _pad(ctx: Lowering, input: Tensor, pad: Ints, mode: str = "constant", value: float | None = None) -> Result:
+    return _function(ctx, input, pad, mode, value or 0.0)
 
 
-def _function(at: Lowering, input: Tensor, padding: Sequence[int], mode: str, value: float) -> Result:
-    return pad(at, input, _pairs(padding, len(shape_of(input))), mode, value)
+def _function(ctx: Lowering, input: Tensor, padding: Sequence[int], mode: str, value: float) -> Result:
+    return pad(ctx, input, _pairs(padding, len(shape_of(input))), mode, value)
 
 
 def _declare_module(name: str, mode: str, rank: int) -> None:
     @operator(f"nn.{name}{rank}d", mode=mode, rank=rank)
-    def _module(at: Lowering, input: Tensor, padding: Ints, mode: str, rank: int, value: float = 0.0) -> Result:
+    def _module(ctx: Lowering, input: Tensor, padding: Ints, mode: str, rank: int, value: float = 0.0) -> Result:
         amounts = padding * (2 * rank) if len(padding) == 1 else padding
         if len(amounts) != 2 * rank:
             raise CompileError(f"'padding' should have {2 * rank} elements, it has {len(amounts)}")
-        return _function(at, input, amounts, mode, value)
+        return _function(ctx, input, amounts, mode, value)
 
 
 for _rank in (1, 2, 3):

@@ -20,7 +20,7 @@ __all__ = ["adaptive_average"]
 _ONE, _ZERO = Ints((1,)), Ints((0,))
 
 
-def _batched(at: Lowering, input: Tensor, rank: int) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+def _batched(ctx: Lowering, input: Tensor, rank: int) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
     """The input with a batch, and what takes a batch that was added away again."""
     need_real(input)
     shape = shape_of(input)
@@ -28,7 +28,7 @@ def _batched(at: Lowering, input: Tensor, rank: int) -> tuple[Tensor, Callable[[
         raise CompileError(f"the input {list(shape)} should have the rank {rank + 2} and no empty dimension")
     if len(shape) == rank + 2:
         return input, lambda made: made
-    return at.apply(Unsqueeze((0,)), input), lambda made: Squeeze((0,)).lower(at, at.bound(made))
+    return ctx.apply(Unsqueeze((0,)), input), lambda made: Squeeze((0,)).lower(ctx, ctx.bound(made))
 
 
 def _window(
@@ -47,7 +47,7 @@ def _window(
 def _declare_max(rank: int) -> None:
     @operator(f"nn.MaxPool{rank}d", f"F.max_pool{rank}d", rank=rank)
     def _max_pool(
-        at: Lowering,
+        ctx: Lowering,
         input: Tensor,
         kernel_size: Ints,
         rank: int,
@@ -57,18 +57,18 @@ def _declare_max(rank: int) -> None:
         ceil_mode: bool = False,
         return_indices: bool = False,
     ) -> Result:
-        x, restored = _batched(at, input, rank)
+        x, restored = _batched(ctx, input, rank)
         window = _window(rank, kernel_size, stride, padding, dilation)
-        made = restored(MaxPool(window, ceil_mode, keeps_nan=True).lower(at, x))
+        made = restored(MaxPool(window, ceil_mode, keeps_nan=True).lower(ctx, x))
         if not return_indices:
             return made
-        return made, restored(ArgMaxPool(window, ceil_mode, keeps_nan=True).lower(at, x))
+        return made, restored(ArgMaxPool(window, ceil_mode, keeps_nan=True).lower(ctx, x))
 
 
 def _declare_average(rank: int) -> None:
     @operator(f"nn.AvgPool{rank}d", f"F.avg_pool{rank}d", rank=rank)
     def _avg_pool(
-        at: Lowering,
+        ctx: Lowering,
         input: Tensor,
         kernel_size: Ints,
         rank: int,
@@ -80,15 +80,15 @@ def _declare_average(rank: int) -> None:
     ) -> Result:
         if divisor_override == 0:
             raise CompileError("'divisor_override' must not be 0")
-        x, restored = _batched(at, input, rank)
+        x, restored = _batched(ctx, input, rank)
         window = _window(rank, kernel_size, stride, padding)
-        return restored(AveragePool(window, ceil_mode, count_include_pad, divisor_override).lower(at, x))
+        return restored(AveragePool(window, ceil_mode, count_include_pad, divisor_override).lower(ctx, x))
 
 
 def _declare_norm(rank: int) -> None:
     @operator(f"nn.LPPool{rank}d", f"F.lp_pool{rank}d", rank=rank)
     def _lp_pool(
-        at: Lowering,
+        ctx: Lowering,
         input: Tensor,
         norm_type: float,
         kernel_size: Ints,
@@ -98,14 +98,14 @@ def _declare_norm(rank: int) -> None:
     ) -> Result:
         if norm_type == 0:
             raise CompileError("'norm_type' must not be 0")
-        x, restored = _batched(at, input, rank)
+        x, restored = _batched(ctx, input, rank)
         window = _window(rank, kernel_size, stride)
         if math.isinf(norm_type):
             sign = math.copysign(1, norm_type)
-            sizes = apply(at, "multiply", apply(at, "abs", x), at.number(sign, x))
-            largest = at.apply(MaxPool(window, ceil_mode), sizes)
-            return restored(apply(at, "multiply", largest, at.number(sign, x)))
-        return restored(LpPool(window, ceil_mode, norm_type, signed=True).lower(at, x))
+            sizes = apply(ctx, "multiply", apply(ctx, "abs", x), ctx.number(sign, x))
+            largest = ctx.apply(MaxPool(window, ceil_mode), sizes)
+            return restored(apply(ctx, "multiply", largest, ctx.number(sign, x)))
+        return restored(LpPool(window, ceil_mode, norm_type, signed=True).lower(ctx, x))
 
 
 # Adaptive pools: window i goes from floor(i n / m) to ceil((i + 1) n / m). The converter writes None as 0.
@@ -125,29 +125,31 @@ _MAX_WINDOWS = 1 << 24
 """Windows along one dimension of an adaptive pool; tables are made of them."""
 
 
-def _adaptive(at: Lowering, input: Tensor, rank: int, output_size: tuple[Any, ...], average: bool) -> Result:
-    x, restored = _batched(at, input, rank)
+def _adaptive(ctx: Lowering, input: Tensor, rank: int, output_size: tuple[Any, ...], average: bool) -> Result:
+    x, restored = _batched(ctx, input, rank)
     sizes = shape_of(x)[2:]
     result = _targets(output_size, sizes)
     check_size((*shape_of(x)[:2], *result))
-    return restored(AdaptivePool(result, average).lower(at, x))
+    return restored(AdaptivePool(result, average).lower(ctx, x))
 
 
-def adaptive_average(at: Lowering, input: Tensor, result: Shape) -> Result:
+def adaptive_average(ctx: Lowering, input: Tensor, result: Shape) -> Result:
     """The means over windows that divide the input into `result` parts a dimension."""
-    return _adaptive(at, input, len(result), result, average=True)
+    return _adaptive(ctx, input, len(result), result, average=True)
 
 
 def _declare_adaptive(rank: int) -> None:
     @operator(f"nn.AdaptiveAvgPool{rank}d", f"F.adaptive_avg_pool{rank}d", rank=rank)
-    def _average_module(at: Lowering, input: Tensor, output_size: Sizes, rank: int) -> Result:
-        return _adaptive(at, input, rank, output_size, average=True)
+    def _average_module(ctx: Lowering, input: Tensor, output_size: Sizes, rank: int) -> Result:
+        return _adaptive(ctx, input, rank, output_size, average=True)
 
     @operator(f"nn.AdaptiveMaxPool{rank}d", f"F.adaptive_max_pool{rank}d", rank=rank, limits="without indices")
-    def _max_module(at: Lowering, input: Tensor, output_size: Sizes, rank: int, return_indices: bool = False) -> Result:
+    def _max_module(
+        ctx: Lowering, input: Tensor, output_size: Sizes, rank: int, return_indices: bool = False
+    ) -> Result:
         if return_indices:
             raise CompileError("the indices of adaptive pools are not supported")
-        return _adaptive(at, input, rank, output_size, average=False)
+        return _adaptive(ctx, input, rank, output_size, average=False)
 
 
 for _rank in (1, 2, 3):

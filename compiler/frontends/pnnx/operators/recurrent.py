@@ -45,7 +45,7 @@ def _weights(
 
 
 def _recurrent(
-    at: Lowering,
+    ctx: Lowering,
     cell: Cell,
     input: Tensor,
     initial: Sequence[Tensor],
@@ -64,46 +64,46 @@ def _recurrent(
     if not (1 <= layers <= 256 and 1 <= hidden < 1 << 24 and 0 <= projected < hidden):
         raise CompileError("'num_layers' or 'hidden_size' is out of range")
     batched = len(shape) == 3
-    x: Tensor = at.reshaped(input, (shape[0], 1, shape[1])) if not batched else input
+    x: Tensor = ctx.reshaped(input, (shape[0], 1, shape[1])) if not batched else input
     if batched and batch_first:
-        x = at.apply(Transpose((1, 0, 2)), x)
+        x = ctx.apply(Transpose((1, 0, 2)), x)
     steps, batch, _ = shape_of(x)
     directions = 2 if bidirectional else 1
     sizes = [projected or hidden, hidden][: cell.states]
-    first = [_initial(at, initial, i, (layers * directions, batch, size), batched) for i, size in enumerate(sizes)]
+    first = [_initial(ctx, initial, i, (layers * directions, batch, size), batched) for i, size in enumerate(sizes)]
     last: list[Sequence[Tensor]] = []
     for number in range(layers):
         outputs = []
         for backwards in (False, True)[:directions]:
             suffix = f"l{number}{'_reverse' if backwards else ''}"
             own = _weights(weights, cell, shape_of(x)[2], hidden, projected, suffix, bias)
-            states = [at.reshaped(at.apply(Slice({0: (len(last), 1, 1)}), s), shape_of(s)[1:]) for s in first]
-            result, *after = Recurrence(cell, backwards).lower(at, x, own, states)
+            states = [ctx.reshaped(ctx.apply(Slice({0: (len(last), 1, 1)}), s), shape_of(s)[1:]) for s in first]
+            result, *after = Recurrence(cell, backwards).lower(ctx, x, own, states)
             outputs.append(result)
             last.append(after)
-        x = at.apply(Concat(2), *outputs)
+        x = ctx.apply(Concat(2), *outputs)
     if not batched:
-        x = at.reshaped(x, (steps, sizes[0] * directions))
+        x = ctx.reshaped(x, (steps, sizes[0] * directions))
     elif batch_first:
-        x = at.apply(Transpose((1, 0, 2)), x)
-    if at.results == 1:
+        x = ctx.apply(Transpose((1, 0, 2)), x)
+    if ctx.results == 1:
         return x
     ends = [
-        at.apply(Concat(0), *[at.reshaped(state, (1, *shape_of(state))) for state in kind])
+        ctx.apply(Concat(0), *[ctx.reshaped(state, (1, *shape_of(state))) for state in kind])
         for kind in zip(*last, strict=True)
     ]
     if not batched:
-        ends = [at.reshaped(state, (len(last), shape_of(state)[2])) for state in ends]
-    return (x, *ends) if at.results == 1 + cell.states else (x, tuple(ends))
+        ends = [ctx.reshaped(state, (len(last), shape_of(state)[2])) for state in ends]
+    return (x, *ends) if ctx.results == 1 + cell.states else (x, tuple(ends))
 
 
-def _initial(at: Lowering, given: Sequence[Tensor], index: int, shape: Shape, batched: bool) -> Tensor:
+def _initial(ctx: Lowering, given: Sequence[Tensor], index: int, shape: Shape, batched: bool) -> Tensor:
     if not given:
         return np.zeros(shape, np.float32)
     expected = shape if batched else (shape[0], shape[2])
     if index >= len(given) or shape_of(given[index]) != expected or dtype_of(given[index]) != "float32":
         raise CompileError(f"the initial state should have {list(expected)} real elements")
-    return at.reshaped(given[index], shape)
+    return ctx.reshaped(given[index], shape)
 
 
 def _states(*tensors: Any) -> list[Tensor]:
@@ -117,7 +117,7 @@ def _states(*tensors: Any) -> list[Tensor]:
 
 @operator("nn.LSTM")
 def _lstm(
-    at: Lowering,
+    ctx: Lowering,
     input: Tensor,
     weights: Weights,
     input_size: int,
@@ -132,14 +132,14 @@ def _lstm(
     dropout: float = 0.0,
 ) -> Result:
     return _recurrent(
-        at, _LSTM, input, _states(hx, cx), weights, input_size, hidden_size, num_layers, bias, batch_first,
+        ctx, _LSTM, input, _states(hx, cx), weights, input_size, hidden_size, num_layers, bias, batch_first,
         bidirectional, proj_size,
     )  # fmt: skip
 
 
 @operator("nn.GRU")
 def _gru(
-    at: Lowering,
+    ctx: Lowering,
     input: Tensor,
     weights: Weights,
     input_size: int,
@@ -152,13 +152,13 @@ def _gru(
     dropout: float = 0.0,
 ) -> Result:
     return _recurrent(
-        at, _GRU, input, _states(hx), weights, input_size, hidden_size, num_layers, bias, batch_first, bidirectional
+        ctx, _GRU, input, _states(hx), weights, input_size, hidden_size, num_layers, bias, batch_first, bidirectional
     )
 
 
 @operator("nn.RNN")
 def _rnn(
-    at: Lowering,
+    ctx: Lowering,
     input: Tensor,
     weights: Weights,
     input_size: int,
@@ -175,5 +175,5 @@ def _rnn(
         raise CompileError(f"there is no nonlinearity '{nonlinearity}': there are {', '.join(_NONLINEARITIES)}")
     cell = Rnn(Activation(nonlinearity))
     return _recurrent(
-        at, cell, input, _states(hx), weights, input_size, hidden_size, num_layers, bias, batch_first, bidirectional
+        ctx, cell, input, _states(hx), weights, input_size, hidden_size, num_layers, bias, batch_first, bidirectional
     )

@@ -42,33 +42,33 @@ def _axes(input: Tensor, dim: Sequence[int] | int | None) -> Shape:
     return tuple(axes)
 
 
-def _summable(at: Lowering, input: Tensor, dtype: str | None) -> Tensor:
+def _summable(ctx: Lowering, input: Tensor, dtype: str | None) -> Tensor:
     """Sums and products of integers are 64 bits wide."""
     wanted = dtype or ("int64" if category(dtype_of(input)) < 2 else dtype_of(input))
-    return input if dtype_of(input) == wanted else at.emit(at.convert(input, wanted))
+    return input if dtype_of(input) == wanted else ctx.emit(ctx.convert(input, wanted))
 
 
 @operator("torch.sum", "Tensor.sum")
 def _sum(
-    at: Lowering, input: Tensor, dim: Ints | None = None, keepdim: bool = False, dtype: DType | None = None
+    ctx: Lowering, input: Tensor, dim: Ints | None = None, keepdim: bool = False, dtype: DType | None = None
 ) -> Result:
-    return Sum(_axes(input, dim), keepdim).lower(at, _summable(at, input, dtype))
+    return Sum(_axes(input, dim), keepdim).lower(ctx, _summable(ctx, input, dtype))
 
 
 @operator("torch.mean", "Tensor.mean")
 def _mean(
-    at: Lowering, input: Tensor, dim: Ints | None = None, keepdim: bool = False, dtype: DType | None = None
+    ctx: Lowering, input: Tensor, dim: Ints | None = None, keepdim: bool = False, dtype: DType | None = None
 ) -> Result:
-    x = input if dtype is None else at.emit(at.convert(input, dtype))
+    x = input if dtype is None else ctx.emit(ctx.convert(input, dtype))
     need_real(x)
-    return Mean(_axes(input, dim), keepdim).lower(at, x)
+    return Mean(_axes(input, dim), keepdim).lower(ctx, x)
 
 
 @operator("torch.prod", "Tensor.prod")
 def _prod(
-    at: Lowering, input: Tensor, dim: int | None = None, keepdim: bool = False, dtype: DType | None = None
+    ctx: Lowering, input: Tensor, dim: int | None = None, keepdim: bool = False, dtype: DType | None = None
 ) -> Result:
-    return Product(_axes(input, dim), keepdim).lower(at, _summable(at, input, dtype))
+    return Product(_axes(input, dim), keepdim).lower(ctx, _summable(ctx, input, dtype))
 
 
 for _names, _kind in (
@@ -80,46 +80,46 @@ for _names, _kind in (
 
     @operator(*_names, kind=_kind)
     def _reduced(
-        at: Lowering, input: Tensor, kind: type[Reduction], dim: Ints | None = None, keepdim: bool = False
+        ctx: Lowering, input: Tensor, kind: type[Reduction], dim: Ints | None = None, keepdim: bool = False
     ) -> Result:
-        return kind(_axes(input, dim), keepdim).lower(at, input)
+        return kind(_axes(input, dim), keepdim).lower(ctx, input)
 
 
-def _position(at: Lowering, input: Tensor, dim: int | None, keepdim: bool, largest: bool) -> Result:
-    return ArgMinMax(_axes(input, dim), keepdim, largest).lower(at, input)
+def _position(ctx: Lowering, input: Tensor, dim: int | None, keepdim: bool, largest: bool) -> Result:
+    return ArgMinMax(_axes(input, dim), keepdim, largest).lower(ctx, input)
 
 
 @operator("torch.argmax", "Tensor.argmax")
-def _argmax(at: Lowering, input: Tensor, dim: int | None = None, keepdim: bool = False) -> Result:
-    return _position(at, input, dim, keepdim, largest=True)
+def _argmax(ctx: Lowering, input: Tensor, dim: int | None = None, keepdim: bool = False) -> Result:
+    return _position(ctx, input, dim, keepdim, largest=True)
 
 
 @operator("torch.argmin", "Tensor.argmin")
-def _argmin(at: Lowering, input: Tensor, dim: int | None = None, keepdim: bool = False) -> Result:
-    return _position(at, input, dim, keepdim, largest=False)
+def _argmin(ctx: Lowering, input: Tensor, dim: int | None = None, keepdim: bool = False) -> Result:
+    return _position(ctx, input, dim, keepdim, largest=False)
 
 
-def _extremum(at: Lowering, input: Tensor, dim: int | None, keepdim: bool, largest: bool) -> Result:
+def _extremum(ctx: Lowering, input: Tensor, dim: int | None, keepdim: bool, largest: bool) -> Result:
     if dtype_of(input) == "bool":
         raise CompileError("the largest of booleans is not supported: convert them to integers")
-    value = (Maximum if largest else Minimum)(_axes(input, dim), keepdim).lower(at, input)
-    if dim is None or at.results == 1:
+    value = (Maximum if largest else Minimum)(_axes(input, dim), keepdim).lower(ctx, input)
+    if dim is None or ctx.results == 1:
         return value
-    return value, _position(at, input, dim, keepdim, largest)
+    return value, _position(ctx, input, dim, keepdim, largest)
 
 
 @operator("torch.max")
 def _max(
-    at: Lowering, input: Tensor, other: Tensor | None = None, dim: int | None = None, keepdim: bool = False
+    ctx: Lowering, input: Tensor, other: Tensor | None = None, dim: int | None = None, keepdim: bool = False
 ) -> Result:
-    return _extremum(at, input, dim, keepdim, True) if other is None else apply(at, "max", input, other)
+    return _extremum(ctx, input, dim, keepdim, True) if other is None else apply(ctx, "max", input, other)
 
 
 @operator("torch.min")
 def _min(
-    at: Lowering, input: Tensor, other: Tensor | None = None, dim: int | None = None, keepdim: bool = False
+    ctx: Lowering, input: Tensor, other: Tensor | None = None, dim: int | None = None, keepdim: bool = False
 ) -> Result:
-    return _extremum(at, input, dim, keepdim, False) if other is None else apply(at, "min", input, other)
+    return _extremum(ctx, input, dim, keepdim, False) if other is None else apply(ctx, "min", input, other)
 
 
 def _correction(unbiased: bool | None, correction: int | float | None) -> float:
@@ -130,7 +130,7 @@ def _correction(unbiased: bool | None, correction: int | float | None) -> float:
 
 @operator("torch.var", "Tensor.var")
 def _var(
-    at: Lowering,
+    ctx: Lowering,
     input: Tensor,
     dim: Ints | None = None,
     unbiased: bool | None = None,
@@ -138,48 +138,48 @@ def _var(
     keepdim: bool = False,
 ) -> Result:
     need_real(input)
-    return Variance(_axes(input, dim), keepdim, _correction(unbiased, correction)).lower(at, input)
+    return Variance(_axes(input, dim), keepdim, _correction(unbiased, correction)).lower(ctx, input)
 
 
 @operator("torch.std", "Tensor.std")
 def _std(
-    at: Lowering,
+    ctx: Lowering,
     input: Tensor,
     dim: Ints | None = None,
     unbiased: bool | None = None,
     correction: int | float | None = None,
     keepdim: bool = False,
 ) -> Result:
-    return apply(at, "sqrt", at.bound(_var(at, input, dim, unbiased, correction, keepdim)))
+    return apply(ctx, "sqrt", ctx.bound(_var(ctx, input, dim, unbiased, correction, keepdim)))
 
 
 @operator("torch.logsumexp")
-def _logsumexp(at: Lowering, input: Tensor, dim: Ints, keepdim: bool = False) -> Result:
+def _logsumexp(ctx: Lowering, input: Tensor, dim: Ints, keepdim: bool = False) -> Result:
     need_real(input)
-    return LogSumExp(_axes(input, dim), keepdim).lower(at, input)
+    return LogSumExp(_axes(input, dim), keepdim).lower(ctx, input)
 
 
 @operator("torch.norm", "Tensor.norm", limits="the norms 1, 2, inf, -inf and other finite ones but 0")
 def _norm(
-    at: Lowering, input: Tensor, p: int | float | str | None = 2, dim: Ints | None = None, keepdim: bool = False
+    ctx: Lowering, input: Tensor, p: int | float | str | None = 2, dim: Ints | None = None, keepdim: bool = False
 ) -> Result:
     need_real(input)
     order = 2 if p is None or p == "fro" else p
     if isinstance(order, str):
         raise CompileError(f"the norm {p} is not supported")
-    return Norm(_axes(input, dim), keepdim, order).lower(at, input)
+    return Norm(_axes(input, dim), keepdim, order).lower(ctx, input)
 
 
-def _running(at: Lowering, input: Tensor, dim: int, dtype: str | None, product: bool) -> Result:
-    x = _summable(at, input, dtype)
-    return Cumulative(axis_of(dim, rank_of(x)), product).lower(at, x) if rank_of(x) else x
+def _running(ctx: Lowering, input: Tensor, dim: int, dtype: str | None, product: bool) -> Result:
+    x = _summable(ctx, input, dtype)
+    return Cumulative(axis_of(dim, rank_of(x)), product).lower(ctx, x) if rank_of(x) else x
 
 
 @operator("torch.cumsum", "Tensor.cumsum")
-def _cumsum(at: Lowering, input: Tensor, dim: int, dtype: DType | None = None) -> Result:
-    return _running(at, input, dim, dtype, product=False)
+def _cumsum(ctx: Lowering, input: Tensor, dim: int, dtype: DType | None = None) -> Result:
+    return _running(ctx, input, dim, dtype, product=False)
 
 
 @operator("torch.cumprod", "Tensor.cumprod")
-def _cumprod(at: Lowering, input: Tensor, dim: int, dtype: DType | None = None) -> Result:
-    return _running(at, input, dim, dtype, product=True)
+def _cumprod(ctx: Lowering, input: Tensor, dim: int, dtype: DType | None = None) -> Result:
+    return _running(ctx, input, dim, dtype, product=True)

@@ -27,7 +27,7 @@ _RANKS = {
 
 
 def _resize(
-    at: Lowering,
+    ctx: Lowering,
     input: Tensor,
     size: Sequence[int] | None,
     scale: Sequence[float] | None,
@@ -56,12 +56,12 @@ def _resize(
         raise CompileError(f"the size {list(result)} does not fit the spatial dimensions {list(sizes)}")
     check_size((*shape[:2], *result))
     if mode == "area":
-        return adaptive_average(at, input, result)
+        return adaptive_average(ctx, input, result)
     axes = tuple(
         (axis, AxisScaling.between(n, m) if s is None or align_corners else AxisScaling(n, m, s))
         for axis, (n, m, s) in enumerate(zip(sizes, result, scales, strict=True), 2)
     )
-    return Resize(axes, _interpolation(mode, align_corners)).lower(at, input)
+    return Resize(axes, _interpolation(mode, align_corners)).lower(ctx, input)
 
 
 def _interpolation(mode: str, align_corners: bool) -> Interpolation:
@@ -75,7 +75,7 @@ def _interpolation(mode: str, align_corners: bool) -> Interpolation:
 
 @operator("F.interpolate", "F.upsample", "nn.Upsample", limits="without antialiasing")
 def _interpolate(
-    at: Lowering,
+    ctx: Lowering,
     input: Tensor,
     size: Ints | None = None,
     scale_factor: Floats | None = None,
@@ -87,19 +87,19 @@ def _interpolate(
     if antialias:
         raise CompileError("antialiasing is not supported")
     return _resize(
-        at, input, size or None, scale_factor or None, mode, bool(align_corners), bool(recompute_scale_factor)
+        ctx, input, size or None, scale_factor or None, mode, bool(align_corners), bool(recompute_scale_factor)
     )
 
 
 @operator("nn.UpsamplingNearest2d", "F.upsample_nearest")
 def _upsample_nearest(
-    at: Lowering, input: Tensor, size: Ints | None = None, scale_factor: Floats | None = None
+    ctx: Lowering, input: Tensor, size: Ints | None = None, scale_factor: Floats | None = None
 ) -> Result:
-    return _resize(at, input, size or None, scale_factor or None, "nearest", False, False)
+    return _resize(ctx, input, size or None, scale_factor or None, "nearest", False, False)
 
 
 @operator("nn.UpsamplingBilinear2d", "F.upsample_bilinear")
 def _upsample_bilinear(
-    at: Lowering, input: Tensor, size: Ints | None = None, scale_factor: Floats | None = None
+    ctx: Lowering, input: Tensor, size: Ints | None = None, scale_factor: Floats | None = None
 ) -> Result:
-    return _resize(at, input, size or None, scale_factor or None, "bilinear", True, False)
+    return _resize(ctx, input, size or None, scale_factor or None, "bilinear", True, False)

@@ -31,28 +31,28 @@ from nnefc.support.diagnostics import CompileError
 __all__: list[str] = []
 
 
-def _expanded(at: Lowering, source: Tensor, shape: Shape) -> Tensor:
+def _expanded(ctx: Lowering, source: Tensor, shape: Shape) -> Tensor:
     """The source, repeated to a shape."""
     own = shape_of(source)
     missing = len(shape) - len(own)
     if missing < 0 or any(n not in (1, size) for n, size in zip(own, shape[missing:], strict=True)):
         raise CompileError(f"values of the shape {list(own)} do not fit a part of the shape {list(shape)}")
-    wide = at.apply(Unsqueeze(tuple(range(missing))), source) if missing else source
-    expanded: Tensor = at.apply(Expand(tuple(shape)), wide)
+    wide = ctx.apply(Unsqueeze(tuple(range(missing))), source) if missing else source
+    expanded: Tensor = ctx.apply(Expand(tuple(shape)), wide)
     return expanded
 
 
-def _as_tensor(at: Lowering, value: Tensor | Number, dtype: str) -> Tensor:
+def _as_tensor(ctx: Lowering, value: Tensor | Number, dtype: str) -> Tensor:
     if isinstance(value, bool | int | float):
         return np.array(value).astype(numpy_dtype(dtype))
-    tensor: Tensor = at.apply(Cast(dtype), value)
+    tensor: Tensor = ctx.apply(Cast(dtype), value)
     return tensor
 
 
 # Slices and selections.
 
 
-def _written(at: Lowering, input: Tensor, parts: Sequence[Part], source: Tensor) -> Tensor:
+def _written(ctx: Lowering, input: Tensor, parts: Sequence[Part], source: Tensor) -> Tensor:
     """The input with the source, of the shape of the parts together, written to these parts."""
     if not parts:
         return source
@@ -60,23 +60,23 @@ def _written(at: Lowering, input: Tensor, parts: Sequence[Part], source: Tensor)
     axis, size = part.axis, shape_of(input)[part.axis]
     if part.step == 1:
         end = part.first + part.count
-        inner = at.apply(Slice({axis: (part.first, part.count, 1)}), input) if tail else input
+        inner = ctx.apply(Slice({axis: (part.first, part.count, 1)}), input) if tail else input
         pieces = [
-            *([at.apply(Slice({axis: (0, part.first, 1)}), input)] if part.first else []),
-            _written(at, inner, tail, source),
-            *([at.apply(Slice({axis: (end, size - end, 1)}), input)] if end < size else []),
+            *([ctx.apply(Slice({axis: (0, part.first, 1)}), input)] if part.first else []),
+            _written(ctx, inner, tail, source),
+            *([ctx.apply(Slice({axis: (end, size - end, 1)}), input)] if end < size else []),
         ]
-        return at.apply(Concat(axis), *pieces) if len(pieces) > 1 else pieces[0]
+        return ctx.apply(Concat(axis), *pieces) if len(pieces) > 1 else pieces[0]
     locations = np.arange(size) - part.first
     here = (locations >= 0) & (locations % part.step == 0) & (locations < part.count * part.step)
-    inner = at.apply(Slice({axis: (part.first, part.count, part.step)}), input) if tail else input
-    spread = at.apply(Gather(axis), _written(at, inner, tail, source), np.where(here, locations // part.step, 0))
+    inner = ctx.apply(Slice({axis: (part.first, part.count, part.step)}), input) if tail else input
+    spread = ctx.apply(Gather(axis), _written(ctx, inner, tail, source), np.where(here, locations // part.step, 0))
     mask = here.reshape([size if i == axis else 1 for i in range(rank_of(input))])
-    made: Tensor = at.apply(Where(), mask, spread, input)
+    made: Tensor = ctx.apply(Where(), mask, spread, input)
     return made
 
 
-def _put(at: Lowering, input: Tensor, parts: Sequence[Part], source: Tensor) -> Result:
+def _put(ctx: Lowering, input: Tensor, parts: Sequence[Part], source: Tensor) -> Result:
     """The same with a source that lacks the selected dimensions, and is repeated to the shape of the parts."""
     shape = list(shape_of(input))
     for part in parts:
@@ -85,13 +85,13 @@ def _put(at: Lowering, input: Tensor, parts: Sequence[Part], source: Tensor) -> 
         return input
     selected = [part.axis for part in parts if part.selects]
     kept = tuple(size for axis, size in enumerate(shape) if axis not in selected)
-    whole = at.apply(Reshape(tuple(shape)), _expanded(at, _as_tensor(at, source, dtype_of(input)), kept))
-    return _written(at, input, parts, whole)
+    whole = ctx.apply(Reshape(tuple(shape)), _expanded(ctx, _as_tensor(ctx, source, dtype_of(input)), kept))
+    return _written(ctx, input, parts, whole)
 
 
 @operator("Tensor.slice_copy", limits="positive steps")
 def _slice_copy(
-    at: Lowering,
+    ctx: Lowering,
     input: Tensor,
     src: Tensor,
     dim: int | None = None,
@@ -106,12 +106,12 @@ def _slice_copy(
     selects: Sizes | None = None,
 ) -> Result:
     parts = parts_of(shape_of(input), dim, start, end, step, select, dims, starts, ends, steps, selects)
-    return _put(at, input, parts, src)
+    return _put(ctx, input, parts, src)
 
 
 @operator("torch.slice_scatter", limits="positive steps")
 def _slice_scatter(
-    at: Lowering,
+    ctx: Lowering,
     input: Tensor,
     src: Tensor,
     dim: int = 0,
@@ -123,36 +123,36 @@ def _slice_scatter(
     shape = [next((part.count for part in parts if part.axis == axis), n) for axis, n in enumerate(shape_of(input))]
     if shape_of(src) != tuple(shape):
         raise CompileError(f"the source {list(shape_of(src))} does not have the shape of the slice, {shape}")
-    return _put(at, input, parts, src)
+    return _put(ctx, input, parts, src)
 
 
 @operator("torch.select_scatter")
-def _select_scatter(at: Lowering, input: Tensor, src: Tensor, dim: int, index: int) -> Result:
+def _select_scatter(ctx: Lowering, input: Tensor, src: Tensor, dim: int, index: int) -> Result:
     parts = parts_of(shape_of(input), dim, select=index)
     shape = [size for axis, size in enumerate(shape_of(input)) if axis != parts[0].axis]
     if shape_of(src) != tuple(shape):
         raise CompileError(f"the source {list(shape_of(src))} does not have the shape of the selection, {shape}")
-    return _put(at, input, parts, src)
+    return _put(ctx, input, parts, src)
 
 
 # Indices and masks.
 
 
 @operator("Tensor.copy")
-def _copy(at: Lowering, input: Tensor, src: Tensor, non_blocking: bool = False) -> Result:
-    return _expanded(at, _as_tensor(at, src, dtype_of(input)), shape_of(input))
+def _copy(ctx: Lowering, input: Tensor, src: Tensor, non_blocking: bool = False) -> Result:
+    return _expanded(ctx, _as_tensor(ctx, src, dtype_of(input)), shape_of(input))
 
 
 @operator("Tensor.index_put", limits="integers, or one mask whose values do not depend on how many elements it selects")
 def _index_put(
-    at: Lowering, input: Tensor, indices: Indices, values: Tensor | Number, accumulate: bool = False
+    ctx: Lowering, input: Tensor, indices: Indices, values: Tensor | Number, accumulate: bool = False
 ) -> Result:
-    source = _as_tensor(at, values, dtype_of(input))
+    source = _as_tensor(ctx, values, dtype_of(input))
     given = {axis: index for axis, index in enumerate(indices) if index is not None}
     if not given:
         raise CompileError("there are no indices")
     if any(dtype_of(index) == "bool" for index in given.values()):
-        return _mask_put(at, input, given, source, accumulate)
+        return _mask_put(ctx, input, given, source, accumulate)
     axes, shape = tuple(given), shape_of(input)
     if axes[-1] >= len(shape):
         raise CompileError(f"{len(indices)} indices do not fit an input of the shape {list(shape)}")
@@ -164,17 +164,17 @@ def _index_put(
     first = axes[0] if together else 0
     others = [axis for axis in range(len(shape)) if axis not in axes]
     kept = [shape[axis] for axis in others]
-    whole = _expanded(at, source, (*kept[:first], *common, *kept[first:]))
+    whole = _expanded(ctx, source, (*kept[:first], *common, *kept[first:]))
     order = range(first, first + len(common))
-    updates = at.apply(Transpose((*order, *range(first), *range(order.stop, rank_of(whole)))), whole)
-    moved = at.apply(Transpose((*axes, *others)), input)
-    locations = [_expanded(at, at.apply(Cast("int64"), positions(at, index)), common) for index in given.values()]
-    tuples = at.apply(Stack(len(common)), *locations)
-    made = at.apply(ScatterND("add" if accumulate else "none"), moved, tuples, updates)
-    return Transpose(tuple(map((*axes, *others).index, range(len(shape))))).lower(at, made)
+    updates = ctx.apply(Transpose((*order, *range(first), *range(order.stop, rank_of(whole)))), whole)
+    moved = ctx.apply(Transpose((*axes, *others)), input)
+    locations = [_expanded(ctx, ctx.apply(Cast("int64"), positions(ctx, index)), common) for index in given.values()]
+    tuples = ctx.apply(Stack(len(common)), *locations)
+    made = ctx.apply(ScatterND("add" if accumulate else "none"), moved, tuples, updates)
+    return Transpose(tuple(map((*axes, *others).index, range(len(shape))))).lower(ctx, made)
 
 
-def _mask_put(at: Lowering, input: Tensor, given: dict[int, Tensor], source: Tensor, accumulate: bool) -> Result:
+def _mask_put(ctx: Lowering, input: Tensor, given: dict[int, Tensor], source: Tensor, accumulate: bool) -> Result:
     """Values where a mask of the leading dimensions is true."""
     mask, shape = given[min(given)], shape_of(input)
     rank = rank_of(mask)
@@ -188,30 +188,30 @@ def _mask_put(at: Lowering, input: Tensor, given: dict[int, Tensor], source: Ten
             hint="write it as torch.where(mask, values, input), with values of the input's shape",
         )
     trailing = own[len(own) - (len(shape) - rank) :] if len(own) > len(shape) - rank else own
-    values = _expanded(at, at.apply(Reshape(tuple(trailing)), source), shape)
-    new = at.apply(Elementwise("add"), input, values) if accumulate else values
-    wide = at.apply(Reshape((*shape[:rank], *(1,) * (len(shape) - rank))), mask)
-    return Where().lower(at, wide, new, input)
+    values = _expanded(ctx, ctx.apply(Reshape(tuple(trailing)), source), shape)
+    new = ctx.apply(Elementwise("add"), input, values) if accumulate else values
+    wide = ctx.apply(Reshape((*shape[:rank], *(1,) * (len(shape) - rank))), mask)
+    return Where().lower(ctx, wide, new, input)
 
 
-def _scattered(at: Lowering, input: Tensor, dim: int, index: Tensor, src: Tensor | Number, reduction: str) -> Result:
+def _scattered(ctx: Lowering, input: Tensor, dim: int, index: Tensor, src: Tensor | Number, reduction: str) -> Result:
     need_rank(input, *range(1, 17))
-    locations, source = shape_of(index), _as_tensor(at, src, dtype_of(input))
+    locations, source = shape_of(index), _as_tensor(ctx, src, dtype_of(input))
     if isinstance(src, bool | int | float):
-        source = _expanded(at, source, locations)
+        source = _expanded(ctx, source, locations)
     elif rank_of(source) != len(locations) or any(
         n > size for n, size in zip(locations, shape_of(source), strict=True)
     ):
         raise CompileError(f"the indices {list(locations)} do not fit the source {list(shape_of(source))}")
-    used = at.apply(Slice({axis: (0, n, 1) for axis, n in enumerate(locations)}), source)
-    return ScatterElements(axis_of(dim, rank_of(input)), reduction).lower(at, input, positions(at, index), used)
+    used = ctx.apply(Slice({axis: (0, n, 1) for axis, n in enumerate(locations)}), source)
+    return ScatterElements(axis_of(dim, rank_of(input)), reduction).lower(ctx, input, positions(ctx, index), used)
 
 
 @operator("torch.scatter_add")
-def _scatter_add(at: Lowering, input: Tensor, dim: int, index: Tensor, src: Tensor) -> Result:
-    return _scattered(at, input, dim, index, src, "add")
+def _scatter_add(ctx: Lowering, input: Tensor, dim: int, index: Tensor, src: Tensor) -> Result:
+    return _scattered(ctx, input, dim, index, src, "add")
 
 
 @operator("torch.scatter")
-def _scatter(at: Lowering, input: Tensor, dim: int, index: Tensor, src: Tensor | Number) -> Result:
-    return _scattered(at, input, dim, index, src, "none")
+def _scatter(ctx: Lowering, input: Tensor, dim: int, index: Tensor, src: Tensor | Number) -> Result:
+    return _scattered(ctx, input, dim, index, src, "none")

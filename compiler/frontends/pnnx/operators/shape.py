@@ -36,65 +36,65 @@ __all__ = ["joined"]
 
 
 @operator("Tensor.view", "Tensor.reshape", "torch.reshape")
-def _view(at: Lowering, input: Tensor, shape: Ints) -> Result:
-    return Reshape(shape).lower(at, input)
+def _view(ctx: Lowering, input: Tensor, shape: Ints) -> Result:
+    return Reshape(shape).lower(ctx, input)
 
 
 @operator("Tensor.view_as", "Tensor.reshape_as")
-def _view_as(at: Lowering, input: Tensor, other: Tensor) -> Result:
-    return Reshape(shape_of(other)).lower(at, input)
+def _view_as(ctx: Lowering, input: Tensor, other: Tensor) -> Result:
+    return Reshape(shape_of(other)).lower(ctx, input)
 
 
 @operator("torch.flatten")
-def _flatten(at: Lowering, input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Result:
+def _flatten(ctx: Lowering, input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Result:
     shape = shape_of(input) or (1,)
     start, end = axis_of(start_dim, len(shape)), axis_of(end_dim, len(shape))
     if start > end:
         raise CompileError(f"there is nothing between the dimensions {start_dim} and {end_dim}")
-    return Reshape((*shape[:start], math.prod(shape[start : end + 1]), *shape[end + 1 :])).lower(at, input)
+    return Reshape((*shape[:start], math.prod(shape[start : end + 1]), *shape[end + 1 :])).lower(ctx, input)
 
 
 @operator("nn.Flatten")
-def _flatten_module(at: Lowering, input: Tensor, start_dim: int = 1, end_dim: int = -1) -> Result:
-    return _flatten(at, input, start_dim, end_dim)
+def _flatten_module(ctx: Lowering, input: Tensor, start_dim: int = 1, end_dim: int = -1) -> Result:
+    return _flatten(ctx, input, start_dim, end_dim)
 
 
 @operator("nn.Unflatten", "torch.unflatten", "Tensor.unflatten")
 def _unflatten(
-    at: Lowering, input: Tensor, dim: int, unflattened_size: Ints | None = None, sizes: Ints | None = None
+    ctx: Lowering, input: Tensor, dim: int, unflattened_size: Ints | None = None, sizes: Ints | None = None
 ) -> Result:
     shape, axis = shape_of(input), axis_of(dim, rank_of(input))
     parts: Shape = tuple(unflattened_size or sizes or ())
     if not shape or not parts:
         raise CompileError("there is nothing to divide")
     whole = Reshape(parts).shape((shape[axis],))
-    return Reshape((*shape[:axis], *whole, *shape[axis + 1 :])).lower(at, input)
+    return Reshape((*shape[:axis], *whole, *shape[axis + 1 :])).lower(ctx, input)
 
 
 @operator("torch.permute", "Tensor.permute")
-def _permute(at: Lowering, input: Tensor, dims: Ints) -> Result:
-    return Transpose(tuple(axis_of(dim, rank_of(input)) for dim in dims)).lower(at, input)
+def _permute(ctx: Lowering, input: Tensor, dims: Ints) -> Result:
+    return Transpose(tuple(axis_of(dim, rank_of(input)) for dim in dims)).lower(ctx, input)
 
 
 @operator("torch.transpose", "Tensor.transpose")
-def _transpose(at: Lowering, input: Tensor, dim0: int, dim1: int) -> Result:
+def _transpose(ctx: Lowering, input: Tensor, dim0: int, dim1: int) -> Result:
     order = list(range(rank_of(input)))
     if not order:
         return input
     a, b = axis_of(dim0, len(order)), axis_of(dim1, len(order))
     order[a], order[b] = order[b], order[a]
-    return Transpose(tuple(order)).lower(at, input)
+    return Transpose(tuple(order)).lower(ctx, input)
 
 
 @operator("torch.t", "Tensor.t")
-def _t(at: Lowering, input: Tensor) -> Result:
+def _t(ctx: Lowering, input: Tensor) -> Result:
     if rank_of(input) > 2:
         raise CompileError("'t' is for at most 2 dimensions")
-    return Transpose(tuple(reversed(range(rank_of(input))))).lower(at, input)
+    return Transpose(tuple(reversed(range(rank_of(input))))).lower(ctx, input)
 
 
 @operator("torch.movedim")
-def _movedim(at: Lowering, input: Tensor, source: Ints, destination: Ints) -> Result:
+def _movedim(ctx: Lowering, input: Tensor, source: Ints, destination: Ints) -> Result:
     rank = rank_of(input)
     sources, targets = [axis_of(i, rank) for i in source], [axis_of(i, rank) for i in destination]
     if len(set(sources)) != len(sources) or len(set(targets)) != len(targets) or len(sources) != len(targets):
@@ -102,71 +102,71 @@ def _movedim(at: Lowering, input: Tensor, source: Ints, destination: Ints) -> Re
     moved = dict(zip(targets, sources, strict=True))
     tail = iter(axis for axis in range(rank) if axis not in sources)
     order = tuple(moved[axis] if axis in moved else next(tail) for axis in range(rank))
-    return Transpose(order).lower(at, input)
+    return Transpose(order).lower(ctx, input)
 
 
 @operator("torch.squeeze", "Tensor.squeeze")
-def _squeeze(at: Lowering, input: Tensor, dim: Ints | None = None) -> Result:
+def _squeeze(ctx: Lowering, input: Tensor, dim: Ints | None = None) -> Result:
     shape = shape_of(input)
     chosen = range(len(shape)) if dim is None else [axis_of(i, len(shape)) for i in dim]
-    return Squeeze(tuple(axis for axis in chosen if shape[axis] == 1)).lower(at, input)
+    return Squeeze(tuple(axis for axis in chosen if shape[axis] == 1)).lower(ctx, input)
 
 
 @operator("torch.unsqueeze", "Tensor.unsqueeze")
-def _unsqueeze(at: Lowering, input: Tensor, dim: int) -> Result:
-    return Unsqueeze((axis_of(dim, rank_of(input) + 1),)).lower(at, input)
+def _unsqueeze(ctx: Lowering, input: Tensor, dim: int) -> Result:
+    return Unsqueeze((axis_of(dim, rank_of(input) + 1),)).lower(ctx, input)
 
 
-def _expanded(at: Lowering, input: Tensor, wanted: Sequence[int]) -> Result:
+def _expanded(ctx: Lowering, input: Tensor, wanted: Sequence[int]) -> Result:
     own = (1,) * (len(wanted) - rank_of(input)) + shape_of(input)
-    return Expand(tuple(n if size == -1 else size for n, size in zip(own, wanted, strict=False))).lower(at, input)
+    return Expand(tuple(n if size == -1 else size for n, size in zip(own, wanted, strict=False))).lower(ctx, input)
 
 
 @operator("Tensor.expand", "torch.broadcast_to")
-def _expand(at: Lowering, input: Tensor, shape: Ints | None = None, sizes: Ints | None = None) -> Result:
-    return _expanded(at, input, shape or sizes or ())
+def _expand(ctx: Lowering, input: Tensor, shape: Ints | None = None, sizes: Ints | None = None) -> Result:
+    return _expanded(ctx, input, shape or sizes or ())
 
 
 @operator("Tensor.expand_as")
-def _expand_as(at: Lowering, input: Tensor, other: Tensor) -> Result:
-    return _expanded(at, input, shape_of(other))
+def _expand_as(ctx: Lowering, input: Tensor, other: Tensor) -> Result:
+    return _expanded(ctx, input, shape_of(other))
 
 
-def _tiled(at: Lowering, input: Tensor, repeats: Sequence[int]) -> Result:
+def _tiled(ctx: Lowering, input: Tensor, repeats: Sequence[int]) -> Result:
     shape = (1,) * (len(repeats) - rank_of(input)) + shape_of(input)
     if len(repeats) != len(shape) or any(not 1 <= count < 1 << 31 for count in repeats):
         raise CompileError(f"an input of {rank_of(input)} dimensions cannot be repeated {list(repeats)} times")
-    return Tile(tuple(repeats)).lower(at, at.reshaped(input, shape))
+    return Tile(tuple(repeats)).lower(ctx, ctx.reshaped(input, shape))
 
 
 @operator("Tensor.repeat")
-def _repeat(at: Lowering, input: Tensor, repeats: Ints | None = None, sizes: Ints | None = None) -> Result:
-    return _tiled(at, input, repeats or sizes or ())
+def _repeat(ctx: Lowering, input: Tensor, repeats: Ints | None = None, sizes: Ints | None = None) -> Result:
+    return _tiled(ctx, input, repeats or sizes or ())
 
 
 @operator("torch.tile")
-def _tile(at: Lowering, input: Tensor, dims: Ints) -> Result:
-    return _tiled(at, input, (1,) * (rank_of(input) - len(dims)) + tuple(dims))
+def _tile(ctx: Lowering, input: Tensor, dims: Ints) -> Result:
+    return _tiled(ctx, input, (1,) * (rank_of(input) - len(dims)) + tuple(dims))
 
 
 @operator("torch.repeat_interleave", limits="one number for all elements")
-def _repeat_interleave(at: Lowering, input: Tensor, repeats: int, dim: int | None = None) -> Result:
+def _repeat_interleave(ctx: Lowering, input: Tensor, repeats: int, dim: int | None = None) -> Result:
     if not 1 <= repeats < 1 << 31:
         raise CompileError(f"'repeats' must be positive, it is {repeats}")
     if dim is None:
-        input, dim = at.reshaped(input, (math.prod(shape_of(input)),)), 0
-    return RepeatElements(repeats, axis_of(dim, rank_of(input))).lower(at, input)
+        input, dim = ctx.reshaped(input, (math.prod(shape_of(input)),)), 0
+    return RepeatElements(repeats, axis_of(dim, rank_of(input))).lower(ctx, input)
 
 
 # Joining and dividing.
 
 
-def joined(at: Lowering, tensors: Sequence[Tensor]) -> list[Tensor]:
+def joined(ctx: Lowering, tensors: Sequence[Tensor]) -> list[Tensor]:
     """The tensors in the type that they promote to."""
     dtype = dtype_of(tensors[0])
     for tensor in tensors[1:]:
         dtype = promote(dtype, dtype_of(tensor))
-    return [at.apply(Cast(dtype), tensor) for tensor in tensors]
+    return [ctx.apply(Cast(dtype), tensor) for tensor in tensors]
 
 
 def _tensors(groups: tuple[Any, ...]) -> Tensors:
@@ -180,26 +180,26 @@ def _tensors(groups: tuple[Any, ...]) -> Tensors:
 
 
 @operator("torch.cat", "torch.concat")
-def _cat(at: Lowering, *tensors: Tensors, dim: int = 0) -> Result:
+def _cat(ctx: Lowering, *tensors: Tensors, dim: int = 0) -> Result:
     flat = _tensors(tensors)
     shapes = [shape_of(tensor) for tensor in flat]
     # An empty vector joins with anything.
     kept = [tensor for tensor, shape in zip(flat, shapes, strict=True) if shape != (0,)] or list(flat)
     if not rank_of(kept[0]):
         raise CompileError("tensors of rank 0 cannot be joined")
-    return Concat(axis_of(dim, rank_of(kept[0]))).lower(at, *joined(at, kept))
+    return Concat(axis_of(dim, rank_of(kept[0]))).lower(ctx, *joined(ctx, kept))
 
 
 @operator("torch.stack")
-def _stack(at: Lowering, *tensors: Tensors, dim: int = 0) -> Result:
+def _stack(ctx: Lowering, *tensors: Tensors, dim: int = 0) -> Result:
     flat = _tensors(tensors)
-    return Stack(axis_of(dim, rank_of(flat[0]) + 1)).lower(at, *joined(at, flat))
+    return Stack(axis_of(dim, rank_of(flat[0]) + 1)).lower(ctx, *joined(ctx, flat))
 
 
-def _divided(at: Lowering, input: Tensor, sizes: Sequence[int], axis: int) -> Result:
+def _divided(ctx: Lowering, input: Tensor, sizes: Sequence[int], axis: int) -> Result:
     if any(size < 1 for size in sizes):
         raise CompileError("the parts must not be empty")
-    return tuple(at.apply(Split(axis, tuple(sizes)), input))
+    return tuple(ctx.apply(Split(axis, tuple(sizes)), input))
 
 
 def _axis_with_size(input: Tensor, dim: int) -> tuple[int, int]:
@@ -222,16 +222,16 @@ def _check_count(count: int, size: int) -> None:
 
 
 @operator("torch.chunk", "Tensor.chunk")
-def _chunk(at: Lowering, input: Tensor, chunks: int, dim: int = 0) -> Result:
+def _chunk(ctx: Lowering, input: Tensor, chunks: int, dim: int = 0) -> Result:
     axis, size = _axis_with_size(input, dim)
     if chunks < 1 or not size:
         raise CompileError(f"a dimension of {size} cannot become {chunks} parts")
-    return _divided(at, input, _sizes_of(size, -(-size // chunks)), axis)
+    return _divided(ctx, input, _sizes_of(size, -(-size // chunks)), axis)
 
 
 @operator("torch.split", "Tensor.split")
 def _split(
-    at: Lowering,
+    ctx: Lowering,
     input: Tensor,
     split_size_or_sections: Ints | None = None,
     split_size: Ints | None = None,
@@ -240,15 +240,15 @@ def _split(
     axis, size = _axis_with_size(input, dim)
     sizes = split_size_or_sections or split_size or Ints()
     if len(sizes) != 1:
-        return _divided(at, input, sizes, axis)
+        return _divided(ctx, input, sizes, axis)
     if sizes[0] < 1:
         raise CompileError(f"a dimension of {size} cannot be divided into parts of {sizes[0]}")
-    return _divided(at, input, _sizes_of(size, sizes[0]), axis)
+    return _divided(ctx, input, _sizes_of(size, sizes[0]), axis)
 
 
 @operator("torch.tensor_split")
 def _tensor_split(
-    at: Lowering, input: Tensor, indices: Ints | None = None, sections: int | None = None, dim: int = 0
+    ctx: Lowering, input: Tensor, indices: Ints | None = None, sections: int | None = None, dim: int = 0
 ) -> Result:
     axis, size = _axis_with_size(input, dim)
     if sections is not None:
@@ -259,55 +259,55 @@ def _tensor_split(
     else:
         ends = [0, *(end if end >= 0 else greatest(size + end, 0) for end in indices or ()), size]
         sizes = [b - a for a, b in pairwise(ends)]
-    return _divided(at, input, sizes, axis)
+    return _divided(ctx, input, sizes, axis)
 
 
 @operator("torch.unbind", "Tensor.unbind")
-def _unbind(at: Lowering, input: Tensor, dim: int = 0) -> Result:
+def _unbind(ctx: Lowering, input: Tensor, dim: int = 0) -> Result:
     axis, size = _axis_with_size(input, dim)
     _check_count(size, size)
-    return tuple(at.apply(Unstack(axis), input))
+    return tuple(ctx.apply(Unstack(axis), input))
 
 
 @operator("torch.flip", "Tensor.flip")
-def _flip(at: Lowering, input: Tensor, dims: Ints) -> Result:
+def _flip(ctx: Lowering, input: Tensor, dims: Ints) -> Result:
     axes = sorted({axis_of(dim, rank_of(input)) for dim in dims}) if rank_of(input) else []
-    return Slice({axis: (shape_of(input)[axis] - 1, shape_of(input)[axis], -1) for axis in axes}).lower(at, input)
+    return Slice({axis: (shape_of(input)[axis] - 1, shape_of(input)[axis], -1) for axis in axes}).lower(ctx, input)
 
 
 @operator("torch.roll", "Tensor.roll")
-def _roll(at: Lowering, input: Tensor, shifts: Ints, dims: Ints | None = None) -> Result:
+def _roll(ctx: Lowering, input: Tensor, shifts: Ints, dims: Ints | None = None) -> Result:
     shape = shape_of(input)
     if not dims:
         if len(shifts) != 1:
             raise CompileError("several shifts need as many dimensions")
-        flat = at.reshaped(input, (math.prod(shape),))
-        return Reshape(shape).lower(at, at.apply(Roll((shifts[0],)), flat))
+        flat = ctx.reshaped(input, (math.prod(shape),))
+        return Reshape(shape).lower(ctx, ctx.apply(Roll((shifts[0],)), flat))
     if len(shifts) != len(dims):
         raise CompileError(f"{len(shifts)} shifts do not fit {len(dims)} dimensions")
     amounts = [0] * len(shape)
     for shift, dim in zip(shifts, dims, strict=True):
         amounts[axis_of(dim, len(shape))] += shift
-    return Roll(tuple(amounts)).lower(at, input)
+    return Roll(tuple(amounts)).lower(ctx, input)
 
 
 @operator("nn.PixelShuffle", "F.pixel_shuffle", "torch.pixel_shuffle")
-def _pixel_shuffle(at: Lowering, input: Tensor, upscale_factor: int) -> Result:
+def _pixel_shuffle(ctx: Lowering, input: Tensor, upscale_factor: int) -> Result:
     need_rank(input, 3, 4, 5)
-    return DepthToSpace(upscale_factor).lower(at, input)
+    return DepthToSpace(upscale_factor).lower(ctx, input)
 
 
 @operator("nn.PixelUnshuffle", "F.pixel_unshuffle", "torch.pixel_unshuffle")
-def _pixel_unshuffle(at: Lowering, input: Tensor, downscale_factor: int) -> Result:
+def _pixel_unshuffle(ctx: Lowering, input: Tensor, downscale_factor: int) -> Result:
     need_rank(input, 3, 4, 5)
-    return SpaceToDepth(downscale_factor).lower(at, input)
+    return SpaceToDepth(downscale_factor).lower(ctx, input)
 
 
 @operator("nn.ChannelShuffle", "F.channel_shuffle", "torch.channel_shuffle")
-def _channel_shuffle(at: Lowering, input: Tensor, groups: int) -> Result:
-    return ChannelShuffle(groups).lower(at, input)
+def _channel_shuffle(ctx: Lowering, input: Tensor, groups: int) -> Result:
+    return ChannelShuffle(groups).lower(ctx, input)
 
 
 @operator("Tensor.size", limits="known at compile time")
-def _size(at: Lowering, input: Tensor, dim: int | None = None) -> Result:
+def _size(ctx: Lowering, input: Tensor, dim: int | None = None) -> Result:
     return shape_of(input) if dim is None else _axis_with_size(input, dim)[1]

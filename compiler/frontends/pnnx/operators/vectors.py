@@ -18,40 +18,40 @@ __all__: list[str] = []
 
 @operator("F.pairwise_distance")
 def _pairwise_distance(
-    at: Lowering, x1: Tensor, x2: Tensor, p: Number = 2.0, eps: float = 1e-6, keepdim: bool = False
+    ctx: Lowering, x1: Tensor, x2: Tensor, p: Number = 2.0, eps: float = 1e-6, keepdim: bool = False
 ) -> Result:
-    difference = apply(at, "add", apply(at, "sub", x1, x2), eps)
+    difference = apply(ctx, "add", apply(ctx, "sub", x1, x2), eps)
     need_real(difference)
-    return Norm((rank_of(difference) - 1,), keepdim, p).lower(at, difference)
+    return Norm((rank_of(difference) - 1,), keepdim, p).lower(ctx, difference)
 
 
 @operator("F.cosine_similarity", "nn.CosineSimilarity")
-def _cosine_similarity(at: Lowering, x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Result:
+def _cosine_similarity(ctx: Lowering, x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Result:
     need_real(x1)
     need_real(x2)
-    product = apply(at, "mul", x1, x2)
+    product = apply(ctx, "mul", x1, x2)
     axis = axis_of(dim, rank_of(product)) - rank_of(product)
 
     def length(x: Tensor) -> Any:
-        norm = at.apply(Norm((rank_of(x) + axis,), False, 2), x)
-        return apply(at, "max", norm, np.float32(eps).astype(norm.dtype) if isinstance(norm, np.ndarray) else eps)
+        norm = ctx.apply(Norm((rank_of(x) + axis,), False, 2), x)
+        return apply(ctx, "max", norm, np.float32(eps).astype(norm.dtype) if isinstance(norm, np.ndarray) else eps)
 
     if min(rank_of(x1), rank_of(x2)) < -axis:
         raise CompileError(f"the tensors {list(shape_of(x1))} and {list(shape_of(x2))} do not share a dimension {dim}")
-    total = at.apply(Sum((rank_of(product) + axis,)), product)
-    return apply(at, "div", total, apply(at, "mul", length(x1), length(x2)))
+    total = ctx.apply(Sum((rank_of(product) + axis,)), product)
+    return apply(ctx, "div", total, apply(ctx, "mul", length(x1), length(x2)))
 
 
 @operator("torch.cross", "torch.linalg_cross")
-def _cross(at: Lowering, input: Tensor, other: Tensor, dim: int | None = None) -> Result:
+def _cross(ctx: Lowering, input: Tensor, other: Tensor, dim: int | None = None) -> Result:
     axes = [axis for axis, size in enumerate(shape_of(input)) if size == 3]
     axis = axis_of(dim, rank_of(input)) if dim is not None else next(iter(axes), None)
     if axis is None or rank_of(input) != rank_of(other) or shape_of(input)[axis] != 3 or shape_of(other)[axis] != 3:
         raise CompileError(f"{list(shape_of(input))} and {list(shape_of(other))} hold no vectors of 3 elements")
 
     def permuted(x: Tensor, *order: int) -> Tensor:
-        made: Tensor = at.apply(Gather(axis), x, np.array(order))
+        made: Tensor = ctx.apply(Gather(axis), x, np.array(order))
         return made
 
-    first = apply(at, "mul", permuted(input, 1, 2, 0), permuted(other, 2, 0, 1))
-    return apply(at, "sub", first, apply(at, "mul", permuted(input, 2, 0, 1), permuted(other, 1, 2, 0)))
+    first = apply(ctx, "mul", permuted(input, 1, 2, 0), permuted(other, 2, 0, 1))
+    return apply(ctx, "sub", first, apply(ctx, "mul", permuted(input, 2, 0, 1), permuted(other, 1, 2, 0)))

@@ -57,9 +57,9 @@ _REAL_TABLES: Mapping[str, Callable[[Array], Array]] = {
 }
 
 
-def by_table(at: Lowering, node: Node, table: Array) -> Result:
+def by_table(ctx: Lowering, node: Node, table: Array) -> Result:
     """The entries of a table for the elements of the first input."""
-    return at.pointwise(lambda x: at.apply(IntegerTable(), x, table), node.operand(0))
+    return ctx.pointwise(lambda x: ctx.apply(IntegerTable(), x, table), node.operand(0))
 
 
 def table_of_reals(node: Node, function: Callable[[Array], Array]) -> Array:
@@ -69,13 +69,13 @@ def table_of_reals(node: Node, function: Callable[[Array], Array]) -> Array:
 
 def _declare(name: str, made: Operator, types: tuple[str, ...]) -> None:
     @operator(name, types=types)
-    def _activation(at: Lowering, node: Node) -> Result:
+    def _activation(ctx: Lowering, node: Node) -> Result:
         if not node.is_quantized():
-            return at.pointwise(lambda x: made.lower(at, x), node.operand(0))
+            return ctx.pointwise(lambda x: made.lower(ctx, x), node.operand(0))
         if node.dtype(0) == "int16" and name in ("TANH", "LOGISTIC"):
             of_scale = tanh_table if name == "TANH" else sigmoid_table
-            return by_table(at, node, of_scale(single(node.quantization(0))[0]))
-        return by_table(at, node, table_of_reals(node, _REAL_TABLES[name]))
+            return by_table(ctx, node, of_scale(single(node.quantization(0))[0]))
+        return by_table(ctx, node, table_of_reals(node, _REAL_TABLES[name]))
 
 
 _declare("TANH", Elementwise("tanh"), (*REALS, *QUANTIZED))
@@ -86,18 +86,18 @@ _declare("LOG", Elementwise("log"), (*FLOATS, "int8", "int16"))
 
 
 @operator("GELU", types=(*REALS, *BYTES))
-def _gelu_(at: Lowering, node: Node) -> Result:
+def _gelu_(ctx: Lowering, node: Node) -> Result:
     if node.is_quantized():
-        return by_table(at, node, table_of_reals(node, _gelu(node.options.approximate)))
-    return at.pointwise(lambda x: Gelu(node.options.approximate).lower(at, x), node.operand(0))
+        return by_table(ctx, node, table_of_reals(node, _gelu(node.options.approximate)))
+    return ctx.pointwise(lambda x: Gelu(node.options.approximate).lower(ctx, x), node.operand(0))
 
 
 @operator("HARD_SWISH", types=(*FLOATS, *BYTES))
-def _hard_swish(at: Lowering, node: Node) -> Result:
+def _hard_swish(ctx: Lowering, node: Node) -> Result:
     if node.is_quantized():
         ends = single(node.quantization(0)), single(node.result())
-        return by_table(at, node, hard_swish_table(node.dtype(0), *ends))
-    return at.pointwise(lambda x: HardSwish().lower(at, x), node.operand(0))
+        return by_table(ctx, node, hard_swish_table(node.dtype(0), *ends))
+    return ctx.pointwise(lambda x: HardSwish().lower(ctx, x), node.operand(0))
 
 
 # Clips: integers are scaled to the result in fixed point, then clipped to the limits.
@@ -111,81 +111,81 @@ _CLIPS: Mapping[str, tuple[float, float | None]] = {
 
 
 @operator(*_CLIPS, types=(*FLOATS, *QUANTIZED))
-def _clip(at: Lowering, node: Node) -> Result:
+def _clip(ctx: Lowering, node: Node) -> Result:
     low, high = _CLIPS[node.name]
     if not node.is_quantized():
         if high is None:
-            return at.pointwise(lambda x: Relu().lower(at, x), node.operand(0))
+            return ctx.pointwise(lambda x: Relu().lower(ctx, x), node.operand(0))
         ends = [np.array(end, np.float32) for end in (low, high)]
-        return at.pointwise(lambda x: Clip().lower(at, x, *ends), node.operand(0))
+        return ctx.pointwise(lambda x: Clip().lower(ctx, x, *ends), node.operand(0))
     (scale, zero), (out, point) = single(node.quantization(0)), single(node.result())
     lower, upper = RANGES[node.dtype(0)]
     lower = max(lower, point + int(nearest(np.float32(low) / out)))
     upper = upper if high is None else min(upper, point + int(nearest(np.float32(high) / out)))
-    made = at.pointwise(
-        lambda x: rescaled(at, x, float(scale / out), node.dtype(0), -zero, point, (lower, upper)), node.operand(0)
+    made = ctx.pointwise(
+        lambda x: rescaled(ctx, x, float(scale / out), node.dtype(0), -zero, point, (lower, upper)), node.operand(0)
     )
     return made
 
 
 @operator("LEAKY_RELU", types=(*FLOATS, *QUANTIZED))
-def _leaky_relu(at: Lowering, node: Node) -> Result:
+def _leaky_relu(ctx: Lowering, node: Node) -> Result:
     alpha = np.float32(node.options.alpha)
     if not node.is_quantized():
-        return at.pointwise(lambda x: LeakyRelu(float(alpha)).lower(at, x), node.operand(0))
+        return ctx.pointwise(lambda x: LeakyRelu(float(alpha)).lower(ctx, x), node.operand(0))
     (scale, zero), (out, point) = single(node.quantization(0)), single(node.result())
     low, high = RANGES[node.dtype(0)]
     x = np.arange(low, high + 1, dtype=np.int64) - zero
     factor = float(scale * alpha / out)
     falling = scaled_integers(x, *fixed_point_of(abs(factor))) * (1 if factor >= 0 else -1)
     made = np.where(x >= 0, scaled_integers(x, *fixed_point_of(float(scale / out))), falling)
-    return by_table(at, node, np.clip(made + point, low, high).astype(node.dtype(0)))
+    return by_table(ctx, node, np.clip(made + point, low, high).astype(node.dtype(0)))
 
 
 @operator("PRELU", types=(*FLOATS, *BYTES))
-def _prelu(at: Lowering, node: Node) -> Result:
+def _prelu(ctx: Lowering, node: Node) -> Result:
     x, alpha = node.operand(0), node.operand(1)
     if not node.is_quantized():
-        alpha = at.reshaped(alpha, (1,) * (rank_of(x) - rank_of(alpha)) + tuple(node.shape(1)))
-        return at.pointwise(lambda x, alpha: ParametricRelu().lower(at, x, alpha), x, alpha)
+        alpha = ctx.reshaped(alpha, (1,) * (rank_of(x) - rank_of(alpha)) + tuple(node.shape(1)))
+        return ctx.pointwise(lambda x, alpha: ParametricRelu().lower(ctx, x, alpha), x, alpha)
     (scale, zero), (slope, slope_zero), (out, point) = (
         single(q) for q in (node.quantization(0), node.quantization(1), node.result())
     )
 
     def made(x: Result, alpha: Result) -> Result:
-        centred = apply(at, "subtract", at.apply(Cast("int32"), x), np.array(zero, np.int32))
+        centred = apply(ctx, "subtract", ctx.apply(Cast("int32"), x), np.array(zero, np.int32))
         product = apply(
-            at,
+            ctx,
             "multiply",
             centred,
-            apply(at, "subtract", at.apply(Cast("int32"), alpha), np.array(slope_zero, np.int32)),
+            apply(ctx, "subtract", ctx.apply(Cast("int32"), alpha), np.array(slope_zero, np.int32)),
         )
-        kept = rescaled(at, centred, float(scale / out), node.dtype(0), zero=point, size=255)
-        falling = rescaled(at, product, float(scale * slope / out), node.dtype(0), zero=point, size=1 << 16)
-        positive = apply(at, "greater_equal", centred, np.array(0, np.int32))
-        return Where().lower(at, positive, kept, falling)
+        kept = rescaled(ctx, centred, float(scale / out), node.dtype(0), zero=point, size=255)
+        falling = rescaled(ctx, product, float(scale * slope / out), node.dtype(0), zero=point, size=1 << 16)
+        positive = apply(ctx, "greater_equal", centred, np.array(0, np.int32))
+        return Where().lower(ctx, positive, kept, falling)
 
-    return at.pointwise(made, x, alpha)
+    return ctx.pointwise(made, x, alpha)
 
 
 # Softmax along the last dimension.
 
 
 @operator("SOFTMAX", types=(*REALS, *QUANTIZED))
-def _softmax(at: Lowering, node: Node) -> Result:
+def _softmax(ctx: Lowering, node: Node) -> Result:
     x, beta = node.operand(0), node.options.beta
     if not node.rank(0):
         raise CompileError("the softmax of a scalar is not defined")
     if node.is_quantized():
         (out, point), scale = single(node.result()), single(node.quantization(0))[0]
         if node.dtype(0) == "int16":
-            return at.apply(InterpolatedSoftmax(float(scale * np.float32(beta))), x)
-        return at.apply(TableSoftmax(float(scale * np.float32(beta)), float(out), point, node.outputs[0].dtype), x)
+            return ctx.apply(InterpolatedSoftmax(float(scale * np.float32(beta))), x)
+        return ctx.apply(TableSoftmax(float(scale * np.float32(beta)), float(out), point, node.outputs[0].dtype), x)
     if beta != 1:
-        x = apply(at, "multiply", x, at.number(beta, x))
-    return Softmax((rank_of(x) - 1,)).lower(at, x)
+        x = apply(ctx, "multiply", x, ctx.number(beta, x))
+    return Softmax((rank_of(x) - 1,)).lower(ctx, x)
 
 
 @operator("LOG_SOFTMAX", types=FLOATS)
-def _log_softmax(at: Lowering, node: Node) -> Result:
-    return Softmax((node.rank(0) - 1,), logarithm=True).lower(at, node.operand(0))
+def _log_softmax(ctx: Lowering, node: Node) -> Result:
+    return Softmax((node.rank(0) - 1,), logarithm=True).lower(ctx, node.operand(0))

@@ -26,65 +26,65 @@ def _type_of(operand: Operand) -> relax.TensorType:
 
 
 @operator("CALL")
-def _call(at: Lowering, node: Node) -> Result:
-    return at.run_subgraph(node.options.subgraph, _values(node))
+def _call(ctx: Lowering, node: Node) -> Result:
+    return ctx.run_subgraph(node.options.subgraph, _values(node))
 
 
 @operator("STABLEHLO_COMPOSITE")
-def _composite(at: Lowering, node: Node) -> Result:
-    return at.run_subgraph(node.options.decomposition_subgraph_index, _values(node))
+def _composite(ctx: Lowering, node: Node) -> Result:
+    return ctx.run_subgraph(node.options.decomposition_subgraph_index, _values(node))
 
 
 @operator("CALL_ONCE")
-def _call_once(at: Lowering, node: Node) -> Result:
+def _call_once(ctx: Lowering, node: Node) -> Result:
     """What it assigns is the first value of variables, which were found before."""
     return []
 
 
 @operator("IF", types=("bool",))
-def _if(at: Lowering, node: Node) -> Result:
+def _if(ctx: Lowering, node: Node) -> Result:
     then, other = node.options.then_subgraph_index, node.options.else_subgraph_index
-    known = at.known(node.operand(0))
+    known = ctx.known(node.operand(0))
     given = _values(node, 1)
     if known is not None:
-        return at.run_subgraph(then if known.reshape(-1)[0] else other, given)
-    condition = at.reshaped(node.operand(0), ())
-    return _either(at, condition, partial(_in_body, at, then, given), partial(_in_body, at, other, given))
+        return ctx.run_subgraph(then if known.reshape(-1)[0] else other, given)
+    condition = ctx.reshaped(node.operand(0), ())
+    return _either(ctx, condition, partial(_in_body, ctx, then, given), partial(_in_body, ctx, other, given))
 
 
 @operator("STABLEHLO_CASE", types=("int32",))
-def _case(at: Lowering, node: Node) -> Result:
+def _case(ctx: Lowering, node: Node) -> Result:
     """Runs the subgraph of a number, the last one for a number that has none."""
     branches, given = [int(index) for index in node.options.branch_subgraph_indices], _values(node, 1)
     if not branches:
         raise CompileError("it has no branches")
-    known = at.known(node.operand(0))
+    known = ctx.known(node.operand(0))
     if known is not None:
         number = int(known.reshape(-1)[0])
-        return at.run_subgraph(branches[number if 0 <= number < len(branches) else -1], given)
+        return ctx.run_subgraph(branches[number if 0 <= number < len(branches) else -1], given)
     last = np.array(len(branches) - 1, np.int32)
-    given_number = at.reshaped(node.operand(0), ())
+    given_number = ctx.reshaped(node.operand(0), ())
     inside = apply(
-        at,
+        ctx,
         "logical_and",
-        apply(at, "greater_equal", given_number, np.array(0, np.int32)),
-        apply(at, "less", given_number, last),
+        apply(ctx, "greater_equal", given_number, np.array(0, np.int32)),
+        apply(ctx, "less", given_number, last),
     )
-    chosen_number = at.bound(at.apply(Where(), inside, given_number, last))
+    chosen_number = ctx.bound(ctx.apply(Where(), inside, given_number, last))
 
     def chosen(first: int, end: int) -> list[Value]:
         """Runs one of the branches from `first` to before `end`, by a binary search: few conditions are nested."""
         if end - first == 1:
-            return _in_body(at, branches[first], given)
+            return _in_body(ctx, branches[first], given)
         middle = (first + end) // 2
-        condition = at.bound(apply(at, "less", chosen_number, np.array(middle, np.int32)))
-        return _either(at, condition, partial(chosen, first, middle), partial(chosen, middle, end))
+        condition = ctx.bound(apply(ctx, "less", chosen_number, np.array(middle, np.int32)))
+        return _either(ctx, condition, partial(chosen, first, middle), partial(chosen, middle, end))
 
     return chosen(0, len(branches))
 
 
 def _either(
-    at: Lowering, condition: Operand, then: Callable[[], list[Value]], other: Callable[[], list[Value]]
+    ctx: Lowering, condition: Operand, then: Callable[[], list[Value]], other: Callable[[], list[Value]]
 ) -> list[Value]:
     """Returns the values of one of two branches, which have the same types.
 
@@ -97,54 +97,54 @@ def _either(
         def make(_: Sequence[relax.Expr], __: Sequence[relax.Expr]) -> list[Operand]:
             made = run()
             outputs.append(made)
-            return [at.tensor(value) for value in made]
+            return [ctx.tensor(value) for value in made]
 
         return make
 
-    bodies = [at.body([], [], branch(run)) for run in (then, other)]
-    types = [[_type_of(at.tensor(value)) for value in each] for each in outputs]
+    bodies = [ctx.body([], [], branch(run)) for run in (then, other)]
+    types = [[_type_of(ctx.tensor(value)) for value in each] for each in outputs]
     if [str(t) for t in types[0]] != [str(t) for t in types[1]]:
         raise CompileError("its branches give results of different types or shapes")
     operands = [condition, *bodies[0][1], *bodies[1][1]]
-    made = at.control(If(bodies[0][0], bodies[1][0]), operands, types[0])
+    made = ctx.control(If(bodies[0][0], bodies[1][0]), operands, types[0])
     return [Value(each, value.dtype, value.quantization) for each, value in zip(made, outputs[0], strict=True)]
 
 
-def _in_body(at: Lowering, index: int, given: Sequence[Value]) -> list[Value]:
+def _in_body(ctx: Lowering, index: int, given: Sequence[Value]) -> list[Value]:
     """The outputs of a subgraph in a body; variables must not change there."""
-    before = dict(at.variables)
-    made = at.run_subgraph(index, given)
-    if any(at.variables[name] is not value for name, value in before.items()):
+    before = dict(ctx.variables)
+    made = ctx.run_subgraph(index, given)
+    if any(ctx.variables[name] is not value for name, value in before.items()):
         raise CompileError("a variable is assigned in a branch or a loop, which is not supported")
     return made
 
 
 @operator("WHILE", "STABLEHLO_WHILE")
-def _while(at: Lowering, node: Node) -> Result:
+def _while(ctx: Lowering, node: Node) -> Result:
     condition, body = node.options.cond_subgraph_index, node.options.body_subgraph_index
     given = _values(node)
-    first = [at.expr(at.tensor(value)) for value in given]
+    first = [ctx.expr(ctx.tensor(value)) for value in given]
 
     def running(values: Sequence[Value]) -> Operand:
-        (made,) = _in_body(at, condition, values)
-        return at.reshaped(at.tensor(made), ())
+        (made,) = _in_body(ctx, condition, values)
+        return ctx.reshaped(ctx.tensor(made), ())
 
     def make(_: Sequence[relax.Expr], states: Sequence[relax.Expr]) -> list[Operand]:
         values = [Value(state, v.dtype, v.quantization) for state, v in zip(states[1:], given, strict=True)]
-        after = _in_body(at, body, values)
+        after = _in_body(ctx, body, values)
         for state, value in zip(states[1:], after, strict=True):
-            made = at.tensor(value)
+            made = ctx.tensor(value)
             if shape_of(made) != shape_of(state) or dtype_of(made) != dtype_of(state):
                 raise CompileError(
                     f"a state of shape {list(shape_of(state))} becomes one of shape {list(shape_of(made))} in the loop"
                 )
-        return [running(after), *(at.tensor(value) for value in after)]
+        return [running(after), *(ctx.tensor(value) for value in after)]
 
-    start = at.expr(running(given))
+    start = ctx.expr(running(given))
     states = [start, *first]
-    made, captured = at.body([relax.TensorType((), "int64")], [_type_of(state) for state in states], make, leading=1)
+    made, captured = ctx.body([relax.TensorType((), "int64")], [_type_of(state) for state in states], make, leading=1)
     loop = Loop(made, None, False, True, (), ())
-    results = at.control(loop, [*captured, *states], [_type_of(state) for state in states])
+    results = ctx.control(loop, [*captured, *states], [_type_of(state) for state in states])
     return [Value(each, v.dtype, v.quantization) for each, v in zip(results[1:], given, strict=True)]
 
 
@@ -152,32 +152,32 @@ def _while(at: Lowering, node: Node) -> Result:
 
 
 @operator("VAR_HANDLE")
-def _var_handle(at: Lowering, node: Node) -> Result:
+def _var_handle(ctx: Lowering, node: Node) -> Result:
     container, name = node.options.container, node.options.shared_name
     return Value(None, "resource", handle=f"{container}/{name}" if container else name or "variable")
 
 
-def _variable(at: Lowering, node: Node) -> str:
+def _variable(ctx: Lowering, node: Node) -> str:
     name = node.value(0).handle
-    if not isinstance(name, str) or name not in at.variables:
+    if not isinstance(name, str) or name not in ctx.variables:
         raise CompileError("it refers to no variable that is known at compile time")
     return name
 
 
 @operator("READ_VARIABLE", types=("resource",))
-def _read_variable(at: Lowering, node: Node) -> Result:
-    return at.variables[_variable(at, node)]
+def _read_variable(ctx: Lowering, node: Node) -> Result:
+    return ctx.variables[_variable(ctx, node)]
 
 
 @operator("ASSIGN_VARIABLE", types=("resource",))
-def _assign_variable(at: Lowering, node: Node) -> Result:
-    name = _variable(at, node)
-    before, value = at.tensor(at.variables[name]), node.value(1)
-    operand = at.tensor(value)
+def _assign_variable(ctx: Lowering, node: Node) -> Result:
+    name = _variable(ctx, node)
+    before, value = ctx.tensor(ctx.variables[name]), node.value(1)
+    operand = ctx.tensor(value)
     if shape_of(operand) != shape_of(before) or dtype_of(operand) != dtype_of(before):
         raise CompileError(
             f"the variable '{name}' of shape {list(shape_of(before))} is assigned a tensor of shape "
             f"{list(shape_of(operand))}"
         )
-    at.variables[name] = value
+    ctx.variables[name] = value
     return []

@@ -49,33 +49,33 @@ def window_of(node: Node, size: Sequence[int], sizes: Sequence[Dimension], names
     return window.padded(same_padding(window, sizes, results))
 
 
-def _weights_first(at: Lowering, w: Operand, order: Sequence[int]) -> Operand:
-    made: Operand = at.apply(Transpose(tuple(order)), w)
+def _weights_first(ctx: Lowering, w: Operand, order: Sequence[int]) -> Operand:
+    made: Operand = ctx.apply(Transpose(tuple(order)), w)
     return np.ascontiguousarray(made) if isinstance(made, np.ndarray) else made
 
 
-def _convolved(at: Lowering, node: Node, w: Operand, window: Window, groups: int, scale_axis: int) -> Result:
+def _convolved(ctx: Lowering, node: Node, w: Operand, window: Window, groups: int, scale_axis: int) -> Result:
     """The convolution with a filter `[O, C / groups, *k]`.
 
     Args:
         scale_axis: of the file's filter, along which its scales are those of output channels.
     """
-    x = at.channels_first(node.operand(0))
+    x = ctx.channels_first(node.operand(0))
     bias = node.optional_operand(2)
     if is_hybrid(node):
-        elements, scale, zero = hybrid_input(at, node, x, asymmetric=not node.quantization(1).is_single)
+        elements, scale, zero = hybrid_input(ctx, node, x, asymmetric=not node.quantization(1).is_single)
         layer = IntegerConvolution(window, groups)
-        sums = at.apply(layer, elements, w, None, _filter_zero(node, dtype_of(w)))
+        sums = ctx.apply(layer, elements, w, None, _filter_zero(node, dtype_of(w)))
         if zero is not None:  # each element of the batch has its own; padding stands for the real 0
             ones = np.ones((1, *shape_of(x)[1:]), np.int8)
-            moved = apply(at, "multiply", at.apply(layer, ones, w), at.apply(Cast("int32"), zero))
-            sums = apply(at, "subtract", sums, moved)
-        made = scaled_back(at, node, sums, scale, bias)
+            moved = apply(ctx, "multiply", ctx.apply(layer, ones, w), ctx.apply(Cast("int32"), zero))
+            sums = apply(ctx, "subtract", sums, moved)
+        made = scaled_back(ctx, node, sums, scale, bias)
     elif node.dtype(0) == "float32":
-        made = at.apply(Convolution(window, groups), x, w, bias)
+        made = ctx.apply(Convolution(window, groups), x, w, bias)
     else:
-        return at.channels_last(_quantized(at, node, x, w, window, groups, scale_axis, bias))
-    return at.channels_last(activated(at, node, made))
+        return ctx.channels_last(_quantized(ctx, node, x, w, window, groups, scale_axis, bias))
+    return ctx.channels_last(activated(ctx, node, made))
 
 
 def _filter_zero(node: Node, dtype: str) -> Array | None:
@@ -84,17 +84,26 @@ def _filter_zero(node: Node, dtype: str) -> Array | None:
 
 
 def _quantized(
-    at: Lowering, node: Node, x: Operand, w: Operand, window: Window, groups: int, scale_axis: int, bias: Operand | None
+    ctx: Lowering,
+    node: Node,
+    x: Operand,
+    w: Operand,
+    window: Window,
+    groups: int,
+    scale_axis: int,
+    bias: Operand | None,
 ) -> Operand:
     _check_axis(node.quantization(1), scale_axis)
     if node.dtype(0) == "int16":
         wide = "int32" if bias is not None and dtype_of(bias) == "int32" else "int64"
-        sums = at.apply(Convolution(window, groups, sums=wide), at.apply(Cast("int32"), x), at.apply(Cast("int32"), w))
-        return requantized(at, node, sums, bias, rank=len(window.size) + 2)
+        sums = ctx.apply(
+            Convolution(window, groups, sums=wide), ctx.apply(Cast("int32"), x), ctx.apply(Cast("int32"), w)
+        )
+        return requantized(ctx, node, sums, bias, rank=len(window.size) + 2)
     zero = zero_of(node.quantization(0), node.dtype(0))
-    sums = at.apply(IntegerConvolution(window, groups), x, w, zero, _filter_zero(node, dtype_of(w)), bias)
+    sums = ctx.apply(IntegerConvolution(window, groups), x, w, zero, _filter_zero(node, dtype_of(w)), bias)
     size = largest_sum(node, math.prod(shape_of(w)[1:]), bias)
-    return requantized(at, node, sums, None, rank=len(window.size) + 2, size=size)
+    return requantized(ctx, node, sums, None, rank=len(window.size) + 2, size=size)
 
 
 def _check_axis(quantization: Quantization, axis: int) -> None:
@@ -103,40 +112,40 @@ def _check_axis(quantization: Quantization, axis: int) -> None:
 
 
 @operator("CONV_2D", types=_TYPES)
-def _conv_2d(at: Lowering, node: Node) -> Result:
-    w = real_weights(at, node, 1)
+def _conv_2d(ctx: Lowering, node: Node) -> Result:
+    w = real_weights(ctx, node, 1)
     outputs, height, width, inputs = shape_of(w)
     channels = node.shape(0)[-1]
     if channels % max(inputs, 1) or outputs % max(channels // max(inputs, 1), 1):
         raise CompileError(f"a filter of shape {list(shape_of(w))} does not fit {channels} channels")
     window = window_of(node, (height, width), node.shape(0)[1:3])
-    return _convolved(at, node, _weights_first(at, w, (0, 3, 1, 2)), window, channels // inputs, 0)
+    return _convolved(ctx, node, _weights_first(ctx, w, (0, 3, 1, 2)), window, channels // inputs, 0)
 
 
 @operator("DEPTHWISE_CONV_2D", types=_TYPES)
-def _depthwise(at: Lowering, node: Node) -> Result:
-    w = real_weights(at, node, 1)
+def _depthwise(ctx: Lowering, node: Node) -> Result:
+    w = real_weights(ctx, node, 1)
     one, height, width, outputs = shape_of(w)
     channels = node.shape(0)[-1]
     if one != 1 or outputs % channels:
         raise CompileError(f"a depthwise filter of shape {list(shape_of(w))} does not fit {channels} channels")
     window = window_of(node, (height, width), node.shape(0)[1:3])
-    return _convolved(at, node, _weights_first(at, w, (3, 0, 1, 2)), window, channels, 3)
+    return _convolved(ctx, node, _weights_first(ctx, w, (3, 0, 1, 2)), window, channels, 3)
 
 
 @operator("CONV_3D", types=("float32",))
-def _conv_3d(at: Lowering, node: Node) -> Result:
+def _conv_3d(ctx: Lowering, node: Node) -> Result:
     w = node.operand(1)
     window = window_of(node, shape_of(w)[:3], node.shape(0)[1:4], "dhw")
     groups = node.shape(0)[-1] // shape_of(w)[3]
-    return _convolved(at, node, _weights_first(at, w, (4, 3, 0, 1, 2)), window, groups, 4)
+    return _convolved(ctx, node, _weights_first(ctx, w, (4, 3, 0, 1, 2)), window, groups, 4)
 
 
 # Transposed convolutions: the shape of the result is an operand.
 
 
 def _transposed(
-    at: Lowering, node: Node, x: Operand, w: Operand, names: str
+    ctx: Lowering, node: Node, x: Operand, w: Operand, names: str
 ) -> tuple[Operand, Window, tuple[Any, ...]]:
     """The input with channels first, and the window and what the result has beyond it, by the result's shape."""
     wanted = node.sizes(0, "the shape of the result")
@@ -151,44 +160,44 @@ def _transposed(
 
 
 @operator("TRANSPOSE_CONV", types=("int32",))
-def _transpose_conv(at: Lowering, node: Node) -> Result:
-    w = _weights_first(at, real_weights(at, node, 1), (3, 0, 1, 2))
-    x, window, beyond = _transposed(at, node, at.channels_first(node.operand(2)), w, "hw")
+def _transpose_conv(ctx: Lowering, node: Node) -> Result:
+    w = _weights_first(ctx, real_weights(ctx, node, 1), (3, 0, 1, 2))
+    x, window, beyond = _transposed(ctx, node, ctx.channels_first(node.operand(2)), w, "hw")
     bias = node.optional_operand(3)
     layer = TransposedConvolution(window, 1, beyond)
     if node.dtype(2) == "float32":
-        return at.channels_last(activated(at, node, at.apply(layer, x, w, bias)))
+        return ctx.channels_last(activated(ctx, node, ctx.apply(layer, x, w, bias)))
     _check_axis(node.quantization(1), 0)
     wide = "int64" if node.dtype(2) == "int16" and not (bias is not None and dtype_of(bias) == "int32") else "int32"
-    x, w = (_centred(at, each, node.quantization(k), wide) for each, k in ((x, 2), (w, 1)))
+    x, w = (_centred(ctx, each, node.quantization(k), wide) for each, k in ((x, 2), (w, 1)))
     size = largest_sum(node, math.prod(shape_of(w)) // max(shape_of(w)[1], 1), bias) if node.dtype(2) in BYTES else None
-    return at.channels_last(requantized(at, node, at.apply(layer, x, w), bias, rank=4, data=2, size=size))
+    return ctx.channels_last(requantized(ctx, node, ctx.apply(layer, x, w), bias, rank=4, data=2, size=size))
 
 
-def _centred(at: Lowering, x: Operand, quantization: Quantization, dtype: str) -> Operand:
-    wide = at.apply(Cast(dtype), x)
+def _centred(ctx: Lowering, x: Operand, quantization: Quantization, dtype: str) -> Operand:
+    wide = ctx.apply(Cast(dtype), x)
     zero = np.array(quantization.zero[0], dtype)
-    return apply(at, "subtract", wide, zero) if zero else wide
+    return apply(ctx, "subtract", wide, zero) if zero else wide
 
 
 @operator("CONV_3D_TRANSPOSE", types=("int32",))
-def _conv_3d_transpose(at: Lowering, node: Node) -> Result:
-    w = _weights_first(at, node.operand(1), (4, 3, 0, 1, 2))
-    x, window, beyond = _transposed(at, node, at.channels_first(node.operand(2)), w, "dhw")
-    return at.channels_last(
-        activated(at, node, at.apply(TransposedConvolution(window, 1, beyond), x, w, node.optional_operand(3)))
+def _conv_3d_transpose(ctx: Lowering, node: Node) -> Result:
+    w = _weights_first(ctx, node.operand(1), (4, 3, 0, 1, 2))
+    x, window, beyond = _transposed(ctx, node, ctx.channels_first(node.operand(2)), w, "dhw")
+    return ctx.channels_last(
+        activated(ctx, node, ctx.apply(TransposedConvolution(window, 1, beyond), x, w, node.optional_operand(3)))
     )
 
 
 @operator("Convolution2DTransposeBias", types=("float32",))
-def _mediapipe_transpose(at: Lowering, node: Node) -> Result:
+def _mediapipe_transpose(ctx: Lowering, node: Node) -> Result:
     """MediaPipe's: attributes are a struct of padding, width and height of the stride; the result's size follows."""
     if len(node.custom) < 12:
         raise CompileError("its options are too short")
     padding, stride_w, stride_h = np.frombuffer(node.custom[:12], "<i4").tolist()
     if padding not in (1, 2) or not (1 <= stride_w < 1 << 16 and 1 <= stride_h < 1 << 16):
         raise CompileError("its options are not known")
-    x, w = at.channels_first(node.operand(0)), _weights_first(at, node.operand(1), (3, 0, 1, 2))
+    x, w = ctx.channels_first(node.operand(0)), _weights_first(ctx, node.operand(1), (3, 0, 1, 2))
     window, sizes = Window.of(shape_of(w)[2:], (stride_h, stride_w)), shape_of(x)[2:]
     if padding == 1:  # of an image whose size the stride does not divide more is cut off than elsewhere
         less = [
@@ -196,5 +205,5 @@ def _mediapipe_transpose(at: Lowering, node: Node) -> Result:
             for reach, size, step in zip(window.size, sizes, window.stride, strict=True)
         ]
         window = window.padded(tuple((each // 2, each - each // 2) for each in less))
-    bias = at.apply(Reshape((-1,)), node.operand(2))
-    return at.channels_last(at.apply(TransposedConvolution(window, 1, (0, 0)), x, w, bias))
+    bias = ctx.apply(Reshape((-1,)), node.operand(2))
+    return ctx.channels_last(ctx.apply(TransposedConvolution(window, 1, (0, 0)), x, w, bias))

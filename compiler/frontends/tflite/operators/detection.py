@@ -24,7 +24,7 @@ _MAX_DETECTIONS = 1 << 16
 
 
 def _selected(
-    at: Lowering, boxes: Operand, scores: Operand, maximum: int, overlap: float, threshold: float
+    ctx: Lowering, boxes: Operand, scores: Operand, maximum: int, overlap: float, threshold: float
 ) -> tuple[Operand, Operand]:
     """The indices of the boxes `[N, 4]` that are kept, with zeros behind them `[maximum]` int64, and their number.
 
@@ -36,83 +36,83 @@ def _selected(
         raise CompileError(f"{maximum} of {count} boxes cannot be kept")
     limit = min(maximum, count)
     layer = PaddedSuppression(limit, overlap, threshold, False)
-    rows, number = at.apply(layer, at.reshaped(boxes, (1, count, 4)), at.reshaped(scores, (1, 1, count)))
-    column = at.apply(Reshape((limit,)), at.apply(Slice({1: (2, 1, 1)}), rows))
-    indices = at.apply(Pad(((0, maximum - limit),)), column) if limit < maximum else column
-    return indices, at.apply(Cast("int32"), number)
+    rows, number = ctx.apply(layer, ctx.reshaped(boxes, (1, count, 4)), ctx.reshaped(scores, (1, 1, count)))
+    column = ctx.apply(Reshape((limit,)), ctx.apply(Slice({1: (2, 1, 1)}), rows))
+    indices = ctx.apply(Pad(((0, maximum - limit),)), column) if limit < maximum else column
+    return indices, ctx.apply(Cast("int32"), number)
 
 
-def _rows(at: Lowering, table: Operand, indices: Operand, is_kept: Operand) -> Operand:
+def _rows(ctx: Lowering, table: Operand, indices: Operand, is_kept: Operand) -> Operand:
     """The rows of a table at indices, zeros for those that are not kept."""
-    taken = at.apply(Gather(0), table, indices)
-    mask = at.reshaped(is_kept, (shape_of(indices)[0], *[1] * (rank_of(taken) - 1)))
-    made: Operand = at.apply(Where(), mask, taken, np.zeros((), np.float32))
+    taken = ctx.apply(Gather(0), table, indices)
+    mask = ctx.reshaped(is_kept, (shape_of(indices)[0], *[1] * (rank_of(taken) - 1)))
+    made: Operand = ctx.apply(Where(), mask, taken, np.zeros((), np.float32))
     return made
 
 
-def _is_kept(at: Lowering, number: Operand, maximum: int) -> Operand:
-    return apply(at, "less", np.arange(maximum, dtype=np.int32), number)
+def _is_kept(ctx: Lowering, number: Operand, maximum: int) -> Operand:
+    return apply(ctx, "less", np.arange(maximum, dtype=np.int32), number)
 
 
 @operator("NON_MAX_SUPPRESSION_V4", "NON_MAX_SUPPRESSION_V5", types=FLOATS, limits="soft suppression")
-def _suppression(at: Lowering, node: Node) -> Result:
+def _suppression(ctx: Lowering, node: Node) -> Result:
     boxes, scores = node.operand(0), node.operand(1)
     maximum = node.number(2, "the number of boxes")
     overlap, threshold = (float(node.constant(k, "a threshold").reshape(-1)[0]) for k in (3, 4))
     if node.name.endswith("V5") and node.constant(5, "sigma").reshape(-1)[0] != 0:
         raise CompileError("soft suppression is not supported")
-    indices, number = _selected(at, boxes, scores, maximum, overlap, threshold)
-    made = at.apply(Cast("int32"), indices)
+    indices, number = _selected(ctx, boxes, scores, maximum, overlap, threshold)
+    made = ctx.apply(Cast("int32"), indices)
     if node.name.endswith("V4"):
-        return made, at.reshaped(number, ())
-    return made, _rows(at, scores, indices, _is_kept(at, number, maximum)), at.reshaped(number, ())
+        return made, ctx.reshaped(number, ())
+    return made, _rows(ctx, scores, indices, _is_kept(ctx, number, maximum)), ctx.reshaped(number, ())
 
 
-def _real(at: Lowering, node: Node, index: int) -> Operand:
+def _real(ctx: Lowering, node: Node, index: int) -> Operand:
     """An input as reals."""
     x = node.operand(index)
     if node.dtype(index) == "float32":
         return x
     given = node.quantization(index)
-    made: Operand = at.apply(Dequantization(), x, given.scale.reshape(()), given.zero.astype(np.int32).reshape(()))
+    made: Operand = ctx.apply(Dequantization(), x, given.scale.reshape(()), given.zero.astype(np.int32).reshape(()))
     return made
 
 
 @operator("TFLite_Detection_PostProcess", types=("float32", "uint8"))
-def _post_process(at: Lowering, node: Node) -> Result:
+def _post_process(ctx: Lowering, node: Node) -> Result:
     """Decodes boxes around anchors, keeps the best of those that overlap, and gives the best classes of each."""
     options = read_map(node.custom)
     maximum, each = int(options.get("max_detections", 0)), int(options.get("max_classes_per_detection", 0))
-    codes, scores, anchors = (_real(at, node, index) for index in range(3))
+    codes, scores, anchors = (_real(ctx, node, index) for index in range(3))
     count, classes = shape_of(scores)[1:]
     background = classes - int(options.get("num_classes", 0))
     if background not in (0, 1) or not 0 < each <= classes - background:
         raise CompileError(f"{each} of {options.get('num_classes')} classes cannot be chosen of {classes} scores")
     scales = np.array([float(options.get(f"{name}_scale", 1)) for name in "yxhw"])
-    boxes = _decoded(at, at.reshaped(codes, shape_of(codes)[1:]), anchors, scales)
-    scores = at.apply(Slice({1: (background, classes - background, 1)}), at.reshaped(scores, (count, classes)))
+    boxes = _decoded(ctx, ctx.reshaped(codes, shape_of(codes)[1:]), anchors, scales)
+    scores = ctx.apply(Slice({1: (background, classes - background, 1)}), ctx.reshaped(scores, (count, classes)))
     threshold = float(np.nextafter(np.float32(options.get("nms_score_threshold", 0)), np.float32(-np.inf)))
     overlap = float(options.get("nms_iou_threshold", 0))
     if options.get("use_regular_nms", False):
         of_class = min(int(options.get("detections_per_class", 100)), maximum)
-        found, number = _of_each_class(at, boxes, scores, maximum, of_class, overlap, threshold)
+        found, number = _of_each_class(ctx, boxes, scores, maximum, of_class, overlap, threshold)
         wider = [(0, maximum * (each - 1)), (0, 0)]
-        found = [at.apply(Pad(tuple(wider[: rank_of(part)])), part) for part in found]
+        found = [ctx.apply(Pad(tuple(wider[: rank_of(part)])), part) for part in found]
     else:
-        best, labels = at.apply(TopK(1, each), scores)
-        first = at.reshaped(at.apply(Slice({1: (0, 1, 1)}), best), (count,))
-        indices, number = _selected(at, boxes, first, maximum, overlap, threshold)
-        kept = _is_kept(at, number, maximum)
-        found = [_rows(at, each_, indices, kept) for each_ in (boxes, at.apply(Cast("float32"), labels), best)]
+        best, labels = ctx.apply(TopK(1, each), scores)
+        first = ctx.reshaped(ctx.apply(Slice({1: (0, 1, 1)}), best), (count,))
+        indices, number = _selected(ctx, boxes, first, maximum, overlap, threshold)
+        kept = _is_kept(ctx, number, maximum)
+        found = [_rows(ctx, each_, indices, kept) for each_ in (boxes, ctx.apply(Cast("float32"), labels), best)]
         # Each class of a box is a detection; those of a box lie next to each other.
-        found[0] = at.apply(RepeatElements(each, 0), found[0])
-    results = [at.reshaped(found[0], (1, maximum * each, 4))]
-    results += [at.reshaped(part, (1, maximum * each)) for part in found[1:]]
-    return *results, at.apply(Cast("float32"), number)
+        found[0] = ctx.apply(RepeatElements(each, 0), found[0])
+    results = [ctx.reshaped(found[0], (1, maximum * each, 4))]
+    results += [ctx.reshaped(part, (1, maximum * each)) for part in found[1:]]
+    return *results, ctx.apply(Cast("float32"), number)
 
 
 def _of_each_class(
-    at: Lowering, boxes: Operand, scores: Operand, maximum: int, of_class: int, overlap: float, threshold: float
+    ctx: Lowering, boxes: Operand, scores: Operand, maximum: int, of_class: int, overlap: float, threshold: float
 ) -> tuple[list[Operand], Operand]:
     """The boxes `[maximum, 4]`, classes and scores `[maximum]` of the best detections, with zeros behind them, and
     their number: boxes suppress others of their class alone.
@@ -124,40 +124,40 @@ def _of_each_class(
     limit = min(of_class, count) if is_known(count) else 0
     if not 0 < maximum <= _MAX_DETECTIONS or limit < 1:
         raise CompileError(f"{maximum} of {count} boxes, and {of_class} of a class, cannot be kept")
-    by_class = at.apply(Transpose((1, 0)), scores)
+    by_class = ctx.apply(Transpose((1, 0)), scores)
     layer, total = PaddedSuppression(limit, overlap, threshold, False), limit * classes
-    rows, number = at.apply(layer, at.reshaped(boxes, (1, count, 4)), at.reshaped(by_class, (1, classes, count)))
-    labels, indices = (at.reshaped(at.apply(Slice({1: (k, 1, 1)}), rows), (total,)) for k in (1, 2))
-    position = apply(at, "add", apply(at, "multiply", labels, np.array(count, np.int64)), indices)
-    found = at.apply(Gather(0), at.reshaped(by_class, (classes * count,)), position)
-    number = at.apply(Cast("int32"), number)
-    found = at.apply(Where(), _is_kept(at, number, total), found, np.array(-np.inf, np.float32))
-    values, order = at.apply(TopK(0, min(maximum, total)), found)
-    columns = [at.apply(Gather(0), part, order) for part in (indices, labels)]
+    rows, number = ctx.apply(layer, ctx.reshaped(boxes, (1, count, 4)), ctx.reshaped(by_class, (1, classes, count)))
+    labels, indices = (ctx.reshaped(ctx.apply(Slice({1: (k, 1, 1)}), rows), (total,)) for k in (1, 2))
+    position = apply(ctx, "add", apply(ctx, "multiply", labels, np.array(count, np.int64)), indices)
+    found = ctx.apply(Gather(0), ctx.reshaped(by_class, (classes * count,)), position)
+    number = ctx.apply(Cast("int32"), number)
+    found = ctx.apply(Where(), _is_kept(ctx, number, total), found, np.array(-np.inf, np.float32))
+    values, order = ctx.apply(TopK(0, min(maximum, total)), found)
+    columns = [ctx.apply(Gather(0), part, order) for part in (indices, labels)]
     if total < maximum:
-        *columns, values = (at.apply(Pad(((0, maximum - total),)), part) for part in (*columns, values))
-    number = apply(at, "minimum", number, np.array(maximum, np.int32))
-    kept = _is_kept(at, number, maximum)
+        *columns, values = (ctx.apply(Pad(((0, maximum - total),)), part) for part in (*columns, values))
+    number = apply(ctx, "minimum", number, np.array(maximum, np.int32))
+    kept = _is_kept(ctx, number, maximum)
     zero = np.zeros((), np.float32)
-    parts = [at.apply(Cast("float32"), columns[1]), values]
-    return [_rows(at, boxes, columns[0], kept), *(at.apply(Where(), kept, part, zero) for part in parts)], number
+    parts = [ctx.apply(Cast("float32"), columns[1]), values]
+    return [_rows(ctx, boxes, columns[0], kept), *(ctx.apply(Where(), kept, part, zero) for part in parts)], number
 
 
-def _decoded(at: Lowering, codes: Operand, anchors: Operand, scales: Array) -> Operand:
+def _decoded(ctx: Lowering, codes: Operand, anchors: Operand, scales: Array) -> Operand:
     """Boxes `[N, 4]` as two corners, of centres and sizes relative to anchors, in float64."""
 
     def column(table: Operand, index: int) -> Operand:
-        return at.apply(Cast("float64"), at.apply(Slice({1: (index, 1, 1)}), table))
+        return ctx.apply(Cast("float64"), ctx.apply(Slice({1: (index, 1, 1)}), table))
 
     lows, highs = [], []
     for axis in (0, 1):
         origin, size = column(anchors, axis), column(anchors, axis + 2)
-        offset = apply(at, "divide", column(codes, axis), np.array(scales[axis]))
-        centre = apply(at, "add", apply(at, "multiply", offset, size), origin)
-        growth = apply(at, "exp", apply(at, "divide", column(codes, axis + 2), np.array(scales[axis + 2])))
-        reach = apply(at, "multiply", apply(at, "multiply", growth, np.array(0.5)), size)
-        centre, reach = (at.apply(Cast("float32"), part) for part in (centre, reach))
-        lows.append(apply(at, "subtract", centre, reach))
-        highs.append(apply(at, "add", centre, reach))
-    made: Operand = at.apply(Concat(1), *lows, *highs)
+        offset = apply(ctx, "divide", column(codes, axis), np.array(scales[axis]))
+        centre = apply(ctx, "add", apply(ctx, "multiply", offset, size), origin)
+        growth = apply(ctx, "exp", apply(ctx, "divide", column(codes, axis + 2), np.array(scales[axis + 2])))
+        reach = apply(ctx, "multiply", apply(ctx, "multiply", growth, np.array(0.5)), size)
+        centre, reach = (ctx.apply(Cast("float32"), part) for part in (centre, reach))
+        lows.append(apply(ctx, "subtract", centre, reach))
+        highs.append(apply(ctx, "add", centre, reach))
+    made: Operand = ctx.apply(Concat(1), *lows, *highs)
     return made

@@ -48,24 +48,24 @@ table("elementwise", {"LOGICAL_NOT": Elementwise("logical_not")}, ("bool",))
 
 
 @operator("SQRT", "RSQRT", types=(*FLOATS, "int8"))
-def _root(at: Lowering, node: Node) -> Result:
+def _root(ctx: Lowering, node: Node) -> Result:
     if node.is_quantized():
         function = np.sqrt if node.name == "SQRT" else lambda x: np.float32(1) / np.sqrt(x)
-        return by_table(at, node, table_of_reals(node, function))
-    return at.pointwise(lambda x: Elementwise(node.name.lower()).lower(at, x), node.operand(0))
+        return by_table(ctx, node, table_of_reals(node, function))
+    return ctx.pointwise(lambda x: Elementwise(node.name.lower()).lower(ctx, x), node.operand(0))
 
 
 @operator("ABS", types=(*_NUMBERS, "int8", "int16"))
-def _abs(at: Lowering, node: Node) -> Result:
+def _abs(ctx: Lowering, node: Node) -> Result:
     if not node.is_quantized():
-        return at.pointwise(lambda x: Elementwise("abs").lower(at, x), node.operand(0))
+        return ctx.pointwise(lambda x: Elementwise("abs").lower(ctx, x), node.operand(0))
     (scale, zero), (out, point) = single(node.quantization(0)), single(node.result())
 
     def made(x: Operand) -> Operand:
-        centred = apply(at, "subtract", at.apply(Cast("int32"), x), np.array(zero, np.int32))
-        return rescaled(at, apply(at, "abs", centred), float(scale / out), node.dtype(0), zero=point)
+        centred = apply(ctx, "subtract", ctx.apply(Cast("int32"), x), np.array(zero, np.int32))
+        return rescaled(ctx, apply(ctx, "abs", centred), float(scale / out), node.dtype(0), zero=point)
 
-    return at.pointwise(made, node.operand(0))
+    return ctx.pointwise(made, node.operand(0))
 
 
 # Two operands.
@@ -88,8 +88,8 @@ _BINARY: Mapping[str, tuple[str, tuple[str, ...]]] = {
 
 def _declare(name: str, function: str, types: tuple[str, ...]) -> None:
     @operator(name, types=types)
-    def _binary(at: Lowering, node: Node) -> Result:
-        return at.pointwise(lambda x, y: Elementwise(function).lower(at, x, y), node.operand(0), node.operand(1))
+    def _binary(ctx: Lowering, node: Node) -> Result:
+        return ctx.pointwise(lambda x, y: Elementwise(function).lower(ctx, x, y), node.operand(0), node.operand(1))
 
 
 for _name, (_function, _types) in _BINARY.items():
@@ -97,13 +97,13 @@ for _name, (_function, _types) in _BINARY.items():
 
 
 @operator("RIGHT_SHIFT", types=("int8", "uint8", "int16", "uint16", "int32", "uint32"))
-def _right_shift(at: Lowering, node: Node) -> Result:
-    return at.pointwise(lambda x, y: Elementwise("right_shift").lower(at, x, y), *node.operands())
+def _right_shift(ctx: Lowering, node: Node) -> Result:
+    return ctx.pointwise(lambda x, y: Elementwise("right_shift").lower(ctx, x, y), *node.operands())
 
 
 @operator("FLOOR_DIV", types=(*FLOATS, "int8", "int16", *INTEGERS))
-def _floor_div(at: Lowering, node: Node) -> Result:
-    return at.pointwise(lambda x, y: Elementwise("floor_divide").lower(at, x, y), *node.operands())
+def _floor_div(ctx: Lowering, node: Node) -> Result:
+    return ctx.pointwise(lambda x, y: Elementwise("floor_divide").lower(ctx, x, y), *node.operands())
 
 
 _ARITHMETIC = {"ADD": "add", "SUB": "subtract", "MUL": "multiply", "DIV": "divide"}
@@ -111,14 +111,14 @@ _ARITHMETIC = {"ADD": "add", "SUB": "subtract", "MUL": "multiply", "DIV": "divid
 
 @operator("DIV", types=(*_NUMBERS, *BYTES))
 @operator("ADD", "SUB", "MUL", types=(*REALS, *INTEGERS, *QUANTIZED))
-def _arithmetic(at: Lowering, node: Node) -> Result:
+def _arithmetic(ctx: Lowering, node: Node) -> Result:
     if not node.is_quantized():
         function = Elementwise(_ARITHMETIC[node.name])
-        return at.pointwise(
-            lambda x, y: activated(at, node, at.bound(function.lower(at, x, y))), node.operand(0), node.operand(1)
+        return ctx.pointwise(
+            lambda x, y: activated(ctx, node, ctx.bound(function.lower(ctx, x, y))), node.operand(0), node.operand(1)
         )
     made = {"ADD": _sum, "SUB": _sum, "MUL": _product, "DIV": _quotient}[node.name]
-    return at.pointwise(lambda x, y: made(at, node, x, y), node.operand(0), node.operand(1))
+    return ctx.pointwise(lambda x, y: made(ctx, node, x, y), node.operand(0), node.operand(1))
 
 
 def _scales(node: Node) -> tuple[Any, Any, Any]:
@@ -128,7 +128,7 @@ def _scales(node: Node) -> tuple[Any, Any, Any]:
     return found  # type: ignore[return-value]
 
 
-def _sum(at: Lowering, node: Node, x: Operand, y: Operand) -> Operand:
+def _sum(ctx: Lowering, node: Node, x: Operand, y: Operand) -> Operand:
     """Both operands are scaled to twice the larger scale, with bits to spare, then their sum to the result."""
     (one, zero), (other, zero_y), (out, point) = _scales(node)
     ends, dtype = quantized_limits(node), node.outputs[0].dtype
@@ -136,20 +136,20 @@ def _sum(at: Lowering, node: Node, x: Operand, y: Operand) -> Operand:
     if dtype == "int16" and getattr(node.options, "pot_scale_int16", True):
         powers = [np.log2(float(scale)) for scale in (one, other, out)]
         if all(power == round(power) for power in powers) and not (zero or zero_y or point):
-            return _sum_of_powers(at, node, x, y, [round(power) for power in powers], ends)
+            return _sum_of_powers(ctx, node, x, y, [round(power) for power in powers], ends)
     wide = 2 * max(float(one), float(other))
     factors = [(float(scale) / wide, offset) for scale, offset in ((one, zero), (other, zero_y))]
     factor = wide / ((1 << left) * float(out))
     if dtype in BYTES and (found := _sum_of_bytes(node, factors, factor, left, ends)) is not None:
-        made: Operand = at.apply(found, x, y)
+        made: Operand = ctx.apply(found, x, y)
         return made
     parts = [
-        rescaled(at, each, scale, "int32", -offset, left=left)
+        rescaled(ctx, each, scale, "int32", -offset, left=left)
         for each, (scale, offset) in zip((x, y), factors, strict=True)
     ]
-    total = apply(at, "add" if node.name == "ADD" else "subtract", *parts)
+    total = apply(ctx, "add" if node.name == "ADD" else "subtract", *parts)
     size = 1 << (left + 8) if dtype in BYTES else None
-    return rescaled(at, total, factor, dtype, zero=point, ends=ends, size=size)
+    return rescaled(ctx, total, factor, dtype, zero=point, ends=ends, size=size)
 
 
 def _sum_of_bytes(
@@ -175,64 +175,66 @@ def _sum_of_bytes(
     return ByteSum.of(wanted, dtype, (a, sign * b, point - a * factors[0][1] - sign * b * factors[1][1]), *ends)
 
 
-def _quotient(at: Lowering, node: Node, x: Operand, y: Operand) -> Operand:
+def _quotient(ctx: Lowering, node: Node, x: Operand, y: Operand) -> Operand:
     (one, zero), (other, zero_y), (out, point) = _scales(node)
     dtype, ends = node.outputs[0].dtype, quantized_limits(node)
     if any(node.dtype(k) != dtype for k in (0, 1)):
         raise CompileError(f"{node.dtype(0)} divided by {node.dtype(1)} as {dtype} is not supported")
     factor = fixed_point_of(float(one / (other * out)))  # in float32, as LiteRT
     table = quotients_of_bytes(dtype, (zero, zero_y, point), factor, ends)
-    made: Operand = at.apply(PairTable(), x, y, table)
+    made: Operand = ctx.apply(PairTable(), x, y, table)
     return made
 
 
 def _sum_of_powers(
-    at: Lowering, node: Node, x: Operand, y: Operand, powers: list[int], ends: tuple[int, int]
+    ctx: Lowering, node: Node, x: Operand, y: Operand, powers: list[int], ends: tuple[int, int]
 ) -> Operand:
     """Scales are powers of two: one operand is the result's, the other is shifted to the right."""
     parts = [
-        rescaled(at, each, 2.0 ** (power - powers[2]), "int32") if power != powers[2] else at.apply(Cast("int32"), each)
+        rescaled(ctx, each, 2.0 ** (power - powers[2]), "int32")
+        if power != powers[2]
+        else ctx.apply(Cast("int32"), each)
         for each, power in zip((x, y), powers[:2], strict=True)
     ]
-    total = apply(at, "add" if node.name == "ADD" else "subtract", *parts)
-    return rescaled(at, total, 1.0, "int16", ends=ends)
+    total = apply(ctx, "add" if node.name == "ADD" else "subtract", *parts)
+    return rescaled(ctx, total, 1.0, "int16", ends=ends)
 
 
-def _centred(at: Lowering, x: Operand, zero: int) -> Operand:
-    wide = at.apply(Cast("int32"), x)
-    return apply(at, "subtract", wide, np.array(zero, np.int32)) if zero else wide
+def _centred(ctx: Lowering, x: Operand, zero: int) -> Operand:
+    wide = ctx.apply(Cast("int32"), x)
+    return apply(ctx, "subtract", wide, np.array(zero, np.int32)) if zero else wide
 
 
-def _product(at: Lowering, node: Node, x: Operand, y: Operand) -> Operand:
+def _product(ctx: Lowering, node: Node, x: Operand, y: Operand) -> Operand:
     (one, zero), (other, zero_y), (out, point) = _scales(node)
-    product = apply(at, "multiply", _centred(at, x, zero), _centred(at, y, zero_y))
+    product = apply(ctx, "multiply", _centred(ctx, x, zero), _centred(ctx, y, zero_y))
     size = 1 << 16 if {node.dtype(0), node.dtype(1)} <= set(BYTES) else None
     factor, ends = float(one * other / out), quantized_limits(node)
-    return rescaled(at, product, factor, node.outputs[0].dtype, zero=point, ends=ends, size=size)
+    return rescaled(ctx, product, factor, node.outputs[0].dtype, zero=point, ends=ends, size=size)
 
 
 @operator("SQUARED_DIFFERENCE", types=(*_NUMBERS, "int8"))
-def _squared_difference(at: Lowering, node: Node) -> Result:
+def _squared_difference(ctx: Lowering, node: Node) -> Result:
     def made(x: Operand, y: Operand) -> Operand:
-        return apply(at, "square", apply(at, "subtract", x, y))
+        return apply(ctx, "square", apply(ctx, "subtract", x, y))
 
     def quantized(x: Operand, y: Operand) -> Operand:
         (one, zero), (other, zero_y), (out, point) = _scales(node)
         wide = 2 * max(float(one), float(other))
         parts = [
-            rescaled(at, each, float(scale) / wide, "int32", -offset, left=7)
+            rescaled(ctx, each, float(scale) / wide, "int32", -offset, left=7)
             for each, scale, offset in ((x, one, zero), (y, other, zero_y))
         ]
-        square = apply(at, "square", apply(at, "subtract", *parts))
+        square = apply(ctx, "square", apply(ctx, "subtract", *parts))
         factor = wide * wide / ((1 << 14) * float(out))
-        return rescaled(at, square, factor, node.outputs[0].dtype, zero=point, ends=quantized_limits(node))
+        return rescaled(ctx, square, factor, node.outputs[0].dtype, zero=point, ends=quantized_limits(node))
 
-    return at.pointwise(quantized if node.is_quantized() else made, *node.operands())
+    return ctx.pointwise(quantized if node.is_quantized() else made, *node.operands())
 
 
 @operator("ADD_N", types=_NUMBERS)
-def _add_n(at: Lowering, node: Node) -> Result:
-    return functools.reduce(lambda x, y: at.pointwise(lambda a, b: apply(at, "add", a, b), x, y), node.operands())
+def _add_n(ctx: Lowering, node: Node) -> Result:
+    return functools.reduce(lambda x, y: ctx.pointwise(lambda a, b: apply(ctx, "add", a, b), x, y), node.operands())
 
 
 # Comparisons.
@@ -241,42 +243,42 @@ _COMPARED = (*_NUMBERS, "bool", "int8", "uint8", "int16")
 
 
 @operator("LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL", types=_COMPARED)
-def _compare(at: Lowering, node: Node) -> Result:
+def _compare(ctx: Lowering, node: Node) -> Result:
     x, y = node.operand(0), node.operand(1)
     if node.dtype(0) in ("int8", "uint8") and node.is_quantized(0) and node.is_quantized(1):
         (one, zero), (other, zero_y) = (single(node.quantization(k)) for k in (0, 1))
-        x, y = (rescaled(at, e, float(s), "int32", -z, left=8) for e, s, z in ((x, one, zero), (y, other, zero_y)))
-    return at.pointwise(lambda x, y: Elementwise(node.name.lower()).lower(at, x, y), x, y)
+        x, y = (rescaled(ctx, e, float(s), "int32", -z, left=8) for e, s, z in ((x, one, zero), (y, other, zero_y)))
+    return ctx.pointwise(lambda x, y: Elementwise(node.name.lower()).lower(ctx, x, y), x, y)
 
 
 @operator("EQUAL", "NOT_EQUAL", types=(*_COMPARED, "string"))
-def _equal(at: Lowering, node: Node) -> Result:
+def _equal(ctx: Lowering, node: Node) -> Result:
     if node.dtype(0) != "string":
-        return _compare(at, node)
+        return _compare(ctx, node)
     from nnefc.operators.text.strings import TextEqual  # few networks have strings
 
-    made = at.apply(TextEqual(), node.operand(0), node.operand(1))
-    return made if node.name == "EQUAL" else apply(at, "logical_not", made)
+    made = ctx.apply(TextEqual(), node.operand(0), node.operand(1))
+    return made if node.name == "EQUAL" else apply(ctx, "logical_not", made)
 
 
 @operator("SELECT", "SELECT_V2", types=("bool",))
-def _select(at: Lowering, node: Node) -> Result:
+def _select(ctx: Lowering, node: Node) -> Result:
     condition, x, y = node.operands()
     if node.name == "SELECT" and rank_of(condition) == 1 and rank_of(x) > 1:
-        condition = at.apply(Reshape((shape_of(condition)[0], *[1] * (rank_of(x) - 1))), condition)
-    return Where().lower(at, condition, x, y)
+        condition = ctx.apply(Reshape((shape_of(condition)[0], *[1] * (rank_of(x) - 1))), condition)
+    return Where().lower(ctx, condition, x, y)
 
 
 # Types.
 
 
 @operator("CAST", limits="complex numbers")
-def _cast(at: Lowering, node: Node) -> Result:
+def _cast(ctx: Lowering, node: Node) -> Result:
     """Reals beyond an integer type become its smallest or largest value, and NaN the largest."""
     dtype = node.outputs[0].dtype
-    return Value(at.apply(Cast(dtype, limits=True, nan="largest"), node.operand(0)), dtype)
+    return Value(ctx.apply(Cast(dtype, limits=True, nan="largest"), node.operand(0)), dtype)
 
 
 @operator("BITCAST", limits="results with another number of dimensions")
-def _bitcast(at: Lowering, node: Node) -> Result:
-    return BitCast(node.outputs[0].dtype).lower(at, node.operand(0))
+def _bitcast(ctx: Lowering, node: Node) -> Result:
+    return BitCast(node.outputs[0].dtype).lower(ctx, node.operand(0))

@@ -26,11 +26,11 @@ def _size(node: Node, index: int) -> int:
 
 
 @operator("ethos-u", types=("uint8", "int8"))
-def _ethos_u(at: Lowering, node: Node) -> Result:
+def _ethos_u(ctx: Lowering, node: Node) -> Result:
     if len(node.inputs) < 5:
         raise CompileError(f"it has {len(node.inputs)} inputs: commands, weights, two blocks of memory and tensors")
     tensors = [*node.sources[4:], *node.outputs]
-    offsets = [None if each is None else at.offsets.get(each.index) for each in tensors]
+    offsets = [None if each is None else ctx.offsets.get(each.index) for each in tensors]
     if None in offsets or any(None in each.shape for each in node.outputs):
         raise CompileError("the file does not say where its tensors lie (OfflineMemoryAllocation)")
     known = tuple(int(offset or 0) for offset in offsets)
@@ -46,4 +46,4 @@ def _ethos_u(at: Lowering, node: Node) -> Result:
         known[:count],
         known[count:],
     )
-    return list(layer.lower(at, *(node.operand(4 + k) for k in range(count))))
+    return list(layer.lower(ctx, *(node.operand(4 + k) for k in range(count))))

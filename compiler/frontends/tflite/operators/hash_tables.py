@@ -25,41 +25,41 @@ class _Handle:
 
 
 @operator("HASHTABLE")
-def _hashtable(at: Lowering, node: Node) -> Result:
+def _hashtable(ctx: Lowering, node: Node) -> Result:
     return Value(None, "resource", handle=_Handle(int(node.options.table_id)))
 
 
-def _table_of(at: Lowering, node: Node) -> HashTable:
+def _table_of(ctx: Lowering, node: Node) -> HashTable:
     handle = node.value(0).handle
     if not isinstance(handle, _Handle):
         raise CompileError("its first input is no hash table that is known at compile time")
-    if handle.number not in at.tables:
+    if handle.number not in ctx.tables:
         raise CompileError("the contents of the hash table are no constants, which is not supported")
-    return at.tables[handle.number]
+    return ctx.tables[handle.number]
 
 
 @operator("HASHTABLE_IMPORT", types=("resource",), limits="contents that are constants")
-def _import(at: Lowering, node: Node) -> Result:
+def _import(ctx: Lowering, node: Node) -> Result:
     """What it fills tables with was found before."""
-    _table_of(at, node)
+    _table_of(ctx, node)
     return []
 
 
 @operator("HASHTABLE_SIZE", types=("resource",))
-def _size(at: Lowering, node: Node) -> Result:
-    return np.array([_table_of(at, node).size], np.int64)
+def _size(ctx: Lowering, node: Node) -> Result:
+    return np.array([_table_of(ctx, node).size], np.int64)
 
 
 @operator("HASHTABLE_FIND", types=("resource",))
-def _find(at: Lowering, node: Node) -> Result:
+def _find(ctx: Lowering, node: Node) -> Result:
     """The values of keys, and the default where a key is not in the table."""
-    table = _table_of(at, node)
+    table = _table_of(ctx, node)
     types = [dtype_name(part.dtype) for part in (table.keys, table.values, table.values)]
     found = [node.dtype(1), node.dtype(2), node.outputs[0].dtype]
     if found != types:
         raise CompileError(f"{found[0]} with a default of {found[1]} are looked up in a table of {types[0]}")
-    default = at.reshaped(node.operand(2), (1,))
+    default = ctx.reshaped(node.operand(2), (1,))
     if not table.keys.size:
-        return Gather(outside="clip").lower(at, default, at.apply(Positions(table.keys), node.operand(1)))
-    entries = at.apply(Concat(0), at.tensor(Value(table.values, types[1])), default)
-    return Gather(outside="clip").lower(at, entries, at.apply(Positions(table.keys), node.operand(1)))
+        return Gather(outside="clip").lower(ctx, default, ctx.apply(Positions(table.keys), node.operand(1)))
+    entries = ctx.apply(Concat(0), ctx.tensor(Value(table.values, types[1])), default)
+    return Gather(outside="clip").lower(ctx, entries, ctx.apply(Positions(table.keys), node.operand(1)))

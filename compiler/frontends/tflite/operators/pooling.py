@@ -24,33 +24,33 @@ def _window(node: Node) -> Window:
     return window_of(node, (node.options.filter_height, node.options.filter_width), node.shape(0)[1:3])
 
 
-def _ended(at: Lowering, node: Node, made: Operand) -> Result:
+def _ended(ctx: Lowering, node: Node, made: Operand) -> Result:
     """Applies the fused activation, to integers as to what they stand for."""
     if not node.is_quantized():
-        return at.channels_last(activated(at, node, made))
+        return ctx.channels_last(activated(ctx, node, made))
     low, high = (np.array(end, numpy_dtype(dtype_of(made))) for end in quantized_limits(node))
-    return at.channels_last(at.apply(Clip(), made, low, high))
+    return ctx.channels_last(ctx.apply(Clip(), made, low, high))
 
 
 @operator("AVERAGE_POOL_2D", types=("float32", "int8", "uint8", "int16"))
-def _average(at: Lowering, node: Node) -> Result:
-    window, x = _window(node), at.channels_first(node.operand(0))
+def _average(ctx: Lowering, node: Node) -> Result:
+    window, x = _window(node), ctx.channels_first(node.operand(0))
     if not node.is_quantized():
-        return _ended(at, node, at.apply(AveragePool(window, count_padding=False), x))
-    sums = at.apply(SumPool(window), at.apply(Cast("int32"), x))
+        return _ended(ctx, node, ctx.apply(AveragePool(window, count_padding=False), x))
+    sums = ctx.apply(SumPool(window), ctx.apply(Cast("int32"), x))
     sizes = shape_of(x)[2:]
     counts = window_counts(window, sizes, shape_of(sums)[2:], padding=False)
-    made = at.apply(RoundedQuotient(), sums, counts)
-    return _ended(at, node, at.apply(Cast(node.dtype(0)), made))
+    made = ctx.apply(RoundedQuotient(), sums, counts)
+    return _ended(ctx, node, ctx.apply(Cast(node.dtype(0)), made))
 
 
 @operator("MAX_POOL_2D", types=("float32", "int8", "uint8", "int16"))
-def _max(at: Lowering, node: Node) -> Result:
-    return _ended(at, node, at.apply(MaxPool(_window(node)), at.channels_first(node.operand(0))))
+def _max(ctx: Lowering, node: Node) -> Result:
+    return _ended(ctx, node, ctx.apply(MaxPool(_window(node)), ctx.channels_first(node.operand(0))))
 
 
 @operator("L2_POOL_2D", types=("float32",))
-def _l2(at: Lowering, node: Node) -> Result:
-    x = at.channels_first(node.operand(0))
-    mean = at.apply(AveragePool(_window(node), count_padding=False), apply(at, "square", x))
-    return _ended(at, node, apply(at, "sqrt", mean))
+def _l2(ctx: Lowering, node: Node) -> Result:
+    x = ctx.channels_first(node.operand(0))
+    mean = ctx.apply(AveragePool(_window(node), count_padding=False), apply(ctx, "square", x))
+    return _ended(ctx, node, apply(ctx, "sqrt", mean))

@@ -27,7 +27,7 @@ _HIDDEN, _CELL = 18, 19
 """Inputs that are the states."""
 
 
-def lower_integer_lstm(at: Lowering, node: Node, x: Operand) -> Operand:
+def lower_integer_lstm(ctx: Lowering, node: Node, x: Operand) -> Operand:
     """The hidden states `[T, B, O]` of a layer with 16-bit cells; its states change.
 
     Raises:
@@ -55,10 +55,10 @@ def lower_integer_lstm(at: Lowering, node: Node, x: Operand) -> Operand:
         _projection(node, result_scale, zero),
         _clip(node, "cell_clip", np.float32(2.0**exponent), 1 << 15),
     )
-    made, hidden, cell = layer.lower(at, x, node.operand(_HIDDEN), node.operand(_CELL))
-    node.mutated[_HIDDEN] = Value(at.bound(hidden), "int8", node.quantization(_HIDDEN))
-    node.mutated[_CELL] = Value(at.bound(cell), "int16", node.quantization(_CELL))
-    return at.bound(made)
+    made, hidden, cell = layer.lower(ctx, x, node.operand(_HIDDEN), node.operand(_CELL))
+    node.mutated[_HIDDEN] = Value(ctx.bound(hidden), "int8", node.quantization(_HIDDEN))
+    node.mutated[_CELL] = Value(ctx.bound(cell), "int16", node.quantization(_CELL))
+    return ctx.bound(made)
 
 
 def _exponent(node: Node) -> int:
@@ -116,7 +116,7 @@ def _projection(node: Node, scale: np.float32, zero: int) -> IntegerProjection |
     return IntegerProjection(weights, result_zero, _clip(node, "proj_clip", single(node.result())[0], 1 << 7))
 
 
-def lower_integer_svdf(at: Lowering, node: Node) -> Operand:
+def lower_integer_svdf(ctx: Lowering, node: Node) -> Operand:
     """Filters of a feature in 8 bits, then over the last steps in 16; ranks are summed in int32.
 
     Raises:
@@ -136,15 +136,15 @@ def lower_integer_svdf(at: Lowering, node: Node) -> Operand:
     if rank < 1 or filters % rank:
         raise CompileError(f"a rank of {rank} does not divide {filters} filters")
     zero = zero_of(node.quantization(0), "int8")
-    products = at.apply(IntegerProduct(), x, at.bound(transposed(at, feature)), zero)
-    now = rescaled(at, products, float(scales[1] * scales[0] / scales[3]), "int16")
-    now = at.apply(Reshape((batch, filters, 1)), now)
-    kept = at.apply(Reshape((batch, filters, memory)), node.operand(4))
-    state = at.apply(Concat(2), at.apply(Slice({2: (1, memory - 1, 1)}), kept), now) if memory > 1 else now
-    node.mutated[4] = Value(at.apply(Reshape(shape_of(node.operand(4))), state), "int16", node.quantization(4))
-    terms = apply(at, "multiply", *(at.apply(Cast("int32"), part) for part in (state, over_time)))
-    sums = at.apply(Reshape((batch, filters // rank, rank * memory)), terms)
-    made: Operand = at.apply(Sum((2,)), sums)
+    products = ctx.apply(IntegerProduct(), x, ctx.bound(transposed(ctx, feature)), zero)
+    now = rescaled(ctx, products, float(scales[1] * scales[0] / scales[3]), "int16")
+    now = ctx.apply(Reshape((batch, filters, 1)), now)
+    kept = ctx.apply(Reshape((batch, filters, memory)), node.operand(4))
+    state = ctx.apply(Concat(2), ctx.apply(Slice({2: (1, memory - 1, 1)}), kept), now) if memory > 1 else now
+    node.mutated[4] = Value(ctx.apply(Reshape(shape_of(node.operand(4))), state), "int16", node.quantization(4))
+    terms = apply(ctx, "multiply", *(ctx.apply(Cast("int32"), part) for part in (state, over_time)))
+    sums = ctx.apply(Reshape((batch, filters // rank, rank * memory)), terms)
+    made: Operand = ctx.apply(Sum((2,)), sums)
     bias = node.optional_operand(3)
-    made = made if bias is None else apply(at, "add", made, bias)
-    return rescaled(at, made, float(scales[3] * scales[2] / out), node.outputs[0].dtype, zero=point)
+    made = made if bias is None else apply(ctx, "add", made, bias)
+    return rescaled(ctx, made, float(scales[3] * scales[2] / out), node.outputs[0].dtype, zero=point)

@@ -33,37 +33,37 @@ def _function(node: Node) -> Activation:
     return Activation(_FUNCTIONS[name], 1.0, 0.0)
 
 
-def _weights(at: Lowering, node: Node, index: int) -> Operand | None:
+def _weights(ctx: Lowering, node: Node, index: int) -> Operand | None:
     """Weights as reals: quantized ones stand for these."""
     value = node.optional(index)
     if value is None:
         return None
-    w = at.tensor(value)
+    w = ctx.tensor(value)
     if value.dtype == "float16":
-        return at.bound(Cast("float32").lower(at, w))
+        return ctx.bound(Cast("float32").lower(ctx, w))
     if value.dtype in ("int8", "uint8", "int4"):
         given = node.quantization(index)
         axis = None if given.is_single else given.axis
         shape = () if given.is_single else (-1,)
-        made: Operand = at.apply(
+        made: Operand = ctx.apply(
             Dequantization(axis), w, given.scale.reshape(shape), given.zero.astype(np.int32).reshape(shape)
         )
         return made
     return w
 
 
-def _needed(at: Lowering, node: Node, index: int) -> Operand:
-    found = _weights(at, node, index)
+def _needed(ctx: Lowering, node: Node, index: int) -> Operand:
+    found = _weights(ctx, node, index)
     if found is None:
         raise CompileError(f"input {index} is missing")
     return found
 
 
-def _time_first(at: Lowering, node: Node, x: Operand) -> Operand:
+def _time_first(ctx: Lowering, node: Node, x: Operand) -> Operand:
     """`[T, B, I]`."""
     if node.options.time_major:
         return x
-    made: Operand = at.apply(Transpose((1, 0, 2)), x)
+    made: Operand = ctx.apply(Transpose((1, 0, 2)), x)
     return made
 
 
@@ -71,50 +71,50 @@ _GATES = (0, 3, 1, 2)
 """The gates i, f, c, o of the file in the library's order i, o, f, c."""
 
 
-def _gates(at: Lowering, node: Node, first: int, axis: int) -> Operand | None:
+def _gates(ctx: Lowering, node: Node, first: int, axis: int) -> Operand | None:
     """The four tensors from an index on, transposed and joined in the library's order; without the input gate's
     weights, which a coupled layer lacks, zeros.
     """
-    parts = [_weights(at, node, first + k) for k in _GATES]
+    parts = [_weights(ctx, node, first + k) for k in _GATES]
     if all(part is None for part in parts):
         return None
     like = next(part for part in parts if part is not None)
     filled = [np.zeros(shape_of(like), np.float32) if part is None else part for part in parts]
     if axis == 1:
-        filled = [at.bound(transposed(at, part)) for part in filled]
-    made: Operand = at.apply(Concat(axis), *filled)
+        filled = [ctx.bound(transposed(ctx, part)) for part in filled]
+    made: Operand = ctx.apply(Concat(axis), *filled)
     return made
 
 
 def _lstm(
-    at: Lowering, node: Node, x: Operand, base: int, states: tuple[int, int], backwards: bool = False
+    ctx: Lowering, node: Node, x: Operand, base: int, states: tuple[int, int], backwards: bool = False
 ) -> tuple[Operand, list[Operand]]:
     """The hidden states `[T, B, O]` of a layer whose weights begin at input `base`, and its last states."""
     options = node.options
     coupled = node.optional(base) is None
-    peepholes = [_weights(at, node, base + 8 + k) for k in (0, 2, 1)]
+    peepholes = [_weights(ctx, node, base + 8 + k) for k in (0, 2, 1)]
     peephole: Operand | None = None
     if peepholes[1] is not None:
         size = shape_of(peepholes[1])
         filled = [np.zeros(size, np.float32) if part is None else part for part in peepholes]
-        peephole = at.apply(Concat(0), *filled)
-    projection = _weights(at, node, base + 15)
-    if _weights(at, node, base + 16) is not None:
+        peephole = ctx.apply(Concat(0), *filled)
+    projection = _weights(ctx, node, base + 15)
+    if _weights(ctx, node, base + 16) is not None:
         raise CompileError("the bias of a projection is not supported")
-    inputs, hidden = _gates(at, node, base, 1), _gates(at, node, base + 4, 1)
+    inputs, hidden = _gates(ctx, node, base, 1), _gates(ctx, node, base + 4, 1)
     assert inputs is not None and hidden is not None
     weights = RecurrentWeights(
-        inputs, hidden, _gates(at, node, base + 11, 0), None, peephole,
-        None if projection is None else at.bound(transposed(at, projection)),
+        inputs, hidden, _gates(ctx, node, base + 11, 0), None, peephole,
+        None if projection is None else ctx.bound(transposed(ctx, projection)),
     )  # fmt: skip
     gate, function = Activation("sigmoid"), _function(node)
     clips = (value if value > 0 else None for value in (options.cell_clip, options.proj_clip))
     layer = Recurrence(Lstm(gate, function, function, coupled, *clips), backwards)
     before = [node.operand(index) for index in states]
-    made, *after = layer.lower(at, x, weights, before)
+    made, *after = layer.lower(ctx, x, weights, before)
     for index, state in zip(states, after, strict=True):
-        node.mutated[index] = Value(at.bound(state), "float32")
-    return at.bound(made), after
+        node.mutated[index] = Value(ctx.bound(state), "float32")
+    return ctx.bound(made), after
 
 
 def _check_layers(node: Node, first: int, last: int) -> None:
@@ -125,88 +125,88 @@ def _check_layers(node: Node, first: int, last: int) -> None:
 _INTEGER_LIMITS = "layer normalization, cells of 8 bits"
 
 
-def _one_way(at: Lowering, node: Node, x: Operand) -> Operand:
+def _one_way(ctx: Lowering, node: Node, x: Operand) -> Operand:
     """The hidden states of a layer in one direction, `[T, B, O]`."""
     _check_layers(node, 20, 24)
-    return lower_integer_lstm(at, node, x) if node.dtype(0) == "int8" else _lstm(at, node, x, 1, (18, 19))[0]
+    return lower_integer_lstm(ctx, node, x) if node.dtype(0) == "int8" else _lstm(ctx, node, x, 1, (18, 19))[0]
 
 
 @operator("UNIDIRECTIONAL_SEQUENCE_LSTM", types=(*FLOATS, "int8"), limits=_INTEGER_LIMITS)
-def _sequence_lstm(at: Lowering, node: Node) -> Result:
-    made = _one_way(at, node, _time_first(at, node, node.operand(0)))
-    return made if node.options.time_major else at.apply(Transpose((1, 0, 2)), made)
+def _sequence_lstm(ctx: Lowering, node: Node) -> Result:
+    made = _one_way(ctx, node, _time_first(ctx, node, node.operand(0)))
+    return made if node.options.time_major else ctx.apply(Transpose((1, 0, 2)), made)
 
 
 @operator("LSTM", types=(*FLOATS, "int8"), limits=f"basic kernels, {_INTEGER_LIMITS}")
-def _single_lstm(at: Lowering, node: Node) -> Result:
+def _single_lstm(ctx: Lowering, node: Node) -> Result:
     if node.options.kernel_type:
         raise CompileError("the basic kernel is not supported")
     x = node.operand(0)
-    made = _one_way(at, node, at.reshaped(x, (1, *shape_of(x))))
-    return at.reshaped(made, shape_of(made)[1:])
+    made = _one_way(ctx, node, ctx.reshaped(x, (1, *shape_of(x))))
+    return ctx.reshaped(made, shape_of(made)[1:])
 
 
 @operator("BIDIRECTIONAL_SEQUENCE_LSTM", types=FLOATS, limits="auxiliary inputs")
-def _both_lstm(at: Lowering, node: Node) -> Result:
+def _both_lstm(ctx: Lowering, node: Node) -> Result:
     if any(value is not None for value in node.inputs[39:]):
         raise CompileError("auxiliary inputs are not supported")
-    x = _time_first(at, node, node.operand(0))
-    forward, _ = _lstm(at, node, x, 1, (35, 36))
-    backward, _ = _lstm(at, node, x, 18, (37, 38), backwards=True)
-    return _both(at, node, forward, backward)
+    x = _time_first(ctx, node, node.operand(0))
+    forward, _ = _lstm(ctx, node, x, 1, (35, 36))
+    backward, _ = _lstm(ctx, node, x, 18, (37, 38), backwards=True)
+    return _both(ctx, node, forward, backward)
 
 
-def _both(at: Lowering, node: Node, forward: Operand, backward: Operand) -> Result:
+def _both(ctx: Lowering, node: Node, forward: Operand, backward: Operand) -> Result:
     made: list[Operand] = [forward, backward]
     if node.options.merge_outputs:
-        made = [at.apply(Concat(2), forward, backward)]
-    return made if node.options.time_major else [at.apply(Transpose((1, 0, 2)), each) for each in made]
+        made = [ctx.apply(Concat(2), forward, backward)]
+    return made if node.options.time_major else [ctx.apply(Transpose((1, 0, 2)), each) for each in made]
 
 
-def _rnn(at: Lowering, node: Node, x: Operand, base: int, state: int, backwards: bool = False) -> Operand:
-    w, r, bias = (_needed(at, node, base + k) for k in range(3))
-    weights = RecurrentWeights(at.bound(transposed(at, w)), at.bound(transposed(at, r)), bias)
-    made, after = Recurrence(Rnn(_function(node)), backwards).lower(at, x, weights, [node.operand(state)])
-    node.mutated[state] = Value(at.bound(after), "float32")
-    return at.bound(made)
+def _rnn(ctx: Lowering, node: Node, x: Operand, base: int, state: int, backwards: bool = False) -> Operand:
+    w, r, bias = (_needed(ctx, node, base + k) for k in range(3))
+    weights = RecurrentWeights(ctx.bound(transposed(ctx, w)), ctx.bound(transposed(ctx, r)), bias)
+    made, after = Recurrence(Rnn(_function(node)), backwards).lower(ctx, x, weights, [node.operand(state)])
+    node.mutated[state] = Value(ctx.bound(after), "float32")
+    return ctx.bound(made)
 
 
 @operator("RNN", types=FLOATS)
-def _single_rnn(at: Lowering, node: Node) -> Result:
+def _single_rnn(ctx: Lowering, node: Node) -> Result:
     x = node.operand(0)
-    made = _rnn(at, node, at.reshaped(x, (1, *shape_of(x))), 1, 4)
-    return at.reshaped(made, shape_of(made)[1:])
+    made = _rnn(ctx, node, ctx.reshaped(x, (1, *shape_of(x))), 1, 4)
+    return ctx.reshaped(made, shape_of(made)[1:])
 
 
 @operator("UNIDIRECTIONAL_SEQUENCE_RNN", types=FLOATS)
-def _sequence_rnn(at: Lowering, node: Node) -> Result:
-    made = _rnn(at, node, _time_first(at, node, node.operand(0)), 1, 4)
-    return made if node.options.time_major else at.apply(Transpose((1, 0, 2)), made)
+def _sequence_rnn(ctx: Lowering, node: Node) -> Result:
+    made = _rnn(ctx, node, _time_first(ctx, node, node.operand(0)), 1, 4)
+    return made if node.options.time_major else ctx.apply(Transpose((1, 0, 2)), made)
 
 
 @operator("BIDIRECTIONAL_SEQUENCE_RNN", types=FLOATS, limits="auxiliary inputs")
-def _both_rnn(at: Lowering, node: Node) -> Result:
+def _both_rnn(ctx: Lowering, node: Node) -> Result:
     if any(value is not None for value in node.inputs[9:]):
         raise CompileError("auxiliary inputs are not supported")
-    x = _time_first(at, node, node.operand(0))
-    return _both(at, node, _rnn(at, node, x, 1, 4), _rnn(at, node, x, 5, 8, backwards=True))
+    x = _time_first(ctx, node, node.operand(0))
+    return _both(ctx, node, _rnn(ctx, node, x, 1, 4), _rnn(ctx, node, x, 5, 8, backwards=True))
 
 
 @operator("SVDF", types=(*FLOATS, "int8"))
-def _svdf(at: Lowering, node: Node) -> Result:
+def _svdf(ctx: Lowering, node: Node) -> Result:
     """Each filter of a feature and a time filter over the last steps (Nakkiran et al., 2015); ranks are summed."""
     if node.dtype(0) == "int8":
-        return lower_integer_svdf(at, node)
-    x, feature, over_time = node.operand(0), _needed(at, node, 1), _needed(at, node, 2)
+        return lower_integer_svdf(ctx, node)
+    x, feature, over_time = node.operand(0), _needed(ctx, node, 1), _needed(ctx, node, 2)
     filters, memory = shape_of(over_time)
     batch, rank = shape_of(x)[0], node.options.rank
     if rank < 1 or filters % rank:
         raise CompileError(f"a rank of {rank} does not divide {filters} filters")
-    now = at.apply(Reshape((batch, filters, 1)), at.apply(MatMul(), x, at.bound(transposed(at, feature))))
-    kept = at.apply(Reshape((batch, filters, memory)), node.operand(4))
-    state = at.apply(Concat(2), at.apply(Slice({2: (1, memory - 1, 1)}), kept), now) if memory > 1 else now
-    node.mutated[4] = Value(at.apply(Reshape(shape_of(node.operand(4))), state), "float32")
-    sums = at.apply(Sum((2,)), apply(at, "multiply", state, over_time))
-    made: Any = at.apply(Sum((2,)), at.apply(Reshape((batch, filters // rank, rank)), sums))
+    now = ctx.apply(Reshape((batch, filters, 1)), ctx.apply(MatMul(), x, ctx.bound(transposed(ctx, feature))))
+    kept = ctx.apply(Reshape((batch, filters, memory)), node.operand(4))
+    state = ctx.apply(Concat(2), ctx.apply(Slice({2: (1, memory - 1, 1)}), kept), now) if memory > 1 else now
+    node.mutated[4] = Value(ctx.apply(Reshape(shape_of(node.operand(4))), state), "float32")
+    sums = ctx.apply(Sum((2,)), apply(ctx, "multiply", state, over_time))
+    made: Any = ctx.apply(Sum((2,)), ctx.apply(Reshape((batch, filters // rank, rank)), sums))
     bias = node.optional_operand(3)
-    return fully_activated(at, node, made if bias is None else apply(at, "add", made, bias))
+    return fully_activated(ctx, node, made if bias is None else apply(ctx, "add", made, bias))

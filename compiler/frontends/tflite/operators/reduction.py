@@ -47,54 +47,54 @@ _REDUCTIONS: Mapping[str, tuple[type[Reduction], tuple[str, ...]]] = {
 }
 
 
-def _reduced(at: Lowering, x: Operand, kind: type[Reduction], axes: tuple[int, ...], keeps: bool) -> Operand:
+def _reduced(ctx: Lowering, x: Operand, kind: type[Reduction], axes: tuple[int, ...], keeps: bool) -> Operand:
     """In the layout that the tensor comes from where only spatial dimensions go."""
-    if rank_of(x) == 4 and at.comes_first(x) and axes and set(axes) <= {1, 2}:
-        first = at.apply(kind(tuple(axis + 1 for axis in axes), keepdims=True), at.channels_first(x))
-        made = at.channels_last(first)
+    if rank_of(x) == 4 and ctx.comes_first(x) and axes and set(axes) <= {1, 2}:
+        first = ctx.apply(kind(tuple(axis + 1 for axis in axes), keepdims=True), ctx.channels_first(x))
+        made = ctx.channels_last(first)
         shape = tuple(size for axis, size in enumerate(shape_of(made)) if keeps or axis not in axes)
-        return at.reshaped(made, shape)
-    made = at.apply(kind(axes, keepdims=keeps), x)
+        return ctx.reshaped(made, shape)
+    made = ctx.apply(kind(axes, keepdims=keeps), x)
     return made
 
 
 def _declare(name: str, kind: type[Reduction], types: tuple[str, ...]) -> None:
     @operator(name, types=types)
-    def _reduction(at: Lowering, node: Node) -> Result:
+    def _reduction(ctx: Lowering, node: Node) -> Result:
         x, rank = node.operand(0), node.rank(0)
         axes = node.axes(node.constant(1, "the axes").reshape(-1).tolist(), rank)
         keeps = node.options.keep_dims
         if node.is_quantized() and name in ("MEAN", "SUM"):
-            return _quantized(at, node, x, axes, keeps)
+            return _quantized(ctx, node, x, axes, keeps)
         if node.is_quantized() and name == "REDUCE_PROD":
-            return _quantized_product(at, node, x, axes, keeps)
-        return _reduced(at, x, kind, axes, keeps)
+            return _quantized_product(ctx, node, x, axes, keeps)
+        return _reduced(ctx, x, kind, axes, keeps)
 
 
 for _name, (_kind, _types) in _REDUCTIONS.items():
     _declare(_name, _kind, _types)
 
 
-def _quantized(at: Lowering, node: Node, x: Operand, axes: tuple[int, ...], keeps: bool) -> Operand:
+def _quantized(ctx: Lowering, node: Node, x: Operand, axes: tuple[int, ...], keeps: bool) -> Operand:
     """The sum in int32 is scaled to the result; of a mean, the factor is divided by the number of elements."""
     (scale, zero), (out, point) = single(node.quantization(0)), single(node.result())
     count = math.prod(shape_of(x)[axis] for axis in axes)
     if not is_known(count):
         raise CompileError("a quantized reduction over a dynamic dimension is not supported")
-    total = _reduced(at, at.pointwise(lambda x: at.apply(Cast("int32"), x), x), Sum, axes, keeps)
+    total = _reduced(ctx, ctx.pointwise(lambda x: ctx.apply(Cast("int32"), x), x), Sum, axes, keeps)
     dtype = node.outputs[0].dtype
     if zero:
-        total = apply(at, "subtract", total, np.array(zero * count, np.int32))
+        total = apply(ctx, "subtract", total, np.array(zero * count, np.int32))
     if node.name == "SUM":
-        return rescaled(at, total, float(scale) / float(out), dtype, zero=point)
+        return rescaled(ctx, total, float(scale) / float(out), dtype, zero=point)
     multiplier, shift = fixed_point_of(float(scale) / float(out))
     spare = max(0, min(count.bit_length() - 1, 32, 31 + shift))
     factor = (np.array(part, np.int32) for part in ((multiplier << spare) // count, shift - spare))
-    made: Operand = at.apply(FixedPointScaling(dtype, zero=point), total, *factor)
+    made: Operand = ctx.apply(FixedPointScaling(dtype, zero=point), total, *factor)
     return made
 
 
-def _quantized_product(at: Lowering, node: Node, x: Operand, axes: tuple[int, ...], keeps: bool) -> Operand:
+def _quantized_product(ctx: Lowering, node: Node, x: Operand, axes: tuple[int, ...], keeps: bool) -> Operand:
     """Each product is scaled by the root of what all of them have to be scaled by."""
     (scale, zero), (out, point) = single(node.quantization(0)), single(node.result())
     shape = shape_of(x)
@@ -105,46 +105,46 @@ def _quantized_product(at: Lowering, node: Node, x: Operand, axes: tuple[int, ..
     multiplier, shift = fixed_point_of(float(scale) / float(out) ** (1 / count))
     if shift > 7:
         raise CompileError("a factor between scales is out of range")
-    ordered = at.reshaped(at.apply(Transpose((*kept, *axes)), x), (rows, count))
-    made = at.apply(IntegerRowProduct(zero, multiplier, shift, point), ordered)
-    return at.reshaped(made, [1 if axis in axes else size for axis, size in enumerate(shape) if keeps or axis in kept])
+    ordered = ctx.reshaped(ctx.apply(Transpose((*kept, *axes)), x), (rows, count))
+    made = ctx.apply(IntegerRowProduct(zero, multiplier, shift, point), ordered)
+    return ctx.reshaped(made, [1 if axis in axes else size for axis, size in enumerate(shape) if keeps or axis in kept])
 
 
 @operator("ARG_MAX", "ARG_MIN", types=(*FLOATS, "int32", "int8", "uint8", "bool"))
-def _arg(at: Lowering, node: Node) -> Result:
+def _arg(ctx: Lowering, node: Node) -> Result:
     axis = node.number(1, "the axis")
     x = node.operand(0)
-    x = at.apply(Cast("int8"), x) if node.dtype(0) == "bool" else x
+    x = ctx.apply(Cast("int8"), x) if node.dtype(0) == "bool" else x
     axes = (node.axis(axis, node.rank(0)),)
-    return ArgMinMax(axes, largest=node.name == "ARG_MAX", dtype=node.outputs[0].dtype).lower(at, x)
+    return ArgMinMax(axes, largest=node.name == "ARG_MAX", dtype=node.outputs[0].dtype).lower(ctx, x)
 
 
 @operator("CUMSUM", types=_NUMBERS)
-def _cumsum(at: Lowering, node: Node) -> Result:
+def _cumsum(ctx: Lowering, node: Node) -> Result:
     axis = node.number(1, "the axis")
     options = node.options
     made = Cumulative(node.axis(axis, node.rank(0)), exclusive=options.exclusive, reverse=options.reverse)
-    return made.lower(at, node.operand(0))
+    return made.lower(ctx, node.operand(0))
 
 
 @operator("L2_NORMALIZATION", types=(*FLOATS, "int8", "uint8"))
-def _l2_normalization(at: Lowering, node: Node) -> Result:
+def _l2_normalization(ctx: Lowering, node: Node) -> Result:
     """Along the last dimension; norms below 1e-6 count as 1e-6, and those of integers below one as one."""
     refuse_activation(node)
     if node.is_quantized():
         scale, zero = single(node.result())
         if scale != 1 / 128 or zero != (128 if node.dtype(0) == "uint8" else 0):
             raise CompileError("the result's scale is not 1/128, or its zero point not the middle of its type")
-        return IntegerNormalization(single(node.quantization(0))[1]).lower(at, node.operand(0))
-    return LpNormalization((node.rank(0) - 1,), 2.0, 1e-6).lower(at, node.operand(0))
+        return IntegerNormalization(single(node.quantization(0))[1]).lower(ctx, node.operand(0))
+    return LpNormalization((node.rank(0) - 1,), 2.0, 1e-6).lower(ctx, node.operand(0))
 
 
 @operator("LOCAL_RESPONSE_NORMALIZATION", types=FLOATS)
-def _local_response(at: Lowering, node: Node) -> Result:
+def _local_response(ctx: Lowering, node: Node) -> Result:
     """`alpha` is for the sum of the squares; the library's for their mean."""
     options = node.options
     if options.radius < 0:
         raise CompileError(f"the radius {options.radius} is negative")
     alpha = options.alpha * (2 * options.radius + 1)
     layer = LocalResponse(options.radius, options.radius, alpha, options.beta, options.bias)
-    return at.channels_last(at.apply(layer, at.channels_first(node.operand(0))))
+    return ctx.channels_last(ctx.apply(layer, ctx.channels_first(node.operand(0))))

@@ -26,33 +26,33 @@ def _coordinates(node: Node) -> str:
     return "half_pixel" if node.options.half_pixel_centers else "asymmetric"
 
 
-def _resized(at: Lowering, node: Node, interpolation: Interpolation, given: Operand | None = None) -> Result:
+def _resized(ctx: Lowering, node: Node, interpolation: Interpolation, given: Operand | None = None) -> Result:
     if node.rank(0) != 4:
         raise CompileError(f"the input of shape {list(node.shape(0))} should have 4 dimensions")
-    x = at.channels_first(node.operand(0) if given is None else given)
+    x = ctx.channels_first(node.operand(0) if given is None else given)
     sizes = node.sizes(1, "the size")
     if len(sizes) != 2:
         raise CompileError(f"the size {sizes} should have 2 elements")
     axes = tuple((axis, AxisScaling.between(shape_of(x)[axis], sizes[axis - 2])) for axis in (2, 3))
-    return at.channels_last(at.apply(Resize(axes, interpolation), x))
+    return ctx.channels_last(ctx.apply(Resize(axes, interpolation), x))
 
 
 @operator("RESIZE_BILINEAR", types=(*FLOATS, *QUANTIZED))
-def _bilinear(at: Lowering, node: Node) -> Result:
+def _bilinear(ctx: Lowering, node: Node) -> Result:
     if node.dtype(0) in ("int8", "int16"):
-        return _bilinear_of_integers(at, node)
+        return _bilinear_of_integers(ctx, node)
     if node.dtype(0) == "uint8":
         half = np.array(0.5, np.float32)
-        real = at.channels_last(at.apply(Cast("float32"), at.channels_first(node.operand(0))))
-        made = _resized(at, node, Interpolation("linear", _coordinates(node)), real)
-        return at.pointwise(lambda x: Cast("uint8").lower(at, apply(at, "add", x, half)), made)
-    return _resized(at, node, Interpolation("linear", _coordinates(node)))
+        real = ctx.channels_last(ctx.apply(Cast("float32"), ctx.channels_first(node.operand(0))))
+        made = _resized(ctx, node, Interpolation("linear", _coordinates(node)), real)
+        return ctx.pointwise(lambda x: Cast("uint8").lower(ctx, apply(ctx, "add", x, half)), made)
+    return _resized(ctx, node, Interpolation("linear", _coordinates(node)))
 
 
-def _bilinear_of_integers(at: Lowering, node: Node) -> Result:
+def _bilinear_of_integers(ctx: Lowering, node: Node) -> Result:
     """Weights of 10 bits along each axis; the sum of the four products is rounded once."""
     wide = "int64" if node.dtype(0) == "int16" else "int32"
-    x = at.apply(Cast(wide), at.channels_first(node.operand(0)))
+    x = ctx.apply(Cast(wide), ctx.channels_first(node.operand(0)))
     sizes, coordinates = node.sizes(1, "the size"), _coordinates(node)
     if not is_known(*shape_of(x)[2:], *sizes):
         raise CompileError("a quantized image of dynamic size cannot be resized")
@@ -60,10 +60,10 @@ def _bilinear_of_integers(at: Lowering, node: Node) -> Result:
         parts = []
         for index, weight in _taps(shape_of(x)[axis], count, coordinates):
             factors = weight.astype(wide).reshape([-1 if k == axis else 1 for k in range(4)])
-            parts.append(apply(at, "multiply", at.apply(Gather(axis), x, index), factors))
-        x = apply(at, "add", *parts)
-    made = at.apply(RoundedQuotient(), x, np.array(1 << 20))
-    return at.channels_last(at.apply(Cast(node.dtype(0)), made))
+            parts.append(apply(ctx, "multiply", ctx.apply(Gather(axis), x, index), factors))
+        x = apply(ctx, "add", *parts)
+    made = ctx.apply(RoundedQuotient(), x, np.array(1 << 20))
+    return ctx.channels_last(ctx.apply(Cast(node.dtype(0)), made))
 
 
 def _taps(elements: int, results: int, coordinates: str) -> list[tuple[Array, Array]]:
@@ -83,10 +83,10 @@ def _taps(elements: int, results: int, coordinates: str) -> list[tuple[Array, Ar
 
 
 @operator("RESIZE_NEAREST_NEIGHBOR", types=(*FLOATS, *QUANTIZED))
-def _nearest(at: Lowering, node: Node) -> Result:
+def _nearest(ctx: Lowering, node: Node) -> Result:
     """The element before a position in float32; with aligned corners the nearest, of two the one behind."""
     coordinates = _coordinates(node)
     if coordinates == "align_corners":
-        return _resized(at, node, Interpolation("nearest", coordinates, "round_prefer_ceil"))
+        return _resized(ctx, node, Interpolation("nearest", coordinates, "round_prefer_ceil"))
     single = "pytorch_nearest_exact" if coordinates == "half_pixel" else "pytorch_nearest"
-    return _resized(at, node, Interpolation("nearest", single, "floor"))
+    return _resized(ctx, node, Interpolation("nearest", single, "floor"))

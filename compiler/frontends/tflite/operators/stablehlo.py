@@ -40,17 +40,17 @@ _MAX_OFFSETS = 1 << 24
 
 
 @operator("STABLEHLO_SHIFT_LEFT", types=("int8", "int16", "int32"))
-def _shift_left(at: Lowering, node: Node) -> Result:
-    return at.pointwise(lambda x, y: Elementwise("left_shift").lower(at, x, y), *node.operands())
+def _shift_left(ctx: Lowering, node: Node) -> Result:
+    return ctx.pointwise(lambda x, y: Elementwise("left_shift").lower(ctx, x, y), *node.operands())
 
 
 @operator("STABLEHLO_CBRT", types=FLOATS)
-def _cube_root(at: Lowering, node: Node) -> Result:
+def _cube_root(ctx: Lowering, node: Node) -> Result:
     def root(x: Operand) -> Operand:
-        size = apply(at, "power", apply(at, "abs", x), at.number(1 / 3, x))
-        return apply(at, "multiply", apply(at, "sign", x), size)
+        size = apply(ctx, "power", apply(ctx, "abs", x), ctx.number(1 / 3, x))
+        return apply(ctx, "multiply", apply(ctx, "sign", x), size)
 
-    return at.pointwise(root, node.operand(0))
+    return ctx.pointwise(root, node.operand(0))
 
 
 # Dimension numbers.
@@ -73,37 +73,37 @@ def dimensions_of(node: Node, name: str, rank: int) -> tuple[int, ...]:
     return found
 
 
-def _index_vectors(at: Lowering, node: Node, count: int) -> Operand:
+def _index_vectors(ctx: Lowering, node: Node, count: int) -> Operand:
     """The indices as int64 with the dimension of their vectors last, `[*batch, count]`.
 
     Raises:
         CompileError: vectors have another number of elements.
     """
-    indices, axis = at.apply(Cast("int64"), node.operand(1)), int(node.options.index_vector_dim)
+    indices, axis = ctx.apply(Cast("int64"), node.operand(1)), int(node.options.index_vector_dim)
     rank = rank_of(indices)
     if axis == rank:
-        indices, rank = at.reshaped(indices, (*shape_of(indices), 1)), rank + 1
+        indices, rank = ctx.reshaped(indices, (*shape_of(indices), 1)), rank + 1
     node.axis(axis, rank)
-    moved: Operand = at.apply(Transpose((*(k for k in range(rank) if k != axis), axis)), indices)
+    moved: Operand = ctx.apply(Transpose((*(k for k in range(rank) if k != axis), axis)), indices)
     if shape_of(moved)[-1] != count:
         raise CompileError(f"vectors of {shape_of(moved)[-1]} indices are for {count} dimensions")
     return moved
 
 
-def _elements_of_windows(at: Lowering, starts: Operand, sizes: Sequence[int]) -> Operand:
+def _elements_of_windows(ctx: Lowering, starts: Operand, sizes: Sequence[int]) -> Operand:
     """Returns the index of each element of windows of these sizes: `[*batch, N]` starts → `[*batch, *sizes, N]`."""
     batch = shape_of(starts)[:-1]
-    apart = at.reshaped(starts, (*batch, *[1] * len(sizes), len(sizes)))
+    apart = ctx.reshaped(starts, (*batch, *[1] * len(sizes), len(sizes)))
     if math.prod(sizes) == 1:
         return apart
     if math.prod(sizes) > _MAX_OFFSETS:
         raise CompileError(f"windows of {math.prod(sizes):,} elements are not supported")
     offsets = np.stack(np.meshgrid(*map(np.arange, sizes), indexing="ij"), -1).astype(np.int64)
-    return at.bound(apply(at, "add", apart, offsets))
+    return ctx.bound(apply(ctx, "add", apart, offsets))
 
 
 @operator("STABLEHLO_GATHER")
-def _gather(at: Lowering, node: Node) -> Result:
+def _gather(ctx: Lowering, node: Node) -> Result:
     """Windows of `slice_sizes` at starts that are moved so that they lie inside."""
     x, sizes = node.operand(0), ints_of(node.options.slice_sizes)
     shape, rank = shape_of(x), rank_of(x)
@@ -112,25 +112,25 @@ def _gather(at: Lowering, node: Node) -> Result:
         raise CompileError(f"slice_sizes {list(sizes)} do not fit the operand {list(shape)}")
     if not is_known(*shape) or any(size > whole for size, whole in zip(sizes, shape, strict=True)):
         raise CompileError(f"slices of {list(sizes)} do not fit the operand {list(shape)}")
-    starts = _index_vectors(at, node, len(mapped))
+    starts = _index_vectors(ctx, node, len(mapped))
     last = np.array([shape[axis] - sizes[axis] for axis in mapped], np.int64)
-    starts = at.apply(Clip(), starts, np.zeros_like(last), last)
+    starts = ctx.apply(Clip(), starts, np.zeros_like(last), last)
 
     order = (*mapped, *(axis for axis in range(rank) if axis not in mapped))
     cut = {axis: (0, sizes[axis], 1) for axis in order[len(mapped) :] if sizes[axis] != shape[axis]}
-    moved = at.apply(Transpose(order), at.apply(Slice(cut), x) if cut else x)
-    made = at.apply(GatherND(), moved, _elements_of_windows(at, starts, [sizes[axis] for axis in mapped]))
+    moved = ctx.apply(Transpose(order), ctx.apply(Slice(cut), x) if cut else x)
+    made = ctx.apply(GatherND(), moved, _elements_of_windows(ctx, starts, [sizes[axis] for axis in mapped]))
 
     batch = rank_of(starts) - 1
     made = (
-        at.apply(Squeeze(tuple(sorted(batch + order.index(axis) for axis in collapsed))), made) if collapsed else made
+        ctx.apply(Squeeze(tuple(sorted(batch + order.index(axis) for axis in collapsed))), made) if collapsed else made
     )
     kept = [axis for axis in order if axis not in collapsed]
     offsets = dimensions_of(node, "offset_dims", batch + len(kept))
     if len(offsets) != len(kept):
         raise CompileError(f"offset_dims {list(offsets)} do not fit slices of {len(kept)} dimensions")
     windows = [batch + kept.index(axis) for axis in sorted(kept)]
-    return Transpose(_interleaved(offsets, windows, range(batch))).lower(at, made)
+    return Transpose(_interleaved(offsets, windows, range(batch))).lower(ctx, made)
 
 
 def _interleaved(positions: Sequence[int], chosen: Iterable[int], others: Iterable[int]) -> tuple[int, ...]:
@@ -142,7 +142,7 @@ def _interleaved(positions: Sequence[int], chosen: Iterable[int], others: Iterab
 
 
 @operator("STABLEHLO_SCATTER")
-def _scatter(at: Lowering, node: Node) -> Result:
+def _scatter(ctx: Lowering, node: Node) -> Result:
     """Combines elements with windows of updates; elements outside the operand are dropped."""
     if len(node.inputs) != 3:
         raise CompileError("a scatter of several tensors is not supported")
@@ -151,7 +151,7 @@ def _scatter(at: Lowering, node: Node) -> Result:
     mapped = dimensions_of(node, "scatter_dims_to_operand_dims", rank)
     inserted = dimensions_of(node, "inserted_window_dims", rank)
     windows = dimensions_of(node, "update_window_dims", rank_of(updates))
-    starts = _index_vectors(at, node, len(mapped))
+    starts = _index_vectors(ctx, node, len(mapped))
     batch = rank_of(starts) - 1
     spread = [axis for axis in range(rank) if axis not in inserted]
     if len(windows) != len(spread) or rank_of(updates) != batch + len(windows):
@@ -166,35 +166,35 @@ def _scatter(at: Lowering, node: Node) -> Result:
     order = (*indexed, *(axis for axis in range(rank) if axis not in indexed))
     added = len(indexed) - len(mapped)
     if added:
-        starts = at.apply(Pad((*[(0, 0)] * batch, (0, added))), starts)
-    positions = _elements_of_windows(at, starts, [sizes[axis] for axis in indexed])
+        starts = ctx.apply(Pad((*[(0, 0)] * batch, (0, added))), starts)
+    positions = _elements_of_windows(ctx, starts, [sizes[axis] for axis in indexed])
     around = [k for k in range(rank_of(updates)) if k not in windows]
     source = dict(zip(spread, sorted(windows), strict=True))
-    moved = at.apply(Transpose((*around, *(source[axis] for axis in order if axis in source))), updates)
-    moved = at.reshaped(moved, (*shape_of(moved)[:batch], *(sizes[axis] for axis in order)))
-    reduction = function_of(at, node.options.update_computation_subgraph_index, node.dtype(0))
-    made = _written(at, at.apply(Transpose(order), x), positions, moved, reduction, len(indexed))
-    return Transpose(tuple(map(order.index, range(rank)))).lower(at, made)
+    moved = ctx.apply(Transpose((*around, *(source[axis] for axis in order if axis in source))), updates)
+    moved = ctx.reshaped(moved, (*shape_of(moved)[:batch], *(sizes[axis] for axis in order)))
+    reduction = function_of(ctx, node.options.update_computation_subgraph_index, node.dtype(0))
+    made = _written(ctx, ctx.apply(Transpose(order), x), positions, moved, reduction, len(indexed))
+    return Transpose(tuple(map(order.index, range(rank)))).lower(ctx, made)
 
 
-def _written(at: Lowering, x: Operand, positions: Operand, updates: Operand, reduction: str, depth: int) -> Operand:
+def _written(ctx: Lowering, x: Operand, positions: Operand, updates: Operand, reduction: str, depth: int) -> Operand:
     """Combines elements of the first `depth` dimensions; those outside go to a row that is cut off again."""
     limits = np.array(shape_of(x)[:depth], np.int64)
-    known, count = at.known(positions), int(limits[0])
+    known, count = ctx.known(positions), int(limits[0])
     if known is not None and ((known >= 0) & (known < limits)).all():
-        return at.bound(ScatterND(reduction).lower(at, x, known, updates))
+        return ctx.bound(ScatterND(reduction).lower(ctx, x, known, updates))
     spare = np.array([count, *[0] * (depth - 1)], np.int64)
     inside = apply(
-        at,
+        ctx,
         "logical_and",
-        apply(at, "greater_equal", positions, np.array(0, np.int64)),
-        apply(at, "less", positions, limits),
+        apply(ctx, "greater_equal", positions, np.array(0, np.int64)),
+        apply(ctx, "less", positions, limits),
     )
-    inside = at.apply(AllTrue((rank_of(positions) - 1,), True), at.bound(inside))
-    chosen = at.apply(Where(), inside, positions, spare)
-    wider = at.apply(Pad(((0, 1), *[(0, 0)] * (rank_of(x) - 1))), x)
-    made = at.bound(ScatterND(reduction).lower(at, wider, chosen, updates))
-    return at.bound(Slice({0: (0, count, 1)}).lower(at, made))
+    inside = ctx.apply(AllTrue((rank_of(positions) - 1,), True), ctx.bound(inside))
+    chosen = ctx.apply(Where(), inside, positions, spare)
+    wider = ctx.apply(Pad(((0, 1), *[(0, 0)] * (rank_of(x) - 1))), x)
+    made = ctx.bound(ScatterND(reduction).lower(ctx, wider, chosen, updates))
+    return ctx.bound(Slice({0: (0, count, 1)}).lower(ctx, made))
 
 
 # Functions of two scalars.
@@ -211,7 +211,7 @@ _FUNCTIONS: Mapping[str, Callable[[Array, Array], Array]] = {
 """By the names that scatters have for them; of booleans, the maximum is whether one is true."""
 
 
-def function_of(at: Lowering, index: int, dtype: str) -> str:
+def function_of(ctx: Lowering, index: int, dtype: str) -> str:
     """Returns which function of two scalars a subgraph is.
 
     Raises:
@@ -220,8 +220,8 @@ def function_of(at: Lowering, index: int, dtype: str) -> str:
     pairs = np.array(_BOOLEANS if dtype == "bool" else _PAIRS, dtype)
     values = []
     for pair in pairs:
-        (made,) = at.run_subgraph(index, [Value(np.array(x), dtype) for x in pair])
-        known = at.known(at.bound(at.tensor(made)))
+        (made,) = ctx.run_subgraph(index, [Value(np.array(x), dtype) for x in pair])
+        known = ctx.known(ctx.bound(ctx.tensor(made)))
         values.append(None if known is None or known.size != 1 else known.reshape(()))
     for name, function in _FUNCTIONS.items():
         if dtype == "bool" and name in ("add", "mul"):
@@ -239,7 +239,7 @@ _BY_NUMBER = ("", "add", "mul", "min", "max", "min", "max")
 
 
 @operator("STABLEHLO_REDUCE_WINDOW")
-def _stablehlo_reduce_window(at: Lowering, node: Node) -> Result:
+def _stablehlo_reduce_window(ctx: Lowering, node: Node) -> Result:
     if len(node.inputs) != 2:
         raise CompileError("windows over several tensors are not supported")
     options, x = node.options, node.operand(0)
@@ -257,23 +257,23 @@ def _stablehlo_reduce_window(at: Lowering, node: Node) -> Result:
     )
     if len(padding) != 2 * rank or min(padding, default=0) < 0:
         raise CompileError(f"a padding of {list(padding)} is not supported")
-    first = at.reshaped(node.operand(1), ())
-    x = dilated(at, x, spacing, first)
-    x = at.apply(Pad(tuple(zip(padding[::2], padding[1::2], strict=True))), x, first) if any(padding) else x
-    reduction = function_of(at, options.body_subgraph_index, node.dtype(0))
-    return _reduced(at, x, first, reduction, (size, stride, dilation))
+    first = ctx.reshaped(node.operand(1), ())
+    x = dilated(ctx, x, spacing, first)
+    x = ctx.apply(Pad(tuple(zip(padding[::2], padding[1::2], strict=True))), x, first) if any(padding) else x
+    reduction = function_of(ctx, options.body_subgraph_index, node.dtype(0))
+    return _reduced(ctx, x, first, reduction, (size, stride, dilation))
 
 
 @operator("REDUCE_WINDOW")
-def _reduce_window(at: Lowering, node: Node) -> Result:
+def _reduce_window(ctx: Lowering, node: Node) -> Result:
     number = node.options.reduce_function
     if not 0 < number < len(_BY_NUMBER):
         raise CompileError(f"there is no function {number}")
     shapes = tuple(ints_of(node.sizes(index, "a window")) for index in (2, 3, 4))
-    return _reduced(at, node.operand(0), at.reshaped(node.operand(1), ()), _BY_NUMBER[number], shapes)
+    return _reduced(ctx, node.operand(0), ctx.reshaped(node.operand(1), ()), _BY_NUMBER[number], shapes)
 
 
-def _reduced(at: Lowering, x: Operand, first: Operand, reduction: str, shapes: tuple[Sequence[int], ...]) -> Operand:
+def _reduced(ctx: Lowering, x: Operand, first: Operand, reduction: str, shapes: tuple[Sequence[int], ...]) -> Operand:
     """Reduces windows of a size, a stride and a dilation over all dimensions, beginning with `first`."""
     shape, dtype = shape_of(x), dtype_of(x)
     if any(len(each) != len(shape) or min(each, default=1) < 1 for each in shapes):
@@ -281,29 +281,29 @@ def _reduced(at: Lowering, x: Operand, first: Operand, reduction: str, shapes: t
     window = Window.of(shapes[0], shapes[1], shapes[2])
     if not all(is_known(whole) and reach <= whole for reach, whole in zip(window.reach, shape, strict=True)):
         raise CompileError(f"windows of {list(window.reach)} do not fit {list(shape)}")
-    work = at.bound(at.apply(Cast("int32"), x) if dtype == "bool" else x)
+    work = ctx.bound(ctx.apply(Cast("int32"), x) if dtype == "bool" else x)
     if reduction == "none":
         raise CompileError("a window is reduced by a sum, a product, a maximum or a minimum")
-    made = _product_of_windows(at, work, window) if reduction == "mul" else _pooled(at, work, window, reduction)
-    made = at.apply(Cast("bool"), made) if dtype == "bool" else made
+    made = _product_of_windows(ctx, work, window) if reduction == "mul" else _pooled(ctx, work, window, reduction)
+    made = ctx.apply(Cast("bool"), made) if dtype == "bool" else made
     names = {"add": "add", "mul": "multiply", "max": "maximum", "min": "minimum"}
     if dtype == "bool":
         names |= {"max": "logical_or", "min": "logical_and"}
-    return apply(at, names[reduction], first, made)
+    return apply(ctx, names[reduction], first, made)
 
 
-def _pooled(at: Lowering, x: Operand, window: Window, reduction: str) -> Operand:
+def _pooled(ctx: Lowering, x: Operand, window: Window, reduction: str) -> Operand:
     """Sums, maxima, or minima, which are maxima of the elements in reverse order."""
     flip = "negative" if dtype_of(x).startswith("float") else "bitwise_not"
-    given = apply(at, flip, x) if reduction == "min" else x
-    given = at.reshaped(at.bound(given), (1, 1, *shape_of(x)))
+    given = apply(ctx, flip, x) if reduction == "min" else x
+    given = ctx.reshaped(ctx.bound(given), (1, 1, *shape_of(x)))
     pool = SumPool(window) if reduction == "add" else MaxPool(window, keeps_nan=True)
-    made = at.bound(pool.lower(at, given))
-    made = at.reshaped(made, shape_of(made)[2:])
-    return apply(at, flip, made) if reduction == "min" else made
+    made = ctx.bound(pool.lower(ctx, given))
+    made = ctx.reshaped(made, shape_of(made)[2:])
+    return apply(ctx, flip, made) if reduction == "min" else made
 
 
-def _product_of_windows(at: Lowering, x: Operand, window: Window) -> Operand:
+def _product_of_windows(ctx: Lowering, x: Operand, window: Window) -> Operand:
     """Multiplies strided slices, one for each position of the window."""
     if math.prod(window.size) > _MAX_STEPS:
         raise CompileError(f"a product of {math.prod(window.size):,} elements is not supported")
@@ -311,7 +311,7 @@ def _product_of_windows(at: Lowering, x: Operand, window: Window) -> Operand:
     made = None
     for position in np.ndindex(*window.size):
         parts = zip(position, window.dilation, counts, window.stride, strict=True)
-        part = at.apply(Slice({axis: (k * d, n, s) for axis, (k, d, n, s) in enumerate(parts)}), x)
-        made = part if made is None else at.bound(apply(at, "multiply", made, part))
+        part = ctx.apply(Slice({axis: (k * d, n, s) for axis, (k, d, n, s) in enumerate(parts)}), x)
+        made = part if made is None else ctx.bound(apply(ctx, "multiply", made, part))
     assert made is not None
     return made

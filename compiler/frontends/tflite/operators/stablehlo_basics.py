@@ -50,9 +50,9 @@ _BITS = {"AND": "bitwise_and", "OR": "bitwise_or"}
 
 def _declare(name: str, function: str, types: tuple[str, ...]) -> None:
     @operator(f"STABLEHLO_{name}", types=types)
-    def _binary(at: Lowering, node: Node) -> Result:
+    def _binary(ctx: Lowering, node: Node) -> Result:
         chosen = function.replace("bitwise", "logical") if node.dtype(0) == "bool" else function
-        return at.pointwise(lambda x, y: Elementwise(chosen).lower(at, x, y), node.operand(0), node.operand(1))
+        return ctx.pointwise(lambda x, y: Elementwise(chosen).lower(ctx, x, y), node.operand(0), node.operand(1))
 
 
 for _name, _function in _BINARY.items():
@@ -62,74 +62,74 @@ for _name, _function in _BITS.items():
 
 
 @operator("STABLEHLO_SELECT", types=("bool",))
-def _select(at: Lowering, node: Node) -> Result:
-    return Where().lower(at, *node.operands())
+def _select(ctx: Lowering, node: Node) -> Result:
+    return Where().lower(ctx, *node.operands())
 
 
 @operator("STABLEHLO_CLAMP", types=_NUMBERS)
-def _clamp(at: Lowering, node: Node) -> Result:
+def _clamp(ctx: Lowering, node: Node) -> Result:
     low, x, high = node.operands()
-    return Clip().lower(at, x, low, high)
+    return Clip().lower(ctx, x, low, high)
 
 
 _DIRECTIONS = ("equal", "not_equal", "greater_equal", "greater", "less_equal", "less")
 
 
 @operator("STABLEHLO_COMPARE", types=(*_NUMBERS, "bool"), limits="the total order of NaN and signed zeros")
-def _compare(at: Lowering, node: Node) -> Result:
+def _compare(ctx: Lowering, node: Node) -> Result:
     direction, kind = node.options.comparison_direction, node.options.compare_type
     if direction >= len(_DIRECTIONS) or kind == 2:
         raise CompileError(f"a comparison {direction} of kind {kind} is not supported")
-    return at.pointwise(lambda x, y: Elementwise(_DIRECTIONS[direction]).lower(at, x, y), *node.operands())
+    return ctx.pointwise(lambda x, y: Elementwise(_DIRECTIONS[direction]).lower(ctx, x, y), *node.operands())
 
 
 @operator("STABLEHLO_CONVERT", types=(*_NUMBERS, "float16", "bool"))
-def _convert(at: Lowering, node: Node) -> Result:
+def _convert(ctx: Lowering, node: Node) -> Result:
     """What is not zero is true."""
     dtype = node.outputs[0].dtype
-    return Value(at.apply(Cast(dtype), node.operand(0)), dtype)
+    return Value(ctx.apply(Cast(dtype), node.operand(0)), dtype)
 
 
 # Movements.
 
 
 @operator("STABLEHLO_RESHAPE")
-def _reshape(at: Lowering, node: Node) -> Result:
+def _reshape(ctx: Lowering, node: Node) -> Result:
     """The file declares the shape of the result."""
     target = node.outputs[0].shape
     if None in target:
         raise CompileError(f"the shape {list(target)} of the result is not known")
-    return Reshape(tuple(size or 0 for size in target)).lower(at, node.operand(0))
+    return Reshape(tuple(size or 0 for size in target)).lower(ctx, node.operand(0))
 
 
 @operator("STABLEHLO_TRANSPOSE")
-def _transpose(at: Lowering, node: Node) -> Result:
+def _transpose(ctx: Lowering, node: Node) -> Result:
     order = dimensions_of(node, "permutation", node.rank(0))
     if len(order) != node.rank(0):
         raise CompileError(f"a permutation {list(order)} does not fit {node.rank(0)} dimensions")
-    return Transpose(order).lower(at, node.operand(0))
+    return Transpose(order).lower(ctx, node.operand(0))
 
 
 @operator("STABLEHLO_CONCATENATE")
-def _concatenate(at: Lowering, node: Node) -> Result:
-    return Concat(node.axis(int(node.options.dimension), node.rank(0))).lower(at, *node.operands())
+def _concatenate(ctx: Lowering, node: Node) -> Result:
+    return Concat(node.axis(int(node.options.dimension), node.rank(0))).lower(ctx, *node.operands())
 
 
 @operator("STABLEHLO_BROADCAST_IN_DIM")
-def _broadcast(at: Lowering, node: Node) -> Result:
+def _broadcast(ctx: Lowering, node: Node) -> Result:
     """Each dimension of the operand becomes one of the result, whose shape the file declares."""
     target, shape = node.outputs[0].shape, node.shape(0)
     axes = dimensions_of(node, "broadcast_dimensions", len(target))
     if None in target or len(axes) != len(shape):
         raise CompileError(f"a tensor of shape {list(shape)} cannot be broadcast to {list(target)}")
-    x = at.apply(Transpose(tuple(sorted(range(len(axes)), key=axes.__getitem__))), node.operand(0))
+    x = ctx.apply(Transpose(tuple(sorted(range(len(axes)), key=axes.__getitem__))), node.operand(0))
     sizes = dict(zip(sorted(axes), shape_of(x), strict=True))
-    spread = at.apply(Reshape(tuple(sizes.get(axis, 1) for axis in range(len(target)))), x)
-    return Expand(tuple(size or 0 for size in target)).lower(at, spread)
+    spread = ctx.apply(Reshape(tuple(sizes.get(axis, 1) for axis in range(len(target)))), x)
+    return Expand(tuple(size or 0 for size in target)).lower(ctx, spread)
 
 
 @operator("STABLEHLO_SLICE")
-def _slice(at: Lowering, node: Node) -> Result:
+def _slice(ctx: Lowering, node: Node) -> Result:
     options, shape = node.options, node.shape(0)
     starts, limits = ints_of(options.start_indices), ints_of(options.limit_indices)
     steps = ints_of(options.strides) or (1,) * len(shape)
@@ -140,11 +140,11 @@ def _slice(at: Lowering, node: Node) -> Result:
         if not 0 <= first <= end <= size or step < 1:
             raise CompileError(f"positions {first} to {end} by {step} are not in a dimension of {size}")
         ranges[axis] = (first, -(-(end - first) // step), step)
-    return Slice(ranges).lower(at, node.operand(0))
+    return Slice(ranges).lower(ctx, node.operand(0))
 
 
 @operator("STABLEHLO_DYNAMIC_SLICE")
-def _dynamic_slice(at: Lowering, node: Node) -> Result:
+def _dynamic_slice(ctx: Lowering, node: Node) -> Result:
     """Starts, an input each, are moved so that the slice lies inside."""
     x, sizes, shape = node.operand(0), ints_of(node.options.slice_sizes), node.shape(0)
     fits = is_known(*shape) and len(sizes) == len(shape) == len(node.inputs) - 1
@@ -152,21 +152,21 @@ def _dynamic_slice(at: Lowering, node: Node) -> Result:
         raise CompileError(f"a slice of {list(sizes)} at {len(node.inputs) - 1} starts does not fit {list(shape)}")
     if not sizes:
         return x
-    starts = _inside(at, node, 1, sizes, shape)
+    starts = _inside(ctx, node, 1, sizes, shape)
     offsets = np.stack(np.meshgrid(*map(np.arange, sizes), indexing="ij"), -1).astype(np.int64)
-    return GatherND().lower(at, x, apply(at, "add", offsets, starts))
+    return GatherND().lower(ctx, x, apply(ctx, "add", offsets, starts))
 
 
-def _inside(at: Lowering, node: Node, first: int, sizes: Sequence[int], shape: Sequence[int]) -> Operand:
+def _inside(ctx: Lowering, node: Node, first: int, sizes: Sequence[int], shape: Sequence[int]) -> Operand:
     """Starts, an input each from the first on, so that windows of these sizes lie in the shape: `[rank]` int64."""
-    parts = [at.reshaped(at.apply(Cast("int64"), node.operand(first + k)), (1,)) for k in range(len(sizes))]
+    parts = [ctx.reshaped(ctx.apply(Cast("int64"), node.operand(first + k)), (1,)) for k in range(len(sizes))]
     last = np.array([whole - size for whole, size in zip(shape, sizes, strict=True)], np.int64)
-    made: Operand = at.apply(Clip(), at.apply(Concat(0), *parts), np.zeros_like(last), last)
+    made: Operand = ctx.apply(Clip(), ctx.apply(Concat(0), *parts), np.zeros_like(last), last)
     return made
 
 
 @operator("STABLEHLO_DYNAMIC_UPDATE_SLICE")
-def _update_slice(at: Lowering, node: Node) -> Result:
+def _update_slice(ctx: Lowering, node: Node) -> Result:
     from nnefc.operators.tensor.scatter import ScatterND
 
     x, update = node.operand(0), node.operand(1)
@@ -176,13 +176,13 @@ def _update_slice(at: Lowering, node: Node) -> Result:
         raise CompileError(f"an update {list(sizes)} at {len(node.inputs) - 2} starts does not fit {list(shape)}")
     if not shape:
         return update
-    starts = _inside(at, node, 2, sizes, shape)
+    starts = _inside(ctx, node, 2, sizes, shape)
     offsets = np.stack(np.meshgrid(*map(np.arange, sizes), indexing="ij"), -1).astype(np.int64)
-    return ScatterND().lower(at, x, apply(at, "add", offsets, starts), update)
+    return ScatterND().lower(ctx, x, apply(ctx, "add", offsets, starts), update)
 
 
 @operator("STABLEHLO_IOTA")
-def _iota(at: Lowering, node: Node) -> Result:
+def _iota(ctx: Lowering, node: Node) -> Result:
     """The index along a dimension of the result, whose shape the file declares."""
     target, dtype = node.outputs[0].shape, node.outputs[0].dtype
     if None in target or dtype not in _NUMBERS:
@@ -190,14 +190,14 @@ def _iota(at: Lowering, node: Node) -> Result:
     axis = node.axis(int(node.options.iota_dimension), len(target))
     line = np.arange(target[axis] or 0).astype(numpy_dtype(dtype))
     line = line.reshape([-1 if k == axis else 1 for k in range(len(target))])
-    return Expand(tuple(size or 0 for size in target)).lower(at, line)
+    return Expand(tuple(size or 0 for size in target)).lower(ctx, line)
 
 
 # Products.
 
 
 @operator("STABLEHLO_DOT_GENERAL", types=_NUMBERS)
-def _dot(at: Lowering, node: Node) -> Result:
+def _dot(ctx: Lowering, node: Node) -> Result:
     """The result has the batching dimensions, then the others of both operands."""
     x, y = node.operand(0), node.operand(1)
     ranks = {"lhs": rank_of(x), "rhs": rank_of(y)}
@@ -216,12 +216,12 @@ def _dot(at: Lowering, node: Node) -> Result:
     for side, rank in ranks.items():
         result += [terms[side][axis] for axis in range(rank) if axis not in (*batch[side], *summed[side])]
     dtype = node.outputs[0].dtype
-    given = [at.apply(Cast(dtype), operand) for operand in (x, y)]
-    return Einsum(f"{''.join(terms['lhs'])},{''.join(terms['rhs'])}->{''.join(result)}").lower(at, *given)
+    given = [ctx.apply(Cast(dtype), operand) for operand in (x, y)]
+    return Einsum(f"{''.join(terms['lhs'])},{''.join(terms['rhs'])}->{''.join(result)}").lower(ctx, *given)
 
 
 @operator("STABLEHLO_CONVOLUTION", types=("float32",), limits="batch groups, reversed windows")
-def _convolution(at: Lowering, node: Node) -> Result:
+def _convolution(ctx: Lowering, node: Node) -> Result:
     options = node.options
     x, w = node.operand(0), node.operand(1)
     rank = rank_of(x) - 2
@@ -251,12 +251,12 @@ def _convolution(at: Lowering, node: Node) -> Result:
         raise CompileError("its strides and dilations do not fit its dimensions")
     if len(padding) != 2 * rank or min(padding, default=0) < 0:
         raise CompileError(f"a padding of {list(padding)} is not supported")
-    x, w = at.apply(Transpose(source), x), at.apply(Transpose(weights), w)
-    x = dilated(at, x, (1, 1, *spacing), np.zeros((), np.float32)) if max(spacing, default=1) > 1 else x
+    x, w = ctx.apply(Transpose(source), x), ctx.apply(Transpose(weights), w)
+    x = dilated(ctx, x, (1, 1, *spacing), np.zeros((), np.float32)) if max(spacing, default=1) > 1 else x
     window = Window.of(shape_of(w)[2:], stride, dilation)
     window = window.padded(tuple(zip(padding[::2], padding[1::2], strict=True)))
-    made = at.apply(Convolution(window, max(int(options.feature_group_count), 1)), x, w)
-    return Transpose(tuple(map(target.index, range(rank + 2)))).lower(at, made)
+    made = ctx.apply(Convolution(window, max(int(options.feature_group_count), 1)), x, w)
+    return Transpose(tuple(map(target.index, range(rank + 2)))).lower(ctx, made)
 
 
 # Reductions and sorts, by functions that are given as subgraphs.
@@ -267,30 +267,30 @@ _JOINED = {"add": "add", "mul": "multiply", "max": "maximum", "min": "minimum"}
 
 @operator("STABLEHLO_REDUCE", types=(*_NUMBERS, "bool"), limits="several operands; functions that are no sum, product, "
           "maximum or minimum")  # fmt: skip
-def _reduce(at: Lowering, node: Node) -> Result:
+def _reduce(ctx: Lowering, node: Node) -> Result:
     if len(node.inputs) != 2:
         raise CompileError("a reduction of several tensors is not supported")
     axes = tuple(sorted(dimensions_of(node, "dimensions", node.rank(0))))
-    name, is_bool = function_of(at, node.options.body_subgraph_index, node.dtype(0)), node.dtype(0) == "bool"
+    name, is_bool = function_of(ctx, node.options.body_subgraph_index, node.dtype(0)), node.dtype(0) == "bool"
     if name not in _REDUCTIONS:
         raise CompileError("its function is neither a sum, a product, a maximum nor a minimum")
     kind = {"max": AnyTrue, "min": AllTrue}[name] if is_bool else _REDUCTIONS[name]
     joined = {"max": "logical_or", "min": "logical_and"}[name] if is_bool else _JOINED[name]
-    made = at.apply(kind(axes), node.operand(0))
-    return apply(at, joined, at.reshaped(node.operand(1), ()), made)
+    made = ctx.apply(kind(axes), node.operand(0))
+    return apply(ctx, joined, ctx.reshaped(node.operand(1), ()), made)
 
 
 @operator("STABLEHLO_SORT", types=_NUMBERS, limits="orders by other than the first operand's elements")
-def _sort(at: Lowering, node: Node) -> Result:
+def _sort(ctx: Lowering, node: Node) -> Result:
     """Tensors in the order of the first one, which is stable."""
     axis = node.axis(int(node.options.dimension), node.rank(0))
-    largest = _descends(at, node)
+    largest = _descends(ctx, node)
     size = node.shape(0)[axis]
-    values, positions = at.apply(TopK(axis, size, largest), node.operand(0))
-    return [values, *(at.apply(GatherElements(axis), other, positions) for other in node.operands()[1:])]
+    values, positions = ctx.apply(TopK(axis, size, largest), node.operand(0))
+    return [values, *(ctx.apply(GatherElements(axis), other, positions) for other in node.operands()[1:])]
 
 
-def _descends(at: Lowering, node: Node) -> bool:
+def _descends(ctx: Lowering, node: Node) -> bool:
     """Returns whether a comparator puts larger elements first.
 
     Raises:
@@ -302,8 +302,8 @@ def _descends(at: Lowering, node: Node) -> bool:
         for index, _ in enumerate(node.inputs):
             pair = (one, other) if index == 0 else (4, 4 + apart)
             given += [Value(np.array(value, numpy_dtype(node.dtype(index))), node.dtype(index)) for value in pair]
-        (made,) = at.run_subgraph(node.options.comparator_subgraph_index, given)
-        known = at.known(at.bound(at.tensor(made)))
+        (made,) = ctx.run_subgraph(node.options.comparator_subgraph_index, given)
+        known = ctx.known(ctx.bound(ctx.tensor(made)))
         answers.append(None if known is None or math.prod(known.shape) != 1 else bool(known.reshape(())))
     if answers not in ([True, False, True, False], [False, True, False, True]):
         raise CompileError("its comparator does not order by the first tensor")

@@ -28,10 +28,10 @@ def is_hybrid(node: Node, data: int = 0, weights: int = 1) -> bool:
     return node.dtype(data) == "float32" and node.is_quantized(weights)
 
 
-def real_weights(at: Lowering, node: Node, index: int) -> Operand:
+def real_weights(ctx: Lowering, node: Node, index: int) -> Operand:
     """Weights as they are multiplied: float16 becomes float32."""
     w = node.operand(index)
-    return at.apply(Cast("float32"), w) if node.dtype(index) == "float16" else w
+    return ctx.apply(Cast("float32"), w) if node.dtype(index) == "float16" else w
 
 
 def largest_sum(node: Node, taps: Dimension, bias: Operand | None) -> int | None:
@@ -43,7 +43,7 @@ def largest_sum(node: Node, taps: Dimension, bias: Operand | None) -> int | None
 
 
 def requantized(
-    at: Lowering, node: Node, sums: Operand, bias: Operand | None, rank: int, data: int = 0, channel: int = 1,
+    ctx: Lowering, node: Node, sums: Operand, bias: Operand | None, rank: int, data: int = 0, channel: int = 1,
     size: int | None = None,
 ) -> Operand:  # fmt: skip
     """Sums `[N, C, …]` of products as the integers of the result.
@@ -67,23 +67,23 @@ def requantized(
     else:
         factors = np.asarray(np.float64(input_scale) * weights.scale.astype(np.float64) / np.float64(output_scale))
     if bias is not None:
-        given = at.apply(Cast(dtype_of(sums)), bias)
-        sums = apply(at, "add", sums, at.reshaped(given, tuple(shape_of(bias)[0] if s == -1 else 1 for s in shape)))
+        given = ctx.apply(Cast(dtype_of(sums)), bias)
+        sums = apply(ctx, "add", sums, ctx.reshaped(given, tuple(shape_of(bias)[0] if s == -1 else 1 for s in shape)))
     factors = factors.reshape(() if weights.is_single else shape)
     low, high = quantized_limits(node)
     scaling = FixedPointScaling(output, zero=zero, low=low, high=high, exact=rank == 2, size=size)
-    made: Operand = at.apply(scaling, sums, *fixed_points_of(factors))
+    made: Operand = ctx.apply(scaling, sums, *fixed_points_of(factors))
     return made
 
 
-def hybrid_input(at: Lowering, node: Node, x: Operand, asymmetric: bool) -> tuple[Operand, Operand, Operand | None]:
+def hybrid_input(ctx: Lowering, node: Node, x: Operand, asymmetric: bool) -> tuple[Operand, Operand, Operand | None]:
     """The integers of each element of the batch, their scales `[N, 1, …]`, and their zero points."""
-    elements, scale, zero = at.apply(RowQuantization(asymmetric), x)
+    elements, scale, zero = ctx.apply(RowQuantization(asymmetric), x)
     return elements, scale, zero if asymmetric else None
 
 
 def scaled_back(
-    at: Lowering, node: Node, sums: Operand, scale: Operand, bias: Operand | None, channel: int = 1
+    ctx: Lowering, node: Node, sums: Operand, scale: Operand, bias: Operand | None, channel: int = 1
 ) -> Operand:
     """Sums in integers as reals, with the bias."""
     rank = rank_of(sums)
@@ -91,7 +91,7 @@ def scaled_back(
     shape[channel] = -1
     weights: Array = node.quantization(1).scale
     weights = weights.reshape(() if weights.size == 1 else shape)
-    made: Any = apply(at, "multiply", at.apply(Cast("float32"), sums), apply(at, "multiply", scale, weights))
+    made: Any = apply(ctx, "multiply", ctx.apply(Cast("float32"), sums), apply(ctx, "multiply", scale, weights))
     if bias is None:
         return made
-    return apply(at, "add", made, at.reshaped(bias, tuple(shape_of(bias)[0] if s == -1 else 1 for s in shape)))
+    return apply(ctx, "add", made, ctx.reshaped(bias, tuple(shape_of(bias)[0] if s == -1 else 1 for s in shape)))

@@ -37,9 +37,9 @@ def operators(mod: tvm.IRModule) -> list[tuple[str, str]]:
 def test_codes_become_tensors_of_their_type() -> None:
     scales = np.array([0.5, 1, 2, 3, 4, 5], np.float32)
 
-    def build(at: Emitter, x: relax.Var) -> relax.Expr:
-        codes = at.apply(Float8Quantization(axis=1, dtype=E5M2), x, scales)
-        return at.apply(Float8Dequantization(axis=1, source=E5M2), codes, scales)
+    def build(ctx: Emitter, x: relax.Var) -> relax.Expr:
+        codes = ctx.apply(Float8Quantization(axis=1, dtype=E5M2), x, scales)
+        return ctx.apply(Float8Dequantization(axis=1, source=E5M2), codes, scales)
 
     mod = name_float8(program(build))
     assert operators(mod) == [("quantize", E5M2), ("dequantize", "float32")]
@@ -48,10 +48,10 @@ def test_codes_become_tensors_of_their_type() -> None:
 
 
 def test_moved_codes_and_other_scales_keep_their_bits() -> None:
-    def build(at: Emitter, x: relax.Var) -> relax.Expr:
-        codes = at.apply(Float8Quantization(dtype=E5M2), x, np.array(0.5, np.float32))
-        moved = at.emit(relax.op.permute_dims(codes, [1, 0]))
-        return at.apply(Float8Dequantization(source=E5M2), moved, np.array(0.5, np.float32))
+    def build(ctx: Emitter, x: relax.Var) -> relax.Expr:
+        codes = ctx.apply(Float8Quantization(dtype=E5M2), x, np.array(0.5, np.float32))
+        moved = ctx.emit(relax.op.permute_dims(codes, [1, 0]))
+        return ctx.apply(Float8Dequantization(source=E5M2), moved, np.array(0.5, np.float32))
 
     found = operators(name_float8(program(build)))
     quantized, *middle, dequantized = found
@@ -60,8 +60,8 @@ def test_moved_codes_and_other_scales_keep_their_bits() -> None:
 
 
 def test_scales_that_are_no_positive_numbers_stay_with_kernels() -> None:
-    def build(at: Emitter, x: relax.Var) -> relax.Expr:
-        return at.apply(Float8Quantization(dtype=E5M2), x, np.array(-0.5, np.float32))
+    def build(ctx: Emitter, x: relax.Var) -> relax.Expr:
+        return ctx.apply(Float8Quantization(dtype=E5M2), x, np.array(-0.5, np.float32))
 
     assert operators(name_float8(program(build))) == [("call_tir", "uint8")]
 
@@ -70,8 +70,8 @@ def test_weights_that_nothing_multiplies_become_float32() -> None:
     weights = np.arange(24, dtype=np.uint8).reshape(4, 6).view(ml_dtypes.float8_e4m3fn)
     scales = np.array([1, 2, 3, 4], np.float32)
 
-    def build(at: Emitter, x: relax.Var) -> relax.Expr:
-        return at.emit(relax.op.add(x, at.apply(Float8Dequantization(axis=0), weights, scales)))
+    def build(ctx: Emitter, x: relax.Var) -> relax.Expr:
+        return ctx.emit(relax.op.add(x, ctx.apply(Float8Dequantization(axis=0), weights, scales)))
 
     mod = dequantize_float8_constants(name_float8(program(build)))
     ((name, _),) = operators(mod)

@@ -276,7 +276,7 @@ def _whole_length(ctx: Context, total: Value, maximum: Dimension) -> Dimension:
     array = ctx.constant(total)
     if array is not None:
         return int(array.reshape(-1)[0])
-    return data_dependent_size(ctx.at, ctx.expr(total), maximum, "total_sequence_length")
+    return data_dependent_size(ctx.emitter, ctx.expr(total), maximum, "total_sequence_length")
 
 
 def _as_wide(ctx: Context, bias: Value | None, keys: Dimension) -> Value | None:
