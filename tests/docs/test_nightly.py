@@ -35,9 +35,9 @@ def test_a_verdict_counts_and_names_what_failed(tmp_path: Path, monkeypatch: pyt
     record.write_text(json.dumps({"2/24": nightly.asdict(found)}))
     monkeypatch.setattr(nightly, "RECORD", record)
     text = nightly.page()
-    assert f"| 2/24 | `a/test_one` | `b` | {found.date} | `0123456789ab` | 1 | 2 | 1 | 61 |" in text
+    assert f"| 2/24 | `tests/a/test_one.py` | `tests/b.py` | {found.date} | `0123456789ab` | 1 | 2 | 1 | 61 |" in text
     assert "Not run yet: 1/24, 3/24, 4/24," in text
-    assert "Left out, for packages that are not there: `c/test_absent`." in text
+    assert "Left out, for packages that are not there: `tests/c/test_absent.py`." in text
     assert "Failed: `tests/a/test_one.py::test_y[1]`, `tests/b.py::test_w`." in text
 
 
@@ -73,7 +73,9 @@ def test_a_verdict_is_recorded_and_written_on_the_page(tmp_path: Path, monkeypat
         monkeypatch.setattr(nightly, name, value)
     assert CliRunner().invoke(nightly.main, ["--part", "7/24"]).exit_code == 0
     assert nightly.recorded().keys() == {"7/24"}
-    assert "\n| 7/24 | `a` | `b` | 2026-01-03 | `0123456789ab` | 5 | 0 | 0 | 2 |" in written.read_text()
+    assert (
+        "\n| 7/24 | `tests/a.py` | `tests/b.py` | 2026-01-03 | `0123456789ab` | 5 | 0 | 0 | 2 |" in written.read_text()
+    )
     assert written.read_text().endswith("\n<!-- end of nightly -->\n\nMore.\n")
 
 
