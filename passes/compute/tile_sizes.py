@@ -283,6 +283,7 @@ def choose_dynamic_tile(
     steps: int = 0,
     usual: range = USUAL_EXTENTS,
     spread: Spread | None = None,
+    pitch: int = 0,
 ) -> tuple[RegisterTile, tuple[int, ...]]:
     """Returns the best tile of one row of a dynamic extent, and the rows of its tail tiles.
 
@@ -292,12 +293,13 @@ def choose_dynamic_tile(
         steps: see :meth:`Tile.cycles`.
         usual: extents that the tile is chosen for, as far as this one may have them.
         spread: where operands are brought in form before, how.
+        pitch: bytes from one row of A to the next; 0 if they are unknown.
     """
     step = next(d for d in (32, 16, 8, 4, 2, 1) if extent % d == 0)
     minimum, maximum = (min(max(bound, usual.start), usual.stop - 1) for bound in bounds(extent))
     first = -(-minimum // step) * step
     return _best_for(
-        range(first, max(maximum, first) + 1, step), tuple(_divisors(columns)), terms, target, steps, spread
+        range(first, max(maximum, first) + 1, step), tuple(_divisors(columns)), terms, target, steps, spread, pitch
     )
 
 
@@ -323,11 +325,11 @@ def _cost(spread: Spread | None) -> float:
 
 @lru_cache(maxsize=1024)
 def _best_for(
-    extents: range, columns: tuple[int, ...], terms: int, target: Target, steps: int, spread: Spread | None
+    extents: range, columns: tuple[int, ...], terms: int, target: Target, steps: int, spread: Spread | None, pitch: int
 ) -> tuple[RegisterTile, tuple[int, ...]]:
     """Returns the tile, and the smaller ones, that come closest to the best of all tiles for each of these extents."""
     candidates = _candidates(columns, target, steps, spread)
-    found = _cycles(extents, columns, terms, target, steps, spread)
+    found = _cycles(extents, columns, terms, target, steps, spread, pitch)
     weights = np.array([_HALVED if _is_halved_image(n) else _USUAL if n % 8 == 0 else 1 for n in extents])
     excess = found / found.min(axis=0) @ weights / weights.sum()
     code = [1 + _CODE * sum(smaller) * tile.columns for tile, smaller in candidates]
@@ -364,7 +366,7 @@ def _smaller_than(rows: int) -> list[tuple[int, ...]]:
 
 
 def _cycles(
-    extents: range, columns: tuple[int, ...], terms: int, target: Target, steps: int, spread: Spread | None
+    extents: range, columns: tuple[int, ...], terms: int, target: Target, steps: int, spread: Spread | None, pitch: int
 ) -> np.ndarray:
     """Returns by candidate the cycles of all rows of each extent and one vector of columns; see
     `passes/tir/common/peel_tail_tiles.py`.
@@ -376,7 +378,8 @@ def _cycles(
     cycles = np.zeros((len(candidates), len(numbers)))
     for row, (tile, smaller) in zip(cycles, candidates, strict=True):
         sizes = (tile.rows, *smaller)
-        row[: len(sizes)] = [_tile_cycles(rows, tile.columns, terms, target, steps, _cost(spread)) for rows in sizes]
+        tiles = [RegisterTile(1, rows, tile.columns) for rows in sizes]
+        row[: len(sizes)] = [_tile_cycles(each, terms, target, steps, _cost(spread), pitch) for each in tiles]
     total = np.zeros(numbers[0].shape)
     for number, cost in zip(numbers, cycles.T, strict=True):
         total += number * cost[:, None]
@@ -406,12 +409,12 @@ def _numbers(
 
 
 @lru_cache(maxsize=4096)
-def _tile_cycles(rows: int, columns: int, terms: int, target: Target, steps: int, spread: float) -> float:
+def _tile_cycles(tile: RegisterTile, terms: int, target: Target, steps: int, spread: float, pitch: int) -> float:
     """Estimates the cycles of one tile; none without rows."""
-    if not rows:
+    if not tile.rows:
         return 0.0
-    costs, line = target.costs, columns * target.vectors.bytes
+    costs, line = target.costs, tile.columns * target.vectors.bytes
     panel = 2 * terms * line
     waiting = costs.loops.exposed_share * line / costs.bytes_per_cycle(panel) if panel > costs.l1_bytes else 0.0
-    step = RegisterTile(1, rows, columns).cycles(target, steps, spread) + waiting
-    return terms * step + costs.loops.tile_cycles + costs.loops.register_cycles * rows * columns
+    step = tile.cycles(target, steps, spread, (0, pitch)) + waiting
+    return terms * step + costs.loops.tile_cycles + costs.loops.register_cycles * tile.rows * tile.columns

@@ -119,6 +119,16 @@ def test_rows_of_a_tile_stay_in_the_first_cache_together(outer: bool) -> None:
         assert choose_tile(*extents, columns, machine, pitches=pitches) == choose_tile(*extents, columns, machine)
 
 
+def test_rows_of_a_tile_of_a_dynamic_extent_stay_in_the_first_cache_together() -> None:
+    machine, n = target("llvm -mcpu=znver4"), tirx.Var("n", "int64")
+    way = machine.costs.l1_bytes // machine.costs.l1_ways
+    with ranges({n: Range(1, 4096, 14)}):
+        for apart in (way, 3 * way):
+            tile, smaller = choose_dynamic_tile(dimension(n), 48, apart // 4, machine, pitch=apart)
+            assert max(tile.rows, *smaller) <= machine.costs.l1_ways and tile.share(machine) > 0.9
+        assert choose_dynamic_tile(dimension(n), 48, 3072, machine)[0].rows > machine.costs.l1_ways
+
+
 def unrolled_extents(shape: str, depth: int, columns: int) -> list[int]:
     """Of the loops of a product with constants, on a machine whose first cache has ways of 4 KB."""
     network = network_of(program(f"x[{shape}] -> y\ny = R.matmul(x, w)", w=np.ones((depth, columns), np.float32)))
