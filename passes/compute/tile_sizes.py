@@ -116,7 +116,7 @@ class RegisterTile:
         costs = target.costs
         positions = product(range(self.outer_rows), range(self.rows))
         lines = {(i * pitches[0] + j * pitches[1]) // costs.line_bytes for i, j in positions}
-        of_sets = Counter(line % (costs.l1_bytes // costs.l1_ways // costs.line_bytes) for line in lines)
+        of_sets = Counter(line % (costs.l1_bytes // costs.l1_ways // costs.line_bytes) for line in sorted(lines))
         return sum(max(0, count - costs.l1_ways) for count in of_sets.values())
 
     def _registers(self, target: Target, spread: float) -> int:

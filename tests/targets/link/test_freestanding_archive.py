@@ -150,7 +150,8 @@ def test_a_run_begins_by_comparing_the_image_with_the_code(tmp_path: Path) -> No
     )
     words = [*zig(), "cc", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", f"-I{RUNTIME}", "m.c", "-o", "m.so"]
     subprocess.run(words, cwd=tmp_path, check=True)
-    library, arena = ctypes.CDLL(str(tmp_path / "m.so")), ctypes.create_string_buffer(128)
+    library, memory = ctypes.CDLL(str(tmp_path / "m.so")), ctypes.create_string_buffer(192)
+    arena = ctypes.c_void_p(-(-ctypes.addressof(memory) // 64) * 64)
     whole = image.header([data]) + data
 
     def run(content: bytes) -> tuple[int, int]:
@@ -161,6 +162,7 @@ def test_a_run_begins_by_comparing_the_image_with_the_code(tmp_path: Path) -> No
     assert run(whole[:-1] + b"x") == (3, 7 * 256 + ord("d"))
     assert run(whole[:16] + b"x" + whole[17:]) == (2, -1)
     assert run(b"x" + whole[1:]) == (1, -1)
+    assert library.m_run(arena, ctypes.c_void_p(arena.value + 1), whole) == -2
     assert library.m_check_weights(whole, 69) == 1
 
 

@@ -11,8 +11,11 @@ from nnefc.targets.machine.llvm_quirks import Quirks, quirks_of
 
 QUIRKS = {
     "x86-64": {"calls_rounding", "rounding_conversion", "searches_deep_loops"},
-    "x86-64-v2": {"rounding_conversion", "searches_deep_loops"},
-    "x86-64-v3": {"rounding_conversion", "searches_deep_loops", "spare_registers", "spills_float_sums"},
+    "x86-64-v2": {"rounding_conversion", "searches_deep_loops", "widens_high_products"},
+    "x86-64-v3": {
+        *("rounding_conversion", "searches_deep_loops", "spare_registers", "spills_float_sums"),
+        "widens_high_products",
+    },
     "cortex-a72": {"rounding_conversion", "keeps_ranges", "selects_min_max", "spills_sums"},
     "neoverse-v1": {"selects_min_max", "spills_sums"},  # vectors of SVE
     "armv7-linux-gnueabihf": {"calls_rounding", "rounding_conversion", "keeps_ranges", "selects_min_max"},
