@@ -111,7 +111,7 @@ states, integers, profiles.
   algorithm is for libraries for one processor.
 - The compilation takes as long as that of all levels, one after the other.
 
-[Each level compared with a library for it alone](../benchmarks/results/znver5/levels.md).
+[Each level compared with a library for it alone](../benchmarks/results/znver4/levels.md).
 
 A processor below all levels, as one of before 2009 is for `x86-64`, is refused by `nnefc_create`, as always: see
 *checked at run time* above.
