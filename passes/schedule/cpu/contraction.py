@@ -145,7 +145,6 @@ class ContractionRule:
         assembled = not roles.steps and (is_long(kind) if spread else target.quirks.spills_sums)
         in_assembly = assembled or (target.quirks.spills_float_sums and _multiplies_stored(first, lanes))
         streamed = bool(roles.steps) and not rows and target.vectors.bytes == target.costs.line_bytes
-        pitches = _pitches(first, roles, rows)
         if isinstance(size, Size):
             attrs = sch.mod["main"].attrs
             in_form = Spread(spread, kind) if spread and not roles.steps else None
@@ -153,8 +152,9 @@ class ContractionRule:
                 tile, smaller = choose_few_rows(columns, target, in_form)
             else:
                 usual = USUAL_IMAGES if JOINED_ROWS in attrs else USUAL_EXTENTS
+                pitch = _pitches(first, roles, rows)[1]
                 tile, smaller = choose_dynamic_tile(
-                    size, columns, size_hint(terms), target, roles.steps, usual, in_form, pitches[1]
+                    size, columns, size_hint(terms), target, roles.steps, usual, in_form, pitch
                 )
             tiled = _tiled(sch, block, epilogue, rows[-1], tile.rows, smaller)
         if streamed:
@@ -165,6 +165,7 @@ class ContractionRule:
             if tail and tiled is None:
                 tile = choose_tile(outer_size, size, columns, target)
         elif tiled is None:
+            pitches = _pitches(first, roles, rows)
             tile = choose_tile(outer_size, size, columns, target, roles.steps, spread, pitches)
         if tiled is not None:
             sch, block, epilogue = tiled

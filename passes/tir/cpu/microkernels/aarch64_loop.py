@@ -7,6 +7,7 @@ pointer is moved on by the loads themselves, where they read one behind the othe
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -32,6 +33,7 @@ __all__ = [
     "covering",
     "function_of",
     "pointers_of",
+    "terms_of",
 ]
 
 _FAR = 255  # bytes from a pointer of a load that is not a multiple of its size
@@ -151,6 +153,16 @@ def body_of(
     count = len(lines) + sum(to_move) + (0 if once else _LOOP)
     last = max(number for number, line in enumerate(lines) if line.loads) + 1 if placed else len(lines)
     return LoopBody(tuple(map(str, texts)), tuple(moved), tuple(to_move), last, count, tuple(lines))
+
+
+def terms_of(steps: Sequence[Accumulation]) -> Iterator[list[Accumulation]]:
+    """Yields the steps in groups: the first of each sum, the second, and so on."""
+    seen: Counter[int] = Counter()
+    groups: dict[int, list[Accumulation]] = {}
+    for step in steps:
+        groups.setdefault(seen[step.sum], []).append(step)
+        seen[step.sum] += 1
+    yield from groups.values()
 
 
 def pointers_of(elements: Iterable[int], product: MultiplyAdd, side: int) -> list[list[int]]:

@@ -31,7 +31,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from nnefc.passes.tir.cpu.microkernels.aarch64_loop import Accumulation, LoopCode
+from nnefc.passes.tir.cpu.microkernels.aarch64_loop import Accumulation, LoopCode, terms_of
 
 __all__ = ["OPERATORS", "EngineProduct", "code_of", "engine_product_of"]
 
@@ -114,7 +114,7 @@ def code_of(product: EngineProduct, steps: tuple[Accumulation, ...], once: bool)
     """Returns the loop of these steps; `once`: whether there is one iteration."""
     sums = sorted({step.sum for step in steps})
     left, right = min(step.left for step in steps), min(step.right for step in steps)
-    groups = list(_terms(steps))
+    groups = list(terms_of(steps))
     held = max(min(len({s.left for s in group}), len({s.right for s in group})) for group in groups) + 1
     parts = _parts(product, len(sums), len(groups))
     # operands: the sums, of each part, what is loaded, the two pointers
@@ -139,16 +139,6 @@ def _parts(product: EngineProduct, sums: int, terms: int) -> int:
     while product.in_parts and 2 * parts <= terms and 2 * parts * sums <= _AT_ONCE:
         parts *= 2
     return parts
-
-
-def _terms(steps: Sequence[Accumulation]) -> Iterator[list[Accumulation]]:
-    """The steps in groups: the first of each sum, the second, and so on."""
-    seen: Counter[int] = Counter()
-    groups: dict[int, list[Accumulation]] = {}
-    for step in steps:
-        groups.setdefault(seen[step.sum], []).append(step)
-        seen[step.sum] += 1
-    yield from groups.values()
 
 
 def _products(product: EngineProduct, group: Sequence[Accumulation], held: int, pointers: int) -> Iterator[str]:

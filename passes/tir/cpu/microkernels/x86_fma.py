@@ -20,11 +20,10 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from nnefc.passes.tir.cpu.microkernels.aarch64_loop import Accumulation, LoopCode
+from nnefc.passes.tir.cpu.microkernels.aarch64_loop import Accumulation, LoopCode, terms_of
 
 __all__ = ["VectorProduct", "code_of"]
 
@@ -69,23 +68,13 @@ def code_of(steps: tuple[Accumulation, ...], once: bool) -> LoopCode | None:
     if far >= _FAR or len(sums) > _REGISTERS - 2:
         return None
     lines: list[str] = []
-    for group in _terms(steps):
+    for group in terms_of(steps):
         term = [Accumulation(position[step.sum], step.left - left, step.right - right) for step in group]
         products = _products(term, range(len(sums), _REGISTERS), len(sums))
         if products is None:
             return None
         lines += products
     return _function(sums, lines, (left, right), once)
-
-
-def _terms(steps: Sequence[Accumulation]) -> Iterator[list[Accumulation]]:
-    """The steps in groups: the first of each sum, the second, and so on."""
-    seen: Counter[int] = Counter()
-    groups: dict[int, list[Accumulation]] = {}
-    for step in steps:
-        groups.setdefault(seen[step.sum], []).append(step)
-        seen[step.sum] += 1
-    yield from groups.values()
 
 
 def _products(group: Sequence[Accumulation], free: range, sums: int) -> list[str] | None:
