@@ -55,7 +55,7 @@ __all__ = [
 
 
 FLOAT_SCALE = 256.0
-"""What scales of floats of 8 bits are multiplied with: :func:`small_float` is such a share of them."""
+"""The factor of scales that are floats of 8 bits: :func:`small_float` returns 1/256 of a number."""
 
 _STEPS = 3  # to move the bits, to convert them
 _MORE_STEPS = 5  # to join the bits of several words as well, or to multiply a scale by its factor
@@ -186,7 +186,8 @@ def _number(tensors: Sequence[te.Tensor], position: Sequence[tirx.Expr]) -> tirx
 
 
 _TRANSPOSED = {4: ((8, 0x0000FF00), (4, 0x00F000F0)), 2: ((12, 0x0000F0F0), (6, 0x00CC00CC))}
-"""By the bits of an element: two exchanges of the bits of a mask with those so many positions above."""
+"""For elements of 4 and of 2 bits: two steps (shift, mask), each of which exchanges the bits of the mask with the bits
+that are `shift` positions above them."""
 
 
 def _in_quads(words: np.ndarray, bits: int) -> np.ndarray:
@@ -348,7 +349,7 @@ def gather_rows(*given: Any) -> te.Tensor:
 
 
 def _element_at(blocks: Blocks, word_at: Callable[[tirx.Expr], tirx.Expr], position: tirx.Expr) -> tirx.Expr:
-    """One element of a block."""
+    """Return the element of a block at `position`, dequantized."""
     if blocks.how is None:
         return blocks.number(word_at(position // blocks.positions), position % blocks.positions, False)
     four = blocks.quad(word_at, position // (4 * blocks.positions), position // 4 % blocks.positions)

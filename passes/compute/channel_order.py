@@ -41,7 +41,7 @@ def arrange(data: te.Tensor, table: te.Tensor, size: int) -> te.Tensor:
 
 
 def rearrange(data: te.Tensor, table: te.Tensor, size: int) -> te.Tensor:
-    """From blocks to blocks of `size`, where `table` has the slot in `data` for each slot of the result."""
+    """Return `data` in blocks of `size` channels; `table[i]` is the slot in `data` of slot `i` of the result."""
     batch, _, *spatial, own = data.shape
 
     def element(n: tirx.Var, block: tirx.Var, *tail: tirx.Var) -> tirx.Expr:

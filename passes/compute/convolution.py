@@ -101,8 +101,10 @@ def convolve_wider(
     blocks: int | None = None,
     outputs: tuple[int, int] | None = None,
 ) -> te.Tensor:
-    """As :func:`convolve` in one group, of data with more columns than needed, or a filter with more blocks of output
-    channels; the result has `width` columns, and so many blocks if they are given."""
+    """Convolve in one group, see :func:`convolve`, and crop the result to `width` columns and `blocks` output blocks.
+
+    `data` may have more columns than `width` needs, and `weights` more blocks of output channels.
+    """
     whole = convolve(data, weights, strides, dilation, 1, product, outputs)
     batch, outer, *rows, _, block = whole.shape
     return te.compute((batch, blocks or outer, *rows, width, block), lambda *index: whole(*index), name="columns")

@@ -64,12 +64,12 @@ class Scan:
         return tirx.Broadcast(value, lanes) if lanes > 1 else value
 
     def position(self, step: tirx.Expr, length: int, lanes: int = 1) -> tirx.Expr:
-        """Where the first in memory of `lanes` elements lies that are reached by the steps from `step` on."""
+        """Return the lowest index of the `lanes` elements that the scan visits from `step` on."""
         return int64(length - lanes) - step if self.reverse else step
 
 
 def scan_in_vectors(x: te.Tensor, scan: Scan, machine: Target) -> te.Tensor:
-    """For CPUs. Lines that lie side by side are vectors; of a line along memory, a vector is summed in log2 steps.
+    """Scan on a CPU: lines side by side as vectors; within contiguous lines, each vector in log2(lanes) steps.
 
     Args:
         x: `[outer, length, inner]`, or `[outer, length]`.
@@ -86,7 +86,7 @@ def scan_in_vectors(x: te.Tensor, scan: Scan, machine: Target) -> te.Tensor:
 
 
 def scan_in_chunks(x: te.Tensor, scan: Scan, busy_threads: int) -> te.Tensor | list[te.Tensor]:
-    """For devices with many threads. Each goes through a part of a line, given the sum of the parts before.
+    """Scan on a device with many threads, each of which scans one part of a line from the sum of the parts before.
 
     Args:
         x: `[outer, length, inner]`.
@@ -243,7 +243,7 @@ def _element(
     k: tirx.Expr,
     *column: tirx.Expr,
 ) -> tirx.Stmt:
-    """One step along a line."""
+    """Return one step of the scan: writes the total so far and adds one element (in this order if exclusive)."""
     position, zero = [row, scan.position(k, dimensions(source.shape)[1]), *column], int64(0)
     add = tirx.BufferStore(total, scan.joined(total[zero], tirx.BufferLoad(source, position)), [zero])
     write = tirx.BufferStore(target, total[zero], position)

@@ -49,11 +49,11 @@ USUAL_EXTENTS = range(1, 129)
 """Dynamic extents that tiles are chosen for: in larger ones, the tail is negligible."""
 
 FEW_ROWS = range(1, 8)
-"""Those of kernels for few rows."""
+"""Dynamic extents for which kernels of few rows are chosen."""
 
 
 USUAL_IMAGES = range(16, 257)
-"""The same of the pixels of images: hardly any has fewer than 4 × 4."""
+"""Dynamic numbers of pixels that tiles are chosen for: images have at least 4 × 4 pixels."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class RegisterTile:
         return sum(max(0, count - costs.l1_ways) for count in of_sets.values())
 
     def _registers(self, target: Target, spread: float) -> int:
-        """That the sums take, and what is loaded for them."""
+        """Return the vector registers that a tile needs: its accumulators and the operands that are loaded for them."""
         rows = self.outer_rows * self.rows
         if spread:  # two halves of each vector, two of a value, and products on their way
             return rows * self.columns + 2 * self.columns + 6 + (rows if target.vectors.by_lane else 0)

@@ -24,7 +24,7 @@ from nnefc.symbolic.dims import Dimension, ceil_div, expression, size_hint
 __all__ = ["POSITIONS", "transpose_to_blocks", "transpose_to_row_major"]
 
 POSITIONS = 16
-"""Of a tile. A tensor needs at least as many; its last tile overlaps the one before, and writes the same there."""
+"""Positions of a tile. A tensor has at least as many; its last tile overlaps the previous one, and repeats stores."""
 
 _MIN_PARALLEL_ELEMENTS = 1 << 14
 

@@ -177,7 +177,7 @@ def log(x: tirx.Expr) -> tirx.Expr:
         return tirx.Select(x < like(x, float("inf")), value, x + x)  # infinity and NaN stay
 
     def of_scaled(scaled: tirx.Expr) -> tirx.Expr:
-        """Of x, or of 2²³ x where x has no exponent of its own."""
+        """Return the logarithm from `scaled`, which is x, or 2²³ x if x is subnormal."""
         bits = tirx.reinterpret(typed(x, "int32"), scaled)
         exponent = (bits - like(x, _ROOT_OF_HALF, "int32")) >> like(x, 23, "int32")
         fraction = tirx.reinterpret(typed(x, "float32"), bits - (exponent << like(x, 23, "int32")))

@@ -183,7 +183,7 @@ def _columns(
     load: Callable[..., tirx.Expr],
     width: int,
 ) -> list[te.Tensor]:
-    """One tensor for each column of a tile whose rows, of `width` numbers, are transformed; axis 0 is the row."""
+    """Transform the rows of a tile, of `width` elements; returns a tensor for each column of the result."""
 
     def column(q: int) -> te.Tensor:
         def element(r: tirx.Var, *tail: tirx.Var) -> tirx.Expr:

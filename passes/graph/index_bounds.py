@@ -34,9 +34,9 @@ _MOVES = {
 
 
 def index_limits(network: Network) -> dict[str, int]:
-    """For each input that the network uses as positions: the number that they must be below, at its narrowest use.
+    """Return, for each input whose elements are indices, the smallest size of the axes that they index.
 
-    An input that is used otherwise, or in a way that is not understood, is not there.
+    Inputs with any other use, or with one that is not recognized, have no entry.
     """
     function = network.module["main"]
     inputs = dict(zip(network.inputs, function.params, strict=False))

@@ -19,7 +19,7 @@ Index = tuple[tirx.Expr, ...]
 _Piece = tuple[tirx.Expr, Dimension]
 
 SHAPES = ("reshape", "expand_dims", "squeeze", "flatten")
-"""What gives a tensor another shape."""
+"""Operators that change a tensor's shape and keep the order of its elements."""
 
 
 class Moves:

@@ -16,7 +16,7 @@ import numpy as np
 __all__ = ["grows", "shifts_round"]
 
 _SMALLEST_STEP = 1 / 16
-"""Of numbers that are meant to be rounded to it; what smaller ones lose are the errors of floats."""
+"""The smallest step that a network may round to on purpose; what smaller steps lose counts as float error."""
 
 
 def grows(*arrays: np.ndarray) -> bool:

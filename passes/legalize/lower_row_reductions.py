@@ -46,7 +46,8 @@ _REDUCERS = {
     "maximum": _Reducer(min_or_max_of(maximum=True), better_of(maximum=True)),
     "minimum": _Reducer(min_or_max_of(maximum=False), better_of(maximum=False)),
 }
-"""Of which `max`, for softmax, may lose NaN: the sum of its powers is not one either."""
+"""The reducer of each kind. `max`, used by softmax alone, may lose NaN: the sum of exponentials that follows is NaN
+anyway."""
 
 _BY = {"mean": "sum", "max": "maximum", "min": "minimum"}
 """The reducers of reductions that are called otherwise."""

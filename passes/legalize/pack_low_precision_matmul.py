@@ -105,7 +105,7 @@ class _Packer(Rewriter):
         return relax.op.subtract(product, self._column_sums(right, how.offset))
 
     def _summed(self, left: relax.Expr, right: np.ndarray) -> relax.Expr:
-        """By instructions that multiply two vectors along the rows of `left` and sum up the products."""
+        """Multiply by instructions that take two vectors along the depth and add up all products of their lanes."""
         (depth, columns), vector = right.shape, self._target.summed_bytes
         missing = 0 if vector_elements(depth, vector) >= _SIDE_BY_SIDE else filled_up(depth, vector) - depth
         elements = vector_elements(depth + missing, vector, same_sign=str(left.ty.dtype) == str(right.dtype))

@@ -23,8 +23,8 @@ __all__ = ["runs_with_any_values"]
 _INTEGERS = ("int", "uint", "bool")
 _CALLS = ("tirx.call_extern", "tirx.call_pure_extern")
 _INDEPENDENT = ("nnefc_sums_", "nnefc_kernel_", "nnefc_iterations")
-"""What names of functions begin with that go where numbers tell them: assembler of loops, kernels, and the runtime's
-function that takes the trip count of a loop."""
+"""Name prefixes of functions whose control flow depends on integer arguments alone: loops in assembly, kernels, and the
+runtime's function that reads a trip count."""
 
 
 def runs_with_any_values(module: tvm.IRModule, entry: str) -> bool:

@@ -390,11 +390,11 @@ class _Writer:
 
 @dataclass(frozen=True)
 class _Answer:
-    """What the runtime answers before a call.
+    """The answer of the runtime on whether a call runs.
 
     Attributes:
-        is_asked: whether it is asked at all; None if never.
-        answer: one of the numbers above.
+        is_asked: the condition on which the entry asks the runtime; None if it never does.
+        answer: one of the constants above.
         may_skip: whether the answer may be to skip the call.
     """
 

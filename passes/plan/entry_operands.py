@@ -60,7 +60,7 @@ class Area:
 
 @dataclass(frozen=True)
 class EitherArea:
-    """One area where a condition holds, else another."""
+    """The area `then` if the condition holds, else the area `other`."""
 
     condition: tirx.Expr
     then: AnyArea

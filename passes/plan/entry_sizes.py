@@ -40,7 +40,7 @@ def data_dependent_sizes(program: Program) -> list[tuple[int, int]]:
 
 
 def output_parts(program: Program) -> tuple[int, ...]:
-    """For each output, the part of the workspace with which it is known how large it is at most."""
+    """Return, for each output, the index of the workspace part after which the output's maximum size is known."""
     limits = program.limits
     counts = Counts(limits, program.parts)
     return tuple(
@@ -100,7 +100,7 @@ def _saturated(size: Dimension) -> tirx.Expr:
 
 
 def _tensors(program: Program, in_choices: bool = True) -> Iterator[Buffer]:
-    """What the steps of a program read and write, and those of the programs in it, in branches of choices or not."""
+    """Yield the buffers that a program's steps read and write, also those in loops, and in branches if `in_choices`."""
     for step in program.steps:
         yield from (*step.reads, *step.writes)
         if isinstance(step, LoopStep) or (in_choices and isinstance(step, IfStep)):

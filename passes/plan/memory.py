@@ -56,7 +56,7 @@ class Counts:
 
 
 COUNTER_BYTES = 64
-"""What a loop's counter takes at the beginning of its workspace, before that of its body."""
+"""Bytes of a loop's counter, which lies at the beginning of the loop's workspace, before that of its body."""
 
 
 Action = Step | IfStep | LoopStep
@@ -219,7 +219,7 @@ def plan_memory(
 
 
 def _not_negative(size: Dimension) -> Dimension:
-    """Of a body that is not run for some sizes: those might be too small for it."""
+    """Clamp a size to 0: sizes of a body are negative where dimensions are so small that it is not run."""
     return greatest(size, 0) if bounds(size)[0] < 0 else size
 
 

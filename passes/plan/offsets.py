@@ -75,11 +75,11 @@ _ORDERS: Sequence[Callable[[Storage], tuple[int, ...]]] = (
     lambda storage: (-storage.bytes * (storage.last - storage.first), storage.first),
     lambda storage: (storage.first, -storage.bytes),
 )
-"""In which storages are placed: the largest first (Pisarchyk and Lee, 2020), those that take most room and time, as
-they begin."""
+"""Orders in which storages are placed: by size (Pisarchyk and Lee, 2020), by size × lifetime, by first use."""
 
 _MAX_TRIES, _MAX_ASSIGNED = 16, 8192
-"""Of changes to each order, in which one goes before what it lies on; and of storages that are placed in all."""
+"""Changes that are tried of each order, each of which moves a storage before the one it lies on; and storages that are
+placed in all tries together."""
 
 
 def assign_offsets(storages: Collection[Storage]) -> int:
@@ -108,7 +108,7 @@ class _Placed:
 
     @classmethod
     def of(cls, ordered: Sequence[Storage]) -> _Placed:
-        """Each in the first gap between those before it."""
+        """Assign each storage to the first gap that the storages before it leave."""
         firsts, lasts = (np.array([getattr(s, end) for s in ordered], np.int64) for end in ("first", "last"))
         maximum = sum(abs(aligned(storage.bytes)) for storage in ordered)  # of the greatest dynamic sizes, any number
         begins, ends = np.zeros((2, len(ordered)), np.int64 if maximum < 1 << 63 else object)

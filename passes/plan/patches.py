@@ -36,7 +36,7 @@ _MAX_ADDED = 1 / 3
 """Arithmetic that is done again, as a share of the network's."""
 
 _MIN_SAVED = 1 / 8
-"""Of the workspace; less is not worth the code of parts."""
+"""The share of the workspace that computing in parts has to save, to be worth its code."""
 
 _NEAR = 1.03
 """Workspaces that are larger by this factor at most count as equal: then the smallest arithmetic decides."""
@@ -45,13 +45,13 @@ _COUNTS = (2, 3, 4, 6, 8, 12, 16, 24, 48)
 """Parts that are tried."""
 
 _MAX_STEPS = 64
-"""That are computed in parts."""
+"""Steps, at most, that are computed in parts."""
 
 _MAX_PLANS = 8
-"""Of memory that are made: for those choices that a part in the middle promises most of."""
+"""Memory plans that are computed: for the choices whose estimate, from a part in the middle, is best."""
 
 _NEARLY = 1.1
-"""What it says of arithmetic may be more than there is by this factor: parts at the borders have fewer rows."""
+"""The factor by which that estimate may exceed the arithmetic: parts at the borders have fewer rows."""
 
 
 def in_patches(program: Program, pool: Pool) -> Program:

@@ -76,11 +76,11 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Step:
-    """One call of a kernel, which reads `reads` and writes `writes`: its parameters are both, in this order.
+    """A call of a kernel, whose parameters are `reads`, `writes` and `sizes`, in this order.
 
     Attributes:
-        sizes: those that it is written with, its further parameters.
-        tensors: of the model, that it computes or was made for.
+        sizes: the dynamic dimensions that the kernel uses.
+        tensors: the model's tensors that the step computes, or helps to compute.
     """
 
     kernel: tvm.ir.GlobalVar
@@ -191,8 +191,8 @@ def kernel_stages(program: Program) -> Iterator[Step]:
 
 
 def element_ranges(program: Program) -> dict[tvm.ir.GlobalVar, dict[int, tuple[int, int]]]:
-    """By kernel, and by the position of operands that are integers, and constants in all calls: their smallest and
-    their greatest element."""
+    """Return the smallest and the greatest element of integer operands that are constants in all calls, by kernel and
+    position."""
     found: dict[tvm.ir.GlobalVar, dict[int, tuple[int, int]]] = {}
     for step in kernel_stages(program):
         own = {}

@@ -90,7 +90,7 @@ def pass_sizes_as_arguments(func: tirx.PrimFunc) -> tuple[tirx.PrimFunc, SizeArg
 
 
 def _common_quotients(func: tirx.PrimFunc, variables: Sequence[tirx.Var]) -> Mapping[tirx.Var, _Quotient]:
-    """For each variable that a kernel uses in quotients alone, one that all of these follow from."""
+    """Return, for each variable that a kernel uses in quotients only, a quotient from which all of them follow."""
     found: dict[tirx.Var, list[_Quotient]] = {var: [] for var in variables}
     uses = dict.fromkeys(variables, 0)
     taken: dict[tirx.Var, list[int]] = {var: [] for var in variables}
@@ -180,7 +180,7 @@ def _written(func: tirx.PrimFunc) -> list[tirx.Var]:
 
 
 def _common(quotients: Sequence[_Quotient]) -> _Quotient:
-    """One of the same variable by the greatest divisor such that all others can be computed from it."""
+    """Return the quotient with the greatest divisor from which all of these can be computed."""
     first = quotients[0]
     numbers = {number for q in quotients for number in (q.divisor, q.added - first.added)}
     return _Quotient(first.var, first.added, math.gcd(*numbers))

@@ -23,7 +23,7 @@ _Subject = TypeVar("_Subject")
 
 @dataclass(frozen=True)
 class Rule(Generic[_Subject]):
-    """One sentence about programs.
+    """A rule that every valid program of some forms keeps.
 
     Attributes:
         text: what holds of every valid program.

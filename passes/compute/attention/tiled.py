@@ -353,7 +353,7 @@ class _Tile:
             return tirx.BufferStore(self.powers, made, [self._position(first + row, vector)])
 
         def compared(row: tirx.Expr, vector: tirx.Expr) -> tirx.Stmt:
-            """In this order: the largest one may lose NaN."""
+            """Store the running maximum. In this order of operands `Max` may lose a NaN, which is allowed here."""
             top = lanes_at(vector * lanes, lanes)
             return tirx.BufferStore(self.top, tirx.Max(products[self._position(row, vector)], self.top[top]), [top])
 

@@ -130,7 +130,7 @@ def use_int8x4() -> None:
 
 
 def _word(call: tvm.ir.Call) -> tirx.Expr:
-    """One element of each of four vectors in each lane."""
+    """Return a vector of int32 whose lane `i` holds the bytes `i` of four vectors of int8, the first one lowest."""
     lanes = int(tvm.DataType(str(call.expr_ty().dtype)).lanes)
     if lanes % _PIXELS:
         parts = [tirx.Cast("int32", pixel) << tirx.const(8 * n, "int32") for n, pixel in enumerate(call.args)]

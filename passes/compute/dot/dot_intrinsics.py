@@ -67,7 +67,7 @@ def use_dot_products() -> None:
 
 
 def _lowering(product: DotProduct, instruction: Callable[..., tirx.Expr]) -> Callable[[tvm.ir.Call], tirx.Expr]:
-    """By what `instruction` writes for a vector."""
+    """Return the lowering of a call of `product`, which writes `instruction` for each vector that has an intrinsic."""
 
     def lower(call: tvm.ir.Call) -> tirx.Expr:
         lanes = int(tvm.DataType(str(call.expr_ty().dtype)).lanes)
@@ -132,7 +132,7 @@ def _sum_of_int16(call: tvm.ir.Call) -> tirx.Expr:
 
 
 def _by_lanes(product: DotProduct, lanes: int, *args: tirx.Expr) -> tirx.Expr:
-    """Each lane by arithmetic, or by instructions for one lane."""
+    """Compute each lane apart, by scalar arithmetic or by the scalar form of the instruction."""
     one = functools.partial(_by_pairs if product.name in WIDENING_PAIRS else _by_arithmetic, product)
     if lanes == 1:
         return one(*args)
@@ -141,7 +141,7 @@ def _by_lanes(product: DotProduct, lanes: int, *args: tirx.Expr) -> tirx.Expr:
 
 
 def _long_products(product: DotProduct, functions: tuple[str, str]) -> Callable[[tvm.ir.Call], tirx.Expr]:
-    """By products of 16 bits: first of the terms 0 and 1 of each of four lanes, then of the terms 2 and 3."""
+    """Return a lowering to widening multiplications (8 to 16 bits): terms 0 and 1 of each lane first, then 2 and 3."""
     multiply, add = functions
 
     def lower(call: tvm.ir.Call) -> tirx.Expr:
@@ -183,7 +183,7 @@ def _multiplied_float16(call: tvm.ir.Call) -> tirx.Expr:
 
 
 def _wide_product(call: tvm.ir.Call) -> tirx.Expr:
-    """In float32."""
+    """Return `total + left * right`, computed in the type of `total`."""
     total, left, right = call.args
     dtype = str(total.expr_ty().dtype)
     return total + left.astype(dtype) * right.astype(dtype)
@@ -197,7 +197,7 @@ def _added_product(call: tvm.ir.Call) -> tirx.Expr:
 
 
 def _sum_of_float16(call: tvm.ir.Call) -> tirx.Expr:
-    """One addition in float16, then half as many numbers to widen."""
+    """Return the sums of neighbouring float16 elements in float32: one addition in float16, then one conversion."""
     lanes = int(tvm.DataType(str(call.expr_ty().dtype)).lanes)
     suffix = f"x{lanes}" if lanes > 1 else ""
     words = tirx.reinterpret(f"int32{suffix}", call.args[0])
@@ -310,7 +310,7 @@ def _by_pairs(product: DotProduct, total: tirx.Expr, left: tirx.Expr, right: tir
 
 
 def _byte_products(call: tvm.ir.Call) -> tirx.Expr:
-    """Of whole words: their even bytes, then the odd ones, whose lower and upper halves LLVM multiplies as they are."""
+    """Return the products of bytes, computed on words: even bytes first, then odd ones, in lower and upper halves."""
     lanes = int(tvm.DataType(str(call.expr_ty().dtype)).lanes)
     if lanes % 4:
         dtype = str(call.expr_ty().dtype)

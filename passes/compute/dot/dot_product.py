@@ -128,8 +128,8 @@ class Multiplication:
         return self
 
     def product(self, data: tirx.Expr, weights: tirx.Expr) -> tirx.Expr:
-        """One step of the sum: of elements, or of packed operands; of weights also two bytes that are to be
-        extended."""
+        """Return one term of the sum: the product of two elements or of two packed operands. Weights may be two bytes
+        that are still to be extended."""
         if self.dot is None:
             sums = "int32" if bits_of(self.data) == 8 else "float32"
             return data.astype(sums) * weights.astype(sums)

@@ -15,7 +15,7 @@ __all__ = ["pack_dot_matrix", "pack_dot_operands", "packed_array"]
 
 
 def packed_array(array: np.ndarray, axis: int, terms: int) -> np.ndarray:
-    """Each `terms` elements along `axis` as one packed operand, or half of one, the last filled up with zeros."""
+    """Pack each `terms` elements along `axis` into one integer (an operand or half of one); the last is zero-padded."""
     moved = np.moveaxis(array, axis, -1)
     missing = -moved.shape[-1] % terms
     padded = np.pad(moved, [(0, 0)] * (moved.ndim - 1) + [(0, missing)])

@@ -56,7 +56,8 @@ _SHUFFLES = {
     ("x86_64", 8): ("avx2", "llvm.x86.avx2.pshuf.b"),
     ("x86_64", 16): ("avx512bw", "llvm.x86.avx512.pshuf.b.512"),
 }
-"""By the architecture and the lanes of int32: the feature and LLVM's function that look up 16 bytes in a table."""
+"""(Architecture, lanes of int32) → (CPU feature, LLVM intrinsic) of the instruction that looks up bytes in a table of
+16."""
 _BY_LANES = {lanes: function for (_, lanes), (_, function) in _SHUFFLES.items()}
 _TOP_BYTE = 24
 """Bits before the byte that is looked up for a float: above it nothing has to be cut off."""
@@ -230,7 +231,7 @@ def _looked_up(call: tvm.ir.Call) -> tirx.Expr:
 
 
 def _as_float16(call: tvm.ir.Call) -> tirx.Expr:
-    """With the sign as the sign, and the lower 7 bits behind a bit of 0: the exponent is 8 too small then."""
+    """Reinterpret E4M3 as float16: the sign, a zero bit, then the lower 7 bits. The exponent is 8 too small then."""
     lanes = _lanes_of(call)
     wide = call.args[0].astype(f"int16x{lanes}" if lanes > 1 else "int16")
     shift, mask = (_all_lanes(tirx.const(value, "int16"), lanes) for value in (7, 0xBFFF - 0x10000))
@@ -252,7 +253,8 @@ def _permuted(numbers: Sequence[tirx.Expr], codes: tirx.Expr) -> tirx.Expr:
 
 
 def _in_table(call: tvm.ir.Call) -> tirx.Expr:
-    """By an instruction where a register holds the table, as the upper byte of an integer, or by choices."""
+    """Look up 4-bit codes, into an integer's upper byte: by an instruction if a register holds the table, else by
+    selects."""
     word, position, *given = call.args
     *numbers, size = map(_of_all_lanes, given)
     lanes = _lanes_of(call)
@@ -275,7 +277,7 @@ def _chosen(codes: tirx.Expr, choices: Sequence[tirx.Expr], bit: int, lanes: int
 
 
 def _bytes_in_table(call: tvm.ir.Call) -> tirx.Expr:
-    """By the instruction in parts of as many lanes as it has, else byte by byte."""
+    """Look up bytes in a table: by the instruction, one part of its lanes after the other, or else byte by byte."""
     word, *parts = call.args
     *table, size = map(_of_all_lanes, parts)
     lanes, each = _lanes_of(call), int(size)

@@ -56,7 +56,7 @@ _SIZES = (4, 2, 2, 2)
 """Quads of an element of each kind: those of two pairs that are shared, and those of one pair."""
 
 _LARGEST, _FOLDED = (1 << 15) - 1, 256
-"""Of an int16, and of a sum of the magnitudes of weights that are folded."""
+"""The maximum of int16, and the maximum sum of the magnitudes of folded weights."""
 
 _COSTS = (0.61, 0.71, 0.92, 1.04)
 """Time of a quad of a pair of each kind, in that of a quad by `vpmaddwd` (measured: Zen 3)."""
@@ -66,7 +66,7 @@ _LOOP, _WORTH_IT = 1.2, 1.02
 a copy of the data in 16 bits."""
 
 _QUANTILES = (0, 0.1, 0.25, 0.5, 1)
-"""Of the pairs of a kind in each block: how many pairs of all blocks are tried to be of this kind."""
+"""Quantiles of the blocks' counts of pairs of a kind: each one is tried as the count that all blocks have."""
 
 _PADDED = 3
 """Quads without a partner, at most, that are pairs with zeros: a loop over pairs apart takes longer."""

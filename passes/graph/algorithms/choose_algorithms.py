@@ -49,8 +49,8 @@ SMALL_NETWORK = 8 << 20
 
 
 _SHARING, _SHARING_OF_OLD = 0.02, 0.05
-"""Of the time: what the choice of a newer level may cost an older one, so that a library has the constants once; and
-one that does not multiply and add at once, as processors before 2013."""
+"""The share of its time that an older level may lose by a newer level's choice, so that both share constants; the
+second is for levels without fused multiply-add (processors before 2013)."""
 
 _Form = tuple[int, Tile | None, bool]
 
@@ -251,10 +251,11 @@ def _by_winograd(
     speed: float,
     target: Target,
 ) -> Iterator[Candidate]:
-    """Of shapes `[N, C, H, W]` of the data and `[O, C / groups, h, w]` of the filter, which comes from `constant`.
+    """Yield the algorithms for a convolution of data `[N, C, H, W]` and a filter `[O, C / groups, h, w]`.
 
     Args:
-        speed: of the direct sum, as in :func:`winograd_saving`.
+        constant: what the filter is computed from.
+        speed: the speed of the direct sum, as in :func:`winograd_saving`.
     """
     size = max(target.block_lanes("float32"), 8)
     shape = _shape(data, filters, sliding, size)

@@ -72,7 +72,10 @@ class _Reader:
                 self._constant(score, self._is_seen(self._array(score), score))
 
     def _of_choice(self, condition: tirx.Expr, seen: tirx.Expr, hidden: tirx.Expr) -> Iterator[tirx.Expr]:
-        """Where a finite number hides, a score may be that number: `seen` and parts of a condition do not tell then."""
+        """Yield the conditions on which a key is seen, of a select between scores and the value of hidden ones.
+
+        If that value is finite, a score may equal it, so that only the whole condition says which keys are seen.
+        """
         if not isinstance(hidden, tirx.FloatImm):
             return
         whole = hidden.value == -math.inf
@@ -91,7 +94,10 @@ class _Reader:
         return np.swapaxes(array, -1, -2) if operand.exchanged else array
 
     def _is_seen(self, array: np.ndarray, load: TensorLoad) -> np.ndarray:
-        """Where what is added is not minus infinity; nor low, if each row has others and nothing else hides these."""
+        """Return where a mask that is added leaves a key visible: where it is not minus infinity.
+
+        Very low finite values hide keys, too, if each row has other values and no other mask hides these.
+        """
         keys = [axis for axis, position in enumerate(load.indices) if position.same_as(KEY)]
         low = array > _LOW
         if len(keys) == 1 and low.any(axis=keys[0]).all() and not self._others_hide(load):
@@ -149,7 +155,7 @@ class _Reader:
         return limit
 
     def _table(self, values: np.ndarray) -> tirx.Expr:
-        """One of some numbers by the query."""
+        """Return the element of `values` for the query, which is loaded from a new operand."""
         buffer = tirx.decl_buffer((len(values),), "int64", f"ends{len(self._operands)}")
         self._operands.append((AttentionOperand(constant(values.astype(np.int64)), False), buffer))
         return tirx.BufferLoad(buffer, [QUERY])

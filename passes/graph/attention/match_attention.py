@@ -53,7 +53,7 @@ ELEMENT_WISE: Mapping[str, Callable[..., tirx.Expr]] = {
     "tanh": tirx.tanh,
     "where": tirx.Select,
 }
-"""What changes scores element by element."""
+"""Element-wise operators that may stand between the product and the softmax."""
 
 
 @dataclass(frozen=True)

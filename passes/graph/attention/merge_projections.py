@@ -30,7 +30,7 @@ from nnefc.passes.graph.stored_weights import weights_of
 __all__ = ["merge_projections"]
 
 _BETWEEN = (*SHAPES, "permute_dims", "broadcast_to", "strided_slice", "multiply", "divide")
-"""What may be between a projection and the products of an attention, which reads through it."""
+"""Operators that may stand between a projection and the products of an attention: they move or scale elements."""
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from nnefc.passes.tir.common.expressions import IF_THEN_ELSE, is_number, parts_o
 __all__ = ["POWER", "NoWeight", "Weight", "condition_in", "weight_of"]
 
 POWER = tirx.Var("power", "float32")
-"""What weights are made of: the power of e that the softmax divides by a sum of such."""
+"""The exponential of a score, which softmax divides by the sum of all. Weights are expressions of it."""
 
 _ZERO, _ONE = (tirx.const(x, "float32") for x in (0, 1))
 
@@ -90,7 +90,7 @@ def _scaled(expr: tirx.Expr, change: Callable[[tirx.Expr], tirx.Expr]) -> Weight
 
 
 def _chosen(condition: tirx.Expr, one: tirx.Expr, other: tirx.Expr) -> Weight:
-    """One of zero and a weight."""
+    """Return the weight that is a select between zero and another weight."""
     if _is_nan_of_power(condition) and is_number(one, 0):
         return replace(weight_of(other), defined=True)
     if _uses_power(condition) or not (is_number(one, 0) or is_number(other, 0)):

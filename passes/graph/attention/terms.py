@@ -30,7 +30,8 @@ __all__ = ["DEPTH", "KEY", "PRODUCT", "QUERY", "AttentionOperand", "Terms", "hea
 
 QUERY, KEY, DEPTH = (tirx.Var(name, "int64") for name in ("query", "key", "depth"))
 PRODUCT = tirx.Var("product", "float32")
-"""What scores are made of, besides the index of a batch element."""
+"""The variables of an expression that computes a score: the indices of its query, its key and a channel, and the
+product of both. The index of the batch element is another one."""
 
 _ZERO = tirx.IntImm("int64", 0)
 

@@ -39,7 +39,7 @@ class ExpressionSize:
 
 
 READ = ExpressionSize(nodes=1, depth=1, functions=0)
-"""One read of a tensor in memory."""
+"""The size of a load of one element."""
 
 
 @dataclass(frozen=True)

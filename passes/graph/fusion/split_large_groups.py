@@ -34,13 +34,13 @@ MAX_REPEATED = 512
 """Nodes of an expression that may be computed again because its value is read more than once."""
 
 _MAX_NODES = 1024
-"""Of an expression: choices among many parts take time that grows faster than their number."""
+"""Nodes of an expression, at most: selects among many parts take superlinear time."""
 
 _MAX_NESTED = 4
 """Elementary functions inside one another: TVM's simplifier takes 30 times as long for each further one."""
 
 _DEEPEST = 128
-"""From an expression down to what it reads: passes over expressions call themselves for each step down."""
+"""Depth of an expression, at most: passes over expressions recurse once for each level."""
 
 
 def split_large_groups(mod: tvm.IRModule, rules: Sequence[CutRule] = ()) -> tvm.IRModule:

@@ -34,7 +34,7 @@ _SHARING = 0.02  # of the time: what sharing constants among the levels of a lib
 
 
 def channels_of_a_block(mod: tvm.IRModule, target: Target) -> int:
-    """For all blocked tensors of a module."""
+    """Return the channels of a block, the same for all blocked tensors of a module."""
     lanes = _lanes(mod, target)
     if target.summed_bytes:
         return min(

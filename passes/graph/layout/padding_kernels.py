@@ -85,7 +85,7 @@ def padded_tensor(layouts: LayoutRewriter, expr: relax.Expr, rank: int) -> Padde
 
 
 _Widths = Sequence[tuple[Dimension, Dimension]]
-"""Of a border before and after each dimension."""
+"""The widths of the border before and after each dimension."""
 
 
 def _widths(

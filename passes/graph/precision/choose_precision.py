@@ -21,7 +21,10 @@ _ADDITIONS = ("add", "clip")
 
 
 def moves_on(target: Target, dtype: str) -> tuple[str, ...]:
-    """What moves 16-bit floats: without their arithmetic, all that has some is done in float32 on the way to memory."""
+    """Return the operators that only move 16-bit floats.
+
+    Others are computed in float32 if the target has no arithmetic in `dtype`.
+    """
     if dtype == "float16" and sums_in_float16(target):
         return *MOVES, *_ADDITIONS
     return tuple(name for name in MOVES if name != "nn.relu" and "pool" not in name)

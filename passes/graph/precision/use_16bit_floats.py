@@ -271,10 +271,10 @@ class Float16Sums(NamedTuple):
 
 
 SUMS_OF_PAIRS = Float16Sums(64, 8.0, 8.0)
-"""Of `half_pairs`: sums of each term of 32 pairs."""
+"""Limits of `half_pairs`, which sums up 32 pairs, the first and the second elements apart."""
 
 SUMS_OF_LANES = Float16Sums(4096, 0.125, 32.0)
-"""Of `half_product`: see `passes/schedule/cpu/fp16_accumulators.py`."""
+"""Limits of `half_product`, see `passes/schedule/cpu/fp16_accumulators.py`."""
 
 
 def powers_for(columns: np.ndarray, sums: Float16Sums) -> np.ndarray:

@@ -367,4 +367,4 @@ _RULES: dict[str, _Rule] = {
     "quantize": _quantized,
     "split": _split,
 }
-"""What becomes of calls of these operators; None: they stay as they are."""
+"""Rewrites of calls by operator. A rewrite that returns None leaves the call as it is."""

@@ -36,13 +36,14 @@ __all__ = ["dequantized_for", "narrow_constants"]
 
 
 _MIN_ELEMENTS = 1 << 10
-"""Of constants that are kept narrow: smaller ones save less than the code for widening takes."""
+"""Elements of a constant, at least, that is kept narrow: smaller ones save less than the widening code takes."""
 
 _MAX_READS = 4  # of elements of a constant, for one element of what a kernel computes
 
 _MANY_ROWS = 64
-"""Each conversion takes a cycle of a unit that multiplies: a fourteenth of a tile's time on processors with AVX-512. To
-convert, write and read a vector once takes some five cycles, a row of products half a cycle."""
+"""Rows from which on a constant is converted once, before the product, and not in each tile. A conversion in a tile
+takes a cycle of a unit that multiplies, a fourteenth of the tile's time with AVX-512. Converting, storing and loading a
+vector takes some five cycles, a row of products half a cycle."""
 
 _LOOKED_AT = 256  # elements that are tried before all are
 

@@ -34,7 +34,8 @@ _VALUES = 256
 _LOOKUP = 3
 """Instructions for each element: two loads and a store."""
 _MIN = 16
-"""Of less work, the integers themselves are computed with: limits, other scales."""
+"""Instructions for an element, at least, from which on a table pays; cheaper expressions, such as limits and other
+scales, are computed in integers."""
 
 _MAX_ROUNDINGS = 16
 """To bytes, in one table; a longer chain is several, so that work stays linear."""

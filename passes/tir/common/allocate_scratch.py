@@ -56,13 +56,13 @@ class Frames:
 
 
 THREADS = Frames(4 << 10, 64 << 10, scratch=True)
-"""Of an operating system, some of whose C libraries give threads 128 KiB."""
+"""Stack use of libraries with threads: some C libraries give a thread a stack of 128 KiB."""
 
 ALONE = Frames(4 << 10, 64 << 10, scratch=False)
-"""Of an operating system, for libraries of one thread."""
+"""Stack use of libraries without threads, under an operating system."""
 
 BARE = Frames(256, 1 << 10, scratch=False)
-"""Of programs without one."""
+"""Stack use on machines without an operating system."""
 
 
 def keep_small_buffers_on_stack(func: tirx.PrimFunc, frames: Frames) -> tirx.PrimFunc:

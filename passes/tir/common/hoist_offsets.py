@@ -49,7 +49,7 @@ def hoist_offsets(stmt: tirx.Stmt) -> tirx.Stmt:
 
 
 class _Offsets:
-    """Where the accesses in a loop that becomes copies begin, and how far apart they are, if that is open.
+    """The first offsets of the accesses in a loop that is unrolled, and their strides where these are not constants.
 
     Attributes:
         loops: the variables of this loop and of those in it.

@@ -73,7 +73,7 @@ class _Terms:
 
     @property
     def size_hint(self) -> float:
-        """For size hints."""
+        """The cost if dynamic dimensions have their size hints."""
         return sum(
             number * math.prod(size_hint(size_of(f)) if is_size(f) else 1 for f in self._factors[key])
             for key, number in self._numbers.items()

@@ -14,7 +14,7 @@ from tvm import tirx
 __all__ = ["RoundedNumber", "rounded_argument"]
 
 _LARGEST = 1 << 20
-"""Of constants: float32 holds their sums, and those around them."""
+"""The largest constant that is matched: float32 represents sums of two such integers exactly."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def rounded_argument(expr: tirx.Expr) -> tirx.Expr | None:
 
 
 def _with_whole(expr: tirx.Min | tirx.Max | tirx.Add) -> tuple[tirx.Expr, int | None]:
-    """One operand, and the constant that is the other one."""
+    """Return the operand that is not constant, and the integer that the other one is; None if neither is constant."""
     whole = _whole(expr.b)
     return (expr.b, _whole(expr.a)) if whole is None else (expr.a, whole)
 

@@ -24,7 +24,7 @@ from nnefc.passes.tir.common.expressions import IF_THEN_ELSE, conjuncts, inside,
 __all__ = ["is_cut_along", "limits_of", "partition_loops"]
 
 _MAX_CHOICES = 8
-"""Of a value: of concatenations of many tensors each part would be a loop, and have those of the others before."""
+"""Selects in a value, at most: a concatenation of many tensors would become a loop for each, guarded by all before."""
 
 _MAX_LOOPS = 32
 """Innermost loops of what one nest becomes: enough for the middle of seven tensors padded in a plane."""
@@ -61,7 +61,9 @@ def is_cut_along(var: tirx.Var, extent: tirx.Expr, choices: Sequence[Call], unkn
 
 
 def limits_of(condition: tirx.Expr, var: tirx.Var, unknown: set[tirx.Var]) -> tuple[list[tirx.Expr], list[tirx.Expr]]:
-    """From where on and up to where, not with it, a condition on a variable holds; nothing where it is of another kind.
+    """Return the lower (inclusive) and upper (exclusive) limits between which a condition on `var` holds.
+
+    Both lists are empty if the condition is not an inequality of `var`.
 
     Args:
         unknown: variables that limits must not depend on.

@@ -85,7 +85,7 @@ def _is_of_results(loop: tirx.For) -> bool:
 
 
 def _cut(loop: tirx.For, lanes: Callable[[str], int] | None) -> tirx.Stmt:
-    """One loop as three, if there are conditions on its variable."""
+    """Split a loop with conditions on its variable into three: the border before, the interior, the border after."""
     short = isinstance(loop.extent, tirx.IntImm) and int(loop.extent) < _SHORTEST
     inner = None if short or loop.kind != tirx.ForKind.SERIAL or loop.annotations else _loops_inside(loop.body)
     if inner is None:

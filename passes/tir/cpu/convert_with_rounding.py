@@ -239,7 +239,7 @@ def use_rounding_conversions() -> None:
 
 
 def _on_x86(widest: int, call: tvm.ir.Call) -> tirx.Expr:
-    """By vectors of `widest` lanes; of fewer as they are, if there is such an instruction."""
+    """Round to int32 in vectors of `widest` lanes; narrower ones by the instruction for their width, if any."""
     (x,) = call.args
     dtype = str(call.expr_ty().dtype)
     lanes = int(tvm.DataType(dtype).lanes)
@@ -256,7 +256,7 @@ def _x86_vector(x: tirx.Expr) -> tirx.Expr:
 
 
 def _on_arm(call: tvm.ir.Call) -> tirx.Expr:
-    """By four lanes, or fewer."""
+    """Round to int32 by `fcvtns`, in vectors of four lanes or fewer."""
     (x,) = call.args
     lanes = int(tvm.DataType(str(call.expr_ty().dtype)).lanes)
     if lanes in _ON_ARM:

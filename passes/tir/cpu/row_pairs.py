@@ -19,7 +19,7 @@ from dataclasses import dataclass
 __all__ = ["LOADS", "PREFIX", "LoadedPairs", "RowPair", "pairs_in_memory", "pairs_of"]
 
 PREFIX = "nnefc_pairs_"
-"""What the names of functions of pairs begin with: that of a load is followed by its name, `_`, and the register."""
+"""The prefix of function names for pairs of rows; a load's name goes on with its instruction, `_`, and the register."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ LOADS = {
     "ld1": LoadedPairs(2, 1, 1),
     "ld1r": LoadedPairs(1, 1, 1),
 }
-"""By the instruction's name; those that load more rows first."""
+"""Load instructions by name; those that load more rows come first."""
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from nnefc.ir.rebuild import with_fields
 __all__ = ["MAX_ELEMENTS", "narrow_index_types"]
 
 MAX_ELEMENTS = 1 << 30
-"""Of a tensor: indices beyond its end, which full tiles have, are 32 bits wide too."""
+"""The maximum number of elements of a tensor; it leaves room in 32 bits for the indices of tiles beyond its end."""
 
 _WIDE = ("int64", "uint64")
 _NARROW = tirx.transform.ForceNarrowIndexToInt32()

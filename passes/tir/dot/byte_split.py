@@ -19,7 +19,7 @@ from nnefc.symbolic.dims import dimensions
 __all__ = ["LARGEST", "byte_parts_of", "is_byte_split", "join_bytes", "split_bytes", "use_byte_split"]
 
 LARGEST = 127 * 256 + 127
-"""What a high and a low byte hold at most; the smallest is no nearer to zero."""
+"""The largest integer that two signed bytes (high × 256 + low) represent; the negative of it is represented, too."""
 
 _NAME = "nnefc.join_bytes"
 _BASE = 256

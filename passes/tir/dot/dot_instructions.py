@@ -169,11 +169,12 @@ PMADDUBSW_SMALL = DotProduct(
     ((8, "llvm.x86.avx2.pmadd.ub.sw"), (4, "llvm.x86.ssse3.pmadd.ub.sw.128")),
     accumulates=False,
 )
-"""For left operands of 7 bits: sums of two products fit into int16."""
+"""`vpmaddubsw` for left operands of 7 bits: int16 holds the sum of two products."""
 PMADDUBSW_PAIRS = replace(PMADDUBSW_SMALL, name="nnefc.pmaddubsw_pairs")
-"""The same where an int16 holds a whole sum of so many: a sum is two of them, of two terms each."""
+"""`vpmaddubsw` whose int16 sums of two terms are accumulated in 16 bits, where int16 holds the whole sum."""
 PMADDUBSW_SIGNED = replace(PMADDUBSW_SMALL, name="nnefc.pmaddubsw_signed", left="int8")
-"""For left operands that are never -128: they get the signs of the right ones, whose magnitudes are multiplied."""
+"""`vpmaddubsw` for signed left operands other than -128, which take over the signs of the right operands: these are
+replaced by their magnitudes."""
 
 WASM_DOT = DotProduct("nnefc.wasm_dot", "int16", "int16", ((4, "llvm.wasm.dot"),), accumulates=False)
 _WASM_UDOT, _WASM_SDOT = (
@@ -249,7 +250,7 @@ QUAD_LIMITS = 3
 SUM_OF_FLOAT16 = "nnefc.half_sum"
 SUM_OF_INT16 = "nnefc.int16_sum"
 HALF_SUMS = {FLOAT16_PAIRS.name: SUM_OF_FLOAT16, PMADDUBSW_PAIRS.name: SUM_OF_INT16}
-"""By products whose sums are two numbers of 16 bits, what adds both up."""
+"""For products with two 16-bit sums in each lane: the operator that adds both up."""
 FLOAT16_ADD = "nnefc.half_multiply_add"
 LONGEST_FLOAT16_SUMS = {FLOAT16_PAIRS.name: FLOAT16_SUM, FLOAT16_PRODUCT.name: FLOAT16_PART}
 _LONG = (SMULL, SMLAL, _UMULL, VMULL_S8, VMLAL_S8, _VMULL_U8)

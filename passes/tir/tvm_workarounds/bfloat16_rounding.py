@@ -43,7 +43,7 @@ def _register() -> None:
 
 
 def _rounded(call: tvm.ir.Call) -> tirx.Expr:
-    """Each lane by itself, in integers."""
+    """Round float32 to bfloat16 in integer arithmetic, lane by lane."""
     lanes = int(tvm.DataType(str(call.expr_ty().dtype)).lanes)
 
     def typed(name: str) -> str:

@@ -112,7 +112,7 @@ class _Values:
         return self._verdicts[key][1]
 
     def _follows(self, expr: tirx.Expr, depth: int) -> bool:
-        """For an expression of others."""
+        """Return whether an expression is constant, from the verdicts on its operands."""
 
         def each(*operands: tirx.Expr) -> list[bool]:
             return [self._may_be_constant(operand, depth) for operand in operands]

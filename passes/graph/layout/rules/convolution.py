@@ -246,7 +246,7 @@ def _depthwise(layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, s
 
 
 def _gathered(layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, sliding: Sliding) -> relax.Expr:
-    """Each group, or several small ones, reads its channels wherever they are and begins a block in the result."""
+    """Convolve in groups: each group, or several small ones, gathers its channels and begins a block of the result."""
     outputs, inputs = filters.shape[:2]
     layout = layouts.layout_of(data) or Blocked.of(sliding.groups * inputs, layouts.size)
     source = layouts.padded(layouts.laid_out(data, layout), sliding.before, sliding.after)
@@ -315,7 +315,7 @@ def _by_winograd(
 
 
 _LARGEST_TERMS = Float16Sums(4096, 1 / 32, 2.0)
-"""What the largest transformed weights of a channel sum up to: transformed data are up to 10.6 times as large."""
+"""Limits of float16 sums by Winograd's algorithm, whose transformed data are up to 10.6 times as large as the data."""
 
 
 def _winograd_in_float16(

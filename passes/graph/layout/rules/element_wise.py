@@ -94,7 +94,7 @@ def _wild(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
 
 
 def _division(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
-    """By one number that is not 0, such as the 6 of a hard swish, zeros stay what they are."""
+    """Lay out a division; padding stays zero if the divisor is a nonzero scalar, such as the 6 of a hard swish."""
     divisor = call.args[1]
     if is_constant(divisor) and array_of(divisor).size == 1 and array_of(divisor).item() != 0:
         return _tame(layouts, call)

@@ -74,7 +74,7 @@ class Reads:
         return self.chains, self.chain, *kernel, self.run // how.terms
 
     def time(self, how: Multiplication) -> float:
-        """In products of one packed operand."""
+        """Return the time of the sums, in units of one product of packed operands."""
         return self.chains * (self.chain * self.run / how.terms + _LOOKED_UP)
 
     def pack(self, filters: np.ndarray, layout: Blocked, how: Multiplication, size: int) -> np.ndarray:
@@ -100,7 +100,7 @@ def reads_of(layout: Blocked, groups: int, how: Multiplication, kernel: Sequence
 
 
 def slot_by_slot(layout: Blocked, groups: int) -> Reads:
-    """Each channel by itself, in the order that channels have."""
+    """Return reads that look up each channel by itself, in the order of channels."""
     slots = layout.slots.reshape(groups, -1)
     return Reads(1, 1, slots, slots)
 

@@ -62,7 +62,7 @@ from nnefc.targets.machine.cpu.target import Target
 __all__ = ["RULES", "fills_blocks"]
 
 _MAX_TAPS = 49
-"""Of a window whose elements are added up one by one."""
+"""Elements of a window, at most, that is summed one element after the other."""
 
 _MAX_FILLED = 1.5
 """Elements of full blocks for each channel, of which loops are assembler; more of them take longer than that saves."""
@@ -302,11 +302,13 @@ def _gathered(
     how: Multiplication,
     too_long: bool,
 ) -> relax.Var | None:
-    """Each group reads its channels wherever they are, and others' count as zero; None where they are in order, or are
-    better brought in order before, for few of what a group would read are its own.
+    """Convolve in groups that gather their channels; weights of other channels in the same operand are zero.
+
+    Returns None if channels are in order, or if it is faster to reorder them first, as few of the elements that a
+    group would read are its own.
 
     Args:
-        too_long: whether sums over channels in order are, for the type that they are made in.
+        too_long: whether sums over channels in order are too long for the type of the accumulator.
     """
     in_order = Blocked.of(groups * filters.shape[1], layouts.size, groups)
     layout = layouts.layout_of(padded.data) or in_order
@@ -424,7 +426,7 @@ def _depthwise(layouts: LayoutRewriter, padded: Padded, filters: np.ndarray, sli
 def _in_pairs(
     layouts: LayoutRewriter, padded: Padded, filters: np.ndarray, sliding: Sliding, layout: Blocked
 ) -> relax.Expr:
-    """By products of 16 bits: of int8 alone, so that other data become such, and the sums are less by a constant."""
+    """Convolve by 16-bit products of int8: uint8 data are shifted by -128, which a constant corrects in the sums."""
     offset = 0 if str(padded.data.ty.dtype) == "int8" else -128
     how = Multiplication("int8", "int8", offset)
     data = converted(layouts.builder, padded.data, how)

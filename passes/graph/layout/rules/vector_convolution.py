@@ -67,7 +67,7 @@ class _Pointwise:
 
 
 _Made = dict[relax.Expr, _Pointwise]
-"""By the variables of their results."""
+"""Pointwise computations by the variable of their result."""
 
 
 def rules_for(types: Collection[str]) -> dict[str, LayoutRule]:

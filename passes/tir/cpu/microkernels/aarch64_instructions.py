@@ -24,7 +24,7 @@ __all__ = [
 
 REGISTERS = 32
 QUAD_BYTES = 16
-"""Of a vector of NEON, and of the part of one of SVE that has lanes."""
+"""Bytes of a NEON vector, and of the segments within which SVE instructions index lanes."""
 
 FAR_PAIR = 1008
 """Bytes from a pointer, at most, of a load of two vectors."""
@@ -114,7 +114,7 @@ _NEON = {
     "nnefc.vmull_s8": MultiplyAdd("", "i32", 4, long="s", short=True),
     "nnefc.vmull_u8": MultiplyAdd("", "i32", 4, long="u", short=True),
 }
-"""By the type of floats, by the operators of dot products, and by the names of products of pairs of rows."""
+"""The instruction for each float type, each dot-product operator, and each product of pairs of rows."""
 
 _SVE = {
     "float32": ("fmla z{}.s, z{}.s, z{}.s[{}]", "float", 4),

@@ -45,8 +45,10 @@ _LOOP = 2  # instructions of the loop counter
 
 @dataclass(frozen=True)
 class Accumulation:
-    """What is added once: to which sum, which element of the left operand, and the vector that begins at which element
-    of the right one.
+    """One multiply-add of a tile.
+
+    `sum` is the index of the accumulator, `left` the index of an element of the left operand, and `right` the index of
+    the first element of a vector of the right operand.
 
     Attributes:
         form: of a left operand that is a pair of rows: the instruction that loads it from that element on, and which of
@@ -192,7 +194,7 @@ def _runs(elements: Iterable[int], maximum: int | None = None) -> list[list[int]
 
 
 def covering(groups: Sequence[Sequence[int]], product: MultiplyAdd) -> Iterator[tuple[Loaded, int, int]]:
-    """Each element with the vector that holds it, and its lane; nothing else than these elements is loaded."""
+    """Yield each element's vector, its index, and its lane in that vector; no vector reaches beyond the elements."""
     for pointer, group in enumerate(groups):
         for run in _runs(group):
             begin = 0

@@ -238,7 +238,7 @@ class _LeftElements:
             self._uses.setdefault(needs[position], []).append(position)
 
     def register(self, vector: Loaded, lines: list[Line]) -> int:
-        """That of a vector; loaded, and its neighbour with it, where it is in none."""
+        """Return the register that holds a vector. If none does, load the vector, together with its neighbour."""
         self._uses[vector].pop()
         own = next((register for register, held in self._holds.items() if held == vector), None)
         if own is not None:

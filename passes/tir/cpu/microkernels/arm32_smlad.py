@@ -215,8 +215,8 @@ def _size(line: Line) -> int:
 
 
 def _strides(moves: Sequence[_Move], lines: Sequence[Line], taken: int) -> list[_Move] | None:
-    """What is in registers of what pointers are moved on by: all that is not known, and what most loads are; None where
-    there are not enough besides the `taken` ones."""
+    """Return the pointer increments that are kept in registers: all that are not constants, and the most frequent
+    constant. None if too few registers are left besides the `taken` ones."""
     counts = Counter(
         move for move, line in zip(moves, lines, strict=True) if move not in (None, 0, _size(line)) and line.loads
     )

@@ -56,7 +56,7 @@ WAYS = (
         for together in (2, MAX_LOADED)
     ),
 )
-"""Those that are tried."""
+"""The orders that are tried."""
 
 
 class Upcoming:

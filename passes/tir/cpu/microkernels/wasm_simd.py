@@ -40,7 +40,7 @@ _AT_ONCE = 8  # products that are added while one is: two in a cycle, for four c
 _DOT, _OF_BYTES = "nnefc.wasm_dot", ("nnefc.wasm_udot", "nnefc.wasm_sdot")
 
 OPERATORS = frozenset({_DOT, *_OF_BYTES})
-"""Of TIR, whose calls are products."""
+"""The TIR operators whose calls are products."""
 
 
 @dataclass(frozen=True)
