@@ -89,7 +89,16 @@ ALLOWED: dict[str, Set[str]] = {
         "targets/machine",
     },
     "passes/plan": {"ir", "passes/graph", "passes/schedule", "passes/tir", "support", "symbolic"},
-    "passes/schedule/cuda": {"ir", "passes/schedule", "passes/tir", "support", "symbolic", "targets/machine"},
+    "passes/schedule/cuda": {
+        "ir",
+        "passes/schedule",
+        "passes/schedule/gpu",
+        "passes/tir",
+        "support",
+        "symbolic",
+        "targets/machine",
+    },
+    "passes/schedule/gpu": {"ir", "passes/schedule", "passes/tir", "support", "symbolic", "targets/machine"},
     "passes/graph": {
         "ir",
         "operators",

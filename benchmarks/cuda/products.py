@@ -27,8 +27,8 @@ from onnx import TensorProto, helper, numpy_helper, save
 
 import nnefc
 from nnefc.passes.schedule.cuda import tensor_core
-from nnefc.passes.schedule.cuda.tiling import AnyTile, Tiling, choose_tiling
 from nnefc.passes.schedule.cuda.warp_tiles import BulkTile, TensorMemoryTile, WarpgroupTile
+from nnefc.passes.schedule.gpu.contractions.tiling import AnyTile, Tiling, choose_tiling
 from nnefc.symbolic.dims import size_hint
 from nnefc.targets.machine.cuda.gpus import Gpu
 

@@ -7,7 +7,8 @@ Three predictions of each product are compared with the time that was measured:
     roofline    the larger of memory and products (`roofline_model.py`)
     balanced    the same with blocks divided among processors, and a launch; their tile is the published one, else that
                 of the tile model
-    tile model  the cycles by which the compiler chooses tiles (`passes/schedule/cuda/tiling.py`), and a launch
+    tile model  the cycles by which the compiler chooses tiles (`passes/schedule/gpu/contractions/tiling.py`), and a
+                launch
 
 The machine code of the kernels is not known, so that the roofline model's issue is left out.
 """
@@ -22,8 +23,8 @@ from pathlib import Path
 
 import click
 
-from nnefc.passes.schedule.cuda.tiling import AnyTile, Tiling, choose_tiling
 from nnefc.passes.schedule.cuda.warp_tiles import BYTE_TILES, COPIED_TILES, WarpgroupTile, bulk_tiles, warpgroup_tiles
+from nnefc.passes.schedule.gpu.contractions.tiling import AnyTile, Tiling, choose_tiling
 from nnefc.targets.machine.cuda.gpus import GPUS, Gpu
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -260,8 +261,8 @@ _ABOUT = [
     "No GPU was used: others published these times, of other libraries. [`published.py`](../cuda/published.py)",
     "predicts the same products by the [roofline model](../cuda/roofline_model.py), of memory and tensor cores alone",
     "(*roofline*) and with blocks divided among processors and a launch (*balanced*), and by the",
-    "[model that chooses tiles](../../passes/schedule/cuda/tiling.py), with a launch (*tile model*). Numbers are",
-    "predicted by measured time: below 1, the model is too fast. Devices are those of",
+    "[model that chooses tiles](../../passes/schedule/gpu/contractions/tiling.py), with a launch (*tile model*).",
+    "Numbers are predicted by measured time: below 1, the model is too fast. Devices are those of",
     "[`gpus.py`](../../targets/machine/cuda/gpus.py) at their highest regular clock, which a device at its power limit",
     "does not keep; H800 is taken to be an H100. A launch is predicted as one of a graph, and measured from the host.",
 ]

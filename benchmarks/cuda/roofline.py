@@ -21,8 +21,8 @@ from tvm import s_tir
 from nnefc.backends.cuda import CudaBackend
 from nnefc.passes.backend import KernelUse
 from nnefc.passes.schedule.analysis import KernelAnalysis
-from nnefc.passes.schedule.cuda.attention_analysis import attention_of
-from nnefc.passes.schedule.cuda.contraction_analysis import product_of
+from nnefc.passes.schedule.gpu.attention.analysis import attention_of
+from nnefc.passes.schedule.gpu.contractions.analysis import product_of
 from nnefc.symbolic.dims import size_hint
 from nnefc.targets.codegen.cuda.code import CudaCode
 from nnefc.targets.codegen.cuda.compiler import Usage

@@ -24,11 +24,11 @@ from nnefc.passes.plan.program import Program, Step
 from nnefc.passes.schedule.cpu import CPU_RULES
 from nnefc.passes.schedule.cpu.specialize_row_count import with_sizes
 from nnefc.passes.schedule.cuda import CUDA_RULES
-from nnefc.passes.schedule.cuda.single_row import RULES_OF_ONE_ROW, sizes_of_one_row
+from nnefc.passes.schedule.gpu.single_row import RULES_OF_ONE_ROW, sizes_of_one_row
 from nnefc.passes.tir.common.name_symbolic_dims import named_sizes
 from nnefc.passes.tir.common.shapes import tensor_bytes
 from nnefc.passes.tir.common.statements import iterations_of
-from nnefc.passes.tir.cuda.narrow_indices import MAX_ELEMENTS
+from nnefc.passes.tir.gpu.narrow_indices import MAX_ELEMENTS
 from nnefc.symbolic.dims import Dimension, dimension, is_known, substituted
 from nnefc.targets.codegen.cuda.code import CudaCode
 from nnefc.targets.codegen.cuda.compiler import compile_image, find_compiler

@@ -48,12 +48,12 @@ from nnefc.passes.manager import Pass, PassCondition, PassList, Phase, Property,
 from nnefc.passes.pipeline import GraphContext, ProgramContext, ProgramState, legalizations
 from nnefc.passes.plan.join_steps import join_steps
 from nnefc.passes.plan.symbols import exported
-from nnefc.passes.schedule.cuda.gated_product import is_gated_product
-from nnefc.passes.schedule.cuda.guards import guard_blocks
+from nnefc.passes.schedule.gpu.guards import guard_blocks
+from nnefc.passes.schedule.gpu.vector_products.gated_product import is_gated_product
 from nnefc.passes.schedule.schedules import scalars_of
 from nnefc.passes.tir.common.drop_unread_blocks import drop_unread_blocks
-from nnefc.passes.tir.cuda.narrow_indices import narrow_index_types
 from nnefc.passes.tir.cuda.round_by_sum import round_by_sum
+from nnefc.passes.tir.gpu.narrow_indices import narrow_index_types
 from nnefc.passes.tir.tvm_workarounds.float64_literals import write_float64_literals
 from nnefc.passes.tir.tvm_workarounds.shifted_remainders import split_shifted_modulo
 from nnefc.targets.machine.cpu.target import FLOAT16_TYPES

@@ -14,7 +14,7 @@ from emulated_networks import agree
 from onnx import TensorProto, helper, numpy_helper
 
 from nnefc.backends import cuda
-from nnefc.passes.schedule.cuda.fallback import FallbackRule
+from nnefc.passes.schedule.gpu.fallback import FallbackRule
 from nnefc.targets.codegen.cuda.code import CudaCode
 from nnefc.targets.machine.cuda.gpus import default_gpu
 from nnefc.targets.machine.cuda.target import CudaTarget

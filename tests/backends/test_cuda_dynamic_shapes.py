@@ -23,7 +23,7 @@ from nnefc.driver.artifact import Artifact
 from nnefc.driver.compile import compile_network
 from nnefc.ir.network import DynamicDimension, Network, State
 from nnefc.loader import Model, RunError
-from nnefc.passes.schedule.cuda.fallback import FallbackRule
+from nnefc.passes.schedule.gpu.fallback import FallbackRule
 from nnefc.support.diagnostics import CompileError
 from nnefc.symbolic.dims import Range
 from nnefc.targets.codegen.cuda.code import CudaCode

@@ -1,19 +1,19 @@
 """Schedule rules for CUDA, in the order in which they are tried."""
 
 from nnefc.passes.schedule.cuda.attention import AttentionRule
-from nnefc.passes.schedule.cuda.compaction import CompactionRule
-from nnefc.passes.schedule.cuda.contraction import ContractionRule
-from nnefc.passes.schedule.cuda.depthwise import DepthwiseRule
-from nnefc.passes.schedule.cuda.element_wise import ElementWiseRule
-from nnefc.passes.schedule.cuda.fallback import FallbackRule
-from nnefc.passes.schedule.cuda.gated_product import GatedProductRule
-from nnefc.passes.schedule.cuda.loops import LoopsRule
-from nnefc.passes.schedule.cuda.matvec import VectorProductRule
-from nnefc.passes.schedule.cuda.reduction import ReductionRule
-from nnefc.passes.schedule.cuda.row_reduction import RowReductionRule
-from nnefc.passes.schedule.cuda.single_query_attention import SingleQueryRule
 from nnefc.passes.schedule.cuda.tensor_core import TensorCoreRule
-from nnefc.passes.schedule.cuda.transposition import TranspositionRule
+from nnefc.passes.schedule.gpu.attention.single_query import SingleQueryRule
+from nnefc.passes.schedule.gpu.contractions.contraction import ContractionRule
+from nnefc.passes.schedule.gpu.contractions.depthwise import DepthwiseRule
+from nnefc.passes.schedule.gpu.element_wise.element_wise import ElementWiseRule
+from nnefc.passes.schedule.gpu.element_wise.transposition import TranspositionRule
+from nnefc.passes.schedule.gpu.fallback import FallbackRule
+from nnefc.passes.schedule.gpu.loops.compaction import CompactionRule
+from nnefc.passes.schedule.gpu.loops.loops import LoopsRule
+from nnefc.passes.schedule.gpu.reductions.reduction import ReductionRule
+from nnefc.passes.schedule.gpu.reductions.row_reduction import RowReductionRule
+from nnefc.passes.schedule.gpu.vector_products.gated_product import GatedProductRule
+from nnefc.passes.schedule.gpu.vector_products.matvec import VectorProductRule
 
 __all__ = ["CUDA_RULES"]
 

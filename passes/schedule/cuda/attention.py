@@ -15,12 +15,12 @@ from tvm import s_tir, tirx
 from tvm.backend.cuda.op import cuda_func_call
 
 from nnefc.passes.schedule.analysis import KernelAnalysis
-from nnefc.passes.schedule.cuda.attention_analysis import Attention, attention_of
-from nnefc.passes.schedule.cuda.attention_fragments import Fragment
-from nnefc.passes.schedule.cuda.attention_launch import AttentionLaunch
-from nnefc.passes.schedule.cuda.attention_tiles import FmaTile, MatrixTile, choose_tile
-from nnefc.passes.schedule.cuda.nest import kernel_schedule, load, sequence, store
 from nnefc.passes.schedule.cuda.warp_matrices import multiplier, pack_pairs, read_matrices
+from nnefc.passes.schedule.gpu.attention.analysis import Attention, attention_of
+from nnefc.passes.schedule.gpu.attention.fragments import Fragment
+from nnefc.passes.schedule.gpu.attention.launch import AttentionLaunch
+from nnefc.passes.schedule.gpu.attention.tiles import FmaTile, MatrixTile, choose_tile
+from nnefc.passes.schedule.gpu.nest import kernel_schedule, load, sequence, store
 from nnefc.passes.tir.common.expressions import number
 from nnefc.targets.machine.cuda.gpus import MATRIX_INSTRUCTIONS, WARP
 from nnefc.targets.machine.cuda.target import CudaTarget

@@ -21,9 +21,9 @@ from tvm.backend.cuda.op import cuda_func_call
 from tvm.ir.expr import TensorLoad
 
 from nnefc.ir.tensor_maps import TensorMap
-from nnefc.passes.schedule.cuda.contraction_analysis import Factor
-from nnefc.passes.schedule.cuda.nest import Nest, load
-from nnefc.passes.schedule.cuda.swizzled_tile import SwizzledTile
+from nnefc.passes.schedule.gpu.contractions.analysis import Factor
+from nnefc.passes.schedule.gpu.contractions.swizzled_tile import SwizzledTile
+from nnefc.passes.schedule.gpu.nest import Nest, load
 from nnefc.passes.tir.common.expressions import is_number, number, size_of_index
 from nnefc.passes.tir.common.shapes import Size
 from nnefc.support.element_types import element_bytes

@@ -14,9 +14,9 @@ from tvm import tirx
 from tvm.ir.expr import TensorLoad
 
 from nnefc.ir.tensor_maps import TensorMap
-from nnefc.passes.schedule.cuda.contraction_analysis import Factor
-from nnefc.passes.schedule.cuda.nest import Nest, load
-from nnefc.passes.schedule.cuda.swizzled_tile import VectorTile
+from nnefc.passes.schedule.gpu.contractions.analysis import Factor
+from nnefc.passes.schedule.gpu.contractions.swizzled_tile import VectorTile
+from nnefc.passes.schedule.gpu.nest import Nest, load
 from nnefc.passes.tir.common.expressions import is_number, linear_strides, number
 from nnefc.support.element_types import element_bytes
 from nnefc.symbolic.dims import is_known

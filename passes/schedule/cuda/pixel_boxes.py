@@ -24,12 +24,12 @@ from tvm import tirx
 from tvm.ir.expr import Call, TensorLoad
 
 from nnefc.ir.tensor_maps import TensorMap
-from nnefc.passes.schedule.cuda.axes import Axes
-from nnefc.passes.schedule.cuda.contraction_analysis import Factor, SumOfProducts, simplify_indices
-from nnefc.passes.schedule.cuda.nest import Nest, load
-from nnefc.passes.schedule.cuda.swizzled_tile import VectorTile
 from nnefc.passes.schedule.cuda.tensor_coordinates import Affine, coordinates_of
 from nnefc.passes.schedule.cuda.tensor_launch import FLOATS, as_multiplied
+from nnefc.passes.schedule.gpu.axes import Axes
+from nnefc.passes.schedule.gpu.contractions.analysis import Factor, SumOfProducts, simplify_indices
+from nnefc.passes.schedule.gpu.contractions.swizzled_tile import VectorTile
+from nnefc.passes.schedule.gpu.nest import Nest, load
 from nnefc.passes.tir.common.expressions import is_number, number, substituted
 from nnefc.passes.tir.common.shapes import Size, sizes_of
 from nnefc.support.element_types import EIGHT_BITS, element_bytes

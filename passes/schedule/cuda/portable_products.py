@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nnefc.passes.schedule.cuda.swizzled_tile import SwizzledTile
 from nnefc.passes.schedule.cuda.warp_matrices import ELEMENTS, SUMS
+from nnefc.passes.schedule.gpu.contractions.swizzled_tile import SwizzledTile
 from nnefc.targets.machine.cuda.gpus import LOAD_BYTES, MATRIX_INSTRUCTIONS
 
 __all__ = ["ProductTypes", "c_type", "portable_product"]

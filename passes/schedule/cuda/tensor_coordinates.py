@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from tvm import tirx
 
-from nnefc.passes.schedule.cuda.nest import Nest
+from nnefc.passes.schedule.gpu.nest import Nest
 from nnefc.passes.tir.common.expressions import linear_strides, number, substituted
 from nnefc.passes.tir.common.shapes import Size
 from nnefc.symbolic.dims import is_known

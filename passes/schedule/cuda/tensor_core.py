@@ -30,18 +30,9 @@ from tvm.backend.cuda.op import cuda_func_call
 
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cuda.bulk_launch import BULK_LAUNCHES, are_boxed, pixels_of
-from nnefc.passes.schedule.cuda.contraction_analysis import Factor, SumOfProducts, product_of
-from nnefc.passes.schedule.cuda.nest import load, sequence, store
-from nnefc.passes.schedule.cuda.operand_fetch import is_loaded
-from nnefc.passes.schedule.cuda.operand_tile import OperandTile, PositionTile, lanes_along, lies_along_depth
-from nnefc.passes.schedule.cuda.packed_fetch import unpacked_tile
-from nnefc.passes.schedule.cuda.packed_vectors import packing_of
 from nnefc.passes.schedule.cuda.pixel_boxes import Rectangles
-from nnefc.passes.schedule.cuda.swizzled_tile import SwizzledTile
 from nnefc.passes.schedule.cuda.tensor_launch import COLUMNS, FLOATS, ROWS, TensorLaunch, as_multiplied
 from nnefc.passes.schedule.cuda.tensor_memory_launch import TENSOR_MEMORY_LAUNCHES
-from nnefc.passes.schedule.cuda.tiled_launch import OperandTiles, tiled
-from nnefc.passes.schedule.cuda.tiling import AnyTile, Tiling, choose_tiling
 from nnefc.passes.schedule.cuda.warp_matrices import byte_multiplier, multiplier, read_matrices
 from nnefc.passes.schedule.cuda.warp_tiles import (
     BYTE_TILES,
@@ -58,6 +49,15 @@ from nnefc.passes.schedule.cuda.warp_tiles import (
     warpgroup_tiles,
 )
 from nnefc.passes.schedule.cuda.warpgroup_launch import WARPGROUP_LAUNCHES
+from nnefc.passes.schedule.gpu.contractions.analysis import Factor, SumOfProducts, product_of
+from nnefc.passes.schedule.gpu.contractions.operand_fetch import is_loaded
+from nnefc.passes.schedule.gpu.contractions.operand_tile import OperandTile, PositionTile, lanes_along, lies_along_depth
+from nnefc.passes.schedule.gpu.contractions.packed_fetch import unpacked_tile
+from nnefc.passes.schedule.gpu.contractions.packed_vectors import packing_of
+from nnefc.passes.schedule.gpu.contractions.swizzled_tile import SwizzledTile
+from nnefc.passes.schedule.gpu.contractions.tiled_launch import OperandTiles, tiled
+from nnefc.passes.schedule.gpu.contractions.tiling import AnyTile, Tiling, choose_tiling
+from nnefc.passes.schedule.gpu.nest import load, sequence, store
 from nnefc.passes.tir.common.expressions import number
 from nnefc.passes.tir.common.shapes import Size
 from nnefc.support.element_types import BYTES, EIGHT_BITS, FLOAT8

@@ -30,10 +30,10 @@ from __future__ import annotations
 from tvm import tirx
 from tvm.backend.cuda.op import cuda_func_call
 
-from nnefc.passes.schedule.cuda.nest import load
-from nnefc.passes.schedule.cuda.operand_tile import OperandTile
 from nnefc.passes.schedule.cuda.portable_products import ProductTypes, c_type, portable_product
-from nnefc.passes.schedule.cuda.swizzled_tile import SwizzledTile
+from nnefc.passes.schedule.gpu.contractions.operand_tile import OperandTile
+from nnefc.passes.schedule.gpu.contractions.swizzled_tile import SwizzledTile
+from nnefc.passes.schedule.gpu.nest import load
 from nnefc.passes.tir.common.expressions import number
 from nnefc.targets.machine.cuda.gpus import (
     CAPABILITIES,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from tvm import tirx
 from tvm.backend.cuda.op import cuda_func_call
 
-from nnefc.passes.schedule.cuda.nest import load
+from nnefc.passes.schedule.gpu.nest import load
 
 __all__ = ["ELEMENTS", "SUMS", "byte_multiplier", "multiplier", "pack_pairs", "read_matrices"]
 

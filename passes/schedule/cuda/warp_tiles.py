@@ -8,7 +8,7 @@ from typing import ClassVar, TypeVar
 
 from tvm import tirx
 
-from nnefc.passes.schedule.cuda.tiling import AnyTile
+from nnefc.passes.schedule.gpu.contractions.tiling import AnyTile
 from nnefc.passes.tir.common.expressions import number
 from nnefc.targets.machine.cuda.gpus import (
     LOAD_BYTES,

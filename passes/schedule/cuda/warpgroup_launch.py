@@ -21,15 +21,8 @@ from typing import ClassVar
 
 from tvm import tirx
 
-from nnefc.passes.schedule.cuda.contraction_analysis import Factor, SumOfProducts
-from nnefc.passes.schedule.cuda.nest import sequence, synchronize
-from nnefc.passes.schedule.cuda.operand_fetch import OperandFetch, is_loaded, wait_for_copies
-from nnefc.passes.schedule.cuda.operand_tile import OperandTile, lanes_along
-from nnefc.passes.schedule.cuda.packed_fetch import unpacked_tile
 from nnefc.passes.schedule.cuda.portable_products import ProductTypes
-from nnefc.passes.schedule.cuda.swizzled_tile import SwizzledTile
 from nnefc.passes.schedule.cuda.tensor_launch import FLOATS, TensorLaunch, as_multiplied
-from nnefc.passes.schedule.cuda.tiling import Tiling
 from nnefc.passes.schedule.cuda.warp_tiles import WarpgroupTile
 from nnefc.passes.schedule.cuda.warpgroup_matrices import (
     begin_products,
@@ -38,6 +31,13 @@ from nnefc.passes.schedule.cuda.warpgroup_matrices import (
     multiply_matrices,
     wait_for_products,
 )
+from nnefc.passes.schedule.gpu.contractions.analysis import Factor, SumOfProducts
+from nnefc.passes.schedule.gpu.contractions.operand_fetch import OperandFetch, is_loaded, wait_for_copies
+from nnefc.passes.schedule.gpu.contractions.operand_tile import OperandTile, lanes_along
+from nnefc.passes.schedule.gpu.contractions.packed_fetch import unpacked_tile
+from nnefc.passes.schedule.gpu.contractions.swizzled_tile import SwizzledTile
+from nnefc.passes.schedule.gpu.contractions.tiling import Tiling
+from nnefc.passes.schedule.gpu.nest import sequence, synchronize
 from nnefc.passes.tir.common.expressions import number
 from nnefc.support.element_types import EIGHT_BITS
 from nnefc.targets.machine.cuda.gpus import LOAD_BYTES, WARPGROUP, WARPGROUP_INSTRUCTION

@@ -1,1 +1,1 @@
-"""TIR passes of GPUs."""
+"""TIR passes of NVIDIA GPUs."""

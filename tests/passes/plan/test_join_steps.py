@@ -9,7 +9,7 @@ from tvm.ir import GlobalVar
 from nnefc.passes.plan.join_steps import join_steps
 from nnefc.passes.plan.program import Buffer, MemoryKind, Pool, Program, Step
 from nnefc.passes.schedule.analysis import KernelAnalysis
-from nnefc.passes.schedule.cuda.gated_product import GatedProductRule, is_gated_product
+from nnefc.passes.schedule.gpu.vector_products.gated_product import GatedProductRule, is_gated_product
 from nnefc.targets.machine.cuda.target import parse_cuda_target
 
 N = 8

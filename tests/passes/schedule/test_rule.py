@@ -8,7 +8,7 @@ from tvm import te, tirx
 
 from nnefc.ir.attributes import DYNAMIC_DIMENSIONS, RULE
 from nnefc.passes.schedule.analysis import KernelAnalysis
-from nnefc.passes.schedule.cuda.element_wise import ElementWiseRule
+from nnefc.passes.schedule.gpu.element_wise.element_wise import ElementWiseRule
 from nnefc.passes.schedule.rule import scheduled
 from nnefc.passes.tir.common.name_symbolic_dims import name_loop_extents, named_sizes
 from nnefc.targets.machine.cuda.target import parse_cuda_target

@@ -19,7 +19,7 @@ from nnefc.loader import Model
 from nnefc.passes.compute.fp16_matmul import multiply_transposed
 from nnefc.passes.graph.quantized.quantized_values import sum_type
 from nnefc.passes.schedule.cuda import tensor_core
-from nnefc.passes.schedule.cuda.tiling import AnyTile, Tiling, choose_tiling
+from nnefc.passes.schedule.gpu.contractions.tiling import AnyTile, Tiling, choose_tiling
 from nnefc.targets.codegen.cuda.compiler import Usage, compile_image, find_compiler, image_name
 from nnefc.targets.codegen.cuda.kernels import DeviceCode
 from nnefc.targets.machine.cuda.gpus import SPECIFIC_FEATURES, Gpu

@@ -11,7 +11,7 @@ from attention_kernels import TARGET, Case
 from emulate import device_code
 
 from nnefc.passes.schedule.analysis import KernelAnalysis
-from nnefc.passes.schedule.cuda.attention_analysis import attention_of
+from nnefc.passes.schedule.gpu.attention.analysis import attention_of
 from nnefc.targets.codegen.cuda.compiler import compile_image, find_compiler
 
 TOLERANCES = {"float16": 2e-3, "float32": 2e-6}

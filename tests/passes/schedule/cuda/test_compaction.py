@@ -11,7 +11,7 @@ from tvm import tirx
 
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cuda import CUDA_RULES
-from nnefc.passes.schedule.cuda.compaction import CompactionRule
+from nnefc.passes.schedule.gpu.loops.compaction import CompactionRule
 from nnefc.passes.schedule.rule import scheduled
 
 LOOP = """

@@ -14,9 +14,9 @@ from tvm.relax import op
 
 from nnefc.passes.compute.fp16_matmul import multiply_transposed
 from nnefc.passes.schedule.analysis import KernelAnalysis
-from nnefc.passes.schedule.cuda.contraction_analysis import product_of
-from nnefc.passes.schedule.cuda.tiling import TILES, AnyTile, choose_tiling
 from nnefc.passes.schedule.cuda.warp_tiles import BYTE_TILES, COPIED_TILES, FLOAT16_TILES, SINGLE_TILES, warpgroup_tiles
+from nnefc.passes.schedule.gpu.contractions.analysis import product_of
+from nnefc.passes.schedule.gpu.contractions.tiling import TILES, AnyTile, choose_tiling
 from nnefc.targets.codegen.cuda.compiler import compile_image
 from nnefc.targets.machine.cuda.gpus import GPUS
 

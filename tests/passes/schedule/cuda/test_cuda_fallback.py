@@ -9,7 +9,7 @@ from emulate import device_code, run_kernel
 from tvm import te, tirx
 
 from nnefc.passes.schedule.analysis import KernelAnalysis
-from nnefc.passes.schedule.cuda.fallback import FallbackRule
+from nnefc.passes.schedule.gpu.fallback import FallbackRule
 from nnefc.passes.schedule.rule import scheduled
 from nnefc.targets.codegen.cuda.kernels import DeviceFunction
 from nnefc.targets.machine.cuda.target import parse_cuda_target

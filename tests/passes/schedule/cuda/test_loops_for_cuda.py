@@ -14,8 +14,8 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
 from nnefc.passes.schedule.analysis import KernelAnalysis
-from nnefc.passes.schedule.cuda.independence import independent_loops
-from nnefc.passes.schedule.cuda.loops import LoopsRule
+from nnefc.passes.schedule.gpu.loops.independence import independent_loops
+from nnefc.passes.schedule.gpu.loops.loops import LoopsRule
 
 
 def nest_of(sizes: tuple[int, ...], write: Callable[..., None]) -> list[tirx.For]:

@@ -14,8 +14,8 @@ from memory_bound_cases import TARGET, Case, case, check, kernels_of, real, rule
 from tvm import te, tirx, topi
 
 from nnefc.passes.legalize.lower_row_reductions import _REDUCERS, reduce_row_wise
-from nnefc.passes.schedule.cuda import reduction
-from nnefc.passes.schedule.cuda.element_wise import ElementWiseRule
+from nnefc.passes.schedule.gpu.element_wise.element_wise import ElementWiseRule
+from nnefc.passes.schedule.gpu.reductions import reduction
 from nnefc.targets.codegen.cuda.compiler import compile_image
 from nnefc.targets.machine.cuda.gpus import Gpu
 

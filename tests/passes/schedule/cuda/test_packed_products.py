@@ -16,8 +16,8 @@ from product_cases import assert_nearly_equal, choose_tile, emulate_portable, ge
 from tvm import relax, te
 
 from nnefc.operators.nn.block_quantization import element_of_block, float_codes, packed
-from nnefc.passes.schedule.cuda.tiling import choose_tiling
 from nnefc.passes.schedule.cuda.warp_tiles import FLOAT16_TILES, UnpackingTile, unpacking_tiles
+from nnefc.passes.schedule.gpu.contractions.tiling import choose_tiling
 from nnefc.targets.machine.cuda.gpus import GPUS
 
 HOPPER = replace(TARGET, architectures=(90,), precision="fp16")

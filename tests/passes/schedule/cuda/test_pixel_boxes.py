@@ -21,8 +21,8 @@ import nnefc
 from nnefc.passes.compute.vector_convolution import convolve_vectors, pack_vectors
 from nnefc.passes.schedule.cuda import tensor_core
 from nnefc.passes.schedule.cuda.pixel_boxes import Pixels, Rectangles
-from nnefc.passes.schedule.cuda.tiling import AnyTile, Tiling, choose_tiling
 from nnefc.passes.schedule.cuda.warp_tiles import BulkTile
+from nnefc.passes.schedule.gpu.contractions.tiling import AnyTile, Tiling, choose_tiling
 from nnefc.targets.codegen.cuda.compiler import compile_image, find_compiler, image_name
 from nnefc.targets.codegen.cuda.kernels import EncodedMap
 from nnefc.targets.machine.cuda.gpus import GPUS, SPECIFIC_FEATURES, Gpu

@@ -7,7 +7,7 @@ from program_parser import parse_program
 from tvm import tirx
 
 from nnefc.passes.schedule.analysis import KernelAnalysis
-from nnefc.passes.schedule.cuda.single_row import sizes_of_one_row
+from nnefc.passes.schedule.gpu.single_row import sizes_of_one_row
 from nnefc.targets.machine.cuda.target import parse_cuda_target
 
 

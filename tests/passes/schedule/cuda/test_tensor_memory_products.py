@@ -23,8 +23,8 @@ from tvm import tirx
 import nnefc
 from nnefc.passes.compute.vector_convolution import pack_vectors
 from nnefc.passes.schedule.cuda import tensor_core
-from nnefc.passes.schedule.cuda.tiling import Tiling, choose_tiling
 from nnefc.passes.schedule.cuda.warp_tiles import COPIED_TILES, TensorMemoryTile, tensor_memory_tiles
+from nnefc.passes.schedule.gpu.contractions.tiling import Tiling, choose_tiling
 from nnefc.targets.codegen.cuda.compiler import image_name
 from nnefc.targets.codegen.cuda.kernels import DeviceFunction
 from nnefc.targets.machine.cuda.gpus import GPUS, SPECIFIC_FEATURES

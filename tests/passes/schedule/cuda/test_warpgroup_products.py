@@ -23,8 +23,8 @@ import nnefc
 from nnefc.ir.tensor_maps import TensorMap
 from nnefc.loader import RunError
 from nnefc.passes.schedule.cuda import tensor_core
-from nnefc.passes.schedule.cuda.tiling import Tiling, choose_tiling
 from nnefc.passes.schedule.cuda.warp_tiles import COPIED_TILES, BulkTile, WarpgroupTile, bulk_tiles, warpgroup_tiles
+from nnefc.passes.schedule.gpu.contractions.tiling import Tiling, choose_tiling
 from nnefc.targets.codegen.cuda.compiler import image_name
 from nnefc.targets.codegen.cuda.kernels import EncodedMap
 from nnefc.targets.machine.cuda.gpus import GPUS, SPECIFIC_FEATURES

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nnefc.passes.schedule.cuda.tiling import choose_tiling
+from nnefc.passes.schedule.gpu.contractions.tiling import choose_tiling
 from nnefc.targets.machine.cuda.gpus import CAPABILITIES, GPUS, MATRIX_INSTRUCTIONS, WARP, default_gpu
 
 BY_NAME = {gpu.name: gpu for gpu in GPUS}

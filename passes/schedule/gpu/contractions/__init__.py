@@ -1,0 +1,1 @@
+"""Convolutions and matrix products: tiles of operands in shared memory, sums in registers."""

@@ -1,0 +1,1 @@
+"""Element-wise computations and data movement."""

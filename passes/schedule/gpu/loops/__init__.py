@@ -1,0 +1,1 @@
+"""Kernels written as ordered loops: scatters, top-k, selections."""

@@ -1,0 +1,1 @@
+"""Reductions, and computations that use their results along the rows."""

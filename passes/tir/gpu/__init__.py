@@ -1,0 +1,1 @@
+"""TIR passes of all GPUs."""
