@@ -102,7 +102,7 @@ class Gemm(Operator):
         return MatMul(self.transpose_a, self.transpose_b)
 
     def shape(self, a: Shape, b: Shape, c: Shape | None = None) -> Shape:
-        """That of the product."""
+        """Return the shape of the product."""
         result = self._product.shape(a, b)
         if c is not None and not broadcasts_to(c, result):
             raise CompileError(f"the summand {list(c)} does not broadcast to {list(result)}")
@@ -149,7 +149,7 @@ class Triangle(Operator):
     diagonal: int = 0
 
     def shape(self, x: Shape, diagonal: Shape = ()) -> Shape:
-        """That of the first operand."""
+        """Return the shape of the first operand."""
         if len(x) < 2:
             raise CompileError(f"{list(x)} is not a matrix")
         return x

@@ -254,7 +254,7 @@ class Bernoulli(_Random):
     dtype: str
 
     def shape(self, x: Shape, runs: Shape) -> Shape:
-        """That of the probabilities."""
+        """Return the shape of the probabilities."""
         return x
 
     def lower(self, ctx: Emitter, x: Operand, runs: Operand) -> Operand:
@@ -276,7 +276,7 @@ class Dropout(_Random):
     rate: float
 
     def shape(self, x: Shape, runs: Shape) -> tuple[Shape, Shape]:
-        """That of the operand, twice."""
+        """Return the shape of the operand, twice."""
         return x, x
 
     def lower(self, ctx: Emitter, x: Operand, runs: Operand) -> tuple[Operand, Operand]:

@@ -68,7 +68,7 @@ class Reduction(Operator):
     keepdims: bool = False
 
     def shape(self, x: Shape) -> Shape:
-        """That of the operand without the axes, or with the size 1 along them."""
+        """Return the shape of the operand without the axes, or with the size 1 along them."""
         kept = enumerate(x)
         return tuple(1 if axis in self.axes else size for axis, size in kept if self.keepdims or axis not in self.axes)
 

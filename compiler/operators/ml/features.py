@@ -61,7 +61,7 @@ class Scaled(Operator):
     scale: Array
 
     def shape(self, x: Shape) -> Shape:
-        """That of the operand."""
+        """Return the shape of the operand."""
         _by_feature(self.offset, x, "offsets")
         _by_feature(self.scale, x, "factors")
         return x
@@ -76,7 +76,7 @@ class Scaled(Operator):
 
 @dataclass(frozen=True)
 class Normalized(Operator):
-    """Each sample divided by its norm, unless that is 0; float32. ai.onnx.ml `Normalizer`.
+    """Samples divided by their norms, unless these are 0; float32. ai.onnx.ml `Normalizer`.
 
     Attributes:
         norm: the largest element (not its magnitude), the sum of magnitudes, or the root of the sum of squares.
@@ -85,7 +85,7 @@ class Normalized(Operator):
     norm: Literal["MAX", "L1", "L2"]
 
     def shape(self, x: Shape) -> Shape:
-        """That of the operand, a matrix, or a vector, which is one sample."""
+        """Return the shape of the operand, a matrix, or a vector, which is one sample."""
         if len(x) not in (1, 2):
             raise CompileError(f"the input {list(x)} is not a matrix of samples and features")
         return x
@@ -124,7 +124,7 @@ class Imputed(Operator):
     values: Array
 
     def shape(self, x: Shape) -> Shape:
-        """That of the operand."""
+        """Return the shape of the operand."""
         _by_feature(self.values, x, "values")
         return x
 
@@ -142,7 +142,7 @@ class Imputed(Operator):
 
 @dataclass(frozen=True, eq=False)
 class OneHotCategories(Operator):
-    """For each element, 1 in the column of its category and 0 in the others, float32. ai.onnx.ml `OneHotEncoder`.
+    """Rows with 1 in the column of the element's category, and 0 elsewhere; float32. ai.onnx.ml `OneHotEncoder`.
 
     Attributes:
         categories: integers, one for each column; elements are rounded towards zero.
@@ -153,7 +153,7 @@ class OneHotCategories(Operator):
     zeros: bool
 
     def shape(self, x: Shape) -> Shape:
-        """With a dimension for the categories."""
+        """Return the shape with a new last dimension of the categories."""
         return check_size((*x, len(self.categories)))
 
     def lower(self, ctx: Emitter, x: Operand) -> Operand:

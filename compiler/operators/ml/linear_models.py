@@ -19,12 +19,12 @@ __all__ = ["LinearClassifier", "LinearRegressor"]
 
 @dataclass(frozen=True, eq=False)
 class _Linear(Operator):
-    """What linear models have in common.
+    """The base of linear models.
 
     Attributes:
         weights: float32 `[scores, features]`.
         bias: float32 `[scores]`, or None.
-        transform: what becomes of the scores, one of `TRANSFORMS`.
+        transform: the function that is applied to the scores, one of `TRANSFORMS`.
     """
 
     weights: Array

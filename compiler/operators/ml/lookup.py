@@ -26,7 +26,7 @@ _MAX_KEYS = 1 << 24
 
 @dataclass(frozen=True, eq=False)
 class Positions(Operator):
-    """Where each element is among keys, int64; their number for an element that is none of them.
+    """The index of each element in `keys`, int64; `len(keys)` for an element that is not among them.
 
     Of equal keys the first counts. NaN is equal to NaN.
 
@@ -37,7 +37,7 @@ class Positions(Operator):
     keys: Array
 
     def shape(self, x: Shape) -> Shape:
-        """That of the operand."""
+        """Return the shape of the operand."""
         if len(self.keys) > _MAX_KEYS:
             raise CompileError(f"there are {len(self.keys)} keys, more than {_MAX_KEYS}")
         return x

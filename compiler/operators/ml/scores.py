@@ -14,7 +14,7 @@ from nnefc.support.diagnostics import CompileError
 __all__ = ["TRANSFORMS", "of_two", "positive", "transformed"]
 
 TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
-"""What becomes of scores."""
+"""The functions that may be applied to scores, as ai.onnx.ml names them."""
 
 
 def transformed(ctx: Emitter, scores: Operand, transform: str) -> Operand:

@@ -63,7 +63,7 @@ class SimilarityKernel:
         raise CompileError(f"the kernel '{self.kind}' is unknown")
 
     def _power(self, ctx: Emitter, inner: relax.Expr) -> relax.Expr:
-        """By products: a power of a negative number is exact then."""
+        """Emit the power by multiplications, which are right for negative bases, too."""
         made = inner
         for _ in range(int(self.degree) - 1):
             made = ctx.emit(relax.op.multiply(made, inner))
@@ -258,7 +258,7 @@ def _pair(i: Any, classes: int) -> Any:
 
 @dataclass(frozen=True)
 class _Parts:
-    """Where a sample's values begin: of classes, of pairs in a matrix, and its state."""
+    """Offsets of a sample's values: those of classes, of pairs of classes in a matrix, and of its state."""
 
     classes: int
     row: Any

@@ -36,12 +36,12 @@ _WORD = 32
 
 @dataclass(frozen=True, eq=False)
 class Leaves:
-    """What the leaves of trees add to scores: pairs of a target and a weight, none, one or several for each leaf.
+    """The contributions of leaves to scores: for each leaf any number of pairs of a target and a weight.
 
     Attributes:
-        begins: of each leaf, the index of its first pair, and after the last leaf the number of all pairs.
-        targets: of each pair; integers.
-        weights: of each pair.
+        begins: the index of each leaf's first pair, followed by the number of all pairs.
+        targets: the target of each pair; integers.
+        weights: the weight of each pair.
     """
 
     begins: Array
@@ -134,7 +134,7 @@ class Trees:
 
 
 class Filling(IntEnum):
-    """What a column holds of its feature."""
+    """The kind of a column: how it holds its feature, and what it holds where the feature is missing."""
 
     HIGH = 0
     """The value; infinity where it is missing."""
@@ -150,10 +150,10 @@ class Filling(IntEnum):
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """What nodes look at; behind these columns is one of minus infinity, for leaves.
+    """The columns that nodes compare; a last column, of minus infinity, is for leaves.
 
     Attributes:
-        features, fillings: int32, of each column.
+        features, fillings: the feature and the `Filling` of each column, int32.
     """
 
     features: Array
@@ -161,7 +161,7 @@ class Columns:
 
     @property
     def count(self) -> int:
-        """With the one for leaves."""
+        """The number of columns, the one for leaves included."""
         return len(self.features) + 1
 
 
@@ -324,7 +324,7 @@ class _Expansion:
         return self._added(self._between(feature, positions, ways, high)) if positions else ways[0]
 
     def _answers(self, node: int) -> tuple[list[tuple[float, bool]], list[bool]]:
-        """Where the answer changes, before or behind a number, and the answers between; NaN is left out."""
+        """Return the thresholds where a node changes its answer, each with its side, and the answers between."""
         mode, split = int(self._trees.modes[node]), float(self._splits[node])
         if mode == MEMBER:
             assert self._trees.members is not None
@@ -367,7 +367,7 @@ def _heights(trees: Trees, tests: _Tests) -> Array:
 
 
 def _positions(tests: _Tests, roots: Array) -> tuple[Array, Array, int]:
-    """Where the children of each test begin (-1 for those that no root leads to), where roots are, the count of all.
+    """Return the positions of each test's children (-1: unreachable), the positions of roots, and the number of nodes.
 
     Trees lie one after the other, each breadth-first.
     """

@@ -44,12 +44,12 @@ _MIN_STEPS, _MAX_BLOCKS = 1 << 13, 8
 
 @dataclass(frozen=True, eq=False)
 class _Weights:
-    """What leaves add to scores.
+    """The contributions of leaves to scores, as arrays of the library.
 
     Attributes:
-        payloads: of each leaf, its weight, of `dtype`, if each tree has one target; else the number of the leaf, int32.
-        targets: int32, of each tree its target, if it has one.
-        begins, ids, values: of each leaf, where its pairs of a target and a weight begin, and these; None likewise.
+        payloads: each leaf's weight, of `dtype`, if each tree has one target; else the leaf's number, int32.
+        targets: each tree's target, int32; None if trees have several.
+        begins, ids, values: where each leaf's pairs begin, their targets and weights; None if trees have one target.
     """
 
     payloads: Array
@@ -199,7 +199,7 @@ class _Walk:
 
     @contextmanager
     def _in_first(self, block: Any) -> Iterator[None]:
-        """What only the first block of trees does."""
+        """A block of statements that are run for the first block of trees only."""
         if self._blocks == 1:
             yield
             return
@@ -296,7 +296,7 @@ class _Tables:
 
 @dataclass(frozen=True, eq=False)
 class _Ensemble(Operator):
-    """What ensembles have in common.
+    """The base of tree ensembles.
 
     Attributes:
         trees: the trees.
@@ -332,12 +332,12 @@ class _Ensemble(Operator):
 
 @dataclass(frozen=True, eq=False)
 class TreeEnsemble(_Ensemble):
-    """What the leaves that a sample comes to add up to, `[samples, targets]`.
+    """Scores `[samples, targets]`: aggregates of the leaves that each sample reaches.
 
     ai.onnx.ml `TreeEnsemble`, `TreeEnsembleRegressor`.
 
     Attributes:
-        targets: how many.
+        targets: the number of targets.
         aggregate: how the weights of leaves become a score, one of `AGGREGATES`.
         dtype: of the result.
     """

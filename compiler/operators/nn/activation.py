@@ -86,7 +86,7 @@ class Relu(_Activation):
 
     @property
     def takes(self) -> Kind:
-        """Of integers, too."""
+        """The first kind of elements that the activation is defined for: integers."""
         return "integers"
 
     def lower(self, ctx: Emitter, x: Operand) -> relax.Expr:
@@ -113,7 +113,7 @@ class ParametricRelu(Operator):
         return "integers"
 
     def shape(self, x: Shape, slope: Shape) -> Shape:
-        """That of the first operand."""
+        """Return the shape of the first operand."""
         pairs = zip(reversed(slope), reversed(x), strict=False)
         if len(slope) > len(x) or not all(fits(count, size) for count, size in pairs):
             raise CompileError(f"the slope {list(slope)} does not broadcast to {list(x)}")
@@ -180,7 +180,7 @@ class Binarizer(_Activation):
 
     @property
     def takes(self) -> Kind:
-        """Of integers, too."""
+        """The first kind of elements that the activation is defined for: integers."""
         return "integers"
 
     def lower(self, ctx: Emitter, x: Operand) -> relax.Expr:
@@ -227,7 +227,7 @@ class Shrink(_Activation):
 
     @property
     def takes(self) -> Kind:
-        """Of integers, too."""
+        """The first kind of elements that the activation is defined for: integers."""
         return "integers"
 
     def lower(self, ctx: Emitter, x: Operand) -> relax.Expr:

@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 Stage = Literal["scores", "capped", "masked", "weights"]
-"""What can be a second result: products, those after the soft cap, those with the mask, and the values' weights."""
+"""The stages of scores that can be a second result: products, soft-capped, masked, and the softmax's weights."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class SplitHeads(Operator):
     heads: int
 
     def shape(self, x: Shape) -> Shape:
-        """With a dimension of heads."""
+        """Return `[N, heads, L, E / heads]` for `[N, L, E]`."""
         if len(x) != 3 or self.heads < 1 or not unify_dims(x[2] % self.heads, 0):
             raise CompileError(f"{list(x)} cannot be divided among {self.heads} heads")
         return (x[0], self.heads, x[1], x[2] // self.heads)
@@ -249,7 +249,7 @@ class Attention(Operator):
         return self._hidden(ctx, scores, lengths, first) if self.causal or self._hides(lengths) else scores
 
     def _hidden(self, ctx: Emitter, scores: Operand, lengths: Operand | None, first: Operand | None) -> Operand:
-        """By the positions of queries and keys."""
+        """Return the scores, minus infinity where the positions of query and key hide the key."""
         queries, minus = shape_of(scores)[-2], tirx.const(-math.inf, dtype_of(scores))
 
         def element(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
@@ -312,7 +312,7 @@ class MultiHeadAttention(Operator):
     zero: bool = False
 
     def shape(self, query: Shape, key: Shape, value: Shape, *parameters: Shape) -> tuple[Shape, Shape]:
-        """That of the query, and of the weights, `[N, heads, L, S]`, to which added keys come."""
+        """Return the shape of the query, and of the weights, `[N, heads, L, S]`, to which added keys come."""
         return query, (query[0], self.heads, query[1], key[1] + self.zero)
 
     def lower(

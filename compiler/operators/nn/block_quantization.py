@@ -205,7 +205,7 @@ class BlockDequantization(Operator):
     is_float: bool = False
 
     def shape(self, data: Shape, scales: Shape, zeros: Shape | None = None) -> Shape:
-        """Of `[N, blocks, bytes]` integers and `[N, blocks]` scales."""
+        """Return the shape of the result for packed integers `[N, blocks, bytes]` and scales `[N, blocks]`."""
         if self.bits not in _BITS:
             raise CompileError(f"integers of {self.bits} bits are not supported, only of 2, 4 and 8")
         if len(data) != 3 or data[1] != ceil_div(self.depth, data[2] * 8 // self.bits):
@@ -312,7 +312,7 @@ class BlockTensor:
 
     @property
     def dtype(self) -> str:
-        """Of its numbers."""
+        """The element type of the dequantized numbers."""
         return "float32"
 
     def values(self) -> Array:
@@ -364,7 +364,7 @@ class TableDequantization(Operator):
     table: tuple[float, ...]
 
     def shape(self, data: Shape, scales: Shape) -> Shape:
-        """Of `[bytes]` and `[blocks]`."""
+        """Return the shape of the result for packed codes `[bytes]` and scales `[blocks]`."""
         count = self.rows * self.columns
         if not unify_shapes((*data, *scales), (ceil_div(count, 2), ceil_div(count, self.block))):
             raise CompileError(f"the codes {list(data)} and scales {list(scales)} do not fit {count} elements")
@@ -409,7 +409,7 @@ class BlockGather(Operator):
     zero: int = 0
 
     def shape(self, data: Shape, indices: Shape, scales: Shape, zeros: Shape | None = None) -> Shape:
-        """With the dimensions of the indices; scales have the shape of the blocks."""
+        """Return the shape of the data, the axis replaced by the indices; scales have the shape of the blocks."""
         whole = (*data[:-1], data[-1] * (8 // self.packed))
         blocks = tuple(ceil_div(size, self.block) if a == self.along else size for a, size in enumerate(whole))
         packed_blocks = (*blocks[:-1], ceil_div(blocks[-1], 8 // self.packed))

@@ -26,10 +26,10 @@ __all__ = ["AdvancePositions", "AppendToCache", "CachedAttention", "FirstPositio
 
 @dataclass(frozen=True)
 class PaddingMask(Operator):
-    """What is added to scores for keys that are padding: a number for those, 0 for others.
+    """A mask to add to scores: `padding` for keys that are padding, 0 for others.
 
     Attributes:
-        padding: the number.
+        padding: what is added for keys that are padding.
         batch, keys: N, and how many keys there are.
     """
 
@@ -49,7 +49,7 @@ class PaddingMask(Operator):
         return given[0] != self.batch and given[0] == 2 * self.batch
 
     def lower(self, ctx: Emitter, given: Operand) -> Operand:
-        """Of integers: `[N, S]` or `[N, L, S]`, 0 for padding; or `[N]`, the end of each element's keys.
+        """Emit the mask from integers: `[N, S]` or `[N, L, S]`, 0 for padding; or `[N]`, the ends of elements' keys.
 
         `[2 N]` are the ends, then the starts.
         """
@@ -89,7 +89,7 @@ class FirstPositions(SameShape):
 
 @dataclass(frozen=True)
 class AppendToCache(Operator):
-    """Each batch element's positions of a cache up to the first new one, the new ones, then zeros.
+    """A cache with new positions: each batch element's old ones up to the first new one, the new ones, then zeros.
 
     Attributes:
         total: how many positions the result has.
@@ -105,7 +105,7 @@ class AppendToCache(Operator):
         return (*new[:2], self.total, *new[3:])
 
     def lower(self, ctx: Emitter, new: Operand, cache: Operand | None, first: Operand) -> Operand:
-        """Of `[N, G, S, E]` new positions and `[N, G, P, E]` in the cache; `first`, `[N]`, is the first new one."""
+        """Emit the cache from `new`, `[N, G, S, E]`, `cache`, `[N, G, P, E]`, and the first new positions, `[N]`."""
         shape = self.shape(shape_of(new), None if cache is None else shape_of(cache), shape_of(first))
         count, cache = shape_of(new)[2], None if cache is None or is_empty(shape_of(cache)) else cache
         if cache is None and count == self.total:
@@ -137,7 +137,7 @@ class AdvancePositions(Operator):
     context: int
 
     def shape(self, before: Shape, lengths: Shape) -> Shape:
-        """That of both."""
+        """Return the shape of both."""
         if not unify_shapes(before, lengths):
             raise CompileError(f"the numbers of new positions {list(lengths)} do not fit those before {list(before)}")
         return before
@@ -162,7 +162,7 @@ class WriteToCache(Operator):
     """
 
     def shape(self, new: Shape, cache: Shape, first: Shape, elements: Shape | None = None) -> Shape:
-        """That of the cache."""
+        """Return the shape of the cache."""
         own = cache if elements is None else (*elements, *cache[1:])
         if (
             len(cache) != 4
@@ -175,7 +175,7 @@ class WriteToCache(Operator):
     def lower(
         self, ctx: Emitter, new: Operand, cache: Operand, first: Operand, elements: Operand | None = None
     ) -> Operand:
-        """Of `[N, G, S, E]` new positions and `[M, G, P, E]` in the cache.
+        """Emit the cache from `new`, `[N, G, S, E]`, and `cache`, `[M, G, P, E]`.
 
         `first`, `[N]`, is the first new position of each batch element, and `elements`, `[N]`, int64, are the cache's
         own numbers of them, all different; without these, N is M.

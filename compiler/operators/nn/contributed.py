@@ -26,7 +26,7 @@ class Inverse(Operator):
     """The inverses of square matrices, by elimination with pivots; of singular ones no numbers."""
 
     def shape(self, x: Shape) -> Shape:
-        """That of the operand."""
+        """Return the shape of the operand."""
         if len(x) < 2 or not unify_dims(x[-1], x[-2]):
             raise CompileError(f"{list(x)} is not a square matrix")
         return x
@@ -77,7 +77,7 @@ class NGramBlock(Operator):
     length: int
 
     def shape(self, words: Shape, scores: Shape) -> Shape:
-        """That of the scores, `[N, vocabulary]`; of words `[N, L]`."""
+        """Return the shape of the scores, `[N, vocabulary]`; of words `[N, L]`."""
         if len(words) != 2 or len(scores) != 2 or not unify_dims(words[0], scores[0]) or self.length < 1:
             raise CompileError(f"{self.length} of the words {list(words)} do not fit the scores {list(scores)}")
         return scores
@@ -207,7 +207,7 @@ class CropAndResize(Operator):
     outside: float = 0.0
 
     def shape(self, x: Shape, regions: Shape, images: Shape) -> Shape:
-        """Of `[N, C, H, W]`, `[R, 4]` with `y1, x1, y2, x2` as shares of the image, and `[R]`."""
+        """Return the shape for `[N, C, H, W]`, boxes `[R, 4]` (y1, x1, y2, x2; shares of the image), and `[R]`."""
         fits = len(x) == 4 and len(images) == 1 and unify_shapes(regions, (images[0], 4))
         if not fits or min(self.size) < 1:
             raise CompileError(f"the regions {list(regions)} of the images {list(images)} do not fit {list(x)}")

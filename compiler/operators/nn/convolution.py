@@ -166,7 +166,7 @@ class Convolution(Operator):
 
 
 def _read(ctx: Emitter, x: Operand, window: Window, counts: Shape) -> relax.Expr:
-    """What windows read of `[N, C, *spatial]`, one window behind the other, zeros outside: they do not overlap then."""
+    """Return the elements that each window of `[N, C, *spatial]` reads, window after window; zeros outside of `x`."""
     sizes = shape_of(x)[2:]
 
     def element(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> tirx.Expr:
@@ -339,7 +339,7 @@ class DeformableConvolution(Operator):
     offset_groups: int = 1
 
     def shape(self, x: Shape, w: Shape, offset: Shape, bias: Shape | None = None, mask: Shape | None = None) -> Shape:
-        """As the convolution; offsets are `[N, 2 offset_groups taps, *spatial]`, masks have half as many channels."""
+        """Return the convolution's shape; offsets are `[N, 2 offset_groups taps, *spatial]`, masks half as deep."""
         if len(x) != 4:
             raise CompileError(f"only two spatial dimensions are supported, the input is {list(x)}")
         if self.offset_groups < 1 or x[1] % self.offset_groups:

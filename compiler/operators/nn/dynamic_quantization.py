@@ -33,7 +33,7 @@ class RowQuantization(Operator):
     asymmetric: bool
 
     def shape(self, x: Shape) -> tuple[Shape, Shape, Shape]:
-        """Those of the integers, the scales and the zero points."""
+        """Return the shapes of the integers, the scales and the zero points."""
         one = (x[0], *[1] * (len(x) - 1))
         return x, one, one
 

@@ -32,7 +32,7 @@ _FUNCTION = "ethos_u"
 
 @dataclass(frozen=True, eq=False)
 class EthosUCommands(Operator):
-    """What a command stream computes.
+    """The computation of a command stream.
 
     Attributes:
         commands, weights: bytes that the unit reads.
@@ -50,7 +50,7 @@ class EthosUCommands(Operator):
     results_at: tuple[int, ...]
 
     def shape(self, *inputs: Shape) -> tuple[Shape, ...]:
-        """Those that the file declares."""
+        """Return the shapes that the file declares."""
         return tuple(shape for shape, _ in self.results)
 
     def lower(self, ctx: Emitter, *inputs: Operand) -> tuple[Operand, ...]:

@@ -82,7 +82,7 @@ class ChosenExperts(Operator):
     interleaved: bool = False
 
     def shape(self, x: Shape, chosen: Shape, shares: Shape, *layers: Any) -> Shape:
-        """That of the rows, `[T, width]`."""
+        """Return the shape of the rows, `[T, width]`."""
         if len(chosen) != 2 or not unify_shapes(chosen, shares) or not unify_dims(x[0], chosen[0]):
             raise CompileError(f"the chosen experts {list(chosen)} do not fit the rows {list(x)}")
         return x
@@ -193,7 +193,7 @@ class MixtureOfExperts(Operator):
     gate: str = "softmax"
 
     def shape(self, x: Shape, scores: Shape, *layers: Shape | None) -> Shape:
-        """That of the rows, `[T, width]`."""
+        """Return the shape of the rows, `[T, width]`."""
         if len(scores) != 2 or not unify_dims(x[0], scores[0]) or not 0 < self.count <= scores[1]:
             raise CompileError(f"{self.count} of the experts in {list(scores)} do not fit the rows {list(x)}")
         for layer in layers:

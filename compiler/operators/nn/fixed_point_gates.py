@@ -19,7 +19,7 @@ from nnefc.operators.nn.fixed_point import divided_by_power
 __all__ = ["MAX_INTEGER_BITS", "positive_sigmoids", "positive_tanhs"]
 
 MAX_INTEGER_BITS = 6
-"""Of the arguments of `positive_tanhs`."""
+"""The maximum number of integer bits of the arguments of `positive_tanhs`."""
 
 _ONE = (1 << 15) - 1
 _LOW, _HIGH = -(1 << 15), _ONE

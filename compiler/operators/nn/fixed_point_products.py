@@ -33,7 +33,7 @@ class IntegerRowProduct(Operator):
     point: int
 
     def shape(self, x: Shape) -> Shape:
-        """One for each row."""
+        """Return `[rows]`."""
         return x[:1]
 
     def lower(self, ctx: Emitter, x: Operand) -> Operand:

@@ -55,7 +55,7 @@ class IntegerGate:
 
 @dataclass(frozen=True, eq=False)
 class IntegerProjection:
-    """What makes the hidden state of the cells' results smaller: its products, zero point and limit."""
+    """The projection of the cells' results to a smaller hidden state: its products, zero point and limit."""
 
     weights: Factored
     zero: int
@@ -107,7 +107,7 @@ class IntegerLstm(Operator):
 
     @property
     def _gates(self) -> list[IntegerGate]:
-        """Those that are computed."""
+        """Return the gates that have products."""
         return [gate for gate in self.gates if gate is not None]
 
     def _step(self, ctx: Emitter, given: Operand, hidden: Operand, cell: Operand) -> tuple[Operand, Operand]:

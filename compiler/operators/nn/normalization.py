@@ -107,7 +107,7 @@ class BatchNormalizationInTraining(Operator):
     momentum: float
 
     def shape(self, x: Shape, *vectors: Shape) -> tuple[Shape, ...]:
-        """That of the operand, and a vector of channels four times."""
+        """Return the shape of the operand, and a vector of channels four times."""
         return (x, *[(x[1],)] * 4)
 
     def lower(
@@ -156,7 +156,7 @@ class Standardization(Operator):
     statistics: bool = False
 
     def shape(self, x: Shape, *parameters: Shape) -> Shape | tuple[Shape, Shape, Shape]:
-        """That of the operand; the axes of statistics stay, with the size 1."""
+        """Return the shape of the operand; the axes of statistics stay, with the size 1."""
         reduced = tuple(1 if axis in self.axes else size for axis, size in enumerate(x))
         return (x, reduced, reduced) if self.statistics else x
 
@@ -219,7 +219,7 @@ class GroupNormalization(Operator):
     epsilon: float
 
     def shape(self, x: Shape, scale: Shape | None = None, offset: Shape | None = None) -> Shape:
-        """That of the operand, `[N, C, …]`."""
+        """Return the shape of the operand, `[N, C, …]`."""
         if len(x) < 2 or self.groups < 1 or not unify_dims(x[1] % self.groups, 0):
             raise CompileError(f"{self.groups} groups do not divide the channels of {list(x)}")
         return x
@@ -262,7 +262,7 @@ class RootMeanSquare(Operator):
     statistics: bool = False
 
     def shape(self, x: Shape, scale: Shape | None = None) -> Shape | tuple[Shape, Shape]:
-        """That of the operand; the axes of statistics stay, with the size 1."""
+        """Return the shape of the operand; the axes of statistics stay, with the size 1."""
         reduced = tuple(1 if axis in self.axes else size for axis, size in enumerate(x))
         return (x, reduced) if self.statistics else x
 

@@ -34,7 +34,7 @@ _AVG_POOL = {1: relax.op.nn.avg_pool1d, 2: relax.op.nn.avg_pool2d, 3: relax.op.n
 
 @dataclass(frozen=True)
 class _Pool(Operator):
-    """What poolings have in common.
+    """The base of poolings.
 
     Attributes:
         window: over the last dimensions.
@@ -342,12 +342,12 @@ def p_root(ctx: Emitter, sums: relax.Expr, p: float) -> relax.Expr:
 
 @dataclass(frozen=True)
 class ArgMaxPool(_Pool):
-    """Where the largest element of each window is; of equal ones the first in row-major order.
+    """The index of the maximum of each window; of equal elements, the first in row-major order.
 
     NNEF `argmax_pool`, the second result of ONNX's `MaxPool` and of `torch.nn.functional.max_pool2d`.
 
     Attributes:
-        within: what positions are numbered in, row by row: the window (int32), its channel or the whole tensor (int64).
+        within: what an index counts in, row by row: the window (int32), its channel or the whole tensor (int64).
         column_major: whether the spatial dimensions are numbered column by column.
         keeps_nan: whether the last NaN is the max, as in PyTorch; else it is one only in
             windows without a number.

@@ -148,7 +148,7 @@ class IntegerConvolution(Operator):
     def shape(
         self, x: Shape, w: Shape, x_zero: Shape | None = None, w_zero: Shape | None = None, bias: Shape | None = None
     ) -> Shape:
-        """As the convolution: `[N, O, *spatial]` from `[N, groups C, *spatial]` and `[O, C, *k]`."""
+        """Return `[N, O, *spatial]` for data `[N, groups C, *spatial]` and a filter `[O, C, *k]`."""
         if x_zero is not None and math.prod(x_zero) != 1:
             raise CompileError(f"the input's zero point has the shape {list(x_zero)}, not that of a scalar")
         if w_zero is not None and math.prod(w_zero) not in (1, w[0]):
@@ -226,7 +226,7 @@ class IntegerProduct(Operator):
     """
 
     def shape(self, a: Shape, b: Shape, a_zero: Shape | None = None, b_zero: Shape | None = None) -> Shape:
-        """As NumPy's `matmul`."""
+        """Return the shape of NumPy's `matmul`."""
         return MatMul().shape(a, b)
 
     def lower(
@@ -303,7 +303,7 @@ class _Scaled(Operator):
     block: int = 0
 
     def shape(self, x: Shape, scale: Shape, zero: Shape | None = None) -> Shape:
-        """That of the first operand."""
+        """Return the shape of the first operand."""
         if zero is not None and not unify_dims(math.prod(zero), math.prod(scale)):
             raise CompileError(f"the zero point {list(zero)} does not fit the scale {list(scale)}")
         if self.block:
@@ -409,7 +409,7 @@ class Dequantization(_Scaled):
     dtype: str = "float32"
 
     def lower(self, ctx: Emitter, x: Operand, scale: Operand, zero: Operand | None = None) -> Operand:
-        """Where `x` is float32 the zero point does not matter: it is zero."""
+        """Emit the dequantized tensor. If `x` is float32, the zero point is zero and is ignored."""
         self.check(x, scale, zero)
         if is_empty(shape_of(x)):
             return zeros(shape_of(x), numpy_dtype(self.dtype))
@@ -438,7 +438,7 @@ class DynamicQuantization(Operator):
     """
 
     def shape(self, x: Shape) -> tuple[Shape, Shape, Shape]:
-        """Those of the integers, the scale and the zero point."""
+        """Return the shapes of the integers, the scale and the zero point."""
         return x, (), ()
 
     def lower(self, ctx: Emitter, x: Operand) -> QuantizedTensor:

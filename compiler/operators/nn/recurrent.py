@@ -95,7 +95,7 @@ class RecurrentWeights(NamedTuple):
 
 @dataclass(frozen=True)
 class Cell:
-    """What a layer computes in each step.
+    """The computation of a recurrent layer in each step.
 
     Attributes:
         gates: G.
@@ -111,7 +111,7 @@ class Cell:
         return False
 
     def parts(self, size: int) -> list[tuple[int, int]]:
-        """Of which columns of the matrix for the hidden state, `[O, G · H]`, products are computed: first, count."""
+        """Return (first, count) of the columns of the hidden state's matrix, `[O, G · H]`, that are multiplied."""
         return [(0, self.gates * size)]
 
     def step(self, ctx: Emitter, given: relax.Expr, hidden: Operand, states: list[Operand], by: _Loop) -> list[Operand]:
@@ -127,7 +127,7 @@ class Cell:
 
 
 class _Loop(NamedTuple):
-    """What is the same in all steps: the matrices for the hidden state, and others of the weights."""
+    """The loop invariants of a layer: the matrices for the hidden state, and other weights."""
 
     matrices: Sequence[Operand | QuantizedTensor]
     bias: Operand | None
@@ -345,7 +345,7 @@ class Recurrence(Operator):
     def _biases(
         self, ctx: Emitter, weights: RecurrentWeights, size: int, dtype: str
     ) -> tuple[Operand | None, Operand | None]:
-        """What is added to the products with the inputs, and the last gate's bias where the cell adds it elsewhere."""
+        """Return the bias of the products with the inputs, and the last gate's bias if the cell adds it elsewhere."""
         first, second = weights.input_bias, weights.hidden_bias
         apart: Operand | None = None
         if self.cell.bias_apart:

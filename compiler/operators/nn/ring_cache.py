@@ -56,7 +56,7 @@ class ReadRing(Operator):
     total: Dimension
 
     def shape(self, new: Shape, ring: Shape, first: Shape, elements: Shape | None = None) -> Shape:
-        """That of the new rows, with T positions."""
+        """Return the shape of the new rows, with T positions."""
         _check(new, ring, elements, first)
         return (*new[:2], self.total, new[3])
 
@@ -89,7 +89,7 @@ class WriteToRing(Operator):
     """
 
     def shape(self, new: Shape, ring: Shape, first: Shape, lengths: Shape, elements: Shape | None = None) -> Shape:
-        """That of the ring."""
+        """Return the shape of the ring."""
         _check(new, ring, elements, first, lengths)
         return ring
 
@@ -142,7 +142,7 @@ class RewindLimits(Operator):
     rows: int
 
     def shape(self, limits: Shape, first: Shape, lengths: Shape, elements: Shape | None = None) -> Shape:
-        """That of the limits."""
+        """Return the shape of the limits."""
         if not unify_shapes((*first, *lengths), (*(limits if elements is None else elements), *first)):
             raise CompileError(f"limits {list(limits)} do not fit {list(first)} sequences")
         return limits

@@ -31,7 +31,7 @@ class RotaryEmbedding(Operator):
     scale: float = 1.0
 
     def shape(self, x: Shape, cos: Shape, sin: Shape) -> Shape:
-        """That of the operand, `[…, E]`; of the angles, `[…, P]`, all but the last axis broadcast to it."""
+        """Return the shape of the operand, `[…, E]`; of the angles, `[…, P]`, all but the last axis broadcast to it."""
         rotated = 2 * cos[-1]
         if cos != sin or not is_known(x[-1], rotated) or not 0 < rotated <= x[-1]:
             raise CompileError(f"cosines {list(cos)} and sines {list(sin)} do not fit the elements {list(x)}")

@@ -68,7 +68,7 @@ class ShiftState(Operator):
     """
 
     def shape(self, x: Shape, lengths: Shape, state: Shape, numbers: Shape | None = None) -> Shape:
-        """That of the state."""
+        """Return the shape of the state."""
         rows = state[:1] if numbers is None else numbers
         if len(x) != 3 or len(state) != 3 or not unify_shapes((*lengths, *rows, x[2]), (x[0], x[0], state[2])):
             raise CompileError(f"a state {list(state)} does not fit rows {list(x)}")
@@ -111,7 +111,7 @@ class StateSpaceScan(Operator):
     def shape(
         self, x: Shape, time: Shape, decay: Shape, enter: Shape, leave: Shape, state: Shape, *tail: Shape
     ) -> tuple[Shape, Shape]:
-        """Those of the state, and of the rows."""
+        """Return the shapes of the state, and of the rows."""
         fits = len(x) == len(enter) == len(state) == 4 and unify_shapes(enter, leave)
         wanted = (*x[:3], x[2], *x[:2], x[2], x[3])
         if not fits or not unify_shapes((*time, *decay, *enter[:2], state[1], state[3]), wanted):

@@ -28,7 +28,7 @@ _Formula = Callable[..., tirx.Expr]
 
 @dataclass(frozen=True)
 class _Step(Operator):
-    """What optimizers have in common; their definitions are those of ai.onnx.preview.training.
+    """The base of optimizers, as ai.onnx.preview.training defines them.
 
     The operands are the learning rate, the number of steps before, int64, both without dimensions, a parameter, its
     gradient, and what is kept for it. The results are the parameter's new value, and those of what is kept.
@@ -42,7 +42,7 @@ class _Step(Operator):
     """How many tensors are kept for a parameter."""
 
     def shape(self, rate: Shape, steps: Shape, x: Shape, *others: Shape) -> tuple[Shape, ...]:
-        """That of the parameter for all."""
+        """Return the shape of the parameter for all."""
         if rate or steps or not all(unify_shapes(x, other) for other in others):
             shapes = ", ".join(str(list(shape)) for shape in others)
             raise CompileError(f"the gradient and what is kept for a parameter {list(x)} have other shapes: {shapes}")

@@ -49,7 +49,7 @@ class SampleWindows(Operator):
     border: str = "constant"
 
     def shape(self, x: Shape, index: Shape) -> Shape:
-        """That of the positions."""
+        """Return the shape of the positions."""
         return index
 
     def lower(self, ctx: Emitter, x: Operand, index: Operand) -> relax.Expr:
@@ -79,7 +79,7 @@ def _unravel(position: tirx.Expr, size: Shape) -> list[tirx.Expr]:
 
 @dataclass(frozen=True)
 class SpreadWindows(Operator):
-    """Each element is added to all positions of its window, or to the one at its position there. NNEF `debox`,
+    """A sum into windows: each element is added to all positions of its window, or to one of them. NNEF `debox`,
     `desample`.
 
     Attributes:
@@ -100,7 +100,7 @@ class SpreadWindows(Operator):
         return self.result
 
     def lower(self, ctx: Emitter, x: Operand, index: Operand | None = None) -> Operand:
-        """With `index`, of integers, each element goes to that position of its window alone, numbered row by row."""
+        """Emit the sums. With `index`, each element is added to that row-major position of its window only."""
         x = self._shared(ctx, x)
         operands = [x] if index is None else [x, index]
         if self.border == "constant" or not self.window.pads:
@@ -156,7 +156,7 @@ def _sources(
 
 @dataclass(frozen=True)
 class MaxUnpool(Operator):
-    """Each element at the position where a pooling found it; zeros elsewhere. ONNX `MaxUnpool`.
+    """A tensor with each element at the position where a pooling found it, and zeros elsewhere. ONNX `MaxUnpool`.
 
     Of several elements at one position the last stays. What lies outside of the element's own channel is left out.
 
@@ -220,7 +220,7 @@ class Unfold(Operator):
     moves: ClassVar[bool] = True
 
     def shape(self, x: Shape) -> Shape:
-        """For each batch element, a row for each channel and element of the window, a column for each window."""
+        """Return `[N, C · elements of a window, windows]`."""
         if len(x) != 2 + self.window.rank:
             raise CompileError(f"{list(x)} is no batch of images of {self.window.rank} dimensions")
         elements, windows = math.prod(self.window.size), math.prod(self.window.results(x[2:]))

@@ -154,7 +154,7 @@ class Window:
         return tuple((size - 1) * stride + reach - before - after for size, stride, reach, (before, after) in axes)
 
     def positions(self, index: Sequence[Any], offsets: Sequence[Any]) -> list[Any]:
-        """Where the element `offsets` of the window `index` lies; may be outside of the tensor."""
+        """Return the position of the element `offsets` of the window `index`, which may lie outside of the tensor."""
         axes = zip(index, self.stride, offsets, self.dilation, self.before, strict=True)
         return [i * stride + offset * dilation - before for i, stride, offset, dilation, before in axes]
 

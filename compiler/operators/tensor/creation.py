@@ -76,7 +76,7 @@ class _Formula(Operator):
 
     dtype: str
     name: ClassVar[str]
-    """Of the kernel."""
+    """The name of the kernel."""
 
     def lower(self, ctx: Emitter) -> Operand:
         shape, numbers = self.shape(), self.numbers
@@ -97,7 +97,7 @@ class _Formula(Operator):
 
     @property
     def numbers(self) -> tuple[Any, ...]:
-        """What elements are calculated with besides their positions, sizes among it."""
+        """The numbers, sizes among them, that elements are computed from, apart from their positions."""
         return ()
 
     def array(self, shape: Shape) -> Array:
@@ -217,7 +217,7 @@ class Eye(_Formula):
     name: ClassVar[str] = "eye"
 
     def shape(self) -> Shape:
-        """Of the matrix."""
+        """Return `(rows, columns)`."""
         return self.rows, self.columns
 
     def array(self, shape: Shape) -> Array:
@@ -241,7 +241,7 @@ class SizeValues(_Formula):
     name: ClassVar[str] = "sizes"
 
     def shape(self) -> Shape:
-        """That of the array."""
+        """Return the shape of the array."""
         return self.elements.shape
 
     @property

@@ -27,7 +27,7 @@ from nnefc.symbolic.dims import Dimension, expression, is_known, minimum
 __all__ = ["Compress", "NonZero", "Unique", "first_of"]
 
 _MAX_PASSES = 31
-"""Of a sort by merging: tensors have fewer than 2^31 elements."""
+"""Passes of a merge sort, at most: tensors have fewer than 2^31 elements."""
 
 
 def first_of(ctx: Emitter, elements: Operand, count: Dimension) -> relax.Expr:
@@ -157,7 +157,7 @@ class Unique(Operator):
         return elements, *(part.reshape(-1).astype(np.int64) for part in (first, which, often))
 
     def _groups(self, ctx: Emitter, lines: Operand) -> tuple[Operand, ...]:
-        """For lines `[m, w]`: `first`, `which`, `often`, all `[m]`, and how many of them are filled, `[1]`."""
+        """Emit, for lines `[m, w]`, `first`, `which` and `often`, each `[m]`, and the number of groups, `[1]`."""
         (count, width), dtype = shape_of(lines), "string" if self.is_text else dtype_of(lines)
         m, w = expression(count), expression(width)
 

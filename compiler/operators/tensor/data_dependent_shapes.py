@@ -322,7 +322,7 @@ class PadInRun(Operator):
     moves: ClassVar[bool] = True
 
     def shape(self, x: Shape, *_others: Any) -> Shape:
-        """That of the tensor: the one of the result is data-dependent."""
+        """Return the shape of the tensor: the one of the result is data-dependent."""
         return x
 
     def lower(self, ctx: Emitter, x: Operand, amounts: Operand, fill: Operand) -> Operand:

@@ -55,7 +55,7 @@ Beyond: TypeAlias = Literal["nearest", "from the end", "error"]
 nearest one; they fail the run."""
 
 _LIKELY = 256
-"""For estimates, a size without a limit."""
+"""The size that estimates assume for a data-dependent dimension without a limit."""
 
 
 def data_dependent_size(
@@ -124,7 +124,7 @@ def range_length(ctx: Emitter, start: relax.Expr, limit: relax.Expr, step: relax
 
 
 def before_the_run(ctx: Emitter, limit: Dimension) -> Dimension:
-    """What a size is at most, without data-dependent ones, as far as these have limits."""
+    """Return the maximum of a size, with data-dependent dimensions replaced by their limits, if they have any."""
     around = (each for frame in ctx.frames for each in frame.counts)
     return widest(limit, {each.var: each.limit for each in around if each.limit is not None})
 

@@ -41,8 +41,8 @@ __all__ = [
 ]
 
 Outside: TypeAlias = Literal["error", "clip", "wrap"]
-"""What an index that is out of range does. "error": negative ones count from the end, others fail the run. "clip": it
-reads the nearest position. "wrap": indices are taken modulo the size."""
+"""How indices out of range are treated. "error": negative ones count from the end, others fail the run. "clip": each
+becomes the nearest valid one. "wrap": indices are taken modulo the size."""
 
 
 def from_the_front(indices: Array, size: int, outside: Outside = "error") -> Array:
@@ -142,7 +142,7 @@ class Gather(Operator):
     moves: ClassVar[bool] = True
 
     def shape(self, x: Shape, indices: Shape) -> Shape:
-        """With the dimensions of the indices."""
+        """Return the shape of `x` with the axis replaced by the dimensions of the indices."""
         _check_source(x[self.axis], indices)
         return check_size((*x[: self.axis], *indices, *x[self.axis + 1 :]))
 
@@ -178,7 +178,7 @@ class GatherElements(Operator):
     moves: ClassVar[bool] = True
 
     def shape(self, x: Shape, indices: Shape) -> Shape:
-        """That of the indices."""
+        """Return the shape of the indices."""
         axes = enumerate(zip(x, indices, strict=False))
         _check_source(x[self.axis] if x else 0, indices)
         if len(x) != len(indices) or not all(covers(size, count) for axis, (size, count) in axes if axis != self.axis):
@@ -343,7 +343,7 @@ class OneHot(Operator):
     moves: ClassVar[bool] = True
 
     def shape(self, values: Shape, indices: Shape) -> Shape:
-        """That of the indices with the new dimension."""
+        """Return the shape of the indices with the new dimension."""
         if not unify_shapes(values, (2,)):
             raise CompileError(f"the values {list(values)} are not two: that of other positions and the hot one")
         return check_size((*indices[: self.axis], self.depth, *indices[self.axis :]))
@@ -374,7 +374,7 @@ class ReverseSequence(Operator):
     moves: ClassVar[bool] = True
 
     def shape(self, x: Shape, lengths: Shape) -> Shape:
-        """That of the first operand."""
+        """Return the shape of the first operand."""
         if len(x) < 2 or not unify_shapes(lengths, (x[self.batch],)):
             raise CompileError(f"{list(lengths)} lengths do not fit the sequences {list(x)}")
         return x

@@ -30,7 +30,7 @@ from nnefc.symbolic.dims import expression, greatest, is_known, known_less, may_
 __all__ = ["PADDING_MODES", "FoldPadding", "Pad", "periodic_source"]
 
 PADDING_MODES = ("constant", "edge", "reflect", "symmetric", "wrap")
-"""Where positions outside read: a constant, the nearest element, the image mirrored at the border's element or behind
+"""The values of padding: a constant, the nearest element, the tensor mirrored at the border's element or behind
 it, the other end. The names are those of `numpy.pad`."""
 
 _NATIVE = frozenset({"float16", "bfloat16", "float32", "float64", "int8", "uint8", "int32"})
@@ -189,7 +189,7 @@ class FoldPadding(Operator):
 
 
 def _sources(size: int, pair: tuple[int, int], mode: str) -> np.ndarray:
-    """For every padded position along an axis, the position inside that it reads, int32."""
+    """Return, for every padded position along an axis, the position inside that it copies, int32."""
     check_table(size + sum(pair))
     # NumPy's own padding of the indices 0 … size - 1, also where it mirrors more than once.
     return np.pad(np.arange(size, dtype=np.int32), pair, mode=mode)  # type: ignore[call-overload,no-any-return]

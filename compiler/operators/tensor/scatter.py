@@ -46,13 +46,13 @@ _COMBINE: Mapping[str, Callable[[Any, Any], Any]] = {
 
 
 class _Scatter(Operator):
-    """What scatters have in common."""
+    """The base of scatters."""
 
     moves: ClassVar[bool] = True
     reduction: str
 
     def shape(self, data: Shape, indices: Shape, updates: Shape) -> Shape:
-        """That of the data."""
+        """Return the shape of the data."""
         if self.reduction not in _COMBINE:
             raise CompileError(f"the reduction '{self.reduction}' is not one of {', '.join(_COMBINE)}")
         self.check(data, indices, updates)
@@ -191,7 +191,7 @@ def _first_column(shape: Shape, positions: Shape, axis: int) -> int:
 
 
 def _positions(line: Any, sizes: Shape, axis: int) -> list[Any]:
-    """Where a line is in these dimensions, without `axis`, where it is 0."""
+    """Return the position of the line with the number `line`, 0 along `axis`."""
     found = _digits(line, (*sizes[:axis], *sizes[axis + 1 :]))
     return [*found[:axis], tirx.const(0, "int64"), *found[axis:]]
 
@@ -213,8 +213,10 @@ def _flat(positions: Sequence[Any], shape: Shape) -> Any:
 
 
 def _spread(ctx: Emitter, indices: Operand) -> tuple[Operand, list[Any]]:
-    """What indices are spread from, as frameworks spread an index over the rows of updates, or themselves; and how far
-    apart elements of it are along each dimension of the indices."""
+    """Return the tensor that `indices` are broadcast from, or the indices, and its strides in the indices' dimensions.
+
+    Frameworks broadcast one index over the rows of updates: the stride of such a dimension is 0.
+    """
     shape = shape_of(indices)
     if isinstance(indices, np.ndarray):
         for axis in range(indices.ndim):
@@ -246,7 +248,7 @@ class TensorScatter(Operator):
     moves: ClassVar[bool] = True
 
     def shape(self, cache: Shape, update: Shape, starts: Shape | None = None) -> Shape:
-        """That of the cache."""
+        """Return the shape of the cache."""
         axis = self.axis
         if (
             axis == 0

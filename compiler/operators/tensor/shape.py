@@ -99,7 +99,7 @@ class Copy(Movement):
     """The same elements in memory of their own: results of a network are not its parameters, nor each other."""
 
     def shape(self, x: Shape) -> Shape:
-        """That of the operand."""
+        """Return the shape of the operand."""
         return x
 
     def lower(self, ctx: Emitter, x: Operand) -> relax.Expr:
@@ -158,7 +158,7 @@ class Squeeze(_Reshaping):
 
 @dataclass(frozen=True)
 class Unsqueeze(_Reshaping):
-    """With new dimensions of size 1: those that are `axes` in the result."""
+    """A tensor with new dimensions of size 1, which are `axes` of the result."""
 
     axes: Shape
 
@@ -203,10 +203,10 @@ class Slice(Movement):
     ranges: Mapping[int, tuple[int, int, int]]
 
     def shape(self, x: Shape) -> Shape:
-        """As many as are taken.
+        """Return the shape with `count` elements along each axis of `ranges`.
 
         Raises:
-            CompileError: some do not exist.
+            CompileError: a range exceeds its axis.
         """
         for axis, (start, count, step) in self.ranges.items():
             if is_known(start, count, step, x[axis]) and count > 0:
@@ -231,7 +231,7 @@ class Slice(Movement):
         return x if index == [slice(None)] * x.ndim else x[tuple(index)]
 
     def built(self, ctx: Emitter, x: relax.Expr, shape: Shape) -> relax.Expr:
-        """What is taken in reverse is taken forward, then flipped."""
+        """Build the slices; one with a negative step is a forward slice that is flipped."""
         sizes, parts, reversed_ = shape_of(x), [], []
         for axis, (start, count, step) in self.ranges.items():
             if step < 0 and may_exceed(count, 1):
@@ -280,7 +280,7 @@ class Tile(Movement):
 
 @dataclass(frozen=True)
 class RepeatElements(Movement):
-    """Each position of a dimension `count` times, one after the other. `numpy.repeat`."""
+    """A tensor with each position of a dimension `count` times, one after the other. `numpy.repeat`."""
 
     count: int
     axis: int
@@ -340,12 +340,12 @@ def _unstored(ctx: Emitter, x: Operand, shape: Shape) -> Operand:
 
 @dataclass(frozen=True)
 class Roll(Movement):
-    """Each dimension `i` rolled by `shifts[i]` positions; those behind the end come first. `numpy.roll`."""
+    """A tensor whose elements move by `shifts[i]` positions along each dimension `i`, cyclically. `numpy.roll`."""
 
     shifts: Shape
 
     def shape(self, x: Shape) -> Shape:
-        """That of the operand."""
+        """Return the shape of the operand."""
         return x
 
     def moved(self, x: Array, shape: Shape) -> Array:
@@ -464,7 +464,7 @@ class ChannelShuffle(_Shuffle):
     groups: int
 
     def shape(self, x: Shape) -> Shape:
-        """That of the operand."""
+        """Return the shape of the operand."""
         return x
 
     def parts(self, x: Shape) -> tuple[Shape, Shape]:
@@ -517,7 +517,7 @@ class Stack(Operator):
     moves: ClassVar[bool] = True
 
     def shape(self, *shapes: Shape) -> Shape:
-        """With as many positions along the new dimension as there are tensors."""
+        """Return the shape with a new dimension whose size is the number of tensors."""
         if not all(unify_shapes(shapes[0], shape) for shape in shapes):
             listed = ", ".join(str(list(shape)) for shape in dict.fromkeys(shapes))
             raise CompileError(f"tensors of different shapes cannot be stacked: {listed}")
@@ -537,7 +537,7 @@ class Split(Operator):
     moves: ClassVar[bool] = True
 
     def shape(self, x: Shape) -> tuple[Shape, ...]:
-        """Those of the parts."""
+        """Return the shapes of the parts."""
         if any(known_less(size, 0) for size in self.sizes) or not unify_dims(sum(self.sizes), x[self.axis]):
             raise CompileError(
                 f"{list(x)} cannot be split into parts of {_listed(self.sizes)} along dimension {self.axis}"

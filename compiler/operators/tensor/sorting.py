@@ -36,7 +36,7 @@ class TopK(Operator):
     largest: bool = True
 
     def shape(self, x: Shape) -> tuple[Shape, Shape]:
-        """With `k` positions along the dimension."""
+        """Return the shape with the size `k` along the axis, twice."""
         if known_less(self.k, 0) or not covers(x[self.axis], self.k):
             raise CompileError(f"there are no {self.k} elements along a dimension of {x[self.axis]}")
         result = (*x[: self.axis], self.k, *x[self.axis + 1 :])

@@ -24,7 +24,7 @@ class Insert(Operator):
     moves: ClassVar[bool] = True
 
     def lower(self, ctx: Emitter, elements: Operand, element: Operand, position: Operand) -> Operand:
-        """Of `[n, …]`, `[…]` and one integer, which may count from the end."""
+        """Emit the sequence `[n + 1, …]` from `[n, …]`, an element `[…]` and its position (negative: from the end)."""
 
         def order(index: Any, before: Any) -> Any:
             first = tirx.const(0, "int64")
@@ -42,7 +42,7 @@ class Erase(Operator):
     moves: ClassVar[bool] = True
 
     def lower(self, ctx: Emitter, elements: Operand, position: Operand) -> Operand:
-        """Of `[n, …]` and one integer, which may count from the end."""
+        """Emit the sequence `[n - 1, …]` from `[n, …]` and a position, which may count from the end."""
 
         def order(index: Any, left_out: Any) -> Any:
             return tirx.Select(index < left_out, index, index + 1)

@@ -93,7 +93,7 @@ class TextConstant(Operator):
     texts: Array
 
     def shape(self) -> Shape:
-        """That of the array."""
+        """Return the shape of the array."""
         return self.texts.shape
 
     def lower(self, ctx: Emitter) -> Operand:
@@ -144,7 +144,7 @@ class ChangeCase(Operator):
     case: Case
 
     def shape(self, x: Shape) -> Shape:
-        """That of the operand."""
+        """Return the shape of the operand."""
         return x
 
     def lower(self, ctx: Emitter, x: Operand) -> Operand:
@@ -162,7 +162,7 @@ class RegexMatch(Operator):
     pattern: str
 
     def shape(self, x: Shape) -> Shape:
-        """That of the operand."""
+        """Return the shape of the operand."""
         return x
 
     def lower(self, ctx: Emitter, x: Operand) -> Operand:
@@ -214,7 +214,7 @@ class FromNumbers(Operator):
     """Numbers as strings: up to 8 significant digits of a real one, all of an integer; "NaN", "INF". ONNX `Cast`."""
 
     def shape(self, x: Shape) -> Shape:
-        """That of the operand."""
+        """Return the shape of the operand."""
         return x
 
     def lower(self, ctx: Emitter, x: Operand) -> Operand:
@@ -237,7 +237,7 @@ class ToNumbers(Operator):
     dtype: str
 
     def shape(self, x: Shape) -> Shape:
-        """That of the operand."""
+        """Return the shape of the operand."""
         return x
 
     def lower(self, ctx: Emitter, x: Operand) -> Operand:

@@ -32,7 +32,7 @@ class DecodeImage(Operator):
     form: PixelForm
 
     def shape(self, file: Shape) -> Shape:
-        """That of the file, `[bytes]`: the size of the image is data-dependent."""
+        """Return the shape of the file, `[bytes]`: the size of the image is data-dependent."""
         return file
 
     def lower(self, ctx: Emitter, file: Operand) -> Operand:
