@@ -121,7 +121,7 @@ class Elementwise(Operator):
 
     @property
     def takes(self) -> Kind:
-        """What the function takes."""
+        """The first kind of elements that the function is defined for."""
         return FUNCTIONS[self.function].takes
 
     def shape(self, *shapes: Shape) -> Shape:
@@ -153,7 +153,7 @@ class Elementwise(Operator):
         return compute(ctx, function.scalar, *operands, name=self.function, dtype=function.dtype)
 
     def _by_zero(self, ctx: Emitter, x: Operand, zero: Operand) -> Operand:
-        """By a constant 0, which TVM does not divide by.
+        """Emit a division by a constant 0, which TVM refuses.
 
         Raises:
             CompileError: integers are divided.

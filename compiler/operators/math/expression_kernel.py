@@ -29,7 +29,7 @@ LARGEST_ELEMENT = 120
 """Nodes of one statement."""
 
 _OPAQUE = 8
-"""What `relax.transform.FuseOps` may do: nothing. What the kernel is joined with might be computed in vectors."""
+"""The pattern kind that `relax.transform.FuseOps` does not fuse: fused with others, the kernel might be vectorized."""
 
 
 def kernel(steps: Sequence[ExpressionNode], operands: dict[int, tuple[Shape, str]], shape: Shape) -> tirx.PrimFunc:

@@ -30,11 +30,11 @@ class Made:
 
 @dataclass(frozen=True)
 class ExpressionNode:
-    """One function of the library applied to operands, results of other steps, and numbers.
+    """A call of a function of the library with operands, results of other steps, and numbers.
 
     Attributes:
         function: its name in `FUNCTIONS`; None for a conversion alone.
-        arguments: each is converted to the type `computes` before.
+        arguments: the arguments, which are converted to the type `computes` first.
     """
 
     function: str | None
@@ -57,5 +57,5 @@ class ExpressionNode:
         return [argument.index for argument in self.arguments if isinstance(argument, Made)]
 
     def item(self, *elements: tirx.Expr) -> tirx.Expr:
-        """One element of the result."""
+        """Return an element of the result, from those of the arguments."""
         return FUNCTIONS[self.function](*elements) if self.function else elements[0]

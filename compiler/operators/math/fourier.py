@@ -32,7 +32,7 @@ _MAX_CHUNKS = 16
 """Parts into which rows are divided. Each may run on a thread of its own, and has a workspace of its own."""
 
 _WIDE = "float64"
-"""What is calculated in: the numbers of a spectrum may be far smaller than what cancels out in their sums."""
+"""The type of intermediate results: frequencies may be far smaller than the terms that cancel out in their sums."""
 
 _SHORT = 8
 """Runs of fewer elements are not worth a loop of their own."""
@@ -96,7 +96,7 @@ def _int(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class _Plan:
-    """What depends on the length N of transforms alone.
+    """The quantities of transforms that depend on their length N alone.
 
     M, the length of the transforms by powers of two, is N itself or less than 4 N.
 
@@ -200,7 +200,7 @@ class _Plan:
         return tuple(T.bind(tirx.Select(is_negative, -part, part)) for part in (real, imaginary))
 
     def after(self, work: _Complex, stages: Any) -> _Complex:
-        """Where a transform that began in `work` has its results."""
+        """Return the buffer that holds the results of a transform that began in `work`."""
         moved = tirx.floormod(stages, 2) * expression(self.room * 2)
         return _Complex(work.buffer, T.bind(work.start + moved), self.room)
 

@@ -28,13 +28,13 @@ _LARGE = 448
 
 @dataclass(frozen=True)
 class ScalarFunction:
-    """One function of scalars.
+    """A function of scalars.
 
     Attributes:
-        definition: what it computes.
-        scalar: of expressions of TIR that have one type.
-        known: of arrays.
-        relax: the operator of Relax that passes know, for float32 and float64.
+        definition: its formula, as text.
+        scalar: the function of TIR expressions of the same type.
+        known: the function of NumPy arrays.
+        relax: the Relax operator of the function, for float32 and float64.
         uses: how often `scalar`, or the polynomial that code generation makes of it, repeats an argument at most.
         dtype: the element type of the result where it is not that of the arguments.
         takes: the first kind of numbers that it has results for.
@@ -49,8 +49,8 @@ class ScalarFunction:
     takes: Kind = "booleans"
 
     def __call__(self, *elements: tirx.Expr) -> tirx.Expr:
-        """One element of the result; 16-bit floats are computed in float32 and rounded once, and reals become integers
-        as a cast makes them."""
+        """Return an element of the result. 16-bit floats are computed in float32 and rounded once; floats become
+        integers as by a cast."""
         dtype = element_dtype(elements[0])
         made = self.scalar(*(_as(element, promoted_type(element_dtype(element))) for element in elements))
         return converted(made if isinstance(made, tvm.ir.Expr) else made.asobject(), self.dtype or dtype)
@@ -136,7 +136,7 @@ _times = _by_kind(bool=tirx.all, int=operator.mul, float=operator.mul)
 
 
 def _opposite(x: tirx.Expr) -> tirx.Expr:
-    """Of unsigned integers what wraps around: TVM takes any difference of them for one that is not negative."""
+    """Return -x, which wraps around for unsigned integers. TVM assumes that differences of those do not wrap around."""
     zero = number(0, x)
     if is_signed(element_dtype(x)):
         return zero - x
@@ -268,7 +268,7 @@ def _bits(x: tirx.Expr) -> int:
 
 
 def _integer_power(x: tirx.Expr, y: tirx.Expr) -> tirx.Expr:
-    """By squaring, exact where the result fits; negative powers are what is left of a fraction: 1, -1 or 0."""
+    """Return x to the power y by squaring, exact if it fits; negative powers are rounded towards zero: 1, -1 or 0."""
     one, zero = number(1, x), number(0, x)
     # Beyond as many squarings as the type has bits only powers of 0, 1 and -1 fit; those of even numbers are 0.
     result, square, bits = one, x, _bits(x)

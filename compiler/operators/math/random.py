@@ -163,10 +163,10 @@ def _cast(ctx: Emitter, x: Operand, dtype: str) -> Operand:
 
 @dataclass(frozen=True)
 class _Random(Operator):
-    """What operators that draw numbers have in common.
+    """The base of operators that draw random numbers.
 
     Attributes:
-        key: of the generator.
+        key: the key of the generator.
     """
 
     key: Key
@@ -267,7 +267,7 @@ class Bernoulli(_Random):
 
 @dataclass(frozen=True)
 class Dropout(_Random):
-    """Each element is dropped with the probability `rate`; the others are divided by `1 - rate` (Srivastava et al.,
+    """Dropout: zeros with the probability `rate`, the other elements divided by `1 - rate` (Srivastava et al.,
     2014).
 
     The second result says which elements stay. Outside of training there is nothing to compute.

@@ -96,5 +96,5 @@ def largest_position(nowhere: int, keeps_nan: bool) -> Any:
 
 
 def lowest(dtype: Any, keeps_nan: bool) -> tirx.Expr:
-    """What :func:`largest_position` takes last: with `keeps_nan` :func:`minimum_reducer`, else NaN."""
+    """Return what :func:`largest_position` ranks last: the minimum of the type, or NaN without `keeps_nan`."""
     return minimum_reducer(dtype) if keeps_nan or not is_float(str(dtype)) else tirx.const(math.nan, dtype)

@@ -210,10 +210,10 @@ def _along(x: te.Tensor, axes: Shape, scalar: Callable[..., Any]) -> Any:
 
 @dataclass(frozen=True)
 class ArgMinMax(Reduction):
-    """Where the largest or smallest element along axes is, row-major along them; NaN is beyond all others.
+    """The index of the maximum or minimum along axes, row-major; NaN counts as beyond all others.
 
     Attributes:
-        largest: whether the largest is looked for.
+        largest: the maximum if true, else the minimum.
         last: whether of equal elements the last one counts, not the first.
         dtype: of the result.
     """

@@ -53,7 +53,7 @@ class Seeds:
 
 
 def _real(word: Any) -> tirx.Expr:
-    """From 0 to below 1, a multiple of 2⁻²³."""
+    """Return a multiple of 2⁻²³ in [0, 1)."""
     return (word & tirx.const(_BITS, "uint32")).astype("float32") * tirx.const(2.0**-23, "float32")
 
 
@@ -181,7 +181,7 @@ def _is_finite(x: Any) -> tirx.Expr:
 
 
 def _real_of_pair(words: Any, position: Any) -> tirx.Expr:
-    """From 0 to below 1, a multiple of 2⁻⁵²: 20 bits of one word, and another one."""
+    """Return a multiple of 2⁻⁵² in [0, 1), from 20 bits of one word and all bits of the next one."""
     high = words[position * 2] & tirx.const((1 << 20) - 1, "uint32")
     whole = high.astype("float64") * tirx.const(2.0**32, "float64") + words[position * 2 + 1].astype("float64")
     return whole * tirx.const(2.0**-52, "float64")

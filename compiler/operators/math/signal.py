@@ -30,7 +30,7 @@ _MAX = 1 << 14
 """The longest transform by matrices: where that is prime, its matrix has the square of this."""
 
 _Matrix = Callable[[int, int, int, int], Array]
-"""One of `_forward` and `_backward`."""
+"""The type of `_forward` and `_backward`."""
 
 
 def _forward(count: int, length: int, bins: int, parts: int) -> Array:
@@ -54,7 +54,7 @@ def _backward(count: int, length: int, bins: int, parts: int) -> Array:
 
 
 def _inverse_of_half(count: int, length: int, parts: int) -> Array:
-    """From the lower half of a real signal's spectrum to the signal: `[count * parts, length]`."""
+    """Return the matrix `[count * parts, length]` from the lower half of a real signal's spectrum to the signal."""
     both = np.array([1.0 if k == 0 or 2 * k == length else 2.0 for k in range(count)])
     angle = 2 * np.pi * (np.arange(count)[:, None] * np.arange(length)[None, :] % length) / length
     whole = np.stack([np.cos(angle), -np.sin(angle)], 1)[:, :parts] * both[:, None, None]
@@ -114,7 +114,7 @@ class FourierTransform(Operator):
     onesided: bool = False
 
     def shape(self, x: Shape) -> Shape:
-        """As many frequencies, or elements of the signal, along the axis."""
+        """Return the shape with the number of frequencies, or of the signal's elements, along the axis."""
         if len(x) < 2 or not _holds_parts(x[-1], self.onesided and not self.inverse):
             raise CompileError(f"the last dimension of {list(x)} is neither 1 nor 2")
         if self.axis == len(x) - 1:
@@ -131,7 +131,7 @@ class FourierTransform(Operator):
         return 2 * (x[self.axis] - 1) if self.inverse and self.onesided else x[self.axis]
 
     def _product(self, ctx: Emitter, rows: Operand, count: Dimension, length: Dimension, parts: Dimension) -> Operand:
-        """Of rows of `count` elements, `[rows, count * parts]`."""
+        """Emit the transform of rows of `count` elements, `[rows, count * parts]`."""
         if not is_known(count, length, parts) or length > _MAX:
             bins = length // 2 + 1 if self.onesided and not self.inverse else length
             half = self.onesided and self.inverse

@@ -21,13 +21,13 @@ _CASED, _IGNORED = 1, 2
 
 
 def _characters() -> Iterator[str]:
-    """Those that have cases, or may stand within words: planes 0 and 1, and the tags and selectors of plane 14."""
+    """Yield characters that may have a case or stand within words: planes 0 and 1, tags and selectors of plane 14."""
     for number in (*range(0xD800), *range(0xE000, 0x20000), *range(0xE0000, 0xE0200)):
         yield chr(number)
 
 
 def _kind(character: str) -> int:
-    """What a sigma behind a character tells of it: whether it has a case, or is ignored."""
+    """Return the kind of a character, cased or ignorable, which the lower case of a sigma behind it shows."""
     if (character + _SIGMA).lower().endswith(_FINAL):
         return _CASED
     return _IGNORED if ("a" + character + _SIGMA).lower().endswith(_FINAL) else 0

@@ -103,7 +103,7 @@ class NgramCounts(Operator):
         return looped(ctx, write, [words, factors, *tables], results, "count_ngrams")[0]
 
     def _levels(self) -> list[tuple[Array, Array]]:
-        """For n = 1, 2, … what leads to n-grams, and the columns of these, -1 for what is only part of longer ones.
+        """Return, for n = 1, 2, …, the keys of n-grams, and their columns (-1 for prefixes of longer n-grams only).
 
         An n-gram is a number: its word's for n = 1, else its position among keys, `shorter * (words + 1) + word`, in
         ascending order. One more number is none, and has no column.

@@ -146,7 +146,7 @@ class _Parts:
         self.free[start].append((end, None))
 
     def reached(self, states: frozenset[int], sides: tuple[Neighbor, Neighbor] | None = None) -> frozenset[int]:
-        """What is reached without a byte at a position: before the byte that follows is known, or with both sides."""
+        """Return the states that are reached without a byte, before the next byte is known, or with both neighbours."""
         found, waiting = set(states), sorted(states)
         while waiting:
             for other, anchor in self.free[waiting.pop()]:
@@ -272,7 +272,7 @@ def _paths(ranges: tuple[tuple[int, int], ...]) -> Iterator[tuple[tuple[int, int
 
 
 def _encoded(low: int, high: int) -> Iterator[tuple[tuple[int, int], ...]]:
-    """Of characters of the same number of bytes: split where a byte does not go through all of its values."""
+    """Yield byte ranges for characters of the same length in UTF-8, split where a byte's range is partial."""
     first, last = chr(low).encode(), chr(high).encode()
     for position in range(1, len(first)):
         span = 1 << (6 * position)  # characters that differ in the last `position` bytes

@@ -38,7 +38,7 @@ _MAX_NESTED = 200
 
 @dataclass(frozen=True)
 class Letters:
-    """One character of a set: ranges in ascending order, apart; or one byte, whatever it is (`ANY_BYTE`)."""
+    """A character of a set, given as disjoint ranges in ascending order; or any single byte (`ANY_BYTE`)."""
 
     ranges: tuple[Range, ...]
     is_byte: bool = False
@@ -49,21 +49,21 @@ ANY_BYTE = Letters(((0, 255),), is_byte=True)
 
 @dataclass(frozen=True)
 class Concatenation:
-    """One after the other."""
+    """A sequence of patterns."""
 
     parts: tuple[Tree, ...]
 
 
 @dataclass(frozen=True)
 class Alternation:
-    """One of them."""
+    """A choice of patterns."""
 
     parts: tuple[Tree, ...]
 
 
 @dataclass(frozen=True)
 class Repeat:
-    """`part` at least so often, and at most, if that is not None."""
+    """Repetitions of `part`, `minimum` to `maximum` times; None: without a maximum."""
 
     part: Tree
     minimum: int
@@ -71,7 +71,7 @@ class Repeat:
 
 
 class Neighbor(Enum):
-    """What is on a side of a position in a text: its beginning or end, or a byte of one of three kinds."""
+    """The neighbour on one side of a position in a text: its beginning or end, or a byte of one of three kinds."""
 
     EDGE = 0
     WORD = 1
@@ -284,7 +284,7 @@ class _Parser:
         return part
 
     def _once(self, repeat: Repeat) -> Tree:
-        """What is repeated is not repeated again without a group; `?` behind it asks for the shortest match."""
+        """Skip a `?`, which asks for the shortest match, and return the repetition; refuse a second repetition."""
         self._next("?")
         if self.pattern.startswith(("*", "+", "?"), self.position):
             raise self.wrong("two repetitions follow each other")
@@ -439,7 +439,7 @@ def _categories() -> dict[str, list[Range]]:
 
 @cache
 def _alike() -> dict[int, tuple[int, ...]]:
-    """For each character that has others which differ in case alone: all of them."""
+    """Return, for each character with variants that differ only in case, all variants."""
     groups: dict[str, list[int]] = {}
     for number in (*range(0xD800), *range(0xE000, 0x20000)):
         character = chr(number)
@@ -449,7 +449,7 @@ def _alike() -> dict[int, tuple[int, ...]]:
 
 
 def _folded(ranges: list[Range]) -> list[Range]:
-    """With the characters that differ in case alone."""
+    """Return the ranges together with all variants of case of their characters."""
     more = [
         (other, other)
         for number, group in _alike().items()

@@ -193,7 +193,7 @@ class SplitStrings(Operator):
     cuts: int
 
     def shape(self, x: Shape) -> Shape:
-        """Of how many pieces there are; their number is data-dependent."""
+        """Return the shape of the counts of pieces; the number of pieces is data-dependent."""
         return x
 
     def lower(self, ctx: Emitter, x: Operand) -> tuple[Operand, Operand]:

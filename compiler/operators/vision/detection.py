@@ -81,7 +81,7 @@ def _interpolated(
 
 @dataclass(frozen=True)
 class RoiResample(Regions):
-    """Each region resized linearly to `results`; beyond the input its border goes on. NNEF `roi_resample`.
+    """Regions resized linearly to `results`; the input's border is repeated beyond it. NNEF `roi_resample`.
 
     Attributes:
         method: where results lie between the edges: "symmetric", "asymmetric" or "aligned", as in NNEF's upsampling.
@@ -139,7 +139,7 @@ class RoiResample(Regions):
 
 @dataclass(frozen=True)
 class AffineGrid(Operator):
-    """Where matrices `[N, rank, rank + 1]` move the positions of a grid's elements: `[N, *sizes, rank]`.
+    """The positions of a grid's elements, transformed by matrices `[N, rank, rank + 1]`: `[N, *sizes, rank]`.
 
     Positions are those that :class:`GridSample` takes. Jaderberg et al., "Spatial Transformer Networks" (2015); ONNX
     `AffineGrid`, `torch.nn.functional.affine_grid`.
@@ -176,7 +176,7 @@ class AffineGrid(Operator):
         return ctx.elements(self.shape(shape_of(theta)), element, theta, name="affine_grid")
 
     def _position(self, element: Any, size: Dimension) -> tirx.Expr:
-        """From an element to what is from -1 to 1."""
+        """Return the coordinate, from -1 to 1, of an element's index."""
         one, two = _like(element, 1), _like(element, 2)
         if not self.aligned:
             return (two * element + one) / _like(element, size) - one
@@ -231,7 +231,7 @@ class GridSample(Operator):
         return ctx.elements(self.shape(shape_of(x), shape_of(grid)), element, x, grid, name="grid_sample")
 
     def _source(self, value: Any, size: int) -> tirx.Expr:
-        """From -1 … 1 to positions; those far outside are cut, because they become integers."""
+        """Return the position of a coordinate (-1 to 1 inside), clamped far outside, as it becomes an integer."""
         one, two = _like(value, 1), _like(value, 2)
         if self.aligned:
             position = (value + one) / two * _like(value, size - 1)

@@ -43,7 +43,7 @@ class AxisScaling:
 
     @classmethod
     def between(cls, elements: Dimension, results: Dimension) -> AxisScaling:
-        """From one size to another: as much larger as they say."""
+        """Return the scaling from one size to another, by their quotient."""
         if is_known(elements, results):
             return cls(elements, results, results / elements if elements else 1.0)
         whole, part = (
@@ -96,7 +96,7 @@ def _unless_one(axis: AxisScaling, single: Callable[[], Real], other: Callable[[
 
 
 def _chosen(condition: Any, one: Real, other: Real) -> Real:
-    """Of arrays or of expressions."""
+    """Return a select, of arrays or of expressions."""
     return np.where(condition, one, other) if isinstance(condition, np.ndarray) else tirx.Select(condition, one, other)
 
 
@@ -156,7 +156,7 @@ COORDINATES: Mapping[str, _Coordinates] = {
     "pytorch_nearest": _in_single(0.0),
     "pytorch_nearest_exact": _in_single(0.5),
 }
-"""Where each result lies between the elements, float64. The names are those of ONNX `Resize`, and two of our own."""
+"""Functions that return the positions of results, float64. The names are those of ONNX `Resize`, and two more."""
 
 _EVEN = frozenset(COORDINATES) - {"align_corners", "tf_crop_and_resize", "pytorch_nearest", "pytorch_nearest_exact"}
 """Coordinates in which, with a whole scale, results lie between each element and the next as between the first two."""
@@ -190,16 +190,16 @@ _KERNELS: dict[str, tuple[Callable[[Real, float], Real], int]] = {"linear": (_li
 
 @dataclass(frozen=True)
 class Interpolation:
-    """What a result between elements is.
+    """The interpolation of a result between elements.
 
     Attributes:
         mode: "nearest", "linear" or "cubic".
         coordinates: a name of `COORDINATES`.
         rounding: which element is nearest, a name of `ROUNDINGS`.
-        outside: what elements outside are: "edge", the nearest one; "zero"; "exclude": the others weigh more for it.
+        outside: elements outside: "edge", the nearest one; "zero"; "exclude": the other weights are scaled up instead.
         cubic: the coefficient of the cubic kernel.
         antialias: whether the kernel is stretched where there are fewer results than elements.
-        extrapolation: what results are that lie outside, with the coordinates "tf_crop_and_resize".
+        extrapolation: the value of results that lie outside, with the coordinates "tf_crop_and_resize".
     """
 
     mode: str
@@ -211,7 +211,7 @@ class Interpolation:
     extrapolation: float = 0.0
 
     def sources(self, axis: AxisScaling) -> Array:
-        """Where each result lies."""
+        """Return the positions of the results, float64."""
         check_table(axis.results)
         made: Array = COORDINATES[self.coordinates](axis, np.arange(axis.results, dtype=np.float64))
         return made

@@ -44,7 +44,7 @@ _FARTHEST = float(1 << 30)
 """How far from the input edges of regions may be, in elements; others are moved there."""
 
 _FIRST, _BEHIND, _BEYOND, _FIELDS = range(4)
-"""Of a bin: its first position in the list, the one behind its last, and whether a sample of it lies outside."""
+"""The fields of a bin: its first position in the list, the one after its last, and whether a sample lies outside."""
 
 
 def clamped(value: Any, low: Any, high: Any) -> tirx.Expr:
@@ -54,9 +54,9 @@ def clamped(value: Any, low: Any, high: Any) -> tirx.Expr:
 
 @dataclass(frozen=True)
 class Regions(Operator):
-    """What computations over regions of `x`, `[N, C, H, W]`, have in common.
+    """The base of computations over regions of `x`, `[N, C, H, W]`.
 
-    Regions `[n, 4]` are boxes (x1, y1, x2, y2), and a vector says of which batch element each is. Without it, regions
+    Regions `[n, 4]` are boxes (x1, y1, x2, y2), and a vector holds the batch element of each. Without it, regions
     are `[n, 5]` and begin with the batch element.
 
     Attributes:
@@ -91,7 +91,7 @@ def _counter(dtype: str = "int64") -> Any:
 
 
 def _kept(value: Any) -> Any:
-    """What a real number, or an integer made of one, is now; TVM fails over such as are bound to a name."""
+    """Store a value in a local buffer and return its load: TVM fails for floats that are bound to a variable."""
     index = _counter(str(value.ty))
     index[0] = value
     return index[0]
@@ -154,10 +154,10 @@ def _usual(axis: _Axis) -> int:
 
 
 class _Pooled(Regions):
-    """What poolings of regions have in common.
+    """The base of poolings of regions.
 
     Attributes:
-        average: means, not maxima.
+        average: whether to compute means, not maxima.
     """
 
     average: bool
@@ -329,7 +329,7 @@ class RoiPool(_Pooled):
     `avg_roi_pool`.
 
     Attributes:
-        average: means, not maxima.
+        average: whether to compute means, not maxima.
         scale: what edges of regions are multiplied by before they are rounded to whole elements.
         inclusive: whether the end of a region belongs to it; a region has one element at least.
     """
@@ -384,7 +384,7 @@ class RoiAlign(_Pooled):
     elements. Samples that are farther than one element outside of the input count as 0.
 
     Attributes:
-        average: means, not maxima.
+        average: whether to compute means, not maxima.
         samples: along each axis of a bin; 0: as many as the bin has elements, rounded up.
         scale: what edges of regions are multiplied by.
         half_pixel: whether edges are then shifted by half an element; else regions have one element at least.

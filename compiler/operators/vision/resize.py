@@ -48,14 +48,14 @@ class _Step:
 
 @dataclass(frozen=True)
 class Resize(Operator):
-    """Each result is an element, or a weighted sum of elements, at a position between the elements along some axes.
+    """A resized tensor: each result is an element, or a weighted sum of neighbouring elements along some axes.
 
     ONNX `Resize` and `Upsample`, NNEF `nearest_upsample` and `multilinear_upsample`,
     `torch.nn.functional.interpolate`. Integers are interpolated as reals, cut to their range and off.
 
     Attributes:
-        axes: how some dimensions are resized; the others stay.
-        interpolation: what a result between elements is.
+        axes: (axis, scaling) of the dimensions that are resized.
+        interpolation: how results between elements are computed.
     """
 
     axes: tuple[tuple[int, AxisScaling], ...]
@@ -144,7 +144,7 @@ class Resize(Operator):
         return ctx.elements(shape_of(x), element, x, *(mask for _, mask in outside), name="extrapolate")
 
     def _outside(self, ctx: Emitter, scaling: AxisScaling) -> Operand:
-        """For each result along an axis, whether it lies outside."""
+        """Return, for each result along an axis, whether it lies outside of the tensor."""
         if scaling.is_known:
             position = self.interpolation.sources(scaling)
             return np.asarray((position < 0) | (position > scaling.elements - 1))
@@ -173,13 +173,13 @@ def _interpolated(ctx: Emitter, x: Operand, steps: Sequence[_Step]) -> relax.Exp
 
 
 def interpolate(x: te.Tensor, tables: Sequence[te.Tensor], axes: Sequence[tuple[int, int]]) -> te.Tensor:
-    """Each result reads at its own index but along some axes.
+    """Resize along some axes, by tables of elements and weights.
 
     Args:
-        tables: for the axes that need some, in their order: `[results, taps]` int32, which elements a result reads; and
+        tables: for the axes that need them, in order: `[results, taps]` int32, the elements that a result reads; and
             their weights, of the type of `x`.
-        axes: axis and how: by a factor, result i reads element i // factor; 0: what the next table says, at its first
-            tap; -1: the sum of what the next table says, times the weights in the one after it.
+        axes: (axis, kind). Kind > 0: result i reads element i // kind; 0: the element of the next table at its first
+            tap; -1: the sum of the elements of the next table, times the weights of the one after it.
     """
     tail = iter(tables)
     steps: list[tuple[int, int, list[te.Tensor]]] = []
