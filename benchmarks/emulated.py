@@ -83,10 +83,10 @@ _FLOATS = ("float32",)
 _EMULATED_ON: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
     "cortex-a76": ("cortex-a76", (*_ARM64, "cortex-a76"), ("float32", "float16", "int8")),
     "cortex-a53": ("cortex-a53", (*_ARM64, "cortex-a53"), ("float32", "int8")),
-    "neoverse-v1": ("neoverse-v1", (*_ARM64, "max,sve-default-vector-length=32"), ("float32", "int8")),
-    "neoverse-v2": ("neoverse-v2", (*_ARM64, "max"), ("int8",)),
-    "cortex-x4": ("cortex-x4", (*_ARM64, "max"), ("int8",)),
-    "cortex-x925": ("cortex-x925", (*_ARM64, "max"), ("int8",)),
+    "neoverse-v1": ("neoverse-v1", (*_ARM64, "max,sme=off,sve-default-vector-length=32"), ("float32", "int8")),
+    "neoverse-v2": ("neoverse-v2", (*_ARM64, "max,sme=off"), ("int8",)),
+    "cortex-x4": ("cortex-x4", (*_ARM64, "max,sme=off"), ("int8",)),
+    "cortex-x925": ("cortex-x925", (*_ARM64, "max,sme=off"), ("int8",)),
     "apple-m4": ("apple-m4", (*_ARM64, "max,sme-default-vector-length=64"), ("float32", "int8")),
     "armv7": ("armv7-linux-gnueabihf", (*_ARM32, "cortex-a7"), ("float32", "int8")),
     "riscv64": ("riscv64-linux-gnu", (*_RISCV, "rv64"), _FLOATS),
@@ -94,7 +94,8 @@ _EMULATED_ON: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
     "riscv64gcv, 256 bits": ("riscv64gcv-linux-gnu", (*_RISCV, _RV64.format(256)), _FLOATS),
 }
 """By what the page calls them: targets, their emulators, and the numbers that networks are measured with. Quantized
-networks execute the same instructions where RISC-V's vectors are longer."""
+networks execute the same instructions where RISC-V's vectors are longer. QEMU's `max` has SME, which these cores of Arm
+do not have, and which peers would use."""
 
 _MILLION = 1e6
 _MORE = 10  # inferences of peers, in Python
