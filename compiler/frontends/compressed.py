@@ -26,18 +26,18 @@ GZIP = b"\x1f\x8b"
 """The first bytes of every file of gzip."""
 
 MAX_RATIO = 100
-"""What each byte of a compressed file may unpack to, beyond `MIN_UNPACKED_BYTES`: trained values hardly shrink."""
+"""Bytes, at most, that a byte of a compressed file unpacks to, beyond `MIN_UNPACKED_BYTES`: weights hardly shrink."""
 
 MIN_UNPACKED_BYTES = 256 << 20
-"""What any compressed file may unpack to, however small it is."""
+"""Bytes that any compressed file may unpack to, however small it is."""
 
 MAX_UNPACKED_BYTES = 16 << 30
-"""What a compressed file may unpack to in memory; larger models are given unpacked."""
+"""Bytes, at most, that a compressed file may unpack to; larger models have to be given uncompressed."""
 
 _PIECE = 1 << 22
 
 _IN_MEMORY = 1 << 24
-"""What is unpacked in memory; more goes to a temporary file."""
+"""Bytes that are unpacked in memory; larger contents go to a temporary file."""
 
 Bytes = npt.NDArray[np.uint8]
 

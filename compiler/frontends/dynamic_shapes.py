@@ -122,7 +122,7 @@ class DynamicDimensions:
         self.made[name] = replace(made, formula=formula, value=0, join=(one, other, size))  # by the name of the size
 
     def all(self) -> tuple[DynamicDimension, ...]:
-        """Those of inputs, what these broadcast to, and what else must be in a range, if it is not anyhow."""
+        """Return the dimensions of inputs, those they broadcast to, and sizes whose range does not follow."""
         for name in self.refinement.joined:
             if self.refinement.of(name, DynamicSize())[0] == name:
                 self._joined(name)
@@ -155,7 +155,7 @@ class DynamicInputs:
 
     @property
     def dimensions(self) -> tuple[DynamicDimension, ...]:
-        """Those that it has made."""
+        """Return the dynamic dimensions that have been created."""
         return self._dimensions.all()
 
     def shape(self, name: str, wanted: Sequence[int | DynamicSize | None]) -> tuple[Dimension, ...]:

@@ -24,7 +24,7 @@ def raised_by_tvm(error: Exception) -> bool:
 
 
 def reason_of(error: Exception) -> str:
-    """What an error says in one line: TVM's reasons come last, after a trace; only hints of this compiler follow."""
+    """Return an error's reason in a line: TVM's comes last, after a trace, and only this compiler's hints follow it."""
     if ran_out_of_memory(error):
         return "it takes more memory than there is"
     lines = [line.strip() for line in str(error).splitlines()]

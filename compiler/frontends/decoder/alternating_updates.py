@@ -33,7 +33,7 @@ from nnefc.frontends.decoder.weights import StoredTensor, Weights
 __all__ = ["RowsOfPositions"]
 
 _SMALLEST = 1e-5
-"""What mean squares are no less than."""
+"""The minimum of mean squares."""
 
 
 class RowsOfPositions:

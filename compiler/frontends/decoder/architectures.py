@@ -39,7 +39,7 @@ _SILU = "silu"
 
 @dataclass(frozen=True)
 class Architecture:
-    """What an architecture does that its files do not say.
+    """The properties of an architecture that its files do not hold.
 
     Attributes:
         interleaved: whether files of GGUF, and of Hugging Face, have elements that are rotated together as neighbours.
@@ -144,7 +144,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     "mamba2": Architecture(rotates=False, has_feed_forward=False, mixers="state space"),
     "granitehybrid": Architecture(interleaved=(True, False), mixers="state space"),
 }
-"""By the names that files of GGUF have for them."""
+"""Architectures by their names in GGUF files."""
 
 _BERT = Architecture(
     activation=_EXACT_GELU,
@@ -174,7 +174,7 @@ ENCODERS: dict[str, Architecture] = {
     ),
     "gemma-embedding": replace(ARCHITECTURES["gemma3"], is_causal=False, base=1000000.0),
 }
-"""Those that compute one result for each text, by the names that files of GGUF have for them."""
+"""Encoders, which compute one result for each text, by their names in GGUF files."""
 
 _HEADS_SCALE = {("gemma2", 46), ("gemma3", 62)}
 """Architectures and numbers of layers whose scores are over the root of `size / heads`, where files say nothing."""

@@ -33,10 +33,10 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Kept:
-    """What caches of keys and values hold of each sequence.
+    """The capacity of the caches of keys and values, for each sequence.
 
     Attributes:
-        context: how many positions it has at most.
+        context: the maximum number of positions.
         rewind: how many of the last ones it can forget where queries see a window.
         storage: how keys and values are kept.
     """
@@ -57,7 +57,7 @@ class Kept:
 
 @dataclass(frozen=True)
 class Positions:
-    """What the blocks of a run share.
+    """The quantities that all blocks of a run share.
 
     Attributes:
         before: how many positions each sequence had before; None where none is kept.

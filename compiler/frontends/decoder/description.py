@@ -159,7 +159,7 @@ class StateSpace:
 
 
 Mixer: TypeAlias = Attention | LatentAttention | ShortConvolution | StateSpace
-"""What lets positions see others."""
+"""The parts of a layer that mix positions."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What the files of a model say of its decoder or encoder, under one name for all formats."""
+"""The hyperparameters of decoders and encoders, with the same names for all formats."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Routing:
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """What the files of a model say, under one name for all formats.
+    """The hyperparameters in a model's files, with the same names for all formats.
 
     Attributes:
         size, layers, heads, key_heads, head_size, vocabulary: sizes.

@@ -42,7 +42,7 @@ _NUMBERS = {kind: number for number, kind in GGML_TYPES.items()}
 
 @dataclass(frozen=True)
 class DecoderSource:
-    """What a front end has read.
+    """A language model as a front end has read it.
 
     Attributes:
         path: of the model.

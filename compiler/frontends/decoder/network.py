@@ -20,11 +20,11 @@ __all__ = ["BuiltModel", "Session", "built", "refuse_unused"]
 
 @dataclass(frozen=True)
 class Session:
-    """What a session of a language model keeps and returns.
+    """The state and the results of a session of a language model.
 
     Attributes:
-        context: how many tokens a conversation has at most.
-        sequences: how many conversations it keeps.
+        context: the maximum number of tokens of a conversation.
+        sequences: the number of conversations in the state.
         candidates: of how many of the likeliest tokens the network chooses one; 0 for logits.
         quantize: to what matrices of floats are rounded; None for nothing.
         cache: how keys and values are kept, `f16`, `q8` or `f32`.

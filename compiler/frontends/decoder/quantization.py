@@ -51,7 +51,7 @@ def _divided(parts: Array, scales: Array) -> Array:
 
 
 QUANTIZATIONS: dict[str, Callable[[Array], BlockTensor]] = {"q8": in_eight_bits, "q4": in_four_bits}
-"""By the name of the option."""
+"""Quantizations by their names as options."""
 
 
 def can_be_rounded(label: str, shape: tuple[int, ...]) -> bool:

@@ -113,7 +113,7 @@ class _Reader:
 
 @dataclass(frozen=True)
 class _Info:
-    """What the header says of a tensor: its dimensions are from the outermost."""
+    """The entry of a tensor in the header; dimensions begin with the outermost."""
 
     name: str
     shape: tuple[int, ...]

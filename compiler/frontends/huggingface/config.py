@@ -52,7 +52,7 @@ MODEL_TYPES = {
     "nomic_bert": "nomic-bert",
     "modernbert": "modern-bert",
 }
-"""What `model_type` calls the architectures of the builder."""
+"""`model_type` → the name of the architecture."""
 
 _SILU = ("silu", "swish")
 _GELU = ("gelu_pytorch_tanh", "gelu_new", "gelu_fast", "gelu")

@@ -169,7 +169,7 @@ _OLD_ENDS = {".gamma": ".weight", ".beta": ".bias"}
 _LANGUAGE_HEAD = re.compile(
     r"(?:cls|lm_head|decoder|predictions|mlm|loss)\..*|embeddings\.(?:position|token_type)_ids|.*inv_freq"
 )
-"""What guesses hidden words, and what follows from the configuration."""
+"""Tensors that are ignored: heads that predict masked words, and tables that follow from the configuration."""
 
 
 def renamed_encoder(

@@ -32,7 +32,7 @@ _GELUS = {"gelu": "gelu", "gelu_pytorch_tanh": "tract_core_gelu_approx", "relu":
 
 @dataclass
 class Sentences:
-    """What a folder says of its results.
+    """The modules of a folder of sentence-transformers.
 
     Attributes:
         encoding: how the rows of a text become one.

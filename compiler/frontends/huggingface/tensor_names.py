@@ -94,7 +94,7 @@ _BLOCKS = {
 }
 _MIXTURE = {"shared_mlp.input_linear": "ffn_up_shexp", "shared_mlp.output_linear": "ffn_down_shexp"}
 _DENSE = {"shared_mlp.input_linear": "ffn_up", "shared_mlp.output_linear": "ffn_down"}
-"""What layers with experts, and those without them, call one feed-forward layer."""
+"""Names of the same feed-forward layer in layers with experts and in layers without them."""
 _BARE = {
     "mlp.gate.e_score_correction_bias": "choice.bias",
     "self_attn.sinks": "sinks.weight",
@@ -116,7 +116,7 @@ _NORMS: dict[str, dict[str, str]] = {
     "mamba2": {"norm": "attn_norm"},
     "glm4": _BEFORE | {"post_self_attn_layernorm": "post_attention_norm", "post_mlp_layernorm": "post_ffw_norm"},
 }
-"""What architectures call norms of layers; `_BEFORE` for others."""
+"""Names of the norms of layers by architecture; others have `_BEFORE`."""
 
 _LAYER = re.compile(r"(?:model\.|backbone\.)?layers\.(\d{1,4})\.(.+)\.(weight|bias)")
 _LAYER_BARE = re.compile(r"((?:model\.|backbone\.)?layers\.\d{1,4}\.)(.+)")

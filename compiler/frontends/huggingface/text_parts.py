@@ -15,7 +15,7 @@ __all__ = ["text_configuration", "text_tensors", "without_predictors"]
 
 _LAYER = re.compile(r"(?:model\.)?layers\.(\d{1,4})\.")
 _PREFIXES = ("model.language_model.", "language_model.model.", "model.text_model.")
-"""What names of a text part's tensors begin with, in place of `model.`."""
+"""Prefixes of the tensors of a multimodal model's text part, in place of `model.`."""
 
 
 def text_configuration(config: Mapping[str, Any]) -> Mapping[str, Any]:

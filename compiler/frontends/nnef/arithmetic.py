@@ -130,7 +130,7 @@ def _divide(left: Any, right: Any) -> Any:
 
 
 def _power(left: Any, right: Any) -> Any:
-    """Of integers it is an integer: what is left of a fraction is cut off."""
+    """Return the power; that of integers is an integer, rounded towards zero."""
     if left == 0 and right < 0:
         raise ArithmeticProblem("zero to a negative power")
     if isinstance(left, int):

@@ -21,7 +21,7 @@ _CONTENTS = ("scalar", "integer", "logical")
 
 @dataclass(frozen=True, eq=False)
 class Invocation:
-    """One invocation, defaults filled in; `arguments` and `results` are in the order of the declaration.
+    """An invocation with defaults filled in; `arguments` and `results` are in the order of the declaration.
 
     `content` names the type that `?` stands for, or is None if the operation is not generic. In tract's dialect it is
     an element type, which is not written.

@@ -204,7 +204,7 @@ def document_of(
 
 @contextmanager
 def _lenient(files: ModelFiles, pedantic: bool) -> Iterator[None]:
-    """Where shapes whose meaning is clear may be what the standard does not allow, with warnings."""
+    """A context that accepts shapes which the standard does not allow but whose meaning is clear, with warnings."""
     if pedantic:
         yield
         return

@@ -35,7 +35,7 @@ def written_arguments(signature: Signature, invocation: syntax.Invocation) -> di
 def locations(
     operation: Operation, invocation: syntax.Invocation | None, source: Source, at: int
 ) -> Callable[[str], Location]:
-    """Where the argument of a parameter is written; where the invocation is, if the parameter has its default."""
+    """Return a function to the location of a parameter's argument, or of the invocation if it has the default."""
 
     def index(parameter: str) -> Location:
         written = {} if invocation is None else written_arguments(operation.signature, invocation)
@@ -133,7 +133,7 @@ def _shorten(message: str) -> str:
 
 
 def _origins(arguments: Mapping[str, Value]) -> list[tuple[str, Location]]:
-    """Where the tensors among the arguments come from."""
+    """Return the name and the origin of each tensor among the arguments."""
     origins: list[tuple[str, Location]] = []
     for name, value in arguments.items():
         for tensor in value if isinstance(value, list) else (value,):

@@ -118,7 +118,7 @@ class InvocationRules(Reporter):
         assigned: Mapping[str, syntax.Argument],
         types: Mapping[str, Type],
     ) -> str:
-        """What `?` stands for: as written, else the default, else deduced from the arguments."""
+        """Return the type of `?`: the one written, else the default, else the one deduced from the arguments."""
         if not signature.generic:
             if invocation.content is not None:
                 self.fail(invocation.at, f"'{signature.name}' is not generic, '<…>' has no meaning")

@@ -58,7 +58,7 @@ class QuantizationGrid:
         return self.reals(ctx, codes)
 
     def reals(self, ctx: Emitter, codes: Operand) -> Operand:
-        """What codes stand for, computed by the network."""
+        """Emit the dequantization of codes."""
         made: Operand = ctx.apply(Dequantization(axis=self.axis), ctx.expr(codes), self.scale, self.zero)
         return made
 
@@ -83,16 +83,16 @@ class Codes:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the variable."""
+        """The shape of the variable."""
         return self.codes.shape
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of what the integers stand for."""
+        """The type of the dequantized values."""
         return self.reals.dtype
 
     def values(self) -> Array:
-        """What the integers stand for."""
+        """Return the dequantized values."""
         return self.reals
 
     def lower(self, ctx: Emitter) -> Operand:

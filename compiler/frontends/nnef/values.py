@@ -25,7 +25,7 @@ __all__ = [
 
 @dataclass(frozen=True, eq=False)
 class Tensor:
-    """One tensor of a flattened graph; two are equal only if they are the same one.
+    """A tensor of a flattened graph; tensors are compared by identity.
 
     `content` is "scalar", "integer" or "logical". `location` is the location of the invocation that makes it.
     """
@@ -41,11 +41,11 @@ Value: TypeAlias = "int | float | bool | str | list[Any] | tuple[Any, ...] | Ten
 
 Shape: TypeAlias = tuple[int, ...]
 Shapes: TypeAlias = Shape | list[Shape] | Mapping[str, Shape | list[Shape]]
-"""What a shape rule returns. One result: its shape, or a list of shapes if it is a `tensor[]`. Several: by name."""
+"""The result of a shape rule: a shape, or a list of shapes for a `tensor[]`; by name if there are several results."""
 
 
 MAX_RESULTS: Final = 100_000
-"""One invocation has no more results than this; shape rules whose number of results is an attribute check it first."""
+"""The maximum number of results of an invocation; shape rules check it where an attribute sets the number."""
 
 
 class Missing(Enum):

@@ -40,7 +40,7 @@ _KINDS = {
     key_of(_INTS, BYTES): int(_A.INTS),
     key_of(_STRINGS, BYTES): int(_A.STRINGS),
 }
-"""By the key of an element, or of all together (`packed`)."""
+"""Attribute types by the key of an element, or of packed elements."""
 
 _PIECE = 1 << 20
 _MAX_VARINT = 10  # bytes
@@ -204,7 +204,7 @@ def _texts(data: Bytes) -> Iterator[tuple[int, bytes, Array, Array]]:
 
 
 def _short_texts(piece: Bytes, key: int) -> tuple[Array, Array]:
-    """Where strings begin and end, of the first on: those of less than 128 bytes, none of which is like the key."""
+    """Return the offsets of leading strings of less than 128 bytes, none of whose lengths equals the key."""
     (keys,) = np.nonzero(piece[:-1] == key)
     sizes = piece[keys + 1].astype(np.int64)
     ends = keys + 2 + sizes
@@ -214,7 +214,7 @@ def _short_texts(piece: Bytes, key: int) -> tuple[Array, Array]:
 
 
 def _more_texts(content: bytes, at: int, key: int) -> list[tuple[int, int]]:
-    """Where strings of any kind begin and end, from `at` on."""
+    """Return the (begin, end) offsets of strings of any length, from `at` on."""
     found, view = list[tuple[int, int]](), memoryview(content)
     while at < len(content) and content[at] == key:
         try:

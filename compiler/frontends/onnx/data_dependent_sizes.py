@@ -24,7 +24,7 @@ from nnefc.symbolic.dims import Dimension, Size, any_number, expression, is_know
 __all__ = ["MAX_ELEMENTS", "distance_of", "note_integers", "sizes_of", "sizes_that_follow"]
 
 MAX_ELEMENTS = 8
-"""Of tensors that elements are taken from as sizes."""
+"""Elements, at most, of tensors whose elements are traced as sizes."""
 
 
 def note_integers(

@@ -15,7 +15,7 @@ _TEXT = "let the program prepare the text, and export the part of the pipeline t
 _OPERATORS: Mapping[tuple[str, str], str] = {
     **{("", name): _TEXT for name in ("RegexFullMatch", "StringConcat", "StringNormalizer", "StringSplit")},
 }
-"""By domain and operator."""
+"""Hints by domain and operator."""
 
 _DOMAINS: Sequence[tuple[str, str]] = (
     (
@@ -48,7 +48,7 @@ _DOMAINS: Sequence[tuple[str, str]] = (
         "export_onnx_qcdq, in NNCF the format QDQ)",
     ),
 )
-"""By a pattern for the whole domain."""
+"""Hints by a pattern that the whole domain matches."""
 
 _TOOLS: Mapping[str, tuple[str, str]] = {
     "search": (
@@ -138,7 +138,7 @@ _INSTEAD: Mapping[str, str] = {
     "Erfc": "Keras's exact GELU becomes it: take keras.activations.gelu(x, approximate=True), or "
     "0.5 * x * (1 + tf.math.erf(x / 2**0.5))",
 }
-"""What to write in place of operators of TensorFlow."""
+"""Replacements for operators of TensorFlow that converters leave in models."""
 
 
 def advice_on_leftover(op_type: str) -> str | None:

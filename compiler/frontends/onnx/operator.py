@@ -80,7 +80,7 @@ class Subgraph(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Node:
-    """One node, checked against its operator's schema.
+    """A node that has been checked against its operator's schema.
 
     Attributes:
         op_type, domain: its operator; the domain of ai.onnx is empty.
@@ -142,7 +142,7 @@ class Origin:
 
 @dataclass(eq=False)
 class Context:
-    """What lowerings build with: constants, one dataflow block of Relax, subgraphs.
+    """The context of lowerings: constants, a dataflow block of Relax, subgraphs.
 
     Attributes:
         start: the block builder, inside the dataflow block of the network's `main`.
@@ -189,7 +189,7 @@ class Context:
         return self.emitter.builder
 
     def draw(self) -> tuple[Value, int]:
-        """For a node that draws random numbers: how many runs the session has done, and how many nodes drew before.
+        """Return the number of runs of the session, and the number of nodes that drew random numbers before this one.
 
         Raises:
             CompileError: it runs as often as the network itself decides; all iterations would draw the same numbers.
@@ -372,7 +372,7 @@ class Context:
         return to_storage(value.array)
 
     def _made(self, operand: Operand, dtype: str | None) -> Value:
-        """What an operator of the library has made; `dtype` names its element type where `STORAGE` hides it."""
+        """Return the value of an operator's result; `dtype` is its element type where `STORAGE` hides it."""
         if isinstance(operand, np.ndarray):
             return self.known(operand if dtype is None else from_storage(operand, dtype))
         return self._value(operand, dtype) if isinstance(operand, relax.Var) else self.emit(operand, dtype)

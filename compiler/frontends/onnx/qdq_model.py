@@ -30,7 +30,7 @@ _OPSET = 13
 
 _LAYERS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 _FOLDED = ("Add", "BatchNormalization", "Div", "Mul", "Sub")
-"""What is in the weights and the bias of a layer, if its other operands are constants."""
+"""Operators that are folded into a layer's weights and bias, if their other operands are constants."""
 
 _MOVES = ("Dropout", "Flatten", "Identity", "MaxPool", "Pad", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze")
 
@@ -188,7 +188,7 @@ class _Editor:
         return self._dequantized(codes, layer.scales, np.zeros(layer.scales.shape, np.int8), layer.axis, layer)
 
     def _bias(self, layer: RoundedLayer) -> str:
-        """In whole steps, if the layer has any."""
+        """Return the name of the layer's bias, which is rounded to steps if the layer is quantized."""
         assert layer.bias is not None
         if layer.scales is None or layer.step is None:
             return self._constant(layer.bias, "bias", layer)

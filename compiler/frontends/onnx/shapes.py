@@ -61,7 +61,7 @@ class Absent:
 
 
 Border = Leaf | Value | Map | Absent | tuple["Border", ...]
-"""What stands for one input of the model: a tensor given at run time or at compile time, or a sequence of them."""
+"""An input of the model: a tensor that is given at run time or at compile time, or a sequence of these."""
 
 
 @dataclass

@@ -34,9 +34,9 @@ _TYPES = {1: "float32", 6: "int32", 7: "int64", 9: "bool", 10: "float16", 11: "f
 """Element types that tensors of sizes may have, by their numbers in ONNX."""
 _COMPARISONS = frozenset({"And", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Not", "Or"})
 _MAX_ELEMENTS = 1 << 8
-"""Of an operand and of a result: kernels compute larger ones of these."""
+"""Elements of operands and results, at most; larger ones are computed by kernels."""
 _UNLIMITED = float(np.finfo(np.float32).max)
-"""What `Clip` limits to where it does not limit, in versions that have its bounds as attributes."""
+"""The default bound of `Clip`, in versions that have its bounds as attributes."""
 
 
 def result_type(op_type: str, attributes: _Attributes, operands: Sequence[str]) -> str:
@@ -159,7 +159,7 @@ def _clip(attributes: _Attributes, operands: _Operands) -> Array | None:
 
 
 def _range(_: _Attributes, operands: _Operands) -> Array | None:
-    """Where the number of elements is known."""
+    """Return the elements of a `Range` whose number of elements is known."""
     start, limit, step = (operand.astype(object).reshape(-1)[0] for operand in operands if operand is not None)
     if any(isinstance(part, Quotient) for part in (start, limit, step)) or isinstance(step, Size):
         return None

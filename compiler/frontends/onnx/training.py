@@ -71,7 +71,7 @@ def _combined(graph: OnnxGraph, algorithm: OnnxGraph) -> OnnxGraph:
 def training_step(
     model: OnnxModel, entry: str, evaluate: Callable[[OnnxGraph], Mapping[str, Array]]
 ) -> tuple[OnnxGraph, dict[str, Array], Mapping[str, str]]:
-    """One step of training as a graph.
+    """Return a step of training as a graph.
 
     Args:
         model: checked by :func:`check_trainings`.

@@ -64,7 +64,7 @@ def lower(tree: Tree, operands: Sequence[Any], ctx: Lowering) -> Any:
 
 
 def _lowered(element: _Element, steps: list[Computed], operands: Sequence[Any], ctx: Lowering) -> Any:
-    """What an element of the result stands for; each tensor in a list is a kernel of its own."""
+    """Lower an element of the result; each tensor in a list is a kernel of its own."""
     match element:
         case tuple():
             return tuple(_lowered(inner, steps, operands, ctx) for inner in element)

@@ -66,7 +66,7 @@ class ParamEntry:
 
 @dataclass(frozen=True)
 class ParamOperator:
-    """One line of the file.
+    """A line of the file.
 
     Attributes:
         type: such as `nn.Conv2d`.
@@ -74,7 +74,7 @@ class ParamOperator:
         inputs, outputs: names of operands.
         parameters: by name.
         attributes: types of the tensors in the binary file, by their names without the operator's.
-        names: what the operator calls its inputs: positions in `inputs` by name.
+        names: the operator's names of inputs → positions in `inputs`.
         location: of the line.
     """
 

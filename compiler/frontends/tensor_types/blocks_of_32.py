@@ -77,7 +77,7 @@ def _signed(start: int) -> Callable[[Bytes], Bytes]:
 
 
 def _pairs(blocks: Bytes) -> Bytes:
-    """Each byte holds two elements that follow each other: the order of tract before 0.21.11."""
+    """Return the elements of blocks whose bytes hold neighbouring elements: the order of tract before 0.21.11."""
     return np.stack([blocks[:, 2:] & 15, blocks[:, 2:] >> 4], 2).reshape(len(blocks), _ELEMENTS)
 
 

@@ -32,7 +32,7 @@ def _of(name: str) -> TensorType:
 
 
 INTEGERS = {name: _of(name) for name in _DTYPES}
-"""By the names that safetensors have for them."""
+"""Integer types by their names in safetensors."""
 
 
 def integers_of(name: str, data: Bytes, shape: tuple[int, ...]) -> Array:

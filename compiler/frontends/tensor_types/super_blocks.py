@@ -47,7 +47,7 @@ def _scales_and_offsets(blocks: Bytes) -> tuple[Multiples, Multiples]:
 
 
 def _nibbles_of_32_bytes(part: Bytes) -> Bytes:
-    """Of each 32 bytes the low nibbles, then the high ones."""
+    """Return the low nibbles of each 32 bytes, followed by the high ones."""
     return nibbles(part.reshape(len(part), -1, 32)).reshape(len(part), -1)
 
 
@@ -56,14 +56,14 @@ def _four_bits(blocks: Bytes) -> BlockCodes:
 
 
 def _five_bits(blocks: Bytes) -> BlockCodes:
-    """As with four bits; bit `n` of 32 bytes is the fifth one of the elements from `32 n` on."""
+    """Decode blocks of five bits: as of four; bit `n` of 32 bytes is the fifth bit of elements from `32 n` on."""
     fifth = blocks[:, None, 16:48] >> np.arange(8, dtype=np.uint8)[:, None] & np.uint8(1)
     codes = _nibbles_of_32_bytes(blocks[:, 48:]) | fifth.reshape(len(blocks), -1) << np.uint8(4)
     return BlockCodes(8, codes, *_scales_and_offsets(blocks))
 
 
 def _six_bits(blocks: Bytes) -> BlockCodes:
-    """Of each 128 elements the lower four bits are 64 bytes, and the upper two 32 bytes."""
+    """Decode blocks of six bits: the lower four bits of 128 elements are 64 bytes, the upper two 32 bytes."""
     low = nibbles(blocks[:, :128].reshape(len(blocks), 2, 64)).reshape(len(blocks), -1)
     codes = (low | _crumbs(blocks[:, 128:192]) << np.uint8(4)) + np.uint8(128 - 32)
     return BlockCodes(8, codes, _multiples(at_offset(blocks, 192, "i1", 16), _float_at(blocks, 208)))

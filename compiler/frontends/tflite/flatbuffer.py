@@ -91,7 +91,7 @@ class _Reader:
         return self._data[at : at + dtype.itemsize].view(dtype)[0].item()
 
     def _offset(self, at: int) -> int:
-        """Where the offset at a location points to: always further on in the file."""
+        """Return the position that the offset at `at` points to, which is always further on in the file."""
         distance: int = self._scalar(at, "u32")
         if distance == 0 or at + distance > len(self._data) - 4:
             raise self._fail(f"an offset points outside of the file, at byte {at}")

@@ -44,7 +44,7 @@ def _number(data: bytes, at: int, width: int, type_: int) -> Any:
 
 
 def _at(data: bytes, at: int, width: int) -> int:
-    """Where the offset at a location points to: backwards."""
+    """Return the position that the offset at `at` points to, which is always before it."""
     found = at - int(_number(data, at, width, _UNSIGNED))
     if found < 0:
         raise ValueError

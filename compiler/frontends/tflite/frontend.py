@@ -80,7 +80,7 @@ def load(
 
 
 def signature_of(model: Model, entry: str | None) -> Signature:
-    """What is compiled: a signature by its key, or the first subgraph, with names that differ from each other.
+    """Return the signature to compile: the one with the key `entry`, or the first subgraph, with unique names.
 
     Raises:
         CompileError: there is no such signature.

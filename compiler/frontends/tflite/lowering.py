@@ -51,7 +51,7 @@ __all__ = [
 ]
 
 Result: TypeAlias = Any
-"""What a lowering returns: a tensor or a `Value`, or a sequence of them for several results."""
+"""The result of a lowering: a tensor or a `Value`, or a sequence of them for several results."""
 
 COMPLEX = "complex64"
 """A tensor of shape S is a tensor of reals of shape `[*S, 2]` in the network: real parts, then imaginary ones."""
@@ -135,7 +135,7 @@ class Lowering(Emitter):
         return self._strings[key][1]
 
     def draw(self) -> tuple[relax.Expr, int]:
-        """For an operator that draws random numbers: how many runs the session has done, and how many drew before.
+        """Return the number of runs of the session, and the number of operators that drew numbers before this one.
 
         Raises:
             CompileError: it runs as often as the network itself decides; all iterations would draw the same numbers.
@@ -334,7 +334,7 @@ class Node:
         return value.dtype in ("int8", "uint8", "int16", "int4", "uint4", "int2") and value.quantization is not None
 
     def quantization(self, index: int) -> Quantization:
-        """What the integers of an input stand for.
+        """Return the quantization of an input.
 
         Raises:
             CompileError: the file does not say.
@@ -345,7 +345,7 @@ class Node:
         return found
 
     def result(self, index: int = 0) -> Quantization:
-        """What the integers of a result stand for."""
+        """Return the quantization of a result."""
         found = self.outputs[index].quantization
         if found is None:
             raise CompileError(f"result {index} of {self.outputs[index].dtype} has no scale")

@@ -43,7 +43,7 @@ _STORED = {
 
 @dataclass(frozen=True, eq=False)
 class Quantization:
-    """What integers stand for: `(element - zero) * scale`, with one scale, or one for each index along an axis.
+    """A quantization: integers represent `(element - zero) * scale`, with a scale for all or for each index of an axis.
 
     Attributes:
         scale: float32, `[n]`.
@@ -141,7 +141,7 @@ class Model:
 
     @cached_property
     def offsets(self) -> dict[int, int]:
-        """Where tensors of the first subgraph lie in a block of memory, in bytes, by index: a version, the number of
+        """Byte offsets of the first subgraph's tensors in memory, by index, from a list of: a version, the number of
         subgraphs, that of tensors, and an offset for each, -1 for those that lie elsewhere.
 
         Raises:

@@ -251,7 +251,7 @@ def fields_of(table: str) -> tuple[Field, ...]:
 
 @cache
 def default_of(name: str) -> Any:
-    """What a field is where a table of options leaves it out: a number, an empty string or vector; None for others."""
+    """Return the default of an option's field: a number, an empty string or vector; None for others."""
     for table in (*UNIONS["BuiltinOptions"], *UNIONS["BuiltinOptions2"]):
         for field in fields_of(table):
             if field.name == name:

@@ -26,7 +26,7 @@ _UNUSED = (
     ".input_zero_point",
     ".input_global_scale",
 )
-"""What activations and caches are rounded by, which stay floats here."""
+"""Name endings of the scales of activations and caches, which are ignored: both stay floats."""
 
 
 def joined_fp8(tensors: Tensors, given: Mapping[str, Any], source: Path) -> Tensors:

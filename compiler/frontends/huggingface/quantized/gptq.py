@@ -36,7 +36,7 @@ __all__ = ["joined_gptq"]
 _BITS = (2, 3, 4, 8)
 _PARTS = ("qweight", "qzeros", "scales", "g_idx")
 _FORMATS = {"gptq": 1, "gptq_v2": 0}
-"""What files of a format store zero points less."""
+"""What has to be added to the zero points in files of each format."""
 
 
 def joined_gptq(tensors: Tensors, given: Mapping[str, Any], source: Path) -> Tensors:

@@ -28,7 +28,7 @@ METHODS: dict[str, Callable[[Tensors, Mapping[str, Any], Path], Tensors]] = {
     "fp8": joined_fp8,
     "fbgemm_fp8": joined_fp8,
 }
-"""By what `quant_method` calls them."""
+"""Readers by `quant_method`."""
 
 
 OLDER_FILES = {"quantize_config.json": "gptq", "quant_config.json": "awq"}

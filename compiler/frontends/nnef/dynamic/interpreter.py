@@ -40,12 +40,12 @@ _MISSING = object()
 _MAX_ELEMENTS = 1 << 20
 
 Source = Callable[[Mapping[str, Value], str, str, Location], Value]
-"""What makes a value that does not follow from others: of its arguments, the content, the target's name, the
+"""A function that creates the value of an input or a variable, from its arguments, content, name and
 location."""
 
 
 Submodels = Callable[["Interpreter", ModelFiles, str, Sequence[Value]], list[Value]]
-"""What evaluates a model of a label that is among the files of a model, given what calls it, and its inputs."""
+"""A function that evaluates a model nested in another one: of the caller, the files, the label and the inputs."""
 
 
 class Interpreter(Evaluator):
@@ -354,6 +354,6 @@ class Interpreter(Evaluator):
 
 
 def _listed(results: Mapping[str, Value]) -> Value:
-    """One result by itself, several as a tuple."""
+    """Return a single result as it is, several as a tuple."""
     values = tuple(results.values())
     return values[0] if len(values) == 1 else values

@@ -254,7 +254,7 @@ def _built(
 
 
 def _sources(made: _Network, ctx: DynamicEmitter, external: Source) -> dict[str, Source]:
-    """What makes the values of inputs and variables."""
+    """Return the functions that create the values of inputs and variables."""
     return {
         **dict.fromkeys(INPUTS, external),
         "variable": lambda args, content, target, location: _variable(made, ctx, args, content),

@@ -28,10 +28,10 @@ from nnefc.symbolic.arrays import Array
 __all__ = ["QuantizedTensors", "zero_points"]
 
 _FACTORS = {"conv": ("input", "filter"), "deconv": ("input", "filter"), "linear": ("input", "filter")}
-"""By the operations that have a bias: what is multiplied before that is added."""
+"""Operations with a bias → the arguments that are multiplied."""
 
 _FURTHEST = 1 << 24
-"""Float32 counts so far."""
+"""Up to this integer float32 is exact."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class QuantizedTensors:
         self._known: list[tuple[Operand, _Grid, Operand]] = []
 
     def assigned(self, name: str, value: Value) -> Value:
-        """What a name stands for that is given a value: with an entry, what its integers stand for.
+        """Return the value that is assigned to a name: if it has an entry in `graph.quant`, the dequantized one.
 
         Raises:
             CompileError: the parameters do not fit the tensor.
@@ -156,7 +156,7 @@ def _kept_as(dtype: str) -> str:
 
 
 def _grid(name: str, by: QuantizedBy) -> _Grid:
-    """What an entry says. Those of limits have signed integers in tract, and zero in the middle, cut off.
+    """Return an entry's quantization. With limits, tract has signed integers and a truncated zero point in the middle.
 
     Raises:
         CompileError: the entry is of an operation that tract does not have, or says nothing that can be computed.

@@ -117,7 +117,7 @@ class ExtensionRegistry:
 
 
 REGISTRIES: dict[str, ExtensionRegistry] = {}
-"""By name; filled by importing `nnefc.frontends.nnef.registries`."""
+"""Registries by name; importing `nnefc.frontends.nnef.registries` fills it."""
 
 
 def registry(name: str) -> ExtensionRegistry:

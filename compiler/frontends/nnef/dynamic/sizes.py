@@ -87,7 +87,7 @@ SIZE_FUNCTIONS: dict[str, Callable[[Mapping[str, Value]], Any]] = {
     "tract_core_product_reduce": _reduced(operator.mul),
     "tract_core_gather": _gather,
 }
-"""By the names of operations: what each makes of its arguments, of which tensors are arrays of objects."""
+"""Operations by name, on arguments whose tensors are arrays of Python objects."""
 
 
 def cast_sizes(x: Sizes, dtype: str) -> Sizes:

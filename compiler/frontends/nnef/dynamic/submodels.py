@@ -20,7 +20,7 @@ from nnefc.symbolic.unification import unify_dims
 __all__ = ["run_submodel"]
 
 Make = Callable[[Interpreter, syntax.Document, ModelFiles, Mapping[str, Dimension], Source], Interpreter]
-"""What makes the interpreter of a document in another one, given its files, the sizes of its symbols and its inputs."""
+"""A function that creates the interpreter of a nested document, from its files, symbols' sizes and inputs."""
 
 
 def run_submodel(make: Make, outer: Interpreter, files: ModelFiles, label: str, inputs: Sequence[Value]) -> list[Value]:

@@ -32,7 +32,7 @@ MAX_TEXT_BYTES = 64 << 20
 MAX_MEMBERS = 1_000_000
 
 _MIN_INSIDE = 1 << 20
-"""What a compressed archive inside another one may unpack to, however small it is: there may be many of them."""
+"""Bytes that a compressed archive inside another one may unpack to, however small it is: there may be many."""
 
 Bytes = npt.NDArray[np.uint8]
 

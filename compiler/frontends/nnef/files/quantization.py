@@ -27,7 +27,7 @@ __all__ = ["Quantization", "QuantizedBy", "dequantize", "parse_algorithm", "pars
 
 @dataclass(frozen=True, eq=False)
 class QuantizedBy:
-    """One quantize operation with all arguments but the tensor. `arguments` are in the order of the declaration."""
+    """A quantization with all arguments but the tensor, in the order of the declaration."""
 
     operation: Operation
     arguments: Mapping[str, Any]

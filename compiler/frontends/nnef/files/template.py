@@ -25,9 +25,9 @@ _NAME = re.compile(r"[^\W\d]\w*")
 
 _STEPS = 2_000_000
 _BYTES = 1 << 30
-"""Of memory, the process's own included."""
+"""Bytes of memory, at most, that of the process itself included."""
 _SECONDS = 5
-"""Of processor time."""
+"""Seconds of processor time, at most."""
 _PATIENCE = 6
 """Seconds on the clock for one of those, where other programs are busy, or nothing else limits it."""
 _MAX_TEXT = 64 << 20

@@ -54,7 +54,7 @@ class Fp16Values:
 
 
 Stored = Array | BlockTensor | Codes | Fp16Values
-"""What a variable's value is kept as."""
+"""The representations of a variable's value."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ __all__ = ["ALL_KEYWORDS", "KEYWORDS", "MAX_NESTING", "Token", "detect_dialect",
 
 @dataclass(slots=True, eq=False)
 class Token:
-    """One token: `type` is the terminal of the grammar (or IDENTIFIER, NUMBER, STRING, OF), `at` its offset."""
+    """A token: `type` is the terminal of the grammar (or IDENTIFIER, NUMBER, STRING, OF), `at` its offset."""
 
     type: str
     text: str
@@ -50,7 +50,7 @@ _ESCAPING = re.compile(
 )
 """The same where a backslash in a string takes its meaning from the next character."""
 _TRACTS = re.compile(r"extension\s+tract_|tract_core_properties")
-"""What documents of tract's dialect have, whose strings have escapes; the standard has none."""
+"""Marks of documents in tract's dialect, whose strings have escapes; the standard has none."""
 
 _OPENING = {"(": ")", "[": "]", "{": "}"}
 _CLOSING = frozenset(_OPENING.values())
@@ -215,7 +215,7 @@ def _statement_starts(tokens: Sequence[Token]) -> set[int]:
 
 
 def _targets_start(tokens: Sequence[Token], opening: dict[int, int], assign: int) -> int:
-    """Where the targets before the `=` at index `assign` begin: identifiers and bracketed targets, between commas."""
+    """Return the index of the first target before the `=` at `assign`: identifiers or brackets, between commas."""
     start = assign
     while True:
         element = start - 1

@@ -142,7 +142,7 @@ def _unexpected(
 
 
 _AFTER_STATEMENT = frozenset(("IDENTIFIER", "RIGHT_BRACE", "GRAPH", "FRAGMENT", "EXTENSION"))
-"""What follows where a semicolon was forgotten."""
+"""The tokens that follow where a semicolon is missing."""
 
 
 _HINTS: dict[tuple[str, Dialect | None], str] = {

@@ -45,7 +45,7 @@ def _silu(lowering: Lowering, args: Arguments) -> Operand:
     limits="the standard's approximation by a sigmoid, not the error function",
 )
 def _gelu(lowering: Lowering, args: Arguments) -> Operand:
-    """As the standard's own composition approximates it, not by the error function."""
+    """Emit GELU as the standard's own composition approximates it, not by the error function."""
     return Silu(1.702).lower(lowering, lowering.operand(args.x))
 
 

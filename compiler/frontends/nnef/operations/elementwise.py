@@ -35,7 +35,7 @@ _NAMES = {
     "or": "logical_or",
     "not": "logical_not",
 }
-"""What the library calls functions that have another name there."""
+"""NNEF's name → the library's name, where they differ."""
 
 FUNCTION_RULES: dict[str, str] = {}
 """The operation that says a function of the library, by the function's name."""
@@ -61,7 +61,7 @@ def declare(name: str, *parameters: str, operand: str = "scalar", result: str = 
 
 
 def _target(function: str) -> str:
-    """What the documentation says that a function becomes."""
+    """Return the Relax operator of a function, for the documentation."""
     if function in ("reciprocal", "square"):
         return "R.divide" if function == "reciprocal" else "R.multiply"
     build = FUNCTIONS[function].relax

@@ -13,7 +13,7 @@ from nnefc.operators.vision.resize import Resize
 __all__ = ["METHODS"]
 
 METHODS = {"symmetric": "half_pixel", "asymmetric": "asymmetric", "aligned": "align_corners"}
-"""Where results lie, as `Interpolation` names it."""
+"""NNEF's methods → the coordinates of `Interpolation`."""
 
 _LINEAR_BORDERS = ("replicate", "constant")
 
@@ -116,6 +116,6 @@ def _linear_shape(args: Arguments) -> Shape:
     limits="border 'constant' or 'replicate'",
 )
 def _multilinear_upsample(lowering: Lowering, args: Arguments) -> Operand:
-    """With the border 'constant' neighbours outside are zeros: their weights vanish."""
+    """Emit a linear upsampling; with the border 'constant', neighbours outside are zeros."""
     outside = "zero" if args.border == "constant" else "edge"
     return _resized(lowering, args, Interpolation("linear", METHODS[args.method], outside=outside))

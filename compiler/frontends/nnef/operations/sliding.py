@@ -20,7 +20,7 @@ BORDERS = {
     "reflect": "reflect",
     "reflect-even": "symmetric",
 }
-"""What a position outside the tensor reads, as modes of `Pad`. With "ignore" it does not take part at all."""
+"""NNEF's borders → modes of `Pad`. With "ignore", positions outside do not take part."""
 
 
 def make_window(args: Arguments, size: Sequence[int], large: Shape, small: Shape | None) -> Window:

@@ -165,7 +165,7 @@ for _name, _largest in (("argmax", True), ("argmin", False)):
         f"fragment tract_core_{_name}_reduce_last(input: tensor<scalar>, axes: integer[]) -> (output: tensor<integer>)"
     )
     def _arg(context: ExtensionContext, args: Arguments, largest: bool = _largest) -> Operand:
-        """Of equal elements the last one."""
+        """Emit the index of the maximum or minimum; of equal elements, the last one."""
         operator = ArgMinMax(axes_of(args.axes, args.input), True, largest, last=True)
         return context.emitter.apply(operator, args.input)
 
@@ -195,7 +195,7 @@ def _rms_norm(context: ExtensionContext, args: Arguments) -> Operand:
     "eps: scalar = 1e-6, out_dt: string = '') -> (y: tensor<scalar>)"
 )
 def _scaled_rms_norm(context: ExtensionContext, args: Arguments) -> Operand:
-    """Each position of the axis has a weight."""
+    """Emit an RMS normalization with a weight for each position of the axis."""
     emitter, (axis,) = context.emitter, axes_of([args.axis], args.input)
     weights = emitter.reshaped(
         args.weight, [shape_of(args.input)[i] if i == axis else 1 for i in range(rank_of(args.input))]
@@ -257,7 +257,7 @@ def _last(rank: int, *axes: int) -> tuple[int, ...]:
 
 @_CORE.operator("fragment tract_core_properties<?>(input: tensor<?> = 0) -> (properties: string)", sizes=True)
 def _properties(context: ExtensionContext, args: Arguments) -> Value:
-    """What a document says of itself is not read."""
+    """Ignore the properties that a document declares."""
     return ""
 
 

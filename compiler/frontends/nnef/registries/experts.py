@@ -26,7 +26,7 @@ _GATES = {
     "sigmoid": ("sigmoid", False),
     "raw": ("none", False),
 }
-"""By tract's names: what makes weights of scores, and whether those of the chosen experts are divided by their sum."""
+"""Routing by tract's names: the function of scores, and whether the chosen experts' weights are normalized."""
 _ACTIVATIONS = {
     "swiglu": "silu",
     "silu": "silu",

@@ -29,7 +29,7 @@ __all__: list[str] = []
 
 _TRANSFORMERS = registry("tract_transformers")
 _SMALLEST = 1e-6
-"""What is added to the squares of queries and keys before they are divided by their root."""
+"""The epsilon of the normalization of queries and keys."""
 
 
 def _alike(name: str) -> None:
@@ -126,7 +126,7 @@ def _checked(query: Operand, key: Operand, value: Operand, state: Operand) -> tu
 
 
 def _of_length_one(context: ExtensionContext, x: Operand, count: int) -> Operand:
-    """Each head `count` times, divided by its length."""
+    """Emit each head `count` times, normalized to length one."""
     emitter = context.emitter
     squares = emitter.apply(Sum((3,), True), apply(emitter, "square", x))
     lengths = apply(emitter, "sqrt", apply(emitter, "add", squares, emitter.number(_SMALLEST, squares)))

@@ -33,7 +33,7 @@ _NNEFC = registry("nnefc")
     limits="`before` and `lengths` are of `nnefc_positions`",
 )
 def _causal_convolution(context: ExtensionContext, args: Arguments) -> Operand:
-    """Each channel over the last `taps` positions of its sequence, its own the last of them."""
+    """Emit a depthwise convolution over the last `taps` positions of a sequence, its own included."""
     emitter, of = context.emitter, _sequences(context, args)
     if rank_of(args.x) != 3 or rank_of(args.weight) != 2 or shape_of(args.weight)[0] != shape_of(args.x)[2]:
         raise CompileError(f"weights {list(shape_of(args.weight))} do not fit rows {list(shape_of(args.x))}")

@@ -201,7 +201,7 @@ class _Body:
     def _iteration(
         self, elements: Mapping[str, Operand], states: Sequence[Operand], skipped: Operand | None
     ) -> tuple[list[Operand], dict[str, Operand]]:
-        """What is stacked, and the new states by the results' names; the old ones while iterations are skipped."""
+        """Emit an iteration: the outputs to stack, and the new states by name (the old ones if it is skipped)."""
         emitter = self._context.emitter
         names = [name for name, *_ in self._states]
         given: dict[str, Value] = {**self._full, **elements, **dict(zip(names, states, strict=True))}
@@ -235,5 +235,5 @@ class _Body:
 
 
 def _identifier(name: str) -> str:
-    """What names have in common that differ in signs which identifiers cannot have: tract writes `_` for these."""
+    """Return a name as tract writes it: `_` for each character that identifiers cannot have."""
     return re.sub(r"[^A-Za-z0-9]", "_", name).lstrip("_")

@@ -90,7 +90,7 @@ def _positions(context: ExtensionContext, args: Arguments) -> tuple[Operand, Ope
     limits="`before` is of `nnefc_positions`",
 )
 def _cached_attention(context: ExtensionContext, args: Arguments) -> Operand:
-    """Each query sees the keys up to its own position, the last `window` ones of these if there is one.
+    """Emit attention in which a query sees the keys up to its position, or the last `window` of these.
 
     Queries are `[B, H, S, E]`, new keys and values `[B, G, S, E]`; `H / G` heads share one of keys and values. Without
     a scale it is one over the root of E. With a soft cap, scores become `softcap · tanh(score / softcap)`. A sink,
@@ -125,7 +125,7 @@ def _cached_attention(context: ExtensionContext, args: Arguments) -> Operand:
     promotes=False,
 )
 def _attention(context: ExtensionContext, args: Arguments) -> Operand:
-    """Each query sees the keys of its own text, whose length is that of the batch element.
+    """Emit attention in which a query sees the keys of its own text, as long as its batch element says.
 
     Queries are `[B, H, S, E]`, keys and values `[B, G, S, E]`; `H / G` heads share one of keys and values. With a
     window a query sees so many positions before and behind its own; a causal one sees none behind it, and the last

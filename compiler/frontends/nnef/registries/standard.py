@@ -70,7 +70,7 @@ def _softmax(context: ExtensionContext, args: Arguments) -> Operand:
     promotes=False,
 )
 def _slice(context: ExtensionContext, args: Arguments) -> Operand:
-    """What is beyond the end is cut off; negative positions count from the end, and so does an end of 0, unless it is
+    """Emit a slice. Ends are clamped; negative positions count from the end, and so does an end of 0, unless it is
     the beginning, too: then there are no elements.
     """
     shape, strides = shape_of(args.input), args.stride or [1] * len(args.axes)
@@ -100,7 +100,7 @@ def _slice(context: ExtensionContext, args: Arguments) -> Operand:
 
 @_STANDARD.operator("fragment concat<?>(values: tensor<?>[], axis: integer) -> (value: tensor<?>)")
 def _concat(context: ExtensionContext, args: Arguments) -> Operand:
-    """What has no elements is left out."""
+    """Emit a concatenation without the tensors that have no elements."""
     values = [value for value in args["values"] if not is_empty(shape_of(value))] or args["values"][:1]
     return context.emitter.apply(Concat(axis_of(args.axis, rank_of(values[0]))), *values)
 
@@ -149,7 +149,7 @@ _POOL = (
 
 @_STANDARD.operator(f"fragment max_pool{_POOL}(output: tensor<scalar>)")
 def _max_pool(context: ExtensionContext, args: Arguments) -> Value:
-    """What lies outside does not count, whatever the border."""
+    """Emit a pooling that ignores positions outside, whatever the border is."""
     return as_standard(context, "max_pool", args, border="ignore")
 
 

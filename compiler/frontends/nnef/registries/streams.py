@@ -19,7 +19,7 @@ __all__: list[str] = []
 
 _EXTRA = registry("tract_extra")
 _Step = Callable[[Operand, Operand], tuple[Operand, Operand]]
-"""Of an element and the state before it: the result and the state after it."""
+"""A step of a scan: (element, state) → (result, new state)."""
 
 _NORM = "input: tensor<scalar>, state: tensor<scalar>, axis: integer, alpha: scalar, skip: integer = 0, "
 
@@ -70,7 +70,7 @@ def _mixed(context: ExtensionContext, mean: Operand, new: Operand, alpha: float)
 
 
 def _running(context: ExtensionContext, args: Arguments, step: _Step) -> Operand:
-    """One step after the other along the axis, from the state; it stays for the next run, unless `stateless`."""
+    """Emit a scan along the axis that begins with the state, which is kept for the next run unless `stateless`."""
     emitter, x, rank, shape = context.emitter, args.input, rank_of(args.input), shape_of(args.input)
     axis = axis_of(args.axis, rank)
     elements = emitter.apply(Transpose((axis, *(i for i in range(rank) if i != axis))), x)

@@ -63,7 +63,7 @@ def _silu(document: Document, operator: Silu, x: Any) -> Any:
 
 @says(Gelu)
 def _gelu(document: Document, operator: Gelu, x: Any) -> Any:
-    """By tanh; NNEF has no error function, and what it calls gelu is another approximation."""
+    """Write GELU by tanh: NNEF has no error function, and its `gelu` is another approximation."""
     if not operator.approximate:
         raise Unsayable("NNEF has no error function, which the exact GELU needs")
     scale, cubic = _GELU_TANH

@@ -68,7 +68,7 @@ def _stack(document: Document, operator: Stack, *operands: Any) -> Any:
 
 @says(Split)
 def _split(document: Document, operator: Split, x: Any) -> Any:
-    """By proportions; parts of a dynamic size are slices."""
+    """Write a split by proportions, or by slices if a size is dynamic."""
     sizes, axis = operator.sizes, operator.axis
     if 0 in sizes:
         raise Unsayable("NNEF has no tensors without elements, such as a part of a split")
@@ -177,7 +177,7 @@ def _roll(document: Document, operator: Roll, x: Any) -> Any:
 
 @says(Pad)
 def _pad(document: Document, operator: Pad, x: Any, fill: Any = None) -> Any:
-    """What is cut off is cut off before; integers are padded by joining constants."""
+    """Write padding: negative widths as a slice first, integers by concatenation with constants."""
     if fill is not None and not isinstance(fill, np.ndarray):
         raise Unsayable("NNEF pads with a number that is known, here it is computed")
     if operator.mode not in MODES:
@@ -204,7 +204,7 @@ def _pad(document: Document, operator: Pad, x: Any, fill: Any = None) -> Any:
 
 @says(Gather)
 def _gather(document: Document, operator: Gather, x: Any, indices: Any) -> Any:
-    """Of indices out of range NNEF says nothing."""
+    """Write a gather, whose indices must be proved to be in range: NNEF leaves others undefined."""
     size = shape_of(x)[operator.axis]
     if isinstance(indices, np.ndarray) and indices.size and indices.min() < 0:
         if not is_known(size):

@@ -35,7 +35,7 @@ __all__ = ["Document", "Unsayable", "Value", "content_of"]
 
 Array: TypeAlias = npt.NDArray[Any]
 Value: TypeAlias = "Tensor | float | int | bool"
-"""What stands for a tensor in an invocation: a tensor of the document, or a number for one without dimensions."""
+"""An argument of an invocation in place of a tensor: a tensor of the document, or a number for a scalar."""
 
 Operand: TypeAlias = "Array | relax.Expr | Value"
 
@@ -107,7 +107,7 @@ class Document:
     _constants: dict[object, tuple[Array, Tensor]] = field(default_factory=dict)
 
     def value(self, operand: Operand) -> Value:
-        """What stands for an operand: numbers stand for constants without dimensions.
+        """Return the argument for an operand; constants without dimensions are numbers.
 
         Raises:
             Unsayable: it could not be written.

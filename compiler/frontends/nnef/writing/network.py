@@ -182,7 +182,7 @@ class _Writer:
         self._rounded = rounded
 
     def run(self, main: relax.Function, params: Sequence[Any]) -> list[Tensor]:
-        """What the function returns, where these tensors stand for its parameters."""
+        """Write the function with these tensors as its parameters; returns its results."""
         self._document.values.update(zip(main.params, params, strict=True))
         for var, value in _bindings(main):
             self._write(var, value)
@@ -208,7 +208,7 @@ class _Writer:
             document.named.setdefault(made, name)
 
     def _from_rule(self, var: relax.Expr, value: relax.Expr) -> Any:
-        """By the outermost operator that can be written; else as a call of Relax."""
+        """Write a value by the outermost operator that has a rule, else as a call of Relax."""
         failures: list[Unsayable] = []
         applications = [*self._recording.applications.get(var, []), *self._recording.applications.get(value, [])]
         location = applications[0][0].location if applications else f"the tensor '{self._document.hint}'"

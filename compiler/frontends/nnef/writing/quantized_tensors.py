@@ -114,7 +114,7 @@ def _entry(dtype: str, scale: Array, zero: Array, axis: int | None, symmetric: b
 
 
 def _along(values: Array, axis: int | None) -> Any:
-    """One number, or lists in which those along an axis are; dimensions match from the first one."""
+    """Return a number, or nested lists of the values along an axis; NNEF aligns dimensions from the first one."""
     if axis is None or values.size == 1:
         return values.reshape(-1)[0].item()
     if not values.any():

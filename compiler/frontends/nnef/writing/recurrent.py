@@ -84,7 +84,7 @@ def projected(document: Document, operator: Recurrence, x: Any, weights: Recurre
 
 
 def _bias(weights: RecurrentWeights, apart: int) -> Any:
-    """What is added before the steps: of the hidden state's bias, all but the last `apart` elements."""
+    """Return the bias that is added before the steps: of the hidden state's bias, without the last `apart` elements."""
     own, of_hidden = weights.input_bias, weights.hidden_bias
     if of_hidden is not None:
         if not isinstance(of_hidden, np.ndarray) or not (own is None or isinstance(own, np.ndarray)):

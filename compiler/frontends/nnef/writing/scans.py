@@ -46,7 +46,7 @@ class _Going:
 
 
 Build = Callable[[TractDocument, list[Tensor], list[Tensor], list[Tensor]], tuple[list[Any], list[Any]]]
-"""What writes a body, given its document, the elements, what is the same in all iterations, and the states: gives the
+"""A function that writes a body, from its document, elements, loop invariants and states; returns the
 new states and the outputs of an iteration."""
 
 
@@ -124,7 +124,7 @@ def _recurrence(
 
 
 Write = Callable[[Document, relax.Function, Sequence[Any]], list[Tensor]]
-"""What writes the function of a body into a document, given what stands for its parameters: gives its results."""
+"""A function that writes a body's function into a document, from its arguments; returns its results."""
 
 
 def scanned_loop(document: Document, loop: Loop, operands: Sequence[Any], write: Write) -> list[Tensor]:

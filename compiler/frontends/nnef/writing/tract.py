@@ -112,7 +112,7 @@ class TractDocument(Document):
         return dtype
 
     def stored(self, array: Array) -> Array:
-        """As it is."""
+        """Return the array unchanged."""
         return array
 
     def is_number(self, array: Array) -> bool:
@@ -321,7 +321,7 @@ def _deconvolution(document: TractDocument, operator: TransposedConvolution, x: 
 
 @tract_says(Pad)
 def _pad(document: TractDocument, operator: Pad, x: Any, fill: Any = None) -> Any:
-    """What repeats the border has another name."""
+    """Write padding; the mode that repeats the border has another name in tract."""
     made = RULES[Pad](document, operator, x, fill)
     if operator.mode != "edge" or not document.invocations or made not in document.invocations[-1].tensors:
         return made
@@ -348,7 +348,7 @@ def _slice(document: TractDocument, operator: Slice, x: Any) -> Any:
 
 
 def _forward_slice(document: TractDocument, operator: Slice, x: Any) -> Any:
-    """As the standard says it, or with expressions of symbols for ends that no number says."""
+    """Write a slice as the standard does, or with expressions of symbols for dynamic ends."""
     value = document.tensor(x)
     axes = [axis for axis, taken in sorted(operator.ranges.items()) if taken != (0, value.shape[axis], 1)]
     ends = [slice_ends(value.shape[axis], *operator.ranges[axis]) for axis in axes]

@@ -116,7 +116,7 @@ def _spread(document: Document, operator: SpreadWindows, x: Any, index: Any = No
 
 @says(Resize)
 def _resize(document: Document, operator: Resize, x: Any) -> Any:
-    """By whole factors, of the dimensions behind the channels."""
+    """Write a resize by whole factors, of the dimensions after the channels."""
     shape = shape_of(x)
     scalings = dict(operator.axes)
     changed = {axis: s for axis, s in scalings.items() if not s.keeps_positions}

@@ -172,7 +172,7 @@ def _element(proto: onnx.TypeProto, what: str, depth: int) -> Type:
 
 
 _OPEN = ("", "?")
-"""What stands for no name: exporters write `?`, or a size of -1, for one that is open."""
+"""Spellings of a dimension without a name: exporters write `?`, or a size of -1, for a dynamic one."""
 
 
 def _read_shape(proto: onnx.TensorShapeProto, what: str) -> tuple[DeclaredSize, ...]:

@@ -78,7 +78,7 @@ def rebuilt(values: Sequence[AnyValue], leaves: Iterator[Value]) -> list[AnyValu
 
 
 def structure(value: AnyValue) -> object:
-    """What a value is made of, so that values of one structure differ in their tensors only."""
+    """Return a description of a value; values with equal ones differ in their tensors only."""
     match value:
         case TensorSequence(elements):
             return "sequence", *map(structure, elements)

@@ -41,10 +41,10 @@ __all__ = ["Assumed", "Assumption", "SeenInside"]
 
 @dataclass(frozen=True, eq=False)
 class Assumption:
-    """One constraint on dynamic dimensions that holds in a branch.
+    """A constraint on dynamic dimensions that holds in a branch.
 
     Attributes:
-        found: what asked for it.
+        found: the refinement that asked for it.
         contrary: sizes for which it does not hold, in words.
         holds: whether it does.
         values: what variables of dimensions are the same as.
@@ -72,7 +72,7 @@ class Assumed:
         self.assumptions = assumptions
 
     def also(self, found: Refined) -> Assumed:
-        """With one more assumption.
+        """Return these assumptions and one more.
 
         Raises:
             Refined: it cannot be one of a branch alone: it has a data-dependent size, or results might be less than 0.
@@ -86,7 +86,7 @@ class Assumed:
         return Assumed((*self.assumptions, made))
 
     def not_negative(self, sizes: Iterable[Dimension]) -> Assumed:
-        """With the assumption that none of these sizes is less than 0; itself where that is known or assumed."""
+        """Return these assumptions and the one that no size is negative; `self` if that is known or assumed."""
         made = list(self.assumptions)
         for size in sizes:
             contrary = f"less than 0 for {size}"
@@ -107,7 +107,7 @@ class Assumed:
 
     @contextmanager
     def inside(self) -> Iterator[None]:
-        """What is known of dynamic dimensions is known to be so."""
+        """A context in which the assumptions hold for dynamic dimensions."""
         limits: dict[str, Range] = {}
         sums: dict[str, Any] = {}
         for each in self.assumptions:
@@ -117,7 +117,7 @@ class Assumed:
             yield
 
     def size(self, size: Dimension) -> Dimension:
-        """What a size is inside."""
+        """Return a size as the assumptions make it."""
         for each in self.assumptions:
             size = substituted(size, each.values)
         return size
@@ -183,7 +183,7 @@ _NO_END = 1 << 60
 
 
 def _assumption(found: Refined) -> Assumption:
-    """What was found, as an assumption.
+    """Return a refinement as an assumption of a branch.
 
     Raises:
         Refined: it is none, or has to hold for the whole network.
@@ -257,7 +257,7 @@ class _Reader:
         self.holds.append(less_or_equal(Size(self._known[name]), maximum))
 
     def limited(self, formula: Formula, minimum: int, end: int | None) -> None:
-        """What follows from dimensions is in a range."""
+        """Add that a formula of dimensions is in a range."""
         total, maximum, name = size_of(formula, self.size), _NO_END if end is None else end, spelled(formula, str)
         if not isinstance(total, Size):
             raise self._found

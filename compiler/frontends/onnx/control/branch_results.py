@@ -20,10 +20,10 @@ __all__ = ["NO_FORMS", "Forms", "one_element"]
 
 @dataclass(frozen=True)
 class Forms:
-    """What becomes of outputs.
+    """The forms that the outputs of branches get, so that both branches have the same.
 
     Attributes:
-        stacks: of outputs, by number, that are sequences of any length, what their elements are like.
+        stacks: an element's form of each output, by number, that is a sequence of any length.
         filled: the tensors that outputs are made of, by number, of which one branch gives no elements, the other some.
     """
 
@@ -40,7 +40,7 @@ class Forms:
         ]
 
     def tensors(self, ctx: Context, outputs: Sequence[AnyValue]) -> list[Value]:
-        """What the body of a branch with these outputs gives: tensors with elements."""
+        """Return the tensors of a branch's outputs; those without elements are replaced."""
         return [
             one_element(leaf) if 0 in leaf.shape else leaf
             for number, leaf in enumerate(leaves(outputs))
@@ -64,7 +64,7 @@ class Forms:
 
 
 NO_FORMS = Forms()
-"""Of branches whose outputs are as they come."""
+"""The forms of branches whose outputs stay as they are."""
 
 
 def one_element(empty: Value) -> Value:
@@ -73,7 +73,7 @@ def one_element(empty: Value) -> Value:
 
 
 def _common_element(one: AnyValue, other: AnyValue) -> Value | None:
-    """What the elements of two sequences of other lengths are like, if they are tensors of one shape."""
+    """Return the form of the elements of two sequences of different lengths, if all are tensors of the same shape."""
     if structure(one) == structure(other):
         return None
     elements: list[AnyValue] = []

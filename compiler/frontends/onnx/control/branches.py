@@ -180,7 +180,7 @@ def _joint_size(ctx: Context, condition: Value, one: Dimension, other: Dimension
 
 @dataclass(frozen=True)
 class _Path:
-    """One of two graphs, and the ranges of dynamic dimensions, by name, for which it is run; its outputs have
+    """A branch: its graph, and the ranges of dynamic dimensions, by name, for which it is run; its outputs have
     `forms`."""
 
     graph: Subgraph
@@ -188,7 +188,7 @@ class _Path:
     forms: Forms
 
     def outputs(self, ctx: Context) -> list[AnyValue]:
-        """What it gives."""
+        """Return the branch's outputs."""
         return self.forms.of(ctx, ctx.run_graph(self.graph, []))
 
 

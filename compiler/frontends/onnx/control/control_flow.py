@@ -295,7 +295,7 @@ def _moved(ctx: Context, value: Value, source: int, target: int) -> Any:
 
 
 def _element_at(ctx: Context, value: Value, index: int) -> Any:
-    """One element along the first axis, which goes away."""
+    """Return the element at `index` along the first axis, without this axis."""
     element = ctx.apply(Slice({0: (index, 1, 1)}), settled(ctx, value))
     return ctx.apply(Reshape(value.shape[1:]), element)
 

@@ -63,7 +63,7 @@ class Growth:
 
     @property
     def size(self) -> Dimension:
-        """In an iteration."""
+        """The size in an iteration."""
         own = Size(self.count.var)
         return own if self.step is None else self.first + own * self.step
 
@@ -95,7 +95,7 @@ def found(
 
 
 def _parted(growth: Growth, after: Mapping[Axis, Dimension]) -> list[Growth]:
-    """One size, or as many as there are after an iteration."""
+    """Split a growth into those of axes with equal sizes after an iteration."""
     parts: list[list[Axis]] = []
     for axis in growth.axes:
         alike = next((part for part in parts if after[part[0]] == after[axis]), None)

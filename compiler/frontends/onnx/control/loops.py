@@ -145,7 +145,7 @@ class _OtherLength(Exception):
 
 
 class _LoopBody:
-    """One attempt at building the body of a loop.
+    """An attempt to build the body of a loop.
 
     Args:
         first: the condition and the tensors that the states are made of, before the first iteration.
@@ -153,7 +153,7 @@ class _LoopBody:
         growths: the sizes that are expected to change.
 
     Attributes:
-        outputs: what one iteration gives as its elements of the outputs.
+        outputs: the elements of the outputs that an iteration computes.
         settled_after: the values that an iteration gives those states; None for one that is computed.
         changes: sizes of states that are not expected to change, before and after an iteration, where they differ.
         sizes_after: those that are, after an iteration.

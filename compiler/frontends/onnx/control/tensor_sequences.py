@@ -40,7 +40,7 @@ def stacked(ctx: Context, sequence: TensorSequence | Stacked, like: Value | None
 
 
 def at_position(ctx: Context, sequence: Stacked, position: Value) -> Value:
-    """One element; a run with a position that is out of range fails."""
+    """Return the element at `position`; a run with a position that is out of range fails."""
     made: Value = ctx.apply(Gather(0), sequence.tensor, ctx.apply(Reshape(()), position))
     return made
 

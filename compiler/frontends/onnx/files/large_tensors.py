@@ -59,7 +59,7 @@ _PARTS: Mapping[str, _Fields] = {
     "node": _numbers(onnx.NodeProto, attribute="attribute"),
     "attribute": _numbers(onnx.AttributeProto, t="tensor", tensors="tensor", g="graph", graphs="graph"),
 }
-"""Where large tensors may be."""
+"""Fields of messages in which large tensors may be."""
 
 _TENSOR = {name: field.number for name, field in onnx.TensorProto.DESCRIPTOR.fields_by_name.items()}
 _DATA = {
@@ -161,7 +161,7 @@ def _is_list(kept: bytes, kind: int) -> bool:
 
 
 def _reference(location: str, begin: int, end: int) -> bytes:
-    """What says in a tensor where its data are."""
+    """Return the fields of a tensor that refer to external data."""
     reference = onnx.TensorProto(data_location=onnx.TensorProto.EXTERNAL)
     for key, value in (("location", location), ("offset", str(begin)), ("length", str(end - begin))):
         reference.external_data.add(key=key, value=value)

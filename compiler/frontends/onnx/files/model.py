@@ -117,7 +117,7 @@ class OnnxFunction:
 
     @property
     def key(self) -> FunctionKey:
-        """What nodes call it by."""
+        """The key by which nodes call the function."""
         return self.domain, self.name, self.overload
 
 

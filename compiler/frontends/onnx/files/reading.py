@@ -37,7 +37,7 @@ _FIRST_WITH_OPSETS = 3
 """The version of the format in which models began to say which versions of operators they have."""
 
 _MAX_FILE_BYTES = 1 << 31
-"""What protobuf can hold; larger models keep their weights in files next to them."""
+"""The maximum size of a protobuf message; larger models keep their weights in files next to them."""
 
 _FIELDS: Mapping[int, str] = {
     _A.FLOAT: "f",

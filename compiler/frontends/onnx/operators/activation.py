@@ -29,7 +29,7 @@ _ACTIVATIONS: dict[str, tuple[Callable[[Mapping[str, Any]], Operator], tuple[int
     "Softsign": (lambda a: activation.Softsign(), (1, 22)),
     "Mish": (lambda a: activation.Mish(), (18, 22)),
 }
-"""What nodes of one operand are, by their attributes."""
+"""Functions from the attributes of a node with one operand to its operator, and the versions they hold for."""
 
 
 def _lower(ctx: Context, node: Node) -> Any:

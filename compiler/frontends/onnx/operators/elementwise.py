@@ -109,7 +109,7 @@ def _lower_binary(ctx: Context, node: Node) -> Value:
 
 
 def _lower_equal(ctx: Context, node: Node) -> Any:
-    """Of strings too."""
+    """Lower `Equal`, also of strings."""
     if input_at(node, 0).dtype == "string":
         from nnefc.operators.text.strings import TextEqual  # few networks have strings
 

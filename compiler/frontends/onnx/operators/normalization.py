@@ -128,7 +128,7 @@ def _rms_normalization(ctx: Context, node: Node) -> Any:
 
 @operator("MeanVarianceNormalization", since=(1,))
 def _mean_variance_on_trial(ctx: Context, node: Node) -> Any:
-    """As the standard's first version had it: over the batch and the positions, or over everything."""
+    """Lower the standard's first version, over the batch and the positions, or over everything."""
     x = input_at(node, 0)
     rank = len(shape_of(x))
     axes = tuple(range(rank)) if node.attributes["across_channels"] else (0, *range(2, rank))

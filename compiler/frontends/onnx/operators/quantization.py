@@ -64,7 +64,7 @@ def _convolution(ctx: Context, node: Node, positions: tuple[int, int, int, int],
 
 @operator("QLinearConv", since=(1,), domain=DOMAIN)
 def _qlinear_conv_of_layouts(ctx: Context, node: Node) -> Value:
-    """With channels before or after the spatial dimensions; the filter is as in the standard."""
+    """Lower a convolution with channels first or last; the filter is as in the standard."""
     if not node.attributes["channels_last"]:
         return _requantized_convolution(ctx, node)
     first = replace(node, operands=(channels_first(ctx, input_at(node, 0)), *node.operands[1:]))
@@ -203,7 +203,7 @@ def _dequantize_linear(ctx: Context, node: Node) -> Value:
 
 
 _MIN_ELEMENTS = 1 << 14
-"""Of a matrix that is kept as integers of few bits."""
+"""Elements of a matrix, at least, that is kept as integers of few bits."""
 
 
 def _in_blocks(ctx: Context, parts: tuple[Value, Value, Value | None], grid: dict[str, Any]) -> Value | None:

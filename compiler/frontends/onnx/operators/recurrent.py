@@ -48,7 +48,7 @@ _DEFAULTS: dict[str, tuple[float, ...]] = {
     "hardsigmoid": (0.2, 0.5),
     "elu": (1,),
 }
-"""Of activations that have parameters, the defaults of alpha and beta."""
+"""The defaults of alpha and beta, of activations that have parameters."""
 
 
 def _activations(node: Node, defaults: Sequence[str], directions: int) -> list[list[Activation]]:
@@ -85,7 +85,7 @@ _CELLS: dict[str, tuple[Callable[..., Cell], tuple[str, ...]]] = {
     "GRU": (_gru, ("Sigmoid", "Tanh")),
     "LSTM": (_lstm, ("Sigmoid", "Tanh", "Tanh")),
 }
-"""What each direction computes, and the activations that it has unless a node names others."""
+"""The function that makes the cells of each direction, and the default activations."""
 
 
 def _cells(node: Node) -> list[Cell]:
@@ -103,7 +103,7 @@ def _cells(node: Node) -> list[Cell]:
 
 
 def _element(ctx: Context, x: Value, direction: int) -> Any:
-    """One direction's part of a tensor."""
+    """Return the part of a tensor that belongs to a direction."""
     return ctx.apply(Reshape(shape_of(x)[1:]), ctx.apply(Slice({0: (direction, 1, 1)}), x))
 
 

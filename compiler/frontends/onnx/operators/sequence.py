@@ -222,7 +222,7 @@ def _map(ctx: Context, node: Node) -> list[AnyValue]:
 
 
 def _mapped_in_a_loop(ctx: Context, node: Node) -> list[AnyValue]:
-    """As `_map`, where a loop goes over sequences of lengths that are known only at run time."""
+    """Lower `SequenceMap` to a loop, for sequences whose lengths are known only at run time."""
     operands = [operand for operand in node.operands if operand is not None]
     over = [index for index, operand in enumerate(operands) if isinstance(operand, TensorSequence | Stacked)]
     sequences = [stacked(ctx, operand) for operand in operands if isinstance(operand, TensorSequence | Stacked)]

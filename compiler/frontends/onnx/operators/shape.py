@@ -348,7 +348,7 @@ def _expand(ctx: Context, node: Node) -> Any:
 
 
 def _expanded(ctx: Context, size: Dimension, own: Dimension) -> Dimension:
-    """What a dimension of size `own` has, expanded to a size that may be data-dependent."""
+    """Return the size of a dimension of size `own` that is expanded to `size`, which may be data-dependent."""
     is_from_data = any(map(is_unbounded_data_dependent, variables(expression(size))))
     if own in (1, size) or not is_from_data:
         return broadcast_shapes((size,), (own,))[0]

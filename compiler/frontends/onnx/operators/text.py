@@ -123,7 +123,7 @@ def _pool(node: Node, is_text: bool) -> Array:
 
 
 def _grams(node: Node, pool: Array, starts: list[int]) -> tuple[Array, ...]:
-    """For n = 1, 2, …, the n-grams of the pool, `[count, n]`."""
+    """Return the n-grams of the pool for n = 1, 2, …, each `[count, n]`."""
     found = []
     for n, (begin, end) in enumerate(zip(starts, [*starts[1:], len(pool)], strict=True), 1):
         if not 0 <= begin <= end <= len(pool) or (end - begin) % n:

@@ -47,7 +47,7 @@ __all__ = [
 
 Number: TypeAlias = int | float | bool
 Result: TypeAlias = Any
-"""What a lowering returns: a tensor, a number, or a sequence of results."""
+"""The result of a lowering: a tensor, a number, or a sequence of results."""
 
 
 class Ints(tuple[int, ...]):
@@ -308,7 +308,7 @@ def _converted(argument: Argument, value: Any, location: Location) -> Any:
 
 
 _SPELLINGS = frozenset({"self", "tensor"})
-"""What PyTorch calls the input of some functions."""
+"""Names that PyTorch has for the input of some functions."""
 
 _Conversion: TypeAlias = "Callable[[Any], tuple[bool, Any]]"
 
@@ -419,7 +419,7 @@ def need_real(tensor: Tensor) -> None:
 
 
 def spatial(values: Sequence[int], rank: int, name: str, minimum: int = 1) -> Shape:
-    """One value for each of `rank` spatial dimensions; one for all may be given once."""
+    """Return a value for each of `rank` spatial dimensions, from as many values or a common one."""
     values = tuple(values) * rank if len(values) == 1 else tuple(values)
     if len(values) != rank:
         raise CompileError(f"'{name}' should have {rank} elements, it has {len(values)}")

@@ -22,7 +22,7 @@ _GRU = Gru(_SIGMOID, _TANH, reset_after=True)
 _NONLINEARITIES = ("tanh", "relu")
 
 _GATES = {Lstm: (0, 3, 1, 2), Gru: (1, 0, 2), Rnn: (0,)}
-"""Where PyTorch has each gate of the cells: it has i, f, g, o and r, z, n."""
+"""The position of each gate of the cells in PyTorch's order (i, f, g, o; r, z, n)."""
 
 
 def _weights(

@@ -37,7 +37,7 @@ def _composite(ctx: Lowering, node: Node) -> Result:
 
 @operator("CALL_ONCE")
 def _call_once(ctx: Lowering, node: Node) -> Result:
-    """What it assigns is the first value of variables, which were found before."""
+    """Lower `CALL_ONCE` to nothing: the values that it assigns to variables are their initial states."""
     return []
 
 

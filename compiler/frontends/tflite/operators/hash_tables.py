@@ -19,7 +19,7 @@ __all__: list[str] = []
 
 @dataclass(frozen=True)
 class _Handle:
-    """What a tensor refers to that HASHTABLE makes."""
+    """The table that a tensor made by HASHTABLE refers to."""
 
     number: int
 
@@ -40,7 +40,7 @@ def _table_of(ctx: Lowering, node: Node) -> HashTable:
 
 @operator("HASHTABLE_IMPORT", types=("resource",), limits="contents that are constants")
 def _import(ctx: Lowering, node: Node) -> Result:
-    """What it fills tables with was found before."""
+    """Lower the import of a table to nothing: its contents have been read before."""
     _table_of(ctx, node)
     return []
 

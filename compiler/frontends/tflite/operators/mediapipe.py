@@ -83,7 +83,7 @@ def _argmax(ctx: Lowering, node: Node) -> Result:
 
 @operator("MaxUnpooling2D", types=FLOATS)
 def _unpool(ctx: Lowering, node: Node) -> Result:
-    """Each element at its position in a window of an image that is larger by the window's size; zeros elsewhere."""
+    """Lower an unpooling: each element at its position in its window, zeros elsewhere."""
     _check_rank(node, 4, 4)
     _, window, _ = _pool(node)
     x, numbers = (ctx.channels_first(node.operand(k)) for k in (0, 1))
@@ -132,7 +132,7 @@ def _times(ctx: Lowering, x: Operand, y: Operand | float) -> Operand:
 
 @operator("TransformTensor", "TransformTensorBilinear", types=FLOATS)
 def _transform(ctx: Lowering, node: Node) -> Result:
-    """Each pixel of the result is read where a matrix moves it, between pixels of the image; zero outside of it."""
+    """Lower a perspective transform: results are interpolated at positions that a matrix gives; zero outside."""
     _check_rank(node, 4)
     options, version = read_map(node.custom), _version(node)
     if options.get("mode", "bilinear") != "bilinear":
@@ -163,7 +163,7 @@ def _transform(ctx: Lowering, node: Node) -> Result:
 
 @operator("Resampler", types=FLOATS)
 def _resampler(ctx: Lowering, node: Node) -> Result:
-    """Each pixel of the result is read at the position that the second input has for it, width first."""
+    """Lower a resampling: a result is interpolated at the position (x, y) in the second input."""
     _check_rank(node, 4, 4)
     if node.shape(1) != (*node.shape(0)[:3], 2):
         raise CompileError(f"positions {list(node.shape(1))} do not fit an image {list(node.shape(0))}")

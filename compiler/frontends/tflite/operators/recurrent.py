@@ -194,7 +194,7 @@ def _both_rnn(ctx: Lowering, node: Node) -> Result:
 
 @operator("SVDF", types=(*FLOATS, "int8"))
 def _svdf(ctx: Lowering, node: Node) -> Result:
-    """Each filter of a feature and a time filter over the last steps (Nakkiran et al., 2015); ranks are summed."""
+    """Lower SVDF: filters of features, then of the last steps in time (Nakkiran et al., 2015); ranks are summed."""
     if node.dtype(0) == "int8":
         return lower_integer_svdf(ctx, node)
     x, feature, over_time = node.operand(0), _needed(ctx, node, 1), _needed(ctx, node, 2)

@@ -48,7 +48,7 @@ _REDUCTIONS: Mapping[str, tuple[type[Reduction], tuple[str, ...]]] = {
 
 
 def _reduced(ctx: Lowering, x: Operand, kind: type[Reduction], axes: tuple[int, ...], keeps: bool) -> Operand:
-    """In the layout that the tensor comes from where only spatial dimensions go."""
+    """Emit a reduction, channels first if the tensor was made so and only spatial dimensions are reduced."""
     if rank_of(x) == 4 and ctx.comes_first(x) and axes and set(axes) <= {1, 2}:
         first = ctx.apply(kind(tuple(axis + 1 for axis in axes), keepdims=True), ctx.channels_first(x))
         made = ctx.channels_last(first)
@@ -95,7 +95,7 @@ def _quantized(ctx: Lowering, node: Node, x: Operand, axes: tuple[int, ...], kee
 
 
 def _quantized_product(ctx: Lowering, node: Node, x: Operand, axes: tuple[int, ...], keeps: bool) -> Operand:
-    """Each product is scaled by the root of what all of them have to be scaled by."""
+    """Emit a product of integers; each multiplication scales by the root of the total factor."""
     (scale, zero), (out, point) = single(node.quantization(0)), single(node.result())
     shape = shape_of(x)
     kept = tuple(axis for axis in range(len(shape)) if axis not in axes)

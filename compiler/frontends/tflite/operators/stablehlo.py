@@ -208,7 +208,7 @@ _FUNCTIONS: Mapping[str, Callable[[Array, Array], Array]] = {
     "max": np.maximum,
     "min": np.minimum,
 }
-"""By the names that scatters have for them; of booleans, the maximum is whether one is true."""
+"""NumPy's functions by the names of reductions; the maximum of booleans is their disjunction."""
 
 
 def function_of(ctx: Lowering, index: int, dtype: str) -> str:

@@ -85,7 +85,7 @@ def _compare(ctx: Lowering, node: Node) -> Result:
 
 @operator("STABLEHLO_CONVERT", types=(*_NUMBERS, "float16", "bool"))
 def _convert(ctx: Lowering, node: Node) -> Result:
-    """What is not zero is true."""
+    """Lower a conversion; nonzero numbers become true."""
     dtype = node.outputs[0].dtype
     return Value(ctx.apply(Cast(dtype), node.operand(0)), dtype)
 
@@ -117,7 +117,7 @@ def _concatenate(ctx: Lowering, node: Node) -> Result:
 
 @operator("STABLEHLO_BROADCAST_IN_DIM")
 def _broadcast(ctx: Lowering, node: Node) -> Result:
-    """Each dimension of the operand becomes one of the result, whose shape the file declares."""
+    """Lower a broadcast to the declared shape; an attribute maps the operand's dimensions to the result's."""
     target, shape = node.outputs[0].shape, node.shape(0)
     axes = dimensions_of(node, "broadcast_dimensions", len(target))
     if None in target or len(axes) != len(shape):

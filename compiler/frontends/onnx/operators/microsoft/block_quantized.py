@@ -25,7 +25,7 @@ from nnefc.symbolic.dims import ceil_div
 __all__: list[str] = []
 
 _ROW_BYTES: dict[int, Literal[0, 1, 2]] = {0: 0, 1: 0, 2: 2, 3: 2, 4: 1}
-"""By `accuracy_level` (unset, float32, float16, bfloat16, int8), to how many bytes the other factor may be rounded."""
+"""`accuracy_level` (unset, float32, float16, bfloat16, int8) → bytes to which the other factor may be rounded."""
 
 _FP4 = (0.0, 5.208333333e-03, 0.66666667, 1.0, 0.33333333, 0.5, 0.16666667, 0.25)
 _NF4 = (

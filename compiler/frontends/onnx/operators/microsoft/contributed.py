@@ -129,7 +129,7 @@ def _complex_mul(ctx: Context, node: Node) -> Any:
 @operator("Rfft", since=(1,), domain=DOMAIN)
 @operator("Irfft", since=(1,), domain=DOMAIN)
 def _real_transform(ctx: Context, node: Node) -> Any:
-    """Of the last axis: `[…, n]` to `[…, n / 2 + 1, 2]`, and back."""
+    """Lower transforms of the last axis: `[…, n]` to `[…, n / 2 + 1, 2]`, and back."""
     if node.attributes["signal_ndim"] != 1 or node.attributes["normalized"] or not node.attributes["onesided"]:
         raise fail(node, "only transforms of one dimension, onesided and not normalized, are supported")
     x = input_at(node, 0)

@@ -39,7 +39,7 @@ _SHARED_HINT = "build the model with caches that grow: without past_present_shar
 
 @dataclass(frozen=True, eq=False)
 class _Around:
-    """What an attention reads besides queries, keys and values.
+    """The operands of an attention besides queries, keys and values.
 
     Attributes:
         mask: of padding, see :class:`PaddingMask`.

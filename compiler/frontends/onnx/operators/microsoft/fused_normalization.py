@@ -120,7 +120,7 @@ def _embedded(
 @operator("GroupNorm", since=(1,), domain=DOMAIN)
 @operator("SkipGroupNorm", since=(1,), domain=DOMAIN)
 def _group_norm(ctx: Context, node: Node) -> list[Value]:
-    """Of a tensor, or of its sum with another one and a bias; the second result is the sum."""
+    """Lower the normalization of a tensor, or of its sum with another one and a bias; the second result is the sum."""
     x, skip, bias = input_at(node, 0), optional_input(node, 3), optional_input(node, 4)
     last = bool(node.attributes["channels_last"])
     x = channels_first(ctx, x) if last else x
@@ -134,7 +134,7 @@ def _group_norm(ctx: Context, node: Node) -> list[Value]:
 
 
 def _of_channels_first(ctx: Context, added: Value, x: Value, last: bool) -> Value:
-    """What is added to `[N, C, …]`: a tensor like it, `[N, C]` or `[C]`."""
+    """Return an addend, a tensor like `x`, `[N, C]` or `[C]`, in the shape that broadcasts to `[N, C, …]`."""
     if added.rank == x.rank:
         return channels_first(ctx, added) if last else added
     made: Value = ctx.apply(Reshape((*added.shape, *[1] * (x.rank - 2))), added)

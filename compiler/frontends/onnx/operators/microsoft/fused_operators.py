@@ -40,7 +40,7 @@ _ACTIVATIONS: dict[str, Callable[..., Operator]] = {
     "Tanh": lambda: Elementwise("tanh"),
     "ThresholdedRelu": lambda alpha=1.0: activation.ThresholdedRelu(alpha, keeps_nan=False),
 }
-"""By their parameters, in order."""
+"""Activations as functions of their parameters, in order."""
 
 
 def activated(ctx: Context, node: Node, x: Value, parameters: Sequence[float]) -> Value:
@@ -129,7 +129,7 @@ def _fused_matmul(ctx: Context, node: Node) -> Value:
 
 
 def _batch_first(ctx: Context, node: Node, x: Value, flag: str) -> Value:
-    """With the first axis, which is that of rows, behind those of the batch."""
+    """Move the first axis, that of rows, behind the batch axes, if the node's `flag` is set."""
     if not node.attributes.get(flag) or x.rank < 3:
         return x
     made: Value = ctx.apply(Transpose((*range(1, x.rank - 1), 0, x.rank - 1)), x)

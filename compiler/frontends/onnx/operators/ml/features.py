@@ -65,7 +65,7 @@ def _imputer(ctx: Context, node: Node) -> Any:
 
 @operator("OneHotEncoder", since=(1,), domain=_ML)
 def _one_hot_encoder(ctx: Context, node: Node) -> Any:
-    """Of strings by their positions among the categories."""
+    """Lower `OneHotEncoder`; strings are looked up among the categories first."""
     x, given = input_at(node, 0), node.attributes
     is_text = x.dtype == "string"
     categories = given.get("cats_strings" if is_text else "cats_int64s")
@@ -85,7 +85,7 @@ def _feature_vectorizer(ctx: Context, node: Node) -> Any:
 
 @operator("DictVectorizer", since=(1,), domain=_ML)
 def _dict_vectorizer(ctx: Context, node: Node) -> Any:
-    """Of a map that is known when the model is compiled."""
+    """Lower `DictVectorizer` of a map whose keys are known at compile time."""
     given, source = node.attributes, node.operands[0]
     words = given.get("int64_vocabulary") or given.get("string_vocabulary")
     if not isinstance(source, Map) or not words:
